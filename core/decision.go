@@ -1,0 +1,112 @@
+package core
+
+import "time"
+
+// Decision is the answer to one request. Its slices are shared: do not write
+// to them.
+type Decision struct {
+	Allowed    bool
+	Remaining  int           // units left after this request, of the limit with the least left
+	RetryAfter time.Duration // until this request would be allowed, if nobody else comes; zero when it is, or never will be
+	ResetAfter time.Duration // until the oldest unit leaves that limit's window
+	Used       int           // units in the window before this request, of the longest limit
+	Policy     string        // its name
+	Violated   []string      // names of the limits that denied
+	Degraded   bool          // decided without the store
+
+	limiter *Limiter // nil when nothing was decided, as for a skipped request
+	plan    *plan
+	answer  Answer
+	cost    int // units recorded or asked for
+	taken   int // units recorded: cost or nothing
+}
+
+func newDecision(l *Limiter, p *plan, a Answer, cost int, peek bool) Decision {
+	d := Decision{Allowed: a.Allowed, RetryAfter: a.Retry, Policy: l.space.name, limiter: l, plan: p, answer: a, cost: cost}
+	if a.Allowed && !peek {
+		d.taken = cost
+	}
+	if !a.Allowed {
+		d.Violated = d.violated()
+		if d.Never() {
+			d.RetryAfter = 0
+		}
+	}
+	least := d.tightest()
+	d.Remaining, d.ResetAfter = d.left(least), a.State[least].Reset
+	longest := 0
+	for i := range p.limits {
+		if p.limits[i].Window > p.limits[longest].Window {
+			longest = i
+		}
+	}
+	d.Used = a.State[longest].Used
+	return d
+}
+
+// Never says that a denied request costs more than a whole quota: waiting
+// cannot help.
+func (d Decision) Never() bool {
+	if d.Allowed || d.plan == nil {
+		return false
+	}
+	for i := range d.plan.limits {
+		if d.cost > d.plan.limits[i].Quota {
+			return true
+		}
+	}
+	return false
+}
+
+// Err is nil when the request was allowed, and a [*LimitedError] with the
+// decision when it was not.
+func (d Decision) Err() error {
+	if d.Allowed {
+		return nil
+	}
+	return &LimitedError{d}
+}
+
+// left is what limit i has left after this request.
+func (d *Decision) left(i int) int {
+	return max(0, d.plan.limits[i].Quota-d.answer.State[i].Used-d.taken)
+}
+
+// denies reports whether limit i is among those that denied.
+func (d *Decision) denies(i int) bool {
+	return !d.Allowed && d.answer.State[i].Used+d.cost > d.plan.limits[i].Quota
+}
+
+// tightest is the limit with the least left; of a denial, among those that denied.
+func (d *Decision) tightest() int {
+	least := -1
+	for i := range d.plan.limits {
+		if d.Allowed || d.denies(i) {
+			if least < 0 || d.left(i) < d.left(least) {
+				least = i
+			}
+		}
+	}
+	return max(least, 0)
+}
+
+// violated shares the plan's names where they stand side by side, which they do in
+// all but odd cases, so that a denial allocates nothing.
+func (d *Decision) violated() []string {
+	var names []string
+	first := -1
+	for i := range d.plan.limits {
+		switch {
+		case !d.denies(i):
+		case first < 0:
+			first = i
+			names = d.plan.names[i : i+1 : i+1]
+		case first+len(names) == i:
+			names = d.plan.names[first : i+1 : i+1]
+		default:
+			first = len(d.plan.names) + 1 // no longer side by side: append copies
+			names = append(names, d.plan.names[i])
+		}
+	}
+	return names
+}

@@ -1,0 +1,63 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrNoKey says that a request does not tell whose quota it draws from: no
+	// such header, no usable address. [First] goes on to its next key; without
+	// one the request is refused (400) and never counted against a shared quota.
+	// A function given to [By] returns it, or an empty string, to say the same.
+	ErrNoKey = errors.New("sash: the request carries no key")
+
+	// ErrCostExceedsQuota says that a request costs more than a limit's whole
+	// quota, so that no wait will ever let it pass.
+	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
+)
+
+// ConfigError is one mistake in how a limiter was put together. [New] joins
+// all it finds; [errors.As] takes the first out.
+type ConfigError struct {
+	Option string // the argument or option, as it is written in code
+	Value  string // what was given
+	Reason string // what is wrong with it, and what would be right
+}
+
+func (e *ConfigError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("sash: %s: %s", e.Option, e.Reason)
+	}
+	return fmt.Sprintf("sash: %s(%s): %s", e.Option, e.Value, e.Reason)
+}
+
+// LimitedError carries a denial where Go wants an error; see [Decision.Err].
+// It is [ErrCostExceedsQuota] when waiting cannot help.
+type LimitedError struct{ Decision Decision }
+
+func (e *LimitedError) Error() string {
+	d := e.Decision
+	over := strings.Join(d.Violated, ", ")
+	if d.Never() {
+		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
+	}
+	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
+}
+
+func (e *LimitedError) Unwrap() error {
+	if e.Decision.Never() {
+		return ErrCostExceedsQuota
+	}
+	return nil
+}
+
+// StoreError says that the store could not answer. Its text is for operators:
+// it may hold addresses and is never sent to a client.
+type StoreError struct{ Err error }
+
+func (e *StoreError) Error() string { return "sash: store: " + e.Err.Error() }
+
+func (e *StoreError) Unwrap() error { return e.Err }

@@ -1,0 +1,114 @@
+package core
+
+import (
+	"strconv"
+	"time"
+)
+
+// Headers is which header fields tell clients about their quota.
+type Headers int
+
+const (
+	// HeadersDraft is RateLimit and RateLimit-Policy as the IETF draft
+	// draft-ietf-httpapi-ratelimit-headers has them. It is the default. The draft
+	// may still rename its parameters; this follows it.
+	HeadersDraft Headers = iota
+	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset (seconds from
+	// now) of the limit with the least left.
+	HeadersLegacy
+	// HeadersBoth is both.
+	HeadersBoth
+	// HeadersNone is neither. A denial still has Retry-After.
+	HeadersNone
+)
+
+// HeaderMap is where [Decision.SetHeaders] writes. http.Header is one.
+type HeaderMap interface {
+	Get(name string) string
+	Set(name, value string)
+}
+
+// Names in the form that http.Header keeps them in, so that Set need not make it.
+const (
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRateLimit  = "Ratelimit"
+	fieldLimit      = "X-Ratelimit-Limit"
+	fieldRemaining  = "X-Ratelimit-Remaining"
+	fieldReset      = "X-Ratelimit-Reset"
+	fieldRetryAfter = "Retry-After"
+	fieldCache      = "Cache-Control"
+)
+
+// SetHeaders writes what the response says about the quota. On a denial that
+// includes Retry-After, which is exact and rounded up to whole seconds, and
+// Cache-Control (RFC 6585: a 429 is not to be stored). Where another limiter has
+// written before, the fields list both.
+func (d Decision) SetHeaders(h HeaderMap) {
+	if d.plan == nil {
+		return
+	}
+	if !d.Allowed {
+		if d.RetryAfter > 0 {
+			h.Set(fieldRetryAfter, strconv.FormatInt(seconds(d.RetryAfter), 10))
+		}
+		h.Set(fieldCache, "no-store")
+	}
+	mode := d.limiter.headers
+	if mode == HeadersDraft || mode == HeadersBoth {
+		d.setDraft(h)
+	}
+	if mode == HeadersLegacy || mode == HeadersBoth {
+		d.setLegacy(h)
+	}
+}
+
+func (d *Decision) setDraft(h HeaderMap) {
+	policy := d.plan.header
+	before := h.Get(fieldPolicy)
+	if before != "" {
+		policy = before + ", " + policy
+	}
+	h.Set(fieldPolicy, policy)
+
+	var space [256]byte
+	b := space[:0]
+	// A denial lists what denied, and nothing else: Retry-After must not be
+	// earlier than any "t" beside it.
+	if before != "" && d.Allowed {
+		b = append(b, h.Get(fieldRateLimit)...)
+	}
+	for i := range d.plan.limits {
+		if !d.Allowed && !d.denies(i) {
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, '"')
+		b = append(b, d.plan.limits[i].Name...)
+		b = append(b, `";r=`...)
+		b = strconv.AppendInt(b, int64(d.left(i)), 10)
+		if reset := d.answer.State[i].Reset; reset > 0 && d.cost <= d.plan.limits[i].Quota {
+			b = append(b, ";t="...)
+			b = strconv.AppendInt(b, seconds(reset), 10)
+		}
+	}
+	h.Set(fieldRateLimit, string(b))
+}
+
+func (d *Decision) setLegacy(h HeaderMap) {
+	i := d.tightest()
+	left := d.left(i)
+	// The old names have room for one limit: of two limiters the tighter one.
+	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
+		return
+	}
+	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].Quota))
+	h.Set(fieldRemaining, strconv.Itoa(left))
+	h.Set(fieldReset, strconv.FormatInt(seconds(d.answer.State[i].Reset), 10))
+}
+
+// seconds rounds up: who waits that long does not come too early.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}

@@ -1,0 +1,265 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Key tells whose quota a request draws from. There is no default: who is
+// limited is a decision to take on purpose.
+//
+// Keys of different kinds never name the same log: a user called "203.0.113.9"
+// has nothing to do with that address.
+type Key struct {
+	read  func(Request, *masks) (identity, error)
+	named func(string, *masks) (identity, bool) // the identity that a text names, for Allow without a request
+	wants []want
+	fault error
+}
+
+// identity is what a key found: an address, or a text within its kind and scope.
+type identity struct {
+	kind  string // "ip", "hdr", "by", ...: of [a-z]
+	scope string // which header, for instance
+	text  string
+	addr  netip.Addr // masked to bits; text is empty then
+	bits  int
+}
+
+// appendTuple writes an identity so that no two different ones read the same:
+// each part behind its length.
+func (id *identity) appendTuple(b []byte) []byte {
+	text := id.text
+	if id.addr.IsValid() {
+		text = string(appendAddr(nil, id.addr, id.bits))
+	}
+	for _, part := range [...]string{id.kind, id.scope, text} {
+		b = strconv.AppendInt(b, int64(len(part)), 10)
+		b = append(b, ':')
+		b = append(b, part...)
+	}
+	return b
+}
+
+// label is the identity for people: the text or address itself.
+func (id *identity) label() string {
+	if id.addr.IsValid() {
+		return string(appendAddr(nil, id.addr, id.bits))
+	}
+	return strings.Clone(id.text) // a fasthttp string dies with the request
+}
+
+// masks are how many bits of an address tell clients apart.
+type masks struct{ v4, v6 int }
+
+func (m *masks) identity(a netip.Addr) identity {
+	bits := m.v6
+	if a.Is4() {
+		bits = m.v4
+	}
+	p, _ := a.Prefix(bits) // no error: New has checked the bits
+	return identity{kind: "ip", addr: p.Addr(), bits: bits}
+}
+
+// want is a callback's parameter type, which the adapter must be able to serve.
+type want struct {
+	option string
+	typ    reflect.Type
+}
+
+func wantOf[C any](option string) want { return want{option, reflect.TypeFor[C]()} }
+
+// By is the key that your function makes of a request. It takes what handlers
+// of your framework take: *http.Request, *gin.Context, echo.Context or
+// *fiber.Ctx; or a context.Context, under any of them.
+//
+//	core.By(func(r *http.Request) (string, error) { return r.PathValue("tenant"), nil })
+//
+// An empty string or [ErrNoKey] says that there is none: the next key of
+// [First] is asked, or the request is refused (400). Another error refuses it
+// (500).
+//
+// Whatever a client can choose freely, such as a header that nobody verified,
+// is no limit: a fresh value is a fresh quota.
+func By[C any](f func(C) (string, error)) Key {
+	if f == nil {
+		return Key{fault: &ConfigError{Option: "By", Value: "nil", Reason: "give it a function that returns whose quota the request draws from"}}
+	}
+	get := native[C]()
+	return Key{
+		wants: []want{wantOf[C]("By")},
+		read: func(r Request, _ *masks) (identity, error) {
+			text, err := f(get(r))
+			return textIdentity(text, err)
+		},
+	}
+}
+
+func textIdentity(text string, err error) (identity, error) {
+	if err != nil {
+		return identity{}, err
+	}
+	if text == "" {
+		return identity{}, ErrNoKey
+	}
+	return identity{kind: "by", text: text}, nil
+}
+
+// ByIP is the address of the TCP peer: whoever holds the connection. No header
+// is read, because every client can write one. Behind a proxy that is the
+// proxy's address, and all its clients share one quota.
+//
+// IPv6 clients are told apart by their /64, which is the least that one
+// subscriber has; IPv4-mapped addresses count as IPv4. A peer without an address, as on a
+// Unix socket, is [ErrNoKey].
+func ByIP() Key {
+	return Key{
+		read: func(r Request, m *masks) (identity, error) {
+			a := canonical(r.Peer().Addr)
+			if !a.IsValid() {
+				return identity{}, ErrNoKey
+			}
+			return m.identity(a), nil
+		},
+		named: func(text string, m *masks) (identity, bool) {
+			a := parseAddr(text)
+			if !a.IsValid() {
+				return identity{}, false
+			}
+			return m.identity(a), true
+		},
+	}
+}
+
+// ByHeader is what verify makes of a request header: an identity, or an error
+// when it does not believe the value.
+//
+//	core.ByHeader("X-API-Key", func(ctx context.Context, key string) (string, error) {
+//		customer, ok := customers.ByAPIKey(ctx, key)
+//		if !ok {
+//			return "", core.ErrNoKey
+//		}
+//		return customer.ID, nil
+//	})
+//
+// A header that is missing, empty, sent twice or not believed is [ErrNoKey].
+// Taking the value as it is must be asked for: see [Unverified].
+func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
+	var fault error
+	if !validHeaderName(name) {
+		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "a header's name is letters, digits and '-', such as \"X-API-Key\""}
+	}
+	if verify == nil {
+		fault = errors.Join(fault, &ConfigError{Option: "ByHeader", Value: strconv.Quote(name) + ", nil", Reason: "give it a function that verifies the value, or core.Unverified to take it as it is"})
+	}
+	scope := strings.ToLower(name)
+	return Key{
+		fault: fault,
+		read: func(r Request, _ *masks) (identity, error) {
+			values := r.Header(name)
+			if len(values) != 1 {
+				return identity{}, ErrNoKey
+			}
+			value := strings.Trim(values[0], " \t")
+			if value == "" {
+				return identity{}, ErrNoKey
+			}
+			text, err := verify(r.Context(), value)
+			if err != nil && !errors.Is(err, ErrNoKey) {
+				return identity{}, fmt.Errorf("%w: header %s: %w", ErrNoKey, name, err)
+			}
+			id, err := textIdentity(text, err)
+			id.kind, id.scope = "hdr", scope
+			return id, err
+		},
+		named: func(text string, _ *masks) (identity, bool) {
+			return identity{kind: "hdr", scope: scope, text: text}, text != ""
+		},
+	}
+}
+
+// Unverified makes [ByHeader] take a value as it is. A client that sends a
+// fresh value with each request then has a fresh quota each time, and one that
+// sends somebody else's uses that one's up. It is right only behind something that
+// has verified the header; otherwise limit by address as well, with a second limiter.
+func Unverified(_ context.Context, value string) (string, error) { return value, nil }
+
+// Global is one quota for all requests together.
+func Global() Key {
+	return Key{read: func(Request, *masks) (identity, error) {
+		return identity{kind: "all", text: "all"}, nil
+	}}
+}
+
+// Join is the combination of several keys: a quota for each user at each
+// address, say. All of them must be there; otherwise it is the first error.
+func Join(keys ...Key) Key {
+	k := gather("Join", keys)
+	k.read = func(r Request, m *masks) (identity, error) {
+		var space [128]byte
+		b := space[:0]
+		for i := range keys {
+			id, err := keys[i].read(r, m)
+			if err != nil {
+				return identity{}, err
+			}
+			b = id.appendTuple(b)
+		}
+		return identity{kind: "join", text: string(b)}, nil
+	}
+	return k
+}
+
+// First is the first of several keys that a request has: its user if it is
+// logged in, else its address. A key that says [ErrNoKey] passes the request
+// on; any other error stops it.
+//
+//	core.First(core.ByHeader("X-API-Key", lookUp), core.ByIP())
+//
+// Behind a key that clients can choose freely the rest is never reached.
+func First(keys ...Key) Key {
+	k := gather("First", keys)
+	k.read = func(r Request, m *masks) (identity, error) {
+		err := ErrNoKey
+		for i := range keys {
+			var id identity
+			if id, err = keys[i].read(r, m); err == nil || !errors.Is(err, ErrNoKey) {
+				return id, err
+			}
+		}
+		return identity{}, err
+	}
+	return k
+}
+
+// gather takes over what New has to check of the keys within a key.
+func gather(option string, keys []Key) Key {
+	var k Key
+	if len(keys) == 0 {
+		k.fault = &ConfigError{Option: option, Value: "", Reason: "give it at least one key"}
+	}
+	for i, part := range keys {
+		if part.read == nil && part.fault == nil {
+			part.fault = &ConfigError{Option: option, Value: fmt.Sprintf("key %d is empty", i+1), Reason: "make it with ByIP, ByHeader, By or another of core's keys"}
+		}
+		k.fault = errors.Join(k.fault, part.fault)
+		k.wants = append(k.wants, part.wants...)
+	}
+	return k
+}
+
+// validHeaderName is the token of RFC 9110, 5.6.2.
+func validHeaderName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}

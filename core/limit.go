@@ -1,0 +1,180 @@
+package core
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The bounds of a policy. A store may hold less and says so when the limiter
+// is made.
+const (
+	MaxLimits = 8                    // limits of one policy
+	MaxQuota  = 10_000_000           // units of one limit
+	MinWindow = time.Millisecond     // shortest window
+	MaxWindow = 365 * 24 * time.Hour // longest window
+)
+
+// Limit is a quota of units in any window of the given length. At instant t
+// the window is (t-Window, t]: an entry exactly one Window old has left.
+//
+// Quota is 1 to [MaxQuota] units. Window is [MinWindow] to [MaxWindow], in
+// whole microseconds. Name is what clients see in the RateLimit header fields:
+// 1 to 64 letters, digits, '.', '_' or '-'; empty means one made of quota and
+// window, such as "100-per-minute".
+//
+// A Limit is a [Policy].
+type Limit struct {
+	Quota  int
+	Window time.Duration
+	Name   string
+}
+
+// Limits are decided together, on one log and in one step: if one denies, none
+// is charged. They have different names. At most [MaxLimits].
+//
+// Limits are a [Policy].
+type Limits []Limit
+
+// PerSecond allows quota units in any second.
+func PerSecond(quota int) Limit { return Limit{Quota: quota, Window: time.Second} }
+
+// PerMinute allows quota units in any 60 seconds.
+func PerMinute(quota int) Limit { return Limit{Quota: quota, Window: time.Minute} }
+
+// PerHour allows quota units in any 60 minutes.
+func PerHour(quota int) Limit { return Limit{Quota: quota, Window: time.Hour} }
+
+// PerDay allows quota units in any 24 hours.
+func PerDay(quota int) Limit { return Limit{Quota: quota, Window: day} }
+
+const day = 24 * time.Hour
+
+var units = []struct {
+	name, short string
+	length      time.Duration
+}{
+	{"day", "d", day},
+	{"hour", "h", time.Hour},
+	{"minute", "m", time.Minute},
+	{"second", "s", time.Second},
+	{"millisecond", "ms", time.Millisecond},
+	{"microsecond", "us", time.Microsecond},
+}
+
+// period writes a window in its largest whole unit: "minute", "5m", "1500ms".
+func period(window time.Duration) string {
+	for _, u := range units {
+		if window == u.length {
+			return u.name
+		}
+		if window%u.length == 0 {
+			return strconv.FormatInt(int64(window/u.length), 10) + u.short
+		}
+	}
+	return window.String()
+}
+
+// String is what [ParseLimit] reads: "100/minute", "5/10s".
+func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + period(l.Window) }
+
+func (l Limit) defaultName() string { return strconv.Itoa(l.Quota) + "-per-" + period(l.Window) }
+
+// ParseLimit reads a limit from text such as a configuration file holds:
+// "100/minute", "10 per 5m", "5/10s", "20 per 2 hours". The period is a unit
+// (second, minute, hour, day), a number of them, or a duration as
+// [time.ParseDuration] reads it. The error is a [ConfigError].
+func ParseLimit(s string) (Limit, error) {
+	bad := func(reason string) (Limit, error) {
+		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}
+	}
+	amount, rest, found := strings.Cut(s, "/")
+	if !found {
+		amount, rest, found = strings.Cut(s, " per ")
+	}
+	if !found {
+		return bad(`write a quota and a window, as in "100/minute" or "10 per 5m"`)
+	}
+	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
+	if !digits(amount) {
+		return bad(fmt.Sprintf("the quota %q is not a whole number of units", amount))
+	}
+	quota, err := strconv.Atoi(amount)
+	if err != nil {
+		return bad(fmt.Sprintf("the quota %s is more than %d", amount, MaxQuota))
+	}
+	window, err := parsePeriod(rest)
+	if err != nil {
+		return bad(err.Error())
+	}
+	l := Limit{Quota: quota, Window: window}
+	if reason := l.fault(); reason != "" {
+		return bad(reason)
+	}
+	return l, nil
+}
+
+func parsePeriod(s string) (time.Duration, error) {
+	fail := fmt.Errorf("the window %q is neither a unit (second, minute, hour, day) nor a duration (10s, 5m)", s)
+	i := 0
+	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+		i++
+	}
+	count, unit := s[:i], strings.TrimPrefix(s[i:], " ")
+	for _, u := range units {
+		if unit != u.name && unit != u.name+"s" && unit != u.short {
+			continue
+		}
+		if count == "" {
+			return u.length, nil
+		}
+		n, err := strconv.ParseInt(count, 10, 64)
+		if err != nil || n > int64(MaxWindow/u.length) {
+			return 0, fmt.Errorf("the window %q is longer than 365 days", s)
+		}
+		return time.Duration(n) * u.length, nil
+	}
+	if i == 0 {
+		return 0, fail // ParseDuration would read a sign
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fail
+	}
+	return d, nil
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// fault says what is wrong with a limit and what would be right, or nothing.
+func (l Limit) fault() string {
+	switch {
+	case l.Quota < 1 || l.Quota > MaxQuota:
+		return fmt.Sprintf("the quota must be 1 to %d units", MaxQuota)
+	case l.Window < MinWindow || l.Window > MaxWindow:
+		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h)", l.Window)
+	case l.Window%time.Microsecond != 0:
+		return fmt.Sprintf("the window %v must be whole microseconds", l.Window)
+	case l.Name != "" && !validName(l.Name):
+		return fmt.Sprintf("the name %q must be 1 to 64 letters, digits, '.', '_' or '-'", l.Name)
+	}
+	return ""
+}
+
+// validName keeps names fit for a structured field without escapes (RFC 9651)
+// and for a JSON string.
+func validName(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i] | 0x20
+		if !('a' <= c && c <= 'z' || '0' <= s[i] && s[i] <= '9' || s[i] == '.' || s[i] == '_' || s[i] == '-') {
+			return false
+		}
+	}
+	return true
+}

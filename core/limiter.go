@@ -1,0 +1,214 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Limiter decides about requests. It is safe for concurrent use, and there is
+// nothing to close. Make one with [New] and keep it: a limiter that is made
+// within a handler has seen no request before.
+type Limiter struct {
+	policy   *policy
+	key      Key
+	store    Store
+	space    *space
+	masks    masks
+	headers  Headers
+	cost     func(Request) int
+	skip     func(Request) bool
+	observer func(context.Context, Event)
+
+	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
+	wants      []want
+}
+
+// New makes a limiter: how much, whose, and options for the rest. It does no
+// I/O. The error names every mistake at once, each a [ConfigError].
+func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
+	l, err := build(p, k, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// build gives a limiter even where it gives an error, so that NewFor can look
+// for further mistakes.
+func build(p Policy, k Key, opts []Option) (*Limiter, error) {
+	c := configure(opts)
+	compiled := new(policy)
+	if isNil(p) {
+		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
+	} else if good, err := p.compile(); err != nil {
+		c.faults = append(c.faults, err)
+	} else {
+		compiled = good
+	}
+	if k.read == nil && k.fault == nil {
+		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
+	}
+	c.faults = append(c.faults, k.fault)
+	if c.store == nil {
+		c.store = NewMemoryStore()
+	}
+	var limits Limits
+	if compiled.fixed != nil {
+		limits = compiled.fixed.limits
+	}
+	c.faults = append(c.faults, c.store.Validate(limits))
+	if c.name == "" {
+		c.name = compiled.name
+	}
+	l := &Limiter{
+		policy:   compiled,
+		key:      k,
+		store:    c.store,
+		space:    &space{name: c.name, secret: c.secret},
+		masks:    c.masks,
+		headers:  c.headers,
+		cost:     c.cost,
+		skip:     c.skip,
+		observer: c.observer,
+		deny:     c.deny,
+		fail:     c.fail,
+		wants:    append(append(compiled.wants, k.wants...), c.wants...),
+	}
+	return l, errors.Join(c.faults...)
+}
+
+// Check decides about a request: it is what adapters call, once for each.
+// A denial is a Decision; an error says that there is none, and the adapter answers
+// it with [ProblemOf].
+func (l *Limiter) Check(r Request) (Decision, error) {
+	if l.skip != nil && l.skip(r) {
+		l.observe(r.Context(), Event{Decision: Decision{Allowed: true}, Skipped: true})
+		return Decision{Allowed: true}, nil
+	}
+	who, err := l.key.read(r, &l.masks)
+	if err != nil {
+		return l.failed(r.Context(), who, err)
+	}
+	plan, err := l.policy.plan(r, l.store.Validate)
+	if err != nil {
+		return l.failed(r.Context(), who, err)
+	}
+	cost := 1
+	if l.cost != nil {
+		cost = l.cost(r)
+	}
+	return l.decide(r.Context(), plan, who, cost, false)
+}
+
+// Allow takes one unit of key's quota if it has one left. A denial is not an
+// error: look at Allowed, or at [Decision.Err]. An error says that the store could
+// not answer, or that the key is empty ([ErrNoKey]).
+//
+// The key is text of your own. If the limiter's key is [ByIP] or [ByHeader],
+// it names the same log as a request of that address or with that identity.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.ask(ctx, key, 1, false)
+}
+
+// AllowN takes cost units, all or none. A cost above a quota can never pass:
+// the decision is a denial, and the error is [ErrCostExceedsQuota], so that
+// nobody waits for it.
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, error) {
+	d, err := l.ask(ctx, key, cost, false)
+	if err == nil && d.Never() {
+		err = ErrCostExceedsQuota
+	}
+	return d, err
+}
+
+// Peek tells what [Limiter.Allow] would say, and takes nothing: Remaining is
+// what is left now.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.ask(ctx, key, 1, true)
+}
+
+// Reset forgets what key has used. A key that is not known is no error.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	who, err := l.named(key)
+	if err != nil {
+		return err
+	}
+	if err := l.store.Reset(ctx, StorageKey{l.space, who}); err != nil {
+		return &StoreError{err}
+	}
+	return nil
+}
+
+func (l *Limiter) ask(ctx context.Context, key string, cost int, peek bool) (Decision, error) {
+	who, err := l.named(key)
+	if err != nil {
+		return l.failed(ctx, who, err)
+	}
+	plan := l.policy.fixed
+	if plan == nil {
+		if !l.policy.context {
+			return l.failed(ctx, who, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: give LimitBy a func(context.Context) core.Limits", l.policy.wants[0].typ))
+		}
+		if plan, err = l.policy.plan(noRequest{ctx}, l.store.Validate); err != nil {
+			return l.failed(ctx, who, err)
+		}
+	}
+	return l.decide(ctx, plan, who, cost, peek)
+}
+
+// named is the identity that a caller without a request means.
+func (l *Limiter) named(key string) (identity, error) {
+	if l.key.named != nil {
+		if who, ok := l.key.named(key, &l.masks); ok {
+			return who, nil
+		}
+	}
+	return textIdentity(key, nil)
+}
+
+// decide is where every decision is made.
+func (l *Limiter) decide(ctx context.Context, plan *plan, who identity, cost int, peek bool) (Decision, error) {
+	if cost < 1 {
+		return l.failed(ctx, who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
+	}
+	answer, err := l.store.Take(ctx, Take{
+		Key:    StorageKey{l.space, who},
+		Limits: plan.limits,
+		Keep:   l.policy.keepFor(plan),
+		Cost:   cost,
+		ID:     newID(),
+		Peek:   peek,
+	})
+	if err != nil {
+		return l.failed(ctx, who, &StoreError{err})
+	}
+	d := newDecision(l, plan, answer, cost, peek)
+	if l.observer != nil {
+		l.observer(ctx, Event{Decision: d, Key: who.label()})
+	}
+	return d, nil
+}
+
+func (l *Limiter) failed(ctx context.Context, who identity, err error) (Decision, error) {
+	if l.observer != nil {
+		l.observer(ctx, Event{Err: err, Key: who.label()})
+	}
+	return Decision{}, err
+}
+
+func (l *Limiter) observe(ctx context.Context, e Event) {
+	if l.observer != nil {
+		l.observer(ctx, e)
+	}
+}
+
+// noRequest is all that callbacks get where there is only a context.
+type noRequest struct{ ctx context.Context }
+
+func (r noRequest) Context() context.Context { return r.ctx }
+func (noRequest) Peer() Peer                 { return Peer{} }
+func (noRequest) Header(string) []string     { return nil }
+func (r noRequest) Value(key any) any        { return r.ctx.Value(key) }
+func (noRequest) Native() any                { return nil }

@@ -1,0 +1,236 @@
+package core
+
+import (
+	"context"
+	"crypto/sha256"
+	"hash/maphash"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultMaxKeys is how many keys a [MemoryStore] keeps apart unless told otherwise.
+const DefaultMaxKeys = 1 << 18
+
+// MemoryStore keeps the logs in this process: exact, on the monotonic clock,
+// about 200 bytes a key and 16 bytes an admitted request. It needs no
+// goroutine and nothing to close: takes also look at other keys, a few at a
+// time, and forget those that have gone idle.
+//
+// It holds at most so many keys at once. A log with live entries is never
+// evicted, because then whoever sends enough keys could reset his own.
+// When all places are taken, further keys share [overflow logs]: each still
+// within the quota, but denied early if its neighbours are busy.
+//
+// [overflow logs]: https://pkg.go.dev/github.com/sashlimit/sash/core#MemoryStore.Shared
+type MemoryStore struct {
+	start   time.Time
+	seed    maphash.Seed
+	maxKeys int64
+	keys    atomic.Int64
+	shared  atomic.Uint64
+	shards  [shardCount]shard
+}
+
+const (
+	shardCount     = 64
+	overflowCount  = 16 // overflow logs of one shard
+	sweepPerKey    = 2  // logs looked at for each new key, so that keys leave faster than they come
+	sweepWhenFull  = 16 // ... where a new key finds no place
+	takesPerSweep  = 4  // takes for which one log is looked at: each look may miss the cache
+	longestRawText = 64 // identities beyond this are kept as their hash
+)
+
+type shard struct {
+	mu       sync.Mutex
+	logs     map[string]*memoryLog
+	order    []*memoryLog // the same logs, for the sweep to walk
+	hand     int
+	takes    uint32
+	overflow []*memoryLog
+	_        [64]byte // no two locks on one cache line
+}
+
+type memoryLog struct {
+	record
+
+	key    string
+	index  int           // in shard.order
+	keep   time.Duration // the longest window asked of this log
+	fitted int64         // when fit was last called
+}
+
+// MemoryOption changes a [MemoryStore].
+type MemoryOption func(*MemoryStore)
+
+// MaxKeys is how many keys have a log of their own at once, at least 1. The
+// default is [DefaultMaxKeys].
+func MaxKeys(n int) MemoryOption {
+	return func(s *MemoryStore) { s.maxKeys = int64(n) }
+}
+
+// NewMemoryStore makes a store for one or several limiters of this process.
+// Without [WithStore] a limiter makes one for itself.
+func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
+	s := &MemoryStore{start: time.Now(), seed: maphash.MakeSeed(), maxKeys: DefaultMaxKeys}
+	for _, o := range opts {
+		if o != nil {
+			o(s)
+		}
+	}
+	return s
+}
+
+// Keys is how many keys have a log of their own now.
+func (s *MemoryStore) Keys() int { return int(s.keys.Load()) }
+
+// Shared is how many takes have drawn from an overflow log since the store was
+// made. If it grows, more clients are live than [MaxKeys] allows.
+func (s *MemoryStore) Shared() uint64 { return s.shared.Load() }
+
+// Validate implements [Store].
+func (s *MemoryStore) Validate(Limits) error {
+	if s.maxKeys < 1 {
+		return &ConfigError{Option: "MaxKeys", Value: strconv.FormatInt(s.maxKeys, 10), Reason: "keep at least 1 key apart"}
+	}
+	return nil
+}
+
+// Take implements [Store]. It never fails and does not look at ctx.
+func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
+	var space [192]byte
+	key := t.Key.appendRaw(space[:0])
+	hash := maphash.Bytes(s.seed, key)
+	sh := &s.shards[hash%shardCount]
+
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	// Read under the lock: instants of one log then never run backwards.
+	now := int64(time.Since(s.start))
+	log := sh.find(s, key, hash, now, t.Peek)
+	if log == nil { // a peek at a key that has no log
+		return new(record).take(now, &t), nil
+	}
+	log.keep = max(log.keep, t.Keep)
+	log.drop(now - int64(log.keep))
+	answer := log.take(now, &t)
+	if sh.takes++; sh.takes%takesPerSweep == 0 {
+		sh.sweep(s, now, 1)
+	}
+	return answer, nil
+}
+
+// Reset implements [Store]. For a key that shares an overflow log it does
+// nothing: the units in there are also its neighbours'.
+func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
+	var space [192]byte
+	key := k.appendRaw(space[:0])
+	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if log := sh.logs[string(key)]; log != nil {
+		sh.remove(s, log)
+	}
+	return nil
+}
+
+// find gives the log of a key, making it unless it is only looked at.
+func (sh *shard) find(s *MemoryStore, key []byte, hash uint64, now int64, peek bool) *memoryLog {
+	if log := sh.logs[string(key)]; log != nil {
+		return log
+	}
+	// A key that shared a log stays with it until all in there has left: a log
+	// of its own would be a second quota.
+	var over *memoryLog
+	if sh.overflow != nil {
+		over = sh.overflow[hash/shardCount%overflowCount]
+		if over.drop(now - int64(over.keep)); over.count > 0 {
+			s.shared.Add(1)
+			return over
+		}
+	}
+	if peek {
+		return nil
+	}
+	sh.sweep(s, now, sweepPerKey)
+	if s.claim() || sh.sweep(s, now, sweepWhenFull) && s.claim() {
+		log := &memoryLog{key: string(key), index: len(sh.order), fitted: now}
+		if sh.logs == nil {
+			sh.logs = make(map[string]*memoryLog)
+		}
+		sh.logs[log.key] = log
+		sh.order = append(sh.order, log)
+		return log
+	}
+	if over == nil {
+		sh.overflow = make([]*memoryLog, overflowCount)
+		for i := range sh.overflow {
+			sh.overflow[i] = new(memoryLog)
+		}
+		over = sh.overflow[hash/shardCount%overflowCount]
+	}
+	s.shared.Add(1)
+	return over
+}
+
+// claim takes one of the places for keys.
+func (s *MemoryStore) claim() bool {
+	if s.keys.Add(1) <= s.maxKeys {
+		return true
+	}
+	s.keys.Add(-1)
+	return false
+}
+
+// sweep looks at the next n logs, forgets those that are empty and returns
+// unused memory of the others. It reports whether a place became free.
+func (sh *shard) sweep(s *MemoryStore, now int64, n int) (freed bool) {
+	for range min(n, len(sh.order)) {
+		if sh.hand >= len(sh.order) {
+			sh.hand = 0
+		}
+		log := sh.order[sh.hand]
+		log.drop(now - int64(log.keep))
+		if log.count == 0 {
+			sh.remove(s, log)
+			freed = true
+			continue // another log has taken its place
+		}
+		if now-log.fitted > int64(log.keep) {
+			log.fit()
+			log.fitted = now
+		}
+		sh.hand++
+	}
+	return freed
+}
+
+func (sh *shard) remove(s *MemoryStore, log *memoryLog) {
+	delete(sh.logs, log.key)
+	last := len(sh.order) - 1
+	moved := sh.order[last]
+	sh.order[log.index], moved.index = moved, log.index
+	sh.order[last] = nil
+	sh.order = sh.order[:last]
+	s.keys.Add(-1)
+}
+
+// appendRaw writes what tells this key from all others. It is shorter and far
+// cheaper than the text of [StorageKey.String], and never leaves the process.
+func (k *StorageKey) appendRaw(b []byte) []byte {
+	b = append(b, k.space.name...)
+	b = append(b, 0)
+	b = append(b, k.kind...)
+	b = append(b, 0)
+	if k.addr.IsValid() {
+		a := k.addr.As16()
+		return append(append(b, a[:]...), byte(k.bits))
+	}
+	b = append(b, k.scope...)
+	if len(k.text) > longestRawText {
+		sum := sha256.Sum256([]byte(k.text))
+		return append(append(b, 1), sum[:]...)
+	}
+	return append(append(b, 0), k.text...)
+}

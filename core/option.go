@@ -1,0 +1,186 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// Option changes what a limiter does by default.
+type Option func(*config)
+
+type config struct {
+	store      Store
+	name       string
+	headers    Headers
+	masks      masks
+	secret     []byte
+	cost       func(Request) int
+	skip       func(Request) bool
+	observer   func(context.Context, Event)
+	deny, fail any
+	wants      []want
+	faults     []error
+}
+
+const (
+	maxPolicyName = 48
+	minSecret     = 16
+)
+
+func (c *config) fault(option, value, reason string) {
+	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
+}
+
+// callback notes what a function given to option wants, or that it is missing.
+func (c *config) callback(option string, w want, missing bool) {
+	if missing {
+		c.fault(option, "nil", "give it a function, or leave the option out")
+		return
+	}
+	c.wants = append(c.wants, w)
+}
+
+// WithStore keeps the logs in store instead of in a [MemoryStore] of the
+// limiter's own. Limiters may share a store.
+func WithStore(store Store) Option {
+	return func(c *config) {
+		if isNil(store) {
+			c.fault("WithStore", "nil", "give it a store, such as redisstore.New(client), or leave the option out")
+			return
+		}
+		c.store = store
+	}
+}
+
+// WithName names the policy: 1 to 48 of [a-z0-9._-]. The default is made of its
+// limits, such as "100-per-minute".
+//
+// Limiters with the same name, store and kind of key share their logs. Name a
+// policy to keep its logs when its limits change, and to keep two policies apart that
+// have equal limits but stand for different things.
+func WithName(name string) Option {
+	return func(c *config) {
+		if !validPolicyName(name) {
+			c.fault("WithName", strconv.Quote(name), fmt.Sprintf("a name is 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
+			return
+		}
+		c.name = name
+	}
+}
+
+func validPolicyName(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return false
+		}
+	}
+	return len(s) <= maxPolicyName && validName(s)
+}
+
+// WithCost is how many units a request takes; the default is 1. A cost above a
+// quota is denied, as it can never pass. A cost below 1 is an error (500): to
+// let a request pass for nothing use [WithSkip].
+//
+// Do not let a client choose its cost: take it from the route, not from a header.
+func WithCost[C any](f func(C) int) Option {
+	get := native[C]()
+	return func(c *config) {
+		c.callback("WithCost", wantOf[C]("WithCost"), f == nil)
+		c.cost = func(r Request) int { return f(get(r)) }
+	}
+}
+
+// WithSkip lets requests pass uncounted and without header fields: health
+// checks, say. Decide by the route's pattern rather than by what the path begins with,
+// which clients can spell in many ways.
+func WithSkip[C any](f func(C) bool) Option {
+	get := native[C]()
+	return func(c *config) {
+		c.callback("WithSkip", wantOf[C]("WithSkip"), f == nil)
+		c.skip = func(r Request) bool { return f(get(r)) }
+	}
+}
+
+// WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
+func WithHeaders(h Headers) Option {
+	return func(c *config) {
+		if h < HeadersDraft || h > HeadersNone {
+			c.fault("WithHeaders", strconv.Itoa(int(h)), "choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
+			return
+		}
+		c.headers = h
+	}
+}
+
+// WithIPv4Prefix is how many bits of an IPv4 address tell clients apart: 8 to
+// 32. The default is 32.
+func WithIPv4Prefix(bits int) Option {
+	return func(c *config) {
+		if bits < 8 || bits > 32 {
+			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "a prefix is 8 to 32 bits long")
+			return
+		}
+		c.masks.v4 = bits
+	}
+}
+
+// WithIPv6Prefix is how many bits of an IPv6 address tell clients apart: 32 to
+// 128. The default is 64, the least that one subscriber has: with more, a client takes
+// a new address for a new quota.
+func WithIPv6Prefix(bits int) Option {
+	return func(c *config) {
+		if bits < 32 || bits > 128 {
+			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "a prefix is 32 to 128 bits long")
+			return
+		}
+		c.masks.v6 = bits
+	}
+}
+
+// WithSecret makes identities unreadable in the store even to who can guess
+// them: all of them, addresses too, are HMACs under this secret of at least 16
+// bytes. All processes that share logs need the same.
+func WithSecret(secret []byte) Option {
+	return func(c *config) {
+		if len(secret) < minSecret {
+			// Its value stays out of the message.
+			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), fmt.Sprintf("a secret has at least %d random bytes; is the variable it comes from set?", minSecret))
+			return
+		}
+		c.secret = append([]byte(nil), secret...)
+	}
+}
+
+// WithObserver hears of every decision, after it was made and before it is
+// answered. It runs on the request's goroutine: be quick, and do not block.
+func WithObserver(f func(context.Context, Event)) Option {
+	return func(c *config) {
+		if f == nil {
+			c.fault("WithObserver", "nil", "give it a function, or leave the option out")
+			return
+		}
+		c.observer = f
+	}
+}
+
+// Event is one decision, for an observer.
+type Event struct {
+	Decision Decision
+	Err      error  // why there is no decision, or nil
+	Key      string // whose quota, as the key found it. It may be personal: think before you log it
+	Skipped  bool   // WithSkip let it pass
+}
+
+// configure applies options over the defaults, collecting every mistake.
+func configure(opts []Option) config {
+	c := config{masks: masks{v4: 32, v6: 64}}
+	for _, o := range opts {
+		if o == nil {
+			c.fault("Option", "nil", "leave it out")
+			continue
+		}
+		o(&c)
+	}
+	return c
+}

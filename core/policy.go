@@ -1,0 +1,175 @@
+package core
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Policy is how much is allowed: a [Limit], several [Limits] decided together,
+// or [LimitBy] for limits that depend on the request. The interface is sealed.
+type Policy interface {
+	compile() (*policy, error)
+}
+
+// policy is a Policy ready for use: everything that does not depend on the
+// request has been checked and rendered.
+type policy struct {
+	fixed   *plan                // nil when limits are chosen per request
+	choose  func(Request) Limits // ... by this
+	wants   []want
+	name    string // unless WithName gives another
+	keep    atomic.Int64
+	chosen  atomic.Pointer[[]*plan] // the plans that choose has come up with so far
+	context bool                    // choose takes a context, so it serves without a request as well
+}
+
+// plan is one set of limits, each with a name.
+type plan struct {
+	given  Limits
+	limits Limits
+	names  []string
+	header string        // RateLimit-Policy
+	keep   time.Duration // the longest window
+}
+
+// chosenPlans bounds what is remembered of the limits that LimitBy came up
+// with. More are served as well, compiled anew each time.
+const chosenPlans = 64
+
+func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
+
+func (ls Limits) compile() (*policy, error) {
+	p, err := newPlan(ls, "limits")
+	if err != nil {
+		return nil, err
+	}
+	return &policy{fixed: p, name: defaultPolicyName(p.limits)}, nil
+}
+
+// LimitBy chooses the limits for each request: by plan or tier, for instance.
+// All of them apply to the same log, so a customer who moves to a larger plan
+// keeps what he has used and gains the difference at once.
+//
+//	core.LimitBy(func(r *http.Request) core.Limits { return tiers[tierOf(r)] })
+//
+// Limits that are wrong or none at all are an error (500), never a pass. The
+// policy's name is "dynamic" unless [WithName] gives one; two such policies on one
+// store need two names. The longest window so far decides how long entries are kept.
+func LimitBy[C any](f func(C) Limits) Policy {
+	if f == nil {
+		return limitBy{}
+	}
+	get := native[C]()
+	return limitBy{
+		choose: func(r Request) Limits { return f(get(r)) },
+		want:   wantOf[C]("LimitBy"),
+	}
+}
+
+type limitBy struct {
+	choose func(Request) Limits
+	want   want
+}
+
+func (l limitBy) compile() (*policy, error) {
+	if l.choose == nil {
+		return nil, &ConfigError{Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request"}
+	}
+	p := &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}
+	p.chosen.Store(new([]*plan))
+	return p, nil
+}
+
+// plan is what applies to a request; validate asks the store about limits that
+// were not seen before.
+func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
+	if p.fixed != nil {
+		return p.fixed, nil
+	}
+	limits := p.choose(r)
+	known := p.chosen.Load()
+	for _, pl := range *known {
+		if slices.Equal(pl.given, limits) {
+			return pl, nil
+		}
+	}
+	pl, err := newPlan(limits, "LimitBy")
+	if err == nil {
+		err = validate(pl.limits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for {
+		keep := p.keep.Load()
+		if int64(pl.keep) <= keep || p.keep.CompareAndSwap(keep, int64(pl.keep)) {
+			break
+		}
+	}
+	if len(*known) < chosenPlans {
+		more := append(slices.Clone(*known), pl)
+		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
+	}
+	return pl, nil
+}
+
+// keepFor is how long entries must stay for every plan that may ask about them.
+func (p *policy) keepFor(pl *plan) time.Duration {
+	return max(pl.keep, time.Duration(p.keep.Load()))
+}
+
+func newPlan(given Limits, option string) (*plan, error) {
+	if len(given) == 0 {
+		return nil, &ConfigError{Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)"}
+	}
+	var faults []error
+	if len(given) > MaxLimits {
+		faults = append(faults, &ConfigError{Option: option, Value: strconv.Itoa(len(given)), Reason: fmt.Sprintf("at most %d are decided together", MaxLimits)})
+	}
+	p := &plan{given: slices.Clone(given), limits: slices.Clone(given)}
+	var header strings.Builder
+	for i := range p.limits {
+		l := &p.limits[i]
+		if reason := l.fault(); reason != "" {
+			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
+			continue
+		}
+		if l.Name == "" {
+			l.Name = l.defaultName()
+		}
+		if slices.Contains(p.names, l.Name) {
+			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is taken by another limit: give each Limit its own Name", l.Name)})
+		}
+		p.names = append(p.names, l.Name)
+		p.keep = max(p.keep, l.Window)
+		if i > 0 {
+			header.WriteString(", ")
+		}
+		// A window is rounded up: a client that believes it never comes too early.
+		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
+	}
+	p.header = header.String()
+	return p, errors.Join(faults...)
+}
+
+// defaultPolicyName is made of quotas and windows alone, so that different
+// limits never share a log because somebody gave them the same Name.
+func defaultPolicyName(limits Limits) string {
+	names := make([]string, len(limits))
+	for i, l := range limits {
+		names[i] = l.defaultName()
+	}
+	name := strings.Join(names, "_")
+	if len(name) > maxPolicyName {
+		sum := sha256.Sum256([]byte(name))
+		name = "limits-" + hex.EncodeToString(sum[:16])
+	}
+	return name
+}

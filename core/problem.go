@@ -1,0 +1,96 @@
+package core
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+)
+
+// ProblemType is the media type of a [Problem] (RFC 9457).
+const ProblemType = "application/problem+json"
+
+const problemBase = "https://iana.org/assignments/http-problem-types#"
+
+// Problem is the body of a refusal (RFC 9457). It tells clients what to do and
+// nothing about identities, keys or the store.
+type Problem struct {
+	Type       string // a URI, or "about:blank"
+	Title      string
+	Status     int // the HTTP status that goes with it
+	Detail     string
+	Violated   []string // "violated-policies", of the RateLimit draft
+	RetryAfter int64    // seconds for a Retry-After field that is not set yet; 0 means none
+}
+
+// Problem is what a denied client is told, by default.
+func (d Decision) Problem() Problem {
+	p := Problem{
+		Type:     problemBase + "quota-exceeded",
+		Title:    "Quota Exceeded",
+		Status:   http.StatusTooManyRequests,
+		Violated: d.Violated,
+	}
+	switch s := seconds(d.RetryAfter); {
+	case d.Never():
+		p.Detail = "This request costs more than the whole quota, so it can never pass."
+	case s == 1:
+		p.Detail = "Try again in 1 second."
+	default:
+		p.Detail = "Try again in " + strconv.FormatInt(s, 10) + " seconds."
+	}
+	return p
+}
+
+// ProblemOf is what a client is told, by default, when [Limiter.Check] fails:
+// 400 without a key, 503 without a store, and 500 when a callback failed. The text
+// of err stays inside.
+func ProblemOf(err error) Problem {
+	var limited *LimitedError
+	var store *StoreError
+	switch {
+	case errors.As(err, &limited):
+		return limited.Decision.Problem()
+	case errors.As(err, &store):
+		return Problem{
+			Type:       problemBase + "temporary-reduced-capacity",
+			Title:      "Temporary Reduced Capacity",
+			Status:     http.StatusServiceUnavailable,
+			Detail:     "Try again in 1 second.",
+			RetryAfter: 1,
+		}
+	case errors.Is(err, ErrNoKey):
+		return Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest, Detail: "The request does not say whose quota it draws from."}
+	}
+	return Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
+}
+
+// JSON is the body. Its texts need no escapes: they are constants of this file and names
+// that New has checked.
+func (p Problem) JSON() []byte {
+	b := make([]byte, 0, 256)
+	b = append(b, `{"type":"`...)
+	b = append(b, p.Type...)
+	b = append(b, `","title":"`...)
+	b = append(b, p.Title...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(p.Status), 10)
+	if p.Detail != "" {
+		b = append(b, `,"detail":"`...)
+		b = append(b, p.Detail...)
+		b = append(b, '"')
+	}
+	for i, name := range p.Violated {
+		if i == 0 {
+			b = append(b, `,"violated-policies":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, name...)
+		b = append(b, '"')
+	}
+	if len(p.Violated) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,67 @@
+package core
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"net/netip"
+	"strconv"
+)
+
+// StorageKey names the log of one identity under one policy. Two of them are
+// equal as text exactly when they name the same log.
+type StorageKey struct {
+	space *space
+	identity
+}
+
+// space is what all keys of a limiter share.
+type space struct {
+	name   string // of the policy
+	secret []byte // from WithSecret, or nil
+}
+
+// keyVersion changes with the meaning of what stores keep under a key.
+const keyVersion = "1"
+
+// String is the key as text: 1 to 96 characters out of [a-z0-9:._-], so that
+// it needs no quoting anywhere and cannot choose a slot of a cluster. It is
+//
+//	1:<policy>:ip:203.0.113.9
+//	1:<policy>:by:3f4b...        (32 hexadecimal digits)
+//
+// An address stays readable unless [WithSecret] is set; every other identity
+// is hashed (128 bits of SHA-256, or of HMAC-SHA-256 with a secret), so that no
+// token, e-mail or 8 KB header lands in a database, its logs or its backups.
+func (k StorageKey) String() string {
+	b := make([]byte, 0, 96)
+	b = append(b, keyVersion+":"...)
+	b = append(b, k.space.name...)
+	b = append(b, ':')
+	b = append(b, k.kind...)
+	b = append(b, ':')
+	if k.addr.IsValid() && k.space.secret == nil {
+		return string(appendAddr(b, k.addr, k.bits))
+	}
+	var digest hash.Hash
+	if k.space.secret != nil {
+		digest = hmac.New(sha256.New, k.space.secret)
+	} else {
+		digest = sha256.New()
+	}
+	var space [256]byte
+	digest.Write(k.appendTuple(space[:0]))
+	sum := digest.Sum(space[:0])
+	return string(hex.AppendEncode(b, sum[:16]))
+}
+
+// appendAddr writes an address, and how much of it counts unless all of it does.
+func appendAddr(b []byte, a netip.Addr, bits int) []byte {
+	b = a.AppendTo(b)
+	if bits < a.BitLen() {
+		b = append(b, '_') // what a slash would say, within the key's alphabet
+		b = strconv.AppendInt(b, int64(bits), 10)
+	}
+	return b
+}
