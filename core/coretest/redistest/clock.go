@@ -1,0 +1,48 @@
+package redistest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Clock is time for scripts that ask the server for it. A client that passes
+// every script through [Clock.Script], and answers [ErrNoScript] to EVALSHA, runs
+// them at the clock's instant; everything else about them is the server's work.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock is a clock at an instant whose microseconds begin with zeros, which
+// is where scripts that build numbers from text go wrong.
+func NewClock() *Clock { return &Clock{now: time.UnixMicro(1_763_700_000_000_007)} }
+
+// Advance moves the clock, also backwards.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Script replaces the script's call of TIME by the clock's time, which it hands
+// over as two keys more.
+func (c *Clock) Script(text string, keys []string) (string, []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	micros := c.now.UnixMicro()
+	keys = append(slices.Clone(keys), strconv.FormatInt(micros/1e6, 10), strconv.FormatInt(micros%1e6, 10))
+	return strings.Replace(text, "call('TIME')", "{KEYS[2], KEYS[3]}", 1), keys
+}
+
+// ErrNoScript is what a server says that has never seen a script.
+const ErrNoScript = noScriptError("NOSCRIPT No matching script. Please use EVAL.")
+
+type noScriptError string
+
+func (e noScriptError) Error() string { return string(e) }
+
+// RedisError marks it as the server's own for clients that ask.
+func (noScriptError) RedisError() {}

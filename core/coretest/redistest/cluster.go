@@ -1,0 +1,87 @@
+package redistest
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+)
+
+const slotCount = 16384
+
+// Cluster is a Redis Cluster of masters that share the slots evenly, the first
+// node having the lowest.
+type Cluster struct {
+	nodes []*Server
+}
+
+// StartCluster runs a cluster of so many masters and returns when every node
+// knows all others and says that the cluster is well. That takes Redis at least
+// 2 s. A node counts as failed after 1 s of silence.
+func StartCluster(tb testing.TB, masters int) *Cluster {
+	tb.Helper()
+	if masters < 1 || masters > slotCount {
+		tb.Fatalf("redistest: a cluster of %d masters", masters)
+	}
+	c := new(Cluster)
+	for range masters {
+		c.nodes = append(c.nodes, Start(tb,
+			"--cluster-enabled", "yes",
+			"--cluster-config-file", "nodes.conf",
+			"--cluster-node-timeout", "1000",
+			"--cluster-announce-ip", "127.0.0.1",
+		))
+	}
+	for i, node := range c.nodes {
+		assign(tb, node, i*slotCount/masters, (i+1)*slotCount/masters-1)
+		// Nodes that meet with the same epoch would have to settle who keeps it.
+		must(tb, node, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+	}
+	for _, node := range c.nodes[1:] {
+		must(tb, node, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(c.nodes[0].port))
+	}
+	for _, node := range c.nodes {
+		var info string
+		if !poll(readyTimeout, func() bool {
+			info = node.info("CLUSTER", "INFO")
+			return field(info, "cluster_state") == "ok" &&
+				field(info, "cluster_known_nodes") == strconv.Itoa(masters) &&
+				field(info, "cluster_size") == strconv.Itoa(masters)
+		}) {
+			tb.Fatalf("redistest: the cluster does not form, says %s:\n%s", node.Addr(), info)
+		}
+	}
+	return c
+}
+
+// Addrs are the addresses of all nodes.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.nodes))
+	for i, node := range c.nodes {
+		addrs[i] = node.Addr()
+	}
+	return addrs
+}
+
+// Nodes are the servers of the cluster, to be paused or killed one by one.
+func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
+
+// assign gives a node the slots from first to last.
+func assign(tb testing.TB, node *Server, first, last int) {
+	tb.Helper()
+	if _, err := node.Do("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)); err == nil {
+		return
+	}
+	// Redis knows ranges from 7.0 on.
+	args := []string{"CLUSTER", "ADDSLOTS"}
+	for slot := first; slot <= last; slot++ {
+		args = append(args, strconv.Itoa(slot))
+	}
+	must(tb, node, args...)
+}
+
+func must(tb testing.TB, s *Server, args ...string) {
+	tb.Helper()
+	if _, err := s.Do(args...); err != nil {
+		tb.Fatalf("redistest: %.40q to %s: %v", args, s.Addr(), err)
+	}
+}

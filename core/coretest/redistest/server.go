@@ -1,0 +1,219 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	doTimeout    = 2 * time.Second  // see Server.Timeout
+	startTimeout = 10 * time.Second // for a server to answer its first command
+	stopTimeout  = 3 * time.Second  // for a server to obey SIGTERM
+	readyTimeout = 30 * time.Second // for a cluster or a replica to agree
+	portAttempts = 10
+)
+
+// Server is a redis-server process. Its methods fail the test when the process
+// does not do as told. They belong to the goroutine of the test, except for
+// Addr, URL and Do, which any may call.
+type Server struct {
+	// Timeout bounds each Do, from dialling to the last byte of the reply. It is
+	// 2 s at first.
+	Timeout time.Duration
+
+	tb     testing.TB
+	binary string
+	dir    string
+	port   int
+	args   []string
+	proc   *process
+}
+
+// Start runs a redis-server with the given further arguments, such as
+// "--maxmemory", "1mb", and returns when it answers. Where there is no
+// redis-server the test is skipped, or fails if SASH_REQUIRE_REDIS=1.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := &Server{Timeout: doTimeout, tb: tb, binary: find(tb), dir: tb.TempDir(), args: slices.Clone(args)}
+	tb.Cleanup(s.end)
+	for attempt := 1; ; attempt++ {
+		s.port = freePort(tb)
+		err := s.launch()
+		if err == nil {
+			return s
+		}
+		// A free port is free only until another test takes it.
+		if !errors.Is(err, syscall.EADDRINUSE) || attempt == portAttempts {
+			tb.Fatalf("redistest: %v", err)
+		}
+	}
+}
+
+// StartReplica runs a server that replicates another, and returns when it has
+// caught up and follows.
+func StartReplica(tb testing.TB, of *Server) *Server {
+	tb.Helper()
+	s := Start(tb, "--replicaof", "127.0.0.1", strconv.Itoa(of.port))
+	var info string
+	if !poll(readyTimeout, func() bool {
+		info = s.info("INFO", "replication")
+		return field(info, "master_link_status") == "up"
+	}) {
+		tb.Fatalf("redistest: the replica at %s does not follow %s:\n%s", s.Addr(), of.Addr(), info)
+	}
+	return s
+}
+
+// Addr is the host and port on which the server listens.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL is the address in the form that Redis clients parse.
+func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// PID is the process id, which is another after a Restart.
+func (s *Server) PID() int { return s.proc.pid() }
+
+// Kill ends the server at once, as a crash would, and returns when it is gone.
+// It does nothing to a server that is gone already.
+func (s *Server) Kill() {
+	s.tb.Helper()
+	if err := s.proc.signal(os.Kill); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.tb.Fatalf("redistest: kill %s: %v", s.Addr(), err)
+	}
+	<-s.proc.done
+}
+
+// Restart runs the server again on the same port with the same arguments,
+// after killing it if it still runs. It comes back empty, unless an argument
+// makes it keep its data; a node of a cluster comes back into its cluster.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	if err := s.launch(); err != nil {
+		s.tb.Fatalf("redistest: restart: %v", err)
+	}
+}
+
+// Pause stops the process without ending it: its connections stay open and the
+// kernel accepts new ones, but nothing is answered until Resume.
+func (s *Server) Pause() {
+	s.tb.Helper()
+	if err := s.proc.signal(stopSignal); err != nil {
+		s.tb.Fatalf("redistest: pause %s: %v", s.Addr(), err)
+	}
+}
+
+// Resume lets a paused server run on. It then works through all it was sent
+// meanwhile, even by clients that have given up.
+func (s *Server) Resume() {
+	s.tb.Helper()
+	if err := s.proc.signal(contSignal); err != nil {
+		s.tb.Fatalf("redistest: resume %s: %v", s.Addr(), err)
+	}
+}
+
+// Do sends one command over a connection of its own and returns the reply: a
+// string, an int64, nil or a []any of these. What Redis refuses is a
+// [ReplyError], returned as the error, or as an element where it is part of an
+// array.
+func (s *Server) Do(args ...string) (any, error) {
+	return do(s.Addr(), s.Timeout, args)
+}
+
+// info is the text a server gives about itself, or the error it met.
+func (s *Server) info(args ...string) string {
+	reply, err := do(s.Addr(), doTimeout, args)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(reply)
+}
+
+// end is for Cleanup, where the process may be running, paused, dead or never
+// have started; so signals may fail.
+func (s *Server) end() {
+	if s.proc == nil {
+		return
+	}
+	_ = s.proc.signal(syscall.SIGTERM)
+	_ = s.proc.signal(contSignal) // a paused process obeys only once it runs
+	select {
+	case <-s.proc.done:
+	case <-time.After(stopTimeout):
+		_ = s.proc.signal(os.Kill)
+		<-s.proc.done
+	}
+}
+
+// launch starts the process on s.port and returns when it answers.
+func (s *Server) launch() error {
+	args := append([]string{
+		"--port", strconv.Itoa(s.port),
+		"--bind", "127.0.0.1",
+		"--dir", s.dir,
+		"--save", "",
+		"--appendonly", "no",
+		"--daemonize", "no",
+		"--repl-diskless-sync-delay", "0", // else each replica waits 5 s for others
+	}, s.args...)
+	// A file and not a pipe, which someone would have to drain.
+	log, err := os.Create(filepath.Join(s.dir, "redis.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	proc, err := run(s.binary, args, log)
+	if err != nil {
+		return err
+	}
+	s.proc = proc
+
+	answers := poll(startTimeout, func() bool { return proc.exited() || s.answers() })
+	output, _ := os.ReadFile(log.Name()) // to say more about a failure, so its own is no matter
+	switch {
+	case proc.exited() && strings.Contains(string(output), syscall.EADDRINUSE.Error()[1:]):
+		return fmt.Errorf("%w: redis-server %q:\n%s", syscall.EADDRINUSE, args, output)
+	case proc.exited():
+		return fmt.Errorf("redis-server %q ended with %v:\n%s", args, proc.state(), output)
+	case !answers:
+		return fmt.Errorf("redis-server %q does not answer after %v:\n%s", args, startTimeout, output)
+	}
+	return nil
+}
+
+// answers tells whether this very process answers, and not one that took the
+// port first.
+func (s *Server) answers() bool {
+	if _, err := do(s.Addr(), doTimeout, []string{"PING"}); err != nil {
+		// A server that wants a password says so: it is there, and says no more.
+		var refused ReplyError
+		return errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "NOAUTH")
+	}
+	return field(s.info("INFO", "server"), "process_id") == strconv.Itoa(s.PID())
+}
+
+// find gives the path of redis-server or ends the test.
+func find(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		return path
+	}
+	const missing = "redistest: redis-server is not on PATH. Install it (apt-get install redis-server, " +
+		"dnf install redis, apk add redis, brew install redis) or run `make test`, which does."
+	if os.Getenv("SASH_REQUIRE_REDIS") == "1" {
+		tb.Fatal(missing)
+	}
+	tb.Skip(missing)
+	return ""
+}
