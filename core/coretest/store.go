@@ -1,0 +1,387 @@
+package coretest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// StoreConfig says how to make the store under test.
+type StoreConfig struct {
+	// New makes an empty store whose time stands still, and the function that
+	// moves it on. For a store on this process's clock that is [time.Sleep] within a
+	// bubble of testing/synctest; see Run.
+	New func(*testing.T) (store core.Store, advance func(time.Duration))
+
+	// Run runs one case; nil means t.Run. To run cases in a bubble:
+	//
+	//	func(t *testing.T, name string, f func(*testing.T)) {
+	//		t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+	//	}
+	Run func(t *testing.T, name string, f func(*testing.T))
+
+	// Checks is how many random decisions are compared with the oracle; zero
+	// means 100,000.
+	Checks int
+}
+
+// Store runs everything that a store must do.
+func Store(t *testing.T, c StoreConfig) {
+	if c.Run == nil {
+		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
+	}
+	if c.Checks == 0 {
+		c.Checks = 100_000
+	}
+	for _, test := range []struct {
+		name string
+		f    func(*testing.T, StoreConfig)
+	}{
+		{"ClassicSequence", classicSequence},
+		{"ExactBoundary", exactBoundary},
+		{"PollingKeepsItsQuota", pollingKeepsItsQuota},
+		{"AllOrNothing", allOrNothing},
+		{"KeysAndPoliciesApart", keysAndPoliciesApart},
+		{"PeekAndReset", peekAndReset},
+		{"CostAboveQuota", costAboveQuota},
+		{"PlansShareTheFacts", plansShareTheFacts},
+		{"LargeQuotaAndCost", largeQuotaAndCost},
+		{"ConcurrentExactly", concurrentExactly},
+		{"Oracle", againstOracle},
+	} {
+		c.Run(t, test.name, func(t *testing.T) { test.f(t, c) })
+	}
+}
+
+// limiter makes a limiter on store, or fails.
+func limiter(t *testing.T, store core.Store, p core.Policy, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, cost)
+	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
+		t.Fatalf("AllowN(%q, %d): %v", key, cost, err)
+	}
+	return d
+}
+
+// 5 in 10 s, a request a second for a minute: 5 pass, 5 do not, and so on.
+// Denied ones are free: otherwise the sixth would keep the rest out.
+func classicSequence(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	l := limiter(t, store, core.Limit{Quota: 5, Window: 10 * time.Second})
+	allowed := 0
+	for i := range 60 {
+		d := allow(t, l, "k", 1)
+		if want := i%10 < 5; d.Allowed != want {
+			t.Errorf("second %d: allowed %v, want %v", i, d.Allowed, want)
+		}
+		if d.Allowed {
+			allowed++
+		}
+		advance(time.Second)
+	}
+	if allowed != 30 {
+		t.Errorf("%d of 60 allowed, want 30", allowed)
+	}
+}
+
+func exactBoundary(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	l := limiter(t, store, core.Limit{Quota: 3, Window: 1500 * time.Millisecond})
+	for range 3 { // all at the same instant
+		if d := allow(t, l, "k", 1); !d.Allowed {
+			t.Fatal("denied within the quota")
+		}
+	}
+	advance(1500*time.Millisecond - time.Microsecond)
+	d := allow(t, l, "k", 1)
+	if d.Allowed || d.RetryAfter != time.Microsecond {
+		t.Errorf("1us before the window ends: allowed %v, retry after %v, want a denial of 1us", d.Allowed, d.RetryAfter)
+	}
+	advance(d.RetryAfter)
+	for i := range 4 {
+		if d := allow(t, l, "k", 1); d.Allowed != (i < 3) {
+			t.Errorf("request %d after exactly one window: allowed %v", i+1, d.Allowed)
+		}
+	}
+}
+
+func pollingKeepsItsQuota(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	const quota, window, step = 5, 2 * time.Second, 150 * time.Millisecond
+	l := limiter(t, store, core.Limit{Quota: quota, Window: window})
+	var admitted []time.Duration
+	var now time.Duration
+	for ; now < 20*window; now += step {
+		if allow(t, l, "k", 1).Allowed {
+			admitted = append(admitted, now)
+		}
+		advance(step)
+	}
+	for i, from := range admitted {
+		n := 0
+		for _, at := range admitted[i:] {
+			if at < from+window {
+				n++
+			}
+		}
+		if n > quota {
+			t.Errorf("%d admitted in a window that begins at %v, the quota is %d", n, from, quota)
+		}
+	}
+	// A place is taken at the first poll after it is free: at most one step late.
+	if least := int(now/(window+step)) * quota; len(admitted) < least {
+		t.Errorf("%d admitted in %v of polling, want at least %d", len(admitted), now, least)
+	}
+}
+
+func allOrNothing(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	l := limiter(t, store, core.Limits{
+		{Name: "hour", Quota: 4, Window: time.Hour}, // not in the order of their windows
+		{Name: "second", Quota: 2, Window: time.Second},
+	})
+	want := func(cost int, allowed bool, remaining int, retry time.Duration, violated ...string) {
+		t.Helper()
+		d := allow(t, l, "k", cost)
+		if d.Allowed != allowed || d.Remaining != remaining || d.RetryAfter != retry || !slices.Equal(d.Violated, violated) {
+			t.Errorf("cost %d: allowed %v, remaining %d, retry %v, violated %v; want %v, %d, %v, %v",
+				cost, d.Allowed, d.Remaining, d.RetryAfter, d.Violated, allowed, remaining, retry, violated)
+		}
+	}
+	want(1, true, 1, 0)
+	advance(400 * time.Millisecond)
+	want(1, true, 0, 0)
+	for range 10 { // the hour must not be charged for these
+		want(1, false, 0, 600*time.Millisecond, "second")
+	}
+	advance(600 * time.Millisecond)
+	want(2, false, 1, 400*time.Millisecond, "second")
+	advance(400 * time.Millisecond)
+	want(2, true, 0, 0)
+	want(2, false, 0, time.Hour-time.Second, "hour", "second")
+	advance(time.Second)
+	want(1, false, 0, time.Hour-2400*time.Millisecond, "hour")
+}
+
+func keysAndPoliciesApart(t *testing.T, c StoreConfig) {
+	store, _ := c.New(t)
+	a := limiter(t, store, core.PerMinute(1))
+	b := limiter(t, store, core.PerMinute(2))
+	named := limiter(t, store, core.PerMinute(1), core.WithName("other"))
+	for _, key := range []string{"x", "y", "a:b", "a", "{x}", "}", "x\x00", "\r\n", "é", string(make([]byte, 8192))} {
+		for i, l := range []*core.Limiter{a, b, named} {
+			if d := allow(t, l, key, 1); !d.Allowed {
+				t.Errorf("limiter %d, key %.20q: denied for what another key or policy has used", i, key)
+			}
+		}
+		if d := allow(t, a, key, 1); d.Allowed {
+			t.Errorf("key %.20q: allowed twice in a minute", key)
+		}
+	}
+}
+
+func peekAndReset(t *testing.T, c StoreConfig) {
+	store, _ := c.New(t)
+	l := limiter(t, store, core.PerMinute(2))
+	peek := func(allowed bool, remaining int) {
+		t.Helper()
+		d, err := l.Peek(t.Context(), "k")
+		if err != nil || d.Allowed != allowed || d.Remaining != remaining {
+			t.Errorf("peek: allowed %v, remaining %d, error %v; want %v, %d", d.Allowed, d.Remaining, err, allowed, remaining)
+		}
+	}
+	if err := l.Reset(t.Context(), "nobody"); err != nil {
+		t.Errorf("reset of an unknown key: %v", err)
+	}
+	peek(true, 2)
+	peek(true, 2)
+	allow(t, l, "k", 2)
+	peek(false, 0)
+	if err := l.Reset(t.Context(), "k"); err != nil {
+		t.Errorf("reset: %v", err)
+	}
+	peek(true, 2)
+}
+
+func costAboveQuota(t *testing.T, c StoreConfig) {
+	store, _ := c.New(t)
+	l := limiter(t, store, core.PerMinute(5))
+	d, err := l.AllowN(t.Context(), "k", 6)
+	if !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed || d.RetryAfter != 0 || d.Remaining != 5 || !d.Never() {
+		t.Errorf("cost 6 of 5: %+v, %v", d, err)
+	}
+	if err := d.Err(); !errors.Is(err, core.ErrCostExceedsQuota) {
+		t.Errorf("Err() is %v, want ErrCostExceedsQuota", err)
+	}
+	if d := allow(t, l, "k", 5); !d.Allowed {
+		t.Error("the impossible request was charged")
+	}
+}
+
+// A request under a short window must not purge what a longer one will ask for.
+func plansShareTheFacts(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	plan := core.PerHour(10)
+	l := limiter(t, store, core.LimitBy(func(context.Context) core.Limits { return core.Limits{plan} }))
+	ask := func(limit core.Limit, allowed bool, used int) {
+		t.Helper()
+		plan = limit
+		if d := allow(t, l, "k", 1); d.Allowed != allowed || d.Used != used {
+			t.Errorf("%v: allowed %v, used %d; want %v, %d", limit, d.Allowed, d.Used, allowed, used)
+		}
+	}
+	ask(core.PerHour(10), true, 0)
+	for i := range 4 {
+		advance(2 * time.Second)
+		ask(core.PerSecond(1), true, 0)
+		ask(core.PerSecond(1), false, 1)
+		ask(core.PerMinute(100), true, 2*i+2)
+	}
+	ask(core.PerHour(10), true, 9)
+	ask(core.PerHour(10), false, 10)
+	ask(core.PerHour(11), true, 10)
+	ask(core.PerHour(5), false, 11)
+}
+
+func largeQuotaAndCost(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	const quota, cost = 100_000, 10_000
+	l := limiter(t, store, core.Limit{Quota: quota, Window: 365 * 24 * time.Hour})
+	for i := range quota / cost {
+		if d := allow(t, l, "k", cost); !d.Allowed || d.Remaining != quota-(i+1)*cost {
+			t.Fatalf("take %d: allowed %v, remaining %d", i+1, d.Allowed, d.Remaining)
+		}
+		advance(time.Hour)
+	}
+	if d := allow(t, l, "k", cost); d.Allowed || d.RetryAfter != (365*24-10)*time.Hour || d.Used != quota {
+		t.Errorf("a full log: allowed %v, retry after %v, used %d", d.Allowed, d.RetryAfter, d.Used)
+	}
+	advance((365*24 - 10) * time.Hour)
+	if d := allow(t, l, "k", cost); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("after the first has left: allowed %v, remaining %d", d.Allowed, d.Remaining)
+	}
+}
+
+func concurrentExactly(t *testing.T, c StoreConfig) {
+	store, _ := c.New(t)
+	const callers, each, quota = 64, 50, 1000
+	l := limiter(t, store, core.Limits{core.PerMinute(quota), core.PerHour(quota + 1)})
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range each {
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != quota {
+		t.Errorf("%d of %d admitted, want %d", admitted.Load(), callers*each, quota)
+	}
+}
+
+// againstOracle compares random traces: bursts within one microsecond, waits
+// of exactly a Retry-After or one microsecond less, several limits, costs, peeks, resets.
+func againstOracle(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	policies := []core.Limits{
+		{{Name: "a", Quota: 1, Window: 10 * time.Millisecond}},
+		{{Name: "a", Quota: 5, Window: 10 * time.Second}},
+		{{Name: "a", Quota: 100, Window: time.Minute}},
+		{{Name: "a", Quota: 300, Window: 7 * time.Second}},
+		{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
+		{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond}, {Name: "c", Quota: 20, Window: time.Minute}},
+		{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
+	}
+	for trace, done := 0, 0; done < c.Checks; trace++ {
+		limits := policies[trace%len(policies)]
+		l := limiter(t, store, limits, core.WithName(fmt.Sprintf("oracle-%x-%d", seed, trace)))
+		longest, largest := time.Duration(0), 0
+		for _, limit := range limits {
+			longest, largest = max(longest, limit.Window), max(largest, limit.Quota)
+		}
+		o := new(oracle)
+		var last core.Decision
+		for step := range 1500 {
+			switch r.IntN(12) {
+			case 0:
+				wait := time.Duration(r.Int64N(int64(longest)/int64(largest)*4 + 1)).Truncate(time.Microsecond)
+				advance(wait)
+				o.now += wait
+			case 1:
+				advance(time.Microsecond)
+				o.now += time.Microsecond
+			case 2:
+				if last.RetryAfter > 0 {
+					wait := last.RetryAfter - time.Duration(r.IntN(2))*time.Microsecond
+					advance(wait)
+					o.now += wait
+				}
+			case 3:
+				if r.IntN(100) == 0 {
+					if err := l.Reset(t.Context(), "k"); err != nil {
+						t.Fatal(err)
+					}
+					o.entries = nil
+				}
+			}
+			o.forget(longest)
+			cost := 1
+			if r.IntN(3) == 0 {
+				cost = 1 + r.IntN(min(largest+1, 40))
+			}
+			if r.IntN(10) == 0 {
+				cost = 1
+				got, err := l.Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := o.fits(limits, 1, o.now); got.Allowed != want {
+					t.Fatalf("seed %#x, trace %d, step %d: peek says %v, the oracle %v", seed, trace, step, got.Allowed, want)
+				}
+			}
+			want := o.ask(limits, cost)
+			if want.Allowed {
+				o.record(cost)
+			}
+			last = allow(t, l, "k", cost)
+			got := core.Decision{Allowed: last.Allowed, Remaining: last.Remaining, RetryAfter: last.RetryAfter,
+				ResetAfter: last.ResetAfter, Used: last.Used, Violated: last.Violated}
+			if len(got.Violated) == 0 {
+				got.Violated = nil
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %#x, trace %d, step %d, limits %v, cost %d, %d entries:\ngot  %+v\nwant %+v",
+					seed, trace, step, limits, cost, len(o.entries), got, want)
+			}
+			done++
+		}
+	}
+}
