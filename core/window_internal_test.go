@@ -1,0 +1,121 @@
+package core
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The ring against a plain slice, through growing, shrinking and wrapping around.
+func TestRecordAgainstSlice(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	rec := &record{gone: 1<<32 - 5000} // so that the running total wraps around
+	var list []entry                   // total is the entry's own cost here
+	now := int64(0)
+	for step := range 200_000 {
+		switch r.IntN(8) {
+		case 0:
+			cut := now - r.Int64N(2000)
+			rec.drop(cut)
+			for len(list) > 0 && list[0].at <= cut {
+				list = list[1:]
+			}
+		case 1:
+			if step%50 == 0 {
+				rec.fit()
+			}
+		default:
+			now += r.Int64N(4)
+			cost := 1 + r.Uint32N(5)
+			rec.add(now, uint64(step), cost)
+			list = append(list, entry{now, uint32(step), cost})
+		}
+		if int(rec.count) != len(list) {
+			t.Fatalf("seed %#x, step %d: %d entries, want %d", seed, step, rec.count, len(list))
+		}
+		if len(list) == 0 {
+			continue
+		}
+		first := uint32(r.IntN(len(list)))
+		if at := list[first].at; rec.at(first).at != at || rec.at(first).id != list[first].id {
+			t.Fatalf("seed %#x, step %d: entry %d differs", seed, step, first)
+		}
+		cut := now - r.Int64N(1000)
+		want := uint32(0)
+		for want < rec.count && list[want].at <= cut {
+			want++
+		}
+		if got := rec.since(cut); got != want {
+			t.Fatalf("seed %#x, step %d: since(%d) = %d, want %d", seed, step, cut, got, want)
+		}
+		units := uint32(0)
+		for _, e := range list[first:] {
+			units += e.total
+		}
+		if got := rec.before(rec.count) - rec.before(first); got != units {
+			t.Fatalf("seed %#x, step %d: %d units from entry %d on, want %d", seed, step, got, first, units)
+		}
+		n, left := 1+r.Uint32N(units), int64(0)
+		sum := uint32(0)
+		for _, e := range list[first:] {
+			if sum += e.total; sum >= n {
+				left = e.at
+				break
+			}
+		}
+		if got := rec.leaving(first, n); got != left {
+			t.Fatalf("seed %#x, step %d: unit %d from entry %d on leaves at %d, want %d", seed, step, n, first, got, left)
+		}
+	}
+}
+
+func TestRingShrinks(t *testing.T) {
+	rec := new(record)
+	for i := range int64(10_000) {
+		rec.add(i, 0, 1)
+	}
+	if len(rec.ring) != 16384 {
+		t.Fatalf("a ring of %d", len(rec.ring))
+	}
+	rec.drop(9_990)
+	for range 20 {
+		rec.fit()
+	}
+	if len(rec.ring) > 64 || rec.count != 9 {
+		t.Errorf("a ring of %d for %d entries", len(rec.ring), rec.count)
+	}
+}
+
+// A burst's memory goes back while the key lives on.
+func TestStoreGivesMemoryBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewMemoryStore()
+		l, err := New(PerMinute(10_000), Global(), WithStore(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := func() (n int) {
+			for i := range s.shards {
+				for _, log := range s.shards[i].logs {
+					n += len(log.ring)
+				}
+			}
+			return n
+		}
+		for range 10_000 {
+			l.Allow(t.Context(), "k")
+		}
+		if n := size(); n != 16384 {
+			t.Fatalf("a ring of %d after the burst", n)
+		}
+		for range 20 * 10 {
+			time.Sleep(6 * time.Second)
+			l.Allow(t.Context(), "k")
+		}
+		if n := size(); n > 64 {
+			t.Errorf("a ring of %d for 10 entries a window", n)
+		}
+	})
+}
