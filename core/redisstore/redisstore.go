@@ -1,0 +1,188 @@
+// Package redisstore keeps sash's logs in Redis, so that several servers share
+// them: one sorted set a key, decided by one atomic script on the server's clock.
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
+//
+// It needs Redis 6.2 or later, or Valkey, with a user that may run EVAL,
+// EVALSHA, TIME, UNLINK and the Z* commands on keys "sash:*". The server must not evict
+// keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// What a log in Redis may hold. A full log of 100,000 takes about 11 MB there.
+const (
+	MaxQuota = 100_000
+	MaxCost  = 10_000
+)
+
+// Client is what the store needs of a go-redis client: *redis.Client,
+// *redis.ClusterClient, *redis.Ring and failover clients have it.
+type Client interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
+}
+
+// Option changes a store.
+type Option func(*store)
+
+// WithPrefix begins every key of the store, before a colon: 1 to 16 of
+// [a-z0-9._-]. The default is "sash". Use it to tell apart services that share a Redis.
+func WithPrefix(prefix string) Option {
+	return func(s *store) { s.prefix = prefix }
+}
+
+// New makes a store of a client, which stays yours: its addresses, passwords,
+// TLS and pool are as you set them, and you close it. New does no I/O, so a program
+// starts without its Redis.
+func New(client Client, opts ...Option) core.Store {
+	s := &store{client: client, prefix: "sash"}
+	for _, o := range opts {
+		if o == nil {
+			s.fault = &core.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
+			continue
+		}
+		o(s)
+	}
+	return s
+}
+
+type store struct {
+	client Client
+	prefix string
+	fault  error
+}
+
+var (
+	//go:embed take.lua
+	takeText   string
+	takeScript = newScript(takeText)
+
+	//go:embed reset.lua
+	resetText   string
+	resetScript = newScript(resetText)
+)
+
+// script is a Lua text and the name that Redis gives it. redis.Script would do, but
+// asks for a client with four more methods.
+type script struct{ text, hash string }
+
+func newScript(text string) script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return script{text, hex.EncodeToString(sum[:])}
+}
+
+func (s *store) Validate(limits core.Limits) error {
+	faults := []error{s.fault}
+	if s.client == nil || reflect.ValueOf(s.client).Kind() == reflect.Pointer && reflect.ValueOf(s.client).IsNil() {
+		faults = append(faults, &core.ConfigError{Option: "redisstore.New", Value: "nil", Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
+	}
+	if !validPrefix(s.prefix) {
+		faults = append(faults, &core.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix), Reason: "a prefix is 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
+	}
+	for _, l := range limits {
+		if l.Quota > MaxQuota {
+			faults = append(faults, &core.ConfigError{Option: "limits", Value: l.String(), Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; use a shorter window", MaxQuota)})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func validPrefix(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 16
+}
+
+func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	if t.Cost > MaxCost && fits(t) {
+		return core.Answer{}, fmt.Errorf("redisstore: a cost of %d: at most %d units are recorded at once", t.Cost, MaxCost)
+	}
+	var id [8]byte
+	binary.BigEndian.PutUint64(id[:], t.ID)
+	record := 1
+	if t.Peek {
+		record = 0
+	}
+	keep := t.Keep.Microseconds()
+	args := make([]any, 0, 5+2*core.MaxLimits)
+	// One second above the window: Redis counts a TTL from the start of the
+	// script, in milliseconds, and an entry must not go before it leaves.
+	args = append(args, string(id[:]), t.Cost, keep, (keep+999)/1000+1000, record)
+	for i := range t.Limits {
+		args = append(args, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
+	}
+	reply, err := s.run(ctx, takeScript, t.Key, args...).Int64Slice()
+	if err != nil {
+		return core.Answer{}, fmt.Errorf("redisstore: %w", err)
+	}
+	return answer(reply, t)
+}
+
+// fits reports whether the cost is within every quota, so that the take could be admitted.
+func fits(t core.Take) bool {
+	for i := range t.Limits {
+		if t.Cost > t.Limits[i].Quota {
+			return false
+		}
+	}
+	return true
+}
+
+// answer believes nothing: the key may have been written by somebody else, and
+// the server may be something else.
+func answer(reply []int64, t core.Take) (core.Answer, error) {
+	if len(reply) != 1+2*len(t.Limits) {
+		return core.Answer{}, fmt.Errorf("redisstore: a reply of %d numbers to %d limits", len(reply), len(t.Limits))
+	}
+	wait := reply[0]
+	a := core.Answer{Allowed: wait == 0, Retry: time.Duration(max(wait, 0)) * time.Microsecond}
+	good := wait >= -1 && wait <= t.Keep.Microseconds()
+	for i := range t.Limits {
+		used, reset := reply[1+2*i], reply[2+2*i]
+		good = good && used >= 0 && used <= 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
+	}
+	if !good {
+		return core.Answer{}, fmt.Errorf("redisstore: numbers out of range in reply %v", reply)
+	}
+	return a, nil
+}
+
+func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
+	if err := s.run(ctx, resetScript, key).Err(); err != nil {
+		return fmt.Errorf("redisstore: %w", err)
+	}
+	return nil
+}
+
+// run executes a script by its hash, and by its text where the server does not know it
+// (yet, or after SCRIPT FLUSH, a restart or a failover).
+func (s *store) run(ctx context.Context, sc script, key core.StorageKey, args ...any) *redis.Cmd {
+	keys := []string{s.prefix + ":" + key.String()}
+	cmd := s.client.EvalSha(ctx, sc.hash, keys, args...)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = s.client.Eval(ctx, sc.text, keys, args...)
+	}
+	return cmd
+}

@@ -1,0 +1,542 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// start gives a client of an empty server, and looks at every key that the test leaves.
+func start(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr(), ReadTimeout: 30 * time.Second})
+	t.Cleanup(func() {
+		checkKeys(t, rdb)
+		rdb.Close()
+	})
+	return rdb
+}
+
+var keyPattern = regexp.MustCompile(`^[a-z0-9:._-]{1,128}$`)
+
+// checkKeys: every key is well-formed and will leave by itself.
+func checkKeys(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	const longest = 365 * 24 * time.Hour
+	ctx := context.Background()
+	keys := rdb.Scan(ctx, 0, "*", 1000).Iterator()
+	for keys.Next(ctx) {
+		key := keys.Val()
+		if !keyPattern.MatchString(key) {
+			t.Errorf("key %q does not match %v", key, keyPattern)
+		}
+		ttl := rdb.PTTL(ctx, key).Val()
+		if ttl == -2 {
+			continue // gone since
+		}
+		if ttl <= 0 || ttl > longest+time.Second {
+			t.Errorf("key %q: PTTL %v", key, ttl)
+		}
+	}
+	if err := keys.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func newLimiter(t *testing.T, p core.Policy, store core.Store, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// only is the key that the server holds.
+func only(t *testing.T, rdb redis.Cmdable) string {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys %v, %v; want one", keys, err)
+	}
+	return keys[0]
+}
+
+func TestStore(t *testing.T) {
+	coretest.Store(t, coretest.StoreConfig{
+		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+			c := newClock(start(t))
+			return redisstore.New(c), c.Advance
+		},
+	})
+}
+
+func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
+	coretest.Store(t, coretest.StoreConfig{
+		Checks: 20_000,
+		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+			rdb := start(t)
+			c := newClock(rdb)
+			c.Client = twice{rdb, t}
+			return redisstore.New(c), c.Advance
+		},
+	})
+}
+
+func TestRetryAfterAdmits(t *testing.T) {
+	l := newLimiter(t, core.Limit{Quota: 3, Window: 80 * time.Millisecond}, redisstore.New(start(t)))
+	denied := 0
+	for range 60 {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			continue
+		}
+		denied++
+		<-time.After(d.RetryAfter)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatalf("denied again after waiting exactly Retry-After: %+v, %v", d, err)
+		}
+	}
+	if denied < 10 {
+		t.Errorf("only %d denials: the test proves nothing", denied)
+	}
+}
+
+// The classic sequence in real time, a hundred times as fast.
+func TestClassicSequenceInRealTime(t *testing.T) {
+	l := newLimiter(t, core.Limit{Quota: 5, Window: 1000 * time.Millisecond}, redisstore.New(start(t)))
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	allowed, pattern := 0, ""
+	for range 60 {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			allowed++
+			pattern += "y"
+		} else {
+			pattern += "n"
+		}
+		<-tick.C
+	}
+	// A tick may come a little early or late here, so one place may shift by one request.
+	if allowed < 28 || allowed > 31 {
+		t.Errorf("%d of 60 allowed, want 30: %s", allowed, pattern)
+	}
+}
+
+func TestThousandOfThreeThousand(t *testing.T) {
+	rdb := start(t)
+	l := newLimiter(t, core.PerMinute(1000), redisstore.New(rdb))
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	ready := make(chan struct{})
+	for range 3000 {
+		wg.Go(func() {
+			<-ready
+			d, err := l.Allow(context.Background(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Allowed {
+				admitted.Add(1)
+			}
+		})
+	}
+	close(ready)
+	wg.Wait()
+	entries, err := rdb.ZRangeWithScores(t.Context(), only(t, rdb), 0, -1).Result()
+	if err != nil || admitted.Load() != 1000 || len(entries) != 1000 {
+		t.Fatalf("%d admitted, %d entries, %v; want 1000 of each", admitted.Load(), len(entries), err)
+	}
+	for _, e := range entries {
+		if s := strconv.FormatFloat(e.Score, 'f', -1, 64); len(s) != 16 || strings.Trim(s, "0123456789") != "" {
+			t.Fatalf("score %s is not 16 digits", s)
+		}
+		if member := e.Member.(string); len(member) != 8 {
+			t.Fatalf("member %q is not 8 bytes", member)
+		}
+	}
+}
+
+func TestDenialWritesNothing(t *testing.T) {
+	rdb := start(t)
+	l := newLimiter(t, core.PerHour(2), redisstore.New(rdb))
+	for range 2 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+	}
+	key := only(t, rdb)
+	changes := func() string {
+		info := rdb.Info(t.Context(), "persistence").Val()
+		_, rest, _ := strings.Cut(info, "rdb_changes_since_last_save:")
+		n, _, _ := strings.Cut(rest, "\r\n")
+		return n
+	}
+	before, expires := changes(), rdb.PExpireTime(t.Context(), key).Val()
+	for range 100 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+			t.Fatal(d, err)
+		}
+		if _, err := l.Peek(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := changes(); after != before {
+		t.Errorf("200 denials and peeks made %s changes, %s before them", after, before)
+	}
+	if now := rdb.PExpireTime(t.Context(), key).Val(); now != expires {
+		t.Errorf("a denial renewed the key from %v to %v", expires, now)
+	}
+}
+
+func TestTTL(t *testing.T) {
+	rdb := start(t)
+	for _, window := range []time.Duration{time.Millisecond, 1500 * time.Microsecond, time.Second, core.MaxWindow} {
+		l := newLimiter(t, core.Limits{{Quota: 5, Window: window}, {Quota: 1, Window: core.MinWindow, Name: "short"}}, redisstore.New(rdb))
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		ttl := rdb.PTTL(t.Context(), only(t, rdb)).Val()
+		if ttl <= 0 || ttl > window+time.Second+time.Millisecond/2 {
+			t.Errorf("window %v: PTTL %v", window, ttl)
+		}
+		rdb.FlushAll(t.Context())
+	}
+}
+
+func TestScriptFlushIsInvisible(t *testing.T) {
+	rdb := start(t)
+	l := newLimiter(t, core.PerHour(300), redisstore.New(rdb))
+	for i := range 500 {
+		if i%7 == 0 {
+			rdb.ScriptFlush(t.Context())
+		}
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil || d.Allowed != (i < 300) {
+			t.Fatalf("request %d: %+v, %v", i, d, err)
+		}
+	}
+	if err := l.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A reply that is lost makes go-redis send the command again.
+func TestLostRepliesChargeOnce(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer direct.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1, ReadTimeout: 100 * time.Millisecond})
+	defer rdb.Close()
+	l := newLimiter(t, core.PerHour(10), redisstore.New(rdb))
+	if _, err := l.Peek(t.Context(), "k"); err != nil { // the server knows the script, the pool a connection
+		t.Fatal(err)
+	}
+	executions := func() (n int) {
+		_, rest, _ := strings.Cut(direct.Info(context.Background(), "commandstats").Val(), "cmdstat_evalsha:calls=")
+		fmt.Sscanf(rest, "%d,", &n)
+		return n
+	}
+	first := executions()
+	for i := range 15 {
+		before := proxy.Dropped()
+		proxy.DropReplies(true)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d, err := l.Allow(context.Background(), "k")
+			if err != nil || d.Allowed != (i < 10) {
+				t.Errorf("request %d: %+v, %v", i, d, err)
+			}
+		}()
+		for proxy.Dropped() == before {
+			runtime.Gosched()
+		}
+		proxy.DropReplies(false)
+		<-done
+	}
+	if n := executions() - first; n < 30 {
+		t.Fatalf("15 requests were executed %d times: no reply was lost, so the test proves nothing", n)
+	}
+	if n := direct.ZCard(t.Context(), only(t, direct)).Val(); n != 10 {
+		t.Errorf("%d entries after 15 requests of a quota of 10", n)
+	}
+}
+
+func TestClockSteps(t *testing.T) {
+	const quota, window = 5, time.Minute
+	for _, step := range []time.Duration{-time.Second, -window / 2, -window, -time.Hour, -24 * time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			c := newClock(start(t))
+			l := newLimiter(t, core.Limit{Quota: quota, Window: window}, redisstore.New(c))
+			take := func() core.Decision {
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.RetryAfter < 0 || d.RetryAfter > window || d.ResetAfter > window {
+					t.Errorf("after the step: retry %v, reset %v", d.RetryAfter, d.ResetAfter)
+				}
+				return d
+			}
+			for range quota {
+				take()
+			}
+			c.Advance(step)
+			for range 3 {
+				if d := take(); d.Allowed {
+					t.Error("a step back gave a second quota")
+				}
+			}
+			c.Advance(window)
+			admitted := 0
+			for range 2 * quota {
+				if take().Allowed {
+					admitted++
+				}
+			}
+			if admitted != quota {
+				t.Errorf("one window after the step %d are admitted, want %d", admitted, quota)
+			}
+		})
+	}
+}
+
+// A step back while there is room left must not cost more than a window either.
+func TestClockStepsBackInHalfFullWindow(t *testing.T) {
+	c := newClock(start(t))
+	l := newLimiter(t, core.Limit{Quota: 5, Window: time.Minute}, redisstore.New(c))
+	allowed := func() (n int) {
+		for range 8 {
+			if d, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			} else if d.Allowed {
+				n++
+			}
+		}
+		return n
+	}
+	if d, err := l.AllowN(t.Context(), "k", 4); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	c.Advance(-time.Hour)
+	if n := allowed(); n != 1 {
+		t.Errorf("%d allowed after the step, want the 1 that was left", n)
+	}
+	c.Advance(time.Minute)
+	if n := allowed(); n != 5 {
+		t.Errorf("%d allowed a window later, want 5", n)
+	}
+}
+
+func TestWhatNewRefuses(t *testing.T) {
+	var typedNil *redis.Client
+	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer good.Close()
+	for _, c := range []struct {
+		desc  string
+		store core.Store
+		limit core.Policy
+		want  []string
+	}{
+		{"nil client", redisstore.New(nil), core.PerSecond(1), []string{"redisstore.New(nil)"}},
+		{"typed nil client", redisstore.New(typedNil), core.PerSecond(1), []string{"redisstore.New(nil)"}},
+		{"nil option", redisstore.New(good, nil), core.PerSecond(1), []string{"nil option"}},
+		{"empty prefix", redisstore.New(good, redisstore.WithPrefix("")), core.PerSecond(1), []string{`redisstore.WithPrefix("")`}},
+		{"all at once", redisstore.New(nil, redisstore.WithPrefix("{a}")), core.PerSecond(100_001), []string{"redisstore.New(nil)", `redisstore.WithPrefix("{a}")`, "at most 100000"}},
+	} {
+		_, err := core.New(c.limit, core.ByIP(), core.WithStore(c.store))
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want one that says %q", c.desc, err, want)
+			}
+		}
+	}
+	if _, err := core.New(core.PerSecond(100_000), core.ByIP(), core.WithStore(redisstore.New(good, redisstore.WithPrefix("my-app")))); err != nil {
+		t.Errorf("a good configuration, and no server to be reached: %v", err)
+	}
+}
+
+func TestCostAboveWhatIsRecordedAtOnce(t *testing.T) {
+	l := newLimiter(t, core.PerHour(100_000), redisstore.New(start(t)))
+	if _, err := l.AllowN(t.Context(), "k", redisstore.MaxCost+1); err == nil {
+		t.Error("a cost of 10,001 was taken")
+	}
+	if d, err := l.AllowN(t.Context(), "k", redisstore.MaxCost); err != nil || !d.Allowed {
+		t.Errorf("a cost of 10,000: %+v, %v", d, err)
+	}
+}
+
+// odd is a server that answers something else.
+type odd struct{ reply any }
+
+func (o odd) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if err, ok := o.reply.(error); ok {
+		cmd.SetErr(err)
+	} else {
+		cmd.SetVal(o.reply)
+	}
+	return cmd
+}
+
+func (o odd) Eval(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	return o.EvalSha(ctx, "", keys, args...)
+}
+
+func TestOddReplies(t *testing.T) {
+	for _, reply := range []any{
+		nil, "OK", int64(1), []any{}, []any{int64(0)}, []any{int64(0), int64(0), int64(0), int64(0)},
+		[]any{"0", "x", "0"}, []any{nil, nil, nil}, []any{[]any{}, int64(0), int64(0)},
+		[]any{int64(-2), int64(0), int64(0)}, []any{int64(0), int64(-1), int64(0)}, []any{int64(0), int64(0), int64(-5)},
+		[]any{int64(1 << 62), int64(0), int64(0)}, []any{int64(0), int64(1 << 62), int64(0)}, []any{int64(0), int64(1), int64(1 << 62)},
+		map[any]any{"a": 1}, true, 1.5, errors.New("ERR broken"), redis.Nil,
+	} {
+		l := newLimiter(t, core.PerSecond(5), redisstore.New(odd{reply}))
+		d, err := l.Allow(t.Context(), "k")
+		var store *core.StoreError
+		if !errors.As(err, &store) || d.Allowed {
+			t.Errorf("reply %v: %+v, %v; want a StoreError", reply, d, err)
+		}
+	}
+}
+
+func TestEveryClient(t *testing.T) {
+	server := redistest.Start(t)
+	cluster := redistest.StartCluster(t, 3)
+	ring := map[string]string{"a": redistest.Start(t).Addr(), "b": server.Addr()}
+	for name, client := range map[string]redis.UniversalClient{
+		"Client":        redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		"ClusterClient": redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}),
+		"Ring":          redis.NewRing(&redis.RingOptions{Addrs: ring}),
+		"Universal":     redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cluster.Addrs()}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer client.Close()
+			l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerHour(7)}, redisstore.New(client), core.WithName(strings.ToLower(name)))
+			for _, key := range []string{"a", "b", "c", "d", "}", "{}x", "{a}b", "\x00", "\r\n"} {
+				admitted := 0
+				for range 10 {
+					d, err := l.Allow(t.Context(), key)
+					if err != nil {
+						t.Fatalf("key %q: %v", key, err)
+					}
+					if d.Allowed {
+						admitted++
+					}
+				}
+				if admitted != 5 {
+					t.Errorf("key %q: %d admitted, want 5", key, admitted)
+				}
+				if err := l.Reset(t.Context(), key); err != nil {
+					t.Errorf("key %q: reset: %v", key, err)
+				}
+			}
+		})
+	}
+	var _ redisstore.Client = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	var _ redisstore.Client = redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+}
+
+const (
+	processes  = 3
+	goroutines = 100
+	rounds     = 20
+	quota      = 50
+)
+
+// TestProcessesShareOneQuota runs this test binary three times more; each sends
+// a hundred requests a round at an instant that all agree on.
+func TestProcessesShareOneQuota(t *testing.T) {
+	rdb := start(t)
+	var outputs [processes]strings.Builder
+	commands := make([]*exec.Cmd, processes)
+	for i := range commands {
+		c := exec.Command(os.Args[0], "-test.run=^TestHelperProcess$")
+		c.Env = append(os.Environ(), "SASH_HELPER_REDIS="+rdb.Options().Addr)
+		c.Stdout = &outputs[i]
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		commands[i] = c
+	}
+	var total [rounds]int
+	for i, c := range commands {
+		if err := c.Wait(); err != nil {
+			t.Fatalf("process %d: %v\n%s", i, err, outputs[i].String())
+		}
+		for line := range strings.Lines(outputs[i].String()) {
+			var round, n int
+			if k, _ := fmt.Sscanf(line, "round %d admitted %d", &round, &n); k == 2 {
+				total[round] += n
+			}
+		}
+	}
+	exact := 0
+	for round, n := range total {
+		if n != quota {
+			t.Errorf("round %d: %d admitted, want %d", round, n, quota)
+			continue
+		}
+		exact++
+	}
+	t.Logf("%d of %d rounds admit exactly %d of %d", exact, rounds, quota, processes*goroutines)
+}
+
+func TestHelperProcess(t *testing.T) {
+	addr := os.Getenv("SASH_HELPER_REDIS")
+	if addr == "" {
+		return // only as a part of TestProcessesShareOneQuota
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: goroutines})
+	defer rdb.Close()
+	l := newLimiter(t, core.PerMinute(quota), redisstore.New(rdb))
+	for round := range rounds {
+		rdb.Incr(t.Context(), fmt.Sprintf("ready.%d", round))
+		rdb.Expire(t.Context(), fmt.Sprintf("ready.%d", round), time.Minute)
+		for rdb.Get(t.Context(), fmt.Sprintf("ready.%d", round)).Val() != strconv.Itoa(processes) {
+			runtime.Gosched()
+		}
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				d, err := l.Allow(context.Background(), fmt.Sprintf("round %d", round))
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		fmt.Printf("round %d admitted %d\n", round, admitted.Load())
+	}
+}
