@@ -1,0 +1,115 @@
+// Package nethttp is sash for net/http: exact sliding-window rate limiting as
+// one line of middleware.
+//
+//	http.ListenAndServe(":8080", nethttp.New(core.PerMinute(100), core.ByIP())(mux))
+package nethttp
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// New limits what the handlers behind it serve: how much, whose, and options
+// by name. Callbacks take an *http.Request.
+//
+// It panics on a wrong configuration, with every mistake listed, because a
+// program that starts without its limits is worse. [core.New] and [From] do the
+// same with an error.
+func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
+	l, err := core.NewFor[*http.Request](p, k, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return From(l)
+}
+
+// From is New for a limiter that is at hand. It panics if the limiter's
+// callbacks are written for another framework.
+func From(l *core.Limiter) func(http.Handler) http.Handler {
+	deny, fail, err := core.Bind[*http.Request](l, answerDenied, answerError)
+	if err != nil {
+		panic(err)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d, err := l.Check(request{r})
+			if err != nil {
+				finish(w, core.ProblemOf(err).Status, func(w http.ResponseWriter) { fail(w, r, err) })
+				return
+			}
+			d.SetHeaders(w.Header())
+			if !d.Allowed {
+				finish(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// WithDeny answers denied requests instead of the problem document. The header
+// fields are set already; a handler that writes nothing still answers 429.
+func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
+	return core.OnDeny[*http.Request](f)
+}
+
+// WithError answers requests that could not be decided: no key, no store. A
+// handler that writes nothing still answers with the status of [core.ProblemOf].
+// Do not send the error's text to clients.
+func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
+	return core.OnError[*http.Request](f)
+}
+
+func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { write(w, d.Problem()) }
+
+func answerError(w http.ResponseWriter, _ *http.Request, err error) { write(w, core.ProblemOf(err)) }
+
+func write(w http.ResponseWriter, p core.Problem) {
+	w.Header().Set("Content-Type", core.ProblemType)
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
+	}
+	w.WriteHeader(p.Status)
+	w.Write(p.JSON())
+}
+
+// finish lets a handler refuse a request and does it for one that forgot.
+func finish(w http.ResponseWriter, status int, refuse func(http.ResponseWriter)) {
+	t := &tracked{ResponseWriter: w}
+	if refuse(t); !t.written {
+		w.WriteHeader(status)
+	}
+}
+
+type tracked struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (t *tracked) WriteHeader(status int) {
+	t.written = true
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tracked) Write(b []byte) (int, error) {
+	t.written = true
+	return t.ResponseWriter.Write(b)
+}
+
+func (t *tracked) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// request shows an *http.Request to core.
+type request struct{ r *http.Request }
+
+func (q request) Context() context.Context { return q.r.Context() }
+
+func (q request) Peer() core.Peer { return core.PeerOf(q.r) }
+
+func (q request) Header(name string) []string { return q.r.Header.Values(name) }
+
+func (q request) Value(key any) any { return q.r.Context().Value(key) }
+
+func (q request) Native() any { return q.r }

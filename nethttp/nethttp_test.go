@@ -1,0 +1,221 @@
+package nethttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+func serve(l *core.Limiter) func(*http.Request) *http.Response {
+	h := nethttp.From(l)(ok)
+	return func(r *http.Request) *http.Response {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+}
+
+func TestHeadersMemory(t *testing.T) {
+	coretest.Headers(t, coretest.StoreConfig{
+		New: func(*testing.T) (core.Store, func(time.Duration)) { return core.NewMemoryStore(), time.Sleep },
+		Run: func(t *testing.T, name string, f func(*testing.T)) {
+			t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+		},
+	}, serve)
+}
+
+func TestHeadersRedis(t *testing.T) {
+	server := redistest.Start(t)
+	coretest.Headers(t, coretest.StoreConfig{
+		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { rdb.Close() })
+			rdb.FlushAll(t.Context())
+			clock := redistest.NewClock()
+			return redisstore.New(stepped{rdb, clock}), clock.Advance
+		},
+	}, serve)
+}
+
+// stepped runs the store's scripts at the clock's time.
+type stepped struct {
+	*redis.Client
+	clock *redistest.Clock
+}
+
+func (s stepped) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(redistest.ErrNoScript)
+	return cmd
+}
+
+func (s stepped) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	text, keys = s.clock.Script(text, keys)
+	return s.Client.Eval(ctx, text, keys, args...)
+}
+
+func get(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", "/", nil)
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestWithoutKey(t *testing.T) {
+	var seen error
+	h := nethttp.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
+		core.WithObserver(func(_ context.Context, e core.Event) { seen = e.Err }))(ok)
+	for range 3 { // never a shared quota
+		w := get(h)
+		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != core.ProblemType || !errors.Is(seen, core.ErrNoKey) {
+			t.Errorf("status %d, header %v, observed %v", w.Code, w.Header(), seen)
+		}
+	}
+	h = nethttp.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
+		nethttp.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
+			if errors.Is(err, core.ErrNoKey) {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}))(ok)
+	if w := get(h); w.Code != http.StatusUnauthorized {
+		t.Errorf("with an error handler: status %d", w.Code)
+	}
+}
+
+func TestDenyHandlers(t *testing.T) {
+	for _, c := range []struct {
+		desc   string
+		deny   func(http.ResponseWriter, *http.Request, core.Decision)
+		status int
+		body   string
+	}{
+		{"writes nothing", func(http.ResponseWriter, *http.Request, core.Decision) {}, 429, ""},
+		{"writes a body", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { io.WriteString(w, "slow down") }, 200, "slow down"},
+		{"writes a status", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { w.WriteHeader(503) }, 503, ""},
+		{"http.Error", func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
+			http.Error(w, strings.Join(d.Violated, ","), http.StatusTooManyRequests)
+		}, 429, "1-per-minute\n"},
+	} {
+		h := nethttp.New(core.PerMinute(1), core.ByIP(), nethttp.WithDeny(c.deny))(ok)
+		get(h)
+		w := get(h)
+		if w.Code != c.status || w.Body.String() != c.body || w.Header().Get("Retry-After") != "60" {
+			t.Errorf("%s: status %d, body %q, header %v", c.desc, w.Code, w.Body, w.Header())
+		}
+	}
+}
+
+func TestSkipAndCost(t *testing.T) {
+	h := nethttp.New(core.PerMinute(10), core.ByIP(),
+		core.WithSkip(func(r *http.Request) bool { return r.Header.Get("Skip") != "" }),
+		core.WithCost(func(r *http.Request) int { return len(r.Header.Values("Unit")) }))(ok)
+	unit := func(n int) func(*http.Request) {
+		return func(r *http.Request) { r.Header["Unit"] = make([]string, n) }
+	}
+	if w := get(h, func(r *http.Request) { r.Header.Set("Skip", "1") }); w.Code != 200 || len(w.Header()) != 0 {
+		t.Errorf("skipped: status %d, header %v", w.Code, w.Header())
+	}
+	if w := get(h, unit(7)); w.Code != 200 || w.Header().Get("RateLimit") != `"10-per-minute";r=3;t=60` {
+		t.Errorf("cost 7: status %d, header %v", w.Code, w.Header())
+	}
+	if w := get(h, unit(4)); w.Code != 429 {
+		t.Errorf("cost 4 of 3: status %d", w.Code)
+	}
+	if w := get(h, unit(0)); w.Code != 500 || strings.Contains(w.Body.String(), "cost") {
+		t.Errorf("cost 0: status %d, body %s", w.Code, w.Body)
+	}
+}
+
+func TestStackedLimitersGiveOneField(t *testing.T) {
+	inner := nethttp.New(core.PerSecond(1), core.ByIP(), core.WithHeaders(core.HeadersBoth))(ok)
+	h := nethttp.New(core.PerHour(5), core.ByIP(), core.WithHeaders(core.HeadersBoth))(inner)
+	for i, want := range []string{`"5-per-hour";r=4;t=3600, "1-per-second";r=0;t=1`, `"1-per-second";r=0;t=1`} {
+		w := get(h)
+		if got := w.Header().Values("RateLimit"); len(got) != 1 || got[0] != want {
+			t.Errorf("request %d: RateLimit %q, want %q", i+1, got, want)
+		}
+		if got := w.Header().Values("RateLimit-Policy"); len(got) != 1 || got[0] != `"5-per-hour";q=5;w=3600, "1-per-second";q=1;w=1` {
+			t.Errorf("request %d: RateLimit-Policy %q", i+1, got)
+		}
+		if got := w.Header().Values("X-RateLimit-Limit"); len(got) != 1 || got[0] != "1" {
+			t.Errorf("request %d: X-RateLimit-Limit %q, want that of the tighter limit", i+1, got)
+		}
+	}
+}
+
+func TestStoreDown(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	defer rdb.Close()
+	h := nethttp.New(core.PerMinute(1), core.ByIP(), core.WithStore(redisstore.New(rdb)))(ok)
+	w := get(h)
+	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "127.0.0.1") {
+		t.Errorf("status %d, header %v, body %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// An echo user's callback, say, is refused before the first request.
+func TestForeignCallbacks(t *testing.T) {
+	type foreign struct{}
+	message := func(f func()) (s string) {
+		defer func() { s, _ = recover().(error).Error(), true }()
+		f()
+		return ""
+	}
+	got := message(func() {
+		nethttp.New(core.Limit{}, core.By(func(*foreign) (string, error) { return "", nil }),
+			core.WithSkip(func(foreign) bool { return false }), core.WithName("A B"))
+	})
+	for _, want := range []string{"the quota must be", "By(func(*nethttp_test.foreign))", "*http.Request", "WithSkip(func(nethttp_test.foreign))", `WithName("A B")`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the panic says\n%s\nwant %q in it", got, want)
+		}
+	}
+	l, err := core.New(core.PerSecond(1), core.By(func(*foreign) (string, error) { return "", nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := message(func() { nethttp.From(l) }); !strings.Contains(got, "By(func(*nethttp_test.foreign))") {
+		t.Errorf("From: %s", got)
+	}
+	if got := message(func() { nethttp.From(nil) }); !strings.Contains(got, "core.New") {
+		t.Errorf("From(nil): %s", got)
+	}
+}
+
+func TestContextCallbacks(t *testing.T) {
+	type key struct{}
+	h := nethttp.New(core.PerMinute(1), core.By(func(ctx context.Context) (string, error) {
+		user, _ := ctx.Value(key{}).(string)
+		return user, nil
+	}))(ok)
+	as := func(user string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(context.WithValue(r.Context(), key{}, user)) }
+	}
+	for _, c := range []struct {
+		user   string
+		status int
+	}{{"ann", 200}, {"bob", 200}, {"ann", 429}, {"", 400}} {
+		if w := get(h, as(c.user)); w.Code != c.status {
+			t.Errorf("user %q: status %d, want %d", c.user, w.Code, c.status)
+		}
+	}
+}
