@@ -1,0 +1,38 @@
+STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint fuzz bench tidy
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## Run all tests with the race detector, installing Redis if it is missing
+	sh scripts/install-redis.sh
+	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
+
+lint: ## Check formatting and run go vet, staticcheck and golangci-lint
+	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
+		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go run $(GOLANGCILINT) run
+
+fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
+	@set -e; for package in $$(go list ./...); do \
+		tests=$$(go test -list '^Fuzz' $$package); \
+		for target in $$(echo "$$tests" | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+bench: ## Run the benchmarks
+	cd core/benchmarks && go test -run '^$$' -bench . -benchmem
+
+tidy: ## Check that go.mod and go.sum of every module are tidy
+	@set -e; for mod in $$(find . -name go.mod); do \
+		echo "$$mod"; (cd "$$(dirname "$$mod")" && go mod tidy -diff); \
+	done
