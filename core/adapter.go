@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
+	"runtime/debug"
 )
 
 // Request is what an adapter shows of a request in progress. Each method is
@@ -44,7 +46,7 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 // callbacks take a C and returns the handlers that answer denials and errors,
 // which are the given ones unless the user set others; see [OnDeny].
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
-	if l == nil {
+	if l == nil || l.store == nil {
 		return deny, fail, &ConfigError{Option: "From", Value: "nil", Reason: "make the limiter with core.New and look at its error"}
 	}
 	if err := serves[C](l); err != nil {
@@ -90,6 +92,65 @@ func OnError[C, Fail any](handler Fail) Option {
 		c.callback("WithError", wantOf[C]("WithError"), isNil(handler))
 	}
 }
+
+// Refuse is for adapters on net/http: it answers with status unless the handler
+// writes another one.
+func Refuse(w http.ResponseWriter, status int, answer func(http.ResponseWriter)) {
+	r := &refusal{ResponseWriter: w, status: status}
+	answer(r)
+	r.begin()
+}
+
+type refusal struct {
+	http.ResponseWriter
+	status int // to be written, unless it is zero
+}
+
+func (r *refusal) WriteHeader(status int) {
+	if status >= http.StatusOK { // not 103, say
+		r.status = 0
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *refusal) Write(b []byte) (int, error) {
+	r.begin()
+	return r.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls: it would go past the status.
+func (r *refusal) FlushError() error {
+	r.begin()
+	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+func (r *refusal) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *refusal) begin() {
+	if r.status != 0 {
+		r.WriteHeader(r.status)
+	}
+}
+
+// Guard is for adapters whose framework does not survive a panic: it runs a
+// handler and makes its panic a [PanicError].
+func Guard(handler func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return handler()
+}
+
+// WithCause is for adapters: an error that reads as err and is its cause as well, so that a
+// framework's error handler finds the status it knows and tells clients nothing else.
+func WithCause(err, cause error) error { return &caused{err, cause} }
+
+type caused struct{ err, cause error }
+
+func (c *caused) Error() string   { return c.err.Error() }
+func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }
 
 // isNil sees through an interface: a nil *T in a Store is not a Store.
 func isNil(v any) bool {

@@ -23,6 +23,17 @@ func PeerOf(r *http.Request) Peer {
 	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
 }
 
+// PeerAddr is the peer that a connection names.
+func PeerAddr(a net.Addr) Peer {
+	switch a := a.(type) {
+	case *net.TCPAddr: // without its text, which would be made for each request
+		return Peer{Addr: canonical(a.AddrPort().Addr())}
+	case nil:
+		return Peer{}
+	}
+	return Peer{Addr: parseAddr(a.String()), Unix: strings.HasPrefix(a.Network(), "unix")}
+}
+
 // parseAddr reads an address with or without brackets and port, in its one
 // canonical form; an address that is none is not valid.
 func parseAddr(s string) netip.Addr {

@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // Decision is the answer to one request. Its slices are shared: do not write
 // to them.
@@ -14,11 +17,12 @@ type Decision struct {
 	Violated   []string      // names of the limits that denied
 	Degraded   bool          // decided without the store
 
-	limiter *Limiter // nil when nothing was decided, as for a skipped request
-	plan    *plan
-	answer  Answer
-	cost    int // units recorded or asked for
-	taken   int // units recorded: cost or nothing
+	limiter  *Limiter
+	plan     *plan // nil when nothing was decided, as for a skipped request
+	answer   Answer
+	cost     int            // units recorded or asked for
+	taken    int            // units recorded: cost or nothing
+	exchange unsafe.Pointer // open until Done
 }
 
 func newDecision(l *Limiter, p *plan, a Answer, cost int, peek bool) Decision {
@@ -28,9 +32,6 @@ func newDecision(l *Limiter, p *plan, a Answer, cost int, peek bool) Decision {
 	}
 	if !a.Allowed {
 		d.Violated = d.violated()
-		if d.Never() {
-			d.RetryAfter = 0
-		}
 	}
 	least := d.tightest()
 	d.Remaining, d.ResetAfter = d.left(least), a.State[least].Reset
@@ -65,6 +66,14 @@ func (d Decision) Err() error {
 		return nil
 	}
 	return &LimitedError{d}
+}
+
+// Done is for adapters: the exchange has ended. It must be called for every
+// decision of [Limiter.Check], also when the handler panics.
+func (d Decision) Done() {
+	if d.exchange != nil {
+		d.limiter.once.leave(d.exchange)
+	}
 }
 
 // left is what limit i has left after this request.

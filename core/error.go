@@ -61,3 +61,17 @@ type StoreError struct{ Err error }
 func (e *StoreError) Error() string { return "sash: store: " + e.Err.Error() }
 
 func (e *StoreError) Unwrap() error { return e.Err }
+
+// PanicError is a panic in a callback. It is answered with 500 and kept from
+// taking the process with it, as it would in fiber.
+type PanicError struct {
+	Value any    // what was passed to panic
+	Stack []byte // where, as [debug.Stack] writes it
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("sash: a callback panicked: %v", e.Value) }
+
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

@@ -37,6 +37,7 @@ const (
 	fieldReset      = "X-Ratelimit-Reset"
 	fieldRetryAfter = "Retry-After"
 	fieldCache      = "Cache-Control"
+	fieldType       = "Content-Type"
 )
 
 // SetHeaders writes what the response says about the quota. On a denial that
@@ -93,7 +94,9 @@ func (d *Decision) setDraft(h HeaderMap) {
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
 	}
-	h.Set(fieldRateLimit, string(b))
+	if len(b) > 0 { // an empty list is no field (RFC 9651, 3.1)
+		h.Set(fieldRateLimit, string(b))
+	}
 }
 
 func (d *Decision) setLegacy(h HeaderMap) {

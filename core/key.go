@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -78,7 +79,7 @@ func wantOf[C any](option string) want { return want{option, reflect.TypeFor[C](
 // of your framework take: *http.Request, *gin.Context, echo.Context or
 // *fiber.Ctx; or a context.Context, under any of them.
 //
-//	core.By(func(r *http.Request) (string, error) { return r.PathValue("tenant"), nil })
+//	core.By(func(r *http.Request) (string, error) { return tenantOf(r.Host) })
 //
 // An empty string or [ErrNoKey] says that there is none: the next key of
 // [First] is asked, or the request is refused (400). Another error refuses it
@@ -147,8 +148,9 @@ func ByIP() Key {
 //		return customer.ID, nil
 //	})
 //
-// A header that is missing, empty, sent twice or not believed is [ErrNoKey].
-// Taking the value as it is must be asked for: see [Unverified].
+// A header that is missing, empty or sent twice is [ErrNoKey], and so is one for which
+// verify says so. Any other error of verify, such as a database that does not answer, stops the request
+// (500). Taking the value as it is must be asked for: see [Unverified].
 func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
 	var fault error
 	if !validHeaderName(name) {
@@ -158,6 +160,9 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 		fault = errors.Join(fault, &ConfigError{Option: "ByHeader", Value: strconv.Quote(name) + ", nil", Reason: "give it a function that verifies the value, or core.Unverified to take it as it is"})
 	}
 	scope := strings.ToLower(name)
+	if scope == "host" {
+		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "net/http takes Host out of the header: use By and the request's Host"}
+	}
 	return Key{
 		fault: fault,
 		read: func(r Request, _ *masks) (identity, error) {
@@ -169,11 +174,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			if value == "" {
 				return identity{}, ErrNoKey
 			}
-			text, err := verify(r.Context(), value)
-			if err != nil && !errors.Is(err, ErrNoKey) {
-				return identity{}, fmt.Errorf("%w: header %s: %w", ErrNoKey, name, err)
-			}
-			id, err := textIdentity(text, err)
+			id, err := textIdentity(verify(r.Context(), value))
 			id.kind, id.scope = "hdr", scope
 			return id, err
 		},
@@ -189,6 +190,26 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 // has verified the header; otherwise limit by address as well, with a second limiter.
 func Unverified(_ context.Context, value string) (string, error) { return value, nil }
 
+// ByValue is what earlier middleware left under key: in gin's, echo's and
+// fiber's own context (c.Set, c.Locals), or in the request's (context.WithValue).
+// It is a string or a number or has a String method. Without one it is [ErrNoKey].
+func ByValue(key any) Key {
+	return Key{read: func(r Request, _ *masks) (identity, error) {
+		var text string
+		switch v := r.Value(key).(type) {
+		case string:
+			text = v
+		case fmt.Stringer:
+			if !isNil(v) {
+				text = v.String()
+			}
+		case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
+			text = fmt.Sprint(v)
+		}
+		return textIdentity(text, nil)
+	}}
+}
+
 // Global is one quota for all requests together.
 func Global() Key {
 	return Key{read: func(Request, *masks) (identity, error) {
@@ -199,6 +220,7 @@ func Global() Key {
 // Join is the combination of several keys: a quota for each user at each
 // address, say. All of them must be there; otherwise it is the first error.
 func Join(keys ...Key) Key {
+	keys = slices.Clone(keys)
 	k := gather("Join", keys)
 	k.read = func(r Request, m *masks) (identity, error) {
 		var space [128]byte
@@ -223,7 +245,24 @@ func Join(keys ...Key) Key {
 //
 // Behind a key that clients can choose freely the rest is never reached.
 func First(keys ...Key) Key {
+	keys = slices.Clone(keys)
 	k := gather("First", keys)
+	k.named = func(text string, m *masks) (identity, bool) {
+		var first identity
+		for i := range keys {
+			if keys[i].named == nil {
+				continue
+			}
+			id, ok := keys[i].named(text, m)
+			if ok && id.addr.IsValid() { // the most particular fit
+				return id, true
+			}
+			if ok && first.kind == "" {
+				first = id
+			}
+		}
+		return first, first.kind != ""
+	}
 	k.read = func(r Request, m *masks) (identity, error) {
 		err := ErrNoKey
 		for i := range keys {

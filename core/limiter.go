@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"runtime/debug"
 	"strconv"
 )
 
@@ -20,6 +22,7 @@ type Limiter struct {
 	cost     func(Request) int
 	skip     func(Request) bool
 	observer func(context.Context, Event)
+	once     once
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
 	wants      []want
@@ -42,10 +45,10 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	compiled := new(policy)
 	if isNil(p) {
 		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
-	} else if good, err := p.compile(); err != nil {
-		c.faults = append(c.faults, err)
 	} else {
-		compiled = good
+		var err error
+		compiled, err = p.compile()
+		c.faults = append(c.faults, err)
 	}
 	if k.read == nil && k.fault == nil {
 		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
@@ -79,13 +82,43 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	return l, errors.Join(c.faults...)
 }
 
-// Check decides about a request: it is what adapters call, once for each.
-// A denial is a Decision; an error says that there is none, and the adapter answers
-// it with [ProblemOf].
-func (l *Limiter) Check(r Request) (Decision, error) {
-	if l.skip != nil && l.skip(r) {
-		l.observe(r.Context(), Event{Decision: Decision{Allowed: true}, Skipped: true})
+// Check decides about a request: it is what adapters call, once for each, and
+// when the handler has ended, [Decision.Done]. A denial is a Decision; an
+// error says that there is none, and the adapter answers it with [ProblemOf].
+//
+// The exchange tells a request from all others under way: a pointer or a map that it has
+// from beginning to end and shares with none, such as its response's header. One that
+// comes by again before Done, because the limiter is mounted twice, passes uncounted.
+//
+// A callback that panics is a [PanicError], except for [http.ErrAbortHandler], which
+// goes on.
+func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
+	open := exchangeOf(exchange)
+	if !l.once.enter(open) {
 		return Decision{Allowed: true}, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			l.once.leave(open)
+			if p == http.ErrAbortHandler { //nolint:errorlint // a panic's value is compared, not a chain
+				panic(p) //nolint:forbidigo // it was the handler's wish
+			}
+			d, err = l.failed(r.Context(), identity{}, &PanicError{Value: p, Stack: debug.Stack()})
+			return
+		}
+		if err != nil || !d.Allowed {
+			l.once.leave(open)
+			return
+		}
+		d.limiter, d.exchange = l, open
+	}()
+	return l.check(r)
+}
+
+func (l *Limiter) check(r Request) (Decision, error) {
+	if l.skip != nil && l.skip(r) {
+		d := Decision{Allowed: true}
+		return d, l.observe(r.Context(), Event{Decision: d, Skipped: true})
 	}
 	who, err := l.key.read(r, &l.masks)
 	if err != nil {
@@ -106,19 +139,20 @@ func (l *Limiter) Check(r Request) (Decision, error) {
 // error: look at Allowed, or at [Decision.Err]. An error says that the store could
 // not answer, or that the key is empty ([ErrNoKey]).
 //
-// The key is text of your own. If the limiter's key is [ByIP] or [ByHeader],
-// it names the same log as a request of that address or with that identity.
+// The key is text: what the limiter's key would make of a request, so that it names the
+// same log. For [ByIP] that is an address, for [ByHeader] and [By] the identity, and
+// for [First] whichever of them fits. Under [Global] and [Join] it is a name of its own.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.ask(ctx, key, 1, false)
 }
 
 // AllowN takes cost units, all or none. A cost above a quota can never pass:
-// the decision is a denial, and the error is [ErrCostExceedsQuota], so that
+// the decision is a denial, and there is an error that is [ErrCostExceedsQuota], so that
 // nobody waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, error) {
 	d, err := l.ask(ctx, key, cost, false)
 	if err == nil && d.Never() {
-		err = ErrCostExceedsQuota
+		err = d.Err()
 	}
 	return d, err
 }
@@ -135,7 +169,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.store.Reset(ctx, StorageKey{l.space, who}); err != nil {
+	if err := l.store.Reset(ctx, StorageKey{space: l.space, identity: who}); err != nil {
 		return &StoreError{err}
 	}
 	return nil
@@ -173,35 +207,49 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who identity, cost int
 	if cost < 1 {
 		return l.failed(ctx, who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
 	}
+	cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
 	answer, err := l.store.Take(ctx, Take{
-		Key:    StorageKey{l.space, who},
+		Key:    StorageKey{space: l.space, identity: who},
 		Limits: plan.limits,
 		Keep:   l.policy.keepFor(plan),
+		Varies: l.policy.fixed == nil,
 		Cost:   cost,
 		ID:     newID(),
 		Peek:   peek,
 	})
 	if err != nil {
-		return l.failed(ctx, who, &StoreError{err})
+		if !errors.As(err, new(*ConfigError)) { // else the request's fault, not the store's
+			err = &StoreError{err}
+		}
+		return l.failed(ctx, who, err)
 	}
 	d := newDecision(l, plan, answer, cost, peek)
 	if l.observer != nil {
-		l.observer(ctx, Event{Decision: d, Key: who.label()})
+		if err := l.observe(ctx, Event{Decision: d, Key: who.label()}); err != nil {
+			return Decision{}, err
+		}
 	}
 	return d, nil
 }
 
 func (l *Limiter) failed(ctx context.Context, who identity, err error) (Decision, error) {
 	if l.observer != nil {
-		l.observer(ctx, Event{Err: err, Key: who.label()})
+		if panicked := l.observe(ctx, Event{Err: err, Key: who.label()}); panicked != nil {
+			err = errors.Join(err, panicked)
+		}
 	}
 	return Decision{}, err
 }
 
-func (l *Limiter) observe(ctx context.Context, e Event) {
-	if l.observer != nil {
-		l.observer(ctx, e)
+// observe keeps an observer's panic apart, so that it can be reported once.
+func (l *Limiter) observe(ctx context.Context, e Event) error {
+	if l.observer == nil {
+		return nil
 	}
+	return Guard(func() error {
+		l.observer(ctx, e)
+		return nil
+	})
 }
 
 // noRequest is all that callbacks get where there is only a context.

@@ -14,42 +14,43 @@ import (
 const DefaultMaxKeys = 1 << 18
 
 // MemoryStore keeps the logs in this process: exact, on the monotonic clock,
-// about 200 bytes a key and 16 bytes an admitted request. It needs no
+// about 200 bytes a key and 24 to 48 bytes an admitted request. It needs no
 // goroutine and nothing to close: takes also look at other keys, a few at a
 // time, and forget those that have gone idle.
 //
-// It holds at most so many keys at once. A log with live entries is never
-// evicted, because then whoever sends enough keys could reset his own.
-// When all places are taken, further keys share [overflow logs]: each still
-// within the quota, but denied early if its neighbours are busy.
-//
-// [overflow logs]: https://pkg.go.dev/github.com/sashlimit/sash/core#MemoryStore.Shared
+// It keeps at most so many keys apart. A log with live entries is never
+// evicted, because then whoever sends enough keys could reset his own. When
+// all places are taken, further keys of a policy share some logs: each still within
+// its quota, but denied early if those it shares with are busy. [MemoryStore.Shared]
+// counts that.
 type MemoryStore struct {
 	start   time.Time
 	seed    maphash.Seed
 	maxKeys int64
 	keys    atomic.Int64
 	shared  atomic.Uint64
+	turn    atomic.Uint32 // which shard a full one sweeps next
 	shards  [shardCount]shard
 }
 
 const (
 	shardCount     = 64
-	overflowCount  = 16 // overflow logs of one shard
-	sweepPerKey    = 2  // logs looked at for each new key, so that keys leave faster than they come
-	sweepWhenFull  = 16 // ... where a new key finds no place
-	takesPerSweep  = 4  // takes for which one log is looked at: each look may miss the cache
-	longestRawText = 64 // identities beyond this are kept as their hash
+	sharedLogs     = 16   // of one policy in one shard, where places are short
+	sweepPerKey    = 2    // logs looked at for each new key, so that keys leave faster than they come
+	sweepWhenFull  = 16   // ... where a new key finds no place
+	takesPerSweep  = 4    // takes for which one log is looked at: each look may miss the cache
+	longestSearch  = 4096 // entries of a shared log looked through for a key's own
+	longestRawText = 64   // identities beyond this are kept as their hash
 )
 
 type shard struct {
-	mu       sync.Mutex
-	logs     map[string]*memoryLog
-	order    []*memoryLog // the same logs, for the sweep to walk
-	hand     int
-	takes    uint32
-	overflow []*memoryLog
-	_        [64]byte // no two locks on one cache line
+	mu     sync.Mutex
+	logs   map[string]*memoryLog
+	order  []*memoryLog // the same logs, for the sweep to walk
+	hand   int
+	takes  uint32
+	shared map[string]*memoryLog // by policy and a part of the key's hash
+	_      [64]byte              // no two locks on one cache line
 }
 
 type memoryLog struct {
@@ -85,12 +86,15 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 // Keys is how many keys have a log of their own now.
 func (s *MemoryStore) Keys() int { return int(s.keys.Load()) }
 
-// Shared is how many takes have drawn from an overflow log since the store was
-// made. If it grows, more clients are live than [MaxKeys] allows.
+// Shared is how many takes have drawn from a log that their key shares with others, since the
+// store was made. If it grows, more clients are live than [MaxKeys] allows.
 func (s *MemoryStore) Shared() uint64 { return s.shared.Load() }
 
 // Validate implements [Store].
 func (s *MemoryStore) Validate(Limits) error {
+	if s.start.IsZero() {
+		return &ConfigError{Option: "MemoryStore", Value: "zero", Reason: "make it with core.NewMemoryStore"}
+	}
 	if s.maxKeys < 1 {
 		return &ConfigError{Option: "MaxKeys", Value: strconv.FormatInt(s.maxKeys, 10), Reason: "keep at least 1 key apart"}
 	}
@@ -108,21 +112,23 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 	defer sh.mu.Unlock()
 	// Read under the lock: instants of one log then never run backwards.
 	now := int64(time.Since(s.start))
-	log := sh.find(s, key, hash, now, t.Peek)
-	if log == nil { // a peek at a key that has no log
-		return new(record).take(now, &t), nil
+	log, id := sh.logs[string(key)], t.ID
+	if log == nil {
+		if log, id = sh.place(s, key, hash, now, &t); log == nil { // a peek at what is not there
+			return new(record).take(now, 0, &t), nil
+		}
 	}
 	log.keep = max(log.keep, t.Keep)
 	log.drop(now - int64(log.keep))
-	answer := log.take(now, &t)
+	answer := log.take(now, id, &t)
 	if sh.takes++; sh.takes%takesPerSweep == 0 {
 		sh.sweep(s, now, 1)
 	}
 	return answer, nil
 }
 
-// Reset implements [Store]. For a key that shares an overflow log it does
-// nothing: the units in there are also its neighbours'.
+// Reset implements [Store]. For a key that shares a log it does nothing: the
+// units in there are also others'.
 func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 	var space [192]byte
 	key := k.appendRaw(space[:0])
@@ -135,43 +141,62 @@ func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 	return nil
 }
 
-// find gives the log of a key, making it unless it is only looked at.
-func (sh *shard) find(s *MemoryStore, key []byte, hash uint64, now int64, peek bool) *memoryLog {
-	if log := sh.logs[string(key)]; log != nil {
-		return log
-	}
-	// A key that shared a log stays with it until all in there has left: a log
-	// of its own would be a second quota.
-	var over *memoryLog
-	if sh.overflow != nil {
-		over = sh.overflow[hash/shardCount%overflowCount]
-		if over.drop(now - int64(over.keep)); over.count > 0 {
-			s.shared.Add(1)
-			return over
+// place finds a log for a key that has none of its own, and whose the entries
+// are in there. For a peek it makes none.
+func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Take) (*memoryLog, uint64) {
+	var space [64]byte
+	slot := append(append(space[:0], t.Key.space.name...), byte(hash/shardCount%sharedLogs))
+	common := sh.shared[string(slot)]
+	if common != nil {
+		common.drop(now - int64(common.keep))
+		// A key whose units are in there stays until they have left: a log of
+		// its own would be a second quota.
+		if common.count > longestSearch || common.holds(hash) {
+			if !t.Peek {
+				s.shared.Add(1)
+			}
+			return common, hash
 		}
 	}
-	if peek {
-		return nil
+	if t.Peek {
+		return nil, 0
 	}
 	sh.sweep(s, now, sweepPerKey)
-	if s.claim() || sh.sweep(s, now, sweepWhenFull) && s.claim() {
+	if s.claim() || s.makeRoom(sh, now) && s.claim() {
 		log := &memoryLog{key: string(key), index: len(sh.order), fitted: now}
 		if sh.logs == nil {
 			sh.logs = make(map[string]*memoryLog)
 		}
 		sh.logs[log.key] = log
 		sh.order = append(sh.order, log)
-		return log
+		return log, t.ID
 	}
-	if over == nil {
-		sh.overflow = make([]*memoryLog, overflowCount)
-		for i := range sh.overflow {
-			sh.overflow[i] = new(memoryLog)
+	if common == nil {
+		common = new(memoryLog)
+		if sh.shared == nil {
+			sh.shared = make(map[string]*memoryLog)
 		}
-		over = sh.overflow[hash/shardCount%overflowCount]
+		sh.shared[string(slot)] = common
 	}
 	s.shared.Add(1)
-	return over
+	return common, hash
+}
+
+// makeRoom looks for idle keys in the shard whose lock is held, and then in
+// others whose lock nobody holds, until it has looked at enough of them.
+func (s *MemoryStore) makeRoom(sh *shard, now int64) bool {
+	freed := sh.sweep(s, now, sweepWhenFull)
+	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
+		other := &s.shards[s.turn.Add(1)%shardCount]
+		if other == sh || !other.mu.TryLock() {
+			continue
+		}
+		n := min(left, len(other.order))
+		freed = other.sweep(s, now, n)
+		left -= n
+		other.mu.Unlock()
+	}
+	return freed
 }
 
 // claim takes one of the places for keys.

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -173,6 +174,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	exchange := http.Header{}
 	plan := core.Limits{core.PerSecond(100), core.PerMinute(200)}
 	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return plan }))
 	i := 0
@@ -184,8 +186,16 @@ func TestNothingIsAllocated(t *testing.T) {
 		{"three limits", func() (core.Decision, error) { return several.Allow(t.Context(), "k") }},
 		{"many keys", func() (core.Decision, error) { i++; return l.Allow(t.Context(), keys[i%len(keys)]) }},
 		{"peek", func() (core.Decision, error) { return l.Peek(t.Context(), "k") }},
-		{"limits by request", func() (core.Decision, error) { return chosen.Check(r) }},
-		{"request by address", func() (core.Decision, error) { return byIP.Check(r) }},
+		{"limits by request", func() (core.Decision, error) {
+			d, err := chosen.Check(r, exchange)
+			d.Done()
+			return d, err
+		}},
+		{"request by address", func() (core.Decision, error) {
+			d, err := byIP.Check(r, exchange)
+			d.Done()
+			return d, err
+		}},
 	} {
 		for range 20_000 { // until the rings have their size
 			c.f()

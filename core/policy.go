@@ -15,7 +15,7 @@ import (
 // Policy is how much is allowed: a [Limit], several [Limits] decided together,
 // or [LimitBy] for limits that depend on the request. The interface is sealed.
 type Policy interface {
-	compile() (*policy, error)
+	compile() (*policy, error) // with an error too, so that other mistakes can be found
 }
 
 // policy is a Policy ready for use: everything that does not depend on the
@@ -47,10 +47,7 @@ func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
 
 func (ls Limits) compile() (*policy, error) {
 	p, err := newPlan(ls, "limits")
-	if err != nil {
-		return nil, err
-	}
-	return &policy{fixed: p, name: defaultPolicyName(p.limits)}, nil
+	return &policy{fixed: p, name: defaultPolicyName(ls)}, err
 }
 
 // LimitBy chooses the limits for each request: by plan or tier, for instance.
@@ -80,7 +77,7 @@ type limitBy struct {
 
 func (l limitBy) compile() (*policy, error) {
 	if l.choose == nil {
-		return nil, &ConfigError{Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request"}
+		return new(policy), &ConfigError{Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request"}
 	}
 	p := &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}
 	p.chosen.Store(new([]*plan))
@@ -127,13 +124,17 @@ func (p *policy) keepFor(pl *plan) time.Duration {
 
 func newPlan(given Limits, option string) (*plan, error) {
 	if len(given) == 0 {
-		return nil, &ConfigError{Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)"}
+		return new(plan), &ConfigError{Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)"}
 	}
 	var faults []error
 	if len(given) > MaxLimits {
 		faults = append(faults, &ConfigError{Option: option, Value: strconv.Itoa(len(given)), Reason: fmt.Sprintf("at most %d are decided together", MaxLimits)})
 	}
-	p := &plan{given: slices.Clone(given), limits: slices.Clone(given)}
+	p := &plan{given: slices.Clone(given)}
+	for i := range p.given {
+		p.given[i].Name = strings.Clone(p.given[i].Name) // it may be a fasthttp string
+	}
+	p.limits = slices.Clone(p.given)
 	var header strings.Builder
 	for i := range p.limits {
 		l := &p.limits[i]
@@ -145,7 +146,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 			l.Name = l.defaultName()
 		}
 		if slices.Contains(p.names, l.Name) {
-			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is taken by another limit: give each Limit its own Name", l.Name)})
+			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name", l.Name)})
 		}
 		p.names = append(p.names, l.Name)
 		p.keep = max(p.keep, l.Window)
@@ -159,15 +160,18 @@ func newPlan(given Limits, option string) (*plan, error) {
 	return p, errors.Join(faults...)
 }
 
-// defaultPolicyName is made of quotas and windows alone, so that different
+// defaultPolicyName has quotas and windows in it as well as names, so that different
 // limits never share a log because somebody gave them the same Name.
 func defaultPolicyName(limits Limits) string {
 	names := make([]string, len(limits))
 	for i, l := range limits {
 		names[i] = l.defaultName()
+		if l.Name != "" && l.Name != names[i] {
+			names[i] = l.Name + "." + names[i]
+		}
 	}
 	name := strings.Join(names, "_")
-	if len(name) > maxPolicyName {
+	if !validPolicyName(name) {
 		sum := sha256.Sum256([]byte(name))
 		name = "limits-" + hex.EncodeToString(sum[:16])
 	}

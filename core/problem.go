@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -30,7 +31,7 @@ func (d Decision) Problem() Problem {
 		Status:   http.StatusTooManyRequests,
 		Violated: d.Violated,
 	}
-	switch s := seconds(d.RetryAfter); {
+	switch s := max(1, seconds(d.RetryAfter)); {
 	case d.Never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
 	case s == 1:
@@ -64,20 +65,23 @@ func ProblemOf(err error) Problem {
 	return Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
 }
 
-// JSON is the body. Its texts need no escapes: they are constants of this file and names
-// that New has checked.
+// SetHeaders writes the fields that go with the body.
+func (p Problem) SetHeaders(h HeaderMap) {
+	h.Set(fieldType, ProblemType)
+	if p.RetryAfter > 0 {
+		h.Set(fieldRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
+	}
+}
+
+// JSON is the body.
 func (p Problem) JSON() []byte {
 	b := make([]byte, 0, 256)
-	b = append(b, `{"type":"`...)
-	b = append(b, p.Type...)
-	b = append(b, `","title":"`...)
-	b = append(b, p.Title...)
-	b = append(b, `","status":`...)
+	b = appendString(append(b, `{"type":`...), p.Type)
+	b = appendString(append(b, `,"title":`...), p.Title)
+	b = append(b, `,"status":`...)
 	b = strconv.AppendInt(b, int64(p.Status), 10)
 	if p.Detail != "" {
-		b = append(b, `,"detail":"`...)
-		b = append(b, p.Detail...)
-		b = append(b, '"')
+		b = appendString(append(b, `,"detail":`...), p.Detail)
 	}
 	for i, name := range p.Violated {
 		if i == 0 {
@@ -85,12 +89,15 @@ func (p Problem) JSON() []byte {
 		} else {
 			b = append(b, ',')
 		}
-		b = append(b, '"')
-		b = append(b, name...)
-		b = append(b, '"')
+		b = appendString(b, name)
 	}
 	if len(p.Violated) > 0 {
 		b = append(b, ']')
 	}
 	return append(b, '}')
+}
+
+func appendString(b []byte, s string) []byte {
+	text, _ := json.Marshal(s) // no error: it is a string
+	return append(b, text...)
 }

@@ -12,6 +12,7 @@ import (
 // StorageKey names the log of one identity under one policy. Two of them are
 // equal as text exactly when they name the same log.
 type StorageKey struct {
+	_     [0]func() // compare the text, not the struct
 	space *space
 	identity
 }

@@ -15,8 +15,9 @@ type Store interface {
 	Validate(Limits) error
 
 	// Take decides about one request and records it if it is admitted. A denial
-	// is an Answer, not an error, and leaves no trace. Executing the same Take
-	// again (same ID) charges nothing more and is admitted again.
+	// is an Answer, not an error, and leaves no trace. A [ConfigError] says that
+	// the take itself cannot be served. Where a take may be executed twice, because a
+	// client sends it again over a network, it charges once and is admitted both times: see ID.
 	Take(ctx context.Context, t Take) (Answer, error)
 
 	// Reset forgets a log. A log that does not exist is no error.
@@ -28,8 +29,9 @@ type Take struct {
 	Key    StorageKey
 	Limits Limits        // all of them must admit the request; 1 to MaxLimits, valid, in any order
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
+	Varies bool          // other takes on this log may have a longer Keep, which then holds for the log
 	Cost   int           // units, at least 1; above a quota that limit denies
-	ID     uint64        // names this take among all of all processes; see newID
+	ID     uint64        // names this take among all takes of all processes
 	Peek   bool          // decide, but record nothing
 }
 

@@ -11,16 +11,15 @@ type record struct {
 	ring  []entry // length zero or a power of two
 	head  uint32  // of the oldest entry in ring
 	count uint32  // entries held
-	gone  uint32  // the running total before the oldest entry
+	gone  uint64  // the running total before the oldest entry
 	peak  uint32  // most entries held since the ring was last resized or looked at
 }
 
-// entry is one admitted take. Totals wrap around; their differences do not,
-// because a log never holds 1<<32 units.
+// entry is one admitted take.
 type entry struct {
 	at    int64  // nanoseconds
-	id    uint32 // the low half of Take.ID: with at it names the entry within its log
-	total uint32 // units up to and including this entry
+	id    uint64 // whose it is
+	total uint64 // units up to and including this entry
 }
 
 const smallestRing = 4
@@ -30,7 +29,7 @@ func (r *record) at(i uint32) *entry {
 }
 
 // before is the running total before entry i, which may be count.
-func (r *record) before(i uint32) uint32 {
+func (r *record) before(i uint32) uint64 {
 	if i == 0 {
 		return r.gone
 	}
@@ -67,7 +66,7 @@ func (r *record) since(cut int64) uint32 {
 
 // leaving is the instant of the entry that holds the n-th unit, counted from
 // entry first on. There are that many.
-func (r *record) leaving(first, n uint32) int64 {
+func (r *record) leaving(first uint32, n uint64) int64 {
 	base := r.before(first)
 	low, high := first, r.count-1
 	for low < high {
@@ -81,13 +80,23 @@ func (r *record) leaving(first, n uint32) int64 {
 	return r.at(low).at
 }
 
-func (r *record) add(at int64, id uint64, cost uint32) {
+// holds reports whether one of the entries is id's.
+func (r *record) holds(id uint64) bool {
+	for i := range r.count {
+		if r.at(i).id == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *record) add(at int64, id uint64, cost int) {
 	if int(r.count) == len(r.ring) {
 		r.resize(max(smallestRing, 2*r.count))
 	}
-	total := r.before(r.count) + cost
+	total := r.before(r.count) + uint64(cost)
 	r.count++
-	*r.at(r.count - 1) = entry{at: at, id: uint32(id), total: total}
+	*r.at(r.count - 1) = entry{at: at, id: id, total: total}
 	r.peak = max(r.peak, r.count)
 }
 
@@ -108,9 +117,11 @@ func (r *record) resize(size uint32) {
 	r.ring, r.head = ring, 0
 }
 
-// take answers t at instant now: the window of a limit is (now-Window, now].
-func (r *record) take(now int64, t *Take) Answer {
+// take answers t at instant now, recording it as id's if it is admitted: the window of a
+// limit is (now-Window, now].
+func (r *record) take(now int64, id uint64, t *Take) Answer {
 	a := Answer{Allowed: true}
+	never := false
 	for i := range t.Limits {
 		limit, state := &t.Limits[i], &a.State[i]
 		window := int64(limit.Window)
@@ -125,14 +136,17 @@ func (r *record) take(now int64, t *Take) Answer {
 			continue
 		}
 		a.Allowed = false
-		if over <= used { // otherwise even an empty window is too small
-			a.Retry = max(a.Retry, time.Duration(r.leaving(first, uint32(over))+window-now))
+		if never = never || t.Cost > limit.Quota; !never {
+			a.Retry = max(a.Retry, time.Duration(r.leaving(first, uint64(over))+window-now))
 		}
+	}
+	if never {
+		a.Retry = 0
 	}
 	if !a.Allowed || t.Peek {
 		return a
 	}
-	r.add(now, t.ID, uint32(t.Cost))
+	r.add(now, id, t.Cost)
 	for i := range t.Limits {
 		if a.State[i].Used == 0 {
 			a.State[i].Reset = t.Limits[i].Window

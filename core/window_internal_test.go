@@ -11,7 +11,7 @@ import (
 func TestRecordAgainstSlice(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	rec := &record{gone: 1<<32 - 5000} // so that the running total wraps around
+	rec := &record{gone: 1<<64 - 5000} // so that the running total wraps around
 	var list []entry                   // total is the entry's own cost here
 	now := int64(0)
 	for step := range 200_000 {
@@ -28,9 +28,9 @@ func TestRecordAgainstSlice(t *testing.T) {
 			}
 		default:
 			now += r.Int64N(4)
-			cost := 1 + r.Uint32N(5)
+			cost := 1 + r.IntN(5)
 			rec.add(now, uint64(step), cost)
-			list = append(list, entry{now, uint32(step), cost})
+			list = append(list, entry{now, uint64(step), uint64(cost)})
 		}
 		if int(rec.count) != len(list) {
 			t.Fatalf("seed %#x, step %d: %d entries, want %d", seed, step, rec.count, len(list))
@@ -50,15 +50,15 @@ func TestRecordAgainstSlice(t *testing.T) {
 		if got := rec.since(cut); got != want {
 			t.Fatalf("seed %#x, step %d: since(%d) = %d, want %d", seed, step, cut, got, want)
 		}
-		units := uint32(0)
+		units := uint64(0)
 		for _, e := range list[first:] {
 			units += e.total
 		}
 		if got := rec.before(rec.count) - rec.before(first); got != units {
 			t.Fatalf("seed %#x, step %d: %d units from entry %d on, want %d", seed, step, got, first, units)
 		}
-		n, left := 1+r.Uint32N(units), int64(0)
-		sum := uint32(0)
+		n, left := 1+r.Uint64N(units), int64(0)
+		sum := uint64(0)
 		for _, e := range list[first:] {
 			if sum += e.total; sum >= n {
 				left = e.at

@@ -1,0 +1,179 @@
+package core_test
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// A cost beyond all bounds overflows no sum, neither of the log nor of the answer.
+func TestHugeCost(t *testing.T) {
+	limit := core.PerHour(10)
+	l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }))
+	if d, err := l.AllowN(t.Context(), "k", 10); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	limit = core.PerHour(5)
+	for _, cost := range []int{math.MaxInt, math.MaxInt - 1, math.MaxInt32, 6} {
+		d, err := l.AllowN(t.Context(), "k", cost)
+		if d.Allowed || err == nil || d.Remaining != 0 || d.Used != 10 || len(d.Violated) != 1 || d.RetryAfter != 0 {
+			t.Errorf("cost %d: %+v, %v", cost, d, err)
+		}
+		h := http.Header{}
+		if d.SetHeaders(h); h.Get("RateLimit") != `"5-per-hour";r=0` {
+			t.Errorf("cost %d: RateLimit %q", cost, h.Get("RateLimit"))
+		}
+	}
+}
+
+// An exchange that goes on after its response, as behind a timeout, keeps its mark
+// to itself: no later request may be taken for it.
+func TestExchangesAreNotMistaken(t *testing.T) {
+	counted := atomic.Int64{}
+	r := from("203.0.113.9:1")
+	byIP, err := core.New(core.PerHour(1), core.ByIP(), core.WithObserver(func(context.Context, core.Event) { counted.Add(1) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2000 { // open for ever, and referenced by nobody else
+		other := from("198.51.100." + strconv.Itoa(i%250+1) + ":1")
+		byIP.Check(other, http.Header{"A": nil})
+	}
+	runtime.GC()
+	before := counted.Load()
+	admitted := 0
+	for range 20_000 {
+		d, err := byIP.Check(r, http.Header{"A": nil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			admitted++
+		}
+		d.Done()
+	}
+	if n := counted.Load() - before; n != 20_000 || admitted != 1 {
+		t.Errorf("%d of 20000 counted, %d admitted; want all, and 1", n, admitted)
+	}
+}
+
+// Names that a callback returns may live in a buffer that is used again.
+func TestNamesAreCopied(t *testing.T) {
+	buffer := []byte("plan-a")
+	l, err := core.New(core.LimitBy(func(*http.Request) core.Limits {
+		return core.Limits{{Quota: 5, Window: time.Minute, Name: unsafeString(buffer)}}
+	}), core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d, err := l.Check(from("203.0.113.9:1"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := http.Header{}
+		d.SetHeaders(h)
+		copy(buffer, "\r\nX:\"!")
+		if got := h.Get("RateLimit-Policy"); !strings.HasPrefix(got, `"plan-a"`) {
+			t.Errorf("RateLimit-Policy %q", got)
+		}
+		copy(buffer, "plan-a")
+	}
+}
+
+// Where policies share a store that is full, each has the overflow to itself.
+func TestSharedLogsArePerPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore(core.MaxKeys(1))
+		day := newLimiter(t, core.PerDay(5), core.WithStore(store))
+		second := newLimiter(t, core.PerSecond(1000), core.WithStore(store))
+		if _, err := second.Allow(t.Context(), "first"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2000 {
+			if d, err := second.Allow(t.Context(), "busy "+strconv.Itoa(i)); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+		}
+		for i := range 20 {
+			if d, err := day.Allow(t.Context(), strconv.Itoa(i)); err != nil || !d.Allowed {
+				t.Errorf("key %d is denied for what another policy has admitted: %+v, %v", i, d, err)
+			}
+		}
+	})
+}
+
+// After a flood, who has not been part of it gets a place of his own again.
+func TestPlacesComeBackAfterAFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore(core.MaxKeys(1000))
+		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
+		ask := func(key string) bool {
+			d, err := l.Allow(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Allowed
+		}
+		for i := range 20_000 {
+			ask("flood " + strconv.Itoa(i))
+		}
+		for range 4 { // some of them go on
+			time.Sleep(31 * time.Second)
+			for i := range 500 {
+				ask("flood " + strconv.Itoa(i))
+			}
+		}
+		denied := 0
+		for i := range 400 {
+			if !ask("fresh " + strconv.Itoa(i)) {
+				denied++
+			}
+		}
+		if denied > 0 {
+			t.Errorf("%d of 400 fresh clients are denied at their first request, with %d keys of 1000", denied, store.Keys())
+		}
+	})
+}
+
+// One idle key must not hold the only place for ever, wherever its hash lies.
+func TestIdleKeyGivesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore(core.MaxKeys(1))
+		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
+		for i := range 300 {
+			if d, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		if n := store.Shared(); n > 0 {
+			t.Errorf("%d of 300 solitary clients had to share a log", n)
+		}
+	})
+}
+
+func TestForgottenFlush(t *testing.T) {
+	w := httptest.NewRecorder()
+	core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+	})
+	if w.Code != http.StatusTooManyRequests || !w.Flushed {
+		t.Errorf("status %d, flushed %v", w.Code, w.Flushed)
+	}
+}
+
+func unsafeString(b []byte) string { return unsafe.String(&b[0], len(b)) }
