@@ -4,9 +4,10 @@
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
 //
-// It needs Redis 6.2 or later, or Valkey, with a user that may run EVAL,
-// EVALSHA, TIME, UNLINK and the Z* commands on keys "sash:*". The server must not evict
-// keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
+// It needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA,
+// TIME, PEXPIRE, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREMRANGEBYSCORE and ZSCORE on
+// keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an
+// evicted log is a fresh quota.
 package redisstore
 
 import (
@@ -116,19 +117,23 @@ func validPrefix(s string) bool {
 
 func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if t.Cost > MaxCost && fits(t) {
-		return core.Answer{}, fmt.Errorf("redisstore: a cost of %d: at most %d units are recorded at once", t.Cost, MaxCost)
+		return core.Answer{}, &core.ConfigError{Option: "cost", Value: strconv.Itoa(t.Cost), Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
 	}
-	var id [8]byte
-	binary.BigEndian.PutUint64(id[:], t.ID)
-	record := 1
+	keep := t.Keep.Microseconds()
+	var binaries [16]byte
+	binary.BigEndian.PutUint64(binaries[:8], t.ID)
+	binary.BigEndian.PutUint64(binaries[8:], uint64(keep))
+	id, mark, record := string(binaries[:8]), "", 1
+	if t.Varies {
+		mark = string(binaries[10:])
+	}
 	if t.Peek {
 		record = 0
 	}
-	keep := t.Keep.Microseconds()
-	args := make([]any, 0, 5+2*core.MaxLimits)
+	args := make([]any, 0, 6+2*len(t.Limits))
 	// One second above the window: Redis counts a TTL from the start of the
 	// script, in milliseconds, and an entry must not go before it leaves.
-	args = append(args, string(id[:]), t.Cost, keep, (keep+999)/1000+1000, record)
+	args = append(args, id, t.Cost, keep, keep/1000+1000, record, mark)
 	for i := range t.Limits {
 		args = append(args, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
 	}
@@ -156,14 +161,16 @@ func answer(reply []int64, t core.Take) (core.Answer, error) {
 		return core.Answer{}, fmt.Errorf("redisstore: a reply of %d numbers to %d limits", len(reply), len(t.Limits))
 	}
 	wait := reply[0]
+	denies := false
 	a := core.Answer{Allowed: wait == 0, Retry: time.Duration(max(wait, 0)) * time.Microsecond}
 	good := wait >= -1 && wait <= t.Keep.Microseconds()
 	for i := range t.Limits {
 		used, reset := reply[1+2*i], reply[2+2*i]
 		good = good && used >= 0 && used <= 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		denies = denies || used+int64(t.Cost) > int64(t.Limits[i].Quota)
 		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
-	if !good {
+	if !good || wait != 0 && !denies {
 		return core.Answer{}, fmt.Errorf("redisstore: numbers out of range in reply %v", reply)
 	}
 	return a, nil
@@ -181,7 +188,7 @@ func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
 func (s *store) run(ctx context.Context, sc script, key core.StorageKey, args ...any) *redis.Cmd {
 	keys := []string{s.prefix + ":" + key.String()}
 	cmd := s.client.EvalSha(ctx, sc.hash, keys, args...)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = s.client.Eval(ctx, sc.text, keys, args...)
 	}
 	return cmd
