@@ -7,7 +7,6 @@ package nethttp
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/sashlimit/sash/core"
 )
@@ -16,8 +15,7 @@ import (
 // by name. Callbacks take an *http.Request.
 //
 // It panics on a wrong configuration, with every mistake listed, because a
-// program that starts without its limits is worse. [core.New] and [From] do the
-// same with an error.
+// program that runs without its limits is worse; [core.New] returns the same as an error.
 func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
 	l, err := core.NewFor[*http.Request](p, k, opts...)
 	if err != nil {
@@ -35,30 +33,29 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, err := l.Check(request{r})
-			if err != nil {
-				finish(w, core.ProblemOf(err).Status, func(w http.ResponseWriter) { fail(w, r, err) })
-				return
-			}
+			d, err := l.Check(request{r}, w.Header())
+			defer d.Done()
 			d.SetHeaders(w.Header())
-			if !d.Allowed {
-				finish(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
-				return
+			switch {
+			case err != nil:
+				core.Refuse(w, core.ProblemOf(err).Status, func(w http.ResponseWriter) { fail(w, r, err) })
+			case !d.Allowed:
+				core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
+			default:
+				next.ServeHTTP(w, r)
 			}
-			next.ServeHTTP(w, r)
 		})
 	}
 }
 
 // WithDeny answers denied requests instead of the problem document. The header
-// fields are set already; a handler that writes nothing still answers 429.
+// fields are set already, and so is the status, 429, unless the handler writes another.
 func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
 	return core.OnDeny[*http.Request](f)
 }
 
-// WithError answers requests that could not be decided: no key, no store. A
-// handler that writes nothing still answers with the status of [core.ProblemOf].
-// Do not send the error's text to clients.
+// WithError answers requests that could not be decided: no key, no store. A handler that
+// writes no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
 }
@@ -68,38 +65,10 @@ func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { wri
 func answerError(w http.ResponseWriter, _ *http.Request, err error) { write(w, core.ProblemOf(err)) }
 
 func write(w http.ResponseWriter, p core.Problem) {
-	w.Header().Set("Content-Type", core.ProblemType)
-	if p.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
-	}
+	p.SetHeaders(w.Header())
 	w.WriteHeader(p.Status)
 	w.Write(p.JSON())
 }
-
-// finish lets a handler refuse a request and does it for one that forgot.
-func finish(w http.ResponseWriter, status int, refuse func(http.ResponseWriter)) {
-	t := &tracked{ResponseWriter: w}
-	if refuse(t); !t.written {
-		w.WriteHeader(status)
-	}
-}
-
-type tracked struct {
-	http.ResponseWriter
-	written bool
-}
-
-func (t *tracked) WriteHeader(status int) {
-	t.written = true
-	t.ResponseWriter.WriteHeader(status)
-}
-
-func (t *tracked) Write(b []byte) (int, error) {
-	t.written = true
-	return t.ResponseWriter.Write(b)
-}
-
-func (t *tracked) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // request shows an *http.Request to core.
 type request struct{ r *http.Request }

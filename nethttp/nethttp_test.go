@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,8 +23,28 @@ import (
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
-func serve(l *core.Limiter) func(*http.Request) *http.Response {
-	h := nethttp.From(l)(ok)
+func handler(text func() string, limiters ...*core.Limiter) http.Handler {
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) })
+	for _, l := range slices.Backward(limiters) {
+		h = nethttp.From(l)(h)
+	}
+	return h
+}
+
+func TestAdapter(t *testing.T) {
+	coretest.Adapter(t, coretest.AdapterConfig{
+		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+			return coretest.HTTP1(t, handler(text, limiters...))
+		},
+		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+			return coretest.HTTP2(t, handler(text, limiters...))
+		},
+	})
+}
+
+// serve stays within the process, and so within a bubble.
+func serve(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	h := handler(text, limiters...)
 	return func(r *http.Request) *http.Response {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -109,7 +130,7 @@ func TestDenyHandlers(t *testing.T) {
 		body   string
 	}{
 		{"writes nothing", func(http.ResponseWriter, *http.Request, core.Decision) {}, 429, ""},
-		{"writes a body", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { io.WriteString(w, "slow down") }, 200, "slow down"},
+		{"writes a body", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { io.WriteString(w, "slow down") }, 429, "slow down"},
 		{"writes a status", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { w.WriteHeader(503) }, 503, ""},
 		{"http.Error", func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
 			http.Error(w, strings.Join(d.Violated, ","), http.StatusTooManyRequests)

@@ -1,0 +1,58 @@
+// Package chilimit is sash for chi v5: exact sliding-window rate limiting as
+// one line of middleware.
+//
+//	r.Use(chilimit.New(core.PerMinute(100), core.ByIP()))
+//
+// chi speaks net/http, so this is package nethttp with a key more: [ByRoute].
+package chilimit
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// New limits what the handlers behind it serve: how much, whose, and options
+// by name. Callbacks take an *http.Request. It panics on a wrong configuration,
+// with every mistake listed; see [nethttp.New].
+func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
+	return nethttp.New(p, k, opts...)
+}
+
+// From is New for a limiter that is at hand. It panics if the limiter's
+// callbacks are written for another framework.
+func From(l *core.Limiter) func(http.Handler) http.Handler { return nethttp.From(l) }
+
+// WithDeny answers denied requests instead of the problem document; see
+// [nethttp.WithDeny].
+func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
+	return nethttp.WithDeny(f)
+}
+
+// WithError answers requests that could not be decided; see [nethttp.WithError].
+func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
+	return nethttp.WithError(f)
+}
+
+var errNoRoute = errors.New("sash: chilimit.ByRoute: the route is not known yet: middleware of Use runs before routing; " +
+	"mount the limiter with With, as in r.With(limit).Get(pattern, handler)")
+
+// ByRoute is the pattern of the request's route, such as "/users/{id}". chi
+// knows it where the limiter is mounted with With on the route itself:
+//
+//	r.With(chilimit.New(core.PerMinute(10), chilimit.ByRoute())).Get("/users/{id}", show)
+//
+// Under Use it is not known yet, and every request is an error (500) that says so.
+func ByRoute() core.Key {
+	return core.By(func(r *http.Request) (string, error) {
+		c := chi.RouteContext(r.Context())
+		if c == nil || c.RoutePattern() == "" {
+			return "", errNoRoute
+		}
+		return "route " + c.RoutePattern(), nil
+	})
+}

@@ -1,0 +1,102 @@
+// Package fiberlimit is sash for fiber v2: exact sliding-window rate limiting
+// as one line of middleware.
+//
+//	app.Use(fiberlimit.New(core.PerMinute(100), core.ByIP()))
+package fiberlimit
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks
+// take a *fiber.Ctx; what they return is copied where it is kept. It panics on a wrong configuration,
+// with every mistake listed, because a program that runs without its limits is worse.
+func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
+	l, err := core.NewFor[*fiber.Ctx](p, k, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return From(l)
+}
+
+// From is New for a limiter of [core.New]. Where the app has an ErrorHandler of its own, that gets
+// a refusal as an error which is a *fiber.Error and its cause, such as [*core.LimitedError].
+// Fiber's default handler would lose the problem document. It panics on callbacks for another framework.
+func From(l *core.Limiter) fiber.Handler {
+	deny, fail, err := core.Bind[*fiber.Ctx](l, answerDenied, answerError)
+	if err != nil {
+		panic(err)
+	}
+	return func(c *fiber.Ctx) error {
+		d, err := l.Check(request{c}, c.Context())
+		defer d.Done()
+		d.SetHeaders(header{c})
+		switch {
+		case err != nil:
+			return refuse(c, core.ProblemOf(err).Status, func() error { return fail(c, err) })
+		case !d.Allowed:
+			return refuse(c, fiber.StatusTooManyRequests, func() error { return deny(c, d) })
+		}
+		return c.Next()
+	}
+}
+
+// WithDeny answers denied requests instead of the problem document. The header
+// fields are set already, and so is the status, 429, unless the handler sets another.
+func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
+
+// WithError answers requests that could not be decided: no key, no store. A handler that
+// sets no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
+func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
+
+// ByRoute is the pattern of the route that the limiter is mounted on: "/users/:id" in
+// app.Get("/users/:id", limit, handler). Under Use it is the pattern given to Use.
+func ByRoute() core.Key {
+	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
+}
+
+func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err()) }
+func answerError(c *fiber.Ctx, err error) error        { return answer(c, core.ProblemOf(err), err) }
+
+func answer(c *fiber.Ctx, p core.Problem, cause error) error {
+	p.SetHeaders(header{c})
+	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
+		return core.WithCause(fiber.NewError(p.Status, p.Title), cause)
+	}
+	return c.Status(p.Status).Send(p.JSON())
+}
+
+// refuse answers with status unless the handler sets another one. A panic would end the process.
+func refuse(c *fiber.Ctx, status int, answer func() error) error {
+	c.Status(status)
+	err := core.Guard(answer)
+	if errors.As(err, new(*core.PanicError)) {
+		return answerError(c, err)
+	}
+	return err
+}
+
+type header struct{ *fiber.Ctx }
+
+func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
+
+type request struct{ c *fiber.Ctx }
+
+func (q request) Context() context.Context { return q.c.UserContext() }
+func (q request) Peer() core.Peer          { return core.PeerAddr(q.c.Context().RemoteAddr()) }
+func (q request) Value(key any) any        { return q.c.Locals(key) }
+func (q request) Native() any              { return q.c }
+
+func (q request) Header(name string) (values []string) {
+	for _, line := range q.c.Request().Header.PeekAll(name) {
+		values = append(values, string(line)) // fasthttp uses its bytes again
+	}
+	return values
+}

@@ -1,0 +1,95 @@
+// Package ginlimit is sash for gin: exact sliding-window rate limiting as one
+// line of middleware.
+//
+//	r.Use(ginlimit.New(core.PerMinute(100), core.ByIP()))
+package ginlimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// New limits what the handlers behind it serve: how much, whose, and options
+// by name. Callbacks take a *gin.Context.
+//
+// It panics on a wrong configuration, with every mistake listed, because a
+// program that runs without its limits is worse; [core.New] returns the same as an error.
+func New(p core.Policy, k core.Key, opts ...core.Option) gin.HandlerFunc {
+	l, err := core.NewFor[*gin.Context](p, k, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return From(l)
+}
+
+// From is New for a limiter that is at hand. It panics if the limiter's
+// callbacks are written for another framework.
+func From(l *core.Limiter) gin.HandlerFunc {
+	deny, fail, err := core.Bind[*gin.Context](l, answerDenied, answerError)
+	if err != nil {
+		panic(err)
+	}
+	return func(c *gin.Context) {
+		h := c.Writer.Header()
+		d, err := l.Check(request{c}, h)
+		defer d.Done()
+		d.SetHeaders(h)
+		switch {
+		case err != nil:
+			refuse(c, core.ProblemOf(err).Status, func() { fail(c, err) })
+		case !d.Allowed:
+			refuse(c, http.StatusTooManyRequests, func() { deny(c, d) })
+		default:
+			c.Next()
+		}
+	}
+}
+
+// WithDeny answers denied requests instead of the problem document. The header
+// fields are set already, and so is the status, 429, unless the handler writes
+// another. The request is aborted whatever the handler does.
+func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnDeny[*gin.Context](f) }
+
+// WithError answers requests that could not be decided: no key, no store. A handler that
+// writes no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
+func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*gin.Context](f) }
+
+// ByRoute is the pattern of the request's route, such as "/users/:id". Requests
+// that match no route share one key.
+func ByRoute() core.Key {
+	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
+}
+
+func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
+
+func answerError(c *gin.Context, err error) { write(c, core.ProblemOf(err)) }
+
+func write(c *gin.Context, p core.Problem) {
+	p.SetHeaders(c.Writer.Header())
+	c.Data(p.Status, core.ProblemType, p.JSON())
+}
+
+// refuse answers with status unless the handler writes another one, and goes no further.
+func refuse(c *gin.Context, status int, answer func()) {
+	c.Status(status)
+	answer()
+	c.Abort()
+	c.Writer.WriteHeaderNow()
+}
+
+// request shows a *gin.Context to core.
+type request struct{ c *gin.Context }
+
+func (q request) Context() context.Context { return q.c.Request.Context() }
+
+func (q request) Peer() core.Peer { return core.PeerOf(q.c.Request) }
+
+func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
+
+func (q request) Value(key any) any { return q.c.Value(key) }
+
+func (q request) Native() any { return q.c }
