@@ -186,7 +186,8 @@ func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
 // run executes a script by its hash, and by its text where the server does not know it
 // (yet, or after SCRIPT FLUSH, a restart or a failover).
 func (s *store) run(ctx context.Context, sc script, key core.StorageKey, args ...any) *redis.Cmd {
-	keys := []string{s.prefix + ":" + key.String()}
+	var space [128]byte
+	keys := []string{string(key.AppendTo(append(append(space[:0], s.prefix...), ':')))}
 	cmd := s.client.EvalSha(ctx, sc.hash, keys, args...)
 	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = s.client.Eval(ctx, sc.text, keys, args...)
