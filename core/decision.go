@@ -25,24 +25,17 @@ type Decision struct {
 	exchange unsafe.Pointer // open until Done
 }
 
-func newDecision(l *Limiter, p *plan, a Answer, cost int, peek bool) Decision {
-	d := Decision{Allowed: a.Allowed, RetryAfter: a.Retry, Policy: l.space.name, limiter: l, plan: p, answer: a, cost: cost}
-	if a.Allowed && !peek {
-		d.taken = cost
-	}
-	if !a.Allowed {
+// sum fills in what everybody may read from what the store has answered.
+func (d *Decision) sum(peek bool) {
+	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.name
+	if !d.Allowed {
 		d.Violated = d.violated()
+	} else if !peek {
+		d.taken = d.cost
 	}
 	least := d.tightest()
-	d.Remaining, d.ResetAfter = d.left(least), a.State[least].Reset
-	longest := 0
-	for i := range p.limits {
-		if p.limits[i].Window > p.limits[longest].Window {
-			longest = i
-		}
-	}
-	d.Used = a.State[longest].Used
-	return d
+	d.Remaining, d.ResetAfter = d.left(least), d.answer.State[least].Reset
+	d.Used = d.answer.State[d.plan.longest].Used
 }
 
 // Never says that a denied request costs more than a whole quota: waiting

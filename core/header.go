@@ -1,8 +1,10 @@
 package core
 
 import (
+	"net/http"
 	"strconv"
 	"time"
+	"unsafe"
 )
 
 // Headers is which header fields tell clients about their quota.
@@ -64,20 +66,41 @@ func (d Decision) SetHeaders(h HeaderMap) {
 }
 
 func (d *Decision) setDraft(h HeaderMap) {
-	policy := d.plan.header
-	before := h.Get(fieldPolicy)
-	if before != "" {
-		policy = before + ", " + policy
+	if fields, ok := h.(http.Header); ok && fields[fieldPolicy] == nil {
+		// What Set would do, with one allocation for all. Other middleware may
+		// write to these slices, so they are nobody else's.
+		mine := new(draftFields)
+		mine.values[0] = d.plan.header
+		fields[fieldPolicy] = mine.values[0:1:1]
+		if b := d.appendRateLimit(mine.text[:0]); len(b) > 0 {
+			mine.values[1] = unsafe.String(&b[0], len(b)) // b is not written to again
+			fields[fieldRateLimit] = mine.values[1:2:2]
+		}
+		return
 	}
-	h.Set(fieldPolicy, policy)
-
+	policy := d.plan.header
 	var space [256]byte
 	b := space[:0]
-	// A denial lists what denied, and nothing else: Retry-After must not be
-	// earlier than any "t" beside it.
-	if before != "" && d.Allowed {
-		b = append(b, h.Get(fieldRateLimit)...)
+	if before := h.Get(fieldPolicy); before != "" {
+		policy = before + ", " + policy
+		// A denial lists what denied, and nothing else: Retry-After must not be
+		// earlier than any "t" beside it.
+		if d.Allowed {
+			b = append(b, h.Get(fieldRateLimit)...)
+		}
 	}
+	h.Set(fieldPolicy, policy)
+	if b = d.appendRateLimit(b); len(b) > 0 { // an empty list is no field (RFC 9651, 3.1)
+		h.Set(fieldRateLimit, string(b))
+	}
+}
+
+type draftFields struct {
+	values [2]string
+	text   [64]byte
+}
+
+func (d *Decision) appendRateLimit(b []byte) []byte {
 	for i := range d.plan.limits {
 		if !d.Allowed && !d.denies(i) {
 			continue
@@ -94,9 +117,7 @@ func (d *Decision) setDraft(h HeaderMap) {
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
 	}
-	if len(b) > 0 { // an empty list is no field (RFC 9651, 3.1)
-		h.Set(fieldRateLimit, string(b))
-	}
+	return b
 }
 
 func (d *Decision) setLegacy(h HeaderMap) {

@@ -132,7 +132,7 @@ func (l *Limiter) check(r Request) (Decision, error) {
 	if l.cost != nil {
 		cost = l.cost(r)
 	}
-	return l.decide(r.Context(), plan, who, cost, false)
+	return l.decide(r.Context(), plan, &who, cost, false)
 }
 
 // Allow takes one unit of key's quota if it has one left. A denial is not an
@@ -189,7 +189,7 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, peek bool) (Dec
 			return l.failed(ctx, who, err)
 		}
 	}
-	return l.decide(ctx, plan, who, cost, peek)
+	return l.decide(ctx, plan, &who, cost, peek)
 }
 
 // named is the identity that a caller without a request means.
@@ -202,14 +202,14 @@ func (l *Limiter) named(key string) (identity, error) {
 	return textIdentity(key, nil)
 }
 
-// decide is where every decision is made.
-func (l *Limiter) decide(ctx context.Context, plan *plan, who identity, cost int, peek bool) (Decision, error) {
+// decide is where every decision is made. What it works on is large and hot, so it stays in place.
+func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost int, peek bool) (d Decision, err error) {
 	if cost < 1 {
-		return l.failed(ctx, who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
+		return l.failed(ctx, *who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
 	}
 	cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
-	answer, err := l.store.Take(ctx, Take{
-		Key:    StorageKey{space: l.space, identity: who},
+	d.answer, err = l.store.Take(ctx, Take{
+		Key:    StorageKey{space: l.space, identity: *who},
 		Limits: plan.limits,
 		Keep:   l.policy.keepFor(plan),
 		Varies: l.policy.fixed == nil,
@@ -221,9 +221,10 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who identity, cost int
 		if !errors.As(err, new(*ConfigError)) { // else the request's fault, not the store's
 			err = &StoreError{err}
 		}
-		return l.failed(ctx, who, err)
+		return l.failed(ctx, *who, err)
 	}
-	d := newDecision(l, plan, answer, cost, peek)
+	d.limiter, d.plan, d.cost = l, plan, cost
+	d.sum(peek)
 	if l.observer != nil {
 		if err := l.observe(ctx, Event{Decision: d, Key: who.label()}); err != nil {
 			return Decision{}, err

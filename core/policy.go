@@ -32,11 +32,12 @@ type policy struct {
 
 // plan is one set of limits, each with a name.
 type plan struct {
-	given  Limits
-	limits Limits
-	names  []string
-	header string        // RateLimit-Policy
-	keep   time.Duration // the longest window
+	given   Limits
+	limits  Limits
+	names   []string
+	header  string        // RateLimit-Policy
+	keep    time.Duration // the longest window
+	longest int           // ... and whose it is
 }
 
 // chosenPlans bounds what is remembered of the limits that LimitBy came up
@@ -149,7 +150,9 @@ func newPlan(given Limits, option string) (*plan, error) {
 			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name", l.Name)})
 		}
 		p.names = append(p.names, l.Name)
-		p.keep = max(p.keep, l.Window)
+		if l.Window > p.keep {
+			p.keep, p.longest = l.Window, i
+		}
 		if i > 0 {
 			header.WriteString(", ")
 		}

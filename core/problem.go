@@ -98,6 +98,13 @@ func (p Problem) JSON() []byte {
 }
 
 func appendString(b []byte, s string) []byte {
+	plain := true
+	for i := range len(s) {
+		plain = plain && ' ' <= s[i] && s[i] <= '~' && s[i] != '"' && s[i] != '\\'
+	}
+	if plain { // as everything is that sash writes itself
+		return append(append(append(b, '"'), s...), '"')
+	}
 	text, _ := json.Marshal(s) // no error: it is a string
 	return append(b, text...)
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
 	"net/netip"
 	"strconv"
 )
@@ -35,26 +34,30 @@ const keyVersion = "1"
 // An address stays readable unless [WithSecret] is set; every other identity
 // is hashed (128 bits of SHA-256, or of HMAC-SHA-256 with a secret), so that no
 // token, e-mail or 8 KB header lands in a database, its logs or its backups.
-func (k StorageKey) String() string {
-	b := make([]byte, 0, 96)
+func (k StorageKey) String() string { return string(k.AppendTo(make([]byte, 0, 112))) }
+
+// AppendTo appends the text of String to b.
+func (k *StorageKey) AppendTo(b []byte) []byte {
+	if k.space == nil {
+		return b
+	}
 	b = append(b, keyVersion+":"...)
 	b = append(b, k.space.name...)
 	b = append(b, ':')
 	b = append(b, k.kind...)
 	b = append(b, ':')
 	if k.addr.IsValid() && k.space.secret == nil {
-		return string(appendAddr(b, k.addr, k.bits))
-	}
-	var digest hash.Hash
-	if k.space.secret != nil {
-		digest = hmac.New(sha256.New, k.space.secret)
-	} else {
-		digest = sha256.New()
+		return appendAddr(b, k.addr, k.bits)
 	}
 	var space [256]byte
-	digest.Write(k.appendTuple(space[:0]))
-	sum := digest.Sum(space[:0])
-	return string(hex.AppendEncode(b, sum[:16]))
+	tuple := k.appendTuple(space[:0])
+	if k.space.secret == nil {
+		sum := sha256.Sum256(tuple)
+		return hex.AppendEncode(b, sum[:16])
+	}
+	digest := hmac.New(sha256.New, k.space.secret)
+	digest.Write(tuple)
+	return hex.AppendEncode(b, digest.Sum(nil)[:16])
 }
 
 // appendAddr writes an address, and how much of it counts unless all of it does.

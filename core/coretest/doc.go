@@ -1,10 +1,26 @@
-// Package coretest proves that a store of your own does what sash needs of it.
+// Package coretest proves that a store or an adapter of your own does what
+// sash needs of it. A store on a clock of its own:
 //
 //	func TestMyStore(t *testing.T) {
 //		coretest.Store(t, coretest.StoreConfig{
 //			New: func(t *testing.T) (core.Store, func(time.Duration)) {
 //				clock := new(fakeClock)
 //				return mystore.New(clock), clock.Advance
+//			},
+//		})
+//	}
+//
+// An adapter for another framework runs the suite that sash's own run:
+//
+//	func TestMyAdapter(t *testing.T) {
+//		coretest.Adapter(t, coretest.AdapterConfig{
+//			Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+//				app := myframework.New()
+//				for _, l := range limiters {
+//					app.Use(mylimit.From(l))
+//				}
+//				app.Any("/", func(c *myframework.Context) { c.Text(200, text()) })
+//				return coretest.HTTP1(t, app)
 //			},
 //		})
 //	}
