@@ -14,9 +14,8 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options
-// by name. Callbacks take an echo.Context. It panics on a wrong configuration, with
-// every mistake listed, because a program that runs without its limits is worse.
+// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take an
+// echo.Context. It panics on a wrong configuration: a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 	l, err := core.NewFor[echo.Context](p, k, opts...)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks
-// take a *fiber.Ctx; what they return is copied where it is kept. It panics on a wrong configuration,
-// with every mistake listed, because a program that runs without its limits is worse.
+// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take a
+// *fiber.Ctx. It panics on a wrong configuration: a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 	l, err := core.NewFor[*fiber.Ctx](p, k, opts...)
 	if err != nil {
@@ -26,9 +25,8 @@ func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 	return From(l)
 }
 
-// From is New for a limiter of [core.New]. Where the app has an ErrorHandler of its own, that gets
-// a refusal as an error which is a *fiber.Error and its cause, such as [*core.LimitedError].
-// Fiber's default handler would lose the problem document. It panics on callbacks for another framework.
+// From is New for a limiter of [core.New]. An ErrorHandler of the app's own gets a refusal as an error which
+// is a *fiber.Error and its cause, such as [*core.LimitedError]; fiber's default would lose the problem document.
 func From(l *core.Limiter) fiber.Handler {
 	deny, fail, err := core.Bind[*fiber.Ctx](l, answerDenied, answerError)
 	if err != nil {
@@ -48,15 +46,15 @@ func From(l *core.Limiter) fiber.Handler {
 	}
 }
 
-// WithDeny answers denied requests instead of the problem document. The header
-// fields are set already, and so is the status, 429, unless the handler sets another.
+// WithDeny answers denied requests instead of the problem document. Header fields and
+// status (429, unless the handler sets another) are set already.
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that
 // sets no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
 
-// ByRoute is the pattern of the route that the limiter is mounted on: "/users/:id" in
+// ByRoute is the pattern of the route that the limiter is mounted on, as in
 // app.Get("/users/:id", limit, handler). Under Use it is the pattern given to Use.
 func ByRoute() core.Key {
 	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
@@ -78,13 +76,14 @@ func refuse(c *fiber.Ctx, status int, answer func() error) error {
 	c.Status(status)
 	err := core.Guard(answer)
 	if errors.As(err, new(*core.PanicError)) {
-		return answerError(c, err)
+		err = answerError(c, err)
 	}
 	return err
 }
 
 type header struct{ *fiber.Ctx }
 
+// Get copies: fasthttp uses its bytes again.
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
 
 type request struct{ c *fiber.Ctx }
@@ -96,7 +95,7 @@ func (q request) Native() any              { return q.c }
 
 func (q request) Header(name string) (values []string) {
 	for _, line := range q.c.Request().Header.PeekAll(name) {
-		values = append(values, string(line)) // fasthttp uses its bytes again
+		values = append(values, string(line))
 	}
 	return values
 }
