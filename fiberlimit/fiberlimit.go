@@ -62,7 +62,6 @@ func ByRoute() core.Key {
 
 func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err()) }
 func answerError(c *fiber.Ctx, err error) error        { return answer(c, core.ProblemOf(err), err) }
-
 func answer(c *fiber.Ctx, p core.Problem, cause error) error {
 	p.SetHeaders(header{c})
 	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
@@ -81,9 +80,9 @@ func refuse(c *fiber.Ctx, status int, answer func() error) error {
 	return err
 }
 
+// header is the response's. Get copies, because fasthttp uses its bytes again.
 type header struct{ *fiber.Ctx }
 
-// Get copies: fasthttp uses its bytes again.
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
 
 type request struct{ c *fiber.Ctx }
@@ -92,7 +91,6 @@ func (q request) Context() context.Context { return q.c.UserContext() }
 func (q request) Peer() core.Peer          { return core.PeerAddr(q.c.Context().RemoteAddr()) }
 func (q request) Value(key any) any        { return q.c.Locals(key) }
 func (q request) Native() any              { return q.c }
-
 func (q request) Header(name string) (values []string) {
 	for _, line := range q.c.Request().Header.PeekAll(name) {
 		values = append(values, string(line))
