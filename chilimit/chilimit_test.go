@@ -96,3 +96,14 @@ func TestDenyHandler(t *testing.T) {
 		t.Errorf("status %d, body %s", w.Code, w.Body)
 	}
 }
+
+func TestClientIP(t *testing.T) {
+	coretest.ClientIP(t, func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+		h := handler(text, limiters...)
+		return func(r *http.Request) *http.Response {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w.Result()
+		}
+	})
+}

@@ -111,6 +111,24 @@ func textIdentity(text string, err error) (identity, error) {
 	return identity{kind: "by", text: text}, nil
 }
 
+// KeyOf is for packages that find identities in requests of any framework, as
+// package jwtkey does in tokens; for a key of your own use [By]. The kind, 1 to 16
+// of [a-z], keeps its identities apart from those of other kinds; f gives a scope, such as who
+// issued the identity, and its text. What f returns is used within the decision and copied where it is kept.
+func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
+	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
+		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
+	}
+	return Key{read: func(r Request, _ *masks) (identity, error) {
+		scope, text, err := f(r)
+		id, err := textIdentity(text, err)
+		id.kind, id.scope = kind, scope
+		return id, err
+	}}
+}
+
+var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
+
 // ByIP is the address of the TCP peer: whoever holds the connection. No header
 // is read, because every client can write one. Behind a proxy that is the
 // proxy's address, and all its clients share one quota.

@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
@@ -179,3 +181,45 @@ func TestByRoute(t *testing.T) {
 		}
 	}
 }
+
+// direct hands requests to fiber as fasthttp would, with any peer.
+func direct(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	app := fiber.New()
+	for _, l := range limiters {
+		app.Use(fiberlimit.From(l))
+	}
+	app.All("/*", func(c *fiber.Ctx) error { return c.SendString(text()) })
+	serve := app.Handler()
+	return func(r *http.Request) *http.Response {
+		var request fasthttp.Request
+		request.Header.SetMethod(r.Method)
+		request.SetRequestURI(r.URL.Path)
+		for name, values := range r.Header {
+			for _, v := range values {
+				request.Header.Add(name, v)
+			}
+		}
+		var ctx fasthttp.RequestCtx
+		ctx.Init(&request, peer(r), nil)
+		serve(&ctx)
+		return &http.Response{StatusCode: ctx.Response.StatusCode()}
+	}
+}
+
+// peer is the other end as a listener of the request's network would name it.
+func peer(r *http.Request) net.Addr {
+	if r.Context().Value(http.LocalAddrContextKey).(net.Addr).Network() == "unix" {
+		return &net.UnixAddr{Name: r.RemoteAddr, Net: "unix"}
+	}
+	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return net.TCPAddrFromAddrPort(ap)
+	}
+	return odd(r.RemoteAddr)
+}
+
+type odd string
+
+func (odd) Network() string  { return "tcp" }
+func (o odd) String() string { return string(o) }
+
+func TestClientIP(t *testing.T) { coretest.ClientIP(t, direct) }

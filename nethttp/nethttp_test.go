@@ -240,3 +240,5 @@ func TestContextCallbacks(t *testing.T) {
 		}
 	}
 }
+
+func TestClientIP(t *testing.T) { coretest.ClientIP(t, serve) }
