@@ -1,0 +1,110 @@
+package examples_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// window is that of the limit in every example: 3 requests in any 2 seconds.
+const window = 2 * time.Second
+
+// goBuild compiles packages, given as patterns from this directory, and says
+// where the programs are.
+func goBuild(t *testing.T, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	// Without tables for a debugger the linker takes half the time.
+	args = append([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, args...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %q: %v\n%s", args, err, out)
+	}
+	return dir
+}
+
+// run starts an example on a free port and gives its address. It ends with the test.
+func run(t *testing.T, path string) string {
+	t.Helper()
+	c := exec.Command(path)
+	c.Env = append(os.Environ(), "PORT=0")
+	c.Stderr = os.Stderr
+	pipe, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewReader(pipe)
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait() // that it was killed is no news
+	})
+	first, err := out.ReadString('\n')
+	if err != nil || !regexp.MustCompile(`^http://127\.0\.0\.1:[1-9]\d*\n$`).MatchString(first) {
+		t.Fatalf("it begins with %q, %v; want its address", first, err)
+	}
+	return first[:len(first)-1]
+}
+
+func get(t *testing.T, url string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, string(body)
+}
+
+func TestExamples(t *testing.T) {
+	names := []string{"gin", "echo", "chi", "fiber", "nethttp"}
+	var patterns []string
+	for _, name := range names {
+		patterns = append(patterns, "./"+name)
+	}
+	dir := goBuild(t, patterns...)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each waits for its own Retry-After
+			source, err := os.ReadFile(filepath.Join(name, "main.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := bytes.Count(source, []byte("\n")); n >= 40 {
+				t.Errorf("%d lines, want less than 40", n)
+			}
+
+			url := run(t, filepath.Join(dir, name))
+			begin, ok := time.Now(), 0
+			r, body := get(t, url)
+			for ; r.StatusCode == http.StatusOK && body == "Hello!\n"; r, body = get(t, url) {
+				ok++
+			}
+			// More than 3 fit only if they took longer than the window.
+			if took := time.Since(begin); r.StatusCode != http.StatusTooManyRequests || ok < 3 || ok > 3 && took < window {
+				t.Fatalf("%d times 200 in %v, then status %d, body %q; want 3 times, then 429", ok, took, r.StatusCode, body)
+			}
+			seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
+			if err != nil || seconds < 1 || seconds > 2 {
+				t.Fatalf("Retry-After %q", r.Header.Get("Retry-After"))
+			}
+			<-time.After(time.Duration(seconds) * time.Second)
+			if r, _ := get(t, url); r.StatusCode != http.StatusOK {
+				t.Errorf("status %d after waiting for Retry-After: %d s", r.StatusCode, seconds)
+			}
+		})
+	}
+}

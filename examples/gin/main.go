@@ -1,0 +1,32 @@
+// Gin serves with gin: each client may send 3 requests in any 2 seconds.
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/ginlimit"
+)
+
+func main() {
+	gin.SetMode(gin.ReleaseMode) // else gin prints its routes first
+	r := gin.Default()
+	r.Use(ginlimit.New(core.Limit{Quota: 3, Window: 2 * time.Second}, core.ByIP()))
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "Hello!\n") })
+
+	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("http://%s\n", listener.Addr())
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second}
+	log.Fatal(server.Serve(listener))
+}

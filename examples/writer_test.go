@@ -1,0 +1,372 @@
+package examples_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
+
+	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/echolimit"
+	"github.com/sashlimit/sash/fiberlimit"
+	"github.com/sashlimit/sash/ginlimit"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// patience is for what hangs when it is broken.
+const patience = 10 * time.Second
+
+// A handler gets the writer that its framework gives, behind the limiter or without it.
+var routers = []struct {
+	name  string
+	serve func(limited bool, h http.HandlerFunc) http.Handler
+}{
+	{"gin", func(limited bool, h http.HandlerFunc) http.Handler {
+		r := gin.New()
+		if limited {
+			r.Use(ginlimit.New(core.PerMinute(100), core.ByIP()))
+		}
+		r.Any("/", func(c *gin.Context) { h(c.Writer, c.Request) })
+		return r
+	}},
+	{"echo", func(limited bool, h http.HandlerFunc) http.Handler {
+		e := echo.New()
+		if limited {
+			e.Use(echolimit.New(core.PerMinute(100), core.ByIP()))
+		}
+		e.Any("/", func(c echo.Context) error { h(c.Response(), c.Request()); return nil })
+		return e
+	}},
+	{"chi", func(limited bool, h http.HandlerFunc) http.Handler {
+		r := chi.NewRouter()
+		if limited {
+			r.Use(chilimit.New(core.PerMinute(100), core.ByIP()))
+		}
+		r.HandleFunc("/", h)
+		return r
+	}},
+	{"nethttp", func(limited bool, h http.HandlerFunc) http.Handler {
+		if limited {
+			return nethttp.New(core.PerMinute(100), core.ByIP())(h)
+		}
+		return h
+	}},
+}
+
+// eachRouter runs f with and without the limiter: what works without must work with it.
+// The handler that f serves finds the RateLimit field set before it has written a byte.
+func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server)) {
+	gin.SetMode(gin.ReleaseMode) // else gin prints its routes
+	for _, router := range routers {
+		for desc, limited := range map[string]bool{"limited": true, "free": false} {
+			t.Run(router.name+"/"+desc, func(t *testing.T) {
+				f(t, func(h http.HandlerFunc) *httptest.Server {
+					server := httptest.NewServer(router.serve(limited, func(w http.ResponseWriter, r *http.Request) {
+						if set := strings.HasPrefix(w.Header().Get("RateLimit"), `"100-per-minute";r=`); set != limited {
+							t.Errorf("the handler begins with %v", w.Header())
+						}
+						h(w, r)
+					}))
+					t.Cleanup(server.Close)
+					return server
+				})
+			})
+		}
+	}
+}
+
+// checkEvents reads a stream of two events. The second is sent only once the first has arrived.
+func checkEvents(t *testing.T, url string, arrived chan<- bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if limited := r.Header.Get("RateLimit") != ""; limited != !strings.HasSuffix(t.Name(), "/free") || r.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("the stream begins with %v", r.Header)
+	}
+	body := bufio.NewReader(r.Body)
+	if event, err := body.ReadString('\n'); event != "data: 1\n" {
+		t.Fatalf("first event %q, %v", event, err)
+	}
+	close(arrived)
+	if rest, err := io.ReadAll(body); string(rest) != "data: 2\n" || err != nil {
+		t.Errorf("rest %q, %v", rest, err)
+	}
+}
+
+func TestWriterStreams(t *testing.T) {
+	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
+		arrived := make(chan bool)
+		server := serve(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: 1\n")
+			w.(http.Flusher).Flush()
+			select {
+			case <-arrived:
+				io.WriteString(w, "data: 2\n")
+			case <-r.Context().Done():
+			}
+		})
+		checkEvents(t, server.URL, arrived)
+	})
+}
+
+// Fiber has no http.ResponseWriter: it streams after the handler, and so the
+// limiter, have returned.
+func TestWriterStreamsFiber(t *testing.T) {
+	arrived, over := make(chan bool), make(chan bool)
+	app := fiber.New(fiber.Config{DisableStartupMessage: true})
+	app.Use(fiberlimit.New(core.PerMinute(100), core.ByIP()))
+	app.Get("/", func(c *fiber.Ctx) error {
+		if got := c.GetRespHeader("RateLimit"); got != `"100-per-minute";r=99;t=60` {
+			t.Errorf("the handler begins with RateLimit %q", got)
+		}
+		c.Set("Content-Type", "text/event-stream")
+		c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+			io.WriteString(w, "data: 1\n")
+			w.Flush()
+			select {
+			case <-arrived:
+				io.WriteString(w, "data: 2\n")
+			case <-over:
+			}
+		})
+		return nil
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- app.Listener(listener) }()
+	t.Cleanup(func() {
+		close(over)
+		http.DefaultClient.CloseIdleConnections() // fiber waits for them
+		app.Shutdown()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	checkEvents(t, "http://"+listener.Addr().String(), arrived)
+}
+
+// A connection that the handler takes over, as WebSocket libraries do, is its
+// own, and leaves the limiter in order.
+func TestWriterUpgrades(t *testing.T) {
+	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
+		server := serve(func(w http.ResponseWriter, _ *http.Request) {
+			connection, buffered, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer connection.Close()
+			io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"+
+				"RateLimit: "+w.Header().Get("RateLimit")+"\r\n\r\n")
+			io.Copy(connection, buffered) // until the client has said all
+		})
+		for left := 99; left > 97; left-- {
+			connection, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			connection.SetDeadline(time.Now().Add(patience))
+			io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			in := bufio.NewReader(connection)
+			r, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf(`"100-per-minute";r=%d;`, left)
+			if strings.HasSuffix(t.Name(), "/free") {
+				want = ""
+			}
+			if r.StatusCode != http.StatusSwitchingProtocols || !strings.HasPrefix(r.Header.Get("RateLimit"), want) {
+				t.Errorf("status %d, header %v; want RateLimit %s", r.StatusCode, r.Header, want)
+			}
+			for _, word := range []string{"ping\n", "pong\n"} {
+				io.WriteString(connection, word)
+				if got, err := in.ReadString('\n'); got != word {
+					t.Errorf("it answered %q, %v; want %q", got, err, word)
+				}
+			}
+			connection.(*net.TCPConn).CloseWrite()
+			if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil {
+				t.Errorf("after the end: %q, %v", rest, err)
+			}
+		}
+	})
+}
+
+// abilities is what a writer can do, and what those that it wraps can: its types and
+// the optional interfaces of net/http and io.
+func abilities(w http.ResponseWriter) []string {
+	var all []string
+	note := func(can bool, name string) {
+		if can {
+			all = append(all, name)
+		}
+	}
+	for {
+		all = append(all, fmt.Sprintf("%T", w))
+		_, ok := w.(http.Flusher)
+		note(ok, "Flusher")
+		_, ok = w.(interface{ FlushError() error })
+		note(ok, "FlushError")
+		_, ok = w.(http.Hijacker)
+		note(ok, "Hijacker")
+		_, ok = w.(http.Pusher)
+		note(ok, "Pusher")
+		_, ok = w.(io.ReaderFrom)
+		note(ok, "ReaderFrom")
+		_, ok = w.(io.StringWriter)
+		note(ok, "StringWriter")
+		_, ok = w.(interface{ CloseNotify() <-chan bool })
+		note(ok, "CloseNotifier")
+		_, ok = w.(interface {
+			SetReadDeadline(deadline time.Time) error
+		})
+		note(ok, "SetReadDeadline")
+		_, ok = w.(interface {
+			SetWriteDeadline(deadline time.Time) error
+		})
+		note(ok, "SetWriteDeadline")
+		_, ok = w.(interface{ EnableFullDuplex() error })
+		note(ok, "EnableFullDuplex")
+		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return all
+		}
+		w = inner.Unwrap()
+	}
+}
+
+// The handler sees the very writer that it would see without the limiter, and a file copied
+// to it arrives.
+func TestWriterAbilities(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(strings.Repeat("sash\n", 100_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string][]string{}
+	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
+		server := serve(func(w http.ResponseWriter, _ *http.Request) {
+			seen[t.Name()] = abilities(w)
+			file, err := os.Open(path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer file.Close()
+			if n, err := io.Copy(w, file); n != int64(len(content)) || err != nil {
+				t.Errorf("copied %d bytes, %v", n, err)
+			}
+		})
+		if r, body := get(t, server.URL); r.StatusCode != http.StatusOK || body != string(content) {
+			t.Errorf("status %d, %d bytes; want %d", r.StatusCode, len(body), len(content))
+		}
+	})
+	for _, router := range routers {
+		limited, free := seen[t.Name()+"/"+router.name+"/limited"], seen[t.Name()+"/"+router.name+"/free"]
+		// All of them have net/http's own writer at the bottom, which can do all but push.
+		if !slices.Equal(limited, free) || !slices.Contains(free, "ReaderFrom") || !slices.Contains(free, "Hijacker") {
+			t.Errorf("%s:\nlimited %v\nfree    %v", router.name, limited, free)
+		}
+	}
+}
+
+// The controller reaches the connection: the handler speaks before it has
+// heard all, and a deadline that has passed stops it.
+func TestWriterController(t *testing.T) {
+	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
+		late := make(chan error, 1)
+		t.Cleanup(func() { // after the server, and so after the handler
+			select {
+			case err := <-late:
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the handler ended with %v, want that its deadline has passed", err)
+				}
+			default:
+				t.Error("the handler did not end")
+			}
+		})
+		server := serve(func(w http.ResponseWriter, r *http.Request) {
+			c := http.NewResponseController(w)
+			if err := errors.Join(c.EnableFullDuplex(), c.SetReadDeadline(time.Now().Add(patience)), c.SetWriteDeadline(time.Now().Add(patience))); err != nil {
+				late <- err
+				return
+			}
+			in := bufio.NewReader(r.Body)
+			for range 2 {
+				word, err := in.ReadString('\n')
+				io.WriteString(w, word)
+				if err := errors.Join(err, c.Flush()); err != nil {
+					late <- err
+					return
+				}
+			}
+			if err := c.SetWriteDeadline(time.Now().Add(-time.Second)); err != nil {
+				late <- err
+				return
+			}
+			_, err := w.Write(make([]byte, 1<<20))
+			late <- err
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		body, out := io.Pipe()
+		defer out.Close()
+		context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) }) // the client waits for its body's end
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(out, "one\n")
+			first <- err
+		}()
+		r, err := http.DefaultClient.Do(q)
+		if err := errors.Join(err, <-first); err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		in := bufio.NewReader(r.Body)
+		if word, err := in.ReadString('\n'); word != "one\n" {
+			t.Fatalf("it answered %q, %v", word, err)
+		}
+		io.WriteString(out, "two\n")
+		if word, err := in.ReadString('\n'); word != "two\n" {
+			t.Errorf("it answered %q, %v", word, err)
+		}
+	})
+}
