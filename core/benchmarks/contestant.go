@@ -141,6 +141,15 @@ func (s series) ratio(to series) float64 {
 	return each.median()
 }
 
+// above is the median of the differences within each round.
+func (s series) above(floor series) float64 {
+	each := make(series, len(s))
+	for i := range s {
+		each[i] = s[i] - floor[i]
+	}
+	return each.median()
+}
+
 // table prints rows in columns that line up, the first to the left and the
 // others to the right.
 type table struct {

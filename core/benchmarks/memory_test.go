@@ -140,13 +140,3 @@ func BenchmarkMemoryMiddleware(b *testing.B) {
 		})
 	}
 }
-
-// discard is a ResponseWriter that costs nothing itself.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(status int)      { d.status = status }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
