@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -173,8 +174,8 @@ func byProxies(option string, trusted []string, header string, read func([]strin
 // have some: it means that a trusted proxy appended nothing, and the one before is the client's word.
 func walk(lines []string, p *proxies, at hop, parse func(string) netip.Addr) hop {
 	hops := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; {
+	for _, line := range slices.Backward(lines) {
+		for rest, more := line, true; more; {
 			comma := strings.LastIndexByte(rest, ',')
 			element := blank.trim(rest[comma+1:])
 			if more = comma >= 0; more {

@@ -111,7 +111,7 @@ func FuzzForwardedFor(f *testing.F) {
 		}
 		got := ask(s)
 		if a, ok := addrOf(t, got); ok && trusted.Contains(a) {
-			for _, element := range strings.Split(s, ",") {
+			for element := range strings.SplitSeq(s, ",") {
 				e := strings.Trim(element, " \t")
 				if e == "" && strings.Trim(s, " \t") == "" {
 					continue

@@ -73,7 +73,7 @@ func (d *Decision) setDraft(h HeaderMap) {
 		mine.values[0] = d.plan.header
 		fields[fieldPolicy] = mine.values[0:1:1]
 		if b := d.appendRateLimit(mine.text[:0]); len(b) > 0 {
-			mine.values[1] = unsafe.String(&b[0], len(b)) // b is not written to again
+			mine.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
 			fields[fieldRateLimit] = mine.values[1:2:2]
 		}
 		return

@@ -40,9 +40,11 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 			d.SetHeaders(h)
 			switch {
 			case err != nil:
-				return refuse(c, core.ProblemOf(err).Status, func() error { return fail(c, err) })
+				c.Response().Status = core.ProblemOf(err).Status
+				return finish(c, fail(c, err))
 			case !d.Allowed:
-				return refuse(c, http.StatusTooManyRequests, func() error { return deny(c, d) })
+				c.Response().Status = http.StatusTooManyRequests
+				return finish(c, deny(c, d))
 			}
 			return next(c)
 		}
@@ -67,7 +69,6 @@ func ByRoute() core.Key {
 
 func answerDenied(c echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err()) }
 func answerError(c echo.Context, err error) error        { return answer(c, core.ProblemOf(err), err) }
-
 func answer(c echo.Context, p core.Problem, cause error) error {
 	p.SetHeaders(c.Response().Header())
 	if e := c.Echo(); reflect.ValueOf(e.HTTPErrorHandler).Pointer() == reflect.ValueOf(e.DefaultHTTPErrorHandler).Pointer() {
@@ -76,10 +77,9 @@ func answer(c echo.Context, p core.Problem, cause error) error {
 	return &echo.HTTPError{Code: p.Status, Message: p.Title, Internal: cause}
 }
 
-// refuse answers with status unless the handler writes another one or returns an error.
-func refuse(c echo.Context, status int, answer func() error) error {
-	c.Response().Status = status
-	if err := answer(); err != nil || c.Response().Committed {
+// finish answers with the status that is set, unless a handler has written or returned an error.
+func finish(c echo.Context, err error) error {
+	if err != nil || c.Response().Committed {
 		return err
 	}
 	return c.NoContent(c.Response().Status)

@@ -81,7 +81,7 @@ func TestCentralErrorHandler(t *testing.T) {
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		seen = err
 		status := 500
-		if he, ok := err.(*echo.HTTPError); ok { // as most error handlers look for it
+		if he, ok := err.(*echo.HTTPError); ok { //nolint:errorlint // as most error handlers look for it
 			status = he.Code
 		}
 		c.String(status, "central")

@@ -40,9 +40,13 @@ func From(l *core.Limiter) gin.HandlerFunc {
 		d.SetHeaders(h)
 		switch {
 		case err != nil:
-			refuse(c, core.ProblemOf(err).Status, func() { fail(c, err) })
+			c.Status(core.ProblemOf(err).Status)
+			fail(c, err)
+			finish(c)
 		case !d.Allowed:
-			refuse(c, http.StatusTooManyRequests, func() { deny(c, d) })
+			c.Status(http.StatusTooManyRequests)
+			deny(c, d)
+			finish(c)
 		default:
 			c.Next()
 		}
@@ -73,10 +77,8 @@ func write(c *gin.Context, p core.Problem) {
 	c.Data(p.Status, core.ProblemType, p.JSON())
 }
 
-// refuse answers with status unless the handler writes another one, and goes no further.
-func refuse(c *gin.Context, status int, answer func()) {
-	c.Status(status)
-	answer()
+// finish answers with the status that is set, unless a handler has written, and goes no further.
+func finish(c *gin.Context) {
 	c.Abort()
 	c.Writer.WriteHeaderNow()
 }
