@@ -15,13 +15,17 @@ import (
 type Peer struct {
 	Addr netip.Addr // not valid where there is none, as on a Unix socket
 	Unix bool       // the listener is a Unix socket
+
+	// Rewritten says that the address came without a port, which no server leaves
+	// out: other middleware has put something else in its place.
+	Rewritten bool
 }
 
 // PeerOf is the peer of a net/http request. RemoteAddr may carry a port, as
 // the server writes it, or be a bare address.
 func PeerOf(r *http.Request) Peer {
-	if a := parseAddr(r.RemoteAddr); a.IsValid() {
-		return Peer{Addr: a}
+	if a, port := parseAddrPort(r.RemoteAddr); a.IsValid() {
+		return Peer{Addr: a, Rewritten: !port}
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
@@ -41,23 +45,29 @@ func PeerAddr(a net.Addr) Peer {
 // parseAddr reads an address with or without brackets and port, in its one
 // canonical form; an address that is none is not valid.
 func parseAddr(s string) netip.Addr {
+	a, _ := parseAddrPort(s)
+	return a
+}
+
+// parseAddrPort reports as well whether there was a port.
+func parseAddrPort(s string) (netip.Addr, bool) {
 	if len(s) > longestAddr { // before an error would quote it
-		return netip.Addr{}
+		return netip.Addr{}, false
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return canonical(ap.Addr())
+		return canonical(ap.Addr()), true
 	}
 	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
 		if a, err := netip.ParseAddr(s[1 : n-1]); err == nil && a.Is6() {
-			return canonical(a)
+			return canonical(a), false
 		}
-		return netip.Addr{}
+		return netip.Addr{}, false
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return netip.Addr{}
+		return netip.Addr{}, false
 	}
-	return canonical(a)
+	return canonical(a), false
 }
 
 // canonical gives an address one form: mapped IPv4 is IPv4, decided by bits and not

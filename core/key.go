@@ -56,7 +56,10 @@ func (id *identity) label() string {
 }
 
 // masks are how many bits of an address tell clients apart.
-type masks struct{ v4, v6 int }
+type masks struct {
+	v4, v6 int
+	watch  *watch // for requests whose peer is taken for the client
+}
 
 func (m *masks) identity(a netip.Addr) identity {
 	bits := m.v6
@@ -127,6 +130,10 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 	}}
 }
 
+// BadKey is a key that [New] refuses, with err among the mistakes it lists: for packages that make
+// keys of settings, and cannot return an error where a key is expected. Make err of [ConfigError]s.
+func BadKey(err error) Key { return Key{fault: err} }
+
 var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 
 // ByIP is the address of the TCP peer: whoever holds the connection. No header
@@ -139,7 +146,9 @@ var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 func ByIP() Key {
 	return Key{
 		read: func(r Request, m *masks) (identity, error) {
-			a := canonical(r.Peer().Addr)
+			peer := r.Peer()
+			m.watch.look(r, peer)
+			a := canonical(peer.Addr)
 			if !a.IsValid() {
 				return identity{}, ErrNoKey
 			}

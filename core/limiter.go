@@ -65,6 +65,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if c.name == "" {
 		c.name = compiled.name
 	}
+	c.masks.watch = &watch{policy: c.name}
 	l := &Limiter{
 		policy:   compiled,
 		key:      k,
@@ -79,7 +80,14 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),
 	}
-	return l, errors.Join(c.faults...)
+	err := errors.Join(c.faults...)
+	if err == nil {
+		warnWithinHandler(c.name)
+		if c.shared {
+			warnSharedName(c.store, c.name, compiled.name)
+		}
+	}
+	return l, err
 }
 
 // Check decides about a request: it is what adapters call, once for each, and

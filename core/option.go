@@ -11,6 +11,7 @@ type Option func(*config)
 
 type config struct {
 	store      Store
+	shared     bool // the store was given, so others may use it as well
 	name       string
 	headers    Headers
 	masks      masks
@@ -49,7 +50,7 @@ func WithStore(store Store) Option {
 			c.fault("WithStore", "nil", "give it a store, such as redisstore.New(client), or leave the option out")
 			return
 		}
-		c.store = store
+		c.store, c.shared = store, true
 	}
 }
 

@@ -36,6 +36,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"ConcurrentExactly", requestsExactly},
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
 		{"Identities", identities},
+		{"Spoofing", func(t *testing.T, serve Serve) { Spoofing(t, serve, core.NewMemoryStore()) }},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.f(t, c.Serve) })
 		if c.HTTP2 != nil {

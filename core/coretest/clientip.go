@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -110,5 +112,31 @@ func ClientIP(t *testing.T, serve Serve) {
 				}
 			}
 		})
+	}
+}
+
+// Spoofing sends what clients send who want a fresh quota each time. By default
+// none of it counts, so exactly the quota of requests runs.
+func Spoofing(t *testing.T, serve Serve, store core.Store) {
+	const requests, quota = 200, 7
+	ran := 0
+	send := serve(t, func() string { ran++; return text }, limiterFor(t, store, core.PerHour(quota), core.ByIP()))
+	for i := range requests {
+		r := newRequest(t, http.MethodGet)
+		address := fmt.Sprintf("%d.%d.%d.%d", 1+rand.IntN(220), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
+		for _, name := range []string{"X-Forwarded-For", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "Fastly-Client-IP"} {
+			r.Header.Set(name, address)
+		}
+		r.Header.Set("Forwarded", "for="+address)
+		want := http.StatusOK
+		if i >= quota {
+			want = http.StatusTooManyRequests
+		}
+		if got := send(r).StatusCode; got != want {
+			t.Fatalf("request %d: status %d, want %d", i+1, got, want)
+		}
+	}
+	if ran != quota {
+		t.Errorf("the handler ran %d times, want %d", ran, quota)
 	}
 }

@@ -1,0 +1,329 @@
+package coretest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/echolimit"
+	"github.com/sashlimit/sash/fiberlimit"
+	"github.com/sashlimit/sash/ginlimit"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// frameworks serve over real sockets, each on a listener of its own.
+var frameworks = map[string]func(text func() string, limiters ...*core.Limiter) func(net.Listener) error{
+	"nethttp": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) })
+		for _, l := range slices.Backward(limiters) {
+			h = nethttp.From(l)(h)
+		}
+		return serveHTTP(h)
+	},
+	"chi": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
+		r := chi.NewRouter()
+		for _, l := range limiters {
+			r.Use(chilimit.From(l))
+		}
+		r.HandleFunc("/*", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) })
+		return serveHTTP(r)
+	},
+	"gin": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
+		gin.SetMode(gin.TestMode)
+		r := gin.New()
+		for _, l := range limiters {
+			r.Use(ginlimit.From(l))
+		}
+		r.GET("/*any", func(c *gin.Context) { c.String(http.StatusOK, text()) })
+		return serveHTTP(r)
+	},
+	"echo": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
+		e := echo.New()
+		for _, l := range limiters {
+			e.Use(echolimit.From(l))
+		}
+		e.GET("/*", func(c echo.Context) error { return c.String(http.StatusOK, text()) })
+		return serveHTTP(e)
+	},
+	"fiber": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
+		app := fiber.New(fiber.Config{DisableStartupMessage: true, ReadBufferSize: 1 << 16})
+		for _, l := range limiters {
+			app.Use(fiberlimit.From(l))
+		}
+		app.Get("/*", func(c *fiber.Ctx) error { return c.SendString(text()) })
+		return app.Listener
+	},
+}
+
+func serveHTTP(h http.Handler) func(net.Listener) error {
+	return func(l net.Listener) error { return http.Serve(l, h) }
+}
+
+func onSocket(f func(func() string, ...*core.Limiter) func(net.Listener) error) coretest.Serve {
+	return func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+		listener := listen(t, "tcp4", "127.0.0.1:0")
+		go f(text, limiters...)(listener)
+		client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32}}
+		t.Cleanup(client.CloseIdleConnections)
+		return coretest.Send(t, client, "http://"+listener.Addr().String())
+	}
+}
+
+func listen(t *testing.T, network, address string) net.Listener {
+	t.Helper()
+	listener, err := net.Listen(network, address)
+	if err != nil {
+		t.Skipf("this machine has no %s: %v", network, err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func client(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func TestSpoofingOverRedis(t *testing.T) {
+	server := redistest.Start(t)
+	for name, f := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			rdb := client(t, server.Addr())
+			rdb.FlushAll(t.Context())
+			coretest.Spoofing(t, onSocket(f), redisstore.New(rdb))
+		})
+	}
+}
+
+// What identities look like does not matter: on a cluster, where a brace in a key would choose
+// its node, each is limited exactly and no store call fails.
+func TestHostileIdentitiesOnCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	defer rdb.Close()
+	hostile := []string{"}", "{}x", "{a}b", "{", "%s", "%00", `"`, `'`, "\\", "a:b", "a b", "é", "\xff\xfe", strings.Repeat("k", 8000), "203.0.113.9", "ip:203.0.113.9"}
+	for name, f := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			const quota = 3
+			l, err := core.New(core.Limits{core.PerHour(quota), core.PerDay(quota + 1)}, core.ByHeader("X-API-Key", core.Unverified),
+				core.WithStore(redisstore.New(rdb)), core.WithName("hostile-"+name),
+				core.WithObserver(func(_ context.Context, e core.Event) {
+					if e.Err != nil {
+						t.Errorf("key %.20q: %v", e.Key, e.Err)
+					}
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			send := onSocket(f)(t, func() string { return "" }, l)
+			for _, identity := range hostile {
+				ok := 0
+				for range quota + 2 {
+					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
+					r.Header["X-Api-Key"] = []string{identity}
+					switch status := send(r).StatusCode; status {
+					case http.StatusOK:
+						ok++
+					case http.StatusTooManyRequests:
+					default:
+						t.Errorf("identity %.20q: status %d", identity, status)
+					}
+				}
+				if ok != quota {
+					t.Errorf("identity %.20q: %d admitted, want %d", identity, ok, quota)
+				}
+			}
+		})
+	}
+	// What no header can carry comes through callbacks.
+	for _, identity := range []string{"\x00", "a\x00b", "\r\n", "{\r\n}", "\x00{x}"} {
+		l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) { return identity, nil }), core.WithStore(redisstore.New(rdb)), core.WithName("hostile"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			if d, err := l.Allow(t.Context(), identity); err != nil || d.Allowed != (i < 2) {
+				t.Errorf("identity %q, request %d: %+v, %v", identity, i+1, d, err)
+			}
+		}
+	}
+}
+
+// Whoever watches the server learns no identity, and with a secret no address either.
+func TestServerLearnsNoIdentity(t *testing.T) {
+	server := redistest.Start(t)
+	watch, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	fmt.Fprint(watch, "MONITOR\r\n")
+	lines := bufio.NewReader(watch)
+	if line, err := lines.ReadString('\n'); err != nil || line != "+OK\r\n" {
+		t.Fatal(line, err)
+	}
+	rdb := client(t, server.Addr())
+	store := redisstore.New(rdb)
+	const token, address, peer = "tok-3c2f9e17-very-secret", "198.51.100.77", "127.0.0.1"
+	for name, f := range frameworks {
+		for i, key := range []core.Key{
+			core.ByHeader("X-API-Key", core.Unverified),
+			core.By(func(context.Context) (string, error) { return token, nil }),
+			core.Join(core.ByHeader("X-API-Key", core.Unverified), core.ByIP()),
+			core.ByIP(),
+			core.ByForwardedIP("127.0.0.0/8"),
+		} {
+			l, err := core.New(core.PerHour(1), key, core.WithStore(store), core.WithName(fmt.Sprintf("%s-%d", name, i)), core.WithSecret([]byte("a secret of some length")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			send := onSocket(f)(t, func() string { return "" }, l)
+			for range 2 {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
+				r.Header.Set("X-Api-Key", token)
+				r.Header.Set("X-Forwarded-For", address)
+				send(r)
+			}
+			l.Reset(t.Context(), token)
+		}
+	}
+	rdb.Ping(t.Context())
+	rdb.Do(t.Context(), "ECHO", "the end")
+	seen := 0
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The line begins with the address of our own connection to the server.
+		_, command, _ := strings.Cut(line, "] ")
+		if strings.Contains(command, "the end") {
+			break
+		}
+		seen++
+		for _, private := range []string{token, "very-secret", address, peer} {
+			if strings.Contains(command, private) {
+				t.Fatalf("the server sees %s", line)
+			}
+		}
+	}
+	if seen < 5*5*2*3 {
+		t.Errorf("only %d commands seen: the test proves nothing", seen)
+	}
+}
+
+// A subscriber has the whole of a /64: its addresses share a quota.
+func TestOnePrefixIsOneClient(t *testing.T) {
+	dial := func(source string) *net.Dialer {
+		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: 5 * time.Second}
+	}
+	probe := listen(t, "tcp6", "[::1]:0")
+	if c, err := dial("2001:db8:7::1").Dial("tcp6", probe.Addr().String()); err != nil {
+		t.Skipf("no foreign source addresses here (ip -6 route add local 2001:db8::/32 dev lo; sysctl net.ipv6.ip_nonlocal_bind=1): %v", err)
+	} else {
+		c.Close()
+	}
+	for name, f := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			const addresses, quota = 2000, 50 // five frameworks: 10,000 addresses in all
+			l, err := core.New(core.PerHour(quota), core.ByIP())
+			if err != nil {
+				t.Fatal(err)
+			}
+			listener := listen(t, "tcp6", "[::1]:0")
+			go f(func() string { return "" }, l)(listener)
+			var ok, denied int
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			places := make(chan struct{}, 32)
+			for i := range addresses {
+				places <- struct{}{}
+				wg.Go(func() {
+					defer func() { <-places }()
+					status := getFrom(t, dial(fmt.Sprintf("2001:db8:7:1:%x:%x::%x", i, i*7, i+1)), "tcp6", listener.Addr().String())
+					mu.Lock()
+					defer mu.Unlock()
+					switch status {
+					case http.StatusOK:
+						ok++
+					case http.StatusTooManyRequests:
+						denied++
+					}
+				})
+			}
+			wg.Wait()
+			if ok != quota || denied != addresses-quota {
+				t.Errorf("%d admitted, %d denied; want %d, %d", ok, denied, quota, addresses-quota)
+			}
+			if status := getFrom(t, dial("2001:db8:7:2::1"), "tcp6", listener.Addr().String()); status != http.StatusOK {
+				t.Errorf("the next /64: status %d", status)
+			}
+		})
+	}
+}
+
+// On a listener for both families IPv4 clients arrive as mapped addresses, and
+// must not all fall into ::/64.
+func TestDualStackClientsAreApart(t *testing.T) {
+	for name, f := range frameworks {
+		t.Run(name, func(t *testing.T) {
+			l, err := core.New(core.PerHour(2), core.ByIP())
+			if err != nil {
+				t.Fatal(err)
+			}
+			listener := listen(t, "tcp", "[::]:0")
+			go f(func() string { return "" }, l)(listener)
+			port := listener.Addr().(*net.TCPAddr).Port
+			for i := range 100 {
+				source := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, Timeout: 5 * time.Second}
+				for request := range 3 {
+					want := http.StatusOK
+					if request == 2 {
+						want = http.StatusTooManyRequests
+					}
+					if status := getFrom(t, source, "tcp4", fmt.Sprintf("127.0.0.1:%d", port)); status != want {
+						t.Fatalf("client %d, request %d: status %d, want %d", i, request+1, status, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func getFrom(t *testing.T, d *net.Dialer, network, address string) int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, network, address)
+		},
+	}}
+	r, err := client.Get("http://sash.example/")
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	r.Body.Close()
+	return r.StatusCode
+}

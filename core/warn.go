@@ -1,0 +1,107 @@
+package core
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"weak"
+)
+
+// watch looks at a limiter's first requests for mistakes that no single line
+// of configuration shows, and tells the operator once for each, through [slog.Default].
+// Neither addresses nor identities are in there: policy and remedy are enough.
+type watch struct {
+	policy    string
+	seen      atomic.Int32
+	forwarded sync.Once
+	rewritten sync.Once
+}
+
+// watched is how many requests are looked at: a wrong setup shows in the first, and
+// the rest should not pay for it.
+const watched = 100
+
+func warn(ctx context.Context, policy, problem, remedy string) {
+	slog.Default().LogAttrs(ctx, slog.LevelWarn, "sash: "+problem, slog.String("policy", policy), slog.String("remedy", remedy))
+}
+
+// look is called by keys that take the peer for the client.
+func (w *watch) look(r Request, p Peer) {
+	if w == nil || w.seen.Load() >= watched {
+		return
+	}
+	w.seen.Add(1)
+	if p.Rewritten {
+		w.rewritten.Do(func() {
+			warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly by what a client can write into a header",
+				"mount the limiter in front of that middleware, or use core.ByForwardedIP with your proxies in its place")
+		})
+	}
+	for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
+		if len(r.Header(name)) > 0 {
+			w.forwarded.Do(func() {
+				warn(r.Context(), w.policy, "a request carries "+name+", but no proxy is trusted",
+					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; without one, a client has made this up and nothing is wrong")
+			})
+		}
+	}
+}
+
+// madeInHandler: a limiter of a handler's own begins with an empty log each time.
+var madeInHandler sync.Once
+
+func warnWithinHandler(policy string) {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, ".ServeHTTP") || strings.HasSuffix(frame.Function, "fasthttp.(*Server).serveConn") {
+			madeInHandler.Do(func() {
+				warn(context.Background(), policy, "a limiter is made while a request is served", "make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
+			})
+			return
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// roster knows which policies go by which name on which store, as long as the
+// store lives.
+var roster struct {
+	sync.Mutex
+
+	names map[namedPolicy]string
+}
+
+type namedPolicy struct {
+	store weak.Pointer[byte]
+	name  string
+}
+
+func warnSharedName(store Store, name, policy string) {
+	v := reflect.ValueOf(store)
+	if v.Kind() != reflect.Pointer {
+		return // no identity to remember it by
+	}
+	key := namedPolicy{weak.Make((*byte)(v.UnsafePointer())), name}
+	roster.Lock()
+	defer roster.Unlock()
+	for known := range roster.names {
+		if known.store.Value() == nil {
+			delete(roster.names, known)
+		}
+	}
+	if other, ok := roster.names[key]; ok && other != policy {
+		warn(context.Background(), name, "two policies share a store and a name, and so their logs", "give each its own core.WithName, unless one has replaced the other")
+	}
+	if roster.names == nil {
+		roster.names = make(map[namedPolicy]string)
+	}
+	roster.names[key] = policy
+}

@@ -1,0 +1,85 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// logged is what f makes the library log.
+func logged(t *testing.T, f func()) string {
+	t.Helper()
+	var b bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	defer slog.SetDefault(before)
+	f()
+	return b.String()
+}
+
+func TestWarnings(t *testing.T) {
+	check := func(desc, got, want string) {
+		t.Helper()
+		if want == "" && got != "" || strings.Count(got, want) != 1 && want != "" || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: logged\n%swant %q, once", desc, got, want)
+		}
+		for _, private := range []string{"203.0.113", "198.51.100", "secret-user"} {
+			if strings.Contains(got, private) {
+				t.Errorf("%s: %s is in the log:\n%s", desc, private, got)
+			}
+		}
+	}
+	requests := func(k core.Key, reqs ...web) func() {
+		return func() {
+			l, err := core.New(core.PerMinute(100), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				for _, r := range reqs {
+					if _, err := l.Check(r, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	plain := from("203.0.113.9:1")
+	forwarded := from("203.0.113.9:1", "X-Forwarded-For", "198.51.100.7")
+	check("nothing wrong", logged(t, requests(core.ByIP(), plain)), "")
+	check("forwarded", logged(t, requests(core.ByIP(), plain, forwarded)), "carries X-Forwarded-For, but no proxy is trusted")
+	check("RFC 7239", logged(t, requests(core.ByIP(), from("203.0.113.9:1", "Forwarded", "for=198.51.100.7"))), "carries Forwarded, but no proxy is trusted")
+	check("trusted", logged(t, requests(core.ByForwardedIP("203.0.113.0/24"), forwarded)), "")
+	check("another key", logged(t, requests(core.ByHeader("X-Forwarded-For", core.Unverified), forwarded)), "")
+	check("within First", logged(t, requests(core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByIP()), forwarded)), "no proxy is trusted")
+	check("rewritten", logged(t, requests(core.ByIP(), from("203.0.113.9"))), "has no port")
+
+	store := core.NewMemoryStore()
+	with := func(name string, policies ...core.Policy) func() {
+		return func() {
+			for _, p := range policies {
+				if _, err := core.New(p, core.ByIP(), core.WithName(name), core.WithStore(store)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	check("one policy", logged(t, with("a", core.PerMinute(1), core.PerMinute(1))), "")
+	check("two names", logged(t, with("b", core.PerMinute(1))), "")
+	check("two policies", logged(t, with("c", core.PerMinute(1), core.PerMinute(2))), "two policies share a store and a name")
+
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		core.New(core.PerMinute(1), core.By(func(context.Context) (string, error) { return "secret-user", nil }))
+	})
+	check("in a handler", logged(t, func() {
+		for range 3 {
+			h.ServeHTTP(httptest.NewRecorder(), plain.Request)
+		}
+	}), "made while a request is served")
+}
