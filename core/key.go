@@ -136,34 +136,6 @@ func BadKey(err error) Key { return Key{fault: err} }
 
 var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 
-// ByIP is the address of the TCP peer: whoever holds the connection. No header
-// is read, because every client can write one. Behind a proxy that is the
-// proxy's address, and all its clients share one quota.
-//
-// IPv6 clients are told apart by their /64, which is the least that one
-// subscriber has; IPv4-mapped addresses count as IPv4. A peer without an address, as on a
-// Unix socket, is [ErrNoKey].
-func ByIP() Key {
-	return Key{
-		read: func(r Request, m *masks) (identity, error) {
-			peer := r.Peer()
-			m.watch.look(r, peer)
-			a := canonical(peer.Addr)
-			if !a.IsValid() {
-				return identity{}, ErrNoKey
-			}
-			return m.identity(a), nil
-		},
-		named: func(text string, m *masks) (identity, bool) {
-			a := parseAddr(text)
-			if !a.IsValid() {
-				return identity{}, false
-			}
-			return m.identity(a), true
-		},
-	}
-}
-
 // ByHeader is what verify makes of a request header: an identity, or an error
 // when it does not believe the value.
 //

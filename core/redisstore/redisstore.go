@@ -166,7 +166,7 @@ func answer(reply []int64, t core.Take) (core.Answer, error) {
 	good := wait >= -1 && wait <= t.Keep.Microseconds()
 	for i := range t.Limits {
 		used, reset := reply[1+2*i], reply[2+2*i]
-		good = good && used >= 0 && used <= 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
 		denies = denies || used+int64(t.Cost) > int64(t.Limits[i].Quota)
 		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
