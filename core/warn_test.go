@@ -2,10 +2,11 @@ package core_test
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -73,13 +74,28 @@ func TestWarnings(t *testing.T) {
 	check("one policy", logged(t, with("a", core.PerMinute(1), core.PerMinute(1))), "")
 	check("two names", logged(t, with("b", core.PerMinute(1))), "")
 	check("two policies", logged(t, with("c", core.PerMinute(1), core.PerMinute(2))), "two policies share a store and a name")
+}
 
-	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		core.New(core.PerMinute(1), core.By(func(context.Context) (string, error) { return "secret-user", nil }))
-	})
-	check("in a handler", logged(t, func() {
-		for range 3 {
-			h.ServeHTTP(httptest.NewRecorder(), plain.Request)
+// Said once in a process, so this needs one of its own.
+func TestWarningWithinHandler(t *testing.T) {
+	if os.Getenv("SASH_HELPER_WARN") == "" {
+		c := exec.Command(os.Args[0], "-test.run=^TestWarningWithinHandler$", "-test.v")
+		c.Env = append(os.Environ(), "SASH_HELPER_WARN=1")
+		out, err := c.CombinedOutput()
+		if n := strings.Count(string(out), "a limiter is made while a request is served"); err != nil || n != 1 {
+			t.Errorf("%v, said %d times:\n%s", err, n, out)
 		}
-	}), "made while a request is served")
+		return
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil)))
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { core.New(core.PerMinute(1), core.ByIP()) })
+	for range 3 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}
+}
+
+// The suite does on purpose what the library warns of.
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	m.Run()
 }
