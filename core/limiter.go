@@ -98,8 +98,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // from beginning to end and shares with none, such as its response's header. One that
 // comes by again before Done, because the limiter is mounted twice, passes uncounted.
 //
-// A callback that panics is a [PanicError], except for [http.ErrAbortHandler], which
-// goes on.
+// A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
+// a net/http server is there to catch it.
 func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 	open := exchangeOf(exchange)
 	if !l.once.enter(open) {
@@ -108,8 +108,8 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.once.leave(open)
-			if p == http.ErrAbortHandler { //nolint:errorlint // a panic's value is compared, not a chain
-				panic(p) //nolint:forbidigo // it was the handler's wish
+			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
+				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
 			d, err = l.failed(r.Context(), identity{}, &PanicError{Value: p, Stack: debug.Stack()})
 			return

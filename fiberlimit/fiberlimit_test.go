@@ -223,3 +223,12 @@ func (odd) Network() string  { return "tcp" }
 func (o odd) String() string { return string(o) }
 
 func TestClientIP(t *testing.T) { coretest.ClientIP(t, direct) }
+
+// Where there is nobody to catch a panic, none goes on, not even this one.
+func TestAbortHandler(t *testing.T) {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerMinute(1), core.By(func(*fiber.Ctx) (string, error) { panic(http.ErrAbortHandler) })))
+	if status, _, _ := get(t, app, "/"); status != 500 {
+		t.Errorf("status %d", status)
+	}
+}

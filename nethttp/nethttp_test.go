@@ -242,3 +242,13 @@ func TestContextCallbacks(t *testing.T) {
 }
 
 func TestClientIP(t *testing.T) { coretest.ClientIP(t, serve) }
+
+// http.ErrAbortHandler is how net/http is told to cut the connection.
+func TestAbortHandler(t *testing.T) {
+	server := httptest.NewServer(nethttp.New(core.PerMinute(1), core.By(func(r *http.Request) (string, error) { panic(http.ErrAbortHandler) }))(ok))
+	defer server.Close()
+	if r, err := http.Get(server.URL); err == nil {
+		r.Body.Close()
+		t.Errorf("status %d, want a connection that is cut", r.StatusCode)
+	}
+}

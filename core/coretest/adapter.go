@@ -116,6 +116,7 @@ func answers(t *testing.T, serve Serve) {
 		{desc: "store error", fail: boom, want: []want{{503, problem(fields{"Retry-After": "1"}), storeBody, false}}},
 		{desc: "key callback fails", key: by(core.By(func(context.Context) (string, error) { return "", boom })), want: []want{broken}},
 		{desc: "key callback panics", key: by(core.By(func(context.Context) (string, error) { panic(boom) })), want: []want{broken, broken}},
+		{desc: "key callback panics with an error", key: by(core.By(func(context.Context) (string, error) { panic(io.ErrUnexpectedEOF) })), want: []want{broken, broken}},
 		{desc: "skip callback panics", opts: []core.Option{core.WithSkip(func(context.Context) bool { panic("boom") })}, want: []want{broken}},
 		{desc: "cost callback panics", opts: []core.Option{core.WithCost(func(context.Context) int { panic("boom") })}, want: []want{broken}},
 		{desc: "observer panics", opts: []core.Option{core.WithObserver(func(context.Context, core.Event) { panic("boom") })}, want: []want{broken}},
