@@ -1,0 +1,96 @@
+package jwtkey_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/jwtkey"
+)
+
+// FuzzAuthorization: only what our own few lines find well formed and signed has a key, which
+// is the one of its subject, however the scheme and the spaces are written.
+func FuzzAuthorization(f *testing.F) {
+	_, vectors := readVectors(f)
+	for _, v := range vectors {
+		f.Add(v.Authorization[0])
+	}
+	token := sign(f, "HS256", secret, claims{"sub": "ann"})
+	for _, value := range []string{"", "Bearer", " bEARER \t  " + token + "\t ", token, "Bearer" + token, "Bearer\t" + token, "Bearer " + token + "\n", "Bearer " + strings.Repeat(".", 100), "Bearer \x00" + token, "Bearer " + token + "." + token} {
+		f.Add(value)
+	}
+	keyOf := keysOf(f, jwtkey.ByClaim("sub", hs256()))
+	ann, err := keyOf(authorized("Authorization", "Bearer "+token))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		got, err := keyOf(authorized("Authorization", value))
+		if err != nil && !errors.Is(err, core.ErrNoKey) {
+			t.Fatalf("%q: error %v, which stops the request", value, err)
+		}
+		if err == nil && !wellSigned(value) {
+			t.Fatalf("%q: key %s", value, got)
+		}
+		scheme, rest, _ := strings.Cut(strings.Trim(value, " \t"), " ")
+		if strings.ToLower(scheme) == "bearer" && strings.Trim(rest, " \t") == token && got != ann {
+			t.Fatalf("%q: key %q, %v; want ann's, %s", value, got, err, ann)
+		}
+	})
+}
+
+// FuzzScheme: a valid token is found behind any writing of the scheme and any spaces.
+func FuzzScheme(f *testing.F) {
+	f.Add(uint8(0), uint8(1), "")
+	f.Add(uint8(63), uint8(9), "\t ")
+	token := sign(f, "HS256", secret, claims{"sub": "ann"})
+	keyOf := keysOf(f, jwtkey.ByClaim("sub", hs256()))
+	want, err := keyOf(authorized("Authorization", "Bearer "+token))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, upper, spaces uint8, around string) {
+		if strings.Trim(around, " \t") != "" {
+			t.Skip()
+		}
+		scheme := []byte("bearer")
+		for i := range scheme {
+			if upper>>i&1 == 1 {
+				scheme[i] -= 'a' - 'A'
+			}
+		}
+		value := around + string(scheme) + " " + strings.Repeat(" ", int(spaces)) + token + around
+		if got, err := keyOf(authorized("Authorization", value)); got != want || err != nil {
+			t.Errorf("%q: key %q, %v; want %s", value, got, err, want)
+		}
+	})
+}
+
+// wellSigned is RFC 7515 for HS256 and the secret of hs256, in a few lines.
+func wellSigned(value string) bool {
+	fields := strings.Fields(value)
+	if len(fields) != 2 || !strings.EqualFold(fields[0], "bearer") {
+		return false
+	}
+	parts := strings.Split(fields[1], ".")
+	if len(parts) != 3 {
+		return false
+	}
+	head, err := base64.RawURLEncoding.DecodeString(parts[0])
+	if err != nil {
+		return false
+	}
+	var header struct{ Alg string }
+	if json.Unmarshal(head, &header) != nil || header.Alg != "HS256" {
+		return false
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(parts[0] + "." + parts[1]))
+	return err == nil && hmac.Equal(signature, mac.Sum(nil))
+}

@@ -1,0 +1,2 @@
+// Package recipes tests what the README beside it shows.
+package recipes
