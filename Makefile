@@ -12,6 +12,7 @@ help: ## Show this help
 test: ## Run all tests with the race detector, installing Redis if it is missing
 	sh scripts/install-redis.sh
 	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
+	cd core/jwtkey/recipes && go test -race -shuffle=on ./...
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \

@@ -69,7 +69,7 @@ func period(window time.Duration) string {
 		if window == u.length {
 			return u.name
 		}
-		if window%u.length == 0 {
+		if window > 0 && window%u.length == 0 {
 			return strconv.FormatInt(int64(window/u.length), 10) + u.short
 		}
 	}

@@ -5,6 +5,7 @@
 package echolimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
@@ -92,8 +93,6 @@ func (q request) Peer() core.Peer             { return core.PeerOf(q.c.Request()
 func (q request) Header(name string) []string { return q.c.Request().Header.Values(name) }
 func (q request) Native() any                 { return q.c }
 func (q request) Value(key any) any {
-	if name, ok := key.(string); ok {
-		return q.c.Get(name)
-	}
-	return q.c.Request().Context().Value(key)
+	name, _ := key.(string)
+	return cmp.Or(q.c.Get(name), q.c.Request().Context().Value(key))
 }

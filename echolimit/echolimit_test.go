@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -189,4 +190,26 @@ func TestClientIP(t *testing.T) {
 			return w.Result()
 		}
 	})
+}
+
+type contextKey struct{}
+
+// What earlier middleware left is found in echo's context and in the request's.
+func TestByValue(t *testing.T) {
+	for _, put := range []func(echo.Context){
+		func(c echo.Context) { c.Set("user", "ann") },
+		func(c echo.Context) {
+			c.SetRequest(c.Request().WithContext(context.WithValue(c.Request().Context(), contextKey{}, "ann")))
+		},
+	} {
+		e := echo.New()
+		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error { put(c); return next(c) }
+		})
+		e.Use(echolimit.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{}))))
+		e.GET("/", served)
+		if first, second := get(e, "/"), get(e, "/"); first.Code != 200 || second.Code != 429 {
+			t.Errorf("status %d, then %d", first.Code, second.Code)
+		}
+	}
 }

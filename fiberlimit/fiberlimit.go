@@ -5,6 +5,7 @@
 package fiberlimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -50,12 +51,11 @@ func From(l *core.Limiter) fiber.Handler {
 // status (429, unless the handler sets another) are set already.
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
-// WithError answers requests that could not be decided: no key, no store. A handler that
-// sets no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
+// WithError answers requests that could not be decided: no key, no store. The status is that of
+// [core.ProblemOf], unless the handler sets another. Keep the error's text from clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
 
-// ByRoute is the pattern of the route that the limiter is mounted on, as in
-// app.Get("/users/:id", limit, handler). Under Use it is the pattern given to Use.
+// ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, that given to Use.
 func ByRoute() core.Key {
 	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
@@ -75,7 +75,7 @@ func refuse(c *fiber.Ctx, status int, answer func() error) error {
 	c.Status(status)
 	err := core.Guard(answer)
 	if errors.As(err, new(*core.PanicError)) {
-		err = answerError(c, err)
+		return answerError(c, err)
 	}
 	return err
 }
@@ -89,7 +89,7 @@ type request struct{ c *fiber.Ctx }
 
 func (q request) Context() context.Context { return q.c.UserContext() }
 func (q request) Peer() core.Peer          { return core.PeerAddr(q.c.Context().RemoteAddr()) }
-func (q request) Value(key any) any        { return q.c.Locals(key) }
+func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
 func (q request) Native() any              { return q.c }
 func (q request) Header(name string) (values []string) {
 	for _, line := range q.c.Request().Header.PeekAll(name) {

@@ -1,6 +1,7 @@
 package fiberlimit_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -230,5 +231,25 @@ func TestAbortHandler(t *testing.T) {
 	app.Use(fiberlimit.New(core.PerMinute(1), core.By(func(*fiber.Ctx) (string, error) { panic(http.ErrAbortHandler) })))
 	if status, _, _ := get(t, app, "/"); status != 500 {
 		t.Errorf("status %d", status)
+	}
+}
+
+type contextKey struct{}
+
+// What earlier middleware left is found in fiber's locals and in the user's context.
+func TestByValue(t *testing.T) {
+	for _, put := range []func(*fiber.Ctx){
+		func(c *fiber.Ctx) { c.Locals("user", "ann") },
+		func(c *fiber.Ctx) { c.SetUserContext(context.WithValue(c.UserContext(), contextKey{}, "ann")) },
+	} {
+		app := fiber.New()
+		app.Use(func(c *fiber.Ctx) error { put(c); return c.Next() })
+		app.Use(fiberlimit.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{}))))
+		app.Get("/", served)
+		first, _, _ := get(t, app, "/")
+		second, _, _ := get(t, app, "/")
+		if first != 200 || second != 429 {
+			t.Errorf("status %d, then %d", first, second)
+		}
 	}
 }

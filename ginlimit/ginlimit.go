@@ -5,6 +5,7 @@
 package ginlimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -69,8 +70,7 @@ func ByRoute() core.Key {
 }
 
 func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
-
-func answerError(c *gin.Context, err error) { write(c, core.ProblemOf(err)) }
+func answerError(c *gin.Context, err error)        { write(c, core.ProblemOf(err)) }
 
 func write(c *gin.Context, p core.Problem) {
 	p.SetHeaders(c.Writer.Header())
@@ -92,6 +92,8 @@ func (q request) Peer() core.Peer { return core.PeerOf(q.c.Request) }
 
 func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
 
-func (q request) Value(key any) any { return q.c.Value(key) }
+func (q request) Value(key any) any {
+	return cmp.Or(q.c.Value(key), q.c.Request.Context().Value(key))
+}
 
 func (q request) Native() any { return q.c }

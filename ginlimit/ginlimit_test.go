@@ -1,6 +1,7 @@
 package ginlimit_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -132,4 +133,23 @@ func TestClientIP(t *testing.T) {
 			return w.Result()
 		}
 	})
+}
+
+type contextKey struct{}
+
+// What earlier middleware left is found in gin's context and in the request's.
+func TestByValue(t *testing.T) {
+	for _, put := range []func(*gin.Context){
+		func(c *gin.Context) { c.Set("user", "ann") },
+		func(c *gin.Context) {
+			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, "ann"))
+		},
+	} {
+		r := gin.New()
+		r.Use(put, ginlimit.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{}))))
+		r.GET("/", func(c *gin.Context) { c.Status(200) })
+		if first, second := get(r, "/"), get(r, "/"); first.Code != 200 || second.Code != 429 {
+			t.Errorf("status %d, then %d", first.Code, second.Code)
+		}
+	}
 }
