@@ -245,7 +245,7 @@ func TestClientIP(t *testing.T) { coretest.ClientIP(t, serve) }
 
 // http.ErrAbortHandler is how net/http is told to cut the connection.
 func TestAbortHandler(t *testing.T) {
-	server := httptest.NewServer(nethttp.New(core.PerMinute(1), core.By(func(r *http.Request) (string, error) { panic(http.ErrAbortHandler) }))(ok))
+	server := httptest.NewServer(nethttp.New(core.PerMinute(1), core.By(func(*http.Request) (string, error) { panic(http.ErrAbortHandler) }))(ok))
 	defer server.Close()
 	if r, err := http.Get(server.URL); err == nil {
 		r.Body.Close()
