@@ -12,10 +12,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v2"
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/jwtkey"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/echolimit"
 	"github.com/sashlimit/sash/fiberlimit"
@@ -156,7 +159,28 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 			}
 		})
 	}
-	// What no header can carry comes through callbacks.
+	// What no header can carry comes in claims and through callbacks.
+	hostile = append(hostile, "\x00", "a\x00b", "\r\n", "{\r\n}", "\x00{x}")
+	claims := jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret})
+	for name, f := range frameworks {
+		l, err := core.New(core.PerHour(2), claims, core.WithStore(redisstore.New(rdb)), core.WithName("claims-"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := onSocket(f)(t, func() string { return "" }, l)
+		for _, identity := range hostile {
+			if !utf8.ValidString(identity) || len(identity) > 4000 {
+				continue // not a JSON string, or beyond what a token may be
+			}
+			for i, want := range []int{200, 200, 429, 429} {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
+				r.Header.Set("Authorization", "Bearer "+tokenOf(t, identity))
+				if status := send(r).StatusCode; status != want {
+					t.Errorf("%s: claim %q, request %d: status %d, want %d", name, identity, i+1, status, want)
+				}
+			}
+		}
+	}
 	for _, identity := range []string{"\x00", "a\x00b", "\r\n", "{\r\n}", "\x00{x}"} {
 		l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) { return identity, nil }), core.WithStore(redisstore.New(rdb)), core.WithName("hostile"))
 		if err != nil {
@@ -168,6 +192,17 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 			}
 		}
 	}
+}
+
+var secret = []byte("a secret of at least 32 bytes, so")
+
+func tokenOf(t *testing.T, subject string) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": subject}).SignedString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
 }
 
 // Whoever watches the server learns no identity, and with a secret no address either.
@@ -185,6 +220,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 	}
 	rdb := client(t, server.Addr())
 	store := redisstore.New(rdb)
+	bearer := tokenOf(t, "claim-of-ann-5521")
 	const token, address, peer = "tok-3c2f9e17-very-secret", "198.51.100.77", "127.0.0.1"
 	for name, f := range frameworks {
 		for i, key := range []core.Key{
@@ -193,6 +229,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 			core.Join(core.ByHeader("X-API-Key", core.Unverified), core.ByIP()),
 			core.ByIP(),
 			core.ByForwardedIP("127.0.0.0/8"),
+			jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret}),
 		} {
 			l, err := core.New(core.PerHour(1), key, core.WithStore(store), core.WithName(fmt.Sprintf("%s-%d", name, i)), core.WithSecret([]byte("a secret of some length")))
 			if err != nil {
@@ -203,6 +240,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
 				r.Header.Set("X-Api-Key", token)
 				r.Header.Set("X-Forwarded-For", address)
+				r.Header.Set("Authorization", "Bearer "+bearer)
 				send(r)
 			}
 			l.Reset(t.Context(), token)
@@ -222,13 +260,13 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 			break
 		}
 		seen++
-		for _, private := range []string{token, "very-secret", address, peer} {
+		for _, private := range []string{token, "very-secret", address, peer, bearer, "eyJ", "claim-of-ann"} {
 			if strings.Contains(command, private) {
 				t.Fatalf("the server sees %s", line)
 			}
 		}
 	}
-	if seen < 5*5*2*3 {
+	if seen < 5*6*2*3 {
 		t.Errorf("only %d commands seen: the test proves nothing", seen)
 	}
 }
