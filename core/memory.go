@@ -14,7 +14,7 @@ import (
 const DefaultMaxKeys = 1 << 18
 
 // MemoryStore keeps the logs in this process: exact, on the monotonic clock,
-// about 200 bytes a key and 24 to 48 bytes an admitted request. It needs no
+// about 300 bytes a key and 24 to 48 bytes an admitted request. It needs no
 // goroutine and nothing to close: takes also look at other keys, a few at a
 // time, and forget those that have gone idle.
 //

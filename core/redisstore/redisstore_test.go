@@ -404,6 +404,27 @@ func TestProcessesWithDifferentWindows(t *testing.T) {
 	}
 }
 
+// A policy of the same name whose limits were fixed has left entries of another form.
+func TestFixedLimitsBecomeVaried(t *testing.T) {
+	c := newClock(start(t))
+	name := core.WithName("plan")
+	fixed := newLimiter(t, core.PerHour(10_000), redisstore.New(c), name)
+	if d, err := fixed.AllowN(t.Context(), "k", 5000); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	for _, limit := range []core.Limit{core.PerSecond(10_000), core.PerDay(10_000), core.PerSecond(10_000), core.PerHour(10_000)} {
+		varied := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), redisstore.New(c), name)
+		if d, err := varied.AllowN(t.Context(), "k", 3); err != nil || !d.Allowed {
+			t.Errorf("%v: %+v, %v", limit, d, err)
+		}
+		c.Advance(time.Millisecond)
+	}
+	d, err := fixed.Peek(t.Context(), "k")
+	if err != nil || d.Used != 5012 {
+		t.Errorf("used %d, %v; want 5012", d.Used, err)
+	}
+}
+
 // A user without a permission is refused, and leaves nothing that never leaves.
 func TestMissingPermission(t *testing.T) {
 	rdb := start(t)

@@ -65,11 +65,12 @@ if ARGV[5] == '0' then return answer(size, size > 0 and scoreAt('0')) end
 local keep, ttl, mark = ARGV[3] + 0, ARGV[4], ARGV[6]
 if mark ~= '' then
   if size > 0 then
-    local newest = call('ZRANGE', key, '-1', '-1')[1]:sub(9, 14)
-    if newest > mark then
-      mark, keep = newest, 0
-      for i = 1, 6 do keep = keep * 256 + mark:byte(i) end
-      ttl = math.floor(keep / 1000) + 1000
+    local newest, longest = call('ZRANGE', key, '-1', '-1')[1]:sub(9, 14), 0
+    if #newest == 6 then -- else it was recorded when windows did not vary
+      for i = 1, 6 do longest = longest * 256 + newest:byte(i) end
+    end
+    if longest > keep then
+      mark, keep, ttl = newest, longest, math.floor(longest / 1000) + 1000
     end
   end
   id = id .. mark
