@@ -122,7 +122,7 @@ func TestRetryAfterAdmits(t *testing.T) {
 	}
 }
 
-// The classic sequence in real time, a hundred times as fast.
+// The classic sequence in real time, ten times as fast.
 func TestClassicSequenceInRealTime(t *testing.T) {
 	l := newLimiter(t, core.Limit{Quota: 5, Window: 1000 * time.Millisecond}, redisstore.New(start(t)))
 	tick := time.NewTicker(100 * time.Millisecond)
