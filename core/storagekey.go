@@ -25,7 +25,7 @@ type space struct {
 // keyVersion changes with the meaning of what stores keep under a key.
 const keyVersion = "1"
 
-// String is the key as text: 1 to 96 characters out of [a-z0-9:._-], so that
+// String is the key as text: at most 110 characters out of [a-z0-9:._-], so that
 // it needs no quoting anywhere and cannot choose a slot of a cluster. It is
 //
 //	1:<policy>:ip:203.0.113.9

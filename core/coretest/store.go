@@ -3,9 +3,6 @@ package coretest
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -302,86 +299,5 @@ func concurrentExactly(t *testing.T, c StoreConfig) {
 	wg.Wait()
 	if admitted.Load() != quota {
 		t.Errorf("%d of %d admitted, want %d", admitted.Load(), callers*each, quota)
-	}
-}
-
-// againstOracle compares random traces: bursts within one microsecond, waits
-// of exactly a Retry-After or one microsecond less, several limits, costs, peeks, resets.
-func againstOracle(t *testing.T, c StoreConfig) {
-	store, advance := c.New(t)
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
-	policies := []core.Limits{
-		{{Name: "a", Quota: 1, Window: 10 * time.Millisecond}},
-		{{Name: "a", Quota: 5, Window: 10 * time.Second}},
-		{{Name: "a", Quota: 100, Window: time.Minute}},
-		{{Name: "a", Quota: 300, Window: 7 * time.Second}},
-		{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
-		{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond}, {Name: "c", Quota: 20, Window: time.Minute}},
-		{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
-	}
-	for trace, done := 0, 0; done < c.Checks; trace++ {
-		limits := policies[trace%len(policies)]
-		l := limiter(t, store, limits, core.WithName(fmt.Sprintf("oracle-%x-%d", seed, trace)))
-		longest, largest := time.Duration(0), 0
-		for _, limit := range limits {
-			longest, largest = max(longest, limit.Window), max(largest, limit.Quota)
-		}
-		o := new(oracle)
-		var last core.Decision
-		for step := range 1500 {
-			switch r.IntN(12) {
-			case 0:
-				wait := time.Duration(r.Int64N(int64(longest)/int64(largest)*4 + 1)).Truncate(time.Microsecond)
-				advance(wait)
-				o.now += wait
-			case 1:
-				advance(time.Microsecond)
-				o.now += time.Microsecond
-			case 2:
-				if last.RetryAfter > 0 {
-					wait := last.RetryAfter - time.Duration(r.IntN(2))*time.Microsecond
-					advance(wait)
-					o.now += wait
-				}
-			case 3:
-				if r.IntN(100) == 0 {
-					if err := l.Reset(t.Context(), "k"); err != nil {
-						t.Fatal(err)
-					}
-					o.entries = nil
-				}
-			}
-			o.forget(longest)
-			cost := 1
-			if r.IntN(3) == 0 {
-				cost = 1 + r.IntN(min(largest+1, 40))
-			}
-			if r.IntN(10) == 0 {
-				cost = 1
-				got, err := l.Peek(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := o.fits(limits, 1, o.now); got.Allowed != want {
-					t.Fatalf("seed %#x, trace %d, step %d: peek says %v, the oracle %v", seed, trace, step, got.Allowed, want)
-				}
-			}
-			want := o.ask(limits, cost)
-			if want.Allowed {
-				o.record(cost)
-			}
-			last = allow(t, l, "k", cost)
-			got := core.Decision{Allowed: last.Allowed, Remaining: last.Remaining, RetryAfter: last.RetryAfter,
-				ResetAfter: last.ResetAfter, Used: last.Used, Violated: last.Violated}
-			if len(got.Violated) == 0 {
-				got.Violated = nil
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %#x, trace %d, step %d, limits %v, cost %d, %d entries:\ngot  %+v\nwant %+v",
-					seed, trace, step, limits, cost, len(o.entries), got, want)
-			}
-			done++
-		}
 	}
 }
