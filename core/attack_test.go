@@ -91,11 +91,13 @@ func TestNamesAreCopied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		copy(buffer, "\r\nX:\"!")
 		h := http.Header{}
 		d.SetHeaders(h)
-		copy(buffer, "\r\nX:\"!")
-		if got := h.Get("RateLimit-Policy"); !strings.HasPrefix(got, `"plan-a"`) {
-			t.Errorf("RateLimit-Policy %q", got)
+		for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
+			if got := h.Get(name); !strings.HasPrefix(got, `"plan-a"`) {
+				t.Errorf("%s %q", name, got)
+			}
 		}
 		copy(buffer, "plan-a")
 	}
@@ -110,7 +112,7 @@ func TestSharedLogsArePerPolicy(t *testing.T) {
 		if _, err := second.Allow(t.Context(), "first"); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 2000 {
+		for i := range 20_000 {
 			if d, err := second.Allow(t.Context(), "busy "+strconv.Itoa(i)); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
@@ -154,6 +156,67 @@ func TestPlacesComeBackAfterAFlood(t *testing.T) {
 			t.Errorf("%d of 400 fresh clients are denied at their first request, with %d keys of 1000", denied, store.Keys())
 		}
 	})
+}
+
+// Whoever shares a log with others only by its hash, and has no units in there, takes a free place.
+func TestNeighboursDoNotKeepAFreshKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore(core.MaxKeys(1))
+		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
+		for i := range 20_000 { // until each shared log is full
+			if _, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Reset(t.Context(), "0"); err != nil || store.Keys() != 0 {
+			t.Fatalf("%d keys, %v", store.Keys(), err)
+		}
+		if d, err := l.Allow(t.Context(), "fresh"); err != nil || !d.Allowed {
+			t.Errorf("a free place, and a fresh key is denied: %+v, %v", d, err)
+		}
+	})
+}
+
+// What panics, fails or is denied is no exchange under way: the next time it counts again.
+func TestRefusedExchangesAreOver(t *testing.T) {
+	panics := true
+	l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) {
+		if panics {
+			panic("boom")
+		}
+		return "k", nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exchange, r := onHeap(), from("203.0.113.9:1")
+	if _, err := l.Check(r, exchange); err == nil {
+		t.Fatal("no error")
+	}
+	panics = false
+	for i, want := range []bool{true, true, false, false} {
+		d, err := l.Check(r, exchange)
+		if err != nil || d.Allowed != want || want && d.Remaining != 1-i {
+			t.Errorf("request %d: %+v, %v", i+1, d, err)
+		}
+		d.Done()
+	}
+}
+
+// A slice that is used again does not change a key that was made of it.
+func TestKeysAreCopied(t *testing.T) {
+	for name, make := range map[string]func(...core.Key) core.Key{"First": core.First, "Join": core.Join} {
+		keys := []core.Key{core.ByIP(), core.Global()}
+		key := make(keys...)
+		before, err := keyOf(t, key, from("203.0.113.9:1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[0] = core.Key{}
+		if after, err := keyOf(t, key, from("203.0.113.9:1")); err != nil || after != before {
+			t.Errorf("%s: key %s, then %s, %v", name, before, after, err)
+		}
+	}
 }
 
 // One idle key must not hold the only place for ever, wherever its hash lies.
