@@ -205,9 +205,9 @@ func TestRefusedExchangesAreOver(t *testing.T) {
 
 // A slice that is used again does not change a key that was made of it.
 func TestKeysAreCopied(t *testing.T) {
-	for name, make := range map[string]func(...core.Key) core.Key{"First": core.First, "Join": core.Join} {
+	for name, join := range map[string]func(...core.Key) core.Key{"First": core.First, "Join": core.Join} {
 		keys := []core.Key{core.ByIP(), core.Global()}
-		key := make(keys...)
+		key := join(keys...)
 		before, err := keyOf(t, key, from("203.0.113.9:1"))
 		if err != nil {
 			t.Fatal(err)
