@@ -28,13 +28,13 @@ func (c *Clock) Advance(d time.Duration) {
 }
 
 // Script replaces the script's call of TIME by the clock's time, which it hands
-// over as two keys more.
+// over as two keys more, gone once it is read.
 func (c *Clock) Script(text string, keys []string) (string, []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	micros := c.now.UnixMicro()
 	keys = append(slices.Clone(keys), strconv.FormatInt(micros/1e6, 10), strconv.FormatInt(micros%1e6, 10))
-	return strings.Replace(text, "call('TIME')", "{KEYS[2], KEYS[3]}", 1), keys
+	return strings.Replace(text, "call('TIME')", "{table.remove(KEYS, #KEYS - 1), table.remove(KEYS)}", 1), keys
 }
 
 // ErrNoScript is what a server says that has never seen a script.

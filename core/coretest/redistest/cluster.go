@@ -9,9 +9,12 @@ import (
 const slotCount = 16384
 
 // Cluster is a Redis Cluster of masters that share the slots evenly, the first
-// node having the lowest.
+// node having the lowest. Its methods belong to the goroutine of the test, as
+// those of a [Server] do.
 type Cluster struct {
-	nodes []*Server
+	tb     testing.TB
+	nodes  []*Server
+	owners [slotCount]*Server
 }
 
 // StartCluster runs a cluster of so many masters and returns when every node
@@ -22,7 +25,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 	if masters < 1 || masters > slotCount {
 		tb.Fatalf("redistest: a cluster of %d masters", masters)
 	}
-	c := new(Cluster)
+	c := &Cluster{tb: tb}
 	for range masters {
 		c.nodes = append(c.nodes, Start(tb,
 			"--cluster-enabled", "yes",
@@ -32,7 +35,11 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 		))
 	}
 	for i, node := range c.nodes {
-		assign(tb, node, i*slotCount/masters, (i+1)*slotCount/masters-1)
+		first, last := i*slotCount/masters, (i+1)*slotCount/masters-1
+		assign(tb, node, first, last)
+		for slot := first; slot <= last; slot++ {
+			c.owners[slot] = node
+		}
 		// Nodes that meet with the same epoch would have to settle who keeps it.
 		must(tb, node, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 	}
@@ -65,6 +72,26 @@ func (c *Cluster) Addrs() []string {
 // Nodes are the servers of the cluster, to be paused or killed one by one.
 func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 
+// Owner is the node that has the slot of the key, also while it is down.
+func (c *Cluster) Owner(key string) *Server {
+	c.tb.Helper()
+	return c.owners[c.slot(key)]
+}
+
+// slot asks any node that is there.
+func (c *Cluster) slot(key string) int {
+	c.tb.Helper()
+	var err error
+	for _, node := range c.nodes {
+		var reply any
+		if reply, err = node.Do("CLUSTER", "KEYSLOT", key); err == nil {
+			return int(reply.(int64))
+		}
+	}
+	c.tb.Fatalf("redistest: no node tells the slot of %.40q: %v", key, err)
+	return 0
+}
+
 // assign gives a node the slots from first to last.
 func assign(tb testing.TB, node *Server, first, last int) {
 	tb.Helper()
@@ -79,9 +106,11 @@ func assign(tb testing.TB, node *Server, first, last int) {
 	must(tb, node, args...)
 }
 
-func must(tb testing.TB, s *Server, args ...string) {
+func must(tb testing.TB, s *Server, args ...string) any {
 	tb.Helper()
-	if _, err := s.Do(args...); err != nil {
+	reply, err := s.do(doTimeout, args)
+	if err != nil {
 		tb.Fatalf("redistest: %.40q to %s: %v", args, s.Addr(), err)
 	}
+	return reply
 }

@@ -1,8 +1,8 @@
 package redistest
 
 import (
-	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,28 +11,25 @@ import (
 // Proxy passes TCP connections on to a server and spoils them on demand. Its
 // methods may be called from any goroutine at any time.
 type Proxy struct {
-	listener net.Listener
-	running  sync.WaitGroup
+	listener *listener
 
 	mu      sync.Mutex
 	target  string
-	delay   time.Duration
-	drop    bool
+	fault   fault
 	dropped int
-	closed  bool
-	conns   map[net.Conn]struct{}
+}
+
+// fault is what is to happen to what arrives.
+type fault struct {
+	delay, trickle  time.Duration
+	hole, drop, cut bool
 }
 
 // StartProxy runs a proxy to the server at target until the test ends.
 func StartProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	p := &Proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
-	p.running.Go(p.accept)
-	tb.Cleanup(p.close)
+	p := &Proxy{listener: listen(tb), target: target}
+	p.listener.run(p.serve)
 	return p
 }
 
@@ -52,7 +49,15 @@ func (p *Proxy) SetTarget(addr string) {
 func (p *Proxy) SetDelay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.delay = d
+	p.fault.delay = d
+}
+
+// Trickle passes on what arrives from the server byte by byte from now on, one
+// each d; 0 ends it.
+func (p *Proxy) Trickle(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault.trickle = d
 }
 
 // DropReplies swallows what arrives from the server from now on, or ceases to.
@@ -61,7 +66,17 @@ func (p *Proxy) SetDelay(d time.Duration) {
 func (p *Proxy) DropReplies(drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop = drop
+	p.fault.drop = drop
+}
+
+// BlackHole makes the server vanish without a word, or lets it come back. What
+// either side sends meanwhile is swallowed, and no client learns that the server
+// has ended a connection. A connection that has lost anything stays dead, while
+// others and new ones work again.
+func (p *Proxy) BlackHole(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault.hole = on
 }
 
 // Dropped counts how often something was swallowed. That a request took effect
@@ -75,41 +90,30 @@ func (p *Proxy) Dropped() int {
 // Cut resets every connection that has carried anything, on both sides. What is
 // on its way is lost: a request may or may not take effect. New connections are
 // served as before.
-func (p *Proxy) Cut() {
+func (p *Proxy) Cut() { p.listener.cut() }
+
+// CutReply passes on the first half of what arrives next from the server, and
+// then resets that connection. What follows on others is passed on whole.
+func (p *Proxy) CutReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for conn := range p.conns {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // makes Close reset the connection
-		}
-		_ = conn.Close()
-	}
+	p.fault.cut = true
 }
 
-func (p *Proxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.closed = true // so that nothing opens after the cut
-	p.mu.Unlock()
-	p.Cut()
-	p.running.Wait()
-}
-
-func (p *Proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.running.Go(func() { p.serve(client) })
-	}
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	gone           chan struct{} // closed when the client is
+	dead           bool          // has lost something to a black hole; guarded by Proxy.mu
 }
 
 // serve passes on one connection until either side ends it.
 func (p *Proxy) serve(client net.Conn) {
-	p.open(client)
-	defer p.forget(client)
-
+	l := &link{client: client, gone: make(chan struct{})}
+	if p.isDead(l) {
+		p.requests(l) // which go nowhere
+		return
+	}
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
@@ -117,61 +121,114 @@ func (p *Proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	p.open(server)
-	defer p.forget(server)
+	p.listener.open(server)
+	defer p.listener.forget(server)
 
-	gone := make(chan struct{})
-	p.running.Go(func() {
-		defer close(gone)
+	l.server = server
+	p.listener.running.Go(func() {
 		defer server.Close()
-		_, _ = io.Copy(server, client) // either side may end it in any way
+		p.requests(l)
 	})
-	p.reply(client, server, gone)
+	p.replies(l)
 }
 
-// reply passes on what the server says, spoilt as was asked for.
-func (p *Proxy) reply(client, server net.Conn, gone <-chan struct{}) {
+// requests passes on what the client says.
+func (p *Proxy) requests(l *link) {
+	defer close(l.gone)
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := server.Read(buf)
+		n, err := l.client.Read(buf)
 		if err != nil {
 			return
 		}
-		p.mu.Lock()
-		delay, drop := p.delay, p.drop
-		if drop {
-			p.dropped++
-		}
-		p.mu.Unlock()
-		if drop {
+		if p.isDead(l) {
+			p.swallowed()
 			continue
 		}
-		if delay > 0 {
-			select {
-			case <-time.After(delay):
-			case <-gone:
-				return
-			}
-		}
-		if _, err := client.Write(buf[:n]); err != nil {
+		if _, err := l.server.Write(buf[:n]); err != nil {
 			return
 		}
 	}
 }
 
-// open puts a connection within reach of Cut.
-func (p *Proxy) open(conn net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns[conn] = struct{}{}
-	if p.closed {
-		_ = conn.Close()
+// replies passes on what the server says, spoilt as was asked for.
+func (p *Proxy) replies(l *link) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := l.server.Read(buf)
+		if err != nil {
+			if p.isDead(l) {
+				<-l.gone
+			}
+			return
+		}
+		fault := p.next()
+		if p.isDead(l) || fault.drop {
+			p.swallowed()
+			continue
+		}
+		if !l.reply(buf[:n], fault) {
+			return
+		}
 	}
 }
 
-func (p *Proxy) forget(conn net.Conn) {
+func (p *Proxy) isDead(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.conns, conn)
-	_ = conn.Close()
+	l.dead = l.dead || p.fault.hole
+	return l.dead
+}
+
+func (p *Proxy) swallowed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped++
+}
+
+// next is what is to happen to what the server has just said.
+func (p *Proxy) next() fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fault := p.fault
+	p.fault.cut = false
+	return fault
+}
+
+// reply tells whether the client has got all and the link goes on.
+func (l *link) reply(data []byte, fault fault) bool {
+	if !l.wait(fault.delay) {
+		return false
+	}
+	if fault.cut {
+		_, _ = l.client.Write(data[:len(data)/2])
+		reset(l.client)
+		return false
+	}
+	size := len(data)
+	if fault.trickle > 0 {
+		size = 1
+	}
+	for piece := range slices.Chunk(data, size) {
+		if !l.wait(fault.trickle) {
+			return false
+		}
+		if _, err := l.client.Write(piece); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// wait tells whether the client is still there after d.
+func (l *link) wait(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	select {
+	case <-time.After(d):
+		return true
+	case <-l.gone:
+		return false
+	}
 }

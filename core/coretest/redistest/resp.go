@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // ReplyError is an error that Redis replied, such as "WRONGTYPE ...", as
@@ -15,30 +13,6 @@ import (
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
-
-// do sends one command over a new connection and reads one reply.
-func do(addr string, timeout time.Duration, args []string) (any, error) {
-	deadline := time.Now().Add(timeout)
-	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, err
-	}
-	if _, err := io.WriteString(conn, encode(args)); err != nil {
-		return nil, err
-	}
-	reply, err := decode(bufio.NewReader(conn))
-	if err != nil {
-		return nil, err
-	}
-	if refused, ok := reply.(ReplyError); ok {
-		return nil, refused
-	}
-	return reply, nil
-}
 
 // encode writes a command as an array of bulk strings.
 func encode(args []string) string {

@@ -1,8 +1,11 @@
 package redistest
 
 import (
+	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,9 +34,15 @@ type Server struct {
 	// 2 s at first.
 	Timeout time.Duration
 
+	// Password, if there is one, is what Do logs in with as the default user. It
+	// sets none: that is for "--requirepass" or CONFIG SET requirepass.
+	Password string
+
 	tb     testing.TB
 	binary string
 	dir    string
+	config string      // the file, where there must be one
+	tls    *tls.Config // for clients, where the server speaks TLS
 	port   int
 	args   []string
 	proc   *process
@@ -44,19 +53,9 @@ type Server struct {
 // redis-server the test is skipped, or fails if SASH_REQUIRE_REDIS=1.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Timeout: doTimeout, tb: tb, binary: find(tb), dir: tb.TempDir(), args: slices.Clone(args)}
-	tb.Cleanup(s.end)
-	for attempt := 1; ; attempt++ {
-		s.port = freePort(tb)
-		err := s.launch()
-		if err == nil {
-			return s
-		}
-		// A free port is free only until another test takes it.
-		if !errors.Is(err, syscall.EADDRINUSE) || attempt == portAttempts {
-			tb.Fatalf("redistest: %v", err)
-		}
-	}
+	s := prepare(tb, args)
+	s.start()
+	return s
 }
 
 // StartReplica runs a server that replicates another, and returns when it has
@@ -78,7 +77,13 @@ func StartReplica(tb testing.TB, of *Server) *Server {
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // URL is the address in the form that Redis clients parse.
-func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+func (s *Server) URL() string {
+	scheme := "redis"
+	if s.tls != nil {
+		scheme = "rediss"
+	}
+	return scheme + "://" + s.Addr() + "/0"
+}
 
 // PID is the process id, which is another after a Restart.
 func (s *Server) PID() int { return s.proc.pid() }
@@ -94,12 +99,12 @@ func (s *Server) Kill() {
 }
 
 // Restart runs the server again on the same port with the same arguments,
-// after killing it if it still runs. It comes back empty, unless an argument
-// makes it keep its data; a node of a cluster comes back into its cluster.
+// after killing it if it still runs. It comes back empty, unless an argument or
+// SAVE made it keep its data; a node of a cluster comes back into its cluster.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
-	if err := s.launch(); err != nil {
+	if err := s.launch(s.answers); err != nil {
 		s.tb.Fatalf("redistest: restart: %v", err)
 	}
 }
@@ -127,16 +132,93 @@ func (s *Server) Resume() {
 // [ReplyError], returned as the error, or as an element where it is part of an
 // array.
 func (s *Server) Do(args ...string) (any, error) {
-	return do(s.Addr(), s.Timeout, args)
+	return s.do(s.Timeout, args)
 }
 
 // info is the text a server gives about itself, or the error it met.
 func (s *Server) info(args ...string) string {
-	reply, err := do(s.Addr(), doTimeout, args)
+	reply, err := s.do(doTimeout, args)
 	if err != nil {
 		return err.Error()
 	}
 	return fmt.Sprint(reply)
+}
+
+// do sends one command over a new connection and reads one reply.
+func (s *Server) do(timeout time.Duration, args []string) (any, error) {
+	conn, err := s.send(timeout, args)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	replies := bufio.NewReader(conn)
+	if s.Password != "" {
+		// A login that fails is no error: a server may want no password any more.
+		if _, err := decode(replies); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := decode(replies)
+	if err != nil {
+		return nil, err
+	}
+	if refused, ok := reply.(ReplyError); ok {
+		return nil, refused
+	}
+	return reply, nil
+}
+
+// send sends one command over a new connection.
+func (s *Server) send(timeout time.Duration, args []string) (net.Conn, error) {
+	deadline := time.Now().Add(timeout)
+	conn, err := s.dial(&net.Dialer{Deadline: deadline})
+	if err != nil {
+		return nil, err
+	}
+	text := encode(args)
+	if s.Password != "" {
+		text = encode([]string{"AUTH", s.Password}) + text
+	}
+	err = conn.SetDeadline(deadline)
+	if err == nil {
+		_, err = io.WriteString(conn, text)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (s *Server) dial(dialer *net.Dialer) (net.Conn, error) {
+	if s.tls != nil {
+		return tls.DialWithDialer(dialer, "tcp", s.Addr(), s.tls)
+	}
+	return dialer.Dial("tcp", s.Addr())
+}
+
+// prepare makes a server that does not run yet and will end with the test.
+func prepare(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	s := &Server{Timeout: doTimeout, tb: tb, binary: find(tb), dir: tb.TempDir(), args: slices.Clone(args)}
+	tb.Cleanup(s.end)
+	return s
+}
+
+// start chooses a port and runs the server there.
+func (s *Server) start() {
+	s.tb.Helper()
+	for attempt := 1; ; attempt++ {
+		s.port = freePort(s.tb)
+		err := s.launch(s.answers)
+		if err == nil {
+			return
+		}
+		// A free port is free only until another test takes it.
+		if !errors.Is(err, syscall.EADDRINUSE) || attempt == portAttempts {
+			s.tb.Fatalf("redistest: %v", err)
+		}
+	}
 }
 
 // end is for Cleanup, where the process may be running, paused, dead or never
@@ -155,17 +237,27 @@ func (s *Server) end() {
 	}
 }
 
-// launch starts the process on s.port and returns when it answers.
-func (s *Server) launch() error {
-	args := append([]string{
-		"--port", strconv.Itoa(s.port),
+// launch starts the process on s.port, for once with more arguments, and returns
+// when it is ready.
+func (s *Server) launch(ready func() bool, more ...string) error {
+	var args []string
+	if s.config != "" {
+		args = append(args, s.config) // must come first
+	}
+	port := "--port"
+	if s.tls != nil {
+		port = "--tls-port"
+	}
+	args = append(args,
+		port, strconv.Itoa(s.port),
 		"--bind", "127.0.0.1",
 		"--dir", s.dir,
 		"--save", "",
 		"--appendonly", "no",
 		"--daemonize", "no",
 		"--repl-diskless-sync-delay", "0", // else each replica waits 5 s for others
-	}, s.args...)
+	)
+	args = slices.Concat(args, s.args, more)
 	// A file and not a pipe, which someone would have to drain.
 	log, err := os.Create(filepath.Join(s.dir, "redis.log"))
 	if err != nil {
@@ -178,7 +270,7 @@ func (s *Server) launch() error {
 	}
 	s.proc = proc
 
-	answers := poll(startTimeout, func() bool { return proc.exited() || s.answers() })
+	answers := poll(startTimeout, func() bool { return proc.exited() || ready() })
 	output, _ := os.ReadFile(log.Name()) // to say more about a failure, so its own is no matter
 	switch {
 	case proc.exited() && strings.Contains(string(output), syscall.EADDRINUSE.Error()[1:]):
@@ -194,11 +286,16 @@ func (s *Server) launch() error {
 // answers tells whether this very process answers, and not one that took the
 // port first.
 func (s *Server) answers() bool {
-	if _, err := do(s.Addr(), doTimeout, []string{"PING"}); err != nil {
+	if _, err := s.do(doTimeout, []string{"PING"}); err != nil {
 		// A server that wants a password says so: it is there, and says no more.
 		var refused ReplyError
 		return errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "NOAUTH")
 	}
+	return s.isUp()
+}
+
+// isUp tells the same of one that may not do more than give information.
+func (s *Server) isUp() bool {
 	return field(s.info("INFO", "server"), "process_id") == strconv.Itoa(s.PID())
 }
 

@@ -1,0 +1,84 @@
+package redistest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Promote makes a replica a master. Its old master goes on as one, too.
+func (s *Server) Promote() {
+	s.tb.Helper()
+	must(s.tb, s, "REPLICAOF", "NO", "ONE")
+}
+
+// Busy occupies the server with a script that does not end, and returns when it
+// answers BUSY to everything but SCRIPT KILL, which ends the script.
+func (s *Server) Busy() {
+	s.tb.Helper()
+	must(s.tb, s, "CONFIG", "SET", "lua-time-limit", "100") // ms until it answers at all
+	conn, err := s.send(doTimeout, []string{"EVAL", "while true do end", "0"})
+	if err != nil {
+		s.tb.Fatalf("redistest: EVAL to %s: %v", s.Addr(), err)
+	}
+	defer conn.Close() // the script runs on
+	s.tb.Cleanup(func() { _, _ = s.do(doTimeout, []string{"SCRIPT", "KILL"}) })
+	if !poll(readyTimeout, func() bool { return strings.HasPrefix(s.info("PING"), "BUSY") }) {
+		s.tb.Fatalf("redistest: %s is not busy, but says %s", s.Addr(), s.info("PING"))
+	}
+}
+
+// FailSaves makes the server fail to save its data, or succeed again, and returns
+// when a try has ended so. A server with "--save", "3600 1" answers MISCONF to
+// writes for as long as its last try has failed.
+func (s *Server) FailSaves(fail bool) {
+	s.tb.Helper()
+	file, want := filepath.Join(s.dir, "dump.rdb"), "ok"
+	err := os.RemoveAll(file)
+	if fail && err == nil {
+		want = "err"
+		err = os.Mkdir(file, 0o700) // in the way of the file, even for root
+	}
+	if err != nil {
+		s.tb.Fatalf("redistest: %v", err)
+	}
+	var info string
+	if !poll(readyTimeout, func() bool {
+		info = s.info("BGSAVE") + "\n" + s.info("INFO", "persistence")
+		return field(info, "rdb_last_bgsave_status") == want
+	}) {
+		s.tb.Fatalf("redistest: the last save of %s did not end with %s:\n%s", s.Addr(), want, info)
+	}
+}
+
+// fill makes data that takes a minute to load with slowLoading, and lies in a
+// database of its own.
+const fill = `redis.call('SELECT', 15)
+for i = 1, 6000 do redis.call('SET', 'redistest:' .. i, string.rep('x', 1024)) end`
+
+// The server waits 10 ms after each key, and sees to its clients once per kB.
+var slowLoading = []string{"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"}
+
+// RestartLoading saves the data and is a [Server.Restart] that returns while the
+// server loads it and answers LOADING. This takes a minute, because of data that
+// it adds to database 15, or until FinishLoading.
+func (s *Server) RestartLoading() {
+	s.tb.Helper()
+	must(s.tb, s, "CONFIG", "SET", "rdbcompression", "no")
+	must(s.tb, s, "EVAL", fill, "0")
+	must(s.tb, s, "SAVE")
+	s.Kill()
+	loads := func() bool { return s.isUp() && field(s.info("INFO", "persistence"), "loading") == "1" }
+	if err := s.launch(loads, slowLoading...); err != nil {
+		s.tb.Fatalf("redistest: restart: %v", err)
+	}
+}
+
+// FinishLoading returns when the server has loaded its data and answers.
+func (s *Server) FinishLoading() {
+	s.tb.Helper()
+	must(s.tb, s, "CONFIG", "SET", "key-load-delay", "0")
+	if !poll(startTimeout, s.answers) {
+		s.tb.Fatalf("redistest: %s still loads:\n%s", s.Addr(), s.info("INFO", "persistence"))
+	}
+}
