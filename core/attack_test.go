@@ -70,7 +70,7 @@ func TestExchangesAreNotMistaken(t *testing.T) {
 		if d.Allowed {
 			admitted++
 		}
-		d.Done()
+		d.Serve(func() int { return 200 })
 	}
 	if n := counted.Load() - before; n != 20_000 || admitted != 1 {
 		t.Errorf("%d of 20000 counted, %d admitted; want all, and 1", n, admitted)
@@ -199,7 +199,7 @@ func TestRefusedExchangesAreOver(t *testing.T) {
 		if err != nil || d.Allowed != want || want && d.Remaining != 1-i {
 			t.Errorf("request %d: %+v, %v", i+1, d, err)
 		}
-		d.Done()
+		d.Serve(func() int { return 200 })
 	}
 }
 

@@ -1,6 +1,9 @@
 package core
 
 import (
+	"context"
+	"net/http"
+	"strconv"
 	"time"
 	"unsafe"
 )
@@ -15,27 +18,50 @@ type Decision struct {
 	Used       int           // units in the window before this request, of the longest limit
 	Policy     string        // its name
 	Violated   []string      // names of the limits that denied
+	Banned     bool          // denied by [WithBan], whatever the limits say
 	Degraded   bool          // decided without the store
 
 	limiter  *Limiter
 	plan     *plan // nil when nothing was decided, as for a skipped request
 	answer   Answer
-	cost     int            // units recorded or asked for
-	taken    int            // units recorded: cost or nothing
-	exchange unsafe.Pointer // open until Done
+	cost     int // units asked for
+	taken    int // units of cost that were recorded: all or none
+	key      StorageKey
+	id       uint64
+	request  Request        // where WithRefund will ask about it
+	exchange unsafe.Pointer // open until Serve has ended
 }
 
 // sum fills in what everybody may read from what the store has answered.
-func (d *Decision) sum(peek bool) {
+func (d *Decision) sum(mode Mode) {
 	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.name
-	if !d.Allowed {
+	switch {
+	case !d.Allowed:
 		d.Violated = d.violated()
-	} else if !peek {
+		if mode == ModeChargeDenied && !d.Never() {
+			d.taken = d.cost
+		}
+	case mode != ModePeek:
 		d.taken = d.cost
 	}
 	least := d.tightest()
 	d.Remaining, d.ResetAfter = d.left(least), d.answer.State[least].Reset
 	d.Used = d.answer.State[d.plan.longest].Used
+}
+
+// shadow is what the shadow policy would have said.
+func (d *Decision) shadow() *Decision {
+	s := &Decision{limiter: d.limiter, plan: d.plan.shadow, cost: d.cost}
+	s.answer = Answer{Allowed: true, Retry: d.answer.Shadow}
+	copy(s.answer.State[:], d.answer.State[len(d.plan.limits):])
+	for i := range s.plan.limits {
+		if s.answer.State[i].Used+s.cost > s.plan.limits[i].Quota {
+			s.answer.Allowed = false
+		}
+	}
+	s.sum(ModeCharge)
+	s.taken = 0
+	return s
 }
 
 // Never says that a denied request costs more than a whole quota: waiting
@@ -61,13 +87,56 @@ func (d Decision) Err() error {
 	return &LimitedError{d}
 }
 
-// Done is for adapters: the exchange has ended. It must be called for every
-// decision of [Limiter.Check], also when the handler panics.
-func (d Decision) Done() {
-	if d.exchange != nil {
-		d.limiter.once.leave(d.exchange)
+// Undo gives back what this decision has taken: exactly those units, once, however
+// often and by whoever it is called. When they have left the window, or after [Limiter.Reset], it
+// does nothing; it never makes room for more than the quota.
+//
+// An error says that the store could not be asked, so that the units may still be there.
+func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
+
+// Settle makes this decision cost so many units, more or less than it has taken, as if it
+// had from the beginning: for work whose cost is known when it is done, such as tokens or bytes.
+// It may be called again, with the sum so far. More than the quota is recorded as such, and others wait until
+// it has left. Where nothing was taken, or nothing is left of it, it does nothing.
+//
+// The cost is at least 0, which is [Decision.Undo], and at most [MaxQuota] (Redis: 10,000).
+func (d Decision) Settle(ctx context.Context, cost int) error {
+	if cost < 0 || cost > MaxQuota {
+		return &ConfigError{Option: "Settle", Value: strconv.Itoa(cost), Reason: "a cost is 0 to " + strconv.Itoa(MaxQuota) + " units"}
+	}
+	return d.settle(ctx, cost)
+}
+
+func (d *Decision) settle(ctx context.Context, cost int) error {
+	if d.taken == 0 {
+		return nil
+	}
+	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost})
+}
+
+// Serve is for adapters: it runs the handler of an allowed request. It must be called for every one that
+// [Limiter.Check] has allowed. handler returns the response's status, or 0 if that is not known yet, for which see Done.
+func (d Decision) Serve(handler func() (status int)) {
+	status := http.StatusInternalServerError // of a panic
+	defer func() {
+		if d.exchange != nil {
+			d.limiter.once.leave(d.exchange)
+		}
+		d.Done(status)
+	}()
+	status = handler()
+}
+
+// Done is for adapters whose framework chooses the status of some responses after the middleware has
+// ended: it is called with what handler could not tell.
+func (d Decision) Done(status int) {
+	if d.request != nil && status != 0 {
+		d.limiter.refund(&d, status)
 	}
 }
+
+// Refunds is for adapters: it reports whether anybody asks for the status.
+func (d Decision) Refunds() bool { return d.request != nil }
 
 // left is what limit i has left after this request.
 func (d *Decision) left(i int) int {

@@ -14,6 +14,9 @@ var (
 	// A function given to [By] returns it, or an empty string, to say the same.
 	ErrNoKey = errors.New("sash: the request carries no key")
 
+	// ErrForbidden says that who asks is on a list of [WithDenyList].
+	ErrForbidden = errors.New("sash: the client is on a deny list")
+
 	// ErrCostExceedsQuota says that a request costs more than a limit's whole
 	// quota, so that no wait will ever let it pass.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")

@@ -56,6 +56,9 @@ func (d Decision) SetHeaders(h HeaderMap) {
 		}
 		h.Set(fieldCache, "no-store")
 	}
+	if d.Banned { // by none of the limits
+		return
+	}
 	mode := d.limiter.headers
 	if mode == HeadersDraft || mode == HeadersBoth {
 		d.setDraft(h)

@@ -17,4 +17,11 @@ var lastID = func() *atomic.Uint64 {
 	return id
 }()
 
-func newID() uint64 { return lastID.Add(1) }
+// newID is never 0, which stands for nobody.
+func newID() uint64 {
+	for {
+		if id := lastID.Add(1); id != 0 {
+			return id
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"time"
 )
 
 // Limiter decides about requests. It is safe for concurrent use, and there is
@@ -19,10 +20,15 @@ type Limiter struct {
 	space    *space
 	masks    masks
 	headers  Headers
+	mode     Mode
+	ban      *ban
+	lists    []list
 	cost     func(Request) int
 	skip     func(Request) bool
+	refunds  func(Request, int) bool
 	observer func(context.Context, Event)
 	once     once
+	queues   queues
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
 	wants      []want
@@ -57,9 +63,16 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if c.store == nil {
 		c.store = NewMemoryStore()
 	}
+	if c.shadow != nil {
+		shadow, err := c.shadow.compile()
+		c.faults = append(c.faults, err)
+		if err == nil && compiled.name != "" {
+			c.faults = append(c.faults, compiled.withShadow(shadow))
+		}
+	}
 	var limits Limits
 	if compiled.fixed != nil {
-		limits = compiled.fixed.limits
+		limits = compiled.fixed.all
 	}
 	c.faults = append(c.faults, c.store.Validate(limits))
 	if c.name == "" {
@@ -73,8 +86,12 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		space:    &space{name: c.name, secret: c.secret},
 		masks:    c.masks,
 		headers:  c.headers,
+		mode:     c.mode,
+		ban:      c.ban.of(c.name, c.secret),
+		lists:    c.lists,
 		cost:     c.cost,
 		skip:     c.skip,
+		refunds:  c.refunds,
 		observer: c.observer,
 		deny:     c.deny,
 		fail:     c.fail,
@@ -91,12 +108,12 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 }
 
 // Check decides about a request: it is what adapters call, once for each, and
-// when the handler has ended, [Decision.Done]. A denial is a Decision; an
+// [Decision.Serve] if it is allowed. A denial is a Decision; an
 // error says that there is none, and the adapter answers it with [ProblemOf].
 //
 // The exchange tells a request from all others under way: a pointer or a map that it has
 // from beginning to end and shares with none, such as its response's header. One that
-// comes by again before Done, because the limiter is mounted twice, passes uncounted.
+// comes by again before Serve has ended, because the limiter is mounted twice, passes uncounted.
 //
 // A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
@@ -119,12 +136,19 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 			return
 		}
 		d.limiter, d.exchange = l, open
+		if l.refunds != nil && d.taken > 0 {
+			d.request = r
+		}
 	}()
 	return l.check(r)
 }
 
 func (l *Limiter) check(r Request) (Decision, error) {
-	if l.skip != nil && l.skip(r) {
+	listed, err := l.listed(r)
+	if err != nil {
+		return l.failed(r.Context(), identity{}, err)
+	}
+	if listed || l.skip != nil && l.skip(r) {
 		d := Decision{Allowed: true}
 		return d, l.observe(r.Context(), Event{Decision: d, Skipped: true})
 	}
@@ -132,7 +156,7 @@ func (l *Limiter) check(r Request) (Decision, error) {
 	if err != nil {
 		return l.failed(r.Context(), who, err)
 	}
-	plan, err := l.policy.plan(r, l.store.Validate)
+	plan, err := l.plan(r)
 	if err != nil {
 		return l.failed(r.Context(), who, err)
 	}
@@ -140,7 +164,7 @@ func (l *Limiter) check(r Request) (Decision, error) {
 	if l.cost != nil {
 		cost = l.cost(r)
 	}
-	return l.decide(r.Context(), plan, &who, cost, false)
+	return l.decide(r.Context(), plan, &who, cost, l.mode, true)
 }
 
 // Allow takes one unit of key's quota if it has one left. A denial is not an
@@ -151,14 +175,14 @@ func (l *Limiter) check(r Request) (Decision, error) {
 // same log. For [ByIP] that is an address, for [ByHeader] and [By] the identity, and
 // for [First] whichever of them fits. Under [Global] and [Join] it is a name of its own.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.ask(ctx, key, 1, false)
+	return l.ask(ctx, key, 1, l.mode)
 }
 
 // AllowN takes cost units, all or none. A cost above a quota can never pass:
 // the decision is a denial, and there is an error that is [ErrCostExceedsQuota], so that
 // nobody waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, error) {
-	d, err := l.ask(ctx, key, cost, false)
+	d, err := l.ask(ctx, key, cost, l.mode)
 	if err == nil && d.Never() {
 		err = d.Err()
 	}
@@ -168,36 +192,97 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, e
 // Peek tells what [Limiter.Allow] would say, and takes nothing: Remaining is
 // what is left now.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.ask(ctx, key, 1, true)
+	return l.ask(ctx, key, 1, ModePeek)
 }
 
-// Reset forgets what key has used. A key that is not known is no error.
+// Record counts cost units and never denies. Used is how many units the window of the longest limit
+// held before: by that, work can be ordered so that who has had little comes first.
+//
+// Of a key it keeps as many units as the largest quota, at least [MaxRecorded], and beyond
+// that Used stays there.
+func (l *Limiter) Record(ctx context.Context, key string, cost int) (Decision, error) {
+	return l.ask(ctx, key, cost, ModeRecord)
+}
+
+// Log lists what fills the window of the longest limit: instants and costs, oldest first. Who made the
+// requests is not in there.
+func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
+	who, err := l.named(key)
+	if err != nil {
+		return nil, err
+	}
+	window := time.Duration(l.policy.keep.Load())
+	if l.policy.fixed != nil {
+		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
+	}
+	entries, err := l.store.Log(ctx, StorageKey{space: l.space, identity: who}, window)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return entries, nil
+}
+
+// Reset forgets what key has used, and its bans. A key that is not known is no error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	who, err := l.named(key)
 	if err != nil {
 		return err
 	}
-	if err := l.store.Reset(ctx, StorageKey{space: l.space, identity: who}); err != nil {
-		return &StoreError{err}
+	err = l.store.Reset(ctx, StorageKey{space: l.space, identity: who})
+	if err == nil && l.ban != nil {
+		err = l.ban.lift(ctx, l.store, who)
 	}
-	return nil
+	return storeError(err)
 }
 
-func (l *Limiter) ask(ctx context.Context, key string, cost int, peek bool) (Decision, error) {
+func (l *Limiter) settle(ctx context.Context, s Settle) error {
+	return storeError(l.store.Settle(ctx, s))
+}
+
+// refund asks, when a request has been served, whether it is to count.
+func (l *Limiter) refund(d *Decision, status int) {
+	ctx := context.WithoutCancel(d.request.Context())
+	back := false
+	err := Guard(func() error {
+		if back = l.refunds(d.request, status); back {
+			return d.Undo(ctx)
+		}
+		return nil
+	})
+	if back || err != nil {
+		l.observe(ctx, Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil})
+	}
+}
+
+func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode) (Decision, error) {
 	who, err := l.named(key)
 	if err != nil {
 		return l.failed(ctx, who, err)
 	}
-	plan := l.policy.fixed
-	if plan == nil {
-		if !l.policy.context {
-			return l.failed(ctx, who, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: give LimitBy a func(context.Context) core.Limits", l.policy.wants[0].typ))
-		}
-		if plan, err = l.policy.plan(noRequest{ctx}, l.store.Validate); err != nil {
-			return l.failed(ctx, who, err)
-		}
+	plan, err := l.planFor(ctx)
+	if err != nil {
+		return l.failed(ctx, who, err)
 	}
-	return l.decide(ctx, plan, &who, cost, peek)
+	return l.decide(ctx, plan, &who, cost, mode, mode != ModePeek)
+}
+
+// planFor is the plan where there is no request.
+func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
+	if !l.policy.varies() {
+		return l.policy.fixed, nil
+	}
+	if !l.policy.context {
+		return nil, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: give LimitBy a func(context.Context) core.Limits", l.policy.wants[0].typ)
+	}
+	return l.plan(noRequest{ctx})
+}
+
+func (l *Limiter) plan(r Request) (*plan, error) {
+	plan, err := l.policy.plan(r, l.store.Validate)
+	if plan != nil && err != nil { // a shadow has no say, not even in this
+		err = l.observe(r.Context(), Event{Err: err})
+	}
+	return plan, err
 }
 
 // named is the identity that a caller without a request means.
@@ -210,35 +295,59 @@ func (l *Limiter) named(key string) (identity, error) {
 	return textIdentity(key, nil)
 }
 
-// decide is where every decision is made. What it works on is large and hot, so it stays in place.
-func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost int, peek bool) (d Decision, err error) {
+// decide is where every decision is made; a try is one whose denial may lead to a ban. What it works
+// on is large and hot, so it stays in place.
+func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost int, mode Mode, try bool) (d Decision, err error) {
 	if cost < 1 {
 		return l.failed(ctx, *who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
 	}
-	cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
-	d.answer, err = l.store.Take(ctx, Take{
-		Key:    StorageKey{space: l.space, identity: *who},
-		Limits: plan.limits,
-		Keep:   l.policy.keepFor(plan),
-		Varies: l.policy.fixed == nil,
-		Cost:   cost,
-		ID:     newID(),
-		Peek:   peek,
-	})
-	if err != nil {
-		if !errors.As(err, new(*ConfigError)) { // else the request's fault, not the store's
-			err = &StoreError{err}
-		}
-		return l.failed(ctx, *who, err)
+	d.limiter, d.plan = l, plan
+	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
+	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
+	var past int
+	if l.ban != nil && mode != ModeRecord {
+		past, err = l.ban.look(ctx, l.store, &d)
 	}
-	d.limiter, d.plan, d.cost = l, plan, cost
-	d.sum(peek)
+	if err == nil && !d.Banned {
+		d.answer, err = l.store.Take(ctx, Take{
+			Key:    d.key,
+			Limits: plan.all,
+			Shadow: len(plan.all) - len(plan.limits),
+			Keep:   l.policy.keepFor(plan),
+			Varies: l.policy.varies(),
+			Cost:   d.cost,
+			ID:     d.id,
+			Mode:   mode,
+		})
+		if err == nil {
+			d.sum(mode)
+			if l.ban != nil && !d.Allowed && try {
+				err = l.ban.count(ctx, l.store, &d, past)
+			}
+		}
+	}
+	if err != nil {
+		return l.failed(ctx, *who, storeError(err))
+	}
 	if l.observer != nil {
-		if err := l.observe(ctx, Event{Decision: d, Key: who.label()}); err != nil {
+		e := Event{Decision: d, Key: who.label()}
+		e.Decision.key.text = e.Key // which outlives the request
+		if plan.shadow != nil && !d.Banned {
+			e.Shadow = d.shadow()
+		}
+		if err := l.observe(ctx, e); err != nil {
 			return Decision{}, err
 		}
 	}
 	return d, nil
+}
+
+// storeError tells the store's faults from those of the request.
+func storeError(err error) error {
+	if err == nil || errors.As(err, new(*ConfigError)) {
+		return err
+	}
+	return &StoreError{err}
 }
 
 func (l *Limiter) failed(ctx context.Context, who identity, err error) (Decision, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash/maphash"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -114,8 +115,15 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 	now := int64(time.Since(s.start))
 	log, id := sh.logs[string(key)], t.ID
 	if log == nil {
-		if log, id = sh.place(s, key, hash, now, &t); log == nil { // a peek at what is not there
+		own := false
+		if log, own = sh.place(s, key, hash, now, &t); log == nil { // a peek at what is not there
 			return new(record).take(now, 0, &t), nil
+		}
+		if !own {
+			id = sharedID(hash, id)
+			if t.Mode == ModeChargeDenied {
+				t.Mode = ModeCharge // one client's denials must not keep others out
+			}
 		}
 	}
 	log.keep = max(log.keep, t.Keep)
@@ -125,6 +133,72 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 		sh.sweep(s, now, 1)
 	}
 	return answer, nil
+}
+
+// Settle implements [Store].
+func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
+	var space [192]byte
+	key := t.Key.appendRaw(space[:0])
+	hash := maphash.Bytes(s.seed, key)
+	sh := &s.shards[hash%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if log := sh.logs[string(key)]; log != nil {
+		log.settle(t.ID, t.Cost)
+	} else if log := sh.shared[string(t.Key.appendSlot(nil, hash))]; log != nil {
+		log.settle(sharedID(hash, t.ID), t.Cost)
+	}
+	return nil
+}
+
+// Log implements [Store]. A key that shares a log sees its own entries of it.
+func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration) ([]Entry, error) {
+	var space [192]byte
+	key := k.appendRaw(space[:0])
+	hash := maphash.Bytes(s.seed, key)
+	sh := &s.shards[hash%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	log, own := sh.logs[string(key)], true
+	if log == nil {
+		log, own = sh.shared[string(k.appendSlot(nil, hash))], false
+	}
+	if log == nil {
+		return nil, nil
+	}
+	var entries []Entry
+	for i := log.since(int64(time.Since(s.start) - window)); i < log.count; i++ {
+		if e := log.at(i); own || sharedBy(e.id, hash) {
+			entries = append(entries, Entry{At: s.start.Add(time.Duration(e.at)), Cost: int(e.total - log.before(i))})
+		}
+	}
+	return entries, nil
+}
+
+// Merge implements [Store]. For a key that shares a log, entries become as young as
+// that log's youngest.
+func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
+	var space [192]byte
+	key := m.Key.appendRaw(space[:0])
+	hash := maphash.Bytes(s.seed, key)
+	sh := &s.shards[hash%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := int64(time.Since(s.start))
+	log, own := sh.logs[string(key)], true
+	if log == nil {
+		log, own = sh.place(s, key, hash, now, &Take{Key: m.Key})
+	}
+	log.keep = max(log.keep, m.Keep)
+	for _, e := range m.Entries {
+		switch {
+		case own:
+			log.insert(now-int64(e.Age), e.ID, e.Cost)
+		case !log.holds(sharedID(hash, e.ID), ^uint64(0)):
+			log.add(now, sharedID(hash, e.ID), e.Cost)
+		}
+	}
+	return nil
 }
 
 // Reset implements [Store]. For a key that shares a log it does nothing: the
@@ -141,25 +215,30 @@ func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 	return nil
 }
 
-// place finds a log for a key that has none of its own, and whose the entries
-// are in there. For a peek it makes none.
-func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Take) (*memoryLog, uint64) {
+// Where keys share a log, one half of an entry's id tells whose it is, the other which of theirs.
+func sharedID(hash, id uint64) uint64 { return hash&^math.MaxUint32 | id&math.MaxUint32 }
+
+func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
+
+// place finds a log for a key that has none, and says whether it is the key's own. For a
+// peek it makes none.
+func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Take) (log *memoryLog, own bool) {
 	var space [64]byte
-	slot := append(append(space[:0], t.Key.space.name...), byte(hash/shardCount%sharedLogs))
+	slot := t.Key.appendSlot(space[:0], hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
 		common.drop(now - int64(common.keep))
 		// A key whose units are in there stays until they have left: a log of
 		// its own would be a second quota.
-		if common.count > longestSearch || common.holds(hash) {
-			if !t.Peek {
+		if common.count > longestSearch || common.holds(hash, math.MaxUint32<<32) {
+			if t.Mode != ModePeek {
 				s.shared.Add(1)
 			}
-			return common, hash
+			return common, false
 		}
 	}
-	if t.Peek {
-		return nil, 0
+	if t.Mode == ModePeek {
+		return nil, false
 	}
 	sh.sweep(s, now, sweepPerKey)
 	if s.claim() || s.makeRoom(sh, now) && s.claim() {
@@ -169,7 +248,7 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 		}
 		sh.logs[log.key] = log
 		sh.order = append(sh.order, log)
-		return log, t.ID
+		return log, true
 	}
 	if common == nil {
 		common = new(memoryLog)
@@ -179,7 +258,7 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 		sh.shared[string(slot)] = common
 	}
 	s.shared.Add(1)
-	return common, hash
+	return common, false
 }
 
 // makeRoom looks for idle keys in the shard whose lock is held, and then in
@@ -239,6 +318,11 @@ func (sh *shard) remove(s *MemoryStore, log *memoryLog) {
 	sh.order[last] = nil
 	sh.order = sh.order[:last]
 	s.keys.Add(-1)
+}
+
+// appendSlot writes which log the key shares with others where places are short.
+func (k *StorageKey) appendSlot(b []byte, hash uint64) []byte {
+	return append(append(b, k.space.name...), byte(hash/shardCount%sharedLogs))
 }
 
 // appendRaw writes what tells this key from all others. It is shorter and far

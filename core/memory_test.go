@@ -188,12 +188,12 @@ func TestNothingIsAllocated(t *testing.T) {
 		{"peek", func() (core.Decision, error) { return l.Peek(t.Context(), "k") }},
 		{"limits by request", func() (core.Decision, error) {
 			d, err := chosen.Check(r, exchange)
-			d.Done()
+			d.Serve(func() int { return 200 })
 			return d, err
 		}},
 		{"request by address", func() (core.Decision, error) {
 			d, err := byIP.Check(r, exchange)
-			d.Done()
+			d.Serve(func() int { return 200 })
 			return d, err
 		}},
 	} {

@@ -16,8 +16,13 @@ type config struct {
 	headers    Headers
 	masks      masks
 	secret     []byte
+	mode       Mode
+	shadow     Policy
+	ban        *ban
+	lists      []list
 	cost       func(Request) int
 	skip       func(Request) bool
+	refunds    func(Request, int) bool
 	observer   func(context.Context, Event)
 	deny, fail any
 	wants      []want
@@ -103,6 +108,46 @@ func WithSkip[C any](f func(C) bool) Option {
 	}
 }
 
+// WithRefund gives back what a request has taken when f says so, after the handler has ended
+// with this status: to count failed logins only, or not to count 304s, errors of your own, or requests whose
+// client has gone (their context is done).
+//
+//	core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 })
+//
+// A request is charged before its handler runs, so no burst slips through meanwhile, and gets exactly its own
+// units back, however long it took. A handler that panics has status 500. An error that a handler
+// returns has the status that the framework's error handler gives it; in fiber that handler is called
+// within the middleware for this, once.
+func WithRefund[C any](f func(c C, status int) bool) Option {
+	get := native[C]()
+	return func(c *config) {
+		c.callback("WithRefund", wantOf[C]("WithRefund"), f == nil)
+		c.refunds = func(r Request, status int) bool { return f(get(r), status) }
+	}
+}
+
+// WithCountDenied records denied requests too, so that who keeps trying stays out: for logins and
+// whatever is abused. The window then is full until so much time has passed without a try as Retry-After
+// says, which is exact. At most as many units are kept as the largest quota. A request that costs more than
+// a quota is not recorded, and neither are those of [Limiter.Wait] while they wait.
+func WithCountDenied() Option { return func(c *config) { c.mode = ModeChargeDenied } }
+
+// WithShadow looks at another policy as well, on the same log and in the same question to the store,
+// and tells the observer what it would have said: [Event].Shadow. It has no say. With it a limit can be
+// tried on live traffic, which is what the policy in force lets through.
+//
+// Together they have at most [MaxLimits] limits. A shadow whose [LimitBy] returns wrong limits is an
+// event with an error, and the request is decided without it.
+func WithShadow(p Policy) Option {
+	return func(c *config) {
+		if isNil(p) {
+			c.fault("WithShadow", "nil", "give it a policy, such as core.PerMinute(100), or leave the option out")
+			return
+		}
+		c.shadow = p
+	}
+}
+
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
 	return func(c *config) {
@@ -168,9 +213,11 @@ func WithObserver(f func(context.Context, Event)) Option {
 // Event is one decision, for an observer.
 type Event struct {
 	Decision Decision
-	Err      error  // why there is no decision, or nil
-	Key      string // whose quota, as the key found it. It may be personal: think before you log it
-	Skipped  bool   // WithSkip let it pass
+	Err      error     // why there is no decision, or nil
+	Key      string    // whose quota, as the key found it. It may be personal: think before you log it
+	Skipped  bool      // WithSkip or WithAllowList let it pass
+	Shadow   *Decision // what the policy of WithShadow would have said, or nil
+	Refunded bool      // WithRefund gave back what Decision had taken; the request has been heard of before
 }
 
 // configure applies options over the defaults, collecting every mistake.

@@ -23,10 +23,11 @@ type Policy interface {
 type policy struct {
 	fixed   *plan                // nil when limits are chosen per request
 	choose  func(Request) Limits // ... by this
+	shadow  *policy              // looked at beside it, or nil
 	wants   []want
 	name    string // unless WithName gives another
 	keep    atomic.Int64
-	chosen  atomic.Pointer[[]*plan] // the plans that choose has come up with so far
+	chosen  atomic.Pointer[[]*plan] // the plans that requests have come up with so far
 	context bool                    // choose takes a context, so it serves without a request as well
 }
 
@@ -38,6 +39,8 @@ type plan struct {
 	header  string        // RateLimit-Policy
 	keep    time.Duration // the longest window
 	longest int           // ... and whose it is
+	shadow  *plan         // or nil
+	all     Limits        // limits and those of shadow
 }
 
 // chosenPlans bounds what is remembered of the limits that LimitBy came up
@@ -80,30 +83,71 @@ func (l limitBy) compile() (*policy, error) {
 	if l.choose == nil {
 		return new(policy), &ConfigError{Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request"}
 	}
-	p := &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}
-	p.chosen.Store(new([]*plan))
-	return p, nil
+	return &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}, nil
+}
+
+// withShadow has another policy looked at beside p.
+func (p *policy) withShadow(shadow *policy) error {
+	p.shadow = shadow
+	p.wants = append(p.wants, shadow.wants...)
+	p.context = (p.fixed != nil || p.context) && (shadow.fixed != nil || shadow.context)
+	if p.fixed == nil || shadow.fixed == nil {
+		return nil
+	}
+	var err error
+	p.fixed, err = p.fixed.withShadow(shadow.fixed)
+	return err
+}
+
+func (p *plan) withShadow(shadow *plan) (*plan, error) {
+	both := *p
+	both.shadow, both.all, both.keep = shadow, slices.Concat(p.limits, shadow.limits), max(p.keep, shadow.keep)
+	if len(both.all) > MaxLimits {
+		return p, &ConfigError{Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)), Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.limits), MaxLimits)}
+	}
+	return &both, nil
+}
+
+// varies reports whether windows depend on the request.
+func (p *policy) varies() bool {
+	return p.choose != nil || p.shadow != nil && p.shadow.choose != nil
 }
 
 // plan is what applies to a request; validate asks the store about limits that
-// were not seen before.
+// were not seen before. With a plan, an error says why it has no shadow.
 func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
-	if p.fixed != nil {
+	if !p.varies() {
 		return p.fixed, nil
 	}
-	limits := p.choose(r)
+	given, shadow := p.ask(r), Limits(nil)
+	if p.shadow != nil {
+		shadow = p.shadow.ask(r)
+	}
 	known := p.chosen.Load()
+	if known == nil {
+		known = new([]*plan)
+		p.chosen.CompareAndSwap(nil, known)
+		known = p.chosen.Load()
+	}
 	for _, pl := range *known {
-		if slices.Equal(pl.given, limits) {
+		if slices.Equal(pl.given, given) && (pl.shadow == nil && p.shadow == nil || pl.shadow != nil && slices.Equal(pl.shadow.given, shadow)) {
 			return pl, nil
 		}
 	}
-	pl, err := newPlan(limits, "LimitBy")
+	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
 		err = validate(pl.limits)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p.shadow != nil {
+		var sh *plan
+		if sh, err = newPlan(shadow, "WithShadow"); err == nil {
+			if err = validate(sh.limits); err == nil {
+				pl, err = pl.withShadow(sh)
+			}
+		}
 	}
 	for {
 		keep := p.keep.Load()
@@ -111,11 +155,19 @@ func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
 			break
 		}
 	}
-	if len(*known) < chosenPlans {
+	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
 		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
 	}
-	return pl, nil
+	return pl, err
+}
+
+// ask is the limits for a request, as they were given.
+func (p *policy) ask(r Request) Limits {
+	if p.fixed != nil {
+		return p.fixed.given
+	}
+	return p.choose(r)
 }
 
 // keepFor is how long entries must stay for every plan that may ask about them.
@@ -159,7 +211,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 		// A window is rounded up: a client that believes it never comes too early.
 		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
 	}
-	p.header = header.String()
+	p.header, p.all = header.String(), p.limits
 	return p, errors.Join(faults...)
 }
 

@@ -31,6 +31,9 @@ func (d Decision) Problem() Problem {
 		Status:   http.StatusTooManyRequests,
 		Violated: d.Violated,
 	}
+	if d.Banned {
+		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
+	}
 	switch s := max(1, seconds(d.RetryAfter)); {
 	case d.Never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
@@ -43,7 +46,7 @@ func (d Decision) Problem() Problem {
 }
 
 // ProblemOf is what a client is told, by default, when [Limiter.Check] fails:
-// 400 without a key, 503 without a store, and 500 when a callback failed. The text
+// 400 without a key, 403 for who is on a deny list, 503 without a store, and 500 when a callback failed. The text
 // of err stays inside.
 func ProblemOf(err error) Problem {
 	var limited *LimitedError
@@ -59,6 +62,8 @@ func ProblemOf(err error) Problem {
 			Detail:     "Try again in 1 second.",
 			RetryAfter: 1,
 		}
+	case errors.Is(err, ErrForbidden):
+		return Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}
 	case errors.Is(err, ErrNoKey):
 		return Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest, Detail: "The request does not say whose quota it draws from."}
 	}

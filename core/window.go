@@ -80,14 +80,28 @@ func (r *record) leaving(first uint32, n uint64) int64 {
 	return r.at(low).at
 }
 
-// holds reports whether one of the entries is id's.
-func (r *record) holds(id uint64) bool {
+// holds reports whether the bits of mask in one of the entries' ids are those of id.
+func (r *record) holds(id, mask uint64) bool {
 	for i := range r.count {
-		if r.at(i).id == id {
+		if (r.at(i).id^id)&mask == 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// insert adds an entry among others, unless it is there.
+func (r *record) insert(at int64, id uint64, cost int) {
+	if r.holds(id, ^uint64(0)) {
+		return
+	}
+	r.add(at, id, cost)
+	for i := r.count - 1; i > 0 && r.at(i-1).at > at; i-- {
+		older, younger := r.at(i-1), r.at(i)
+		end := younger.total
+		*younger, older.at, older.id = *older, at, id
+		younger.total, older.total = end, r.before(i-1)+uint64(cost)
+	}
 }
 
 func (r *record) add(at int64, id uint64, cost int) {
@@ -117,40 +131,112 @@ func (r *record) resize(size uint32) {
 	r.ring, r.head = ring, 0
 }
 
-// take answers t at instant now, recording it as id's if it is admitted: the window of a
-// limit is (now-Window, now].
-func (r *record) take(now int64, id uint64, t *Take) Answer {
-	a := Answer{Allowed: true}
-	never := false
-	for i := range t.Limits {
-		limit, state := &t.Limits[i], &a.State[i]
-		window := int64(limit.Window)
-		first := r.since(now - window)
-		used := int(r.before(r.count) - r.before(first))
-		state.Used = used
-		if used > 0 {
-			state.Reset = time.Duration(r.at(first).at + window - now)
-		}
-		over := used + t.Cost - limit.Quota
-		if over <= 0 {
+// settle makes id's entry cost so many units, or removes it. What follows it is
+// moved, so that this costs as much as there are younger entries.
+func (r *record) settle(id uint64, cost int) {
+	for i := r.count; i > 0; i-- {
+		e := r.at(i - 1)
+		if e.id != id {
 			continue
 		}
-		a.Allowed = false
-		if never = never || t.Cost > limit.Quota; !never {
-			a.Retry = max(a.Retry, time.Duration(r.leaving(first, uint64(over))+window-now))
+		change := uint64(cost) - (e.total - r.before(i-1)) // wraps where it is negative, and so do the sums
+		for j := i - 1; j < r.count; j++ {
+			r.at(j).total += change
+		}
+		if cost == 0 {
+			for j := i; j < r.count; j++ {
+				*r.at(j - 1) = *r.at(j)
+			}
+			r.count--
+		}
+		return
+	}
+}
+
+// trim forgets the oldest units beyond so many. An entry of which only a part is left
+// is nobody's any more: it cannot be settled.
+func (r *record) trim(units int) {
+	held := r.before(r.count) - r.gone
+	if held <= uint64(units) {
+		return
+	}
+	edge := r.gone
+	r.gone += held - uint64(units)
+	for r.at(0).total <= r.gone {
+		edge = r.at(0).total
+		r.head = (r.head + 1) & uint32(len(r.ring)-1)
+		r.count--
+	}
+	if r.gone > edge {
+		r.at(0).id = 0
+	}
+}
+
+// take answers t at instant now, recording it as id's: the window of a limit is
+// (now-Window, now].
+func (r *record) take(now int64, id uint64, t *Take) Answer {
+	a := Answer{Allowed: true}
+	deciding := t.Limits[:len(t.Limits)-t.Shadow]
+	largest, never := 0, false
+	for i := range t.Limits {
+		quota, state := t.Limits[i].Quota, &a.State[i]
+		state.Used, state.Reset = r.view(now, t.Limits[i].Window)
+		if i < len(deciding) {
+			a.Allowed = a.Allowed && state.Used+t.Cost <= quota
+			largest, never = max(largest, quota), never || t.Cost > quota
 		}
 	}
-	if never {
-		a.Retry = 0
+	if t.Shadow > 0 {
+		a.Shadow = r.wait(now, t.Cost, t.Limits[len(deciding):])
 	}
-	if !a.Allowed || t.Peek {
+	switch {
+	case t.Mode == ModeRecord:
+		a.Allowed = true
+		r.add(now, id, t.Cost)
+		r.trim(max(largest, MaxRecorded))
+	case a.Allowed && t.Mode != ModePeek:
+		r.add(now, id, t.Cost)
+	case !a.Allowed && t.Mode == ModeChargeDenied && !never:
+		r.add(now, id, t.Cost)
+		r.trim(largest)
+		a.Retry = r.wait(now, t.Cost, deciding)
+	default:
+		if !a.Allowed {
+			a.Retry = r.wait(now, t.Cost, deciding)
+		}
 		return a
 	}
-	r.add(now, id, t.Cost)
 	for i := range t.Limits {
 		if a.State[i].Used == 0 {
 			a.State[i].Reset = t.Limits[i].Window
+		} else if t.Mode != ModeCharge { // something may have been trimmed away
+			_, a.State[i].Reset = r.view(now, t.Limits[i].Window)
 		}
 	}
 	return a
+}
+
+// view is how many units a window holds, and when the oldest of them leaves.
+func (r *record) view(now int64, window time.Duration) (used int, reset time.Duration) {
+	first := r.since(now - int64(window))
+	if first == r.count {
+		return 0, 0
+	}
+	return int(r.before(r.count) - r.before(first)), time.Duration(r.at(first).at + int64(window) - now)
+}
+
+// wait is how long limits deny cost units: 0 if they do not, or always will.
+func (r *record) wait(now int64, cost int, limits Limits) (wait time.Duration) {
+	for i := range limits {
+		limit := &limits[i]
+		if cost > limit.Quota {
+			return 0
+		}
+		first := r.since(now - int64(limit.Window))
+		over := int(r.before(r.count)-r.before(first)) + cost - limit.Quota
+		if over > 0 {
+			wait = max(wait, time.Duration(r.leaving(first, uint64(over))+int64(limit.Window)-now))
+		}
+	}
+	return wait
 }

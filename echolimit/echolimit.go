@@ -5,8 +5,6 @@
 package echolimit
 
 import (
-	"cmp"
-	"context"
 	"net/http"
 	"reflect"
 
@@ -37,7 +35,6 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			h := c.Response().Header()
 			d, err := l.Check(request{c}, h)
-			defer d.Done()
 			d.SetHeaders(h)
 			switch {
 			case err != nil:
@@ -47,13 +44,25 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 				c.Response().Status = http.StatusTooManyRequests
 				return finish(c, deny(c, d))
 			}
-			return next(c)
+			return serve(next, c, d)
 		}
 	}
 }
 
-// WithDeny answers denied requests instead of the problem document. Header fields and
-// status (429, unless the handler writes another) are set already.
+// serve runs the handler. The status of an error is known when the error handler writes it.
+func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
+	d.Serve(func() int {
+		if err = next(c); err != nil && !c.Response().Committed && d.Refunds() {
+			later := d
+			c.Response().Before(func() { later.Done(c.Response().Status) })
+			return 0
+		}
+		return c.Response().Status
+	})
+	return err
+}
+
+// WithDeny answers denied requests instead of the problem document. Header fields and status (429) are set already.
 func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 	return core.OnDeny[echo.Context](f)
 }
@@ -84,15 +93,4 @@ func finish(c echo.Context, err error) error {
 		return err
 	}
 	return c.NoContent(c.Response().Status)
-}
-
-type request struct{ c echo.Context }
-
-func (q request) Context() context.Context    { return q.c.Request().Context() }
-func (q request) Peer() core.Peer             { return core.PeerOf(q.c.Request()) }
-func (q request) Header(name string) []string { return q.c.Request().Header.Values(name) }
-func (q request) Native() any                 { return q.c }
-func (q request) Value(key any) any {
-	name, _ := key.(string)
-	return cmp.Or(q.c.Get(name), q.c.Request().Context().Value(key))
 }

@@ -5,8 +5,6 @@
 package fiberlimit
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"reflect"
 	"strings"
@@ -35,7 +33,6 @@ func From(l *core.Limiter) fiber.Handler {
 	}
 	return func(c *fiber.Ctx) error {
 		d, err := l.Check(request{c}, c.Context())
-		defer d.Done()
 		d.SetHeaders(header{c})
 		switch {
 		case err != nil:
@@ -43,8 +40,19 @@ func From(l *core.Limiter) fiber.Handler {
 		case !d.Allowed:
 			return refuse(c, fiber.StatusTooManyRequests, func() error { return deny(c, d) })
 		}
-		return c.Next()
+		return serve(c, d)
 	}
+}
+
+// serve tells d the status. That of an error is known when the app's error handler has answered it.
+func serve(c *fiber.Ctx, d core.Decision) (err error) {
+	d.Serve(func() int {
+		if err = c.Next(); err != nil && d.Refunds() {
+			err = c.App().ErrorHandler(c, err)
+		}
+		return c.Response().StatusCode()
+	})
+	return err
 }
 
 // WithDeny answers denied requests instead of the problem document. Header fields and
@@ -84,16 +92,3 @@ func refuse(c *fiber.Ctx, status int, answer func() error) error {
 type header struct{ *fiber.Ctx }
 
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
-
-type request struct{ c *fiber.Ctx }
-
-func (q request) Context() context.Context { return q.c.UserContext() }
-func (q request) Peer() core.Peer          { return core.PeerAddr(q.c.Context().RemoteAddr()) }
-func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
-func (q request) Native() any              { return q.c }
-func (q request) Header(name string) (values []string) {
-	for _, line := range q.c.Request().Header.PeekAll(name) {
-		values = append(values, string(line))
-	}
-	return values
-}

@@ -37,7 +37,6 @@ func From(l *core.Limiter) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		h := c.Writer.Header()
 		d, err := l.Check(request{c}, h)
-		defer d.Done()
 		d.SetHeaders(h)
 		switch {
 		case err != nil:
@@ -49,7 +48,7 @@ func From(l *core.Limiter) gin.HandlerFunc {
 			deny(c, d)
 			finish(c)
 		default:
-			c.Next()
+			d.Serve(func() int { c.Next(); return c.Writer.Status() })
 		}
 	}
 }

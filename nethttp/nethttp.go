@@ -8,6 +8,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/felixge/httpsnoop"
+
 	"github.com/sashlimit/sash/core"
 )
 
@@ -34,7 +36,6 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			d, err := l.Check(request{r}, w.Header())
-			defer d.Done()
 			d.SetHeaders(w.Header())
 			switch {
 			case err != nil:
@@ -42,7 +43,7 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 			case !d.Allowed:
 				core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
 			default:
-				next.ServeHTTP(w, r)
+				d.Serve(func() int { return serve(next, w, r, d.Refunds()) })
 			}
 		})
 	}
@@ -58,6 +59,15 @@ func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Op
 // writes no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
+}
+
+// serve leaves the writer as it is unless somebody asks for the status.
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, watch bool) (status int) {
+	if !watch {
+		next.ServeHTTP(w, r)
+		return 0
+	}
+	return httpsnoop.CaptureMetricsFn(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) }).Code
 }
 
 func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { write(w, d.Problem()) }

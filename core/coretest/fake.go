@@ -11,10 +11,11 @@ import (
 // FakeStore is a [core.Store] for tests: exact and slow, its time stands still
 // until it is told otherwise, and it fails on cue. The zero value is ready.
 type FakeStore struct {
-	mu   sync.Mutex
-	now  time.Duration
-	err  error
-	logs map[string]*oracle
+	mu    sync.Mutex
+	now   time.Duration
+	err   error
+	logs  map[string]*oracle
+	takes int
 }
 
 // Advance moves the store's time on.
@@ -31,50 +32,63 @@ func (f *FakeStore) Fail(err error) {
 	f.err = err
 }
 
+// Takes is how many takes the store was asked for.
+func (f *FakeStore) Takes() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takes
+}
+
 // Validate implements [core.Store].
 func (f *FakeStore) Validate(core.Limits) error { return nil }
 
 // Take implements [core.Store].
-func (f *FakeStore) Take(_ context.Context, t core.Take) (core.Answer, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return core.Answer{}, f.err
-	}
-	key := t.Key.String()
-	o := f.logs[key]
-	if o == nil {
-		o = new(oracle)
-		if f.logs == nil {
-			f.logs = make(map[string]*oracle)
-		}
-		f.logs[key] = o
-	}
-	o.now = f.now
-	o.forget(t.Keep)
-	a := core.Answer{Allowed: o.fits(t.Limits, t.Cost, o.now)}
-	if !a.Allowed {
-		a.Retry = o.retry(t.Limits, t.Cost)
-	}
-	for i, l := range t.Limits {
-		a.State[i] = core.State{Used: o.used(l.Window, o.now), Reset: o.reset(l.Window)}
-		if a.Allowed && !t.Peek && a.State[i].Used == 0 {
-			a.State[i].Reset = l.Window
-		}
-	}
-	if a.Allowed && !t.Peek {
-		o.record(t.Cost)
-	}
-	return a, nil
+func (f *FakeStore) Take(_ context.Context, t core.Take) (a core.Answer, err error) {
+	err = f.on(t.Key, func(o *oracle) {
+		f.takes++
+		o.forget(t.Keep)
+		a = o.take(t)
+	})
+	return a, err
+}
+
+// Settle implements [core.Store].
+func (f *FakeStore) Settle(_ context.Context, s core.Settle) error {
+	return f.on(s.Key, func(o *oracle) { o.settle(s.ID, s.Cost) })
+}
+
+// Log implements [core.Store].
+func (f *FakeStore) Log(_ context.Context, key core.StorageKey, window time.Duration) (entries []core.Entry, err error) {
+	err = f.on(key, func(o *oracle) { entries = o.log(window) })
+	return entries, err
+}
+
+// Merge implements [core.Store].
+func (f *FakeStore) Merge(_ context.Context, m core.Merge) error {
+	return f.on(m.Key, func(o *oracle) { o.merge(m.Entries) })
 }
 
 // Reset implements [core.Store].
 func (f *FakeStore) Reset(_ context.Context, key core.StorageKey) error {
+	return f.on(key, func(o *oracle) { o.entries = nil })
+}
+
+// on answers a question about one log.
+func (f *FakeStore) on(key core.StorageKey, question func(*oracle)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
 	}
-	delete(f.logs, key.String())
+	o := f.logs[key.String()]
+	if o == nil {
+		o = new(oracle)
+		if f.logs == nil {
+			f.logs = make(map[string]*oracle)
+		}
+		f.logs[key.String()] = o
+	}
+	o.now = f.now
+	question(o)
 	return nil
 }

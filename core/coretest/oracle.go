@@ -1,26 +1,25 @@
 package coretest
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"reflect"
+	"cmp"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 )
 
 // oracle is the definition, written down without any cleverness: a list of
-// what was admitted when, looked through from end to end for each question.
+// what was recorded when, looked through from end to end for each question.
 type oracle struct {
 	now     time.Duration
-	entries []oracleEntry
+	entries []oracleEntry // in the order of their instants
 }
 
 type oracleEntry struct {
+	id   uint64
 	at   time.Duration
 	cost int
+	part bool // the rest of it was trimmed away
 }
 
 // used is how many units are in the window that ends at instant t.
@@ -44,45 +43,40 @@ func (o *oracle) fits(limits core.Limits, cost int, t time.Duration) bool {
 	return true
 }
 
-// ask is what a decision about a request of this cost must say. It records
-// nothing.
-func (o *oracle) ask(limits core.Limits, cost int) core.Decision {
-	d := core.Decision{Allowed: o.fits(limits, cost, o.now)}
-	least, longest := -1, 0
-	left := 0
-	for i, l := range limits {
-		used := o.used(l.Window, o.now)
-		denies := used+cost > l.Quota
-		if denies {
-			d.Violated = append(d.Violated, l.Name)
-		}
-		charged := cost
-		if !d.Allowed {
-			charged = 0
-		}
-		if d.Allowed || denies {
-			if r := max(0, l.Quota-used-charged); least < 0 || r < left {
-				least, left = i, r
-			}
-		}
-		if l.Window > limits[longest].Window {
-			longest = i
-		}
+// take is what a store must answer, and do.
+func (o *oracle) take(t core.Take) core.Answer {
+	limits, shadow := t.Limits[:len(t.Limits)-t.Shadow], t.Limits[len(t.Limits)-t.Shadow:]
+	a := core.Answer{
+		Allowed: t.Mode == core.ModeRecord || o.fits(limits, t.Cost, o.now),
+		Shadow:  o.retry(shadow, t.Cost),
 	}
-	d.Remaining = left
-	d.Used = o.used(limits[longest].Window, o.now)
-	d.ResetAfter = o.reset(limits[least].Window)
-	if d.Allowed && d.ResetAfter == 0 {
-		d.ResetAfter = limits[least].Window
+	largest := slices.MaxFunc(limits, func(a, b core.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
+	smallest := slices.MinFunc(limits, func(a, b core.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
+	for i, l := range t.Limits {
+		a.State[i].Used = o.used(l.Window, o.now)
 	}
-	if !d.Allowed {
-		d.RetryAfter = o.retry(limits, cost)
+	switch {
+	case t.Mode == core.ModePeek:
+	case t.Mode == core.ModeRecord:
+		o.record(t.ID, t.Cost)
+		o.trim(max(largest, core.MaxRecorded))
+	case a.Allowed:
+		o.record(t.ID, t.Cost)
+	case t.Mode == core.ModeChargeDenied && t.Cost <= smallest:
+		o.record(t.ID, t.Cost)
+		o.trim(largest)
 	}
-	return d
+	if !a.Allowed {
+		a.Retry = o.retry(limits, t.Cost)
+	}
+	for i, l := range t.Limits {
+		a.State[i].Reset = o.reset(l.Window)
+	}
+	return a
 }
 
 func (o *oracle) reset(window time.Duration) time.Duration {
-	for _, e := range o.entries { // in the order of their instants
+	for _, e := range o.entries {
 		if o.now-window < e.at {
 			return e.at + window - o.now
 		}
@@ -92,16 +86,16 @@ func (o *oracle) reset(window time.Duration) time.Duration {
 
 // retry tries the instants at which anything leaves, from the earliest on.
 func (o *oracle) retry(limits core.Limits, cost int) time.Duration {
-	var leaving []time.Duration
+	instants := []time.Duration{o.now}
 	for _, e := range o.entries {
 		for _, l := range limits {
 			if t := e.at + l.Window; t > o.now {
-				leaving = append(leaving, t)
+				instants = append(instants, t)
 			}
 		}
 	}
-	slices.Sort(leaving)
-	for _, t := range leaving {
+	slices.Sort(instants)
+	for _, t := range instants {
 		if o.fits(limits, cost, t) {
 			return t - o.now
 		}
@@ -109,92 +103,49 @@ func (o *oracle) retry(limits core.Limits, cost int) time.Duration {
 	return 0
 }
 
-func (o *oracle) record(cost int) {
-	o.entries = append(o.entries, oracleEntry{o.now, cost})
+func (o *oracle) record(id uint64, cost int) {
+	o.entries = append(o.entries, oracleEntry{id: id, at: o.now, cost: cost})
+}
+
+// trim forgets the oldest units beyond so many, one after the other.
+func (o *oracle) trim(units int) {
+	for excess := o.used(1<<62, o.now) - units; excess > 0; excess-- {
+		o.entries[0].cost--
+		o.entries[0].part = true
+		if o.entries[0].cost == 0 {
+			o.entries = o.entries[1:]
+		}
+	}
+}
+
+func (o *oracle) settle(id uint64, cost int) {
+	for i := range o.entries {
+		if e := &o.entries[i]; e.id == id && !e.part {
+			e.cost = cost
+		}
+	}
+	o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.cost == 0 })
+}
+
+func (o *oracle) merge(entries []core.Recorded) {
+	for _, m := range entries {
+		if !slices.ContainsFunc(o.entries, func(e oracleEntry) bool { return e.id == m.ID }) {
+			o.entries = append(o.entries, oracleEntry{id: m.ID, at: o.now - m.Age, cost: m.Cost})
+		}
+	}
+	slices.SortStableFunc(o.entries, func(a, b oracleEntry) int { return cmp.Compare(a.at, b.at) })
+}
+
+func (o *oracle) log(window time.Duration) (entries []core.Entry) {
+	for _, e := range o.entries {
+		if o.now-window < e.at {
+			entries = append(entries, core.Entry{At: time.Unix(0, 0).Add(e.at), Cost: e.cost})
+		}
+	}
+	return entries
 }
 
 // forget drops what no window of this length will see again.
 func (o *oracle) forget(window time.Duration) {
 	o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.at <= o.now-window })
-}
-
-// againstOracle compares random traces: bursts within one microsecond, waits
-// of exactly a Retry-After or one microsecond less, several limits, costs, peeks, resets.
-func againstOracle(t *testing.T, c StoreConfig) {
-	store, advance := c.New(t)
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
-	policies := []core.Limits{
-		{{Name: "a", Quota: 1, Window: 10 * time.Millisecond}},
-		{{Name: "a", Quota: 5, Window: 10 * time.Second}},
-		{{Name: "a", Quota: 100, Window: time.Minute}},
-		{{Name: "a", Quota: 300, Window: 7 * time.Second}},
-		{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
-		{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond}, {Name: "c", Quota: 20, Window: time.Minute}},
-		{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
-	}
-	for trace, done := 0, 0; done < c.Checks; trace++ {
-		limits := policies[trace%len(policies)]
-		l := limiter(t, store, limits, core.WithName(fmt.Sprintf("oracle-%x-%d", seed, trace)))
-		longest, largest := time.Duration(0), 0
-		for _, limit := range limits {
-			longest, largest = max(longest, limit.Window), max(largest, limit.Quota)
-		}
-		o := new(oracle)
-		var last core.Decision
-		for step := range 1500 {
-			switch r.IntN(12) {
-			case 0:
-				wait := time.Duration(r.Int64N(int64(longest)/int64(largest)*4 + 1)).Truncate(time.Microsecond)
-				advance(wait)
-				o.now += wait
-			case 1:
-				advance(time.Microsecond)
-				o.now += time.Microsecond
-			case 2:
-				if last.RetryAfter > 0 {
-					wait := last.RetryAfter - time.Duration(r.IntN(2))*time.Microsecond
-					advance(wait)
-					o.now += wait
-				}
-			case 3:
-				if r.IntN(100) == 0 {
-					if err := l.Reset(t.Context(), "k"); err != nil {
-						t.Fatal(err)
-					}
-					o.entries = nil
-				}
-			}
-			o.forget(longest)
-			cost := 1
-			if r.IntN(3) == 0 {
-				cost = 1 + r.IntN(min(largest+1, 40))
-			}
-			if r.IntN(10) == 0 {
-				cost = 1
-				got, err := l.Peek(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := o.fits(limits, 1, o.now); got.Allowed != want {
-					t.Fatalf("seed %#x, trace %d, step %d: peek says %v, the oracle %v", seed, trace, step, got.Allowed, want)
-				}
-			}
-			want := o.ask(limits, cost)
-			if want.Allowed {
-				o.record(cost)
-			}
-			last = allow(t, l, "k", cost)
-			got := core.Decision{Allowed: last.Allowed, Remaining: last.Remaining, RetryAfter: last.RetryAfter,
-				ResetAfter: last.ResetAfter, Used: last.Used, Violated: last.Violated}
-			if len(got.Violated) == 0 {
-				got.Violated = nil
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %#x, trace %d, step %d, limits %v, cost %d, %d entries:\ngot  %+v\nwant %+v",
-					seed, trace, step, limits, cost, len(o.entries), got, want)
-			}
-			done++
-		}
-	}
 }

@@ -26,6 +26,10 @@ type StoreConfig struct {
 	//	}
 	Run func(t *testing.T, name string, f func(*testing.T))
 
+	// Repeats says that every take is executed twice. One that counts though it is denied has then
+	// pushed out what its answer would tell.
+	Repeats bool
+
 	// Checks is how many random decisions are compared with the oracle; zero
 	// means 100,000.
 	Checks int

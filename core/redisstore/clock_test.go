@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -43,7 +44,7 @@ func (c twice) Eval(ctx context.Context, text string, keys []string, args ...any
 	if err != nil {
 		return cmd // not a take
 	}
-	if again, err := cmd.Int64Slice(); err != nil || (first[0] == 0) != (again[0] == 0) {
+	if again, err := cmd.Int64Slice(); err != nil || !slices.Equal(first[:min(1, len(first))], again[:min(1, len(again))]) {
 		c.t.Errorf("the same command answered %v, then %v, %v", first, again, err)
 	}
 	return cmd

@@ -5,8 +5,8 @@
 //	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
 //
 // It needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA,
-// TIME, PEXPIRE, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREMRANGEBYSCORE and ZSCORE on
-// keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an
+// TIME, PEXPIRE, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK,
+// ZREMRANGEBYSCORE and ZSCORE on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an
 // evicted log is a fresh quota.
 package redisstore
 
@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,6 +76,18 @@ var (
 	takeText   string
 	takeScript = newScript(takeText)
 
+	//go:embed settle.lua
+	settleText   string
+	settleScript = newScript(settleText)
+
+	//go:embed log.lua
+	logText   string
+	logScript = newScript(logText)
+
+	//go:embed merge.lua
+	mergeText   string
+	mergeScript = newScript(mergeText)
+
 	//go:embed reset.lua
 	resetText   string
 	resetScript = newScript(resetText)
@@ -117,38 +130,49 @@ func validPrefix(s string) bool {
 
 func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if t.Cost > MaxCost && fits(t) {
-		return core.Answer{}, &core.ConfigError{Option: "cost", Value: strconv.Itoa(t.Cost), Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
-	}
-	keep := t.Keep.Microseconds()
-	var binaries [16]byte
-	binary.BigEndian.PutUint64(binaries[:8], t.ID)
-	binary.BigEndian.PutUint64(binaries[8:], uint64(keep))
-	id, mark, record := string(binaries[:8]), "", 1
-	if t.Varies {
-		mark = string(binaries[10:])
-	}
-	if t.Peek {
-		record = 0
+		return core.Answer{}, costError(t.Cost)
 	}
 	args := make([]any, 0, 6+2*len(t.Limits))
-	// One second above the window: Redis counts a TTL from the start of the
-	// script, in milliseconds, and an entry must not go before it leaves.
-	args = append(args, id, t.Cost, keep, keep/1000+1000, record, mark)
+	args = append(args, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow)
 	for i := range t.Limits {
 		args = append(args, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
 	}
+	args = append(args, idText(t.ID), t.Cost)
 	reply, err := s.run(ctx, takeScript, t.Key, args...).Int64Slice()
 	if err != nil {
-		return core.Answer{}, fmt.Errorf("redisstore: %w", err)
+		return core.Answer{}, failed(err)
 	}
 	return answer(reply, t)
 }
 
-// fits reports whether the cost is within every quota, so that the take could be admitted.
+func costError(cost int) error {
+	return &core.ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
+}
+
+// ttl is one second above the window: Redis counts a TTL from the start of the script, in
+// milliseconds, and an entry must not go before it leaves.
+func ttl(keep time.Duration) int64 { return keep.Milliseconds() + 1000 }
+
+// modeText is how take.lua reads a take's mode.
+func modeText(t core.Take) string {
+	i := 2 * int(t.Mode)
+	if t.Varies {
+		return "vcvpvrvd"[i : i+2]
+	}
+	return "vcvpvrvd"[i+1 : i+2]
+}
+
+func idText(id uint64) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], id)
+	return string(b[:])
+}
+
+// fits reports whether the cost is within every quota, so that the take could be recorded.
 func fits(t core.Take) bool {
-	for i := range t.Limits {
+	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
 		if t.Cost > t.Limits[i].Quota {
-			return false
+			return t.Mode == core.ModeRecord
 		}
 	}
 	return true
@@ -157,30 +181,83 @@ func fits(t core.Take) bool {
 // answer believes nothing: the key may have been written by somebody else, and
 // the server may be something else.
 func answer(reply []int64, t core.Take) (core.Answer, error) {
-	if len(reply) != 1+2*len(t.Limits) {
+	deciding := len(t.Limits) - t.Shadow
+	head := 2 + min(t.Shadow, 1)
+	if len(reply) != head+2*len(t.Limits) {
 		return core.Answer{}, fmt.Errorf("redisstore: a reply of %d numbers to %d limits", len(reply), len(t.Limits))
 	}
-	wait := reply[0]
-	denies := false
-	a := core.Answer{Allowed: wait == 0, Retry: time.Duration(max(wait, 0)) * time.Microsecond}
-	good := wait >= -1 && wait <= t.Keep.Microseconds()
+	wait, shadow := reply[1], reply[head-1]
+	a := core.Answer{Allowed: reply[0] == 1, Retry: time.Duration(max(wait, 0)) * time.Microsecond}
+	if t.Shadow > 0 {
+		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
+	}
+	keep := t.Keep.Microseconds()
+	good := uint64(reply[0]) <= 1 && wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep && (wait == 0) == a.Allowed
+	denies := t.Mode == core.ModeRecord
 	for i := range t.Limits {
-		used, reset := reply[1+2*i], reply[2+2*i]
+		used, reset := reply[head+2*i], reply[head+1+2*i]
 		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
-		denies = denies || used+int64(t.Cost) > int64(t.Limits[i].Quota)
+		denies = denies || i < deciding && used+int64(t.Cost) > int64(t.Limits[i].Quota)
 		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
-	if !good || wait != 0 && !denies {
+	if !good || !a.Allowed && !denies {
 		return core.Answer{}, fmt.Errorf("redisstore: numbers out of range in reply %v", reply)
 	}
 	return a, nil
 }
 
-func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
-	if err := s.run(ctx, resetScript, key).Err(); err != nil {
-		return fmt.Errorf("redisstore: %w", err)
+func (s *store) Settle(ctx context.Context, t core.Settle) error {
+	if t.Cost > MaxCost {
+		return costError(t.Cost)
+	}
+	return failed(s.run(ctx, settleScript, t.Key, idText(t.ID), t.Cost).Err())
+}
+
+func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
+	reply, err := s.run(ctx, logScript, key, window.Microseconds()).Int64Slice()
+	if err != nil {
+		return nil, failed(err)
+	}
+	if len(reply)%2 != 0 {
+		return nil, fmt.Errorf("redisstore: a log of %d numbers", len(reply))
+	}
+	entries := make([]core.Entry, 0, len(reply)/2)
+	for i := 0; i < len(reply); i += 2 {
+		entries = append(entries, core.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+	}
+	return entries, nil
+}
+
+// mergedAtOnce is how many entries one script adds, so that none keeps the server busy for long.
+const mergedAtOnce = 500
+
+func (s *store) Merge(ctx context.Context, m core.Merge) error {
+	varies := ""
+	if m.Varies {
+		varies = "v"
+	}
+	for part := range slices.Chunk(m.Entries, mergedAtOnce) {
+		args := make([]any, 0, 3+3*len(part))
+		args = append(args, m.Keep.Microseconds(), ttl(m.Keep), varies)
+		for _, e := range part {
+			args = append(args, idText(e.ID), e.Age.Microseconds(), e.Cost)
+		}
+		if err := s.run(ctx, mergeScript, m.Key, args...).Err(); err != nil {
+			return failed(err)
+		}
 	}
 	return nil
+}
+
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redisstore: %w", err)
+}
+
+func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
+	return failed(s.run(ctx, resetScript, key).Err())
 }
 
 // run executes a script by its hash, and by its text where the server does not know it

@@ -1,16 +1,20 @@
--- One request against one log, in one step.
+-- Requests against logs, in one step: all of one policy, in their order.
 --
--- KEYS[1]  the log: a sorted set with a member for each admitted unit, scored with the
---          server's clock in whole microseconds
--- ARGV     1 id (8 bytes)   2 cost   3 keep (us)   4 ttl (ms)   5 "1" to record, "0" to peek
---          6 keep as 6 bytes, where other takes may have another one, else ""
+-- KEYS     the logs: sorted sets with a member for each recorded unit, scored with the server's
+--          clock in whole microseconds. Members are the take's id (8 bytes), with two bytes
+--          more for each further unit, or with a zero byte where the take was denied. A set in
+--          which windows vary begins with a mark of score 0: the longest window, as text.
+-- ARGV     1 mode: "c" charge, "p" peek, "r" record, "d" charge denied as well; "v" before it
+--          where windows vary
+--          2 keep (us)   3 its TTL (ms)   4 how many of the limits decide: the rest are shadows
 --          then quota and window (us) of each limit
--- Reply    wait, then used and reset of each limit; times in us.
---          wait 0: admitted. More: denied for so long. -1: denied, and no wait helps.
+--          then for each key: ids, one after the other, and the cost of each of these takes
+-- Reply    for each key: how many of its takes were admitted, the first ones of them; wait; with
+--          shadows their wait; used and reset of each limit. Times are in us.
+--          wait: how long the others are denied, -1: no wait helps. used: before these takes.
 --
 -- What counts here is the number of calls: each costs more than the work it does.
-local key, id, cost, call = KEYS[1], ARGV[1], ARGV[2] + 0, redis.call
-
+local call = redis.call
 -- The stamp is text made of text: "..", tostring and %.14g would lose its last digits.
 local time = call('TIME')
 local micros = time[2]
@@ -18,104 +22,190 @@ if #micros < 6 then micros = ('00000' .. micros):sub(-6) end
 local stamp = time[1] .. micros
 local now = stamp + 0
 
-local function scoreAt(rank)
+local mode, varies = ARGV[1], false
+if #mode > 1 then varies, mode = true, mode:sub(2) end
+local limits, deciding = (#ARGV - 4) / 2 - #KEYS, ARGV[4] + 0
+local quotas, windows, largest = {}, {}, 0
+for i = 1, limits do
+  quotas[i], windows[i] = ARGV[3 + 2 * i] + 0, ARGV[4 + 2 * i] + 0
+  if i <= deciding and quotas[i] > largest then largest = quotas[i] end
+end
+
+local function scoreAt(key, rank)
   return call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] + 0
-end
-
--- A limit denies while the entry that must leave for it is inside its window: with quota 5
--- and cost 1 that is the fifth newest.
-local size = call('ZCARD', key)
-local wait, never, future, leaving = 0, false, false, nil
-for i = 7, #ARGV, 2 do
-  local room = ARGV[i] - cost
-  if room < 0 then
-    never = true
-  elseif size > room then
-    leaving = scoreAt(-room - 1)
-    if leaving > now then future, leaving = true, now end
-    local rest = leaving + ARGV[i + 1] - now
-    if rest > wait then wait = rest end
-  end
-end
-if never then wait = -1 end
-
--- What the log of so many entries says, the first of them from oldest; own is the instant of
--- this very take if it is among them.
-local function answer(entries, oldest, own)
-  local reply = {wait}
-  for i = 7, #ARGV, 2 do
-    local window = ARGV[i + 1] + 0
-    local cut = now - window
-    local used, first, reset = entries, oldest, 0
-    if entries > 0 and oldest <= cut then
-      used = call('ZCOUNT', key, cut + 1, '+inf')
-      first = used > 0 and scoreAt(-used)
-    end
-    if used > 0 then reset = math.min(first - cut, window) end
-    if own and own > cut then used = used - cost end
-    reply[i - 5], reply[i - 4] = used, reset
-  end
-  return reply
-end
-
-if ARGV[5] == '0' then return answer(size, size > 0 and scoreAt('0')) end
-
--- Takes with a short window must not drop what one with a longer window will ask for. So in a log
--- where windows vary each entry carries the longest so far, and hands it on.
-local keep, ttl, mark = ARGV[3] + 0, ARGV[4], ARGV[6]
-if mark ~= '' then
-  if size > 0 then
-    local newest, longest = call('ZRANGE', key, '-1', '-1')[1]:sub(9, 14), 0
-    if #newest == 6 then -- else it was recorded when windows did not vary
-      for i = 1, 6 do longest = longest * 256 + newest:byte(i) end
-    end
-    if longest > keep then
-      mark, keep, ttl = newest, longest, math.floor(longest / 1000) + 1000
-    end
-  end
-  id = id .. mark
 end
 
 -- Entries from the future are left by a clock that has stepped back, as in a
 -- failover. Brought to the present they leave in one window at most.
-local function repair()
+local function repair(key, ttl)
   local late = call('ZRANGEBYSCORE', key, '(' .. stamp, '+inf')
   for i = 1, #late do call('ZADD', key, 'XX', stamp, late[i]) end
   if #late > 0 then call('PEXPIRE', key, ttl) end
 end
 
--- ZADD comes first: where memory is short it is refused before anything has changed.
-if wait ~= 0 or call('ZADD', key, 'NX', stamp, id) == 0 then
-  -- A client that lost the reply sends the command again, and the log may be full of itself.
-  local own = call('ZSCORE', key, id)
-  if own then
-    wait = 0
-    return answer(size, scoreAt('0'), own + 0)
-  end
-  if future then repair() end
-  -- With one limit the entry that must leave is mostly the first one: no need to ask again.
-  if #ARGV > 8 or not leaving or size > ARGV[7] - cost + 1 then leaving = size > 0 and scoreAt('0') end
-  return answer(size, leaving)
-end
-
-if cost > 1 then
-  local batch, n = {}, 0
-  for i = 1, cost - 1 do
-    batch[n + 1], batch[n + 2] = stamp, id .. string.char(math.floor(i / 256), i % 256)
-    n = n + 2
-    if n == 2000 or i == cost - 1 then -- unpack has room for some thousands
-      call('ZADD', key, unpack(batch, 1, n))
-      n = 0
+-- Adds the units of some takes, and returns how many of them were there already: a client that
+-- lost the reply has sent the command again.
+local function add(key, ids, takes, cost, first)
+  if takes == 1 and cost == 1 then return 1 - call('ZADD', key, 'NX', stamp, ids .. first) end
+  local batch, n, there = {}, 0, takes * cost
+  for t = 1, takes do
+    local id = ids:sub(8 * t - 7, 8 * t)
+    for unit = 0, cost - 1 do
+      batch[n + 1], batch[n + 2] = stamp, id .. (unit == 0 and first or string.char(math.floor(unit / 256), unit % 256))
+      n = n + 2
+      if n == 2000 or t == takes and unit == cost - 1 then -- unpack has room for some thousands
+        there = there - call('ZADD', key, 'NX', unpack(batch, 1, n))
+        n = 0
+      end
     end
   end
+  return there
 end
-local armed = redis.pcall('PEXPIRE', key, ttl)
-if type(armed) == 'table' and armed.err then
-  if size == 0 then call('UNLINK', key) end -- rather no entry than one that never leaves
-  return armed
+
+-- How many units of these takes are there, whether they were denied, and since when.
+local function executed(key, ids, takes, cost)
+  local at = call('ZSCORE', key, ids:sub(1, 8))
+  if at then
+    local n = 1
+    while n < takes and call('ZSCORE', key, ids:sub(8 * n + 1, 8 * n + 8)) do n = n + 1 end
+    return n * cost, false, at + 0
+  end
+  at = mode == 'd' and call('ZSCORE', key, ids .. '\0')
+  if at then return cost, true, at + 0 end
+  return 0, false, nil
 end
-if size == 0 then return answer(cost, now, now) end
-size = size + cost - call('ZREMRANGEBYSCORE', key, '-inf', now - keep)
-local oldest = scoreAt('0')
-if size > cost and oldest >= now then repair() end -- none of the others is earlier
-return answer(size, oldest, now)
+
+local reply, r = {}, 0
+
+-- own, denied and at are those of executed, when these takes are known to have been executed before.
+local function take(key, ids, cost, own, denied, at)
+  local keep, ttl, takes = ARGV[2] + 0, ARGV[3], #ids / 8
+  local size = call('ZCARD', key)
+  local oldest, first, longest = size > 0 and scoreAt(key, '0'), 0, nil
+  if oldest == 0 then
+    longest, first, size = call('ZRANGE', key, '0', '0')[1], 1, size - 1
+    oldest = size > 0 and scoreAt(key, '1')
+    local kept = longest:sub(6) + 0
+    if kept >= keep then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
+  end
+  local expired = oldest and oldest <= now - keep
+
+  -- How many units each window holds, and how many takes fit into all of them.
+  local used, admitted, never, uncounted = {}, takes, false, false
+  for i = 1, limits do
+    local cut = now - windows[i]
+    if not oldest then
+      used[i] = 0
+    elseif oldest > cut then
+      used[i] = size
+    elseif limits == 1 and expired and mode == 'c' and own == 0 and size - 1 + takes * cost <= quotas[1] then
+      used[i], uncounted = 0, true -- there is room: they are counted when what has left is removed
+    else
+      used[i] = call('ZCOUNT', key, cut + 1, '+inf')
+    end
+    if at and at > cut and not denied then used[i] = used[i] - own end
+    if i <= deciding then
+      never = never or cost > quotas[i]
+      admitted = math.min(admitted, math.floor((quotas[i] - used[i]) / cost))
+    end
+  end
+  admitted = math.max(admitted, 0)
+  if mode == 'r' then admitted = takes end
+  if own > 0 then
+    admitted = denied and 0 or math.max(admitted, own / cost)
+  elseif admitted < takes and mode ~= 'p' then
+    own, denied, at = executed(key, ids, takes, cost)
+    if at then return take(key, ids, cost, own, denied, at) end
+  end
+
+  -- ZADD comes first: where memory is short it is refused before anything has changed.
+  local new = 0
+  if mode ~= 'p' and not denied and admitted * cost > own then
+    if add(key, ids, admitted, cost, '') > own then
+      call('PEXPIRE', key, ttl)
+      return take(key, ids, cost, executed(key, ids, takes, cost))
+    end
+    new = admitted * cost - own
+  elseif mode == 'd' and own == 0 and admitted == 0 and not never then
+    add(key, ids, 1, cost, '\0')
+    new = cost
+  end
+  -- What a denied take has pushed out when it was recorded is not known any more: it counts itself.
+  local mine, future = denied and 0 or own + new, false
+
+  -- A limit denies while the unit that must leave for it is inside its window: with quota 5 and
+  -- cost 1 that is the fifth newest.
+  local function leaving(i, rank)
+    local instant = scoreAt(key, -rank)
+    if instant > now then future, instant = true, now end
+    return instant + windows[i] - now
+  end
+  local shadow = 0
+  for i = deciding + 1, limits do
+    if cost > quotas[i] then
+      shadow = -1
+    elseif shadow >= 0 and used[i] + cost > quotas[i] then
+      shadow = math.max(shadow, leaving(i, quotas[i] - cost + 1 + mine))
+    end
+  end
+
+  if new > 0 then
+    local armed = redis.pcall('PEXPIRE', key, ttl)
+    if type(armed) == 'table' and armed.err then
+      if size == 0 then call('UNLINK', key) end -- rather no entry than one that never leaves
+      return armed
+    end
+    if longest and longest:sub(6) + 0 < keep or varies and not longest then
+      if longest then call('ZREM', key, longest) end
+      call('ZADD', key, '0', 'keep:' .. ARGV[2])
+      first = 1
+    end
+    size = size + new
+    if oldest and oldest > now then future = true end
+    if expired then
+      local removed = call('ZREMRANGEBYSCORE', key, '1', now - keep)
+      size = size - removed
+      if uncounted then used[1] = size - new end
+      oldest = nil
+    end
+    local bound = mode == 'r' and math.max(largest, 100000) or largest
+    if (mode == 'r' or admitted == 0) and size > bound then
+      call('ZREMRANGEBYRANK', key, first, first + size - bound - 1)
+      size, oldest = bound, nil
+    end
+  end
+
+  local wait = 0
+  if never and admitted == 0 then
+    wait = -1
+  elseif admitted < takes then
+    for i = 1, deciding do
+      if used[i] + mine + cost > quotas[i] then wait = math.max(wait, leaving(i, quotas[i] - cost + 1)) end
+    end
+  end
+
+  reply[r + 1], reply[r + 2], r = admitted, wait, r + 2
+  if limits > deciding then
+    r = r + 1
+    reply[r] = shadow
+  end
+  for i = 1, limits do
+    local cut, held, reset = now - windows[i], used[i], 0
+    if new > 0 or at and at > cut then held = math.min(held + mine, size) end
+    if held == new and new > 0 then
+      reset = windows[i]
+    elseif held > 0 then
+      if not oldest then oldest = scoreAt(key, first) end
+      reset = math.min((oldest > cut and oldest or scoreAt(key, -held)) - cut, windows[i])
+    end
+    reply[r + 1], reply[r + 2], r = used[i], reset, r + 2
+  end
+  if future and mode ~= 'p' then repair(key, ttl) end
+end
+
+for k = 1, #KEYS do
+  local i = 3 + 2 * (limits + k)
+  local failed = take(KEYS[k], ARGV[i], ARGV[i + 1] + 0, 0, false, nil)
+  if failed then return failed end
+end
+return reply

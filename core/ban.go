@@ -1,0 +1,109 @@
+package core
+
+import (
+	"context"
+	"math/bits"
+	"strconv"
+	"time"
+)
+
+// WithBan shuts out who is denied so many times within a window, for first, and for twice as long each
+// time it happens again, up to 64 times first; 128 times first after a ban began it is forgotten. A ban is a denial (429) that
+// has Banned set and the problem type "abnormal-usage-detected". While it lasts nothing is counted, so trying does
+// not prolong it; [Limiter.Reset] lifts it.
+//
+// Denials are counted exactly, in a log of their own, and bans are kept in another; so a request asks the store twice, and
+// a denied one thrice. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] counts as no denial.
+func WithBan(denials int, within, first time.Duration) Option {
+	return func(c *config) {
+		tries := Limit{Quota: denials, Window: within}
+		reason := tries.fault()
+		if most := (MaxWindow >> banSteps).Truncate(time.Microsecond); reason == "" && (first < MinWindow || first > most || first%time.Microsecond != 0) {
+			reason = "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
+		}
+		if reason != "" {
+			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(), reason)
+			return
+		}
+		c.ban = &ban{tries: Limits{tries}, first: first}
+		for i := range banSteps {
+			c.ban.ladder = append(c.ban.ladder, Limit{Quota: 1 << i, Window: first << i})
+		}
+		// This one never denies: it remembers.
+		c.ban.ladder = append(c.ban.ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
+	}
+}
+
+const banSteps = MaxLimits - 1
+
+// ban is a question to two more logs, so that stores need to know nothing of it. In that of bans
+// the n-th is an entry of 2^(n-1) units, and the limits are a ladder: 1 unit in first, 2 in twice
+// first, 4 in four times. So an entry fills the window of its own step and those below it, and older entries
+// together are too few to fill it.
+type ban struct {
+	tries  Limits
+	ladder Limits
+	first  time.Duration
+
+	denials, bans *space
+}
+
+// of names the logs after the limiter's policy, as no policy can be named.
+func (b *ban) of(name string, secret []byte) *ban {
+	if b == nil {
+		return nil
+	}
+	named := *b
+	named.denials = &space{name: name + ":d", secret: secret}
+	named.bans = &space{name: name + ":b", secret: secret}
+	return &named
+}
+
+// look denies d while a ban lasts, and returns the units of past bans.
+func (b *ban) look(ctx context.Context, store Store, d *Decision) (past int, err error) {
+	a, err := store.Take(ctx, b.take(d, ModePeek, 1))
+	if err == nil && !a.Allowed {
+		b.deny(d, a.Retry)
+	}
+	return a.State[banSteps].Used, err
+}
+
+// count counts a denial, and begins a ban with the last that is one too many.
+func (b *ban) count(ctx context.Context, store Store, d *Decision, past int) error {
+	tries := Take{Key: StorageKey{space: b.denials, identity: d.key.identity}, Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}
+	a, err := store.Take(ctx, tries)
+	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
+		return err
+	}
+	step := min(bits.Len(uint(past+1)), banSteps) - 1
+	if _, err := store.Take(ctx, b.take(d, ModeRecord, 1<<step)); err != nil {
+		return err
+	}
+	b.deny(d, b.first<<step)
+	return store.Reset(ctx, tries.Key)
+}
+
+func (b *ban) take(d *Decision, mode Mode, cost int) Take {
+	return Take{
+		Key:    StorageKey{space: b.bans, identity: d.key.identity},
+		Limits: b.ladder,
+		Keep:   b.ladder[banSteps].Window,
+		Cost:   cost,
+		ID:     newID(),
+		Mode:   mode,
+	}
+}
+
+func (b *ban) deny(d *Decision, wait time.Duration) {
+	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.space.name
+	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
+}
+
+func (b *ban) lift(ctx context.Context, store Store, who identity) error {
+	for _, s := range [...]*space{b.denials, b.bans} {
+		if err := store.Reset(ctx, StorageKey{space: s, identity: who}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

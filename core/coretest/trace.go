@@ -1,0 +1,406 @@
+package coretest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// trace is one key's life under random questions, with the oracle beside it.
+type trace struct {
+	t       *testing.T
+	r       *rand.Rand
+	store   *spy
+	advance func(time.Duration)
+	oracle  oracle
+	desc    string
+	repeats bool
+
+	plain, counting, shadowed, banning *core.Limiter // on the same log
+	varying                            *core.Limiter
+	limits, shadow, chosen             core.Limits
+	keep                               time.Duration
+	bans                               banOracle
+
+	made   []made
+	merged uint64
+	last   core.Decision
+
+	lastCost int
+	done     int
+}
+
+// made is a decision that can be undone, and the oracle's name for it.
+type made struct {
+	d  core.Decision
+	id uint64
+}
+
+// banOracle is when the denials and bans were.
+type banOracle struct {
+	denials, bans []time.Duration
+	steps         []int
+}
+
+const (
+	banDenials = 4
+	banWithin  = 2 * time.Second
+	banFirst   = 300 * time.Millisecond
+)
+
+var tracePolicies = []core.Limits{
+	{{Name: "a", Quota: 1, Window: 10 * time.Millisecond}},
+	{{Name: "a", Quota: 5, Window: 10 * time.Second}},
+	{{Name: "a", Quota: 100, Window: time.Minute}},
+	{{Name: "a", Quota: 300, Window: 7 * time.Second}},
+	{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
+	{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond}, {Name: "c", Quota: 20, Window: time.Minute}},
+	{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
+}
+
+// againstOracle compares random traces: bursts within one microsecond, waits
+// of exactly a Retry-After or one microsecond less, several limits, costs, and
+// whatever else can be asked of a log.
+func againstOracle(t *testing.T, c StoreConfig) {
+	store, advance := c.New(t)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for n, done := 0, 0; done < c.Checks; n++ {
+		tr := &trace{
+			t: t, r: r, store: &spy{Store: store}, advance: advance,
+			limits:  tracePolicies[n%len(tracePolicies)],
+			shadow:  tracePolicies[r.IntN(len(tracePolicies))],
+			repeats: c.Repeats,
+			desc:    fmt.Sprintf("seed %#x, trace %d", seed, n),
+		}
+		tr.run(fmt.Sprintf("oracle-%x-%d", seed, n))
+		done += tr.done
+	}
+}
+
+func (tr *trace) run(name string) {
+	for _, l := range slices.Concat(tr.limits, tr.shadow) {
+		tr.keep = max(tr.keep, l.Window)
+	}
+	tr.chosen = tr.limits
+	// The others keep entries as long as the shadow's windows do.
+	named := []core.Option{core.WithName(name), core.WithShadow(tr.shadow)}
+	tr.plain = limiter(tr.t, tr.store, tr.limits, named...)
+	tr.counting = limiter(tr.t, tr.store, tr.limits, append(named, core.WithCountDenied())...)
+	tr.banning = limiter(tr.t, tr.store, tr.limits, append(named, core.WithBan(banDenials, banWithin, banFirst))...)
+	var shadow *core.Decision
+	tr.shadowed = limiter(tr.t, tr.store, tr.limits, append(named, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))...)
+	tr.varying = limiter(tr.t, tr.store, core.LimitBy(func(context.Context) core.Limits { return tr.chosen }), named...)
+	// One kind of limiter has the lead, or denials that count would fill every log.
+	lead := tr.r.IntN(8)
+	for range 1500 {
+		tr.wait()
+		switch k := tr.r.IntN(40); {
+		case k < 24:
+			switch lead {
+			case 0:
+				tr.take(tr.counting, core.ModeChargeDenied, tr.limits)
+			case 1:
+				tr.takeOrBan()
+			case 2:
+				tr.vary()
+			default:
+				tr.take(tr.plain, core.ModeCharge, tr.limits)
+			}
+		case k < 27:
+			tr.take(tr.plain, core.ModePeek, tr.limits)
+		case k < 30:
+			tr.take(tr.shadowed, core.ModeCharge, tr.limits)
+			tr.compareShadow(shadow)
+		case k < 31:
+			tr.take(tr.plain, core.ModeRecord, tr.limits)
+		case k < 34:
+			tr.settle(0)
+		case k < 37:
+			tr.settle(tr.r.IntN(12))
+		case k < 38:
+			tr.settle(tr.r.IntN(400)) // above most quotas
+		case k < 39:
+			tr.log()
+		case tr.r.IntN(40) == 0:
+			tr.reset()
+		case lead > 2 && tr.r.IntN(2) == 0:
+			tr.take(tr.plain, core.ModeCharge, tr.limits)
+			tr.merge()
+		}
+	}
+}
+
+// wait moves time by nothing, a little, a part of the window, or what the last denial said.
+func (tr *trace) wait() {
+	longest, largest := time.Duration(0), 1
+	for _, l := range tr.limits {
+		longest, largest = max(longest, l.Window), max(largest, l.Quota)
+	}
+	var d time.Duration
+	switch tr.r.IntN(12) {
+	case 0:
+		d = time.Duration(tr.r.Int64N(int64(longest)/int64(largest)*4 + 1)).Truncate(time.Microsecond)
+	case 1:
+		d = time.Microsecond
+	case 2:
+		d = max(0, tr.last.RetryAfter-time.Duration(tr.r.IntN(2))*time.Microsecond)
+	case 3:
+		if tr.r.IntN(60) == 0 {
+			d = tr.keep - time.Duration(tr.r.IntN(3)-1)*time.Microsecond
+		}
+	}
+	if d > 0 {
+		tr.advance(d)
+		tr.oracle.now += d
+	}
+	tr.oracle.forget(tr.keep)
+}
+
+func (tr *trace) cost() int {
+	if tr.r.IntN(3) == 0 {
+		return 1 + tr.r.IntN(min(tr.limits[0].Quota+1, 40))
+	}
+	return 1
+}
+
+// take asks one limiter and the oracle.
+func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) core.Decision {
+	cost := tr.cost()
+	var got core.Decision
+	var err error
+	switch mode {
+	case core.ModePeek:
+		cost = 1
+		got, err = l.Peek(tr.t.Context(), "k")
+	case core.ModeRecord:
+		got, err = l.Record(tr.t.Context(), "k", cost)
+	default:
+		got, err = l.AllowN(tr.t.Context(), "k", cost)
+	}
+	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
+		tr.t.Fatalf("%s, step %d: %v", tr.desc, tr.done, err)
+	}
+	id := uint64(tr.done + 1)
+	held := len(tr.oracle.entries)
+	want := expect(limits, cost, mode, tr.oracle.take(core.Take{Limits: limits, Cost: cost, ID: id, Mode: mode}))
+	if tr.repeats && mode == core.ModeChargeDenied && !want.Allowed {
+		want.Used, want.Violated, want.Remaining, want.ResetAfter = got.Used, got.Violated, got.Remaining, got.ResetAfter
+	}
+	tr.compare(fmt.Sprintf("limits %v, cost %d, mode %d, %d entries", limits, cost, mode, held), got, want)
+	if tr.made = append(tr.made, made{got, id}); len(tr.made) > 30 {
+		tr.made = tr.made[tr.r.IntN(2):]
+	}
+	tr.last, tr.lastCost = got, cost
+	return got
+}
+
+func (tr *trace) compare(desc string, got, want core.Decision) {
+	got = visible(got)
+	if !reflect.DeepEqual(got, want) {
+		tr.t.Fatalf("%s, step %d, %s:\ngot  %+v\nwant %+v", tr.desc, tr.done, desc, got, want)
+	}
+	tr.done++
+}
+
+// visible is what everybody can read of a decision.
+func visible(d core.Decision) core.Decision {
+	v := core.Decision{Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+		Used: d.Used, Violated: d.Violated, Banned: d.Banned}
+	if len(v.Violated) == 0 {
+		v.Violated = nil
+	}
+	return v
+}
+
+// expect is the decision that goes with an answer.
+func expect(limits core.Limits, cost int, mode core.Mode, a core.Answer) core.Decision {
+	d := core.Decision{Allowed: a.Allowed, RetryAfter: a.Retry}
+	never, longest := false, 0
+	for i, l := range limits {
+		never = never || cost > l.Quota
+		if l.Window > limits[longest].Window {
+			longest = i
+		}
+	}
+	charged := cost
+	if mode == core.ModePeek || !a.Allowed && (mode != core.ModeChargeDenied || never) {
+		charged = 0
+	}
+	least, left := -1, 0
+	for i, l := range limits {
+		denies := !a.Allowed && a.State[i].Used+cost > l.Quota
+		if denies {
+			d.Violated = append(d.Violated, l.Name)
+		}
+		if r := max(0, l.Quota-a.State[i].Used-charged); (a.Allowed || denies) && (least < 0 || r < left) {
+			least, left = i, r
+		}
+	}
+	d.Remaining, d.Used, d.ResetAfter = left, a.State[longest].Used, a.State[least].Reset
+	return d
+}
+
+// compareShadow asks the oracle about the log as it was before the last take.
+func (tr *trace) compareShadow(got *core.Decision) {
+	if got == nil {
+		tr.t.Fatalf("%s, step %d: no shadow", tr.desc, tr.done)
+	}
+	before := slices.DeleteFunc(slices.Clone(tr.oracle.entries), func(e oracleEntry) bool { return e.id == tr.made[len(tr.made)-1].id })
+	o := oracle{now: tr.oracle.now, entries: before}
+	a := o.take(core.Take{Limits: tr.shadow, Cost: tr.lastCost})
+	want := expect(tr.shadow, tr.lastCost, core.ModeCharge, a)
+	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining || got.Used != want.Used || !slices.Equal(got.Violated, want.Violated) {
+		tr.t.Fatalf("%s, step %d, cost %d: shadow\ngot  %+v\nwant %+v", tr.desc, tr.done, tr.lastCost, visible(*got), want)
+	}
+	tr.done++
+}
+
+// vary asks under other limits, mostly those of the last time.
+func (tr *trace) vary() {
+	if tr.r.IntN(5) == 0 {
+		tr.chosen = slices.Clone(tr.limits)
+		i := tr.r.IntN(len(tr.chosen))
+		tr.chosen[i].Quota = 1 + tr.r.IntN(2*tr.chosen[i].Quota)
+		if tr.r.IntN(2) == 0 {
+			tr.chosen[i].Window = time.Duration(1+tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond * 1000
+			tr.chosen[i].Window = min(max(tr.chosen[i].Window, core.MinWindow), tr.keep)
+		}
+	}
+	tr.take(tr.varying, core.ModeCharge, tr.chosen)
+}
+
+// takeOrBan asks where denials lead to bans.
+func (tr *trace) takeOrBan() {
+	now, b := tr.oracle.now, &tr.bans
+	past := 0
+	for i, at := range b.bans {
+		if now-banFirst<<7 < at {
+			past += 1 << b.steps[i]
+		}
+		if end := at + banFirst<<b.steps[i]; now < end {
+			got, err := tr.banning.Allow(tr.t.Context(), "k")
+			if err != nil {
+				tr.t.Fatal(err)
+			}
+			tr.last = got
+			tr.compare("banned", got, core.Decision{RetryAfter: end - now, ResetAfter: end - now, Violated: []string{"ban"}, Banned: true})
+			return
+		}
+	}
+	cost := tr.cost()
+	got, err := tr.banning.AllowN(tr.t.Context(), "k", cost)
+	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
+		tr.t.Fatal(err)
+	}
+	want := expect(tr.limits, cost, core.ModeCharge, tr.oracle.take(core.Take{Limits: tr.limits, Cost: cost, ID: uint64(tr.done + 1)}))
+	if !want.Allowed {
+		b.denials = append(slices.DeleteFunc(b.denials, func(at time.Duration) bool { return at <= now-banWithin }), now)
+		if len(b.denials) == banDenials {
+			step := 0
+			for step < 6 && 2<<step <= past+1 {
+				step++
+			}
+			b.denials, b.bans, b.steps = nil, append(b.bans, now), append(b.steps, step)
+			length := banFirst << step
+			want = core.Decision{RetryAfter: length, ResetAfter: length, Violated: []string{"ban"}, Banned: true, Used: want.Used}
+		}
+	}
+	if tr.last = got; !got.Banned {
+		tr.made = append(tr.made, made{got, uint64(tr.done + 1)})
+	}
+	tr.compare(fmt.Sprintf("with bans, cost %d", cost), got, want)
+}
+
+func (tr *trace) settle(cost int) {
+	if len(tr.made) == 0 {
+		return
+	}
+	m := tr.made[tr.r.IntN(len(tr.made))]
+	var err error
+	if cost == 0 {
+		err = m.d.Undo(tr.t.Context())
+	} else {
+		err = m.d.Settle(tr.t.Context(), cost)
+	}
+	if err != nil {
+		tr.t.Fatalf("%s, step %d: settle: %v", tr.desc, tr.done, err)
+	}
+	tr.oracle.settle(m.id, cost)
+	tr.take(tr.plain, core.ModePeek, tr.limits)
+}
+
+// log compares what fills the window: when, relative to the oldest, and how much.
+func (tr *trace) log() {
+	longest := tr.limits[0].Window
+	for _, l := range tr.limits {
+		longest = max(longest, l.Window)
+	}
+	entries, err := tr.plain.Log(tr.t.Context(), "k")
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	got, want := offsets(entries), offsets(tr.oracle.log(longest))
+	if !slices.Equal(got, want) {
+		tr.t.Fatalf("%s, step %d: log\ngot  %v\nwant %v", tr.desc, tr.done, got, want)
+	}
+	tr.done++
+}
+
+type offset struct {
+	since time.Duration
+	cost  int
+}
+
+func offsets(entries []core.Entry) []offset {
+	var all []offset
+	for _, e := range entries {
+		all = append(all, offset{e.At.Sub(entries[0].At), e.Cost})
+	}
+	slices.SortFunc(all, func(a, b offset) int { return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.cost, b.cost)) })
+	return all
+}
+
+// merge adds what another log has recorded, some of it for the second time.
+func (tr *trace) merge() {
+	var more []core.Recorded
+	for range tr.r.IntN(4) {
+		tr.merged++
+		age := time.Duration(tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond
+		more = append(more, core.Recorded{ID: 1<<40 + tr.merged, Age: age, Cost: 1 + tr.r.IntN(3)})
+	}
+	for range 1 + tr.r.IntN(2) {
+		if err := tr.store.Merge(tr.t.Context(), core.Merge{Key: tr.store.key, Keep: tr.keep, Entries: more}); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
+	tr.oracle.merge(more)
+	tr.take(tr.plain, core.ModePeek, tr.limits)
+}
+
+// spy remembers the key that it was last asked about.
+type spy struct {
+	core.Store
+
+	key core.StorageKey
+}
+
+func (s *spy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	s.key = t.Key
+	return s.Store.Take(ctx, t)
+}
+
+func (tr *trace) reset() {
+	if err := tr.plain.Reset(tr.t.Context(), "k"); err != nil {
+		tr.t.Fatal(err)
+	}
+	tr.oracle.entries = nil
+}

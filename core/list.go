@@ -1,0 +1,109 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// WithAllowList lets those pass uncounted whom the list names. An entry is an address or a prefix, such as
+// "10.0.0.0/8", where the key finds addresses, whatever prefix clients are told apart by; and otherwise an identity, as the key
+// gives it. The list has a key of its own, which may be another than that of the quota.
+//
+//	core.WithAllowList(core.ByIP(), "192.0.2.7", "2001:db8::/32")
+//
+// A request for which the key finds nothing is on no list. Lists are looked at before anything else, and
+// who is on both kinds is denied.
+func WithAllowList(k Key, entries ...string) Option { return onList("WithAllowList", k, entries, true) }
+
+// WithDenyList refuses (403, [ErrForbidden]) those whom the list names; see [WithAllowList].
+func WithDenyList(k Key, entries ...string) Option { return onList("WithDenyList", k, entries, false) }
+
+// list is who is let pass, or not.
+type list struct {
+	key      Key
+	passes   bool
+	prefixes []netip.Prefix
+	texts    map[string]bool
+}
+
+func onList(option string, k Key, entries []string, passes bool) Option {
+	return func(c *config) {
+		if k.read == nil && k.fault == nil {
+			c.fault(option, "no key", "say what the entries are, such as core.ByIP()")
+			return
+		}
+		c.faults = append(c.faults, k.fault)
+		c.wants = append(c.wants, k.wants...)
+		if len(entries) == 0 {
+			c.fault(option, "no entries", "name at least one, or leave the option out")
+		}
+		l := list{key: k, passes: passes, texts: make(map[string]bool)}
+		for _, e := range entries {
+			p, err := parsePrefix(e)
+			switch {
+			case err == nil:
+				l.prefixes = append(l.prefixes, p)
+			case k.findsAddresses():
+				c.fault(option, strconv.Quote(e), "this key finds addresses: name one, or a prefix such as \"192.0.2.0/24\"")
+			case e == "":
+				c.fault(option, `""`, "nobody has an empty identity: is the variable it comes from set?")
+			}
+			l.texts[strings.Clone(e)] = true
+		}
+		c.lists = append(c.lists, l)
+	}
+}
+
+// findsAddresses reports whether an address is all that the key can find.
+func (k *Key) findsAddresses() bool {
+	if k.named == nil {
+		return false
+	}
+	m := wholeAddress
+	_, text := k.named("text", &m)
+	id, ok := k.named("192.0.2.1", &m)
+	return ok && !text && id.addr.IsValid()
+}
+
+// wholeAddress tells every address from all others.
+var wholeAddress = masks{v4: 32, v6: 128}
+
+// listed reports whether the request passes uncounted. That it does not pass at all is ErrForbidden.
+func (l *Limiter) listed(r Request) (passes bool, err error) {
+	for i := range l.lists {
+		if passes && l.lists[i].passes {
+			continue
+		}
+		m := wholeAddress
+		who, err := l.lists[i].key.read(r, &m)
+		if errors.Is(err, ErrNoKey) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("sash: the key of a list: %w", err)
+		}
+		if !l.lists[i].names(&who) {
+			continue
+		}
+		if !l.lists[i].passes {
+			return false, ErrForbidden
+		}
+		passes = true
+	}
+	return passes, nil
+}
+
+func (l *list) names(who *identity) bool {
+	if !who.addr.IsValid() {
+		return l.texts[who.text]
+	}
+	for _, p := range l.prefixes {
+		if p.Contains(who.addr) {
+			return true
+		}
+	}
+	return false
+}

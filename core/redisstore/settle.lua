@@ -1,0 +1,38 @@
+-- Changes what a take has cost. KEYS[1] the log; ARGV: 1 id, 2 units; see take.lua.
+local key, id, want, call = KEYS[1], ARGV[1], ARGV[2] + 0, redis.call
+
+local first = id
+local stamp = call('ZSCORE', key, first)
+if not stamp then
+  first = id .. '\0'
+  stamp = call('ZSCORE', key, first)
+end
+if not stamp then return 0 end
+
+local function member(unit)
+  return unit == 0 and first or id .. string.char(math.floor(unit / 256), unit % 256)
+end
+
+-- How many units there are: they are numbered, so half of the rest can be left out each time.
+local have, beyond = 1, 2
+while call('ZSCORE', key, member(beyond - 1)) do have, beyond = beyond, beyond * 2 end
+while beyond - have > 1 do
+  local middle = math.floor((have + beyond) / 2)
+  if call('ZSCORE', key, member(middle - 1)) then have = middle else beyond = middle end
+end
+
+local batch, n = {}, 0
+for unit = math.min(have, want), math.max(have, want) - 1 do
+  if want > have then
+    n = n + 1
+    batch[n] = stamp
+  end
+  n = n + 1
+  batch[n] = member(unit)
+  if n >= 2000 then -- unpack has room for some thousands
+    call(want > have and 'ZADD' or 'ZREM', key, unpack(batch, 1, n))
+    n = 0
+  end
+end
+if n > 0 then call(want > have and 'ZADD' or 'ZREM', key, unpack(batch, 1, n)) end
+return 1
