@@ -60,8 +60,8 @@ func (b *ban) of(name string, secret []byte) *ban {
 }
 
 // look denies d while a ban lasts, and returns the units of past bans.
-func (b *ban) look(ctx context.Context, store Store, d *Decision) (past int, err error) {
-	a, err := store.Take(ctx, b.take(d, ModePeek, 1))
+func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
+	a, err := d.limiter.take(ctx, b.take(d, ModePeek, 1), d)
 	if err == nil && !a.Allowed {
 		b.deny(d, a.Retry)
 	}
@@ -69,18 +69,18 @@ func (b *ban) look(ctx context.Context, store Store, d *Decision) (past int, err
 }
 
 // count counts a denial, and begins a ban with the last that is one too many.
-func (b *ban) count(ctx context.Context, store Store, d *Decision, past int) error {
+func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	tries := Take{Key: StorageKey{space: b.denials, identity: d.key.identity}, Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}
-	a, err := store.Take(ctx, tries)
+	a, err := d.limiter.take(ctx, tries, d)
 	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	if _, err := store.Take(ctx, b.take(d, ModeRecord, 1<<step)); err != nil {
+	if _, err := d.limiter.take(ctx, b.take(d, ModeRecord, 1<<step), d); err != nil {
 		return err
 	}
 	b.deny(d, b.first<<step)
-	return store.Reset(ctx, tries.Key)
+	return d.limiter.reset(ctx, tries.Key)
 }
 
 func (b *ban) take(d *Decision, mode Mode, cost int) Take {
@@ -99,9 +99,9 @@ func (b *ban) deny(d *Decision, wait time.Duration) {
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
-func (b *ban) lift(ctx context.Context, store Store, who identity) error {
+func (b *ban) lift(ctx context.Context, l *Limiter, who identity) error {
 	for _, s := range [...]*space{b.denials, b.bans} {
-		if err := store.Reset(ctx, StorageKey{space: s, identity: who}); err != nil {
+		if err := l.reset(ctx, StorageKey{space: s, identity: who}); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ type Decision struct {
 	Banned     bool          // denied by [WithBan], whatever the limits say
 	Degraded   bool          // decided without the store
 
+	why      error // Degraded
 	limiter  *Limiter
 	plan     *plan // nil when nothing was decided, as for a skipped request
 	answer   Answer
@@ -35,6 +36,10 @@ type Decision struct {
 // sum fills in what everybody may read from what the store has answered.
 func (d *Decision) sum(mode Mode) {
 	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.name
+	if d.Degraded && d.limiter.remote.failure == FailOpen {
+		d.plan = nil // nothing was counted, so there is nothing to tell
+		return
+	}
 	switch {
 	case !d.Allowed:
 		d.Violated = d.violated()
@@ -111,7 +116,7 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	if d.taken == 0 {
 		return nil
 	}
-	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost})
+	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
 }
 
 // Serve is for adapters: it runs the handler of an allowed request. It must be called for every one that

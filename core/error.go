@@ -59,9 +59,23 @@ func (e *LimitedError) Unwrap() error {
 
 // StoreError says that the store could not answer. Its text is for operators:
 // it may hold addresses and is never sent to a client.
-type StoreError struct{ Err error }
+type StoreError struct {
+	Err    error
+	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
+	Advice string // what an operator should do about it
+	OneKey bool   // the trouble is with this key alone, so that other keys are still asked for
+}
 
-func (e *StoreError) Error() string { return "sash: store: " + e.Err.Error() }
+func (e *StoreError) Error() string {
+	text := "sash: store: " + e.Err.Error()
+	if e.Class != "" {
+		text = "sash: store (" + e.Class + "): " + e.Err.Error()
+	}
+	if e.Advice != "" {
+		text += ": " + e.Advice
+	}
+	return text
+}
 
 func (e *StoreError) Unwrap() error { return e.Err }
 

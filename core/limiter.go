@@ -17,6 +17,7 @@ type Limiter struct {
 	policy   *policy
 	key      Key
 	store    Store
+	remote   *remote // of a store that may not answer, or nil
 	space    *space
 	masks    masks
 	headers  Headers
@@ -96,6 +97,9 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		deny:     c.deny,
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),
+	}
+	if _, here := c.store.(*MemoryStore); !here {
+		l.remote = newRemote(&c)
 	}
 	err := errors.Join(c.faults...)
 	if err == nil {
@@ -228,15 +232,37 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = l.store.Reset(ctx, StorageKey{space: l.space, identity: who})
+	err = l.reset(ctx, StorageKey{space: l.space, identity: who})
 	if err == nil && l.ban != nil {
-		err = l.ban.lift(ctx, l.store, who)
+		err = l.ban.lift(ctx, l, who)
 	}
-	return storeError(err)
+	return err
 }
 
-func (l *Limiter) settle(ctx context.Context, s Settle) error {
-	return storeError(l.store.Settle(ctx, s))
+func (l *Limiter) take(ctx context.Context, t Take, d *Decision) (Answer, error) {
+	if l.remote == nil {
+		a, err := l.store.Take(ctx, t)
+		return a, storeError(err)
+	}
+	a, degraded, err := l.remote.take(ctx, t)
+	if degraded {
+		d.Degraded, d.why, err = true, err, nil
+	}
+	return a, err
+}
+
+func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
+	if l.remote == nil {
+		return storeError(l.store.Settle(ctx, s))
+	}
+	return l.remote.settle(ctx, s, degraded)
+}
+
+func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
+	if l.remote == nil {
+		return storeError(l.store.Reset(ctx, key))
+	}
+	return l.remote.reset(ctx, key)
 }
 
 // refund asks, when a request has been served, whether it is to count.
@@ -304,12 +330,18 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
 	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
+	within := ctx
+	if l.remote != nil {
+		var cancel context.CancelFunc
+		within, cancel = l.remote.within(ctx)
+		defer cancel()
+	}
 	var past int
 	if l.ban != nil && mode != ModeRecord {
-		past, err = l.ban.look(ctx, l.store, &d)
+		past, err = l.ban.look(within, &d)
 	}
 	if err == nil && !d.Banned {
-		d.answer, err = l.store.Take(ctx, Take{
+		t := Take{
 			Key:    d.key,
 			Limits: plan.all,
 			Shadow: len(plan.all) - len(plan.limits),
@@ -318,21 +350,21 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 			Cost:   d.cost,
 			ID:     d.id,
 			Mode:   mode,
-		})
-		if err == nil {
+		}
+		if d.answer, err = l.take(within, t, &d); err == nil {
 			d.sum(mode)
 			if l.ban != nil && !d.Allowed && try {
-				err = l.ban.count(ctx, l.store, &d, past)
+				err = l.ban.count(within, &d, past)
 			}
 		}
 	}
 	if err != nil {
-		return l.failed(ctx, *who, storeError(err))
+		return l.failed(ctx, *who, err)
 	}
 	if l.observer != nil {
-		e := Event{Decision: d, Key: who.label()}
+		e := Event{Decision: d, Key: who.label(), Err: d.why}
 		e.Decision.key.text = e.Key // which outlives the request
-		if plan.shadow != nil && !d.Banned {
+		if plan.shadow != nil && !d.Banned && d.plan != nil {
 			e.Shadow = d.shadow()
 		}
 		if err := l.observe(ctx, e); err != nil {
@@ -344,10 +376,10 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 
 // storeError tells the store's faults from those of the request.
 func storeError(err error) error {
-	if err == nil || errors.As(err, new(*ConfigError)) {
+	if err == nil || errors.As(err, new(*ConfigError)) || errors.As(err, new(*StoreError)) {
 		return err
 	}
-	return &StoreError{err}
+	return &StoreError{Err: err}
 }
 
 func (l *Limiter) failed(ctx context.Context, who identity, err error) (Decision, error) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash/maphash"
+	"iter"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +30,13 @@ type MemoryStore struct {
 	start   time.Time
 	seed    maphash.Seed
 	maxKeys int64
-	keys    atomic.Int64
-	shared  atomic.Uint64
-	turn    atomic.Uint32 // which shard a full one sweeps next
-	shards  [shardCount]shard
+
+	mergeable bool // logs know their keys
+
+	keys   atomic.Int64
+	shared atomic.Uint64
+	turn   atomic.Uint32 // which shard a full one sweeps next
+	shards [shardCount]shard
 }
 
 const (
@@ -61,6 +66,8 @@ type memoryLog struct {
 	index  int           // in shard.order
 	keep   time.Duration // the longest window asked of this log
 	fitted int64         // when fit was last called
+	whole  *StorageKey   // of a mergeable log
+	varies bool          // ... in which windows vary
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -126,7 +133,7 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 			}
 		}
 	}
-	log.keep = max(log.keep, t.Keep)
+	log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
 	log.drop(now - int64(log.keep))
 	answer := log.take(now, id, &t)
 	if sh.takes++; sh.takes%takesPerSweep == 0 {
@@ -215,6 +222,61 @@ func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 	return nil
 }
 
+// recorded is what to merge into another store's log of a key.
+func (s *MemoryStore) recorded(k *StorageKey) (m Merge) {
+	var space [192]byte
+	key := k.appendRaw(space[:0])
+	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	log := sh.logs[string(key)]
+	if log == nil {
+		return m
+	}
+	now := int64(time.Since(s.start))
+	log.drop(now - int64(log.keep))
+	m = Merge{Key: *log.whole, Keep: log.keep, Varies: log.varies}
+	for i := range log.count {
+		e := log.at(i)
+		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: int(e.total - log.before(i))})
+	}
+	return m
+}
+
+// forget drops a log that has been merged, unless more was recorded meanwhile. To merge some of it
+// again does no harm.
+func (s *MemoryStore) forget(m *Merge) {
+	var space [192]byte
+	key := m.Key.appendRaw(space[:0])
+	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if log := sh.logs[string(key)]; log != nil && (log.count == 0 || log.at(log.count-1).id == m.Entries[len(m.Entries)-1].ID) {
+		sh.remove(s, log)
+	}
+}
+
+// mergeableKeys are the keys that have entries. It forgets the others.
+func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
+	return func(yield func(*StorageKey) bool) {
+		for i := range s.shards {
+			sh := &s.shards[i]
+			sh.mu.Lock()
+			sh.sweep(s, int64(time.Since(s.start)), len(sh.order))
+			keys := make([]*StorageKey, len(sh.order))
+			for j, log := range sh.order {
+				keys[j] = log.whole
+			}
+			sh.mu.Unlock()
+			for _, k := range keys {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Where keys share a log, one half of an entry's id tells whose it is, the other which of theirs.
 func sharedID(hash, id uint64) uint64 { return hash&^math.MaxUint32 | id&math.MaxUint32 }
 
@@ -243,6 +305,11 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 	sh.sweep(s, now, sweepPerKey)
 	if s.claim() || s.makeRoom(sh, now) && s.claim() {
 		log := &memoryLog{key: string(key), index: len(sh.order), fitted: now}
+		if s.mergeable {
+			whole := t.Key
+			whole.text = strings.Clone(whole.text) // it may die with its request
+			log.whole = &whole
+		}
 		if sh.logs == nil {
 			sh.logs = make(map[string]*memoryLog)
 		}

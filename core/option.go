@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Option changes what a limiter does by default.
@@ -16,6 +17,9 @@ type config struct {
 	headers    Headers
 	masks      masks
 	secret     []byte
+	timeout    time.Duration
+	failure    Failure
+	denyCache  time.Duration
 	mode       Mode
 	shadow     Policy
 	ban        *ban
@@ -213,7 +217,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 // Event is one decision, for an observer.
 type Event struct {
 	Decision Decision
-	Err      error     // why there is no decision, or nil
+	Err      error     // why there is no decision, or why it is Degraded, or nil
 	Key      string    // whose quota, as the key found it. It may be personal: think before you log it
 	Skipped  bool      // WithSkip or WithAllowList let it pass
 	Shadow   *Decision // what the policy of WithShadow would have said, or nil
@@ -222,7 +226,7 @@ type Event struct {
 
 // configure applies options over the defaults, collecting every mistake.
 func configure(opts []Option) config {
-	c := config{masks: masks{v4: 32, v6: 64}}
+	c := config{masks: masks{v4: 32, v6: 64}, timeout: defaultTimeout, denyCache: time.Second}
 	for _, o := range opts {
 		if o == nil {
 			c.fault("Option", "nil", "leave it out")

@@ -186,7 +186,7 @@ func TestStackedLimitersGiveOneField(t *testing.T) {
 func TestStoreDown(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer rdb.Close()
-	h := nethttp.New(core.PerMinute(1), core.ByIP(), core.WithStore(redisstore.New(rdb)))(ok)
+	h := nethttp.New(core.PerMinute(1), core.ByIP(), core.WithStore(redisstore.New(rdb)), core.WithFailure(core.FailClosed))(ok)
 	w := get(h)
 	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "127.0.0.1") {
 		t.Errorf("status %d, header %v, body %s", w.Code, w.Header(), w.Body)

@@ -66,7 +66,9 @@ func Store(t *testing.T, c StoreConfig) {
 // limiter makes a limiter on store, or fails.
 func limiter(t *testing.T, store core.Store, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store))...)
+	// Every question is to reach the store, however slow it is under the race detector.
+	opts = append(opts, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))
+	l, err := core.New(p, core.Global(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func keyOf(t testing.TB, k core.Key, r core.Request) (string, error) {
 func keysOf(t testing.TB, k core.Key) func(core.Request) (string, error) {
 	t.Helper()
 	s := &spy{Store: new(coretest.FakeStore)}
-	l := limiter(t, 1, k, core.WithStore(s))
+	l := limiter(t, 1, k, core.WithStore(s), core.WithDenyCache(0))
 	return func(r core.Request) (string, error) {
 		s.key = ""
 		_, err := l.Check(r, nil)

@@ -62,7 +62,9 @@ func checkKeys(t *testing.T, rdb *redis.Client) {
 
 func newLimiter(t *testing.T, p core.Policy, store core.Store, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store))...)
+	// These tests are about the store, however slow it is under the race detector.
+	opts = append([]core.Option{core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed)}, opts...)
+	l, err := core.New(p, core.Global(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,139 @@
+package core
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// WithDenyCache is how long at most a denial is remembered in this process, so that who is denied and keeps
+// trying does not reach the store: 0, which is never, to 1m. The default is 1s.
+//
+// Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
+// whom the store would admit. What another process undoes or resets is seen that much later. A larger cost than the one
+// denied is denied as well, and told the wait of the smaller one.
+func WithDenyCache(d time.Duration) Option {
+	return func(c *config) {
+		if d < 0 || d > time.Minute {
+			c.fault("WithDenyCache", d.String(), "a denial is remembered for 0 (never) to 1m")
+			return
+		}
+		c.denyCache = d
+	}
+}
+
+// denials are the latest denials of a store, by key. Where two keys meet in a slot, the later one has it: it is
+// only a cache.
+type denials struct {
+	longest time.Duration
+	start   time.Time
+	seed    maphash.Seed
+	slots   [denialSlots]denialSlot
+}
+
+const denialSlots = 4096
+
+type denialSlot struct {
+	latest atomic.Pointer[denial]
+	drops  atomic.Uint32 // so that an answer which was under way meanwhile is not kept
+}
+
+type denial struct {
+	key    string
+	limits *Limit // the first of the plan's: other limits, another question
+	cost   int
+	sent   time.Duration // before the store was asked, since start
+	until  time.Duration
+	answer Answer
+}
+
+// ticket is what was known of a slot before the store was asked.
+type ticket struct {
+	slot  *denialSlot
+	drops uint32
+	sent  time.Duration
+}
+
+func newDenials(longest time.Duration) *denials {
+	if longest == 0 {
+		return nil
+	}
+	return &denials{longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
+}
+
+func (d *denials) slot(key []byte) *denialSlot {
+	return &d.slots[maphash.Bytes(d.seed, key)%denialSlots]
+}
+
+// remembers reports whether denials of t are kept: not if each is to be counted, or others look at the log as well.
+func (d *denials) remembers(t *Take) bool {
+	return d != nil && t.Shadow == 0 && (t.Mode == ModeCharge || t.Mode == ModePeek)
+}
+
+// answer is what the store would say, if that is known.
+func (d *denials) answer(t *Take) (a Answer, ok bool) {
+	if !d.remembers(t) {
+		return a, false
+	}
+	var space [192]byte
+	key := t.Key.appendRaw(space[:0])
+	last := d.slot(key).latest.Load()
+	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost || last.key != string(key) {
+		return a, false
+	}
+	now := time.Since(d.start)
+	if now >= last.until {
+		return a, false
+	}
+	for i := range t.Limits {
+		if t.Cost > t.Limits[i].Quota { // no wait helps, and that is another answer
+			return a, false
+		}
+	}
+	a = last.answer
+	a.Retry -= now - last.sent
+	for i := range t.Limits {
+		a.State[i].Reset = max(0, a.State[i].Reset-(now-last.sent))
+	}
+	return a, true
+}
+
+// expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends
+// no later than the store's.
+func (d *denials) expect(t *Take) (w ticket) {
+	if d.remembers(t) {
+		var space [192]byte
+		w.slot = d.slot(t.Key.appendRaw(space[:0]))
+		w.drops, w.sent = w.slot.drops.Load(), time.Since(d.start)
+	}
+	return w
+}
+
+func (d *denials) note(t *Take, a *Answer, w ticket) {
+	if w.slot == nil || a.Allowed || a.Retry <= 0 {
+		return
+	}
+	lasts := min(a.Retry, d.longest)
+	for i := range t.Limits {
+		if a.State[i].Used+t.Cost > t.Limits[i].Quota { // its numbers are shown, and are right until a unit leaves
+			lasts = min(lasts, a.State[i].Reset)
+		}
+	}
+	var space [192]byte
+	latest := &denial{key: string(t.Key.appendRaw(space[:0])), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	w.slot.latest.Store(latest)
+	if w.slot.drops.Load() != w.drops {
+		w.slot.latest.CompareAndSwap(latest, nil)
+	}
+}
+
+// drop forgets a key's denials: something of its log has been given back.
+func (d *denials) drop(key *StorageKey) {
+	if d == nil {
+		return
+	}
+	var space [192]byte
+	s := d.slot(key.appendRaw(space[:0]))
+	s.drops.Add(1)
+	s.latest.Store(nil)
+}

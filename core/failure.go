@@ -1,0 +1,275 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Failure is what decides while a store outside the process does not answer.
+type Failure int
+
+const (
+	// FailLocal enforces the same limits in this process, exactly, each process by itself. What it
+	// admits is added to the store's logs when the store is back, at the true instants, so that an outage gives no
+	// second quota. It is the default.
+	FailLocal Failure = iota
+	// FailOpen admits every request, and counts none.
+	FailOpen
+	// FailClosed refuses every request: 503 with Retry-After.
+	FailClosed
+)
+
+func (f Failure) String() string {
+	switch f {
+	case FailLocal:
+		return "FailLocal"
+	case FailOpen:
+		return "FailOpen"
+	case FailClosed:
+		return "FailClosed"
+	}
+	return "Failure(" + strconv.Itoa(int(f)) + ")"
+}
+
+// WithFailure chooses what decides while the store does not answer within [WithTimeout]. The default is
+// [FailLocal]. Such a decision is Degraded, but for FailClosed, where there is none, and the observer hears why.
+//
+// After five failures in a row the store is asked once in a while only, by one request, so that all others are
+// decided at once. A [MemoryStore] always answers.
+func WithFailure(f Failure) Option {
+	return func(c *config) {
+		if f < FailLocal || f > FailClosed {
+			c.fault("WithFailure", strconv.Itoa(int(f)), "choose FailLocal, FailOpen or FailClosed")
+			return
+		}
+		c.failure = f
+	}
+}
+
+// WithTimeout is how long a decision may take in all that has to be asked of a store outside the process, whatever
+// its client is set to: 1ms to 1m. The default is 100ms. After that [WithFailure] decides. A request that is
+// cancelled meanwhile is decided all the same, so that nobody goes uncounted by hanging up.
+func WithTimeout(d time.Duration) Option {
+	return func(c *config) {
+		if d < time.Millisecond || d > time.Minute {
+			c.fault("WithTimeout", d.String(), "a decision may take 1ms to 1m")
+			return
+		}
+		c.timeout = d
+	}
+}
+
+const (
+	defaultTimeout = 100 * time.Millisecond
+	failuresToOpen = 5
+	retryStore     = time.Second      // until the store is asked again, and up to half as much more
+	logInterval    = 10 * time.Second // of lines about one limiter's store
+)
+
+// remote asks a store that may not answer.
+type remote struct {
+	store   Store
+	name    string // of the policy
+	timeout time.Duration
+	failure Failure
+	breaker *gobreaker.CircuitBreaker[Answer]
+	denials *denials
+	why     atomic.Pointer[StoreError] // the last failure, for who is not even let near the store
+
+	outage   *MemoryStore // what FailLocal has recorded and the store does not know yet
+	bringing atomic.Bool  // a goroutine brings it there
+	closed   chan struct{}
+	close    sync.Once
+
+	mu      sync.Mutex
+	logged  time.Time
+	skipped int
+}
+
+func newRemote(c *config) *remote {
+	r := &remote{store: c.store, name: c.name, timeout: c.timeout, failure: c.failure, denials: newDenials(c.denyCache), closed: make(chan struct{})}
+	r.outage = NewMemoryStore()
+	r.outage.mergeable = true
+	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
+	r.breaker = gobreaker.NewCircuitBreaker[Answer](gobreaker.Settings{
+		Timeout:       jitter(retryStore),
+		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
+		IsSuccessful:  func(err error) bool { return !isOutage(err) },
+		OnStateChange: r.log,
+	})
+	return r
+}
+
+// jitter keeps processes from doing at once what they do now and then.
+func jitter(d time.Duration) time.Duration { return d + rand.N(d/2) }
+
+// isOutage tells that the store does not answer from that it cannot answer this.
+func isOutage(err error) bool {
+	var failed *StoreError
+	return err != nil && !errors.As(err, new(*ConfigError)) && (!errors.As(err, &failed) || !failed.OneKey)
+}
+
+// within bounds the time of one decision, which the end of the request does not cut short.
+func (r *remote) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
+}
+
+// ask puts a question to the store unless that has just failed too often.
+func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
+	a, err := r.breaker.Execute(question)
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return a, r.why.Load()
+	}
+	if err = storeError(err); isOutage(err) {
+		var failed *StoreError
+		errors.As(err, &failed)
+		waiting := *failed
+		waiting.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
+		r.why.Store(&waiting)
+	}
+	return a, err
+}
+
+// take is a store's Take, or, with an error that says why, what decides instead of it. Without an answer the error
+// is all there is.
+func (r *remote) take(ctx context.Context, t Take) (a Answer, degraded bool, err error) {
+	if a, ok := r.denials.answer(&t); ok {
+		return a, false, nil
+	}
+	ticket := r.denials.expect(&t)
+	a, err = r.ask(func() (Answer, error) {
+		if r.outage.Keys() > 0 {
+			return r.bring(ctx, &t.Key, func() (Answer, error) { return r.store.Take(ctx, t) })
+		}
+		return r.store.Take(ctx, t)
+	})
+	switch {
+	case err == nil:
+		r.denials.note(&t, &a, ticket)
+		return a, false, nil
+	case errors.As(err, new(*ConfigError)) || r.failure == FailClosed:
+		return a, false, err
+	case r.failure == FailOpen:
+		return Answer{Allowed: true}, true, err
+	}
+	a, _ = r.outage.Take(ctx, t) // which never fails
+	if t.Mode != ModePeek && r.bringing.CompareAndSwap(false, true) {
+		go r.bringAll()
+	}
+	return a, true, err
+}
+
+func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
+	r.denials.drop(&s.Key)
+	if r.outage.Keys() > 0 {
+		r.outage.Settle(ctx, s)
+	}
+	ctx, cancel := r.within(ctx)
+	defer cancel()
+	// Also where the decision was made here: it may have been brought there since.
+	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Settle(ctx, s) })
+	if degraded && isOutage(err) {
+		return nil
+	}
+	return err
+}
+
+func (r *remote) reset(ctx context.Context, key StorageKey) error {
+	r.denials.drop(&key)
+	r.outage.Reset(ctx, key)
+	ctx, cancel := r.within(ctx)
+	defer cancel()
+	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Reset(ctx, key) })
+	return err
+}
+
+// bring adds to the store what was recorded here of one key, and forgets it once the store has answered what
+// comes next: until then it may be needed here.
+func (r *remote) bring(ctx context.Context, key *StorageKey, next func() (Answer, error)) (Answer, error) {
+	m := r.outage.recorded(key)
+	if len(m.Entries) > 0 {
+		if err := r.store.Merge(ctx, m); err != nil {
+			return Answer{}, err
+		}
+	}
+	a, err := next()
+	if err == nil && len(m.Entries) > 0 {
+		r.outage.forget(&m)
+	}
+	return a, err
+}
+
+// bringAll does so for all keys, and tries until it has or they have left.
+func (r *remote) bringAll() {
+	for {
+		select {
+		case <-r.closed:
+			return
+		case <-time.After(jitter(retryStore)):
+		}
+		for key := range r.outage.mergeableKeys() {
+			ctx, cancel := r.within(context.Background())
+			_, err := r.ask(func() (Answer, error) { return r.bring(ctx, key, nothingNext) })
+			cancel()
+			if isOutage(err) {
+				break
+			}
+		}
+		if r.outage.Keys() == 0 {
+			r.bringing.Store(false)
+			// Whoever has recorded something in between has seen that somebody is at it.
+			if r.outage.Keys() == 0 || !r.bringing.CompareAndSwap(false, true) {
+				return
+			}
+		}
+	}
+}
+
+func nothingNext() (Answer, error) { return Answer{}, nil }
+
+// log tells the operator of the beginning and the end of an outage.
+func (r *remote) log(_ string, from, to gobreaker.State) {
+	over := to == gobreaker.StateClosed
+	if !over && (to != gobreaker.StateOpen || from != gobreaker.StateClosed) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.logged) >= logInterval {
+		r.logged = now
+	} else {
+		r.skipped++
+		return
+	}
+	attrs := []slog.Attr{slog.String("policy", r.name), slog.String("failure", r.failure.String())}
+	if r.skipped > 0 {
+		attrs = append(attrs, slog.Int("lines left out", r.skipped))
+	}
+	r.skipped = 0
+	level, text := slog.LevelInfo, "sash: the store answers again"
+	if !over {
+		level, text = slog.LevelError, "sash: the store does not answer, so the failure policy decides"
+		why := r.why.Load()
+		attrs = append(attrs, slog.String("class", why.Class), slog.Any("error", errors.Unwrap(why.Err)), slog.String("advice", why.Advice))
+	}
+	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
+}
+
+// Close ends what the limiter does on its own: while the store is away, a goroutine waits to bring there what
+// [FailLocal] has recorded, and ends when it has. The store stays open: it is yours. A closed
+// limiter goes on deciding.
+func (l *Limiter) Close() error {
+	if l.remote != nil {
+		l.remote.close.Do(func() { close(l.remote.closed) })
+	}
+	return nil
+}
