@@ -11,41 +11,61 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
+// processor is a client that takes commands whole, as all of go-redis' do.
+type processor interface {
+	redisstore.Client
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
 // clock runs the store's scripts at an instant of its own.
 type clock struct {
-	redisstore.Client
+	processor
 	*redistest.Clock
 }
 
-func newClock(c redisstore.Client) clock { return clock{c, redistest.NewClock()} }
+func newClock(c processor) clock { return clock{c, redistest.NewClock()} }
 
-func (c clock) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(redistest.ErrNoScript)
-	return cmd
-}
-
-func (c clock) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	text, keys = c.Script(text, keys)
-	return c.Client.Eval(ctx, text, keys, args...)
+func (c clock) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	if args[0] == "evalsha" {
+		cmd.SetErr(redistest.ErrNoScript)
+		return cmd.Err()
+	}
+	var keys []string
+	n := args[2].(int)
+	for _, k := range args[3 : 3+n] {
+		keys = append(keys, k.(string))
+	}
+	text, keys := c.Script(args[1].(string), keys)
+	real := redis.NewIntSliceCmd(ctx, "eval", text, len(keys))
+	all := real.Args()
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	real = redis.NewIntSliceCmd(ctx, append(all, args[3+n:]...)...)
+	err := c.processor.Process(ctx, real)
+	cmd.(*redis.IntSliceCmd).SetVal(real.Val())
+	cmd.SetErr(err)
+	return err
 }
 
 // twice executes every command twice, as a client does that has lost a reply,
 // and goes on with the second answer. The verdict must be the same; that the numbers are
 // right is for the suite to find out, where nobody comes in between.
 type twice struct {
-	redisstore.Client
+	processor
 	t *testing.T
 }
 
-func (c twice) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	first, err := c.Client.Eval(ctx, text, keys, args...).Int64Slice()
-	cmd := c.Client.Eval(ctx, text, keys, args...)
-	if err != nil {
-		return cmd // not a take
+func (c twice) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := c.processor.Process(ctx, cmd)
+	first := cmd.(*redis.IntSliceCmd).Val()
+	if again := c.processor.Process(ctx, cmd); err == nil {
+		second := cmd.(*redis.IntSliceCmd).Val()
+		if again != nil || !slices.Equal(first[:min(1, len(first))], second[:min(1, len(second))]) {
+			c.t.Errorf("the same command answered %v, then %v, %v", first, second, again)
+		}
+		return again
 	}
-	if again, err := cmd.Int64Slice(); err != nil || !slices.Equal(first[:min(1, len(first))], again[:min(1, len(again))]) {
-		c.t.Errorf("the same command answered %v, then %v, %v", first, again, err)
-	}
-	return cmd
+	return err
 }

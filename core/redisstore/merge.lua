@@ -31,4 +31,4 @@ if added > 0 then
   end
   call('PEXPIRE', key, ttl)
 end
-return added
+return {1}

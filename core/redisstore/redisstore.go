@@ -11,19 +11,15 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
 	_ "embed"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
 )
@@ -33,13 +29,6 @@ const (
 	MaxQuota = 100_000
 	MaxCost  = 10_000
 )
-
-// Client is what the store needs of a go-redis client: *redis.Client,
-// *redis.ClusterClient, *redis.Ring and failover clients have it.
-type Client interface {
-	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
-	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
-}
 
 // Option changes a store.
 type Option func(*store)
@@ -54,7 +43,10 @@ func WithPrefix(prefix string) Option {
 // TLS and pool are as you set them, and you close it. New does no I/O, so a program
 // starts without its Redis.
 func New(client Client, opts ...Option) core.Store {
-	s := &store{client: client, prefix: "sash"}
+	s := &store{prefix: "sash"}
+	if !isNil(client) {
+		s.conn = newConn(client)
+	}
 	for _, o := range opts {
 		if o == nil {
 			s.fault = &core.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
@@ -66,9 +58,10 @@ func New(client Client, opts ...Option) core.Store {
 }
 
 type store struct {
-	client Client
+	conn   *conn // nil when there is no client
 	prefix string
 	fault  error
+	lanes  lanes
 }
 
 var (
@@ -93,18 +86,9 @@ var (
 	resetScript = newScript(resetText)
 )
 
-// script is a Lua text and the name that Redis gives it. redis.Script would do, but
-// asks for a client with four more methods.
-type script struct{ text, hash string }
-
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
-	return script{text, hex.EncodeToString(sum[:])}
-}
-
 func (s *store) Validate(limits core.Limits) error {
 	faults := []error{s.fault}
-	if s.client == nil || reflect.ValueOf(s.client).Kind() == reflect.Pointer && reflect.ValueOf(s.client).IsNil() {
+	if s.conn == nil {
 		faults = append(faults, &core.ConfigError{Option: "redisstore.New", Value: "nil", Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
 	}
 	if !validPrefix(s.prefix) {
@@ -132,17 +116,15 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if t.Cost > MaxCost && fits(t) {
 		return core.Answer{}, costError(t.Cost)
 	}
-	args := make([]any, 0, 6+2*len(t.Limits))
-	args = append(args, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow)
-	for i := range t.Limits {
-		args = append(args, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
+	one := &take{ctx: ctx, key: s.key(&t.Key), id: idText(t.ID), cost: t.Cost}
+	var node any
+	if s.conn.node != nil {
+		node = s.conn.node(ctx, one.key)
 	}
-	args = append(args, idText(t.ID), t.Cost)
-	reply, err := s.run(ctx, takeScript, t.Key, args...).Int64Slice()
-	if err != nil {
+	if err := s.lane(&t, node).ask(one); err != nil {
 		return core.Answer{}, failed(err)
 	}
-	return answer(reply, t)
+	return answer(one, &t)
 }
 
 func costError(cost int) error {
@@ -154,7 +136,7 @@ func costError(cost int) error {
 func ttl(keep time.Duration) int64 { return keep.Milliseconds() + 1000 }
 
 // modeText is how take.lua reads a take's mode.
-func modeText(t core.Take) string {
+func modeText(t *core.Take) string {
 	i := 2 * int(t.Mode)
 	if t.Varies {
 		return "vcvpvrvd"[i : i+2]
@@ -162,8 +144,11 @@ func modeText(t core.Take) string {
 	return "vcvpvrvd"[i+1 : i+2]
 }
 
+// idLength is that of a take's id in a log.
+const idLength = 8
+
 func idText(id uint64) string {
-	var b [8]byte
+	var b [idLength]byte
 	binary.BigEndian.PutUint64(b[:], id)
 	return string(b[:])
 }
@@ -179,47 +164,55 @@ func fits(t core.Take) bool {
 }
 
 // answer believes nothing: the key may have been written by somebody else, and
-// the server may be something else.
-func answer(reply []int64, t core.Take) (core.Answer, error) {
-	deciding := len(t.Limits) - t.Shadow
-	head := 2 + min(t.Shadow, 1)
+// the server may be something else. The first of equal takes were admitted.
+func answer(one *take, t *core.Take) (a core.Answer, err error) {
+	reply, deciding, head := one.reply, len(t.Limits)-t.Shadow, 2+min(t.Shadow, 1)
 	if len(reply) != head+2*len(t.Limits) {
-		return core.Answer{}, fmt.Errorf("redisstore: a reply of %d numbers to %d limits", len(reply), len(t.Limits))
+		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(t.Limits))
 	}
-	wait, shadow := reply[1], reply[head-1]
-	a := core.Answer{Allowed: reply[0] == 1, Retry: time.Duration(max(wait, 0)) * time.Microsecond}
+	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], t.Keep.Microseconds()
+	good := admitted >= 0 && admitted <= int64(one.takes) && (wait == 0) == (admitted == int64(one.takes)) &&
+		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
+	if a.Allowed = int64(one.place) < admitted; !a.Allowed {
+		a.Retry = time.Duration(max(wait, 0)) * time.Microsecond
+	}
 	if t.Shadow > 0 {
 		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
 	}
-	keep := t.Keep.Microseconds()
-	good := uint64(reply[0]) <= 1 && wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep && (wait == 0) == a.Allowed
+	before := min(admitted, int64(one.place)) * int64(t.Cost) // of this one's equals
 	denies := t.Mode == core.ModeRecord
 	for i := range t.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
 		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		used += before
 		denies = denies || i < deciding && used+int64(t.Cost) > int64(t.Limits[i].Quota)
 		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
 	if !good || !a.Allowed && !denies {
-		return core.Answer{}, fmt.Errorf("redisstore: numbers out of range in reply %v", reply)
+		return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
 	}
 	return a, nil
+}
+
+func protocolError(format string, args ...any) error {
+	return fmt.Errorf("redisstore: "+format, args...)
 }
 
 func (s *store) Settle(ctx context.Context, t core.Settle) error {
 	if t.Cost > MaxCost {
 		return costError(t.Cost)
 	}
-	return failed(s.run(ctx, settleScript, t.Key, idText(t.ID), t.Cost).Err())
+	_, err := s.ask(ctx, settleScript, &t.Key, idText(t.ID), t.Cost)
+	return err
 }
 
 func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
-	reply, err := s.run(ctx, logScript, key, window.Microseconds()).Int64Slice()
+	reply, err := s.ask(ctx, logScript, &key, window.Microseconds())
 	if err != nil {
-		return nil, failed(err)
+		return nil, err
 	}
 	if len(reply)%2 != 0 {
-		return nil, fmt.Errorf("redisstore: a log of %d numbers", len(reply))
+		return nil, protocolError("a log of %d numbers", len(reply))
 	}
 	entries := make([]core.Entry, 0, len(reply)/2)
 	for i := 0; i < len(reply); i += 2 {
@@ -242,11 +235,30 @@ func (s *store) Merge(ctx context.Context, m core.Merge) error {
 		for _, e := range part {
 			args = append(args, idText(e.ID), e.Age.Microseconds(), e.Cost)
 		}
-		if err := s.run(ctx, mergeScript, m.Key, args...).Err(); err != nil {
-			return failed(err)
+		if _, err := s.ask(ctx, mergeScript, &m.Key, args...); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
+	_, err := s.ask(ctx, resetScript, &key)
+	return err
+}
+
+// ask runs a script that is not a take.
+func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
+	q := &question{script: sc, keys: 1, args: append([]any{s.key(key)}, args...)}
+	if err := cmp.Or(s.conn.ask(ctx, q), q.err); err != nil {
+		return nil, failed(err)
+	}
+	return q.reply, nil
+}
+
+func (s *store) key(k *core.StorageKey) string {
+	var space [128]byte
+	return string(k.AppendTo(append(append(space[:0], s.prefix...), ':')))
 }
 
 func failed(err error) error {
@@ -254,20 +266,4 @@ func failed(err error) error {
 		return nil
 	}
 	return fmt.Errorf("redisstore: %w", err)
-}
-
-func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
-	return failed(s.run(ctx, resetScript, key).Err())
-}
-
-// run executes a script by its hash, and by its text where the server does not know it
-// (yet, or after SCRIPT FLUSH, a restart or a failover).
-func (s *store) run(ctx context.Context, sc script, key core.StorageKey, args ...any) *redis.Cmd {
-	var space [128]byte
-	keys := []string{string(key.AppendTo(append(append(space[:0], s.prefix...), ':')))}
-	cmd := s.client.EvalSha(ctx, sc.hash, keys, args...)
-	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = s.client.Eval(ctx, sc.text, keys, args...)
-	}
-	return cmd
 }

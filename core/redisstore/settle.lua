@@ -7,7 +7,7 @@ if not stamp then
   first = id .. '\0'
   stamp = call('ZSCORE', key, first)
 end
-if not stamp then return 0 end
+if not stamp then return {1} end
 
 local function member(unit)
   return unit == 0 and first or id .. string.char(math.floor(unit / 256), unit % 256)
@@ -35,4 +35,4 @@ for unit = math.min(have, want), math.max(have, want) - 1 do
   end
 end
 if n > 0 then call(want > have and 'ZADD' or 'ZREM', key, unpack(batch, 1, n)) end
-return 1
+return {1}

@@ -46,7 +46,7 @@ end
 -- Adds the units of some takes, and returns how many of them were there already: a client that
 -- lost the reply has sent the command again.
 local function add(key, ids, takes, cost, first)
-  if takes == 1 and cost == 1 then return 1 - call('ZADD', key, 'NX', stamp, ids .. first) end
+  if takes == 1 and cost == 1 then return 1 - call('ZADD', key, 'NX', stamp, ids:sub(1, 8) .. first) end
   local batch, n, there = {}, 0, takes * cost
   for t = 1, takes do
     local id = ids:sub(8 * t - 7, 8 * t)

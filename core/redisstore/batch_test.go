@@ -1,0 +1,251 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// keysOf gives storage keys, which only a limiter makes.
+func keysOf(t *testing.T, n int, name string) []core.StorageKey {
+	t.Helper()
+	var keys []core.StorageKey
+	l := newLimiter(t, core.PerHour(1), keySpy{core.NewMemoryStore(), &keys}, core.WithName(name))
+	for i := range n {
+		l.Peek(t.Context(), fmt.Sprint("key ", i))
+	}
+	return keys
+}
+
+type keySpy struct {
+	core.Store
+	keys *[]core.StorageKey
+}
+
+func (s keySpy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	*s.keys = append(*s.keys, t.Key)
+	return s.Store.Take(ctx, t)
+}
+
+// A batch answers what its takes would have been told one by one: those of equal key and cost side
+// by side. That these are right the oracle has shown. Sent again, it admits the same.
+func TestBatchIsLikeOneByOne(t *testing.T) {
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
+			rdb := start(t)
+			c := newClock(rdb)
+			if repeats {
+				c.processor = twice{rdb, t}
+			}
+			together, alone := redisstore.New(c), redisstore.New(c)
+			const keys, seed = 5, 11
+			a, b := keysOf(t, keys, "together"), keysOf(t, keys, "alone")
+			r := rand.New(rand.NewPCG(seed, 2))
+			id := uint64(1 << 32)
+			for _, limits := range []core.Limits{
+				{{Quota: 7, Window: time.Second}},
+				{{Quota: 150, Window: time.Second}},
+				{{Quota: 5, Window: time.Second}, {Quota: 20, Window: 9 * time.Second}},
+			} {
+				keep := limits[len(limits)-1].Window
+				for _, mode := range []core.Mode{core.ModeCharge, core.ModeCharge, core.ModePeek, core.ModeRecord, core.ModeChargeDenied} {
+					for round := range 150 {
+						var batch []core.Take
+						var of []int
+						for range 1 + r.IntN(20) {
+							id++
+							k := r.IntN(keys)
+							if mode == core.ModeChargeDenied && slices.Contains(of, k) {
+								continue
+							}
+							cost := 1
+							if r.IntN(4) == 0 {
+								cost = 1 + r.IntN(limits[0].Quota+1)
+							}
+							batch = append(batch, core.Take{Key: a[k], Limits: limits, Keep: keep, Cost: cost, ID: id, Mode: mode})
+							of = append(of, k)
+						}
+						got, err := redisstore.TakeTogether(t.Context(), together, true, batch)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, i := range sideBySide(batch, of) {
+							single := batch[i]
+							single.Key = b[of[i]]
+							want, err := alone.Take(t.Context(), single)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if !sameVerdict(&got[i], &want, &single, !repeats) {
+								t.Fatalf("%v, mode %d, round %d, take %d of %d, cost %d:\ngot  %+v\nwant %+v", limits, mode, round, i, len(batch), single.Cost, got[i], want)
+							}
+						}
+						c.Advance(time.Duration(r.IntN(600)) * time.Millisecond)
+					}
+					c.Advance(10 * time.Second)
+				}
+			}
+		})
+	}
+}
+
+// sameVerdict compares what a batch can know: of equal takes all see the oldest unit as it is after the last of them,
+// and when it is sent again, the numbers have those in them that came after a take the first time.
+func sameVerdict(got, want *core.Answer, t *core.Take, numbers bool) bool {
+	if got.Allowed != want.Allowed || numbers && got.Retry != want.Retry {
+		return false
+	}
+	for i := range t.Limits {
+		if numbers && got.State[i].Used != want.State[i].Used {
+			return false
+		}
+	}
+	return true
+}
+
+// sideBySide is the order in which a batch is decided.
+func sideBySide(batch []core.Take, of []int) []int {
+	type party struct{ key, cost int }
+	var order []int
+	joins := batch[0].Mode == core.ModeCharge
+	var parties []party
+	var members [][]int
+	last := map[int]int{}
+	for i := range batch {
+		p, ok := last[of[i]]
+		if !ok || !joins || parties[p].cost != batch[i].Cost {
+			p = len(parties)
+			last[of[i]] = p
+			parties, members = append(parties, party{of[i], batch[i].Cost}), append(members, nil)
+		}
+		members[p] = append(members[p], i)
+	}
+	for _, m := range members {
+		order = append(order, m...)
+	}
+	return order
+}
+
+// Everything at once through batches: exact, on one server, a cluster and a ring.
+func TestBatchesAreExact(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	one, two := redistest.Start(t), redistest.Start(t)
+	for name, client := range map[string]redisstore.Client{
+		"single":  redis.NewClient(&redis.Options{Addr: one.Addr()}),
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}),
+		"ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": one.Addr(), "b": two.Addr()}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const callers, each, keys, quota = 100, 60, 7, 200
+			l := newLimiter(t, core.PerHour(quota), redisstore.New(client), core.WithName(name))
+			var admitted [keys]atomic.Int64
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for i := range each {
+						d, err := l.Allow(context.Background(), fmt.Sprint("key ", i%keys))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if d.Allowed {
+							admitted[i%keys].Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for k := range admitted {
+				entries, err := l.Log(t.Context(), fmt.Sprint("key ", k))
+				if n := admitted[k].Load(); n != quota || len(entries) != quota || err != nil {
+					t.Errorf("key %d: %d admitted, %d entries, %v; want %d", k, n, len(entries), err, quota)
+				}
+			}
+			client.(interface{ Close() error }).Close()
+		})
+	}
+}
+
+// A caller is back at its own deadline, whatever it waits for.
+func TestEachCallersDeadlineHolds(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	for name, client := range map[string]redisstore.Client{"prompt": rdb, "not prompt": anyClient{rdb}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.PerHour(10_000), redisstore.New(client), core.WithName(name[:3]), core.WithTimeout(time.Minute))
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			store := redisstore.New(client)
+			key := keysOf(t, 1, "k")[0]
+			server.Pause()
+			var wg sync.WaitGroup
+			var worst atomic.Int64
+			for i := range 200 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+					defer cancel()
+					begin := time.Now()
+					_, err := store.Take(ctx, core.Take{Key: key, Limits: core.Limits{core.PerHour(5)}, Keep: time.Hour, Cost: 1, ID: uint64(i + 1)})
+					if err == nil {
+						t.Error("answered by a server that stands still")
+					}
+					worst.Store(max(worst.Load(), int64(time.Since(begin))))
+				})
+			}
+			wg.Wait()
+			server.Resume()
+			if worst := time.Duration(worst.Load()); worst > time.Second {
+				t.Errorf("a caller with 50ms waited for %v", worst)
+			}
+		})
+	}
+}
+
+// anyClient hides what kind of client it is.
+type anyClient struct{ redisstore.Client }
+
+// Who comes alone finds everything as without batches, and waiting is in the order of arrival.
+func TestBatchesDoNotStarve(t *testing.T) {
+	rdb := start(t)
+	l := newLimiter(t, core.PerHour(100_000), redisstore.New(rdb))
+	slow := newLimiter(t, core.PerHour(100_000), redisstore.New(rdb), core.WithName("slow"))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 8 { // a policy whose takes are as heavy as can be
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					slow.AllowN(context.Background(), fmt.Sprint(i), 5000)
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	for i := range 200 {
+		begin := time.Now()
+		if _, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(begin))
+	}
+	close(stop)
+	wg.Wait()
+	slices.Sort(took)
+	t.Logf("median %v, worst %v beside a heavy policy", took[len(took)/2], took[len(took)-1])
+}

@@ -1,0 +1,30 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// TakeTogether sends takes of one policy as one batch: in one script if single, in one pipeline if not.
+func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.Take) ([]core.Answer, error) {
+	store := s.(*store)
+	store.conn.single = single
+	l := store.lane(&takes[0], nil)
+	batch := make([]*take, len(takes))
+	for i := range takes {
+		batch[i] = &take{ctx: ctx, key: store.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
+	}
+	l.send(ctx, batch)
+	answers := make([]core.Answer, len(takes))
+	for i := range takes {
+		if batch[i].err != nil {
+			return nil, batch[i].err
+		}
+		var err error
+		if answers[i], err = answer(batch[i], &takes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
