@@ -30,11 +30,12 @@ func goBuild(t *testing.T, args ...string) string {
 	return dir
 }
 
-// run starts an example on a free port and gives its address. It ends with the test.
-func run(t *testing.T, path string) string {
+// run starts an example on a free port and gives its address, and what it prints
+// behind that. It ends with the test.
+func run(t *testing.T, path string, env ...string) (url string, out *bufio.Reader) {
 	t.Helper()
 	c := exec.Command(path)
-	c.Env = append(os.Environ(), "PORT=0")
+	c.Env = append(os.Environ(), append([]string{"PORT=0", "REDIS_URL="}, env...)...)
 	c.Stderr = os.Stderr
 	pipe, err := c.StdoutPipe()
 	if err != nil {
@@ -43,7 +44,7 @@ func run(t *testing.T, path string) string {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	out := bufio.NewReader(pipe)
+	out = bufio.NewReader(pipe)
 	t.Cleanup(func() {
 		c.Process.Kill()
 		c.Wait() // that it was killed is no news
@@ -52,7 +53,7 @@ func run(t *testing.T, path string) string {
 	if err != nil || !regexp.MustCompile(`^http://127\.0\.0\.1:[1-9]\d*\n$`).MatchString(first) {
 		t.Fatalf("it begins with %q, %v; want its address", first, err)
 	}
-	return first[:len(first)-1]
+	return first[:len(first)-1], out
 }
 
 func get(t *testing.T, url string) (*http.Response, string) {
@@ -87,7 +88,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%d lines, want less than 40", n)
 			}
 
-			url := run(t, filepath.Join(dir, name))
+			url, _ := run(t, filepath.Join(dir, name))
 			begin, ok := time.Now(), 0
 			r, body := get(t, url)
 			for ; r.StatusCode == http.StatusOK && body == "Hello!\n"; r, body = get(t, url) {

@@ -84,9 +84,10 @@ func ask(url string) {
 // given are what README's other blocks take as being there.
 const given = `
 var (
-	ctx   context.Context
-	store core.Store
-	mux   *http.ServeMux
+	ctx     context.Context
+	store   core.Store
+	mux     *http.ServeMux
+	limiter *core.Limiter
 )
 `
 

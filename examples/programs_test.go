@@ -1,0 +1,237 @@
+package examples_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sashlimit/sash/core/coretest/redistest"
+)
+
+// compile builds an example, which is short enough to be read.
+func compile(t *testing.T, name string) string {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join(name, "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(source, []byte("\n")); n >= 80 {
+		t.Errorf("%d lines, want less than 80", n)
+	}
+	return filepath.Join(goBuild(t, "./"+name), name)
+}
+
+// send gives a response with its body, and checks what every denial has.
+func send(t *testing.T, client *http.Client, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	w, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.StatusCode == http.StatusTooManyRequests {
+		seconds, err := strconv.Atoi(w.Header.Get("Retry-After"))
+		if err != nil || seconds < 1 || seconds > 3600 || w.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("a denial with %v", w.Header)
+		}
+	}
+	return w, string(body)
+}
+
+// logIn tries a password, and gives the status.
+func logIn(t *testing.T, client *http.Client, at, name, password string) (status int, w *http.Response, body string) {
+	t.Helper()
+	form := url.Values{"name": {name}, "password": {password}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/login", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w, body = send(t, client, r)
+	return w.StatusCode, w, body
+}
+
+func TestLogin(t *testing.T) {
+	at, _ := run(t, compile(t, "login"))
+	try := func(name, password string, want int) (w *http.Response, body string) {
+		t.Helper()
+		status, w, body := logIn(t, http.DefaultClient, at, name, password)
+		if status != want {
+			t.Errorf("%s, %s: status %d, want %d; %s", name, password, status, want, body)
+		}
+		return w, body
+	}
+	for range 30 { // more than any quota: they do not count
+		try("ann", "correct horse", http.StatusOK)
+	}
+	for i := range 5 {
+		try([]string{"ann", "Ann", "ANN"}[i%3], "guess", http.StatusUnauthorized)
+	}
+	for _, password := range []string{"guess", "correct horse"} {
+		w, body := try("ann", password, http.StatusTooManyRequests)
+		if policy := w.Header.Get("RateLimit-Policy"); len(w.Header.Get("Retry-After")) > 2 || policy != `"20-per-minute";q=20;w=60, "100-per-hour";q=100;w=3600` || !strings.Contains(body, "5-per-minute") {
+			t.Errorf("header %v, body %s; want denied by the name for a minute, and only the address in RateLimit-Policy", w.Header, body)
+		}
+	}
+
+	elsewhere := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	if listener, err := net.Listen("tcp", "127.0.0.2:0"); err == nil { // not every system has it
+		listener.Close()
+		defer elsewhere.CloseIdleConnections()
+		if status, _, body := logIn(t, elsewhere, at, "ann", "correct horse"); status != http.StatusOK {
+			t.Errorf("the owner of the name, at another address: status %d, %s", status, body)
+		}
+	}
+
+	try("", "guess", http.StatusBadRequest)
+	try("bob", strings.Repeat("long ", 1000), http.StatusBadRequest)
+	for i := range 15 { // neither denials nor what could not be tried have counted
+		try(fmt.Sprint("user", i), "guess", http.StatusUnauthorized)
+	}
+	if _, body := try("one more", "guess", http.StatusTooManyRequests); !strings.Contains(body, "20-per-minute") {
+		t.Errorf("body %s; want denied by the address", body)
+	}
+}
+
+// However many guess at once, and wherever they are served, 5 reach the password check.
+func TestLoginBurst(t *testing.T) {
+	path := compile(t, "login")
+	burst := func(t *testing.T, servers ...string) {
+		var mu sync.Mutex
+		got := map[int]int{}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				status, _, _ := logIn(t, http.DefaultClient, servers[i%len(servers)], "ann", "guess")
+				mu.Lock()
+				defer mu.Unlock()
+				got[status]++
+			})
+		}
+		wg.Wait()
+		if !maps.Equal(got, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 195}) {
+			t.Errorf("200 guesses at once were answered %v; want 5 times 401", got)
+		}
+	}
+	t.Run("memory", func(t *testing.T) {
+		at, _ := run(t, path)
+		burst(t, at)
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t)
+		one, _ := run(t, path, "REDIS_URL="+server.URL())
+		two, _ := run(t, path, "REDIS_URL="+server.URL())
+		burst(t, one, two)
+	})
+}
+
+func TestTiers(t *testing.T) {
+	at, out := run(t, compile(t, "tiers"))
+	var tokens []string
+	for len(tokens) < 2 {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("it printed %q and then %v; want two tokens", tokens, err)
+		}
+		if found := regexp.MustCompile(`curl -i -H 'Authorization: Bearer ([^']+)' ` + at + "\n").FindStringSubmatch(line); found != nil {
+			tokens = append(tokens, found[1])
+		}
+	}
+	free, pro := tokens[0], tokens[1]
+	part := func(token string, i int) string { return strings.Split(token, ".")[i] }
+	for i, c := range []struct {
+		desc, token string
+		status      int
+		header      string // RateLimit begins with
+	}{
+		{"free", free, 200, `"3-per-minute";r=2;`},
+		{"free", free, 200, `"3-per-minute";r=1;`},
+		{"free", free, 200, `"3-per-minute";r=0;`},
+		{"free", free, 429, `"3-per-minute";r=0;`},
+		{"upgraded", pro, 200, `"10-per-minute";r=6;`},
+		{"upgraded", pro, 200, `"10-per-minute";r=5;`},
+		{"as before", free, 429, `"3-per-minute";r=0;`},
+		{"anonymous", "", 200, `"3-per-minute";r=2;`},
+		{"anonymous", "", 200, `"3-per-minute";r=1;`},
+		{"anonymous", "", 200, `"3-per-minute";r=0;`},
+		{"anonymous", "", 429, `"3-per-minute";r=0;`},
+		{"free token with the claims of the other", part(free, 0) + "." + part(pro, 1) + "." + part(free, 2), 401, ""},
+		{"no signature", "eyJhbGciOiJub25lIn0." + part(pro, 1) + ".", 401, ""},
+		{"upgraded", pro, 200, `"10-per-minute";r=4;`},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		if w, body := send(t, http.DefaultClient, r); w.StatusCode != c.status || !strings.HasPrefix(w.Header.Get("RateLimit"), c.header) {
+			t.Errorf("request %d, %s: status %d, RateLimit %s, %s; want %d, %s", i+1, c.desc, w.StatusCode, w.Header.Get("RateLimit"), body, c.status, c.header)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	at, _ := run(t, compile(t, "tokens"))
+	const prompt = "what is a sash window?"
+	for i, c := range []struct {
+		key, prompt string
+		status      int
+		header      string
+		body        string
+	}{
+		{"key-1", prompt, 200, `"1000-per-minute";r=695;`, "WHAT IS A SASH WINDOW?\n(10 tokens)\n"},
+		{"key-1", prompt, 200, `"1000-per-minute";r=685;`, "WHAT IS A SASH WINDOW?\n(10 tokens)\n"},
+		{"key-2", prompt, 200, `"1000-per-minute";r=695;`, "(10 tokens)\n"},
+		{"key-1", strings.Repeat("so ", 500), 200, `"1000-per-minute";r=305;`, "(1000 tokens)\n"},
+		{"key-1", prompt, 429, `"1000-per-minute";r=0;t=`, "#quota-exceeded"},
+		{"key-2", prompt, 200, `"1000-per-minute";r=685;`, "(10 tokens)\n"},
+		{"key-3", prompt, 401, "", "no such API key\n"},
+		{"key-2", strings.Repeat("so ", 5000), 413, "", "the prompt is too long\n"},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(c.prompt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Api-Key", c.key)
+		w, body := send(t, http.DefaultClient, r)
+		if w.StatusCode != c.status || !strings.HasPrefix(w.Header.Get("RateLimit"), c.header) || !strings.Contains(body, c.body) {
+			t.Errorf("request %d: status %d, RateLimit %s, %s; want %d, %s, %s", i+1, w.StatusCode, w.Header.Get("RateLimit"), body, c.status, c.header, c.body)
+		}
+	}
+}
+
+func TestPriority(t *testing.T) {
+	out, err := exec.Command(compile(t, "priority")).Output()
+	const want = `job  1 of flood  who had used 0
+job  9 of ann    who had used 0
+job  2 of flood  who had used 1
+job 10 of ann    who had used 1
+job  3 of flood  who had used 2
+job  4 of flood  who had used 3
+job  5 of flood  who had used 4
+job  6 of flood  who had used 5
+job  7 of flood  who had used 6
+job  8 of flood  who had used 7
+`
+	if string(out) != want || err != nil {
+		t.Errorf("it printed %v\n%s\nwant\n%s", err, out, want)
+	}
+}
