@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -18,6 +19,9 @@ func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
 		tries := Limit{Quota: denials, Window: within}
 		reason := tries.fault()
+		if denials < 1 || denials > MaxQuota {
+			reason = "a ban takes 1 to " + strconv.Itoa(MaxQuota) + " denials"
+		}
 		if most := (MaxWindow >> banSteps).Truncate(time.Microsecond); reason == "" && (first < MinWindow || first > most || first%time.Microsecond != 0) {
 			reason = "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
 		}
@@ -31,6 +35,12 @@ func WithBan(denials int, within, first time.Duration) Option {
 		}
 		// This one never denies: it remembers.
 		c.ban.ladder = append(c.ban.ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
+		for step := range c.ban.begin {
+			c.ban.begin[step] = slices.Clone(c.ban.ladder)
+			for i := range c.ban.begin[step] {
+				c.ban.begin[step][i].Quota += 1<<step - 1
+			}
+		}
 	}
 }
 
@@ -43,6 +53,7 @@ const banSteps = MaxLimits - 1
 type ban struct {
 	tries  Limits
 	ladder Limits
+	begin  [banSteps]Limits // the same for an entry of 2^n units: each admits it where the ladder would admit 1
 	first  time.Duration
 
 	denials, bans *space
@@ -76,10 +87,16 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	if _, err := d.limiter.take(ctx, b.take(d, ModeRecord, 1<<step), d); err != nil {
+	begin := b.take(d, ModeCharge, 1<<step)
+	begin.Limits = b.begin[step]
+	if a, err = d.limiter.take(ctx, begin, d); err != nil {
 		return err
 	}
-	b.deny(d, b.first<<step)
+	if a.Allowed {
+		b.deny(d, b.first<<step)
+	} else { // one has begun since we looked
+		b.deny(d, a.Retry)
+	}
 	return d.limiter.reset(ctx, tries.Key)
 }
 

@@ -16,6 +16,8 @@ import (
 // Unix socket, is [ErrNoKey].
 func ByIP() Key {
 	return Key{
+		addrs:  true,
+		noText: true,
 		read: func(r Request, m *masks) (identity, error) {
 			peer := r.Peer()
 			m.watch.look(r, peer)

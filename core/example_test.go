@@ -219,3 +219,22 @@ func ExampleDecision_Err() {
 	// <nil>
 	// newsletter [1-per-hour] 1h0m0s
 }
+
+// Work that can wait does; who has no time for that is told at once, and how long it would have been.
+func ExampleLimiter_Wait() {
+	limiter, err := core.New(core.PerHour(2), core.Global())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 3 {
+		decision, err := limiter.Wait(ctx, "mail server")
+		fmt.Println(decision.Allowed, decision.RetryAfter.Round(time.Hour), errors.Is(err, context.DeadlineExceeded), ctx.Err())
+	}
+	// Output:
+	// true 0s false <nil>
+	// true 0s false <nil>
+	// false 1h0m0s true <nil>
+}

@@ -77,9 +77,10 @@ const (
 
 // remote asks a store that may not answer.
 type remote struct {
+	deadlines // of each decision
+
 	store   Store
 	name    string // of the policy
-	timeout time.Duration
 	failure Failure
 	breaker *gobreaker.CircuitBreaker[Answer]
 	denials *denials
@@ -96,7 +97,7 @@ type remote struct {
 }
 
 func newRemote(c *config) *remote {
-	r := &remote{store: c.store, name: c.name, timeout: c.timeout, failure: c.failure, denials: newDenials(c.denyCache), closed: make(chan struct{})}
+	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, denials: newDenials(c.denyCache), closed: make(chan struct{})}
 	r.outage = NewMemoryStore()
 	r.outage.mergeable = true
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
@@ -114,13 +115,11 @@ func jitter(d time.Duration) time.Duration { return d + rand.N(d/2) }
 
 // isOutage tells that the store does not answer from that it cannot answer this.
 func isOutage(err error) bool {
+	if err == nil || errors.As(err, new(*ConfigError)) {
+		return false
+	}
 	var failed *StoreError
-	return err != nil && !errors.As(err, new(*ConfigError)) && (!errors.As(err, &failed) || !failed.OneKey)
-}
-
-// within bounds the time of one decision, which the end of the request does not cut short.
-func (r *remote) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
+	return !errors.As(err, &failed) || !failed.OneKey
 }
 
 // ask puts a question to the store unless that has just failed too often.
@@ -173,8 +172,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	if r.outage.Keys() > 0 {
 		r.outage.Settle(ctx, s)
 	}
-	ctx, cancel := r.within(ctx)
-	defer cancel()
+	ctx = r.within(ctx)
 	// Also where the decision was made here: it may have been brought there since.
 	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Settle(ctx, s) })
 	if degraded && isOutage(err) {
@@ -186,8 +184,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	r.denials.drop(&key)
 	r.outage.Reset(ctx, key)
-	ctx, cancel := r.within(ctx)
-	defer cancel()
+	ctx = r.within(ctx)
 	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Reset(ctx, key) })
 	return err
 }
@@ -217,9 +214,8 @@ func (r *remote) bringAll() {
 		case <-time.After(jitter(retryStore)):
 		}
 		for key := range r.outage.mergeableKeys() {
-			ctx, cancel := r.within(context.Background())
+			ctx := r.within(context.Background())
 			_, err := r.ask(func() (Answer, error) { return r.bring(ctx, key, nothingNext) })
-			cancel()
 			if isOutage(err) {
 				break
 			}

@@ -113,12 +113,12 @@ func TestTimeoutAndBreaker(t *testing.T) {
 			begin := time.Now()
 			d, err := l.Allow(ctx, "k")
 			took := time.Since(begin)
-			want := 50 * time.Millisecond
+			least, most := 46*time.Millisecond, 50*time.Millisecond
 			if i >= 5 {
-				want = 0
+				least, most = 0, 0
 			}
-			if err != nil || !d.Allowed || !d.Degraded || took != want {
-				t.Errorf("request %d: %+v, %v after %v; want %v", i+1, d.Degraded, err, took, want)
+			if err != nil || !d.Allowed || !d.Degraded || took < least || took > most {
+				t.Errorf("request %d: %+v, %v after %v; want %v to %v", i+1, d.Degraded, err, took, least, most)
 			}
 		}
 		if n := store.asked.Load(); n != 5 {
@@ -361,7 +361,7 @@ func TestManyLimitersLeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 1000 {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 		if runtime.NumGoroutine() <= before+2 {
 			return
 		}

@@ -21,6 +21,8 @@ type Key struct {
 	named func(string, *masks) (identity, bool) // the identity that a text names, for Allow without a request
 	wants []want
 	fault error
+
+	addrs, noText bool // it finds addresses, and nothing else
 }
 
 // identity is what a key found: an address, or a text within its kind and scope.
@@ -246,6 +248,10 @@ func Join(keys ...Key) Key {
 func First(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("First", keys)
+	k.noText = true
+	for i := range keys {
+		k.addrs, k.noText = k.addrs || keys[i].addrs, k.noText && keys[i].noText
+	}
 	k.named = func(text string, m *masks) (identity, bool) {
 		var first identity
 		for i := range keys {

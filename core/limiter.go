@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -75,6 +77,9 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
+	if c.ban != nil {
+		limits = append(slices.Clip(limits), c.ban.tries...)
+	}
 	c.faults = append(c.faults, c.store.Validate(limits))
 	if c.name == "" {
 		c.name = compiled.name
@@ -142,6 +147,7 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 		d.limiter, d.exchange = l, open
 		if l.refunds != nil && d.taken > 0 {
 			d.request = r
+			d.key.text = strings.Clone(d.key.text) // the handler may write to where it was read from
 		}
 	}()
 	return l.check(r)
@@ -276,7 +282,9 @@ func (l *Limiter) refund(d *Decision, status int) {
 		return nil
 	})
 	if back || err != nil {
-		l.observe(ctx, Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil})
+		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
+		e.Decision.request, e.Decision.exchange = nil, nil // which end here
+		l.observe(ctx, e)
 	}
 }
 
@@ -332,9 +340,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
 	within := ctx
 	if l.remote != nil {
-		var cancel context.CancelFunc
-		within, cancel = l.remote.within(ctx)
-		defer cancel()
+		within = l.remote.within(ctx)
 	}
 	var past int
 	if l.ban != nil && mode != ModeRecord {

@@ -44,28 +44,18 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 		for _, e := range entries {
 			p, err := parsePrefix(e)
 			switch {
-			case err == nil:
+			case k.addrs && err == nil:
 				l.prefixes = append(l.prefixes, p)
-			case k.findsAddresses():
-				c.fault(option, strconv.Quote(e), "this key finds addresses: name one, or a prefix such as \"192.0.2.0/24\"")
+			case k.noText:
+				c.fault(option, strconv.Quote(e), "this key finds addresses: name one, or a prefix such as \"192.0.2.0/24\" that is not everybody")
 			case e == "":
 				c.fault(option, `""`, "nobody has an empty identity: is the variable it comes from set?")
+			default:
+				l.texts[strings.Clone(e)] = true
 			}
-			l.texts[strings.Clone(e)] = true
 		}
 		c.lists = append(c.lists, l)
 	}
-}
-
-// findsAddresses reports whether an address is all that the key can find.
-func (k *Key) findsAddresses() bool {
-	if k.named == nil {
-		return false
-	}
-	m := wholeAddress
-	_, text := k.named("text", &m)
-	id, ok := k.named("192.0.2.1", &m)
-	return ok && !text && id.addr.IsValid()
 }
 
 // wholeAddress tells every address from all others.
@@ -97,6 +87,9 @@ func (l *Limiter) listed(r Request) (passes bool, err error) {
 }
 
 func (l *list) names(who *identity) bool {
+	if who.kind == kindUnidentified { // the address is that of the proxy which could not tell
+		return false
+	}
 	if !who.addr.IsValid() {
 		return l.texts[who.text]
 	}

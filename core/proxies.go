@@ -12,6 +12,8 @@ import (
 const (
 	mostHops = 64 // trusted ones that are followed back
 	unixHop  = "unix"
+
+	kindUnidentified = "ip-unidentified"
 )
 
 // ByForwardedIP is the client's address as proxies that you trust report it in
@@ -78,7 +80,7 @@ func (h hop) identity(m *masks) identity {
 		h.unknown = true // a Unix socket is nobody's address
 	}
 	if h.unknown {
-		id.kind = "ip-unidentified"
+		id.kind = kindUnidentified
 	}
 	return id
 }

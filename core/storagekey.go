@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -56,7 +57,7 @@ func (k *StorageKey) AppendTo(b []byte) []byte {
 		return hex.AppendEncode(b, sum[:16])
 	}
 	digest := hmac.New(sha256.New, k.space.secret)
-	digest.Write(tuple)
+	digest.Write(bytes.Clone(tuple)) // or it would be on the heap in either case
 	return hex.AppendEncode(b, digest.Sum(nil)[:16])
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,10 +39,12 @@ type laneKey struct {
 }
 
 type lane struct {
-	conn *conn
-	head []any // the arguments before those of keys
-	mode core.Mode
-	join bool // takes of equal keys may become one question
+	conn  *conn
+	tail  []any // the arguments after those of keys
+	mode  core.Mode
+	join  bool  // takes of equal keys may become one question
+	plain int64 // the window and a microsecond, where take.lua may answer in one number
+	size  int   // of an answer in several numbers
 
 	mu      sync.Mutex
 	flying  int
@@ -55,8 +58,9 @@ type take struct {
 	id   string
 	cost int
 
-	gone atomic.Bool   // its caller has given up
-	done chan struct{} // the rest is known
+	alone question      // where it is sent by itself
+	gone  atomic.Bool   // its caller has given up
+	done  chan struct{} // the rest is known
 
 	reply []int64 // to its question
 	takes int     // of that question
@@ -73,11 +77,7 @@ func (s *store) lane(t *core.Take, node any) *lane {
 	if l != nil {
 		return l
 	}
-	l = &lane{conn: s.conn, mode: t.Mode, join: t.Mode == core.ModeCharge && t.Shadow == 0}
-	l.head = append(l.head, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow)
-	for i := range t.Limits {
-		l.head = append(l.head, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
-	}
+	l = newLane(s.conn, t)
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	if known := s.lanes.all[key]; known != nil {
@@ -90,13 +90,29 @@ func (s *store) lane(t *core.Take, node any) *lane {
 	return l
 }
 
+func newLane(c *conn, t *core.Take) *lane {
+	l := &lane{conn: c, mode: t.Mode, join: t.Mode == core.ModeCharge && t.Shadow == 0, size: 2 + min(t.Shadow, 1) + 2*len(t.Limits)}
+	first := &t.Limits[0]
+	// Numbers in Lua are exact up to 2^53.
+	if window := first.Window.Microseconds(); l.join && len(t.Limits) == 1 && !t.Varies && t.Keep == first.Window && int64(first.Quota) < (1<<53)/(window+1) {
+		l.plain = window + 1
+		l.tail = append(l.tail, ttl(t.Keep), first.Quota, window)
+		return l
+	}
+	l.tail = append(l.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow)
+	for i := range t.Limits {
+		l.tail = append(l.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
+	}
+	return l
+}
+
 // ask answers the take, or fails when its context has ended.
 func (l *lane) ask(t *take) error {
 	l.mu.Lock()
 	if l.flying < underway {
 		l.flying++
 		l.mu.Unlock()
-		l.send(t.ctx, []*take{t})
+		l.sendOne(t)
 		l.mu.Lock()
 		if next := l.board(); next != nil {
 			go l.fly(next)
@@ -183,62 +199,88 @@ func together(batch []*take) (context.Context, context.CancelFunc) {
 
 // party is takes of one key and cost.
 type party struct {
-	key  string
-	ids  []byte
-	cost int
+	key   string
+	ids   []byte
+	cost  int
+	reply []int64
+	err   error
+}
+
+// sendOne asks about a take by itself.
+func (l *lane) sendOne(t *take) {
+	q := &t.alone
+	*q = l.question(1)
+	l.put(q, 0, t.key, t.id, t.cost)
+	if t.err = cmp.Or(l.conn.ask(t.ctx, q), q.err); t.err == nil {
+		t.reply, t.err = l.part(q, true)
+	}
+	t.takes = 1
 }
 
 // send asks the server, and gives each take its part of the reply.
 func (l *lane) send(ctx context.Context, batch []*take) {
-	if len(batch) == 1 {
-		t := batch[0]
-		q := l.question(1)
-		q.args[0], q.args[len(q.args)-2], q.args[len(q.args)-1] = t.key, t.id, t.cost
-		err := l.conn.ask(ctx, q)
-		t.reply, t.takes, t.place, t.err = q.reply, 1, 0, cmp.Or(err, q.err)
-		return
-	}
 	parties, of := l.parties(batch)
 	var questions []*question
 	if l.conn.single {
 		q := l.question(len(parties))
 		for i := range parties {
-			tail := len(q.args) - 2*(len(parties)-i)
-			q.args[i], q.args[tail], q.args[tail+1] = parties[i].key, string(parties[i].ids), parties[i].cost
+			l.put(&q, i, parties[i].key, string(parties[i].ids), parties[i].cost)
 		}
-		questions = []*question{q}
+		questions = []*question{&q}
 	} else {
 		for i := range parties {
 			q := l.question(1)
-			q.args[0], q.args[len(q.args)-2], q.args[len(q.args)-1] = parties[i].key, string(parties[i].ids), parties[i].cost
-			questions = append(questions, q)
+			l.put(&q, 0, parties[i].key, string(parties[i].ids), parties[i].cost)
+			questions = append(questions, &q)
 		}
 	}
 	err := l.conn.ask(ctx, questions...)
-	for i, t := range batch {
-		p := of[i]
-		q, part, parts := questions[0], p, len(parties)
+	for i := range parties {
+		p, q, last := &parties[i], questions[0], i == len(parties)-1
 		if !l.conn.single {
-			q, part, parts = questions[p], 0, 1
+			q, last = questions[i], true
 		}
-		t.takes = len(parties[p].ids) / idLength
-		if t.err = cmp.Or(err, q.err); t.err != nil {
-			continue
+		if p.err = cmp.Or(err, q.err); p.err == nil {
+			p.reply, p.err = l.part(q, last)
 		}
-		each := len(q.reply) / parts
-		if each*parts != len(q.reply) {
-			t.err = protocolError("a reply of %d numbers to %d keys", len(q.reply), parts)
-			continue
-		}
-		t.reply = q.reply[part*each : (part+1)*each]
+	}
+	for i, t := range batch {
+		p := &parties[of[i]]
+		t.reply, t.takes, t.err = p.reply, len(p.ids)/idLength, p.err
 	}
 }
 
+// part takes the answer about one key off the reply.
+func (l *lane) part(q *question, last bool) (part []int64, err error) {
+	rest := q.reply
+	size := l.size
+	if l.plain > 0 && len(rest) > 0 {
+		if rest[0] != 0 {
+			size = 1
+		} else {
+			rest = rest[1:]
+		}
+	}
+	if len(rest) < size || last && len(rest) > size {
+		return nil, protocolError("a reply of %d numbers too few or too many", len(rest)-size)
+	}
+	q.reply = rest[size:]
+	return rest[:size], nil
+}
+
 // question has room for so many keys.
-func (l *lane) question(keys int) *question {
-	args := make([]any, keys+len(l.head)+2*keys)
-	copy(args[keys:], l.head)
-	return &question{script: takeScript, keys: keys, args: args}
+func (l *lane) question(keys int) question {
+	q := newQuestion(takeScript, keys, keys+len(l.tail))
+	copy(q.args[keysAt+2*keys:], l.tail)
+	return q
+}
+
+// put writes what is asked about the i-th key.
+func (l *lane) put(q *question, i int, key, ids string, cost int) {
+	if cost > 1 {
+		ids += " " + strconv.Itoa(cost)
+	}
+	q.args[keysAt+i], q.args[keysAt+q.keys+i] = key, ids
 }
 
 // parties puts takes of equal key and cost together, in the order of the first of them, and tells

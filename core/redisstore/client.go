@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
 	"encoding/hex"
 	"reflect"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -67,21 +68,51 @@ func isNil(client Client) bool {
 }
 
 // script is a Lua text and the name that Redis gives it. All of them reply with whole numbers.
-type script struct{ text, hash string }
+type script struct{ text, hash any } // strings, boxed once
 
 func newScript(text string) script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
-// question is one run of a script: its keys, then its arguments.
+// question is one run of a script.
 type question struct {
 	script script
+	args   []any // the command: see newQuestion
 	keys   int
-	args   []any
 	reply  []int64
 	err    error
 }
+
+const (
+	commandAt = 0
+	scriptAt  = 1
+	keysAt    = 3
+)
+
+var evalSha, eval any = "evalsha", "eval"
+
+// newQuestion has room for keys and arguments: from keysAt on.
+func newQuestion(sc script, keys, args int) question {
+	q := question{script: sc, keys: keys, args: make([]any, keysAt+keys+args)}
+	q.args[commandAt], q.args[scriptAt], q.args[keysAt-1] = evalSha, sc.hash, keys
+	return q
+}
+
+// byText is the same question for a server that does not know the script (yet, or after SCRIPT FLUSH, a restart or a
+// failover).
+func (q *question) byText() {
+	q.args = slices.Clone(q.args) // the client may still hold them
+	q.args[commandAt], q.args[scriptAt] = eval, q.script.text
+}
+
+func (q *question) command(ctx context.Context) *redis.IntSliceCmd {
+	cmd := redis.NewIntSliceCmd(ctx, q.args...) // reads numbers without a box for each
+	cmd.SetFirstKeyPos(keysAt)
+	return cmd
+}
+
+func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // ask runs scripts, and comes back when the context's deadline has passed if not before.
 func (c *conn) ask(ctx context.Context, questions ...*question) error {
@@ -115,63 +146,53 @@ func (c *conn) ask(ctx context.Context, questions ...*question) error {
 	}
 }
 
-// send runs scripts by their hash, and by their text where the server does not know it (yet, or after SCRIPT FLUSH, a
-// restart or a failover). Without an error, each question has its own.
+// send runs scripts. Without an error, each question has its own.
 func (c *conn) send(ctx context.Context, questions []*question) error {
 	if len(questions) > 1 {
 		return c.sendAll(ctx, questions)
 	}
 	q := questions[0]
-	if q.reply, q.err = c.run(ctx, q, "evalsha", q.script.hash); redis.HasErrorPrefix(q.err, "NOSCRIPT") {
-		q.reply, q.err = c.run(ctx, q, "eval", q.script.text)
+	if c.run(ctx, q); unknownScript(q.err) {
+		q.byText()
+		c.run(ctx, q)
 	}
 	return nil
 }
 
-func (c *conn) run(ctx context.Context, q *question, command, script string) ([]int64, error) {
+func (c *conn) run(ctx context.Context, q *question) {
 	if c.process != nil {
-		cmd := newCommand(ctx, q, command, script)
-		err := c.process(ctx, cmd)
-		return cmd.Val(), err
+		cmd := q.command(ctx)
+		q.err = c.process(ctx, cmd)
+		q.reply = cmd.Val()
+		return
 	}
 	keys := make([]string, q.keys)
 	for i := range keys {
-		keys[i], _ = q.args[i].(string)
+		keys[i], _ = q.args[keysAt+i].(string)
 	}
-	if command == "evalsha" {
-		return c.EvalSha(ctx, script, keys, q.args[q.keys:]...).Int64Slice()
+	script, _ := q.args[scriptAt].(string)
+	run := c.EvalSha
+	if q.args[commandAt] == eval {
+		run = c.Eval
 	}
-	return c.Eval(ctx, script, keys, q.args[q.keys:]...).Int64Slice()
-}
-
-// newCommand makes a command that reads numbers without a box for each.
-func newCommand(ctx context.Context, q *question, command, script string) *redis.IntSliceCmd {
-	args := make([]any, 0, 3+len(q.args))
-	args = append(append(args, command, script, q.keys), q.args...)
-	cmd := redis.NewIntSliceCmd(ctx, args...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
+	q.reply, q.err = run(ctx, script, keys, q.args[keysAt+q.keys:]...).Int64Slice()
 }
 
 func (c *conn) sendAll(ctx context.Context, questions []*question) error {
-	var unknown []*question
-	for round := range 2 {
+	for range 2 {
 		pipe := c.pipeline()
 		cmds := make([]*redis.IntSliceCmd, len(questions))
 		for i, q := range questions {
-			if round == 0 {
-				cmds[i] = newCommand(ctx, q, "evalsha", q.script.hash)
-			} else {
-				cmds[i] = newCommand(ctx, q, "eval", q.script.text)
-			}
+			cmds[i] = q.command(ctx)
 			if err := pipe.Process(ctx, cmds[i]); err != nil {
 				return err
 			}
 		}
 		pipe.Exec(ctx) //nolint:errcheck // each command has its own error
-		unknown = nil
+		var unknown []*question
 		for i, q := range questions {
-			if q.reply, q.err = cmds[i].Result(); redis.HasErrorPrefix(q.err, "NOSCRIPT") {
+			if q.reply, q.err = cmds[i].Result(); unknownScript(q.err) {
+				q.byText()
 				unknown = append(unknown, q)
 			}
 		}

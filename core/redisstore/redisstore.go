@@ -121,8 +121,12 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if s.conn.node != nil {
 		node = s.conn.node(ctx, one.key)
 	}
-	if err := s.lane(&t, node).ask(one); err != nil {
+	l := s.lane(&t, node)
+	if err := l.ask(one); err != nil {
 		return core.Answer{}, failed(err)
+	}
+	if len(one.reply) == 1 {
+		return plainAnswer(one.reply[0], l.plain, &t)
 	}
 	return answer(one, &t)
 }
@@ -161,6 +165,20 @@ func fits(t core.Take) bool {
 		}
 	}
 	return true
+}
+
+// plainAnswer reads an answer in one number.
+func plainAnswer(told, span int64, t *core.Take) (a core.Answer, err error) {
+	a.Allowed = told > 0
+	used, reset := max(told, -told)/span, time.Duration(max(told, -told)%span)*time.Microsecond
+	if used < 0 || reset <= 0 || a.Allowed != (used < int64(t.Limits[0].Quota)) {
+		return core.Answer{}, protocolError("a number out of range: %d", told)
+	}
+	a.State[0] = core.State{Used: int(used), Reset: reset}
+	if !a.Allowed {
+		a.Retry = reset
+	}
+	return a, nil
 }
 
 // answer believes nothing: the key may have been written by somebody else, and
@@ -249,8 +267,10 @@ func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
 
 // ask runs a script that is not a take.
 func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
-	q := &question{script: sc, keys: 1, args: append([]any{s.key(key)}, args...)}
-	if err := cmp.Or(s.conn.ask(ctx, q), q.err); err != nil {
+	q := newQuestion(sc, 1, len(args))
+	q.args[keysAt] = s.key(key)
+	copy(q.args[keysAt+1:], args)
+	if err := cmp.Or(s.conn.ask(ctx, &q), q.err); err != nil {
 		return nil, failed(err)
 	}
 	return q.reply, nil
