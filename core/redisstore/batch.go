@@ -68,6 +68,9 @@ type take struct {
 	err   error
 }
 
+// takes are used again once they are answered. One whose caller has given up is not: a client may still hold it.
+var takes = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1)} }}
+
 // lane is where takes like t go.
 func (s *store) lane(t *core.Take, node any) *lane {
 	key := laneKey{&t.Limits[0], t.Shadow, t.Keep, t.Varies, t.Mode, node}
@@ -120,7 +123,6 @@ func (l *lane) ask(t *take) error {
 		l.mu.Unlock()
 		return t.err
 	}
-	t.done = make(chan struct{})
 	l.waiting = append(l.waiting, t)
 	l.mu.Unlock()
 	select {
@@ -173,7 +175,7 @@ func (l *lane) fly(batch []*take) {
 		l.send(ctx, batch)
 		cancel()
 		for _, t := range batch {
-			close(t.done)
+			t.done <- struct{}{} // which has room for it
 		}
 		l.mu.Lock()
 		batch = l.board()
@@ -199,9 +201,9 @@ func together(batch []*take) (context.Context, context.CancelFunc) {
 
 // party is takes of one key and cost.
 type party struct {
-	key   string
-	ids   []byte
-	cost  int
+	first *take
+	takes int
+	ids   []byte // where there is more than one
 	reply []int64
 	err   error
 }
@@ -210,7 +212,7 @@ type party struct {
 func (l *lane) sendOne(t *take) {
 	q := &t.alone
 	*q = l.question(1)
-	l.put(q, 0, t.key, t.id, t.cost)
+	l.put(q, 0, &t.key, &t.id, t.cost)
 	if t.err = cmp.Or(l.conn.ask(t.ctx, q), q.err); t.err == nil {
 		t.reply, t.err = l.part(q, true)
 	}
@@ -224,13 +226,13 @@ func (l *lane) send(ctx context.Context, batch []*take) {
 	if l.conn.single {
 		q := l.question(len(parties))
 		for i := range parties {
-			l.put(&q, i, parties[i].key, string(parties[i].ids), parties[i].cost)
+			l.putAll(&q, i, &parties[i])
 		}
 		questions = []*question{&q}
 	} else {
 		for i := range parties {
 			q := l.question(1)
-			l.put(&q, 0, parties[i].key, string(parties[i].ids), parties[i].cost)
+			l.putAll(&q, 0, &parties[i])
 			questions = append(questions, &q)
 		}
 	}
@@ -246,7 +248,7 @@ func (l *lane) send(ctx context.Context, batch []*take) {
 	}
 	for i, t := range batch {
 		p := &parties[of[i]]
-		t.reply, t.takes, t.err = p.reply, len(p.ids)/idLength, p.err
+		t.reply, t.takes, t.err = p.reply, p.takes, p.err
 	}
 }
 
@@ -275,29 +277,53 @@ func (l *lane) question(keys int) question {
 	return q
 }
 
-// put writes what is asked about the i-th key.
-func (l *lane) put(q *question, i int, key, ids string, cost int) {
-	if cost > 1 {
-		ids += " " + strconv.Itoa(cost)
+// put writes what is asked about the i-th key. A pointer needs no box, but only a single server's client reads
+// through it where it looks for the key.
+func (l *lane) put(q *question, i int, key, ids *string, cost int) {
+	takes := &q.args[keysAt+q.keys+i]
+	if l.conn.single {
+		q.args[keysAt+i], *takes = key, ids
+	} else {
+		q.args[keysAt+i], *takes = *key, *ids
 	}
-	q.args[keysAt+i], q.args[keysAt+q.keys+i] = key, ids
+	if cost > 1 {
+		*takes = *ids + " " + strconv.Itoa(cost)
+	}
+}
+
+func (l *lane) putAll(q *question, i int, p *party) {
+	ids := &p.first.id
+	if p.takes > 1 {
+		all := string(p.ids)
+		ids = &all
+	}
+	l.put(q, i, &p.first.key, ids, p.first.cost)
 }
 
 // parties puts takes of equal key and cost together, in the order of the first of them, and tells
 // which party each take is of.
 func (l *lane) parties(batch []*take) (parties []party, of []int) {
 	parties, of = make([]party, 0, len(batch)), make([]int, len(batch))
-	known := make(map[string]int, len(batch))
+	var known map[string]int
+	if l.join {
+		known = make(map[string]int, len(batch))
+	}
 	for i, t := range batch {
-		p, ok := known[t.key]
-		if !ok || !l.join || parties[p].cost != t.cost {
-			p = len(parties)
-			known[t.key] = p
-			parties = append(parties, party{key: t.key, cost: t.cost})
+		n, ok := known[t.key]
+		if !ok || parties[n].first.cost != t.cost {
+			n = len(parties)
+			if l.join {
+				known[t.key] = n
+			}
+			parties = append(parties, party{first: t})
 		}
-		of[i] = p
-		t.place = len(parties[p].ids) / idLength
-		parties[p].ids = append(parties[p].ids, t.id...)
+		p := &parties[n]
+		if of[i], t.place = n, p.takes; p.takes == 1 {
+			p.ids = append(make([]byte, 0, 8*idLength), p.first.id...)
+		}
+		if p.takes++; p.takes > 1 {
+			p.ids = append(p.ids, t.id...)
+		}
 	}
 	return parties, of
 }

@@ -33,6 +33,9 @@ func (c clock) Process(ctx context.Context, cmd redis.Cmder) error {
 	var keys []string
 	n := args[2].(int)
 	for _, k := range args[3 : 3+n] {
+		if pointer, ok := k.(*string); ok {
+			k = *pointer
+		}
 		keys = append(keys, k.(string))
 	}
 	text, keys := c.Script(args[1].(string), keys)

@@ -13,7 +13,7 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.T
 	l := store.lane(&takes[0], nil)
 	batch := make([]*take, len(takes))
 	for i := range takes {
-		batch[i] = &take{ctx: ctx, key: store.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: store.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
 	}
 	l.send(ctx, batch)
 	answers := make([]core.Answer, len(takes))

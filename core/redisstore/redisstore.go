@@ -116,7 +116,8 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if t.Cost > MaxCost && fits(t) {
 		return core.Answer{}, costError(t.Cost)
 	}
-	one := &take{ctx: ctx, key: s.key(&t.Key), id: idText(t.ID), cost: t.Cost}
+	one, _ := takes.Get().(*take)
+	one.ctx, one.key, one.id, one.cost, one.place = ctx, s.key(&t.Key), idText(t.ID), t.Cost, 0
 	var node any
 	if s.conn.node != nil {
 		node = s.conn.node(ctx, one.key)
@@ -125,6 +126,7 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	if err := l.ask(one); err != nil {
 		return core.Answer{}, failed(err)
 	}
+	defer takes.Put(one)
 	if len(one.reply) == 1 {
 		return plainAnswer(one.reply[0], l.plain, &t)
 	}

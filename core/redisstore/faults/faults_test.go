@@ -214,7 +214,8 @@ func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int)
 		for i := 0; time.Since(began) < d; {
 			// A ticker drops what a busy machine does not take in time.
 			for ; i <= int(time.Since(began)*time.Duration(rate)/time.Second); i++ {
-				wg.Go(func() { r.ask(l, key(i), of) })
+				k := key(i)
+				wg.Go(func() { r.ask(l, k, of) })
 			}
 			<-tick.C
 		}

@@ -80,3 +80,130 @@ func TestSlowReplies(t *testing.T) {
 		}()
 	}
 }
+
+// A reply that is lost takes the connection with it. With go-redis as it is there is no time to send the command
+// again; with a shorter ReadTimeout it does.
+func TestLostReplies(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	for _, c := range []struct {
+		how  string
+		read time.Duration
+	}{
+		{"a proxy swallows every reply", 0},
+		{"the same for 20 ms of 100, ReadTimeout 15 ms", 15 * time.Millisecond},
+	} {
+		func() {
+			r := begin(t, "lost replies", c.how)
+			defer r.end()
+			l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr(), ReadTimeout: c.read}))
+			key := c.how
+			r.burst(l, key, 5)
+			var during *tally
+			r.inject(func() { proxy.DropReplies(true) })
+			if c.read == 0 {
+				during = r.stream(l, 200, time.Second, only(key))()
+				r.degraded(during, true)
+			} else {
+				wait := r.stream(l, 200, 2*time.Second, only(key))
+				for range 20 {
+					pass(20 * time.Millisecond)
+					proxy.DropReplies(false)
+					pass(80 * time.Millisecond)
+					proxy.DropReplies(true)
+				}
+				proxy.DropReplies(false)
+				during = wait()
+			}
+			r.exactly("", during.admitted, during.asked)
+			r.lift(l, key, func() { proxy.DropReplies(false) })
+			r.logged(l, key, 5+during.asked)
+		}()
+	}
+}
+
+func TestResetMidReply(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	r := begin(t, "reset mid-reply", "a proxy sends half a reply, then RST")
+	defer r.end()
+	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}))
+	r.burst(l, "k", 5)
+	r.inject(func() {})
+	during := new(tally)
+	for range 100 {
+		proxy.CutReply()
+		r.ask(l, "k", during)
+	}
+	r.degraded(during, false) // go-redis sends the command again
+	r.exactly("", during.admitted, during.asked)
+	r.lift(l, "k", func() {})
+	r.logged(l, "k", 5+during.asked)
+}
+
+func TestTrickle(t *testing.T) {
+	slow(t)
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	for _, each := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+		func() {
+			r := begin(t, "trickle", fmt.Sprintf("a proxy passes on a byte each %v", each))
+			defer r.end()
+			l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}))
+			key := each.String()
+			r.burst(l, key, 5)
+			r.inject(func() { proxy.Trickle(each) })
+			during := r.stream(l, 20, time.Second, only(key))()
+			if each == time.Millisecond {
+				r.degraded(during, false)
+			} else {
+				r.degraded(during, true)
+			}
+			r.exactly("", during.admitted, during.asked)
+			r.lift(l, key, func() { proxy.Trickle(0) })
+			r.logged(l, key, 5+during.asked)
+		}()
+	}
+}
+
+func TestBlackHole(t *testing.T) {
+	slow(t)
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	r := begin(t, "black hole", "a proxy swallows both directions for 2 s")
+	defer r.end()
+	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: proxy.Addr()}))
+	r.burst(l, "k", 5)
+	r.inject(func() { proxy.BlackHole(true) })
+	during := r.stream(l, 200, 2*time.Second, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, quota)
+	r.lift(l, "k", func() { proxy.BlackHole(false) })
+	r.logged(l, "k", 5+quota)
+}
+
+// The server stands still half of the time, but never for as long as a decision may take.
+func TestSlowDeath(t *testing.T) {
+	slow(t)
+	server := redistest.Start(t)
+	r := begin(t, "slow death", "STOP for 50 ms of every 100 ms, 5 s, FailClosed")
+	defer r.end()
+	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: server.Addr()}), core.WithFailure(core.FailClosed))
+	r.burst(l, "k", 5)
+	r.inject(func() {})
+	wait := r.stream(l, 200, 5*time.Second, only("k"))
+	for range 50 {
+		server.Pause()
+		pass(50 * time.Millisecond)
+		server.Resume()
+		pass(50 * time.Millisecond)
+	}
+	during := wait()
+	r.lift(l, "k", func() {})
+	r.exactly("", 5+during.admitted, quota)
+	// Where the machine has stopped the server for longer, requests may have been refused; but a breaker that flaps would refuse
+	// more than it lets through.
+	if during.failed > during.asked/4 {
+		t.Errorf("%d of %d refused: the breaker flaps", during.failed, during.asked)
+	}
+}

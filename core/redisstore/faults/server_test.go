@@ -1,0 +1,331 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+)
+
+func do(t *testing.T, s *redistest.Server, args ...string) any {
+	t.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return reply
+}
+
+// command is a fault, or the end of one, that takes one command.
+func command(args ...string) func(*testing.T, *redistest.Server) {
+	return func(t *testing.T, s *redistest.Server) {
+		t.Helper()
+		do(t, s, args...)
+	}
+}
+
+// What a server refuses is decided here, counted in its log afterwards, and told to the observer in the
+// server's words.
+func TestRefusals(t *testing.T) {
+	const password = "correct-horse-battery"
+	for _, c := range []struct {
+		fault, how   string
+		args         []string
+		inject, lift func(*testing.T, *redistest.Server)
+		says         string
+	}{
+		{
+			"out of memory", "noeviction, maxmemory reached", []string{"--maxmemory", "3mb"},
+			command("SETRANGE", "big", "3000000", "x"), command("DEL", "big"), "OOM",
+		},
+		{
+			"no password", "requirepass, connections cut", nil,
+			func(t *testing.T, s *redistest.Server) {
+				do(t, s, "CONFIG", "SET", "requirepass", password)
+				s.Password = password
+				do(t, s, "CLIENT", "KILL", "TYPE", "normal")
+			},
+			command("CONFIG", "SET", "requirepass", ""), "NOAUTH",
+		},
+		{"no scripts", "ACL -@scripting", nil, command("ACL", "SETUSER", "default", "-@scripting"), command("ACL", "SETUSER", "default", "+@all"), "NOPERM"},
+		{"no ZADD", "ACL -zadd", nil, command("ACL", "SETUSER", "default", "-zadd"), command("ACL", "SETUSER", "default", "+@all"), "can't run this command"},
+		{"other keys", "ACL keys app:*", nil, command("ACL", "SETUSER", "default", "resetkeys", "~app:*"), command("ACL", "SETUSER", "default", "~*"), "NOPERM"},
+		{
+			"saves fail", "--save, BGSAVE onto a directory", []string{"--save", "3600 1"},
+			func(_ *testing.T, s *redistest.Server) { s.FailSaves(true) }, func(_ *testing.T, s *redistest.Server) { s.FailSaves(false) }, "MISCONF",
+		},
+		{"no replicas", "min-replicas-to-write 3", nil, command("CONFIG", "SET", "min-replicas-to-write", "3"), command("CONFIG", "SET", "min-replicas-to-write", "0"), "NOREPLICAS"},
+		{
+			"busy", "EVAL that does not end", nil,
+			func(_ *testing.T, s *redistest.Server) { s.Busy() }, command("SCRIPT", "KILL"), "BUSY",
+		},
+	} {
+		func() {
+			server := redistest.Start(t, c.args...)
+			r := begin(t, c.fault, c.how)
+			defer r.end()
+			l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+			if before := r.burst(l, "k", 5); before.admitted != 5 || before.degraded > 0 {
+				t.Fatalf("%s: before: %+v", c.fault, before)
+			}
+			r.inject(func() { c.inject(t, server) })
+			during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
+			r.degraded(during, true)
+			r.exactly("", during.admitted, 20)
+			r.says(c.says)
+			r.lift(l, "k", func() { c.lift(t, server) })
+			r.logged(l, "k", 25)
+			after := r.burst(l, "new", 30)
+			r.degraded(after, false)
+			if after.admitted != 20 {
+				t.Errorf("%s: %d admitted afterwards, want 20", c.fault, after.admitted)
+			}
+		}()
+	}
+	if strings.Contains(logs.String(), password) {
+		t.Error("the password is in the log")
+	}
+}
+
+func TestReplica(t *testing.T) {
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	r := begin(t, "read-only", "a client of a replica")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: replica.Addr()}))
+	r.inject(func() {})
+	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.says("READONLY")
+	r.lift(l, "k", replica.Promote)
+	r.logged(l, "k", 20)
+}
+
+func TestLoading(t *testing.T) {
+	slow(t)
+	server := redistest.Start(t)
+	r := begin(t, "loading", "restarted with data that it loads for 1 s")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+	r.burst(l, "k", 5)
+	r.inject(server.RestartLoading)
+	during := r.stream(l, 200, time.Second, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.says("LOADING")
+	r.lift(l, "k", server.FinishLoading)
+	r.logged(l, "k", 25)
+}
+
+// One key's trouble is that key's alone.
+func TestWrongType(t *testing.T) {
+	server := redistest.Start(t)
+	r := begin(t, "wrong type", "SET on the key of a log")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+	r.burst(l, "odd", 1)
+	key := do(t, server, "KEYS", "*").([]any)[0].(string)
+	r.inject(func() { do(t, server, "SET", key, "x") })
+	odd := r.burst(l, "odd", 30)
+	r.degraded(odd, true)
+	r.exactly("", odd.admitted, 20)
+	for _, other := range []string{"a", "b", "c"} {
+		of := r.burst(l, other, 30)
+		r.degraded(of, false)
+		r.exactly("others ", of.admitted, 20)
+	}
+	r.says("WRONGTYPE")
+	r.lift(l, "odd", func() { do(t, server, "DEL", key) })
+	r.logged(l, "odd", 20)
+}
+
+func TestFlushes(t *testing.T) {
+	server := redistest.Start(t)
+	func() {
+		r := begin(t, "scripts flushed", "SCRIPT FLUSH every ms")
+		defer r.end()
+		n := 2000
+		if full {
+			n = 10_000
+		}
+		l := r.limiter(core.PerHour(n/2), r.client(&redis.Options{Addr: server.Addr()}))
+		rdb := r.client(&redis.Options{Addr: server.Addr()})
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		flushes := 0
+		r.inject(func() {
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+						rdb.ScriptFlush(context.Background())
+						flushes++
+					}
+				}
+			}()
+		})
+		during := r.burst(l, "k", n)
+		r.over()
+		close(stop)
+		<-stopped
+		r.degraded(during, false)
+		r.exactly("", during.admitted, n/2)
+		r.how = fmt.Sprintf("SCRIPT FLUSH every ms, %d times", flushes)
+	}()
+	r := begin(t, "data flushed", "FLUSHALL, once")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), core.WithName("data"))
+	before := r.burst(l, "k", 30)
+	r.inject(func() { do(t, server, "FLUSHALL") })
+	during := r.burst(l, "k", 30)
+	r.degraded(during, false)
+	r.exactly("", before.admitted+during.admitted, 2*20)
+}
+
+// Redis does as it was told, and a log is gone: nobody can tell, but for the check at the start of a program.
+func TestEviction(t *testing.T) {
+	slow(t)
+	for _, policy := range []string{"allkeys-lru", "volatile-ttl"} {
+		func() {
+			server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", policy)
+			r := begin(t, "evicted", policy+", flooded with other keys")
+			defer r.end()
+			rdb := r.client(&redis.Options{Addr: server.Addr()})
+			l := r.limiter(core.PerHour(20), rdb)
+			before := r.burst(l, "k", 30)
+			key := do(t, server, "KEYS", "*").([]any)[0].(string)
+			r.inject(func() {
+				for i := range 100 {
+					pipe := rdb.Pipeline()
+					for j := range 1000 {
+						pipe.Set(context.Background(), fmt.Sprintf("flood:%d:%d", i, j), strings.Repeat("x", 100), 24*time.Hour)
+					}
+					if _, err := pipe.Exec(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+					if rdb.Exists(context.Background(), key).Val() == 0 {
+						return
+					}
+				}
+				t.Fatal("the log has not been evicted: the test proves nothing")
+			})
+			during := r.burst(l, "k", 30)
+			r.degraded(during, false)
+			r.exactly("", before.admitted+during.admitted, 2*20)
+		}()
+	}
+}
+
+func TestPoolOfOne(t *testing.T) {
+	server := redistest.Start(t)
+	r := begin(t, "pool of 1", "its connection is in BLPOP")
+	defer r.end()
+	rdb := r.client(&redis.Options{Addr: server.Addr(), PoolSize: 1})
+	l := r.limiter(core.PerHour(20), rdb)
+	r.burst(l, "k", 5)
+	popped := make(chan error, 1)
+	r.inject(func() {
+		go func() { popped <- rdb.BLPop(context.Background(), 0, "list").Err() }()
+		if !eventually(10*time.Second, func() bool { return strings.Contains(fmt.Sprint(do(t, server, "CLIENT", "LIST")), "cmd=blpop") }) {
+			t.Fatal("nobody waits for the list")
+		}
+	})
+	during := r.stream(l, 200, 500*time.Millisecond, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.lift(l, "k", func() { do(t, server, "RPUSH", "list", "x") })
+	r.logged(l, "k", 25)
+	if err := <-popped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTooManyClients(t *testing.T) {
+	server := redistest.Start(t)
+	r := begin(t, "too many clients", "maxclients 1, and another has it")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+	r.burst(l, "k", 5)
+	var other net.Conn
+	r.inject(func() {
+		do(t, server, "CONFIG", "SET", "maxclients", "1")
+		do(t, server, "CLIENT", "KILL", "TYPE", "normal")
+		var err error
+		if other, err = net.Dial("tcp", server.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		if !eventually(10*time.Second, func() bool {
+			_, err := server.Do("PING")
+			return err != nil && strings.Contains(err.Error(), "max number of clients")
+		}) {
+			t.Fatal("there is room for another client")
+		}
+	})
+	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.says("max number of clients")
+	r.lift(l, "k", func() {
+		other.Close()
+		if !eventually(10*time.Second, func() bool {
+			_, err := server.Do("CONFIG", "SET", "maxclients", "10000")
+			return err == nil
+		}) {
+			t.Fatal("the server does not take more clients")
+		}
+	})
+	r.logged(l, "k", 25)
+}
+
+// Clients that are set up wrongly do not recover, but they are told why.
+func TestWrongClients(t *testing.T) {
+	secure, other, plain := redistest.StartTLS(t), redistest.StartTLS(t), redistest.Start(t, "--rename-command", "EVALSHA", "")
+	locked := redistest.Start(t, "--requirepass", "correct")
+	for _, c := range []struct {
+		fault, how string
+		opt        redis.Options
+		says       string
+	}{
+		{"TLS", "a server that speaks nothing else", redis.Options{Addr: secure.Addr(), TLSConfig: secure.TLSConfig()}, ""},
+		{"TLS, wrong CA", "another server's authority", redis.Options{Addr: secure.Addr(), TLSConfig: other.TLSConfig()}, "certificate"},
+		{"TLS, plain client", "no TLSConfig", redis.Options{Addr: secure.Addr()}, ""},
+		{"no TLS, TLS client", "TLSConfig for a plain server", redis.Options{Addr: plain.Addr(), TLSConfig: secure.TLSConfig()}, ""},
+		{"no EVALSHA", "--rename-command EVALSHA ''", redis.Options{Addr: plain.Addr()}, "unknown command"},
+		{"wrong password", "requirepass, another Password", redis.Options{Addr: locked.Addr(), Password: "wrong-horse-battery"}, "WRONGPASS"},
+	} {
+		func() {
+			r := begin(t, c.fault, c.how)
+			defer r.end()
+			l := r.limiter(core.PerHour(20), r.client(&c.opt))
+			r.inject(func() {})
+			during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
+			r.degraded(during, c.fault != "TLS")
+			r.exactly("", during.admitted, 20)
+			r.says(c.says)
+			if c.fault == "TLS" {
+				r.logged(l, "k", 20)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for text := range r.heard {
+				if strings.Contains(text, "wrong-horse-battery") {
+					t.Errorf("the observer was told a password: %s", text)
+				}
+			}
+		}()
+	}
+	if strings.Contains(logs.String(), "wrong-horse-battery") {
+		t.Error("the password is in the log")
+	}
+}
+
