@@ -144,6 +144,13 @@ func (r *remote) take(ctx context.Context, t Take) (a Answer, degraded bool, err
 	if a, ok := r.denials.answer(&t); ok {
 		return a, false, nil
 	}
+	if _, ok := ctx.(bounded); !ok {
+		ctx = r.within(ctx)
+	}
+	return r.takeThere(ctx, t)
+}
+
+func (r *remote) takeThere(ctx context.Context, t Take) (a Answer, degraded bool, err error) {
 	ticket := r.denials.expect(&t)
 	a, err = r.ask(func() (Answer, error) {
 		if r.outage.Keys() > 0 {

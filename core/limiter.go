@@ -339,8 +339,8 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
 	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
 	within := ctx
-	if l.remote != nil {
-		within = l.remote.within(ctx)
+	if l.remote != nil && l.ban != nil {
+		within = l.remote.within(ctx) // for all that is asked
 	}
 	var past int
 	if l.ban != nil && mode != ModeRecord {
