@@ -14,12 +14,15 @@ import (
 
 // Takes of one policy that come while others are under way to the server go there together: as one run of
 // the script with several keys, or, where keys may be on several servers, in one pipeline for each. Takes of equal keys become one
-// question. There is no timer: who finds fewer than two batches under way sends at once, and by himself.
+// question. Who finds fewer than two batches under way sends at once, and by himself. Where answers take long, others wait for
+// them no longer than patience, or they would have to wait twice.
 const (
-	underway   = 2
-	batchTakes = 128
-	batchUnits = 1000 // a script is to keep the server busy for a millisecond or two at most
-	maxLanes   = 1024
+	underway     = 2
+	mostUnderway = 16
+	patience     = 5 * time.Millisecond
+	batchTakes   = 128
+	batchUnits   = 1000 // a script is to keep the server busy for a millisecond or two at most
+	maxLanes     = 1024
 )
 
 // lanes are the policies of a store that were asked about of late.

@@ -3,9 +3,11 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
+	"crypto/tls"
 	"encoding/hex"
 	"reflect"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,6 +28,7 @@ type conn struct {
 	node     func(context.Context, string) any        // ... the one that has a key
 	single   bool                                     // one script may touch several keys
 	prompt   bool                                     // a call ends with its context's deadline
+	answered atomic.Bool                              // at least once
 	overdue  chan struct{}                            // a place for each call that nobody waits for any more
 }
 
@@ -41,22 +44,46 @@ func newConn(client Client) *conn {
 	}
 	switch client := client.(type) {
 	case *redis.Client:
-		// A clone shares the pool, but not the setting that has it ignore deadlines.
-		prompt := client.WithTimeout(client.Options().ReadTimeout)
-		prompt.Options().ContextTimeoutEnabled = true
-		c.Client, c.process, c.single, c.prompt = prompt, prompt.Process, true, true
+		// A clone shares the pool, but not the settings that have it ignore deadlines, and wait until one has passed
+		// before it tries again, so that nobody hears what the server has said.
+		own := client.WithTimeout(client.Options().ReadTimeout)
+		o := own.Options()
+		o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
+		c.Client, c.process, c.single = own, own.Process, true
+		c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
+			o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
 	case *redis.ClusterClient:
-		c.pipeline, c.prompt = client.Pipeline, client.Options().ContextTimeoutEnabled
+		o := client.Options()
+		c.pipeline, c.prompt = client.Pipeline, o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.node = func(ctx context.Context, key string) any {
+			if !c.answered.Load() {
+				return nil // it would have to ask for the slots first, in its own time
+			}
 			if n, err := client.MasterForKey(ctx, key); err == nil {
 				return n
 			}
 			return nil // the call itself will say why
 		}
 	case *redis.Ring:
-		c.pipeline, c.prompt = client.Pipeline, client.Options().ContextTimeoutEnabled
+		o := client.Options()
+		c.pipeline, c.prompt = client.Pipeline, o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 	}
 	return c
+}
+
+// usualDialer is the one that heeds deadlines, without TLS; that of a failover client, say, does not.
+var usualDialer = func() uintptr {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	return codeOf(client.Options().Dialer)
+}()
+
+func codeOf(f any) uintptr { return reflect.ValueOf(f).Pointer() }
+
+// dialsPromptly reports whether a new connection is made within the deadline of who asks for it: go-redis shakes hands for
+// TLS in its own time.
+func dialsPromptly(secure *tls.Config, onConnect func(context.Context, *redis.Conn) error) bool {
+	return secure == nil && onConnect == nil
 }
 
 func isNil(client Client) bool {

@@ -8,6 +8,9 @@
 // TIME, PEXPIRE, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK,
 // ZREMRANGEBYSCORE and ZSCORE on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an
 // evicted log is a fresh quota.
+//
+// What goes wrong is a [core.StoreError] with one of the classes below; [Check] tells at start-up what is wrong with
+// a server, for which its user needs INFO as well.
 package redisstore
 
 import (
@@ -214,10 +217,6 @@ func answer(one *take, t *core.Take) (a core.Answer, err error) {
 	return a, nil
 }
 
-func protocolError(format string, args ...any) error {
-	return fmt.Errorf("redisstore: "+format, args...)
-}
-
 func (s *store) Settle(ctx context.Context, t core.Settle) error {
 	if t.Cost > MaxCost {
 		return costError(t.Cost)
@@ -281,11 +280,4 @@ func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args .
 func (s *store) key(k *core.StorageKey) string {
 	var space [128]byte
 	return string(k.AppendTo(append(append(space[:0], s.prefix...), ':')))
-}
-
-func failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("redisstore: %w", err)
 }

@@ -1,0 +1,266 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// Check asks a server whether the store of the same client and options can work there, for instance when a program
+// starts. It returns all that is wrong, each with what to do about it: a server that cannot be reached, is too
+// old, evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are
+// renamed, that scripts may not call, or that the user may not run. Of a cluster it asks every master, of a Ring
+// every shard that is up.
+//
+// It changes nothing, and lasts no longer than ctx. An eviction policy counts even where maxmemory is 0,
+// which can be changed while the server runs. To see it the user must be allowed to run INFO, which the store
+// itself does without.
+func Check(ctx context.Context, client Client, opts ...Option) error {
+	s := New(client, opts...).(*store) //nolint:forcetypeassert // New has made it
+	if err := s.Validate(nil); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- check(ctx, client, s.prefix) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done(): // many clients do not look
+		return failed(ctx.Err())
+	}
+}
+
+// needs are the commands that the scripts call, in a form that changes nothing where there is no key. TIME comes
+// before writes, since Redis 6 may refuse them after it, and ZADD before other writes, since after one no
+// command is refused for want of memory. INFO is for Check alone.
+var needs = []string{
+	"TIME",
+	"ZADD key XX 0 member",
+	"ZREM key member",
+	"ZREMRANGEBYRANK key 0 0",
+	"ZREMRANGEBYSCORE key 0 0",
+	"PEXPIRE key 1",
+	"UNLINK key",
+	"ZCARD key",
+	"ZCOUNT key 0 0",
+	"ZRANGE key 0 0",
+	"ZRANGEBYSCORE key 0 0",
+	"ZSCORE key member",
+	"INFO",
+}
+
+// commands are all that the store's user must be allowed to run.
+func commands() []string {
+	names := []string{"EVAL", "EVALSHA"}
+	for _, line := range needs {
+		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func grant(commands ...string) string {
+	return "permit it to the Redis user: ACL SETUSER <user> +" + strings.ToLower(strings.Join(commands, " +"))
+}
+
+// probe replies with what INFO tells, then with name and error of each command that fails.
+const probe = `
+local reply = {''}
+for i = 1, #ARGV do
+  local words = {}
+  for word in ARGV[i]:gmatch('%S+') do words[#words + 1] = word == 'key' and KEYS[1] or word end
+  local said = redis.pcall(unpack(words))
+  local failed = type(said) == 'table' and said.err
+  if failed then reply[#reply + 1], reply[#reply + 2] = words[1], failed end
+  reply[1] = words[1] == 'INFO' and not failed and said or reply[1]
+end
+return reply`
+
+var probeHash = redis.NewScript(probe).Hash()
+
+// checker gathers what is wrong with servers that are asked at the same time.
+type checker struct {
+	prefix string
+
+	mu      sync.Mutex
+	servers int
+	found   []finding
+}
+
+type finding struct {
+	addr string
+	err  error
+}
+
+func check(ctx context.Context, client Client, prefix string) error {
+	c := &checker{prefix: prefix}
+	var err error
+	switch client := client.(type) {
+	case interface {
+		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
+	}:
+		err = client.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			c.server(ctx, master, true)
+			return nil
+		})
+	case interface {
+		ForEachShard(ctx context.Context, f func(context.Context, *redis.Client) error) error
+	}:
+		err = client.ForEachShard(ctx, func(ctx context.Context, shard *redis.Client) error {
+			c.server(ctx, shard, false)
+			return nil
+		})
+	}
+	if err != nil {
+		return failed(err)
+	}
+	if c.servers == 0 { // also a Ring without a shard that is up
+		c.server(ctx, client, false)
+	}
+	slices.SortStableFunc(c.found, func(a, b finding) int { return cmp.Compare(a.addr, b.addr) })
+	all := make([]error, len(c.found))
+	for i, f := range c.found {
+		all[i] = f.err
+	}
+	return errors.Join(all...)
+}
+
+// server checks one server. With the client of a master it is the cluster's, else on its own.
+func (c *checker) server(ctx context.Context, client Client, master bool) {
+	addr := ""
+	if o, ok := client.(interface{ Options() *redis.Options }); ok {
+		addr = o.Options().Addr
+	}
+	c.mu.Lock()
+	c.servers++
+	c.mu.Unlock()
+
+	key, err := c.find(ctx, client, master)
+	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if master && redis.HasErrorPrefix(err, "MOVED") {
+			return // it has no slots, so no logs
+		}
+		c.add(addr, "", err)
+		if !strings.Contains(strings.ToLower(err.Error()), "evalsha") {
+			return // EVAL would fail for the same reason
+		}
+	}
+	reply, err := client.Eval(ctx, probe, []string{key}, probeArgs()...).StringSlice()
+	if err == nil && len(reply)%2 != 1 {
+		err = fmt.Errorf("a reply of %d texts", len(reply))
+	}
+	if err != nil {
+		c.add(addr, "", err)
+		return
+	}
+	c.commands(addr, reply[1:])
+	if reply[0] != "" {
+		_, plain := client.(*redis.Client)
+		c.info(addr, reply[0], plain && !master)
+	}
+}
+
+// keyTries is how many keys are tried for one whose slot a master has: one of a hundred masters misses them all once
+// in 20,000 times.
+const keyTries = 1000
+
+// find tries EVALSHA on a key that the server has.
+func (c *checker) find(ctx context.Context, client Client, master bool) (key string, err error) {
+	for n := range keyTries {
+		key = c.prefix + ":check:" + strconv.Itoa(n)
+		err = client.EvalSha(ctx, probeHash, []string{key}, probeArgs()...).Err()
+		if !master || !redis.HasErrorPrefix(err, "MOVED") {
+			break
+		}
+	}
+	return key, err
+}
+
+func probeArgs() []any {
+	args := make([]any, len(needs))
+	for i := range needs {
+		args[i] = needs[i]
+	}
+	return args
+}
+
+// commands reports the commands that failed, those together that failed alike.
+func (c *checker) commands(addr string, failures []string) {
+	var classes []string
+	names, errs := map[string][]string{}, map[string]error{}
+	for pair := range slices.Chunk(failures, 2) {
+		name, err := pair[0], replyError(pair[1])
+		if name == "INFO" {
+			c.fault(addr, "INFO, which tells version and maxmemory-policy, is refused: "+grant(name)+", or see yourself that it is Redis 6.2 or later with noeviction")
+			continue
+		}
+		class := diagnose(err).Class
+		if names[class] == nil {
+			classes = append(classes, class)
+			errs[class] = err
+		}
+		names[class] = append(names[class], name)
+	}
+	for _, class := range classes {
+		c.add(addr, strings.Join(names[class], ", "), errs[class])
+	}
+}
+
+// info reports what the server tells about itself.
+func (c *checker) info(addr, info string, plain bool) {
+	field := func(name string) string {
+		_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\n")
+		return strings.TrimSpace(value)
+	}
+	switch policy := field("maxmemory_policy"); policy {
+	case "noeviction":
+	case "":
+		c.fault(addr, "it does not tell its maxmemory-policy: see yourself that it evicts no keys, since an evicted log is a fresh quota")
+	default:
+		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, and an evicted log is a fresh quota: set it to noeviction, on a server for logs alone if need be")
+	}
+	version := field("redis_version")
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
+		c.fault(addr, "it is version "+version+": use Redis 6.2 or later, or Valkey")
+	}
+	if plain && field("cluster_enabled") == "1" {
+		c.fault(addr, adviseCluster)
+	}
+}
+
+// add reports an error of the client, or of commands in a script.
+func (c *checker) add(addr, names string, err error) {
+	d := diagnose(err)
+	if names != "" {
+		if d.Class == ClassAuth {
+			d.Advice = grant(strings.Split(names, ", ")...)
+		}
+		d.Err = fmt.Errorf("%s in a script: %w", names, d.Err)
+	}
+	if addr != "" && !strings.Contains(d.Err.Error(), addr) {
+		d.Err = fmt.Errorf("%s: %w", addr, d.Err)
+	}
+	c.report(addr, d)
+}
+
+func (c *checker) fault(addr, reason string) {
+	c.report(addr, &core.ConfigError{Option: "Redis", Value: addr, Reason: reason})
+}
+
+func (c *checker) report(addr string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found = append(c.found, finding{addr, err})
+}

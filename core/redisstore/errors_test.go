@@ -1,0 +1,303 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+const (
+	user     = "alice"
+	password = "hunter2"
+)
+
+// plain is a client that tries once.
+func plain(t *testing.T, o *redis.Options) *redis.Client {
+	t.Helper()
+	o.MaxRetries = -1
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func at(s *redistest.Server) *redis.Options { return &redis.Options{Addr: s.Addr()} }
+
+// do tells a server something that must succeed.
+func do(t *testing.T, s *redistest.Server, args ...string) {
+	t.Helper()
+	if _, err := s.Do(args...); err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+}
+
+// takeKey is that of an empty identity.
+const takeKey = "sash:"
+
+func take(ctx context.Context, client redisstore.Client) error {
+	_, err := redisstore.New(client).Take(ctx, core.Take{Limits: core.Limits{core.PerMinute(5)}, Keep: time.Minute, Cost: 1, ID: 1})
+	return err
+}
+
+func wantClass(t *testing.T, err error, class, advice string) {
+	t.Helper()
+	var e *core.StoreError
+	if !errors.As(err, &e) || e.Class != class || !strings.Contains(e.Advice, advice) {
+		t.Fatalf("%v\n want class %q and advice with %q", err, class, advice)
+	}
+	if e.OneKey != (class == redisstore.ClassType) {
+		t.Errorf("%v: OneKey %v", err, e.OneKey)
+	}
+	for _, secret := range []string{password, user, takeKey, "redis.call"} {
+		if strings.Contains(e.Err.Error(), secret) {
+			t.Errorf("%q is in %v", secret, err)
+		}
+	}
+}
+
+func TestErrorClasses(t *testing.T) {
+	acl := func(rules ...string) func(t *testing.T) redisstore.Client {
+		return func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			do(t, s, append([]string{"ACL", "SETUSER", user, "on", ">" + password, "~*", "+@all"}, rules...)...)
+			return plain(t, &redis.Options{Addr: s.Addr(), Username: user, Password: password})
+		}
+	}
+	started := func(args ...string) func(t *testing.T) redisstore.Client {
+		return func(t *testing.T) redisstore.Client { return plain(t, at(redistest.Start(t, args...))) }
+	}
+	login := func(o redis.Options, args ...string) func(t *testing.T) redisstore.Client {
+		return func(t *testing.T) redisstore.Client {
+			o.Addr = redistest.Start(t, args...).Addr()
+			return plain(t, &o)
+		}
+	}
+	for _, c := range []struct {
+		fault, class, advice string
+		client               func(t *testing.T) redisstore.Client
+	}{
+		{"hang", redisstore.ClassTimeout, "slow", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			rdb := plain(t, &redis.Options{Addr: s.Addr(), ReadTimeout: 50 * time.Millisecond})
+			rdb.Ping(t.Context())
+			s.Pause()
+			return rdb
+		}},
+		{"TLS at a plain server", redisstore.ClassTimeout, "TLS", func(t *testing.T) redisstore.Client {
+			limit := 50 * time.Millisecond
+			return plain(t, &redis.Options{Addr: redistest.Start(t).Addr(), TLSConfig: &tls.Config{}, DialTimeout: limit, ReadTimeout: limit})
+		}},
+		{"nobody there", redisstore.ClassRefused, "start the server", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			s.Kill()
+			return plain(t, at(s))
+		}},
+		{"no such socket", redisstore.ClassRefused, "address", func(t *testing.T) redisstore.Client {
+			return plain(t, &redis.Options{Addr: t.TempDir() + "/redis.sock"})
+		}},
+		{"reset in a reply", redisstore.ClassRefused, "maxclients", func(t *testing.T) redisstore.Client {
+			p := redistest.StartProxy(t, redistest.Start(t).Addr())
+			rdb := plain(t, &redis.Options{Addr: p.Addr()})
+			rdb.Ping(t.Context())
+			p.CutReply()
+			return rdb
+		}},
+		{"too many clients", redisstore.ClassRefused, "maxclients", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			do(t, s, "CONFIG", "SET", "maxclients", "1")
+			plain(t, at(s)).Ping(t.Context())
+			return plain(t, at(s))
+		}},
+		{"plain at a TLS server", redisstore.ClassRefused, "TLSConfig", func(t *testing.T) redisstore.Client {
+			return plain(t, at(redistest.StartTLS(t)))
+		}},
+		{"a cluster of none", redisstore.ClassRefused, "Addrs", func(*testing.T) redisstore.Client {
+			return redis.NewClusterClient(&redis.ClusterOptions{})
+		}},
+		{"no Sentinel", redisstore.ClassRefused, "SentinelAddrs", func(t *testing.T) redisstore.Client {
+			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{redistest.Start(t).Addr()}})
+		}},
+		{"a Ring of none", redisstore.ClassRefused, "Addrs", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			s.Kill()
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Addr()}, HeartbeatFrequency: time.Millisecond})
+			for ring.Len() > 0 {
+				runtime.Gosched()
+			}
+			return ring
+		}},
+		{"pool of 1", redisstore.ClassPool, "PoolSize", func(t *testing.T) redisstore.Client {
+			rdb := plain(t, &redis.Options{Addr: redistest.Start(t).Addr(), PoolSize: 1, PoolTimeout: time.Millisecond})
+			held := rdb.Conn()
+			t.Cleanup(func() { held.Close() })
+			held.Ping(t.Context())
+			return rdb
+		}},
+		{"closed client", redisstore.ClassPool, "close", func(t *testing.T) redisstore.Client {
+			rdb := plain(t, at(redistest.Start(t)))
+			rdb.Close()
+			return rdb
+		}},
+		{"NOAUTH", redisstore.ClassAuth, "Options.Password", started("--requirepass", "secret")},
+		{"WRONGPASS", redisstore.ClassAuth, "Options.Username", login(redis.Options{Username: user, Password: password})},
+		{"a password too many", redisstore.ClassAuth, "no password", login(redis.Options{Password: password}, "--rename-command", "HELLO", "")},
+		{"no AUTH", redisstore.ClassAuth, "no AUTH", login(redis.Options{Username: user, Password: password}, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")},
+		{"NOPERM for scripts", redisstore.ClassAuth, "+evalsha", acl("-@scripting")},
+		{"NOPERM for keys", redisstore.ClassAuth, "~sash:*", acl("resetkeys", "~other:*")},
+		{"NOPERM in the script", redisstore.ClassAuth, "+zadd", acl("-zadd")},
+		{"READONLY", redisstore.ClassReadOnly, "master", func(t *testing.T) redisstore.Client {
+			return plain(t, at(redistest.StartReplica(t, redistest.Start(t))))
+		}},
+		{"MASTERDOWN", redisstore.ClassReadOnly, "master", func(t *testing.T) redisstore.Client {
+			master := redistest.Start(t)
+			s := redistest.StartReplica(t, master)
+			do(t, s, "CONFIG", "SET", "replica-serve-stale-data", "no")
+			master.Kill()
+			for _, err := s.Do("GET", "k"); err == nil; _, err = s.Do("GET", "k") {
+				runtime.Gosched()
+			}
+			return plain(t, at(s))
+		}},
+		{"MISCONF", redisstore.ClassReadOnly, "log", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t, "--save", "3600 1")
+			s.FailSaves(true)
+			return plain(t, at(s))
+		}},
+		{"NOREPLICAS", redisstore.ClassReadOnly, "min-replicas-to-write", started("--min-replicas-to-write", "3")},
+		{"cluster client at a plain server", redisstore.ClassCluster, "redis.NewClient", func(t *testing.T) redisstore.Client {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
+		}},
+		{"LOADING", redisstore.ClassBusy, "wait", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			s.RestartLoading()
+			return plain(t, at(s))
+		}},
+		{"BUSY", redisstore.ClassBusy, "SCRIPT KILL", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			s.Busy()
+			return plain(t, at(s))
+		}},
+		{"OOM", redisstore.ClassOOM, "maxmemory", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t, "--maxmemory", "3mb")
+			do(t, s, "SETRANGE", "big", "3000000", "x")
+			return plain(t, at(s))
+		}},
+		{"EVALSHA renamed", redisstore.ClassScript, "rename-command", started("--rename-command", "EVALSHA", "")},
+		{"EVAL renamed", redisstore.ClassScript, "rename-command", started("--rename-command", "EVAL", "")},
+		{"TIME renamed", redisstore.ClassScript, "redisstore.Check", started("--rename-command", "TIME", "")},
+		{"no such database", redisstore.ClassScript, "Options.DB", login(redis.Options{DB: 99})},
+		{"WRONGTYPE", redisstore.ClassType, "WithPrefix", func(t *testing.T) redisstore.Client {
+			s := redistest.Start(t)
+			do(t, s, "SET", takeKey, "x")
+			return plain(t, at(s))
+		}},
+		{"the wrong authority", redisstore.ClassProtocol, "authority", func(t *testing.T) redisstore.Client {
+			return plain(t, &redis.Options{Addr: redistest.StartTLS(t).Addr(), TLSConfig: redistest.StartTLS(t).TLSConfig()})
+		}},
+		{"no certificate", redisstore.ClassProtocol, "certificate", func(t *testing.T) redisstore.Client {
+			s := redistest.StartTLS(t)
+			do(t, s, "CONFIG", "SET", "tls-auth-clients", "yes")
+			config := s.TLSConfig()
+			config.MaxVersion = tls.VersionTLS12 // in 1.3 the client may write before it is told
+			return plain(t, &redis.Options{Addr: s.Addr(), TLSConfig: config})
+		}},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			t.Parallel()
+			client := c.client(t)
+			defer client.(io.Closer).Close()
+			wantClass(t, take(t.Context(), client), c.class, c.advice)
+		})
+	}
+}
+
+func TestErrorClassOfContext(t *testing.T) {
+	rdb := plain(t, at(redistest.Start(t)))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantClass(t, take(gone, rdb), redisstore.ClassCanceled, "cancelled")
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	err := take(late, rdb)
+	wantClass(t, err, redisstore.ClassTimeout, "slow")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is not the context's error any more", err)
+	}
+}
+
+func TestErrorClassesOfCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	owner := c.Owner(takeKey)
+	var other *redistest.Server
+	for _, node := range c.Nodes() {
+		if node != owner {
+			other = node
+		}
+	}
+	wantClass(t, take(t.Context(), plain(t, at(other))), redisstore.ClassCluster, "redis.NewClusterClient")
+	wantClass(t, take(t.Context(), plain(t, &redis.Options{Addr: owner.Addr(), DB: 1})), redisstore.ClassCluster, "database 0")
+	c.BeginMove(takeKey, other)
+	wantClass(t, take(t.Context(), plain(t, at(owner))), redisstore.ClassCluster, "redis.NewClusterClient")
+	owner.Kill()
+	for says := "MOVED"; strings.HasPrefix(says, "MOVED"); {
+		if _, err := other.Do("GET", takeKey); err != nil {
+			says = err.Error()
+		}
+	}
+	wantClass(t, take(t.Context(), plain(t, at(other))), redisstore.ClassCluster, "CLUSTER INFO")
+}
+
+// What servers say that are not at hand, and where several keys are asked about at once.
+func TestErrorClassesOfReplies(t *testing.T) {
+	for _, c := range []struct{ reply, class, advice string }{
+		// Redis 6.2
+		{"-ERR Error running script (call to f_0a1b): @user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value", redisstore.ClassType, "WithPrefix"},
+		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.", redisstore.ClassReadOnly, "master"},
+		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", redisstore.ClassOOM, "maxmemory"},
+		{"-@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", redisstore.ClassOOM, "maxmemory"},
+		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand", redisstore.ClassAuth, "+zadd"},
+		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: This Redis command is not allowed from scripts", redisstore.ClassScript, "6.2"},
+		{"-ERR unknown command `auth`, with args beginning with: `" + password + "`, ", redisstore.ClassAuth, "no AUTH"},
+		{"-ERR unknown command `evalsha`, with args beginning with: `0a1b`, `1`, `" + takeKey + "`, ", redisstore.ClassScript, "rename-command"},
+		// Redis 7.2 and Valkey
+		{"-NOPERM User app has no permissions to run the 'evalsha' command", redisstore.ClassAuth, "+evalsha"},
+		{"-NOPERM No permissions to access a key", redisstore.ClassAuth, "~sash:*"},
+		{"-ERR ACL failure in script: User app has no permissions to run the 'zadd' command script: 0a1b, on @user_script:9.", redisstore.ClassAuth, "+zadd"},
+		{"-ERR This command is not allowed from script script: 0a1b, on @user_script:9.", redisstore.ClassScript, "Valkey"},
+		// at a distance, or with more keys
+		{"-DENIED Redis is running in protected mode because protected mode is enabled", redisstore.ClassAuth, "protected mode"},
+		{"-ERR max number of clients reached", redisstore.ClassRefused, "maxclients"},
+		{"-CROSSSLOT Keys in request don't hash to the same slot", redisstore.ClassCluster, "redis.NewClusterClient"},
+		{"-TRYAGAIN Multiple keys request during rehashing of slot", redisstore.ClassCluster, "wait"},
+		{"-ERR Script attempted to access a slot not served script: 0a1b, on @user_script:9.", redisstore.ClassCluster, "CLUSTER INFO"},
+		{"-ERR Can not execute the command on a stale replica script: 0a1b, on @user_script:9.", redisstore.ClassReadOnly, "master"},
+		// of something else
+		{"-ERR Protocol error: invalid bulk length", redisstore.ClassProtocol, "address"},
+		{"-nonsense", redisstore.ClassScript, "6.2"},
+		{"HTTP/1.1 400 Bad Request", redisstore.ClassProtocol, "address"},
+		{"$-1", redisstore.ClassProtocol, "address"},
+		{"+OK", redisstore.ClassProtocol, "address"},
+		{"*3\r\n:1\r\n:1\r\n:1", redisstore.ClassProtocol, "address"},
+		{"*4\r\n:1\r\n:0\r\n:-5\r\n:0", redisstore.ClassProtocol, "address"},
+	} {
+		addr := redistest.StartFake(t, func(command []string) string {
+			if command[0] == "EVALSHA" {
+				return c.reply + "\r\n"
+			}
+			return ""
+		})
+		t.Run(c.reply, func(t *testing.T) {
+			wantClass(t, take(t.Context(), plain(t, &redis.Options{Addr: addr})), c.class, c.advice)
+		})
+	}
+}
