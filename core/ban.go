@@ -70,6 +70,14 @@ func (b *ban) of(name string, secret []byte) *ban {
 	return &named
 }
 
+// with is all that the store has to serve.
+func (b *ban) with(limits Limits) Limits {
+	if b == nil {
+		return limits
+	}
+	return append(slices.Clip(limits), b.tries...)
+}
+
 // look denies d while a ban lasts, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 	a, err := d.limiter.take(ctx, b.take(d, ModePeek, 1), d)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,10 +76,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
-	if c.ban != nil {
-		limits = append(slices.Clip(limits), c.ban.tries...)
-	}
-	c.faults = append(c.faults, c.store.Validate(limits))
+	c.faults = append(c.faults, c.store.Validate(c.ban.with(limits)))
 	if c.name == "" {
 		c.name = compiled.name
 	}
@@ -283,8 +279,8 @@ func (l *Limiter) refund(d *Decision, status int) {
 	})
 	if back || err != nil {
 		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
-		e.Decision.request, e.Decision.exchange = nil, nil // which end here
-		l.observe(ctx, e)
+		e.Decision.request, e.Decision.exchange = nil, nil
+		l.observe(ctx, e) //nolint:errcheck // if it panics, nobody is left to tell
 	}
 }
 

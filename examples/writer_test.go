@@ -35,46 +35,52 @@ const patience = 10 * time.Second
 // A handler gets the writer that its framework gives, behind the limiter or without it.
 var routers = []struct {
 	name  string
-	serve func(limited bool, h http.HandlerFunc) http.Handler
+	serve func(limited bool, h http.HandlerFunc, opts ...core.Option) http.Handler
 }{
-	{"gin", func(limited bool, h http.HandlerFunc) http.Handler {
+	{"gin", func(limited bool, h http.HandlerFunc, opts ...core.Option) http.Handler {
 		r := gin.New()
 		if limited {
-			r.Use(ginlimit.New(core.PerMinute(100), core.ByIP()))
+			r.Use(ginlimit.New(core.PerMinute(100), core.ByIP(), opts...))
 		}
 		r.Any("/", func(c *gin.Context) { h(c.Writer, c.Request) })
 		return r
 	}},
-	{"echo", func(limited bool, h http.HandlerFunc) http.Handler {
+	{"echo", func(limited bool, h http.HandlerFunc, opts ...core.Option) http.Handler {
 		e := echo.New()
 		if limited {
-			e.Use(echolimit.New(core.PerMinute(100), core.ByIP()))
+			e.Use(echolimit.New(core.PerMinute(100), core.ByIP(), opts...))
 		}
 		e.Any("/", func(c echo.Context) error { h(c.Response(), c.Request()); return nil })
 		return e
 	}},
-	{"chi", func(limited bool, h http.HandlerFunc) http.Handler {
+	{"chi", func(limited bool, h http.HandlerFunc, opts ...core.Option) http.Handler {
 		r := chi.NewRouter()
 		if limited {
-			r.Use(chilimit.New(core.PerMinute(100), core.ByIP()))
+			r.Use(chilimit.New(core.PerMinute(100), core.ByIP(), opts...))
 		}
 		r.HandleFunc("/", h)
 		return r
 	}},
-	{"nethttp", func(limited bool, h http.HandlerFunc) http.Handler {
+	{"nethttp", func(limited bool, h http.HandlerFunc, opts ...core.Option) http.Handler {
 		if limited {
-			return nethttp.New(core.PerMinute(100), core.ByIP())(h)
+			return nethttp.New(core.PerMinute(100), core.ByIP(), opts...)(h)
 		}
 		return h
 	}},
 }
 
-// eachRouter runs f with and without the limiter: what works without must work with it.
+// eachRouter runs f with and without the limiter, and with one that looks at the status: what works without
+// must work with it.
 // The handler that f serves finds the RateLimit field set before it has written a byte.
 func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server)) {
 	gin.SetMode(gin.ReleaseMode) // else gin prints its routes
 	for _, router := range routers {
-		for desc, limited := range map[string]bool{"limited": true, "free": false} {
+		for desc, opts := range map[string][]core.Option{
+			"limited":  nil,
+			"watching": {core.WithRefund(func(context.Context, int) bool { return false })},
+			"free":     nil,
+		} {
+			limited := desc != "free"
 			t.Run(router.name+"/"+desc, func(t *testing.T) {
 				f(t, func(h http.HandlerFunc) *httptest.Server {
 					server := httptest.NewServer(router.serve(limited, func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +88,7 @@ func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) 
 							t.Errorf("the handler begins with %v", w.Header())
 						}
 						h(w, r)
-					}))
+					}, opts...))
 					t.Cleanup(server.Close)
 					return server
 				})
@@ -267,7 +273,8 @@ func abilities(w http.ResponseWriter) []string {
 }
 
 // The handler sees the very writer that it would see without the limiter, and a file copied
-// to it arrives.
+// to it arrives. Where somebody looks at the status, net/http and chi put another one in front of it, which
+// can do the same.
 func TestWriterAbilities(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte(strings.Repeat("sash\n", 100_000)), 0o600); err != nil {
@@ -300,6 +307,19 @@ func TestWriterAbilities(t *testing.T) {
 		// All of them have net/http's own writer at the bottom, which can do all but push.
 		if !slices.Equal(limited, free) || !slices.Contains(free, "ReaderFrom") || !slices.Contains(free, "Hijacker") {
 			t.Errorf("%s:\nlimited %v\nfree    %v", router.name, limited, free)
+		}
+		watching := seen[t.Name()+"/"+router.name+"/watching"]
+		if in := len(watching) - len(free); in > 0 && (router.name == "chi" || router.name == "nethttp") {
+			front := watching[:in]
+			for _, ability := range []string{"Flusher", "Hijacker", "ReaderFrom", "CloseNotifier"} {
+				if !slices.Contains(front, ability) {
+					t.Errorf("%s, watching: %v in front of %v", router.name, front, free)
+				}
+			}
+			watching = watching[in:]
+		}
+		if !slices.Equal(watching, free) {
+			t.Errorf("%s:\nwatching %v\nfree     %v", router.name, watching, free)
 		}
 	}
 }

@@ -48,7 +48,9 @@ func From(l *core.Limiter) fiber.Handler {
 func serve(c *fiber.Ctx, d core.Decision) (err error) {
 	d.Serve(func() int {
 		if err = c.Next(); err != nil && d.Refunds() {
-			err = c.App().ErrorHandler(c, err)
+			if err = c.App().ErrorHandler(c, err); err != nil { // as fiber does, which must not ask it again
+				err = c.SendStatus(fiber.StatusInternalServerError)
+			}
 		}
 		return c.Response().StatusCode()
 	})

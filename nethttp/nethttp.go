@@ -8,8 +8,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/felixge/httpsnoop"
-
 	"github.com/sashlimit/sash/core"
 )
 
@@ -67,7 +65,7 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, watch bool
 		next.ServeHTTP(w, r)
 		return 0
 	}
-	return httpsnoop.CaptureMetricsFn(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) }).Code
+	return statusOf(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
 }
 
 func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { write(w, d.Problem()) }

@@ -35,6 +35,10 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"TwoLimiters", twoLimiters},
 		{"ConcurrentExactly", requestsExactly},
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
+		{"Lists", lists},
+		{"Bans", bans},
+		{"CountDenied", countDenied},
+		{"Refunds", refunds},
 		{"Identities", identities},
 		{"Spoofing", func(t *testing.T, serve Serve) { Spoofing(t, serve, core.NewMemoryStore()) }},
 	} {
@@ -57,10 +61,15 @@ const (
 	policyField = `"3-per-10s";q=3;w=10`
 	noKeyBody   = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
 	brokenBody  = `{"type":"about:blank","title":"Internal Server Error","status":500}`
+	forbidden   = `{"type":"about:blank","title":"Forbidden","status":403}`
 	storeBody   = `{"type":"` + problemBase + `temporary-reduced-capacity","title":"Temporary Reduced Capacity","status":503,"detail":"Try again in 1 second."}`
 	deniedBody  = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Try again in 10 seconds.","violated-policies":["3-per-10s"]}`
+	bannedBody  = `{"type":"` + problemBase + `abnormal-usage-detected","title":"Abnormal Usage Detected","status":429,"detail":"Try again in %d second%s."}`
 	neverBody   = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,"detail":"This request costs more than the whole quota, so it can never pass.","violated-policies":["3-per-10s"]}`
 )
+
+// loopback is where the suite's clients come from.
+var loopback = []string{"127.0.0.0/8", "::1"}
 
 var three = core.Limit{Quota: 3, Window: 10 * time.Second}
 
@@ -98,6 +107,11 @@ func answers(t *testing.T, serve Serve) {
 	full := want{429, denied(`"3-per-10s";r=0;t=10`, "10"), deniedBody, false}
 	by := func(k core.Key) *core.Key { return &k }
 	broken := want{500, problem(nil), brokenBody, false}
+	refused := want{403, problem(nil), forbidden, false}
+	skipped := want{200, nil, text, true}
+	allow := core.WithAllowList(core.ByIP(), loopback...)
+	deny := core.WithDenyList(core.ByIP(), loopback...)
+	failing := core.By(func(context.Context) (string, error) { return "", boom })
 	for _, c := range []struct {
 		desc   string
 		policy core.Policy
@@ -113,15 +127,31 @@ func answers(t *testing.T, serve Serve) {
 		{desc: "HEAD counts", method: "HEAD", want: []want{{200, allowed(2), "", true}, {200, allowed(1), "", true}, {200, allowed(0), "", true}, {429, full.header, "", false}}},
 		{desc: "no key", key: by(core.ByHeader("X-Missing", core.Unverified)), want: []want{{400, problem(nil), noKeyBody, false}, {400, problem(nil), noKeyBody, false}}},
 		{desc: "no such value", key: by(core.ByValue("missing")), want: []want{{400, problem(nil), noKeyBody, false}}},
-		{desc: "store error", fail: boom, want: []want{{503, problem(fields{"Retry-After": "1"}), storeBody, false}}},
-		{desc: "key callback fails", key: by(core.By(func(context.Context) (string, error) { return "", boom })), want: []want{broken}},
+		{desc: "store error, FailClosed", fail: boom, opts: []core.Option{core.WithFailure(core.FailClosed)}, want: []want{{503, problem(fields{"Retry-After": "1"}), storeBody, false}}},
+		{desc: "store error, FailOpen", fail: boom, opts: []core.Option{core.WithFailure(core.FailOpen)}, want: []want{{200, nil, text, true}, {200, nil, text, true}, {200, nil, text, true}, {200, nil, text, true}}},
+		{desc: "store error, FailLocal", fail: boom, want: []want{served(2), served(1), served(0), full, full}},
+		{desc: "key callback fails", key: by(failing), want: []want{broken}},
 		{desc: "key callback panics", key: by(core.By(func(context.Context) (string, error) { panic(boom) })), want: []want{broken, broken}},
 		{desc: "key callback panics with an error", key: by(core.By(func(context.Context) (string, error) { panic(io.ErrUnexpectedEOF) })), want: []want{broken, broken}},
 		{desc: "skip callback panics", opts: []core.Option{core.WithSkip(func(context.Context) bool { panic("boom") })}, want: []want{broken}},
 		{desc: "cost callback panics", opts: []core.Option{core.WithCost(func(context.Context) int { panic("boom") })}, want: []want{broken}},
 		{desc: "observer panics", opts: []core.Option{core.WithObserver(func(context.Context, core.Event) { panic("boom") })}, want: []want{broken}},
 		{desc: "policy callback panics", policy: core.LimitBy(func(context.Context) core.Limits { panic("boom") }), want: []want{broken}},
-		{desc: "skip", opts: []core.Option{core.WithSkip(func(context.Context) bool { return true })}, want: []want{{200, nil, text, true}, {200, nil, text, true}}},
+		{desc: "skip", opts: []core.Option{core.WithSkip(func(context.Context) bool { return true })}, want: []want{skipped, skipped}},
+		{desc: "deny list", opts: []core.Option{deny}, want: []want{refused, refused}},
+		{desc: "deny list, HEAD", method: "HEAD", opts: []core.Option{deny}, want: []want{{403, problem(nil), "", false}}},
+		{desc: "deny list without a key", key: by(core.ByHeader("X-Missing", core.Unverified)), opts: []core.Option{deny}, want: []want{refused}},
+		{desc: "deny list and store error", opts: []core.Option{deny}, fail: boom, want: []want{refused}},
+		{desc: "deny list of others", opts: []core.Option{core.WithDenyList(core.ByIP(), "192.0.2.0/24", "2001:db8::/32")}, want: []want{served(2)}},
+		{desc: "deny list without its key", opts: []core.Option{core.WithDenyList(core.ByHeader("X-Missing", core.Unverified), "mallory")}, want: []want{served(2)}},
+		{desc: "allow list", opts: []core.Option{allow}, want: []want{skipped, skipped, skipped, skipped}},
+		{desc: "allow list without a key", key: by(core.ByHeader("X-Missing", core.Unverified)), opts: []core.Option{allow}, want: []want{skipped}},
+		{desc: "allow list and store error", opts: []core.Option{allow, core.WithFailure(core.FailClosed)}, fail: boom, want: []want{skipped}},
+		{desc: "allow list, then deny list", opts: []core.Option{allow, deny}, want: []want{refused}},
+		{desc: "deny list, then allow list", opts: []core.Option{deny, allow}, want: []want{refused}},
+		{desc: "key of a list fails", opts: []core.Option{core.WithAllowList(failing, "ann")}, want: []want{broken}},
+		{desc: "key of a list panics", opts: []core.Option{core.WithDenyList(core.By(func(context.Context) (string, error) { panic(boom) }), "ann")}, want: []want{broken, broken}},
+		{desc: "denials count", opts: []core.Option{core.WithCountDenied()}, want: []want{served(2), served(1), served(0), full, full}},
 		{desc: "cost 2 of 3", opts: []core.Option{core.WithCost(func(context.Context) int { return 2 })}, want: []want{
 			served(1), {429, denied(`"3-per-10s";r=1;t=10`, "10"), deniedBody, false},
 		}},
@@ -142,10 +172,7 @@ func answers(t *testing.T, serve Serve) {
 			if c.key != nil {
 				key = *c.key
 			}
-			l, err := core.New(policy, key, append(c.opts, core.WithStore(store))...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := limiterFor(t, store, policy, key, c.opts...)
 			ran := false
 			send := serve(t, func() string { ran = true; return text }, l)
 			for i, want := range c.want {
@@ -223,7 +250,9 @@ func headerStyles(t *testing.T, serve Serve) {
 
 func limiterFor(t *testing.T, store core.Store, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, k, append(opts, core.WithStore(store))...)
+	// Every question is to reach the store, whose time is not ours.
+	opts = append([]core.Option{core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute)}, opts...)
+	l, err := core.New(p, k, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,6 +327,143 @@ func panicsLeaveNoTrace(t *testing.T, serve Serve) {
 	panicking.Store(false)
 	for left := 2; left >= 0; left-- {
 		checkFields(t, fmt.Sprintf("%d left", left), send(newRequest(t, "GET")), allowed(left))
+	}
+}
+
+// Lists are matched before the store, and by a key of their own.
+func lists(t *testing.T, serve Serve) {
+	store := new(FakeStore)
+	id := core.ByHeader("X-API-Key", core.Unverified)
+	l := limiterFor(t, store, three, core.ByIP(), core.WithDenyList(id, "mallory", "eve"), core.WithAllowList(id, "monitor"))
+	var ran atomic.Int64
+	send := serve(t, func() string { ran.Add(1); return text }, l)
+	ask := func(key string, status int, runs int64, takes int, header fields) {
+		t.Helper()
+		ran.Store(0)
+		before := store.Takes()
+		r := newRequest(t, "GET")
+		r.Header.Set("X-Api-Key", key)
+		response := send(r)
+		if response.StatusCode != status || ran.Load() != runs || store.Takes()-before != takes {
+			t.Errorf("%s: status %d, the handler ran %d times, the store was asked %d times; want %d, %d, %d",
+				key, response.StatusCode, ran.Load(), store.Takes()-before, status, runs, takes)
+		}
+		checkFields(t, key, response, header)
+	}
+	for range 5 {
+		ask("mallory", 403, 0, 0, problem(nil))
+		ask("eve", 403, 0, 0, problem(nil))
+		ask("monitor", 200, 1, 0, nil)
+	}
+	for i, key := range []string{"ann", "Monitor", "monitor2"} {
+		ask(key, 200, 1, 1, allowed(2-i))
+	}
+	ask("ann", 429, 0, 1, denied(`"3-per-10s";r=0;t=10`, "10"))
+	ask("monitor", 200, 1, 0, nil)
+	ask("mallory", 403, 0, 0, problem(nil))
+}
+
+// Who is denied too often is told so, and neither what he has left nor when a window ends.
+func bans(t *testing.T, serve Serve) {
+	store := new(FakeStore)
+	l := limiterFor(t, store, three, core.ByIP(), core.WithBan(2, time.Minute, 30*time.Second), core.WithHeaders(core.HeadersBoth))
+	ran := false
+	send := serve(t, func() string { ran = true; return text }, l)
+	ask := func(status int) (*http.Response, string) {
+		t.Helper()
+		ran = false
+		r := send(newRequest(t, "GET"))
+		body, _ := io.ReadAll(r.Body)
+		if r.StatusCode != status || ran != (status == 200) {
+			t.Errorf("status %d, handler ran %v; want %d", r.StatusCode, ran, status)
+		}
+		return r, string(body)
+	}
+	banned := func(seconds int) {
+		t.Helper()
+		plural := "s"
+		if seconds == 1 {
+			plural = ""
+		}
+		r, body := ask(429)
+		if want := fmt.Sprintf(bannedBody, seconds, plural); body != want {
+			t.Errorf("body %s, want %s", body, want)
+		}
+		checkFields(t, "banned", r, problem(fields{"Retry-After": fmt.Sprint(seconds), "Cache-Control": "no-store"}))
+	}
+	for range 3 {
+		ask(200)
+	}
+	if _, body := ask(429); body != deniedBody {
+		t.Errorf("before the ban: body %s, want %s", body, deniedBody)
+	}
+	banned(30)
+	store.Advance(10 * time.Second) // the window is empty
+	banned(20)
+	store.Advance(19 * time.Second)
+	banned(1)
+	store.Advance(time.Second)
+	for range 3 {
+		ask(200)
+	}
+	ask(429)
+	banned(60) // the second is twice as long
+}
+
+// Denials fill the window, so that Retry-After grows while a client keeps trying, and stays exact.
+func countDenied(t *testing.T, serve Serve) {
+	store := new(FakeStore)
+	l := limiterFor(t, store, three, core.ByIP(), core.WithCountDenied())
+	send := serve(t, func() string { return text }, l)
+	for i, c := range []struct {
+		after time.Duration
+		want  fields
+	}{
+		{0, allowed(2)}, {0, allowed(1)}, {0, allowed(0)},
+		{4 * time.Second, denied(`"3-per-10s";r=0;t=6`, "6")},
+		{0, denied(`"3-per-10s";r=0;t=6`, "6")},
+		{0, denied(`"3-per-10s";r=0;t=10`, "10")}, // all three that were admitted have been pushed out
+		{6 * time.Second, denied(`"3-per-10s";r=0;t=4`, "4")},
+		{0, denied(`"3-per-10s";r=0;t=4`, "4")},
+		{0, denied(`"3-per-10s";r=0;t=10`, "10")},
+		{9999 * time.Millisecond, denied(`"3-per-10s";r=0;t=1`, "1")},
+		{time.Millisecond, fields{"RateLimit-Policy": policyField, "RateLimit": `"3-per-10s";r=1;t=10`}},
+	} {
+		store.Advance(c.after)
+		checkFields(t, fmt.Sprintf("request %d", i+1), send(newRequest(t, "GET")), c.want)
+	}
+}
+
+// What a request has taken comes back when its final status says so, before the client hears of it.
+func refunds(t *testing.T, serve Serve) {
+	full := denied(`"3-per-10s";r=0;t=10`, "10")
+	for _, c := range []struct {
+		desc  string
+		back  func(status int) bool
+		skip  bool
+		asked int64
+		want  []fields // of one request after the other
+	}{
+		{desc: "200", back: func(status int) bool { return status == 200 }, asked: 5, want: []fields{allowed(2), allowed(2), allowed(2), allowed(2), allowed(2)}},
+		{desc: "400 and above", back: func(status int) bool { return status >= 400 }, asked: 3, want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
+		{desc: "panic", back: func(int) bool { panic("boom") }, asked: 3, want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
+		{desc: "skipped", skip: true, want: make([]fields, 5)},
+	} {
+		var asked atomic.Int64
+		l := limiterFor(t, new(FakeStore), three, core.ByIP(),
+			core.WithSkip(func(context.Context) bool { return c.skip }),
+			core.WithRefund(func(_ context.Context, status int) bool { asked.Add(1); return c.back(status) }))
+		send := serve(t, func() string { return text }, l, l) // mounted twice, it counts and asks once
+		for i, want := range c.want {
+			r := send(newRequest(t, "GET"))
+			checkFields(t, fmt.Sprintf("%s, request %d", c.desc, i+1), r, want)
+			if body, _ := io.ReadAll(r.Body); r.StatusCode == 200 && string(body) != text {
+				t.Errorf("%s, request %d: body %s", c.desc, i+1, body)
+			}
+		}
+		if asked.Load() != c.asked {
+			t.Errorf("%s: it was asked %d times, want %d", c.desc, asked.Load(), c.asked)
+		}
 	}
 }
 

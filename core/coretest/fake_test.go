@@ -21,7 +21,7 @@ func TestFakeStore(t *testing.T) {
 
 func TestFakeStoreFails(t *testing.T) {
 	store := new(coretest.FakeStore)
-	l, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(store))
+	l, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(store), core.WithFailure(core.FailClosed))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,14 +126,37 @@ func (l *lane) ask(t *take) error {
 		l.mu.Unlock()
 		return t.err
 	}
+	var late <-chan time.Time
+	if len(l.waiting) == 0 { // the others go with this one
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
 	l.waiting = append(l.waiting, t)
 	l.mu.Unlock()
-	select {
-	case <-t.done:
-		return t.err
-	case <-t.ctx.Done():
-		t.gone.Store(true)
-		return t.ctx.Err()
+	for {
+		select {
+		case <-t.done:
+			return t.err
+		case <-t.ctx.Done():
+			t.gone.Store(true)
+			return t.ctx.Err()
+		case <-late:
+			l.hurry(t)
+		}
+	}
+}
+
+// hurry sends those who wait, if t is still among them.
+func (l *lane) hurry(t *take) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 || l.waiting[0] != t || l.flying >= mostUnderway {
+		return
+	}
+	l.flying++
+	if next := l.board(); next != nil {
+		go l.fly(next)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 			if repeats {
 				c.processor = twice{rdb, t}
 			}
-			together, alone := redisstore.New(c), redisstore.New(c)
+			together, alone := newStore(c), newStore(c)
 			const keys, seed = 5, 11
 			a, b := keysOf(t, keys, "together"), keysOf(t, keys, "alone")
 			r := rand.New(rand.NewPCG(seed, 2))

@@ -37,11 +37,7 @@ const maxOverdue = 64
 
 func newConn(client Client) *conn {
 	c := &conn{Client: client, overdue: make(chan struct{}, maxOverdue)}
-	if p, ok := client.(interface {
-		Process(ctx context.Context, cmd redis.Cmder) error
-	}); ok {
-		c.process = p.Process
-	}
+	// A type of somebody's own is asked by nothing but what Client has: it may embed a client to change that.
 	switch client := client.(type) {
 	case *redis.Client:
 		// A clone shares the pool, but not the settings that have it ignore deadlines, and wait until one has passed
@@ -54,7 +50,8 @@ func newConn(client Client) *conn {
 			o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
 	case *redis.ClusterClient:
 		o := client.Options()
-		c.pipeline, c.prompt = client.Pipeline, o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		c.process, c.pipeline = client.Process, client.Pipeline
+		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.answered.Load() {
 				return nil // it would have to ask for the slots first, in its own time
@@ -66,7 +63,8 @@ func newConn(client Client) *conn {
 		}
 	case *redis.Ring:
 		o := client.Options()
-		c.pipeline, c.prompt = client.Pipeline, o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		c.process, c.pipeline = client.Process, client.Pipeline
+		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 	}
 	return c
 }
@@ -174,7 +172,13 @@ func (c *conn) ask(ctx context.Context, questions ...*question) error {
 }
 
 // send runs scripts. Without an error, each question has its own.
-func (c *conn) send(ctx context.Context, questions []*question) error {
+func (c *conn) send(ctx context.Context, questions []*question) (err error) {
+	defer func() {
+		// go-redis believes what length a server announces, and a hook may do anything.
+		if p := recover(); p != nil {
+			err = protocolError("the client has panicked: %v", p)
+		}
+	}()
 	if len(questions) > 1 {
 		return c.sendAll(ctx, questions)
 	}
@@ -182,6 +186,9 @@ func (c *conn) send(ctx context.Context, questions []*question) error {
 	if c.run(ctx, q); unknownScript(q.err) {
 		q.byText()
 		c.run(ctx, q)
+	}
+	if q.err == nil && !c.answered.Load() {
+		c.answered.Store(true)
 	}
 	return nil
 }

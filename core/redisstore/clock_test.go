@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
 )
@@ -23,6 +24,9 @@ type clock struct {
 }
 
 func newClock(c processor) clock { return clock{c, redistest.NewClock()} }
+
+// newStore makes a store that gives the client its commands whole, as it does with go-redis' own.
+func newStore(c processor) core.Store { return redisstore.WithProcess(redisstore.New(c), c.Process) }
 
 func (c clock) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()

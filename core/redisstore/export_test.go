@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sashlimit/sash/core"
 )
 
@@ -32,4 +34,10 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.T
 		}
 	}
 	return answers, nil
+}
+
+// WithProcess has a store give commands to process.
+func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
+	s.(*store).conn.process = process
+	return s
 }

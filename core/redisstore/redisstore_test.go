@@ -85,7 +85,7 @@ func TestStore(t *testing.T) {
 	coretest.Store(t, coretest.StoreConfig{
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
 			c := newClock(start(t))
-			return redisstore.New(c), c.Advance
+			return newStore(c), c.Advance
 		},
 	})
 }
@@ -98,7 +98,7 @@ func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
 			rdb := start(t)
 			c := newClock(rdb)
 			c.processor = twice{rdb, t}
-			return redisstore.New(c), c.Advance
+			return newStore(c), c.Advance
 		},
 	})
 }
@@ -296,7 +296,7 @@ func TestClockSteps(t *testing.T) {
 	for _, step := range []time.Duration{-time.Second, -window / 2, -window, -time.Hour, -24 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			c := newClock(start(t))
-			l := newLimiter(t, core.Limit{Quota: quota, Window: window}, redisstore.New(c))
+			l := newLimiter(t, core.Limit{Quota: quota, Window: window}, newStore(c))
 			take := func() core.Decision {
 				d, err := l.Allow(t.Context(), "k")
 				if err != nil {
@@ -333,7 +333,7 @@ func TestClockSteps(t *testing.T) {
 // A step back while there is room left must not cost more than a window either.
 func TestClockStepsBackInHalfFullWindow(t *testing.T) {
 	c := newClock(start(t))
-	l := newLimiter(t, core.Limit{Quota: 5, Window: time.Minute}, redisstore.New(c))
+	l := newLimiter(t, core.Limit{Quota: 5, Window: time.Minute}, newStore(c))
 	allowed := func() (n int) {
 		for range 8 {
 			if d, err := l.Allow(t.Context(), "k"); err != nil {
@@ -360,7 +360,7 @@ func TestClockStepsBackInHalfFullWindow(t *testing.T) {
 // Once the clock has stepped back, an admission repairs the log as well as a denial.
 func TestClockStepsBackForALoneClient(t *testing.T) {
 	c := newClock(start(t))
-	l := newLimiter(t, core.Limit{Quota: 5, Window: time.Minute}, redisstore.New(c))
+	l := newLimiter(t, core.Limit{Quota: 5, Window: time.Minute}, newStore(c))
 	if _, err := l.AllowN(t.Context(), "k", 4); err != nil {
 		t.Fatal(err)
 	}
@@ -380,8 +380,8 @@ func TestProcessesWithDifferentWindows(t *testing.T) {
 	policy := func(l core.Limit) core.Policy {
 		return core.LimitBy(func(context.Context) core.Limits { return core.Limits{l} })
 	}
-	hour := newLimiter(t, policy(core.PerHour(5)), redisstore.New(c))
-	short := newLimiter(t, policy(core.Limit{Quota: 100, Window: 50 * time.Millisecond}), redisstore.New(c))
+	hour := newLimiter(t, policy(core.PerHour(5)), newStore(c))
+	short := newLimiter(t, policy(core.Limit{Quota: 100, Window: 50 * time.Millisecond}), newStore(c))
 	admitted := 0
 	for range 40 {
 		d, err := hour.Allow(t.Context(), "k")
@@ -411,12 +411,12 @@ func TestProcessesWithDifferentWindows(t *testing.T) {
 func TestFixedLimitsBecomeVaried(t *testing.T) {
 	c := newClock(start(t))
 	name := core.WithName("plan")
-	fixed := newLimiter(t, core.PerHour(10_000), redisstore.New(c), name)
+	fixed := newLimiter(t, core.PerHour(10_000), newStore(c), name)
 	if d, err := fixed.AllowN(t.Context(), "k", 5000); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	for _, limit := range []core.Limit{core.PerSecond(10_000), core.PerDay(10_000), core.PerSecond(10_000), core.PerHour(10_000)} {
-		varied := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), redisstore.New(c), name)
+		varied := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), newStore(c), name)
 		if d, err := varied.AllowN(t.Context(), "k", 3); err != nil || !d.Allowed {
 			t.Errorf("%v: %+v, %v", limit, d, err)
 		}

@@ -1,0 +1,312 @@
+package echolimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/echolimit"
+)
+
+var errConflict = errors.New("a conflict")
+
+// custom answers an error of the application's own, and notes what it is called with.
+func custom(seen *[]error) echo.HTTPErrorHandler {
+	return func(err error, c echo.Context) {
+		*seen = append(*seen, err)
+		var he *echo.HTTPError
+		switch {
+		case c.Response().Committed:
+		case errors.Is(err, errConflict):
+			c.String(409, "conflict")
+		case errors.As(err, &he):
+			c.String(he.Code, "central")
+		default:
+			c.String(500, "central")
+		}
+	}
+}
+
+func used(t *testing.T, l *core.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
+}
+
+// The callback is asked once, about the status that the client gets.
+func TestRefund(t *testing.T) {
+	plain := errors.New("plain")
+	const notFound = "{\"message\":\"Not Found\"}\n"
+	const internal = "{\"message\":\"Internal Server Error\"}\n"
+	for _, c := range []struct {
+		desc    string
+		handler echo.HandlerFunc
+		custom  bool // the application has an error handler of its own
+		status  int
+		body    string
+		err     error // that outer middleware and the error handler see
+	}{
+		{"nothing", func(echo.Context) error { return nil }, false, 200, "", nil},
+		{"a body", served, false, 200, "served", nil},
+		{"NoContent", func(c echo.Context) error { return c.NoContent(304) }, false, 304, "", nil},
+		{"404", func(c echo.Context) error { return c.String(404, "gone") }, false, 404, "gone", nil},
+		{"500", func(c echo.Context) error { return c.String(500, "down") }, false, 500, "down", nil},
+		{"of net/http", echo.WrapHandler(http.NotFoundHandler()), false, 404, "404 page not found\n", nil},
+		{"an HTTPError", func(echo.Context) error { return echo.ErrNotFound }, false, 404, notFound, echo.ErrNotFound},
+		{"an HTTPError within", func(echo.Context) error {
+			return &echo.HTTPError{Code: 500, Message: "outer", Internal: echo.ErrNotFound}
+		}, false, 404, notFound, echo.ErrNotFound},
+		{"a plain error", func(echo.Context) error { return plain }, false, 500, internal, plain},
+		{"a plain error after a status", func(c echo.Context) error { c.Response().Status = 200; return plain }, false, 500, internal, plain},
+		{"an error after the answer", func(c echo.Context) error { c.String(201, "made"); return plain }, false, 201, "made", plain},
+		{"an error that is answered already", func(c echo.Context) error { c.Error(echo.ErrTeapot); return echo.ErrTeapot }, false, 418, "{\"message\":\"I'm a teapot\"}\n", echo.ErrTeapot},
+
+		{"own: nothing", served, true, 200, "served", nil},
+		{"own: a domain error", func(echo.Context) error { return fmt.Errorf("here: %w", errConflict) }, true, 409, "conflict", errConflict},
+		{"own: an HTTPError", func(echo.Context) error { return echo.NewHTTPError(404, "gone").SetInternal(plain) }, true, 404, "central", plain},
+		{"own: a plain error", func(echo.Context) error { return plain }, true, 500, "central", plain},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			var asked []int
+			var handled []error
+			var outer error
+			l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified),
+				core.WithRefund(func(c echo.Context, status int) bool {
+					asked = append(asked, status)
+					return c.Request().Header.Get("Back") != ""
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := echo.New()
+			e.HTTPErrorHandler = func(err error, c echo.Context) {
+				handled = append(handled, err)
+				e.DefaultHTTPErrorHandler(err, c)
+			}
+			if c.custom {
+				e.HTTPErrorHandler = custom(&handled)
+			}
+			limit := echolimit.From(l)
+			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c echo.Context) error { outer = next(c); return outer }
+			})
+			e.Use(limit, limit)
+			e.GET("/", c.handler, limit)
+			for i, header := range [][]string{{"User", "ann", "Back", "1"}, {"User", "ann"}} {
+				asked, handled, outer = nil, nil, nil
+				w := get(e, "/", header...)
+				if w.Code != c.status || w.Body.String() != c.body {
+					t.Errorf("status %d, body %q; want %d, %q", w.Code, w.Body, c.status, c.body)
+				}
+				if !slices.Equal(asked, []int{c.status}) {
+					t.Errorf("asked about %v, want %d once", asked, c.status)
+				}
+				if n := used(t, l); n != i { // the first is given back, the second is not
+					t.Errorf("%d units used, want %d", n, i)
+				}
+				answered := c.desc == "an error that is answered already" // by a call of its own
+				if !errors.Is(outer, c.err) || (len(handled) == 0) != (c.err == nil) || len(handled) > 1 && !answered {
+					t.Errorf("outer middleware sees %v, the error handler %v; want %v", outer, handled, c.err)
+				}
+			}
+		})
+	}
+}
+
+// Whoever answers an error is heard, be it the error handler or middleware on the way to it.
+func TestRefundOfAnErrorThatIsAnsweredOutside(t *testing.T) {
+	for _, c := range []struct {
+		desc   string
+		outer  func(echo.Context, error) error
+		status int
+		asked  []int
+	}{
+		{"answered", func(c echo.Context, _ error) error { return c.String(418, "teapot") }, 418, []int{418}},
+		{"made another error", func(echo.Context, error) error { return echo.ErrBadGateway }, 502, []int{502}},
+		{"by c.Error", func(c echo.Context, err error) error { c.Error(err); return nil }, 409, []int{409}},
+		{"by c.Error, and returned", func(c echo.Context, err error) error { c.Error(err); return err }, 409, []int{409}},
+		{"forgotten", func(echo.Context, error) error { return nil }, 200, nil}, // nobody tells, so the unit stays
+	} {
+		var asked []int
+		var handled []error
+		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified),
+			core.WithRefund(func(_ echo.Context, status int) bool { asked = append(asked, status); return true }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := echo.New()
+		e.HTTPErrorHandler = custom(&handled)
+		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(ctx echo.Context) error { return c.outer(ctx, next(ctx)) }
+		})
+		e.Use(echolimit.From(l))
+		e.GET("/", func(echo.Context) error { return errConflict })
+		if w := get(e, "/", "User", "ann"); w.Code != c.status || !slices.Equal(asked, c.asked) || used(t, l) != 1-len(c.asked) {
+			t.Errorf("%s: status %d, asked about %v, %d units used", c.desc, w.Code, asked, used(t, l))
+		}
+	}
+}
+
+// catch is what echo's own Recover does, in a package that needs more modules than this: it answers an error
+// itself, or returns it.
+func catch(answer bool) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) (err error) {
+			defer func() {
+				p := recover()
+				if p == nil {
+					return
+				}
+				if err = p.(error); answer {
+					c.Error(err)
+					err = nil
+				}
+			}()
+			return next(c)
+		}
+	}
+}
+
+// A panic counts as 500 and goes on, to who is there to catch it.
+func TestRefundPanic(t *testing.T) {
+	quiet, returned := catch(true), catch(false)
+	for _, c := range []struct {
+		desc   string
+		use    func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc
+		asked  int
+		status int
+	}{
+		{"caught outside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{quiet, limit} }, 500, 409}, // only there it becomes an error
+		{"caught inside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{limit, quiet} }, 409, 409},
+		{"caught inside and returned", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{limit, returned} }, 409, 409},
+	} {
+		var asked []int
+		var handled []error
+		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified), core.WithRefund(func(_ echo.Context, status int) bool {
+			asked = append(asked, status)
+			return len(asked) == 1
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := echo.New()
+		e.HTTPErrorHandler = custom(&handled)
+		e.Use(c.use(echolimit.From(l))...)
+		e.GET("/", func(echo.Context) error { panic(errConflict) })
+		for i := range 2 {
+			if w := get(e, "/", "User", "ann"); w.Code != c.status {
+				t.Errorf("%s: status %d, want %d", c.desc, w.Code, c.status)
+			}
+			if n := used(t, l); n != i {
+				t.Errorf("%s: %d units used, want %d", c.desc, n, i)
+			}
+		}
+		if !slices.Equal(asked, []int{c.asked, c.asked}) || len(handled) != 2 {
+			t.Errorf("%s: asked about %v, want %d twice; %d errors handled", c.desc, asked, c.asked, len(handled))
+		}
+	}
+}
+
+// Nobody is there to catch it, so it reaches the server.
+func TestRefundPanicGoesOn(t *testing.T) {
+	asked := 0
+	e := echo.New()
+	e.Use(echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ echo.Context, status int) bool { asked = status; return true })))
+	e.GET("/", func(echo.Context) error { panic("boom") })
+	defer func() {
+		if p := recover(); p != "boom" || asked != 500 {
+			t.Errorf("recovered %v, asked about %d", p, asked)
+		}
+	}()
+	get(e, "/")
+}
+
+// Each limiter asks for itself about the same status.
+func TestRefundTwoLimiters(t *testing.T) {
+	var asked []string
+	var handled []error
+	limit := func(name string) echo.MiddlewareFunc {
+		return echolimit.New(core.PerMinute(1), core.ByIP(), core.WithName(name), core.WithRefund(func(_ echo.Context, status int) bool {
+			asked = append(asked, fmt.Sprint(name, " ", status))
+			return true
+		}))
+	}
+	e := echo.New()
+	e.HTTPErrorHandler = custom(&handled)
+	e.Use(limit("outer"), limit("inner"))
+	e.GET("/", func(echo.Context) error { return errConflict })
+	e.GET("/fine", served)
+	for range 3 {
+		asked, handled = nil, nil
+		if w := get(e, "/"); w.Code != 409 || len(handled) != 1 || !slices.Equal(asked, []string{"inner 409", "outer 409"}) {
+			t.Errorf("status %d, %d errors handled, asked %q", w.Code, len(handled), asked)
+		}
+		asked = nil // contexts are used again, and remember nothing
+		if w := get(e, "/fine"); w.Code != 200 || !slices.Equal(asked, []string{"inner 200", "outer 200"}) {
+			t.Errorf("status %d, asked %q", w.Code, asked)
+		}
+	}
+}
+
+// Whose client has gone gets its unit back, whether the handler makes an error of it or not.
+func TestRefundClientGone(t *testing.T) {
+	for desc, result := range map[string]func(context.Context) error{
+		"nothing":  func(context.Context) error { return nil },
+		"an error": func(ctx context.Context) error { return ctx.Err() },
+	} {
+		begun, told := make(chan bool), make(chan bool, 9)
+		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified),
+			core.WithRefund(func(c echo.Context, _ int) bool { return c.Request().Context().Err() != nil }),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				if e.Refunded {
+					told <- true
+				}
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := echo.New()
+		e.Use(echolimit.From(l))
+		e.GET("/", func(c echo.Context) error {
+			begun <- true
+			ctx := c.Request().Context()
+			<-ctx.Done()
+			return result(ctx)
+		})
+		server := httptest.NewServer(e)
+		defer server.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-begun
+			cancel()
+		}()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("User", "ann")
+		if response, err := http.DefaultClient.Do(r); err == nil {
+			response.Body.Close()
+			t.Errorf("%s: status %d", desc, response.StatusCode)
+		}
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: nothing was given back", desc)
+		}
+		if n := used(t, l); n != 0 {
+			t.Errorf("%s: %d units used, want 0", desc, n)
+		}
+	}
+}

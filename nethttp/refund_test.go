@@ -1,0 +1,497 @@
+package nethttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// patience is for what hangs when it is broken.
+const patience = 10 * time.Second
+
+func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, core.ByHeader("User", core.Unverified), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func used(t *testing.T, l *core.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
+}
+
+// ann asks as somebody; others go by another name.
+func ann(r *http.Request) { r.Header.Set("User", "ann") }
+
+func back(r *http.Request) { r.Header.Set("Back", "1") }
+
+// The callback is asked once, with the request, about the status that the client gets.
+func TestRefund(t *testing.T) {
+	for _, c := range []struct {
+		desc    string
+		handler http.HandlerFunc
+		status  int
+		body    string
+	}{
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200, ""},
+		{"a body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }, 200, "served"},
+		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, strings.NewReader("served")) }, 200, "served"},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200, ""},
+		{"200", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); io.WriteString(w, "served") }, 200, "served"},
+		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 304, ""},
+		{"404", http.NotFound, 404, "404 page not found\n"},
+		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, 500, "down\n"},
+		{"the first status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(500) }, 404, ""},
+		{"a status too late", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served"); w.WriteHeader(500) }, 200, "served"},
+		{"a status after a flush", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(500) }, 200, ""},
+		{"a status after a flush by the controller", func(w http.ResponseWriter, _ *http.Request) {
+			http.NewResponseController(w).Flush()
+			w.WriteHeader(500)
+		}, 200, ""},
+		{"an error before the first byte", func(w http.ResponseWriter, _ *http.Request) {
+			if _, err := io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF)); err != nil {
+				http.Error(w, "down", 500)
+			}
+		}, 500, "down\n"},
+		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, strings.NewReader("")); w.WriteHeader(404) }, 404, ""},
+		{"an empty write", func(w http.ResponseWriter, _ *http.Request) { w.Write(nil); w.WriteHeader(404) }, 200, ""},
+		{"early hints", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, 404, ""},
+		{"early hints alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, 200, ""},
+		{"http.ServeContent", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Etag", `"v1"`)
+			r.Header.Set("If-None-Match", `"v1"`)
+			http.ServeContent(w, r, "file.txt", time.Time{}, strings.NewReader("served"))
+		}, 304, ""},
+	} {
+		for protocol, serve := range map[string]func(*testing.T, http.Handler) func(*http.Request) *http.Response{"HTTP/1.1": coretest.HTTP1, "HTTP/2": coretest.HTTP2} {
+			t.Run(c.desc+"/"+protocol, func(t *testing.T) {
+				var asked []int
+				l := newLimiter(t, core.PerMinute(9), core.WithCost(func(*http.Request) int { return 3 }),
+					core.WithRefund(func(r *http.Request, status int) bool {
+						asked = append(asked, status)
+						return r.Header.Get("Back") != "" && r.Context().Err() == nil
+					}))
+				limit := nethttp.From(l)
+				send := serve(t, limit(limit(c.handler)))
+				for i, change := range []func(*http.Request){back, func(*http.Request) {}} {
+					asked = nil
+					r := httptest.NewRequest(http.MethodGet, "/", nil)
+					ann(r)
+					change(r)
+					response := send(r)
+					body, _ := io.ReadAll(response.Body)
+					if response.StatusCode != c.status || string(body) != c.body {
+						t.Errorf("status %d, body %q; want %d, %q", response.StatusCode, body, c.status, c.body)
+					}
+					if !slices.Equal(asked, []int{c.status}) {
+						t.Errorf("asked about %v, want %d once", asked, c.status)
+					}
+					if n := used(t, l); n != 3*i { // the first is given back, the second is not
+						t.Errorf("%d units used, want %d", n, 3*i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A panic counts as 500 and goes on to the server, which cuts the connection.
+func TestRefundPanic(t *testing.T) {
+	for _, value := range []any{"boom", http.ErrAbortHandler} {
+		var asked []int
+		l := newLimiter(t, core.PerMinute(9), core.WithRefund(func(_ *http.Request, status int) bool {
+			asked = append(asked, status)
+			return len(asked) == 1
+		}))
+		h := nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			panic(value)
+		}))
+		var caught []any
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				p := recover()
+				caught = append(caught, p)
+				panic(p)
+			}()
+			h.ServeHTTP(w, r)
+		}))
+		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		server.Start()
+		for i := range 2 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil) // which is not tried again
+			if err != nil {
+				t.Fatal(err)
+			}
+			ann(r)
+			if response, err := http.DefaultClient.Do(r); err == nil {
+				response.Body.Close()
+				t.Errorf("%v: status %d, want a connection that is cut", value, response.StatusCode)
+			}
+			if n := used(t, l); n != i {
+				t.Errorf("%v: %d units used, want %d", value, n, i)
+			}
+		}
+		server.Close() // which waits for the handlers
+		if !slices.Equal(asked, []int{500, 500}) || !slices.Equal(caught, []any{value, value}) {
+			t.Errorf("asked about %v, caught %v", asked, caught)
+		}
+	}
+}
+
+// Whose client has gone gets its unit back, although the request's context is done.
+func TestRefundClientGone(t *testing.T) {
+	for protocol, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(protocol, func(t *testing.T) {
+			begun, told := make(chan bool), make(chan core.Event, 9)
+			l := newLimiter(t, core.PerMinute(9),
+				core.WithRefund(func(r *http.Request, _ int) bool { return r.Context().Err() != nil }),
+				core.WithObserver(func(ctx context.Context, e core.Event) {
+					if e.Refunded {
+						e.Err = ctx.Err()
+						told <- e
+					}
+				}))
+			server := httptest.NewUnstartedServer(nethttp.From(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/hang" {
+					begun <- true
+					<-r.Context().Done()
+				}
+			})))
+			server.EnableHTTP2 = two
+			server.StartTLS()
+			defer server.Close()
+			send := func(ctx context.Context, path string) error {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ann(r)
+				response, err := server.Client().Do(r)
+				if err != nil {
+					return err
+				}
+				defer response.Body.Close()
+				if two != (response.ProtoMajor == 2) {
+					t.Errorf("protocol %s", response.Proto)
+				}
+				return nil
+			}
+			if err := send(t.Context(), "/"); err != nil { // who waits for the answer pays
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-begun
+				if n := used(t, l); n != 2 {
+					t.Errorf("%d units used while the handler runs, want 2", n)
+				}
+				cancel()
+			}()
+			if err := send(ctx, "/hang"); !errors.Is(err, context.Canceled) {
+				t.Errorf("the client got %v", err)
+			}
+			select {
+			case e := <-told:
+				if e.Err != nil || e.Key != "ann" || !e.Decision.Allowed {
+					t.Errorf("observed %+v", e)
+				}
+			case <-time.After(patience):
+				t.Fatal("nothing was given back")
+			}
+			if n := used(t, l); n != 1 {
+				t.Errorf("%d units used, want 1", n)
+			}
+		})
+	}
+}
+
+// The writer is wrapped for those alone of whom the status will be asked.
+func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
+	for _, c := range []struct {
+		desc    string
+		opts    []core.Option
+		wrapped bool
+	}{
+		{"without the option", nil, false},
+		{"with it", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false })}, true},
+		{"skipped", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false }), core.WithSkip(func(*http.Request) bool { return true })}, false},
+		{"on an allow list", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false }), core.WithAllowList(core.ByIP(), "192.0.2.0/24")}, false},
+	} {
+		w, layers := httptest.NewRecorder(), 0
+		limit := nethttp.New(core.PerMinute(9), core.ByIP(), c.opts...)
+		h := limit(limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) {
+			for inner != http.ResponseWriter(w) {
+				inner = inner.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+				layers++
+			}
+		})))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if want := map[bool]int{true: 1}[c.wrapped]; layers != want {
+			t.Errorf("%s: %d layers around the writer, want %d", c.desc, layers, want)
+		}
+	}
+}
+
+// What goes wrong when a unit is to be given back is told to the observer alone, and the unit stays.
+func TestRefundFails(t *testing.T) {
+	errDown := errors.New("down")
+	for _, c := range []struct {
+		desc   string
+		refund func(*coretest.FakeStore) bool
+		is     func(error) bool
+	}{
+		{"a panic", func(*coretest.FakeStore) bool { panic("boom") }, func(err error) bool { return errors.As(err, new(*core.PanicError)) }},
+		{"a store that does not answer", func(s *coretest.FakeStore) bool { s.Fail(errDown); return true }, func(err error) bool {
+			return errors.As(err, new(*core.StoreError)) && errors.Is(err, errDown)
+		}},
+	} {
+		var events []core.Event
+		store := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithFailure(core.FailClosed), core.WithTimeout(time.Minute),
+			core.WithRefund(func(*http.Request, int) bool { return c.refund(store) }),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				events = append(events, e)
+				if len(events) == 2 {
+					panic("the observer, too")
+				}
+			}))
+		h := nethttp.From(l)(ok)
+		if w := get(h, ann); w.Code != 200 {
+			t.Errorf("%s: status %d", c.desc, w.Code)
+		}
+		if len(events) != 2 || !c.is(events[1].Err) || events[1].Refunded || events[1].Key != "ann" {
+			t.Errorf("%s: observed %+v", c.desc, events)
+		}
+		store.Fail(nil)
+		if w := get(h, ann); w.Code != 429 {
+			t.Errorf("%s, again: status %d", c.desc, w.Code)
+		}
+	}
+}
+
+// Nobody is asked about who has taken nothing.
+func TestRefundNothing(t *testing.T) {
+	for desc, opts := range map[string][]core.Option{
+		"denied":                  nil,
+		"denied, and counted":     {core.WithCountDenied()},
+		"banned":                  {core.WithBan(1, time.Minute, time.Minute)},
+		"without a key":           nil,
+		"skipped":                 {core.WithSkip(func(*http.Request) bool { return true })},
+		"on a list":               {core.WithAllowList(core.ByIP(), "192.0.2.0/24")},
+		"on a list of the denied": {core.WithDenyList(core.ByIP(), "192.0.2.0/24")},
+	} {
+		l := newLimiter(t, core.PerMinute(1), append(opts, core.WithRefund(func(*http.Request, int) bool {
+			t.Errorf("%s: asked", desc)
+			return true
+		}))...)
+		if _, err := l.Allow(t.Context(), "ann"); err != nil {
+			t.Fatal(err)
+		}
+		h := nethttp.From(l)(ok)
+		for range 3 {
+			get(h, func(r *http.Request) {
+				if desc != "without a key" {
+					ann(r)
+				}
+			})
+		}
+		if n := used(t, l); n > 1 {
+			t.Errorf("%s: %d units used", desc, n)
+		}
+	}
+}
+
+// Two limiters give back each for itself, the inner one first.
+func TestRefundTwoLimiters(t *testing.T) {
+	var asked []string
+	limiter := func(name string) *core.Limiter {
+		return newLimiter(t, core.PerMinute(9), core.WithName(name), core.WithRefund(func(r *http.Request, status int) bool {
+			asked = append(asked, name)
+			return status == 404 && r.Header.Get("Back") == name
+		}))
+	}
+	inner, outer := limiter("inner"), limiter("outer")
+	h := nethttp.From(outer)(nethttp.From(inner)(http.NotFoundHandler()))
+	for _, c := range []struct {
+		back         string
+		inner, outer int
+	}{{"inner", 0, 1}, {"outer", 1, 1}, {"none", 2, 2}} {
+		asked = nil
+		get(h, ann, func(r *http.Request) { r.Header.Set("Back", c.back) })
+		if !slices.Equal(asked, []string{"inner", "outer"}) || used(t, inner) != c.inner || used(t, outer) != c.outer {
+			t.Errorf("%s: asked %v; %d and %d units used, want %d and %d", c.back, asked, used(t, inner), used(t, outer), c.inner, c.outer)
+		}
+	}
+}
+
+// All of a burst are charged before the first handler ends, so no more than the quota reaches it.
+func TestRefundBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, quota = 200, 5
+		var reached, denied atomic.Int64
+		h := nethttp.New(core.PerHour(quota), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 }))(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				reached.Add(1)
+				time.Sleep(time.Second)
+				http.Error(w, "wrong password", http.StatusUnauthorized)
+			}))
+		login := func() {
+			switch w := get(h); w.Code {
+			case http.StatusUnauthorized:
+			case http.StatusTooManyRequests:
+				denied.Add(1)
+			default:
+				t.Errorf("status %d", w.Code)
+			}
+		}
+		var wg sync.WaitGroup
+		for range clients {
+			wg.Go(login)
+		}
+		wg.Wait()
+		login()
+		if reached.Load() != quota || denied.Load() != clients-quota+1 {
+			t.Errorf("%d reached the handler and %d were denied, want %d and %d", reached.Load(), denied.Load(), quota, clients-quota+1)
+		}
+	})
+}
+
+// Those that succeed make room for the next, and for no more than have ended.
+func TestRefundInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, quota = 200, 5
+		var inside, most, passed atomic.Int64
+		h := nethttp.New(core.PerHour(quota), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 }))(
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				n := inside.Add(1)
+				for seen := most.Load(); n > seen; seen = most.Load() {
+					most.CompareAndSwap(seen, n)
+				}
+				time.Sleep(10 * time.Millisecond)
+				inside.Add(-1)
+			}))
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range clients {
+			wg.Go(func() {
+				for time.Since(began) < 10*time.Minute {
+					if get(h).Code == 200 {
+						passed.Add(1)
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		if passed.Load() != clients || most.Load() != quota {
+			t.Errorf("%d passed, at most %d at once; want %d, %d", passed.Load(), most.Load(), clients, quota)
+		}
+		if least := clients / quota * 10 * time.Millisecond; time.Since(began) < least {
+			t.Errorf("it took %v, and cannot have taken less than %v", time.Since(began), least)
+		}
+	})
+}
+
+// A handler that ends after its unit has left gives back nothing of anybody else's.
+func TestRefundTooLate(t *testing.T) {
+	const minute = time.Minute
+	for _, c := range []struct {
+		desc  string
+		takes time.Duration // that the handler whose unit is given back takes
+		reset bool          // meanwhile
+		then  time.Duration // when the next comes, whose unit stays
+		next  time.Duration // when there is room again
+	}{
+		{"within the window", 30 * time.Second, false, 30 * time.Second, 90 * time.Second},
+		{"at the last instant", minute - 1, false, minute - 1, 2*minute - 1},
+		{"as its unit leaves", minute, false, minute, 2 * minute},
+		{"in the next window", minute + time.Second, false, minute, 2 * minute},
+		{"in one long after", 10 * minute, false, 9*minute + 30*time.Second, 10*minute + 30*time.Second},
+		{"after a reset", 30 * time.Second, true, 20 * time.Second, 80 * time.Second},
+	} {
+		inBubble(t, c.desc, func(t *testing.T) {
+			l := newLimiter(t, core.PerMinute(1), core.WithRefund(func(r *http.Request, _ int) bool { return r.Header.Get("Back") != "" }))
+			h := nethttp.From(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Back") != "" {
+					time.Sleep(c.takes)
+				}
+			}))
+			began := time.Now()
+			ended := make(chan int)
+			go func() { ended <- get(h, ann, back).Code }()
+			synctest.Wait()
+			if w := get(h, ann); w.Code != 429 {
+				t.Errorf("while the handler runs: status %d", w.Code)
+			}
+			if c.reset {
+				if err := l.Reset(t.Context(), "ann"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(c.then - time.Since(began))
+			synctest.Wait() // a handler that ends at this instant has ended
+			if w := get(h, ann); w.Code != 200 {
+				t.Errorf("the next one: status %d", w.Code)
+			}
+			if status := <-ended; status != 200 {
+				t.Errorf("status %d", status)
+			}
+			if n := used(t, l); n != 1 {
+				t.Errorf("%d units used after the refund, want that of the next one", n)
+			}
+			time.Sleep(c.next - 1 - time.Since(began))
+			if w := get(h, ann); w.Code != 429 {
+				t.Errorf("1ns before there is room: status %d", w.Code)
+			}
+			time.Sleep(time.Nanosecond)
+			if w := get(h, ann); w.Code != 200 {
+				t.Errorf("when there is room: status %d", w.Code)
+			}
+		})
+	}
+}
+
+func inBubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestRefundConfig(t *testing.T) {
+	if _, err := core.New(core.PerMinute(1), core.ByIP(), core.WithRefund[*http.Request](nil)); err == nil || err.Error() != "sash: WithRefund(nil): give it a function, or leave the option out" {
+		t.Errorf("%v", err)
+	}
+	type foreign struct{}
+	l, err := core.New(core.PerMinute(1), core.ByIP(), core.WithRefund(func(foreign, int) bool { return true }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err, _ := recover().(error); err == nil || !strings.Contains(err.Error(), "WithRefund(func(nethttp_test.foreign))") {
+			t.Errorf("%v", err)
+		}
+	}()
+	nethttp.From(l)
+}

@@ -1,0 +1,210 @@
+package nethttp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// Transport keeps a client within a quota, and does what a server asks of it that answers Retry-After
+// (RFC 9110, 10.2.3). It is safe for concurrent use; do not change its fields while it is in use. Keep it: a new
+// one knows of no pause.
+//
+//	client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter}}
+//
+// A request waits for one unit of its key, see [core.Limiter.Wait], and is then sent. One that cannot be sent before its
+// context or [http.Client].Timeout ends is told so at once, with [context.DeadlineExceeded].
+//
+// A response 429 or 503 with Retry-After, in seconds or as a date, pauses its key: no request for it is sent
+// until then. The refused one is sent again, at most three times, each for a unit of its own, if its body can be
+// had again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
+// (RFC 9110, 9.2.2). Otherwise the response is returned as it is; so it is when the pause does not end before the context, or is
+// longer than an hour, which is as long as any pause lasts.
+type Transport struct {
+	// Limiter says how much. Only its policy and its store matter here, not its key. Without one each request fails.
+	Limiter *core.Limiter
+
+	// Key says whose quota a request draws from. The default is the host of its URL, with the port if it has
+	// one, in lower case. An empty one is an error, [core.ErrNoKey].
+	Key func(*http.Request) string
+
+	// Base sends the requests. The default is [http.DefaultTransport].
+	Base http.RoundTripper
+
+	mu     sync.Mutex
+	pauses map[string]time.Time // until when
+}
+
+const (
+	resends      = 3
+	longestPause = time.Hour
+	mostDrained  = 64 << 10 // bytes of a response that nobody reads, so that its connection can be used again
+)
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	key := strings.ToLower(r.URL.Host)
+	if t.Key != nil {
+		key = t.Key(r)
+	}
+	for sent := 1; ; sent++ {
+		if err := t.wait(r.Context(), key); err != nil {
+			if r.Body != nil {
+				r.Body.Close()
+			}
+			return nil, err
+		}
+		response, err := t.base().RoundTrip(r)
+		if err != nil {
+			return response, err
+		}
+		pause, asked := retryAfter(response)
+		if !asked {
+			return response, nil
+		}
+		t.pause(key, min(pause, longestPause))
+		if sent > resends || pause > longestPause || tooLong(r.Context(), pause) != nil {
+			return response, nil
+		}
+		again := replay(r, response.StatusCode)
+		if again == nil {
+			return response, nil
+		}
+		if response.Body != nil {
+			io.CopyN(io.Discard, response.Body, mostDrained) //nolint:errcheck // it is thrown away in any case
+			response.Body.Close()
+		}
+		r = again
+	}
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls. It does so for Base.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
+// wait returns when a request for key may be sent, and has its unit.
+func (t *Transport) wait(ctx context.Context, key string) error {
+	for {
+		if left := t.paused(key); left > 0 {
+			if err := tooLong(ctx, left); err != nil {
+				return err
+			}
+			timer := time.NewTimer(left)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return ctx.Err()
+			}
+		}
+		d, err := t.Limiter.Wait(ctx, key)
+		if err != nil || t.paused(key) <= 0 {
+			return err
+		}
+		// A pause has begun meanwhile, and a unit counts from when it is used.
+		if err := d.Undo(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+// pause forgets itself when it is over.
+func (t *Transport) pause(key string, d time.Duration) {
+	until := time.Now().Add(d)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !until.After(t.pauses[key]) {
+		return
+	}
+	if t.pauses == nil {
+		t.pauses = make(map[string]time.Time)
+	}
+	t.pauses[key] = until
+	time.AfterFunc(d, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.pauses[key].Equal(until) {
+			delete(t.pauses, key)
+		}
+	})
+}
+
+func (t *Transport) paused(key string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Until(t.pauses[key])
+}
+
+func tooLong(ctx context.Context, pause time.Duration) error {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= pause {
+		return fmt.Errorf("sash: the server has asked for a pause of %v, and the context ends before: %w", pause.Round(time.Microsecond), context.DeadlineExceeded)
+	}
+	return nil
+}
+
+// retryAfter is how long a server wants to be left alone, if it says so; for a date in the past that is negative. A date is compared with the server's own clock
+// where it tells that.
+func retryAfter(r *http.Response) (pause time.Duration, asked bool) {
+	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode != http.StatusServiceUnavailable {
+		return 0, false
+	}
+	text := r.Header.Get("Retry-After")
+	if text != "" && strings.Trim(text, "0123456789") == "" {
+		seconds, _ := strconv.ParseInt(text, 10, 64) // what is too large is the largest
+		return time.Duration(min(seconds, int64(2*longestPause/time.Second))) * time.Second, true
+	}
+	until, err := http.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	now, err := http.ParseTime(r.Header.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return until.Sub(now), true
+}
+
+// replay is the same request once more, or nil if it cannot be had or must not be sent twice.
+func replay(r *http.Request, status int) *http.Request {
+	if status == http.StatusServiceUnavailable && !idempotent(r) { // its work may be half done
+		return nil
+	}
+	again := r.WithContext(r.Context())
+	if r.Body == nil || r.Body == http.NoBody {
+		return again
+	}
+	if r.GetBody == nil {
+		return nil
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil
+	}
+	again.Body = body
+	return again
+}
+
+func idempotent(r *http.Request) bool {
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header.Get("Idempotency-Key") != ""
+}

@@ -1,0 +1,694 @@
+package nethttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// The third of an hour would have to wait for longer than the client has time, and is told so at once.
+func ExampleTransport() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!") }))
+	defer server.Close()
+
+	limiter, err := core.New(core.PerHour(2), core.Global())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter}, Timeout: time.Minute}
+	for range 3 {
+		response, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println("not sent:", errors.Is(err, context.DeadlineExceeded))
+			continue
+		}
+		response.Body.Close()
+		fmt.Println(response.Status)
+	}
+	// Output:
+	// 200 OK
+	// 200 OK
+	// not sent: true
+}
+
+// pipes is a network within the process, and so within a bubble.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	dialed atomic.Int64
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	close(p.closed)
+	return nil
+}
+
+func (*pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	p.dialed.Add(1)
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// remote serves h to all hosts, and gives the transport that leads there.
+func remote(t *testing.T, h http.HandlerFunc) (base *http.Transport, network *pipes) {
+	t.Helper()
+	network = &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: h}
+	go server.Serve(network)
+	base = &http.Transport{DialContext: network.dial}
+	t.Cleanup(func() {
+		base.CloseIdleConnections()
+		server.Close()
+	})
+	return base, network
+}
+
+func limiter(t *testing.T, p core.Policy) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// body is what a request sends, and tells whether it was closed.
+type body struct {
+	io.Reader
+	closed atomic.Bool
+}
+
+func (b *body) Close() error {
+	b.closed.Store(true)
+	return nil
+}
+
+// request makes one that has a body which can be had again only if replays.
+func request(t *testing.T, method, url, text string, replays bool) (*http.Request, *body) {
+	t.Helper()
+	b := &body{Reader: strings.NewReader(text)}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if replays {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+	}
+	return r, b
+}
+
+func read(t *testing.T, r *http.Response) string {
+	t.Helper()
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+func spent(t *testing.T, l *core.Limiter, key string) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
+}
+
+func TestTransportInOrderAndOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []string
+		start := time.Now()
+		base, _ := remote(t, func(_ http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, fmt.Sprint(r.URL.Path, " after ", time.Since(start)))
+		})
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}), Base: base}}
+		var wg sync.WaitGroup
+		get := func(url string) {
+			wg.Go(func() {
+				r, err := client.Get(url)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				read(t, r)
+			})
+			synctest.Wait()
+		}
+		for i := range 5 {
+			get(fmt.Sprintf("http://A.example/%d", i))
+		}
+		get("http://a.example:8080/port") // another host
+		get("http://a.Example/5")
+		wg.Wait()
+		want := []string{"/0 after 0s", "/1 after 0s", "/port after 0s", "/2 after 10s", "/3 after 10s", "/4 after 20s", "/5 after 20s"}
+		slices.SortStableFunc(seen[3:5], strings.Compare) // sent at the same instant, over two connections
+		slices.SortStableFunc(seen[5:], strings.Compare)
+		if !slices.Equal(seen, want) {
+			t.Errorf("served %q, want %q", seen, want)
+		}
+	})
+}
+
+func TestTransportKey(t *testing.T) {
+	base := func(*http.Request) (*http.Response, error) { return httptest.NewRecorder().Result(), nil }
+	l := limiter(t, core.PerHour(5))
+	tr := &nethttp.Transport{Limiter: l, Base: tripper(base), Key: func(r *http.Request) string { return r.Header.Get("Tenant") }}
+	r, b := request(t, "POST", "http://example.com/", "x", true)
+	r.Header.Set("Tenant", "ann")
+	if _, err := tr.RoundTrip(r); err != nil || spent(t, l, "ann") != 1 || spent(t, l, "example.com") != 0 {
+		t.Errorf("%v, %d units used by ann", err, spent(t, l, "ann"))
+	}
+	b.closed.Store(false)
+	r.Header.Del("Tenant")
+	if _, err := tr.RoundTrip(r); !errors.Is(err, core.ErrNoKey) || !b.closed.Load() {
+		t.Errorf("no key: %v, body closed %v", err, b.closed.Load())
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTransportWithoutLimiter(t *testing.T) {
+	for _, l := range []*core.Limiter{nil, {}} {
+		r, b := request(t, "POST", "http://example.com/", "x", true)
+		var mistake *core.ConfigError
+		if _, err := (&nethttp.Transport{Limiter: l}).RoundTrip(r); !errors.As(err, &mistake) || !strings.Contains(err.Error(), "core.New") || !b.closed.Load() {
+			t.Errorf("%v, body closed %v", err, b.closed.Load())
+		}
+	}
+}
+
+func TestTransportRetryAfter(t *testing.T) {
+	const asIs = -1
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of every bubble
+	date := func(d time.Duration, layout string) string { return begin.Add(d).Format(layout) }
+	for _, c := range []struct {
+		status     int
+		retryAfter string
+		date       string        // the server's clock, unless it is right
+		resent     time.Duration // or asIs
+		paused     time.Duration
+	}{
+		{429, "3", "", 3 * time.Second, 3 * time.Second},
+		{503, "120", "", 2 * time.Minute, 2 * time.Minute},
+		{429, "0", "", 0, 0},
+		{429, "007", "", 7 * time.Second, 7 * time.Second},
+		{429, "3600", "", time.Hour, time.Hour},
+		{429, "3601", "", asIs, time.Hour},
+		{429, "7200", "", asIs, time.Hour},
+		{429, "99999999999999999999999", "", asIs, time.Hour},
+		{429, date(5*time.Second, http.TimeFormat), "", 5 * time.Second, 5 * time.Second},
+		{503, date(5*time.Second, "Monday, 02-Jan-06 15:04:05 GMT"), "", 5 * time.Second, 5 * time.Second},
+		{429, date(5*time.Second, time.ANSIC), "", 5 * time.Second, 5 * time.Second},
+		{429, date(5*time.Second, http.TimeFormat), "none", 5 * time.Second, 5 * time.Second},
+		{429, date(-5*time.Second, http.TimeFormat), "", 0, 0},
+		{429, date(-5*time.Second, http.TimeFormat), "none", 0, 0},
+		{429, date(1005*time.Second, http.TimeFormat), date(1000*time.Second, http.TimeFormat), 5 * time.Second, 5 * time.Second},
+		{429, date(5*time.Second, http.TimeFormat), "garbage", 5 * time.Second, 5 * time.Second},
+		{429, date(2*time.Hour, http.TimeFormat), "", asIs, time.Hour},
+		{429, "Fri, 31 Dec 9999 23:59:59 GMT", "", asIs, time.Hour},
+		{429, "", "", asIs, 0},
+		{429, "soon", "", asIs, 0},
+		{429, "-3", "", asIs, 0},
+		{429, "+3", "", asIs, 0},
+		{429, "1.5", "", asIs, 0},
+		{429, "3 s", "", asIs, 0},
+		{429, "0x10", "", asIs, 0},
+		{429, "٣", "", asIs, 0},
+		{429, "2000-01-01T00:00:05Z", "", asIs, 0},
+		{200, "3", "", asIs, 0},
+		{301, "3", "", asIs, 0},
+		{500, "3", "", asIs, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			who := fmt.Sprintf("%d, Retry-After: %q, Date: %q", c.status, c.retryAfter, c.date)
+			served := 0
+			base, _ := remote(t, func(w http.ResponseWriter, _ *http.Request) {
+				if served++; served > 1 {
+					io.WriteString(w, "welcome")
+					return
+				}
+				switch c.date {
+				case "":
+				case "none":
+					w.Header()["Date"] = nil
+				default:
+					w.Header().Set("Date", c.date)
+				}
+				w.Header().Set("Retry-After", c.retryAfter)
+				w.WriteHeader(c.status)
+				io.WriteString(w, "not now")
+			})
+			tr := &nethttp.Transport{Limiter: limiter(t, core.PerSecond(100)), Base: base}
+			start := time.Now()
+			get := func() (*http.Response, string) {
+				r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://example.com/", nil)
+				response, err := tr.RoundTrip(r)
+				if err != nil {
+					t.Fatalf("%s: %v", who, err)
+				}
+				return response, read(t, response)
+			}
+			response, text := get()
+			if c.resent == asIs {
+				if response.StatusCode != c.status || text != "not now" || served != 1 || !time.Now().Equal(start) {
+					t.Errorf("%s: status %d, %q after %v, served %d; want the response as it is", who, response.StatusCode, text, time.Since(start), served)
+				}
+			} else if response.StatusCode != 200 || text != "welcome" || served != 2 || time.Since(start) != c.resent {
+				t.Errorf("%s: status %d, %q after %v, served %d; want it sent again after %v", who, response.StatusCode, text, time.Since(start), served, c.resent)
+			}
+			if get(); time.Since(start) != c.paused {
+				t.Errorf("%s: the next is sent after %v, want %v", who, time.Since(start), c.paused)
+			}
+		})
+	}
+}
+
+func TestTransportSendsAgain(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		status int
+		replay bool
+		change func(*http.Request)
+		sent   int
+	}{
+		{method: "POST", status: 429, replay: true, sent: 2},
+		{method: "POST", status: 429, sent: 1},
+		{method: "POST", status: 503, replay: true, sent: 1},
+		{method: "PATCH", status: 503, replay: true, sent: 1},
+		{method: "POST", status: 503, replay: true, sent: 2, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "1") }},
+		{method: "PUT", status: 503, replay: true, sent: 2},
+		{method: "PUT", status: 503, sent: 1},
+		{method: "DELETE", status: 503, replay: true, sent: 2},
+		{method: "POST", status: 429, sent: 2, change: func(r *http.Request) { r.Body = nil }},
+		{method: "POST", status: 429, sent: 2, change: func(r *http.Request) { r.Body = http.NoBody }},
+		{method: "POST", status: 429, sent: 1, change: func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var got []string
+			base, network := remote(t, func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				got = append(got, r.Method+" "+string(b))
+				if len(got) == 1 {
+					w.Header().Set("Retry-After", "5")
+					w.WriteHeader(c.status)
+					io.WriteString(w, strings.Repeat("not now ", 4000)) // 32 KB
+				}
+			})
+			l := limiter(t, core.PerHour(10))
+			tr := &nethttp.Transport{Limiter: l, Base: base}
+			r, b := request(t, c.method, "http://example.com/", "hello", c.replay)
+			if c.change != nil {
+				c.change(r)
+			}
+			want := c.method + " hello"
+			if r.Body != b {
+				b.closed.Store(true)
+				want = c.method + " "
+			}
+			before, header := *r, maps.Clone(r.Header)
+			response, err := tr.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := read(t, response)
+			who := fmt.Sprintf("%s, %d, replay %v", c.method, c.status, c.replay)
+			if len(got) != c.sent || got[0] != want || got[c.sent-1] != want {
+				t.Errorf("%s: the server got %q, want %d times %q", who, got, c.sent, want)
+			}
+			if c.sent == 1 && (response.StatusCode != c.status || len(text) != 32_000) || c.sent == 2 && response.StatusCode != 200 {
+				t.Errorf("%s: status %d, %d bytes", who, response.StatusCode, len(text))
+			}
+			if n := spent(t, l, "example.com"); n != c.sent {
+				t.Errorf("%s: %d units used, want %d", who, n, c.sent)
+			}
+			if !b.closed.Load() || r.Body != before.Body || !reflect.DeepEqual(r.Header, header) {
+				t.Errorf("%s: body closed %v, the request is %+v, was %+v", who, b.closed.Load(), r, before)
+			}
+			if n := network.dialed.Load(); n != 1 {
+				t.Errorf("%s: %d connections, want the first used again", who, n)
+			}
+		})
+	}
+}
+
+// endless is a body that never ends.
+type endless struct {
+	read   int
+	closed bool
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	e.read += len(p)
+	return len(p), nil
+}
+
+func (e *endless) Close() error {
+	e.closed = true
+	return nil
+}
+
+func refusal(retryAfter string, b io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {retryAfter}}, Body: b}
+}
+
+func TestTransportGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []*endless
+		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+			bodies = append(bodies, &endless{})
+			return refusal("2", bodies[len(bodies)-1]), nil
+		})}
+		start := time.Now()
+		response, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil))
+		if err != nil || response.StatusCode != 429 || len(bodies) != 4 || time.Since(start) != 6*time.Second {
+			t.Fatalf("%+v, %v, sent %d times within %v; want 4 within 6s", response, err, len(bodies), time.Since(start))
+		}
+		for i, b := range bodies[:3] {
+			if !b.closed || b.read < 32<<10 || b.read > 64<<10+512 {
+				t.Errorf("response %d: read %d bytes, closed %v", i, b.read, b.closed)
+			}
+		}
+		if last := bodies[3]; last.closed || last.read > 0 || response.Body != last {
+			t.Errorf("the last response is not as it was: %+v", last)
+		}
+	})
+	t.Run("no body", func(t *testing.T) { // as fakes answer
+		sent := 0
+		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return refusal("0", nil), nil
+		})}
+		if r, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); err != nil || r.StatusCode != 429 || sent != 4 {
+			t.Errorf("%+v, %v, sent %d times", r, err, sent)
+		}
+	})
+	t.Run("an error", func(t *testing.T) {
+		broken, sent := errors.New("broken"), 0
+		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return nil, broken
+		})}
+		if r, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); r != nil || !errors.Is(err, broken) || sent != 1 {
+			t.Errorf("%+v, %v, sent %d times", r, err, sent)
+		}
+	})
+}
+
+// pauses is how many keys are known to be paused. Nothing may be under way.
+func pauses(tr *nethttp.Transport) int { return reflect.ValueOf(tr).Elem().FieldByName("pauses").Len() }
+
+func TestTransportPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		sent := map[string]int{}
+		base := tripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if sent[r.URL.Path]++; r.URL.Path == "/first" && sent["/first"] == 1 || r.URL.Path == "/longer" && sent["/longer"] == 1 {
+				return refusal(map[string]string{"/first": "60", "/longer": "90"}[r.URL.Path], http.NoBody), nil
+			}
+			return httptest.NewRecorder().Result(), nil
+		})
+		l := limiter(t, core.PerHour(100))
+		tr := &nethttp.Transport{Limiter: l, Base: base}
+		start := time.Now()
+		var wg sync.WaitGroup
+		send := func(url string, timeout time.Duration, after time.Duration, status int) {
+			t.Helper()
+			wg.Go(func() {
+				r, b := request(t, "POST", url, "x", true)
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				response, err := tr.RoundTrip(r.WithContext(ctx))
+				got := 0
+				if err == nil {
+					got = response.StatusCode
+				} else if !errors.Is(err, context.DeadlineExceeded) || !b.closed.Load() {
+					t.Errorf("%s: %v, body closed %v", url, err, b.closed.Load())
+				}
+				if got != status || time.Since(start) != after {
+					t.Errorf("%s: status %d after %v, want %d after %v", url, got, time.Since(start), status, after)
+				}
+			})
+			synctest.Wait()
+		}
+		send("http://example.com/first", time.Minute, 0, 429) // its context ends with the pause
+		send("http://example.com/early", time.Minute, 0, 0)
+		send("http://example.com/late", time.Minute+1, time.Minute, 200)
+		send("http://example.net/other", time.Second, 0, 200)
+		time.Sleep(time.Second)
+		send("http://example.com/soon", time.Minute, time.Minute, 200)
+		if n := spent(t, l, "example.com"); n != 1 {
+			t.Errorf("%d units used by who waits, want that of the first alone", n-1)
+		}
+		wg.Wait()
+		synctest.Wait()
+		if n := pauses(tr); n != 0 {
+			t.Errorf("%d keys are paused, want none", n)
+		}
+		send("http://example.com/longer", time.Second, time.Minute, 429)
+		wg.Wait()
+		if sent["/early"] != 0 {
+			t.Error("sent although it was refused")
+		}
+	})
+}
+
+// A shorter pause does not end a longer one, and a longer one is noticed by who waits already.
+func TestTransportLongestPauseHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(r *http.Request) (*http.Response, error) {
+			if after := r.URL.Query().Get("after"); after != "" { // an answer that takes that long
+				d, _ := time.ParseDuration(after)
+				time.Sleep(d)
+				return refusal(r.URL.Query().Get("pause"), http.NoBody), nil
+			}
+			if got := time.Since(start); got != 2*time.Minute {
+				t.Errorf("%s is sent after %v, want 2m", r.URL, got)
+			}
+			return httptest.NewRecorder().Result(), nil
+		})}
+		var wg sync.WaitGroup
+		send := func(query string) {
+			wg.Go(func() {
+				r, _ := request(t, "POST", "http://example.com/?"+query, "x", false)
+				if _, err := tr.RoundTrip(r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		send("after=1s&pause=60")
+		send("after=10s&pause=5")
+		send("after=30s&pause=90")
+		for range 8 { // from 2s to 107s
+			time.Sleep(2 * time.Second)
+			send("")
+			time.Sleep(13 * time.Second)
+		}
+		wg.Wait()
+		synctest.Wait()
+		if n := pauses(tr); n != 0 {
+			t.Errorf("%d keys are paused, want none", n)
+		}
+	})
+}
+
+// Who gets its unit while a pause lasts gives it back: it would count from then, and not from when it is used.
+func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		l := limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			sent = append(sent, time.Since(start))
+			n := len(sent)
+			mu.Unlock()
+			if n == 1 { // the answer comes when others are in the queue
+				time.Sleep(time.Second)
+				return refusal("14", http.NoBody), nil
+			}
+			return httptest.NewRecorder().Result(), nil
+		})}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		want := []time.Duration{0, 0, 15 * time.Second, 15 * time.Second, 25 * time.Second}
+		if !slices.Equal(sent, want) {
+			t.Errorf("sent after %v, want %v", sent, want)
+		}
+	})
+}
+
+// closing is a body that is called when it is closed.
+type closing func()
+
+func (closing) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (c closing) Close() error {
+	c()
+	return nil
+}
+
+func TestTransportCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, core.Limit{Quota: 1, Window: time.Hour})
+		sent := 0
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			sent++
+			return refusal("1800", http.NoBody), r.Body.Close()
+		})}
+		start := time.Now()
+		copies, closed := 0, 0
+		cancelled := func(who string) {
+			r, b := request(t, "POST", "http://example.com/", "x", true)
+			r.GetBody = func() (io.ReadCloser, error) {
+				copies++
+				return closing(func() { closed++ }), nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Minute, cancel)
+			start := time.Now()
+			if _, err := tr.RoundTrip(r.WithContext(ctx)); !errors.Is(err, context.Canceled) || !b.closed.Load() || time.Since(start) != time.Minute {
+				t.Errorf("%s: %v after %v, body closed %v", who, err, time.Since(start), b.closed.Load())
+			}
+		}
+		cancelled("sent, and paused")
+		cancelled("in the pause of another")
+		time.Sleep(30 * time.Minute)
+		cancelled("in the queue")
+		if n := spent(t, l, "example.com"); n != 1 || sent != 1 || copies != 1 || closed != 1 {
+			t.Errorf("%d units used, %d sent, %d of %d further bodies closed; want 1", n, sent, closed, copies)
+		}
+		client := &http.Client{Transport: tr, Timeout: time.Minute}
+		start = time.Now()
+		var late interface{ Timeout() bool }
+		if _, err := client.Get("http://example.com/"); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &late) || !time.Now().Equal(start) {
+			t.Errorf("a client's timeout: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// Many at once, and a server that refuses now and then: it never sees more than the quota.
+func TestTransportCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const quota, window, requests = 5, 10 * time.Second, 200
+		var mu sync.Mutex
+		rnd := rand.New(rand.NewPCG(3, 4))
+		var served []time.Time
+		refused, total := map[string]int{}, 0
+		base, _ := remote(t, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, time.Now())
+			if rnd.IntN(10) == 0 {
+				refused[r.URL.Path]++
+				total++
+				w.Header().Set("Retry-After", fmt.Sprint(rnd.IntN(30)))
+				w.WriteHeader(429)
+			}
+		})
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.Limit{Quota: quota, Window: window}), Base: base}}
+		var wg sync.WaitGroup
+		for i := range requests {
+			wg.Go(func() {
+				path := fmt.Sprint("/", i)
+				r, err := client.Post("http://example.com"+path, "text/plain", strings.NewReader("hello"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				read(t, r)
+				mu.Lock()
+				defer mu.Unlock()
+				if n := refused[path]; r.StatusCode == 429 && n == 4 {
+					total-- // and was not sent again
+				} else if r.StatusCode != 200 || n > 3 {
+					t.Errorf("%s: status %d, refused %d times", path, r.StatusCode, n)
+				}
+			})
+		}
+		wg.Wait()
+		if len(served) != requests+total || total < 5 {
+			t.Errorf("served %d of %d, of which %d were sent again", len(served), requests, total)
+		}
+		for i := quota; i < len(served); i++ {
+			if within := served[i].Sub(served[i-quota]); within < window {
+				t.Fatalf("%d requests within %v", quota+1, within)
+			}
+		}
+	})
+}
+
+func TestTransportCloseIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, network := remote(t, func(http.ResponseWriter, *http.Request) {})
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.PerHour(10)), Base: base}}
+		for i := range 3 {
+			r, err := client.Get("http://example.com/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			read(t, r)
+			synctest.Wait()
+			client.CloseIdleConnections()
+			if n := network.dialed.Load(); n != int64(i+1) {
+				t.Errorf("%d connections for %d requests", n, i+1)
+			}
+		}
+		client.Transport = &nethttp.Transport{Base: tripper(nil)}
+		client.CloseIdleConnections()
+	})
+}
