@@ -105,7 +105,10 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	} else { // one has begun since we looked
 		b.deny(d, a.Retry)
 	}
-	return d.limiter.reset(ctx, tries.Key)
+	if err := d.limiter.reset(ctx, tries.Key); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
+		return err
+	}
+	return nil
 }
 
 func (b *ban) take(d *Decision, mode Mode, cost int) Take {

@@ -21,7 +21,7 @@ type Decision struct {
 	Banned     bool          // denied by [WithBan], whatever the limits say
 	Degraded   bool          // decided without the store
 
-	why      error // Degraded
+	why      error // of Degraded
 	limiter  *Limiter
 	plan     *plan // nil when nothing was decided, as for a skipped request
 	answer   Answer
@@ -36,7 +36,7 @@ type Decision struct {
 // sum fills in what everybody may read from what the store has answered.
 func (d *Decision) sum(mode Mode) {
 	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.name
-	if d.Degraded && d.limiter.remote.failure == FailOpen {
+	if d.why != nil && d.limiter.remote.failure == FailOpen {
 		d.plan = nil // nothing was counted, so there is nothing to tell
 		return
 	}
@@ -113,7 +113,8 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 }
 
 func (d *Decision) settle(ctx context.Context, cost int) error {
-	if d.taken == 0 {
+	// A denial that counts may have pushed out older units: without it there would be room that was not there before.
+	if d.taken == 0 || !d.Allowed {
 		return nil
 	}
 	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)

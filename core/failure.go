@@ -72,7 +72,7 @@ const (
 	defaultTimeout = 100 * time.Millisecond
 	failuresToOpen = 5
 	retryStore     = time.Second      // until the store is asked again, and up to half as much more
-	logInterval    = 10 * time.Second // of lines about one limiter's store
+	logInterval    = 10 * time.Second // between outages of one limiter's store that are told
 )
 
 // remote asks a store that may not answer.
@@ -85,19 +85,23 @@ type remote struct {
 	breaker *gobreaker.CircuitBreaker[Answer]
 	denials *denials
 	why     atomic.Pointer[StoreError] // the last failure, for who is not even let near the store
+	start   time.Time
+	failed  atomic.Int64 // when a failure was last counted, in nanoseconds since start
 
 	outage   *MemoryStore // what FailLocal has recorded and the store does not know yet
 	bringing atomic.Bool  // a goroutine brings it there
+	settled  sync.Map     // costs by id, of what was settled meanwhile
 	closed   chan struct{}
 	close    sync.Once
 
 	mu      sync.Mutex
-	logged  time.Time
+	logged  time.Time // when an outage's beginning was
+	logs    bool      // ... and so its end will be
 	skipped int
 }
 
 func newRemote(c *config) *remote {
-	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, denials: newDenials(c.denyCache), closed: make(chan struct{})}
+	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, denials: newDenials(c.denyCache), start: time.Now(), closed: make(chan struct{})}
 	r.outage = NewMemoryStore()
 	r.outage.mergeable = true
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
@@ -105,6 +109,7 @@ func newRemote(c *config) *remote {
 		Timeout:       jitter(retryStore),
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
 		IsSuccessful:  func(err error) bool { return !isOutage(err) },
+		IsExcluded:    func(err error) bool { return errors.As(err, new(*sameFailure)) },
 		OnStateChange: r.log,
 	})
 	return r
@@ -124,9 +129,24 @@ func isOutage(err error) bool {
 
 // ask puts a question to the store unless that has just failed too often.
 func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
-	a, err := r.breaker.Execute(question)
+	begun := time.Since(r.start)
+	a, err := r.breaker.Execute(func() (Answer, error) {
+		a, err := question()
+		if !isOutage(err) {
+			return a, err
+		}
+		// Those who were waiting when another had failed have failed by the same fault: that is one, not many in a row.
+		if last := r.failed.Load(); int64(begun) < last {
+			return a, &sameFailure{err}
+		}
+		r.failed.Store(int64(time.Since(r.start)))
+		return a, err
+	})
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return a, r.why.Load()
+	}
+	if same := (*sameFailure)(nil); err != nil && errors.As(err, &same) {
+		err = same.error
 	}
 	if err = storeError(err); isOutage(err) {
 		var failed *StoreError
@@ -137,6 +157,8 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 	}
 	return a, err
 }
+
+type sameFailure struct{ error }
 
 // take is a store's Take, or, with an error that says why, what decides instead of it. Without an answer the error
 // is all there is.
@@ -175,8 +197,10 @@ func (r *remote) takeThere(ctx context.Context, t Take) (a Answer, degraded bool
 }
 
 func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
+	defer r.denials.drop(&s.Key) // an answer that was under way may have been noted meanwhile
 	r.denials.drop(&s.Key)
 	if r.outage.Keys() > 0 {
+		r.settled.Store(s.ID, s.Cost)
 		r.outage.Settle(ctx, s)
 	}
 	ctx = r.within(ctx)
@@ -189,6 +213,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 }
 
 func (r *remote) reset(ctx context.Context, key StorageKey) error {
+	defer r.denials.drop(&key)
 	r.denials.drop(&key)
 	r.outage.Reset(ctx, key)
 	ctx = r.within(ctx)
@@ -196,20 +221,44 @@ func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	return err
 }
 
-// bring adds to the store what was recorded here of one key, and forgets it once the store has answered what
-// comes next: until then it may be needed here.
+// broughtAtOnce is how many units a request brings to the store before its own question.
+const broughtAtOnce = 500
+
+var errBeingBrought = &StoreError{Err: errors.New("what an outage has recorded of this key is still being brought to the store"), OneKey: true}
+
+// bring adds to the store what was recorded here of one key, and drops it here once the store has answered what
+// comes next: until then it may be needed.
 func (r *remote) bring(ctx context.Context, key *StorageKey, next func() (Answer, error)) (Answer, error) {
-	m := r.outage.recorded(key)
-	if len(m.Entries) > 0 {
-		if err := r.store.Merge(ctx, m); err != nil {
-			return Answer{}, err
-		}
+	m, more := r.outage.recorded(key, broughtAtOnce)
+	if more {
+		return Answer{}, errBeingBrought
+	}
+	if err := r.merge(ctx, &m); err != nil {
+		return Answer{}, err
 	}
 	a, err := next()
 	if err == nil && len(m.Entries) > 0 {
-		r.outage.forget(&m)
+		r.outage.merged(&m)
 	}
 	return a, err
+}
+
+func (r *remote) merge(ctx context.Context, m *Merge) error {
+	if len(m.Entries) == 0 {
+		return nil
+	}
+	if err := r.store.Merge(ctx, *m); err != nil {
+		return err
+	}
+	// What was settled meanwhile has not been there yet, or has been overlooked.
+	for _, e := range m.Entries {
+		if cost, ok := r.settled.Load(e.ID); ok {
+			if err := r.store.Settle(ctx, Settle{Key: m.Key, ID: e.ID, Cost: cost.(int)}); err != nil { //nolint:forcetypeassert // stored as such
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // bringAll does so for all keys, and tries until it has or they have left.
@@ -221,13 +270,12 @@ func (r *remote) bringAll() {
 		case <-time.After(jitter(retryStore)):
 		}
 		for key := range r.outage.mergeableKeys() {
-			ctx := r.within(context.Background())
-			_, err := r.ask(func() (Answer, error) { return r.bring(ctx, key, nothingNext) })
-			if isOutage(err) {
+			if !r.bringWhole(key) {
 				break
 			}
 		}
 		if r.outage.Keys() == 0 {
+			r.settled.Clear()
 			r.bringing.Store(false)
 			// Whoever has recorded something in between has seen that somebody is at it.
 			if r.outage.Keys() == 0 || !r.bringing.CompareAndSwap(false, true) {
@@ -237,7 +285,21 @@ func (r *remote) bringAll() {
 	}
 }
 
-func nothingNext() (Answer, error) { return Answer{}, nil }
+// bringWhole brings a log in parts, each with a deadline of its own, and reports whether the store answers.
+func (r *remote) bringWhole(key *StorageKey) bool {
+	for more := true; more; {
+		var m Merge
+		if m, more = r.outage.recorded(key, broughtAtOnce); len(m.Entries) == 0 {
+			return true
+		}
+		ctx := r.within(context.Background())
+		if _, err := r.ask(func() (Answer, error) { return Answer{}, r.merge(ctx, &m) }); err != nil {
+			return !isOutage(err)
+		}
+		r.outage.merged(&m)
+	}
+	return true
+}
 
 // log tells the operator of the beginning and the end of an outage.
 func (r *remote) log(_ string, from, to gobreaker.State) {
@@ -247,9 +309,12 @@ func (r *remote) log(_ string, from, to gobreaker.State) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.logged) >= logInterval {
-		r.logged = now
-	} else {
+	if !over {
+		if r.logs = time.Since(r.logged) >= logInterval; r.logs {
+			r.logged = time.Now()
+		}
+	}
+	if !r.logs { // an outage's end is told if its beginning was
 		r.skipped++
 		return
 	}

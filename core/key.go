@@ -49,6 +49,13 @@ func (id *identity) appendTuple(b []byte) []byte {
 	return b
 }
 
+// clone outlives the request: a fasthttp string dies with it.
+func (id *identity) clone() identity {
+	c := *id
+	c.scope, c.text = strings.Clone(id.scope), strings.Clone(id.text)
+	return c
+}
+
 // label is the identity for people: the text or address itself.
 func (id *identity) label() string {
 	if id.addr.IsValid() {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,7 +218,7 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	window := time.Duration(l.policy.keep.Load())
+	window := cmp.Or(time.Duration(l.policy.keep.Load()), MaxWindow)
 	if l.policy.fixed != nil {
 		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
 	}
@@ -349,12 +350,16 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 			Shadow: len(plan.all) - len(plan.limits),
 			Keep:   l.policy.keepFor(plan),
 			Varies: l.policy.varies(),
+			Bound:  l.policy.bound(plan),
 			Cost:   d.cost,
 			ID:     d.id,
 			Mode:   mode,
 		}
+		why := d.why // of a ban's part
+		d.why = nil
 		if d.answer, err = l.take(within, t, &d); err == nil {
 			d.sum(mode)
+			d.why = cmp.Or(d.why, why)
 			if l.ban != nil && !d.Allowed && try {
 				err = l.ban.count(within, &d, past)
 			}
@@ -365,7 +370,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 	}
 	if l.observer != nil {
 		e := Event{Decision: d, Key: who.label(), Err: d.why}
-		e.Decision.key.text = e.Key // which outlives the request
+		e.Decision.key.identity = who.clone() // which outlives the request
 		if plan.shadow != nil && !d.Banned && d.plan != nil {
 			e.Shadow = d.shadow()
 		}

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +67,7 @@ type memoryLog struct {
 	fitted int64         // when fit was last called
 	whole  *StorageKey   // of a mergeable log
 	varies bool          // ... in which windows vary
+	merged uint64        // ... whose entries up to this id are in another store
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -222,8 +222,8 @@ func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 	return nil
 }
 
-// recorded is what to merge into another store's log of a key.
-func (s *MemoryStore) recorded(k *StorageKey) (m Merge) {
+// recorded is what to merge next into another store's log of a key, and whether there is more.
+func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 	var space [192]byte
 	key := k.appendRaw(space[:0])
 	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
@@ -231,27 +231,41 @@ func (s *MemoryStore) recorded(k *StorageKey) (m Merge) {
 	defer sh.mu.Unlock()
 	log := sh.logs[string(key)]
 	if log == nil {
-		return m
+		return m, false
 	}
 	now := int64(time.Since(s.start))
 	log.drop(now - int64(log.keep))
 	m = Merge{Key: *log.whole, Keep: log.keep, Varies: log.varies}
-	for i := range log.count {
-		e := log.at(i)
-		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: int(e.total - log.before(i))})
+	next := log.count
+	for next > 0 && log.at(next-1).id != log.merged {
+		next--
 	}
-	return m
+	for units := 0; next < log.count; next++ {
+		e := log.at(next)
+		cost := int(e.total - log.before(next))
+		if units += cost; units > most && len(m.Entries) > 0 {
+			return m, true
+		}
+		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: cost})
+	}
+	return m, false
 }
 
-// forget drops a log that has been merged, unless more was recorded meanwhile. To merge some of it
-// again does no harm.
-func (s *MemoryStore) forget(m *Merge) {
+// merged notes that m is in the other store. The log is dropped if there is no more to it.
+func (s *MemoryStore) merged(m *Merge) {
 	var space [192]byte
 	key := m.Key.appendRaw(space[:0])
 	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if log := sh.logs[string(key)]; log != nil && (log.count == 0 || log.at(log.count-1).id == m.Entries[len(m.Entries)-1].ID) {
+	log := sh.logs[string(key)]
+	if log == nil {
+		return
+	}
+	if len(m.Entries) > 0 {
+		log.merged = m.Entries[len(m.Entries)-1].ID
+	}
+	if log.count == 0 || log.at(log.count-1).id == log.merged {
 		sh.remove(s, log)
 	}
 }
@@ -306,9 +320,7 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 	if s.claim() || s.makeRoom(sh, now) && s.claim() {
 		log := &memoryLog{key: string(key), index: len(sh.order), fitted: now}
 		if s.mergeable {
-			whole := t.Key
-			whole.text = strings.Clone(whole.text) // it may die with its request
-			log.whole = &whole
+			log.whole = &StorageKey{space: t.Key.space, identity: t.Key.clone()}
 		}
 		if sh.logs == nil {
 			sh.logs = make(map[string]*memoryLog)

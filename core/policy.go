@@ -27,6 +27,7 @@ type policy struct {
 	wants   []want
 	name    string // unless WithName gives another
 	keep    atomic.Int64
+	most    atomic.Int64            // units of the largest quota so far
 	chosen  atomic.Pointer[[]*plan] // the plans that requests have come up with so far
 	context bool                    // choose takes a context, so it serves without a request as well
 }
@@ -149,17 +150,32 @@ func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
 			}
 		}
 	}
-	for {
-		keep := p.keep.Load()
-		if int64(pl.keep) <= keep || p.keep.CompareAndSwap(keep, int64(pl.keep)) {
-			break
-		}
-	}
+	raise(&p.keep, int64(pl.keep))
+	raise(&p.most, int64(pl.largest()))
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
 		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
 	}
 	return pl, err
+}
+
+func raise(most *atomic.Int64, to int64) {
+	for {
+		if now := most.Load(); to <= now || most.CompareAndSwap(now, to) {
+			return
+		}
+	}
+}
+
+// bound is how many units a log needs for every plan that may ask about it.
+func (p *policy) bound(pl *plan) int { return max(pl.largest(), int(p.most.Load())) }
+
+func (p *plan) largest() int {
+	largest := 0
+	for i := range p.limits {
+		largest = max(largest, p.limits[i].Quota)
+	}
+	return largest
 }
 
 // ask is the limits for a request, as they were given.

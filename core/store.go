@@ -45,6 +45,7 @@ type Take struct {
 	Shadow int           // the last so many of Limits neither admit nor deny; at least one does
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
 	Varies bool          // other takes on this log may have a longer Keep, which then holds for the log
+	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of Limits
 	Cost   int           // units, at least 1; above a quota that limit denies
 	ID     uint64        // names this take among all takes of all processes
 	Mode   Mode
@@ -62,7 +63,7 @@ const (
 	// largest quota if that is more, the oldest units of the log are trimmed away.
 	ModeRecord
 	// ModeChargeDenied records denials as well, unless the cost is above a quota. Then the oldest
-	// units of the log are trimmed away, beyond the largest quota of Limits.
+	// units of the log are trimmed away, beyond Bound.
 	ModeChargeDenied
 )
 

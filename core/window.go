@@ -198,7 +198,7 @@ func (r *record) take(now int64, id uint64, t *Take) Answer {
 		r.add(now, id, t.Cost)
 	case !a.Allowed && t.Mode == ModeChargeDenied && !never:
 		r.add(now, id, t.Cost)
-		r.trim(largest)
+		r.trim(max(largest, t.Bound))
 		a.Retry = r.wait(now, t.Cost, deciding)
 	default:
 		if !a.Allowed {

@@ -64,7 +64,7 @@ func (o *oracle) take(t core.Take) core.Answer {
 		o.record(t.ID, t.Cost)
 	case t.Mode == core.ModeChargeDenied && t.Cost <= smallest:
 		o.record(t.ID, t.Cost)
-		o.trim(largest)
+		o.trim(max(largest, t.Bound))
 	}
 	if !a.Allowed {
 		a.Retry = o.retry(limits, t.Cost)

@@ -334,7 +334,9 @@ func (tr *trace) settle(cost int) {
 	if err != nil {
 		tr.t.Fatalf("%s, step %d: settle: %v", tr.desc, tr.done, err)
 	}
-	tr.oracle.settle(m.id, cost)
+	if m.d.Allowed {
+		tr.oracle.settle(m.id, cost)
+	}
 	tr.take(tr.plain, core.ModePeek, tr.limits)
 }
 

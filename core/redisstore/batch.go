@@ -36,6 +36,7 @@ type laneKey struct {
 	limits *core.Limit
 	shadow int
 	keep   time.Duration
+	bound  int
 	varies bool
 	mode   core.Mode
 	node   any
@@ -76,7 +77,7 @@ var takes = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1
 
 // lane is where takes like t go.
 func (s *store) lane(t *core.Take, node any) *lane {
-	key := laneKey{&t.Limits[0], t.Shadow, t.Keep, t.Varies, t.Mode, node}
+	key := laneKey{&t.Limits[0], t.Shadow, t.Keep, t.Bound, t.Varies, t.Mode, node}
 	s.lanes.mu.RLock()
 	l := s.lanes.all[key]
 	s.lanes.mu.RUnlock()
@@ -105,7 +106,7 @@ func newLane(c *conn, t *core.Take) *lane {
 		l.tail = append(l.tail, ttl(t.Keep), first.Quota, window)
 		return l
 	}
-	l.tail = append(l.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow)
+	l.tail = append(l.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow, t.Bound)
 	for i := range t.Limits {
 		l.tail = append(l.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
 	}
@@ -114,6 +115,10 @@ func newLane(c *conn, t *core.Take) *lane {
 
 // ask answers the take, or fails when its context has ended.
 func (l *lane) ask(t *take) error {
+	if !l.conn.single && l.conn.pipeline == nil {
+		l.sendOne(t)
+		return t.err
+	}
 	l.mu.Lock()
 	if l.flying < underway {
 		l.flying++

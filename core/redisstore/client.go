@@ -33,7 +33,7 @@ type conn struct {
 }
 
 // maxOverdue bounds the calls that go on after their deadline, in clients that do not look at it.
-const maxOverdue = 64
+const maxOverdue = 256
 
 func newConn(client Client) *conn {
 	c := &conn{Client: client, overdue: make(chan struct{}, maxOverdue)}
@@ -213,6 +213,14 @@ func (c *conn) run(ctx context.Context, q *question) {
 }
 
 func (c *conn) sendAll(ctx context.Context, questions []*question) error {
+	if c.pipeline == nil {
+		for _, q := range questions {
+			if err := c.send(ctx, []*question{q}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for range 2 {
 		pipe := c.pipeline()
 		cmds := make([]*redis.IntSliceCmd, len(questions))

@@ -120,7 +120,7 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 		return core.Answer{}, costError(t.Cost)
 	}
 	one, _ := takes.Get().(*take)
-	one.ctx, one.key, one.id, one.cost, one.place = ctx, s.key(&t.Key), idText(t.ID), t.Cost, 0
+	one.ctx, one.key, one.id, one.cost, one.place = ctx, s.key(&t.Key), idText(t.ID), min(t.Cost, MaxQuota+1), 0
 	var node any
 	if s.conn.node != nil {
 		node = s.conn.node(ctx, one.key)
@@ -240,6 +240,9 @@ func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Durati
 	return entries, nil
 }
 
+// maxUnits is how many a take can have in a log, where two bytes number them.
+const maxUnits = 1 << 16
+
 // mergedAtOnce is how many entries one script adds, so that none keeps the server busy for long.
 const mergedAtOnce = 500
 
@@ -252,7 +255,7 @@ func (s *store) Merge(ctx context.Context, m core.Merge) error {
 		args := make([]any, 0, 3+3*len(part))
 		args = append(args, m.Keep.Microseconds(), ttl(m.Keep), varies)
 		for _, e := range part {
-			args = append(args, idText(e.ID), e.Age.Microseconds(), e.Cost)
+			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxUnits))
 		}
 		if _, err := s.ask(ctx, mergeScript, &m.Key, args...); err != nil {
 			return err

@@ -7,7 +7,8 @@
 -- ARGV     for each key its takes: their ids, one after the other, and where each costs more than
 --          one unit, a space and the cost. Then for all of them: ttl (ms), quota and window (us) of
 --          the one limit that is to be charged, the plain case; or mode, keep (us), its ttl (ms),
---          how many of the limits decide while the rest are shadows, and quota and window of each.
+--          how many of the limits decide while the rest are shadows, how many units are kept where
+--          something is trimmed away, and quota and window of each limit.
 --          Mode is "c" charge, "p" peek, "r" record, "d" charge denied as well; "v" stands before
 --          it where windows vary.
 -- Reply    for each key: how many of its takes were admitted, the first ones of them; wait; with
@@ -35,10 +36,10 @@ local reply, r = {}, 0
 local function general()
   local mode, varies, keepText, ttlText, deciding, first = 'c', false, ARGV[n + 3], ARGV[n + 1], 1, n + 2
   if not plain then
-    mode, keepText, ttlText, deciding, first = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4] + 0, n + 5
+    mode, keepText, ttlText, deciding, first = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4] + 0, n + 6
     if #mode > 1 then varies, mode = true, mode:sub(2) end
   end
-  local limits, quotas, windows, largest = 0, {}, {}, 0
+  local limits, quotas, windows, largest = 0, {}, {}, plain and 0 or ARGV[n + 5] + 0
   for i = first, #ARGV, 2 do
     limits = limits + 1
     quotas[limits], windows[limits] = ARGV[i] + 0, ARGV[i + 1] + 0
@@ -46,7 +47,7 @@ local function general()
   end
 
   local function scoreAt(key, rank)
-    return call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] + 0
+    return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
   end
 
   -- Entries from the future are left by a clock that has stepped back, as in a
@@ -110,12 +111,12 @@ local function general()
         used[i] = 0
       elseif oldest > cut then
         used[i] = size
-      elseif limits == 1 and expired and mode == 'c' and own == 0 and size - 1 + takes * cost <= quotas[1] then
+      elseif limits == 1 and expired and mode == 'c' and own == 0 and windows[1] == keep and size - 1 + takes * cost <= quotas[1] then
         used[i], uncounted = 0, true -- there is room: they are counted when what has left is removed
       else
         used[i] = call('ZCOUNT', key, cut + 1, '+inf')
       end
-      if at and at > cut and not denied then used[i] = used[i] - own end
+      if at and at > cut and not denied then used[i] = math.max(used[i] - own, 0) end
       if i <= deciding then
         never = never or cost > quotas[i]
         admitted = math.min(admitted, math.floor((quotas[i] - used[i]) / cost))
@@ -191,9 +192,12 @@ local function general()
     if never and admitted == 0 then
       wait = -1
     elseif admitted < takes then
+      -- Where several limits look at different units, the one that decides may be none from the future.
+      if limits > 1 and size > 0 and scoreAt(key, '-1') > now then future = true end
       for i = 1, deciding do
         if used[i] + mine + cost > quotas[i] then wait = math.max(wait, leaving(i, quotas[i] - cost + 1)) end
       end
+      wait = math.max(wait, 1) -- executed again so late that there is room by now
     end
 
     reply[r + 1], reply[r + 2], r = admitted, wait, r + 2
@@ -208,7 +212,7 @@ local function general()
         reset = windows[i]
       elseif held > 0 then
         if not oldest then oldest = scoreAt(key, first) end
-        reset = math.min((oldest > cut and oldest or scoreAt(key, -held)) - cut, windows[i])
+        reset = math.max(0, math.min((oldest > cut and oldest or scoreAt(key, -held)) - cut, windows[i]))
       end
       reply[r + 1], reply[r + 2], r = used[i], reset, r + 2
     end
