@@ -357,7 +357,12 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 		}
 		why := d.why // of a ban's part
 		d.why = nil
-		if d.answer, err = l.take(within, t, &d); err == nil {
+		if l.remote == nil { // without one more copy of what is asked and answered
+			d.answer, err = l.store.Take(ctx, t)
+		} else {
+			d.answer, err = l.take(within, t, &d)
+		}
+		if err == nil {
 			d.sum(mode)
 			d.why = cmp.Or(d.why, why)
 			if l.ban != nil && !d.Allowed && try {
@@ -366,7 +371,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 		}
 	}
 	if err != nil {
-		return l.failed(ctx, *who, err)
+		return l.failed(ctx, *who, storeError(err))
 	}
 	if l.observer != nil {
 		e := Event{Decision: d, Key: who.label(), Err: d.why}
