@@ -333,8 +333,8 @@ func (r *remote) log(_ string, from, to gobreaker.State) {
 }
 
 // Close ends what the limiter does on its own: while the store is away, a goroutine waits to bring there what
-// [FailLocal] has recorded, and ends when it has. The store stays open: it is yours. A closed
-// limiter goes on deciding.
+// [FailLocal] has recorded, and ends by itself when it has or when that has left its window. The store stays open: it is
+// yours. A closed limiter goes on deciding.
 func (l *Limiter) Close() error {
 	if l.remote != nil {
 		l.remote.close.Do(func() { close(l.remote.closed) })

@@ -1,0 +1,118 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// Allow takes one unit of key's quota if it has one left. A denial is not an
+// error: look at Allowed, or at [Decision.Err]. An error says that the store could
+// not answer, or that the key is empty ([ErrNoKey]).
+//
+// The key is text: what the limiter's key would make of a request, so that it names the
+// same log. For [ByIP] that is an address, for [ByHeader] and [By] the identity, and
+// for [First] whichever of them fits. Under [Global] and [Join] it is a name of its own.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.ask(ctx, key, 1, l.mode)
+}
+
+// AllowN takes cost units, all or none. A cost above a quota can never pass:
+// the decision is a denial, and there is an error that is [ErrCostExceedsQuota], so that
+// nobody waits for it.
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, error) {
+	d, err := l.ask(ctx, key, cost, l.mode)
+	if err == nil && d.Never() {
+		err = d.Err()
+	}
+	return d, err
+}
+
+// Peek tells what [Limiter.Allow] would say, and takes nothing: Remaining is
+// what is left now.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.ask(ctx, key, 1, ModePeek)
+}
+
+// Record counts cost units and never denies. Used is how many units the window of the longest limit
+// held before: by that, work can be ordered so that who has had little comes first.
+//
+// Of a key it keeps as many units as the largest quota, at least [MaxRecorded], and beyond
+// that Used stays there.
+func (l *Limiter) Record(ctx context.Context, key string, cost int) (Decision, error) {
+	return l.ask(ctx, key, cost, ModeRecord)
+}
+
+// Log lists what fills the window of the longest limit: instants and costs, oldest first. Who made the
+// requests is not in there.
+func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
+	who, err := l.named(key)
+	if err != nil {
+		return nil, err
+	}
+	window := cmp.Or(time.Duration(l.policy.keep.Load()), MaxWindow)
+	if l.policy.fixed != nil {
+		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
+	}
+	entries, err := l.store.Log(ctx, StorageKey{space: l.space, identity: who}, window)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return entries, nil
+}
+
+// Reset forgets what key has used, and its bans. A key that is not known is no error.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	who, err := l.named(key)
+	if err != nil {
+		return err
+	}
+	err = l.reset(ctx, StorageKey{space: l.space, identity: who})
+	if err == nil && l.ban != nil {
+		err = l.ban.lift(ctx, l, who)
+	}
+	return err
+}
+
+func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode) (Decision, error) {
+	who, err := l.named(key)
+	if err != nil {
+		return l.failed(ctx, who, err)
+	}
+	plan, err := l.planFor(ctx)
+	if err != nil {
+		return l.failed(ctx, who, err)
+	}
+	return l.decide(ctx, plan, &who, cost, mode, mode != ModePeek)
+}
+
+// planFor is the plan where there is no request.
+func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
+	if !l.policy.varies() {
+		return l.policy.fixed, nil
+	}
+	if !l.policy.context {
+		return nil, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: give LimitBy a func(context.Context) core.Limits", l.policy.wants[0].typ)
+	}
+	return l.plan(noRequest{ctx})
+}
+
+// named is the identity that a caller without a request means.
+func (l *Limiter) named(key string) (identity, error) {
+	if l.key.named != nil {
+		if who, ok := l.key.named(key, &l.masks); ok {
+			return who, nil
+		}
+	}
+	return textIdentity(key, nil)
+}
+
+// noRequest is all that callbacks get where there is only a context.
+type noRequest struct{ ctx context.Context }
+
+func (r noRequest) Context() context.Context { return r.ctx }
+func (noRequest) Peer() Peer                 { return Peer{} }
+func (noRequest) Header(string) []string     { return nil }
+func (r noRequest) Value(key any) any        { return r.ctx.Value(key) }
+func (noRequest) Native() any                { return nil }
