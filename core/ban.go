@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"slices"
@@ -76,6 +77,28 @@ func (b *ban) with(limits Limits) Limits {
 		return limits
 	}
 	return append(slices.Clip(limits), b.tries...)
+}
+
+// decide denies while a ban lasts, and otherwise charges; a denied try counts towards a ban.
+func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) error {
+	l := d.limiter
+	if l.remote != nil {
+		ctx = l.remote.within(ctx) // for all that is asked
+	}
+	past, err := b.look(ctx, d)
+	if err != nil || d.Banned {
+		return err
+	}
+	why := d.why // why look had to do without the store, which says nothing of what is charged
+	d.why = nil
+	if err := l.charge(ctx, d, mode); err != nil {
+		return err
+	}
+	d.why = cmp.Or(d.why, why)
+	if d.Allowed || !try {
+		return nil
+	}
+	return b.count(ctx, d, past)
 }
 
 // look denies d while a ban lasts, and returns the units of past bans.

@@ -109,7 +109,7 @@ func newRemote(c *config) *remote {
 		Timeout:       jitter(retryStore),
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
 		IsSuccessful:  func(err error) bool { return !isOutage(err) },
-		IsExcluded:    func(err error) bool { return errors.As(err, new(*sameFailure)) },
+		IsExcluded:    func(err error) bool { return errors.As(err, new(*sameError)) },
 		OnStateChange: r.log,
 	})
 	return r
@@ -137,7 +137,7 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 		}
 		// Those who were waiting when another had failed have failed by the same fault: that is one, not many in a row.
 		if last := r.failed.Load(); int64(begun) < last {
-			return a, &sameFailure{err}
+			return a, &sameError{err}
 		}
 		r.failed.Store(int64(time.Since(r.start)))
 		return a, err
@@ -145,7 +145,7 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return a, r.why.Load()
 	}
-	if same := (*sameFailure)(nil); err != nil && errors.As(err, &same) {
+	if same := (*sameError)(nil); err != nil && errors.As(err, &same) {
 		err = same.error
 	}
 	if err = storeError(err); isOutage(err) {
@@ -158,7 +158,7 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 	return a, err
 }
 
-type sameFailure struct{ error }
+type sameError struct{ error }
 
 // take is a store's Take, or, with an error that says why, what decides instead of it. Without an answer the error
 // is all there is.
@@ -201,7 +201,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	r.denials.drop(&s.Key)
 	if r.outage.Keys() > 0 {
 		r.settled.Store(s.ID, s.Cost)
-		r.outage.Settle(ctx, s)
+		r.outage.Settle(ctx, s) //nolint:errcheck // it never fails
 	}
 	ctx = r.within(ctx)
 	// Also where the decision was made here: it may have been brought there since.
@@ -215,7 +215,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	defer r.denials.drop(&key)
 	r.denials.drop(&key)
-	r.outage.Reset(ctx, key)
+	r.outage.Reset(ctx, key) //nolint:errcheck // it never fails
 	ctx = r.within(ctx)
 	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Reset(ctx, key) })
 	return err

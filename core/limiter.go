@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -48,14 +47,7 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 // for further mistakes.
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
-	compiled := new(policy)
-	if isNil(p) {
-		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
-	} else {
-		var err error
-		compiled, err = p.compile()
-		c.faults = append(c.faults, err)
-	}
+	compiled := c.compile(p)
 	if k.read == nil && k.fault == nil {
 		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
 	}
@@ -231,40 +223,10 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
 	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
-	within := ctx
-	if l.remote != nil && l.ban != nil {
-		within = l.remote.within(ctx) // for all that is asked
-	}
-	var past int
-	if l.ban != nil && mode != ModeRecord {
-		past, err = l.ban.look(within, &d)
-	}
-	if err == nil && !d.Banned {
-		t := Take{
-			Key:    d.key,
-			Limits: plan.all,
-			Shadow: len(plan.all) - len(plan.limits),
-			Keep:   l.policy.keepFor(plan),
-			Varies: l.policy.varies(),
-			Bound:  l.policy.bound(plan),
-			Cost:   d.cost,
-			ID:     d.id,
-			Mode:   mode,
-		}
-		why := d.why // of a ban's part
-		d.why = nil
-		if l.remote == nil { // without one more copy of what is asked and answered
-			d.answer, err = l.store.Take(ctx, t)
-		} else {
-			d.answer, err = l.take(within, t, &d)
-		}
-		if err == nil {
-			d.sum(mode)
-			d.why = cmp.Or(d.why, why)
-			if l.ban != nil && !d.Allowed && try {
-				err = l.ban.count(within, &d, past)
-			}
-		}
+	if l.ban == nil || mode == ModeRecord {
+		err = l.charge(ctx, &d, mode)
+	} else {
+		err = l.ban.decide(ctx, &d, mode, try)
 	}
 	if err != nil {
 		return l.failed(ctx, *who, storeError(err))
@@ -280,6 +242,30 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost in
 		}
 	}
 	return d, nil
+}
+
+// charge asks the store, or what stands in for it.
+func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) (err error) {
+	t := Take{
+		Key:    d.key,
+		Limits: d.plan.all,
+		Shadow: len(d.plan.all) - len(d.plan.limits),
+		Keep:   l.policy.keepFor(d.plan),
+		Varies: l.policy.varies(),
+		Bound:  l.policy.bound(d.plan),
+		Cost:   d.cost,
+		ID:     d.id,
+		Mode:   mode,
+	}
+	if l.remote == nil { // without one more copy of what is asked and answered
+		d.answer, err = l.store.Take(ctx, t)
+	} else {
+		d.answer, err = l.take(ctx, t, d)
+	}
+	if err == nil {
+		d.sum(mode)
+	}
+	return err
 }
 
 // storeError tells the store's faults from those of the request.

@@ -122,7 +122,7 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 	now := int64(time.Since(s.start))
 	log, id := sh.logs[string(key)], t.ID
 	if log == nil {
-		own := false
+		var own bool
 		if log, own = sh.place(s, key, hash, now, &t); log == nil { // a peek at what is not there
 			return new(record).take(now, 0, &t), nil
 		}

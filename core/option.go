@@ -236,3 +236,14 @@ func configure(opts []Option) config {
 	}
 	return c
 }
+
+// compile makes p ready for use, also where there are mistakes in it.
+func (c *config) compile(p Policy) *policy {
+	if isNil(p) {
+		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
+		return new(policy)
+	}
+	compiled, err := p.compile()
+	c.faults = append(c.faults, err)
+	return compiled
+}

@@ -51,8 +51,8 @@ type waiter struct {
 func wait(t *testing.T, l *core.Limiter, key string, cost int, timeout ...time.Duration) *waiter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	for _, d := range timeout {
-		ctx, cancel = context.WithTimeout(ctx, d)
+	if len(timeout) > 0 {
+		ctx, cancel = context.WithTimeout(t.Context(), timeout[0])
 	}
 	t.Cleanup(cancel)
 	w := &waiter{cancel: cancel, done: make(chan struct{})}
@@ -98,10 +98,10 @@ func (w *waiter) refused(t *testing.T, wait time.Duration, who ...any) {
 	}
 }
 
-// take fills the log.
-func take(t *testing.T, l *core.Limiter, key string, cost int) {
+// take fills the log of "k".
+func take(t *testing.T, l *core.Limiter, cost int) {
 	t.Helper()
-	if d, err := l.AllowN(t.Context(), key, cost); err != nil || !d.Allowed {
+	if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed {
 		t.Fatalf("%+v, %v", d, err)
 	}
 }
@@ -122,7 +122,7 @@ func TestWaitInOrderAndOnTime(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.WithStore(store))
 		start := time.Now()
 		for range quota { // at 0, 1, 2, 3 and 4 seconds
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			time.Sleep(time.Second)
 		}
 		store.takes.Store(0)
@@ -291,7 +291,7 @@ func TestWaitForeseesSeveralWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
 		start := time.Now()
-		take(t, l, "k", 5)
+		take(t, l, 5)
 		var waiters []*waiter
 		for i := range 23 {
 			want := 10 * time.Second * time.Duration(i/5+1)
@@ -309,7 +309,7 @@ func TestWaitForeseesBehindALargeCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
 		start := time.Now()
-		take(t, l, "k", 3)
+		take(t, l, 3)
 		time.Sleep(time.Second)
 		first := wait(t, l, "k", 3)
 		wait(t, l, "k", 3, 10*time.Second).refused(t, 10*time.Second)
@@ -326,7 +326,7 @@ func TestWaitForeseesSeveralLimits(t *testing.T) {
 		for _, limits := range []core.Limits{{long, short}, {short, long}} {
 			l := newLimiter(t, limits)
 			start := time.Now()
-			take(t, l, "k", 5)
+			take(t, l, 5)
 			var waiters []*waiter
 			for range 15 {
 				waiters = append(waiters, wait(t, l, "k", 1))
@@ -349,7 +349,7 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 			store := &hooked{Store: core.NewMemoryStore()}
 			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
 			start := time.Now()
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			time.Sleep(5 * time.Second)
 			store.after = func(t core.Take) {
 				if t.Mode == core.ModeCharge {
@@ -375,9 +375,9 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 				}
 			}}
 			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			time.Sleep(4 * time.Second)
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			first := wait(t, l, "k", 1)
 			time.Sleep(6*time.Second + 1)
 			second := wait(t, l, "k", 1, 4*time.Second)
@@ -394,9 +394,9 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 			}}
 			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
 			start := time.Now()
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			time.Sleep(4 * time.Second)
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			first := wait(t, l, "k", 1)
 			second := wait(t, l, "k", 1, 10*time.Second+1)
 			first.admitted(t, start.Add(10*time.Second))
@@ -409,9 +409,9 @@ func TestCancelledWaitLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
 		start := time.Now()
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		time.Sleep(time.Second)
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		waiters := make([]*waiter, 7)
 		for i := range waiters {
 			waiters[i] = wait(t, l, "k", 1)
@@ -450,7 +450,7 @@ func TestWaitCancelledWhileAdmitted(t *testing.T) {
 			}
 		}}
 		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(store))
-		take(t, l, "k", 3)
+		take(t, l, 3)
 		go func() {
 			if d, err := l.WaitN(ctx, "k", 2); !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
 				t.Errorf("%+v, %v", d, err)
@@ -485,7 +485,7 @@ func TestWaitTellsThatItCouldNotUndo(t *testing.T) {
 func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerHour(3)})
-		take(t, l, "k", 3)
+		take(t, l, 3)
 		start := time.Now()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -520,7 +520,7 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 		}
 		asked := 0
 		l = newLimiter(t, core.PerHour(1), core.WithObserver(func(context.Context, core.Event) { asked++ }))
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		first := wait(t, l, "k", 1)
 		asked = 0
 		past, cancel := context.WithDeadline(t.Context(), start)
@@ -550,7 +550,7 @@ func TestWaitStoreError(t *testing.T) {
 			}
 		}))
 		start := time.Now()
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		first := wait(t, l, "k", 1)
 		if !first.ended() || !errors.As(first.err, new(*core.PanicError)) {
 			t.Errorf("%v", first.err)
@@ -566,7 +566,7 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 1, Window: 10 * time.Second}, core.WithFailure(core.FailOpen), core.WithDenyCache(0),
 			core.WithStore(failing{core.NewMemoryStore(), &broken}))
 		start := time.Now()
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		first, second := wait(t, l, "k", 1), wait(t, l, "k", 1)
 		broken.Store(true)
 		third := wait(t, l, "k", 1, 15*time.Second)
@@ -629,9 +629,9 @@ func TestWaitIsNoTry(t *testing.T) {
 		} {
 			l := newLimiter(t, limit, c.opt)
 			start := time.Now()
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			time.Sleep(time.Second)
-			take(t, l, "k", 1)
+			take(t, l, 1)
 			wait(t, l, "k", 1, time.Second).refused(t, 9*time.Second, c.desc)
 			first := wait(t, l, "k", 1)
 			wait(t, l, "k", 1, time.Second).refused(t, 10*time.Second, c.desc)
@@ -649,7 +649,7 @@ func TestWaitForTheEndOfABan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour))
 		start := time.Now()
-		take(t, l, "k", 1)
+		take(t, l, 1)
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
 			t.Fatalf("%+v, %v", d, err)
 		}

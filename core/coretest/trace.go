@@ -173,7 +173,7 @@ func (tr *trace) cost() int {
 }
 
 // take asks one limiter and the oracle.
-func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) core.Decision {
+func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) {
 	cost := tr.cost()
 	var got core.Decision
 	var err error
@@ -183,7 +183,7 @@ func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) core.
 		got, err = l.Peek(tr.t.Context(), "k")
 	case core.ModeRecord:
 		got, err = l.Record(tr.t.Context(), "k", cost)
-	default:
+	case core.ModeCharge, core.ModeChargeDenied:
 		got, err = l.AllowN(tr.t.Context(), "k", cost)
 	}
 	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
@@ -200,7 +200,6 @@ func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) core.
 		tr.made = tr.made[tr.r.IntN(2):]
 	}
 	tr.last, tr.lastCost = got, cost
-	return got
 }
 
 func (tr *trace) compare(desc string, got, want core.Decision) {

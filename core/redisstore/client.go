@@ -162,8 +162,8 @@ func (c *conn) ask(ctx context.Context, questions ...*question) error {
 	}()
 	select {
 	case err := <-done:
-		for i, q := range late {
-			*questions[i] = *q
+		for i, q := range questions {
+			*q = *late[i]
 		}
 		return err
 	case <-ctx.Done():

@@ -43,14 +43,14 @@ func (c clock) Process(ctx context.Context, cmd redis.Cmder) error {
 		keys = append(keys, k.(string))
 	}
 	text, keys := c.Script(args[1].(string), keys)
-	real := redis.NewIntSliceCmd(ctx, "eval", text, len(keys))
-	all := real.Args()
+	command := redis.NewIntSliceCmd(ctx, "eval", text, len(keys))
+	all := command.Args()
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	real = redis.NewIntSliceCmd(ctx, append(all, args[3+n:]...)...)
-	err := c.processor.Process(ctx, real)
-	cmd.(*redis.IntSliceCmd).SetVal(real.Val())
+	command = redis.NewIntSliceCmd(ctx, append(all, args[3+n:]...)...)
+	err := c.processor.Process(ctx, command)
+	cmd.(*redis.IntSliceCmd).SetVal(command.Val())
 	cmd.SetErr(err)
 	return err
 }
