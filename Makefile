@@ -4,15 +4,19 @@ GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fuzz bench tidy
+.PHONY: help test test-faults lint fuzz bench tidy
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Run all tests with the race detector, installing Redis if it is missing
 	sh scripts/install-redis.sh
 	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
 	cd core/jwtkey/recipes && go test -race -shuffle=on ./...
+
+test-faults: ## Make Redis fail in every way there is, and print what happens: 4 minutes
+	sh scripts/install-redis.sh
+	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test -race -count=1
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
@@ -30,8 +34,8 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 		done; \
 	done
 
-bench: ## Run the benchmarks
-	cd core/benchmarks && go test -run '^$$' -bench . -benchmem
+bench: ## Measure beside other limiters: ten minutes, or one with BENCHFLAGS=-quick
+	cd core/benchmarks && go run . $(BENCHFLAGS)
 
 tidy: ## Check that go.mod and go.sum of every module are tidy
 	@set -e; for mod in $$(find . -name go.mod); do \

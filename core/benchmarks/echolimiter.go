@@ -1,8 +1,8 @@
-package benchmarks
+package main
 
 import (
+	"context"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -12,19 +12,35 @@ import (
 	"github.com/sashlimit/sash/echolimit"
 )
 
-// echo's own is a token bucket of golang.org/x/time/rate for each address, all
-// under one lock. It sends no header fields.
+var echoPeer = peer{"echo's own", "github.com/labstack/echo/v4", bucket, "a token bucket; tells clients nothing"}
+
+func echoStore() contestant {
+	return contestant{
+		peer:    echoPeer,
+		forgets: true,
+		make: func(l limit) (limiter, error) {
+			store := echoMemory(l)
+			return limiter{check: func(_ context.Context, key string) (bool, error) {
+				return store.Allow(key)
+			}}, nil
+		},
+	}
+}
+
+func echoMemory(l limit) *middleware.RateLimiterMemoryStore {
+	return middleware.NewRateLimiterMemoryStoreWithConfig(middleware.RateLimiterMemoryStoreConfig{
+		Rate:      rate.Limit(float64(l.quota) / l.window.Seconds()),
+		Burst:     l.quota,
+		ExpiresIn: l.forget,
+	})
+}
+
 var onEcho = framework{
 	name:  "echo",
-	other: "echo's own",
+	other: echoPeer,
 	bare:  func() request { return echoApp() },
 	sash:  func(p core.Policy) request { return echoApp(echolimit.New(p, core.ByIP())) },
-	limit: func(quota int, window time.Duration) request {
-		return echoApp(middleware.RateLimiter(middleware.NewRateLimiterMemoryStoreWithConfig(middleware.RateLimiterMemoryStoreConfig{
-			Rate:  rate.Limit(float64(quota) / window.Seconds()),
-			Burst: quota,
-		})))
-	},
+	limit: func(l limit) request { return echoApp(middleware.RateLimiter(echoMemory(l))) },
 }
 
 func echoApp(limits ...echo.MiddlewareFunc) request {

@@ -1,26 +1,23 @@
-package benchmarks
+package main
 
 import (
 	"net"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/limiter"
+	fiberlimiter "github.com/gofiber/fiber/v2/middleware/limiter"
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
-// fiber's own counts in fixed windows, all under one lock, by a clock of whole
-// seconds.
 var onFiber = framework{
 	name:  "fiber",
-	other: "fiber's own",
+	other: peer{"fiber's own", "github.com/gofiber/fiber/v2", window, "a count that begins anew after each window, by a clock of whole seconds; denials count"},
 	bare:  func() request { return fiberApp() },
 	sash:  func(p core.Policy) request { return fiberApp(fiberlimit.New(p, core.ByIP())) },
-	limit: func(quota int, window time.Duration) request {
-		return fiberApp(limiter.New(limiter.Config{Max: quota, Expiration: window}))
+	limit: func(l limit) request {
+		return fiberApp(fiberlimiter.New(fiberlimiter.Config{Max: l.quota, Expiration: l.window}))
 	},
 }
 
@@ -38,7 +35,7 @@ func fiberApp(limits ...fiber.Handler) request {
 	first.Header.SetMethod(fiber.MethodGet)
 	first.SetRequestURI("/")
 	ctx := new(fasthttp.RequestCtx)
-	ctx.Init(&first, &net.TCPAddr{IP: net.ParseIP(peer).To4(), Port: 1234}, nil)
+	ctx.Init(&first, &net.TCPAddr{IP: net.ParseIP(client).To4(), Port: 1234}, nil)
 	return func() int {
 		ctx.ResetUserValues() // as the server does between requests
 		ctx.Response.Reset()

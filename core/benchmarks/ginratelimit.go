@@ -1,6 +1,8 @@
-package benchmarks
+package main
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -11,17 +13,35 @@ import (
 	"github.com/sashlimit/sash/ginlimit"
 )
 
-// gin-rate-limit keeps a number and the second of the last admission; the
-// quota is back when nothing was admitted for a whole window. It is set up as
-// its README shows.
+var ginPeer = peer{"gin-rate-limit", "github.com/JGLTechnologies/gin-rate-limit", window, "a count that begins anew after a window without an admission; concurrent requests overwrite each other's"}
+
+func ginRateLimitStore() contestant {
+	return contestant{
+		peer: ginPeer,
+		make: func(l limit) (limiter, error) {
+			if l.keys > 100_000 {
+				return limiter{}, errors.New("its store cannot be closed: a goroutine holds it, and its million keys would stay beside everybody else's")
+			}
+			store := ginMemory(l)
+			return limiter{check: func(_ context.Context, key string) (bool, error) {
+				return !store.Limit(key, nil).RateLimited, nil
+			}}, nil
+		},
+	}
+}
+
+func ginMemory(l limit) ratelimit.Store {
+	return ratelimit.InMemoryStore(&ratelimit.InMemoryOptions{Rate: l.window, Limit: uint(l.quota)})
+}
+
+// It is set up as its README shows.
 var onGin = framework{
 	name:  "gin",
-	other: "gin-rate-limit",
+	other: ginPeer,
 	bare:  func() request { return ginApp() },
 	sash:  func(p core.Policy) request { return ginApp(ginlimit.New(p, core.ByIP())) },
-	limit: func(quota int, window time.Duration) request {
-		store := ratelimit.InMemoryStore(&ratelimit.InMemoryOptions{Rate: window, Limit: uint(quota)})
-		return ginApp(ratelimit.RateLimiter(store, &ratelimit.Options{
+	limit: func(l limit) request {
+		return ginApp(ratelimit.RateLimiter(ginMemory(l), &ratelimit.Options{
 			KeyFunc: func(c *gin.Context) string { return c.ClientIP() },
 			ErrorHandler: func(c *gin.Context, info ratelimit.Info) {
 				c.String(http.StatusTooManyRequests, "Too many requests. Try again in "+time.Until(info.ResetTime).String())

@@ -1,8 +1,8 @@
-package benchmarks
+package main
 
 import (
+	"context"
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -13,29 +13,43 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// httprate counts in two fixed windows, of which it weighs the earlier one: an
-// estimate of a sliding window.
+var httpratePeer = peer{"httprate", "github.com/go-chi/httprate", window, "the counts of two windows, of which it weighs the earlier one"}
+
+func httprateCounter() contestant {
+	return contestant{
+		peer:    httpratePeer,
+		forgets: true,
+		make: func(l limit) (limiter, error) {
+			noHeaders := httprate.WithResponseHeaders(httprate.ResponseHeaders{})
+			lim := httprate.NewRateLimiter(l.quota, l.window, noHeaders)
+			r, err := http.NewRequest(http.MethodGet, "/", http.NoBody)
+			return limiter{check: func(_ context.Context, key string) (bool, error) {
+				return !lim.OnLimit(nil, r, key), nil // without headers it has nothing to write
+			}}, err
+		},
+	}
+}
 
 var answer = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
 var onNetHTTP = framework{
 	name:  "net/http",
-	other: "httprate",
+	other: httpratePeer,
 	bare:  func() request { return drive(answer) },
 	sash:  func(p core.Policy) request { return drive(nethttp.New(p, core.ByIP())(answer)) },
-	limit: func(quota int, window time.Duration) request {
-		return drive(httprate.LimitByIP(quota, window)(answer)) //nolint:staticcheck // deprecated, and the cheapest form; chi has the other
+	limit: func(l limit) request {
+		return drive(httprate.LimitByIP(l.quota, l.window)(answer)) //nolint:staticcheck // deprecated, and the cheapest form; chi has the other
 	},
 }
 
 var onChi = framework{
 	name:  "chi",
-	other: "httprate",
+	other: httpratePeer,
 	bare:  func() request { return chiApp() },
 	sash:  func(p core.Policy) request { return chiApp(chilimit.New(p, core.ByIP())) },
 	// This is what LimitByIP's documentation says to write instead of it.
-	limit: func(quota int, window time.Duration) request {
-		return chiApp(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(quota, window, func(r *http.Request) (string, error) {
+	limit: func(l limit) request {
+		return chiApp(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(l.quota, l.window, func(r *http.Request) (string, error) {
 			return httprate.CanonicalizeIP(middleware.GetClientIP(r.Context())), nil
 		}))
 	},

@@ -1,27 +1,24 @@
-package benchmarks
+package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 )
 
-// redisRate is GCRA: one number a key, and not a sliding window. It admits up
-// to twice the quota in one window (a full burst, and what trickles in).
-var redisRate = contestant{
-	name:    "redis_rate",
-	command: "evalsha",
-	prepare: func(rdb *redis.Client, quota int, window time.Duration) (check, error) {
-		l := redis_rate.NewLimiter(rdb)
-		limit := redis_rate.Limit{Rate: quota, Burst: quota, Period: window}
-		return func(ctx context.Context, key string) (bool, error) {
-			r, err := l.Allow(ctx, key, limit)
-			if err != nil {
-				return false, err
-			}
-			return r.Allowed > 0, nil
-		}, nil
-	},
+func redisRate(rdb *redis.Client) contestant {
+	return contestant{
+		peer:    peer{"redis_rate", "github.com/go-redis/redis_rate/v10", bucket, "GCRA: the time by which all is paid back"},
+		command: "evalsha",
+		make: func(l limit) (limiter, error) {
+			lim := redis_rate.NewLimiter(rdb)
+			rate := redis_rate.Limit{Rate: l.quota, Burst: l.quota, Period: l.window}
+			cost := max(1, l.cost)
+			return limiter{check: func(ctx context.Context, key string) (bool, error) {
+				r, err := lim.AllowN(ctx, key, rate, cost)
+				return err == nil && r.Allowed > 0, err
+			}}, nil
+		},
+	}
 }

@@ -1,7 +1,8 @@
-package benchmarks
+package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,36 +11,50 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-var (
-	sashOne = sashRedis("sash", func(quota int, window time.Duration) core.Policy {
-		return core.Limit{Quota: quota, Window: window}
-	})
-	// The second limit keeps the log twice as long. Of a load that keeps the
-	// first half full it admits all, and of more it is the one that denies.
-	sashTwo = sashRedis("sash, 2 limits", func(quota int, window time.Duration) core.Policy {
-		return core.Limits{{Quota: quota, Window: window}, {Quota: quota * 3 / 2, Window: 2 * window}}
-	})
-)
-
-func sashRedis(name string, policy func(int, time.Duration) core.Policy) contestant {
+// sash with other limits, another store or other options is a line in the lists of
+// contestants.
+func sash(name string, limits func(limit) core.Limits, store func(limit) core.Store, opts ...core.Option) contestant {
 	return contestant{
-		name:    name,
+		peer:    peer{name, "github.com/sashlimit/sash", exact, "each admission"},
 		command: "evalsha",
-		prepare: func(rdb *redis.Client, quota int, window time.Duration) (check, error) {
-			return sash(policy(quota, window), core.WithStore(redisstore.New(rdb)))
+		windows: len(limits(limit{quota: 1, window: time.Second})),
+		forgets: true,
+		make: func(l limit) (limiter, error) {
+			// Allow brings its own key, so this function is never asked for one.
+			key := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
+			with := []core.Option{core.WithStore(store(l)), core.WithTimeout(time.Second)} // a busy machine is no outage
+			lim, err := core.New(limits(l), key, append(with, opts...)...)
+			if err != nil {
+				return limiter{}, err
+			}
+			cost := max(1, l.cost)
+			return limiter{check: func(ctx context.Context, key string) (bool, error) {
+				d, err := lim.AllowN(ctx, key, cost)
+				if d.Degraded { // decided in this process, which would be other work
+					err = errors.Join(err, errors.New("decided without the store"))
+				}
+				return d.Allowed, err
+			}}, nil
 		},
 	}
 }
 
-func sash(p core.Policy, opts ...core.Option) (check, error) {
-	// Allow brings its own key, so this function is never asked for one.
-	key := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
-	l, err := core.New(p, key, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, key string) (bool, error) {
-		d, err := l.Allow(ctx, key)
-		return d.Allowed, err
-	}, nil
+func one(l limit) core.Limits { return core.Limits{{Quota: l.quota, Window: l.window}} }
+
+// Further limits keep the log longer. Of a load that keeps the first half full
+// they admit all.
+func two(l limit) core.Limits {
+	return append(one(l), core.Limit{Quota: 3 * l.quota / 2, Window: 2 * l.window})
+}
+
+func three(l limit) core.Limits {
+	return append(two(l), core.Limit{Quota: 2 * l.quota, Window: 3 * l.window})
+}
+
+func remote(rdb *redis.Client, opts ...redisstore.Option) func(limit) core.Store {
+	return func(limit) core.Store { return redisstore.New(rdb, opts...) }
+}
+
+func local(l limit) core.Store {
+	return core.NewMemoryStore(core.MaxKeys(max(core.DefaultMaxKeys, 2*l.keys)))
 }

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+
+	"github.com/RussellLuo/slidingwindow"
+)
+
+func slidingWindow() contestant {
+	return contestant{
+		peer: peer{"slidingwindow", "github.com/RussellLuo/slidingwindow", window, "the counts of two windows, of which it weighs the earlier one"},
+		make: func(l limit) (limiter, error) {
+			keys := newPerKey(func() *slidingwindow.Limiter {
+				lim, _ := slidingwindow.NewLimiter(l.window, int64(l.quota), func() (slidingwindow.Window, slidingwindow.StopFunc) {
+					return slidingwindow.NewLocalWindow()
+				})
+				return lim
+			})
+			return limiter{check: func(_ context.Context, key string) (bool, error) {
+				return keys.get(key).Allow(), nil
+			}}, nil
+		},
+	}
+}
