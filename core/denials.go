@@ -22,20 +22,42 @@ func WithDenyCache(d time.Duration) Option {
 	}
 }
 
-// denials are the latest denials of a store, by key. Where two keys meet in a slot, the later one has it: it is
-// only a cache.
+// denials are the latest denials of a store, by key. Where more keys meet in a place than it has room for, the
+// one whose denial ends first goes: it is only a cache.
 type denials struct {
 	longest time.Duration
 	start   time.Time
 	seed    maphash.Seed
-	slots   [denialSlots]denialSlot
+	places  [denialPlaces]denialPlace
 }
 
-const denialSlots = 4096
+const denialPlaces = 4096
 
-type denialSlot struct {
-	latest atomic.Pointer[denial]
+type denialPlace struct {
+	latest [2]atomic.Pointer[denial]
 	drops  atomic.Uint32 // so that an answer which was under way meanwhile is not kept
+}
+
+// of is where key's denial is, or nil.
+func (p *denialPlace) of(key []byte) (*denial, *atomic.Pointer[denial]) {
+	for i := range p.latest {
+		if d := p.latest[i].Load(); d != nil && d.key == string(key) {
+			return d, &p.latest[i]
+		}
+	}
+	return nil, nil
+}
+
+// free is where a new denial of key goes.
+func (p *denialPlace) free(key []byte) *atomic.Pointer[denial] {
+	if _, own := p.of(key); own != nil {
+		return own
+	}
+	a, b := p.latest[0].Load(), p.latest[1].Load()
+	if a == nil || b != nil && a.until < b.until {
+		return &p.latest[0]
+	}
+	return &p.latest[1]
 }
 
 type denial struct {
@@ -47,9 +69,9 @@ type denial struct {
 	answer Answer
 }
 
-// ticket is what was known of a slot before the store was asked.
+// ticket is what was known of a place before the store was asked.
 type ticket struct {
-	slot  *denialSlot
+	place *denialPlace
 	drops uint32
 	sent  time.Duration
 }
@@ -61,8 +83,8 @@ func newDenials(longest time.Duration) *denials {
 	return &denials{longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
 }
 
-func (d *denials) slot(key []byte) *denialSlot {
-	return &d.slots[maphash.Bytes(d.seed, key)%denialSlots]
+func (d *denials) place(key []byte) *denialPlace {
+	return &d.places[maphash.Bytes(d.seed, key)%denialPlaces]
 }
 
 // remembers reports whether denials of t are kept: not if each is to be counted, or others look at the log as well.
@@ -77,8 +99,8 @@ func (d *denials) answer(t *Take) (a Answer, ok bool) {
 	}
 	var space [192]byte
 	key := t.Key.appendRaw(space[:0])
-	last := d.slot(key).latest.Load()
-	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost || last.key != string(key) {
+	last, _ := d.place(key).of(key)
+	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost {
 		return a, false
 	}
 	now := time.Since(d.start)
@@ -103,14 +125,14 @@ func (d *denials) answer(t *Take) (a Answer, ok bool) {
 func (d *denials) expect(t *Take) (w ticket) {
 	if d.remembers(t) {
 		var space [192]byte
-		w.slot = d.slot(t.Key.appendRaw(space[:0]))
-		w.drops, w.sent = w.slot.drops.Load(), time.Since(d.start)
+		w.place = d.place(t.Key.appendRaw(space[:0]))
+		w.drops, w.sent = w.place.drops.Load(), time.Since(d.start)
 	}
 	return w
 }
 
 func (d *denials) note(t *Take, a *Answer, w ticket) {
-	if w.slot == nil || a.Allowed || a.Retry <= 0 {
+	if w.place == nil || a.Allowed || a.Retry <= 0 {
 		return
 	}
 	lasts := min(a.Retry, d.longest)
@@ -120,10 +142,12 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 		}
 	}
 	var space [192]byte
-	latest := &denial{key: string(t.Key.appendRaw(space[:0])), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
-	w.slot.latest.Store(latest)
-	if w.slot.drops.Load() != w.drops {
-		w.slot.latest.CompareAndSwap(latest, nil)
+	key := t.Key.appendRaw(space[:0])
+	latest := &denial{key: string(key), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	free := w.place.free(key)
+	free.Store(latest)
+	if w.place.drops.Load() != w.drops {
+		free.CompareAndSwap(latest, nil)
 	}
 }
 
@@ -133,7 +157,14 @@ func (d *denials) drop(key *StorageKey) {
 		return
 	}
 	var space [192]byte
-	s := d.slot(key.appendRaw(space[:0]))
-	s.drops.Add(1)
-	s.latest.Store(nil)
+	raw := key.appendRaw(space[:0])
+	p := d.place(raw)
+	p.drops.Add(1)
+	for {
+		last, own := p.of(raw)
+		if last == nil {
+			return
+		}
+		own.CompareAndSwap(last, nil)
+	}
 }
