@@ -103,6 +103,9 @@ func (d *denials) answer(t *Take) (a Answer, ok bool) {
 	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost {
 		return a, false
 	}
+	if t.Mode == ModePeek && t.Cost > last.cost { // who only asks wants the wait itself, not the least it can be
+		return a, false
+	}
 	now := time.Since(d.start)
 	if now >= last.until {
 		return a, false

@@ -120,8 +120,11 @@ func TestRefund(t *testing.T) {
 // A panic counts as 500 and goes on to the server, which cuts the connection.
 func TestRefundPanic(t *testing.T) {
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
+		var mu sync.Mutex
 		var asked []int
 		l := newLimiter(t, core.PerMinute(9), core.WithRefund(func(_ *http.Request, status int) bool {
+			mu.Lock()
+			defer mu.Unlock()
 			asked = append(asked, status)
 			return len(asked) == 1
 		}))
@@ -133,7 +136,9 @@ func TestRefundPanic(t *testing.T) {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				p := recover()
+				mu.Lock()
 				caught = append(caught, p)
+				mu.Unlock()
 				panic(p)
 			}()
 			h.ServeHTTP(w, r)

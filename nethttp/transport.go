@@ -70,7 +70,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 		t.pause(key, min(pause, longestPause))
-		if sent > resends || pause > longestPause || tooLong(r.Context(), pause) != nil {
+		if sent > resends || pause > longestPause || endsWithin(r.Context(), pause) {
 			return response, nil
 		}
 		again := replay(r, response.StatusCode)
@@ -103,16 +103,15 @@ func (t *Transport) base() http.RoundTripper {
 func (t *Transport) wait(ctx context.Context, key string) error {
 	for {
 		if left := t.paused(key); left > 0 {
-			if err := tooLong(ctx, left); err != nil {
-				return err
+			if endsWithin(ctx, left) {
+				return fmt.Errorf("sash: the server has asked for a pause of another %v, and the context ends before: %w", left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
 			timer := time.NewTimer(left)
 			select {
 			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return ctx.Err()
+			case <-ctx.Done(): // as Wait will tell
 			}
+			timer.Stop()
 		}
 		d, err := t.Limiter.Wait(ctx, key)
 		if err != nil || t.paused(key) <= 0 {
@@ -152,11 +151,9 @@ func (t *Transport) paused(key string) time.Duration {
 	return time.Until(t.pauses[key])
 }
 
-func tooLong(ctx context.Context, pause time.Duration) error {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= pause {
-		return fmt.Errorf("sash: the server has asked for a pause of %v, and the context ends before: %w", pause.Round(time.Microsecond), context.DeadlineExceeded)
-	}
-	return nil
+func endsWithin(ctx context.Context, pause time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) <= pause
 }
 
 // retryAfter is how long a server wants to be left alone, if it says so; for a date in the past that is negative. A date is compared with the server's own clock

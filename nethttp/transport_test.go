@@ -87,7 +87,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 func remote(t *testing.T, h http.HandlerFunc) (base *http.Transport, network *pipes) {
 	t.Helper()
 	network = &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	server := &http.Server{Handler: h}
+	server := &http.Server{Handler: h} //nolint:gosec // its clients are tests
 	go server.Serve(network)
 	base = &http.Transport{DialContext: network.dial}
 	t.Cleanup(func() {
@@ -544,7 +544,7 @@ func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
 		var mu sync.Mutex
 		var sent []time.Duration
 		l := limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
-		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
 			mu.Lock()
 			sent = append(sent, time.Since(start))
 			n := len(sent)
@@ -589,7 +589,6 @@ func TestTransportCancelled(t *testing.T) {
 			sent++
 			return refusal("1800", http.NoBody), r.Body.Close()
 		})}
-		start := time.Now()
 		copies, closed := 0, 0
 		cancelled := func(who string) {
 			r, b := request(t, "POST", "http://example.com/", "x", true)
@@ -612,7 +611,7 @@ func TestTransportCancelled(t *testing.T) {
 			t.Errorf("%d units used, %d sent, %d of %d further bodies closed; want 1", n, sent, closed, copies)
 		}
 		client := &http.Client{Transport: tr, Timeout: time.Minute}
-		start = time.Now()
+		start := time.Now()
 		var late interface{ Timeout() bool }
 		if _, err := client.Get("http://example.com/"); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &late) || !time.Now().Equal(start) {
 			t.Errorf("a client's timeout: %v after %v", err, time.Since(start))
