@@ -176,6 +176,7 @@ func (l *Limiter) take(ctx context.Context, t Take, d *Decision) (Answer, error)
 }
 
 func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
+	defer l.queues.wake(&s.Key)
 	if l.remote == nil {
 		return storeError(l.store.Settle(ctx, s))
 	}
@@ -183,6 +184,7 @@ func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
 }
 
 func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
+	defer l.queues.wake(&key)
 	if l.remote == nil {
 		return storeError(l.store.Reset(ctx, key))
 	}

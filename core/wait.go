@@ -10,9 +10,9 @@ import (
 )
 
 // Wait takes one unit of key's quota, as soon as there is one. Callers of one limiter wait for a key in
-// the order in which they came, and sleep until the very instant when the next of them may pass: nobody polls. Others
-// who share the log, such as [Limiter.Allow] and other processes, compete for each unit, and what they give
-// back is seen at that instant.
+// the order in which they came, and sleep until the very instant when the next of them may pass, or until this limiter gives
+// units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]): nobody polls. Others who share the log, such as
+// [Limiter.Allow] and other processes, compete for each unit, and what other processes give back is seen at that instant.
 //
 // It returns at once when ctx does not live beyond that instant; the error then is [context.DeadlineExceeded], and
 // the decision says how long it would have been, at least. A wait that ends with ctx leaves no trace. Under
@@ -47,7 +47,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (Decision, er
 	}
 	k := StorageKey{space: l.space, identity: who}
 	var space [192]byte
-	t, ahead := l.queues.join(string(k.appendRaw(space[:0])), cost)
+	t, ahead := l.queues.join(k.appendRaw(space[:0]), cost)
 	defer l.queues.leave(t)
 	if d, err := l.foresee(ctx, plan, &who, t, ahead); err != nil {
 		return d, err
@@ -148,14 +148,15 @@ type queues struct {
 
 // queue is a list of turns: the first of them asks the store, the others wait until it has left.
 type queue struct {
-	last  *turn
-	units int // that all of them want
+	first, last *turn
+	units       int // that all of them want
 }
 
 type turn struct {
 	key        string
 	cost       int
 	come       chan struct{} // closed when it is the first
+	wake       chan struct{} // has one when something has been given back since
 	prev, next *turn
 	asleep     atomic.Bool // the first: it is not asking the store, so nothing of it is in the log
 }
@@ -167,22 +168,23 @@ func (t *turn) sleep(ctx context.Context, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-t.wake:
 	case <-ctx.Done():
 	}
 }
 
 // join takes a place in the queue for key, behind so many units of others.
-func (q *queues) join(key string, cost int) (t *turn, ahead int) {
-	t = &turn{key: key, cost: cost, come: make(chan struct{})}
+func (q *queues) join(key []byte, cost int) (t *turn, ahead int) {
+	t = &turn{key: string(key), cost: cost, come: make(chan struct{}), wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.of[key]
+	line := q.of[t.key]
 	if line == nil {
 		if q.of == nil {
 			q.of = make(map[string]*queue)
 		}
-		line = new(queue)
-		q.of[key] = line
+		line = &queue{first: t}
+		q.of[t.key] = line
 		close(t.come)
 	} else {
 		t.prev, line.last.next = line.last, t
@@ -210,7 +212,22 @@ func (q *queues) leave(t *turn) {
 	case t.prev != nil:
 		t.prev.next = t.next
 	case t.next != nil:
+		line.first = t.next
 		close(t.next.come)
+	}
+}
+
+// wake has the first of a queue ask again.
+func (q *queues) wake(key *StorageKey) {
+	var space [192]byte
+	raw := key.appendRaw(space[:0])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if line := q.of[string(raw)]; line != nil {
+		select {
+		case line.first.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 

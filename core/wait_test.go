@@ -736,3 +736,37 @@ func TestWaitCrowd(t *testing.T) {
 		wait(t, l, "k", limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
 	})
 }
+
+// Who reserves and settles gives back what others wait for: they need not sleep on.
+func TestWaitWakesForWhatIsGivenBack(t *testing.T) {
+	for desc, give := range map[string]func(*core.Limiter, core.Decision) error{
+		"undo":   func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) },
+		"settle": func(_ *core.Limiter, d core.Decision) error { return d.Settle(t.Context(), 1) },
+		"reset":  func(l *core.Limiter, _ core.Decision) error { return l.Reset(t.Context(), "k") },
+	} {
+		t.Run(desc, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, core.PerHour(4))
+				first, err := l.AllowN(t.Context(), "k", 4)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				done := make(chan time.Duration)
+				go func() {
+					if _, err := l.WaitN(t.Context(), "k", 2); err != nil {
+						t.Error(err)
+					}
+					done <- time.Since(begin)
+				}()
+				time.Sleep(time.Minute)
+				if err := give(l, first); err != nil {
+					t.Fatal(err)
+				}
+				if took := <-done; took != time.Minute {
+					t.Errorf("waited for %v, want a minute", took)
+				}
+			})
+		})
+	}
+}
