@@ -136,10 +136,9 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 			return a, err
 		}
 		// Those who were waiting when another had failed have failed by the same fault: that is one, not many in a row.
-		if last := r.failed.Load(); int64(begun) < last {
+		if last := r.failed.Load(); int64(begun) < last || !r.failed.CompareAndSwap(last, int64(time.Since(r.start))) {
 			return a, &sameError{err}
 		}
-		r.failed.Store(int64(time.Since(r.start)))
 		return a, err
 	})
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
@@ -199,7 +198,7 @@ func (r *remote) takeThere(ctx context.Context, t Take) (a Answer, degraded bool
 func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	defer r.denials.drop(&s.Key) // an answer that was under way may have been noted meanwhile
 	r.denials.drop(&s.Key)
-	if r.outage.Keys() > 0 {
+	if degraded && r.outage.Keys() > 0 {
 		r.settled.Store(s.ID, s.Cost)
 		r.outage.Settle(ctx, s) //nolint:errcheck // it never fails
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 )
 
 // Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep
@@ -133,7 +132,7 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 		d.limiter, d.exchange = l, open
 		if l.refunds != nil && d.taken > 0 {
 			d.request = r
-			d.key.text = strings.Clone(d.key.text) // the handler may write to where it was read from
+			d.key.identity = d.key.clone() // the handler may write to where it was read from
 		}
 	}()
 	return l.check(r)

@@ -1,0 +1,330 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// A client of unknown kind has no pipeline, which batches of several keys went through.
+func TestManyKeysThroughAnyClient(t *testing.T) {
+	const callers, each, keys, quota = 32, 40, 8, 50
+	client := anyClient{start(t)}
+	l := newLimiter(t, core.PerHour(quota), redisstore.New(client))
+	var admitted [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for j := range each {
+				k := (i + j) % keys
+				d, err := l.Allow(context.Background(), fmt.Sprint(k))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if d.Allowed {
+					admitted[k].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for k := range admitted {
+		if n := admitted[k].Load(); n != quota {
+			t.Errorf("key %d: %d admitted, want %d", k, n, quota)
+		}
+	}
+	var batch []core.Take
+	limits := core.Limits{core.PerHour(1)}
+	for i, key := range keysOf(t, 5, "batch") {
+		batch = append(batch, core.Take{Key: key, Limits: limits, Keep: time.Hour, Cost: 1, ID: uint64(i + 1)})
+	}
+	for _, want := range []bool{true, false} {
+		for i := range batch {
+			batch[i].ID += 100
+		}
+		answers, err := redisstore.TakeTogether(t.Context(), redisstore.New(client), false, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range answers {
+			if answers[i].Allowed != want {
+				t.Errorf("take %d: allowed %v, want %v", i, answers[i].Allowed, want)
+			}
+		}
+	}
+}
+
+// Entries that a longer window still holds were counted in the short one that was asked about.
+func TestShortWindowOfALongLog(t *testing.T) {
+	c := newClock(start(t))
+	limit := core.PerHour(100)
+	l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), newStore(c))
+	used := func(want int) {
+		t.Helper()
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Used != want {
+			t.Errorf("allowed %v, used %d, %v; want %d", d.Allowed, d.Used, err, want)
+		}
+	}
+	used(0)
+	c.Advance(time.Hour - 10*time.Second)
+	used(1)
+	c.Advance(11 * time.Second) // the first has left, the second is older than a second
+	limit = core.PerSecond(5)
+	used(0)
+	used(1)
+	limit = core.PerHour(100)
+	used(3)
+}
+
+// A cost of seven digits made the argument as long as two ids, and was taken for the second of them.
+func TestCostOfSevenDigits(t *testing.T) {
+	store := redisstore.New(start(t))
+	for name, limits := range map[string]core.Limits{"one limit": {core.PerHour(100)}, "two": {core.PerHour(100), core.PerDay(1000)}} {
+		l := newLimiter(t, limits, store)
+		for _, cost := range []int{100_001, 1_234_567, core.MaxQuota, core.MaxQuota + 1} {
+			d, err := l.AllowN(t.Context(), "k", cost)
+			entries, logErr := l.Log(t.Context(), "k")
+			if d.Allowed || !errors.Is(err, core.ErrCostExceedsQuota) || len(entries) != 0 || logErr != nil {
+				t.Errorf("%s, cost %d: allowed %v, %v; left %v, %v", name, cost, d.Allowed, err, entries, logErr)
+			}
+		}
+	}
+}
+
+// A take that was settled above what its members can number could not be merged, for ever.
+func TestMergeOfMoreThanMembersCanNumber(t *testing.T) {
+	store, key := redisstore.New(start(t)), keysOf(t, 1, "k")[0]
+	if err := store.Merge(t.Context(), core.Merge{Key: key, Keep: time.Hour, Entries: []core.Recorded{{ID: 1, Cost: 70_000}}}); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 1 || entries[0].Cost != 1<<16 {
+		t.Errorf("%v, %v; want as many units as there are numbers", entries, err)
+	}
+}
+
+// A panic of the client's kept its place among the calls under way: after two of them nobody was answered.
+func TestPanicsBlockNobody(t *testing.T) {
+	rdb := start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": rdb.Options().Addr}})
+	defer ring.Close()
+	own, hook := &panics{Client: rdb}, new(panics)
+	hooked := redis.NewClient(rdb.Options())
+	defer hooked.Close()
+	hooked.AddHook(hook)
+	ring.AddHook(hook)
+	for name, client := range map[string]redisstore.Client{"own type": own, "hook": hooked, "pipeline's hook": ring} {
+		store, keys := redisstore.New(client), keysOf(t, 7, "panics")
+		limits := core.Limits{core.PerHour(1)}
+		var id atomic.Uint64
+		take := func(i int) (core.Answer, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			return store.Take(ctx, core.Take{Key: keys[i%len(keys)], Limits: limits, Keep: time.Hour, Cost: 1, ID: id.Add(1), Mode: core.ModePeek})
+		}
+		own.on.Store(true)
+		hook.on.Store(true)
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				if _, err := take(i); !errors.As(err, new(*core.StoreError)) {
+					t.Errorf("%s: a take that panics: %v", name, err)
+				}
+			})
+		}
+		wg.Wait()
+		own.on.Store(false)
+		hook.on.Store(false)
+		for i := range keys {
+			if a, err := take(i); err != nil || !a.Allowed {
+				t.Errorf("%s: afterwards: %+v, %v", name, a, err)
+			}
+		}
+	}
+}
+
+// panics is a client, or a hook of one, that does so while it is on.
+type panics struct {
+	redisstore.Client
+
+	on atomic.Bool
+}
+
+func (p *panics) boom() {
+	if p.on.Load() {
+		panic("boom")
+	}
+}
+
+func (p *panics) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	p.boom()
+	return p.Client.EvalSha(ctx, sha1, keys, args...)
+}
+
+func (p *panics) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		p.boom()
+		return next(ctx, cmd)
+	}
+}
+
+func (p *panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.boom()
+		return next(ctx, cmds)
+	}
+}
+
+// A denial that is recorded pushes out what was admitted, so whoever undid it had a free place.
+func TestUndoneDenialsMakeNoRoom(t *testing.T) {
+	inBothStores(t, func(t *testing.T, store core.Store) {
+		l := newLimiter(t, core.PerHour(2), store, core.WithCountDenied())
+		for i := range 10 {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || d.Allowed != (i < 2) {
+				t.Errorf("request %d: allowed %v, %v", i+1, d.Allowed, err)
+			}
+			if !d.Allowed {
+				if err := errors.Join(d.Settle(t.Context(), 1), d.Undo(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// A denial under a small plan trimmed the log to that plan's quota, and so the large plan began anew.
+func TestSmallPlansDenialsLeaveALargePlansLog(t *testing.T) {
+	inBothStores(t, func(t *testing.T, store core.Store) {
+		quota := 100
+		l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(quota)} }), store, core.WithCountDenied())
+		ask := func(plan int, want bool) {
+			t.Helper()
+			quota = plan
+			if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed != want {
+				t.Errorf("of %d: allowed %v, used %d, %v", plan, d.Allowed, d.Used, err)
+			}
+		}
+		ask(5, true)
+		for range 99 {
+			ask(100, true)
+		}
+		for range 3 {
+			ask(5, false)
+			ask(100, false)
+		}
+	})
+}
+
+func inBothStores(t *testing.T, f func(*testing.T, core.Store)) {
+	t.Run("memory", func(t *testing.T) { f(t, core.NewMemoryStore()) })
+	t.Run("redis", func(t *testing.T) { f(t, redisstore.New(start(t))) })
+}
+
+// The unit that decided was none from the future, so the others stayed in the short window until time had caught up.
+func TestClockStepsBackUnderTwoLimits(t *testing.T) {
+	c := newClock(start(t))
+	l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerHour(1000)}, newStore(c))
+	allowed := func(tries int) (n int) {
+		t.Helper()
+		for range tries {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Allowed {
+				n++
+			}
+		}
+		return n
+	}
+	allowed(1)
+	c.Advance(20 * time.Minute)
+	allowed(3)
+	c.Advance(-10 * time.Minute)
+	if n := allowed(6); n != 2 {
+		t.Errorf("%d allowed at the step, want the 2 that were left", n)
+	}
+	for second := range 5 {
+		c.Advance(time.Second)
+		if n := allowed(6); n != 5 {
+			t.Errorf("%d allowed %d seconds after the step, want 5", n, second+1)
+		}
+	}
+}
+
+// What is sent again so late that windows have passed made a reply that could not be read: room for who is denied,
+// fewer units than those of the take, or none at all.
+func TestLateReplays(t *testing.T) {
+	const seed = 3
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := &late{clock: newClock(start(t)), r: r}
+	store, id := newStore(c), uint64(1<<41)
+	for i, limits := range []core.Limits{
+		{{Quota: 5, Window: time.Second}},
+		{{Quota: 2, Window: time.Millisecond}},
+		{{Quota: 3, Window: 100 * time.Millisecond}, {Quota: 12, Window: 5 * time.Second}},
+	} {
+		keep := limits[len(limits)-1].Window
+		for _, mode := range []core.Mode{core.ModeCharge, core.ModePeek, core.ModeRecord, core.ModeChargeDenied} {
+			keys := keysOf(t, 3, fmt.Sprintf("late.%d.%d", i, mode))
+			for round := range 300 {
+				key := keys[r.IntN(len(keys))]
+				var batch []core.Take
+				for range 1 + r.IntN(6) {
+					id++
+					cost := 1
+					if r.IntN(4) == 0 {
+						cost = 1 + r.IntN(4)
+					}
+					batch = append(batch, core.Take{Key: key, Limits: limits, Keep: keep, Bound: 12, Cost: cost, ID: id, Mode: mode})
+					if mode == core.ModeChargeDenied { // these never go together
+						break
+					}
+				}
+				c.again = r.IntN(2) == 0
+				answers, err := redisstore.TakeTogether(t.Context(), store, true, batch)
+				if err != nil {
+					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v", limits, mode, round, c.again, c.after, err)
+				}
+				for j, a := range answers {
+					if a.Allowed && a.Retry != 0 || a.Retry < 0 || a.Retry > keep {
+						t.Errorf("%v, mode %d, round %d, take %d: %+v", limits, mode, round, j, a)
+					}
+				}
+				c.Advance(time.Duration(r.IntN(300_000)) * time.Microsecond)
+			}
+		}
+	}
+}
+
+// late loses a reply, and sends the command again when some time has passed.
+type late struct {
+	clock
+
+	r     *rand.Rand
+	again bool
+	after time.Duration
+}
+
+func (c *late) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := c.clock.Process(ctx, cmd)
+	if err != nil || !c.again {
+		return err
+	}
+	c.after = time.Duration(c.r.IntN(900_000)) * time.Microsecond
+	c.Advance(c.after)
+	return c.clock.Process(ctx, cmd)
+}

@@ -1,0 +1,317 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+)
+
+// meddled is a store in which something happens before it is told, or after it has answered. An error is the answer.
+type meddled struct {
+	coretest.FakeStore
+
+	take, taken func(context.Context, core.Take) error
+	tell        func() // before Settle and Reset
+	merge       func(context.Context, core.Merge) error
+}
+
+func (m *meddled) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	if m.take != nil {
+		if err := m.take(ctx, t); err != nil {
+			return core.Answer{}, err
+		}
+	}
+	a, err := m.FakeStore.Take(ctx, t)
+	if m.taken != nil {
+		err = errors.Join(err, m.taken(ctx, t))
+	}
+	return a, err
+}
+
+func (m *meddled) Settle(ctx context.Context, s core.Settle) error {
+	if m.tell != nil {
+		m.tell()
+	}
+	return m.FakeStore.Settle(ctx, s)
+}
+
+func (m *meddled) Reset(ctx context.Context, key core.StorageKey) error {
+	if m.tell != nil {
+		m.tell()
+	}
+	return m.FakeStore.Reset(ctx, key)
+}
+
+func (m *meddled) Merge(ctx context.Context, g core.Merge) error {
+	if m.merge != nil {
+		if err := m.merge(ctx, g); err != nil {
+			return err
+		}
+	}
+	return m.FakeStore.Merge(ctx, g)
+}
+
+// A denial that was fetched while units were given back stayed in the cache, and denied what there was room for.
+func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
+	for name, give := range map[string]func(context.Context, *core.Limiter, core.Decision) error{
+		"undo":   func(ctx context.Context, _ *core.Limiter, d core.Decision) error { return d.Undo(ctx) },
+		"settle": func(ctx context.Context, _ *core.Limiter, d core.Decision) error { return d.Settle(ctx, 1) },
+		"reset":  func(ctx context.Context, l *core.Limiter, _ core.Decision) error { return l.Reset(ctx, "k") },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			for _, asked := range []string{"before it is told", "and answered when it is over"} {
+				store := new(meddled)
+				l := newLimiter(t, core.PerHour(2), core.WithStore(store))
+				d, err := l.AllowN(t.Context(), "k", 2)
+				if err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				deny := func() {
+					if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+						t.Error(d, err)
+					}
+				}
+				back := func() {
+					if err := give(t.Context(), l, d); err != nil {
+						t.Error(err)
+					}
+				}
+				if asked == "before it is told" {
+					store.tell = deny
+					back()
+				} else {
+					store.taken = func(context.Context, core.Take) error {
+						store.taken = nil
+						back()
+						return nil
+					}
+					deny()
+				}
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+					t.Errorf("%s: denied although there is room: %+v, %v", asked, d, err)
+				}
+			}
+		})
+	}
+}
+
+// One glitch, by which all who were waiting failed, was taken for as many failures in a row.
+func TestOneGlitchOpensNoBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		glitch := make(chan error)
+		store := &meddled{take: func(context.Context, core.Take) error { return <-glitch }}
+		l := newLimiter(t, core.PerHour(100), core.WithStore(store))
+		defer l.Close()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Degraded {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		for range 20 {
+			glitch <- errDown
+			synctest.Wait()
+		}
+		wg.Wait()
+		store.take = nil
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Used != 20 {
+			t.Errorf("afterwards: degraded %v, used %d, %v; want all 20", d.Degraded, d.Used, err)
+		}
+		asked := 0
+		store.take = func(context.Context, core.Take) error {
+			asked++
+			return errDown
+		}
+		for range 20 {
+			l.Allow(t.Context(), "k")
+		}
+		if asked != 5 {
+			t.Errorf("failing in turn, the store was asked %d times; want 5", asked)
+		}
+	})
+}
+
+// More than could be merged within one decision's time was never brought back, and each try to was a failure more.
+func TestLongLogIsBroughtBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries, cost, perUnit = 3000, 10, 10 * time.Microsecond
+		store := new(meddled)
+		store.merge = func(ctx context.Context, m core.Merge) error {
+			units := 0
+			for _, e := range m.Entries {
+				units += e.Cost
+			}
+			select {
+			case <-time.After(time.Duration(units) * perUnit):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		l := newLimiter(t, core.PerHour(100_000), core.WithStore(store))
+		defer l.Close()
+		store.Fail(errDown)
+		for range entries {
+			if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed || !d.Degraded {
+				t.Fatal(d, err)
+			}
+		}
+		store.Fail(nil)
+		served, back, asked := false, false, 0
+		for began := time.Now(); !back; {
+			if time.Since(began) > 10*time.Second {
+				t.Fatalf("not back after 10 s; another key was served: %v", served)
+			}
+			time.Sleep(10 * time.Millisecond)
+			other, err := l.Allow(t.Context(), "other")
+			if err != nil || served && other.Degraded {
+				t.Fatalf("another key: degraded %v, %v", other.Degraded, err)
+			}
+			served = served || !other.Degraded
+			for range 6 { // more than failures in a row would be
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil || back && d.Degraded {
+					t.Fatalf("degraded %v, %v", d.Degraded, err)
+				}
+				if back = !d.Degraded; back && d.Used != entries*cost+asked {
+					t.Fatalf("used %d, want %d", d.Used, entries*cost+asked)
+				}
+				asked++
+			}
+		}
+	})
+}
+
+// What was settled after it had been read here, and before it was in the store, came back as if it had not been.
+func TestSettledWhileItIsBrought(t *testing.T) {
+	for _, cost := range []int{0, 3} {
+		for _, who := range []string{"by the next request", "by itself"} {
+			inBubble(t, fmt.Sprint(cost, " units, brought ", who), func(t *testing.T) {
+				decided := make(chan core.Decision, 1)
+				store := &meddled{merge: func(ctx context.Context, _ core.Merge) error {
+					select {
+					case d := <-decided:
+						return d.Settle(ctx, cost)
+					default:
+						return nil
+					}
+				}}
+				l := newLimiter(t, core.PerHour(10), core.WithStore(store))
+				defer l.Close()
+				store.Fail(errDown)
+				first, _ := l.AllowN(t.Context(), "k", 2)
+				if d, err := l.AllowN(t.Context(), "k", 4); err != nil || !first.Degraded || !d.Allowed {
+					t.Fatal(first, d, err)
+				}
+				store.Fail(nil)
+				decided <- first
+				if who == "by itself" {
+					time.Sleep(3 * time.Second)
+					synctest.Wait()
+				}
+				if d, err := l.Peek(t.Context(), "k"); err != nil || d.Degraded || d.Used != 4+cost || len(decided) > 0 {
+					t.Errorf("used %d, degraded %v, %v; want %d", d.Used, d.Degraded, err, 4+cost)
+				}
+			})
+		}
+	}
+}
+
+// The denials that led to a ban could not be reset in an outage, and that was an error instead of the ban.
+func TestBanInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerHour(1), core.WithStore(store), core.WithBan(2, time.Minute, 30*time.Second))
+		defer l.Close()
+		store.Fail(errDown)
+		for i, want := range []string{"allowed", "denied", "banned", "banned"} {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Degraded || d.Allowed != (want == "allowed") || d.Banned != (want == "banned") {
+				t.Errorf("request %d: %+v, %v; want it %s", i+1, d, err, want)
+			}
+		}
+	})
+}
+
+// Where a ban could not be looked for but the request was charged, it was told as one that nobody had counted.
+func TestFailOpenForABanAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard core.Event
+		store := &meddled{take: func(_ context.Context, t core.Take) error {
+			if t.Mode == core.ModePeek {
+				return errDown
+			}
+			return nil
+		}}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(store), core.WithFailure(core.FailOpen), core.WithDenyCache(0),
+			core.WithBan(5, time.Minute, time.Second), core.WithObserver(func(_ context.Context, e core.Event) { heard = e }))
+		for range 2 {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Allowed || !d.Degraded || d.ResetAfter != time.Hour || !errors.Is(heard.Err, errDown) {
+				t.Errorf("%+v, %v; the observer heard %v", d, err, heard.Err)
+			}
+			denied, err := l.Allow(t.Context(), "k")
+			if err != nil || denied.Allowed || denied.Banned || !denied.Degraded || denied.RetryAfter != time.Hour || len(denied.Violated) != 1 {
+				t.Errorf("%+v, %v; want it denied", denied, err)
+			}
+			if err := d.Undo(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 0 {
+				t.Errorf("%v, %v: undone, and counted", entries, err)
+			}
+		}
+	})
+}
+
+// A scope in memory that is used again had changed when the outage was over: its units were somebody else's.
+func TestScopeIsCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buffer := make([]byte, 3)
+		store := new(coretest.FakeStore)
+		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(core.Request) (scope, text string, err error) {
+			return unsafeString(buffer), "user", nil
+		}), core.WithStore(store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ask := func(scope string, want bool) {
+			t.Helper()
+			copy(buffer, scope)
+			if d, err := l.Check(from("203.0.113.9:1"), nil); err != nil || d.Allowed != want {
+				t.Errorf("%s: %+v, %v; want %v", scope, d, err, want)
+			}
+		}
+		store.Fail(errDown)
+		ask("ann", true)
+		copy(buffer, "bob")
+		store.Fail(nil)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		ask("bob", true)
+		ask("ann", false)
+	})
+}
+
+// A process that had decided nothing yet knew no window, and so showed an empty log.
+func TestLogBeforeAnyDecision(t *testing.T) {
+	store := core.NewMemoryStore()
+	policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(5)} })
+	if _, err := newLimiter(t, policy, core.WithStore(store)).AllowN(t.Context(), "k", 3); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := newLimiter(t, policy, core.WithStore(store)).Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 3 {
+		t.Errorf("%v, %v; want the one entry", entries, err)
+	}
+}
