@@ -132,19 +132,32 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 	begun := time.Since(r.start)
 	a, err := r.breaker.Execute(func() (Answer, error) {
 		a, err := question()
-		if !isOutage(err) {
-			return a, err
-		}
-		// Those who were waiting when another had failed have failed by the same fault: that is one, not many in a row.
-		if last := r.failed.Load(); int64(begun) < last || !r.failed.CompareAndSwap(last, int64(time.Since(r.start))) {
-			return a, &sameError{err}
-		}
-		return a, err
+		return a, r.count(begun, err)
 	})
-	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
-		return a, r.why.Load()
+	return a, r.reason(err)
+}
+
+// count tells the breaker of a failure once. Those who were waiting when another had failed have failed by the same fault:
+// that is one, not many in a row.
+func (r *remote) count(begun time.Duration, err error) error {
+	if !isOutage(err) {
+		return err
 	}
-	if same := (*sameError)(nil); err != nil && errors.As(err, &same) {
+	if last := r.failed.Load(); int64(begun) < last || !r.failed.CompareAndSwap(last, int64(time.Since(r.start))) {
+		return &sameError{err}
+	}
+	return err
+}
+
+// reason is why the store has not answered, for who asked and for those who will not even be let near it.
+func (r *remote) reason(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return r.why.Load()
+	}
+	if same := (*sameError)(nil); errors.As(err, &same) {
 		err = same.error
 	}
 	if err = storeError(err); isOutage(err) {
@@ -154,7 +167,7 @@ func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
 		waiting.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		r.why.Store(&waiting)
 	}
-	return a, err
+	return err
 }
 
 type sameError struct{ error }
@@ -172,13 +185,16 @@ func (r *remote) take(ctx context.Context, t Take) (a Answer, degraded bool, err
 }
 
 func (r *remote) takeThere(ctx context.Context, t Take) (a Answer, degraded bool, err error) {
-	ticket := r.denials.expect(&t)
-	a, err = r.ask(func() (Answer, error) {
+	ticket, begun := r.denials.expect(&t), time.Since(r.start)
+	a, err = r.breaker.Execute(func() (a Answer, err error) { // not by ask, which would make a function more
 		if r.outage.Keys() > 0 {
-			return r.bring(ctx, &t.Key, func() (Answer, error) { return r.store.Take(ctx, t) })
+			a, err = r.bring(ctx, &t.Key, func() (Answer, error) { return r.store.Take(ctx, t) })
+		} else {
+			a, err = r.store.Take(ctx, t)
 		}
-		return r.store.Take(ctx, t)
+		return a, r.count(begun, err)
 	})
+	err = r.reason(err)
 	switch {
 	case err == nil:
 		r.denials.note(&t, &a, ticket)

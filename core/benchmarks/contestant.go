@@ -16,6 +16,7 @@ func inRedis(rdb *redis.Client) []contestant {
 	return []contestant{
 		sash("sash", one, remote(rdb)),
 		sash("sash, no deny cache", one, remote(rdb), core.WithDenyCache(0)),
+		autoPipeline(rdb),
 		redisRate(rdb),
 		ululeRedis(rdb),
 		throttledRedis(rdb),
