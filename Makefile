@@ -14,7 +14,7 @@ test: ## Run all tests with the race detector, installing Redis if it is missing
 	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
 	cd core/jwtkey/recipes && go test -race -shuffle=on ./...
 
-test-faults: ## Make Redis fail in every way there is, and print what happens: 4 minutes
+test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh scripts/install-redis.sh
 	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test -race -count=1
 

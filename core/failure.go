@@ -56,7 +56,8 @@ func WithFailure(f Failure) Option {
 }
 
 // WithTimeout is how long a decision may take in all that has to be asked of a store outside the process, whatever
-// its client is set to: 1ms to 1m. The default is 100ms. After that [WithFailure] decides. A request that is
+// its client is set to: 1ms to 1m. The default is 100ms. After that [WithFailure] decides. A new connection takes
+// several round trips: give a store that is far away four of them at least. A request that is
 // cancelled meanwhile is decided all the same, so that nobody goes uncounted by hanging up.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {

@@ -295,7 +295,7 @@ func (l *lane) part(q *question, last bool) (part []int64, err error) {
 		}
 	}
 	if len(rest) < size || last && len(rest) > size {
-		return nil, protocolError("a reply of %d numbers too few or too many", len(rest)-size)
+		return nil, protocolError("a reply with %d numbers left where %d are due", len(rest), size)
 	}
 	q.reply = rest[size:]
 	return rest[:size], nil

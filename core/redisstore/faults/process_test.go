@@ -1,0 +1,259 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// Who hangs up is counted all the same, and never let through because he has.
+func TestClientsVanish(t *testing.T) {
+	const clients = 500
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		how     string
+		failure core.Failure
+		timeout time.Duration // a busy machine must not look like a store that is away
+		hangs   bool
+	}{
+		{"500 send a request and hang up, FailOpen", core.FailOpen, time.Minute, false},
+		{"the same with a store that hangs, FailLocal", core.FailLocal, timeout, true},
+	} {
+		func() {
+			r := begin(t, "clients vanish", c.how)
+			defer r.end()
+			var handled, decided, degraded atomic.Int64
+			opts := []core.Option{
+				core.WithName(strings.ToLower(c.failure.String())),
+				core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))),
+				core.WithFailure(c.failure), core.WithTimeout(c.timeout), core.WithDenyCache(0),
+				core.WithObserver(func(_ context.Context, e core.Event) {
+					decided.Add(1)
+					if e.Decision.Degraded {
+						degraded.Add(1)
+					}
+				}),
+			}
+			l, err := core.NewFor[*http.Request](core.PerHour(5), core.Global(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.closers = append(r.closers, l.Close)
+			web := httptest.NewServer(nethttp.From(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
+			r.closers = append(r.closers, func() error { web.Close(); return nil })
+			if c.hangs {
+				r.inject(server.Pause)
+			}
+			var wg sync.WaitGroup
+			for range clients {
+				wg.Go(func() {
+					conn, err := net.Dial("tcp", web.Listener.Addr().String())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer conn.Close() // at once
+					fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: sash\r\n\r\n")
+				})
+			}
+			wg.Wait()
+			if !eventually(30*time.Second, func() bool { return decided.Load() == clients }) {
+				r.errorf("%d requests decided of %d", decided.Load(), clients)
+			}
+			r.all.asked, r.all.degraded = clients, int(degraded.Load())
+			if want := map[bool]int64{true: clients}[c.hangs]; degraded.Load() != want {
+				r.errorf("%d decisions without the store, want %d", degraded.Load(), want)
+			}
+			pass(10 * time.Millisecond)
+			r.exactly("", int(handled.Load()), 5)
+			if c.hangs {
+				server.Resume()
+			}
+		}()
+	}
+}
+
+// Three processes that cannot reach the log have a quota each, and afterwards the log holds what all of them have admitted.
+func TestOutageOfThreeProcesses(t *testing.T) {
+	slow(t)
+	const quota, processes = 20, 3
+	const away, window = 10 * time.Second, 20 * time.Second
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	r := begin(t, "outage, 3 processes", fmt.Sprintf("black hole for %v in a window of %v", away, window))
+	defer r.end()
+	limit := core.Limit{Quota: quota, Window: window}
+	var limiters [processes]*core.Limiter
+	for i := range limiters {
+		limiters[i] = r.limiter(limit, r.client(&redis.Options{Addr: proxy.Addr()}))
+	}
+	stream := func(d time.Duration) (all tally) {
+		var waits []func() *tally
+		for _, l := range limiters {
+			waits = append(waits, r.stream(l, 20, d, only("k")))
+		}
+		for _, wait := range waits {
+			of := wait()
+			all.admitted += of.admitted
+			all.degraded += of.degraded
+			all.asked += of.asked
+			all.entries = append(all.entries, of.entries...)
+		}
+		return all
+	}
+	before := r.burst(limiters[0], "k", quota/2)
+	r.inject(func() { proxy.BlackHole(true) })
+	during := stream(away)
+	r.degraded(&during, true)
+	r.lift(limiters[0], "k", func() { proxy.BlackHole(false) })
+	after := stream(time.Second)
+
+	coretest.Verify(t, during.entries, core.Limits{{Quota: processes * quota, Window: window}})
+	r.atMost("", during.admitted, processes*quota)
+	if after.admitted != 0 {
+		r.errorf("%d admitted afterwards, in the same window", after.admitted)
+	}
+	r.logged(limiters[0], "k", before.admitted+during.admitted)
+	entries, err := limiters[0].Log(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What was admitted before is in the same window.
+	r.tellf("with %d before it %d", before.admitted, units(entries))
+	coretest.Verify(t, entries, core.Limits{{Quota: processes*quota + before.admitted, Window: window}})
+	instants := map[time.Time]bool{}
+	for _, e := range entries {
+		instants[e.At] = true
+	}
+	last := during.entries[0].At
+	for _, e := range during.entries {
+		if e.At.After(last) {
+			last = e.At
+		}
+	}
+	// At their true instants: when the last of them has left for us, so it has for the log.
+	if newest := entries[len(entries)-1].At; newest.After(last.Add(50*time.Millisecond)) || newest.Before(last.Add(-50*time.Millisecond)) {
+		r.errorf("the newest entry is of %v, and the last admission was at %v", newest, last)
+	}
+}
+
+// A limiter that is closed has left nothing behind, whether its store was there or not.
+func TestThousandLimiters(t *testing.T) {
+	server := redistest.Start(t)
+	r := begin(t, "1,000 limiters", "New, use, Close; half of them without a store")
+	defer r.end()
+	l := r.limiter(core.PerHour(1), r.client(&redis.Options{Addr: server.Addr()})) // so that all is there that stays
+	r.burst(l, "k", 1)
+	files := openFiles()
+	r.inject(func() {})
+	for i := range 1000 {
+		addr := server.Addr()
+		if i%2 == 1 {
+			addr = "127.0.0.1:1"
+		}
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		l, err := core.New(core.PerHour(2), core.Global(), core.WithName("thousand"), core.WithStore(redisstore.New(rdb)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := r.burst(l, strconv.Itoa(i), 3)
+		if of.admitted != 2 || of.degraded != 3*(i%2) {
+			r.errorf("limiter %d: %d admitted, %d degraded", i, of.admitted, of.degraded)
+		}
+		l.Close()
+		rdb.Close()
+	}
+	r.over()
+	if !eventually(10*time.Second, func() bool { return openFiles() <= files }) {
+		r.errorf("%d files are open, %d before", openFiles(), files)
+	}
+	r.tellf("open files %d, %d", files, openFiles())
+}
+
+// openFiles is 0 where the system does not tell.
+func openFiles() int {
+	files, _ := os.ReadDir("/proc/self/fd")
+	return len(files)
+}
+
+// Who is denied and goes on at full speed costs the server next to nothing.
+func TestDenialFlood(t *testing.T) {
+	server := redistest.Start(t)
+	r := begin(t, "denial flood", "one key, as fast as the process can")
+	defer r.end()
+	l, err := core.New(core.PerHour(5), core.Global(), core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.closers = append(r.closers, l.Close)
+	r.burst(l, "k", 6)
+	calls := func() (n int) {
+		for line := range strings.Lines(do(t, server, "INFO", "commandstats").(string)) {
+			var calls int
+			if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &calls); err == nil {
+				n += calls
+			}
+		}
+		return n
+	}
+	before := calls()
+	began := time.Now()
+	const lasts = 3 * time.Second
+	var denials atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for time.Since(began) < lasts {
+				for range 100 {
+					if d, err := l.Allow(context.Background(), "k"); err != nil || d.Allowed || d.Degraded {
+						t.Error(d, err)
+						return
+					}
+				}
+				denials.Add(100)
+			}
+		})
+	}
+	wg.Wait()
+	asked := float64(calls()-before) / time.Since(began).Seconds()
+	r.tellf("%.1f store calls/s, %.0f denials/s", asked, float64(denials.Load())/time.Since(began).Seconds())
+	if asked > 2 {
+		r.errorf("%.1f store calls a second", asked)
+	}
+}
+
+// What an outage has recorded of one key may be more than the store takes in the time of one decision.
+func TestLargeOutage(t *testing.T) {
+	slow(t)
+	const units = 50_000
+	server := redistest.Start(t)
+	r := begin(t, "large outage", fmt.Sprintf("kill -9; %d units of one key", units))
+	defer r.end()
+	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: server.Addr()}))
+	r.inject(server.Kill)
+	before := r.burst(l, "k", units)
+	r.degraded(before, true)
+	wait := r.stream(l, 50, 4*time.Second, only("k"))
+	r.lift(l, "k", server.Restart)
+	during := wait()
+	r.exactly("", before.admitted+during.admitted, units+during.asked)
+	r.logged(l, "k", units+during.asked)
+}

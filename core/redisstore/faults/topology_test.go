@@ -1,0 +1,383 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+)
+
+// A cluster, and clients as go-redis makes them: they do not look at deadlines.
+func TestCluster(t *testing.T) {
+	slow(t)
+	c := redistest.StartCluster(t, 3)
+	craftedKeys(t, c)
+	slotMoves(t, c)
+	plainClientOfCluster(t, c)
+	clusterHangsAtFirst(t, c)
+	clusterHangs(t, c)
+	oneNodeKilled(t, c)
+	clusterDown(t, c)
+	clusterKilled(t, c)
+}
+
+// beginSlowly is begin where several servers have to agree that all is well.
+func beginSlowly(t *testing.T, fault, how string) *row {
+	t.Helper()
+	r := begin(t, fault, how)
+	r.within = agreement
+	return r
+}
+
+// A client cannot choose the slot of its key, nor bring two of them into one command.
+func craftedKeys(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := begin(t, "crafted keys", "braces in identities, on a cluster")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()))
+	keys := []string{"a", "}", "{}x", "{a}b", "{a}c", "{", "\x00", "\r\n", "{a}{b}"}
+	r.inject(func() {})
+	during := r.stream(l, 400, time.Second, func(i int) string { return keys[i%len(keys)] })()
+	r.over()
+	r.degraded(during, false)
+	r.exactly("", during.admitted, 20*len(keys))
+}
+
+// logKey is the one key of Redis that begins with sash and this policy's name.
+func logKey(t *testing.T, policy string, servers ...*redistest.Server) string {
+	t.Helper()
+	for _, s := range servers {
+		for _, key := range do(t, s, "KEYS", "sash:1:"+policy+":*").([]any) {
+			return key.(string)
+		}
+	}
+	t.Fatalf("no key of %s", policy)
+	return ""
+}
+
+func slotMoves(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := begin(t, "slot moves", "MIGRATE to each node in turn, under load")
+	defer r.end()
+	l := r.limiter(core.PerHour(400), r.cluster(c.Addrs()), core.WithName("moves"))
+	before := r.burst(l, "k", 20)
+	key := logKey(t, "moves", c.Nodes()...)
+	r.inject(func() {})
+	wait := r.stream(l, 200, 4*time.Second, only("k"))
+	for range 2 {
+		for _, to := range c.Nodes() {
+			if to == c.Owner(key) {
+				continue
+			}
+			move := c.BeginMove(key, to)
+			pass(100 * time.Millisecond)
+			move.MoveKeys()
+			pass(100 * time.Millisecond)
+			move.End()
+			pass(100 * time.Millisecond)
+		}
+	}
+	during := wait()
+	r.over()
+	r.degraded(during, false)
+	r.exactly("", before.admitted+during.admitted, 400)
+	r.logged(l, "k", 400)
+}
+
+func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := begin(t, "MOVED", "redis.NewClient on a cluster")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: c.Addrs()[0]}), core.WithName("plain"))
+	key := ""
+	for i := 0; key == ""; i++ { // one that another node has
+		if d := r.ask(l, fmt.Sprint(i), new(tally)); d.Degraded {
+			key = fmt.Sprint(i)
+		}
+	}
+	r.inject(func() {})
+	during := r.stream(l, 200, 300*time.Millisecond, only(key))()
+	r.over()
+	r.degraded(during, true)
+	r.exactly("", 1+during.admitted, 20)
+	r.says("MOVED", "NewClusterClient")
+}
+
+// A client that has never seen the cluster asks for its slots first.
+func clusterHangsAtFirst(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := beginSlowly(t, "cluster hangs at first", "SIGSTOP to all before the first request")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), core.WithName("at-first"))
+	r.inject(func() { each(c, (*redistest.Server).Pause) })
+	during := r.stream(l, 200, time.Second, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.bounded()
+	r.lift(l, "k", func() { each(c, (*redistest.Server).Resume) })
+	r.logged(l, "k", 20)
+}
+
+func each(c *redistest.Cluster, f func(*redistest.Server)) {
+	for _, s := range c.Nodes() {
+		f(s)
+	}
+}
+
+func clusterHangs(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := beginSlowly(t, "cluster hangs", "SIGSTOP to all under 200 requests/s, SIGCONT")
+	defer r.end()
+	l := r.limiter(core.PerHour(100_000), r.cluster(c.Addrs()), core.WithName("hangs"))
+	keys := func(i int) string { return string(rune('a' + i%10)) }
+	wait := r.stream(l, 200, 8*time.Second, keys)
+	pass(time.Second)
+	r.inject(func() { each(c, (*redistest.Server).Pause) })
+	pass(3 * time.Second)
+	r.lift(l, "a", func() { each(c, (*redistest.Server).Resume) })
+	all := wait()
+	r.exactly("", all.admitted, all.asked)
+	r.bounded()
+	logged := 0
+	eventually(10*time.Second, func() bool {
+		logged = 0
+		for i := range 10 {
+			entries, _ := l.Log(context.Background(), keys(i))
+			logged += units(entries)
+		}
+		return logged == all.asked
+	})
+	if logged != all.asked {
+		r.errorf("the logs hold %d units of %d requests", logged, all.asked)
+	}
+}
+
+// Where the rest of the cluster goes on, so do the keys that it has.
+func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "no") })
+	r := beginSlowly(t, "one node of three killed", "kill -9; cluster-require-full-coverage no")
+	defer r.end()
+	l := r.limiter(core.PerHour(40), r.cluster(c.Addrs()), core.WithName("one"))
+	dies := c.Nodes()[0]
+	var lost, kept []string // keys
+	for i := range 30 {
+		key := fmt.Sprint(i)
+		r.ask(l, key, new(tally))
+		if len(do(t, dies, "KEYS", "sash:1:one:*").([]any)) > 0 {
+			lost = append(lost, key)
+		} else {
+			kept = append(kept, key)
+		}
+		if err := l.Reset(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.inject(dies.Kill)
+	chance := rand.New(rand.NewPCG(1, 2))
+	r.stream(l, 200, 5*time.Second, func(int) string {
+		if chance.IntN(3) == 0 {
+			return lost[chance.IntN(len(lost))]
+		}
+		return kept[chance.IntN(len(kept))]
+	})()
+	// The limiter has one breaker for all nodes. It opens after five failures in a row, of which answers by other nodes
+	// are in between.
+	var others tally
+	for _, key := range kept {
+		others.asked += r.keys[key].asked
+		others.degraded += r.keys[key].degraded
+	}
+	r.tellf("other nodes' keys: %d of %d degraded", others.degraded, others.asked)
+	if others.degraded > others.asked/10 {
+		r.errorf("%d of %d decisions about keys of the nodes that are there are degraded", others.degraded, others.asked)
+	}
+	r.lift(l, lost[0], dies.Restart)
+	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "yes") })
+	well(t, c)
+}
+
+// well waits until each node says so.
+func well(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	each(c, func(s *redistest.Server) {
+		if !eventually(20*time.Second, func() bool {
+			info, err := s.Do("CLUSTER", "INFO")
+			return err == nil && strings.Contains(info.(string), "cluster_state:ok")
+		}) {
+			t.Fatal("the cluster is down")
+		}
+	})
+}
+
+func clusterDown(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := beginSlowly(t, "cluster down", "kill -9 to one node of three, which has no replica")
+	defer r.end()
+	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), core.WithName("down"))
+	r.burst(l, "k", 5)
+	key := logKey(t, "down", c.Nodes()...)
+	var killed *redistest.Server
+	r.inject(func() {
+		for _, s := range c.Nodes() {
+			if s != c.Owner(key) {
+				killed = s
+			}
+		}
+		killed.Kill()
+		if !eventually(20*time.Second, func() bool {
+			info, err := c.Owner(key).Do("CLUSTER", "INFO")
+			return err == nil && strings.Contains(info.(string), "cluster_state:fail")
+		}) {
+			t.Fatal("the cluster does not notice")
+		}
+	})
+	during := r.stream(l, 200, time.Second, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 20)
+	r.says("CLUSTERDOWN")
+	r.lift(l, "k", killed.Restart)
+	r.logged(l, "k", 25)
+}
+
+func clusterKilled(t *testing.T, c *redistest.Cluster) {
+	t.Helper()
+	r := beginSlowly(t, "cluster killed", "kill -9 to all, started again after 1 s")
+	defer r.end()
+	l := r.limiter(core.PerHour(quota), r.cluster(c.Addrs()), core.WithName("killed"))
+	r.burst(l, "k", quota-20)
+	r.inject(func() { each(c, (*redistest.Server).Kill) })
+	during := r.stream(l, 200, time.Second, only("k"))()
+	r.degraded(during, true)
+	r.exactly("outage ", during.admitted, quota)
+	r.lift(l, "k", func() { each(c, (*redistest.Server).Restart) })
+	r.logged(l, "k", quota)
+}
+
+// What the master had not passed on is lost, and no more than that is admitted again.
+func TestFailover(t *testing.T) {
+	slow(t)
+	for _, failure := range []core.Failure{core.FailClosed, core.FailLocal} {
+		func() {
+			f := redistest.StartFailover(t, 1)
+			r := beginSlowly(t, "failover", "master killed with 10 writes unsent, Sentinel; "+failure.String())
+			defer r.end()
+			rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs()})
+			r.closers = append(r.closers, rdb.Close)
+			l := r.limiter(core.PerHour(40), rdb, core.WithFailure(failure))
+			admitted := r.burst(l, "k", 15).admitted
+			replicated(t, f, 15)
+			r.inject(func() {
+				// A large write stops the way to the replica up, so that what comes after it stays in the master.
+				f.Replica.Pause()
+				do(t, f.Master, "EVAL", "redis.call('SET', 'large', string.rep('x', 20000000))", "0")
+				admitted += r.burst(l, "k", 10).admitted
+				f.Master.Kill()
+				f.Replica.Resume()
+			})
+			during := r.stream(l, 100, 2*time.Second, only("k"))()
+			r.lift(l, "k", func() {})
+			after := r.burst(l, "k", 100)
+			admitted += during.admitted + after.admitted
+			most := 40 + 10 // what was lost may be admitted again
+			if failure == core.FailLocal {
+				most = 2 * 40 // while nobody is the master this process decides
+			}
+			if admitted < 40+10 {
+				r.errorf("only %d admitted: nothing was lost, so the test proves nothing", admitted)
+			}
+			r.atMost("", admitted, most)
+		}()
+	}
+}
+
+// replicated waits until the replica has so many units of the one log.
+func replicated(t *testing.T, f *redistest.Failover, units int64) {
+	t.Helper()
+	if !eventually(10*time.Second, func() bool {
+		key := do(t, f.Replica, "KEYS", "*").([]any)
+		return len(key) == 1 && do(t, f.Replica, "ZCARD", key[0].(string)).(int64) == units
+	}) {
+		t.Fatal("the replica does not follow")
+	}
+}
+
+// Who asks a Sentinel for the master waits for it no longer than for a server.
+func TestSentinelHangs(t *testing.T) {
+	slow(t)
+	f := redistest.StartFailover(t, 1)
+	r := beginSlowly(t, "Sentinel hangs", "SIGSTOP to it, kill -9 to the master")
+	defer r.end()
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs()})
+	r.closers = append(r.closers, rdb.Close)
+	l := r.limiter(core.PerHour(40), rdb)
+	r.burst(l, "k", 5)
+	replicated(t, f, 5)
+	r.inject(func() {
+		f.Sentinels[0].Pause()
+		f.Master.Kill()
+	})
+	during := r.stream(l, 200, time.Second, only("k"))() // after 2 s it would trust its clock no more, for 30 s
+	r.degraded(during, true)
+	r.exactly("", during.admitted, 40)
+	r.lift(l, "k", f.Sentinels[0].Resume)
+	r.logged(l, "k", 45)
+}
+
+// A replica whose clock differs becomes the master: the same as if the log's instants were shifted.
+func TestClockSkew(t *testing.T) {
+	slow(t)
+	const quota, window = 10, time.Second
+	const shift = `for _, m in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do redis.call('ZINCRBY', KEYS[1], ARGV[1], m) end
+redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1] / 1000))`
+	server := redistest.Start(t)
+	for _, skew := range []time.Duration{-window / 2, window / 2, -time.Hour, time.Hour} {
+		func() {
+			r := begin(t, "clock skew", fmt.Sprintf("ZINCRBY %v on the log, window %v", skew, window))
+			defer r.end()
+			l := r.limiter(core.Limit{Quota: quota, Window: window}, r.client(&redis.Options{Addr: server.Addr()}), core.WithName("skew"+fmt.Sprint(skew.Microseconds())), unhurried)
+			before := r.stream(l, 100, 2*window+window/3, only("k"))()
+			key := logKey(t, "skew"+fmt.Sprint(skew.Microseconds()), server)
+			r.inject(func() { do(t, server, "EVAL", shift, "1", key, fmt.Sprint(skew.Microseconds())) })
+			during := r.stream(l, 100, 2*window, only("k"))()
+			r.over()
+			r.degraded(during, false)
+			after := r.stream(l, 100, 2*window, only("k"))()
+			// Our clock reads what the server decided a little later, so windows are a little shorter.
+			all := append(append(before.entries, during.entries...), after.entries...)
+			near := window - 50*time.Millisecond
+			coretest.Verify(t, all, core.Limits{{Quota: 2 * quota, Window: near}})
+			coretest.Verify(t, after.entries, core.Limits{{Quota: quota, Window: near}})
+			r.atMost("", fullest(all, near), 2*quota)
+			r.atMost("then ", fullest(after.entries, near), quota)
+			if after.admitted < 2*quota-1 {
+				r.errorf("%d admitted in the third and fourth window, want %d", after.admitted, 2*quota)
+			}
+			if d := r.ask(l, "k", new(tally)); d.RetryAfter > window {
+				r.errorf("Retry-After %v", d.RetryAfter)
+			}
+		}()
+	}
+}
+
+// fullest is how many units the fullest window holds.
+func fullest(entries []core.Entry, window time.Duration) (most int) {
+	for _, last := range entries {
+		n := 0
+		for _, e := range entries {
+			if age := last.At.Sub(e.At); 0 <= age && age < window {
+				n += e.Cost
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
