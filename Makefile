@@ -34,7 +34,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 		done; \
 	done
 
-bench: ## Measure beside other limiters: ten minutes, or one with BENCHFLAGS=-quick
+bench: ## Measure beside other limiters: a quarter of an hour, or two minutes with BENCHFLAGS=-quick
 	cd core/benchmarks && go run . $(BENCHFLAGS)
 
 tidy: ## Check that go.mod and go.sum of every module are tidy

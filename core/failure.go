@@ -129,13 +129,10 @@ func isOutage(err error) bool {
 }
 
 // ask puts a question to the store unless that has just failed too often.
-func (r *remote) ask(question func() (Answer, error)) (Answer, error) {
+func (r *remote) ask(question func() error) error {
 	begun := time.Since(r.start)
-	a, err := r.breaker.Execute(func() (Answer, error) {
-		a, err := question()
-		return a, r.count(begun, err)
-	})
-	return a, r.reason(err)
+	_, err := r.breaker.Execute(func() (Answer, error) { return Answer{}, r.count(begun, question()) })
+	return r.reason(err)
 }
 
 // count tells the breaker of a failure once. Those who were waiting when another had failed have failed by the same fault:
@@ -221,7 +218,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	}
 	ctx = r.within(ctx)
 	// Also where the decision was made here: it may have been brought there since.
-	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Settle(ctx, s) })
+	err := r.ask(func() error { return r.store.Settle(ctx, s) })
 	if degraded && isOutage(err) {
 		return nil
 	}
@@ -233,8 +230,7 @@ func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	r.denials.drop(&key)
 	r.outage.Reset(ctx, key) //nolint:errcheck // it never fails
 	ctx = r.within(ctx)
-	_, err := r.ask(func() (Answer, error) { return Answer{}, r.store.Reset(ctx, key) })
-	return err
+	return r.ask(func() error { return r.store.Reset(ctx, key) })
 }
 
 // broughtAtOnce is how many units a request brings to the store before its own question.
@@ -309,7 +305,7 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 			return true
 		}
 		ctx := r.within(context.Background())
-		if _, err := r.ask(func() (Answer, error) { return Answer{}, r.merge(ctx, &m) }); err != nil {
+		if err := r.ask(func() error { return r.merge(ctx, &m) }); err != nil {
 			return !isOutage(err)
 		}
 		r.outage.merged(&m)

@@ -1,7 +1,7 @@
 // The command benchmarks measures sash beside other rate limiters, and beside
 // the least that the same work can cost:
 //
-//	go run .             # all of it, about ten minutes; writes results, charts and the tables of README.md
+//	go run .             # all of it, about a quarter of an hour; writes results, charts and the tables of README.md
 //	go run . -quick      # a look at all of it in a minute; writes nothing
 //	go run . -only redis # one part
 //	go run . -draw       # the charts and tables of the last results again
@@ -41,11 +41,16 @@ var parts = []struct {
 	{"memory", (*run).memory},
 	{"expire", (*run).expire},
 	{"request", (*run).requests},
+	{"growth", (*run).growth},
+	{"loopback", (*run).loopback},
 }
 
 func main() {
+	if asChild() {
+		return
+	}
 	quick := flag.Bool("quick", false, "one short round, for trying: its numbers mean little")
-	only := flag.String("only", "", "the parts to run, with commas between: redis, server, bytes, memory, expire, request")
+	only := flag.String("only", "", "the parts to run, with commas between: redis, server, bytes, memory, expire, request, growth, loopback")
 	draw := flag.Bool("draw", false, "run nothing: draw the charts and tables of the last results again")
 	out := flag.String("out", "", "the folder for results, charts and the tables of README.md; by default this one, after a whole run")
 	flag.Parse()
