@@ -94,7 +94,7 @@ func (d Decision) Err() error {
 
 // Undo gives back what this decision has taken: exactly those units, once, however
 // often and by whoever it is called. When they have left the window, or after [Limiter.Reset], it
-// does nothing; it never makes room for more than the quota.
+// does nothing; it never makes room for more than the quota. A denial has nothing to give back, also where it counts.
 //
 // An error says that the store could not be asked, so that the units may still be there.
 func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"hash/maphash"
-	"iter"
 	"math"
 	"strconv"
 	"sync"
@@ -220,75 +219,6 @@ func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
 		sh.remove(s, log)
 	}
 	return nil
-}
-
-// recorded is what to merge next into another store's log of a key, and whether there is more.
-func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
-	var space [192]byte
-	key := k.appendRaw(space[:0])
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	log := sh.logs[string(key)]
-	if log == nil {
-		return m, false
-	}
-	now := int64(time.Since(s.start))
-	log.drop(now - int64(log.keep))
-	m = Merge{Key: *log.whole, Keep: log.keep, Varies: log.varies}
-	next := log.count
-	for next > 0 && log.at(next-1).id != log.merged {
-		next--
-	}
-	for units := 0; next < log.count; next++ {
-		e := log.at(next)
-		cost := int(e.total - log.before(next))
-		if units += cost; units > most && len(m.Entries) > 0 {
-			return m, true
-		}
-		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: cost})
-	}
-	return m, false
-}
-
-// merged notes that m is in the other store. The log is dropped if there is no more to it.
-func (s *MemoryStore) merged(m *Merge) {
-	var space [192]byte
-	key := m.Key.appendRaw(space[:0])
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	log := sh.logs[string(key)]
-	if log == nil {
-		return
-	}
-	if len(m.Entries) > 0 {
-		log.merged = m.Entries[len(m.Entries)-1].ID
-	}
-	if log.count == 0 || log.at(log.count-1).id == log.merged {
-		sh.remove(s, log)
-	}
-}
-
-// mergeableKeys are the keys that have entries. It forgets the others.
-func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
-	return func(yield func(*StorageKey) bool) {
-		for i := range s.shards {
-			sh := &s.shards[i]
-			sh.mu.Lock()
-			sh.sweep(s, int64(time.Since(s.start)), len(sh.order))
-			keys := make([]*StorageKey, len(sh.order))
-			for j, log := range sh.order {
-				keys[j] = log.whole
-			}
-			sh.mu.Unlock()
-			for _, k := range keys {
-				if !yield(k) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // Where keys share a log, one half of an entry's id tells whose it is, the other which of theirs.

@@ -121,7 +121,7 @@ func WithSkip[C any](f func(C) bool) Option {
 // A request is charged before its handler runs, so no burst slips through meanwhile, and gets exactly its own
 // units back, however long it took. A handler that panics has status 500. An error that a handler
 // returns has the status that the framework's error handler gives it; in fiber that handler is called
-// within the middleware for this, once.
+// within the middleware for this, once. That a client has gone is not to be seen in fiber.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {

@@ -1,0 +1,158 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"iter"
+	"time"
+)
+
+// broughtAtOnce is how many units a request brings to the store before its own question.
+const broughtAtOnce = 500
+
+var errBeingBrought = &StoreError{Err: errors.New("what an outage has recorded of this key is still being brought to the store"), OneKey: true}
+
+// bring adds to the store what was recorded here of one key, and drops it here once the store has answered what
+// comes next: until then it may be needed.
+func (r *remote) bring(ctx context.Context, key *StorageKey, next func() (Answer, error)) (Answer, error) {
+	m, more := r.outage.recorded(key, broughtAtOnce)
+	if more {
+		return Answer{}, errBeingBrought
+	}
+	if err := r.merge(ctx, &m); err != nil {
+		return Answer{}, err
+	}
+	a, err := next()
+	if err == nil && len(m.Entries) > 0 {
+		r.outage.merged(&m)
+	}
+	return a, err
+}
+
+func (r *remote) merge(ctx context.Context, m *Merge) error {
+	if len(m.Entries) == 0 {
+		return nil
+	}
+	if err := r.store.Merge(ctx, *m); err != nil {
+		return err
+	}
+	// What was settled meanwhile has not been there yet, or has been overlooked.
+	for _, e := range m.Entries {
+		if cost, ok := r.settled.Load(e.ID); ok {
+			if err := r.store.Settle(ctx, Settle{Key: m.Key, ID: e.ID, Cost: cost.(int)}); err != nil { //nolint:forcetypeassert // stored as such
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bringAll does so for all keys, and tries until it has or they have left.
+func (r *remote) bringAll() {
+	for {
+		select {
+		case <-r.closed:
+			return
+		case <-time.After(jitter(retryStore)):
+		}
+		for key := range r.outage.mergeableKeys() {
+			if !r.bringWhole(key) {
+				break
+			}
+		}
+		if r.outage.Keys() == 0 {
+			r.settled.Clear()
+			r.bringing.Store(false)
+			// Whoever has recorded something in between has seen that somebody is at it.
+			if r.outage.Keys() == 0 || !r.bringing.CompareAndSwap(false, true) {
+				return
+			}
+		}
+	}
+}
+
+// bringWhole brings a log in parts, each with a deadline of its own, and reports whether the store answers.
+func (r *remote) bringWhole(key *StorageKey) bool {
+	for more := true; more; {
+		var m Merge
+		if m, more = r.outage.recorded(key, broughtAtOnce); len(m.Entries) == 0 {
+			return true
+		}
+		ctx := r.within(context.Background())
+		if err := r.ask(func() error { return r.merge(ctx, &m) }); err != nil {
+			return !isOutage(err)
+		}
+		r.outage.merged(&m)
+	}
+	return true
+}
+
+// recorded is what to merge next into another store's log of a key, and whether there is more.
+func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
+	var space [192]byte
+	key := k.appendRaw(space[:0])
+	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	log := sh.logs[string(key)]
+	if log == nil {
+		return m, false
+	}
+	now := int64(time.Since(s.start))
+	log.drop(now - int64(log.keep))
+	m = Merge{Key: *log.whole, Keep: log.keep, Varies: log.varies}
+	next := log.count
+	for next > 0 && log.at(next-1).id != log.merged {
+		next--
+	}
+	for units := 0; next < log.count; next++ {
+		e := log.at(next)
+		cost := int(e.total - log.before(next))
+		if units += cost; units > most && len(m.Entries) > 0 {
+			return m, true
+		}
+		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: cost})
+	}
+	return m, false
+}
+
+// merged notes that m is in the other store. The log is dropped if there is no more to it.
+func (s *MemoryStore) merged(m *Merge) {
+	var space [192]byte
+	key := m.Key.appendRaw(space[:0])
+	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	log := sh.logs[string(key)]
+	if log == nil {
+		return
+	}
+	if len(m.Entries) > 0 {
+		log.merged = m.Entries[len(m.Entries)-1].ID
+	}
+	if log.count == 0 || log.at(log.count-1).id == log.merged {
+		sh.remove(s, log)
+	}
+}
+
+// mergeableKeys are the keys that have entries. It forgets the others.
+func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
+	return func(yield func(*StorageKey) bool) {
+		for i := range s.shards {
+			sh := &s.shards[i]
+			sh.mu.Lock()
+			sh.sweep(s, int64(time.Since(s.start)), len(sh.order))
+			keys := make([]*StorageKey, len(sh.order))
+			for j, log := range sh.order {
+				keys[j] = log.whole
+			}
+			sh.mu.Unlock()
+			for _, k := range keys {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
