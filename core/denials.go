@@ -11,7 +11,7 @@ import (
 //
 // Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
 // whom the store would admit. What another process undoes or resets is seen that much later. A larger cost than the one
-// denied is denied as well, and told the wait of the smaller one.
+// denied is denied as well, and told the wait of the smaller one. In tests whose store has a clock of its own, turn it off.
 func WithDenyCache(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 || d > time.Minute {

@@ -9,7 +9,8 @@ import (
 )
 
 // FakeStore is a [core.Store] for tests: exact and slow, its time stands still
-// until it is told otherwise, and it fails on cue. The zero value is ready.
+// until it is told otherwise, and it fails on cue. The zero value is ready. Give its limiters
+// [core.WithDenyCache](0), which goes by real time.
 type FakeStore struct {
 	mu    sync.Mutex
 	now   time.Duration
@@ -25,7 +26,8 @@ func (f *FakeStore) Advance(d time.Duration) {
 	f.now += d
 }
 
-// Fail makes every question fail with err, until it is called with nil.
+// Fail makes every question fail with err, until it is called with nil. A limiter that has been failed under
+// [core.FailLocal] has a goroutine: within a bubble of testing/synctest, close it at the end.
 func (f *FakeStore) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
