@@ -10,7 +10,7 @@ import (
 // autoPipeline has go-redis put checks together, in its own way: several runs of a script in one pipeline, where
 // the store would make one run of them.
 func autoPipeline(rdb *redis.Client) contestant {
-	c := sash("sash through AutoPipeline", one, nil)
+	c := sash("sash, AutoPipeline", one, nil)
 	c.make = func(l limit) (limiter, error) {
 		pipe, err := rdb.AutoPipeline()
 		if err != nil {
