@@ -141,13 +141,18 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 	return answer, nil
 }
 
+// locked is where a key's log is, with the lock held.
+func (s *MemoryStore) locked(k *StorageKey) (sh *shard, key []byte, hash uint64) {
+	key = k.appendRaw(nil)
+	hash = maphash.Bytes(s.seed, key)
+	sh = &s.shards[hash%shardCount]
+	sh.mu.Lock()
+	return sh, key, hash
+}
+
 // Settle implements [Store].
 func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
-	var space [192]byte
-	key := t.Key.appendRaw(space[:0])
-	hash := maphash.Bytes(s.seed, key)
-	sh := &s.shards[hash%shardCount]
-	sh.mu.Lock()
+	sh, key, hash := s.locked(&t.Key)
 	defer sh.mu.Unlock()
 	if log := sh.logs[string(key)]; log != nil {
 		log.settle(t.ID, t.Cost)
@@ -159,11 +164,7 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 
 // Log implements [Store]. A key that shares a log sees its own entries of it.
 func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration) ([]Entry, error) {
-	var space [192]byte
-	key := k.appendRaw(space[:0])
-	hash := maphash.Bytes(s.seed, key)
-	sh := &s.shards[hash%shardCount]
-	sh.mu.Lock()
+	sh, key, hash := s.locked(&k)
 	defer sh.mu.Unlock()
 	log, own := sh.logs[string(key)], true
 	if log == nil {
@@ -184,11 +185,7 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 // Merge implements [Store]. For a key that shares a log, entries become as young as
 // that log's youngest.
 func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
-	var space [192]byte
-	key := m.Key.appendRaw(space[:0])
-	hash := maphash.Bytes(s.seed, key)
-	sh := &s.shards[hash%shardCount]
-	sh.mu.Lock()
+	sh, key, hash := s.locked(&m.Key)
 	defer sh.mu.Unlock()
 	now := int64(time.Since(s.start))
 	log, own := sh.logs[string(key)], true
@@ -210,10 +207,7 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 // Reset implements [Store]. For a key that shares a log it does nothing: the
 // units in there are also others'.
 func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
-	var space [192]byte
-	key := k.appendRaw(space[:0])
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
-	sh.mu.Lock()
+	sh, key, _ := s.locked(&k)
 	defer sh.mu.Unlock()
 	if log := sh.logs[string(key)]; log != nil {
 		sh.remove(s, log)

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"iter"
 	"time"
 )
@@ -90,10 +89,7 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 
 // recorded is what to merge next into another store's log of a key, and whether there is more.
 func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
-	var space [192]byte
-	key := k.appendRaw(space[:0])
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
-	sh.mu.Lock()
+	sh, key, _ := s.locked(k)
 	defer sh.mu.Unlock()
 	log := sh.logs[string(key)]
 	if log == nil {
@@ -119,10 +115,7 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 
 // merged notes that m is in the other store. The log is dropped if there is no more to it.
 func (s *MemoryStore) merged(m *Merge) {
-	var space [192]byte
-	key := m.Key.appendRaw(space[:0])
-	sh := &s.shards[maphash.Bytes(s.seed, key)%shardCount]
-	sh.mu.Lock()
+	sh, key, _ := s.locked(&m.Key)
 	defer sh.mu.Unlock()
 	log := sh.logs[string(key)]
 	if log == nil {
