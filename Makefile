@@ -13,6 +13,7 @@ test: ## Run all tests with the race detector, installing Redis if it is missing
 	sh scripts/install-redis.sh
 	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
 	cd core/jwtkey/recipes && go test -race -shuffle=on ./...
+	$(MAKE) test-faults
 
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh scripts/install-redis.sh
