@@ -14,15 +14,16 @@ import (
 // The key is text: what the limiter's key would make of a request, so that it names the
 // same log. For [ByIP] that is an address, for [ByHeader] and [By] the identity, and
 // for [First] whichever of them fits. Under [Global] and [Join] it is a name of its own.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.ask(ctx, key, 1, l.mode)
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	err = l.ask(ctx, key, 1, l.mode, &d)
+	return d, err
 }
 
 // AllowN takes cost units, all or none. A cost above a quota can never pass:
 // the decision is a denial, and there is an error that is [ErrCostExceedsQuota], so that
 // nobody waits for it.
-func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, error) {
-	d, err := l.ask(ctx, key, cost, l.mode)
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision, err error) {
+	err = l.ask(ctx, key, cost, l.mode, &d)
 	if err == nil && d.Never() {
 		err = d.Err()
 	}
@@ -31,8 +32,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (Decision, e
 
 // Peek tells what [Limiter.Allow] would say, and takes nothing: Remaining is
 // what is left now.
-func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.ask(ctx, key, 1, ModePeek)
+func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
+	err = l.ask(ctx, key, 1, ModePeek, &d)
+	return d, err
 }
 
 // Record counts cost units and never denies. Used is how many units the window of the longest limit
@@ -40,8 +42,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 //
 // Of a key it keeps as many units as the largest quota, at least [MaxRecorded], and beyond
 // that Used stays there.
-func (l *Limiter) Record(ctx context.Context, key string, cost int) (Decision, error) {
-	return l.ask(ctx, key, cost, ModeRecord)
+func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision, err error) {
+	err = l.ask(ctx, key, cost, ModeRecord, &d)
+	return d, err
 }
 
 // Log lists what fills the window of the longest limit: instants and costs, oldest first. Who made the
@@ -75,16 +78,16 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode) (Decision, error) {
-	who, err := l.named(key)
-	if err != nil {
-		return l.failed(ctx, who, err)
+// ask fills in d, which is zero.
+func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode, d *Decision) (err error) {
+	if d.key.identity, err = l.named(key); err != nil {
+		return l.failed(ctx, d, err)
 	}
 	plan, err := l.planFor(ctx)
 	if err != nil {
-		return l.failed(ctx, who, err)
+		return l.failed(ctx, d, err)
 	}
-	return l.decide(ctx, plan, &who, cost, mode, mode != ModePeek)
+	return l.decide(ctx, plan, cost, mode, mode != ModePeek, d)
 }
 
 // planFor is the plan where there is no request.

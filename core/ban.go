@@ -66,8 +66,8 @@ func (b *ban) of(name string, secret []byte) *ban {
 		return nil
 	}
 	named := *b
-	named.denials = &space{name: name + ":d", secret: secret}
-	named.bans = &space{name: name + ":b", secret: secret}
+	named.denials = newSpace(name+":d", secret)
+	named.bans = newSpace(name+":b", secret)
 	return &named
 }
 
@@ -103,7 +103,8 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) erro
 
 // look denies d while a ban lasts, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
-	a, err := d.limiter.take(ctx, b.take(d, ModePeek, 1), d)
+	var a Answer
+	err = d.limiter.take(ctx, b.take(d, ModePeek, 1), d, &a)
 	if err == nil && !a.Allowed {
 		b.deny(d, a.Retry)
 	}
@@ -113,29 +114,31 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 // count counts a denial, and begins a ban with the last that is one too many.
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	tries := Take{Key: StorageKey{space: b.denials, identity: d.key.identity}, Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}
-	a, err := d.limiter.take(ctx, tries, d)
+	var a Answer
+	err := d.limiter.take(ctx, &tries, d, &a)
 	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
 	begin := b.take(d, ModeCharge, 1<<step)
 	begin.Limits = b.begin[step]
-	if a, err = d.limiter.take(ctx, begin, d); err != nil {
+	var begun Answer
+	if err = d.limiter.take(ctx, begin, d, &begun); err != nil {
 		return err
 	}
-	if a.Allowed {
+	if begun.Allowed {
 		b.deny(d, b.first<<step)
 	} else { // one has begun since we looked
-		b.deny(d, a.Retry)
+		b.deny(d, begun.Retry)
 	}
-	if err := d.limiter.reset(ctx, tries.Key); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
+	if err := d.limiter.reset(ctx, StorageKey{space: b.denials, identity: d.key.identity}); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
 		return err
 	}
 	return nil
 }
 
-func (b *ban) take(d *Decision, mode Mode, cost int) Take {
-	return Take{
+func (b *ban) take(d *Decision, mode Mode, cost int) *Take {
+	return &Take{
 		Key:    StorageKey{space: b.bans, identity: d.key.identity},
 		Limits: b.ladder,
 		Keep:   b.ladder[banSteps].Window,

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 )
@@ -27,7 +26,6 @@ func WithDenyCache(d time.Duration) Option {
 type denials struct {
 	longest time.Duration
 	start   time.Time
-	seed    maphash.Seed
 	places  [denialPlaces]denialPlace
 }
 
@@ -39,9 +37,9 @@ type denialPlace struct {
 }
 
 // of is where key's denial is, or nil.
-func (p *denialPlace) of(key []byte) (*denial, *atomic.Pointer[denial]) {
+func (p *denialPlace) of(key *StorageKey) (*denial, *atomic.Pointer[denial]) {
 	for i := range p.latest {
-		if d := p.latest[i].Load(); d != nil && d.key == string(key) {
+		if d := p.latest[i].Load(); d != nil && d.key.equal(key) {
 			return d, &p.latest[i]
 		}
 	}
@@ -49,7 +47,7 @@ func (p *denialPlace) of(key []byte) (*denial, *atomic.Pointer[denial]) {
 }
 
 // free is where a new denial of key goes.
-func (p *denialPlace) free(key []byte) *atomic.Pointer[denial] {
+func (p *denialPlace) free(key *StorageKey) *atomic.Pointer[denial] {
 	if _, own := p.of(key); own != nil {
 		return own
 	}
@@ -61,7 +59,7 @@ func (p *denialPlace) free(key []byte) *atomic.Pointer[denial] {
 }
 
 type denial struct {
-	key    string
+	key    StorageKey
 	limits *Limit // the first of the plan's: other limits, another question
 	cost   int
 	sent   time.Duration // before the store was asked, since start
@@ -80,11 +78,11 @@ func newDenials(longest time.Duration) *denials {
 	if longest == 0 {
 		return nil
 	}
-	return &denials{longest: longest, start: time.Now(), seed: maphash.MakeSeed()}
+	return &denials{longest: longest, start: time.Now()}
 }
 
-func (d *denials) place(key []byte) *denialPlace {
-	return &d.places[maphash.Bytes(d.seed, key)%denialPlaces]
+func (d *denials) place(key *StorageKey) *denialPlace {
+	return &d.places[key.hash()%denialPlaces]
 }
 
 // remembers reports whether denials of t are kept: not if each is to be counted, or others look at the log as well.
@@ -97,9 +95,7 @@ func (d *denials) answer(t *Take) (a Answer, ok bool) {
 	if !d.remembers(t) {
 		return a, false
 	}
-	var space [192]byte
-	key := t.Key.appendRaw(space[:0])
-	last, _ := d.place(key).of(key)
+	last, _ := d.place(&t.Key).of(&t.Key)
 	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost {
 		return a, false
 	}
@@ -127,8 +123,7 @@ func (d *denials) answer(t *Take) (a Answer, ok bool) {
 // no later than the store's.
 func (d *denials) expect(t *Take) (w ticket) {
 	if d.remembers(t) {
-		var space [192]byte
-		w.place = d.place(t.Key.appendRaw(space[:0]))
+		w.place = d.place(&t.Key)
 		w.drops, w.sent = w.place.drops.Load(), time.Since(d.start)
 	}
 	return w
@@ -144,10 +139,8 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 			lasts = min(lasts, a.State[i].Reset)
 		}
 	}
-	var space [192]byte
-	key := t.Key.appendRaw(space[:0])
-	latest := &denial{key: string(key), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
-	free := w.place.free(key)
+	latest := &denial{key: t.Key.clone(), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	free := w.place.free(&t.Key)
 	free.Store(latest)
 	if w.place.drops.Load() != w.drops {
 		free.CompareAndSwap(latest, nil)
@@ -159,12 +152,10 @@ func (d *denials) drop(key *StorageKey) {
 	if d == nil {
 		return
 	}
-	var space [192]byte
-	raw := key.appendRaw(space[:0])
-	p := d.place(raw)
+	p := d.place(key)
 	p.drops.Add(1)
 	for {
-		last, own := p.of(raw)
+		last, own := p.of(key)
 		if last == nil {
 			return
 		}

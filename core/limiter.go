@@ -14,7 +14,8 @@ type Limiter struct {
 	policy   *policy
 	key      Key
 	store    Store
-	remote   *remote // of a store that may not answer, or nil
+	memory   *MemoryStore // that is the store, or nil
+	remote   *remote      // of any other store, which may not answer
 	space    *space
 	masks    masks
 	headers  Headers
@@ -74,7 +75,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		policy:   compiled,
 		key:      k,
 		store:    c.store,
-		space:    &space{name: c.name, secret: c.secret},
+		space:    newSpace(c.name, c.secret),
 		masks:    c.masks,
 		headers:  c.headers,
 		mode:     c.mode,
@@ -88,7 +89,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),
 	}
-	if _, here := c.store.(*MemoryStore); !here {
+	if l.memory, _ = c.store.(*MemoryStore); l.memory == nil {
 		l.remote = newRemote(&c)
 	}
 	err := errors.Join(c.faults...)
@@ -122,7 +123,8 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
-			d, err = l.failed(r.Context(), identity{}, &PanicError{Value: p, Stack: debug.Stack()})
+			d = Decision{}
+			err = l.failed(r.Context(), &d, &PanicError{Value: p, Stack: debug.Stack()})
 			return
 		}
 		if err != nil || !d.Allowed {
@@ -132,60 +134,62 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 		d.limiter, d.exchange = l, open
 		if l.refunds != nil && d.taken > 0 {
 			d.request = r
-			d.key.identity = d.key.clone() // the handler may write to where it was read from
+			d.key = d.key.clone() // the handler may write to where it was read from
 		}
 	}()
-	return l.check(r)
+	err = l.check(r, &d)
+	return d, err
 }
 
-func (l *Limiter) check(r Request) (Decision, error) {
+func (l *Limiter) check(r Request, d *Decision) error {
 	listed, err := l.listed(r)
 	if err != nil {
-		return l.failed(r.Context(), identity{}, err)
+		return l.failed(r.Context(), d, err)
 	}
 	if listed || l.skip != nil && l.skip(r) {
-		d := Decision{Allowed: true}
-		return d, l.observe(r.Context(), Event{Decision: d, Skipped: true})
+		d.Allowed = true
+		return l.observe(r.Context(), Event{Decision: *d, Skipped: true})
 	}
-	who, err := l.key.read(r, &l.masks)
-	if err != nil {
-		return l.failed(r.Context(), who, err)
+	if d.key.identity, err = l.key.read(r, &l.masks); err != nil {
+		return l.failed(r.Context(), d, err)
 	}
 	plan, err := l.plan(r)
 	if err != nil {
-		return l.failed(r.Context(), who, err)
+		return l.failed(r.Context(), d, err)
 	}
 	cost := 1
 	if l.cost != nil {
 		cost = l.cost(r)
 	}
-	return l.decide(r.Context(), plan, &who, cost, l.mode, true)
+	return l.decide(r.Context(), plan, cost, l.mode, true, d)
 }
 
-func (l *Limiter) take(ctx context.Context, t Take, d *Decision) (Answer, error) {
-	if l.remote == nil {
-		a, err := l.store.Take(ctx, t)
-		return a, storeError(err)
+// take asks the store, or what stands in for it. It may change t.
+func (l *Limiter) take(ctx context.Context, t *Take, d *Decision, a *Answer) (err error) {
+	if l.memory != nil {
+		l.memory.take(t, a)
+		return nil
 	}
-	a, degraded, err := l.remote.take(ctx, t)
+	var degraded bool
+	*a, degraded, err = l.remote.take(ctx, *t)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil
 	}
-	return a, err
+	return err
 }
 
 func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
 	defer l.queues.wake(&s.Key)
-	if l.remote == nil {
-		return storeError(l.store.Settle(ctx, s))
+	if l.memory != nil {
+		return l.memory.Settle(ctx, s)
 	}
 	return l.remote.settle(ctx, s, degraded)
 }
 
 func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
 	defer l.queues.wake(&key)
-	if l.remote == nil {
-		return storeError(l.store.Reset(ctx, key))
+	if l.memory != nil {
+		return l.memory.Reset(ctx, key)
 	}
 	return l.remote.reset(ctx, key)
 }
@@ -215,38 +219,44 @@ func (l *Limiter) plan(r Request) (*plan, error) {
 	return plan, err
 }
 
-// decide is where every decision is made; a try is one whose denial may lead to a ban. What it works
-// on is large and hot, so it stays in place.
-func (l *Limiter) decide(ctx context.Context, plan *plan, who *identity, cost int, mode Mode, try bool) (d Decision, err error) {
+// decide is where every decision is made: d comes with an identity and nothing else. It is large, so it is
+// filled in where its caller wants it. A try is one whose denial may lead to a ban.
+func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode Mode, try bool, d *Decision) (err error) {
 	if cost < 1 {
-		return l.failed(ctx, *who, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
+		return l.failed(ctx, d, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
 	}
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
-	d.key, d.id = StorageKey{space: l.space, identity: *who}, newID()
+	d.key.space, d.id = l.space, newID()
 	if l.ban == nil || mode == ModeRecord {
-		err = l.charge(ctx, &d, mode)
+		err = l.charge(ctx, d, mode)
 	} else {
-		err = l.ban.decide(ctx, &d, mode, try)
+		err = l.ban.decide(ctx, d, mode, try)
 	}
 	if err != nil {
-		return l.failed(ctx, *who, storeError(err))
+		return l.failed(ctx, d, storeError(err))
 	}
 	if l.observer != nil {
-		e := Event{Decision: d, Key: who.label(), Err: d.why}
-		e.Decision.key.identity = who.clone() // which outlives the request
-		if plan.shadow != nil && !d.Banned && d.plan != nil {
-			e.Shadow = d.shadow()
-		}
-		if err := l.observe(ctx, e); err != nil {
-			return Decision{}, err
-		}
+		return l.tell(ctx, d)
 	}
-	return d, nil
+	return nil
 }
 
-// charge asks the store, or what stands in for it.
-func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) (err error) {
+// tell tells the observer.
+func (l *Limiter) tell(ctx context.Context, d *Decision) error {
+	e := Event{Decision: *d, Key: d.key.label(), Err: d.why}
+	e.Decision.key = d.key.clone() // which outlives the request
+	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
+		e.Shadow = d.shadow()
+	}
+	err := l.observe(ctx, e)
+	if err != nil {
+		*d = Decision{}
+	}
+	return err
+}
+
+func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
 	t := Take{
 		Key:    d.key,
 		Limits: d.plan.all,
@@ -258,11 +268,7 @@ func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) (err error
 		ID:     d.id,
 		Mode:   mode,
 	}
-	if l.remote == nil { // without one more copy of what is asked and answered
-		d.answer, err = l.store.Take(ctx, t)
-	} else {
-		d.answer, err = l.take(ctx, t, d)
-	}
+	err := l.take(ctx, &t, d, &d.answer)
 	if err == nil {
 		d.sum(mode)
 	}
@@ -277,13 +283,15 @@ func storeError(err error) error {
 	return &StoreError{Err: err}
 }
 
-func (l *Limiter) failed(ctx context.Context, who identity, err error) (Decision, error) {
+// failed leaves no decision.
+func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 	if l.observer != nil {
-		if panicked := l.observe(ctx, Event{Err: err, Key: who.label()}); panicked != nil {
+		if panicked := l.observe(ctx, Event{Err: err, Key: d.key.label()}); panicked != nil {
 			err = errors.Join(err, panicked)
 		}
 	}
-	return Decision{}, err
+	*d = Decision{}
+	return err
 }
 
 // observe keeps an observer's panic apart, so that it can be reported once.

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"crypto/sha256"
-	"hash/maphash"
 	"math"
 	"strconv"
 	"sync"
@@ -26,10 +25,9 @@ const DefaultMaxKeys = 1 << 18
 // counts that.
 type MemoryStore struct {
 	start   time.Time
-	seed    maphash.Seed
 	maxKeys int64
 
-	mergeable bool // logs know their keys
+	mergeable bool // logs know their keys as they are, however long
 
 	keys   atomic.Int64
 	shared atomic.Uint64
@@ -49,9 +47,9 @@ const (
 
 type shard struct {
 	mu     sync.Mutex
-	logs   map[string]*memoryLog
-	order  []*memoryLog // the same logs, for the sweep to walk
-	hand   int
+	now    int64 // of who had the lock last: instants never run backwards
+	logs   table
+	hand   int // of the sweep, in logs.places
 	takes  uint32
 	shared map[string]*memoryLog // by policy and a part of the key's hash
 	_      [64]byte              // no two locks on one cache line
@@ -60,13 +58,11 @@ type shard struct {
 type memoryLog struct {
 	record
 
-	key    string
-	index  int           // in shard.order
 	keep   time.Duration // the longest window asked of this log
-	fitted int64         // when fit was last called
-	whole  *StorageKey   // of a mergeable log
-	varies bool          // ... in which windows vary
-	merged uint64        // ... whose entries up to this id are in another store
+	key    StorageKey
+	fitted int64  // when fit was last called
+	merged uint64 // entries up to this id are in another store
+	varies bool   // windows do
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -81,7 +77,7 @@ func MaxKeys(n int) MemoryOption {
 // NewMemoryStore makes a store for one or several limiters of this process.
 // Without [WithStore] a limiter makes one for itself.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
-	s := &MemoryStore{start: time.Now(), seed: maphash.MakeSeed(), maxKeys: DefaultMaxKeys}
+	s := &MemoryStore{start: time.Now(), maxKeys: DefaultMaxKeys}
 	for _, o := range opts {
 		if o != nil {
 			o(s)
@@ -109,21 +105,24 @@ func (s *MemoryStore) Validate(Limits) error {
 }
 
 // Take implements [Store]. It never fails and does not look at ctx.
-func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
-	var space [192]byte
-	key := t.Key.appendRaw(space[:0])
-	hash := maphash.Bytes(s.seed, key)
-	sh := &s.shards[hash%shardCount]
+func (s *MemoryStore) Take(_ context.Context, t Take) (a Answer, err error) {
+	s.take(&t, &a)
+	return a, nil
+}
 
-	sh.mu.Lock()
+// take is Take without its copies. It may change t.
+func (s *MemoryStore) take(t *Take, a *Answer) {
+	sh, i, hash := s.locked(&t.Key)
 	defer sh.mu.Unlock()
-	// Read under the lock: instants of one log then never run backwards.
-	now := int64(time.Since(s.start))
-	log, id := sh.logs[string(key)], t.ID
-	if log == nil {
+	now, id := sh.now, t.ID
+	var log *memoryLog
+	if i >= 0 {
+		log = sh.logs.places[i].log
+	} else {
 		var own bool
-		if log, own = sh.place(s, key, hash, now, &t); log == nil { // a peek at what is not there
-			return new(record).take(now, 0, &t), nil
+		if log, own = sh.place(s, hash, t); log == nil { // a peek at what is not there
+			empty.take(now, 0, t, a)
+			return
 		}
 		if !own {
 			id = sharedID(hash, id)
@@ -134,28 +133,39 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (Answer, error) {
 	}
 	log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
 	log.drop(now - int64(log.keep))
-	answer := log.take(now, id, &t)
+	log.take(now, id, t, a)
 	if sh.takes++; sh.takes%takesPerSweep == 0 {
-		sh.sweep(s, now, 1)
+		sh.sweep(s, 1)
 	}
-	return answer, nil
 }
 
-// locked is where a key's log is, with the lock held.
-func (s *MemoryStore) locked(k *StorageKey) (sh *shard, key []byte, hash uint64) {
-	key = k.appendRaw(nil)
-	hash = maphash.Bytes(s.seed, key)
+var empty record // which nothing is added to
+
+// locked is where a key's log is, or -1, with the lock held. It makes the key one to keep.
+func (s *MemoryStore) locked(k *StorageKey) (sh *shard, i int, hash uint64) {
+	if len(k.text) > longestRawText && !s.mergeable {
+		k.shorten()
+	}
+	hash = k.hash()
 	sh = &s.shards[hash%shardCount]
+	now := int64(time.Since(s.start)) // not while others wait
 	sh.mu.Lock()
-	return sh, key, hash
+	sh.now = max(sh.now, now)
+	return sh, sh.logs.find(k, hash), hash
+}
+
+// shorten puts a hash in the text's place, marked as such.
+func (k *StorageKey) shorten() {
+	sum := sha256.Sum256([]byte(k.text))
+	k.text, k.bits = string(sum[:]), -1
 }
 
 // Settle implements [Store].
 func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
-	sh, key, hash := s.locked(&t.Key)
+	sh, i, hash := s.locked(&t.Key)
 	defer sh.mu.Unlock()
-	if log := sh.logs[string(key)]; log != nil {
-		log.settle(t.ID, t.Cost)
+	if i >= 0 {
+		sh.logs.places[i].log.settle(t.ID, t.Cost)
 	} else if log := sh.shared[string(t.Key.appendSlot(nil, hash))]; log != nil {
 		log.settle(sharedID(hash, t.ID), t.Cost)
 	}
@@ -164,17 +174,17 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 
 // Log implements [Store]. A key that shares a log sees its own entries of it.
 func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration) ([]Entry, error) {
-	sh, key, hash := s.locked(&k)
+	sh, i, hash := s.locked(&k)
 	defer sh.mu.Unlock()
-	log, own := sh.logs[string(key)], true
-	if log == nil {
-		log, own = sh.shared[string(k.appendSlot(nil, hash))], false
-	}
-	if log == nil {
+	var log *memoryLog
+	own := i >= 0
+	if own {
+		log = sh.logs.places[i].log
+	} else if log = sh.shared[string(k.appendSlot(nil, hash))]; log == nil {
 		return nil, nil
 	}
 	var entries []Entry
-	for i := log.since(int64(time.Since(s.start) - window)); i < log.count; i++ {
+	for i := log.since(sh.now - int64(window)); i < log.count; i++ {
 		if e := log.at(i); own || sharedBy(e.id, hash) {
 			entries = append(entries, Entry{At: s.start.Add(time.Duration(e.at)), Cost: int(e.total - log.before(i))})
 		}
@@ -185,12 +195,14 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 // Merge implements [Store]. For a key that shares a log, entries become as young as
 // that log's youngest.
 func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
-	sh, key, hash := s.locked(&m.Key)
+	sh, i, hash := s.locked(&m.Key)
 	defer sh.mu.Unlock()
-	now := int64(time.Since(s.start))
-	log, own := sh.logs[string(key)], true
-	if log == nil {
-		log, own = sh.place(s, key, hash, now, &Take{Key: m.Key})
+	var log *memoryLog
+	now, own := sh.now, i >= 0
+	if own {
+		log = sh.logs.places[i].log
+	} else {
+		log, own = sh.place(s, hash, &Take{Key: m.Key})
 	}
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
@@ -207,10 +219,10 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 // Reset implements [Store]. For a key that shares a log it does nothing: the
 // units in there are also others'.
 func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
-	sh, key, _ := s.locked(&k)
+	sh, i, _ := s.locked(&k)
 	defer sh.mu.Unlock()
-	if log := sh.logs[string(key)]; log != nil {
-		sh.remove(s, log)
+	if i >= 0 {
+		sh.remove(s, i)
 	}
 	return nil
 }
@@ -222,12 +234,12 @@ func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
 
 // place finds a log for a key that has none, and says whether it is the key's own. For a
 // peek it makes none.
-func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Take) (log *memoryLog, own bool) {
+func (sh *shard) place(s *MemoryStore, hash uint64, t *Take) (log *memoryLog, own bool) {
 	var space [64]byte
 	slot := t.Key.appendSlot(space[:0], hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
-		common.drop(now - int64(common.keep))
+		common.drop(sh.now - int64(common.keep))
 		// A key whose units are in there stays until they have left: a log of
 		// its own would be a second quota.
 		if common.count > longestSearch || common.holds(hash, math.MaxUint32<<32) {
@@ -240,17 +252,10 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 	if t.Mode == ModePeek {
 		return nil, false
 	}
-	sh.sweep(s, now, sweepPerKey)
-	if s.claim() || s.makeRoom(sh, now) && s.claim() {
-		log := &memoryLog{key: string(key), index: len(sh.order), fitted: now}
-		if s.mergeable {
-			log.whole = &StorageKey{space: t.Key.space, identity: t.Key.clone()}
-		}
-		if sh.logs == nil {
-			sh.logs = make(map[string]*memoryLog)
-		}
-		sh.logs[log.key] = log
-		sh.order = append(sh.order, log)
+	sh.sweep(s, sweepPerKey)
+	if s.claim() || s.makeRoom(sh) && s.claim() {
+		log := &memoryLog{key: t.Key.clone(), fitted: sh.now}
+		sh.logs.add(hash, log)
 		return log, true
 	}
 	if common == nil {
@@ -266,15 +271,16 @@ func (sh *shard) place(s *MemoryStore, key []byte, hash uint64, now int64, t *Ta
 
 // makeRoom looks for idle keys in the shard whose lock is held, and then in
 // others whose lock nobody holds, until it has looked at enough of them.
-func (s *MemoryStore) makeRoom(sh *shard, now int64) bool {
-	freed := sh.sweep(s, now, sweepWhenFull)
+func (s *MemoryStore) makeRoom(sh *shard) bool {
+	freed := sh.sweep(s, sweepWhenFull)
 	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
 		other := &s.shards[s.turn.Add(1)%shardCount]
 		if other == sh || !other.mu.TryLock() {
 			continue
 		}
-		n := min(left, len(other.order))
-		freed = other.sweep(s, now, n)
+		n := min(left, other.logs.used)
+		other.now = max(other.now, sh.now)
+		freed = other.sweep(s, n)
 		left -= n
 		other.mu.Unlock()
 	}
@@ -292,57 +298,38 @@ func (s *MemoryStore) claim() bool {
 
 // sweep looks at the next n logs, forgets those that are empty and returns
 // unused memory of the others. It reports whether a place became free.
-func (sh *shard) sweep(s *MemoryStore, now int64, n int) (freed bool) {
-	for range min(n, len(sh.order)) {
-		if sh.hand >= len(sh.order) {
+func (sh *shard) sweep(s *MemoryStore, n int) (freed bool) {
+	for n = min(n, sh.logs.used); n > 0; {
+		if sh.hand >= len(sh.logs.places) {
 			sh.hand = 0
 		}
-		log := sh.order[sh.hand]
-		log.drop(now - int64(log.keep))
-		if log.count == 0 {
-			sh.remove(s, log)
-			freed = true
-			continue // another log has taken its place
+		log := sh.logs.places[sh.hand].log
+		if log == nil {
+			sh.hand++
+			continue
 		}
-		if now-log.fitted > int64(log.keep) {
+		n--
+		log.drop(sh.now - int64(log.keep))
+		if log.count == 0 {
+			sh.remove(s, sh.hand)
+			freed = true
+			continue // another log may have taken its place
+		}
+		if sh.now-log.fitted > int64(log.keep) {
 			log.fit()
-			log.fitted = now
+			log.fitted = sh.now
 		}
 		sh.hand++
 	}
 	return freed
 }
 
-func (sh *shard) remove(s *MemoryStore, log *memoryLog) {
-	delete(sh.logs, log.key)
-	last := len(sh.order) - 1
-	moved := sh.order[last]
-	sh.order[log.index], moved.index = moved, log.index
-	sh.order[last] = nil
-	sh.order = sh.order[:last]
+func (sh *shard) remove(s *MemoryStore, i int) {
+	sh.logs.remove(i)
 	s.keys.Add(-1)
 }
 
 // appendSlot writes which log the key shares with others where places are short.
 func (k *StorageKey) appendSlot(b []byte, hash uint64) []byte {
 	return append(append(b, k.space.name...), byte(hash/shardCount%sharedLogs))
-}
-
-// appendRaw writes what tells this key from all others. It is shorter and far
-// cheaper than the text of [StorageKey.String], and never leaves the process.
-func (k *StorageKey) appendRaw(b []byte) []byte {
-	b = append(b, k.space.name...)
-	b = append(b, 0)
-	b = append(b, k.kind...)
-	b = append(b, 0)
-	if k.addr.IsValid() {
-		a := k.addr.As16()
-		return append(append(b, a[:]...), byte(k.bits))
-	}
-	b = append(b, k.scope...)
-	if len(k.text) > longestRawText {
-		sum := sha256.Sum256([]byte(k.text))
-		return append(append(b, 1), sum[:]...)
-	}
-	return append(append(b, 0), k.text...)
 }

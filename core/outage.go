@@ -89,15 +89,14 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 
 // recorded is what to merge next into another store's log of a key, and whether there is more.
 func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
-	sh, key, _ := s.locked(k)
+	sh, i, _ := s.locked(k)
 	defer sh.mu.Unlock()
-	log := sh.logs[string(key)]
-	if log == nil {
+	if i < 0 {
 		return m, false
 	}
-	now := int64(time.Since(s.start))
+	log, now := sh.logs.places[i].log, sh.now
 	log.drop(now - int64(log.keep))
-	m = Merge{Key: *log.whole, Keep: log.keep, Varies: log.varies}
+	m = Merge{Key: log.key, Keep: log.keep, Varies: log.varies}
 	next := log.count
 	for next > 0 && log.at(next-1).id != log.merged {
 		next--
@@ -115,17 +114,17 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 
 // merged notes that m is in the other store. The log is dropped if there is no more to it.
 func (s *MemoryStore) merged(m *Merge) {
-	sh, key, _ := s.locked(&m.Key)
+	sh, i, _ := s.locked(&m.Key)
 	defer sh.mu.Unlock()
-	log := sh.logs[string(key)]
-	if log == nil {
+	if i < 0 {
 		return
 	}
+	log := sh.logs.places[i].log
 	if len(m.Entries) > 0 {
 		log.merged = m.Entries[len(m.Entries)-1].ID
 	}
 	if log.count == 0 || log.at(log.count-1).id == log.merged {
-		sh.remove(s, log)
+		sh.remove(s, i)
 	}
 }
 
@@ -135,10 +134,13 @@ func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
 		for i := range s.shards {
 			sh := &s.shards[i]
 			sh.mu.Lock()
-			sh.sweep(s, int64(time.Since(s.start)), len(sh.order))
-			keys := make([]*StorageKey, len(sh.order))
-			for j, log := range sh.order {
-				keys[j] = log.whole
+			sh.now = max(sh.now, int64(time.Since(s.start)))
+			sh.sweep(s, sh.logs.used)
+			keys := make([]*StorageKey, 0, sh.logs.used)
+			for _, p := range sh.logs.places {
+				if p.log != nil {
+					keys = append(keys, &p.log.key)
+				}
 			}
 			sh.mu.Unlock()
 			for _, k := range keys {

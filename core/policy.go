@@ -40,6 +40,7 @@ type plan struct {
 	header  string        // RateLimit-Policy
 	keep    time.Duration // the longest window
 	longest int           // ... and whose it is
+	largest int           // quota
 	shadow  *plan         // or nil
 	all     Limits        // limits and those of shadow
 }
@@ -151,7 +152,7 @@ func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
 		}
 	}
 	raise(&p.keep, int64(pl.keep))
-	raise(&p.most, int64(pl.largest()))
+	raise(&p.most, int64(pl.largest))
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
 		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
@@ -168,15 +169,7 @@ func raise(most *atomic.Int64, to int64) {
 }
 
 // bound is how many units a log needs for every plan that may ask about it.
-func (p *policy) bound(pl *plan) int { return max(pl.largest(), int(p.most.Load())) }
-
-func (p *plan) largest() int {
-	largest := 0
-	for i := range p.limits {
-		largest = max(largest, p.limits[i].Quota)
-	}
-	return largest
-}
+func (p *policy) bound(pl *plan) int { return max(pl.largest, int(p.most.Load())) }
 
 // ask is the limits for a request, as they were given.
 func (p *policy) ask(r Request) Limits {
@@ -218,6 +211,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name", l.Name)})
 		}
 		p.names = append(p.names, l.Name)
+		p.largest = max(p.largest, l.Quota)
 		if l.Window > p.keep {
 			p.keep, p.longest = l.Window, i
 		}

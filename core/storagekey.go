@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash/maphash"
 	"net/netip"
 	"strconv"
 )
@@ -21,6 +22,33 @@ type StorageKey struct {
 type space struct {
 	name   string // of the policy
 	secret []byte // from WithSecret, or nil
+	hash   uint64 // of the name
+}
+
+func newSpace(name string, secret []byte) *space {
+	return &space{name: name, secret: secret, hash: maphash.String(seed, name)}
+}
+
+// seed is this process's own, so that nobody can choose keys whose hashes are equal.
+var seed = maphash.MakeSeed()
+
+// hash is for finding keys in this process. Kind and scope have no part in it: those who share a text are few.
+func (k *StorageKey) hash() uint64 {
+	if k.addr.IsValid() {
+		a := k.addr.As16()
+		return k.space.hash ^ maphash.Bytes(seed, a[:])
+	}
+	return k.space.hash ^ maphash.String(seed, k.text)
+}
+
+// equal reports whether both name the same log.
+func (k *StorageKey) equal(o *StorageKey) bool {
+	return (k.space == o.space || k.space.name == o.space.name) && k.identity == o.identity
+}
+
+// clone outlives the request.
+func (k *StorageKey) clone() StorageKey {
+	return StorageKey{space: k.space, identity: k.identity.clone()}
 }
 
 // keyVersion changes with the meaning of what stores keep under a key.

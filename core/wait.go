@@ -23,31 +23,30 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 
 // WaitN waits for cost units, which it takes all at once. For a cost above a quota it does not wait: the
 // error is [ErrCostExceedsQuota].
-func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (Decision, error) {
+func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, err error) {
 	if l == nil || l.store == nil {
 		return Decision{}, &ConfigError{Option: "Wait", Value: "no limiter", Reason: "make it with core.New and look at its error"}
 	}
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	who, err := l.named(key)
-	if err != nil {
-		return l.failed(ctx, who, err)
+	if d.key.identity, err = l.named(key); err != nil {
+		err = l.failed(ctx, &d, err)
+		return d, err
 	}
 	plan, err := l.planFor(ctx)
 	if err != nil {
-		return l.failed(ctx, who, err)
+		err = l.failed(ctx, &d, err)
+		return d, err
 	}
+	who := d.key.identity
 	if cost < 1 || cost > plan.smallest() { // no turn would change that
-		d, err := l.decide(ctx, plan, &who, cost, ModePeek, false)
-		if err == nil {
+		if err = l.decide(ctx, plan, cost, ModePeek, false, &d); err == nil {
 			err = d.Err()
 		}
 		return d, err
 	}
-	k := StorageKey{space: l.space, identity: who}
-	var space [192]byte
-	t, ahead := l.queues.join(k.appendRaw(space[:0]), cost)
+	t, ahead := l.queues.join(queueKey{l.space, who}, cost)
 	defer l.queues.leave(t)
 	if d, err := l.foresee(ctx, plan, &who, t, ahead); err != nil {
 		return d, err
@@ -60,8 +59,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (Decision, er
 		if err := ctx.Err(); err != nil {
 			return Decision{}, err
 		}
-		d, err := l.decide(ctx, plan, &who, cost, ModeCharge, false)
-		if err != nil {
+		d = Decision{key: StorageKey{identity: who}}
+		if err := l.decide(ctx, plan, cost, ModeCharge, false, &d); err != nil {
 			return d, err
 		}
 		if d.Allowed {
@@ -79,13 +78,14 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (Decision, er
 
 // foresee refuses a turn whose context ends before it can have its units behind those ahead of it. What it knows is the
 // least that this can take, unless one of those gives up; so it does not foresee all.
-func (l *Limiter) foresee(ctx context.Context, plan *plan, who *identity, t *turn, ahead int) (Decision, error) {
+func (l *Limiter) foresee(ctx context.Context, plan *plan, who *identity, t *turn, ahead int) (d Decision, err error) {
 	if _, ends := ctx.Deadline(); !ends {
 		return Decision{}, nil
 	}
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + t.cost)
-		d, err := l.decide(ctx, plan, who, units, ModePeek, false)
+		d = Decision{key: StorageKey{identity: *who}}
+		err = l.decide(ctx, plan, units, ModePeek, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot be asked for so much at once, or nothing is counted now
 		}
@@ -143,7 +143,13 @@ func tooLong(ctx context.Context, wait time.Duration) error {
 // queues are who waits for which key.
 type queues struct {
 	mu sync.Mutex
-	of map[string]*queue
+	of map[queueKey]*queue
+}
+
+// queueKey is a StorageKey that can be compared. A policy that shares the name, and so the log, has queues of its own.
+type queueKey struct {
+	space *space
+	identity
 }
 
 // queue is a list of turns: the first of them asks the store, the others wait until it has left.
@@ -153,7 +159,7 @@ type queue struct {
 }
 
 type turn struct {
-	key        string
+	key        queueKey
 	cost       int
 	come       chan struct{} // closed when it is the first
 	wake       chan struct{} // has one when something has been given back since
@@ -174,14 +180,14 @@ func (t *turn) sleep(ctx context.Context, d time.Duration) {
 }
 
 // join takes a place in the queue for key, behind so many units of others.
-func (q *queues) join(key []byte, cost int) (t *turn, ahead int) {
-	t = &turn{key: string(key), cost: cost, come: make(chan struct{}), wake: make(chan struct{}, 1)}
+func (q *queues) join(key queueKey, cost int) (t *turn, ahead int) {
+	t = &turn{key: key, cost: cost, come: make(chan struct{}), wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	line := q.of[t.key]
 	if line == nil {
 		if q.of == nil {
-			q.of = make(map[string]*queue)
+			q.of = make(map[queueKey]*queue)
 		}
 		line = &queue{first: t}
 		q.of[t.key] = line
@@ -219,11 +225,9 @@ func (q *queues) leave(t *turn) {
 
 // wake has the first of a queue ask again.
 func (q *queues) wake(key *StorageKey) {
-	var space [192]byte
-	raw := key.appendRaw(space[:0])
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line := q.of[string(raw)]; line != nil {
+	if line := q.of[queueKey{key.space, key.identity}]; line != nil {
 		select {
 		case line.first.wake <- struct{}{}:
 		default:

@@ -13,6 +13,8 @@ type record struct {
 	count uint32  // entries held
 	gone  uint64  // the running total before the oldest entry
 	peak  uint32  // most entries held since the ring was last resized or looked at
+
+	small [smallestRing]entry // the first ring: most keys never need another
 }
 
 // entry is one admitted take.
@@ -22,7 +24,7 @@ type entry struct {
 	total uint64 // units up to and including this entry
 }
 
-const smallestRing = 4
+const smallestRing = 2
 
 func (r *record) at(i uint32) *entry {
 	return &r.ring[(r.head+i)&uint32(len(r.ring)-1)]
@@ -52,7 +54,12 @@ func (r *record) since(cut int64) uint32 {
 	if r.count == 0 || r.ring[r.head].at > cut {
 		return 0
 	}
-	low, high := uint32(1), r.count
+	// It is mostly near, as little leaves between one take and the next; and a large log does not fit into the cache.
+	low, high := uint32(1), uint32(2)
+	for high < r.count && r.at(high-1).at <= cut {
+		low, high = high, 2*high
+	}
+	high = min(high, r.count)
 	for low < high {
 		middle := (low + high) / 2
 		if r.at(middle).at > cut {
@@ -124,7 +131,10 @@ func (r *record) fit() {
 }
 
 func (r *record) resize(size uint32) {
-	ring := make([]entry, size)
+	ring := r.small[:]
+	if size > smallestRing {
+		ring = make([]entry, size)
+	}
 	for i := range r.count {
 		ring[i] = *r.at(i)
 	}
@@ -172,10 +182,10 @@ func (r *record) trim(units int) {
 	}
 }
 
-// take answers t at instant now, recording it as id's: the window of a limit is
-// (now-Window, now].
-func (r *record) take(now int64, id uint64, t *Take) Answer {
-	a := Answer{Allowed: true}
+// take answers t at instant now into a, which is zero, recording it as id's: the window of a limit
+// is (now-Window, now].
+func (r *record) take(now int64, id uint64, t *Take, a *Answer) {
+	a.Allowed = true
 	deciding := t.Limits[:len(t.Limits)-t.Shadow]
 	largest, never := 0, false
 	for i := range t.Limits {
@@ -204,7 +214,7 @@ func (r *record) take(now int64, id uint64, t *Take) Answer {
 		if !a.Allowed {
 			a.Retry = r.wait(now, t.Cost, deciding)
 		}
-		return a
+		return
 	}
 	for i := range t.Limits {
 		if a.State[i].Used == 0 {
@@ -213,7 +223,6 @@ func (r *record) take(now int64, id uint64, t *Take) Answer {
 			_, a.State[i].Reset = r.view(now, t.Limits[i].Window)
 		}
 	}
-	return a
 }
 
 // view is how many units a window holds, and when the oldest of them leaves.

@@ -98,8 +98,10 @@ func TestStoreGivesMemoryBack(t *testing.T) {
 		}
 		size := func() (n int) {
 			for i := range s.shards {
-				for _, log := range s.shards[i].logs {
-					n += len(log.ring)
+				for _, p := range s.shards[i].logs.places {
+					if p.log != nil {
+						n += len(p.log.ring)
+					}
 				}
 			}
 			return n
