@@ -24,7 +24,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 // nobody waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision, err error) {
 	err = l.ask(ctx, key, cost, l.mode, &d)
-	if err == nil && d.Never() {
+	if err == nil && d.never() {
 		err = d.Err()
 	}
 	return d, err
@@ -50,8 +50,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 // Log lists what fills the window of the longest limit: instants and costs, oldest first. Who made the
 // requests is not in there.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
-	who, err := l.named(key)
-	if err != nil {
+	var who identity
+	if err := l.named(key, &who); err != nil {
 		return nil, err
 	}
 	window := cmp.Or(time.Duration(l.policy.keep.Load()), MaxWindow)
@@ -67,11 +67,11 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 
 // Reset forgets what key has used, and its bans. A key that is not known is no error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	who, err := l.named(key)
-	if err != nil {
+	var who identity
+	if err := l.named(key, &who); err != nil {
 		return err
 	}
-	err = l.reset(ctx, StorageKey{space: l.space, identity: who})
+	err := l.reset(ctx, StorageKey{space: l.space, identity: who})
 	if err == nil && l.ban != nil {
 		err = l.ban.lift(ctx, l, who)
 	}
@@ -80,7 +80,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 
 // ask fills in d, which is zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode, d *Decision) (err error) {
-	if d.key.identity, err = l.named(key); err != nil {
+	if err = l.named(key, &d.key.identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	plan, err := l.planFor(ctx)
@@ -101,14 +101,19 @@ func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
 	return l.plan(noRequest{ctx})
 }
 
-// named is the identity that a caller without a request means.
-func (l *Limiter) named(key string) (identity, error) {
+// named finds the identity that a caller without a request means.
+func (l *Limiter) named(key string, who *identity) error {
 	if l.key.named != nil {
-		if who, ok := l.key.named(key, &l.masks); ok {
-			return who, nil
+		if named, ok := l.key.named(key, &l.masks); ok {
+			*who = named
+			return nil
 		}
 	}
-	return textIdentity(key, nil)
+	if key == "" {
+		return ErrNoKey
+	}
+	who.kind, who.text = kindBy, key
+	return nil
 }
 
 // noRequest is all that callbacks get where there is only a context.

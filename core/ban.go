@@ -104,7 +104,7 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) erro
 // look denies d while a ban lasts, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 	var a Answer
-	err = d.limiter.take(ctx, b.take(d, ModePeek, 1), d, &a)
+	err = b.take(ctx, d, b.ladder, ModePeek, 1, &a)
 	if err == nil && !a.Allowed {
 		b.deny(d, a.Retry)
 	}
@@ -113,17 +113,15 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 
 // count counts a denial, and begins a ban with the last that is one too many.
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
-	tries := Take{Key: StorageKey{space: b.denials, identity: d.key.identity}, Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}
+	key := StorageKey{space: b.denials, identity: d.key.identity}
 	var a Answer
-	err := d.limiter.take(ctx, &tries, d, &a)
+	err := d.limiter.take(ctx, &key, &Take{Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}, d, &a)
 	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	begin := b.take(d, ModeCharge, 1<<step)
-	begin.Limits = b.begin[step]
 	var begun Answer
-	if err = d.limiter.take(ctx, begin, d, &begun); err != nil {
+	if err = b.take(ctx, d, b.begin[step], ModeCharge, 1<<step, &begun); err != nil {
 		return err
 	}
 	if begun.Allowed {
@@ -131,21 +129,15 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	} else { // one has begun since we looked
 		b.deny(d, begun.Retry)
 	}
-	if err := d.limiter.reset(ctx, StorageKey{space: b.denials, identity: d.key.identity}); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
+	if err := d.limiter.reset(ctx, key); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
 		return err
 	}
 	return nil
 }
 
-func (b *ban) take(d *Decision, mode Mode, cost int) *Take {
-	return &Take{
-		Key:    StorageKey{space: b.bans, identity: d.key.identity},
-		Limits: b.ladder,
-		Keep:   b.ladder[banSteps].Window,
-		Cost:   cost,
-		ID:     newID(),
-		Mode:   mode,
-	}
+func (b *ban) take(ctx context.Context, d *Decision, ladder Limits, mode Mode, cost int, a *Answer) error {
+	key := StorageKey{space: b.bans, identity: d.key.identity}
+	return d.limiter.take(ctx, &key, &Take{Limits: ladder, Keep: b.ladder[banSteps].Window, Cost: cost, ID: newID(), Mode: mode}, d, a)
 }
 
 func (b *ban) deny(d *Decision, wait time.Duration) {

@@ -43,7 +43,7 @@ func (d *Decision) sum(mode Mode) {
 	switch {
 	case !d.Allowed:
 		d.Violated = d.violated()
-		if mode == ModeChargeDenied && !d.Never() {
+		if mode == ModeChargeDenied && !d.never() {
 			d.taken = d.cost
 		}
 	case mode != ModePeek:
@@ -71,7 +71,9 @@ func (d *Decision) shadow() *Decision {
 
 // Never says that a denied request costs more than a whole quota: waiting
 // cannot help.
-func (d Decision) Never() bool {
+func (d Decision) Never() bool { return d.never() }
+
+func (d *Decision) never() bool {
 	if d.Allowed || d.plan == nil {
 		return false
 	}

@@ -39,7 +39,7 @@ type denialPlace struct {
 // of is where key's denial is, or nil.
 func (p *denialPlace) of(key *StorageKey) (*denial, *atomic.Pointer[denial]) {
 	for i := range p.latest {
-		if d := p.latest[i].Load(); d != nil && d.key.equal(key) {
+		if d := p.latest[i].Load(); d != nil && d.key.names(key) {
 			return d, &p.latest[i]
 		}
 	}
@@ -139,7 +139,7 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 			lasts = min(lasts, a.State[i].Reset)
 		}
 	}
-	latest := &denial{key: t.Key.clone(), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	latest := &denial{key: t.Key.kept(), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
 	free := w.place.free(&t.Key)
 	free.Store(latest)
 	if w.place.drops.Load() != w.drops {

@@ -113,6 +113,9 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 }
 
+// kindBy is that of texts which are whatever a user's function makes of a request.
+const kindBy = "by"
+
 func textIdentity(text string, err error) (identity, error) {
 	if err != nil {
 		return identity{}, err
@@ -120,7 +123,7 @@ func textIdentity(text string, err error) (identity, error) {
 	if text == "" {
 		return identity{}, ErrNoKey
 	}
-	return identity{kind: "by", text: text}, nil
+	return identity{kind: kindBy, text: text}, nil
 }
 
 // KeyOf is for packages that find identities in requests of any framework, as

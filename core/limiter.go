@@ -134,7 +134,7 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 		d.limiter, d.exchange = l, open
 		if l.refunds != nil && d.taken > 0 {
 			d.request = r
-			d.key = d.key.clone() // the handler may write to where it was read from
+			d.key.identity = d.key.clone() // the handler may write to where it was read from
 		}
 	}()
 	err = l.check(r, &d)
@@ -164,13 +164,14 @@ func (l *Limiter) check(r Request, d *Decision) error {
 	return l.decide(r.Context(), plan, cost, l.mode, true, d)
 }
 
-// take asks the store, or what stands in for it. It may change t.
-func (l *Limiter) take(ctx context.Context, t *Take, d *Decision, a *Answer) (err error) {
+// take asks the store, or what stands in for it. It adds the key to t where that is needed.
+func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decision, a *Answer) (err error) {
 	if l.memory != nil {
-		l.memory.take(t, a)
+		l.memory.take(key, t, a)
 		return nil
 	}
 	var degraded bool
+	t.Key = *key
 	*a, degraded, err = l.remote.take(ctx, *t)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil
@@ -245,7 +246,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode Mode, t
 // tell tells the observer.
 func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	e := Event{Decision: *d, Key: d.key.label(), Err: d.why}
-	e.Decision.key = d.key.clone() // which outlives the request
+	e.Decision.key.identity = d.key.clone() // which outlives the request
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}
@@ -258,7 +259,6 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
 	t := Take{
-		Key:    d.key,
 		Limits: d.plan.all,
 		Shadow: len(d.plan.all) - len(d.plan.limits),
 		Keep:   l.policy.keepFor(d.plan),
@@ -268,7 +268,7 @@ func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
 		ID:     d.id,
 		Mode:   mode,
 	}
-	err := l.take(ctx, &t, d, &d.answer)
+	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.sum(mode)
 	}

@@ -2,12 +2,13 @@ package core
 
 import (
 	"context"
-	"crypto/sha256"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // DefaultMaxKeys is how many keys a [MemoryStore] keeps apart unless told otherwise.
@@ -27,7 +28,7 @@ type MemoryStore struct {
 	start   time.Time
 	maxKeys int64
 
-	mergeable bool // logs know their keys as they are, however long
+	mergeable bool // logs keep their keys as they are, however long
 
 	keys   atomic.Int64
 	shared atomic.Uint64
@@ -36,33 +37,48 @@ type MemoryStore struct {
 }
 
 const (
-	shardCount     = 64
-	sharedLogs     = 16   // of one policy in one shard, where places are short
-	sweepPerKey    = 2    // logs looked at for each new key, so that keys leave faster than they come
-	sweepWhenFull  = 16   // ... where a new key finds no place
-	takesPerSweep  = 4    // takes for which one log is looked at: each look may miss the cache
-	longestSearch  = 4096 // entries of a shared log looked through for a key's own
-	longestRawText = 64   // identities beyond this are kept as their hash
+	shardCount    = 64
+	sharedLogs    = 16   // of one policy in one shard, where places are short
+	sweepPerKey   = 2    // logs looked at for each new key, so that keys leave faster than they come
+	sweepWhenFull = 16   // ... where a new key finds no place
+	takesPerSweep = 4    // takes for which one log is looked at: each look may miss the cache
+	longestSearch = 4096 // entries of a shared log looked through for a key's own
 )
 
 type shard struct {
 	mu     sync.Mutex
 	now    int64 // of who had the lock last: instants never run backwards
 	logs   table
-	hand   int // of the sweep, in logs.places
-	takes  uint32
+	hand   int                   // of the sweep, in logs.places
 	shared map[string]*memoryLog // by policy and a part of the key's hash
 	_      [64]byte              // no two locks on one cache line
 }
 
+// memoryLog is 256 bytes long: two pairs of cache lines, which come together.
 type memoryLog struct {
+	key    StorageKey
+	keep   time.Duration // the longest window asked of this log
+	text   [24]byte      // the key's, if it is that short
+	fitted int64         // when fit was last called
+
 	record
 
-	keep   time.Duration // the longest window asked of this log
-	key    StorageKey
-	fitted int64  // when fit was last called
 	merged uint64 // entries up to this id are in another store
 	varies bool   // windows do
+}
+
+func (s *MemoryStore) newLog(k *StorageKey, now int64) *memoryLog {
+	l := &memoryLog{key: *k, fitted: now}
+	switch n := copy(l.text[:], k.text); {
+	case n == len(k.text):
+		l.key.text = unsafe.String(&l.text[0], n)
+		l.key.scope = strings.Clone(k.scope)
+	case s.mergeable:
+		l.key.identity = k.clone()
+	default:
+		l.key = k.kept()
+	}
+	return l
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -106,58 +122,51 @@ func (s *MemoryStore) Validate(Limits) error {
 
 // Take implements [Store]. It never fails and does not look at ctx.
 func (s *MemoryStore) Take(_ context.Context, t Take) (a Answer, err error) {
-	s.take(&t, &a)
+	s.take(&t.Key, &t, &a)
 	return a, nil
 }
 
-// take is Take without its copies. It may change t.
-func (s *MemoryStore) take(t *Take, a *Answer) {
-	sh, i, hash := s.locked(&t.Key)
+// take is Take without its copies: t need not have a key.
+func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
+	sh, i, hash := s.locked(key)
 	defer sh.mu.Unlock()
-	now, id := sh.now, t.ID
+	now, id, mode := sh.now, t.ID, t.Mode
 	var log *memoryLog
 	if i >= 0 {
 		log = sh.logs.places[i].log
 	} else {
 		var own bool
-		if log, own = sh.place(s, hash, t); log == nil { // a peek at what is not there
-			empty.take(now, 0, t, a)
+		if log, own = sh.place(s, key, hash, t); log == nil { // a peek at what is not there
+			empty.take(now, 0, t, mode, a)
 			return
 		}
 		if !own {
 			id = sharedID(hash, id)
-			if t.Mode == ModeChargeDenied {
-				t.Mode = ModeCharge // one client's denials must not keep others out
+			if mode == ModeChargeDenied {
+				mode = ModeCharge // one client's denials must not keep others out
 			}
 		}
 	}
-	log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
+	if log.keep < t.Keep || t.Varies { // a write would take the line from other cores
+		log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
+	}
 	log.drop(now - int64(log.keep))
-	log.take(now, id, t, a)
-	if sh.takes++; sh.takes%takesPerSweep == 0 {
+	log.take(now, id, t, mode, a)
+	if id%takesPerSweep == 0 {
 		sh.sweep(s, 1)
 	}
 }
 
 var empty record // which nothing is added to
 
-// locked is where a key's log is, or -1, with the lock held. It makes the key one to keep.
+// locked is where a key's log is, or -1, with the lock held.
 func (s *MemoryStore) locked(k *StorageKey) (sh *shard, i int, hash uint64) {
-	if len(k.text) > longestRawText && !s.mergeable {
-		k.shorten()
-	}
 	hash = k.hash()
 	sh = &s.shards[hash%shardCount]
 	now := int64(time.Since(s.start)) // not while others wait
 	sh.mu.Lock()
 	sh.now = max(sh.now, now)
 	return sh, sh.logs.find(k, hash), hash
-}
-
-// shorten puts a hash in the text's place, marked as such.
-func (k *StorageKey) shorten() {
-	sum := sha256.Sum256([]byte(k.text))
-	k.text, k.bits = string(sum[:]), -1
 }
 
 // Settle implements [Store].
@@ -202,7 +211,7 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 	if own {
 		log = sh.logs.places[i].log
 	} else {
-		log, own = sh.place(s, hash, &Take{Key: m.Key})
+		log, own = sh.place(s, &m.Key, hash, new(Take))
 	}
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
@@ -234,9 +243,9 @@ func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
 
 // place finds a log for a key that has none, and says whether it is the key's own. For a
 // peek it makes none.
-func (sh *shard) place(s *MemoryStore, hash uint64, t *Take) (log *memoryLog, own bool) {
+func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, t *Take) (log *memoryLog, own bool) {
 	var space [64]byte
-	slot := t.Key.appendSlot(space[:0], hash)
+	slot := key.appendSlot(space[:0], hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
 		common.drop(sh.now - int64(common.keep))
@@ -254,7 +263,7 @@ func (sh *shard) place(s *MemoryStore, hash uint64, t *Take) (log *memoryLog, ow
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim() || s.makeRoom(sh) && s.claim() {
-		log := &memoryLog{key: t.Key.clone(), fitted: sh.now}
+		log := s.newLog(key, sh.now)
 		sh.logs.add(hash, log)
 		return log, true
 	}

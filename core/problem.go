@@ -35,7 +35,7 @@ func (d Decision) Problem() Problem {
 		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
 	}
 	switch s := max(1, seconds(d.RetryAfter)); {
-	case d.Never():
+	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
 	case s == 1:
 		p.Detail = "Try again in 1 second."

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // StorageKey names the log of one identity under one policy. Two of them are
@@ -41,14 +42,35 @@ func (k *StorageKey) hash() uint64 {
 	return k.space.hash ^ maphash.String(seed, k.text)
 }
 
-// equal reports whether both name the same log.
-func (k *StorageKey) equal(o *StorageKey) bool {
-	return (k.space == o.space || k.space.name == o.space.name) && k.identity == o.identity
+// longestText is how long texts may be that are kept in memory as they are.
+const longestText = 64
+
+// hashed marks, in place of bits, a key with a hash for its text.
+const hashed = -1
+
+// kept is the key for keeping: it outlives the request, and is short.
+func (k *StorageKey) kept() StorageKey {
+	c := StorageKey{space: k.space, identity: k.identity}
+	c.scope = strings.Clone(k.scope)
+	if len(k.text) > longestText {
+		sum := sha256.Sum256([]byte(k.text))
+		c.text, c.bits = string(sum[:]), hashed
+	} else {
+		c.text = strings.Clone(k.text)
+	}
+	return c
 }
 
-// clone outlives the request.
-func (k *StorageKey) clone() StorageKey {
-	return StorageKey{space: k.space, identity: k.identity.clone()}
+// names reports whether a kept key names the same log as another.
+func (k *StorageKey) names(o *StorageKey) bool {
+	if k.kind != o.kind || k.scope != o.scope || k.space != o.space && k.space.name != o.space.name {
+		return false
+	}
+	if k.bits == hashed {
+		sum := sha256.Sum256([]byte(o.text))
+		return len(o.text) > longestText && k.text == string(sum[:])
+	}
+	return k.text == o.text && k.addr == o.addr && k.bits == o.bits
 }
 
 // keyVersion changes with the meaning of what stores keep under a key.

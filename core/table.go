@@ -29,7 +29,7 @@ func (t *table) find(key *StorageKey, hash uint64) int {
 		switch p := &t.places[i]; {
 		case p.log == nil:
 			return -1
-		case p.hash == hash && p.log.key.equal(key):
+		case p.hash == hash && p.log.key.names(key):
 			return i
 		}
 	}

@@ -30,7 +30,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	if d.key.identity, err = l.named(key); err != nil {
+	if err = l.named(key, &d.key.identity); err != nil {
 		err = l.failed(ctx, &d, err)
 		return d, err
 	}

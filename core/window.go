@@ -12,6 +12,8 @@ type record struct {
 	head  uint32  // of the oldest entry in ring
 	count uint32  // entries held
 	gone  uint64  // the running total before the oldest entry
+	total uint64  // ... and after the youngest
+	first int64   // the oldest entry's instant: with these two a take mostly need not look into the ring
 	peak  uint32  // most entries held since the ring was last resized or looked at
 
 	small [smallestRing]entry // the first ring: most keys never need another
@@ -32,10 +34,20 @@ func (r *record) at(i uint32) *entry {
 
 // before is the running total before entry i, which may be count.
 func (r *record) before(i uint32) uint64 {
-	if i == 0 {
+	switch i {
+	case 0:
 		return r.gone
+	case r.count:
+		return r.total
 	}
 	return r.at(i - 1).total
+}
+
+// ends looks anew at the entries at both ends.
+func (r *record) ends() {
+	if r.total = r.gone; r.count > 0 {
+		r.total, r.first = r.at(r.count-1).total, r.at(0).at
+	}
 }
 
 // drop forgets what left at cut or earlier.
@@ -46,12 +58,14 @@ func (r *record) drop(cut int64) {
 	}
 	r.gone = r.before(n)
 	r.head = (r.head + n) & uint32(len(r.ring)-1)
-	r.count -= n
+	if r.count -= n; r.count > 0 {
+		r.first = r.at(0).at
+	}
 }
 
 // since is the first entry later than cut.
 func (r *record) since(cut int64) uint32 {
-	if r.count == 0 || r.ring[r.head].at > cut {
+	if r.count == 0 || r.first > cut {
 		return 0
 	}
 	// It is mostly near, as little leaves between one take and the next; and a large log does not fit into the cache.
@@ -109,15 +123,18 @@ func (r *record) insert(at int64, id uint64, cost int) {
 		*younger, older.at, older.id = *older, at, id
 		younger.total, older.total = end, r.before(i-1)+uint64(cost)
 	}
+	r.ends()
 }
 
 func (r *record) add(at int64, id uint64, cost int) {
 	if int(r.count) == len(r.ring) {
 		r.resize(max(smallestRing, 2*r.count))
 	}
-	total := r.before(r.count) + uint64(cost)
+	if r.total = r.before(r.count) + uint64(cost); r.count == 0 {
+		r.first = at
+	}
 	r.count++
-	*r.at(r.count - 1) = entry{at: at, id: id, total: total}
+	*r.at(r.count - 1) = entry{at: at, id: id, total: r.total}
 	r.peak = max(r.peak, r.count)
 }
 
@@ -159,6 +176,7 @@ func (r *record) settle(id uint64, cost int) {
 			}
 			r.count--
 		}
+		r.ends()
 		return
 	}
 }
@@ -166,7 +184,7 @@ func (r *record) settle(id uint64, cost int) {
 // trim forgets the oldest units beyond so many. An entry of which only a part is left
 // is nobody's any more: it cannot be settled.
 func (r *record) trim(units int) {
-	held := r.before(r.count) - r.gone
+	held := r.total - r.gone
 	if held <= uint64(units) {
 		return
 	}
@@ -180,11 +198,12 @@ func (r *record) trim(units int) {
 	if r.gone > edge {
 		r.at(0).id = 0
 	}
+	r.ends()
 }
 
-// take answers t at instant now into a, which is zero, recording it as id's: the window of a limit
-// is (now-Window, now].
-func (r *record) take(now int64, id uint64, t *Take, a *Answer) {
+// take answers t at instant now into a, which is zero, recording it as id's and as mode says: the window of a
+// limit is (now-Window, now].
+func (r *record) take(now int64, id uint64, t *Take, mode Mode, a *Answer) {
 	a.Allowed = true
 	deciding := t.Limits[:len(t.Limits)-t.Shadow]
 	largest, never := 0, false
@@ -200,13 +219,13 @@ func (r *record) take(now int64, id uint64, t *Take, a *Answer) {
 		a.Shadow = r.wait(now, t.Cost, t.Limits[len(deciding):])
 	}
 	switch {
-	case t.Mode == ModeRecord:
+	case mode == ModeRecord:
 		a.Allowed = true
 		r.add(now, id, t.Cost)
 		r.trim(max(largest, MaxRecorded))
-	case a.Allowed && t.Mode != ModePeek:
+	case a.Allowed && mode != ModePeek:
 		r.add(now, id, t.Cost)
-	case !a.Allowed && t.Mode == ModeChargeDenied && !never:
+	case !a.Allowed && mode == ModeChargeDenied && !never:
 		r.add(now, id, t.Cost)
 		r.trim(max(largest, t.Bound))
 		a.Retry = r.wait(now, t.Cost, deciding)
@@ -219,7 +238,7 @@ func (r *record) take(now int64, id uint64, t *Take, a *Answer) {
 	for i := range t.Limits {
 		if a.State[i].Used == 0 {
 			a.State[i].Reset = t.Limits[i].Window
-		} else if t.Mode != ModeCharge { // something may have been trimmed away
+		} else if mode != ModeCharge { // something may have been trimmed away
 			_, a.State[i].Reset = r.view(now, t.Limits[i].Window)
 		}
 	}
@@ -228,10 +247,13 @@ func (r *record) take(now int64, id uint64, t *Take, a *Answer) {
 // view is how many units a window holds, and when the oldest of them leaves.
 func (r *record) view(now int64, window time.Duration) (used int, reset time.Duration) {
 	first := r.since(now - int64(window))
-	if first == r.count {
+	switch first {
+	case r.count:
 		return 0, 0
+	case 0:
+		return int(r.total - r.gone), time.Duration(r.first + int64(window) - now)
 	}
-	return int(r.before(r.count) - r.before(first)), time.Duration(r.at(first).at + int64(window) - now)
+	return int(r.total - r.before(first)), time.Duration(r.at(first).at + int64(window) - now)
 }
 
 // wait is how long limits deny cost units: 0 if they do not, or always will.
@@ -242,7 +264,7 @@ func (r *record) wait(now int64, cost int, limits Limits) (wait time.Duration) {
 			return 0
 		}
 		first := r.since(now - int64(limit.Window))
-		over := int(r.before(r.count)-r.before(first)) + cost - limit.Quota
+		over := int(r.total-r.before(first)) + cost - limit.Quota
 		if over > 0 {
 			wait = max(wait, time.Duration(r.leaving(first, uint64(over))+int64(limit.Window)-now))
 		}

@@ -11,8 +11,8 @@ import (
 func TestRecordAgainstSlice(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	rec := &record{gone: 1<<64 - 5000} // so that the running total wraps around
-	var list []entry                   // total is the entry's own cost here
+	rec := &record{gone: 1<<64 - 5000, total: 1<<64 - 5000} // so that the running total wraps around
+	var list []entry                                        // total is the entry's own cost here
 	now := int64(0)
 	for step := range 200_000 {
 		switch r.IntN(8) {
