@@ -124,7 +124,7 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 
 // Serve is for adapters: it runs the handler of an allowed request. It must be called for every one that
 // [Limiter.Check] has allowed. handler returns the response's status, or 0 if that is not known yet, for which see Done.
-func (d Decision) Serve(handler func() (status int)) {
+func (d *Decision) Serve(handler func() (status int)) {
 	status := http.StatusInternalServerError // of a panic
 	defer func() {
 		if d.exchange != nil {
@@ -137,14 +137,14 @@ func (d Decision) Serve(handler func() (status int)) {
 
 // Done is for adapters whose framework chooses the status of some responses after the middleware has
 // ended: it is called with what handler could not tell.
-func (d Decision) Done(status int) {
+func (d *Decision) Done(status int) {
 	if d.request != nil && status != 0 {
-		d.limiter.refund(&d, status)
+		d.limiter.refund(d, status)
 	}
 }
 
 // Refunds is for adapters: it reports whether anybody asks for the status.
-func (d Decision) Refunds() bool { return d.request != nil }
+func (d *Decision) Refunds() bool { return d.request != nil }
 
 // left is what limit i has left after this request.
 func (d *Decision) left(i int) int {

@@ -46,7 +46,7 @@ const (
 // includes Retry-After, which is exact and rounded up to whole seconds, and
 // Cache-Control (RFC 6585: a 429 is not to be stored). Where another limiter has
 // written before, the fields list both.
-func (d Decision) SetHeaders(h HeaderMap) {
+func (d *Decision) SetHeaders(h HeaderMap) {
 	if d.plan == nil {
 		return
 	}

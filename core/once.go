@@ -12,10 +12,11 @@ import (
 // A mark within the request's context would say the same, but costs a copy of
 // the request each time. Pointers are kept as such, not as numbers: an exchange that
 // is still open here cannot be freed, so no other gets its address.
-type once [16]struct {
-	mu   sync.Mutex
-	open map[unsafe.Pointer]struct{}
-	_    [48]byte // no two locks on one cache line
+type once [64]struct {
+	mu    sync.Mutex
+	first unsafe.Pointer // one that is open, or nil
+	more  map[unsafe.Pointer]struct{}
+	_     [40]byte // no two locks on one cache line
 }
 
 // exchangeOf is the address of what a request has from beginning to end and
@@ -37,13 +38,17 @@ func (o *once) enter(exchange unsafe.Pointer) bool {
 	s := &o[uintptr(exchange)>>6%uintptr(len(o))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.open[exchange]; ok {
+	if _, ok := s.more[exchange]; ok || s.first == exchange {
 		return false
 	}
-	if s.open == nil {
-		s.open = make(map[unsafe.Pointer]struct{})
+	if s.first == nil {
+		s.first = exchange
+		return true
 	}
-	s.open[exchange] = struct{}{}
+	if s.more == nil {
+		s.more = make(map[unsafe.Pointer]struct{})
+	}
+	s.more[exchange] = struct{}{}
 	return true
 }
 
@@ -54,5 +59,9 @@ func (o *once) leave(exchange unsafe.Pointer) {
 	s := &o[uintptr(exchange)>>6%uintptr(len(o))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, exchange)
+	if s.first == exchange {
+		s.first = nil
+	} else {
+		delete(s.more, exchange)
+	}
 }

@@ -24,7 +24,7 @@ type Problem struct {
 }
 
 // Problem is what a denied client is told, by default.
-func (d Decision) Problem() Problem {
+func (d *Decision) Problem() Problem {
 	p := Problem{
 		Type:     problemBase + "quota-exceeded",
 		Title:    "Quota Exceeded",
