@@ -48,10 +48,11 @@ const (
 type shard struct {
 	mu     sync.Mutex
 	now    int64 // of who had the lock last: instants never run backwards
+	takes  uint32
+	hand   int // of the sweep, in logs.places
 	logs   table
-	hand   int                   // of the sweep, in logs.places
 	shared map[string]*memoryLog // by policy and a part of the key's hash
-	_      [64]byte              // no two locks on one cache line
+	_      [56]byte              // no two locks on one cache line
 }
 
 // memoryLog is 256 bytes long: two pairs of cache lines, which come together.
@@ -152,7 +153,7 @@ func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
 	}
 	log.drop(now - int64(log.keep))
 	log.take(now, id, t, mode, a)
-	if id%takesPerSweep == 0 {
+	if sh.takes++; sh.takes%takesPerSweep == 0 {
 		sh.sweep(s, 1)
 	}
 }
