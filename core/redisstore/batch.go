@@ -46,9 +46,9 @@ type lane struct {
 	conn  *conn
 	tail  []any // the arguments after those of keys
 	mode  core.Mode
-	join  bool  // takes of equal keys may become one question
-	plain int64 // the window and a microsecond, where take.lua may answer in one number
-	size  int   // of an answer in several numbers
+	join  bool // takes of equal keys may become one question
+	plain int  // where take.lua may answer in one number for each limit: so many
+	size  int  // of any other answer
 
 	mu      sync.Mutex
 	flying  int
@@ -99,18 +99,29 @@ func (s *store) lane(t *core.Take, node any) *lane {
 
 func newLane(c *conn, t *core.Take) *lane {
 	l := &lane{conn: c, mode: t.Mode, join: t.Mode == core.ModeCharge && t.Shadow == 0, size: 2 + min(t.Shadow, 1) + 2*len(t.Limits)}
-	first := &t.Limits[0]
-	// Numbers in Lua are exact up to 2^53.
-	if window := first.Window.Microseconds(); l.join && len(t.Limits) == 1 && !t.Varies && t.Keep == first.Window && int64(first.Quota) < (1<<53)/(window+1) {
-		l.plain = window + 1
-		l.tail = append(l.tail, ttl(t.Keep), first.Quota, window)
-		return l
+	if l.join && isPlain(t) {
+		l.plain = len(t.Limits)
+		l.tail = append(l.tail, ttl(t.Keep))
+	} else {
+		l.tail = append(l.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow, t.Bound)
 	}
-	l.tail = append(l.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(t.Limits)-t.Shadow, t.Bound)
 	for i := range t.Limits {
 		l.tail = append(l.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
 	}
 	return l
+}
+
+// isPlain reports whether the longest window is that of the log, and each answer fits into a number of Lua's, which
+// are exact up to 2^53.
+func isPlain(t *core.Take) bool {
+	longest := time.Duration(0)
+	for i := range t.Limits {
+		if t.Limits[i].Quota+1 >= (1<<53)/int(t.Limits[i].Window.Microseconds()+1) {
+			return false
+		}
+		longest = max(longest, t.Limits[i].Window)
+	}
+	return !t.Varies && t.Keep == longest
 }
 
 // ask answers the take, or fails when its context has ended.
@@ -289,7 +300,7 @@ func (l *lane) part(q *question, last bool) (part []int64, err error) {
 	size := l.size
 	if l.plain > 0 && len(rest) > 0 {
 		if rest[0] != 0 {
-			size = 1
+			size = l.plain
 		} else {
 			rest = rest[1:]
 		}

@@ -49,6 +49,7 @@ var needs = []string{
 	"ZREMRANGEBYRANK key 0 0",
 	"ZREMRANGEBYSCORE key 0 0",
 	"PEXPIRE key 1",
+	"PTTL key",
 	"UNLINK key",
 	"ZCARD key",
 	"ZCOUNT key 0 0",

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -78,12 +79,19 @@ func (c twice) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // verdict is how many of the first key's takes were admitted.
 func verdict(cmd redis.Cmder, reply []int64) int64 {
-	n := cmd.Args()[2].(int)
-	if takes := n - 2; len(cmd.Args()) == 3+n+takes+3 { // the plain case, and the clock's two keys
+	args := cmd.Args()
+	n := args[2].(int)
+	takes := n - 2 // but for the clock's two keys
+	if len(args) <= 3+n+takes {
+		return reply[0]
+	}
+	_, other := args[3+n].(int64) // not a take's id
+	if _, plain := args[3+n+takes].(int64); plain && !other {
 		if reply[0] == 0 {
 			return reply[1]
 		}
-		return max(0, min(reply[0], 1))
+		limits := (len(args) - 3 - n - takes - 1) / 2
+		return max(0, min(slices.Min(reply[:limits]), 1))
 	}
 	return reply[0]
 }

@@ -24,12 +24,7 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.T
 			return nil, batch[i].err
 		}
 		var err error
-		if len(batch[i].reply) == 1 {
-			answers[i], err = plainAnswer(batch[i].reply[0], l.plain, &takes[i])
-		} else {
-			answers[i], err = answer(batch[i], &takes[i])
-		}
-		if err != nil {
+		if answers[i], err = l.answer(batch[i], &takes[i]); err != nil {
 			return nil, err
 		}
 	}

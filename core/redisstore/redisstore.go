@@ -5,7 +5,7 @@
 //	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
 //
 // It needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA,
-// TIME, PEXPIRE, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK,
+// TIME, PEXPIRE, PTTL, UNLINK, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK,
 // ZREMRANGEBYSCORE and ZSCORE on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an
 // evicted log is a fresh quota.
 //
@@ -120,7 +120,8 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 		return core.Answer{}, costError(t.Cost)
 	}
 	one, _ := takes.Get().(*take)
-	one.ctx, one.key, one.id, one.cost, one.place = ctx, s.key(&t.Key), idText(t.ID), min(t.Cost, MaxQuota+1), 0
+	one.ctx, one.cost, one.place = ctx, min(t.Cost, MaxQuota+1), 0
+	one.key, one.id = s.keyAndID(&t.Key, t.ID)
 	var node any
 	if s.conn.node != nil {
 		node = s.conn.node(ctx, one.key)
@@ -130,10 +131,7 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 		return core.Answer{}, failed(err)
 	}
 	defer takes.Put(one)
-	if len(one.reply) == 1 {
-		return plainAnswer(one.reply[0], l.plain, &t)
-	}
-	return answer(one, &t)
+	return l.answer(one, &t)
 }
 
 func costError(cost int) error {
@@ -172,16 +170,27 @@ func fits(t core.Take) bool {
 	return true
 }
 
-// plainAnswer reads an answer in one number.
-func plainAnswer(told, span int64, t *core.Take) (a core.Answer, err error) {
-	a.Allowed = told > 0
-	used, reset := max(told, -told)/span, time.Duration(max(told, -told)%span)*time.Microsecond
-	if used < 0 || reset <= 0 || a.Allowed != (used < int64(t.Limits[0].Quota)) {
-		return core.Answer{}, protocolError("a number out of range: %d", told)
+func (l *lane) answer(one *take, t *core.Take) (core.Answer, error) {
+	if len(one.reply) == l.plain {
+		return plainAnswer(one.reply, t)
 	}
-	a.State[0] = core.State{Used: int(used), Reset: reset}
-	if !a.Allowed {
-		a.Retry = reset
+	return answer(one, t)
+}
+
+// plainAnswer reads an answer of one number for each limit.
+func plainAnswer(reply []int64, t *core.Take) (a core.Answer, err error) {
+	a.Allowed = slices.Min(reply) > 0
+	for i, told := range reply {
+		limit := &t.Limits[i]
+		span := limit.Window.Microseconds() + 1
+		used, reset := (max(told, -told)-1)/span, time.Duration((max(told, -told)-1)%span)*time.Microsecond
+		good := told > 0 && used < int64(limit.Quota) || told < 0 && used == int64(limit.Quota)
+		if !good || reset == 0 && (used > 0 || a.Allowed) {
+			return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
+		}
+		if a.State[i] = (core.State{Used: int(used), Reset: reset}); told < 0 {
+			a.Retry = max(a.Retry, reset)
+		}
 	}
 	return a, nil
 }
@@ -281,6 +290,15 @@ func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args .
 }
 
 func (s *store) key(k *core.StorageKey) string {
-	var space [128]byte
-	return string(k.AppendTo(append(append(space[:0], s.prefix...), ':')))
+	key, _ := s.keyAndID(k, 0)
+	return key
+}
+
+// keyAndID are one text, because each take needs both.
+func (s *store) keyAndID(k *core.StorageKey, id uint64) (string, string) {
+	var space [128 + idLength]byte
+	b := k.AppendTo(append(append(space[:0], s.prefix...), ':'))
+	n := len(b)
+	all := string(binary.BigEndian.AppendUint64(b, id))
+	return all[:n], all[n:]
 }

@@ -48,7 +48,7 @@ func TestOddReplies(t *testing.T) {
 	admitted := 0
 	for i := range odd {
 		reply.Store(&odd[i])
-		// One limit may be answered with one number, several are not.
+		// Each limit may be answered with one number.
 		for _, limits := range []core.Limits{{core.PerHour(2)}, {core.PerHour(2), core.PerDay(9)}} {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			l, err := core.New(limits, core.Global(), core.WithStore(redisstore.New(rdb)), core.WithObserver(r.observe))
