@@ -91,32 +91,32 @@ func (d *denials) remembers(t *Take) bool {
 }
 
 // answer is what the store would say, if that is known.
-func (d *denials) answer(t *Take) (a Answer, ok bool) {
+func (d *denials) answer(t *Take, a *Answer) (known bool) {
 	if !d.remembers(t) {
-		return a, false
+		return false
 	}
 	last, _ := d.place(&t.Key).of(&t.Key)
 	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost {
-		return a, false
+		return false
 	}
 	if t.Mode == ModePeek && t.Cost > last.cost { // who only asks wants the wait itself, not the least it can be
-		return a, false
+		return false
 	}
 	now := time.Since(d.start)
 	if now >= last.until {
-		return a, false
+		return false
 	}
 	for i := range t.Limits {
 		if t.Cost > t.Limits[i].Quota { // no wait helps, and that is another answer
-			return a, false
+			return false
 		}
 	}
-	a = last.answer
+	*a = last.answer
 	a.Retry -= now - last.sent
 	for i := range t.Limits {
 		a.State[i].Reset = max(0, a.State[i].Reset-(now-last.sent))
 	}
-	return a, true
+	return true
 }
 
 // expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends

@@ -83,7 +83,7 @@ type remote struct {
 	store   Store
 	name    string // of the policy
 	failure Failure
-	breaker *gobreaker.CircuitBreaker[Answer]
+	breaker *gobreaker.CircuitBreaker[struct{}]
 	denials *denials
 	why     atomic.Pointer[StoreError] // the last failure, for who is not even let near the store
 	start   time.Time
@@ -106,11 +106,11 @@ func newRemote(c *config) *remote {
 	r.outage = NewMemoryStore()
 	r.outage.mergeable = true
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
-	r.breaker = gobreaker.NewCircuitBreaker[Answer](gobreaker.Settings{
+	r.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       jitter(retryStore),
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
 		IsSuccessful:  func(err error) bool { return !isOutage(err) },
-		IsExcluded:    func(err error) bool { return errors.As(err, new(*sameError)) },
+		IsExcluded:    func(err error) bool { return err != nil && errors.As(err, new(*sameError)) },
 		OnStateChange: r.log,
 	})
 	return r
@@ -131,7 +131,7 @@ func isOutage(err error) bool {
 // ask puts a question to the store unless that has just failed too often.
 func (r *remote) ask(question func() error) error {
 	begun := time.Since(r.start)
-	_, err := r.breaker.Execute(func() (Answer, error) { return Answer{}, r.count(begun, question()) })
+	_, err := r.breaker.Execute(func() (struct{}, error) { return struct{}{}, r.count(begun, question()) })
 	return r.reason(err)
 }
 
@@ -172,41 +172,39 @@ type sameError struct{ error }
 
 // take is a store's Take, or, with an error that says why, what decides instead of it. Without an answer the error
 // is all there is.
-func (r *remote) take(ctx context.Context, t Take) (a Answer, degraded bool, err error) {
-	if a, ok := r.denials.answer(&t); ok {
-		return a, false, nil
+func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, err error) {
+	if r.denials.answer(t, a) {
+		return false, nil
 	}
 	if _, ok := ctx.(bounded); !ok {
 		ctx = r.within(ctx)
 	}
-	return r.takeThere(ctx, t)
-}
-
-func (r *remote) takeThere(ctx context.Context, t Take) (a Answer, degraded bool, err error) {
-	ticket, begun := r.denials.expect(&t), time.Since(r.start)
-	a, err = r.breaker.Execute(func() (a Answer, err error) { // not by ask, which would make a function more
+	ticket, begun := r.denials.expect(t), time.Since(r.start)
+	_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
 		if r.outage.Keys() > 0 {
-			a, err = r.bring(ctx, &t.Key, func() (Answer, error) { return r.store.Take(ctx, t) })
+			err = r.bring(ctx, t, a)
 		} else {
-			a, err = r.store.Take(ctx, t)
+			*a, err = r.store.Take(ctx, *t)
 		}
-		return a, r.count(begun, err)
+		return none, r.count(begun, err)
 	})
 	err = r.reason(err)
 	switch {
 	case err == nil:
-		r.denials.note(&t, &a, ticket)
-		return a, false, nil
+		r.denials.note(t, a, ticket)
+		return false, nil
 	case errors.As(err, new(*ConfigError)) || r.failure == FailClosed:
-		return a, false, err
+		return false, err
 	case r.failure == FailOpen:
-		return Answer{Allowed: true}, true, err
+		*a = Answer{Allowed: true}
+		return true, err
 	}
-	a, _ = r.outage.Take(ctx, t) // which never fails
+	*a = Answer{}
+	r.outage.take(&t.Key, t, a)
 	if t.Mode != ModePeek && r.bringing.CompareAndSwap(false, true) {
 		go r.bringAll()
 	}
-	return a, true, err
+	return true, err
 }
 
 func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {

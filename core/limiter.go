@@ -170,9 +170,8 @@ func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decisio
 		l.memory.take(key, t, a)
 		return nil
 	}
-	var degraded bool
 	t.Key = *key
-	*a, degraded, err = l.remote.take(ctx, *t)
+	degraded, err := l.remote.take(ctx, t, a)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil
 	}

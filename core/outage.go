@@ -12,21 +12,21 @@ const broughtAtOnce = 500
 
 var errBeingBrought = &StoreError{Err: errors.New("what an outage has recorded of this key is still being brought to the store"), OneKey: true}
 
-// bring adds to the store what was recorded here of one key, and drops it here once the store has answered what
-// comes next: until then it may be needed.
-func (r *remote) bring(ctx context.Context, key *StorageKey, next func() (Answer, error)) (Answer, error) {
-	m, more := r.outage.recorded(key, broughtAtOnce)
+// bring adds to the store what was recorded here of the key that t asks about, and drops it here once the store has
+// answered: until then it may be needed.
+func (r *remote) bring(ctx context.Context, t *Take, a *Answer) error {
+	m, more := r.outage.recorded(&t.Key, broughtAtOnce)
 	if more {
-		return Answer{}, errBeingBrought
+		return errBeingBrought
 	}
-	if err := r.merge(ctx, &m); err != nil {
-		return Answer{}, err
+	err := r.merge(ctx, &m)
+	if err == nil {
+		*a, err = r.store.Take(ctx, *t)
 	}
-	a, err := next()
 	if err == nil && len(m.Entries) > 0 {
 		r.outage.merged(&m)
 	}
-	return a, err
+	return err
 }
 
 func (r *remote) merge(ctx context.Context, m *Merge) error {
