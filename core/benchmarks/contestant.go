@@ -17,6 +17,7 @@ func inRedis(rdb *redis.Client) []contestant {
 		sash("sash", one, remote(rdb)),
 		sash("sash, no deny cache", one, remote(rdb), core.WithDenyCache(0)),
 		autoPipeline(rdb),
+		bareScript(rdb),
 		redisRate(rdb),
 		ululeRedis(rdb),
 		throttledRedis(rdb),

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +24,59 @@ func evalsha(rdb *redis.Client) contestant {
 				return n == 1, err
 			}}, err
 		},
+	}
+}
+
+// bareScript is sash's own script, called as a program would that has nothing but go-redis: what sash adds to that is its
+// decision, its breaker, its deadline and its queue.
+func bareScript(rdb *redis.Client) contestant {
+	return contestant{
+		peer:    peer{name: "sash's script, bare", kind: exact},
+		command: "evalsha",
+		make: func(l limit) (limiter, error) {
+			spy := &spy{}
+			watched := redis.NewClient(rdb.Options())
+			watched.AddHook(spy)
+			defer watched.Close()
+			made, err := sash("", one, remote(watched)).make(l)
+			if err != nil {
+				return limiter{}, err
+			}
+			ctx := context.Background()
+			if _, err := made.check(ctx, "seen once"); err != nil {
+				return limiter{}, err
+			}
+			hash, ok := spy.args[1].(string)
+			logKey, found := spy.args[3].(*string)
+			if !ok || !found || len(spy.args) != 8 {
+				return limiter{}, fmt.Errorf("it has sent %v", spy.args)
+			}
+			var ids atomic.Uint64
+			return limiter{check: func(ctx context.Context, key string) (bool, error) {
+				id := string(binary.BigEndian.AppendUint64(nil, ids.Add(1)))
+				reply, err := rdb.EvalSha(ctx, hash, []string{(*logKey)[:len(*logKey)-len(key)] + key}, id, spy.args[5], spy.args[6], spy.args[7]).Int64Slice()
+				return err == nil && reply[0] > 0, err
+			}}, nil
+		},
+	}
+}
+
+// spy sees the last EVALSHA that a client sends.
+type spy struct {
+	seen int
+	args []any
+}
+
+func (s *spy) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *spy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s *spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.seen++; cmd.Name() == "evalsha" {
+			s.args = cmd.Args()
+		}
+		return next(ctx, cmd)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -46,6 +47,10 @@ func newConn(client Client) *conn {
 		o := own.Options()
 		o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
 		c.Client, c.process, c.single = own, own.Process, true
+		if !clonesKeepHooks() {
+			client.AddHook(detour{})
+			c.process = func(ctx context.Context, cmd redis.Cmder) error { return client.Process(ctx, &detoured{cmd, own}) }
+		}
 		c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
 			o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
 	case *redis.ClusterClient:
@@ -67,6 +72,56 @@ func newConn(client Client) *conn {
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 	}
 	return c
+}
+
+// clonesKeepHooks tells whether a client's hooks, such as those that trace, see what its clone does: since go-redis 9.15 or so
+// they do not.
+var clonesKeepHooks = sync.OnceValue(func() bool {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	var built builds
+	client.AddHook(&built)
+	before := built
+	client.WithTimeout(0)
+	return built > before
+})
+
+// builds counts how often it was built into a client.
+type builds int
+
+func (*builds) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*builds) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b *builds) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	*b++
+	return next
+}
+
+// detour is a hook for clients whose clones do not keep theirs: it is the last, and gives the clone what all others have seen.
+type detour struct{}
+
+type detoured struct {
+	redis.Cmder
+
+	to *redis.Client
+}
+
+func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if d, ok := cmd.(*detoured); ok {
+			return d.to.Process(ctx, d.Cmder)
+		}
+		return next(ctx, cmd)
+	}
 }
 
 // usualDialer is the one that heeds deadlines, without TLS; that of a failover client, say, does not.

@@ -43,8 +43,8 @@ func WithPrefix(prefix string) Option {
 }
 
 // New makes a store of a client, which stays yours: its addresses, passwords,
-// TLS and pool are as you set them, and you close it. New does no I/O, so a program
-// starts without its Redis.
+// TLS and pool are as you set them, and you close it. Hooks that it has by now see what the store sends. New does no
+// I/O, so a program starts without its Redis.
 func New(client Client, opts ...Option) core.Store {
 	s := &store{prefix: "sash"}
 	if !isNil(client) {

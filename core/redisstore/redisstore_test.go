@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -660,5 +661,46 @@ func TestHelperProcess(t *testing.T) {
 		}
 		wg.Wait()
 		fmt.Printf("round %d admitted %d\n", round, admitted.Load())
+	}
+}
+
+// seer is a hook that notes what it sees.
+type seer struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (*seer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*seer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *seer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen = append(s.seen, cmd.Name()+": "+fmt.Sprint(err))
+		return err
+	}
+}
+
+// Hooks trace what a program asks of Redis. The benchmarks' module has the same for the newest go-redis.
+func TestHooks(t *testing.T) {
+	rdb := start(t)
+	rdb.ScriptFlush(t.Context())
+	s := new(seer)
+	rdb.AddHook(s)
+	l := newLimiter(t, core.PerHour(1), redisstore.New(rdb), core.WithDenyCache(0))
+	for i := range 2 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Allowed != (i == 0) {
+			t.Fatal(d, err)
+		}
+	}
+	rdb.Ping(t.Context())
+	want := []string{"evalsha: NOSCRIPT No matching script. Please use EVAL.", "eval: <nil>", "evalsha: <nil>", "ping: <nil>"}
+	if !slices.Equal(s.seen, want) {
+		t.Errorf("hooks see %q, want %q", s.seen, want)
 	}
 }
