@@ -2,6 +2,7 @@ package core
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,46 @@ func TestRecordAgainstSlice(t *testing.T) {
 	var list []entry                                        // total is the entry's own cost here
 	now := int64(0)
 	for step := range 200_000 {
-		switch r.IntN(8) {
+		switch r.IntN(16) {
+		case 2: // a cost is corrected, or taken back
+			if len(list) > 0 {
+				i, cost := r.IntN(len(list)), r.IntN(6)
+				if id := list[i].id; id != 0 {
+					rec.settle(id, cost)
+					if list[i].total = uint64(cost); cost == 0 {
+						list = slices.Delete(list, i, i+1)
+					}
+				}
+			}
+		case 3: // one comes from another log
+			at, id, cost := now-r.Int64N(500), uint64(step)+1, 1+r.IntN(5)
+			if len(list) > 0 && r.IntN(2) == 0 {
+				id = max(1, list[r.IntN(len(list))].id)
+			}
+			known := slices.ContainsFunc(list, func(e entry) bool { return e.id == id })
+			rec.insert(at, id, cost)
+			if i := len(list); !known {
+				for i > 0 && list[i-1].at > at {
+					i--
+				}
+				list = slices.Insert(list, i, entry{at, id, uint64(cost)})
+			}
+		case 4: // only so many are kept
+			if step%20 == 0 {
+				units := 1 + r.IntN(2000)
+				rec.trim(units)
+				held := 0
+				for i := len(list) - 1; i >= 0; i-- {
+					if held += int(list[i].total); held >= units {
+						if held > units {
+							list[i].total -= uint64(held - units)
+							list[i].id = 0
+						}
+						list = list[i:]
+						break
+					}
+				}
+			}
 		case 0:
 			cut := now - r.Int64N(2000)
 			rec.drop(cut)
@@ -29,14 +69,20 @@ func TestRecordAgainstSlice(t *testing.T) {
 		default:
 			now += r.Int64N(4)
 			cost := 1 + r.IntN(5)
-			rec.add(now, uint64(step), cost)
-			list = append(list, entry{now, uint64(step), uint64(cost)})
+			rec.add(now, uint64(step)+1, cost)
+			list = append(list, entry{now, uint64(step) + 1, uint64(cost)})
 		}
 		if int(rec.count) != len(list) {
 			t.Fatalf("seed %#x, step %d: %d entries, want %d", seed, step, rec.count, len(list))
 		}
 		if len(list) == 0 {
+			if rec.total != rec.gone {
+				t.Fatalf("seed %#x, step %d: %d units in no entry", seed, step, rec.total-rec.gone)
+			}
 			continue
+		}
+		if rec.first != list[0].at || rec.total != rec.at(rec.count-1).total {
+			t.Fatalf("seed %#x, step %d: the ends are %d and %d", seed, step, rec.first, rec.total)
 		}
 		first := uint32(r.IntN(len(list)))
 		if at := list[first].at; rec.at(first).at != at || rec.at(first).id != list[first].id {
