@@ -72,7 +72,7 @@ func (s *MemoryStore) newLog(k *StorageKey, now int64) *memoryLog {
 	l := &memoryLog{key: *k, fitted: now}
 	switch n := copy(l.text[:], k.text); {
 	case n == len(k.text):
-		l.key.text = unsafe.String(&l.text[0], n)
+		l.key.text = unsafe.String(&l.text[0], n) //nolint:gosec // nobody writes there again
 		l.key.scope = strings.Clone(k.scope)
 	case s.mergeable:
 		l.key.identity = k.clone()
@@ -132,20 +132,18 @@ func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
 	sh, i, hash := s.locked(key)
 	defer sh.mu.Unlock()
 	now, id, mode := sh.now, t.ID, t.Mode
-	var log *memoryLog
-	if i >= 0 {
-		log = sh.logs.places[i].log
-	} else {
-		var own bool
-		if log, own = sh.place(s, key, hash, t); log == nil { // a peek at what is not there
-			empty.take(now, 0, t, mode, a)
-			return
-		}
-		if !own {
-			id = sharedID(hash, id)
-			if mode == ModeChargeDenied {
-				mode = ModeCharge // one client's denials must not keep others out
-			}
+	log, own := sh.logs.at(i), true
+	if log == nil {
+		log, own = sh.place(s, key, hash, t)
+	}
+	if log == nil { // a peek at what is not there
+		empty.take(now, 0, t, mode, a)
+		return
+	}
+	if !own {
+		id = sharedID(hash, id)
+		if mode == ModeChargeDenied {
+			mode = ModeCharge // one client's denials must not keep others out
 		}
 	}
 	if log.keep < t.Keep || t.Varies { // a write would take the line from other cores
@@ -174,8 +172,8 @@ func (s *MemoryStore) locked(k *StorageKey) (sh *shard, i int, hash uint64) {
 func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 	sh, i, hash := s.locked(&t.Key)
 	defer sh.mu.Unlock()
-	if i >= 0 {
-		sh.logs.places[i].log.settle(t.ID, t.Cost)
+	if log := sh.logs.at(i); log != nil {
+		log.settle(t.ID, t.Cost)
 	} else if log := sh.shared[string(t.Key.appendSlot(nil, hash))]; log != nil {
 		log.settle(sharedID(hash, t.ID), t.Cost)
 	}
@@ -186,11 +184,11 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration) ([]Entry, error) {
 	sh, i, hash := s.locked(&k)
 	defer sh.mu.Unlock()
-	var log *memoryLog
-	own := i >= 0
-	if own {
-		log = sh.logs.places[i].log
-	} else if log = sh.shared[string(k.appendSlot(nil, hash))]; log == nil {
+	log, own := sh.logs.at(i), true
+	if log == nil {
+		log, own = sh.shared[string(k.appendSlot(nil, hash))], false
+	}
+	if log == nil {
 		return nil, nil
 	}
 	var entries []Entry
@@ -207,11 +205,8 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 	sh, i, hash := s.locked(&m.Key)
 	defer sh.mu.Unlock()
-	var log *memoryLog
-	now, own := sh.now, i >= 0
-	if own {
-		log = sh.logs.places[i].log
-	} else {
+	log, own, now := sh.logs.at(i), true, sh.now
+	if log == nil {
 		log, own = sh.place(s, &m.Key, hash, new(Take))
 	}
 	log.keep = max(log.keep, m.Keep)

@@ -91,10 +91,10 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 	sh, i, _ := s.locked(k)
 	defer sh.mu.Unlock()
-	if i < 0 {
+	log, now := sh.logs.at(i), sh.now
+	if log == nil {
 		return m, false
 	}
-	log, now := sh.logs.places[i].log, sh.now
 	log.drop(now - int64(log.keep))
 	m = Merge{Key: log.key, Keep: log.keep, Varies: log.varies}
 	next := log.count
@@ -116,10 +116,10 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 func (s *MemoryStore) merged(m *Merge) {
 	sh, i, _ := s.locked(&m.Key)
 	defer sh.mu.Unlock()
-	if i < 0 {
+	log := sh.logs.at(i)
+	if log == nil {
 		return
 	}
-	log := sh.logs.places[i].log
 	if len(m.Entries) > 0 {
 		log.merged = m.Entries[len(m.Entries)-1].ID
 	}

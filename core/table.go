@@ -35,6 +35,14 @@ func (t *table) find(key *StorageKey, hash uint64) int {
 	}
 }
 
+// at is the log in a place, or nil where find has found none.
+func (t *table) at(i int) *memoryLog {
+	if i < 0 {
+		return nil
+	}
+	return t.places[i].log
+}
+
 // add puts in a log that is not there.
 func (t *table) add(hash uint64, log *memoryLog) {
 	if 4*(t.used+1) > 3*len(t.places) {

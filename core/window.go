@@ -188,14 +188,14 @@ func (r *record) trim(units int) {
 	if held <= uint64(units) {
 		return
 	}
-	edge := r.gone
-	r.gone += held - uint64(units)
-	for r.at(0).total <= r.gone {
+	base, out := r.gone, held-uint64(units)
+	edge := base
+	for r.at(0).total-base <= out { // differences, because totals wrap around
 		edge = r.at(0).total
 		r.head = (r.head + 1) & uint32(len(r.ring)-1)
 		r.count--
 	}
-	if r.gone > edge {
+	if r.gone = base + out; r.gone != edge {
 		r.at(0).id = 0
 	}
 	r.ends()

@@ -8,53 +8,74 @@ import (
 	"time"
 )
 
+// plainLog is what a record should be; total is the entry's own cost here.
+type plainLog []entry
+
+func (l *plainLog) settle(id uint64, cost int) {
+	i := slices.IndexFunc(*l, func(e entry) bool { return e.id == id })
+	if id == 0 {
+		return // what is left of an entry is nobody's
+	}
+	if (*l)[i].total = uint64(cost); cost == 0 {
+		*l = slices.Delete(*l, i, i+1)
+	}
+}
+
+func (l *plainLog) insert(at int64, id uint64, cost int) {
+	if slices.ContainsFunc(*l, func(e entry) bool { return e.id == id }) {
+		return
+	}
+	i := len(*l)
+	for i > 0 && (*l)[i-1].at > at {
+		i--
+	}
+	*l = slices.Insert(*l, i, entry{at, id, uint64(cost)})
+}
+
+func (l *plainLog) trim(units int) {
+	held := 0
+	for i := len(*l) - 1; i >= 0; i-- {
+		if held += int((*l)[i].total); held < units {
+			continue
+		}
+		if held > units {
+			(*l)[i].total -= uint64(held - units)
+			(*l)[i].id = 0
+		}
+		*l = (*l)[i:]
+		return
+	}
+}
+
 // The ring against a plain slice, through growing, shrinking and wrapping around.
 func TestRecordAgainstSlice(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	rec := &record{gone: 1<<64 - 5000, total: 1<<64 - 5000} // so that the running total wraps around
-	var list []entry                                        // total is the entry's own cost here
+	var list plainLog
 	now := int64(0)
 	for step := range 200_000 {
 		switch r.IntN(16) {
 		case 2: // a cost is corrected, or taken back
 			if len(list) > 0 {
-				i, cost := r.IntN(len(list)), r.IntN(6)
-				if id := list[i].id; id != 0 {
-					rec.settle(id, cost)
-					if list[i].total = uint64(cost); cost == 0 {
-						list = slices.Delete(list, i, i+1)
-					}
+				e, cost := list[r.IntN(len(list))], r.IntN(6)
+				if e.id != 0 {
+					rec.settle(e.id, cost)
 				}
+				list.settle(e.id, cost)
 			}
 		case 3: // one comes from another log
 			at, id, cost := now-r.Int64N(500), uint64(step)+1, 1+r.IntN(5)
 			if len(list) > 0 && r.IntN(2) == 0 {
 				id = max(1, list[r.IntN(len(list))].id)
 			}
-			known := slices.ContainsFunc(list, func(e entry) bool { return e.id == id })
 			rec.insert(at, id, cost)
-			if i := len(list); !known {
-				for i > 0 && list[i-1].at > at {
-					i--
-				}
-				list = slices.Insert(list, i, entry{at, id, uint64(cost)})
-			}
+			list.insert(at, id, cost)
 		case 4: // only so many are kept
 			if step%20 == 0 {
 				units := 1 + r.IntN(2000)
 				rec.trim(units)
-				held := 0
-				for i := len(list) - 1; i >= 0; i-- {
-					if held += int(list[i].total); held >= units {
-						if held > units {
-							list[i].total -= uint64(held - units)
-							list[i].id = 0
-						}
-						list = list[i:]
-						break
-					}
-				}
+				list.trim(units)
 			}
 		case 0:
 			cut := now - r.Int64N(2000)
