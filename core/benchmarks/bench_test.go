@@ -143,7 +143,7 @@ func TestHooks(t *testing.T) {
 	rdb := connect(t)
 	s := new(spy)
 	rdb.AddHook(s)
-	for range 2 { // stores
+	for range 2 {
 		l, err := sash("", one, remote(rdb)).make(limit{quota: 2, window: time.Hour})
 		if err != nil {
 			t.Fatal(err)

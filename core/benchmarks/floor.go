@@ -31,7 +31,7 @@ func evalsha(rdb *redis.Client) contestant {
 // decision, its breaker, its deadline and its queue.
 func bareScript(rdb *redis.Client) contestant {
 	return contestant{
-		peer:    peer{name: "sash's script, bare", kind: exact},
+		peer:    peer{name: "sash's script, bare", kind: floor},
 		command: "evalsha",
 		make: func(l limit) (limiter, error) {
 			spy := &spy{}

@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -48,7 +50,7 @@ func newConn(client Client) *conn {
 		o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
 		c.Client, c.process, c.single = own, own.Process, true
 		if !clonesKeepHooks() {
-			client.AddHook(detour{})
+			addDetour(client)
 			c.process = func(ctx context.Context, cmd redis.Cmder) error { return client.Process(ctx, &detoured{cmd, own}) }
 		}
 		c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
@@ -107,6 +109,17 @@ type detoured struct {
 	redis.Cmder
 
 	to *redis.Client
+}
+
+// detours are the clients that have one.
+var detours sync.Map
+
+func addDetour(client *redis.Client) {
+	key := weak.Make(client)
+	if _, has := detours.LoadOrStore(key, struct{}{}); !has {
+		runtime.AddCleanup(client, func(key weak.Pointer[redis.Client]) { detours.Delete(key) }, key)
+		client.AddHook(detour{})
+	}
 }
 
 func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
