@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -327,4 +328,117 @@ func (c *late) Process(ctx context.Context, cmd redis.Cmder) error {
 	c.after = time.Duration(c.r.IntN(900_000)) * time.Microsecond
 	c.Advance(c.after)
 	return c.clock.Process(ctx, cmd)
+}
+
+// tap keeps what a store has answered.
+type tap struct {
+	core.Store
+
+	last core.Answer
+}
+
+func (s *tap) Take(ctx context.Context, t core.Take) (a core.Answer, err error) {
+	s.last, err = s.Store.Take(ctx, t)
+	return s.last, err
+}
+
+// What the short path of several limits must not overlook.
+func TestSeveralLimits(t *testing.T) {
+	c := newClock(start(t))
+	rdb := c.processor.(*redis.Client)
+	s := &tap{Store: newStore(c)}
+	l := newLimiter(t, core.Limits{core.PerSecond(3), {Quota: 20, Window: 10 * time.Second}}, s, core.WithDenyCache(0))
+	allow := func() core.Decision {
+		t.Helper()
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	log := func() (string, int64, time.Duration) {
+		key := only(t, rdb)
+		return key, rdb.ZCard(t.Context(), key).Val(), rdb.PTTL(t.Context(), key).Val()
+	}
+
+	// A log of which units leave as others come is as long as its quota, and outlives what is in it.
+	for range 100 {
+		for range 3 {
+			if d := allow(); !d.Allowed && d.Violated[0] != "20-per-10s" {
+				t.Fatalf("denied by %v", d.Violated)
+			}
+		}
+		c.Advance(time.Second)
+		if _, n, ttl := log(); n > 20 || ttl < 10*time.Second {
+			t.Fatalf("%d entries, which live for %v", n, ttl)
+		}
+	}
+	// A denial says of a window that is empty that there is nothing to leave it.
+	c.Advance(time.Minute)
+	for range 7 {
+		for range 3 {
+			allow()
+		}
+		c.Advance(time.Second)
+	}
+	if d := allow(); d.Allowed || s.last.State[0] != (core.State{}) || s.last.State[1].Used != 20 || s.last.State[1].Reset <= 0 {
+		t.Errorf("%+v: %+v", d, s.last)
+	}
+	// Who has settled above a quota keeps others out, and is no fault of the server's.
+	c.Advance(time.Minute)
+	d := allow()
+	if err := d.Settle(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	if d := allow(); d.Allowed || d.Degraded || d.Used != 5 || !slices.Equal(d.Violated, []string{"3-per-second"}) {
+		t.Errorf("behind 5 of 3: %+v", d)
+	}
+	if _, n, _ := log(); n != 5 {
+		t.Errorf("%d entries, want 5", n)
+	}
+}
+
+// A busy log's TTL is looked at and not renewed each time, but always before it would end.
+func TestBusyLogsStay(t *testing.T) {
+	rdb := start(t)
+	for _, limits := range []core.Limits{{{Quota: 100, Window: 10 * time.Second}}, {core.PerSecond(50), {Quota: 100, Window: 10 * time.Second}}} {
+		rdb.FlushAll(t.Context())
+		l := newLimiter(t, limits, redisstore.New(rdb))
+		for range 40 {
+			l.Allow(t.Context(), "k")
+		}
+		key := only(t, rdb)
+		rdb.PExpire(t.Context(), key, 10050*time.Millisecond)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		if ttl := rdb.PTTL(t.Context(), key).Val(); ttl < 10500*time.Millisecond {
+			t.Errorf("%v: a log whose last unit leaves in 10 s ends in %v", limits, ttl)
+		}
+	}
+}
+
+// Several fixed limits under the name of a policy whose windows vary leave it what it needs.
+func TestSeveralLimitsOnVariedLog(t *testing.T) {
+	c := newClock(start(t))
+	name := core.WithName("plan")
+	hour := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(6)} }), newStore(c), name)
+	short := newLimiter(t, core.Limits{core.PerSecond(30), core.PerMinute(60)}, newStore(c), name)
+	allow := func(l *core.Limiter) bool {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Allowed
+	}
+	for range 5 {
+		allow(hour)
+	}
+	c.Advance(2 * time.Minute)
+	if !allow(short) {
+		t.Error("denied by what has left its windows")
+	}
+	if allow(hour) {
+		t.Error("a seventh within the hour")
+	}
 }
