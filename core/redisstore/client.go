@@ -76,8 +76,8 @@ func newConn(client Client) *conn {
 	return c
 }
 
-// clonesKeepHooks tells whether a client's hooks, such as those that trace, see what its clone does: since go-redis 9.15 or so
-// they do not.
+// clonesKeepHooks tells whether a client's hooks, such as those that trace, see what its clone does: in go-redis 9.14 they do,
+// in 9.23 they do not.
 var clonesKeepHooks = sync.OnceValue(func() bool {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
