@@ -115,7 +115,7 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	key := StorageKey{space: b.denials, identity: d.key.identity}
 	var a Answer
-	err := d.limiter.take(ctx, &key, &Take{Limits: b.tries, Keep: b.tries[0].Window, Cost: 1, ID: newID()}, d, &a)
+	err := d.limiter.take(ctx, &key, &Take{Limits: b.tries, Keep: b.tries[0].Window, Cost: 1}, d, &a)
 	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
 		return err
 	}
@@ -137,7 +137,7 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 
 func (b *ban) take(ctx context.Context, d *Decision, ladder Limits, mode Mode, cost int, a *Answer) error {
 	key := StorageKey{space: b.bans, identity: d.key.identity}
-	return d.limiter.take(ctx, &key, &Take{Limits: ladder, Keep: b.ladder[banSteps].Window, Cost: cost, ID: newID(), Mode: mode}, d, a)
+	return d.limiter.take(ctx, &key, &Take{Limits: ladder, Keep: b.ladder[banSteps].Window, Cost: cost, Mode: mode}, d, a)
 }
 
 func (b *ban) deny(d *Decision, wait time.Duration) {

@@ -59,7 +59,7 @@ func (p *denialPlace) free(key *StorageKey) *atomic.Pointer[denial] {
 }
 
 type denial struct {
-	key    StorageKey
+	key    kept
 	limits *Limit // the first of the plan's: other limits, another question
 	cost   int
 	sent   time.Duration // before the store was asked, since start
@@ -139,7 +139,7 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 			lasts = min(lasts, a.State[i].Reset)
 		}
 	}
-	latest := &denial{key: t.Key.kept(), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	latest := &denial{key: t.Key.kept(false), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
 	free := w.place.free(&t.Key)
 	free.Store(latest)
 	if w.place.drops.Load() != w.drops {

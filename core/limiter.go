@@ -164,13 +164,14 @@ func (l *Limiter) check(r Request, d *Decision) error {
 	return l.decide(r.Context(), plan, cost, l.mode, true, d)
 }
 
-// take asks the store, or what stands in for it. It adds the key to t where that is needed.
+// take asks the store, or what stands in for it. It adds to t what is missing, the key and an id: in memory
+// a log has numbers for its own takes.
 func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decision, a *Answer) (err error) {
 	if l.memory != nil {
 		l.memory.take(key, t, a)
 		return nil
 	}
-	t.Key = *key
+	t.Key, t.ID = *key, newID()
 	degraded, err := l.remote.take(ctx, t, a)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil
@@ -227,7 +228,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode Mode, t
 	}
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
-	d.key.space, d.id = l.space, newID()
+	d.key.space = l.space
 	if l.ban == nil || mode == ModeRecord {
 		err = l.charge(ctx, d, mode)
 	} else {
@@ -257,18 +258,13 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 }
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
-	t := Take{
-		Limits: d.plan.all,
-		Shadow: len(d.plan.all) - len(d.plan.limits),
-		Keep:   l.policy.keepFor(d.plan),
-		Varies: l.policy.varies(),
-		Bound:  l.policy.bound(d.plan),
-		Cost:   d.cost,
-		ID:     d.id,
-		Mode:   mode,
-	}
+	var t Take // a literal would be made elsewhere and copied
+	t.Limits, t.Shadow = d.plan.all, len(d.plan.all)-len(d.plan.limits)
+	t.Keep, t.Varies, t.Bound = l.policy.keepFor(d.plan), l.policy.varies(), l.policy.bound(d.plan)
+	t.Cost, t.Mode = d.cost, mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
+		d.id = t.ID
 		d.sum(mode)
 	}
 	return err

@@ -4,11 +4,9 @@ import (
 	"context"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 )
 
 // DefaultMaxKeys is how many keys a [MemoryStore] keeps apart unless told otherwise.
@@ -52,34 +50,22 @@ type shard struct {
 	hand   int // of the sweep, in logs.places
 	logs   table
 	shared map[string]*memoryLog // by policy and a part of the key's hash
-	_      [56]byte              // no two locks on one cache line
+	lastID uint64                // no log that begins has had one up to this
+	_      [48]byte              // no two locks on one cache line
 }
 
-// memoryLog is 256 bytes long: two pairs of cache lines, which come together.
+// memoryLog is 256 bytes long: two cache lines that takes read, and two that they write.
 type memoryLog struct {
-	key    StorageKey
+	key    kept
 	keep   time.Duration // the longest window asked of this log
-	text   [24]byte      // the key's, if it is that short
 	fitted int64         // when fit was last called
-
+	varies bool          // windows do
+	_      [16]byte
 	record
-
-	merged uint64 // entries up to this id are in another store
-	varies bool   // windows do
 }
 
-func (s *MemoryStore) newLog(k *StorageKey, now int64) *memoryLog {
-	l := &memoryLog{key: *k, fitted: now}
-	switch n := copy(l.text[:], k.text); {
-	case n == len(k.text):
-		l.key.text = unsafe.String(&l.text[0], n) //nolint:gosec // nobody writes there again
-		l.key.scope = strings.Clone(k.scope)
-	case s.mergeable:
-		l.key.identity = k.clone()
-	default:
-		l.key = k.kept()
-	}
-	return l
+func (s *MemoryStore) newLog(sh *shard, k *StorageKey) *memoryLog {
+	return &memoryLog{key: k.kept(s.mergeable), fitted: sh.now, record: record{next: sh.lastID + 1}}
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -127,7 +113,7 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (a Answer, err error) {
 	return a, nil
 }
 
-// take is Take without its copies: t need not have a key.
+// take is Take without its copies: t need not have a key. Where it has no ID it is told the one that it gets.
 func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
 	sh, i, hash := s.locked(key)
 	defer sh.mu.Unlock()
@@ -141,7 +127,11 @@ func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
 		return
 	}
 	if !own {
-		id = sharedID(hash, id)
+		if t.ID == 0 {
+			sh.lastID++
+			t.ID = sh.lastID
+		}
+		id = sharedID(hash, t.ID)
 		if mode == ModeChargeDenied {
 			mode = ModeCharge // one client's denials must not keep others out
 		}
@@ -150,7 +140,9 @@ func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
 		log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
 	}
 	log.drop(now - int64(log.keep))
-	log.take(now, id, t, mode, a)
+	if id = log.take(now, id, t, mode, a); own {
+		t.ID = id
+	}
 	if sh.takes++; sh.takes%takesPerSweep == 0 {
 		sh.sweep(s, 1)
 	}
@@ -193,8 +185,8 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 	}
 	var entries []Entry
 	for i := log.since(sh.now - int64(window)); i < log.count; i++ {
-		if e := log.at(i); own || sharedBy(e.id, hash) {
-			entries = append(entries, Entry{At: s.start.Add(time.Duration(e.at)), Cost: int(e.total - log.before(i))})
+		if own || sharedBy(log.id(i), hash) {
+			entries = append(entries, Entry{At: s.start.Add(time.Duration(log.at(i))), Cost: log.cost(i)})
 		}
 	}
 	return entries, nil
@@ -259,7 +251,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, t *Take) (l
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim() || s.makeRoom(sh) && s.claim() {
-		log := s.newLog(key, sh.now)
+		log := s.newLog(sh, key)
 		sh.logs.add(hash, log)
 		return log, true
 	}
@@ -330,6 +322,7 @@ func (sh *shard) sweep(s *MemoryStore, n int) (freed bool) {
 }
 
 func (sh *shard) remove(s *MemoryStore, i int) {
+	sh.lastID = max(sh.lastID, sh.logs.places[i].log.next)
 	sh.logs.remove(i)
 	s.keys.Add(-1)
 }

@@ -96,18 +96,17 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 		return m, false
 	}
 	log.drop(now - int64(log.keep))
-	m = Merge{Key: log.key, Keep: log.keep, Varies: log.varies}
+	m = Merge{Key: log.key.key(), Keep: log.keep, Varies: log.varies}
 	next := log.count
-	for next > 0 && log.at(next-1).id != log.merged {
+	for next > 0 && log.id(next-1) != log.ledger.merged { // there is a ledger, as all takes here bring ids
 		next--
 	}
 	for units := 0; next < log.count; next++ {
-		e := log.at(next)
-		cost := int(e.total - log.before(next))
+		cost := log.cost(next)
 		if units += cost; units > most && len(m.Entries) > 0 {
 			return m, true
 		}
-		m.Entries = append(m.Entries, Recorded{ID: e.id, Age: time.Duration(now - e.at), Cost: cost})
+		m.Entries = append(m.Entries, Recorded{ID: log.id(next), Age: time.Duration(now - log.at(next)), Cost: cost})
 	}
 	return m, false
 }
@@ -120,10 +119,10 @@ func (s *MemoryStore) merged(m *Merge) {
 	if log == nil {
 		return
 	}
-	if len(m.Entries) > 0 {
-		log.merged = m.Entries[len(m.Entries)-1].ID
+	if len(m.Entries) > 0 && log.count > 0 {
+		log.ledger.merged = m.Entries[len(m.Entries)-1].ID
 	}
-	if log.count == 0 || log.at(log.count-1).id == log.merged {
+	if log.count == 0 || log.id(log.count-1) == log.ledger.merged {
 		sh.remove(s, i)
 	}
 }
@@ -139,7 +138,8 @@ func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
 			keys := make([]*StorageKey, 0, sh.logs.used)
 			for _, p := range sh.logs.places {
 				if p.log != nil {
-					keys = append(keys, &p.log.key)
+					k := p.log.key.key()
+					keys = append(keys, &k)
 				}
 			}
 			sh.mu.Unlock()

@@ -45,32 +45,81 @@ func (k *StorageKey) hash() uint64 {
 // longestText is how long texts may be that are kept in memory as they are.
 const longestText = 64
 
-// hashed marks, in place of bits, a key with a hash for its text.
-const hashed = -1
+// kept is a key for keeping: it outlives the request, and is short. Addresses and short texts lie
+// within it, since each pointer followed may be a miss of the cache.
+type kept struct {
+	space *space
+	kind  string
+	scope string
+	form  form
+	bits  uint8 // of an address, how many count
+	size  uint8 // of a text that lies within
+	bytes [24]byte
+	long  string
+}
 
-// kept is the key for keeping: it outlives the request, and is short.
-func (k *StorageKey) kept() StorageKey {
-	c := StorageKey{space: k.space, identity: k.identity}
-	c.scope = strings.Clone(k.scope)
-	if len(k.text) > longestText {
+type form uint8
+
+const (
+	formShort  form = iota // a text within bytes
+	formLong               // a text
+	formHashed             // a text's SHA-256
+	formIPv4
+	formIPv6
+)
+
+// kept is the key for keeping. Texts that are very long become hashes unless they are wanted whole.
+func (k *StorageKey) kept(whole bool) kept {
+	c := kept{space: k.space, kind: k.kind, scope: strings.Clone(k.scope)}
+	switch {
+	case k.addr.IsValid():
+		c.form, c.bits = formIPv6, uint8(k.bits)
+		if k.addr.Is4() {
+			c.form = formIPv4
+		}
+		a := k.addr.As16()
+		copy(c.bytes[:], a[:])
+	case len(k.text) <= len(c.bytes):
+		c.size = uint8(copy(c.bytes[:], k.text))
+	case len(k.text) <= longestText || whole:
+		c.form, c.long = formLong, strings.Clone(k.text)
+	default:
 		sum := sha256.Sum256([]byte(k.text))
-		c.text, c.bits = string(sum[:]), hashed
-	} else {
-		c.text = strings.Clone(k.text)
+		c.form, c.long = formHashed, string(sum[:])
 	}
 	return c
 }
 
 // names reports whether a kept key names the same log as another.
-func (k *StorageKey) names(o *StorageKey) bool {
-	if k.kind != o.kind || k.scope != o.scope || k.space != o.space && k.space.name != o.space.name {
+func (c *kept) names(o *StorageKey) bool {
+	if c.kind != o.kind || c.scope != o.scope || c.space != o.space && c.space.name != o.space.name {
 		return false
 	}
-	if k.bits == hashed {
+	switch c.form {
+	case formShort:
+		return string(c.bytes[:c.size]) == o.text && !o.addr.IsValid()
+	case formLong:
+		return c.long == o.text
+	case formHashed:
 		sum := sha256.Sum256([]byte(o.text))
-		return len(o.text) > longestText && k.text == string(sum[:])
+		return len(o.text) > longestText && c.long == string(sum[:])
 	}
-	return k.text == o.text && k.addr == o.addr && k.bits == o.bits
+	return int(c.bits) == o.bits && o.addr.IsValid() && o.addr.Is4() == (c.form == formIPv4) && o.addr.As16() == [16]byte(c.bytes[:16])
+}
+
+// key is what was kept, unless it was hashed.
+func (c *kept) key() StorageKey {
+	k := StorageKey{space: c.space, identity: identity{kind: c.kind, scope: c.scope, text: c.long, bits: int(c.bits)}}
+	switch c.form {
+	case formShort:
+		k.text = string(c.bytes[:c.size])
+	case formIPv4, formIPv6:
+		k.addr = netip.AddrFrom16([16]byte(c.bytes[:16]))
+		if c.form == formIPv4 {
+			k.addr = k.addr.Unmap()
+		}
+	}
+	return k
 }
 
 // keyVersion changes with the meaning of what stores keep under a key.

@@ -33,7 +33,7 @@ func TestTableAgainstMap(t *testing.T) {
 			tab.remove(i)
 			delete(model, name)
 		case i < 0:
-			log := &memoryLog{key: *key}
+			log := &memoryLog{key: key.kept(false)}
 			tab.add(hashes[name], log)
 			model[name] = log
 		}
@@ -82,16 +82,16 @@ func TestKeptKeys(t *testing.T) {
 		return &StorageKey{space: sp, identity: identity{kind: kindBy, text: text}}
 	}
 	for i, a := range texts {
-		kept := key(a).kept()
-		if len(kept.text) > longestText {
-			t.Errorf("%d bytes are kept of %d", len(kept.text), len(a))
+		kept, whole := key(a).kept(false), key(a).kept(true)
+		if len(kept.long) > longestText {
+			t.Errorf("%d bytes are kept of %d", len(kept.long), len(a))
 		}
-		logs := []*memoryLog{{key: kept}, NewMemoryStore().newLog(key(a), 0), (&MemoryStore{mergeable: true}).newLog(key(a), 0)}
+		if got := whole.key(); got.identity != key(a).identity || got.space != sp {
+			t.Errorf("text %d became %v", i, got.identity)
+		}
 		for j, b := range texts {
-			for n, log := range logs {
-				if got := log.key.names(key(b)); got != (i == j) {
-					t.Errorf("log %d of text %d names text %d: %v", n, i, j, got)
-				}
+			if names := kept.names(key(b)); names != (i == j) || names != whole.names(key(b)) {
+				t.Errorf("text %d names text %d: %v", i, j, names)
 			}
 		}
 		other := key(a)

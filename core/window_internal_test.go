@@ -47,67 +47,94 @@ func (l *plainLog) trim(units int) {
 	}
 }
 
-// The ring against a plain slice, through growing, shrinking and wrapping around.
+// The record against a plain slice, through growing, shrinking, wrapping around, and with a ledger or without.
 func TestRecordAgainstSlice(t *testing.T) {
+	const phase = 2000
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	rec := &record{gone: 1<<64 - 5000, total: 1<<64 - 5000} // so that the running total wraps around
+	rec := &record{next: 1}
 	var list plainLog
-	now := int64(0)
-	for step := range 200_000 {
-		switch r.IntN(16) {
-		case 2: // a cost is corrected, or taken back
+	now, plain := int64(0), [2]int{}
+	for step := range 100 * phase {
+		alike := step/phase%2 == 0 // takes of one unit with ids of the record's own, which mostly are not corrected
+		if step%phase == 0 {
+			rec.drop(now)
+			list = nil
+		}
+		had := rec.ledger
+		switch op := r.IntN(16); {
+		case op == 2 && (!alike || step%phase > phase/2 && r.IntN(100) == 0): // a cost is corrected, or taken back
 			if len(list) > 0 {
 				e, cost := list[r.IntN(len(list))], r.IntN(6)
 				if e.id != 0 {
 					rec.settle(e.id, cost)
 				}
 				list.settle(e.id, cost)
+				rec.settle(1<<60, 0)
 			}
-		case 3: // one comes from another log
-			at, id, cost := now-r.Int64N(500), uint64(step)+1, 1+r.IntN(5)
+		case op == 3 && !alike: // one comes from another log
+			at, id, cost := now-r.Int64N(500), 1<<32+uint64(step), 1+r.IntN(5)
 			if len(list) > 0 && r.IntN(2) == 0 {
 				id = max(1, list[r.IntN(len(list))].id)
 			}
 			rec.insert(at, id, cost)
 			list.insert(at, id, cost)
-		case 4: // only so many are kept
+		case op == 4: // only so many are kept
 			if step%20 == 0 {
-				units := 1 + r.IntN(2000)
+				units := 1 + r.IntN(1000)
 				rec.trim(units)
 				list.trim(units)
 			}
-		case 0:
-			cut := now - r.Int64N(2000)
+		case op == 0:
+			cut := now - r.Int64N([]int64{2000, 200, 20}[step/phase%3])
 			rec.drop(cut)
 			for len(list) > 0 && list[0].at <= cut {
 				list = list[1:]
 			}
-		case 1:
+		case op == 1:
 			if step%50 == 0 {
 				rec.fit()
 			}
 		default:
 			now += r.Int64N(4)
-			cost := 1 + r.IntN(5)
-			rec.add(now, uint64(step)+1, cost)
-			list = append(list, entry{now, uint64(step) + 1, uint64(cost)})
+			id, cost := uint64(0), 1
+			if !alike {
+				cost = 1 + r.IntN(5)
+				if r.IntN(2) == 0 {
+					id = 1<<32 + uint64(step)
+				}
+			}
+			got := rec.add(now, id, cost)
+			if id != 0 && got != id || got == 0 {
+				t.Fatalf("seed %#x, step %d: id %d became %d", seed, step, id, got)
+			}
+			list = append(list, entry{now, got, uint64(cost)})
+		}
+		if had == nil && rec.ledger != nil { // make the running total wrap around
+			for i := range rec.count {
+				rec.entry(i).total -= 1000
+			}
+			rec.ledger.gone -= 1000
+			rec.ledger.total -= 1000
 		}
 		if int(rec.count) != len(list) {
 			t.Fatalf("seed %#x, step %d: %d entries, want %d", seed, step, rec.count, len(list))
 		}
 		if len(list) == 0 {
-			if rec.total != rec.gone {
-				t.Fatalf("seed %#x, step %d: %d units in no entry", seed, step, rec.total-rec.gone)
+			if rec.units(0) != 0 || rec.ledger != nil {
+				t.Fatalf("seed %#x, step %d: %d units in no entry", seed, step, rec.units(0))
 			}
 			continue
 		}
-		if rec.first != list[0].at || rec.total != rec.at(rec.count-1).total {
-			t.Fatalf("seed %#x, step %d: the ends are %d and %d", seed, step, rec.first, rec.total)
+		if rec.ledger == nil {
+			plain[min(1, rec.old())]++
+		}
+		if rec.first != list[0].at {
+			t.Fatalf("seed %#x, step %d: the first is of %d", seed, step, rec.first)
 		}
 		first := uint32(r.IntN(len(list)))
-		if at := list[first].at; rec.at(first).at != at || rec.at(first).id != list[first].id {
-			t.Fatalf("seed %#x, step %d: entry %d differs", seed, step, first)
+		if e := list[first]; rec.at(first) != e.at || rec.id(first) != e.id || rec.cost(first) != int(e.total) {
+			t.Fatalf("seed %#x, step %d: entry %d is %d, %d, %d; want %v", seed, step, first, rec.at(first), rec.id(first), rec.cost(first), e)
 		}
 		cut := now - r.Int64N(1000)
 		want := uint32(0)
@@ -117,17 +144,16 @@ func TestRecordAgainstSlice(t *testing.T) {
 		if got := rec.since(cut); got != want {
 			t.Fatalf("seed %#x, step %d: since(%d) = %d, want %d", seed, step, cut, got, want)
 		}
-		units := uint64(0)
+		units := 0
 		for _, e := range list[first:] {
-			units += e.total
+			units += int(e.total)
 		}
-		if got := rec.before(rec.count) - rec.before(first); got != units {
+		if got := rec.units(first); got != units {
 			t.Fatalf("seed %#x, step %d: %d units from entry %d on, want %d", seed, step, got, first, units)
 		}
-		n, left := 1+r.Uint64N(units), int64(0)
-		sum := uint64(0)
+		n, left, sum := 1+r.IntN(units), int64(0), 0
 		for _, e := range list[first:] {
-			if sum += e.total; sum >= n {
+			if sum += int(e.total); sum >= n {
 				left = e.at
 				break
 			}
@@ -136,10 +162,13 @@ func TestRecordAgainstSlice(t *testing.T) {
 			t.Fatalf("seed %#x, step %d: unit %d from entry %d on leaves at %d, want %d", seed, step, n, first, got, left)
 		}
 	}
+	if min(plain[0], plain[1]) < 2*phase {
+		t.Errorf("%d steps without a ledger, some of them aged %d: this test has tested too little", plain[0]+plain[1], plain[1])
+	}
 }
 
 func TestRingShrinks(t *testing.T) {
-	rec := new(record)
+	rec := &record{next: 1}
 	for i := range int64(10_000) {
 		rec.add(i, 0, 1)
 	}
