@@ -13,7 +13,8 @@ import (
 const DefaultMaxKeys = 1 << 18
 
 // MemoryStore keeps the logs in this process: exact, on the monotonic clock,
-// about 300 bytes a key and 24 to 48 bytes an admitted request. It needs no
+// about 300 bytes a key, which hold eight admitted requests, and 8 to 16 bytes each further one: three
+// times that where requests cost more than a unit or are corrected. It needs no
 // goroutine and nothing to close: takes also look at other keys, a few at a
 // time, and forget those that have gone idle.
 //
@@ -39,33 +40,47 @@ const (
 	sharedLogs    = 16   // of one policy in one shard, where places are short
 	sweepPerKey   = 2    // logs looked at for each new key, so that keys leave faster than they come
 	sweepWhenFull = 16   // ... where a new key finds no place
-	takesPerSweep = 4    // takes for which one log is looked at: each look may miss the cache
+	takesPerSweep = 8    // takes of a log for which others are looked at
+	sweepPerTakes = 2    // ... which are so many
 	longestSearch = 4096 // entries of a shared log looked through for a key's own
 )
 
+// shard is a part of the store's keys. Its lock is for those that come and go; a log that is there has its own.
 type shard struct {
-	mu     sync.Mutex
-	now    int64 // of who had the lock last: instants never run backwards
-	takes  uint32
-	hand   int // of the sweep, in logs.places
 	logs   table
+	_      [48]byte // what all read is not on the lock's cache line
+	mu     sync.Mutex
+	now    int64 // no log that begins does so before this
+	hand   int   // of the sweep, in logs
+	lastID uint64
 	shared map[string]*memoryLog // by policy and a part of the key's hash
-	lastID uint64                // no log that begins has had one up to this
-	_      [48]byte              // no two locks on one cache line
+	_      [24]byte
 }
 
 // memoryLog is 256 bytes long: two cache lines that takes read, and two that they write.
 type memoryLog struct {
-	key    kept
-	keep   time.Duration // the longest window asked of this log
-	fitted int64         // when fit was last called
-	varies bool          // windows do
-	_      [16]byte
+	key  kept
+	keep time.Duration // the longest window asked of this log
 	record
+	mu     sync.Mutex
+	now    int64 // of who had the lock last: instants never run backwards
+	fitted int64 // when fit was last called
+	takes  uint8
+	varies bool // windows do
+	gone   bool // it is not in the table any more
 }
 
-func (s *MemoryStore) newLog(sh *shard, k *StorageKey) *memoryLog {
-	return &memoryLog{key: k.kept(s.mergeable), fitted: sh.now, record: record{next: sh.lastID + 1}}
+// lock reports whether the log is still there, and if so locks it. The clock is read before, not while others wait.
+func (l *memoryLog) lock(now int64) bool {
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		return false
+	}
+	if l.now < now {
+		l.now = now
+	}
+	return true
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -115,58 +130,96 @@ func (s *MemoryStore) Take(_ context.Context, t Take) (a Answer, err error) {
 
 // take is Take without its copies: t need not have a key. Where it has no ID it is told the one that it gets.
 func (s *MemoryStore) take(key *StorageKey, t *Take, a *Answer) {
-	sh, i, hash := s.locked(key)
-	defer sh.mu.Unlock()
-	now, id, mode := sh.now, t.ID, t.Mode
-	log, own := sh.logs.at(i), true
-	if log == nil {
-		log, own = sh.place(s, key, hash, t)
+	hash := key.hash()
+	sh, now := &s.shards[hash%shardCount], s.clock()
+	if log := sh.logs.find(key, hash); log == nil || !log.lock(now) {
+		sh.takeNew(s, key, hash, now, t, a)
+	} else if log.take(t, a) {
+		sh.sweepNow(s, now)
 	}
-	if log == nil { // a peek at what is not there
-		empty.take(now, 0, t, mode, a)
+}
+
+// takeNew is take where the key seems to have no log of its own.
+func (sh *shard) takeNew(s *MemoryStore, key *StorageKey, hash uint64, now int64, t *Take, a *Answer) {
+	sh.mu.Lock()
+	log, own := sh.place(s, key, hash, now, t)
+	if own {
+		sh.mu.Unlock()
+		log.take(t, a)
 		return
 	}
-	if !own {
-		if t.ID == 0 {
-			sh.lastID++
-			t.ID = sh.lastID
-		}
-		id = sharedID(hash, t.ID)
-		if mode == ModeChargeDenied {
-			mode = ModeCharge // one client's denials must not keep others out
-		}
+	defer sh.mu.Unlock()
+	if log == nil { // a peek at what is not there
+		empty.take(now, 0, t, t.Mode, a)
+		return
 	}
-	if log.keep < t.Keep || t.Varies { // a write would take the line from other cores
-		log.keep, log.varies = max(log.keep, t.Keep), log.varies || t.Varies
+	if t.ID == 0 {
+		sh.lastID++
+		t.ID = sh.lastID
 	}
-	log.drop(now - int64(log.keep))
-	if id = log.take(now, id, t, mode, a); own {
-		t.ID = id
-	}
-	if sh.takes++; sh.takes%takesPerSweep == 0 {
-		sh.sweep(s, 1)
-	}
+	log.takeShared(hash, t, a)
 }
 
 var empty record // which nothing is added to
 
-// locked is where a key's log is, or -1, with the lock held.
-func (s *MemoryStore) locked(k *StorageKey) (sh *shard, i int, hash uint64) {
+func (s *MemoryStore) clock() int64 { return int64(time.Since(s.start)) }
+
+// take unlocks the log. It reports whether it is time to look at others.
+func (l *memoryLog) take(t *Take, a *Answer) (sweep bool) {
+	defer l.mu.Unlock()
+	if l.keep < t.Keep || t.Varies { // a write would take the line from other cores
+		l.keep, l.varies = max(l.keep, t.Keep), l.varies || t.Varies
+	}
+	l.drop(l.now - int64(l.keep))
+	t.ID = l.record.take(l.now, t.ID, t, t.Mode, a)
+	l.takes++
+	return l.takes%takesPerSweep == 0
+}
+
+// takeShared is take where the key shares the log.
+func (l *memoryLog) takeShared(hash uint64, t *Take, a *Answer) {
+	defer l.mu.Unlock()
+	mode := t.Mode
+	if mode == ModeChargeDenied {
+		mode = ModeCharge // one client's denials must not keep others out
+	}
+	l.keep = max(l.keep, t.Keep)
+	l.drop(l.now - int64(l.keep))
+	l.record.take(l.now, sharedID(hash, t.ID), t, mode, a)
+}
+
+// locked is the log that has key's entries, or nil. It and its shard are locked until [shard.unlock].
+func (s *MemoryStore) locked(k *StorageKey) (sh *shard, log *memoryLog, own bool, hash uint64) {
 	hash = k.hash()
 	sh = &s.shards[hash%shardCount]
-	now := int64(time.Since(s.start)) // not while others wait
+	now := s.clock()
 	sh.mu.Lock()
-	sh.now = max(sh.now, now)
-	return sh, sh.logs.find(k, hash), hash
+	if log = sh.logs.find(k, hash); log == nil {
+		log = sh.shared[string(k.appendSlot(nil, hash))]
+	} else {
+		own = true
+	}
+	if log != nil {
+		log.lock(now)
+	}
+	return sh, log, own, hash
+}
+
+func (sh *shard) unlock(log *memoryLog) {
+	if log != nil {
+		log.mu.Unlock()
+	}
+	sh.mu.Unlock()
 }
 
 // Settle implements [Store].
 func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
-	sh, i, hash := s.locked(&t.Key)
-	defer sh.mu.Unlock()
-	if log := sh.logs.at(i); log != nil {
+	sh, log, own, hash := s.locked(&t.Key)
+	defer sh.unlock(log)
+	switch {
+	case own:
 		log.settle(t.ID, t.Cost)
-	} else if log := sh.shared[string(t.Key.appendSlot(nil, hash))]; log != nil {
+	case log != nil:
 		log.settle(sharedID(hash, t.ID), t.Cost)
 	}
 	return nil
@@ -174,17 +227,13 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 
 // Log implements [Store]. A key that shares a log sees its own entries of it.
 func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration) ([]Entry, error) {
-	sh, i, hash := s.locked(&k)
-	defer sh.mu.Unlock()
-	log, own := sh.logs.at(i), true
-	if log == nil {
-		log, own = sh.shared[string(k.appendSlot(nil, hash))], false
-	}
+	sh, log, own, hash := s.locked(&k)
+	defer sh.unlock(log)
 	if log == nil {
 		return nil, nil
 	}
 	var entries []Entry
-	for i := log.since(sh.now - int64(window)); i < log.count; i++ {
+	for i := log.since(log.now - int64(window)); i < log.count; i++ {
 		if own || sharedBy(log.id(i), hash) {
 			entries = append(entries, Entry{At: s.start.Add(time.Duration(log.at(i))), Cost: log.cost(i)})
 		}
@@ -195,19 +244,18 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 // Merge implements [Store]. For a key that shares a log, entries become as young as
 // that log's youngest.
 func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
-	sh, i, hash := s.locked(&m.Key)
-	defer sh.mu.Unlock()
-	log, own, now := sh.logs.at(i), true, sh.now
-	if log == nil {
-		log, own = sh.place(s, &m.Key, hash, new(Take))
-	}
+	hash := m.Key.hash()
+	sh, now := &s.shards[hash%shardCount], s.clock()
+	sh.mu.Lock()
+	log, own := sh.place(s, &m.Key, hash, now, &Take{Keep: m.Keep})
+	defer sh.unlock(log)
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
 		switch {
 		case own:
-			log.insert(now-int64(e.Age), e.ID, e.Cost)
+			log.insert(log.now-int64(e.Age), e.ID, e.Cost)
 		case !log.holds(sharedID(hash, e.ID), ^uint64(0)):
-			log.add(now, sharedID(hash, e.ID), e.Cost)
+			log.add(log.now, sharedID(hash, e.ID), e.Cost)
 		}
 	}
 	return nil
@@ -216,10 +264,10 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 // Reset implements [Store]. For a key that shares a log it does nothing: the
 // units in there are also others'.
 func (s *MemoryStore) Reset(_ context.Context, k StorageKey) error {
-	sh, i, _ := s.locked(&k)
-	defer sh.mu.Unlock()
-	if i >= 0 {
-		sh.remove(s, i)
+	sh, log, own, hash := s.locked(&k)
+	defer sh.unlock(log)
+	if own {
+		sh.remove(s, sh.logs.index(hash, log))
 	}
 	return nil
 }
@@ -229,14 +277,20 @@ func sharedID(hash, id uint64) uint64 { return hash&^math.MaxUint32 | id&math.Ma
 
 func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
 
-// place finds a log for a key that has none, and says whether it is the key's own. For a
-// peek it makes none.
-func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, t *Take) (log *memoryLog, own bool) {
+// place finds a log for a key that seems to have none and locks it, and says whether it is the key's own. For a
+// peek it makes none. The shard is locked, which is also what guards logs that keys share.
+func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, t *Take) (log *memoryLog, own bool) {
+	sh.now = max(sh.now, now)
+	if log = sh.logs.find(key, hash); log != nil {
+		log.lock(now)
+		return log, true
+	}
 	var space [64]byte
 	slot := key.appendSlot(space[:0], hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
-		common.drop(sh.now - int64(common.keep))
+		common.lock(now)
+		common.drop(common.now - int64(common.keep))
 		// A key whose units are in there stays until they have left: a log of
 		// its own would be a second quota.
 		if common.count > longestSearch || common.holds(hash, math.MaxUint32<<32) {
@@ -245,14 +299,16 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, t *Take) (l
 			}
 			return common, false
 		}
+		common.mu.Unlock()
 	}
 	if t.Mode == ModePeek {
 		return nil, false
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim() || s.makeRoom(sh) && s.claim() {
-		log := s.newLog(sh, key)
-		sh.logs.add(hash, log)
+		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, fitted: sh.now, record: record{next: sh.lastID + 1}}
+		log.lock(now)
+		sh.logs.add(hash, log, dueAt(sh.now, t.Keep))
 		return log, true
 	}
 	if common == nil {
@@ -262,6 +318,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, t *Take) (l
 		}
 		sh.shared[string(slot)] = common
 	}
+	common.lock(now)
 	s.shared.Add(1)
 	return common, false
 }
@@ -293,36 +350,62 @@ func (s *MemoryStore) claim() bool {
 	return false
 }
 
+// sweepNow sweeps unless somebody else is at it.
+func (sh *shard) sweepNow(s *MemoryStore, now int64) {
+	if sh.mu.TryLock() {
+		sh.now = max(sh.now, now)
+		sh.sweep(s, sweepPerTakes)
+		sh.mu.Unlock()
+	}
+}
+
 // sweep looks at the next n logs, forgets those that are empty and returns
 // unused memory of the others. It reports whether a place became free.
 func (sh *shard) sweep(s *MemoryStore, n int) (freed bool) {
 	for n = min(n, sh.logs.used); n > 0; {
-		if sh.hand >= len(sh.logs.places) {
+		places := sh.logs.all()
+		if sh.hand >= len(places) {
 			sh.hand = 0
 		}
-		log := sh.logs.places[sh.hand].log
-		if log == nil {
+		p := &places[sh.hand]
+		if p.log.Load() == nil {
 			sh.hand++
 			continue
 		}
 		n--
-		log.drop(sh.now - int64(log.keep))
-		if log.count == 0 {
-			sh.remove(s, sh.hand)
+		if p.due.reached(sh.now) && sh.tidy(s, sh.hand) {
 			freed = true
 			continue // another log may have taken its place
-		}
-		if sh.now-log.fitted > int64(log.keep) {
-			log.fit()
-			log.fitted = sh.now
 		}
 		sh.hand++
 	}
 	return freed
 }
 
+// tidy reports whether the log in place i was empty and has been removed.
+func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
+	p := &sh.logs.all()[i]
+	log := p.log.Load()
+	log.lock(sh.now)
+	defer log.mu.Unlock()
+	log.drop(log.now - int64(log.keep))
+	if log.count == 0 {
+		sh.remove(s, i)
+		return true
+	}
+	if log.now-log.fitted > int64(log.keep) {
+		log.fit()
+		log.fitted = log.now
+	}
+	p.due = dueAt(log.at(log.count-1), log.keep)
+	return false
+}
+
+// remove forgets the log in place i. It and the shard are locked.
 func (sh *shard) remove(s *MemoryStore, i int) {
-	sh.lastID = max(sh.lastID, sh.logs.places[i].log.next)
+	log := sh.logs.all()[i].log.Load()
+	log.gone = true
+	sh.lastID, sh.now = max(sh.lastID, log.next), max(sh.now, log.now)
 	sh.logs.remove(i)
 	s.keys.Add(-1)
 }

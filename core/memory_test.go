@@ -3,8 +3,11 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +136,54 @@ func TestIdleKeysLeave(t *testing.T) {
 			t.Errorf("%d keys, of which 1000 are live", n)
 		}
 	})
+}
+
+// Keys are found without a lock while others come and go around them.
+func TestKeysComeAndGo(t *testing.T) {
+	const keys, quota, askers = 1000, 3, 4
+	store := core.NewMemoryStore()
+	steady := newLimiter(t, core.PerHour(quota), core.WithStore(store))
+	fleeting := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow}, core.WithStore(store))
+	var asking, passing sync.WaitGroup
+	done := make(chan struct{})
+	for n := range 2 {
+		passing.Go(func() {
+			for i := n; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+					key := strconv.Itoa(i % 50_000)
+					fleeting.Allow(t.Context(), key)
+					if i%3 == 0 {
+						fleeting.Reset(t.Context(), key)
+					}
+				}
+			}
+		})
+	}
+	var allowed [keys]atomic.Int32
+	for range askers {
+		asking.Go(func() {
+			for range 2 * quota {
+				for _, k := range rand.Perm(keys) {
+					if d, err := steady.Allow(t.Context(), strconv.Itoa(k)); err != nil {
+						t.Error(err)
+					} else if d.Allowed {
+						allowed[k].Add(1)
+					}
+				}
+			}
+		})
+	}
+	asking.Wait()
+	close(done)
+	passing.Wait()
+	for k := range allowed {
+		if n := allowed[k].Load(); n != quota {
+			t.Errorf("key %d was allowed %d of %d", k, n, quota)
+		}
+	}
 }
 
 // Two clients at a shared store: a limiter that asks with a short window must

@@ -89,13 +89,12 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 
 // recorded is what to merge next into another store's log of a key, and whether there is more.
 func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
-	sh, i, _ := s.locked(k)
-	defer sh.mu.Unlock()
-	log, now := sh.logs.at(i), sh.now
-	if log == nil {
+	sh, log, own, _ := s.locked(k)
+	defer sh.unlock(log)
+	if !own {
 		return m, false
 	}
-	log.drop(now - int64(log.keep))
+	log.drop(log.now - int64(log.keep))
 	m = Merge{Key: log.key.key(), Keep: log.keep, Varies: log.varies}
 	next := log.count
 	for next > 0 && log.id(next-1) != log.ledger.merged { // there is a ledger, as all takes here bring ids
@@ -106,24 +105,23 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 		if units += cost; units > most && len(m.Entries) > 0 {
 			return m, true
 		}
-		m.Entries = append(m.Entries, Recorded{ID: log.id(next), Age: time.Duration(now - log.at(next)), Cost: cost})
+		m.Entries = append(m.Entries, Recorded{ID: log.id(next), Age: time.Duration(log.now - log.at(next)), Cost: cost})
 	}
 	return m, false
 }
 
 // merged notes that m is in the other store. The log is dropped if there is no more to it.
 func (s *MemoryStore) merged(m *Merge) {
-	sh, i, _ := s.locked(&m.Key)
-	defer sh.mu.Unlock()
-	log := sh.logs.at(i)
-	if log == nil {
+	sh, log, own, hash := s.locked(&m.Key)
+	defer sh.unlock(log)
+	if !own {
 		return
 	}
 	if len(m.Entries) > 0 && log.count > 0 {
 		log.ledger.merged = m.Entries[len(m.Entries)-1].ID
 	}
 	if log.count == 0 || log.id(log.count-1) == log.ledger.merged {
-		sh.remove(s, i)
+		sh.remove(s, sh.logs.index(hash, log))
 	}
 }
 
@@ -133,14 +131,18 @@ func (s *MemoryStore) mergeableKeys() iter.Seq[*StorageKey] {
 		for i := range s.shards {
 			sh := &s.shards[i]
 			sh.mu.Lock()
-			sh.now = max(sh.now, int64(time.Since(s.start)))
-			sh.sweep(s, sh.logs.used)
+			sh.now = max(sh.now, s.clock())
 			keys := make([]*StorageKey, 0, sh.logs.used)
-			for _, p := range sh.logs.places {
-				if p.log != nil {
-					k := p.log.key.key()
+			for i := 0; i < len(sh.logs.all()); {
+				log := sh.logs.all()[i].log.Load()
+				if log != nil && sh.tidy(s, i) {
+					continue // another log may have taken its place
+				}
+				if log != nil {
+					k := log.key.key()
 					keys = append(keys, &k)
 				}
+				i++
 			}
 			sh.mu.Unlock()
 			for _, k := range keys {

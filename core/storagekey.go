@@ -73,10 +73,10 @@ func (k *StorageKey) kept(whole bool) kept {
 	c := kept{space: k.space, kind: k.kind, scope: strings.Clone(k.scope)}
 	switch {
 	case k.addr.IsValid():
-		c.form, c.bits = formIPv6, uint8(k.bits)
-		if k.addr.Is4() {
+		if c.form = formIPv6; k.addr.Is4() {
 			c.form = formIPv4
 		}
+		c.bits = uint8(k.bits)
 		a := k.addr.As16()
 		copy(c.bytes[:], a[:])
 	case len(k.text) <= len(c.bytes):
@@ -103,21 +103,23 @@ func (c *kept) names(o *StorageKey) bool {
 	case formHashed:
 		sum := sha256.Sum256([]byte(o.text))
 		return len(o.text) > longestText && c.long == string(sum[:])
+	case formIPv4, formIPv6:
 	}
 	return int(c.bits) == o.bits && o.addr.IsValid() && o.addr.Is4() == (c.form == formIPv4) && o.addr.As16() == [16]byte(c.bytes[:16])
 }
 
 // key is what was kept, unless it was hashed.
 func (c *kept) key() StorageKey {
-	k := StorageKey{space: c.space, identity: identity{kind: c.kind, scope: c.scope, text: c.long, bits: int(c.bits)}}
+	k := StorageKey{space: c.space, identity: identity{kind: c.kind, scope: c.scope, bits: int(c.bits)}}
 	switch c.form {
 	case formShort:
 		k.text = string(c.bytes[:c.size])
-	case formIPv4, formIPv6:
+	case formLong, formHashed:
+		k.text = c.long
+	case formIPv4:
+		k.addr = netip.AddrFrom4([4]byte(c.bytes[12:16]))
+	case formIPv6:
 		k.addr = netip.AddrFrom16([16]byte(c.bytes[:16]))
-		if c.form == formIPv4 {
-			k.addr = k.addr.Unmap()
-		}
 	}
 	return k
 }

@@ -1,86 +1,128 @@
 package core
 
+import (
+	"sync/atomic"
+	"time"
+)
+
 // table finds logs by key: open addressing, linear probing. Where keys are many each pointer followed is a miss of the
 // cache: a map of texts has four of them in a row here, this has two. The sweep walks the same places, and they are
 // given back as keys leave, which a map's are not.
+//
+// Anybody may look for a log at any time, and may miss one that is being moved at that moment: who finds none looks
+// again under the shard's lock, as does who finds one that has been forgotten meanwhile.
 type table struct {
-	places []place // none or a power of two, at most three quarters of them taken
+	places atomic.Pointer[places]
 	used   int
 }
 
+// places are none or a power of two, at most seven eighths of them taken.
+type places []place
+
 type place struct {
-	hash uint64
-	log  *memoryLog
+	log  atomic.Pointer[memoryLog]
+	spot atomic.Uint32 // the part of the log's hash that says where it belongs
+	due  dueTime       // no earlier can the log be idle, so the sweep need not touch it; the shard's lock guards this
 }
 
 const smallestTable = 8
 
-// home is where a hash belongs. Its lowest bits have chosen the shard.
-func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.places) - 1) }
+// spotOf leaves out the lowest bits, which have chosen the shard.
+func spotOf(hash uint64) uint32 { return uint32(hash / shardCount) }
 
-func (t *table) next(i int) int { return (i + 1) & (len(t.places) - 1) }
-
-// find is where key's log is, or -1.
-func (t *table) find(key *StorageKey, hash uint64) int {
-	if t.used == 0 {
-		return -1
+// find is key's log, or nil.
+func (t *table) find(key *StorageKey, hash uint64) *memoryLog {
+	ps := t.all()
+	if len(ps) == 0 {
+		return nil
 	}
-	for i := t.home(hash); ; i = t.next(i) {
-		switch p := &t.places[i]; {
-		case p.log == nil:
-			return -1
-		case p.hash == hash && p.log.key.names(key):
-			return i
+	spot, around := spotOf(hash), uint32(len(ps)-1)
+	for i := spot & around; ; i = (i + 1) & around {
+		p := &ps[i]
+		log := p.log.Load()
+		if log == nil || p.spot.Load() == spot && log.key.names(key) {
+			return log
 		}
 	}
 }
 
-// at is the log in a place, or nil where find has found none.
-func (t *table) at(i int) *memoryLog {
-	if i < 0 {
-		return nil
+func (t *table) all() places {
+	if ps := t.places.Load(); ps != nil {
+		return *ps
 	}
-	return t.places[i].log
+	return nil
 }
 
 // add puts in a log that is not there.
-func (t *table) add(hash uint64, log *memoryLog) {
-	if 4*(t.used+1) > 3*len(t.places) {
-		t.resize(max(smallestTable, 2*len(t.places)))
+func (t *table) add(hash uint64, log *memoryLog, due dueTime) {
+	ps := t.all()
+	if 8*(t.used+1) > 7*len(ps) {
+		ps = t.resize(max(smallestTable, 2*len(ps)))
 	}
 	t.used++
-	t.put(place{hash, log})
+	ps.put(spotOf(hash), log, due)
 }
 
-func (t *table) put(p place) {
-	i := t.home(p.hash)
-	for t.places[i].log != nil {
-		i = t.next(i)
+func (ps places) put(spot uint32, log *memoryLog, due dueTime) {
+	around := uint32(len(ps) - 1)
+	i := spot & around
+	for ps[i].log.Load() != nil {
+		i = (i + 1) & around
 	}
-	t.places[i] = p
+	ps[i].set(spot, log, due)
+}
+
+// set has the log come last, since where there is one is looked at the rest.
+func (p *place) set(spot uint32, log *memoryLog, due dueTime) {
+	p.due = due
+	p.spot.Store(spot)
+	p.log.Store(log)
+}
+
+// index is where a log is that is there.
+func (t *table) index(hash uint64, log *memoryLog) int {
+	ps := t.all()
+	i := int(spotOf(hash)) & (len(ps) - 1)
+	for ps[i].log.Load() != log {
+		i = (i + 1) & (len(ps) - 1)
+	}
+	return i
 }
 
 // remove empties a place. Others move up, so that each is found before the first empty one.
 func (t *table) remove(i int) {
-	for j := t.next(i); t.places[j].log != nil; j = t.next(j) {
-		around := len(t.places) - 1
-		if (j-t.home(t.places[j].hash))&around >= (j-i)&around {
-			t.places[i] = t.places[j]
+	ps := t.all()
+	around := len(ps) - 1
+	for j := (i + 1) & around; ps[j].log.Load() != nil; j = (j + 1) & around {
+		p := &ps[j]
+		spot := p.spot.Load()
+		if (j-int(spot))&around >= (j-i)&around {
+			ps[i].set(spot, p.log.Load(), p.due)
 			i = j
 		}
 	}
-	t.places[i] = place{}
-	if t.used--; len(t.places) > smallestTable && 8*t.used < len(t.places) {
-		t.resize(len(t.places) / 2)
+	ps[i].log.Store(nil)
+	if t.used--; len(ps) > smallestTable && 8*t.used < len(ps) {
+		t.resize(len(ps) / 2)
 	}
 }
 
-func (t *table) resize(size int) {
-	old := t.places
-	t.places = make([]place, size)
-	for _, p := range old {
-		if p.log != nil {
-			t.put(p)
+func (t *table) resize(size int) places {
+	ps, old := make(places, size), t.all()
+	for i := range old {
+		if log := old[i].log.Load(); log != nil {
+			ps.put(old[i].spot.Load(), log, old[i].due)
 		}
 	}
+	t.places.Store(&ps)
+	return ps
 }
+
+// dueTime is an instant in steps of 17 ms. It comes around in two years, and windows are at most one.
+type dueTime uint32
+
+const dueStep = 1 << 24 // nanoseconds
+
+func dueAt(now int64, in time.Duration) dueTime { return dueTime((now + int64(in)) / dueStep) }
+
+func (d dueTime) reached(now int64) bool { return int32(dueTime(now/dueStep)-d) >= 0 }

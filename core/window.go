@@ -7,17 +7,15 @@ import "time"
 // Most logs hold takes of one unit each that nobody corrects. Of those it keeps the instant and nothing else: the
 // youngest in itself, where a take looks anyway, and the others in a ring that grows and shrinks with what it
 // holds. Their ids are numbers in turn. As soon as that does not say it all there is a [ledger], until the log is empty.
-//
-// A take writes to two cache lines of it: all but young are one.
 type record struct {
+	ring   []int64 // length zero or a power of two
+	ledger *ledger
 	first  int64 // the oldest instant
 	count  uint32
-	head   uint32  // of the oldest entry in the ring, or in the ledger's
-	ring   []int64 // length zero or a power of two
-	peak   uint32  // most entries held since the ring was last resized or looked at
-	fresh  uint8   // how many of young there are, which follow those in the ring
-	next   uint64  // the id of the next take that brings none; those of a log without a ledger are the last count
-	ledger *ledger
+	head   uint32 // of the oldest entry in the ring, or in the ledger's
+	peak   uint32 // most entries held since the ring was last resized or looked at
+	fresh  uint8  // how many of young there are, which follow those in the ring
+	next   uint64 // the id of the next take that brings none; those of a log without a ledger are the last count
 	young  [youngest]int64
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -110,60 +111,71 @@ func TestRecordAgainstSlice(t *testing.T) {
 			}
 			list = append(list, entry{now, got, uint64(cost)})
 		}
-		if had == nil && rec.ledger != nil { // make the running total wrap around
-			for i := range rec.count {
-				rec.entry(i).total -= 1000
-			}
-			rec.ledger.gone -= 1000
-			rec.ledger.total -= 1000
+		if had == nil && rec.ledger != nil {
+			wrapTotals(rec)
 		}
-		if int(rec.count) != len(list) {
-			t.Fatalf("seed %#x, step %d: %d entries, want %d", seed, step, rec.count, len(list))
-		}
-		if len(list) == 0 {
-			if rec.units(0) != 0 || rec.ledger != nil {
-				t.Fatalf("seed %#x, step %d: %d units in no entry", seed, step, rec.units(0))
-			}
-			continue
-		}
-		if rec.ledger == nil {
+		compareRecord(t, rec, list, r, fmt.Sprintf("seed %#x, step %d", seed, step))
+		if rec.ledger == nil && rec.count > 0 {
 			plain[min(1, rec.old())]++
-		}
-		if rec.first != list[0].at {
-			t.Fatalf("seed %#x, step %d: the first is of %d", seed, step, rec.first)
-		}
-		first := uint32(r.IntN(len(list)))
-		if e := list[first]; rec.at(first) != e.at || rec.id(first) != e.id || rec.cost(first) != int(e.total) {
-			t.Fatalf("seed %#x, step %d: entry %d is %d, %d, %d; want %v", seed, step, first, rec.at(first), rec.id(first), rec.cost(first), e)
-		}
-		cut := now - r.Int64N(1000)
-		want := uint32(0)
-		for want < rec.count && list[want].at <= cut {
-			want++
-		}
-		if got := rec.since(cut); got != want {
-			t.Fatalf("seed %#x, step %d: since(%d) = %d, want %d", seed, step, cut, got, want)
-		}
-		units := 0
-		for _, e := range list[first:] {
-			units += int(e.total)
-		}
-		if got := rec.units(first); got != units {
-			t.Fatalf("seed %#x, step %d: %d units from entry %d on, want %d", seed, step, got, first, units)
-		}
-		n, left, sum := 1+r.IntN(units), int64(0), 0
-		for _, e := range list[first:] {
-			if sum += int(e.total); sum >= n {
-				left = e.at
-				break
-			}
-		}
-		if got := rec.leaving(first, n); got != left {
-			t.Fatalf("seed %#x, step %d: unit %d from entry %d on leaves at %d, want %d", seed, step, n, first, got, left)
 		}
 	}
 	if min(plain[0], plain[1]) < 2*phase {
 		t.Errorf("%d steps without a ledger, some of them aged %d: this test has tested too little", plain[0]+plain[1], plain[1])
+	}
+}
+
+// wrapTotals has the running total wrap around soon.
+func wrapTotals(rec *record) {
+	for i := range rec.count {
+		rec.entry(i).total -= 1000
+	}
+	rec.ledger.gone -= 1000
+	rec.ledger.total -= 1000
+}
+
+func compareRecord(t *testing.T, rec *record, list plainLog, r *rand.Rand, where string) {
+	t.Helper()
+	if int(rec.count) != len(list) {
+		t.Fatalf("%s: %d entries, want %d", where, rec.count, len(list))
+	}
+	if len(list) == 0 {
+		if rec.units(0) != 0 || rec.ledger != nil {
+			t.Fatalf("%s: %d units in no entry", where, rec.units(0))
+		}
+		return
+	}
+	if rec.first != list[0].at {
+		t.Fatalf("%s: the first is of %d", where, rec.first)
+	}
+	first := uint32(r.IntN(len(list)))
+	if e := list[first]; rec.at(first) != e.at || rec.id(first) != e.id || rec.cost(first) != int(e.total) {
+		t.Fatalf("%s: entry %d is %d, %d, %d; want %v", where, first, rec.at(first), rec.id(first), rec.cost(first), e)
+	}
+	youngest := list[len(list)-1].at
+	cut := youngest - r.Int64N(1000)
+	want := uint32(0)
+	for want < rec.count && list[want].at <= cut {
+		want++
+	}
+	if got := rec.since(cut); got != want {
+		t.Fatalf("%s: since(%d) = %d, want %d", where, cut, got, want)
+	}
+	units := 0
+	for _, e := range list[first:] {
+		units += int(e.total)
+	}
+	if got := rec.units(first); got != units {
+		t.Fatalf("%s: %d units from entry %d on, want %d", where, got, first, units)
+	}
+	n, left, sum := 1+r.IntN(units), int64(0), 0
+	for _, e := range list[first:] {
+		if sum += int(e.total); sum >= n {
+			left = e.at
+			break
+		}
+	}
+	if got := rec.leaving(first, n); got != left {
+		t.Fatalf("%s: unit %d from entry %d on leaves at %d, want %d", where, n, first, got, left)
 	}
 }
 
@@ -194,9 +206,10 @@ func TestStoreGivesMemoryBack(t *testing.T) {
 		}
 		size := func() (n int) {
 			for i := range s.shards {
-				for _, p := range s.shards[i].logs.places {
-					if p.log != nil {
-						n += len(p.log.ring)
+				places := s.shards[i].logs.all()
+				for i := range places {
+					if log := places[i].log.Load(); log != nil {
+						n += len(log.ring)
 					}
 				}
 			}
