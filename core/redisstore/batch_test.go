@@ -87,7 +87,13 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 							if err != nil {
 								t.Fatal(err)
 							}
-							if !sameVerdict(&got[i], &want, &single, !repeats) {
+							alike := 0
+							for j := range batch {
+								if of[j] == of[i] && batch[j].Cost == batch[i].Cost {
+									alike++
+								}
+							}
+							if !sameVerdict(&got[i], &want, &single, !repeats) || alike == 1 && !repeats && got[i] != want {
 								t.Fatalf("%v, mode %d, round %d, take %d of %d, cost %d:\ngot  %+v\nwant %+v", limits, mode, round, i, len(batch), single.Cost, got[i], want)
 							}
 						}
@@ -97,6 +103,128 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who asks about many logs at once, and finds that much has left the first, takes nothing from one that
+// is kept longer.
+func TestBatchLeavesVariedLogs(t *testing.T) {
+	c := newClock(start(t))
+	store := newStore(c)
+	keys := keysOf(t, 3, "p")
+	hour := core.Limits{core.PerHour(100)}
+	varied := core.Take{Key: keys[1], Limits: hour, Keep: time.Hour, Varies: true, Cost: 1}
+	take := func(takes ...core.Take) (answers []core.Answer) {
+		t.Helper()
+		for i := range takes {
+			takes[i].ID = rand.Uint64()
+		}
+		answers, err := redisstore.TakeTogether(t.Context(), store, true, takes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	plain := func(k int) core.Take {
+		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1}
+	}
+	for range 5 {
+		take(varied)
+	}
+	for round := range 3 {
+		take(plain(0), plain(2))
+		c.Advance(2 * time.Second)
+		got := take(plain(0), plain(1), plain(2))
+		for i, a := range got {
+			if want := (core.State{Used: 0, Reset: time.Second}); !a.Allowed || a.State[0] != want {
+				t.Errorf("round %d, log %d: %+v, want %+v", round, i, a.State[0], want)
+			}
+		}
+	}
+	varied.Mode = core.ModePeek
+	if used := take(varied)[0].State[0].Used; used != 8 {
+		t.Errorf("%d units in the hour, want 5 and 3", used)
+	}
+	entries, err := store.Log(t.Context(), keys[1], time.Hour)
+	if err != nil || len(entries) != 8 || entries[7].At.Sub(entries[0].At) != 6*time.Second || entries[0].At.Year() != 2025 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// So it is where an outage's entries were merged, whether windows varied before or not.
+func TestMergedLogsVary(t *testing.T) {
+	c := newClock(start(t))
+	store := newStore(c)
+	keys := keysOf(t, 3, "p")
+	hour := core.Limits{core.PerHour(100)}
+	for k, varies := range []bool{false, true} {
+		first := core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Varies: varies, Cost: 1, ID: 1}
+		if _, err := store.Take(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		m := core.Merge{Key: keys[k], Keep: time.Hour, Varies: true, Entries: []core.Recorded{{ID: 2, Age: time.Minute, Cost: 3}, {ID: 3, Age: 0, Cost: 1}}}
+		if err := store.Merge(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := func(k int, id uint64) core.Take {
+		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1, ID: id}
+	}
+	if _, err := store.Take(t.Context(), plain(2, 4)); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(2 * time.Second)
+	if _, err := redisstore.TakeTogether(t.Context(), store, true, []core.Take{plain(2, 5), plain(0, 6), plain(1, 7)}); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 2 {
+		peek := core.Take{Key: keys[k], Limits: hour, Keep: time.Hour, Varies: true, Cost: 1, ID: 8, Mode: core.ModePeek}
+		a, err := store.Take(t.Context(), peek)
+		if err != nil || a.State[0].Used != 6 || a.State[0].Reset != time.Hour-62*time.Second {
+			t.Errorf("log %d: %+v, %v; want the first unit, four merged and one of now", k, a.State[0], err)
+		}
+		entries, err := store.Log(t.Context(), keys[k], time.Hour)
+		if err != nil || len(entries) != 4 || entries[3].At.Sub(entries[0].At) != 62*time.Second {
+			t.Errorf("log %d: %v, %v", k, entries, err)
+		}
+	}
+}
+
+// And where a log with entries from the future becomes one of varying windows, next to others of either form.
+func TestLogsBecomeVariedTogether(t *testing.T) {
+	c := newClock(start(t))
+	store := newStore(c)
+	keys := keysOf(t, 4, "p")
+	plain := func(k int, id uint64) core.Take {
+		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1, ID: id}
+	}
+	varied := func(k int, id uint64) core.Take {
+		return core.Take{Key: keys[k], Limits: core.Limits{core.PerHour(100)}, Keep: time.Hour, Varies: true, Cost: 1, ID: id}
+	}
+	together := func(takes ...core.Take) []core.Answer {
+		t.Helper()
+		answers, err := redisstore.TakeTogether(t.Context(), store, true, takes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	together(plain(0, 1), plain(1, 2), plain(3, 3))
+	together(varied(2, 4))
+	c.Advance(-time.Millisecond)
+	for k, a := range together(varied(0, 10), varied(2, 12), varied(1, 11)) {
+		if !a.Allowed || a.State[0].Used != 1 {
+			t.Errorf("take %d: %+v", k, a.State[0])
+		}
+	}
+	c.Advance(2 * time.Second)
+	together(plain(3, 20), plain(0, 21), plain(1, 22), plain(2, 23))
+	for k := range 3 {
+		peek := varied(k, 0)
+		peek.Mode = core.ModePeek
+		if a := together(peek)[0]; a.State[0] != (core.State{Used: 3, Reset: time.Hour - 2*time.Second}) {
+			t.Errorf("log %d: %+v", k, a.State[0])
+		}
 	}
 }
 

@@ -1,9 +1,12 @@
 -- Lists what a window holds. KEYS[1] the log; ARGV[1] the window (us).
--- Reply: instant (us) and units of each take, oldest first.
+-- Reply: instant (us) and units of each take, oldest first. For the mark see take.lua.
 local call = redis.call
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local mark = call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2] == '0'
+local far = mark and 4000000000000000 or 0
+now = now + far
 local found = call('ZRANGEBYSCORE', KEYS[1], now - ARGV[1] + 1, '+inf', 'WITHSCORES')
 local reply, r, last = {}, 0, nil
 for i = 1, #found, 2 do
@@ -11,7 +14,7 @@ for i = 1, #found, 2 do
   if id == last then
     reply[r] = reply[r] + 1
   else
-    reply[r + 1], reply[r + 2], r, last = found[i + 1] + 0, 1, r + 2, id
+    reply[r + 1], reply[r + 2], r, last = found[i + 1] - far, 1, r + 2, id
   end
 end
 return reply

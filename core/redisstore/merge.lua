@@ -5,11 +5,11 @@ local key, call = KEYS[1], redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- In a log where windows vary the longest one holds; see take.lua.
-local keep, ttl, longest = ARGV[1] + 0, ARGV[2], nil
+-- In a log where windows vary the longest one holds, and scores are others; see take.lua.
+local keep, ttl, longest, far = ARGV[1] + 0, ARGV[2], nil, 4000000000000000
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
 if head[2] == '0' then
-  longest = head[1]
+  longest, now = head[1], now + far
   local kept = longest:sub(6) + 0
   if kept >= keep then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
 end
@@ -26,7 +26,12 @@ for i = 4, #ARGV, 3 do
 end
 if added > 0 then
   if longest and longest:sub(6) + 0 < keep or ARGV[3] == 'v' and not longest then
-    if longest then call('ZREM', key, longest) end
+    if longest then
+      call('ZREM', key, longest)
+    else
+      local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+      for i = 1, #all, 2 do call('ZADD', key, 'XX', string.format('%.0f', all[i + 1] + far), all[i]) end
+    end
     call('ZADD', key, '0', 'keep:' .. ARGV[1])
   end
   call('PEXPIRE', key, ttl)

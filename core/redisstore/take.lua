@@ -3,7 +3,8 @@
 -- KEYS     the logs: sorted sets with a member for each recorded unit, scored with the server's
 --          clock in whole microseconds. Members are the take's id (8 bytes), with two bytes
 --          more for each further unit, or with a zero byte where the take was denied. A set in
---          which windows vary begins with a mark of score 0: the longest window, as text.
+--          which windows vary begins with a mark of score 0: the longest window, as text. Its scores
+--          are 4e15 more, so that whoever knows one window only finds nothing there that has left it.
 -- ARGV     for each key its takes: their ids, one after the other, and where each costs more than
 --          one unit, a space and the cost. Then for all of them, in the plain case: the longest
 --          window's ttl (ms), and quota and window (us) of each limit; or else: mode, keep (us), its
@@ -34,10 +35,14 @@ local plain = tonumber(ttl)
 local limits = plain and (#ARGV - n - 1) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local quotas, windows, keep, cuts, cut, decide -- made where they are needed
+local leaving = false -- whether entries of the last log have left: then they mostly have in the next as well
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false
   if plain and #id == 8 then
+    if leaving and limits == 1 then
+      leaving = call('ZREMRANGEBYSCORE', key, '1', cut) > 0
+    end
     local size = call('ZCARD', key)
     if size == 0 then
       call('ZADD', key, stamp, id)
@@ -60,7 +65,7 @@ for k = 1, n do
         -- With more than a unit a second it is cheaper to look than to renew each time.
         if size * 1000000 <= window or call('PTTL', key) < plain - 900 then call('PEXPIRE', key, ttl) end
         if left <= 0 then
-          cut = cut or string.format('%.0f', now - window) -- a number costs 0.3 us each time it is an argument
+          cut, leaving = cut or string.format('%.0f', now - window), true -- a number costs 0.3 us each time it is an argument
           size, left = size - call('ZREMRANGEBYSCORE', key, '-inf', cut), window
           if size > 0 then left = math.min(call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] - now + window, window) end
         end
@@ -125,6 +130,8 @@ for k = 1, n do
         mode, keepText, ttlText, deciding, first = ttl, ARGV[n + 2], ARGV[n + 3], ARGV[n + 4] + 0, n + 6
         if #mode > 1 then varies, mode = true, mode:sub(2) end
       end
+      local here, hereText, far = now, stamp, 4000000000000000
+      local now, stamp = here, hereText -- the log's: see KEYS
       local limits, quotas, windows, largest = 0, {}, {}, plain and 0 or ARGV[n + 5] + 0
       for i = first, #ARGV, 2 do
         limits = limits + 1
@@ -143,6 +150,17 @@ for k = 1, n do
         local late = call('ZRANGEBYSCORE', key, '(' .. stamp, '+inf')
         for i = 1, #late do call('ZADD', key, 'XX', stamp, late[i]) end
         if #late > 0 then call('PEXPIRE', key, ttl) end
+      end
+
+      -- Gives a log its mark, and with the first one its entries the scores that go with it.
+      local function mark(key, longest)
+        if longest then
+          call('ZREM', key, longest)
+        elseif now == here then
+          local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+          for i = 1, #all, 2 do call('ZADD', key, 'XX', string.format('%.0f', all[i + 1] + far), all[i]) end
+        end
+        call('ZADD', key, '0', 'keep:' .. keepText)
       end
 
       -- Adds the units of some takes, and returns how many of them were there already: a client that
@@ -182,6 +200,11 @@ for k = 1, n do
         local keep, ttl, takes = keepText + 0, ttlText, #ids / 8
         local size = call('ZCARD', key)
         local oldest, first, longest = size > 0 and scoreAt(key, '0'), 0, nil
+        now, stamp = here, hereText
+        if oldest == 0 or varies and size == 0 then
+          now = here + far
+          stamp = string.format('%.0f', now)
+        end
         if oldest == 0 then
           longest, first, size = call('ZRANGE', key, '0', '0')[1], 1, size - 1
           oldest = size > 0 and scoreAt(key, '1')
@@ -255,13 +278,16 @@ for k = 1, n do
             if size == 0 then call('UNLINK', key) end -- rather no entry than one that never leaves
             return armed
           end
-          if longest and longest:sub(6) + 0 < keep or varies and not longest then
-            if longest then call('ZREM', key, longest) end
-            call('ZADD', key, '0', 'keep:' .. keepText)
-            first = 1
-          end
           size = size + new
           if oldest and oldest > now then future = true end
+          if longest and longest:sub(6) + 0 < keep or varies and not longest then
+            mark(key, longest)
+            first = 1
+            if now == here and not longest then
+              now, oldest = here + far, nil
+              stamp = string.format('%.0f', now)
+            end
+          end
           if expired then
             local removed = call('ZREMRANGEBYSCORE', key, '1', now - keep)
             size = size - removed
