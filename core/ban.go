@@ -83,7 +83,7 @@ func (b *ban) with(limits Limits) Limits {
 func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) error {
 	l := d.limiter
 	if l.remote != nil {
-		ctx = l.remote.within(ctx) // for all that is asked
+		ctx = l.remote.within(ctx, time.Now()) // for all that is asked
 	}
 	past, err := b.look(ctx, d)
 	if err != nil || d.Banned {

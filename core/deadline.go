@@ -18,8 +18,7 @@ type deadline struct {
 	done chan struct{}
 }
 
-func (d *deadlines) within(ctx context.Context) context.Context {
-	now := time.Now()
+func (d *deadlines) within(ctx context.Context, now time.Time) context.Context {
 	last := d.latest.Load()
 	if last == nil || last.end.Sub(now) < d.timeout-d.timeout/16 {
 		next := &deadline{end: now.Add(d.timeout), done: make(chan struct{})}

@@ -74,11 +74,11 @@ type ticket struct {
 	sent  time.Duration
 }
 
-func newDenials(longest time.Duration) *denials {
+func newDenials(longest time.Duration, start time.Time) *denials {
 	if longest == 0 {
 		return nil
 	}
-	return &denials{longest: longest, start: time.Now()}
+	return &denials{longest: longest, start: start}
 }
 
 func (d *denials) place(key *StorageKey) *denialPlace {
@@ -121,10 +121,10 @@ func (d *denials) answer(t *Take, a *Answer) (known bool) {
 
 // expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends
 // no later than the store's.
-func (d *denials) expect(t *Take) (w ticket) {
+func (d *denials) expect(t *Take, now time.Duration) (w ticket) {
 	if d.remembers(t) {
 		w.place = d.place(&t.Key)
-		w.drops, w.sent = w.place.drops.Load(), time.Since(d.start)
+		w.drops, w.sent = w.place.drops.Load(), now
 	}
 	return w
 }

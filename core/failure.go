@@ -89,6 +89,9 @@ type remote struct {
 	start   time.Time
 	failed  atomic.Int64 // when a failure was last counted, in nanoseconds since start
 
+	// The breaker, which has a lock, is asked while something has failed since it last heard of a success.
+	failures, calm atomic.Uint64 // how many there have been, and how many before that success
+
 	outage   *MemoryStore // what FailLocal has recorded and the store does not know yet
 	bringing atomic.Bool  // a goroutine brings it there
 	settled  sync.Map     // costs by id, of what was settled meanwhile
@@ -102,7 +105,8 @@ type remote struct {
 }
 
 func newRemote(c *config) *remote {
-	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, denials: newDenials(c.denyCache), start: time.Now(), closed: make(chan struct{})}
+	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, closed: make(chan struct{}), start: time.Now()}
+	r.denials = newDenials(c.denyCache, r.start)
 	r.outage = NewMemoryStore()
 	r.outage.mergeable = true
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
@@ -141,6 +145,7 @@ func (r *remote) count(begun time.Duration, err error) error {
 	if !isOutage(err) {
 		return err
 	}
+	r.failures.Add(1)
 	if last := r.failed.Load(); int64(begun) < last || !r.failed.CompareAndSwap(last, int64(time.Since(r.start))) {
 		return &sameError{err}
 	}
@@ -176,18 +181,30 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 	if r.denials.answer(t, a) {
 		return false, nil
 	}
+	now := time.Now()
 	if _, ok := ctx.(bounded); !ok {
-		ctx = r.within(ctx)
+		ctx = r.within(ctx, now)
 	}
-	ticket, begun := r.denials.expect(t), time.Since(r.start)
-	_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
-		if r.outage.Keys() > 0 {
-			err = r.bring(ctx, t, a)
-		} else {
-			*a, err = r.store.Take(ctx, *t)
+	begun := now.Sub(r.start)
+	ticket := r.denials.expect(t, begun)
+	if failures := r.failures.Load(); failures == r.calm.Load() && r.outage.Keys() == 0 {
+		if *a, err = r.store.Take(ctx, *t); isOutage(err) {
+			err = r.count(begun, err)
+			r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
 		}
-		return none, r.count(begun, err)
-	})
+	} else {
+		_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
+			if r.outage.Keys() > 0 {
+				err = r.bring(ctx, t, a)
+			} else {
+				*a, err = r.store.Take(ctx, *t)
+			}
+			return none, r.count(begun, err)
+		})
+		if err == nil {
+			r.calm.Store(failures)
+		}
+	}
 	err = r.reason(err)
 	switch {
 	case err == nil:
@@ -214,7 +231,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 		r.settled.Store(s.ID, s.Cost)
 		r.outage.Settle(ctx, s) //nolint:errcheck // it never fails
 	}
-	ctx = r.within(ctx)
+	ctx = r.within(ctx, time.Now())
 	// Also where the decision was made here: it may have been brought there since.
 	err := r.ask(func() error { return r.store.Settle(ctx, s) })
 	if degraded && isOutage(err) {
@@ -227,7 +244,7 @@ func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	defer r.denials.drop(&key)
 	r.denials.drop(&key)
 	r.outage.Reset(ctx, key) //nolint:errcheck // it never fails
-	ctx = r.within(ctx)
+	ctx = r.within(ctx, time.Now())
 	return r.ask(func() error { return r.store.Reset(ctx, key) })
 }
 

@@ -78,7 +78,7 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 		if m, more = r.outage.recorded(key, broughtAtOnce); len(m.Entries) == 0 {
 			return true
 		}
-		ctx := r.within(context.Background())
+		ctx := r.within(context.Background(), time.Now())
 		if err := r.ask(func() error { return r.merge(ctx, &m) }); err != nil {
 			return !isOutage(err)
 		}

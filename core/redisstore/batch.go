@@ -26,8 +26,9 @@ const (
 
 // lanes are the policies of a store that were asked about of late.
 type lanes struct {
-	mu  sync.RWMutex
-	all map[laneKey]*lane
+	latest atomic.Pointer[lane]
+	mu     sync.RWMutex
+	all    map[laneKey]*lane
 }
 
 // laneKey is what takes must have in common to go together.
@@ -42,6 +43,7 @@ type laneKey struct {
 }
 
 type lane struct {
+	key   laneKey
 	conn  *conn
 	tail  []any // the arguments after those of keys
 	mode  core.Mode
@@ -76,14 +78,19 @@ var takes = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1
 
 // lane is where takes like t go.
 func (s *store) lane(t *core.Take, node any) *lane {
+	if l := s.lanes.latest.Load(); l != nil && l.takes(t, node) {
+		return l
+	}
 	key := laneKey{&t.Limits[0], t.Shadow, t.Keep, t.Bound, t.Varies, t.Mode, node}
 	s.lanes.mu.RLock()
 	l := s.lanes.all[key]
 	s.lanes.mu.RUnlock()
 	if l != nil {
+		s.lanes.latest.Store(l)
 		return l
 	}
 	l = newLane(s.conn, t)
+	l.key = key
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	if known := s.lanes.all[key]; known != nil {
@@ -94,6 +101,12 @@ func (s *store) lane(t *core.Take, node any) *lane {
 	}
 	s.lanes.all[key] = l
 	return l
+}
+
+// takes reports whether t goes here, as a comparison of keys would, for which one has to be made.
+func (l *lane) takes(t *core.Take, node any) bool {
+	k := &l.key
+	return k.limits == &t.Limits[0] && k.keep == t.Keep && k.mode == t.Mode && k.bound == t.Bound && k.shadow == t.Shadow && k.varies == t.Varies && k.node == node
 }
 
 func newLane(c *conn, t *core.Take) *lane {
