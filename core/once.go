@@ -3,6 +3,7 @@ package core
 import (
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -12,11 +13,14 @@ import (
 // A mark within the request's context would say the same, but costs a copy of
 // the request each time. Pointers are kept as such, not as numbers: an exchange that
 // is still open here cannot be freed, so no other gets its address.
+//
+// One exchange after the other needs no lock.
 type once [64]struct {
-	mu    sync.Mutex
 	first unsafe.Pointer // one that is open, or nil
+	many  atomic.Int32   // how many there are in more
+	mu    sync.Mutex
 	more  map[unsafe.Pointer]struct{}
-	_     [40]byte // no two locks on one cache line
+	_     [32]byte // no two on one cache line
 }
 
 // exchangeOf is the address of what a request has from beginning to end and
@@ -36,19 +40,27 @@ func (o *once) enter(exchange unsafe.Pointer) bool {
 		return true
 	}
 	s := &o[uintptr(exchange)>>6%uintptr(len(o))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.more[exchange]; ok || s.first == exchange {
-		return false
+	if s.many.Load() > 0 {
+		s.mu.Lock()
+		_, open := s.more[exchange]
+		s.mu.Unlock()
+		if open {
+			return false
+		}
 	}
-	if s.first == nil {
-		s.first = exchange
+	if atomic.CompareAndSwapPointer(&s.first, nil, exchange) {
 		return true
 	}
+	if atomic.LoadPointer(&s.first) == exchange {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.more == nil {
 		s.more = make(map[unsafe.Pointer]struct{})
 	}
 	s.more[exchange] = struct{}{}
+	s.many.Add(1)
 	return true
 }
 
@@ -57,11 +69,13 @@ func (o *once) leave(exchange unsafe.Pointer) {
 		return
 	}
 	s := &o[uintptr(exchange)>>6%uintptr(len(o))]
+	if atomic.CompareAndSwapPointer(&s.first, exchange, nil) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.first == exchange {
-		s.first = nil
-	} else {
+	if _, open := s.more[exchange]; open {
 		delete(s.more, exchange)
+		s.many.Add(-1)
 	}
 }
