@@ -51,10 +51,7 @@ func (d *Decision) SetHeaders(h HeaderMap) {
 		return
 	}
 	if !d.Allowed {
-		if d.RetryAfter > 0 {
-			h.Set(fieldRetryAfter, strconv.FormatInt(seconds(d.RetryAfter), 10))
-		}
-		h.Set(fieldCache, "no-store")
+		d.setRetry(h)
 	}
 	if d.Banned { // by none of the limits
 		return
@@ -66,6 +63,29 @@ func (d *Decision) SetHeaders(h HeaderMap) {
 	if mode == HeadersLegacy || mode == HeadersBoth {
 		d.setLegacy(h)
 	}
+}
+
+func (d *Decision) setRetry(h HeaderMap) {
+	if fields, ok := h.(http.Header); ok { // as in setDraft
+		mine := new(retryFields)
+		mine.values[0] = "no-store"
+		fields[fieldCache] = mine.values[0:1:1]
+		if d.RetryAfter > 0 {
+			b := strconv.AppendInt(mine.text[:0], seconds(d.RetryAfter), 10)
+			mine.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
+			fields[fieldRetryAfter] = mine.values[1:2:2]
+		}
+		return
+	}
+	if d.RetryAfter > 0 {
+		h.Set(fieldRetryAfter, strconv.FormatInt(seconds(d.RetryAfter), 10))
+	}
+	h.Set(fieldCache, "no-store")
+}
+
+type retryFields struct {
+	values [2]string
+	text   [20]byte
 }
 
 func (d *Decision) setDraft(h HeaderMap) {
