@@ -6,7 +6,8 @@ import (
 )
 
 // WithDenyCache is how long at most a denial is remembered in this process, so that who is denied and keeps
-// trying does not reach the store: 0, which is never, to 1m. The default is 1s.
+// trying does not reach the store: 0, which is never, to 1m. The default is 1s. After that one try asks the store, and
+// the others that come meanwhile are denied for up to a sixteenth longer.
 //
 // Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
 // whom the store would admit. What another process undoes or resets is seen that much later. A larger cost than the one
@@ -64,6 +65,8 @@ type denial struct {
 	cost   int
 	sent   time.Duration // before the store was asked, since start
 	until  time.Duration
+	asked  atomic.Bool   // one has asked again, so that not all do at once
+	spare  time.Duration // the others wait until then for what he is told, though never beyond the wait
 	answer Answer
 }
 
@@ -103,7 +106,7 @@ func (d *denials) answer(t *Take, a *Answer) (known bool) {
 		return false
 	}
 	now := time.Since(d.start)
-	if now >= last.until {
+	if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
 		return false
 	}
 	for i := range t.Limits {
@@ -130,16 +133,25 @@ func (d *denials) expect(t *Take, now time.Duration) (w ticket) {
 }
 
 func (d *denials) note(t *Take, a *Answer, w ticket) {
-	if w.place == nil || a.Allowed || a.Retry <= 0 {
+	if w.place == nil {
 		return
 	}
-	lasts := min(a.Retry, d.longest)
+	if last, own := w.place.of(&t.Key); a.Allowed && last != nil && last.asked.Load() {
+		own.CompareAndSwap(last, nil) // it has been undone or reset elsewhere
+	}
+	if a.Allowed || a.Retry <= 0 {
+		return
+	}
+	lasts := a.Retry
 	for i := range t.Limits {
 		if a.State[i].Used+t.Cost > t.Limits[i].Quota { // its numbers are shown, and are right until a unit leaves
 			lasts = min(lasts, a.State[i].Reset)
 		}
 	}
-	latest := &denial{key: t.Key.kept(false), limits: &t.Limits[0], cost: t.Cost, sent: w.sent, until: w.sent + lasts, answer: *a}
+	latest := &denial{
+		key: t.Key.kept(false), limits: &t.Limits[0], cost: t.Cost, answer: *a,
+		sent: w.sent, until: w.sent + min(lasts, d.longest), spare: w.sent + min(lasts, d.longest+d.longest/16),
+	}
 	free := w.place.free(&t.Key)
 	free.Store(latest)
 	if w.place.drops.Load() != w.drops {

@@ -350,6 +350,57 @@ func TestDenyCacheAsksOnceASecond(t *testing.T) {
 	})
 }
 
+// Also where many ask at once, and the store takes its time; and then what it says holds for all.
+func TestDenyCacheLetsOneAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowly{Store: core.NewMemoryStore()}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(store))
+		l.Allow(t.Context(), "k")
+		l.Allow(t.Context(), "k")
+		start, asked := time.Now(), store.asked.Load()
+		var all sync.WaitGroup
+		var allowed atomic.Int32
+		var first atomic.Int64
+		for range 50 {
+			all.Go(func() {
+				for time.Since(start) < 10*time.Second {
+					if d, err := l.Allow(t.Context(), "k"); err != nil {
+						t.Error(err)
+					} else if d.Allowed {
+						allowed.Add(1)
+						first.Store(int64(time.Since(start)))
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(9500 * time.Millisecond)
+		if n := store.asked.Load() - asked; n > 10 {
+			t.Errorf("the store was asked %d times in 9.5 s, want once a second", n)
+		}
+		store.Reset(t.Context(), *store.key.Load()) // by another process
+		reset := time.Since(start)
+		all.Wait()
+		if late := time.Duration(first.Load()) - reset; allowed.Load() != 1 || late > 1100*time.Millisecond {
+			t.Errorf("%d allowed after a reset, %v later", allowed.Load(), late)
+		}
+	})
+}
+
+// slowly is a store that takes 10 ms for a take.
+type slowly struct {
+	core.Store
+	asked atomic.Int32
+	key   atomic.Pointer[core.StorageKey]
+}
+
+func (s *slowly) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	s.asked.Add(1)
+	s.key.Store(&t.Key)
+	time.Sleep(10 * time.Millisecond)
+	return s.Store.Take(ctx, t)
+}
+
 func TestManyLimitersLeaveNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 1000 {
