@@ -188,22 +188,9 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 	begun := now.Sub(r.start)
 	ticket := r.denials.expect(t, begun)
 	if failures := r.failures.Load(); failures == r.calm.Load() && r.outage.Keys() == 0 {
-		if *a, err = r.store.Take(ctx, *t); isOutage(err) {
-			err = r.count(begun, err)
-			r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
-		}
-	} else {
-		_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
-			if r.outage.Keys() > 0 {
-				err = r.bring(ctx, t, a)
-			} else {
-				*a, err = r.store.Take(ctx, *t)
-			}
-			return none, r.count(begun, err)
-		})
-		if err == nil {
-			r.calm.Store(failures)
-		}
+		err = r.direct(ctx, begun, t, a)
+	} else if err = r.guarded(ctx, begun, t, a); err == nil {
+		r.calm.Store(failures)
 	}
 	err = r.reason(err)
 	switch {
@@ -222,6 +209,28 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 		go r.bringAll()
 	}
 	return true, err
+}
+
+// direct asks the store, and the breaker hears of it if that fails.
+func (r *remote) direct(ctx context.Context, begun time.Duration, t *Take, a *Answer) (err error) {
+	if *a, err = r.store.Take(ctx, *t); isOutage(err) {
+		err = r.count(begun, err)
+		r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
+	}
+	return err
+}
+
+// guarded asks the store if the breaker lets it.
+func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) error {
+	_, err := r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
+		if r.outage.Keys() > 0 {
+			err = r.bring(ctx, t, a)
+		} else {
+			*a, err = r.store.Take(ctx, *t)
+		}
+		return none, r.count(begun, err)
+	})
+	return err
 }
 
 func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
