@@ -90,7 +90,7 @@ type remote struct {
 	failed  atomic.Int64 // when a failure was last counted, in nanoseconds since start
 
 	// The breaker, which has a lock, is asked while something has failed since it last heard of a success.
-	failures, calm atomic.Uint64 // how many there have been, and how many before that success
+	failures, calm atomic.Uint64 // how many there have been, counted when the breaker has heard of them; and how many before that success
 
 	outage   *MemoryStore // what FailLocal has recorded and the store does not know yet
 	bringing atomic.Bool  // a goroutine brings it there
@@ -136,6 +136,9 @@ func isOutage(err error) bool {
 func (r *remote) ask(question func() error) error {
 	begun := time.Since(r.start)
 	_, err := r.breaker.Execute(func() (struct{}, error) { return struct{}{}, r.count(begun, question()) })
+	if err != nil {
+		r.failures.Add(1)
+	}
 	return r.reason(err)
 }
 
@@ -145,7 +148,6 @@ func (r *remote) count(begun time.Duration, err error) error {
 	if !isOutage(err) {
 		return err
 	}
-	r.failures.Add(1)
 	if last := r.failed.Load(); int64(begun) < last || !r.failed.CompareAndSwap(last, int64(time.Since(r.start))) {
 		return &sameError{err}
 	}
@@ -213,16 +215,29 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 
 // direct asks the store, and the breaker hears of it if that fails.
 func (r *remote) direct(ctx context.Context, begun time.Duration, t *Take, a *Answer) (err error) {
-	if *a, err = r.store.Take(ctx, *t); isOutage(err) {
-		err = r.count(begun, err)
-		r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
-	}
+	err = errPanicked // unless it returns
+	defer func() {
+		if isOutage(err) {
+			err = r.count(begun, err)
+			r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
+			r.failures.Add(1)
+		}
+	}()
+	*a, err = r.store.Take(ctx, *t)
 	return err
 }
 
+var errPanicked = errors.New("the store has panicked")
+
 // guarded asks the store if the breaker lets it.
-func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) error {
-	_, err := r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
+func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) (err error) {
+	err = errPanicked
+	defer func() {
+		if err != nil {
+			r.failures.Add(1)
+		}
+	}()
+	_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
 		if r.outage.Keys() > 0 {
 			err = r.bring(ctx, t, a)
 		} else {

@@ -114,6 +114,7 @@ func (r *record) insert(at int64, id uint64, cost int) {
 	if r.holds(id, ^uint64(0)) {
 		return
 	}
+	r.open()
 	r.add(at, id, cost)
 	for i := r.count - 1; i > 0 && r.at(i-1) > at; i-- {
 		older, younger := r.entry(i-1), r.entry(i)

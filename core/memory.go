@@ -180,12 +180,18 @@ func (l *memoryLog) take(t *Take, a *Answer) (sweep bool) {
 func (l *memoryLog) takeShared(hash uint64, t *Take, a *Answer) {
 	defer l.mu.Unlock()
 	mode := t.Mode
-	if mode == ModeChargeDenied {
-		mode = ModeCharge // one client's denials must not keep others out
-	}
 	l.keep = max(l.keep, t.Keep)
 	l.drop(l.now - int64(l.keep))
+	switch {
+	case mode == ModeChargeDenied:
+		mode = ModeCharge // one client's denials must not keep others out
+	case mode == ModeRecord && l.units(0)+t.Cost > MaxRecorded:
+		mode = ModePeek // nor must what one records push out what others have used
+	}
 	l.record.take(l.now, sharedID(hash, t.ID), t, mode, a)
+	if t.Mode == ModeRecord {
+		a.Allowed, a.Retry = true, 0
+	}
 }
 
 // locked is the log that has key's entries, or nil. It and its shard are locked until [shard.unlock].
@@ -219,6 +225,9 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 	switch {
 	case own:
 		log.settle(t.ID, t.Cost)
+		if t.Cost == 0 { // it may be idle earlier than it was
+			sh.logs.all()[sh.logs.index(hash, log)].due = dueAt(log.now, 0)
+		}
 	case log != nil:
 		log.settle(sharedID(hash, t.ID), t.Cost)
 	}
@@ -247,7 +256,7 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 	hash := m.Key.hash()
 	sh, now := &s.shards[hash%shardCount], s.clock()
 	sh.mu.Lock()
-	log, own := sh.place(s, &m.Key, hash, now, &Take{Keep: m.Keep})
+	log, own := sh.place(s, &m.Key, hash, now, new(Take))
 	defer sh.unlock(log)
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
@@ -289,7 +298,8 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	slot := key.appendSlot(space[:0], hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
-		common.lock(now)
+		common.lock(sh.now)
+		sh.now = common.now // a key that gets a log of its own does not go back in time
 		common.drop(common.now - int64(common.keep))
 		// A key whose units are in there stays until they have left: a log of
 		// its own would be a second quota.
@@ -308,7 +318,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	if s.claim() || s.makeRoom(sh) && s.claim() {
 		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, fitted: sh.now, record: record{next: sh.lastID + 1}}
 		log.lock(now)
-		sh.logs.add(hash, log, dueAt(sh.now, t.Keep))
+		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
 		return log, true
 	}
 	if common == nil {
@@ -318,7 +328,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		}
 		sh.shared[string(slot)] = common
 	}
-	common.lock(now)
+	common.lock(sh.now)
 	s.shared.Add(1)
 	return common, false
 }

@@ -15,7 +15,7 @@ var errBeingBrought = &StoreError{Err: errors.New("what an outage has recorded o
 // bring adds to the store what was recorded here of the key that t asks about, and drops it here once the store has
 // answered: until then it may be needed.
 func (r *remote) bring(ctx context.Context, t *Take, a *Answer) error {
-	m, more := r.outage.recorded(&t.Key, broughtAtOnce)
+	m, more := r.outage.recorded(&t.Key)
 	if more {
 		return errBeingBrought
 	}
@@ -75,7 +75,7 @@ func (r *remote) bringAll() {
 func (r *remote) bringWhole(key *StorageKey) bool {
 	for more := true; more; {
 		var m Merge
-		if m, more = r.outage.recorded(key, broughtAtOnce); len(m.Entries) == 0 {
+		if m, more = r.outage.recorded(key); len(m.Entries) == 0 {
 			return true
 		}
 		ctx := r.within(context.Background(), time.Now())
@@ -88,7 +88,7 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 }
 
 // recorded is what to merge next into another store's log of a key, and whether there is more.
-func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
+func (s *MemoryStore) recorded(k *StorageKey) (m Merge, more bool) {
 	sh, log, own, _ := s.locked(k)
 	defer sh.unlock(log)
 	if !own {
@@ -96,13 +96,19 @@ func (s *MemoryStore) recorded(k *StorageKey, most int) (m Merge, more bool) {
 	}
 	log.drop(log.now - int64(log.keep))
 	m = Merge{Key: log.key.key(), Keep: log.keep, Varies: log.varies}
-	next := log.count
-	for next > 0 && log.id(next-1) != log.ledger.merged { // there is a ledger, as all takes here bring ids
-		next--
+	next := uint32(0)
+	if log.count > 0 && log.ledger.merged != 0 { // there is a ledger, as all takes here bring ids
+		next = log.find(log.ledger.merged)
 	}
 	for units := 0; next < log.count; next++ {
+		if e := log.entry(next); e.id == 0 { // trimmed to a part
+			if log.ledger.merged != 0 { // the other store has it whole: the oldest are brought first
+				continue
+			}
+			e.id = newID()
+		}
 		cost := log.cost(next)
-		if units += cost; units > most && len(m.Entries) > 0 {
+		if units += cost; units > broughtAtOnce && len(m.Entries) > 0 {
 			return m, true
 		}
 		m.Entries = append(m.Entries, Recorded{ID: log.id(next), Age: time.Duration(log.now - log.at(next)), Cost: cost})
