@@ -77,7 +77,7 @@ func ExampleByClaim_jwks() {
 	}))
 	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"sub": "ann", "iss": "https://idp.example", "aud": "api", "exp": 4102444800})
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"sub": "ann", "iss": "https://idp.example", "aud": "api", "exp": int64(4102444800)})
 	for _, kid := range []string{"2026-01", "1999-12"} {
 		token.Header["kid"] = kid
 		text, err := token.SignedString(private)

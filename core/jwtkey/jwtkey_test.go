@@ -40,7 +40,7 @@ type claims map[string]any
 // sign makes a token that is valid for hs256, except for what c says.
 func sign(t testing.TB, method string, key any, c claims, header ...any) string {
 	t.Helper()
-	all := jwt.MapClaims{"iss": issuer, "aud": "api", "exp": 4102444800}
+	all := jwt.MapClaims{"iss": issuer, "aud": "api", "exp": int64(4102444800)}
 	maps.Copy(all, c)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
 	token := jwt.NewWithClaims(jwt.GetSigningMethod(method), all)

@@ -128,7 +128,7 @@ func newLane(c *conn, t *core.Take) *lane {
 func isPlain(t *core.Take) bool {
 	longest := time.Duration(0)
 	for i := range t.Limits {
-		if t.Limits[i].Quota+1 >= (1<<53)/int(t.Limits[i].Window.Microseconds()+1) {
+		if int64(t.Limits[i].Quota)+1 >= (1<<53)/(t.Limits[i].Window.Microseconds()+1) {
 			return false
 		}
 		longest = max(longest, t.Limits[i].Window)
