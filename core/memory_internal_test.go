@@ -173,3 +173,46 @@ func TestPanicsAreFailures(t *testing.T) {
 		t.Errorf("%d panics of 20, and the breaker is %v", panics, r.breaker.State())
 	}
 }
+
+type scripted struct {
+	*MemoryStore
+	take func(cost int) error
+}
+
+func (s scripted) Take(_ context.Context, t Take) (Answer, error) {
+	return Answer{Allowed: true}, s.take(t.Cost)
+}
+
+// A success that began before the breaker opened says nothing of the store since: the breaker is still asked.
+func TestLateSuccessCalmsNobody(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	c := configure([]Option{WithFailure(FailOpen), WithDenyCache(0)})
+	c.name = "p"
+	c.store = scripted{NewMemoryStore(), func(cost int) error {
+		if cost == 2 {
+			return errPanicked
+		}
+		asked <- struct{}{}
+		<-answer
+		return nil
+	}}
+	r := newRemote(&c)
+	ask := func(cost int) bool {
+		degraded, _ := r.take(t.Context(), &Take{Key: *textKey(newSpace("p", nil), "b"), Limits: Limits{PerMinute(9)}, Keep: time.Minute, Cost: cost}, new(Answer))
+		return degraded
+	}
+	for range failuresToOpen - 1 {
+		ask(2)
+	}
+	late := make(chan bool)
+	go func() { late <- ask(1) }()
+	<-asked
+	ask(2)
+	close(answer)
+	if <-late || r.breaker.State() != gobreaker.StateOpen {
+		t.Fatalf("the late one failed, or the breaker is %v", r.breaker.State())
+	}
+	if !ask(1) { // or this would wait for its turn to be asked
+		t.Error("the store was asked though the breaker is open")
+	}
+}

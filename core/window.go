@@ -15,7 +15,7 @@ type record struct {
 	head   uint32 // of the oldest entry in the ring, or in the ledger's
 	peak   uint32 // most entries held since the ring was last resized or looked at
 	fresh  uint8  // how many of young there are, which follow those in the ring
-	next   uint64 // the id of the next take that brings none; those of a log without a ledger are the last count
+	next   uint64 // the id of the next take that brings none; without a ledger the entries' ids are those right before it
 	young  [youngest]int64
 }
 
