@@ -66,7 +66,7 @@ type denial struct {
 	sent   time.Duration // before the store was asked, since start
 	until  time.Duration
 	asked  atomic.Bool   // one has asked again, so that not all do at once
-	spare  time.Duration // the others wait until then for what he is told, though never beyond the wait
+	spare  time.Duration // until when the others are denied meanwhile, though never beyond the wait
 	answer Answer
 }
 
@@ -105,14 +105,14 @@ func (d *denials) answer(t *Take, a *Answer) (known bool) {
 	if t.Mode == ModePeek && t.Cost > last.cost { // who only asks wants the wait itself, not the least it can be
 		return false
 	}
-	now := time.Since(d.start)
-	if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
-		return false
-	}
 	for i := range t.Limits {
 		if t.Cost > t.Limits[i].Quota { // no wait helps, and that is another answer
 			return false
 		}
+	}
+	now := time.Since(d.start)
+	if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
+		return false
 	}
 	*a = last.answer
 	a.Retry -= now - last.sent

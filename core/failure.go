@@ -136,7 +136,7 @@ func isOutage(err error) bool {
 func (r *remote) ask(question func() error) error {
 	begun := time.Since(r.start)
 	_, err := r.breaker.Execute(func() (struct{}, error) { return struct{}{}, r.count(begun, question()) })
-	if err != nil {
+	if isOutage(err) {
 		r.failures.Add(1)
 	}
 	return r.reason(err)
@@ -233,7 +233,7 @@ var errPanicked = errors.New("the store has panicked")
 func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) (err error) {
 	err = errPanicked
 	defer func() {
-		if err != nil {
+		if isOutage(err) {
 			r.failures.Add(1)
 		}
 	}()

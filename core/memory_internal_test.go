@@ -91,6 +91,31 @@ func TestEmptyLogsLeave(t *testing.T) {
 	}
 }
 
+// Nor do those in which something was left when they were last looked at.
+func TestUndoneLogsLeave(t *testing.T) {
+	s := NewMemoryStore(MaxKeys(1000))
+	l, err := New(PerDay(10), Global(), WithStore(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions := make([]Decision, 1000)
+	for i := range decisions {
+		decisions[i], _ = l.Allow(t.Context(), fmt.Sprint(i))
+	}
+	for i := range s.shards {
+		s.shards[i].sweep(s, 1000)
+	}
+	for i := range decisions {
+		decisions[i].Undo(t.Context())
+	}
+	for i := range 900 {
+		l.Allow(t.Context(), fmt.Sprint("new ", i))
+	}
+	if s.Shared() > 0 {
+		t.Errorf("%d takes of shared logs, though nothing was left of others", s.Shared())
+	}
+}
+
 // What one key records, where keys share a log, pushes out nothing that another has used.
 func TestRecordedInSharedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,6 +168,15 @@ func TestTrimmedEntriesAreBrought(t *testing.T) {
 		if e.ID == 0 || e.ID == 2 && e.Cost != 3 {
 			t.Errorf("%v are brought again", m.Entries)
 		}
+	}
+	s.Reset(t.Context(), *k)
+	take(11, 4)
+	whole, _ := s.recorded(k)
+	take(12, 4)
+	s.merged(&whole)
+	take(13, 4) // of the one that was brought whole a unit is left
+	if m, _ := s.recorded(k); len(m.Entries) != 2 || m.Entries[0].ID != 12 {
+		t.Errorf("%v are brought, want 12 and 13", m.Entries)
 	}
 	if err := NewMemoryStore().Merge(t.Context(), Merge{Key: *k, Keep: time.Minute, Entries: []Recorded{{ID: 0, Cost: 1}}}); err != nil {
 		t.Error(err)

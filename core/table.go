@@ -72,7 +72,7 @@ func (ps places) put(spot uint32, log *memoryLog, due dueTime) {
 	ps[i].set(spot, log, due)
 }
 
-// set has the log come last, since where there is one is looked at the rest.
+// set writes the log last: who looks meanwhile reads the rest when there is one.
 func (p *place) set(spot uint32, log *memoryLog, due dueTime) {
 	p.due = due
 	p.spot.Store(spot)
