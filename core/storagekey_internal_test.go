@@ -1,0 +1,54 @@
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A digest that is remembered is that of nobody else, whoever else asks meanwhile.
+func TestRememberedDigests(t *testing.T) {
+	for name, secret := range map[string][]byte{"SHA-256": nil, "HMAC": []byte("a secret of sixteen bytes")} {
+		t.Run(name, func(t *testing.T) {
+			sp := newSpace("p", secret)
+			var keys []StorageKey
+			for _, text := range []string{"", "a", "b", "a longer text than what lies within a kept key", strings.Repeat("x", longestText+1), strings.Repeat("x", longestText) + "y"} {
+				for _, kind := range []string{kindBy, "hdr"} {
+					for _, scope := range []string{"", "x-api-key"} {
+						keys = append(keys, StorageKey{space: sp, identity: identity{kind: kind, scope: scope, text: text}})
+					}
+				}
+			}
+			remembered := make([]bool, len(keys))
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			for range 4 {
+				wait.Go(func() {
+					for range 20_000 {
+						i := rand.IntN(len(keys))
+						k := &keys[i]
+						last := sp.recent.Load()
+						got, want := k.String(), string(k.appendDigest(fmt.Append(nil, "1:p:", k.kind, ":")))
+						if got != want {
+							t.Errorf("%v is %s, not %s", k.identity, got, want)
+							return
+						}
+						if last != nil && last.key.names(k) {
+							mu.Lock()
+							remembered[i] = true
+							mu.Unlock()
+						}
+					}
+				})
+			}
+			wait.Wait()
+			for i, k := range keys {
+				if remembered[i] != (len(k.text) <= longestText) {
+					t.Errorf("%v: remembered %v", k.identity, remembered[i])
+				}
+			}
+		})
+	}
+}
