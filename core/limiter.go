@@ -113,9 +113,15 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
 func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
+	err = l.enter(r, exchange, &d)
+	return d, err
+}
+
+func (l *Limiter) enter(r Request, exchange any, d *Decision) (err error) {
 	open := exchangeOf(exchange)
 	if !l.once.enter(open) {
-		return Decision{Allowed: true}, nil
+		d.Allowed = true
+		return nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -123,8 +129,8 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
-			d = Decision{}
-			err = l.failed(r.Context(), &d, &PanicError{Value: p, Stack: debug.Stack()})
+			*d = Decision{}
+			err = l.failed(r.Context(), d, &PanicError{Value: p, Stack: debug.Stack()})
 			return
 		}
 		if err != nil || !d.Allowed {
@@ -137,8 +143,7 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 			d.key.identity = d.key.clone() // the handler may write to where it was read from
 		}
 	}()
-	err = l.check(r, &d)
-	return d, err
+	return l.check(r, d)
 }
 
 func (l *Limiter) check(r Request, d *Decision) error {

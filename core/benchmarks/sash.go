@@ -27,16 +27,22 @@ func sash(name string, limits func(limit) core.Limits, store func(limit) core.St
 			if err != nil {
 				return limiter{}, err
 			}
-			cost := max(1, l.cost)
-			return limiter{check: func(ctx context.Context, key string) (bool, error) {
-				d, err := lim.AllowN(ctx, key, cost)
-				if d.Degraded { // decided in this process, which would be other work
-					err = errors.Join(err, errors.New("decided without the store"))
-				}
-				return d.Allowed, err
-			}}, nil
+			return limiter{check: checker{lim, max(1, l.cost)}.check}, nil
 		},
 	}
+}
+
+type checker struct {
+	limiter *core.Limiter
+	cost    int
+}
+
+func (c checker) check(ctx context.Context, key string) (bool, error) {
+	d, err := c.limiter.AllowN(ctx, key, c.cost)
+	if d.Degraded { // decided in this process, which would be other work
+		err = errors.Join(err, errors.New("decided without the store"))
+	}
+	return d.Allowed, err
 }
 
 func one(l limit) core.Limits { return core.Limits{{Quota: l.quota, Window: l.window}} }
