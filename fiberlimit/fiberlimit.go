@@ -8,6 +8,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"unsafe"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -94,3 +95,11 @@ func refuse(c *fiber.Ctx, status int, answer func() error) error {
 type header struct{ *fiber.Ctx }
 
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
+
+// Set leaves out what fiber's would do, to look for capitals and line breaks: core's names are in canonical form.
+func (h header) Set(name, value string) {
+	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
+}
+
+// bytesOf does not copy. The bytes are not written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above
