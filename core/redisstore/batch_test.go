@@ -381,3 +381,50 @@ func TestBatchesDoNotStarve(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("median %v, worst %v beside a heavy policy", took[len(took)/2], took[len(took)-1])
 }
+
+// Where one unit leaves with each that comes, what has left is removed first: the quota is sent with a minus.
+func TestQuotaTellsThatEntriesLeave(t *testing.T) {
+	c := newClock(start(t))
+	sent := &recorder{processor: c}
+	l := newLimiter(t, core.Limits{{Quota: 5, Window: time.Second}}, newStore(sent), core.WithDenyCache(0))
+	ask := func(key string, allowed bool, quota int) {
+		t.Helper()
+		d, err := l.Allow(t.Context(), key)
+		if err != nil || d.Allowed != allowed {
+			t.Errorf("%s: allowed %v, %v; want %v", key, d.Allowed, err, allowed)
+		}
+		if got := sent.args[len(sent.args)-2]; got != quota {
+			t.Errorf("%s: sent quota %v, want %d", key, got, quota)
+		}
+	}
+	for _, quota := range []int{5, 5, 5, -5, -5, -5, -5} {
+		ask("spread", true, quota)
+		c.Advance(200 * time.Millisecond)
+	}
+	ask("spread", true, -5)
+	ask("spread", false, -5)
+	ask("spread", false, 5)
+	for range 5 {
+		ask("burst", true, 5)
+	}
+	for _, quota := range []int{5, 5, 5, -5, -5} {
+		ask("exact", true, quota)
+		c.Advance(200 * time.Millisecond)
+	}
+	c.Advance(-time.Microsecond)
+	ask("exact", false, -5) // the first leaves in a microsecond
+	c.Advance(time.Microsecond)
+	ask("exact", true, 5)
+}
+
+// recorder keeps the last command's arguments.
+type recorder struct {
+	processor
+
+	args []any
+}
+
+func (r *recorder) Process(ctx context.Context, cmd redis.Cmder) error {
+	r.args = cmd.Args()
+	return r.processor.Process(ctx, cmd)
+}
