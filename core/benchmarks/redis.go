@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sashlimit/sash/core/redisstore"
@@ -15,14 +18,14 @@ func (r *run) checks() {
 		keys, workers int
 		denied        bool
 	}{
-		{"1", 1000, 1, false},
 		{"16", 1000, 16, false},
 		{"64", 1000, 64, false},
 		{"256", 1000, 256, false},
 		{"256, one key", 1, 256, false},
 		{"256, denied", 1000, 256, true},
 	}
-	var columns []string
+	const alone = "1"
+	columns := []string{alone}
 	for _, l := range loads {
 		columns = append(columns, l.column)
 	}
@@ -30,13 +33,19 @@ func (r *run) checks() {
 	p50 := r.table("redis-p50", "Redis: µs a check, the median", columns...)
 	p99 := r.table("redis-p99", "Redis: µs a check, the 99th percentile", columns...)
 	allocs := r.table("redis-allocs", "Redis: allocations a check", columns...)
-	thread := r.table("redis-cpu", "Redis: µs of its main thread a check, under that load", columns...)
+	thread := r.table("redis-cpu", "Redis: µs of its main thread a check, under that load", columns[1:]...)
 	second.against("redis_rate")
 	p50.against("redis_rate")
 	p99.against("redis_rate")
 	thread.against("redis_rate")
 
 	s := r.server()
+	note := func(c contestant, column string, sample *sample) {
+		second.row(c).add(column, sample.second())
+		p50.row(c).add(column, sample.took.quantile(0.50).Seconds()*1e6)
+		p99.row(c).add(column, sample.took.quantile(0.99).Seconds()*1e6)
+		allocs.row(c).add(column, sample.allocs)
+	}
 	turn := func(c contestant, column string, keys []string, workers int, denied bool) error {
 		// More than anyone can do, and windows so short that entries leave as
 		// others come.
@@ -65,12 +74,22 @@ func (r *run) checks() {
 		if err := sample.trouble(c.kind, denied); err != nil {
 			return err
 		}
-		second.row(c).add(column, sample.second())
-		p50.row(c).add(column, sample.took.quantile(0.50).Seconds()*1e6)
-		p99.row(c).add(column, sample.took.quantile(0.99).Seconds()*1e6)
-		allocs.row(c).add(column, sample.allocs)
+		note(c, column, &sample)
 		thread.row(c).add(column, (after.thread-before.thread)/float64(sample.checks))
 		return nil
+	}
+	r.say("checks in Redis, one at a time")
+	for range r.more() {
+		s.flush()
+		all := inRedis(s.rdb)
+		samples, err := r.callAfterCall(all)
+		for i, c := range all {
+			if fault := cmp.Or(err, samples[i].trouble(c.kind, false)); fault != nil {
+				second.row(c).fault(alone, fault)
+			} else {
+				note(c, alone, &samples[i])
+			}
+		}
 	}
 	for _, l := range loads {
 		r.say("checks in Redis, %s", l.column)
@@ -82,6 +101,33 @@ func (r *run) checks() {
 			}
 		}
 	}
+}
+
+// callAfterCall gives the turn to the next contestant after each check of one: how long a single one takes depends
+// on whether the kernel has put Redis to sleep, which it does for seconds on end or not at all.
+func (r *run) callAfterCall(all []contestant) ([]sample, error) {
+	const each = 10 // keys, so that their logs hold some entries
+	keys, samples, limiters := names(each*len(all)), make([]sample, len(all)), make([]limiter, len(all))
+	for i, c := range all {
+		l, err := c.make(limit{quota: 1000, window: r.span / 8})
+		if err != nil {
+			return samples, err
+		}
+		defer l.end()
+		limiters[i] = l
+		samples[i].allocs = load{keys: keys[each*i : each*(i+1)], workers: 1, checks: 1000}.run(l.check).allocs
+	}
+	ctx := context.Background()
+	for n, start := 0, time.Now(); time.Since(start) < 2*r.span; n++ {
+		for _, i := range rand.Perm(len(all)) { // or each would come after the same one
+			s, began := &samples[i], time.Now()
+			ok, err := limiters[i].check(ctx, keys[each*i+n%each])
+			took := time.Since(began)
+			s.count(ok, err, took)
+			s.elapsed += took
+		}
+	}
+	return samples, nil
 }
 
 // serverCost measures what Redis spends on one check. All contestants get the
