@@ -50,7 +50,6 @@ type lane struct {
 	join  bool // takes of equal keys may become one question
 	plain int  // where take.lua may answer in one number for each limit: so many
 	size  int  // of any other answer
-	purge purge
 
 	mu      sync.Mutex
 	flying  int
@@ -120,9 +119,6 @@ func newLane(c *conn, t *core.Take) *lane {
 	}
 	for i := range t.Limits {
 		l.tail = append(l.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
-	}
-	if l.plain == 1 {
-		l.purge.window, l.purge.quota = t.Limits[0].Window.Microseconds(), -t.Limits[0].Quota
 	}
 	return l
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"strconv"
-	"sync/atomic"
 )
 
 // party is takes of one key and cost.
@@ -22,36 +21,9 @@ func (l *lane) sendOne(t *take) {
 	*q = l.question(1)
 	l.put(q, 0, &t.key, &t.id, t.cost)
 	if t.err = cmp.Or(l.conn.ask(t.ctx, q), q.err); t.err == nil {
-		if t.reply, t.err = l.part(q, true); t.err == nil {
-			l.purge.note(t.reply)
-		}
+		t.reply, t.err = l.part(q, true)
 	}
 	t.takes = 1
-}
-
-// purge guesses whether entries have left the log that a lane asks about by itself: take.lua then
-// removes them first, which is cheaper, and dearer where there are none. In a batch it can tell from the log before.
-type purge struct {
-	window int64 // of a lane's only limit, in microseconds, or 0
-	quota  any   // negative
-	likely atomic.Bool
-}
-
-func (p *purge) ask(q *question) {
-	if p.likely.Load() {
-		q.args[len(q.args)-2] = p.quota
-	}
-}
-
-// note expects the next log to be like this one: where its units are spread over the window, one leaves with each that comes.
-func (p *purge) note(reply []int64) {
-	if p.window == 0 || len(reply) != 1 {
-		return
-	}
-	used, reset := (reply[0]-1)/(p.window+1), (reply[0]-1)%(p.window+1) // negative where it denies
-	if likely := used > 1 && used*reset < 2*p.window; likely != p.likely.Load() {
-		p.likely.Store(likely)
-	}
 }
 
 // send asks the server, and gives each take its part of the reply.
@@ -81,7 +53,6 @@ func (l *lane) send(ctx context.Context, batch []*take) {
 			p.reply, p.err = l.part(q, last)
 		}
 	}
-	l.purge.note(parties[len(parties)-1].reply)
 	for i, t := range batch {
 		p := &parties[of[i]]
 		t.reply, t.takes, t.err = p.reply, p.takes, p.err
@@ -110,7 +81,6 @@ func (l *lane) part(q *question, last bool) (part []int64, err error) {
 func (l *lane) question(keys int) question {
 	q := newQuestion(takeScript, keys, keys+len(l.tail))
 	copy(q.args[keysAt+2*keys:], l.tail)
-	l.purge.ask(&q)
 	return q
 }
 

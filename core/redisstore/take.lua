@@ -7,8 +7,7 @@
 --          are 4e15 more, so that whoever knows one window only finds nothing there that has left it.
 -- ARGV     for each key its takes: their ids, one after the other, and where each costs more than
 --          one unit, a space and the cost. Then for all of them, in the plain case: the longest
---          window's ttl (ms), and quota and window (us) of each limit, where the quota of one alone is
---          negative if entries have probably left; or else: mode, keep (us), its
+--          window's ttl (ms), and quota and window (us) of each limit; or else: mode, keep (us), its
 --          ttl (ms), how many of the limits decide while the rest are shadows, how many units are kept
 --          where something is trimmed away, and quota and window of each limit.
 --          Mode is "c" charge, "p" peek, "r" record, "d" charge denied as well; "v" stands before
@@ -37,9 +36,6 @@ local limits = plain and (#ARGV - n - 1) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local quotas, windows, keep, cuts, cut, decide -- made where they are needed
 local leaving = false -- whether entries of the last log have left: then they mostly have in the next as well
-if plain and quota < 0 then
-  quota, leaving, cut = -quota, true, string.format('%.0f', now - window)
-end
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false
@@ -139,7 +135,7 @@ for k = 1, n do
       local limits, quotas, windows, largest = 0, {}, {}, plain and 0 or ARGV[n + 5] + 0
       for i = first, #ARGV, 2 do
         limits = limits + 1
-        quotas[limits], windows[limits] = math.abs(ARGV[i]), ARGV[i + 1] + 0
+        quotas[limits], windows[limits] = ARGV[i] + 0, ARGV[i + 1] + 0
         if limits <= deciding and quotas[limits] > largest then largest = quotas[limits] end
         if plain and windows[limits] > keepText + 0 then keepText = ARGV[i + 1] end
       end
