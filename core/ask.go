@@ -27,7 +27,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision,
 	return d, err
 }
 
-// askN is apart so that AllowN is short enough to be inlined: returned, a Decision is copied twice, a tenth of the time.
+// askN is apart so that AllowN is short enough to be inlined. If not, it copies its Decision twice, which is a tenth of its time.
 func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) error {
 	err := l.ask(ctx, key, cost, l.mode, d)
 	if err == nil && d.never() {

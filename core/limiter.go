@@ -113,11 +113,12 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
 func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
-	err = l.enter(r, exchange, &d)
+	err = l.admit(r, exchange, &d)
 	return d, err
 }
 
-func (l *Limiter) enter(r Request, exchange any, d *Decision) (err error) {
+// admit is apart from Check as askN is from AllowN.
+func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 	open := exchangeOf(exchange)
 	if !l.once.enter(open) {
 		d.Allowed = true

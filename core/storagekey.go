@@ -158,7 +158,7 @@ func (k *StorageKey) AppendTo(b []byte) []byte {
 		return append(b, last.text[:]...)
 	}
 	b = k.appendDigest(b)
-	if len(k.text) <= longestText && rand.Uint32()%rememberDigest == 0 {
+	if len(k.text)+len(k.scope) <= longestText && rand.Uint32()%rememberDigest == 0 {
 		next := &digest{key: k.kept(false)}
 		copy(next.text[:], b[len(b)-len(next.text):])
 		k.space.recent.Store(next)
@@ -166,8 +166,8 @@ func (k *StorageKey) AppendTo(b []byte) []byte {
 	return b
 }
 
-// digest is what an identity is hashed to. One that many ask about is remembered: a client that is busy with one key
-// spends a twelfth of its time less. That happens so rarely that those whose keys differ hardly pay for it.
+// digest is what an identity is hashed to. The latest is remembered, which saves a client that is busy with one key a
+// twelfth of its time. Only one in rememberDigest of those that were not known is, so that keys which differ hardly pay for it.
 type digest struct {
 	key  kept
 	text [2 * digestLength]byte

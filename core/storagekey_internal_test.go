@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -14,12 +15,17 @@ func TestRememberedDigests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sp := newSpace("p", secret)
 			var keys []StorageKey
-			for _, text := range []string{"", "a", "b", "a longer text than what lies within a kept key", strings.Repeat("x", longestText+1), strings.Repeat("x", longestText) + "y"} {
+			for _, text := range []string{"", "a", "b", "a longer text than what lies within a kept key", strings.Repeat("x", longestText), strings.Repeat("x", longestText+1), strings.Repeat("x", longestText) + "y"} {
 				for _, kind := range []string{kindBy, "hdr"} {
 					for _, scope := range []string{"", "x-api-key"} {
 						keys = append(keys, StorageKey{space: sp, identity: identity{kind: kind, scope: scope, text: text}})
 					}
 				}
+			}
+			// Without a secret these are not hashed.
+			for _, a := range []string{"192.0.2.1/32", "192.0.2.0/24", "::ffff:192.0.2.1/128", "2001:db8::/64", "2001:db8::/56"} {
+				p := netip.MustParsePrefix(a)
+				keys = append(keys, StorageKey{space: sp, identity: identity{kind: "ip", addr: p.Addr(), bits: p.Bits()}}, StorageKey{space: sp, identity: identity{kind: "ip", text: a}})
 			}
 			remembered := make([]bool, len(keys))
 			var wait sync.WaitGroup
@@ -31,6 +37,9 @@ func TestRememberedDigests(t *testing.T) {
 						k := &keys[i]
 						last := sp.recent.Load()
 						got, want := k.String(), string(k.appendDigest(fmt.Append(nil, "1:p:", k.kind, ":")))
+						if k.addr.IsValid() && secret == nil {
+							want = string(appendAddr([]byte("1:p:ip:"), k.addr, k.bits))
+						}
 						if got != want {
 							t.Errorf("%v is %s, not %s", k.identity, got, want)
 							return
@@ -45,7 +54,7 @@ func TestRememberedDigests(t *testing.T) {
 			}
 			wait.Wait()
 			for i, k := range keys {
-				if remembered[i] != (len(k.text) <= longestText) {
+				if want := len(k.text)+len(k.scope) <= longestText && (secret != nil || !k.addr.IsValid()); remembered[i] != want {
 					t.Errorf("%v: remembered %v", k.identity, remembered[i])
 				}
 			}

@@ -96,7 +96,7 @@ type header struct{ *fiber.Ctx }
 
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
 
-// Set leaves out what fiber's would do, to look for capitals and line breaks: core's names are in canonical form.
+// Set does not look for capitals and line breaks, as fiber's does: core's names have them where they belong, and its values have none.
 func (h header) Set(name, value string) {
 	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
 }

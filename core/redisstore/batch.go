@@ -231,8 +231,8 @@ func (l *lane) fly(batch []*take) {
 		for _, t := range batch {
 			t.done <- struct{}{} // which has room for it
 		}
-		// So that who asks again goes with the next: a seventh more from 16 goroutines. Some do on another core,
-		// which takes longer than one turn.
+		// So that who asks again goes with the next: a seventh more from 16 goroutines. Those on another core need
+		// more than one turn of this one.
 		runtime.Gosched()
 		runtime.Gosched()
 		l.mu.Lock()

@@ -442,3 +442,34 @@ func TestSeveralLimitsOnVariedLog(t *testing.T) {
 		t.Error("a seventh within the hour")
 	}
 }
+
+// Where a script removed first what had left, it was refused there, and with it the denial of a full log.
+func TestFullLogsDenyWhileWritesAreRefused(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	l := newLimiter(t, core.Limits{{Quota: 5, Window: time.Second}}, newStore(c))
+	ask := func(key string) (bool, error) {
+		d, err := l.Allow(t.Context(), key)
+		return d.Allowed, err
+	}
+	for range 5 {
+		if allowed, err := ask("spread"); !allowed {
+			t.Fatal(err)
+		}
+		c.Advance(200 * time.Millisecond)
+	}
+	for range 5 {
+		if allowed, err := ask("full"); !allowed {
+			t.Fatal(err)
+		}
+	}
+	rdb.ConfigSet(t.Context(), "min-replicas-to-write", "3")
+	for range 3 {
+		if allowed, err := ask("spread"); err == nil { // its first entry has left, so there is room
+			t.Errorf("spread: allowed %v without replicas", allowed)
+		}
+		if allowed, err := ask("full"); allowed || err != nil {
+			t.Errorf("full: allowed %v, %v", allowed, err)
+		}
+	}
+}
