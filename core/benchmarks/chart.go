@@ -32,7 +32,7 @@ func charts(r *results) []chart {
 	checks := r.chart("redis-checks", "Checks a second in Redis", "More is better. Beside it: times redis_rate.")
 	latency := r.chart("redis-latency", "µs that a check in Redis takes its caller", "Less is better. The bar is the median, the line goes on to the 99th percentile.")
 	for _, at := range []struct{ column, title string }{
-		{"1", "1 goroutine, 1,000 keys"},
+		{"1", "1 goroutine, 10 keys"},
 		{"16", "16 goroutines, 1,000 keys"},
 		{"64", "64 goroutines, 1,000 keys"},
 		{"256", "256 goroutines, 1,000 keys"},
