@@ -27,6 +27,8 @@ type space struct {
 	secret []byte // from WithSecret, or nil
 	hash   uint64 // of the name
 	recent atomic.Pointer[digest]
+
+	families [8]atomic.Pointer[family] // by kind and scope
 }
 
 func newSpace(name string, secret []byte) *space {
@@ -51,14 +53,28 @@ const longestText = 64
 // kept is a key for keeping: it outlives the request, and is short. Addresses and short texts lie
 // within it, since each pointer followed may be a miss of the cache.
 type kept struct {
-	space *space
-	kind  string
-	scope string
-	form  form
-	bits  uint8 // of an address, how many count
-	size  uint8 // of a text that lies within
-	bytes [24]byte
-	long  string
+	family *family
+	long   *string // a text that is not within
+	form   form
+	bits   uint8 // of an address, how many count
+	size   uint8 // of a text that lies within
+	bytes  [21]byte
+}
+
+// family is what most keys of a space have in common. It is found in the cache, and kept once.
+type family struct {
+	space       *space
+	kind, scope string
+}
+
+func (k *StorageKey) family() *family {
+	at := &k.space.families[(maphash.String(seed, k.kind)^maphash.String(seed, k.scope))%uint64(len(k.space.families))]
+	if f := at.Load(); f != nil && f.kind == k.kind && f.scope == k.scope {
+		return f
+	}
+	f := &family{k.space, k.kind, strings.Clone(k.scope)}
+	at.Store(f)
+	return f
 }
 
 type form uint8
@@ -73,7 +89,7 @@ const (
 
 // kept is the key for keeping. Texts that are very long become hashes unless they are wanted whole.
 func (k *StorageKey) kept(whole bool) kept {
-	c := kept{space: k.space, kind: k.kind, scope: strings.Clone(k.scope)}
+	c := kept{family: k.family()}
 	switch {
 	case k.addr.IsValid():
 		if c.form = formIPv6; k.addr.Is4() {
@@ -85,27 +101,29 @@ func (k *StorageKey) kept(whole bool) kept {
 	case len(k.text) <= len(c.bytes):
 		c.size = uint8(copy(c.bytes[:], k.text))
 	case len(k.text) <= longestText || whole:
-		c.form, c.long = formLong, strings.Clone(k.text)
+		text := strings.Clone(k.text)
+		c.form, c.long = formLong, &text
 	default:
 		sum := sha256.Sum256([]byte(k.text))
-		c.form, c.long = formHashed, string(sum[:])
+		text := string(sum[:])
+		c.form, c.long = formHashed, &text
 	}
 	return c
 }
 
 // names reports whether a kept key names the same log as another.
 func (c *kept) names(o *StorageKey) bool {
-	if c.kind != o.kind || c.scope != o.scope || c.space != o.space && c.space.name != o.space.name {
+	if f := c.family; f.kind != o.kind || f.scope != o.scope || f.space != o.space && f.space.name != o.space.name {
 		return false
 	}
 	switch c.form {
 	case formShort:
 		return string(c.bytes[:c.size]) == o.text && !o.addr.IsValid()
 	case formLong:
-		return c.long == o.text
+		return *c.long == o.text
 	case formHashed:
 		sum := sha256.Sum256([]byte(o.text))
-		return len(o.text) > longestText && c.long == string(sum[:])
+		return len(o.text) > longestText && *c.long == string(sum[:])
 	case formIPv4, formIPv6:
 	}
 	return int(c.bits) == o.bits && o.addr.IsValid() && o.addr.Is4() == (c.form == formIPv4) && o.addr.As16() == [16]byte(c.bytes[:16])
@@ -113,12 +131,12 @@ func (c *kept) names(o *StorageKey) bool {
 
 // key is what was kept, unless it was hashed.
 func (c *kept) key() StorageKey {
-	k := StorageKey{space: c.space, identity: identity{kind: c.kind, scope: c.scope, bits: int(c.bits)}}
+	k := StorageKey{space: c.family.space, identity: identity{kind: c.family.kind, scope: c.family.scope, bits: int(c.bits)}}
 	switch c.form {
 	case formShort:
 		k.text = string(c.bytes[:c.size])
 	case formLong, formHashed:
-		k.text = c.long
+		k.text = *c.long
 	case formIPv4:
 		k.addr = netip.AddrFrom4([4]byte(c.bytes[12:16]))
 	case formIPv6:

@@ -78,9 +78,9 @@ func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
 		sh.remove(s, i)
 		return true
 	}
-	if log.now-log.fitted > int64(log.keep) {
+	if log.fits.reached(log.now) {
 		log.fit()
-		log.fitted = log.now
+		log.fits = dueAt(log.now, log.keep)
 	}
 	p.due = dueAt(log.at(log.count-1), log.keep)
 	return false

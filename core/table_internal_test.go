@@ -2,6 +2,7 @@ package core
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -82,10 +83,17 @@ func TestKeptKeys(t *testing.T) {
 	key := func(text string) *StorageKey {
 		return &StorageKey{space: sp, identity: identity{kind: kindBy, text: text}}
 	}
+	for i := range 50 { // more families than a space remembers
+		k := &StorageKey{space: sp, identity: identity{kind: kindBy, scope: fmt.Sprint(i % 25), text: "a"}}
+		next := &StorageKey{space: sp, identity: identity{kind: kindBy, scope: fmt.Sprint(i%25 + 1), text: "a"}}
+		if kept := k.kept(false); kept.key().identity != k.identity || !kept.names(k) || kept.names(next) {
+			t.Errorf("scope %s became %v", k.scope, kept.key().identity)
+		}
+	}
 	for i, a := range texts {
 		kept, whole := key(a).kept(false), key(a).kept(true)
-		if len(kept.long) > longestText {
-			t.Errorf("%d bytes are kept of %d", len(kept.long), len(a))
+		if kept.long != nil && len(*kept.long) > longestText {
+			t.Errorf("%d bytes are kept of %d", len(*kept.long), len(a))
 		}
 		if got := whole.key(); got.identity != key(a).identity || got.space != sp {
 			t.Errorf("text %d became %v", i, got.identity)

@@ -20,7 +20,7 @@ type record struct {
 }
 
 const (
-	youngest     = 8
+	youngest     = 7
 	smallestRing = 16 // at least youngest, and a power of two
 )
 
