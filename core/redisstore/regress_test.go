@@ -463,7 +463,13 @@ func TestFullLogsDenyWhileWritesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rdb.ConfigSet(t.Context(), "min-replicas-to-write", "3")
+	if allowed, err := ask("spread"); !allowed { // the latest answer is of a log that entries leave
+		t.Fatal(err)
+	}
+	c.Advance(200 * time.Millisecond)
+	if err := rdb.ConfigSet(t.Context(), "min-replicas-to-write", "3").Err(); err != nil {
+		t.Fatal(err)
+	}
 	for range 3 {
 		if allowed, err := ask("spread"); err == nil { // its first entry has left, so there is room
 			t.Errorf("spread: allowed %v without replicas", allowed)
