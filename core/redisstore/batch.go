@@ -231,11 +231,15 @@ func (l *lane) fly(batch []*take) {
 		for _, t := range batch {
 			t.done <- struct{}{} // which has room for it
 		}
-		// So that who asks again goes with the next: a seventh more from 16 goroutines. Those on another core need
-		// more than one turn of this one.
-		runtime.Gosched()
+		// So that who asks again goes with the next: a seventh more from 16 goroutines. Where some have not come back they
+		// may be on another core, and need one turn more; on one core that would keep the server waiting.
 		runtime.Gosched()
 		l.mu.Lock()
+		if len(l.waiting) < len(batch) {
+			l.mu.Unlock()
+			runtime.Gosched()
+			l.mu.Lock()
+		}
 		batch = l.board()
 		l.mu.Unlock()
 	}
