@@ -132,10 +132,10 @@ func (r *row) client(opt *redis.Options) *redis.Client {
 	return rdb
 }
 
-// connect makes so many connections.
-func (r *row) connect(rdb *redis.Client, n int) {
+// connect makes 16 connections, or as many as the pool takes: ten for each core.
+func (r *row) connect(rdb *redis.Client) {
 	r.t.Helper()
-	conns := make([]*redis.Conn, n)
+	conns := make([]*redis.Conn, min(16, rdb.Options().PoolSize))
 	for i := range conns {
 		conns[i] = rdb.Conn()
 		if err := conns[i].Ping(context.Background()).Err(); err != nil {

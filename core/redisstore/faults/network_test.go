@@ -76,7 +76,7 @@ func TestSlowReplies(t *testing.T) {
 			asked := 5
 			during := r.calm(delay < timeout, func() *tally {
 				proxy.SetDelay(0)
-				r.connect(rdb, 16) // a new one takes two round trips more than are left
+				r.connect(rdb) // a new one takes two round trips more than are left
 				r.inject(func() { proxy.SetDelay(delay) })
 				during := r.stream(l, 200, 2*time.Second, only(key))()
 				asked += during.asked
