@@ -71,12 +71,16 @@ func ByRoute() core.Key {
 	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
 
-func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err()) }
-func answerError(c *fiber.Ctx, err error) error        { return answer(c, core.ProblemOf(err), err) }
-func answer(c *fiber.Ctx, p core.Problem, cause error) error {
+func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
+func answerError(c *fiber.Ctx, err error) error {
+	return answer(c, core.ProblemOf(err), func() error { return err })
+}
+
+// answer makes the cause only where it is asked for: it is as large as a Decision.
+func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
 	p.SetHeaders(header{c})
 	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
-		return core.WithCause(fiber.NewError(p.Status, p.Title), cause)
+		return core.WithCause(fiber.NewError(p.Status, p.Title), cause())
 	}
 	return c.Status(p.Status).Send(p.JSON())
 }

@@ -49,6 +49,7 @@ func BenchmarkRequest(b *testing.B) {
 		}{
 			{"alone", f.bare()},
 			{"sash", f.sash(core.Limit{Quota: 10_000, Window: core.MinWindow})},
+			{"sash, denied", f.sash(core.Limit{Quota: 1, Window: time.Hour})},
 			{f.other.name, f.limit(limit{quota: 10_000_000, window: time.Second})},
 		} {
 			b.Run(f.name+"/"+c.name, func(b *testing.B) {
@@ -135,6 +136,30 @@ func TestLimit(t *testing.T) {
 					t.Errorf("%s, %s: request %d of a quota of 2: %d", f.name, name, i+1, got)
 				}
 			}
+		}
+	}
+}
+
+// TestAllocs keeps what a limiter allocates for a request, beyond the handler's own.
+func TestAllocs(t *testing.T) {
+	most := map[string]struct{ allowed, denied float64 }{
+		"net/http": {1, 7}, "chi": {1, 7}, "gin": {1, 8}, "echo": {3, 12}, "fiber": {1, 6},
+	}
+	for _, f := range frameworks {
+		allocs := func(do request, status int) float64 {
+			do()
+			return testing.AllocsPerRun(1000, func() {
+				if got := do(); got != status {
+					t.Fatalf("%s: status %d, not %d", f.name, got, status)
+				}
+			})
+		}
+		alone := allocs(f.bare(), http.StatusOK)
+		if n := allocs(f.sash(core.PerHour(10_000)), http.StatusOK) - alone; n > most[f.name].allowed {
+			t.Errorf("%s: %v allocations for a request that is allowed", f.name, n)
+		}
+		if n := allocs(f.sash(core.PerHour(1)), http.StatusTooManyRequests) - alone; n > most[f.name].denied {
+			t.Errorf("%s: %v allocations for a request that is denied", f.name, n)
 		}
 	}
 }
