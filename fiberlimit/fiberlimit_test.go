@@ -35,6 +35,7 @@ func serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*ht
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
 		app.Shutdown()
+		listener.Close() // which Shutdown leaves open where the app has not begun to serve
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

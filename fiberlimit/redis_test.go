@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,7 +27,7 @@ func TestIdentitiesOverRedis(t *testing.T) {
 	var mu sync.Mutex
 	var kept []string
 	l, err := core.New(core.PerHour(quota), core.ByHeader("X-API-Key", core.Unverified),
-		core.WithStore(redisstore.New(rdb)),
+		core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), // a slow machine is no outage
 		core.WithObserver(func(_ context.Context, e core.Event) {
 			mu.Lock()
 			defer mu.Unlock()
