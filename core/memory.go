@@ -31,7 +31,7 @@ type MemoryStore struct {
 
 	keys   atomic.Int64
 	shared atomic.Uint64
-	turn   atomic.Uint32 // which shard a full one sweeps next
+	turn   atomic.Uint32 // which shard is swept next where there is no place
 	shards [shardCount]shard
 }
 

@@ -3,25 +3,26 @@ package core
 // Logs are forgotten by those who come, a few at a time, so that it needs no goroutine.
 const (
 	sweepPerKey   = 2  // logs looked at for each new key, so that keys leave faster than they come
-	sweepWhenFull = 16 // ... where a new key finds no place
+	sweepWhenFull = 32 // ... where a new key finds no place
 	takesPerSweep = 8  // takes of a log for which others are looked at
 	sweepPerTakes = 2  // ... which are so many
 )
 
-// makeRoom looks for idle keys in the shard whose lock is held, and then in
-// others whose lock nobody holds, until it has looked at enough of them.
-func (s *MemoryStore) makeRoom(sh *shard) bool {
-	freed := sh.sweep(s, sweepWhenFull)
+// makeRoom looks for idle keys in one shard after the other, whoever asks, until it has looked at enough of them: in any
+// other order it would come to some again before it had seen them all. It passes over shards that others have locked.
+func (s *MemoryStore) makeRoom(sh *shard) (freed bool) {
 	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
-		other := &s.shards[s.turn.Add(1)%shardCount]
-		if other == sh || !other.mu.TryLock() {
+		next := &s.shards[s.turn.Add(1)%shardCount]
+		if next != sh && !next.mu.TryLock() {
 			continue
 		}
-		n := min(left, other.logs.used)
-		other.now = max(other.now, sh.now)
-		freed = other.sweep(s, n)
+		n := min(left, next.logs.used)
+		next.now = max(next.now, sh.now)
+		freed = next.sweep(s, n)
 		left -= n
-		other.mu.Unlock()
+		if next != sh {
+			next.mu.Unlock()
+		}
 	}
 	return freed
 }
