@@ -159,7 +159,7 @@ func TestPlacesComeBackAfterAFlood(t *testing.T) {
 			shared += int(store.Shared() - before)
 		})
 	}
-	if denied > 1 || shared > 10 {
+	if denied > 0 || shared > 10 {
 		t.Errorf("of 3,200 fresh clients %d are denied at their first request, and %d share a log", denied, shared)
 	}
 }

@@ -185,8 +185,11 @@ func TestRefundClientGone(t *testing.T) {
 					<-r.Context().Done()
 				}
 			})))
-			server.EnableHTTP2 = two
-			server.StartTLS()
+			if server.EnableHTTP2 = two; two {
+				server.StartTLS()
+			} else { // without TLS, whose end the server is told before the client stops reading: the answer might come first
+				server.Start()
+			}
 			defer server.Close()
 			send := func(ctx context.Context, path string) error {
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
@@ -215,8 +218,7 @@ func TestRefundClientGone(t *testing.T) {
 				}
 				cancel()
 			}()
-			// While its connection is closed the client may still read the answer of a server that knows already.
-			if err := send(ctx, "/hang"); err != nil && !errors.Is(err, context.Canceled) {
+			if err := send(ctx, "/hang"); !errors.Is(err, context.Canceled) {
 				t.Errorf("the client got %v", err)
 			}
 			select {
