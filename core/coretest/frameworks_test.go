@@ -130,7 +130,7 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const quota = 3
 			l, err := core.New(core.Limits{core.PerHour(quota), core.PerDay(quota + 1)}, core.ByHeader("X-API-Key", core.Unverified),
-				core.WithStore(redisstore.New(rdb)), core.WithName("hostile-"+name),
+				core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithName("hostile-"+name),
 				core.WithObserver(func(_ context.Context, e core.Event) {
 					if e.Err != nil {
 						t.Errorf("key %.20q: %v", e.Key, e.Err)
@@ -163,7 +163,8 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 	hostile = append(hostile, "\x00", "a\x00b", "\r\n", "{\r\n}", "\x00{x}")
 	claims := jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret})
 	for name, f := range frameworks {
-		l, err := core.New(core.PerHour(2), claims, core.WithStore(redisstore.New(rdb)), core.WithName("claims-"+name))
+		l, err := core.New(core.PerHour(2), claims,
+			core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithName("claims-"+name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +183,8 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 		}
 	}
 	for _, identity := range []string{"\x00", "a\x00b", "\r\n", "{\r\n}", "\x00{x}"} {
-		l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) { return identity, nil }), core.WithStore(redisstore.New(rdb)), core.WithName("hostile"))
+		l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) { return identity, nil }),
+			core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithName("hostile"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +233,8 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 			core.ByForwardedIP("127.0.0.0/8"),
 			jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret}),
 		} {
-			l, err := core.New(core.PerHour(1), key, core.WithStore(store), core.WithName(fmt.Sprintf("%s-%d", name, i)), core.WithSecret([]byte("a secret of some length")))
+			l, err := core.New(core.PerHour(1), key, core.WithStore(store), core.WithTimeout(time.Minute),
+				core.WithName(fmt.Sprintf("%s-%d", name, i)), core.WithSecret([]byte("a secret of some length")))
 			if err != nil {
 				t.Fatal(err)
 			}
