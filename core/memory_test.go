@@ -14,6 +14,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/allocs"
 )
 
 func TestMemoryStore(t *testing.T) {
@@ -251,7 +252,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		for range 20_000 { // until the rings have their size
 			c.f()
 		}
-		if n := testing.AllocsPerRun(10_000, func() { c.f() }); n != 0 {
+		if n := allocs.PerRun(10_000, func() { c.f() }); n != 0 {
 			t.Errorf("%s: %v allocations a decision", c.desc, n)
 		}
 	}
