@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	doTimeout    = 2 * time.Second  // see Server.Timeout
-	startTimeout = 10 * time.Second // for a server to answer its first command
-	stopTimeout  = 3 * time.Second  // for a server to obey SIGTERM
-	readyTimeout = 30 * time.Second // for a cluster or a replica to agree
+	doTimeout    = 10 * time.Second // see Server.Timeout
+	startTimeout = 30 * time.Second // for a server to answer its first command
+	stopTimeout  = 10 * time.Second // for a server to obey SIGTERM
+	readyTimeout = 60 * time.Second // for a cluster or a replica to agree
 	portAttempts = 10
 )
 
@@ -31,7 +31,7 @@ const (
 // Addr, URL and Do, which any may call.
 type Server struct {
 	// Timeout bounds each Do, from dialling to the last byte of the reply. It is
-	// 2 s at first.
+	// 10 s at first.
 	Timeout time.Duration
 
 	// Password, if there is one, is what Do logs in with as the default user. It
