@@ -30,6 +30,15 @@ func handler(text func() string, limiters ...*core.Limiter) http.Handler {
 	return root
 }
 
+func mount(next http.Handler, limiters ...*core.Limiter) http.Handler {
+	r := chi.NewRouter()
+	for _, l := range limiters {
+		r.Use(chilimit.From(l))
+	}
+	r.Handle("/*", next)
+	return r
+}
+
 func TestAdapter(t *testing.T) {
 	coretest.Adapter(t, coretest.AdapterConfig{
 		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
@@ -38,6 +47,7 @@ func TestAdapter(t *testing.T) {
 		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 			return coretest.HTTP2(t, handler(text, limiters...))
 		},
+		Handler: mount,
 	})
 }
 

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"time"
 	"unsafe"
@@ -29,7 +28,7 @@ type Decision struct {
 	taken    int // units of cost that were recorded: all or none
 	key      StorageKey
 	id       uint64
-	request  Request        // where WithRefund will ask about it
+	response *Response      // what WithRefund will be asked about, or nil
 	exchange unsafe.Pointer // open until Serve has ended
 }
 
@@ -121,30 +120,6 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	}
 	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
 }
-
-// Serve is for adapters: it runs the handler of an allowed request. It must be called for every one that
-// [Limiter.Check] has allowed. handler returns the response's status, or 0 if that is not known yet, for which see Done.
-func (d *Decision) Serve(handler func() (status int)) {
-	status := http.StatusInternalServerError // of a panic
-	defer func() {
-		if d.exchange != nil {
-			d.limiter.once.leave(d.exchange)
-		}
-		d.Done(status)
-	}()
-	status = handler()
-}
-
-// Done is for adapters whose framework chooses the status of some responses after the middleware has
-// ended: it is called with what handler could not tell.
-func (d *Decision) Done(status int) {
-	if d.request != nil && status != 0 {
-		d.limiter.refund(d, status)
-	}
-}
-
-// Refunds is for adapters: it reports whether anybody asks for the status.
-func (d *Decision) Refunds() bool { return d.request != nil }
 
 // left is what limit i has left after this request.
 func (d *Decision) left(i int) int {

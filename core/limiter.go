@@ -140,7 +140,7 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 		}
 		d.limiter, d.exchange = l, open
 		if l.refunds != nil && d.taken > 0 {
-			d.request = r
+			d.response = newResponse(r)
 			d.key.identity = d.key.clone() // the handler may write to where it was read from
 		}
 	}()
@@ -203,17 +203,18 @@ func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
 
 // refund asks, when a request has been served, whether it is to count.
 func (l *Limiter) refund(d *Decision, status int) {
-	ctx := context.WithoutCancel(d.request.Context())
+	request := d.response.request
+	ctx := context.WithoutCancel(request.Context())
 	back := false
 	err := Guard(func() error {
-		if back = l.refunds(d.request, status); back {
+		if back = l.refunds(request, status); back {
 			return d.Undo(ctx)
 		}
 		return nil
 	})
 	if back || err != nil {
 		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
-		e.Decision.request, e.Decision.exchange = nil, nil
+		e.Decision.response, e.Decision.exchange = nil, nil
 		l.observe(ctx, e) //nolint:errcheck // if it panics, nobody is left to tell
 	}
 }

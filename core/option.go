@@ -113,15 +113,20 @@ func WithSkip[C any](f func(C) bool) Option {
 }
 
 // WithRefund gives back what a request has taken when f says so, after the handler has ended
-// with this status: to count failed logins only, or not to count 304s, errors of your own, or requests whose
-// client has gone (their context is done).
+// with this status: to count failed logins only, or not to count 304s or errors of your own.
 //
 //	core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 })
 //
 // A request is charged before its handler runs, so no burst slips through meanwhile, and gets exactly its own
-// units back, however long it took. A handler that panics has status 500. An error that a handler
-// returns has the status that the framework's error handler gives it; in fiber that handler is called
-// within the middleware for this, once. That a client has gone is not to be seen in fiber.
+// units back, however long it took. The status is the one that was sent, also where the handler panics after that;
+// a panic before that is status 500. A connection that the handler takes over, as for WebSocket, has status 101. An error that a
+// handler returns has the status that the framework's error handler gives it; in fiber that handler is called
+// within the middleware for this, once.
+//
+// A client that leaves before the response makes many handlers fail. Instead of nothing or a status of 500 and above,
+// the status then is [StatusClientClosedRequest], so that with status >= 500 nobody gets a refund by hanging up; with
+// status >= 400, exclude it. A status below 500 stays, because a client that has only closed its sending side reads the
+// response. fiber does not tell that a client has left, so there the status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {

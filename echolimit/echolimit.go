@@ -49,19 +49,6 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 	}
 }
 
-// serve runs the handler. The status of an error is known when the error handler writes it.
-func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
-	d.Serve(func() int {
-		if err = next(c); err != nil && !c.Response().Committed && d.Refunds() {
-			later := d
-			c.Response().Before(func() { later.Done(c.Response().Status) })
-			return 0
-		}
-		return c.Response().Status
-	})
-	return err
-}
-
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429) are set already.
 func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 	return core.OnDeny[echo.Context](f)

@@ -23,6 +23,15 @@ func handler(text func() string, limiters ...*core.Limiter) http.Handler {
 	return e
 }
 
+func mount(next http.Handler, limiters ...*core.Limiter) http.Handler {
+	e := echo.New()
+	for _, l := range limiters {
+		e.Use(echolimit.From(l))
+	}
+	e.Any("/*", echo.WrapHandler(next))
+	return e
+}
+
 func TestAdapter(t *testing.T) {
 	coretest.Adapter(t, coretest.AdapterConfig{
 		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
@@ -31,6 +40,7 @@ func TestAdapter(t *testing.T) {
 		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 			return coretest.HTTP2(t, handler(text, limiters...))
 		},
+		Handler: mount,
 	})
 }
 

@@ -48,7 +48,7 @@ func From(l *core.Limiter) gin.HandlerFunc {
 			deny(c, d)
 			finish(c)
 		default:
-			d.Serve(func() int { c.Next(); return c.Writer.Status() })
+			serve(c, &d)
 		}
 	}
 }

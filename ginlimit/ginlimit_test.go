@@ -24,6 +24,15 @@ func handler(text func() string, limiters ...*core.Limiter) http.Handler {
 	return r
 }
 
+func mount(next http.Handler, limiters ...*core.Limiter) http.Handler {
+	r := gin.New()
+	for _, l := range limiters {
+		r.Use(ginlimit.From(l))
+	}
+	r.Any("/*any", gin.WrapH(next))
+	return r
+}
+
 func TestAdapter(t *testing.T) {
 	coretest.Adapter(t, coretest.AdapterConfig{
 		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
@@ -32,6 +41,7 @@ func TestAdapter(t *testing.T) {
 		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 			return coretest.HTTP2(t, handler(text, limiters...))
 		},
+		Handler: mount,
 	})
 }
 

@@ -41,7 +41,7 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 			case !d.Allowed:
 				core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
 			default:
-				d.Serve(func() int { return serve(next, w, r, d.Refunds()) })
+				d.Serve(func() int { return serve(next, w, r, d.Response()) })
 			}
 		})
 	}
@@ -60,12 +60,12 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 }
 
 // serve leaves the writer as it is unless somebody asks for the status.
-func serve(next http.Handler, w http.ResponseWriter, r *http.Request, watch bool) (status int) {
-	if !watch {
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *core.Response) (status int) {
+	if seen == nil {
 		next.ServeHTTP(w, r)
 		return 0
 	}
-	return statusOf(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+	return watch(w, seen, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
 }
 
 func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { write(w, d.Problem()) }

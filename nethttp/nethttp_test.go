@@ -24,7 +24,10 @@ import (
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
 func handler(text func() string, limiters ...*core.Limiter) http.Handler {
-	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) })
+	return mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) }), limiters...)
+}
+
+func mount(h http.Handler, limiters ...*core.Limiter) http.Handler {
 	for _, l := range slices.Backward(limiters) {
 		h = nethttp.From(l)(h)
 	}
@@ -39,6 +42,7 @@ func TestAdapter(t *testing.T) {
 		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 			return coretest.HTTP2(t, handler(text, limiters...))
 		},
+		Handler: mount,
 	})
 }
 

@@ -1,19 +1,29 @@
 package nethttp
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/felixge/httpsnoop"
+
+	"github.com/sashlimit/sash/core"
 )
 
-// statusOf is the status with which f answers. The writer that f gets can do whatever w can.
-func statusOf(w http.ResponseWriter, f func(http.ResponseWriter)) (status int) {
+// watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.
+func watch(w http.ResponseWriter, seen *core.Response, f func(http.ResponseWriter)) int {
+	status := 0
 	// The first one is what the client gets, unless it only announces another.
 	note := func(code int) {
 		if status == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
 			status = code
 		}
+	}
+	// The header goes out with the body: after a panic the server drops one that is written alone.
+	sent := func(code int) {
+		note(code)
+		seen.Sent(status)
 	}
 	f(httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
@@ -24,26 +34,44 @@ func statusOf(w http.ResponseWriter, f func(http.ResponseWriter)) (status int) {
 		},
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(b []byte) (int, error) {
-				note(http.StatusOK)
+				if note(http.StatusOK); len(b) > 0 {
+					sent(http.StatusOK)
+				}
 				return next(b)
 			}
 		},
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
-				note(http.StatusOK)
+				sent(http.StatusOK)
 				next()
 			}
 		},
 		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				n, err := next(src)
-				if n > 0 { // else nothing has been sent
-					note(http.StatusOK)
-				}
+			return func(src io.Reader) (n int64, err error) {
+				failed := false
+				defer func() {
+					if n > 0 || !failed { // else nothing has been sent
+						sent(http.StatusOK)
+					}
+				}()
+				n, err = next(src)
+				failed = n == 0
 				return n, err
 			}
 		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				c, rw, err := next()
+				if err == nil {
+					sent(http.StatusSwitchingProtocols)
+				}
+				return c, rw, err
+			}
+		},
 	}))
-	note(http.StatusOK)
+	if status == 0 {
+		return http.StatusOK
+	}
+	seen.Sent(status)
 	return status
 }

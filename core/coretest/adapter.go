@@ -20,6 +20,10 @@ import (
 type AdapterConfig struct {
 	Serve Serve
 	HTTP2 Serve // the same over HTTP/2, for frameworks that have it
+
+	// Handler mounts limiters as Serve does in front of any handler. It is for frameworks on net/http, whose adapters
+	// must tell the status that was sent also where the client leaves, the handler panics or takes over the connection.
+	Handler func(next http.Handler, limiters ...*core.Limiter) http.Handler
 }
 
 // Adapter runs everything that an adapter must do: the same status, header
@@ -46,6 +50,9 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		if c.HTTP2 != nil {
 			t.Run("HTTP2/"+test.name, func(t *testing.T) { test.f(t, c.HTTP2) })
 		}
+	}
+	if c.Handler != nil {
+		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
 	}
 	t.Run("Headers", func(t *testing.T) {
 		Headers(t, StoreConfig{New: func(*testing.T) (core.Store, func(time.Duration)) {

@@ -1,0 +1,391 @@
+package coretest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// patience is for what hangs when it is broken.
+const patience = 30 * time.Second
+
+type mount = func(next http.Handler, limiters ...*core.Limiter) http.Handler
+
+// responses checks which status a refund is asked about: that which was sent.
+func responses(t *testing.T, m mount) {
+	for protocol, two := range map[string]bool{"HTTP1": false, "HTTP2": true} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Run("HangUp", func(t *testing.T) { hangUp(t, m, two) })
+			t.Run("Leaving", func(t *testing.T) { leaving(t, m, two) })
+			t.Run("Endings", func(t *testing.T) { endings(t, m, two) })
+		})
+	}
+	t.Run("HalfClosed", func(t *testing.T) { halfClosed(t, m) })
+	t.Run("Upgrade", func(t *testing.T) { upgrade(t, m) })
+}
+
+// exchange is a server behind a limiter of three an hour, which gives back what f says.
+type exchange struct {
+	server *httptest.Server
+	asked  chan int      // the statuses that f was asked about
+	ended  chan struct{} // each time that a request has been served and, if it is, refunded
+}
+
+func newExchange(t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler) *exchange {
+	t.Helper()
+	e := &exchange{asked: make(chan int, 100), ended: make(chan struct{}, 100)}
+	l, err := core.New(core.PerHour(3), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
+		e.asked <- status
+		return f(status)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := m(h, l)
+	e.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { e.ended <- struct{}{} }()
+		limited.ServeHTTP(w, r)
+	}))
+	e.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	if e.server.EnableHTTP2 = two; two {
+		e.server.StartTLS()
+	} else {
+		e.server.Start()
+	}
+	t.Cleanup(e.server.Close)
+	return e
+}
+
+// do sends a request and calls f with the response, or with nil if ctx ended before it came. Then it waits until
+// the server has ended, and returns the status of which the refund was asked, or 0.
+func (e *exchange) do(t *testing.T, ctx context.Context, f func(*http.Response)) (asked int) { //nolint:revive // t comes first, as everywhere
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.server.URL, http.NoBody) // which is not sent again
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := e.server.Client().Do(r)
+	if f(response); err == nil {
+		response.Body.Close()
+	}
+	e.wait(t)
+	select {
+	case asked = <-e.asked:
+	default:
+	}
+	return asked
+}
+
+func (e *exchange) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-e.ended:
+	case <-time.After(patience):
+		t.Fatal("the handler has not ended")
+	}
+}
+
+// proxy passes requests on to a server that h serves.
+func proxy(t *testing.T, h http.HandlerFunc) *httputil.ReverseProxy {
+	t.Helper()
+	upstream := httptest.NewServer(h)
+	t.Cleanup(upstream.Close)
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+}
+
+// hangUp has 20 clients that want a refund by hanging up: three are served, and none gets it.
+func hangUp(t *testing.T, m mount, two bool) {
+	faults := func(status int) bool { return status >= 500 }
+	for _, c := range []struct {
+		desc   string
+		before bool // the client leaves before the response
+		asked  int
+		serve  http.HandlerFunc // of the server behind the proxy
+	}{
+		{"in mid-body", false, 200, func(w http.ResponseWriter, r *http.Request) {
+			w.Write(make([]byte, 64<<10))
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{"after the header", false, 200, func(w http.ResponseWriter, r *http.Request) {
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{"before the response", true, core.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			arrived := make(chan bool, 1)
+			e := newExchange(t, m, two, faults, proxy(t, func(w http.ResponseWriter, r *http.Request) {
+				arrived <- true
+				c.serve(w, r)
+			}))
+			served := 0
+			for range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.before {
+					stop := make(chan bool)
+					go func() {
+						defer cancel()
+						select {
+						case <-arrived:
+						case <-stop:
+						}
+					}()
+					defer close(stop)
+				}
+				denied := false
+				asked := e.do(t, ctx, func(r *http.Response) {
+					if denied = r != nil && r.StatusCode == http.StatusTooManyRequests; !denied && r != nil {
+						<-arrived
+						if r.StatusCode != http.StatusOK {
+							t.Errorf("status %d", r.StatusCode)
+						}
+					}
+					cancel()
+				})
+				if denied {
+					continue
+				}
+				if served++; asked != c.asked {
+					t.Errorf("asked about %d, want %d", asked, c.asked)
+				}
+			}
+			if served != 3 {
+				t.Errorf("%d of 20 were served, want 3", served)
+			}
+		})
+	}
+}
+
+// leaving is what is asked where the client leaves while the handler runs.
+func leaving(t *testing.T, m mount, two bool) {
+	gone := core.StatusClientClosedRequest
+	for _, c := range []struct {
+		desc          string
+		before, after http.HandlerFunc // the client leaves
+		asked         int
+	}{
+		{"nothing", nil, func(http.ResponseWriter, *http.Request) {}, gone},
+		{"500", nil, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, gone},
+		{"502, a header alone", nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, gone},
+		{"a panic", nil, func(http.ResponseWriter, *http.Request) { panic("boom") }, gone},
+		{"http.ErrAbortHandler", nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, gone},
+		{"200 all the same", nil, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, 200},
+		{"404 all the same", nil, http.NotFound, 404},
+		{"within http.TimeoutHandler", nil, http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Hour, "").ServeHTTP, gone},
+		{"after 200 has been read", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, func(http.ResponseWriter, *http.Request) {}, 200},
+		{"after 404 has been read", http.NotFound, func(http.ResponseWriter, *http.Request) {}, 404},
+		{"after 200 has been read, and a panic", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 200},
+		{"after a header has been read", func(http.ResponseWriter, *http.Request) {}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, 200},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			arrived := make(chan bool, 1)
+			e := newExchange(t, m, two, func(int) bool { return true }, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.before != nil {
+					c.before(w, r)
+					http.NewResponseController(w).Flush()
+				}
+				arrived <- true
+				<-r.Context().Done()
+				c.after(w, r)
+			}))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.before == nil {
+				go func() {
+					<-arrived
+					cancel()
+				}()
+			}
+			if asked := e.do(t, ctx, func(*http.Response) { cancel() }); asked != c.asked {
+				t.Errorf("asked about %d, want %d", asked, c.asked)
+			}
+		})
+	}
+}
+
+// endings is what is asked where the client waits for the response.
+func endings(t *testing.T, m mount, two bool) {
+	const either = -1 // status, if it is the same for both
+	for _, c := range []struct {
+		desc    string
+		handler http.HandlerFunc
+		status  int // that the client gets, or 0 where the connection is cut
+		asked   int
+	}{
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, 0, 500},
+		{"http.ErrAbortHandler", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 500},
+		{"a panic after a body", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(201)
+			w.Write(make([]byte, 64<<10))
+			panic("boom")
+		}, 201, 201},
+		{"http.ErrAbortHandler after a flush", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, 200, 200},
+		{"103, then 404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, either, either}, // echo knows but one
+		{"a deadline of the server's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 503, 503},
+		{"http.TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 1, "").ServeHTTP, 503, 503},
+		{"a panic within http.TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }), time.Hour, "").ServeHTTP, 0, 500},
+		{"events", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 3 {
+				io.WriteString(w, "data: 1\n\n")
+				http.NewResponseController(w).Flush()
+			}
+			w.WriteHeader(500) // too late
+		}, 200, 200},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			limited := m
+			if c.desc == "a deadline of the server's" {
+				limited = func(next http.Handler, limiters ...*core.Limiter) http.Handler {
+					h := m(next, limiters...)
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						ctx, cancel := context.WithDeadline(r.Context(), time.Now())
+						defer cancel()
+						h.ServeHTTP(w, r.WithContext(ctx))
+					})
+				}
+			}
+			e := newExchange(t, limited, two, func(int) bool { return true }, c.handler)
+			status := 0
+			asked := e.do(t, t.Context(), func(r *http.Response) {
+				if r != nil {
+					status = r.StatusCode
+					io.Copy(io.Discard, r.Body)
+				}
+			})
+			if c.status == either {
+				c.status, c.asked = status, status
+			}
+			if status != c.status || asked != c.asked {
+				t.Errorf("status %d, asked about %d; want %d, %d", status, asked, c.status, c.asked)
+			}
+		})
+	}
+}
+
+// halfClosed has clients that close the sending side, for net/http no different from leaving, and read the
+// response. None chooses its status by that: neither wrong passwords nor what was paid for come back.
+func halfClosed(t *testing.T, m mount) {
+	for _, c := range []struct {
+		desc   string
+		back   func(status int) bool
+		status int
+	}{
+		{"all but wrong passwords", func(status int) bool { return status != http.StatusUnauthorized }, http.StatusUnauthorized},
+		{"all that fails", func(status int) bool { return status >= 400 }, http.StatusOK},
+	} {
+		e := newExchange(t, m, false, c.back, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			w.WriteHeader(c.status)
+			io.WriteString(w, text)
+		}))
+		var got []int
+		for range 20 {
+			connection := e.dial(t)
+			io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\n\r\n")
+			connection.CloseWrite()
+			r, err := http.ReadResponse(bufio.NewReader(connection), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, r.StatusCode)
+			e.wait(t)
+		}
+		if want := append(slices.Repeat([]int{c.status}, 3), slices.Repeat([]int{429}, 17)...); !slices.Equal(got, want) {
+			t.Errorf("%s: statuses %v, want %v", c.desc, got, want)
+		}
+	}
+}
+
+func (e *exchange) dial(t *testing.T) *net.TCPConn {
+	t.Helper()
+	connection, err := net.Dial("tcp", e.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	connection.SetDeadline(time.Now().Add(patience))
+	return connection.(*net.TCPConn)
+}
+
+// upgrade has handlers that take over the connection, and a proxy that does.
+func upgrade(t *testing.T, m mount) {
+	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+	speak := func(connection net.Conn, in io.Reader, err error) {
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer connection.Close()
+		io.WriteString(connection, switching)
+		io.Copy(connection, in)
+	}
+	for desc, h := range map[string]http.Handler{
+		"http.Hijacker": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h, ok := w.(http.Hijacker)
+			if !ok {
+				t.Error("the writer is no http.Hijacker")
+				return
+			}
+			connection, in, err := h.Hijack()
+			speak(connection, in, err)
+		}),
+		"http.ResponseController": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			connection, in, err := http.NewResponseController(w).Hijack()
+			speak(connection, in, err)
+		}),
+		"httputil.ReverseProxy": proxy(t, func(w http.ResponseWriter, _ *http.Request) {
+			connection, in, err := http.NewResponseController(w).Hijack()
+			speak(connection, in, err)
+		}),
+		"a panic": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			connection, in, err := http.NewResponseController(w).Hijack()
+			speak(connection, in, err)
+			panic("boom")
+		}),
+	} {
+		e := newExchange(t, m, false, func(int) bool { return true }, h)
+		connection := e.dial(t)
+		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		in := bufio.NewReader(connection)
+		r, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", desc, err)
+		}
+		io.WriteString(connection, "ping\n")
+		word, err := in.ReadString('\n')
+		connection.CloseWrite()
+		if _, end := in.ReadByte(); r.StatusCode != http.StatusSwitchingProtocols || word != "ping\n" || err != nil || !errors.Is(end, io.EOF) {
+			t.Errorf("%s: status %d, %q, %v, then %v", desc, r.StatusCode, word, err, end)
+		}
+		connection.Close()
+		e.wait(t)
+		if asked := <-e.asked; asked != http.StatusSwitchingProtocols {
+			t.Errorf("%s: asked about %d, want 101", desc, asked)
+		}
+	}
+}

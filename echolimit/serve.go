@@ -1,0 +1,60 @@
+package echolimit
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+
+	"github.com/felixge/httpsnoop"
+	"github.com/labstack/echo/v4"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// serve runs the handler. The status of an error is known when the error handler writes it.
+func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
+	seen := d.Response()
+	if seen == nil {
+		d.Serve(func() int { err = next(c); return 0 })
+		return err
+	}
+	response := c.Response()
+	if c.Request().Header.Get("Upgrade") != "" {
+		w := response.Writer
+		response.Writer = upgrades(w, seen)
+		defer func() { response.Writer = w }()
+	}
+	serving := true
+	response.Before(func() {
+		if serving {
+			seen.Sent(response.Status)
+		}
+	})
+	d.Serve(func() int {
+		err = next(c)
+		serving = false
+		r := c.Response() // a handler may have put another one in its place
+		switch {
+		case r.Committed && r.Status >= http.StatusOK: // echo takes the 103 before another status for the only one, and net/http sends 200
+			return r.Status
+		case err != nil && !r.Committed:
+			r.Before(func() { seen.Sent(r.Status) }) // only now, so that the inner limiter asks first
+			return 0
+		}
+		return http.StatusOK
+	})
+	return err
+}
+
+// upgrades tells seen when the handler takes over the connection, of which echo's response knows nothing.
+func upgrades(w http.ResponseWriter, seen *core.Response) http.ResponseWriter {
+	return httpsnoop.Wrap(w, httpsnoop.Hooks{Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+		return func() (net.Conn, *bufio.ReadWriter, error) {
+			c, rw, err := next()
+			if err == nil {
+				seen.Sent(http.StatusSwitchingProtocols)
+			}
+			return c, rw, err
+		}
+	}})
+}
