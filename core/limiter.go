@@ -204,7 +204,7 @@ func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
 // refund asks, when a request has been served, whether it is to count.
 func (l *Limiter) refund(d *Decision, status int) {
 	request := d.response.request
-	ctx := context.WithoutCancel(request.Context())
+	ctx := context.WithoutCancel(d.response.ctx)
 	back := false
 	err := Guard(func() error {
 		if back = l.refunds(request, status); back {
