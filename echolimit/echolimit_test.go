@@ -113,19 +113,24 @@ func TestCentralErrorHandler(t *testing.T) {
 	}
 }
 
-// What the default error handler leaves to outer middleware is the same error.
+// Outer middleware sees the error that an error handler is to answer, and none where the answer is written.
 func TestOuterMiddlewareSeesTheError(t *testing.T) {
-	var seen error
-	e := echo.New()
-	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error { seen = next(c); return seen }
-	})
-	e.Use(echolimit.New(core.PerMinute(1), core.ByIP()))
-	e.GET("/", served)
-	get(e, "/")
-	w := get(e, "/")
-	if limited := (*core.LimitedError)(nil); !errors.As(seen, &limited) || w.Header().Get("Content-Type") != core.ProblemType {
-		t.Errorf("error %v, header %v", seen, w.Header())
+	for _, own := range []bool{false, true} {
+		var seen error
+		e := echo.New()
+		if own {
+			e.HTTPErrorHandler = func(err error, c echo.Context) { e.DefaultHTTPErrorHandler(err, c) }
+		}
+		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error { seen = next(c); return seen }
+		})
+		e.Use(echolimit.New(core.PerMinute(1), core.ByIP()))
+		e.GET("/", served)
+		get(e, "/")
+		w := get(e, "/")
+		if limited := (*core.LimitedError)(nil); errors.As(seen, &limited) != own || (seen == nil) == own || w.Code != 429 {
+			t.Errorf("own handler %v: status %d, error %v", own, w.Code, seen)
+		}
 	}
 }
 

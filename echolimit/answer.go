@@ -1,0 +1,40 @@
+package echolimit
+
+import (
+	"reflect"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// refuse answers with status unless the handler has written or returns an error.
+func refuse(c echo.Context, status int, handler func() error) error {
+	c.Response().Status = status
+	err := handler()
+	switch {
+	case err != nil || c.Response().Committed:
+		return err
+	}
+	return c.NoContent(c.Response().Status)
+}
+
+func answerDenied(c echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
+func answerError(c echo.Context, err error) error {
+	return answer(c, core.ProblemOf(err), func() error { return err })
+}
+
+// answer writes the problem document, unless the application answers errors itself. It never does both:
+// after an error the Timeout middleware drops what was written.
+func answer(c echo.Context, p core.Problem, cause func() error) error {
+	switch e := c.Echo(); {
+	case c.Response().Committed:
+		return nil
+	case reflect.ValueOf(e.HTTPErrorHandler).Pointer() != reflect.ValueOf(e.DefaultHTTPErrorHandler).Pointer():
+		p.SetHeaders(c.Response().Header())
+		return &echo.HTTPError{Code: p.Status, Message: p.Title, Internal: cause()}
+	}
+	p.SetHeaders(c.Response().Header())
+	c.Blob(p.Status, core.ProblemType, p.JSON()) // an error only says that the client is gone
+	return nil
+}

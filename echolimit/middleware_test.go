@@ -1,0 +1,154 @@
+package echolimit_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/echolimit"
+)
+
+// outside is echo's middleware that may stand in front of the limiter.
+var outside = map[string]echo.MiddlewareFunc{
+	"nothing":        func(next echo.HandlerFunc) echo.HandlerFunc { return next },
+	"Timeout":        middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Hour}),
+	"ContextTimeout": middleware.ContextTimeout(time.Hour),
+	"Recover":        middleware.Recover(),
+	"Gzip":           middleware.Gzip(),
+	"Logger":         middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}),
+}
+
+// A refusal reaches the client whatever stands in front of the limiter: as the problem document, or as the
+// application's error handler writes it.
+func TestRefusalsBehindMiddleware(t *testing.T) {
+	const denied = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
+		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
+	const noKey = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+	for name, outer := range outside {
+		for _, own := range []bool{false, true} {
+			e := echo.New()
+			committed := 0
+			var seen error
+			if own {
+				e.HTTPErrorHandler = func(err error, c echo.Context) {
+					if c.Response().Committed {
+						committed++
+						return
+					}
+					he, ok := err.(*echo.HTTPError) //nolint:errorlint // as most error handlers look for it
+					if !ok {
+						he = echo.ErrInternalServerError
+					}
+					seen = err
+					c.String(he.Code, "central")
+				}
+			}
+			e.Use(outer, echolimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified)))
+			e.GET("/", served)
+			for i, c := range []struct {
+				header []string
+				status int
+				body   string
+				is     func(error) bool
+			}{
+				{[]string{"X-API-Key", "a"}, 200, "served", nil},
+				{[]string{"X-API-Key", "a"}, 429, denied, func(err error) bool { return errors.As(err, new(*core.LimitedError)) }},
+				{nil, 400, noKey, func(err error) bool { return errors.Is(err, core.ErrNoKey) }},
+			} {
+				seen = nil
+				if own {
+					if c.is != nil {
+						c.body = "central"
+					}
+				}
+				w := get(e, "/", c.header...)
+				if w.Code != c.status || w.Body.String() != c.body {
+					t.Errorf("%s, own handler %v: request %d: status %d, body %q; want %d, %q", name, own, i+1, w.Code, w.Body, c.status, c.body)
+				}
+				if own && c.is != nil && !c.is(seen) {
+					t.Errorf("%s: request %d: the error handler sees %v", name, i+1, seen)
+				}
+				if retry := w.Header().Get("Retry-After"); (retry == "60") != (c.status == 429) {
+					t.Errorf("%s, own handler %v: request %d: Retry-After %q", name, own, i+1, retry)
+				}
+			}
+			if own && name != "Logger" && committed > 0 { // echo's Logger calls the error handler itself and returns the error as well
+				t.Errorf("%s: %d times something was written before the error handler", name, committed)
+			}
+		}
+	}
+}
+
+// The refund is asked about what the client gets, with echo's middleware in front of the limiter and behind it.
+func TestRefundsAndMiddleware(t *testing.T) {
+	plain := errors.New("plain")
+	for name, m := range outside {
+		for _, behind := range []bool{false, true} {
+			for _, c := range []struct {
+				desc    string
+				handler echo.HandlerFunc
+				status  int
+			}{
+				{"a body", served, 200},
+				{"an empty body", func(c echo.Context) error { return c.NoContent(204) }, 204},
+				{"much", func(c echo.Context) error { return c.String(404, strings.Repeat("x", 1<<16)) }, 404},
+				{"an HTTPError", func(echo.Context) error { return echo.ErrTeapot }, 418},
+				{"a plain error", func(echo.Context) error { return plain }, 500},
+				{"the context's error", func(echo.Context) error { return context.DeadlineExceeded }, map[bool]int{true: 503, false: 500}[name == "ContextTimeout"]},
+			} {
+				asked := make(chan int, 9)
+				limit := echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
+					asked <- status
+					return true
+				}))
+				e := echo.New()
+				e.Logger.SetOutput(io.Discard)
+				if behind {
+					e.Use(limit, m)
+				} else {
+					e.Use(m, limit)
+				}
+				e.GET("/", c.handler)
+				w := get(e, "/")
+				close(asked)
+				if got := <-asked; w.Code != c.status || got != c.status || len(asked) > 0 {
+					t.Errorf("%s, behind %v: %s: status %d, asked about %d and %d more; want %d", name, behind, c.desc, w.Code, got, len(asked), c.status)
+				}
+			}
+		}
+	}
+}
+
+// Time that has run out is the server's affair: nobody has left.
+func TestRefundTimedOut(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		var asked []int
+		limit := echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
+			asked = append(asked, status)
+			return true
+		}))
+		timeout := middleware.ContextTimeout(time.Nanosecond)
+		e := echo.New()
+		if behind {
+			e.Use(limit, timeout)
+		} else {
+			e.Use(timeout, limit)
+		}
+		e.GET("/", func(c echo.Context) error {
+			ctx := c.Request().Context()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if w := get(e, "/"); w.Code != 503 || !slices.Equal(asked, []int{503}) {
+			t.Errorf("behind %v: status %d, asked about %v; want 503", behind, w.Code, asked)
+		}
+	}
+}
