@@ -1,6 +1,7 @@
 package echolimit
 
 import (
+	"errors"
 	"reflect"
 
 	"github.com/labstack/echo/v4"
@@ -8,11 +9,14 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// refuse answers with status unless the handler has written or returns an error.
-func refuse(c echo.Context, status int, handler func() error) error {
+// refuse answers with status unless the handler has written or returns an error of its own. For
+// d.Err() and cause, which it may return, it answers as without the handler.
+func refuse(c echo.Context, status int, cause error, handler func() error) error {
 	c.Response().Status = status
 	err := handler()
 	switch {
+	case err != nil && !errors.As(err, new(*echo.HTTPError)) && (errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)):
+		return answer(c, core.ProblemOf(err), func() error { return err })
 	case err != nil || c.Response().Committed:
 		return err
 	}

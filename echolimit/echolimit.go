@@ -37,9 +37,9 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 			d.SetHeaders(h)
 			switch {
 			case err != nil:
-				return refuse(c, core.ProblemOf(err).Status, func() error { return fail(c, err) })
+				return refuse(c, core.ProblemOf(err).Status, err, func() error { return fail(c, err) })
 			case !d.Allowed:
-				return refuse(c, http.StatusTooManyRequests, func() error { return deny(c, d) })
+				return refuse(c, http.StatusTooManyRequests, nil, func() error { return deny(c, d) })
 			}
 			return serve(next, c, d)
 		}
@@ -47,13 +47,13 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 }
 
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429) are set
-// already.
+// already. A handler that returns [core.Decision.Err] leaves the answer to the limiter.
 func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 	return core.OnDeny[echo.Context](f)
 }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf]. Keep the error's text from clients.
+// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Keep the error's text from clients.
 func WithError(f func(echo.Context, error) error) core.Option { return core.OnError[echo.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests that
