@@ -5,11 +5,6 @@
 package fiberlimit
 
 import (
-	"errors"
-	"reflect"
-	"strings"
-	"unsafe"
-
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
@@ -37,9 +32,9 @@ func From(l *core.Limiter) fiber.Handler {
 		d.SetHeaders(header{c})
 		switch {
 		case err != nil:
-			return refuse(c, core.ProblemOf(err).Status, func() error { return fail(c, err) })
+			return refuse(c, core.ProblemOf(err).Status, err, func() error { return fail(c, err) })
 		case !d.Allowed:
-			return refuse(c, fiber.StatusTooManyRequests, func() error { return deny(c, d) })
+			return refuse(c, fiber.StatusTooManyRequests, nil, func() error { return deny(c, d) })
 		}
 		return serve(c, d)
 	}
@@ -58,52 +53,15 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 	return err
 }
 
-// WithDeny answers denied requests instead of the problem document. Header fields and
-// status (429, unless the handler sets another) are set already.
+// WithDeny answers denied requests instead of the problem document. Header fields and status (429, unless the handler
+// sets another) are set already. A handler that returns [core.Decision.Err] leaves the answer to the limiter.
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
-// WithError answers requests that could not be decided: no key, no store. The status is that of
-// [core.ProblemOf], unless the handler sets another. Keep the error's text from clients.
+// WithError answers requests that could not be decided: no key, no store. The status is that of [core.ProblemOf], unless
+// the handler sets another. One that returns its error leaves the answer to the limiter. Keep the error's text from clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
 
 // ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, that given to Use.
 func ByRoute() core.Key {
 	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
-
-func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
-func answerError(c *fiber.Ctx, err error) error {
-	return answer(c, core.ProblemOf(err), func() error { return err })
-}
-
-// answer makes the cause only where it is asked for: it is as large as a Decision.
-func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
-	p.SetHeaders(header{c})
-	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
-		return core.WithCause(fiber.NewError(p.Status, p.Title), cause())
-	}
-	return c.Status(p.Status).Send(p.JSON())
-}
-
-// refuse answers with status unless the handler sets another one. A panic would end the process.
-func refuse(c *fiber.Ctx, status int, answer func() error) error {
-	c.Status(status)
-	err := core.Guard(answer)
-	if errors.As(err, new(*core.PanicError)) {
-		return answerError(c, err)
-	}
-	return err
-}
-
-// header is the response's. Get copies, because fasthttp uses its bytes again.
-type header struct{ *fiber.Ctx }
-
-func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
-
-// Set does not look for capitals and line breaks, as fiber's does: core's names have them where they belong, and its values have none.
-func (h header) Set(name, value string) {
-	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
-}
-
-// bytesOf does not copy. The bytes are not written to.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above

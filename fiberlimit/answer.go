@@ -1,0 +1,53 @@
+package fiberlimit
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"unsafe"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// refuse answers with status unless the handler sets another one or returns an error of its own. For
+// d.Err() and cause, which it may return, it answers as without the handler. A panic would end the process.
+func refuse(c *fiber.Ctx, status int, cause error, handler func() error) error {
+	c.Status(status)
+	switch err := core.Guard(handler); {
+	case errors.As(err, new(*core.PanicError)):
+		return answerError(c, err)
+	case err != nil && !errors.As(err, new(*fiber.Error)) && (errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)):
+		return answerError(c, err)
+	default:
+		return err
+	}
+}
+
+func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
+func answerError(c *fiber.Ctx, err error) error {
+	return answer(c, core.ProblemOf(err), func() error { return err })
+}
+
+// answer makes the cause only where it is asked for: it is as large as a Decision.
+func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
+	p.SetHeaders(header{c})
+	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
+		return core.WithCause(fiber.NewError(p.Status, p.Title), cause())
+	}
+	return c.Status(p.Status).Send(p.JSON())
+}
+
+// header is the response's. Get copies, because fasthttp uses its bytes again.
+type header struct{ *fiber.Ctx }
+
+func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
+
+// Set does not look for capitals and line breaks, as fiber's does: core's names have them where they belong, and its values have none.
+func (h header) Set(name, value string) {
+	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
+}
+
+// bytesOf does not copy. The bytes are not written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above
