@@ -3,6 +3,7 @@ package echolimit
 import (
 	"errors"
 	"reflect"
+	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -35,7 +36,9 @@ func answer(c echo.Context, p core.Problem, cause func() error) error {
 	case c.Response().Committed:
 		return nil
 	case reflect.ValueOf(e.HTTPErrorHandler).Pointer() != reflect.ValueOf(e.DefaultHTTPErrorHandler).Pointer():
-		p.SetHeaders(c.Response().Header())
+		if p.RetryAfter > 0 {
+			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
+		}
 		return &echo.HTTPError{Code: p.Status, Message: p.Title, Internal: cause()}
 	}
 	p.SetHeaders(c.Response().Header())

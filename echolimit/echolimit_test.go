@@ -131,6 +131,9 @@ func TestOuterMiddlewareSeesTheError(t *testing.T) {
 		if limited := (*core.LimitedError)(nil); errors.As(seen, &limited) != own || (seen == nil) == own || w.Code != 429 {
 			t.Errorf("own handler %v: status %d, error %v", own, w.Code, seen)
 		}
+		if (w.Header().Get("Content-Type") == core.ProblemType) == own {
+			t.Errorf("own handler %v: header %v", own, w.Header())
+		}
 	}
 }
 

@@ -64,7 +64,9 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 				{nil, 400, noKey, func(err error) bool { return errors.Is(err, core.ErrNoKey) }},
 			} {
 				seen = nil
+				kind := core.ProblemType
 				if own {
+					kind = "text/plain; charset=UTF-8"
 					if c.is != nil {
 						c.body = "central"
 					}
@@ -72,6 +74,9 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 				w := get(e, "/", c.header...)
 				if w.Code != c.status || w.Body.String() != c.body {
 					t.Errorf("%s, own handler %v: request %d: status %d, body %q; want %d, %q", name, own, i+1, w.Code, w.Body, c.status, c.body)
+				}
+				if got := w.Header().Get("Content-Type"); c.is != nil && got != kind {
+					t.Errorf("%s, own handler %v: request %d: Content-Type %q, want %q", name, own, i+1, got, kind)
 				}
 				if own && c.is != nil && !c.is(seen) {
 					t.Errorf("%s: request %d: the error handler sees %v", name, i+1, seen)

@@ -3,6 +3,7 @@ package fiberlimit
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -32,10 +33,13 @@ func answerError(c *fiber.Ctx, err error) error {
 
 // answer makes the cause only where it is asked for: it is as large as a Decision.
 func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
-	p.SetHeaders(header{c})
 	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
+		if p.RetryAfter > 0 {
+			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
+		}
 		return core.WithCause(fiber.NewError(p.Status, p.Title), cause())
 	}
+	p.SetHeaders(header{c})
 	return c.Status(p.Status).Send(p.JSON())
 }
 

@@ -66,9 +66,12 @@ func TestHandlersReturnErrors(t *testing.T) {
 			app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified), opts...))
 			app.Get("/", served)
 			get(t, app, "/", header...)
-			status, body, _ := get(t, app, "/", header...)
+			status, body, h := get(t, app, "/", header...)
 			if status != c.status || body != c.body {
 				t.Errorf("%s, own handler %v: status %d, body %q; want %d, %q", c.desc, own, status, body, c.status, c.body)
+			}
+			if problem := h.Get("Content-Type") == core.ProblemType; problem != (body[0] == '{') {
+				t.Errorf("%s, own handler %v: Content-Type %q", c.desc, own, h.Get("Content-Type"))
 			}
 		}
 	}
