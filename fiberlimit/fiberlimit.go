@@ -2,6 +2,8 @@
 // as one line of middleware.
 //
 //	app.Use(fiberlimit.New(core.PerMinute(100), core.ByIP()))
+//
+// Requests of App.Test, which have no address, come from 192.0.2.1, as those of httptest.NewRequest do.
 package fiberlimit
 
 import (

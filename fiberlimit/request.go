@@ -3,8 +3,11 @@ package fiberlimit
 import (
 	"cmp"
 	"context"
+	"net/netip"
+	"reflect"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
 )
@@ -13,7 +16,7 @@ import (
 type request struct{ c *fiber.Ctx }
 
 func (q request) Context() context.Context { return q.c.UserContext() }
-func (q request) Peer() core.Peer          { return core.PeerAddr(q.c.Context().RemoteAddr()) }
+func (q request) Peer() core.Peer          { return peer(q.c.Context()) }
 func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
 func (q request) Native() any              { return q.c }
 func (q request) Gone() bool               { return false } // fasthttp does not look while a handler runs
@@ -23,3 +26,22 @@ func (q request) Header(name string) (values []string) {
 	}
 	return values
 }
+
+// peer is the connection's other end. The connection of fiber's App.Test has none and gets the one that
+// httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: without an address, clients would share
+// a quota.
+func peer(c *fasthttp.RequestCtx) core.Peer {
+	p := core.PeerAddr(c.RemoteAddr())
+	if !p.Addr.IsValid() && !p.Unix && isTest(c.Conn()) {
+		p.Addr = netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return p
+}
+
+// isTest reports whether it is fiber's own testConn.
+func isTest(connection any) bool {
+	t := reflect.TypeOf(connection)
+	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "testConn" && t.Elem().PkgPath() == fiberPath
+}
+
+var fiberPath = reflect.TypeFor[fiber.App]().PkgPath()
