@@ -146,3 +146,61 @@ func TestByIPWithoutAddress(t *testing.T) {
 		<-ended
 	}
 }
+
+// An upgrade has status 101, as in the other frameworks, and a panic after the response was made is 500: fasthttp
+// sends nothing while a handler runs.
+func TestRefundStatus(t *testing.T) {
+	for desc, c := range map[string]struct {
+		handler fiber.Handler
+		asked   int
+	}{
+		"an upgrade": {func(c *fiber.Ctx) error {
+			c.Status(fiber.StatusSwitchingProtocols)
+			c.Set("Connection", "Upgrade")
+			c.Set("Upgrade", "echo")
+			c.Context().Hijack(func(connection net.Conn) { io.Copy(connection, connection) })
+			return nil
+		}, 101},
+		"a hijack alone": {func(c *fiber.Ctx) error {
+			c.Context().HijackSetNoResponse(true)
+			c.Context().Hijack(func(connection net.Conn) {
+				io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				io.Copy(connection, connection)
+			})
+			return nil
+		}, 101},
+	} {
+		asked := make(chan int, 1)
+		app := fiber.New(fiber.Config{DisableStartupMessage: true})
+		app.Use(fiberlimit.New(core.PerMinute(1), core.ByIP(), core.WithRefund(func(_ *fiber.Ctx, status int) bool { asked <- status; return true })))
+		app.Get("/", c.handler)
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- app.Listener(listener) }()
+		connection, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection.SetDeadline(time.Now().Add(30 * time.Second))
+		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		in := bufio.NewReader(connection)
+		r, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", desc, err)
+		}
+		io.WriteString(connection, "ping\n")
+		if word, err := in.ReadString('\n'); r.StatusCode != 101 || word != "ping\n" || err != nil {
+			t.Errorf("%s: status %d, %q, %v", desc, r.StatusCode, word, err)
+		}
+		if got := <-asked; got != c.asked {
+			t.Errorf("%s: asked about %d, want %d", desc, got, c.asked)
+		}
+		connection.Close()
+		app.Shutdown()
+		listener.Close()
+		<-ended
+	}
+}

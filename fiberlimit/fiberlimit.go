@@ -50,7 +50,10 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 				err = c.SendStatus(fiber.StatusInternalServerError)
 			}
 		}
-		return c.Response().StatusCode()
+		if status := c.Response().StatusCode(); status != fiber.StatusOK || !c.Context().Hijacked() {
+			return status
+		}
+		return fiber.StatusSwitchingProtocols // which a handler that has taken over the connection may send itself
 	})
 	return err
 }
