@@ -40,22 +40,18 @@ func From(l *core.Limiter) gin.HandlerFunc {
 		d.SetHeaders(h)
 		switch {
 		case err != nil:
-			c.Status(core.ProblemOf(err).Status)
-			fail(c, err)
-			finish(c)
+			refuse(c, core.ProblemOf(err).Status, func() { fail(c, err) })
 		case !d.Allowed:
-			c.Status(http.StatusTooManyRequests)
-			deny(c, d)
-			finish(c)
+			refuse(c, http.StatusTooManyRequests, func() { deny(c, d) })
 		default:
 			serve(c, &d)
 		}
 	}
 }
 
-// WithDeny answers denied requests instead of the problem document. The header
-// fields are set already, and so is the status, 429, unless the handler writes
-// another. The request is aborted whatever the handler does.
+// WithDeny answers denied requests instead of the problem document. The header fields are set already, and so is the
+// status, 429, unless the handler writes another. The request has been aborted, so c.Next does nothing. A panic goes on to
+// gin.Recovery, and http.ErrAbortHandler to the server.
 func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnDeny[*gin.Context](f) }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that
@@ -76,9 +72,12 @@ func write(c *gin.Context, p core.Problem) {
 	c.Data(p.Status, core.ProblemType, p.JSON())
 }
 
-// finish answers with the status that is set, unless a handler has written, and goes no further.
-func finish(c *gin.Context) {
+// refuse answers with status unless the handler writes another one. The handlers behind it do not run, even if
+// answer calls c.Next, or panics and middleware recovers that.
+func refuse(c *gin.Context, status int, answer func()) {
 	c.Abort()
+	c.Status(status)
+	answer()
 	c.Writer.WriteHeaderNow()
 }
 

@@ -1,0 +1,87 @@
+package ginlimit_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/ginlimit"
+)
+
+// forgetful recovers a panic and does not abort, so that gin goes on to the next handler.
+func forgetful(c *gin.Context) {
+	defer func() {
+		if recover() != nil {
+			c.String(503, "sorry")
+		}
+	}()
+	c.Next()
+}
+
+// The protected handler does not run, whatever the handler of a refusal does.
+func TestRefusalsNeverServe(t *testing.T) {
+	for _, c := range []struct {
+		desc   string
+		answer gin.HandlerFunc
+		status int
+	}{
+		{"calls Next", func(c *gin.Context) { c.Next() }, 429},
+		{"calls Next twice", func(c *gin.Context) { c.Next(); c.Next() }, 429},
+		{"writes and calls Next", func(c *gin.Context) { c.String(503, "slow down"); c.Next() }, 503},
+		{"panics", func(*gin.Context) { panic("boom") }, 503},
+	} {
+		for _, denied := range []bool{true, false} {
+			status := c.status
+			if !denied && status == 429 {
+				status = 400
+			}
+			ran := 0
+			r := gin.New()
+			r.Use(forgetful, ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+				ginlimit.WithDeny(func(g *gin.Context, _ core.Decision) { c.answer(g) }),
+				ginlimit.WithError(func(g *gin.Context, _ error) { c.answer(g) })))
+			r.Use(func(*gin.Context) { ran++ })
+			r.GET("/", func(*gin.Context) { ran++ })
+			header := []string{}
+			if denied {
+				header = []string{"User", "ann"}
+				get(r, "/", header...)
+				ran = 0
+			}
+			if w := get(r, "/", header...); w.Code != status || ran != 0 {
+				t.Errorf("%s, denied %v: status %d, want %d; %d handlers ran", c.desc, denied, w.Code, status, ran)
+			}
+		}
+	}
+}
+
+// A panic goes on to gin.Recovery, and http.ErrAbortHandler through it to the server.
+func TestRefusalPanics(t *testing.T) {
+	answer := any("boom")
+	r := gin.New()
+	r.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, p any) {
+		if p == http.ErrAbortHandler { //nolint:errorlint // a panic's value is no chain
+			panic(p)
+		}
+		c.AbortWithStatus(500)
+	}))
+	r.Use(ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified), ginlimit.WithError(func(*gin.Context, error) { panic(answer) })))
+	r.GET("/", func(*gin.Context) { t.Error("served") })
+	if w := get(r, "/"); w.Code != 500 {
+		t.Errorf("status %d", w.Code)
+	}
+	answer = http.ErrAbortHandler
+	server := httptest.NewUnstartedServer(r)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.Start()
+	defer server.Close()
+	if w, err := http.Get(server.URL); err == nil {
+		w.Body.Close()
+		t.Errorf("status %d, want a connection that is cut", w.StatusCode)
+	}
+}
