@@ -47,7 +47,8 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 }
 
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429) are set
-// already. A handler that returns [core.Decision.Err] leaves the answer to the limiter.
+// already. A handler that returns [core.Decision.Err] leaves the answer to the limiter. A panic goes on to
+// echo's Recover, and http.ErrAbortHandler to the server.
 func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 	return core.OnDeny[echo.Context](f)
 }

@@ -48,7 +48,8 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 }
 
 // WithDeny answers denied requests instead of the problem document. The header
-// fields are set already, and so is the status, 429, unless the handler writes another.
+// fields are set already, and so is the status, 429, unless the handler writes another. A panic goes on to
+// the server, as that of any other handler.
 func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
 	return core.OnDeny[*http.Request](f)
 }

@@ -1,0 +1,30 @@
+package nethttp_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// A panic in a handler of refusals goes on, to whoever recovers it.
+func TestRefusalPanics(t *testing.T) {
+	for _, value := range []any{"boom", http.ErrAbortHandler} {
+		boom := func() { panic(value) }
+		h := nethttp.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+			nethttp.WithDeny(func(http.ResponseWriter, *http.Request, core.Decision) { boom() }),
+			nethttp.WithError(func(http.ResponseWriter, *http.Request, error) { boom() }))(ok)
+		get(h, ann)
+		for _, change := range []func(*http.Request){ann, func(*http.Request) {}} {
+			func() {
+				defer func() {
+					if p := recover(); p != value {
+						t.Errorf("recovered %v, want %v", p, value)
+					}
+				}()
+				get(h, change)
+			}()
+		}
+	}
+}
