@@ -8,7 +8,7 @@ import (
 )
 
 // Decision is the answer to one request. Its slices are shared: do not write
-// to them.
+// to them. Printed or logged it does not tell whose request it was.
 type Decision struct {
 	Allowed    bool
 	Remaining  int           // units left after this request, of the limit with the least left

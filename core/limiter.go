@@ -21,13 +21,13 @@ type Limiter struct {
 	headers  Headers
 	mode     Mode
 	ban      *ban
-	lists    []list
+	lists    []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
 	cost     func(Request) int
 	skip     func(Request) bool
 	refunds  func(Request, int) bool
 	observer func(context.Context, Event)
-	once     once
-	queues   queues
+	once     *once
+	queues   *queues
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
 	wants      []want
@@ -85,6 +85,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		skip:     c.skip,
 		refunds:  c.refunds,
 		observer: c.observer,
+		once:     new(once),
+		queues:   new(queues),
 		deny:     c.deny,
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),

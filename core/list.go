@@ -40,7 +40,7 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 		if len(entries) == 0 {
 			c.fault(option, "no entries", "name at least one, or leave the option out")
 		}
-		l := list{key: k, passes: passes, texts: make(map[string]bool)}
+		l := &list{key: k, passes: passes, texts: make(map[string]bool)}
 		for _, e := range entries {
 			p, err := parsePrefix(e)
 			switch {

@@ -23,7 +23,7 @@ type config struct {
 	mode       Mode
 	shadow     Policy
 	ban        *ban
-	lists      []list
+	lists      []*list
 	cost       func(Request) int
 	skip       func(Request) bool
 	refunds    func(Request, int) bool
@@ -219,11 +219,11 @@ func WithObserver(f func(context.Context, Event)) Option {
 	}
 }
 
-// Event is one decision, for an observer.
+// Event is one decision, for an observer. Printed, logged or written as JSON it leaves out Key and the text of Err.
 type Event struct {
 	Decision Decision
-	Err      error     // why there is no decision, or why it is Degraded, or nil
-	Key      string    // whose quota, as the key found it. It may be personal: think before you log it
+	Err      error     `json:"-"` // why there is no decision, or why it is Degraded, or nil
+	Key      string    `json:"-"` // whose quota, as the key found it. It may be personal: think before you log it
 	Skipped  bool      // WithSkip or WithAllowList let it pass
 	Shadow   *Decision // what the policy of WithShadow would have said, or nil
 	Refunded bool      // WithRefund gave back what Decision had taken; the request has been heard of before

@@ -1,0 +1,228 @@
+package core
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What can reach a log by accident prints without identities: one line with what an operator needs, whatever the verb.
+// A StorageKey, an address or a text within it would otherwise be printed field by field, also under WithSecret.
+// Event.Key and StorageKey.String tell the identity to whoever asks for it by name.
+
+// String describes the decision in one line. Whose request it was is not in there.
+func (d Decision) String() string { return line("Decision", d.attrs()) }
+
+// GoString is String.
+func (d Decision) GoString() string { return d.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (d Decision) Format(f fmt.State, verb rune) { format(f, verb, d.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (d Decision) LogValue() slog.Value { return slog.GroupValue(d.attrs()...) }
+
+func (d *Decision) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 9)
+	if d.Policy != "" {
+		attrs = append(attrs, slog.String("policy", d.Policy))
+	}
+	attrs = append(attrs, slog.Bool("allowed", d.Allowed), slog.Int("remaining", d.Remaining), slog.Int("used", d.Used),
+		slog.Duration("retry_after", d.RetryAfter.Round(time.Microsecond)), slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)))
+	if len(d.Violated) > 0 {
+		attrs = append(attrs, slog.String("violated", strings.Join(d.Violated, ",")))
+	}
+	return appendTrue(appendTrue(attrs, "banned", d.Banned), "degraded", d.Degraded)
+}
+
+// String describes the event in one line, without Key and without the text of Err, which may hold an identity.
+func (e Event) String() string { return line("Event", e.attrs()) }
+
+// GoString is String.
+func (e Event) GoString() string { return e.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (e Event) Format(f fmt.State, verb rune) { format(f, verb, e.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (e Event) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
+
+func (e *Event) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 5)
+	if d := &e.Decision; e.Err == nil || d.Allowed || d.Policy != "" { // else the error is all there is
+		attrs = append(attrs, slog.Any("decision", slog.GroupValue(d.attrs()...)))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", typesOf(e.Err)))
+	}
+	attrs = appendTrue(appendTrue(attrs, "skipped", e.Skipped), "refunded", e.Refunded)
+	if e.Shadow != nil {
+		attrs = append(attrs, slog.Any("shadow", slog.GroupValue(e.Shadow.attrs()...)))
+	}
+	return attrs
+}
+
+// Format implements [fmt.Formatter]: every verb prints Error.
+func (e LimitedError) Format(f fmt.State, verb rune) { format(f, verb, e.Error()) }
+
+// String describes the limiter in one line, without the entries of its lists.
+func (l Limiter) String() string { return line("Limiter", l.attrs()) }
+
+// GoString is String.
+func (l Limiter) GoString() string { return l.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (l Limiter) Format(f fmt.State, verb rune) { format(f, verb, l.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
+
+func (l *Limiter) attrs() []slog.Attr {
+	if l.space == nil {
+		return nil
+	}
+	limits := "LimitBy"
+	if l.policy.fixed != nil {
+		limits = limitsText(l.policy.fixed.limits)
+	}
+	return []slog.Attr{slog.String("policy", l.space.name), slog.String("limits", limits), slog.String("store", fmt.Sprintf("%T", l.store))}
+}
+
+// String describes the take in one line, without whose it is.
+func (t Take) String() string { return line("Take", t.attrs()) }
+
+// GoString is String.
+func (t Take) GoString() string { return t.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (t Take) LogValue() slog.Value { return slog.GroupValue(t.attrs()...) }
+
+func (t *Take) attrs() []slog.Attr {
+	return append(t.Key.attrs(), slog.String("limits", limitsText(t.Limits)), slog.Int("cost", t.Cost), slog.Int("mode", int(t.Mode)))
+}
+
+// String describes the settlement in one line, without whose it is.
+func (s Settle) String() string { return line("Settle", s.attrs()) }
+
+// GoString is String.
+func (s Settle) GoString() string { return s.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (s Settle) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (s Settle) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
+
+func (s *Settle) attrs() []slog.Attr { return append(s.Key.attrs(), slog.Int("cost", s.Cost)) }
+
+// String describes the merge in one line, without whose it is.
+func (m Merge) String() string { return line("Merge", m.attrs()) }
+
+// GoString is String.
+func (m Merge) GoString() string { return m.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (m Merge) Format(f fmt.State, verb rune) { format(f, verb, m.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (m Merge) LogValue() slog.Value { return slog.GroupValue(m.attrs()...) }
+
+func (m *Merge) attrs() []slog.Attr {
+	return append(m.Key.attrs(), slog.Int("entries", len(m.Entries)), slog.Duration("keep", m.Keep))
+}
+
+// GoString describes the key's policy and kind, and not whose it is.
+func (k StorageKey) GoString() string { return line("StorageKey", k.attrs()) }
+
+// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name in a store;
+// all others, %+v and %#v among them, print GoString.
+func (k StorageKey) Format(f fmt.State, verb rune) {
+	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
+		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
+		return
+	}
+	format(f, verb, k.GoString())
+}
+
+// LogValue implements [slog.LogValuer] with what GoString tells.
+func (k StorageKey) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
+
+func (k *StorageKey) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 5)
+	if k.space != nil {
+		attrs = append(attrs, slog.String("policy", k.space.name))
+	}
+	return append(attrs, slog.String("kind", k.kind))
+}
+
+// String describes the store in one line.
+func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
+
+// GoString is String.
+func (s *MemoryStore) GoString() string { return s.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String. What the store holds is not printed, nor read without its locks.
+func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (s *MemoryStore) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
+
+func (s *MemoryStore) attrs() []slog.Attr {
+	if s == nil {
+		return nil
+	}
+	return []slog.Attr{slog.Int("keys", s.Keys()), slog.Int64("max_keys", s.maxKeys)}
+}
+
+// format writes text for any verb; %q quotes it, and width and precision hold as for %s.
+func format(f fmt.State, verb rune, text string) {
+	if verb != 'q' {
+		verb = 's'
+	}
+	fmt.Fprintf(f, fmt.FormatString(f, verb), text)
+}
+
+// line is a name and attributes as text: Name{key=value key=value}.
+func line(name string, attrs []slog.Attr) string {
+	return string(append(appendAttrs(append([]byte(name), '{'), attrs), '}'))
+}
+
+func appendAttrs(b []byte, attrs []slog.Attr) []byte {
+	for i, a := range attrs {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = append(append(b, a.Key...), '=')
+		if a.Value.Kind() == slog.KindGroup {
+			b = append(appendAttrs(append(b, '{'), a.Value.Group()), '}')
+			continue
+		}
+		text := a.Value.String()
+		if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f }) {
+			b = strconv.AppendQuote(b, text)
+			continue
+		}
+		b = append(b, text...)
+	}
+	return b
+}
+
+func appendTrue(attrs []slog.Attr, name string, value bool) []slog.Attr {
+	if value {
+		attrs = append(attrs, slog.Bool(name, true))
+	}
+	return attrs
+}
+
+func limitsText(limits Limits) string {
+	texts := make([]string, len(limits))
+	for i := range limits {
+		texts[i] = limits[i].String()
+	}
+	return strings.Join(texts, ",")
+}
