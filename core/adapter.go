@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"runtime/debug"
 )
 
 // Request is what an adapter shows of a request in progress. Each method is
@@ -133,11 +132,11 @@ func (r *refusal) begin() {
 }
 
 // Guard is for adapters whose framework does not survive a panic: it runs a
-// handler and makes its panic a [PanicError].
+// handler and makes its panic a [PanicError]; see [Limiter.Report].
 func Guard(handler func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
+			err = newPanicError(p)
 		}
 	}()
 	return handler()

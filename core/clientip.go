@@ -16,6 +16,7 @@ import (
 // Unix socket, is [ErrNoKey].
 func ByIP() Key {
 	return Key{
+		name:   "ByIP",
 		addrs:  true,
 		noText: true,
 		read: func(r Request, m *masks) (identity, error) {

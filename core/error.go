@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -59,6 +60,9 @@ func (e *LimitedError) Unwrap() error {
 
 // StoreError says that the store could not answer. Its text is for operators:
 // it may hold addresses and is never sent to a client.
+//
+// A store that names a Class sees to it that Err and Advice do not tell whose key was asked for: they are logged
+// when an outage begins. Of an error without one the log has the type alone.
 type StoreError struct {
 	Err    error
 	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
@@ -84,6 +88,17 @@ func (e *StoreError) Unwrap() error { return e.Err }
 type PanicError struct {
 	Value any    // what was passed to panic
 	Stack []byte // where, as [debug.Stack] writes it
+
+	place string // the function, file and line that panicked, outside of sash and the runtime
+}
+
+// newPanicError is called by the deferred function that has recovered p, while the frames that panicked are still there.
+func newPanicError(p any) *PanicError {
+	e := &PanicError{Value: p, Stack: debug.Stack(), place: "unknown"}
+	if f := outside(); f.Function != "" {
+		e.place = f.Function + " " + position(f)
+	}
+	return e
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("sash: a callback panicked: %v", e.Value) }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,8 @@ type remote struct {
 	failure Failure
 	breaker *gobreaker.CircuitBreaker[struct{}]
 	denials *denials
-	why     atomic.Pointer[StoreError] // the last failure, for who is not even let near the store
+	why     atomic.Pointer[StoreError]  // the last failure, for who is not even let near the store
+	logWhy  atomic.Pointer[[]slog.Attr] // the same for the log
 	start   time.Time
 	failed  atomic.Int64 // when a failure was last counted, in nanoseconds since start
 
@@ -110,6 +112,7 @@ func newRemote(c *config) *remote {
 	r.outage = NewMemoryStore()
 	r.outage.mergeable = true
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
+	r.logWhy.Store(new([]slog.Attr))
 	r.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       jitter(retryStore),
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
@@ -133,13 +136,13 @@ func isOutage(err error) bool {
 }
 
 // ask puts a question to the store unless that has just failed too often.
-func (r *remote) ask(question func() error) error {
+func (r *remote) ask(key *StorageKey, question func() error) error {
 	begun := time.Since(r.start)
 	_, err := r.breaker.Execute(func() (struct{}, error) { return struct{}{}, r.count(begun, question()) })
 	if isOutage(err) {
 		r.failures.Add(1)
 	}
-	return r.reason(err)
+	return r.reason(key, err)
 }
 
 // count tells the breaker of a failure once. Those who were waiting when another had failed have failed by the same fault:
@@ -155,7 +158,7 @@ func (r *remote) count(begun time.Duration, err error) error {
 }
 
 // reason is why the store has not answered, for who asked and for those who will not even be let near it.
-func (r *remote) reason(err error) error {
+func (r *remote) reason(key *StorageKey, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -171,6 +174,8 @@ func (r *remote) reason(err error) error {
 		waiting := *failed
 		waiting.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		r.why.Store(&waiting)
+		attrs := failed.logAttrs(key)
+		r.logWhy.Store(&attrs)
 	}
 	return err
 }
@@ -194,7 +199,7 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 	} else if err = r.guarded(ctx, begun, t, a); err == nil {
 		r.calm.Store(failures)
 	}
-	err = r.reason(err)
+	err = r.reason(&t.Key, err)
 	switch {
 	case err == nil:
 		r.denials.note(t, a, ticket)
@@ -257,7 +262,7 @@ func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	}
 	ctx = r.within(ctx, time.Now())
 	// Also where the decision was made here: it may have been brought there since.
-	err := r.ask(func() error { return r.store.Settle(ctx, s) })
+	err := r.ask(&s.Key, func() error { return r.store.Settle(ctx, s) })
 	if degraded && isOutage(err) {
 		return nil
 	}
@@ -269,7 +274,7 @@ func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	r.denials.drop(&key)
 	r.outage.Reset(ctx, key) //nolint:errcheck // it never fails
 	ctx = r.within(ctx, time.Now())
-	return r.ask(func() error { return r.store.Reset(ctx, key) })
+	return r.ask(&key, func() error { return r.store.Reset(ctx, key) })
 }
 
 // log tells the operator of the beginning and the end of an outage.
@@ -297,10 +302,30 @@ func (r *remote) log(_ string, from, to gobreaker.State) {
 	level, text := slog.LevelInfo, "sash: the store answers again"
 	if !over {
 		level, text = slog.LevelError, "sash: the store does not answer, so the failure policy decides"
-		why := r.why.Load()
-		attrs = append(attrs, slog.String("class", why.Class), slog.Any("error", errors.Unwrap(why.Err)), slog.String("advice", why.Advice))
+		attrs = append(attrs, *r.logWhy.Load()...)
 	}
 	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
+}
+
+// logAttrs is what the log tells of an error about key. A store that names no class has not looked at its error, whose text
+// may then hold whatever the store was asked.
+func (e *StoreError) logAttrs(key *StorageKey) []slog.Attr {
+	text, advice := typesOf(e.Err), e.Advice
+	if e.Err != nil && e.Class != "" && !key.isIn(e.Err.Error()) {
+		text = e.Err.Error()
+	}
+	if key.isIn(advice) {
+		advice = ""
+	}
+	return []slog.Attr{slog.String("class", e.Class), slog.String("error", text), slog.String("advice", advice)}
+}
+
+// isIn reports whether a text tells whose key it is.
+func (k *StorageKey) isIn(text string) bool {
+	if k.addr.IsValid() {
+		return strings.Contains(text, k.addr.String())
+	}
+	return k.kind != "all" && k.text != "" && strings.Contains(text, k.text)
 }
 
 // Close ends what the limiter does on its own: while the store is away, a goroutine waits to bring there what

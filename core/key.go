@@ -21,6 +21,7 @@ type Key struct {
 	named func(string, *masks) (identity, bool) // the identity that a text names, for Allow without a request
 	wants []want
 	fault error
+	name  string // of the function that made it, or the kind given to KeyOf
 
 	addrs, noText bool // it finds addresses, and nothing else
 }
@@ -105,6 +106,7 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 	get := native[C]()
 	return Key{
+		name:  "By",
 		wants: []want{wantOf[C]("By")},
 		read: func(r Request, _ *masks) (identity, error) {
 			text, err := f(get(r))
@@ -134,7 +136,7 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
 		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
-	return Key{read: func(r Request, _ *masks) (identity, error) {
+	return Key{name: kind, read: func(r Request, _ *masks) (identity, error) {
 		scope, text, err := f(r)
 		id, err := textIdentity(text, err)
 		id.kind, id.scope = kind, scope
@@ -175,6 +177,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "net/http takes Host out of the header: use By and the request's Host"}
 	}
 	return Key{
+		name:  "ByHeader",
 		fault: fault,
 		read: func(r Request, _ *masks) (identity, error) {
 			values := r.Header(name)
@@ -205,7 +208,7 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // fiber's own context (c.Set, c.Locals), or in the request's (context.WithValue).
 // It is a string or a number or has a String method. Without one it is [ErrNoKey].
 func ByValue(key any) Key {
-	return Key{read: func(r Request, _ *masks) (identity, error) {
+	return Key{name: "ByValue", read: func(r Request, _ *masks) (identity, error) {
 		var text string
 		switch v := r.Value(key).(type) {
 		case string:
@@ -223,7 +226,7 @@ func ByValue(key any) Key {
 
 // Global is one quota for all requests together.
 func Global() Key {
-	return Key{read: func(Request, *masks) (identity, error) {
+	return Key{name: "Global", read: func(Request, *masks) (identity, error) {
 		return identity{kind: "all", text: "all"}, nil
 	}}
 }
@@ -293,7 +296,7 @@ func First(keys ...Key) Key {
 
 // gather takes over what New has to check of the keys within a key.
 func gather(option string, keys []Key) Key {
-	var k Key
+	k := Key{name: option}
 	if len(keys) == 0 {
 		k.fault = &ConfigError{Option: option, Value: "", Reason: "give it at least one key"}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 )
 
@@ -28,6 +27,7 @@ type Limiter struct {
 	observer func(context.Context, Event)
 	once     *once
 	queues   *queues
+	refusals *refusals
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
 	wants      []want
@@ -87,6 +87,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		observer: c.observer,
 		once:     new(once),
 		queues:   new(queues),
+		refusals: new(refusals),
 		deny:     c.deny,
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),
@@ -133,11 +134,15 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
 			*d = Decision{}
-			err = l.failed(r.Context(), d, &PanicError{Value: p, Stack: debug.Stack()})
+			err = l.failed(r.Context(), d, newPanicError(p))
+			l.refused(r.Context(), err)
 			return
 		}
 		if err != nil || !d.Allowed {
 			l.once.leave(open)
+			if err != nil {
+				l.refused(r.Context(), err)
+			}
 			return
 		}
 		d.limiter, d.exchange = l, open
@@ -217,7 +222,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 	if back || err != nil {
 		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
 		e.Decision.response, e.Decision.exchange = nil, nil
-		l.observe(ctx, e) //nolint:errcheck // if it panics, nobody is left to tell
+		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, e)))
 	}
 }
 

@@ -2,7 +2,6 @@ package core
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -73,7 +72,7 @@ func (l *Limiter) listed(r Request) (passes bool, err error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("sash: the key of a list: %w", err)
+			return false, &listError{err}
 		}
 		if !l.lists[i].names(&who) {
 			continue
@@ -85,6 +84,12 @@ func (l *Limiter) listed(r Request) (passes bool, err error) {
 	}
 	return passes, nil
 }
+
+// listError is that of a list's key, to tell it from that of the limiter's.
+type listError struct{ error }
+
+func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
+func (e *listError) Unwrap() error { return e.error }
 
 func (l *list) names(who *identity) bool {
 	if who.kind == kindUnidentified { // the address is that of the proxy which could not tell

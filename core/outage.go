@@ -79,7 +79,7 @@ func (r *remote) bringWhole(key *StorageKey) bool {
 			return true
 		}
 		ctx := r.within(context.Background(), time.Now())
-		if err := r.ask(func() error { return r.merge(ctx, &m) }); err != nil {
+		if err := r.ask(key, func() error { return r.merge(ctx, &m) }); err != nil {
 			return !isOutage(err)
 		}
 		r.outage.merged(&m)

@@ -88,7 +88,7 @@ func (h hop) identity(m *masks) identity {
 func byProxies(option string, trusted []string, header string, read func([]string, *proxies, hop) hop) Key {
 	p, fault := parseProxies(option, trusted)
 	k := ByIP()
-	k.fault = fault
+	k.name, k.fault = option, fault
 	k.read = func(r Request, m *masks) (identity, error) {
 		peer := r.Peer()
 		at := hop{addr: canonical(peer.Addr)}

@@ -14,10 +14,11 @@ import (
 
 // refuse answers with status unless the handler sets another one or returns an error of its own. For
 // d.Err() and cause, which it may return, it answers as without the handler. A panic would end the process.
-func refuse(c *fiber.Ctx, status int, cause error, handler func() error) error {
+func refuse(c *fiber.Ctx, l *core.Limiter, status int, cause error, handler func() error) error {
 	c.Status(status)
 	switch err := core.Guard(handler); {
 	case errors.As(err, new(*core.PanicError)):
+		l.Report(c.UserContext(), err)
 		return answerError(c, err)
 	case err != nil && !errors.As(err, new(*fiber.Error)) && (errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)):
 		return answerError(c, err)

@@ -34,9 +34,9 @@ func From(l *core.Limiter) fiber.Handler {
 		d.SetHeaders(header{c})
 		switch {
 		case err != nil:
-			return refuse(c, core.ProblemOf(err).Status, err, func() error { return fail(c, err) })
+			return refuse(c, l, core.ProblemOf(err).Status, err, func() error { return fail(c, err) })
 		case !d.Allowed:
-			return refuse(c, fiber.StatusTooManyRequests, nil, func() error { return deny(c, d) })
+			return refuse(c, l, fiber.StatusTooManyRequests, nil, func() error { return deny(c, d) })
 		}
 		return serve(c, d)
 	}

@@ -1,0 +1,198 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// cause is why a request was refused with 400 or 500, or its refund has failed. There are few, so what is kept of each is bounded.
+type cause int
+
+const (
+	causeNoKey cause = iota
+	causeKey
+	causeList
+	causeLimits
+	causeCost
+	causeStore
+	causePanic
+	causeHandler
+	causeRefund
+	causes
+)
+
+// refusals logs why requests are refused: a line for each cause, and then none for logInterval.
+type refusals struct {
+	mu sync.Mutex
+	of [causes]lastLine
+}
+
+type lastLine struct {
+	logged  time.Time
+	leftOut int
+}
+
+// due reports whether a line about c is due, and how many have been left out since the last.
+func (r *refusals) due(c cause) (leftOut int, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := &r.of[c]
+	now := time.Now()
+	if !last.logged.IsZero() && now.Sub(last.logged) < logInterval {
+		last.leftOut++
+		return 0, false
+	}
+	leftOut, last.leftOut, last.logged = last.leftOut, 0, now
+	return leftOut, true
+}
+
+// causeOf tells the cause of an error that Check returns. A denial by a list needs no line, and an outage has one already.
+func causeOf(err error) (c cause, known bool) {
+	var config *ConfigError
+	switch status := ProblemOf(err).Status; {
+	case status == http.StatusServiceUnavailable:
+		return causeStore, !isOutage(err)
+	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
+		return 0, false
+	case errors.As(err, new(*PanicError)):
+		return causePanic, true
+	case status == http.StatusBadRequest:
+		return causeNoKey, true
+	case errors.As(err, new(*listError)):
+		return causeList, true
+	case errors.As(err, &config) && config.Option == "cost":
+		return causeCost, true
+	case config != nil && slices.Contains([]string{"LimitBy", "limits", "WithShadow"}, config.Option):
+		return causeLimits, true
+	}
+	return causeKey, true
+}
+
+// refused logs why a request was refused, unless that was logged shortly before. The line has no identity: of an error that
+// others have made it tells the type, since its text may hold one.
+func (l *Limiter) refused(ctx context.Context, err error) {
+	c, known := causeOf(err)
+	if !known {
+		return
+	}
+	leftOut, due := l.refusals.due(c)
+	if !due {
+		return
+	}
+	level, status := slog.LevelError, ProblemOf(err).Status
+	if c == causeNoKey {
+		level = slog.LevelWarn
+	}
+	var problem, remedy string
+	switch c {
+	case causeNoKey:
+		problem, remedy = "it has no key", remedyNoKey(l.key.name)
+	case causeKey:
+		problem, remedy = "its key could not be told", "see why the function that tells it fails"
+	case causeList:
+		problem, remedy = "the key of a list could not be told", "see why the function that tells it fails"
+	case causeLimits:
+		problem, remedy = "LimitBy has chosen no limits, or wrong ones", "return at least one limit for every request"
+	case causeCost:
+		problem, remedy = "its cost is out of range", "correct what WithCost returns; WithSkip lets a request pass for nothing"
+	case causeStore:
+		problem, remedy = "the store cannot serve its key", "see the store's documentation for the class"
+	case causePanic, causeHandler, causeRefund, causes:
+		problem, remedy = "a callback has panicked", "correct it"
+	}
+	attrs := append(l.refusalAttrs(err, leftOut), slog.String("remedy", remedy+"; WithObserver hears the error itself"))
+	logSafely(ctx, level, "sash: a request is refused ("+strconv.Itoa(status)+"): "+problem, attrs)
+}
+
+func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
+	attrs := []slog.Attr{slog.String("policy", l.space.name), slog.String("key", l.key.name)}
+	if err != ErrNoKey { //nolint:errorlint // of ErrNoKey itself the type says nothing
+		attrs = append(attrs, slog.String("error", typesOf(err)))
+	}
+	var config *ConfigError
+	if errors.As(err, &config) && slices.Contains(ownOptions, config.Option) {
+		attrs = append(attrs, slog.String("reason", config.Option+": "+withoutQuotes(config.Reason)))
+	}
+	return append(attrs, panicAttrs(err, leftOut)...)
+}
+
+func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		attrs = append(attrs, slog.String("place", p.place), slog.String("value", fmt.Sprintf("%T", p.Value)))
+	}
+	if leftOut > 0 {
+		attrs = append(attrs, slog.Int("lines left out", leftOut))
+	}
+	return attrs
+}
+
+// ownOptions are the options that sash itself reports while it serves requests. A callback may return any other
+// ConfigError, such as one of ParseLimit, which repeats what it was given.
+var ownOptions = []string{"cost", "limits", "LimitBy", "WithShadow", "chilimit.ByRoute"}
+
+// withoutQuotes leaves out what is quoted in a reason: the name of a limit may tell whose it is.
+func withoutQuotes(s string) string {
+	var b []byte
+	for i := 0; i < len(s); i++ {
+		b = append(b, s[i])
+		if s[i] != '"' {
+			continue
+		}
+		quoted, err := strconv.QuotedPrefix(s[i:])
+		if err != nil {
+			return string(b)
+		}
+		b = append(b, `..."`...)
+		i += len(quoted) - 1
+	}
+	return string(b)
+}
+
+func remedyNoKey(key string) string {
+	switch key {
+	case "ByIP":
+		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
+	case "ByValue":
+		return "mount the middleware that leaves the value in front of the limiter; core.First gives requests without one another key"
+	case "jwt":
+		return "see that requests carry a valid token, and that middleware which verifies it is in front of the limiter; core.First gives requests without one another key"
+	}
+	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
+}
+
+// Report is for adapters that answer a request although the handler of its refusal has panicked: it logs where, as [Limiter.Check]
+// does of callbacks, at most once in ten seconds. An err that is no [PanicError] is not logged.
+func (l *Limiter) Report(ctx context.Context, err error) {
+	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
+}
+
+// refundFailed logs that a callback has panicked after the request was served. A store that fails has its own line.
+func (l *Limiter) refundFailed(ctx context.Context, err error) {
+	const remedy = "correct it; WithObserver hears the error itself"
+	l.logPanic(ctx, causeRefund, "sash: WithRefund or the observer has panicked after a request was served", remedy, err)
+}
+
+func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, err error) {
+	if !errors.As(err, new(*PanicError)) {
+		return
+	}
+	if leftOut, due := l.refusals.due(c); due {
+		attrs := append([]slog.Attr{slog.String("policy", l.space.name)}, panicAttrs(err, leftOut)...)
+		logSafely(ctx, slog.LevelError, text, append(attrs, slog.String("remedy", remedy)))
+	}
+}
+
+// logSafely logs outside of what recovers panics, so a handler of slog's that panics must not go on.
+func logSafely(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
+	Guard(func() error { //nolint:errcheck // nobody is left to tell
+		slog.Default().LogAttrs(ctx, level, text, attrs...)
+		return nil
+	})
+}
