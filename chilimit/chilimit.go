@@ -7,8 +7,8 @@
 package chilimit
 
 import (
-	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -38,21 +38,37 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return nethttp.WithError(f)
 }
 
-var errNoRoute = errors.New("sash: chilimit.ByRoute: the route is not known yet: middleware of Use runs before routing; " +
-	"mount the limiter with With, as in r.With(limit).Get(pattern, handler)")
+// errNoRoute is a ConfigError of constant text, which the limiter logs.
+var errNoRoute = &core.ConfigError{Option: "chilimit.ByRoute", Reason: "the route is not known yet: middleware of Use runs before routing; " +
+	"mount the limiter with With, as in r.With(limit).Get(pattern, handler)"}
 
 // ByRoute is the pattern of the request's route, such as "/users/{id}". chi
 // knows it where the limiter is mounted with With on the route itself:
 //
 //	r.With(chilimit.New(core.PerMinute(10), chilimit.ByRoute())).Get("/users/{id}", show)
 //
-// Under Use it is not known yet, and every request is an error (500) that says so.
+// Under Use it is not known yet, and every request is an error (500) that says so, as the log does. That holds for the
+// Use of a router within a router as well, where the pattern is that of the mount.
 func ByRoute() core.Key {
 	return core.By(func(r *http.Request) (string, error) {
 		c := chi.RouteContext(r.Context())
-		if c == nil || c.RoutePattern() == "" {
+		pattern := c.RoutePattern()
+		if pattern == "" || isMount(c, r) {
 			return "", errNoRoute
 		}
-		return "route " + c.RoutePattern(), nil
+		return "route " + pattern, nil
 	})
+}
+
+// isMount reports whether the request is still on its way through a mounted router. chi has then set RoutePath to what is
+// left for that router, and has emptied the wildcard's parameter, but not the request's own value of it.
+func isMount(c *chi.Context, r *http.Request) bool {
+	last := c.RoutePatterns[len(c.RoutePatterns)-1]
+	switch {
+	case strings.HasSuffix(last, "*"):
+		return c.URLParam("*") == "" && (r.PathValue("*") != "" || c.RoutePath == "/" && len(c.RoutePatterns) == 1)
+	case c.RoutePath == "/": // of the mounted router's own routes only "/" and parameters match that
+		return last != "/" && !strings.HasSuffix(last, "}")
+	}
+	return false
 }

@@ -1,0 +1,80 @@
+package chilimit_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
+)
+
+// Under Use of a router within a router the pattern is that of the mount, which all its routes would share.
+func TestByRouteUnderUseOfInnerRouter(t *testing.T) {
+	limit := func() func(http.Handler) http.Handler { return chilimit.New(core.PerMinute(1), chilimit.ByRoute()) }
+	inner := func(r chi.Router) {
+		r.Use(limit())
+		r.Get("/users/{id}", served)
+		r.Get("/posts/*", served)
+		r.Get("/", served)
+	}
+	r := chi.NewRouter()
+	r.Route("/v1", inner)
+	r.Route("/a", func(r chi.Router) { r.Route("/{b}", inner) })
+	r.With(limit()).Get("/plain", served)
+	r.Route("/", func(r chi.Router) { r.Use(limit()); r.Get("/", served) })
+	r.Group(func(r chi.Router) { // runs after routing
+		r.Use(limit())
+		r.Get("/group/{id}", served)
+		r.Get("/files/*", served)
+	})
+	r.Route("/v2", func(r chi.Router) {
+		r.With(limit()).Get("/users/{id}", served)
+		r.With(limit()).Get("/posts/*", served)
+		r.With(limit()).Get("/*", served)
+	})
+	for _, c := range []struct {
+		path   string
+		status int
+	}{
+		{"/v1/users/1", 500}, {"/v1/posts/1", 500}, {"/v1/posts/", 500}, {"/v1/", 500}, {"/v1/nowhere", 500}, {"/a/b/users/1", 500}, {"/a/b/", 500},
+		{"/group/1", 200}, {"/files/1", 200}, {"/files/", 429}, {"/v2/users/1", 200}, {"/v2/posts/1", 200}, {"/v2/posts/", 429}, {"/v2/x", 200}, {"/v2/y", 429},
+		{"/v2/x%2Fy", 429}, {"/", 500}, {"/plain", 200}, {"/plain", 429}, {"/v2/", 200},
+	} {
+		if w := get(r, c.path); w.Code != c.status {
+			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
+		}
+	}
+}
+
+// The user learns from the log what to do.
+func TestByRouteTooEarlyIsLogged(t *testing.T) {
+	var b bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	defer slog.SetDefault(before)
+	r := chi.NewRouter()
+	r.Use(chilimit.New(core.PerMinute(2), core.First(chilimit.ByRoute(), core.ByIP())))
+	r.Get("/users/{id}", served)
+	for range 3 {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest("GET", "/users/ada", nil))
+		if w.Code != 500 {
+			t.Errorf("status %d", w.Code)
+		}
+	}
+	got := b.String()
+	for _, want := range []string{"a request is refused (500)", "policy=2-per-minute", "chilimit.ByRoute: the route is not known yet", "r.With(limit).Get(pattern, handler)"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log lacks %s:\n%s", want, got)
+		}
+	}
+	if strings.Count(got, "\n") != 1 || strings.Contains(got, "ada") || strings.Contains(got, "192.0.2.1") {
+		t.Errorf("logged\n%s", got)
+	}
+}
