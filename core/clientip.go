@@ -21,7 +21,8 @@ func ByIP() Key {
 		noText: true,
 		read: func(r Request, m *masks) (identity, error) {
 			peer := r.Peer()
-			m.watch.look(r, peer)
+			m.watch.replaced(r, peer)
+			m.watch.look(r)
 			a := canonical(peer.Addr)
 			if !a.IsValid() {
 				return identity{}, ErrNoKey

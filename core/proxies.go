@@ -91,6 +91,7 @@ func byProxies(option string, trusted []string, header string, read func([]strin
 	k.name, k.fault = option, fault
 	k.read = func(r Request, m *masks) (identity, error) {
 		peer := r.Peer()
+		m.watch.replaced(r, peer)
 		at := hop{addr: canonical(peer.Addr)}
 		switch {
 		case at.addr.IsValid():
@@ -102,6 +103,7 @@ func byProxies(option string, trusted []string, header string, read func([]strin
 		}
 		lines := r.Header(header)
 		if blank.all(lines) {
+			m.watch.silent(r, header)
 			return at.identity(m), nil
 		}
 		return read(lines, p, at).identity(m), nil

@@ -19,6 +19,7 @@ type watch struct {
 	seen      atomic.Int32
 	forwarded sync.Once
 	rewritten sync.Once
+	missing   sync.Once
 }
 
 // watched is how many requests are looked at: a wrong setup shows in the first, and
@@ -30,17 +31,11 @@ func warn(ctx context.Context, policy, problem, remedy string) {
 }
 
 // look is called by keys that take the peer for the client.
-func (w *watch) look(r Request, p Peer) {
+func (w *watch) look(r Request) {
 	if w == nil || w.seen.Load() >= watched {
 		return
 	}
 	w.seen.Add(1)
-	if p.Rewritten {
-		w.rewritten.Do(func() {
-			warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly by what a client can write into a header",
-				"mount the limiter in front of that middleware, or use core.ByForwardedIP with your proxies in its place")
-		})
-	}
 	for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
 		if len(r.Header(name)) > 0 {
 			w.forwarded.Do(func() {
@@ -49,6 +44,32 @@ func (w *watch) look(r Request, p Peer) {
 			})
 		}
 	}
+}
+
+// replaced is called by keys that begin with the peer. It is about every request: a client that is not behind a proxy
+// may send its first forged header at any time.
+func (w *watch) replaced(r Request, p Peer) {
+	if w == nil || !p.Rewritten {
+		return
+	}
+	w.rewritten.Do(func() {
+		warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly by what a client can write into a header",
+			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your proxies in its place")
+	})
+}
+
+// silent is called by keys that read header where a trusted proxy has sent none.
+func (w *watch) silent(r Request, header string) {
+	if w == nil {
+		return
+	}
+	w.missing.Do(func() {
+		remedy := "let the proxy write the field itself, or each client that sends one chooses its key, and all others share the proxy's quota"
+		if header == "X-Forwarded-For" {
+			remedy += " (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;)"
+		}
+		warn(r.Context(), w.policy, "a trusted proxy sends no "+header, remedy+"; if these are only the proxy's own health checks, nothing is wrong")
+	})
 }
 
 // madeInHandler: a limiter of a handler's own begins with an empty log each time.
