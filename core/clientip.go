@@ -16,7 +16,7 @@ import (
 // Unix socket, is [ErrNoKey].
 func ByIP() Key {
 	return Key{
-		name:   "ByIP",
+		name: "ByIP", classes: []keyClass{{kind: kindIP}},
 		addrs:  true,
 		noText: true,
 		read: func(r Request, m *masks) (identity, error) {

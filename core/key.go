@@ -23,6 +23,7 @@ type Key struct {
 	fault error
 	name  string // of the function that made it, or the kind given to KeyOf
 
+	classes       []keyClass
 	addrs, noText bool // it finds addresses, and nothing else
 }
 
@@ -77,7 +78,7 @@ func (m *masks) identity(a netip.Addr) identity {
 		bits = m.v4
 	}
 	p, _ := a.Prefix(bits) // no error: New has checked the bits
-	return identity{kind: "ip", addr: p.Addr(), bits: bits}
+	return identity{kind: kindIP, addr: p.Addr(), bits: bits}
 }
 
 // want is a callback's parameter type, which the adapter must be able to serve.
@@ -106,7 +107,7 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 	get := native[C]()
 	return Key{
-		name:  "By",
+		name: "By", classes: []keyClass{{kind: kindBy}},
 		wants: []want{wantOf[C]("By")},
 		read: func(r Request, _ *masks) (identity, error) {
 			text, err := f(get(r))
@@ -136,7 +137,7 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
 		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
-	return Key{name: kind, read: func(r Request, _ *masks) (identity, error) {
+	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r Request, _ *masks) (identity, error) {
 		scope, text, err := f(r)
 		id, err := textIdentity(text, err)
 		id.kind, id.scope = kind, scope
@@ -177,7 +178,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "net/http takes Host out of the header: use By and the request's Host"}
 	}
 	return Key{
-		name:  "ByHeader",
+		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
 		fault: fault,
 		read: func(r Request, _ *masks) (identity, error) {
 			values := r.Header(name)
@@ -208,7 +209,7 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // fiber's own context (c.Set, c.Locals), or in the request's (context.WithValue).
 // It is a string or a number or has a String method. Without one it is [ErrNoKey].
 func ByValue(key any) Key {
-	return Key{name: "ByValue", read: func(r Request, _ *masks) (identity, error) {
+	return Key{name: "ByValue", classes: []keyClass{{kind: kindBy}}, read: func(r Request, _ *masks) (identity, error) {
 		var text string
 		switch v := r.Value(key).(type) {
 		case string:
@@ -226,7 +227,7 @@ func ByValue(key any) Key {
 
 // Global is one quota for all requests together.
 func Global() Key {
-	return Key{name: "Global", read: func(Request, *masks) (identity, error) {
+	return Key{name: "Global", classes: []keyClass{{kind: "all"}}, read: func(Request, *masks) (identity, error) {
 		return identity{kind: "all", text: "all"}, nil
 	}}
 }
@@ -236,6 +237,11 @@ func Global() Key {
 func Join(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("Join", keys)
+	parts := make([][]keyClass, len(keys))
+	for i := range keys {
+		parts[i] = keys[i].classes
+	}
+	k.classes = []keyClass{{kind: "join", parts: parts}}
 	k.read = func(r Request, m *masks) (identity, error) {
 		var space [128]byte
 		b := space[:0]
@@ -263,6 +269,7 @@ func First(keys ...Key) Key {
 	k := gather("First", keys)
 	k.noText = true
 	for i := range keys {
+		k.classes = append(k.classes, keys[i].classes...)
 		k.addrs, k.noText = k.addrs || keys[i].addrs, k.noText && keys[i].noText
 	}
 	k.named = func(text string, m *masks) (identity, bool) {

@@ -67,7 +67,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		limits = compiled.fixed.all
 	}
 	c.faults = append(c.faults, c.store.Validate(c.ban.with(limits)))
-	if c.name == "" {
+	named := c.name != ""
+	if !named {
 		c.name = compiled.name
 	}
 	c.masks.watch = &watch{policy: c.name}
@@ -99,7 +100,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if err == nil {
 		warnWithinHandler(c.name)
 		if c.shared {
-			warnSharedName(c.store, c.name, compiled.name)
+			warnSharedLogs(&c, k, compiled.name, named)
 		}
 	}
 	return l, err

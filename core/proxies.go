@@ -13,6 +13,7 @@ const (
 	mostHops = 64 // trusted ones that are followed back
 	unixHop  = "unix"
 
+	kindIP           = "ip"
 	kindUnidentified = "ip-unidentified"
 )
 
@@ -73,7 +74,7 @@ type hop struct {
 func (h hop) unidentified() hop { h.unknown = true; return h }
 
 func (h hop) identity(m *masks) identity {
-	id := identity{kind: "ip", text: unixHop}
+	id := identity{kind: kindIP, text: unixHop}
 	if h.addr.IsValid() {
 		id = m.identity(h.addr)
 	} else {
@@ -88,7 +89,7 @@ func (h hop) identity(m *masks) identity {
 func byProxies(option string, trusted []string, header string, read func([]string, *proxies, hop) hop) Key {
 	p, fault := parseProxies(option, trusted)
 	k := ByIP()
-	k.name, k.fault = option, fault
+	k.name, k.fault, k.classes = option, fault, append(k.classes, keyClass{kind: kindUnidentified})
 	k.read = func(r Request, m *masks) (identity, error) {
 		peer := r.Peer()
 		m.watch.replaced(r, peer)

@@ -3,12 +3,10 @@ package core
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"weak"
 )
 
 // watch looks at a limiter's first requests for mistakes that no single line
@@ -90,39 +88,4 @@ func warnWithinHandler(policy string) {
 			return
 		}
 	}
-}
-
-// roster knows which policies go by which name on which store, as long as the
-// store lives.
-var roster struct {
-	sync.Mutex
-
-	names map[namedPolicy]string
-}
-
-type namedPolicy struct {
-	store weak.Pointer[byte]
-	name  string
-}
-
-func warnSharedName(store Store, name, policy string) {
-	v := reflect.ValueOf(store)
-	if v.Kind() != reflect.Pointer {
-		return // no identity to remember it by
-	}
-	key := namedPolicy{weak.Make((*byte)(v.UnsafePointer())), name}
-	roster.Lock()
-	defer roster.Unlock()
-	for known := range roster.names {
-		if known.store.Value() == nil {
-			delete(roster.names, known)
-		}
-	}
-	if other, ok := roster.names[key]; ok && other != policy {
-		warn(context.Background(), name, "two policies share a store and a name, and so their logs", "give each its own core.WithName, unless one has replaced the other")
-	}
-	if roster.names == nil {
-		roster.names = make(map[namedPolicy]string)
-	}
-	roster.names[key] = policy
 }

@@ -48,7 +48,7 @@ func WithPrefix(prefix string) Option {
 func New(client Client, opts ...Option) core.Store {
 	s := &store{prefix: "sash"}
 	if !isNil(client) {
-		s.conn = newConn(client)
+		s.client, s.conn = client, newConn(client)
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -61,7 +61,8 @@ func New(client Client, opts ...Option) core.Store {
 }
 
 type store struct {
-	conn   *conn // nil when there is no client
+	client Client // as it was given
+	conn   *conn  // nil when there is no client
 	prefix string
 	fault  error
 	lanes  lanes

@@ -1,0 +1,42 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// Two stores of one client and prefix hold the same logs, and limiters on them are warned of as on one store.
+func TestWarnsOfLogsSharedByTwoStores(t *testing.T) {
+	var b bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	defer slog.SetDefault(before)
+	one, other := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer one.Close()
+	defer other.Close()
+	limiter := func(store core.Store) {
+		t.Helper()
+		if _, err := core.New(core.PerMinute(100), core.ByIP(), core.WithStore(store)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limiter(redisstore.New(one))
+	limiter(redisstore.New(other))
+	limiter(redisstore.New(one, redisstore.WithPrefix("api")))
+	if b.Len() > 0 {
+		t.Errorf("different logs, and there is a warning:\n%s", b.String())
+	}
+	limiter(redisstore.New(one))
+	if n := strings.Count(b.String(), "two limiters share a store and a name"); n != 1 || strings.Count(b.String(), " first=redisstore/logsof_test.go:27 second=redisstore/logsof_test.go:27 ") != 1 {
+		t.Errorf("%d warnings, want one with two places:\n%s", n, b.String())
+	}
+	runtime.KeepAlive(one)
+}

@@ -1,0 +1,139 @@
+package core
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"weak"
+)
+
+// keyClass is a kind of identity that a key may find. Keys without a class in common never name the same log.
+type keyClass struct {
+	kind, scope string
+	parts       [][]keyClass // of Join, in order
+}
+
+// anyScope is that of keys which find out their scope with the request.
+const anyScope = "*"
+
+func meet(a, b []keyClass, x, y *masks) bool {
+	return slices.ContainsFunc(a, func(a keyClass) bool {
+		return slices.ContainsFunc(b, func(b keyClass) bool { return a.meets(&b, x, y) })
+	})
+}
+
+func (a *keyClass) meets(b *keyClass, x, y *masks) bool {
+	switch {
+	case a.kind != b.kind, a.scope != b.scope && a.scope != anyScope && b.scope != anyScope, len(a.parts) != len(b.parts):
+		return false
+	case a.kind == kindIP || a.kind == kindUnidentified:
+		return x.v4 == y.v4 || x.v6 == y.v6
+	}
+	for i := range a.parts {
+		if !meet(a.parts[i], b.parts[i], x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// sharers knows the limiters on each shared store, as long as the store lives.
+var sharers struct {
+	sync.Mutex
+
+	of   map[logSpace][]*sharer
+	said map[[3]string]bool // pairs of places, and of policies if these differ
+}
+
+// logSpace is where limiters of one name keep their logs.
+type logSpace struct {
+	store        weak.Pointer[byte]
+	prefix, name string
+}
+
+// sharer is what is known of a limiter.
+type sharer struct {
+	policy string // by its limits
+	named  bool   // by WithName
+	keys   []keyClass
+	masks  masks
+	secret uint64
+	place  string // where it was made
+}
+
+func (s *sharer) equal(o *sharer) bool {
+	return s.policy == o.policy && s.named == o.named && s.place == o.place && s.secret == o.secret &&
+		s.masks == o.masks && reflect.DeepEqual(s.keys, o.keys)
+}
+
+// warnSharedLogs warns where a limiter on a shared store has the logs of another that was made before it, unless both were given
+// that name and have equal limits.
+func warnSharedLogs(c *config, k Key, policy string, named bool) {
+	space, ok := logSpaceOf(c)
+	if !ok {
+		return // no identity to remember it by
+	}
+	s := &sharer{policy: policy, named: named, keys: k.classes, masks: masks{v4: c.masks.v4, v6: c.masks.v6}, place: position(outside())}
+	if _, memory := c.store.(*MemoryStore); len(c.secret) > 0 && !memory {
+		s.secret = maphash.Bytes(seed, c.secret)
+	}
+	sharers.Lock()
+	defer sharers.Unlock()
+	for known := range sharers.of {
+		if known.store.Value() == nil {
+			delete(sharers.of, known)
+		}
+	}
+	if sharers.of == nil {
+		sharers.of, sharers.said = make(map[logSpace][]*sharer), make(map[[3]string]bool)
+	}
+	for _, other := range slices.Backward(sharers.of[space]) {
+		if s.secret == other.secret && meet(s.keys, other.keys, &s.masks, &other.masks) {
+			warnSharer(c.name, other, s)
+			break
+		}
+	}
+	// The latest comes last, and each once, so that what is kept is bounded by the program's text.
+	all := slices.DeleteFunc(sharers.of[space], s.equal)
+	sharers.of[space] = append(all, s)
+}
+
+func warnSharer(name string, first, second *sharer) {
+	pair := [3]string{min(first.place, second.place), max(first.place, second.place)}
+	problem := "two limiters share a store and a name, and so their logs"
+	remedy := "give each its own core.WithName, or both the same if they are to share, unless one has replaced the other"
+	switch {
+	case first.policy != second.policy:
+		pair[2] = name + " " + min(first.policy, second.policy) + " " + max(first.policy, second.policy)
+		problem = "two policies share a store and a name, and so their logs"
+		remedy = "give each its own core.WithName, unless one has replaced the other"
+	case first.named && second.named:
+		return
+	}
+	if sharers.said[pair] {
+		return
+	}
+	sharers.said[pair] = true
+	slog.Default().LogAttrs(context.Background(), slog.LevelWarn, "sash: "+problem, slog.String("policy", name),
+		slog.String("first", first.place), slog.String("second", second.place), slog.String("remedy", remedy))
+}
+
+// logSpaceOf tells limiters apart by their store, or by what stands behind it where the store says: two stores of one client and
+// prefix hold the same logs.
+func logSpaceOf(c *config) (space logSpace, ok bool) {
+	var behind any = c.store
+	if s, ok := c.store.(interface{ LogsOf() (any, string) }); ok {
+		if of, prefix := s.LogsOf(); reflect.ValueOf(of).Kind() == reflect.Pointer {
+			behind, space.prefix = of, prefix
+		}
+	}
+	v := reflect.ValueOf(behind)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return space, false
+	}
+	space.store, space.name = weak.Make((*byte)(v.UnsafePointer())), c.name
+	return space, true
+}
