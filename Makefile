@@ -3,22 +3,25 @@ GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 FUZZTIME ?= 30s
 
+# -race, or nothing where there is no C compiler. It is found out once, before the first command of a target that uses it.
+RACE = $(eval RACE := $(shell sh scripts/race.sh))$(RACE)
+
 .DEFAULT_GOAL := help
 .PHONY: help test test-faults lint fuzz bench tidy
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run all tests with the race detector, installing Redis if it is missing
+test: ## Run all tests, with the race detector if there is a C compiler, installing Redis if it is missing
 	sh scripts/install-redis.sh
-	SASH_REQUIRE_REDIS=1 go test -race -shuffle=on ./...
-	cd core/jwtkey/recipes && go test -race -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 go test $(RACE) -shuffle=on ./...
+	cd core/jwtkey/recipes && go test $(RACE) -shuffle=on ./...
 	cd core/benchmarks && SASH_REQUIRE_REDIS=1 go test -shuffle=on ./...
 	$(MAKE) test-faults
 
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh scripts/install-redis.sh
-	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test -race -count=1
+	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test $(RACE) -count=1
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
