@@ -83,23 +83,32 @@ func only(t *testing.T, rdb redis.Cmdable) string {
 }
 
 func TestStore(t *testing.T) {
-	coretest.Store(t, coretest.StoreConfig{
-		New: func(t *testing.T) (core.Store, func(time.Duration)) {
-			c := newClock(start(t))
-			return newStore(c), c.Advance
-		},
-	})
+	testStore(t, false)
 }
 
 func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
+	testStore(t, true)
+}
+
+func testStore(t *testing.T, repeats bool) {
+	var p *paths
 	coretest.Store(t, coretest.StoreConfig{
-		Checks:  20_000,
-		Repeats: true,
+		Repeats: repeats,
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
-			rdb := start(t)
-			c := newClock(rdb)
-			c.processor = twice{rdb, t}
+			p = newPaths(newBySHA(start(t)))
+			c := newClock(p)
+			if repeats {
+				c.processor = twice{p, t}
+			}
 			return newStore(c), c.Advance
+		},
+		Run: func(t *testing.T, name string, f func(*testing.T)) {
+			t.Run(name, func(t *testing.T) {
+				f(t)
+				if name == "Oracle" {
+					p.want(t, tracedPaths)
+				}
+			})
 		},
 	})
 }

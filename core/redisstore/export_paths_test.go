@@ -1,0 +1,4 @@
+package redisstore
+
+// TakeText is the script of takes.
+var TakeText = takeText

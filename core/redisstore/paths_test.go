@@ -1,0 +1,146 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name that Redis gives a script
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// bySHA sends scripts by their hash as soon as the server knows them, since each run of a test sends 100,000.
+type bySHA struct {
+	processor
+
+	known *sync.Map // from a text to its hash
+}
+
+func newBySHA(c processor) bySHA { return bySHA{c, new(sync.Map)} }
+
+func (c bySHA) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	text, _ := args[1].(string)
+	if args[0] != "eval" {
+		return c.processor.Process(ctx, cmd)
+	}
+	hash, known := c.known.Load(text)
+	if !known {
+		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+		c.known.Store(text, hex.EncodeToString(sum[:]))
+		return c.processor.Process(ctx, cmd)
+	}
+	args = slices.Clone(args)
+	args[0], args[1] = "evalsha", hash
+	command := redis.NewIntSliceCmd(ctx, args...)
+	err := c.processor.Process(ctx, command)
+	cmd.(*redis.IntSliceCmd).SetVal(command.Val())
+	cmd.SetErr(err)
+	return err
+}
+
+// paths counts by which path of take.lua each log's answer has come. The arguments tell what was asked, and the
+// reply's form whether a short path has answered: a number for each limit, or a zero and the whole answer.
+type paths struct {
+	processor
+
+	count map[string]int
+}
+
+func newPaths(c processor) *paths { return &paths{c, make(map[string]int)} }
+
+func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := p.processor.Process(ctx, cmd)
+	args := cmd.Args()
+	text, _ := args[1].(string)
+	if err != nil || args[0] != "eval" || !strings.HasPrefix(text, redisstore.TakeText[:200]) {
+		return err
+	}
+	n := args[2].(int)
+	logs := n - 2 // but for the clock's
+	ids, rest := args[3+n:3+n+logs], args[3+n+logs:]
+	reply := cmd.(*redis.IntSliceCmd).Val()
+	_, plain := rest[0].(int64)
+	if !plain {
+		path := fmt.Sprint("mode ", rest[0])
+		if deciding := rest[3].(int); 5+2*deciding < len(rest) {
+			path += ", shadow"
+		}
+		p.count[path] += logs
+		return nil
+	}
+	limits := (len(rest) - 1) / 2
+	for _, id := range ids {
+		if reply[0] == 0 {
+			p.count["plain: "+whyLong(id)]++
+			reply = reply[1+2+2*limits:]
+			continue
+		}
+		verdict := "admits"
+		if slices.Min(reply[:limits]) < 0 {
+			verdict = "denies"
+		}
+		if limits == 1 {
+			p.count["one limit "+verdict]++
+		} else {
+			p.count["several limits "+verdict]++
+		}
+		reply = reply[limits:]
+	}
+	return nil
+}
+
+// whyLong is why a plain question about a log has had a whole answer.
+func whyLong(id any) string {
+	text, ok := id.(string)
+	if !ok {
+		text = *id.(*string)
+	}
+	switch takes, _, costs := strings.Cut(text, " "); {
+	case costs && len(text)%8 != 0:
+		return "a cost"
+	case len(takes) > 8:
+		return "takes of one log"
+	}
+	return "an odd log" // it varies, holds more than a quota or entries from the future, or the take was there already
+}
+
+// tracedPaths are those that random traces have to take, and how often at least in 100,000 answers: about a third of
+// what they do.
+var tracedPaths = map[string]int{
+	"one limit admits":      3000,
+	"one limit denies":      1200,
+	"several limits admits": 2000,
+	"several limits denies": 1200,
+	"plain: a cost":         3000,
+	"plain: an odd log":     600,
+	"mode c, shadow":        5000,
+	"mode d":                1500,
+	"mode d, shadow":        800,
+	"mode p":                5000,
+	"mode p, shadow":        1500,
+	"mode r":                200,
+	"mode r, shadow":        100,
+	"mode vc":               1500,
+	"mode vc, shadow":       400,
+}
+
+// want fails the test unless each of these paths has answered so often at least.
+func (p *paths) want(t *testing.T, least map[string]int) {
+	t.Helper()
+	for _, path := range slices.Sorted(maps.Keys(p.count)) {
+		t.Logf("%6d by %s", p.count[path], path)
+	}
+	for path, n := range least {
+		if p.count[path] < n {
+			t.Errorf("%d answers by %s, want at least %d", p.count[path], path, n)
+		}
+	}
+}
