@@ -1,0 +1,295 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// batchTrace is the life of some logs that are asked about together, beside an exact and slow store that is asked
+// about one take after the other.
+type batchTrace struct {
+	t       *testing.T
+	r       *rand.Rand
+	c       clock
+	store   core.Store
+	oracle  *coretest.FakeStore
+	single  bool
+	repeats bool
+	desc    string
+
+	keys           []core.StorageKey
+	limits, shadow core.Limits
+	varied         []core.Limits // nil unless windows vary
+	keep           time.Duration
+
+	now     time.Duration
+	ids     uint64
+	made    []core.Settle // of takes that were admitted
+	at      []time.Duration
+	last    time.Duration // the wait of the last denial
+	answers int
+	left    int // logs whose entries had left, right after another such one in a script
+}
+
+var batchPolicies = []core.Limits{
+	{{Quota: 7, Window: time.Second}},
+	{{Quota: 150, Window: time.Second}},
+	{{Quota: 1, Window: 10 * time.Millisecond}},
+	{{Quota: 2, Window: 50 * time.Millisecond}, {Quota: 3, Window: 70 * time.Millisecond}},
+	{{Quota: 3, Window: 2 * time.Second}},
+	{{Quota: 5, Window: time.Second}, {Quota: 20, Window: 9 * time.Second}},
+	{{Quota: 12, Window: 3 * time.Second}, {Quota: 3, Window: 20 * time.Millisecond}, {Quota: 6, Window: time.Second}},
+}
+
+// Batches against the definition, by every path: short ones and long ones, logs that have emptied next to each other,
+// several takes of one log, windows that vary, shadows, costs and corrections.
+func TestBatchesAgainstOracle(t *testing.T) {
+	for _, single := range []bool{true, false} {
+		for _, repeats := range []bool{false, true} {
+			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
+				p := newPaths(newBySHA(start(t)))
+				c := newClock(p)
+				if repeats {
+					c.processor = twice{p, t}
+				}
+				answers, left := traceBatches(t, c, single, repeats)
+				t.Logf("%6d logs that have emptied after another one", left)
+				least := map[string]int{ // about a third of what they do
+					"one limit admits": 700, "one limit denies": 300, "several limits admits": 500, "several limits denies": 150,
+					"plain: a cost": 400, "plain: an odd log": 400, "plain: takes of one log": 800, "mode c, shadow": 1500,
+					"mode d": 60, "mode p": 200, "mode r": 100, "mode vc": 800, "mode vd": 10, "mode vp": 50, "mode vr": 20,
+				}
+				if p.want(t, least); single && left < 200 {
+					t.Errorf("of %d logs only %d had emptied after another one", answers, left)
+				}
+			})
+		}
+	}
+}
+
+func traceBatches(t *testing.T, c clock, single, repeats bool) (answers, left int) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 3))
+	store, oracle := newStore(c), new(coretest.FakeStore)
+	for n := 0; answers < 25_000; n++ {
+		tr := &batchTrace{
+			t: t, r: r, c: c, store: store, oracle: oracle, single: single, repeats: repeats,
+			desc:   fmt.Sprintf("seed %#x, trace %d", seed, n),
+			keys:   keysOf(t, 6, fmt.Sprintf("trace-%x-%d", seed, n)),
+			limits: batchPolicies[n%len(batchPolicies)],
+			ids:    rand.Uint64(),
+		}
+		tr.run(n % 4)
+		answers += tr.answers
+		left += tr.left
+	}
+	return answers, left
+}
+
+func (tr *batchTrace) run(kind int) {
+	for _, l := range tr.limits {
+		tr.keep = max(tr.keep, l.Window)
+	}
+	switch kind {
+	case 2:
+		for range 4 {
+			limits := slices.Clone(tr.limits)
+			for i := range limits {
+				limits[i].Quota = 1 + tr.r.IntN(2*limits[i].Quota)
+				limits[i].Window = time.Duration(1+tr.r.Int64N(tr.keep.Milliseconds())) * time.Millisecond
+			}
+			tr.varied = append(tr.varied, limits)
+		}
+	case 3:
+		shadow := batchPolicies[tr.r.IntN(len(batchPolicies))]
+		for _, l := range shadow {
+			tr.keep = max(tr.keep, l.Window)
+		}
+		tr.limits, tr.shadow = slices.Concat(tr.limits, shadow), shadow
+	}
+	for range 150 {
+		tr.wait()
+		switch k := tr.r.IntN(24); {
+		case k < 18:
+			tr.batch(core.ModeCharge)
+		case k < 19:
+			tr.batch(core.ModePeek)
+		case k < 20:
+			tr.batch([]core.Mode{core.ModeRecord, core.ModeChargeDenied}[tr.r.IntN(2)])
+		case k < 22:
+			tr.settle()
+		case k < 23:
+			tr.log(tr.keys[tr.r.IntN(len(tr.keys))])
+		case tr.r.IntN(2) == 0:
+			tr.merge(tr.keys[tr.r.IntN(len(tr.keys))])
+		default:
+			tr.reset(tr.keys[tr.r.IntN(len(tr.keys))])
+		}
+	}
+}
+
+// wait moves time by nothing, a little, what the last denial said, or until an entry leaves, give or take a
+// microsecond.
+func (tr *batchTrace) wait() {
+	d := time.Duration(0)
+	switch tr.r.IntN(20) {
+	case 0:
+		d = time.Duration(tr.r.IntN(int(tr.keep/time.Microsecond/2))) * time.Microsecond
+	case 2:
+		d = time.Microsecond
+	case 3:
+		d = tr.last - time.Duration(tr.r.IntN(2))*time.Microsecond
+	case 4, 5:
+		if n := min(len(tr.at), 10); n > 0 {
+			d = tr.at[len(tr.at)-1-tr.r.IntN(n)] + tr.keep - tr.now + time.Duration(tr.r.IntN(3)-1)*time.Microsecond
+		}
+	case 6:
+		d = tr.keep
+	}
+	if d > 0 {
+		tr.c.Advance(d)
+		tr.oracle.Advance(d)
+		tr.now += d
+	}
+}
+
+// batch asks about some logs at once, and the oracle in the order in which the script decides.
+func (tr *batchTrace) batch(mode core.Mode) {
+	take := core.Take{Limits: tr.limits, Shadow: len(tr.shadow), Keep: tr.keep, Bound: 300, Mode: mode}
+	if tr.varied != nil && tr.r.IntN(3) > 0 {
+		take.Limits, take.Varies = tr.varied[tr.r.IntN(len(tr.varied))], true
+	}
+	var batch []core.Take
+	var of []int
+	for range 1 + tr.r.IntN(8) {
+		k := tr.r.IntN(len(tr.keys))
+		if mode == core.ModeChargeDenied && slices.Contains(of, k) {
+			continue // sent again, a denial that counts has the others in its numbers
+		}
+		tr.ids++
+		take.Key, take.ID, take.Cost = tr.keys[k], tr.ids, 1
+		if tr.r.IntN(8) == 0 {
+			take.Cost = 1 + tr.r.IntN(take.Limits[0].Quota+1)
+		}
+		batch, of = append(batch, take), append(of, k)
+	}
+	tr.countLeft(batch)
+	got, err := redisstore.TakeTogether(tr.t.Context(), tr.store, tr.single, batch)
+	if err != nil {
+		tr.t.Fatalf("%s: %v", tr.desc, err)
+	}
+	for _, i := range sideBySide(batch, of) {
+		want, err := tr.oracle.Take(tr.t.Context(), batch[i])
+		if err != nil {
+			tr.t.Fatal(err)
+		}
+		alike := 0
+		for j := range batch {
+			if of[j] == of[i] && batch[j].Cost == batch[i].Cost && mode == core.ModeCharge && take.Shadow == 0 {
+				alike++
+			}
+		}
+		if !sameVerdict(&got[i], &want, &batch[i], !tr.repeats) || alike <= 1 && !tr.repeats && got[i] != want {
+			tr.t.Fatalf("%s, after %d answers: %v, mode %d, varies %v, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
+				tr.desc, tr.answers, take.Limits, mode, take.Varies, i, len(batch), batch[i].Cost, got[i], want)
+		}
+		if tr.answers++; want.Allowed && mode != core.ModePeek {
+			tr.made = append(tr.made, core.Settle{Key: batch[i].Key, ID: batch[i].ID})
+			tr.at = append(tr.at, tr.now)
+		} else if !want.Allowed {
+			tr.last = want.Retry
+		}
+	}
+}
+
+// countLeft counts logs whose entries have left and that come after another such one.
+func (tr *batchTrace) countLeft(batch []core.Take) {
+	if !tr.single || batch[0].Mode != core.ModeCharge || len(batch[0].Limits) > 1 || batch[0].Varies {
+		return
+	}
+	before := 0
+	var seen []string
+	for _, take := range batch {
+		if slices.Contains(seen, take.Key.String()) {
+			continue
+		}
+		seen = append(seen, take.Key.String())
+		all, _ := tr.oracle.Log(tr.t.Context(), take.Key, 1<<62)
+		held, _ := tr.oracle.Log(tr.t.Context(), take.Key, tr.keep)
+		if len(all) == len(held) {
+			before = 0
+			continue
+		}
+		if before++; before > 1 {
+			tr.left++
+		}
+	}
+}
+
+// settle corrects one of the youngest takes.
+func (tr *batchTrace) settle() {
+	if len(tr.made) == 0 {
+		return
+	}
+	s := tr.made[len(tr.made)-1-tr.r.IntN(min(len(tr.made), 20))]
+	s.Cost = []int{0, 0, tr.r.IntN(12), tr.r.IntN(400)}[tr.r.IntN(4)]
+	tr.must(tr.store.Settle(tr.t.Context(), s))
+	tr.must(tr.oracle.Settle(tr.t.Context(), s))
+}
+
+func (tr *batchTrace) merge(key core.StorageKey) {
+	m := core.Merge{Key: key, Keep: tr.keep, Varies: tr.varied != nil && tr.r.IntN(2) == 0}
+	for range tr.r.IntN(4) {
+		tr.ids++
+		age := time.Duration(tr.r.Int64N(int64(tr.keep/time.Microsecond))) * time.Microsecond
+		m.Entries = append(m.Entries, core.Recorded{ID: tr.ids, Age: age, Cost: 1 + tr.r.IntN(3)})
+	}
+	tr.must(tr.store.Merge(tr.t.Context(), m))
+	tr.must(tr.oracle.Merge(tr.t.Context(), m))
+}
+
+func (tr *batchTrace) reset(key core.StorageKey) {
+	tr.must(tr.store.Reset(tr.t.Context(), key))
+	tr.must(tr.oracle.Reset(tr.t.Context(), key))
+}
+
+func (tr *batchTrace) log(key core.StorageKey) {
+	got, err := tr.store.Log(tr.t.Context(), key, tr.keep)
+	tr.must(err)
+	want, err := tr.oracle.Log(tr.t.Context(), key, tr.keep)
+	tr.must(err)
+	if !slices.Equal(sinceFirst(got), sinceFirst(want)) {
+		tr.t.Fatalf("%s: log\ngot  %v\nwant %v", tr.desc, got, want)
+	}
+}
+
+type sinceEntry struct {
+	since time.Duration
+	cost  int
+}
+
+func sinceFirst(entries []core.Entry) []sinceEntry {
+	all := make([]sinceEntry, len(entries))
+	for i, e := range entries {
+		all[i] = sinceEntry{e.At.Sub(entries[0].At), e.Cost}
+	}
+	slices.SortFunc(all, func(a, b sinceEntry) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.cost, b.cost))
+	})
+	return all
+}
+
+func (tr *batchTrace) must(err error) {
+	tr.t.Helper()
+	if err != nil {
+		tr.t.Fatalf("%s: %v", tr.desc, err)
+	}
+}
