@@ -1,0 +1,264 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+const formsKeep = 10 * time.Second
+
+var (
+	hundred = core.Limit{Quota: 100, Window: formsKeep}
+	few     = core.Limit{Quota: 6, Window: formsKeep}
+)
+
+// forms are the ways in which a take may be recorded, all of them in logs that are kept for ten seconds.
+var forms = []struct {
+	name string
+	take core.Take
+}{
+	{"one limit", core.Take{Limits: core.Limits{hundred}}},
+	{"one limit, few units a second", core.Take{Limits: core.Limits{few}}},
+	{"several limits", core.Take{Limits: core.Limits{core.PerSecond(50), hundred}}},
+	{"several limits, few units a second", core.Take{Limits: core.Limits{core.PerSecond(5), few}}},
+	{"a cost", core.Take{Limits: core.Limits{hundred}, Cost: 3}},
+	{"a shadow", core.Take{Limits: core.Limits{core.PerSecond(50), hundred}, Shadow: 1}},
+	{"windows that vary", core.Take{Limits: core.Limits{core.PerSecond(50)}, Varies: true}},
+	{"record", core.Take{Limits: core.Limits{hundred}, Mode: core.ModeRecord}},
+	{"counts denials", core.Take{Limits: core.Limits{hundred}, Mode: core.ModeChargeDenied}},
+}
+
+// An entry is in Redis at least as long as in its window, however little the key had left before it came, and no longer
+// than a second more.
+func TestKeysOutliveTheirEntries(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	store := newStore(c)
+	id := uint64(0)
+	for i, key := range keysOf(t, len(forms), "forms") {
+		form := forms[i]
+		take := form.take
+		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		ask := func(what string) {
+			t.Helper()
+			id++
+			take.ID = id
+			if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+				t.Fatalf("%s, %s: %+v, %v", form.name, what, a, err)
+			}
+			if ttl := rdb.PTTL(t.Context(), stored(key)).Val(); ttl < formsKeep || ttl > formsKeep+time.Second {
+				t.Errorf("%s, %s: the key stays for %v, its youngest entry for %v", form.name, what, ttl, formsKeep)
+			}
+		}
+		ask("the first")
+		for _, left := range []time.Duration{time.Second, 9900 * time.Millisecond} {
+			if ok := rdb.PExpire(t.Context(), stored(key), left).Val(); !ok {
+				t.Fatalf("%s: no key %s", form.name, stored(key))
+			}
+			c.Advance(time.Second)
+			ask(fmt.Sprint("with ", left, " left"))
+		}
+		c.Advance(formsKeep - 2*time.Second) // what came first has left
+		rdb.PExpire(t.Context(), stored(key), 2*time.Second)
+		ask("when entries have left")
+	}
+}
+
+// stored is a key as it is in Redis.
+func stored(key core.StorageKey) string { return "sash:" + key.String() }
+
+// So is what was merged.
+func TestKeysOutliveMergedEntries(t *testing.T) {
+	rdb := start(t)
+	store := newStore(newClock(rdb))
+	for i, key := range keysOf(t, 2, "merged") {
+		for n := range 2 {
+			m := core.Merge{Key: key, Keep: formsKeep, Varies: i == 1}
+			m.Entries = []core.Recorded{{ID: uint64(n + 1), Cost: 2}}
+			if err := store.Merge(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			if ttl := rdb.PTTL(t.Context(), stored(key)).Val(); ttl < formsKeep || ttl > formsKeep+time.Second {
+				t.Errorf("varies %v: the key stays for %v, its entries for %v", i == 1, ttl, formsKeep)
+			}
+			rdb.PExpire(t.Context(), stored(key), time.Second)
+		}
+	}
+}
+
+// What has left is removed by the next take that is admitted, so that a log in steady use does not grow.
+func TestWhatHasLeftIsRemoved(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	store := newStore(c)
+	id := uint64(0)
+	for i, key := range keysOf(t, len(forms), "forms") {
+		take := forms[i].take
+		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		for range 50 {
+			id++
+			take.ID = id
+			if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+				t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
+			}
+			c.Advance(formsKeep/3 + time.Microsecond)
+		}
+		mark := 0
+		if take.Varies {
+			mark = 1
+		}
+		if n := int(rdb.ZCard(t.Context(), stored(key)).Val()) - mark; n != 3*take.Cost {
+			t.Errorf("%s: %d units in Redis, of which %d are in the window", forms[i].name, n, 3*take.Cost)
+		}
+	}
+}
+
+// A take that is sent again later, as by a client that has waited for its reply, stays at the instant when it was
+// recorded.
+func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
+	c := newClock(start(t))
+	store := newStore(c)
+	for i, key := range keysOf(t, len(forms), "forms") {
+		take := forms[i].take
+		if take.Mode == core.ModeChargeDenied {
+			continue
+		}
+		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		for n := range 3 {
+			take.ID = uint64(n + 1)
+			for range 2 { // the second is the copy
+				if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+					t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
+				}
+				c.Advance(time.Millisecond)
+			}
+		}
+		entries, err := store.Log(t.Context(), key, formsKeep)
+		if err != nil || len(entries) != 3 {
+			t.Fatalf("%s: %v, %v; want 3 entries", forms[i].name, entries, err)
+		}
+		for n, e := range entries {
+			if since := e.At.Sub(entries[0].At); since != time.Duration(n)*2*time.Millisecond || e.Cost != take.Cost {
+				t.Errorf("%s: entry %d is of %v after the first, and costs %d", forms[i].name, n, since, e.Cost)
+			}
+		}
+	}
+}
+
+// Entries that are merged again later, in which case their age is not known so exactly, stay where they are.
+func TestMergedAgainDoNotMove(t *testing.T) {
+	c := newClock(start(t))
+	store := newStore(c)
+	key := keysOf(t, 1, "merged")[0]
+	m := core.Merge{Key: key, Keep: formsKeep}
+	m.Entries = []core.Recorded{{ID: 1, Age: time.Second, Cost: 3}, {ID: 2, Cost: 1}}
+	for range 3 {
+		if err := store.Merge(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		c.Advance(time.Millisecond)
+	}
+	entries, err := store.Log(t.Context(), key, formsKeep)
+	if want := []sinceEntry{{0, 3}, {time.Second, 1}}; err != nil || !slices.Equal(sinceFirst(entries), want) {
+		t.Errorf("%v, %v; want three units, and one a second later", entries, err)
+	}
+	c.Advance(formsKeep - time.Second - 3*time.Millisecond)
+	if entries, err := store.Log(t.Context(), key, formsKeep); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v; want the second only", entries, err)
+	}
+}
+
+// What is as old as its window has left, and is not merged. A microsecond younger, it is.
+func TestMergeOfWhatIsLeaving(t *testing.T) {
+	store := newStore(newClock(start(t)))
+	key := keysOf(t, 1, "merged")[0]
+	m := core.Merge{Key: key, Keep: formsKeep}
+	for i, age := range []time.Duration{formsKeep + time.Microsecond, formsKeep, formsKeep - time.Microsecond} {
+		m.Entries = append(m.Entries, core.Recorded{ID: uint64(i + 1), Age: age, Cost: 1})
+	}
+	if err := store.Merge(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	// Asked about twice the window, the log tells what it has.
+	if entries, err := store.Log(t.Context(), key, 2*formsKeep); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v; want the youngest only", entries, err)
+	}
+}
+
+// A denial that counts is in the log under another name; what an outage has recorded of it is the same take.
+func TestCountedDenialsAreMergedOnce(t *testing.T) {
+	store := newStore(newClock(start(t)))
+	key := keysOf(t, 1, "merged")[0]
+	limits := core.Limits{{Quota: 1, Window: formsKeep}}
+	for id := range uint64(2) {
+		take := core.Take{Key: key, Limits: limits, Keep: formsKeep, Bound: 10, Cost: 1, ID: id + 1}
+		take.Mode = core.ModeChargeDenied
+		if a, err := store.Take(t.Context(), take); err != nil || a.Allowed != (id == 0) {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	m := core.Merge{Key: key, Keep: formsKeep}
+	for id := range uint64(3) {
+		m.Entries = append(m.Entries, core.Recorded{ID: id + 1, Cost: 1})
+	}
+	if err := store.Merge(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := store.Log(t.Context(), key, formsKeep); err != nil || len(entries) != 3 {
+		t.Errorf("%v, %v; want three entries", entries, err)
+	}
+}
+
+// Where everything has left the log before, a batch removes first and looks then, which takes fewer commands: an
+// admission has as many as for a log that is not there, and one more.
+func TestLogsThatEmptiedTogether(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	store := newStore(c)
+	keys := keysOf(t, 8, "emptied")
+	id := uint64(0)
+	together := func() {
+		t.Helper()
+		batch := make([]core.Take, len(keys))
+		for i, key := range keys {
+			id++
+			batch[i] = core.Take{Key: key, Limits: forms[0].take.Limits, Keep: formsKeep, Cost: 1, ID: id}
+		}
+		answers, err := redisstore.TakeTogether(t.Context(), store, true, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range answers {
+			if want := (core.State{Reset: formsKeep}); !a.Allowed || a.State[0] != want {
+				t.Errorf("log %d: %+v, want %+v", i, a, want)
+			}
+		}
+	}
+	together()
+	c.Advance(formsKeep)
+	before := calls(t, rdb, "zrange")
+	together()
+	if n := calls(t, rdb, "zrange") - before; n != 1 {
+		t.Errorf("%d times the oldest entry was looked at, want once: for the first log", n)
+	}
+}
+
+// calls is how often the server has executed a command.
+func calls(t *testing.T, rdb *redis.Client, command string) (n int) {
+	t.Helper()
+	info, err := rdb.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	fmt.Sscanf(rest, "%d,", &n)
+	return n
+}
