@@ -122,9 +122,9 @@ func WithSkip[C any](f func(C) bool) Option {
 //
 // A request is charged before its handler runs, so no burst slips through meanwhile, and gets exactly its own
 // units back, however long it took. The status is the one that was sent, also where the handler panics after that;
-// a panic before that is status 500. A connection that the handler takes over, as for WebSocket, has status 101. An error that a
-// handler returns has the status that the framework's error handler gives it; in fiber that handler is called
-// within the middleware for this, once.
+// a panic before that is status 500. A connection that the handler takes over, as for WebSocket, has status 101. An
+// error that a handler returns has the status that the framework's error handler gives it; in fiber that handler
+// is called within the middleware for this, once.
 //
 // A client that leaves before the response makes many handlers fail. Instead of nothing or a status of 500 and above,
 // the status then is [StatusClientClosedRequest], so that with status >= 500 nobody gets a refund by hanging up; with

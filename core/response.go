@@ -16,10 +16,11 @@ const StatusClientClosedRequest = 499
 // a refund by leaving, the status is [StatusClientClosedRequest] if the request's context was canceled before
 // anything was sent, unless the handler has chosen a status below 500.
 //
-// A [Request] has a method Gone() bool if its context does not tell whether the client has left.
+// Where a framework's contexts do not tell that a client has left, an adapter's [Request] has a method Gone() bool,
+// which is asked instead.
 type Response struct {
 	request Request
-	ctx     context.Context // as it was for the limiter: inner middleware may give the request one that it cancels itself
+	ctx     context.Context // of the limiter: inner middleware may give the request one that it cancels itself
 
 	mu      sync.Mutex
 	status  int       // what was sent, or 0

@@ -16,12 +16,20 @@ func refuse(c echo.Context, status int, cause error, handler func() error) error
 	c.Response().Status = status
 	err := handler()
 	switch {
-	case err != nil && !errors.As(err, new(*echo.HTTPError)) && (errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)):
+	case isRefusal(err, cause):
 		return answer(c, core.ProblemOf(err), func() error { return err })
 	case err != nil || c.Response().Committed:
 		return err
 	}
 	return c.NoContent(c.Response().Status)
+}
+
+// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
+func isRefusal(err, cause error) bool {
+	if err == nil || errors.As(err, new(*echo.HTTPError)) {
+		return false
+	}
+	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
 }
 
 func answerDenied(c echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err) }

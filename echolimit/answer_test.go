@@ -14,9 +14,11 @@ import (
 
 // A handler that returns the refusal as an error leaves the answer to the limiter. What else it returns is its own.
 func TestHandlersReturnErrors(t *testing.T) {
-	const deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
+	const deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
-	const noKeyBody = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+	const noKeyBody = `{"type":"about:blank",` +
+		`"title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
 	const broken = "{\"message\":\"Internal Server Error\"}\n"
 	errOwn := errors.New("own")
 	for _, c := range []struct {
@@ -27,15 +29,21 @@ func TestHandlersReturnErrors(t *testing.T) {
 		body    string // of the default error handler
 		central string // of the application's
 	}{
-		{"d.Err()", func(_ echo.Context, d core.Decision) error { return d.Err() }, nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err(), wrapped", func(_ echo.Context, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) }, nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err() after a body", func(c echo.Context, d core.Decision) error { c.String(503, "slow down"); return d.Err() }, nil, 503, "slow down", "slow down"},
+		{"d.Err()", func(_ echo.Context, d core.Decision) error { return d.Err() },
+			nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err(), wrapped", func(_ echo.Context, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) },
+			nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err() after a body", func(c echo.Context, d core.Decision) error {
+			c.String(503, "slow down")
+			return d.Err()
+		}, nil, 503, "slow down", "slow down"},
 		{"an HTTPError around d.Err()", func(_ echo.Context, d core.Decision) error {
 			return echo.NewHTTPError(420, "calm").SetInternal(d.Err())
 		}, nil, 420, "{\"message\":\"calm\"}\n", "central calm"},
 		{"another error", func(echo.Context, core.Decision) error { return errOwn }, nil, 500, broken, "central"},
 		{"err", nil, func(_ echo.Context, err error) error { return err }, 400, noKeyBody, "central Bad Request"},
-		{"err, wrapped", nil, func(_ echo.Context, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
+		{"err, wrapped", nil,
+			func(_ echo.Context, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
 		{"another error for err", nil, func(echo.Context, error) error { return errOwn }, 500, broken, "central"},
 	} {
 		for name, outer := range outside {
@@ -66,7 +74,8 @@ func TestHandlersReturnErrors(t *testing.T) {
 				e.GET("/", served)
 				get(e, "/", header...)
 				if w := get(e, "/", header...); w.Code != c.status || w.Body.String() != body {
-					t.Errorf("%s behind %s, own handler %v: status %d, body %q; want %d, %q", c.desc, name, own, w.Code, w.Body, c.status, body)
+					t.Errorf("%s behind %s, own handler %v: status %d, body %q; want %d, %q",
+						c.desc, name, own, w.Code, w.Body, c.status, body)
 				}
 			}
 		}
@@ -77,7 +86,8 @@ func TestHandlersReturnErrors(t *testing.T) {
 func TestRefusalPanics(t *testing.T) {
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
 		e := echo.New()
-		e.Use(echolimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified), echolimit.WithError(func(echo.Context, error) error { panic(value) })))
+		e.Use(echolimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
+			echolimit.WithError(func(echo.Context, error) error { panic(value) })))
 		e.GET("/", func(echo.Context) error { t.Error("served"); return nil })
 		func() {
 			defer func() {

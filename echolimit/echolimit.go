@@ -22,9 +22,9 @@ func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 	return From(l)
 }
 
-// From is New for a limiter of [core.New]. A refusal is returned as an *echo.HTTPError around its cause, such
-// as [*core.LimitedError], for an HTTPErrorHandler of your own to answer. Where the handler is echo's default, the problem
-// document is written and nil returned. It panics on callbacks for another framework.
+// From is New for a limiter of [core.New]. A refusal is returned as an *echo.HTTPError around its cause, such as
+// [*core.LimitedError], for an HTTPErrorHandler of your own to answer. Where the handler is echo's default, the
+// problem document is written and nil returned. It panics on callbacks for another framework.
 func From(l *core.Limiter) echo.MiddlewareFunc {
 	deny, fail, err := core.Bind[echo.Context](l, answerDenied, answerError)
 	if err != nil {
@@ -54,7 +54,8 @@ func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Keep the error's text from clients.
+// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Keep the error's text
+// from clients.
 func WithError(f func(echo.Context, error) error) core.Option { return core.OnError[echo.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests that

@@ -128,7 +128,7 @@ func TestOuterMiddlewareSeesTheError(t *testing.T) {
 		e.GET("/", served)
 		get(e, "/")
 		w := get(e, "/")
-		if limited := (*core.LimitedError)(nil); errors.As(seen, &limited) != own || (seen == nil) == own || w.Code != 429 {
+		if errors.As(seen, new(*core.LimitedError)) != own || (seen == nil) == own || w.Code != 429 {
 			t.Errorf("own handler %v: status %d, error %v", own, w.Code, seen)
 		}
 		if (w.Header().Get("Content-Type") == core.ProblemType) == own {

@@ -29,9 +29,11 @@ var outside = map[string]echo.MiddlewareFunc{
 // A refusal reaches the client whatever stands in front of the limiter: as the problem document, or as the
 // application's error handler writes it.
 func TestRefusalsBehindMiddleware(t *testing.T) {
-	const denied = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
+	const denied = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
-	const noKey = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+	const noKey = `{"type":"about:blank","title":"Bad Request","status":400,` +
+		`"detail":"The request does not say whose quota it draws from."}`
 	for name, outer := range outside {
 		for _, own := range []bool{false, true} {
 			e := echo.New()
@@ -73,7 +75,8 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 				}
 				w := get(e, "/", c.header...)
 				if w.Code != c.status || w.Body.String() != c.body {
-					t.Errorf("%s, own handler %v: request %d: status %d, body %q; want %d, %q", name, own, i+1, w.Code, w.Body, c.status, c.body)
+					t.Errorf("%s, own handler %v: request %d: status %d, body %q; want %d, %q",
+						name, own, i+1, w.Code, w.Body, c.status, c.body)
 				}
 				if got := w.Header().Get("Content-Type"); c.is != nil && got != kind {
 					t.Errorf("%s, own handler %v: request %d: Content-Type %q, want %q", name, own, i+1, got, kind)
@@ -85,7 +88,8 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 					t.Errorf("%s, own handler %v: request %d: Retry-After %q", name, own, i+1, retry)
 				}
 			}
-			if own && name != "Logger" && committed > 0 { // echo's Logger calls the error handler itself and returns the error as well
+			// echo's Logger calls the error handler itself and returns the error as well.
+			if own && name != "Logger" && committed > 0 {
 				t.Errorf("%s: %d times something was written before the error handler", name, committed)
 			}
 		}
@@ -97,6 +101,10 @@ func TestRefundsAndMiddleware(t *testing.T) {
 	plain := errors.New("plain")
 	for name, m := range outside {
 		for _, behind := range []bool{false, true} {
+			late := 500
+			if name == "ContextTimeout" {
+				late = 503
+			}
 			for _, c := range []struct {
 				desc    string
 				handler echo.HandlerFunc
@@ -107,7 +115,7 @@ func TestRefundsAndMiddleware(t *testing.T) {
 				{"much", func(c echo.Context) error { return c.String(404, strings.Repeat("x", 1<<16)) }, 404},
 				{"an HTTPError", func(echo.Context) error { return echo.ErrTeapot }, 418},
 				{"a plain error", func(echo.Context) error { return plain }, 500},
-				{"the context's error", func(echo.Context) error { return context.DeadlineExceeded }, map[bool]int{true: 503, false: 500}[name == "ContextTimeout"]},
+				{"the context's error", func(echo.Context) error { return context.DeadlineExceeded }, late},
 			} {
 				asked := make(chan int, 9)
 				limit := echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
@@ -125,7 +133,8 @@ func TestRefundsAndMiddleware(t *testing.T) {
 				w := get(e, "/")
 				close(asked)
 				if got := <-asked; w.Code != c.status || got != c.status || len(asked) > 0 {
-					t.Errorf("%s, behind %v: %s: status %d, asked about %d and %d more; want %d", name, behind, c.desc, w.Code, got, len(asked), c.status)
+					t.Errorf("%s, behind %v: %s: status %d, asked about %d and %d more; want %d",
+						name, behind, c.desc, w.Code, got, len(asked), c.status)
 				}
 			}
 		}

@@ -35,7 +35,7 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 		serving = false
 		r := c.Response() // a handler may have put another one in its place
 		switch {
-		case r.Committed && r.Status >= http.StatusOK: // echo takes the 103 before another status for the only one, and net/http sends 200
+		case r.Committed && r.Status >= http.StatusOK: // after a 103 echo sends no other, and net/http sends 200
 			return r.Status
 		case err != nil && !r.Committed:
 			r.Before(func() { seen.Sent(r.Status) }) // only now, so that the inner limiter asks first

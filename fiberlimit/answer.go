@@ -20,11 +20,19 @@ func refuse(c *fiber.Ctx, l *core.Limiter, status int, cause error, handler func
 	case errors.As(err, new(*core.PanicError)):
 		l.Report(c.UserContext(), err)
 		return answerError(c, err)
-	case err != nil && !errors.As(err, new(*fiber.Error)) && (errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)):
+	case isRefusal(err, cause):
 		return answerError(c, err)
 	default:
 		return err
 	}
+}
+
+// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
+func isRefusal(err, cause error) bool {
+	if err == nil || errors.As(err, new(*fiber.Error)) {
+		return false
+	}
+	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
 }
 
 func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }

@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,` +
+	deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
-	noKeyBody  = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+	noKeyBody = `{"type":"about:blank",` +
+		`"title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
 	brokenBody = `{"type":"about:blank","title":"Internal Server Error","status":500}`
 )
 
@@ -35,18 +37,23 @@ func TestHandlersReturnErrors(t *testing.T) {
 		body    string // of the default error handler
 		central string // of the application's
 	}{
-		{"d.Err()", func(_ *fiber.Ctx, d core.Decision) error { return d.Err() }, nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err(), wrapped", func(_ *fiber.Ctx, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) }, nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error { c.SendString("slow down"); return d.Err() }, nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err()", func(_ *fiber.Ctx, d core.Decision) error { return d.Err() },
+			nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err(), wrapped", func(_ *fiber.Ctx, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) },
+			nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error { c.SendString("slow down"); return d.Err() },
+			nil, 429, deniedBody, "central Quota Exceeded"},
 		{"a fiber.Error around d.Err()", func(_ *fiber.Ctx, d core.Decision) error {
 			return core.WithCause(fiber.NewError(420, "calm"), d.Err())
 		}, nil, 420, "calm", "central calm"},
 		{"another error", func(*fiber.Ctx, core.Decision) error { return errOwn }, nil, 500, "own", "central"},
 		{"err", nil, func(_ *fiber.Ctx, err error) error { return err }, 400, noKeyBody, "central Bad Request"},
-		{"err, wrapped", nil, func(_ *fiber.Ctx, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
+		{"err, wrapped", nil,
+			func(_ *fiber.Ctx, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
 		{"another error for err", nil, func(*fiber.Ctx, error) error { return errOwn }, 500, "own", "central"},
 		{"a panic", nil, func(*fiber.Ctx, error) error { panic("boom") }, 500, brokenBody, "central Internal Server Error"},
-		{"http.ErrAbortHandler", func(*fiber.Ctx, core.Decision) error { panic(http.ErrAbortHandler) }, nil, 500, brokenBody, "central Internal Server Error"},
+		{"http.ErrAbortHandler", func(*fiber.Ctx, core.Decision) error { panic(http.ErrAbortHandler) },
+			nil, 500, brokenBody, "central Internal Server Error"},
 	} {
 		for _, own := range []bool{false, true} {
 			config := fiber.Config{}
@@ -172,7 +179,8 @@ func TestRefundStatus(t *testing.T) {
 	} {
 		asked := make(chan int, 1)
 		app := fiber.New(fiber.Config{DisableStartupMessage: true})
-		app.Use(fiberlimit.New(core.PerMinute(1), core.ByIP(), core.WithRefund(func(_ *fiber.Ctx, status int) bool { asked <- status; return true })))
+		app.Use(fiberlimit.New(core.PerMinute(1), core.ByIP(),
+			core.WithRefund(func(_ *fiber.Ctx, status int) bool { asked <- status; return true })))
 		app.Get("/", c.handler)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

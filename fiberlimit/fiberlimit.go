@@ -60,13 +60,13 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429, unless the handler
 // sets another) are set already. A handler that returns [core.Decision.Err] leaves the answer to the limiter. It
-// must not call c.Next, which would serve the request: fiber gives no way to prevent that. A panic is answered with 500,
-// http.ErrAbortHandler too, because fiber does not survive one.
+// must not call c.Next, which would serve the request: fiber gives no way to prevent that. A panic is answered with
+// 500, http.ErrAbortHandler too, because fiber does not survive one.
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
-// WithError answers requests that could not be decided: no key, no store. The status is that of [core.ProblemOf], unless
-// the handler sets another. One that returns its error leaves the answer to the limiter; a panic is answered as
-// with [WithDeny]. Keep the error's text from clients.
+// WithError answers requests that could not be decided: no key, no store. The status is that of [core.ProblemOf],
+// unless the handler sets another. One that returns its error leaves the answer to the limiter; a panic is answered
+// as with [WithDeny]. Keep the error's text from clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
 
 // ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, that given to Use.

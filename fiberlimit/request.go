@@ -28,8 +28,8 @@ func (q request) Header(name string) (values []string) {
 }
 
 // peer is the connection's other end. The connection of fiber's App.Test has none and gets the one that
-// httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: without an address, clients would share
-// a quota.
+// httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: clients without an address
+// would share a quota.
 func peer(c *fasthttp.RequestCtx) core.Peer {
 	p := core.PeerAddr(c.RemoteAddr())
 	if !p.Addr.IsValid() && !p.Unix && isTest(c.Conn()) {

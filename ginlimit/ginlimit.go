@@ -50,8 +50,8 @@ func From(l *core.Limiter) gin.HandlerFunc {
 }
 
 // WithDeny answers denied requests instead of the problem document. The header fields are set already, and so is the
-// status, 429, unless the handler writes another. The request has been aborted, so c.Next does nothing. A panic goes on to
-// gin.Recovery, and http.ErrAbortHandler to the server.
+// status, 429, unless the handler writes another. The request has been aborted, so c.Next does nothing. A panic goes
+// on to gin.Recovery, and http.ErrAbortHandler to the server.
 func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnDeny[*gin.Context](f) }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that

@@ -70,7 +70,8 @@ func TestRefusalPanics(t *testing.T) {
 		}
 		c.AbortWithStatus(500)
 	}))
-	r.Use(ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified), ginlimit.WithError(func(*gin.Context, error) { panic(answer) })))
+	r.Use(ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+		ginlimit.WithError(func(*gin.Context, error) { panic(answer) })))
 	r.GET("/", func(*gin.Context) { t.Error("served") })
 	if w := get(r, "/"); w.Code != 500 {
 		t.Errorf("status %d", w.Code)

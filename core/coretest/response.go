@@ -70,7 +70,7 @@ func newExchange(t *testing.T, m mount, two bool, f func(status int) bool, h htt
 
 // do sends a request and calls f with the response, or with nil if ctx ended before it came. Then it waits until
 // the server has ended, and returns the status of which the refund was asked, or 0.
-func (e *exchange) do(t *testing.T, ctx context.Context, f func(*http.Response)) (asked int) { //nolint:revive // t comes first, as everywhere
+func (e *exchange) do(ctx context.Context, t *testing.T, f func(*http.Response)) (asked int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.server.URL, http.NoBody) // which is not sent again
 	if err != nil {
@@ -130,7 +130,9 @@ func hangUp(t *testing.T, m mount, two bool) {
 			http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}},
-		{"before the response", true, core.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		{"before the response", true, core.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			arrived := make(chan bool, 1)
@@ -153,7 +155,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 					defer close(stop)
 				}
 				denied := false
-				asked := e.do(t, ctx, func(r *http.Response) {
+				asked := e.do(ctx, t, func(r *http.Response) {
 					if denied = r != nil && r.StatusCode == http.StatusTooManyRequests; !denied && r != nil {
 						<-arrived
 						if r.StatusCode != http.StatusOK {
@@ -179,27 +181,31 @@ func hangUp(t *testing.T, m mount, two bool) {
 // leaving is what is asked where the client leaves while the handler runs.
 func leaving(t *testing.T, m mount, two bool) {
 	gone := core.StatusClientClosedRequest
+	nothing := func(http.ResponseWriter, *http.Request) {}
+	body := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
+	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for _, c := range []struct {
 		desc          string
 		before, after http.HandlerFunc // the client leaves
 		asked         int
 	}{
-		{"nothing", nil, func(http.ResponseWriter, *http.Request) {}, gone},
+		{"nothing", nil, nothing, gone},
 		{"500", nil, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, gone},
 		{"502, a header alone", nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, gone},
 		{"a panic", nil, func(http.ResponseWriter, *http.Request) { panic("boom") }, gone},
-		{"http.ErrAbortHandler", nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, gone},
-		{"200 all the same", nil, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, 200},
+		{"http.ErrAbortHandler", nil, abort, gone},
+		{"200 all the same", nil, body, 200},
 		{"404 all the same", nil, http.NotFound, 404},
-		{"within http.TimeoutHandler", nil, http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Hour, "").ServeHTTP, gone},
-		{"after 200 has been read", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, func(http.ResponseWriter, *http.Request) {}, 200},
-		{"after 404 has been read", http.NotFound, func(http.ResponseWriter, *http.Request) {}, 404},
-		{"after 200 has been read, and a panic", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 200},
-		{"after a header has been read", func(http.ResponseWriter, *http.Request) {}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }, 200},
+		{"within http.TimeoutHandler", nil, http.TimeoutHandler(http.HandlerFunc(nothing), time.Hour, "").ServeHTTP, gone},
+		{"after 200 has been read", body, nothing, 200},
+		{"after 404 has been read", http.NotFound, nothing, 404},
+		{"after 200 has been read, and a panic", body, abort, 200},
+		{"after a header has been read", nothing, body, 200},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			arrived := make(chan bool, 1)
-			e := newExchange(t, m, two, func(int) bool { return true }, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			always := func(int) bool { return true }
+			e := newExchange(t, m, two, always, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if c.before != nil {
 					c.before(w, r)
 					http.NewResponseController(w).Flush()
@@ -216,7 +222,7 @@ func leaving(t *testing.T, m mount, two bool) {
 					cancel()
 				}()
 			}
-			if asked := e.do(t, ctx, func(*http.Response) { cancel() }); asked != c.asked {
+			if asked := e.do(ctx, t, func(*http.Response) { cancel() }); asked != c.asked {
 				t.Errorf("asked about %d, want %d", asked, c.asked)
 			}
 		})
@@ -226,13 +232,18 @@ func leaving(t *testing.T, m mount, two bool) {
 // endings is what is asked where the client waits for the response.
 func endings(t *testing.T, m mount, two bool) {
 	const either = -1 // status, if it is the same for both
+	timeout := func(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
+		return http.TimeoutHandler(h, d, "").ServeHTTP
+	}
+	panics := func(http.ResponseWriter, *http.Request) { panic("boom") }
+	waits := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for _, c := range []struct {
 		desc    string
 		handler http.HandlerFunc
 		status  int // that the client gets, or 0 where the connection is cut
 		asked   int
 	}{
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, 0, 500},
+		{"a panic", panics, 0, 500},
 		{"http.ErrAbortHandler", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 500},
 		{"a panic after a body", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(201)
@@ -244,10 +255,14 @@ func endings(t *testing.T, m mount, two bool) {
 			http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}, 200, 200},
-		{"103, then 404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, either, either}, // echo knows but one
+		// echo knows but one.
+		{"103, then 404", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(103)
+			w.WriteHeader(404)
+		}, either, either},
 		{"a deadline of the server's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 503, 503},
-		{"http.TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 1, "").ServeHTTP, 503, 503},
-		{"a panic within http.TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }), time.Hour, "").ServeHTTP, 0, 500},
+		{"http.TimeoutHandler", timeout(1, waits), 503, 503},
+		{"a panic within http.TimeoutHandler", timeout(time.Hour, panics), 0, 500},
 		{"events", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for range 3 {
@@ -271,7 +286,7 @@ func endings(t *testing.T, m mount, two bool) {
 			}
 			e := newExchange(t, limited, two, func(int) bool { return true }, c.handler)
 			status := 0
-			asked := e.do(t, t.Context(), func(r *http.Response) {
+			asked := e.do(t.Context(), t, func(r *http.Response) {
 				if r != nil {
 					status = r.StatusCode
 					io.Copy(io.Discard, r.Body)
@@ -295,7 +310,7 @@ func halfClosed(t *testing.T, m mount) {
 		back   func(status int) bool
 		status int
 	}{
-		{"all but wrong passwords", func(status int) bool { return status != http.StatusUnauthorized }, http.StatusUnauthorized},
+		{"all but wrong passwords", func(status int) bool { return status != 401 }, http.StatusUnauthorized},
 		{"all that fails", func(status int) bool { return status >= 400 }, http.StatusOK},
 	} {
 		e := newExchange(t, m, false, c.back, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -379,7 +394,8 @@ func upgrade(t *testing.T, m mount) {
 		io.WriteString(connection, "ping\n")
 		word, err := in.ReadString('\n')
 		connection.CloseWrite()
-		if _, end := in.ReadByte(); r.StatusCode != http.StatusSwitchingProtocols || word != "ping\n" || err != nil || !errors.Is(end, io.EOF) {
+		_, end := in.ReadByte()
+		if r.StatusCode != http.StatusSwitchingProtocols || word != "ping\n" || err != nil || !errors.Is(end, io.EOF) {
 			t.Errorf("%s: status %d, %q, %v, then %v", desc, r.StatusCode, word, err, end)
 		}
 		connection.Close()
