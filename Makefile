@@ -12,15 +12,15 @@ RACE = $(eval RACE := $(shell sh scripts/race.sh))$(RACE)
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run all tests, with the race detector if there is a C compiler, installing Redis if it is missing
-	sh scripts/install-redis.sh
-	SASH_REQUIRE_REDIS=1 go test $(RACE) -shuffle=on ./...
+test: ## Run all tests, with the race detector if there is a C compiler, installing Redis and nginx if they are missing
+	sh scripts/install.sh redis-server nginx
+	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test $(RACE) -shuffle=on ./...
 	cd core/jwtkey/recipes && go test $(RACE) -shuffle=on ./...
 	cd core/benchmarks && SASH_REQUIRE_REDIS=1 go test -shuffle=on ./...
 	$(MAKE) test-faults
 
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
-	sh scripts/install-redis.sh
+	sh scripts/install.sh redis-server
 	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test $(RACE) -count=1
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint

@@ -1,0 +1,158 @@
+package examples_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
+
+	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/echolimit"
+	"github.com/sashlimit/sash/fiberlimit"
+	"github.com/sashlimit/sash/ginlimit"
+)
+
+// rowOf is the row of README's table of proxies that begins so.
+func rowOf(t *testing.T, begins string) string {
+	t.Helper()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(readme)) {
+		if strings.HasPrefix(line, "| "+begins+" |") {
+			return line
+		}
+	}
+	t.Fatalf("README has no row for %s", begins)
+	return ""
+}
+
+// onListener serves until the test ends, and returns the address.
+func onListener(t *testing.T, serve func(net.Listener) error, stop func() error) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		serve(l)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return "http://" + l.Addr().String()
+}
+
+func onHandler(t *testing.T, h http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// README's rows for what frameworks compute of forwarding headers. Each is set to believe everybody, as its own answer shows,
+// and a client at localhost forges another address with each of four requests, at a quota of two.
+func TestFrameworksForwardedAddresses(t *testing.T) {
+	limit := core.PerHour(2)
+	trusted, other := core.ByForwardedIP("127.0.0.1"), core.ByForwardedIP("10.0.0.0/8")
+	inGin := func(t *testing.T, k core.Key) string {
+		gin.SetMode(gin.TestMode)
+		r := gin.New()
+		if err := r.SetTrustedProxies([]string{"0.0.0.0/0"}); err != nil {
+			t.Fatal(err)
+		}
+		r.Use(ginlimit.New(limit, k))
+		r.GET("/", func(c *gin.Context) { c.String(200, c.ClientIP()) })
+		return onHandler(t, r)
+	}
+	inEcho := func(t *testing.T, k core.Key) string {
+		e := echo.New()
+		e.IPExtractor = echo.ExtractIPFromXFFHeader()
+		e.Use(echolimit.New(limit, k))
+		e.GET("/", func(c echo.Context) error { return c.String(200, c.RealIP()) })
+		return onHandler(t, e)
+	}
+	inFiber := func(t *testing.T, k core.Key) string {
+		app := fiber.New(fiber.Config{DisableStartupMessage: true, ProxyHeader: "X-Forwarded-For"})
+		app.Use(fiberlimit.New(limit, k))
+		app.Get("/", func(c *fiber.Ctx) error { return c.SendString(c.IP()) })
+		return onListener(t, app.Listener, app.Shutdown)
+	}
+	answer := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) }
+	inChi := func(t *testing.T, k core.Key) string {
+		r := chi.NewRouter()
+		r.Use(middleware.RealIP, chilimit.New(limit, k)) //nolint:staticcheck // it is deprecated for what this shows
+		r.Get("/", answer)
+		return onHandler(t, r)
+	}
+	beforeChi := func(t *testing.T, k core.Key) string {
+		r := chi.NewRouter()
+		r.Use(chilimit.New(limit, k), middleware.RealIP) //nolint:staticcheck // as above
+		r.Get("/", answer)
+		return onHandler(t, r)
+	}
+	held, free := []int{200, 200, 429, 429}, []int{200, 200, 200, 200}
+	for _, c := range []struct {
+		desc, row string
+		serve     func(*testing.T, core.Key) string
+		key       core.Key
+		want      []int
+	}{
+		{"gin", "gin with `SetTrustedProxies`", inGin, core.ByIP(), held},
+		{"gin, another proxy", "", inGin, other, held},
+		{"gin, the proxy", "", inGin, trusted, free}, // each forged address is another client's
+		{"echo", "echo with `IPExtractor`", inEcho, core.ByIP(), held},
+		{"echo, another proxy", "", inEcho, other, held},
+		{"echo, the proxy", "", inEcho, trusted, free},
+		{"fiber", "fiber with `ProxyHeader`", inFiber, core.ByIP(), held},
+		{"fiber, another proxy", "", inFiber, other, held},
+		{"fiber, the proxy", "", inFiber, trusted, free},
+		{"RealIP in front", "chi with `middleware.RealIP`", inChi, core.ByIP(), free},
+		{"RealIP in front, another proxy", "", inChi, other, free},
+		{"RealIP behind", "", beforeChi, core.ByIP(), held},
+		{"RealIP behind, another proxy", "", beforeChi, other, held},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			if c.row != "" {
+				rowOf(t, c.row)
+			}
+			url := c.serve(t, c.key)
+			var got []int
+			for _, forged := range []string{"6.6.6.1", "6.6.6.2", "6.6.6.3", "6.6.6.4"} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("X-Forwarded-For", forged)
+				response, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(response.Body)
+				response.Body.Close()
+				got = append(got, response.StatusCode)
+				if response.StatusCode == 200 && !strings.HasPrefix(string(body), forged) {
+					t.Errorf("the framework takes the client for %s, want %s", body, forged)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("statuses %v, want %v", got, c.want)
+			}
+		})
+	}
+}
