@@ -243,14 +243,22 @@ func TestDenialWritesNothing(t *testing.T) {
 
 func TestTTL(t *testing.T) {
 	rdb := start(t)
-	for _, window := range []time.Duration{time.Millisecond, 1001 * time.Microsecond, 1999 * time.Microsecond, time.Second, core.MaxWindow} {
+	windows := []time.Duration{time.Millisecond, 1001 * time.Microsecond, 1999 * time.Microsecond, time.Second, core.MaxWindow}
+	for i := 0; i < len(windows); i++ {
+		window, begun := windows[i], time.Now()
 		l := newLimiter(t, core.Limits{{Quota: 5, Window: window}, {Quota: 1, Window: core.MinWindow, Name: "short"}}, redisstore.New(rdb))
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		ttl := rdb.PTTL(t.Context(), only(t, rdb)).Val()
-		if ttl <= 0 || ttl > window+time.Second {
-			t.Errorf("window %v: PTTL %v", window, ttl)
+		keys := rdb.Keys(t.Context(), "*").Val()
+		var ttl time.Duration
+		if len(keys) == 1 {
+			ttl = rdb.PTTL(t.Context(), keys[0]).Val()
+		}
+		if window < time.Hour && time.Since(begun) > window+time.Second {
+			i-- // it has left, since the machine is slow
+		} else if ttl <= 0 || ttl > window+time.Second {
+			t.Errorf("window %v: keys %q, PTTL %v", window, keys, ttl)
 		}
 		rdb.FlushAll(t.Context())
 	}

@@ -26,11 +26,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/lateness"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // A decision takes no longer than its timeout and a little more. The table shows what it took; the tests
-// grant so much more, because machines are busy, and busier with the race detector; and the slack of late.
+// grant so much more, because machines are busy, and busier with the race detector; and the slack of the clock.
 const (
 	timeout = 100 * time.Millisecond
 	grace   = 50*time.Millisecond + 350*time.Millisecond
@@ -50,13 +51,14 @@ var (
 	full = os.Getenv("SASH_FAULTS") != ""
 	logs lockedBuffer // what limiters write to the log
 	rows []*row
+
+	clock *lateness.Meter // how punctual this machine is
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logs, nil)))
 	redis.SetLogger(silent{})
-	go late.watch()
-	late.reset()
+	clock = lateness.Watch()
 	code := m.Run()
 	printTable(os.Stdout)
 	os.Exit(code)
@@ -105,7 +107,7 @@ type span struct{ began, ended time.Time }
 // begin is called when the servers run: what comes after leaves no goroutine.
 func begin(t *testing.T, fault, how string) *row {
 	t.Helper()
-	late.reset()
+	clock.Reset()
 	return &row{t: t, fault: fault, how: how, within: recovery, recovered: "-", before: runtime.NumGoroutine(), keys: map[string]*tally{}, heard: map[string]int{}}
 }
 
@@ -124,8 +126,8 @@ func (r *row) end() {
 		stacks := make([]byte, 1<<20)
 		r.errorf("%d goroutines, %d before:\n%s", r.after, r.before, stacks[:runtime.Stack(stacks, true)])
 	}
-	r.late = late.worst()
-	if p := r.p99(); p > timeout+grace+late.slack() && r.all.degraded+r.all.failed > 0 {
+	r.late = clock.Worst()
+	if p := r.p99(); p > timeout+grace+clock.Slack() && r.all.degraded+r.all.failed > 0 {
 		r.errorf("p99 of decisions is %v, with a timeout of %v, and a timer was late by up to %v", p, timeout, r.late)
 	}
 	if r.wrong {
@@ -299,8 +301,8 @@ func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int)
 // reaches.
 func (r *row) prompt() {
 	r.t.Helper()
-	if p := r.p99(); p > timeout+late.slack() {
-		r.errorf("p99 of the store's decisions is %v, more than %v, and a timer was late by up to %v", p, timeout, late.worst())
+	if p := r.p99(); p > timeout+clock.Slack() {
+		r.errorf("p99 of the store's decisions is %v, more than %v, and a timer was late by up to %v", p, timeout, clock.Worst())
 	}
 }
 
@@ -374,8 +376,8 @@ func (r *row) bounded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Those that a late machine starts all at once are several for each request.
-	if r.most > r.before+200+int(1000*late.slack().Seconds()) {
-		r.errorf("%d goroutines, %d before, and a timer was late by up to %v", r.most, r.before, late.worst())
+	if r.most > r.before+200+int(1000*clock.Slack().Seconds()) {
+		r.errorf("%d goroutines, %d before, and a timer was late by up to %v", r.most, r.before, clock.Worst())
 	}
 }
 
@@ -457,7 +459,7 @@ func pass(d time.Duration) { <-time.After(d) }
 
 func eventually(within time.Duration, done func() bool) bool {
 	for began := time.Now(); !done(); pass(5 * time.Millisecond) {
-		if time.Since(began) > within+late.slack() {
+		if time.Since(began) > within+clock.Slack() {
 			return false
 		}
 	}

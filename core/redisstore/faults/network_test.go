@@ -234,7 +234,7 @@ func TestSlowDeath(t *testing.T) {
 			vain++
 		}
 	}
-	if vain > during.asked/10+int(200*(longer+late.slack()).Seconds()) {
+	if vain > during.asked/10+int(200*(longer+clock.Slack()).Seconds()) {
 		r.errorf("%d of %d have waited in vain: the breaker flaps", vain, during.asked)
 	}
 }

@@ -150,7 +150,7 @@ func TestOutageOfThreeProcesses(t *testing.T) {
 		}
 	}
 	// At their true instants: when the last of them has left for us, so it has for the log.
-	near := 50*time.Millisecond + late.slack()
+	near := 50*time.Millisecond + clock.Slack()
 	if newest := entries[len(entries)-1].At; newest.After(last.Add(near)) || newest.Before(last.Add(-near)) {
 		r.errorf("the newest entry is of %v, and the last admission was at %v", newest, last)
 	}

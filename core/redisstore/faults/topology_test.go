@@ -199,7 +199,7 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 		others.degraded += r.keys[key].degraded
 	}
 	r.tellf("other nodes' keys: %d of %d degraded", others.degraded, others.asked)
-	if others.degraded > others.asked/10+int(200*late.slack().Seconds()) {
+	if others.degraded > others.asked/10+int(200*clock.Slack().Seconds()) {
 		r.errorf("%d of %d decisions about keys of the nodes that are there are degraded", others.degraded, others.asked)
 	}
 	r.lift(l, lost[0], dies.Restart)
@@ -356,7 +356,7 @@ redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1]
 			after := r.stream(l, 100, 2*window, only("k"))()
 			r.atMost("", fullest(slices.Concat(before.spans, during.spans, after.spans), window), 2*quota)
 			r.atMost("then ", fullest(after.spans, window), quota)
-			missed := int(quota * late.slack() / window) // by requests that were late
+			missed := int(quota * clock.Slack() / window) // by requests that were late
 			if after.admitted < 2*quota-1-missed {
 				r.errorf("%d admitted in the third and fourth window, want %d", after.admitted, 2*quota)
 			}
