@@ -39,14 +39,16 @@ func main() {
 }
 
 func login(store core.Store, check func(name, password string) bool) http.Handler {
+	// A login can wait for a slow Redis: without it each server would allow as many guesses.
+	patient := core.WithTimeout(5 * time.Second)
 	onlyWrong := core.WithRefund(func(_ *http.Request, status int) bool { return status != http.StatusUnauthorized })
 	byIP := nethttp.New(core.Limits{core.PerMinute(20), core.PerHour(100)}, core.ByIP(),
-		core.WithName("login-ip"), core.WithStore(store), onlyWrong)
+		core.WithName("login-ip"), core.WithStore(store), patient, onlyWrong)
 
 	// By name alone, anybody could lock its owner out. By name and address, who keeps guessing stays out,
 	// and only there. Addresses have no WithCountDenied and no WithBan: many people may share one.
 	byName := nethttp.New(core.Limits{core.PerMinute(5), core.PerHour(20)}, core.Join(core.By(name), core.ByIP()),
-		core.WithName("login-name"), core.WithStore(store), onlyWrong, core.WithCountDenied(),
+		core.WithName("login-name"), core.WithStore(store), patient, onlyWrong, core.WithCountDenied(),
 		core.WithHeaders(core.HeadersNone)) // what is left would tell who else tries that name
 
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
