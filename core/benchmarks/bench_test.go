@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/allocs"
 )
 
 // These benchmarks are for benchstat, to compare two versions of one limiter.
@@ -146,19 +147,19 @@ func TestAllocs(t *testing.T) {
 		"net/http": {1, 7}, "chi": {1, 7}, "gin": {1, 8}, "echo": {3, 12}, "fiber": {1, 6},
 	}
 	for _, f := range frameworks {
-		allocs := func(do request, status int) float64 {
+		perRequest := func(do request, status int) float64 {
 			do()
-			return testing.AllocsPerRun(1000, func() {
+			return allocs.PerRun(1000, func() {
 				if got := do(); got != status {
 					t.Fatalf("%s: status %d, not %d", f.name, got, status)
 				}
 			})
 		}
-		alone := allocs(f.bare(), http.StatusOK)
-		if n := allocs(f.sash(core.PerHour(10_000)), http.StatusOK) - alone; n > most[f.name].allowed {
+		alone := perRequest(f.bare(), http.StatusOK)
+		if n := perRequest(f.sash(core.PerHour(10_000)), http.StatusOK) - alone; n > most[f.name].allowed {
 			t.Errorf("%s: %v allocations for a request that is allowed", f.name, n)
 		}
-		if n := allocs(f.sash(core.PerHour(1)), http.StatusTooManyRequests) - alone; n > most[f.name].denied {
+		if n := perRequest(f.sash(core.PerHour(1)), http.StatusTooManyRequests) - alone; n > most[f.name].denied {
 			t.Errorf("%s: %v allocations for a request that is denied", f.name, n)
 		}
 	}
