@@ -33,6 +33,7 @@ type conn struct {
 	prompt   bool                                     // a call ends with its context's deadline
 	answered atomic.Bool                              // at least once
 	overdue  chan struct{}                            // a place for each call that nobody waits for any more
+	dials    *dialWatch                               // of a single server's client, or nil
 }
 
 // maxOverdue bounds the calls that go on after their deadline, in clients that do not look at it.
@@ -49,9 +50,17 @@ func newConn(client Client) *conn {
 		o := own.Options()
 		o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
 		c.Client, c.process, c.single = own, own.Process, true
+		dials := watchDials(client, false)
+		if c.dials = dials; dials != nil {
+			c.process = func(ctx context.Context, cmd redis.Cmder) error {
+				return (&dialCtx{watch: dials}).process(ctx, own, cmd)
+			}
+		}
 		if !clonesKeepHooks() {
 			addDetour(client)
-			c.process = func(ctx context.Context, cmd redis.Cmder) error { return client.Process(ctx, &detoured{cmd, own}) }
+			c.process = func(ctx context.Context, cmd redis.Cmder) error {
+				return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
+			}
 		}
 		c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
 			o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
@@ -59,6 +68,7 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		watchNodes(client)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.answered.Load() {
 				return nil // it would have to ask for the slots first, in its own time
@@ -72,6 +82,8 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		watchNodes(client)
+		watchShards(client)
 	}
 	return c
 }
@@ -108,7 +120,8 @@ type detour struct{}
 type detoured struct {
 	redis.Cmder
 
-	to *redis.Client
+	to   *redis.Client
+	dial dialCtx
 }
 
 // detours are the clients that have one.
@@ -131,7 +144,7 @@ func (detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func (detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if d, ok := cmd.(*detoured); ok {
-			return d.to.Process(ctx, d.Cmder)
+			return d.dial.process(ctx, d.to, d.Cmder)
 		}
 		return next(ctx, cmd)
 	}
@@ -209,6 +222,9 @@ func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(e
 
 // ask runs scripts, and comes back when the context's deadline has passed if not before.
 func (c *conn) ask(ctx context.Context, questions ...*question) error {
+	if c.pipeline != nil && redials {
+		ctx = storeCtx{ctx}
+	}
 	if c.prompt {
 		return c.send(ctx, questions)
 	}
@@ -235,7 +251,7 @@ func (c *conn) ask(ctx context.Context, questions ...*question) error {
 		}
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return c.dials.reason(ctx.Err())
 	}
 }
 

@@ -1,0 +1,267 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// From go-redis 9.15 on, a pool that cannot connect dials again: five times, 100 ms apart (Options.DialerRetries), which is
+// longer than a decision may take. A pool has its settings from the client that made it, so the store's clone cannot change
+// them. Instead a hook of the client hears how each dial ends, and the first failure ends the calls that wait for a connection.
+
+// redials reports whether this go-redis dials again after a failure.
+var redials = func() bool {
+	_, has := reflect.TypeFor[redis.Options]().FieldByName("DialerRetries")
+	return has
+}()
+
+// dialWatch hears how the dials of one client end, and ends the store's calls that wait for one that fails. It is a hook of
+// that client.
+type dialWatch struct {
+	node bool // of a cluster or Ring, which runs the store's calls
+
+	mu      sync.Mutex
+	calls   uint64 // how many have waited so far
+	waiting map[*dialCtx]uint64
+	last    error // of the latest dial
+}
+
+// dialWatches are those of the clients that have one.
+var dialWatches sync.Map
+
+// watchDials returns the client's watch, or nil if its pool dials once.
+func watchDials(client *redis.Client, node bool) *dialWatch {
+	if !redials {
+		return nil
+	}
+	key := weak.Make(client)
+	known, has := dialWatches.LoadOrStore(key, &dialWatch{node: node, waiting: map[*dialCtx]uint64{}})
+	w, _ := known.(*dialWatch)
+	if !has {
+		runtime.AddCleanup(client, func(key weak.Pointer[redis.Client]) { dialWatches.Delete(key) }, key)
+		client.AddHook(w)
+	}
+	return w
+}
+
+// watchNodes watches the dials of the clients that a cluster or Ring makes from now on.
+func watchNodes(client interface{ OnNewNode(fn func(*redis.Client)) }) {
+	if redials {
+		client.OnNewNode(func(node *redis.Client) { watchDials(node, true) })
+	}
+}
+
+// watchShards watches the dials of the clients that a Ring has already made.
+func watchShards(client *redis.Ring) {
+	if redials {
+		client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error { //nolint:errcheck // there is none
+			watchDials(shard, true)
+			return nil
+		})
+	}
+}
+
+// storeCtx is the context of the store's own calls, by which the hook of a node tells them from others.
+type storeCtx struct{ context.Context }
+
+type isStoreCtx struct{}
+
+func (c storeCtx) Value(key any) any {
+	if key == (isStoreCtx{}) {
+		return true
+	}
+	return c.Context.Value(key)
+}
+
+// DialHook hears how a dial ends, and changes nothing about it.
+func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		w.mu.Lock()
+		before := w.calls
+		w.mu.Unlock()
+		conn, err := next(ctx, network, addr)
+		if err == nil || ctx.Err() == nil { // a dial that was given up says nothing about the server
+			w.ended(before, err)
+		}
+		return conn, err
+	}
+}
+
+// ProcessHook ends the store's own call when the dial fails that it waits for.
+func (w *dialWatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	if !w.node {
+		return next
+	}
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if ctx.Value(isStoreCtx{}) == nil {
+			return next(ctx, cmd)
+		}
+		c := &dialCtx{Context: ctx, watch: w}
+		defer c.release()
+		return c.blame(next(c, cmd), cmd)
+	}
+}
+
+// ProcessPipelineHook does the same for several commands.
+func (w *dialWatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	if !w.node {
+		return next
+	}
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if ctx.Value(isStoreCtx{}) == nil {
+			return next(ctx, cmds)
+		}
+		c := &dialCtx{Context: ctx, watch: w}
+		defer c.release()
+		return c.blame(next(c, cmds), cmds...)
+	}
+}
+
+// ended hears of a dial, and if it has failed ends the calls that were waiting when it began.
+func (w *dialWatch) ended(before uint64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last = err; err == nil {
+		return
+	}
+	for c, number := range w.waiting {
+		if number <= before {
+			delete(w.waiting, c)
+			c.end(err)
+		}
+	}
+}
+
+// reason is why a call has not ended in time: the server cannot be reached, or err.
+func (w *dialWatch) reason(err error) error {
+	if w == nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last != nil {
+		return w.last
+	}
+	return err
+}
+
+func (w *dialWatch) add(c *dialCtx) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	w.waiting[c] = w.calls
+}
+
+func (w *dialWatch) remove(c *dialCtx) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiting, c)
+}
+
+// dialCtx is the context of one call. It ends with its parent, or when a dial fails that the call waits for.
+//
+// A pool asks for Done once before it looks for an idle connection, and again only if it has to wait or to dial. So the first
+// Done is the parent's, and a call over an open connection costs no channel. A context is expected to give the same channel
+// each time: this one therefore goes to go-redis alone, behind all hooks of the client where its clones do not keep them.
+type dialCtx struct {
+	context.Context
+
+	watch *dialWatch // nil: only the parent ends it
+
+	mu     sync.Mutex
+	asked  bool          // for Done
+	done   chan struct{} // the second and any later Done
+	closed bool
+	stop   func() bool // ends waiting for the parent
+	cause  error       // of the dial that has failed
+}
+
+func (c *dialCtx) Done() <-chan struct{} {
+	c.mu.Lock()
+	if !c.asked {
+		c.asked = true
+		c.mu.Unlock()
+		return c.Context.Done()
+	}
+	added := c.done == nil
+	if added {
+		c.done = make(chan struct{})
+		c.stop = context.AfterFunc(c.Context, func() { c.end(nil) })
+	}
+	done := c.done
+	c.mu.Unlock()
+	if added {
+		c.watch.add(c)
+	}
+	return done
+}
+
+func (c *dialCtx) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return context.Canceled
+	}
+	return c.Context.Err()
+}
+
+// end ends the context, with a cause if a dial has failed.
+func (c *dialCtx) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed, c.cause = true, cause
+		close(c.done)
+	}
+}
+
+// process runs a command of a client whose dials are watched, or not.
+func (c *dialCtx) process(ctx context.Context, client *redis.Client, cmd redis.Cmder) error {
+	if c.watch == nil {
+		return client.Process(ctx, cmd)
+	}
+	c.Context = ctx
+	defer c.release()
+	return c.blame(client.Process(c, cmd), cmd)
+}
+
+// blame replaces the error of commands that a failed dial has ended by that of the dial.
+func (c *dialCtx) blame(err error, cmds ...redis.Cmder) error {
+	cause := c.failure()
+	if cause == nil {
+		return err
+	}
+	for _, cmd := range cmds {
+		if errors.Is(cmd.Err(), context.Canceled) {
+			cmd.SetErr(cause)
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+func (c *dialCtx) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// release leaves nothing behind that waits for the parent or for a dial.
+func (c *dialCtx) release() {
+	c.mu.Lock()
+	stop := c.stop
+	c.mu.Unlock()
+	if stop != nil {
+		stop()
+		c.watch.remove(c)
+	}
+}
