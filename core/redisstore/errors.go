@@ -45,6 +45,7 @@ func protocolError(format string, args ...any) error { return failed(fmt.Errorf(
 
 const (
 	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
+	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, or as many as its cluster-databases says"
 	adviseLogin    = "give the client the server's password (Options.Password)"
 	adviseMaster   = "connect to the master: this is a replica; after a failover, see that its name leads to the new master"
 	adviseMasters  = "bring back the masters that the cluster misses (CLUSTER INFO)"
@@ -83,7 +84,7 @@ var verdicts = []struct{ begins, class, advice string }{
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
 	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and tell both apart with WithPrefix"},
 	{"max number of clients reached", ClassRefused, "raise maxclients on the server, or lower the PoolSize of its clients"},
-	{"DB index is out of range", ClassScript, "correct the client's database number (Options.DB)"},
+	{"DB index is out of range", ClassScript, adviseDatabase},
 	{"Protocol error", ClassProtocol, adviseProtocol},
 	{redis.Nil.Error(), ClassProtocol, adviseProtocol},
 }
@@ -94,8 +95,7 @@ var frame = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )
 // diagnose tells errors apart by type where go-redis has one, and else by texts that are the same since 9.7.
 func diagnose(err error) *core.StoreError {
 	text := err.Error()
-	// What follows repeats the command: a password where the server knows no AUTH, else a key or a script.
-	if said, _, cut := strings.Cut(text, ", with args beginning with:"); cut {
+	if said := discreet(text); said != text {
 		err = replyError(said)
 	}
 	var (
@@ -130,6 +130,16 @@ func diagnose(err error) *core.StoreError {
 		class, advice = ClassRefused, "see why the server ends connections: it stops, has too many (maxclients), or wants TLS (the client's TLSConfig)"
 	}
 	return &core.StoreError{Err: err, Class: class, Advice: advice}
+}
+
+// userName is what servers from Redis 7.2 on say of the user who may not run a command. Names have no spaces.
+var userName = regexp.MustCompile(`User \S+ has no permissions`)
+
+// discreet leaves out of an error of the server what an operator's log must not hold: the arguments of the command, which are a
+// password where the server knows no AUTH, else a key or a script; and the name of the user.
+func discreet(said string) string {
+	said, _, _ = strings.Cut(said, ", with args beginning with:")
+	return userName.ReplaceAllLiteralString(said, "the user has no permissions")
 }
 
 // judge tells what an error of the server itself means.
