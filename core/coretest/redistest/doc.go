@@ -8,6 +8,9 @@
 // port of 127.0.0.1, and keeps nothing on disk. It ends with the test, and on
 // Linux also when the test process is killed.
 //
+// SASH_REDIS_SERVER in the environment names another binary, such as
+// valkey-server or the path of another version.
+//
 // Where redis-server is missing the test is skipped, so that the rest can be
 // tested without it. With SASH_REQUIRE_REDIS=1 in the environment the test
 // fails instead, so that a build cannot pass by skipping.
@@ -27,7 +30,7 @@
 //   - CLUSTERDOWN: [Cluster.Owner], killed for a second or two.
 //   - LOADING: [Server.RestartLoading], then [Server.FinishLoading].
 //   - BUSY: [Server.Busy], then Do("SCRIPT", "KILL").
-//   - MISCONF: [Start] with "--save", "3600 1", then [Server.FailSaves].
+//   - MISCONF: [Start] with "--save", "3600", "1", then [Server.FailSaves].
 //   - OOM: Start with "--maxmemory", "3mb", then Do("SETRANGE", "big", "3000000", "x").
 //   - NOREPLICAS: Do("CONFIG", "SET", "min-replicas-to-write", "3").
 //   - NOAUTH: Do("CONFIG", "SET", "requirepass", "secret"), then [Server.Password].

@@ -29,7 +29,7 @@ func (s *Server) Busy() {
 }
 
 // FailSaves makes the server fail to save its data, or succeed again, and returns
-// when a try has ended so. A server with "--save", "3600 1" answers MISCONF to
+// when a try has ended so. A server with "--save", "3600", "1" answers MISCONF to
 // writes for as long as its last try has failed.
 func (s *Server) FailSaves(fail bool) {
 	s.tb.Helper()
@@ -51,25 +51,38 @@ func (s *Server) FailSaves(fail bool) {
 	}
 }
 
-// fill makes data that takes a minute to load with slowLoading, and lies in a
-// database of its own.
+// fill makes as many keys of as many bytes, in a database of its own.
 const fill = `redis.call('SELECT', 15)
-for i = 1, 6000 do redis.call('SET', 'redistest:' .. i, string.rep('x', 1024)) end`
+for i = 1, ARGV[1] do redis.call('SET', 'redistest:' .. i, string.rep('x', ARGV[2])) end`
 
-// The server waits 10 ms after each key, and sees to its clients once per kB.
-var slowLoading = []string{"--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"}
+// slowLoad is data that takes long to load, and with which settings.
+type slowLoad struct {
+	keys, bytes string
+	settings    []string
+}
+
+// slowLoading chooses what the server can do. From Redis 7.0 on it waits 10 ms after each key, and answers its clients once
+// per kB. Redis 6 answers them once per 2 MB: a key has so many, and it waits half a second after each.
+func (s *Server) slowLoading() slowLoad {
+	const interval = "loading-process-events-interval-bytes"
+	if known := must(s.tb, s, "CONFIG", "GET", interval).([]any); len(known) > 0 {
+		return slowLoad{"6000", "1024", []string{"--key-load-delay", "10000", "--" + interval, "1024"}}
+	}
+	return slowLoad{"40", "2097152", []string{"--key-load-delay", "500000"}}
+}
 
 // RestartLoading saves the data and is a [Server.Restart] that returns while the
-// server loads it and answers LOADING. This takes a minute, because of data that
+// server loads it and answers LOADING. This takes a minute (20 s with Redis 6), because of data that
 // it adds to database 15, or until FinishLoading.
 func (s *Server) RestartLoading() {
 	s.tb.Helper()
 	must(s.tb, s, "CONFIG", "SET", "rdbcompression", "no")
-	must(s.tb, s, "EVAL", fill, "0")
+	load := s.slowLoading()
+	must(s.tb, s, "EVAL", fill, "0", load.keys, load.bytes)
 	must(s.tb, s, "SAVE")
 	s.Kill()
 	loads := func() bool { return s.isUp() && field(s.info("INFO", "persistence"), "loading") == "1" }
-	if err := s.launch(loads, slowLoading...); err != nil {
+	if err := s.launch(loads, load.settings...); err != nil {
 		s.tb.Fatalf("redistest: restart: %v", err)
 	}
 }

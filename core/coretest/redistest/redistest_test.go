@@ -279,7 +279,7 @@ func TestBusy(t *testing.T) {
 
 func TestFailSaves(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--save", "3600 1")
+	s := redistest.Start(t, "--save", "3600", "1")
 	want(t, s, "OK", "SET", "k", "v")
 	want(t, s, "OK", "SAVE") // a file is no hindrance
 	s.FailSaves(true)
@@ -351,7 +351,7 @@ func TestTLS(t *testing.T) {
 func TestStartTellsWhyRedisEnded(t *testing.T) {
 	t.Parallel()
 	got := capture(t, func(tb testing.TB) { redistest.Start(tb, "--no-such-option", "1") })
-	if !got.failed || !strings.Contains(got.said, "Bad directive") {
+	if !got.failed || !strings.Contains(got.said, "'no-such-option") {
 		t.Errorf("failed: %v, said: %s", got.failed, got.said)
 	}
 }

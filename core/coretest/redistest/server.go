@@ -299,9 +299,16 @@ func (s *Server) isUp() bool {
 	return field(s.info("INFO", "server"), "process_id") == strconv.Itoa(s.PID())
 }
 
-// find gives the path of redis-server or ends the test.
+// find gives the path of redis-server, or of what SASH_REDIS_SERVER names, or ends the test.
 func find(tb testing.TB) string {
 	tb.Helper()
+	if named := os.Getenv("SASH_REDIS_SERVER"); named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			tb.Fatalf("redistest: SASH_REDIS_SERVER: %v", err)
+		}
+		return path
+	}
 	path, err := exec.LookPath("redis-server")
 	if err == nil {
 		return path
