@@ -28,6 +28,7 @@ var clients = []string{"ann", "bob", "dan"}
 
 func main() {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // which would tell an operator of the outage, and what to do about it
+	redis.SetLogger(discard{})                     // likewise: newer versions of go-redis log each failed dial
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := show(ctx, os.Stdout)
 	if ctx.Err() != nil {
@@ -39,6 +40,11 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// discard is a logger for go-redis that writes nothing.
+type discard struct{}
+
+func (discard) Printf(context.Context, string, ...any) {}
 
 func show(ctx context.Context, out io.Writer) error {
 	nodes, err := startCluster(ctx)
