@@ -247,7 +247,7 @@ func (tr *limiterTrace) reset() {
 }
 
 // traces runs limiterTraces until they have had so many answers together.
-func traces(t *testing.T, answers int, run func(tr *limiterTrace, name string)) {
+func runTraces(t *testing.T, answers int, run func(tr *limiterTrace, name string)) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 4))
 	for n, done := 0, 0; done < answers; n++ {
@@ -319,7 +319,7 @@ func (s *takeSpy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
 	count := map[string]int{}
-	traces(t, 100_000, func(tr *limiterTrace, name string) {
+	runTraces(t, 100_000, func(tr *limiterTrace, name string) {
 		store := core.NewMemoryStore()
 		key := tr.keySpyOf(name)
 		tr.after = func() {
@@ -365,7 +365,7 @@ func TestMemoryAgainstOracle(t *testing.T) {
 // counted.
 func TestSharedLogAgainstOracle(t *testing.T) {
 	count := map[string]int{}
-	traces(t, 100_000, func(tr *limiterTrace, name string) {
+	runTraces(t, 100_000, func(tr *limiterTrace, name string) {
 		store := core.NewMemoryStore(core.MaxKeys(1))
 		year := core.Limit{Quota: 1, Window: core.MaxWindow}
 		occupant := newLimiter(tr.t, year, core.WithStore(store), core.WithName("occupant"))
@@ -411,7 +411,7 @@ func TestSharedLogAgainstOracle(t *testing.T) {
 // recorded since, it is the same in all that is shown but Used.
 func TestDenyCacheAgainstOracle(t *testing.T) {
 	count := map[string]int{}
-	traces(t, 60_000, func(tr *limiterTrace, name string) {
+	runTraces(t, 60_000, func(tr *limiterTrace, name string) {
 		fake := new(coretest.FakeStore)
 		tr.more = append(tr.more, fake.Advance)
 		takes := 0
@@ -479,7 +479,7 @@ func guardedBy() bool {
 // A store that fails now and then answers the same as one that never does, whoever lets its limiter ask.
 func TestFailingStoreAgainstOracle(t *testing.T) {
 	count := map[string]int{}
-	traces(t, 60_000, func(tr *limiterTrace, name string) {
+	runTraces(t, 60_000, func(tr *limiterTrace, name string) {
 		fake := new(coretest.FakeStore)
 		tr.more = append(tr.more, fake.Advance)
 		way := ""
@@ -545,7 +545,7 @@ func (s *failingNow) Merge(ctx context.Context, m core.Merge) error {
 // An outage that begins while a log is empty is not to be seen in decisions: they are made here, then are in the store.
 func TestOutageAgainstOracle(t *testing.T) {
 	count := map[string]int{}
-	traces(t, 60_000, func(tr *limiterTrace, name string) {
+	runTraces(t, 60_000, func(tr *limiterTrace, name string) {
 		// It is on the bubble's clock, because a goroutine replays what was recorded here at any time.
 		away := &failingNow{Store: core.NewMemoryStore()}
 		way := "made without the store"

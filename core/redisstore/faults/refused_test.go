@@ -18,7 +18,7 @@ func TestRefused(t *testing.T) {
 	r := begin(t, "refused", "kill -9; five decisions, then 200 requests/s")
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
-	r.ready(l)
+	r.warm(l, "ready", 1)
 	r.inject(server.Kill)
 	first := r.burst(l, "k", 5)
 	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
