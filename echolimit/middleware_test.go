@@ -16,14 +16,19 @@ import (
 	"github.com/sashlimit/sash/echolimit"
 )
 
+//lint:ignore SA1019 applications have it all the same
+var timeoutConfig = middleware.TimeoutConfig{Timeout: time.Hour} //nolint:staticcheck // as above
+
 // outside is echo's middleware that may stand in front of the limiter.
 var outside = map[string]echo.MiddlewareFunc{
-	"nothing":        func(next echo.HandlerFunc) echo.HandlerFunc { return next },
-	"Timeout":        middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Hour}),
+	"nothing": func(next echo.HandlerFunc) echo.HandlerFunc { return next },
+	//lint:ignore SA1019 applications have it all the same
+	"Timeout":        middleware.TimeoutWithConfig(timeoutConfig), //nolint:staticcheck // as above
 	"ContextTimeout": middleware.ContextTimeout(time.Hour),
 	"Recover":        middleware.Recover(),
 	"Gzip":           middleware.Gzip(),
-	"Logger":         middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}),
+	//lint:ignore SA1019 applications have it all the same
+	"Logger": middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}), //nolint:staticcheck // as above
 }
 
 // A refusal reaches the client whatever stands in front of the limiter: as the problem document, or as the
