@@ -200,9 +200,15 @@ var evalSha, eval any = "evalsha", "eval"
 
 // newQuestion has room for keys and arguments: from keysAt on.
 func newQuestion(sc script, keys, args int) question {
-	q := question{script: sc, keys: keys, args: make([]any, keysAt+keys+args)}
-	q.args[commandAt], q.args[scriptAt], q.args[keysAt-1] = evalSha, sc.hash, keys
+	var q question
+	q.init(sc, keys, make([]any, keysAt+keys+args))
 	return q
+}
+
+// init begins a question whose command is args.
+func (q *question) init(sc script, keys int, args []any) {
+	*q = question{script: sc, keys: keys, args: args}
+	q.args[commandAt], q.args[scriptAt], q.args[keysAt-1] = evalSha, sc.hash, keys
 }
 
 // byText is the same question for a server that does not know the script (yet, or after SCRIPT FLUSH, a restart or a

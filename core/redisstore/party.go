@@ -18,8 +18,13 @@ type party struct {
 // sendOne asks about a take by itself.
 func (l *lane) sendOne(t *take) {
 	q := &t.alone
-	*q = l.question(1)
-	l.put(q, 0, &t.key, &t.id, t.cost)
+	if l.conn.single {
+		q.init(takeScript, 1, newSingle(t, 1+len(l.tail)))
+		copy(q.args[keysAt+2:], l.tail)
+	} else {
+		*q = l.question(1)
+		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
+	}
 	if t.err = cmp.Or(l.conn.ask(t.ctx, q), q.err); t.err == nil {
 		t.reply, t.err = l.part(q, true)
 	}
@@ -30,16 +35,20 @@ func (l *lane) sendOne(t *take) {
 func (l *lane) send(ctx context.Context, batch []*take) {
 	parties, of := l.parties(batch)
 	var questions []*question
+	all := make([]texts, len(parties))
+	for i := range parties {
+		all[i] = parties[i].texts()
+	}
 	if l.conn.single {
 		q := l.question(len(parties))
-		for i := range parties {
-			l.putAll(&q, i, &parties[i])
+		for i := range all {
+			q.args[keysAt+i], q.args[keysAt+len(all)+i] = &all[i].key, &all[i].ids
 		}
 		questions = []*question{&q}
 	} else {
-		for i := range parties {
+		for i := range all {
 			q := l.question(1)
-			l.putAll(&q, 0, &parties[i])
+			q.args[keysAt], q.args[keysAt+1] = all[i].key, all[i].ids
 			questions = append(questions, &q)
 		}
 	}
@@ -84,27 +93,42 @@ func (l *lane) question(keys int) question {
 	return q
 }
 
-// put writes what is asked about the i-th key. A pointer needs no box, but only a single server's client reads
-// through it where it looks for the key.
-func (l *lane) put(q *question, i int, key, ids *string, cost int) {
-	takes := &q.args[keysAt+q.keys+i]
-	if l.conn.single {
-		q.args[keysAt+i], *takes = key, ids
-	} else {
-		q.args[keysAt+i], *takes = *key, *ids
-	}
-	if cost > 1 {
-		*takes = *ids + " " + strconv.Itoa(cost)
-	}
+// texts are the key of a party and what is asked about it, for a command to one server. It has pointers to them, which
+// need no box; other clients do not read through a pointer where they look for the key. A client's hook may keep the
+// arguments of a command, so texts are never used again, as a take is.
+type texts struct{ key, ids string }
+
+// single is texts and the arguments that point to them.
+type single struct {
+	texts texts
+	args  [keysAt + 5]any // as many as one limit needs
 }
 
-func (l *lane) putAll(q *question, i int, p *party) {
-	ids := &p.first.id
-	if p.takes > 1 {
-		all := string(p.ids)
-		ids = &all
+// newSingle returns the arguments of a command about one take, with room for so many after the key.
+func newSingle(t *take, args int) []any {
+	s := &single{texts: texts{t.key, withCost(t.id, t.cost)}}
+	all := s.args[:]
+	if keysAt+1+args > len(all) {
+		all = make([]any, keysAt+1+args)
 	}
-	l.put(q, i, &p.first.key, ids, p.first.cost)
+	all = all[:keysAt+1+args]
+	all[keysAt], all[keysAt+1] = &s.texts.key, &s.texts.ids
+	return all
+}
+
+func (p *party) texts() texts {
+	ids := p.first.id
+	if p.takes > 1 {
+		ids = string(p.ids)
+	}
+	return texts{p.first.key, withCost(ids, p.first.cost)}
+}
+
+func withCost(ids string, cost int) string {
+	if cost > 1 {
+		return ids + " " + strconv.Itoa(cost)
+	}
+	return ids
 }
 
 // parties puts takes of equal key and cost together, in the order of the first of them, and tells

@@ -1,0 +1,104 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// keeper is a hook that keeps the arguments of commands, as one may that reports them later, and their text of that
+// time.
+type keeper struct {
+	mu    sync.Mutex
+	args  [][]any
+	texts []string
+}
+
+func (*keeper) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (k *keeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		k.keep(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (k *keeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			k.keep(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (k *keeper) keep(cmd redis.Cmder) {
+	if cmd.Name() != "evalsha" && cmd.Name() != "eval" {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.args = append(k.args, cmd.Args())
+	k.texts = append(k.texts, argsText(cmd.Args()))
+}
+
+func argsText(args []any) string {
+	text := ""
+	for _, a := range args {
+		if pointer, ok := a.(*string); ok {
+			a = *pointer
+		}
+		text += fmt.Sprintf("%T %v\n", a, a)
+	}
+	return text
+}
+
+// A command's arguments stay as they are for as long as a hook keeps them.
+func TestArgumentsThatAHookKeeps(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	clients := map[string]redis.UniversalClient{
+		"single":  redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()}),
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}),
+	}
+	for name, client := range clients {
+		for _, callers := range []int{1, 40} {
+			t.Run(fmt.Sprintf("%s, %d callers", name, callers), func(t *testing.T) {
+				k := new(keeper)
+				client.AddHook(k)
+				l := newLimiter(t, core.PerHour(5), redisstore.New(client), core.WithName(fmt.Sprint(name, callers)))
+				for round := 0; len(k.args) < 1000; round++ { // the callers of the round before have ended
+					var wg sync.WaitGroup
+					for i := range callers {
+						wg.Go(func() {
+							for j := range 5 {
+								if _, err := l.AllowN(t.Context(), fmt.Sprint("key ", round, i, j), 1+j%2); err != nil {
+									t.Error(err)
+								}
+							}
+						})
+					}
+					wg.Wait()
+				}
+				changed := 0
+				for i, args := range k.args {
+					if now := argsText(args); now != k.texts[i] {
+						if changed++; changed == 1 {
+							t.Errorf("command %d was\n%q\nand is now\n%q", i, k.texts[i], now)
+						}
+					}
+				}
+				if changed > 0 {
+					t.Errorf("%d of %d commands have changed", changed, len(k.args))
+				}
+			})
+		}
+		client.Close()
+	}
+}
