@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,14 +45,15 @@ type lane struct {
 	key   laneKey
 	conn  *conn
 	tail  []any // the arguments after those of keys
-	mode  core.Mode
-	join  bool // takes of equal keys may become one question
-	plain int  // where take.lua may answer in one number for each limit: so many
-	size  int  // of any other answer
+	join  bool  // takes of equal keys may become one question
+	plain int   // where take.lua may answer in one number for each limit: so many
+	size  int   // of any other answer
 
 	mu      sync.Mutex
 	flying  int
-	waiting []*take
+	waiting queue
+	timer   *time.Timer // runs overdue; it is set while takes wait
+	since   uint64      // waiting.arrivals when it was set
 }
 
 // take is one caller's.
@@ -64,8 +64,10 @@ type take struct {
 	cost int
 
 	alone question      // where it is sent by itself
-	gone  atomic.Bool   // its caller has given up
 	done  chan struct{} // the rest is known
+
+	next    *take  // in a list of a queue
+	arrival uint64 // its number among all takes of a queue
 
 	reply []int64 // to its question
 	takes int     // of that question
@@ -110,7 +112,13 @@ func (l *lane) takes(t *core.Take, node any) bool {
 }
 
 func newLane(c *conn, t *core.Take) *lane {
-	l := &lane{conn: c, mode: t.Mode, join: t.Mode == core.ModeCharge && t.Shadow == 0, size: 2 + min(t.Shadow, 1) + 2*len(t.Limits)}
+	l := &lane{conn: c, join: t.Mode == core.ModeCharge && t.Shadow == 0, size: 2 + min(t.Shadow, 1) + 2*len(t.Limits)}
+	if t.Mode == core.ModeChargeDenied {
+		l.waiting.room = t.Bound
+		for _, limit := range t.Limits[:len(t.Limits)-t.Shadow] {
+			l.waiting.room = max(l.waiting.room, limit.Quota)
+		}
+	}
 	if l.join && isPlain(t) {
 		l.plain = len(t.Limits)
 		l.tail = append(l.tail, ttl(t.Keep))
@@ -154,71 +162,50 @@ func (l *lane) ask(t *take) error {
 		l.mu.Unlock()
 		return t.err
 	}
-	var late <-chan time.Time
-	if len(l.waiting) == 0 { // the others go with this one
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		late = timer.C
+	l.waiting.add(t)
+	if l.waiting.waiting == 1 {
+		l.setTimer()
 	}
-	l.waiting = append(l.waiting, t)
 	l.mu.Unlock()
-	for {
-		select {
-		case <-t.done:
-			return t.err
-		case <-t.ctx.Done():
-			t.gone.Store(true)
-			return t.ctx.Err()
-		case <-late:
-			l.hurry(t)
-		}
+	select {
+	case <-t.done:
+		return t.err
+	case <-t.ctx.Done():
+		return t.ctx.Err()
 	}
 }
 
-// hurry sends those who wait, if t is still among them.
-func (l *lane) hurry(t *take) {
+// setTimer has overdue run when the takes that wait now have waited for as long as patience.
+func (l *lane) setTimer() {
+	l.since = l.waiting.arrivals
+	if l.timer == nil {
+		l.timer = time.AfterFunc(patience, l.overdue)
+	} else {
+		l.timer.Reset(patience)
+	}
+}
+
+// overdue sends the takes that have waited since the timer was set, however many batches are under way.
+func (l *lane) overdue() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) == 0 || l.waiting[0] != t || l.flying >= mostUnderway {
-		return
+	for l.flying < mostUnderway && l.waiting.waitsSince(l.since) {
+		l.flying++
+		if next := l.board(); next != nil {
+			go l.fly(next)
+		}
 	}
-	l.flying++
-	if next := l.board(); next != nil {
-		go l.fly(next)
+	if l.waiting.waiting > 0 {
+		l.setTimer()
 	}
 }
 
-// board takes those off the queue who go together next, the first first. When there are none, one fewer is
-// under way.
+// board takes those off the queue who go together next. When there are none, one fewer is under way.
 func (l *lane) board() []*take {
-	units, n, kept := 0, 0, 0
-	for _, t := range l.waiting {
-		if t.gone.Load() {
-			n++
-			continue
-		}
-		if kept == batchTakes || kept > 0 && units+t.cost > batchUnits {
-			break
-		}
-		// One that counts though it is denied may push out the other, which then would not be known when
-		// the batch is sent again.
-		if l.mode == core.ModeChargeDenied && slices.ContainsFunc(l.waiting[:kept], func(o *take) bool { return o.key == t.key }) {
-			break
-		}
-		l.waiting[kept] = t
-		units += t.cost
-		kept++
-		n++
-	}
-	if kept == 0 {
-		l.waiting = l.waiting[:0]
+	batch := l.waiting.nextBatch()
+	if batch == nil {
 		l.flying--
-		return nil
 	}
-	batch := append([]*take(nil), l.waiting[:kept]...)
-	rest := copy(l.waiting, l.waiting[n:])
-	clear(l.waiting[rest:])
-	l.waiting = l.waiting[:rest]
 	return batch
 }
 
@@ -235,7 +222,7 @@ func (l *lane) fly(batch []*take) {
 		// may be on another core, and need one turn more; on one core that would keep the server waiting.
 		runtime.Gosched()
 		l.mu.Lock()
-		if len(l.waiting) < len(batch) {
+		if l.waiting.waiting < len(batch) {
 			l.mu.Unlock()
 			runtime.Gosched()
 			l.mu.Lock()

@@ -36,3 +36,36 @@ func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error)
 	s.(*store).conn.process = process
 	return s
 }
+
+// Batches returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
+func Batches(ctx context.Context, s core.Store, takes []core.Take) (batches [][]int) {
+	store := s.(*store)
+	q := queue{room: store.lane(&takes[0], nil).waiting.room}
+	waiting := make(map[*take]int)
+	for i := range takes {
+		t := &take{ctx: ctx, key: store.key(&takes[i].Key), cost: takes[i].Cost}
+		waiting[t] = i
+		q.add(t)
+	}
+	for batch := q.nextBatch(); batch != nil; batch = q.nextBatch() {
+		var of []int
+		for _, t := range batch {
+			of = append(of, waiting[t])
+		}
+		batches = append(batches, of)
+	}
+	return batches
+}
+
+// Queued returns how many takes wait for a batch.
+func Queued(s core.Store) (n int) {
+	store := s.(*store)
+	store.lanes.mu.RLock()
+	defer store.lanes.mu.RUnlock()
+	for _, l := range store.lanes.all {
+		l.mu.Lock()
+		n += l.waiting.waiting
+		l.mu.Unlock()
+	}
+	return n
+}

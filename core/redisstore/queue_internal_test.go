@@ -1,0 +1,234 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func queued(q *queue, ctx context.Context, key string, cost int) *take {
+	t := &take{ctx: ctx, key: key, cost: cost}
+	q.add(t)
+	return t
+}
+
+func describe(batch []*take) (all []string) {
+	for _, t := range batch {
+		all = append(all, fmt.Sprintf("%s:%d", t.key, t.cost))
+	}
+	return all
+}
+
+// Each case lists the takes that wait, as key and cost, and the batches that they leave in.
+func TestNextBatch(t *testing.T) {
+	type waiting struct {
+		key   string
+		cost  int
+		times int
+	}
+	for name, c := range map[string]struct {
+		room    int
+		waiting []waiting
+		want    [][]string // only the length of what ends in "...", which is in the first place
+	}{
+		"in the order of arrival": {
+			0, []waiting{{"a", 1, 1}, {"b", 2, 1}, {"a", 3, 1}},
+			[][]string{{"a:1", "b:2", "a:3"}},
+		},
+		"units up to the limit":  {0, []waiting{{"a", 600, 1}, {"b", 400, 1}}, [][]string{{"a:600", "b:400"}}},
+		"units above the limit":  {0, []waiting{{"a", 600, 1}, {"b", 401, 1}}, [][]string{{"a:600"}, {"b:401"}}},
+		"a dear take goes alone": {0, []waiting{{"a", 5000, 1}, {"b", 1, 1}}, [][]string{{"a:5000"}, {"b:1"}}},
+		"past a dear take, which goes next": {
+			0, []waiting{{"a", 1, 1}, {"b", 1000, 2}, {"c", 1, 1}, {"d", 1, 1}},
+			[][]string{{"a:1", "c:1", "d:1"}, {"b:1000"}, {"b:1000"}},
+		},
+		"dear takes of one key take turns": {
+			0, []waiting{{"b", 1000, 3}, {"c", 1, 1}, {"d", 1, 1}},
+			[][]string{{"b:1000"}, {"c:1", "d:1"}, {"b:1000"}, {"b:1000"}},
+		},
+		"as many takes as a batch has": {0, []waiting{{"a", 1, batchTakes}}, [][]string{{"...128"}}},
+		"one take more":                {0, []waiting{{"a", 1, batchTakes}, {"b", 1, 1}}, [][]string{{"...128"}, {"a:1"}}},
+		"a repeated key within the room": {
+			3, []waiting{{"a", 1, 3}, {"b", 1, 1}},
+			[][]string{{"a:1", "b:1", "a:1", "a:1"}},
+		},
+		"a repeated key beyond the room": {
+			2, []waiting{{"a", 1, 5}, {"b", 1, 1}, {"c", 2, 1}},
+			[][]string{{"a:1", "b:1", "c:2", "a:1"}, {"a:1", "a:1"}, {"a:1"}},
+		},
+		"in the order of the key's takes": {
+			4, []waiting{{"a", 2, 1}, {"a", 3, 1}, {"a", 1, 1}, {"b", 1, 1}},
+			[][]string{{"a:2", "b:1"}, {"a:3", "a:1"}},
+		},
+		"a cost above the room": {2, []waiting{{"a", 9, 2}, {"b", 1, 1}}, [][]string{{"a:9", "b:1"}, {"a:9"}}},
+	} {
+		q := queue{room: c.room}
+		for _, w := range c.waiting {
+			for range w.times {
+				queued(&q, t.Context(), w.key, w.cost)
+			}
+		}
+		for i, want := range c.want {
+			got := q.nextBatch()
+			if len(want) == 1 && want[0] == fmt.Sprintf("...%d", len(got)) {
+				continue
+			}
+			if !slices.Equal(describe(got), want) {
+				t.Errorf("%s: batch %d is %v, want %v", name, i+1, describe(got), want)
+			}
+		}
+		if got := q.nextBatch(); got != nil || q.waiting != 0 || len(q.keys) != 0 || q.fresh.size != 0 {
+			t.Errorf("%s: %d takes, %v and %d keys are left", name, q.waiting, describe(got), len(q.keys))
+		}
+	}
+}
+
+// A take whose caller has given up is in no batch, wherever it waits.
+func TestNextBatchDropsGivenUpTakes(t *testing.T) {
+	for _, room := range []int{0, 5} {
+		q := queue{room: room}
+		gone, cancel := context.WithCancel(t.Context())
+		var want []*take
+		for i := range 3 * batchTakes {
+			ctx := t.Context()
+			if i%3 > 0 {
+				ctx = gone
+			}
+			if k := queued(&q, ctx, fmt.Sprint("k", i%7), 1); i%3 == 0 {
+				want = append(want, k)
+			}
+			if i == 2*batchTakes { // some are sorted by key by now
+				for _, k := range q.nextBatch() {
+					want = slices.DeleteFunc(want, func(w *take) bool { return w == k })
+				}
+			}
+		}
+		cancel()
+		for batch := q.nextBatch(); batch != nil; batch = q.nextBatch() {
+			for _, k := range batch {
+				if k.gaveUp() {
+					t.Errorf("room %d: take %d was sent, whose caller has given up", room, k.arrival)
+				}
+				want = slices.DeleteFunc(want, func(w *take) bool { return w == k })
+			}
+		}
+		if len(want) > 0 || q.waiting != 0 {
+			t.Errorf("room %d: %d takes were not sent, %d wait", room, len(want), q.waiting)
+		}
+	}
+	q := queue{}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	queued(&q, gone, "k", 1)
+	if batch := q.nextBatch(); batch != nil || q.waiting != 0 {
+		t.Errorf("a batch of %v, %d wait; want none", describe(batch), q.waiting)
+	}
+}
+
+// Whatever waits, each batch keeps its limits, takes of one key leave in their order, none is lost, and the take that
+// has waited longest at the head of a key is never passed over by as many batches as there are keys.
+func TestNextBatchOfRandomTakes(t *testing.T) {
+	const seed = 5
+	r := rand.New(rand.NewPCG(seed, 1))
+	for round := range 40 {
+		q := queue{room: r.IntN(3) * r.IntN(40)}
+		keys := 1 + r.IntN(400)
+		last, sent := map[string]uint64{}, 0
+		headSince := map[string]int{} // batches, since a key's first take is the next of its key
+		for batches := 0; q.waiting > 0 || batches < 15; batches++ {
+			if batches < 15 {
+				for range r.IntN(300) {
+					k := fmt.Sprint(r.IntN(1 + r.IntN(keys)))
+					if queued(&q, t.Context(), k, 1+r.IntN(1+r.IntN(1+r.IntN(3000)))); headSince[k] == 0 {
+						headSince[k] = batches + 1
+					}
+				}
+			}
+			batch := q.nextBatch()
+			units, of := 0, map[string]int{}
+			for _, k := range batch {
+				if k.arrival <= last[k.key] {
+					t.Fatalf("round %d: take %d of key %s after take %d", round, k.arrival, k.key, last[k.key])
+				}
+				last[k.key] = k.arrival
+				units += k.cost
+				of[k.key] += k.cost
+				if waited := batches - headSince[k.key]; waited > 2*keys {
+					t.Errorf("round %d: key %s of %d keys waited for %d batches", round, k.key, keys, waited)
+				}
+				headSince[k.key] = batches + 1
+				if q.room > 0 && of[k.key] > q.room && of[k.key] != k.cost {
+					t.Errorf("round %d: %d units of key %s, and there is room for %d", round, of[k.key], k.key, q.room)
+				}
+			}
+			sent += len(batch)
+			if len(batch) > batchTakes || units > batchUnits && len(batch) > 1 || len(batch) == 0 && q.waiting > 0 {
+				t.Fatalf("round %d: a batch of %d takes and %d units, while %d wait", round, len(batch), units, q.waiting)
+			}
+			for k := range headSince {
+				if q.keys[k] == nil && last[k] != 0 {
+					delete(headSince, k)
+				}
+			}
+		}
+		if uint64(sent) != q.arrivals || len(q.keys) != 0 || q.spares > maxSpares {
+			t.Errorf("round %d: %d of %d takes were sent", round, sent, q.arrivals)
+		}
+	}
+}
+
+// A client that floods one key delays no other key by more than a batch, and a batch does not look at its backlog.
+func TestFloodOfOneKeyDelaysNoOther(t *testing.T) {
+	for name, c := range map[string]struct{ room, cost int }{
+		"charge": {0, 1}, "charge, dear": {0, 900}, "charge, the most": {0, 10_000},
+		"count denied, quota 1": {1, 1}, "count denied, quota 100": {100, 1}, "count denied, dear": {1000, 900},
+	} {
+		q := queue{room: c.room}
+		const backlog, bystanders = 50_000, 20
+		for range backlog {
+			queued(&q, t.Context(), "attacker", c.cost)
+		}
+		q.nextBatch()
+		for i := range bystanders {
+			queued(&q, t.Context(), fmt.Sprint("bystander ", i), 1)
+		}
+		found := 0
+		for range 2 {
+			for _, k := range q.nextBatch() {
+				if k.key != "attacker" {
+					found++
+				}
+			}
+		}
+		if found != bystanders {
+			t.Errorf("%s: %d of %d bystanders are in the next two batches", name, found, bystanders)
+		}
+		if q.fresh.size != 0 || q.keys["attacker"].size < backlog-3*batchTakes {
+			t.Errorf("%s: %d takes are not sorted by key", name, q.fresh.size)
+		}
+		// All batches together look at each waiting take once, not once for each batch.
+		looks := 0
+		for t := q.keys["attacker"].first; t != nil; t = t.next {
+			t.ctx = &looked{t.ctx, &looks}
+		}
+		n := q.waiting
+		for q.nextBatch() != nil {
+		}
+		if looks > 3*n {
+			t.Errorf("%s: batches looked %d times at %d takes", name, looks, n)
+		}
+	}
+}
+
+// looked counts how often a context was asked whether it has ended.
+type looked struct {
+	context.Context
+	n *int
+}
+
+func (c *looked) Err() error {
+	*c.n++
+	return c.Context.Err()
+}
