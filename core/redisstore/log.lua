@@ -4,8 +4,8 @@ local call = redis.call
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local mark = call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2] == '0'
-local far = mark and 4000000000000000 or 0
+local head = call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+local far = head[2] == '0' and head[1]:sub(1, 5) == 'keep:' and 4000000000000000 or 0
 now = now + far
 local found = call('ZRANGEBYSCORE', KEYS[1], now - ARGV[1] + 1, '+inf', 'WITHSCORES')
 local reply, r, last = {}, 0, nil

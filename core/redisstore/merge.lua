@@ -5,11 +5,13 @@ local key, call = KEYS[1], redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- In a log where windows vary the longest one holds, and scores are others; see take.lua.
+-- In a log where windows vary the longest one holds, and scores may be others; see take.lua, also for many.
+local many = 2000
 local keep, ttl, longest, far = ARGV[1] + 0, ARGV[2], nil, 4000000000000000
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
 if head[2] == '0' then
-  longest, now = head[1], now + far
+  longest = head[1]
+  if longest:sub(1, 5) == 'keep:' then now = now + far end
   local kept = longest:sub(6) + 0
   if kept >= keep then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
 end
@@ -26,13 +28,21 @@ for i = 4, #ARGV, 3 do
 end
 if added > 0 then
   if longest and longest:sub(6) + 0 < keep or ARGV[3] == 'v' and not longest then
+    local kind = longest and longest:sub(1, 5)
     if longest then
       call('ZREM', key, longest)
-    else
-      local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
-      for i = 1, #all, 2 do call('ZADD', key, 'XX', string.format('%.0f', all[i + 1] + far), all[i]) end
+    elseif call('ZCARD', key) < many then
+      kind = 'keep:'
+      local all, batch, n = call('ZRANGE', key, '0', '-1', 'WITHSCORES'), {}, 0
+      for i = 1, #all, 2 do
+        batch[n + 1], batch[n + 2], n = string.format('%.0f', all[i + 1] + far), all[i], n + 2
+        if n == 2000 or i == #all - 1 then
+          call('ZADD', key, 'XX', unpack(batch, 1, n))
+          n = 0
+        end
+      end
     end
-    call('ZADD', key, '0', 'keep:' .. ARGV[1])
+    call('ZADD', key, '0', (kind or 'near:') .. ARGV[1])
   end
   call('PEXPIRE', key, ttl)
 end

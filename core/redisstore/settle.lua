@@ -35,4 +35,23 @@ for unit = math.min(have, want), math.max(have, want) - 1 do
   end
 end
 if n > 0 then call(want > have and 'ZADD' or 'ZREM', key, unpack(batch, 1, n)) end
+
+-- A log whose mark is "near:" changes its scores when it has become short.
+local many = 2000
+local size = want < have and call('ZCARD', key) or 0
+if size > 0 and size <= many and size + have - want > many then
+  local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+  if all[2] == '0' and all[1]:sub(1, 5) == 'near:' then
+    call('ZADD', key, '0', 'keep:' .. all[1]:sub(6))
+    call('ZREM', key, all[1])
+    batch, n = {}, 0
+    for i = 3, #all, 2 do
+      batch[n + 1], batch[n + 2], n = string.format('%.0f', all[i + 1] + 4000000000000000), all[i], n + 2
+      if n == 2000 or i == #all - 1 then
+        call('ZADD', key, 'XX', unpack(batch, 1, n))
+        n = 0
+      end
+    end
+  end
+end
 return {1}

@@ -3,8 +3,12 @@
 -- KEYS     the logs: sorted sets with a member for each recorded unit, scored with the server's
 --          clock in whole microseconds. Members are the take's id (8 bytes), with two bytes
 --          more for each further unit, or with a zero byte where the take was denied. A set in
---          which windows vary begins with a mark of score 0: the longest window, as text. Its scores
---          are 4e15 more, so that whoever knows one window only finds nothing there that has left it.
+--          which windows vary begins with a mark of score 0: the longest window, as text. Scores of
+--          a set whose mark is "keep:" are 4e15 more, so that a take which knows one window only
+--          finds nothing there that has left it. To change more scores than "many" would take long, so
+--          a longer set gets the mark "near:" instead, and keeps its scores. The invariant: a set with
+--          that mark has more than "many" members, and of such sets no take removes anything unless
+--          it has looked for a mark. Whatever makes the set shorter changes the scores.
 -- ARGV     for each key its takes: their ids, one after the other, and where each costs more than
 --          one unit, a space and the cost. Then for all of them, in the plain case: the longest
 --          window's ttl (ms), and quota and window (us) of each limit; or else: mode, keep (us), its
@@ -35,15 +39,17 @@ local plain = tonumber(ttl)
 local limits = plain and (#ARGV - n - 1) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local quotas, windows, keep, cuts, cut, decide -- made where they are needed
+local many = 2000 -- so many scores change in about 2 ms
 local leaving = false -- whether entries of the last log have left: then they mostly have in the next as well
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false
   if plain and #id == 8 then
-    if leaving and limits == 1 then
-      leaving = call('ZREMRANGEBYSCORE', key, '1', cut) > 0
-    end
     local size = call('ZCARD', key)
+    if leaving and limits == 1 and size <= many then
+      local left = call('ZREMRANGEBYSCORE', key, '1', cut)
+      leaving, size = left > 0, size - left
+    end
     if size == 0 then
       call('ZADD', key, stamp, id)
       local armed = redis.pcall('PEXPIRE', key, ttl)
@@ -152,15 +158,28 @@ for k = 1, n do
         if #late > 0 then call('PEXPIRE', key, ttl) end
       end
 
-      -- Gives a log its mark, and with the first one its entries the scores that go with it.
-      local function mark(key, longest)
+      -- Gives the entries of a log the scores that go with the mark "keep:". None has a mark yet.
+      local function shift(key)
+        local all, batch, n = call('ZRANGE', key, '0', '-1', 'WITHSCORES'), {}, 0
+        for i = 1, #all, 2 do
+          batch[n + 1], batch[n + 2], n = string.format('%.0f', all[i + 1] + far), all[i], n + 2
+          if n == 2000 or i == #all - 1 then -- unpack has room for some thousands
+            call('ZADD', key, 'XX', unpack(batch, 1, n))
+            n = 0
+          end
+        end
+      end
+
+      -- Gives a log of so many units its first mark, or a mark of a longer window.
+      local function mark(key, longest, size)
         if longest then
           call('ZREM', key, longest)
-        elseif now == here then
-          local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
-          for i = 1, #all, 2 do call('ZADD', key, 'XX', string.format('%.0f', all[i + 1] + far), all[i]) end
+        elseif now == here and size < many then
+          shift(key)
         end
-        call('ZADD', key, '0', 'keep:' .. keepText)
+        local kind = longest and longest:sub(1, 5) or now == here and size >= many and 'near:' or 'keep:'
+        call('ZADD', key, '0', kind .. keepText)
+        return kind .. keepText
       end
 
       -- Adds the units of some takes, and returns how many of them were there already: a client that
@@ -201,12 +220,13 @@ for k = 1, n do
         local size = call('ZCARD', key)
         local oldest, first, longest = size > 0 and scoreAt(key, '0'), 0, nil
         now, stamp = here, hereText
-        if oldest == 0 or varies and size == 0 then
+        if oldest == 0 then longest, first, size = call('ZRANGE', key, '0', '0')[1], 1, size - 1 end
+        local text, near = longest, longest and longest:sub(1, 5) == 'near:'
+        if longest and not near or varies and size == 0 then
           now = here + far
           stamp = string.format('%.0f', now)
         end
-        if oldest == 0 then
-          longest, first, size = call('ZRANGE', key, '0', '0')[1], 1, size - 1
+        if longest then
           oldest = size > 0 and scoreAt(key, '1')
           local kept = longest:sub(6) + 0
           if kept >= keep then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
@@ -221,7 +241,8 @@ for k = 1, n do
             used[i] = 0
           elseif oldest > cut then
             used[i] = size
-          elseif limits == 1 and expired and mode == 'c' and own == 0 and windows[1] == keep and size - 1 + takes * cost <= quotas[1] then
+          elseif limits == 1 and expired and mode == 'c' and own == 0 and windows[1] == keep
+            and size - 1 + takes * cost <= quotas[1] and size <= 2 * many then
             used[i], uncounted = 0, true -- there is room: they are counted when what has left is removed
           else
             used[i] = call('ZCOUNT', key, cut + 1, '+inf')
@@ -281,16 +302,19 @@ for k = 1, n do
           size = size + new
           if oldest and oldest > now then future = true end
           if longest and longest:sub(6) + 0 < keep or varies and not longest then
-            mark(key, longest)
-            first = 1
-            if now == here and not longest then
-              now, oldest = here + far, nil
+            text, first = mark(key, longest, size), 1
+            near = text:sub(1, 5) == 'near:'
+            if not longest and now == here and not near then
+              now, oldest, at = here + far, nil, at and at + far
               stamp = string.format('%.0f', now)
             end
           end
           if expired then
-            local removed = call('ZREMRANGEBYSCORE', key, '1', now - keep)
-            size = size - removed
+            if size > 2 * many and scoreAt(key, first + 2 * many) <= now - keep then -- the next takes remove the rest
+              size = size - call('ZREMRANGEBYRANK', key, first, first + 2 * many - 1)
+            else
+              size = size - call('ZREMRANGEBYSCORE', key, '1', now - keep)
+            end
             if uncounted then used[1] = size - new end
             oldest = nil
           end
@@ -330,6 +354,11 @@ for k = 1, n do
           reply[r + 1], reply[r + 2], r = used[i], reset, r + 2
         end
         if future and mode ~= 'p' then repair(key, ttl) end
+        if near and new > 0 and size < many then
+          call('ZREM', key, text)
+          shift(key)
+          call('ZADD', key, '0', 'keep:' .. text:sub(6))
+        end
       end
 
       decide = take

@@ -1,0 +1,286 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// fewer runs the scripts with a limit of 5 where they have 2,000, so that a short log is a long one to them.
+type fewer struct {
+	processor
+
+	t *testing.T
+}
+
+const many = 5
+
+func (c fewer) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	text, _ := args[1].(string)
+	changed := strings.Replace(text, "local many = 2000", fmt.Sprint("local many = ", many), 1)
+	if changed == text && strings.Contains(text, "many") && !strings.Contains(text, fmt.Sprint("local many = ", many)) {
+		c.t.Error("the script has no limit")
+	}
+	args[1] = changed
+	return c.processor.Process(ctx, cmd)
+}
+
+// What a store must do it does with long logs as well.
+func TestStoreOfLongLogs(t *testing.T) {
+	for name, repeats := range map[string]bool{"once": false, "twice": true} {
+		t.Run(name, func(t *testing.T) {
+			coretest.Store(t, coretest.StoreConfig{
+				Checks:  15_000,
+				Repeats: repeats,
+				New: func(t *testing.T) (core.Store, func(time.Duration)) {
+					rdb := start(t)
+					c := newClock(fewer{rdb, t})
+					if repeats {
+						c.processor = twice{c.processor, t}
+					}
+					return newStore(c), c.Advance
+				},
+			})
+		})
+	}
+}
+
+// longLog is one key under takes that know a short window only and under takes of a long one, with a list of what they
+// recorded beside it. Once the first take of the long window has come, no entry may leave before that window ends.
+type longLog struct {
+	t      *testing.T
+	r      *rand.Rand
+	rdb    *redis.Client
+	store  core.Store
+	clock  clock
+	keys   []core.StorageKey // the first is the log; others make batches
+	now    time.Duration
+	id     uint64
+	units  []unit
+	varied bool
+	kinds  map[string]int // how often the log had which mark
+}
+
+type unit struct {
+	id   uint64
+	at   time.Duration
+	n    int
+	part bool // some of it has been trimmed away, so that its cost does not change any more
+}
+
+const short, long = time.Second, 20 * time.Second
+
+func (l *longLog) take(varies bool) core.Take {
+	l.id++
+	t := core.Take{Key: l.keys[0], Limits: core.Limits{{Quota: 40, Window: short}}, Keep: short, Cost: 1, ID: l.id}
+	if varies {
+		t.Limits, t.Keep, t.Varies = core.Limits{{Quota: 60, Window: long}}, long, true
+	}
+	if l.r.IntN(3) == 0 {
+		t.Cost = 1 + l.r.IntN(8)
+	}
+	return t
+}
+
+// used is what a window must hold.
+func (l *longLog) used(window time.Duration) (n int) {
+	for _, u := range l.units {
+		if l.now-window < u.at {
+			n += u.n
+		}
+	}
+	return n
+}
+
+func (l *longLog) decide(varies bool) {
+	l.vary(varies)
+	t := l.take(varies)
+	batch := []core.Take{t}
+	if !varies { // in a batch behind a log that entries have left, a log is trimmed before it is looked at
+		other := t
+		other.Key, other.Cost = l.keys[1], 1
+		other.ID += 1 << 32
+		batch = []core.Take{other, t}
+	}
+	answers, err := redisstore.TakeTogether(l.t.Context(), l.store, true, batch)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	got := answers[len(answers)-1]
+	used := l.used(t.Limits[0].Window)
+	if allowed := used+t.Cost <= t.Limits[0].Quota; got.Allowed != allowed || got.State[0].Used != used {
+		l.t.Fatalf("take %d, varies %v, cost %d: allowed %v, used %d; want %v, %d\n%v",
+			l.id, varies, t.Cost, got.Allowed, got.State[0].Used, allowed, used, l.units)
+	}
+	if got.Allowed {
+		l.units = append(l.units, unit{id: t.ID, at: l.now, n: t.Cost})
+	} else if varies && !l.marked() {
+		l.varied = false // a denial leaves no mark
+	}
+}
+
+// settle changes the cost of one take, mostly to nothing.
+func (l *longLog) settle() {
+	if len(l.units) == 0 {
+		return
+	}
+	i := l.r.IntN(len(l.units))
+	cost := max(0, l.r.IntN(12)-8)
+	if err := l.store.Settle(l.t.Context(), core.Settle{Key: l.keys[0], ID: l.units[i].id, Cost: cost}); err != nil {
+		l.t.Fatal(err)
+	}
+	if l.units[i].part {
+		return
+	}
+	if l.units[i].n = cost; cost == 0 {
+		l.units = slices.Delete(l.units, i, i+1)
+	}
+}
+
+func (l *longLog) merge(varies bool) {
+	l.vary(varies)
+	l.id++
+	m := core.Merge{Key: l.keys[0], Keep: short, Varies: varies}
+	if varies {
+		m.Keep = long
+	}
+	age := time.Duration(l.r.Int64N(int64(short/time.Microsecond))) * time.Microsecond
+	e := core.Recorded{ID: l.id, Age: age, Cost: 1 + l.r.IntN(9)}
+	m.Entries = []core.Recorded{e}
+	for range 2 {
+		if err := l.store.Merge(l.t.Context(), m); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	l.units = append(l.units, unit{id: e.ID, at: l.now - e.Age, n: e.Cost})
+	slices.SortStableFunc(l.units, func(a, b unit) int { return cmp.Compare(a.at, b.at) })
+}
+
+// vary notes that takes of the long window begin. Until then units stay for longer than the short window, or not, as it
+// happens; from now on all that are there stay.
+func (l *longLog) vary(varies bool) {
+	if l.varied || !varies {
+		return
+	}
+	l.varied = true
+	there := map[string]int{}
+	for _, member := range l.rdb.ZRange(l.t.Context(), l.key(), 0, -1).Val() {
+		there[member[:8]]++
+		if len(member) == 8 {
+			there[member+" whole"]++
+		}
+	}
+	for i := range l.units {
+		var id [8]byte
+		binary.BigEndian.PutUint64(id[:], l.units[i].id)
+		l.units[i].n, l.units[i].part = there[string(id[:])], there[string(id[:])+" whole"] == 0
+	}
+	l.units = slices.DeleteFunc(l.units, func(u unit) bool { return u.n == 0 })
+}
+
+func (l *longLog) marked() bool {
+	first := l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, 0).Val()
+	return len(first) > 0 && first[0].Score == 0
+}
+
+func (l *longLog) key() string { return "sash:" + string(l.keys[0].AppendTo(nil)) }
+
+func (l *longLog) advance(d time.Duration) {
+	l.clock.Advance(d)
+	l.now += d
+	l.units = slices.DeleteFunc(l.units, func(u unit) bool { return u.at <= l.now-long })
+}
+
+// invariant: scores are far where the mark says so, and where it says that they are not the log is long.
+func (l *longLog) invariant() {
+	all, err := l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, -1).Result()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	kind := "none"
+	if len(all) > 0 && all[0].Score == 0 {
+		kind = all[0].Member.(string)[:5]
+		all = all[1:]
+	}
+	l.kinds[kind]++
+	if kind == "near:" && len(all) < many {
+		l.t.Fatalf("take %d: a log of %d units has its own scores", l.id, len(all))
+	}
+	for _, e := range all {
+		if e.Score < 4e15 == (kind == "keep:") {
+			l.t.Fatalf("take %d: mark %s, score %s", l.id, kind, strconv.FormatFloat(e.Score, 'f', 0, 64))
+		}
+	}
+}
+
+// Long logs, which do not change their scores when windows begin to vary, lose nothing to takes that know a short
+// window only, whatever else makes them shorter or longer.
+func TestLongLogsBecomeVaried(t *testing.T) {
+	for name, repeats := range map[string]bool{"once": false, "twice": true} {
+		t.Run(name, func(t *testing.T) {
+			rdb := start(t)
+			const seed = 23
+			r := rand.New(rand.NewPCG(seed, 1))
+			kinds := map[string]int{}
+			for trace := range 60 {
+				c := newClock(fewer{rdb, t})
+				store := newStore(c)
+				if repeats {
+					again := c
+					again.processor = always{c.processor}
+					store = newStore(again)
+				}
+				keys := keysOf(t, 2, fmt.Sprint(name, trace))
+				l := &longLog{t: t, r: r, rdb: rdb, store: store, clock: c, keys: keys, kinds: kinds}
+				for range 150 {
+					switch k := r.IntN(40); {
+					case k < 18:
+						l.decide(false)
+					case k < 24 && (l.varied || r.IntN(6) == 0):
+						l.decide(true)
+					case k < 29:
+						l.settle()
+					case k < 30 && l.varied:
+						l.merge(r.IntN(2) == 0)
+					case k < 39:
+						l.advance(time.Duration(r.Int64N(int64(400*time.Millisecond/time.Microsecond))) * time.Microsecond)
+					default:
+						l.advance(time.Duration(r.IntN(25)) * time.Second)
+					}
+					l.invariant()
+				}
+			}
+			if kinds["none"] == 0 || kinds["keep:"] == 0 || kinds["near:"] == 0 {
+				t.Errorf("logs of each kind: %v: the test proves little", kinds)
+			}
+			t.Log(kinds)
+		})
+	}
+}
+
+// always executes every command twice. Only verdicts are the same then, so the first reply is given.
+type always struct{ processor }
+
+func (c always) Process(ctx context.Context, cmd redis.Cmder) error {
+	if err := c.processor.Process(ctx, cmd); err != nil {
+		return err
+	}
+	first := cmd.(*redis.IntSliceCmd).Val()
+	err := c.processor.Process(ctx, cmd)
+	cmd.(*redis.IntSliceCmd).SetVal(first)
+	return err
+}

@@ -1,0 +1,83 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// stat is one number of what a server tells about itself.
+func stat(t *testing.T, rdb *redis.Client, section, name string) int {
+	t.Helper()
+	_, rest, ok := strings.Cut(rdb.Info(t.Context(), section).Val(), name)
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	n, err := strconv.Atoi(rest[:max(end, 0)])
+	if !ok || err != nil {
+		t.Fatalf("no %s in INFO %s: %v", name, section, err)
+	}
+	return n
+}
+
+// A take under another window changes few entries of a log, however many there are, so that others need not wait for
+// it. Redis counts changes; the time that they took is in the test's log.
+func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
+	const entries, most = 90_000, 2_000
+	rdb := start(t)
+	c := newClock(rdb)
+	name := core.WithName("plan")
+	varied := func(limit core.Limit) *core.Limiter {
+		return newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), newStore(c), name)
+	}
+	hour := newLimiter(t, core.PerHour(100_000), newStore(c), name)
+	day := varied(core.Limit{Quota: 100_000, Window: 24 * time.Hour})
+	fill := func() {
+		t.Helper()
+		rdb.FlushAll(t.Context())
+		for range entries / 10_000 {
+			if d, err := hour.AllowN(t.Context(), "k", 10_000); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+		}
+	}
+	allow := func(desc string, l *core.Limiter, used, most int) {
+		t.Helper()
+		rdb.ConfigResetStat(t.Context())
+		before := stat(t, rdb, "persistence", "rdb_changes_since_last_save:")
+		d, err := l.Allow(t.Context(), "k")
+		changes := stat(t, rdb, "persistence", "rdb_changes_since_last_save:") - before
+		if err != nil || !d.Allowed || d.Used != used || changes > most {
+			t.Errorf("%s: allowed %v, used %d, %d changes, %v; want %d used, at most %d changes",
+				desc, d.Allowed, d.Used, changes, err, used, most)
+		}
+		t.Logf("%s: %d changes in %d us", desc, changes, stat(t, rdb, "commandstats", "cmdstat_eval:calls=1,usec="))
+	}
+
+	fill()
+	allow("the first take of another window", day, entries, 10)
+	allow("the next one", day, entries+1, 10)
+	allow("a take of the old window", hour, entries+2, 10)
+	c.Advance(2 * time.Hour) // of the day's window, but not of the hour's
+	allow("long afterwards", day, entries+3, 10)
+	allow("in the hour's window", hour, 1, 10)
+	c.Advance(22*time.Hour + time.Minute)
+	for used := 2; used < 40; used++ {
+		allow(fmt.Sprint("when they have left, ", used), day, used, 2*most+10)
+	}
+
+	fill()
+	c.Advance(-2 * time.Hour)
+	allow("when the clock has stepped back", hour, entries, entries+10) // all that would stay too long
+	allow("when it is repaired", hour, entries+1, 10)
+	c.Advance(time.Hour)
+	d, err := hour.Peek(t.Context(), "k")
+	if err != nil || d.Used > 0 {
+		t.Errorf("an hour after the clock stepped back %d are used, %v", d.Used, err)
+	}
+}
