@@ -39,7 +39,7 @@ func serve(ctx context.Context, out io.Writer, port, redisURL string) error {
 		if err != nil {
 			return err
 		}
-		options = append(options, core.WithStore(store))
+		options = append(options, core.WithStore(store), core.WithTimeout(5*time.Second)) // 100ms if left out: this machine may be busy
 		where = "all processes on this Redis share the quota"
 	}
 
