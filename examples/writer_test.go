@@ -30,7 +30,7 @@ import (
 )
 
 // patience is for what hangs when it is broken.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // A handler gets the writer that its framework gives, behind the limiter or without it.
 var routers = []struct {
