@@ -22,14 +22,14 @@ help: ## Show this help
 
 test: ## Run all tests, with the race detector if there is a C compiler, installing Redis and nginx if they are missing
 	sh scripts/install.sh redis-server nginx
-	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test $(RACE) -shuffle=on ./...
-	cd core/jwtkey/recipes && go test $(RACE) -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test $(RACE) -shuffle=on -timeout 30m ./...
+	cd core/jwtkey/recipes && go test $(RACE) -shuffle=on -timeout 30m ./...
 	cd core/benchmarks && SASH_REQUIRE_REDIS=1 go test -shuffle=on ./...
 	$(MAKE) test-faults
 
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh scripts/install.sh redis-server
-	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test $(RACE) -count=1
+	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test $(RACE) -count=1 -timeout 30m
 
 test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES="redis-server /opt/valkey/valkey-server"
 	@test -n "$(strip $(ENGINES))" || { echo "ENGINES names no server: make test-engines ENGINES=\"redis-server valkey-server\"" >&2; exit 2; }
