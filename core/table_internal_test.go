@@ -20,8 +20,8 @@ func TestTableAgainstMap(t *testing.T) {
 	names := make([]string, 3000)
 	for i := range names {
 		names[i] = strings.Repeat("k", 1+i/100) + string(rune('a'+i%100))
-		shift := i % 2 * 13 // many of them meet
-		if i%12 == 0 {
+		shift := i % 3 % 2 * 13 // many of them meet
+		if i%24 == 0 {
 			shift = 26 // and these all begin at the same place
 		}
 		hashes[names[i]] = r.Uint64() << shift
