@@ -62,8 +62,8 @@ func (r *record) enter(at int64, id uint64, cost int) {
 }
 
 func (l *ledger) fit(r *record) {
-	if len(l.ring) > smallestLedger && int(4*r.peak) <= len(l.ring) {
-		l.resize(r, len(l.ring)/2)
+	if len(l.ring) > smallestLedger && 4*int(r.count) <= len(l.ring) {
+		l.resize(r, ringFor(r.count, smallestLedger))
 	}
 }
 

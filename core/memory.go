@@ -59,8 +59,7 @@ type memoryLog struct {
 	keep time.Duration // the longest window asked of this log
 	record
 	mu     sync.Mutex
-	now    int64   // of who had the lock last: instants never run backwards
-	fits   dueTime // when fit is called next
+	now    int64 // of who had the lock last: instants never run backwards
 	takes  uint8
 	varies bool // windows do
 	gone   bool // it is not in the table any more
@@ -312,7 +311,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim() || s.makeRoom(sh) && s.claim() {
-		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, fits: dueAt(sh.now, t.Keep), record: record{next: sh.lastID + 1}}
+		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, record: record{next: sh.lastID + 1}}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
 		return log, true

@@ -79,10 +79,7 @@ func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
 		sh.remove(s, i)
 		return true
 	}
-	if log.fits.reached(log.now) {
-		log.fit()
-		log.fits = dueAt(log.now, log.keep)
-	}
+	log.fit()
 	p.due = dueAt(log.at(log.count-1), log.keep)
 	return false
 }

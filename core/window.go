@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // record is a log of instants: who was admitted when, oldest first. It knows neither locks nor clocks.
 //
@@ -13,7 +16,6 @@ type record struct {
 	first  int64 // the oldest instant
 	count  uint32
 	head   uint32 // of the oldest entry in the ring, or in the ledger's
-	peak   uint32 // most entries held since the ring was last resized or looked at
 	fresh  uint8  // how many of young there are, which follow those in the ring
 	next   uint64 // the id of the next take that brings none; without a ledger the entries' ids are those right before it
 	young  [youngest]int64
@@ -150,7 +152,6 @@ func (r *record) add(at int64, id uint64, cost int) uint64 {
 		r.fresh++
 		r.count++
 	}
-	r.peak = max(r.peak, r.count)
 	return id
 }
 
@@ -174,18 +175,23 @@ func (r *record) resize(size int) {
 	r.ring, r.head = ring, 0
 }
 
-// fit gives memory back when the ring was at most a quarter full since the
-// last call. It is called rarely, so that bursts do not resize on each window.
+// fit gives back a ring of which at most a quarter is used. It is called about once in the longest window: then a
+// burst that comes again in each window is still there, and the ring keeps its size.
 func (r *record) fit() {
-	switch small := int(4*r.peak) <= len(r.ring); {
+	switch {
 	case r.ledger != nil:
 		r.ledger.fit(r)
-	case small && r.old() == 0:
+	case 4*int(r.count) > len(r.ring):
+	case r.old() == 0:
 		r.ring = nil
-	case small && len(r.ring) > smallestRing:
-		r.resize(len(r.ring) / 2)
+	case len(r.ring) > smallestRing:
+		r.resize(ringFor(r.count, smallestRing))
 	}
-	r.peak = r.count
+}
+
+// ringFor is the length of a ring that n entries fill to a half at most, and beyond the smallest to a quarter at least.
+func ringFor(n uint32, smallest int) int {
+	return max(smallest, 2<<bits.Len32(max(n, 1)-1))
 }
 
 // take answers t at instant now into a, which is zero, recording it as id's and as mode says: the window of a
