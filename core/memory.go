@@ -14,11 +14,16 @@ const DefaultMaxKeys = 1 << 18
 
 // MemoryStore keeps the logs in this process: exact, on the monotonic clock,
 // about 230 bytes a key, which hold seven admitted requests, and 8 to 16 bytes each further one: three
-// times that where requests cost more than a unit or are corrected. It needs no
-// goroutine and nothing to close: takes also look at other keys, a few at a
-// time, and forget those that have gone idle.
+// times that where requests cost more than a unit or are corrected.
 //
-// It keeps at most so many keys apart. A log with live entries is never
+// There is nothing to close. Takes sweep a few other keys each, and while there are keys a timer sweeps all of them, in
+// short steps. The memory of a key that has gone idle is given back within two of its longest windows and a minute, with or
+// without traffic, and so is what a log that remains needed for a burst. A store that is not referred to any more is
+// collected although its timer is pending.
+//
+// # Places
+//
+// The store keeps at most so many keys apart; see [MaxKeys]. A log with live entries is never
 // evicted, because then whoever sends enough keys could reset his own. When
 // all places are taken, further keys of a policy share some logs: each still within
 // its quota, but denied early if those it shares with are busy. [MemoryStore.Shared]
@@ -33,6 +38,10 @@ type MemoryStore struct {
 	shared atomic.Uint64
 	turn   atomic.Uint32 // which shard is swept next where there is no place
 	shards [shardCount]shard
+
+	overflows atomic.Int64 // how many shared logs there are
+	fires     atomic.Int64 // when the latest timer does, on the store's clock, or noTimer
+	period    atomic.Int64 // from one sweep by timer to the next: the shortest that any log has asked for
 }
 
 const (
@@ -96,6 +105,11 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 			o(s)
 		}
 	}
+	for i := range s.shards {
+		s.shards[i].now = math.MinInt64 // a clock of testing/synctest may be behind that by which the store was made
+	}
+	s.fires.Store(noTimer)
+	s.period.Store(int64(longestPeriod))
 	return s
 }
 
@@ -251,7 +265,7 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 	hash := m.Key.hash()
 	sh, now := &s.shards[hash%shardCount], s.clock()
 	sh.mu.Lock()
-	log, own := sh.place(s, &m.Key, hash, now, new(Take))
+	log, own := sh.place(s, &m.Key, hash, now, &Take{Keep: m.Keep})
 	defer sh.unlock(log)
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
@@ -314,14 +328,17 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, record: record{next: sh.lastID + 1}}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
+		s.sweepWithin(now, t.Keep)
 		return log, true
 	}
 	if common == nil {
-		common = new(memoryLog)
+		common = &memoryLog{now: sh.now}
 		if sh.shared == nil {
 			sh.shared = make(map[string]*memoryLog)
 		}
 		sh.shared[string(slot)] = common
+		s.overflows.Add(1)
+		s.sweepWithin(now, t.Keep)
 	}
 	common.lock(sh.now)
 	s.shared.Add(1)
