@@ -27,7 +27,23 @@ const DefaultMaxKeys = 1 << 18
 // evicted, because then whoever sends enough keys could reset his own. When
 // all places are taken, further keys of a policy share some logs: each still within
 // its quota, but denied early if those it shares with are busy. [MemoryStore.Shared]
-// counts that.
+// counts that. Logs that are shared are bounded as well: at most 17,408 a policy, and given back when they are idle.
+//
+// # Floods of addresses
+//
+// Who has a block of addresses has as many keys. So that such a client takes no places from others, a new address
+// shares a log, although places are free, where its IPv6 /48 holds twice as many places as are free, its /40 four
+// times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood from one
+// /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a ninth; from a
+// /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere do not notice.
+//
+// Addresses also share logs by prefix, and share none with texts. Where a store is full all the same, a flood from
+// one /32 or IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
+//
+// This does not help those whose prefix is flooded: they share logs with the flood. It does not help against so many
+// prefixes that hardly a place is free, as those of a large botnet: MaxKeys does. Nor does it tell keys apart that are no
+// addresses: a text that clients can choose must be verified. And where most clients have one prefix, as in a private
+// network or behind one provider, MaxKeys has to leave room for the share that they do not get.
 type MemoryStore struct {
 	start   time.Time
 	maxKeys int64
@@ -39,14 +55,14 @@ type MemoryStore struct {
 	turn   atomic.Uint32 // which shard is swept next where there is no place
 	shards [shardCount]shard
 
-	overflows atomic.Int64 // how many shared logs there are
-	fires     atomic.Int64 // when the latest timer does, on the store's clock, or noTimer
-	period    atomic.Int64 // from one sweep by timer to the next: the shortest that any log has asked for
+	prefixCounts atomic.Pointer[prefixCounts]
+	sharedLogs   atomic.Int64 // how many there are
+	fires        atomic.Int64 // when the latest timer does, on the store's clock, or noTimer
+	period       atomic.Int64 // from one sweep by timer to the next: the shortest that any log has asked for
 }
 
 const (
 	shardCount    = 64
-	sharedLogs    = 16   // of one policy in one shard, where places are short
 	longestSearch = 4096 // entries of a shared log looked through for a key's own
 )
 
@@ -91,7 +107,7 @@ func (l *memoryLog) lock(now int64) bool {
 type MemoryOption func(*MemoryStore)
 
 // MaxKeys is how many keys have a log of their own at once, at least 1. The
-// default is [DefaultMaxKeys].
+// default is [DefaultMaxKeys]. One prefix of addresses gets a part of them; see [MemoryStore].
 func MaxKeys(n int) MemoryOption {
 	return func(s *MemoryStore) { s.maxKeys = int64(n) }
 }
@@ -117,7 +133,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 func (s *MemoryStore) Keys() int { return int(s.keys.Load()) }
 
 // Shared is how many takes have drawn from a log that their key shares with others, since the
-// store was made. If it grows, more clients are live than [MaxKeys] allows.
+// store was made. If it grows, more clients are live than [MaxKeys] allows, or very many have addresses in one prefix.
 func (s *MemoryStore) Shared() uint64 { return s.shared.Load() }
 
 // Validate implements [Store].
@@ -210,7 +226,7 @@ func (s *MemoryStore) locked(k *StorageKey) (sh *shard, log *memoryLog, own bool
 	now := s.clock()
 	sh.mu.Lock()
 	if log = sh.logs.find(k, hash); log == nil {
-		log = sh.shared[string(k.appendSlot(nil, hash))]
+		log = sh.shared[string(s.appendSlot(nil, k, hash))]
 	} else {
 		own = true
 	}
@@ -304,7 +320,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		return log, true
 	}
 	var space [64]byte
-	slot := key.appendSlot(space[:0], hash)
+	slot := s.appendSlot(space[:0], key, hash)
 	common := sh.shared[string(slot)]
 	if common != nil {
 		common.lock(sh.now)
@@ -324,7 +340,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		return nil, false
 	}
 	sh.sweep(s, sweepPerKey)
-	if s.claim() || s.makeRoom(sh) && s.claim() {
+	if s.claim(key) || s.makeRoom(sh) && s.claim(key) {
 		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, record: record{next: sh.lastID + 1}}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
@@ -337,15 +353,10 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 			sh.shared = make(map[string]*memoryLog)
 		}
 		sh.shared[string(slot)] = common
-		s.overflows.Add(1)
+		s.sharedLogs.Add(1)
 		s.sweepWithin(now, t.Keep)
 	}
 	common.lock(sh.now)
 	s.shared.Add(1)
 	return common, false
-}
-
-// appendSlot writes which log the key shares with others where places are short.
-func (k *StorageKey) appendSlot(b []byte, hash uint64) []byte {
-	return append(append(b, k.space.name...), byte(hash/shardCount%sharedLogs))
 }

@@ -28,9 +28,10 @@ func takeAt(s *MemoryStore, k *StorageKey, now time.Duration) {
 
 // other is a key in the same shard as k, and in the same log where keys share some.
 func other(k *StorageKey) *StorageKey {
+	s := NewMemoryStore()
 	for i := 0; ; i++ {
 		c := textKey(k.space, fmt.Sprint("other ", i))
-		if c.hash()%shardCount == k.hash()%shardCount && string(c.appendSlot(nil, c.hash())) == string(k.appendSlot(nil, k.hash())) {
+		if c.hash()%shardCount == k.hash()%shardCount && string(s.appendSlot(nil, c, c.hash())) == string(s.appendSlot(nil, k, k.hash())) {
 			return c
 		}
 	}
@@ -48,8 +49,8 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, b, 10*time.Second)
 	s.Reset(t.Context(), *a)
 	sh := &s.shards[hash%shardCount]
-	sh.shared[string(b.appendSlot(nil, hash))].now = late // somebody has looked at it
-	takeAt(s, b, 69900*time.Millisecond)                  // while its unit is in the window
+	sh.shared[string(s.appendSlot(nil, b, hash))].now = late // somebody has looked at it
+	takeAt(s, b, 69900*time.Millisecond)                     // while its unit is in the window
 	if log := sh.logs.find(b, hash); log == nil || log.at(0) != late {
 		t.Errorf("its own log has not begun at %v", time.Duration(late))
 	}
@@ -59,7 +60,7 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, other(b), time.Duration(late)) // it takes b's place
 	takeAt(s, b, 69900*time.Millisecond)
 	sh = &s.shards[hash%shardCount]
-	if log := sh.shared[string(b.appendSlot(nil, hash))]; log == nil || log.at(0) != late {
+	if log := sh.shared[string(s.appendSlot(nil, b, hash))]; log == nil || log.at(0) != late {
 		t.Errorf("the shared log has not begun at %v", time.Duration(late))
 	}
 }

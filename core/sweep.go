@@ -36,15 +36,6 @@ func (s *MemoryStore) makeRoom(sh *shard) (freed bool) {
 	return freed
 }
 
-// claim takes one of the places for keys.
-func (s *MemoryStore) claim() bool {
-	if s.keys.Add(1) <= s.maxKeys {
-		return true
-	}
-	s.keys.Add(-1)
-	return false
-}
-
 // sweepNow sweeps unless somebody else is at it.
 func (sh *shard) sweepNow(s *MemoryStore, now int64) {
 	if sh.mu.TryLock() {
@@ -100,7 +91,7 @@ func (sh *shard) remove(s *MemoryStore, i int) {
 	log.gone = true
 	sh.lastID, sh.now = max(sh.lastID, log.next), max(sh.now, log.now)
 	sh.logs.remove(i)
-	s.keys.Add(-1)
+	s.release(&log.key)
 }
 
 // A timer sweeps all logs now and then while there are any, so that idle ones leave whatever the traffic is: a log within
@@ -147,7 +138,7 @@ func (s *MemoryStore) sweepByTimer(fires int64) {
 	ahead := s.sweepAll()
 	// Where logs are ahead of the clock, which happens in bubbles alone, nothing becomes idle: a timer that started
 	// itself again for ever would keep a bubble from finding out that it is deadlocked.
-	if s.fires.CompareAndSwap(fires, noTimer) && !ahead && (s.keys.Load() > 0 || s.overflows.Load() > 0) {
+	if s.fires.CompareAndSwap(fires, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharedLogs.Load() > 0) {
 		s.sweepWithin(s.clock(), longestPeriod)
 	}
 }
@@ -234,7 +225,7 @@ func (sh *shard) tidyShared(s *MemoryStore, slot string) {
 	log.drop(log.now - int64(log.keep))
 	if log.count == 0 {
 		delete(sh.shared, slot)
-		s.overflows.Add(-1)
+		s.sharedLogs.Add(-1)
 		return
 	}
 	log.fit()
