@@ -189,6 +189,7 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 		return false, nil
 	}
 	now := time.Now()
+	t.ID = newID(now)
 	if _, ok := ctx.(bounded); !ok {
 		ctx = r.within(ctx, now)
 	}

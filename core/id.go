@@ -3,25 +3,80 @@ package core
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"math"
 	"sync/atomic"
+	"time"
 )
 
-// lastID begins at a random number of 64 bits, so that processes which share a
-// log never meet. It is not a timestamp, because two requests share an instant,
-// and not the client's, because a client that repeats its id would go free.
-var lastID = func() *atomic.Uint64 {
+// idSource makes the ids that name takes in stores outside this process. An id is a counter that begins at a random
+// number, with 32 random bits, the salt, added to its upper half. It is not a timestamp, because two requests share an
+// instant, and not the client's, because a client that repeats its id would go free.
+//
+// Clones of a virtual machine or of a process image go on from the same counter, and a store takes equal ids for one
+// take that was sent twice. Hence the salt: it is chosen anew every saltTime, every saltIDs, and where the wall clock has
+// been set. Clones choose different ones as soon as the kernel's random numbers differ, which it sees to itself where the
+// hypervisor tells it of the cloning, or else by the nanosecond at which they choose. The lower half is the
+// counter's alone: no two of 2^32 ids in a row have the same, which logs that keys share depend on.
+type idSource struct {
+	start time.Time
+	last  atomic.Uint64
+	salt  atomic.Pointer[idSalt]
+}
+
+const (
+	saltTime = 100 * time.Millisecond
+	saltIDs  = 1024
+	clockSet = 20 * time.Millisecond // by so much the wall clock differs from the monotonic one when it has been set
+)
+
+type idSalt struct {
+	upper      uint64 // the lower half is 0
+	from       uint64 // the counter then
+	mono, wall int64  // when it was chosen, in nanoseconds
+}
+
+var ids = newIDSource()
+
+func newIDSource() *idSource {
+	s := &idSource{start: time.Now()}
+	s.last.Store(random64())
+	s.choose(s.last.Load(), 0, s.start.UnixNano())
+	return s
+}
+
+func random64() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails: its documentation
-	id := new(atomic.Uint64)
-	id.Store(binary.LittleEndian.Uint64(b[:]))
-	return id
-}()
+	return binary.LittleEndian.Uint64(b[:])
+}
 
 // newID is never 0, which stands for nobody.
-func newID() uint64 {
+func newID(now time.Time) uint64 { return ids.next(int64(now.Sub(ids.start)), now.UnixNano()) }
+
+// next is given what the monotonic clock and the wall clock show.
+func (s *idSource) next(mono, wall int64) uint64 {
 	for {
-		if id := lastID.Add(1); id != 0 {
+		n := s.last.Add(1)
+		salt := s.salt.Load()
+		if !salt.serves(n, mono, wall) {
+			salt = s.choose(n, mono, wall)
+		}
+		if id := n + salt.upper; id != 0 {
 			return id
 		}
 	}
+}
+
+// serves reports whether the salt may still be used. Other goroutines' ids and clocks may be a little older than it.
+func (t *idSalt) serves(n uint64, mono, wall int64) bool {
+	passed, set := mono-t.mono, (wall-t.wall)-(mono-t.mono)
+	return int64(n-t.from) < saltIDs && -int64(saltTime) < passed && passed < int64(saltTime) &&
+		-int64(clockSet) < set && set < int64(clockSet)
+}
+
+func (s *idSource) choose(n uint64, mono, wall int64) *idSalt {
+	mixed := random64() + uint64(wall)*0x9e3779b97f4a7c15 // an odd number: other nanoseconds, other upper halves
+	salt := &idSalt{upper: mixed &^ math.MaxUint32, from: n, mono: mono, wall: wall}
+	s.salt.Store(salt)
+	return salt
 }

@@ -178,14 +178,14 @@ func (l *Limiter) check(r Request, d *Decision) error {
 	return l.decide(r.Context(), plan, cost, l.mode, true, d)
 }
 
-// take asks the store, or what stands in for it. It adds to t what is missing, the key and an id: in memory
-// a log has numbers for its own takes.
+// take asks the store, or what stands in for it. It adds to t what is missing, the key, and for a store outside the
+// process an id: in memory a log has numbers for its own takes.
 func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decision, a *Answer) (err error) {
 	if l.memory != nil {
 		l.memory.take(key, t, a)
 		return nil
 	}
-	t.Key, t.ID = *key, newID()
+	t.Key = *key
 	degraded, err := l.remote.take(ctx, t, a)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil

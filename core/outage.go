@@ -105,7 +105,7 @@ func (s *MemoryStore) recorded(k *StorageKey) (m Merge, more bool) {
 			if log.ledger.merged != 0 { // the other store has it whole: the oldest are brought first
 				continue
 			}
-			e.id = newID()
+			e.id = newID(time.Now())
 		}
 		cost := log.cost(next)
 		if units += cost; units > broughtAtOnce && len(m.Entries) > 0 {

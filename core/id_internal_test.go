@@ -1,0 +1,131 @@
+package core
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// clone is what a copy of the process's memory goes on with.
+func (s *idSource) clone() *idSource {
+	c := &idSource{start: s.start}
+	c.last.Store(s.last.Load())
+	c.salt.Store(s.salt.Load())
+	return c
+}
+
+// Ids are different from each other and not 0, whatever the clocks do and however many ask.
+func TestIDsAreUnique(t *testing.T) {
+	const askers, each = 8, 5000
+	s := newIDSource()
+	s.last.Store(math.MaxUint64 - 5000) // so that it wraps around
+	var all [askers][]uint64
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			for n := range int64(each) {
+				clock := n * int64(time.Millisecond) / 10 * int64(i)
+				all[i] = append(all[i], s.next(clock, clock*int64(1+i%2)))
+			}
+		})
+	}
+	wg.Wait()
+	seen := make(map[uint64]bool)
+	lower := make(map[uint32]bool)
+	for _, id := range slices.Concat(all[:]...) {
+		if id == 0 || seen[id] || lower[uint32(id)] {
+			t.Fatalf("id %#x is 0, or it or its lower half has been there before", id)
+		}
+		seen[id], lower[uint32(id)] = true, true
+	}
+}
+
+// Clones of a process make other ids than each other, as soon as they can know.
+func TestIDsOfClones(t *testing.T) {
+	const idle, busy = time.Second, 10 * time.Millisecond
+	for _, c := range []struct {
+		name      string
+		mono, set time.Duration // what has passed since the last id, and by how much the wall clock has been set
+		ids, same int           // of each clone; how many of them may be another's
+	}{
+		{"of an idle process", idle, 0, 2000, 0},
+		{"whose wall clocks are set", busy, time.Minute, 2000, 0},
+		{"whose wall clocks are set back", busy, -time.Minute, 2000, 0},
+		{"of a busy process", busy, 0, 2000, saltIDs},
+		{"whose monotonic clocks go back", -idle, 0, 2000, 0},
+	} {
+		s := newIDSource()
+		wall := time.Now().UnixNano()
+		s.next(int64(time.Hour), wall)
+		seen := make(map[uint64]int)
+		for clone := range 4 {
+			copied := s.clone()
+			for n := range c.ids {
+				passed := int64(c.mono) + int64(n)*int64(time.Microsecond)
+				// Their kernels may give equal random numbers, but not at the same nanosecond.
+				seen[copied.next(int64(time.Hour)+passed, wall+passed+int64(c.set)+int64(clone))]++
+			}
+		}
+		same := 4*c.ids - len(seen)
+		if same > 3*c.same || c.same > 0 && same == 0 {
+			t.Errorf("clones %s: %d of %d ids are another clone's, want at most %d", c.name, same, 4*c.ids, 3*c.same)
+		}
+	}
+}
+
+// replaying is a store that takes equal ids for one take which was sent twice, as those outside the process do.
+type replaying struct {
+	*MemoryStore
+	answers map[uint64]Answer
+}
+
+func (s replaying) Take(ctx context.Context, t Take) (Answer, error) {
+	if a, ok := s.answers[t.ID]; ok {
+		return a, nil
+	}
+	a, err := s.MemoryStore.Take(ctx, t)
+	s.answers[t.ID] = a
+	return a, err
+}
+
+// Four clones of a process that was idle share one quota.
+func TestClonesShareOneQuota(t *testing.T) {
+	const quota = 5
+	store := replaying{NewMemoryStore(), make(map[uint64]Answer)}
+	l, err := New(PerHour(quota), Global(), WithStore(store), WithDenyCache(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := ids
+	defer func() { ids = original }() //nolint:reassign // as they were
+	last := *ids.salt.Load()
+	last.mono -= int64(time.Second)
+	ids.salt.Store(&last)
+	snapshot := ids.clone()
+	admitted := 0
+	for range 4 {
+		ids = snapshot.clone()
+		for range 2 * quota {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Allowed {
+				admitted++
+			}
+		}
+	}
+	if admitted != quota {
+		t.Errorf("%d of %d are admitted", admitted, quota)
+	}
+}
+
+func BenchmarkNewID(b *testing.B) {
+	now := time.Now()
+	for b.Loop() {
+		newID(now)
+	}
+}
