@@ -52,8 +52,7 @@ func TestBatchContext(t *testing.T) {
 		"canceled":            {[]context.Context{canceled, until(time.Minute)}, time.Hour},
 	} {
 		asked := 0
-		var l *lane
-		l = laneTo(func(ctx context.Context, _ redis.Cmder) {
+		l := laneTo(func(ctx context.Context, _ redis.Cmder) {
 			asked++
 			end, ok := ctx.Deadline()
 			if ok != (c.want > 0) || ok && !end.Equal(now.Add(c.want)) || ctx.Err() != nil {

@@ -44,7 +44,7 @@ func TestStoreOfLongLogs(t *testing.T) {
 	for name, repeats := range map[string]bool{"once": false, "twice": true} {
 		t.Run(name, func(t *testing.T) {
 			coretest.Store(t, coretest.StoreConfig{
-				Checks:  15_000,
+				Checks:  6_000,
 				Repeats: repeats,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					rdb := start(t)

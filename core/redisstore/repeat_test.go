@@ -87,7 +87,7 @@ type repeatedKeys struct {
 func (run *repeatedKeys) all() {
 	together, alone := newStore(run.c), newStore(run.c)
 	keep, several := run.limits[len(run.limits)-1].Window, 0
-	for range 80 {
+	for range 50 {
 		var waiting []core.Take
 		var of []int
 		for range 1 + run.r.IntN(40) {
