@@ -14,8 +14,8 @@ type Move struct {
 }
 
 // BeginMove announces that the slot of the key goes to another node. From now on
-// its owner answers ASK for a key that it does not have, and TRYAGAIN where it
-// has only some of several keys. All nodes must be up until the move is over.
+// its owner answers ASK for a key that it does not have, and TRYAGAIN (Redis 6: ASK)
+// where it has only some of several keys. All nodes must be up until the move is over.
 func (c *Cluster) BeginMove(key string, to *Server) *Move {
 	c.tb.Helper()
 	slot := c.slot(key)

@@ -55,7 +55,7 @@ func TestDoReadsEveryKindOfReply(t *testing.T) {
 	want(t, s, nil, "GET", "none")
 	want(t, s, int64(-7), "DECRBY", "n", "7")
 	want(t, s, []any{}, "KEYS", "none")
-	want(t, s, nil, "BLPOP", "none", "0.001") // a nil array
+	want(t, s, nil, "BLPOP", "none", "0.01") // a nil array
 	want(t, s,
 		[]any{int64(1), "x", []any{"y", []any{}}, redistest.ReplyError("BAD luck"), "fine"},
 		"EVAL", `return {1, "x", {"y", {}}, {err="BAD luck"}, {ok="fine"}}`, "0")
@@ -371,6 +371,7 @@ func TestStartTriesOtherPorts(t *testing.T) {
 
 func TestMissingRedis(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
+	t.Setenv("SASH_REDIS_SERVER", "")
 
 	t.Setenv("SASH_REQUIRE_REDIS", "")
 	got := capture(t, func(tb testing.TB) { redistest.Start(tb) })
@@ -490,7 +491,11 @@ func TestClusterMovesSlots(t *testing.T) {
 	m := c.BeginMove(key, to)
 	want(t, from, "1", "GET", key)
 	refused(t, from, ask, "GET", "{foo}none")
-	refused(t, from, "TRYAGAIN", "MGET", key, "{foo}none")
+	some := "TRYAGAIN"
+	if info, err := from.Do("INFO", "server"); err == nil && strings.Contains(info.(string), "redis_version:6.") {
+		some = ask // also where it has some of the keys
+	}
+	refused(t, from, some, "MGET", key, "{foo}none")
 	refused(t, to, moved+from.Addr(), "GET", key)
 	m.MoveKeys()
 	refused(t, from, ask, "GET", key)
