@@ -1,0 +1,197 @@
+package recipes
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/labstack/echo/v5"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+func connect(t *testing.T, server *redistest.Server) RueidisClient {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return RueidisClient{client}
+}
+
+// clocked runs every script at the instant of a clock.
+type clocked struct {
+	RueidisClient
+
+	clock *redistest.Clock
+}
+
+func (c clocked) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(redistest.ErrNoScript)
+	return cmd
+}
+
+func (c clocked) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	script, keys = c.clock.Script(script, keys)
+	return c.RueidisClient.Eval(ctx, script, keys, args...)
+}
+
+// Through rueidis the store is as exact as through go-redis.
+func TestRueidis(t *testing.T) {
+	coretest.Store(t, coretest.StoreConfig{
+		Checks: 5000,
+		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+			c := clocked{connect(t, redistest.Start(t)), redistest.NewClock()}
+			return redisstore.New(c), c.clock.Advance
+		},
+	})
+}
+
+// What goes wrong has the class that it has with go-redis, and scripts are sent again after SCRIPT FLUSH.
+func TestRueidisErrors(t *testing.T) {
+	server := redistest.Start(t)
+	client := connect(t, server)
+	limiter, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(redisstore.New(client)),
+		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	do := func(args ...string) {
+		if _, err := server.Do(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(class string) {
+		t.Helper()
+		_, err := limiter.Allow(t.Context(), "k")
+		var failed *core.StoreError
+		if errors.As(err, &failed) != (class != "") || failed != nil && failed.Class != class {
+			t.Errorf("%v, want class %q", err, class)
+		}
+	}
+	want("")
+	do("SCRIPT", "FLUSH")
+	want("")
+	if err := redisstore.Check(t.Context(), client); err != nil {
+		t.Error(err)
+	}
+	do("CONFIG", "SET", "min-replicas-to-write", "3")
+	want(redisstore.ClassReadOnly)
+	do("CONFIG", "SET", "min-replicas-to-write", "0")
+	want("")
+	client.Close()
+	want(redisstore.ClassPool)
+}
+
+func TestRueidisWithoutServer(t *testing.T) {
+	server := redistest.Start(t)
+	limiter, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(redisstore.New(connect(t, server))),
+		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	server.Kill()
+	var failed *core.StoreError
+	if _, err := limiter.Allow(t.Context(), "k"); !errors.As(err, &failed) || failed.Class != redisstore.ClassRefused {
+		t.Errorf("%v, want class refused", err)
+	}
+}
+
+// admits sends requests until one is denied, and tells how many were not.
+func admits(t *testing.T, send func(*http.Request) (*http.Response, error)) int {
+	t.Helper()
+	for n := range 200 {
+		r, err := send(httptest.NewRequest(http.MethodGet, "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.Header.Get("RateLimit") == "" {
+			t.Fatalf("request %d has no RateLimit field, status %d", n, r.StatusCode)
+		}
+		if r.StatusCode == http.StatusTooManyRequests {
+			if r.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"status":429`) {
+				t.Errorf("the denial is %v %s", r.Header, body)
+			}
+			return n
+		}
+		if r.StatusCode != http.StatusOK || string(body) != "Hello!" {
+			t.Fatalf("request %d: status %d, %q", n, r.StatusCode, body)
+		}
+	}
+	return 200
+}
+
+func TestEcho(t *testing.T) {
+	e := echo.New()
+	withEcho(e)
+	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, "Hello!") })
+	if n := admits(t, func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		return w.Result(), nil
+	}); n != 100 {
+		t.Errorf("%d admitted", n)
+	}
+}
+
+func TestFiber(t *testing.T) {
+	app := fiber.New()
+	withFiber(app)
+	app.Get("/", func(c fiber.Ctx) error { return c.SendString("Hello!") })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	defer func() {
+		if err := errors.Join(app.Shutdown(), <-ended); err != nil {
+			t.Error(err)
+		}
+	}()
+	if n := admits(t, func(*http.Request) (*http.Response, error) { return http.Get("http://" + l.Addr().String()) }); n != 100 {
+		t.Errorf("%d admitted", n)
+	}
+}
+
+// The README shows the functions as they are here, and the client of rueidis as a whole.
+func TestREADME(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"rueidis.go", "frameworks.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, code, _ := strings.Cut(string(source), "\n)\n\n") // what follows the imports
+		for part := range strings.SplitSeq(strings.TrimSpace(code), "\n\n") {
+			if !strings.Contains(string(readme), part) {
+				t.Errorf("README.md does not show this of %s:\n%s", file, part)
+			}
+		}
+	}
+}
