@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,11 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 		askOnce(t, occupant, "k")
 		l := newLimiter(t, core.PerMinute(quota), core.WithStore(store), core.WithCountDenied())
 		first, second := sharers(t, l)
+		for key, want := range map[string]int{first: quota, second: 0} { // each sees its own entries
+			if entries, err := l.Log(t.Context(), key); err != nil || len(entries) != want {
+				t.Errorf("%d entries of %q, %v; want %d", len(entries), key, err, want)
+			}
+		}
 		before := store.Shared()
 		for range 59 {
 			time.Sleep(time.Second)
@@ -70,4 +76,46 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 			t.Error("allowed though the log holds its quota again")
 		}
 	})
+}
+
+// Two limiters of one name choose windows by the request. One that has seen only short ones takes nothing from the other.
+func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore()
+		named := func(limit core.Limit) *core.Limiter {
+			choose := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
+			return newLimiter(t, choose, core.WithStore(store), core.WithName("plan"))
+		}
+		hour, second := named(core.PerHour(3)), named(core.PerSecond(100))
+		askOnce(t, hour, "k")
+		for i := range 5 {
+			time.Sleep(time.Minute)
+			if d := askOnce(t, second, "k"); !d.Allowed || d.Used != 0 {
+				t.Errorf("after %d minutes: allowed %v, used %d", i+1, d.Allowed, d.Used)
+			}
+		}
+		if d := askOnce(t, hour, "k"); d.Allowed || d.Used != 6 {
+			t.Errorf("allowed %v, used %d of the hour; want a denial, and 6", d.Allowed, d.Used)
+		}
+	})
+}
+
+// Where only a part of an entry is left it is nobody's any more, not even that of an id of zero.
+func TestIDZeroNamesNothing(t *testing.T) {
+	store := core.NewMemoryStore()
+	key := (&limiterTrace{t: t, limits: core.Limits{core.PerMinute(9)}, key: "k"}).keySpyOf("parts")
+	for id := range uint64(3) { // of the first one unit is left
+		take := core.Take{Key: key, Limits: core.Limits{core.PerMinute(9)}, Keep: time.Minute, Bound: 9, Cost: 4, ID: id + 1}
+		take.Mode = core.ModeChargeDenied
+		if _, err := store.Take(t.Context(), take); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Settle(t.Context(), core.Settle{Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := store.Log(t.Context(), key, time.Minute)
+	if err != nil || len(entries) != 3 || entries[0].Cost != 1 {
+		t.Errorf("%v, %v; want three entries, the first of one unit", entries, err)
+	}
 }
