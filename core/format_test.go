@@ -29,8 +29,12 @@ func traces(identity string) []string {
 	for i := range 8 {
 		high, low = high<<8|uint64(full[i]), low<<8|uint64(full[8+i])
 	}
-	for _, n := range []uint64{high, low, low & 0xffffffff} {
-		if n > 0xffff {
+	words := []uint64{high, low}
+	if a.Is4() {
+		words = append(words, low&0xffffffff)
+	}
+	for _, n := range words {
+		if n > 0xffffff { // a short number may be printed for another reason, such as a time
 			forms = append(forms, fmt.Sprint(n), fmt.Sprintf("%x", n), fmt.Sprintf("%o", n))
 		}
 	}
@@ -127,11 +131,14 @@ func printings(v any) []string {
 	case core.Event:
 		within = append(within, []core.Event{v}, struct{ E core.Event }{v}, fmt.Errorf("an event: %v", v))
 	}
-	for _, v := range within {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%+q", "%d", "%+d", "%x", "%X", "% x", "%#x", "%200v"} {
+	for i, v := range within {
+		verbs := []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"}
+		if i == 0 {
+			verbs = append(verbs, "%+q", "%+d", "%X", "% x", "%#x", "%200v", "%o", "%b", "%t", "%c", "%U", "%e")
+		}
+		for _, verb := range verbs {
 			texts = append(texts, verb+": "+fmt.Sprintf(verb, v))
 		}
-		texts = append(texts, fmt.Sprint(v), fmt.Sprintln(v, v))
 		var b bytes.Buffer
 		slog.New(slog.NewTextHandler(&b, nil)).Info("printed", "value", v, slog.Group("group", "value", v))
 		slog.New(slog.NewJSONHandler(&b, nil)).Info("printed", "value", v, slog.Group("group", "value", v))
