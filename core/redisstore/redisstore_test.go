@@ -132,8 +132,8 @@ func TestRetryAfterAdmits(t *testing.T) {
 	}
 }
 
-// The classic sequence in real time, ten times as fast. A second limit, which is never reached, keeps the log of it all: at
-// each instant the log says whether a request was to be admitted, however late the ticks are.
+// The classic sequence in real time, ten times as fast. A second limit, which is never reached, keeps the log of it
+// all: at each instant the log says whether a request was to be admitted, however late the ticks are.
 func TestClassicSequenceInRealTime(t *testing.T) {
 	const quota, window = 5, time.Second
 	l := newLimiter(t, core.Limits{{Quota: quota, Window: window}, core.PerHour(1000)}, redisstore.New(start(t)))
@@ -243,7 +243,9 @@ func TestDenialWritesNothing(t *testing.T) {
 
 func TestTTL(t *testing.T) {
 	rdb := start(t)
-	windows := []time.Duration{time.Millisecond, 1001 * time.Microsecond, 1999 * time.Microsecond, time.Second, core.MaxWindow}
+	windows := []time.Duration{
+		time.Millisecond, 1001 * time.Microsecond, 1999 * time.Microsecond, time.Second, core.MaxWindow,
+	}
 	for i := 0; i < len(windows); i++ {
 		window, begun := windows[i], time.Now()
 		l := newLimiter(t, core.Limits{{Quota: 5, Window: window}, {Quota: 1, Window: core.MinWindow, Name: "short"}}, redisstore.New(rdb))
@@ -281,8 +283,9 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 	}
 }
 
-// A reply that is lost with its connection makes go-redis send the command again. (That of a connection that stays is waited for,
-// and if a slow machine makes the next connection's handshake wait as well, go-redis gives up. The faults' suite has that.)
+// A reply that is lost with its connection makes go-redis send the command again. Where the connection stays, go-redis
+// waits for the reply until its ReadTimeout, and does not try again if the next connection's handshake takes as long,
+// as it may on a slow machine: the suite of faults has that.
 func TestLostRepliesChargeOnce(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())

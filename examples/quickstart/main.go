@@ -39,7 +39,8 @@ func serve(ctx context.Context, out io.Writer, port, redisURL string) error {
 		if err != nil {
 			return err
 		}
-		options = append(options, core.WithStore(store), core.WithTimeout(5*time.Second)) // 100ms if left out: this machine may be busy
+		// The default timeout is 100 ms, which a busy laptop may exceed: then each process counts by itself.
+		options = append(options, core.WithStore(store), core.WithTimeout(5*time.Second))
 		where = "all processes on this Redis share the quota"
 	}
 

@@ -12,8 +12,8 @@ import (
 // every script through [Clock.Script], and answers [ErrNoScript] to EVALSHA, runs
 // them at the clock's instant; everything else about them is the server's work.
 //
-// Keys expire in the time of the server, where a slow test takes longer than by the clock. So a script that sets a key's
-// TTL with PEXPIRE sets an hour more than it says, and is told an hour less by PTTL.
+// Keys expire in the time of the server, where a slow test takes longer than by the clock. So a script that sets
+// a key's TTL with PEXPIRE sets an hour more than it says, and PTTL tells it an hour less.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -30,7 +30,8 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// anHourMore changes redis.call and redis.pcall for the script that follows, in the same line so that errors name its own.
+// anHourMore changes redis.call and redis.pcall for the script that follows in the same line, so that errors name
+// the script's own lines.
 const anHourMore = `local redis = (function(server) ` +
 	`local function more(call) return function(...) ` +
 	`local command, key, ttl = ... ` +

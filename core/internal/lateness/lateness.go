@@ -1,5 +1,5 @@
-// Package lateness tells tests how late this machine runs what is due, so that a bound of time can allow for it. Where timers
-// are punctual the bound stays as it is.
+// Package lateness tells tests how late this machine runs what is due, so that a bound of time can allow for it.
+// Where timers are punctual the bound stays as it is.
 package lateness
 
 import (

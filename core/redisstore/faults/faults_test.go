@@ -250,8 +250,9 @@ func (r *row) ask(l *core.Limiter, key string, of *tally) core.Decision {
 	return d
 }
 
-// warm asks n times before anything has happened to the store, and returns when the log holds what was asked for. Then
-// this process remembers nothing of the key that the store does not: a machine may be so busy that it has decided by itself.
+// warm asks n times before anything has happened to the store, and returns when the log holds what was asked for.
+// Then this process remembers nothing of the key that the store does not: a machine may be so busy that the limiter
+// has decided without the store.
 func (r *row) warm(l *core.Limiter, key string, n int) *tally {
 	r.t.Helper()
 	of := r.burst(l, key, n)
@@ -302,7 +303,8 @@ func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int)
 func (r *row) prompt() {
 	r.t.Helper()
 	if p := r.p99(); p > timeout+clock.Slack() {
-		r.errorf("p99 of the store's decisions is %v, more than %v, and a timer was late by up to %v", p, timeout, clock.Worst())
+		r.errorf("p99 of the store's decisions is %v, more than %v, and a timer was late by up to %v",
+			p, timeout, clock.Worst())
 	}
 }
 
@@ -430,13 +432,15 @@ func printTable(w io.Writer) {
 			fault = "FAILED " + fault
 		}
 		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%d, %d\t%s\t%s\t%s\n",
-			fault, r.how, p99, strings.Join(r.admitted, ", "), degraded, r.before, r.after, most, r.recovered, short(r.late))
+			fault, r.how, p99, strings.Join(r.admitted, ", "), degraded,
+			r.before, r.after, most, r.recovered, short(r.late))
 	}
 	tab.Flush()
 	fmt.Fprintf(w, `
 p99: of the decisions while the fault lasted; a decision may take %s unless it says otherwise, and a little more.
 degraded: of these decisions, those without the store. goroutines: before and after, and most of them in between.
-recovered: how long after the fault the store has decided again. late: the worst delay of a timer on this machine meanwhile.
+recovered: how long after the fault the store has decided again.
+late: the worst delay of a timer on this machine meanwhile.
 `, short(timeout))
 }
 

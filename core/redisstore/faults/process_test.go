@@ -171,7 +171,8 @@ func TestThousandLimiters(t *testing.T) {
 			addr = "127.0.0.1:1"
 		}
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		l, err := core.New(core.PerHour(2), core.Global(), core.WithName("thousand"), core.WithStore(redisstore.New(rdb)), unhurried)
+		l, err := core.New(core.PerHour(2), core.Global(),
+			core.WithName("thousand"), core.WithStore(redisstore.New(rdb)), unhurried)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +201,8 @@ func TestDenialFlood(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "denial flood", "one key, as fast as the process can")
 	defer r.end()
-	l, err := core.New(core.PerHour(5), core.Global(), core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))), unhurried)
+	l, err := core.New(core.PerHour(5), core.Global(),
+		core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))), unhurried)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,8 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	r := beginSlowly(t, "one node of three killed", "kill -9; cluster-require-full-coverage no")
 	defer r.end()
 	rdb := r.cluster(c.Addrs())
-	l, finder := r.limiter(core.PerHour(40), rdb, core.WithName("one")), r.limiter(core.PerHour(40), rdb, core.WithName("one"), unhurried)
+	l := r.limiter(core.PerHour(40), rdb, core.WithName("one"))
+	finder := r.limiter(core.PerHour(40), rdb, core.WithName("one"), unhurried)
 	dies := c.Nodes()[0]
 	var lost, kept []string // keys
 	for i := range 30 {
