@@ -3,19 +3,20 @@ package core
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"math"
 	"sync/atomic"
 	"time"
 )
 
 // idSource makes the ids that name takes in stores outside this process. An id is a counter that begins at a random
-// number, with 32 random bits, the salt, added to its upper half. It is not a timestamp, because two requests share an
-// instant, and not the client's, because a client that repeats its id would go free.
+// number, with a salt added to its upper half. It is not a timestamp, because two requests share an instant, and not the
+// client's, because a client that repeats its id would go free.
 //
 // Clones of a virtual machine or of a process image go on from the same counter, and a store takes equal ids for one
 // take that was sent twice. Hence the salt: it is chosen anew every saltTime, every saltIDs, and where the wall clock has
 // been set. Clones choose different ones as soon as the kernel's random numbers differ, which it sees to itself where the
-// hypervisor tells it of the cloning, or else by the nanosecond at which they choose. The lower half is the
+// hypervisor tells it of the cloning, or else by the nanosecond at which they choose. A salt is the last one and a random
+// number of 24 bits more, so that ids ascend but where they wrap around: Redis orders entries of one microsecond by id,
+// and the oldest should be the first to be trimmed. The lower half is the
 // counter's alone: no two of 2^32 ids in a row have the same, which logs that keys share depend on.
 type idSource struct {
 	start time.Time
@@ -76,7 +77,10 @@ func (t *idSalt) serves(n uint64, mono, wall int64) bool {
 
 func (s *idSource) choose(n uint64, mono, wall int64) *idSalt {
 	mixed := random64() + uint64(wall)*0x9e3779b97f4a7c15 // an odd number: other nanoseconds, other upper halves
-	salt := &idSalt{upper: mixed &^ math.MaxUint32, from: n, mono: mono, wall: wall}
+	salt := &idSalt{upper: (1 + mixed>>40) << 32, from: n, mono: mono, wall: wall}
+	if last := s.salt.Load(); last != nil {
+		salt.upper += last.upper
+	}
 	s.salt.Store(salt)
 	return salt
 }

@@ -129,3 +129,19 @@ func BenchmarkNewID(b *testing.B) {
 		newID(now)
 	}
 }
+
+// Ids ascend but where they wrap around, because Redis orders entries of one microsecond by id.
+func TestIDsAscend(t *testing.T) {
+	s := newIDSource()
+	wall, last, descents := time.Now().UnixNano(), uint64(0), 0
+	for n := range int64(100_000) { // 1,000 salts, which are 2^55 apart on average
+		id := s.next(n*int64(time.Millisecond), wall+n*int64(time.Millisecond))
+		if id < last {
+			descents++
+		}
+		last = id
+	}
+	if descents > 5 {
+		t.Errorf("ids have descended %d times", descents)
+	}
+}
