@@ -95,7 +95,7 @@ func testStore(t *testing.T, repeats bool) {
 	coretest.Store(t, coretest.StoreConfig{
 		Repeats: repeats,
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
-			p = newPaths(newLasting(start(t)))
+			p = newPaths(newHashed(start(t)))
 			c := newClock(p)
 			if repeats {
 				c.processor = twice{p, t}

@@ -55,7 +55,7 @@ func TestBatchesAgainstOracle(t *testing.T) {
 	for _, single := range []bool{true, false} {
 		for _, repeats := range []bool{false, true} {
 			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
-				p := newPaths(newLasting(start(t)))
+				p := newPaths(newHashed(start(t)))
 				c := newClock(p)
 				if repeats {
 					c.processor = twice{p, t}
