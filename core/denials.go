@@ -1,17 +1,24 @@
 package core
 
 import (
+	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// WithDenyCache is how long at most a denial is remembered in this process, so that who is denied and keeps
-// trying does not reach the store: 0, which is never, to 1m. The default is 1s. After that one try asks the store, and
-// the others that come meanwhile are denied for up to a sixteenth longer.
+// WithDenyCache is how long at most a denial is answered from memory while the store is there, so that a client who
+// is denied and keeps trying does not reach it: 0, which is never, to 1m. The default is 1s. After that one try asks
+// the store, and the others that come meanwhile are denied for up to a sixteenth longer.
 //
 // Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
-// whom the store would admit. What another process undoes or resets is seen that much later. A larger cost than the one
-// denied is denied as well, and told the wait of the smaller one. In tests whose store has a clock of its own, turn it off.
+// whom the store would admit. What another process undoes or resets is seen that much later. Only a request of the same
+// cost is answered, because another cost has another wait. The wait counts from when the store's answer arrived, so
+// who sleeps exactly that long is not too early, however far away the store is.
+//
+// While the store does not answer, [FailLocal] goes by a denial for its whole wait, and by an admission that has used up
+// a quota until its oldest unit leaves. It knows as many as [WithFailLocalKeys] says. In tests whose store has a clock
+// of its own, turn it off.
 func WithDenyCache(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 || d > time.Minute {
@@ -22,140 +29,279 @@ func WithDenyCache(d time.Duration) Option {
 	}
 }
 
-// denials are the latest denials of a store, by key. Where more keys meet in a place than it has room for, the
-// one whose denial ends first goes: it is only a cache.
+// denials are the deny cache: the latest denials of a store, in a hash table whose buckets are lists. Reading takes no
+// lock, so a list may be changed while somebody follows it, and an entry overlooked: then the store is asked.
 type denials struct {
 	longest time.Duration
 	start   time.Time
-	places  [denialPlaces]denialPlace
+	holds   bool // FailLocal: denials are kept for their whole wait, and so are quotas that are used up
+	most    int
+
+	costs    atomic.Bool // takes of more than one unit have been seen
+	versions [denialVersions]atomic.Uint32
+	buckets  atomic.Pointer[[]atomic.Pointer[denial]] // a power of two
+
+	mu   sync.Mutex // for changes
+	used int
+	hand int // of the sweep, in buckets
 }
 
-const denialPlaces = 4096
+const (
+	denialVersions = 4096
+	denialBuckets  = 1024 // at first
+	denialsKept    = 8192 // where they need not be known while the store is away
+	denialsPerKey  = 2    // of different costs
+	denialsSwept   = 2    // buckets looked at for each new denial
 
-type denialPlace struct {
-	latest [2]atomic.Pointer[denial]
-	drops  atomic.Uint32 // so that an answer which was under way meanwhile is not kept
-}
-
-// of is where key's denial is, or nil.
-func (p *denialPlace) of(key *StorageKey) (*denial, *atomic.Pointer[denial]) {
-	for i := range p.latest {
-		if d := p.latest[i].Load(); d != nil && d.key.names(key) {
-			return d, &p.latest[i]
-		}
-	}
-	return nil, nil
-}
-
-// free is where a new denial of key goes.
-func (p *denialPlace) free(key *StorageKey) *atomic.Pointer[denial] {
-	if _, own := p.of(key); own != nil {
-		return own
-	}
-	a, b := p.latest[0].Load(), p.latest[1].Load()
-	if a == nil || b != nil && a.until < b.until {
-		return &p.latest[0]
-	}
-	return &p.latest[1]
-}
+	versionAdded     = 1       // waits are too short
+	versionGivenBack = 1 << 16 // denials may be wrong
+)
 
 type denial struct {
-	key    kept
-	limits *Limit // the first of the plan's: other limits, another question
-	cost   int
-	sent   time.Duration // before the store was asked, since start
-	until  time.Duration
-	asked  atomic.Bool   // one has asked again, so that not all do at once
-	spare  time.Duration // until when the others are denied meanwhile, though never beyond the wait
-	answer Answer
+	key      kept
+	hash     uint64
+	next     atomic.Pointer[denial]
+	limits   *Limit // the first of the plan's: other limits, another question
+	cost     int
+	received time.Duration // when the store's answer had come, since start
+	until    time.Duration // it is answered from memory until then; 0 where that is not for the store to be spared
+	spare    time.Duration // until when the others are denied meanwhile, though never beyond the wait
+	ends     time.Duration // it is true until then
+	retry    time.Duration
+	first    [2]State    // of the first limits
+	more     []State     // ... and of the others
+	asked    atomic.Bool // one has asked again, so that not all do at once
+	stale    atomic.Bool // it is true, but the wait has become longer
 }
 
-// ticket is what was known of a place before the store was asked.
+func (d *denial) state(i int) *State {
+	if i < len(d.first) {
+		return &d.first[i]
+	}
+	return &d.more[i-len(d.first)]
+}
+
+// ticket is what was known of a key before the store was asked.
 type ticket struct {
-	place *denialPlace
-	drops uint32
-	sent  time.Duration
+	hash    uint64
+	version uint32
+	sent    time.Duration
 }
 
 func newDenials(longest time.Duration, start time.Time) *denials {
 	if longest == 0 {
 		return nil
 	}
-	return &denials{longest: longest, start: start}
+	d := &denials{longest: longest, start: start, most: denialsKept}
+	buckets := make([]atomic.Pointer[denial], denialBuckets)
+	d.buckets.Store(&buckets)
+	return d
 }
 
-func (d *denials) place(key *StorageKey) *denialPlace {
-	return &d.places[key.hash()%denialPlaces]
+// holdFor has so many denials known for their whole wait.
+func (d *denials) holdFor(keys int) {
+	if d != nil {
+		d.holds, d.most = true, max(keys, denialsKept)
+	}
 }
 
-// remembers reports whether denials of t are kept: not if each is to be counted, or others look at the log as well.
+func (d *denials) bucket(hash uint64) *atomic.Pointer[denial] {
+	buckets := *d.buckets.Load()
+	return &buckets[hash&uint64(len(buckets)-1)]
+}
+
+func (d *denials) version(hash uint64) *atomic.Uint32 { return &d.versions[hash%denialVersions] }
+
+// remembers reports whether denials of t are answered: not if each is to be counted, or others look at the log as well.
 func (d *denials) remembers(t *Take) bool {
-	return d != nil && t.Shadow == 0 && (t.Mode == ModeCharge || t.Mode == ModePeek)
+	return t.Shadow == 0 && (t.Mode == ModeCharge || t.Mode == ModePeek)
 }
 
 // answer is what the store would say, if that is known.
 func (d *denials) answer(t *Take, a *Answer) (known bool) {
-	if !d.remembers(t) {
+	if d == nil || !d.remembers(t) {
 		return false
 	}
-	last, _ := d.place(&t.Key).of(&t.Key)
-	if last == nil || last.limits != &t.Limits[0] || t.Cost < last.cost {
-		return false
-	}
-	if t.Mode == ModePeek && t.Cost > last.cost { // who only asks wants the wait itself, not the least it can be
-		return false
-	}
-	for i := range t.Limits {
-		if t.Cost > t.Limits[i].Quota { // no wait helps, and that is another answer
-			return false
+	hash := t.Key.hash()
+	for last := d.bucket(hash).Load(); last != nil; last = last.next.Load() {
+		same := last.hash == hash && last.cost == t.Cost && last.limits == &t.Limits[0]
+		if same && !last.stale.Load() && last.key.names(&t.Key) {
+			now := time.Since(d.start)
+			if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
+				return false
+			}
+			last.tell(now, t, a)
+			return true
 		}
 	}
-	now := time.Since(d.start)
-	if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
+	return false
+}
+
+// tell answers t with the denial, as it is now. Waits count from when the answer arrived: the store's clock was read
+// before that, so nobody is told to come too early.
+func (d *denial) tell(now time.Duration, t *Take, a *Answer) {
+	passed := now - d.received
+	*a = Answer{Retry: max(d.retry-passed, 0)}
+	for i := range t.Limits {
+		s := *d.state(i)
+		if s.Reset -= passed; s.Reset <= 0 {
+			s.Reset = 0
+			if s.Used+t.Cost > t.Limits[i].Quota { // younger units have to leave as well
+				s.Reset = a.Retry
+			}
+		}
+		a.State[i] = s
+	}
+}
+
+// held is answer while the store is away: a denial holds for its whole wait, and for larger costs as well, whose waits are
+// at least as long.
+func (d *denials) held(t *Take, a *Answer) bool {
+	if d == nil || !d.holds || t.Mode == ModeRecord || t.never() {
 		return false
 	}
-	*a = last.answer
-	a.Retry -= now - last.sent
-	for i := range t.Limits {
-		a.State[i].Reset = max(0, a.State[i].Reset-(now-last.sent))
+	hash, now := t.Key.hash(), time.Since(d.start)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var longest *denial
+	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
+		holds := x.names(&t.Key, hash) && x.limits == &t.Limits[0] && x.cost <= t.Cost && now < x.ends
+		if holds && (longest == nil || x.ends > longest.ends) {
+			longest = x
+		}
 	}
-	return true
+	if longest != nil {
+		longest.tell(now, t, a)
+	}
+	return longest != nil
 }
+
+// never reports whether a limit that decides is too small for the take.
+func (t *Take) never() bool {
+	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
+		if t.Cost > t.Limits[i].Quota {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *denial) names(key *StorageKey, hash uint64) bool { return d.hash == hash && d.key.names(key) }
 
 // expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends
 // no later than the store's.
 func (d *denials) expect(t *Take, now time.Duration) (w ticket) {
-	if d.remembers(t) {
-		w.place = d.place(&t.Key)
-		w.drops, w.sent = w.place.drops.Load(), now
+	if d != nil {
+		if t.Cost > 1 && !d.costs.Load() {
+			d.costs.Store(true)
+		}
+		w.hash, w.sent = t.Key.hash(), now
+		w.version = d.version(w.hash).Load()
 	}
 	return w
 }
 
+// note is called with what the store has answered.
 func (d *denials) note(t *Take, a *Answer, w ticket) {
-	if w.place == nil {
+	if d == nil {
 		return
 	}
-	if last, own := w.place.of(&t.Key); a.Allowed && last != nil && last.asked.Load() {
-		own.CompareAndSwap(last, nil) // it has been undone or reset elsewhere
+	if a.Allowed || t.Mode == ModeChargeDenied {
+		d.admitted(t, w.hash)
 	}
-	if a.Allowed || a.Retry <= 0 {
+	if a.Allowed {
+		if d.holds && t.Mode != ModePeek && t.Mode != ModeRecord {
+			d.usedUp(t, a, w)
+		}
 		return
 	}
-	lasts := a.Retry
+	if a.Retry <= 0 || !d.holds && !d.remembers(t) {
+		return
+	}
+	latest := d.entry(t, w, t.Cost, a.Retry)
+	if d.remembers(t) {
+		lasts := a.Retry
+		for i := range t.Limits {
+			if a.State[i].Used+t.Cost > t.Limits[i].Quota { // its numbers are shown, and are right until a unit leaves
+				lasts = min(lasts, a.State[i].Reset)
+			}
+		}
+		latest.until, latest.spare = w.sent+min(lasts, d.longest), w.sent+min(lasts, d.longest+d.longest/16)
+	}
+	latest.fill(t, a, 0)
+	d.add(&t.Key, latest, w)
+}
+
+func (d *denials) entry(t *Take, w ticket, cost int, retry time.Duration) *denial {
+	return &denial{
+		key: t.Key.kept(false), hash: w.hash, limits: &t.Limits[0], cost: cost,
+		received: time.Since(d.start), ends: w.sent + retry, retry: retry,
+	}
+}
+
+// fill notes the limits' numbers, with so many units more.
+func (d *denial) fill(t *Take, a *Answer, units int) {
+	if more := len(t.Limits) - len(d.first); more > 0 {
+		d.more = make([]State, more)
+	}
 	for i := range t.Limits {
-		if a.State[i].Used+t.Cost > t.Limits[i].Quota { // its numbers are shown, and are right until a unit leaves
-			lasts = min(lasts, a.State[i].Reset)
+		s := a.State[i]
+		s.Used += units
+		*d.state(i) = s
+	}
+}
+
+// usedUp notes that an admission has left nothing of a quota: the next unit is denied until the oldest leaves. While the
+// store is there it is asked all the same.
+func (d *denials) usedUp(t *Take, a *Answer, w ticket) {
+	var wait time.Duration
+	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
+		if a.State[i].Used+t.Cost >= t.Limits[i].Quota {
+			wait = max(wait, a.State[i].Reset)
 		}
 	}
-	latest := &denial{
-		key: t.Key.kept(false), limits: &t.Limits[0], cost: t.Cost, answer: *a,
-		sent: w.sent, until: w.sent + min(lasts, d.longest), spare: w.sent + min(lasts, d.longest+d.longest/16),
+	if wait > 0 {
+		latest := d.entry(t, w, 1, wait)
+		latest.fill(t, a, t.Cost)
+		d.add(&t.Key, latest, w)
 	}
-	free := w.place.free(&t.Key)
-	free.Store(latest)
-	if w.place.drops.Load() != w.drops {
-		free.CompareAndSwap(latest, nil)
+}
+
+// admitted is called when a take may have added to a log. Where takes have different costs, waits that are remembered for
+// larger ones are too short from now on, and so are those that are on their way here.
+func (d *denials) admitted(t *Take, hash uint64) {
+	above := t.Cost // larger costs may have been denied before
+	switch {
+	case t.Mode == ModePeek:
+		above = math.MaxInt
+	case t.Mode != ModeCharge:
+		above = 0 // it was not asked whether there is room
+	}
+	if above == 0 || above < math.MaxInt && d.costs.Load() {
+		d.version(hash).Add(versionAdded)
+	}
+	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
+		switch {
+		case !x.names(&t.Key, hash):
+		case x.cost > above:
+			x.stale.Store(true)
+		case x.asked.Load() && x.limits == &t.Limits[0]: // it has been undone or reset elsewhere
+			d.remove(&t.Key, hash, x)
+		}
+	}
+}
+
+// longer is called when entries of another log were added to a key's: waits that are remembered are too short.
+func (d *denials) longer(key *StorageKey) {
+	if d == nil {
+		return
+	}
+	hash := key.hash()
+	d.version(hash).Add(versionAdded)
+	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
+		if x.names(key, hash) {
+			x.stale.Store(true)
+		}
 	}
 }
 
@@ -164,13 +310,111 @@ func (d *denials) drop(key *StorageKey) {
 	if d == nil {
 		return
 	}
-	p := d.place(key)
-	p.drops.Add(1)
-	for {
-		last, own := p.of(key)
-		if last == nil {
+	hash := key.hash()
+	d.version(hash).Add(versionGivenBack)
+	if d.bucket(hash).Load() != nil {
+		d.remove(key, hash, nil)
+	}
+}
+
+// remove takes one of a key's denials out, or all of them.
+func (d *denials) remove(key *StorageKey, hash uint64, one *denial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.filter(d.bucket(hash), func(x *denial) bool { return x == one || one == nil && x.names(key, hash) })
+}
+
+// filter takes those out of a bucket for which out says so. The caller has the lock.
+func (d *denials) filter(at *atomic.Pointer[denial], out func(*denial) bool) {
+	for x := at.Load(); x != nil; x = at.Load() {
+		if out(x) {
+			at.Store(x.next.Load())
+			d.used--
+		} else {
+			at = &x.next
+		}
+	}
+}
+
+// add puts a denial in, unless something of its log has been given back since the store was asked. It takes the place
+// of one of the same key and cost, or of the key's older ones.
+func (d *denials) add(key *StorageKey, latest *denial, w ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.good(latest, w) {
+		return
+	}
+	own := 0
+	d.filter(d.bucket(w.hash), func(x *denial) bool {
+		if !x.names(key, w.hash) {
+			return false
+		}
+		own++
+		return x.cost == latest.cost || own >= denialsPerKey
+	})
+	for range denialsSwept {
+		d.sweep(latest.received)
+	}
+	if d.used >= d.most {
+		d.evict()
+	}
+	if buckets := *d.buckets.Load(); d.used >= len(buckets) && len(buckets) < d.most {
+		d.grow(2 * len(buckets))
+	}
+	at := d.bucket(w.hash)
+	latest.next.Store(at.Load())
+	at.Store(latest)
+	d.used++
+	if !d.good(latest, w) { // nobody waits for the lock before a version changes
+		d.filter(at, func(x *denial) bool { return x == latest })
+	}
+}
+
+// good reports whether a denial is true still. It notes if the wait is too short.
+func (d *denials) good(latest *denial, w ticket) bool {
+	now := d.version(w.hash).Load()
+	if now != w.version {
+		latest.stale.Store(true)
+	}
+	return now == w.version || d.holds && now/versionGivenBack == w.version/versionGivenBack
+}
+
+// sweep takes what is over out of the next bucket.
+func (d *denials) sweep(now time.Duration) {
+	buckets := *d.buckets.Load()
+	d.hand = (d.hand + 1) & (len(buckets) - 1)
+	d.filter(&buckets[d.hand], func(x *denial) bool { return x.ends <= now })
+}
+
+// evict makes room where all places are taken: of those in the next bucket that has any, the one goes that ends first.
+func (d *denials) evict() {
+	buckets := *d.buckets.Load()
+	for range buckets {
+		d.hand = (d.hand + 1) & (len(buckets) - 1)
+		at := &buckets[d.hand]
+		var first *denial
+		for x := at.Load(); x != nil; x = x.next.Load() {
+			if first == nil || x.ends < first.ends {
+				first = x
+			}
+		}
+		if first != nil {
+			d.filter(at, func(x *denial) bool { return x == first })
 			return
 		}
-		own.CompareAndSwap(last, nil)
 	}
+}
+
+func (d *denials) grow(size int) {
+	old := *d.buckets.Load()
+	buckets := make([]atomic.Pointer[denial], size)
+	for i := range old {
+		for x := old[i].Load(); x != nil; {
+			next, at := x.next.Load(), &buckets[x.hash&uint64(size-1)]
+			x.next.Store(at.Load())
+			at.Store(x)
+			x = next
+		}
+	}
+	d.buckets.Store(&buckets)
 }
