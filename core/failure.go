@@ -19,9 +19,12 @@ import (
 type Failure int
 
 const (
-	// FailLocal enforces the same limits in this process, exactly, each process by itself. What it
-	// admits is added to the store's logs when the store is back, at the true instants, so that an outage gives no
-	// second quota. It is the default.
+	// FailLocal enforces the same limits in this process, each process by itself. It goes by what the process
+	// knows: what it has admitted without the store, in this outage and in those before, and which requests the
+	// store has denied or left nothing for ([WithDenyCache]). So a window holds at most a quota that the store has
+	// admitted and one more for each process, however often the store comes and goes. What was admitted without
+	// the store is added to its logs at the true instants when it is back, and from then on the store decides
+	// again. It is the default; see [WithFailLocalKeys] and [Limiter.Close].
 	FailLocal Failure = iota
 	// FailOpen admits every request, and counts none.
 	FailOpen
@@ -44,8 +47,8 @@ func (f Failure) String() string {
 // WithFailure chooses what decides while the store does not answer within [WithTimeout]. The default is
 // [FailLocal]. Such a decision is Degraded, but for FailClosed, where there is none, and the observer hears why.
 //
-// After five failures in a row the store is asked once in a while only, by one request, so that all others are
-// decided at once. A [MemoryStore] always answers.
+// After five failures in a row the store is asked about once a second only, so that requests are decided at once. A
+// [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
 	return func(c *config) {
 		if f < FailLocal || f > FailClosed {
@@ -58,8 +61,11 @@ func WithFailure(f Failure) Option {
 
 // WithTimeout is how long a decision may take in all that has to be asked of a store outside the process, whatever
 // its client is set to: 1ms to 1m. The default is 100ms. After that [WithFailure] decides. A new connection takes
-// several round trips: give a store that is far away four of them at least. A request that is
-// cancelled meanwhile is decided all the same, so that nobody goes uncounted by hanging up.
+// several round trips: give a store that is far away four of them at least, which redisstore.Check measures. A request
+// that is cancelled meanwhile is decided all the same, so that nobody goes uncounted by hanging up.
+//
+// What the limiter asks on its own, to see whether the store is back and to tell it what was admitted without it,
+// may take several times as long.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
 		if d < time.Millisecond || d > time.Minute {
@@ -84,8 +90,9 @@ type remote struct {
 	store   Store
 	name    string // of the policy
 	failure Failure
-	breaker *gobreaker.CircuitBreaker[struct{}]
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	denials *denials
+	journal *journal                    // of FailLocal
 	why     atomic.Pointer[StoreError]  // the last failure, for who is not even let near the store
 	logWhy  atomic.Pointer[[]slog.Attr] // the same for the log
 	start   time.Time
@@ -94,11 +101,16 @@ type remote struct {
 	// The breaker, which has a lock, is asked while something has failed since it last heard of a success.
 	failures, calm atomic.Uint64 // how many there have been, counted when the breaker has heard of them; and how many before that success
 
-	outage   *MemoryStore // what FailLocal has recorded and the store does not know yet
-	bringing atomic.Bool  // a goroutine brings it there
-	settled  sync.Map     // costs by id, of what was settled meanwhile
-	closed   chan struct{}
-	close    sync.Once
+	replaying    atomic.Bool // a goroutine replays what the journal holds
+	reconnecting atomic.Bool
+	forgiven     atomic.Uint64 // calm, plus 1, when failures in a row were forgotten because connections have been made
+	connected    atomic.Int64  // when connections were made last, in nanoseconds since start
+	slots        chan struct{} // for replays that requests ask for
+	lasting      context.Context
+	cancel       context.CancelFunc // of lasting, which ends with Close
+	closed       chan struct{}
+	close        sync.Once
+	closeErr     error
 
 	mu      sync.Mutex
 	logged  time.Time // when an outage's beginning was
@@ -107,13 +119,18 @@ type remote struct {
 }
 
 func newRemote(c *config) *remote {
-	r := &remote{store: c.store, name: c.name, deadlines: deadlines{timeout: c.timeout}, failure: c.failure, closed: make(chan struct{}), start: time.Now()}
+	r := &remote{store: c.store, name: c.name, failure: c.failure, start: time.Now()}
+	r.timeout = c.timeout
+	r.closed, r.slots = make(chan struct{}), make(chan struct{}, replaysAsked)
+	r.lasting, r.cancel = context.WithCancel(context.Background())
 	r.denials = newDenials(c.denyCache, r.start)
-	r.outage = NewMemoryStore()
-	r.outage.mergeable = true
+	if r.failure == FailLocal {
+		r.denials.holdFor(c.failLocalKeys)
+	}
+	r.journal = newJournal(c.failLocalKeys)
 	r.why.Store(&StoreError{Err: errors.New("it has not answered")})
 	r.logWhy.Store(new([]slog.Attr))
-	r.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+	r.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       jitter(retryStore),
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresToOpen },
 		IsSuccessful:  func(err error) bool { return !isOutage(err) },
@@ -136,13 +153,26 @@ func isOutage(err error) bool {
 }
 
 // ask puts a question to the store unless that has just failed too often.
-func (r *remote) ask(key *StorageKey, question func() error) error {
+func (r *remote) ask(key *StorageKey, question func() error) (err error) {
+	heard, err := r.breaker.Allow()
+	if err != nil {
+		return r.reason(key, err)
+	}
 	begun := time.Since(r.start)
-	_, err := r.breaker.Execute(func() (struct{}, error) { return struct{}{}, r.count(begun, question()) })
+	err = errPanicked // unless it returns
+	defer func() {
+		r.hear(heard, begun, err)
+		err = r.reason(key, err)
+	}()
+	return question()
+}
+
+// hear tells the breaker how a question has ended.
+func (r *remote) hear(heard func(error), begun time.Duration, err error) {
+	heard(r.count(begun, err))
 	if isOutage(err) {
 		r.failures.Add(1)
 	}
-	return r.reason(key, err)
 }
 
 // count tells the breaker of a failure once. Those who were waiting when another had failed have failed by the same fault:
@@ -165,12 +195,12 @@ func (r *remote) reason(key *StorageKey, err error) error {
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return r.why.Load()
 	}
-	if same := (*sameError)(nil); errors.As(err, &same) {
-		err = same.error
-	}
 	if err = storeError(err); isOutage(err) {
 		var failed *StoreError
 		errors.As(err, &failed)
+		if failed == r.why.Load() {
+			return err
+		}
 		waiting := *failed
 		waiting.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		r.why.Store(&waiting)
@@ -195,9 +225,10 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 	}
 	begun := now.Sub(r.start)
 	ticket := r.denials.expect(t, begun)
-	if failures := r.failures.Load(); failures == r.calm.Load() && r.outage.Keys() == 0 {
+	sent := fateSent
+	if failures := r.failures.Load(); failures == r.calm.Load() && r.journal.count.Load() == 0 {
 		err = r.direct(ctx, begun, t, a)
-	} else if err = r.guarded(ctx, begun, t, a); err == nil {
+	} else if sent, err = r.guarded(ctx, begun, t, a); err == nil {
 		r.calm.Store(failures)
 	}
 	err = r.reason(&t.Key, err)
@@ -205,18 +236,42 @@ func (r *remote) take(ctx context.Context, t *Take, a *Answer) (degraded bool, e
 	case err == nil:
 		r.denials.note(t, a, ticket)
 		return false, nil
+	case sent == fateSent && isOutage(err) && time.Since(now) > r.timeout/2:
+		r.reconnect(&t.Key)
+	}
+	switch {
 	case errors.As(err, new(*ConfigError)) || r.failure == FailClosed:
 		return false, err
 	case r.failure == FailOpen:
 		*a = Answer{Allowed: true}
 		return true, err
 	}
-	*a = Answer{}
-	r.outage.take(&t.Key, t, a)
-	if t.Mode != ModePeek && r.bringing.CompareAndSwap(false, true) {
-		go r.bringAll()
+	if sent == fateSent && !isOutage(err) {
+		sent = fateUnsent // the store has answered that it cannot
 	}
+	r.decide(t, a, sent)
 	return true, err
+}
+
+// decide is take without the store.
+func (r *remote) decide(t *Take, a *Answer, sent fate) {
+	var held Answer
+	known := r.denials.held(t, &held)
+	*a = held
+	switch {
+	case !known || t.Mode == ModeChargeDenied: // which counts denials as well
+		*a = Answer{}
+		r.journal.take(t, a, sent)
+	default:
+		r.journal.denied(t, sent)
+	}
+	if known {
+		held.Retry = max(held.Retry, a.Retry)
+		*a = held
+	}
+	if r.journal.count.Load() > 0 && r.replaying.CompareAndSwap(false, true) {
+		go r.replayInBackground()
+	}
 }
 
 // direct asks the store, and the breaker hears of it if that fails.
@@ -224,8 +279,9 @@ func (r *remote) direct(ctx context.Context, begun time.Duration, t *Take, a *An
 	err = errPanicked // unless it returns
 	defer func() {
 		if isOutage(err) {
-			err = r.count(begun, err)
-			r.breaker.Execute(func() (none struct{}, _ error) { return none, err }) //nolint:errcheck // it is the same, or the breaker is open already
+			if heard, refused := r.breaker.Allow(); refused == nil {
+				heard(r.count(begun, err))
+			}
 			r.failures.Add(1)
 		}
 	}()
@@ -236,45 +292,107 @@ func (r *remote) direct(ctx context.Context, begun time.Duration, t *Take, a *An
 var errPanicked = errors.New("the store has panicked")
 
 // guarded asks the store if the breaker lets it.
-func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) (err error) {
+func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *Answer) (sent fate, err error) {
+	state := r.breaker.State()
+	if state == gobreaker.StateOpen {
+		return fateUnsent, gobreaker.ErrOpenState
+	}
+	units, waiting := 0, false
+	if r.journal.count.Load() > 0 {
+		units, waiting = r.journal.waiting(&t.Key)
+	}
+	if waiting && (state != gobreaker.StateClosed || units > replayedAtOnce) {
+		run, mine := r.replayKey(ctx, &t.Key)
+		if state == gobreaker.StateClosed || !mine {
+			return fateUnsent, errReplaying // it takes long, or is the probe of another request
+		}
+		if !wait(ctx, run.done) || run.err != nil {
+			return fateUnsent, r.why.Load()
+		}
+		state, waiting = gobreaker.StateClosed, false
+	}
+	heard, err := r.breaker.Allow()
+	if err != nil {
+		return fateUnsent, err
+	}
+	if state != gobreaker.StateClosed && !r.isClosed() {
+		return fateSent, r.probe(ctx, heard, t, a)
+	}
+	if err = r.heardTake(ctx, begun, heard, t, a); err == nil && waiting {
+		return r.rejoin(ctx, t, a, units)
+	}
+	return fateSent, err
+}
+
+// heardTake is the store's Take, of which the breaker hears.
+func (r *remote) heardTake(
+	ctx context.Context, begun time.Duration, heard func(error), t *Take, a *Answer,
+) (err error) {
 	err = errPanicked
-	defer func() {
-		if isOutage(err) {
-			r.failures.Add(1)
-		}
-	}()
-	_, err = r.breaker.Execute(func() (none struct{}, err error) { // not by ask, which would make a function more
-		if r.outage.Keys() > 0 {
-			err = r.bring(ctx, t, a)
-		} else {
-			*a, err = r.store.Take(ctx, *t)
-		}
-		return none, r.count(begun, err)
-	})
+	defer func() { r.hear(heard, begun, err) }()
+	*a, err = r.store.Take(ctx, *t)
 	return err
+}
+
+// rejoin is called with what the store has answered about a key without knowing so many units. Now that it answers
+// they are replayed. Where they might make its answer another, it is asked again afterwards if there is time for
+// that, and else this process decides; so decisions come from the store again however late its answers are.
+func (r *remote) rejoin(ctx context.Context, t *Take, a *Answer, units int) (sent fate, err error) {
+	run, _ := r.replayKey(ctx, &t.Key)
+	recorded := a.Allowed && t.Mode != ModePeek
+	holds := a.holdsWith(t, units)
+	if holds && recorded {
+		return fateStored, nil
+	}
+	if run != nil && (!wait(ctx, run.done) || run.err != nil) {
+		if holds {
+			return fateStored, nil
+		}
+		return fateStored, errReplaying
+	}
+	if recorded {
+		if err := r.store.Settle(ctx, Settle{Key: t.Key, ID: t.ID}); err != nil {
+			return fateSent, err // and nobody knows whether it is still there
+		}
+		t.ID = newID(time.Now())
+	}
+	*a, err = r.store.Take(ctx, *t)
+	return fateSent, err
+}
+
+// holdsWith reports whether the answer would be the same with so many units more in the log, and adds them to it.
+func (a *Answer) holdsWith(t *Take, units int) bool {
+	if !a.Allowed {
+		return true
+	}
+	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
+		if t.Mode != ModeRecord && a.State[i].Used+units+t.Cost > t.Limits[i].Quota {
+			return false
+		}
+	}
+	for i := range t.Limits {
+		a.State[i].Used += units
+	}
+	return true
 }
 
 func (r *remote) settle(ctx context.Context, s Settle, degraded bool) error {
 	defer r.denials.drop(&s.Key) // an answer that was under way may have been noted meanwhile
 	r.denials.drop(&s.Key)
-	if degraded && r.outage.Keys() > 0 {
-		r.settled.Store(s.ID, s.Cost)
-		r.outage.Settle(ctx, s) //nolint:errcheck // it never fails
+	if degraded && r.journal.settle(s) {
+		return nil // it is told when the take is
 	}
 	ctx = r.within(ctx, time.Now())
-	// Also where the decision was made here: it may have been brought there since.
-	err := r.ask(&s.Key, func() error { return r.store.Settle(ctx, s) })
-	if degraded && isOutage(err) {
-		return nil
-	}
-	return err
+	return r.ask(&s.Key, func() error { return r.store.Settle(ctx, s) })
 }
 
 func (r *remote) reset(ctx context.Context, key StorageKey) error {
 	defer r.denials.drop(&key)
 	r.denials.drop(&key)
-	r.outage.Reset(ctx, key) //nolint:errcheck // it never fails
 	ctx = r.within(ctx, time.Now())
+	if run := r.journal.reset(key); run != nil {
+		wait(ctx, run.done) // or it would add what it has read after the log was forgotten
+	}
 	return r.ask(&key, func() error { return r.store.Reset(ctx, key) })
 }
 
@@ -327,14 +445,4 @@ func (k *StorageKey) isIn(text string) bool {
 		return strings.Contains(text, k.addr.String())
 	}
 	return k.kind != "all" && k.text != "" && strings.Contains(text, k.text)
-}
-
-// Close ends what the limiter does on its own: while the store is away, a goroutine waits to bring there what
-// [FailLocal] has recorded, and ends by itself when it has or when that has left its window. The store stays open: it is
-// yours. A closed limiter goes on deciding.
-func (l *Limiter) Close() error {
-	if l.remote != nil {
-		l.remote.close.Do(func() { close(l.remote.closed) })
-	}
-	return nil
 }

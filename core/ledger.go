@@ -5,10 +5,9 @@ package core
 // Entries carry a running total of units, so that "how many units since" and
 // "when do so many leave" are binary searches whatever the costs were.
 type ledger struct {
-	ring   []entry // a power of two of them, which begin at the record's head
-	gone   uint64  // the running total before the oldest entry
-	total  uint64  // ... and after the youngest; totals wrap around, so only their differences mean something
-	merged uint64  // entries up to this id are in another store
+	ring  []entry // a power of two of them, which begin at the record's head
+	gone  uint64  // the running total before the oldest entry
+	total uint64  // ... and after the youngest; totals wrap around, so only their differences mean something
 }
 
 // entry is one admitted take.

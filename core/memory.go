@@ -48,8 +48,6 @@ type MemoryStore struct {
 	start   time.Time
 	maxKeys int64
 
-	mergeable bool // logs keep their keys as they are, however long
-
 	keys   atomic.Int64
 	shared atomic.Uint64
 	turn   atomic.Uint32 // which shard is swept next where there is no place
@@ -341,7 +339,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim(key) || s.makeRoom(sh) && s.claim(key) {
-		log = &memoryLog{key: key.kept(s.mergeable), now: sh.now, record: record{next: sh.lastID + 1}}
+		log = &memoryLog{key: key.kept(false), now: sh.now, record: record{next: sh.lastID + 1}}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
 		s.sweepWithin(now, t.Keep)

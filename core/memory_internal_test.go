@@ -145,39 +145,38 @@ func TestRecordedInSharedLog(t *testing.T) {
 	})
 }
 
-// What is left of an entry of which a part was trimmed away is brought once, under a name.
-func TestTrimmedEntriesAreBrought(t *testing.T) {
-	s := NewMemoryStore()
-	s.mergeable = true
+// What is left of an entry of which a part was trimmed away is replayed once, under a name.
+func TestTrimmedEntriesAreReplayed(t *testing.T) {
+	j := newJournal(10)
 	k := textKey(newSpace("p", nil), "b")
 	take := func(id uint64, cost int) {
-		s.Take(t.Context(), Take{Key: *k, Limits: Limits{PerMinute(9)}, Keep: time.Minute, Bound: 9, Cost: cost, ID: id, Mode: ModeChargeDenied})
+		j.take(&Take{Key: *k, Limits: Limits{PerMinute(9)}, Keep: time.Minute, Bound: 9, Cost: cost, ID: id, Mode: ModeChargeDenied}, new(Answer), fateUnsent)
 	}
 	take(1, 4)
 	take(2, 4)
 	take(3, 4) // of the first one unit is left
-	first, _ := s.recorded(k)
-	again, _ := s.recorded(k)
-	if len(first.Entries) != 3 || first.Entries[0].Cost != 1 || first.Entries[0].ID == 0 || again.Entries[0].ID != first.Entries[0].ID {
-		t.Errorf("%v, then %v", first.Entries, again.Entries)
+	b, _, _ := j.begin(k)
+	recorded := func() part { return j.part(k, b, 500) }
+	first, again := recorded(), recorded()
+	if len(first.entries) != 3 || first.entries[0].cost != 1 || first.entries[0].id == 0 || again.entries[0].id != first.entries[0].id {
+		t.Errorf("%v, then %v", first.entries, again.entries)
 	}
 	take(4, 1) // nothing is left of that, and when the rest is in the store, three units of the second
-	s.merged(&first)
+	j.merged(b, first)
 	take(5, 1)
-	m, _ := s.recorded(k)
-	for _, e := range m.Entries {
-		if e.ID == 0 || e.ID == 2 && e.Cost != 3 {
-			t.Errorf("%v are brought again", m.Entries)
+	for _, e := range recorded().entries {
+		if e.id == 0 || e.id == 2 && e.cost != 3 {
+			t.Errorf("%v are replayed again", recorded().entries)
 		}
 	}
-	s.Reset(t.Context(), *k)
+	j.reset(*k)
 	take(11, 4)
-	whole, _ := s.recorded(k)
+	whole := recorded()
 	take(12, 4)
-	s.merged(&whole)
-	take(13, 4) // of the one that was brought whole a unit is left
-	if m, _ := s.recorded(k); len(m.Entries) != 2 || m.Entries[0].ID != 12 {
-		t.Errorf("%v are brought, want 12 and 13", m.Entries)
+	j.merged(b, whole)
+	take(13, 4) // of the one that was replayed whole a unit is left
+	if p := recorded(); len(p.entries) != 2 || p.entries[0].id != 12 {
+		t.Errorf("%v are replayed, want 12 and 13", p.entries)
 	}
 	if err := NewMemoryStore().Merge(t.Context(), Merge{Key: *k, Keep: time.Minute, Entries: []Recorded{{ID: 0, Cost: 1}}}); err != nil {
 		t.Error(err)

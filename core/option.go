@@ -11,26 +11,27 @@ import (
 type Option func(*config)
 
 type config struct {
-	store      Store
-	shared     bool // the store was given, so others may use it as well
-	name       string
-	headers    Headers
-	masks      masks
-	secret     []byte
-	timeout    time.Duration
-	failure    Failure
-	denyCache  time.Duration
-	mode       Mode
-	shadow     Policy
-	ban        *ban
-	lists      []*list
-	cost       func(Request) int
-	skip       func(Request) bool
-	refunds    func(Request, int) bool
-	observer   func(context.Context, Event)
-	deny, fail any
-	wants      []want
-	faults     []error
+	store         Store
+	shared        bool // the store was given, so others may use it as well
+	name          string
+	headers       Headers
+	masks         masks
+	secret        []byte
+	timeout       time.Duration
+	failure       Failure
+	denyCache     time.Duration
+	failLocalKeys int
+	mode          Mode
+	shadow        Policy
+	ban           *ban
+	lists         []*list
+	cost          func(Request) int
+	skip          func(Request) bool
+	refunds       func(Request, int) bool
+	observer      func(context.Context, Event)
+	deny, fail    any
+	wants         []want
+	faults        []error
 }
 
 const (
@@ -234,7 +235,7 @@ type Event struct {
 
 // configure applies options over the defaults, collecting every mistake.
 func configure(opts []Option) config {
-	c := config{masks: masks{v4: 32, v6: 64}, timeout: defaultTimeout, denyCache: time.Second}
+	c := config{masks: masks{v4: 32, v6: 64}, timeout: defaultTimeout, denyCache: time.Second, failLocalKeys: DefaultFailLocalKeys}
 	for _, o := range opts {
 		if o == nil {
 			c.fault("Option", "nil", "leave it out")

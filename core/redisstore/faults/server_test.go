@@ -327,6 +327,8 @@ func TestWrongClients(t *testing.T) {
 			r.says(c.says)
 			if c.fault == "TLS" {
 				r.logged(l, "k", 20)
+			} else {
+				r.unknown = 20
 			}
 			r.mu.Lock()
 			defer r.mu.Unlock()

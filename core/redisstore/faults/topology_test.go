@@ -109,6 +109,7 @@ func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
 	r.degraded(during, true)
 	r.exactly("", 1+during.admitted, 20)
 	r.says("MOVED", "NewClusterClient")
+	r.unknown = 20
 }
 
 // A client that has never seen the cluster asks for its slots first.
