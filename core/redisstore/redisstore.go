@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -74,6 +75,7 @@ type store struct {
 	prefix string
 	fault  error
 	lanes  lanes
+	known  sync.Map // names of scripts other than that of takes that have been run
 }
 
 var (
@@ -292,8 +294,15 @@ func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args .
 	q := newQuestion(sc, 1, len(args))
 	q.args[keysAt] = s.key(key)
 	copy(q.args[keysAt+1:], args)
+	_, known := s.known.Load(sc.hash)
+	if !known { // by its name the server does not know it yet, and to say so takes it a round trip
+		q.byText()
+	}
 	if err := cmp.Or(s.conn.ask(ctx, &q), q.err); err != nil {
 		return nil, failed(err)
+	}
+	if !known {
+		s.known.Store(sc.hash, true)
 	}
 	return q.reply, nil
 }
