@@ -19,7 +19,9 @@ import (
 // starts. It returns all that is wrong, each with what to do about it: a server that cannot be reached, is too
 // old, evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are
 // renamed, that scripts may not call, or that the user may not run. Of a cluster it asks every master, of a Ring
-// every shard that is up.
+// every shard that is up. It measures the round trip, and says what [core.WithTimeout] to set where the few that a new
+// connection takes do not fit into its default: a [core.ConfigError] with the Option "core.WithTimeout", to be passed over
+// where that is set.
 //
 // It changes nothing, and lasts no longer than ctx. An eviction policy counts even where maxmemory is 0,
 // which can be changed while the server runs. To see it the user must be allowed to run INFO, which the store
@@ -164,6 +166,7 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 		c.add(addr, "", err)
 		return
 	}
+	c.roundTrip(ctx, addr, client, key)
 	c.commands(addr, reply[1:])
 	if reply[0] != "" {
 		_, plain := client.(*redis.Client)

@@ -1,0 +1,40 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+const (
+	defaultTimeout = 100 * time.Millisecond // of core.WithTimeout
+	tripsToDecide  = 4                      // TCP, HELLO, CLIENT SETINFO, and the take: what a decision needs on a new connection
+	measuredTrips  = 10                     // at most, since a busy machine makes some of them longer
+)
+
+// roundTrip reports a server that is so far away that a decision on a new connection does not fit into the default timeout.
+// The connection is there already.
+func (c *checker) roundTrip(ctx context.Context, addr string, client Client, key string) {
+	shortest := time.Duration(0)
+	for range measuredTrips {
+		began := time.Now()
+		if err := client.Eval(ctx, "return 0", []string{key}).Err(); err != nil {
+			return // what is wrong was reported, or came just now
+		}
+		if trip := time.Since(began); shortest == 0 || trip < shortest {
+			shortest = trip
+		}
+		if tripsToDecide*shortest <= defaultTimeout {
+			return
+		}
+	}
+	enough := (2 * tripsToDecide * shortest).Truncate(50*time.Millisecond) + 50*time.Millisecond
+	c.report(addr, &core.ConfigError{
+		Option: "core.WithTimeout", Value: "default " + defaultTimeout.String(),
+		Reason: fmt.Sprintf("a round trip to %s takes %v, and a decision on a new connection %d of them: "+
+			"set core.WithTimeout(%v), or use a server that is nearer; if it is set, ignore this",
+			addr, shortest.Round(time.Millisecond), tripsToDecide, enough),
+	})
+}
