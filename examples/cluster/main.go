@@ -106,7 +106,7 @@ from nothing, since it cannot see what he had used before.
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts bob: what the server has admitted\nis in his log now, so that the outage was no second quota. Each client sends 4 more:\n", time.Since(killed).Seconds())
+	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts bob: what the server has admitted\nis in his log now, and counts against his 10. Each client sends 4 more:\n", time.Since(killed).Seconds())
 	return s.send(ctx, 4)
 }
 

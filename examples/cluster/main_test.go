@@ -67,7 +67,7 @@ Redis still counts ann and dan. The server counts bob by itself until his node i
 from nothing, since it cannot see what he had used before.
 
 Node 2 is started again, and N s later Redis counts bob: what the server has admitted
-is in his log now, so that the outage was no second quota. Each client sends 4 more:
+is in his log now, and counts against his 10. Each client sends 4 more:
   ann, on node 1:  0 allowed, 4 denied
   bob, on node 2:  2 allowed, 2 denied
   dan, on node 3:  0 allowed, 4 denied
