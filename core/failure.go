@@ -297,11 +297,12 @@ func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *A
 	if state == gobreaker.StateOpen {
 		return fateUnsent, gobreaker.ErrOpenState
 	}
-	units, waiting := 0, false
+	var backlog backlogState
+	waiting := false
 	if r.journal.count.Load() > 0 {
-		units, waiting = r.journal.waiting(&t.Key)
+		backlog, waiting = r.journal.waiting(&t.Key)
 	}
-	if waiting && (state != gobreaker.StateClosed || units > replayedAtOnce) {
+	if waiting && (state != gobreaker.StateClosed || backlog.units > replayedAtOnce) {
 		run, mine := r.replayKey(ctx, &t.Key)
 		if state == gobreaker.StateClosed || !mine {
 			return fateUnsent, errReplaying // it takes long, or is the probe of another request
@@ -319,7 +320,7 @@ func (r *remote) guarded(ctx context.Context, begun time.Duration, t *Take, a *A
 		return fateSent, r.probe(ctx, heard, t, a)
 	}
 	if err = r.heardTake(ctx, begun, heard, t, a); err == nil && waiting {
-		return r.rejoin(ctx, t, a, units)
+		return r.rejoin(ctx, t, a, &backlog)
 	}
 	return fateSent, err
 }
@@ -334,13 +335,13 @@ func (r *remote) heardTake(
 	return err
 }
 
-// rejoin is called with what the store has answered about a key without knowing so many units. Now that it answers
+// rejoin is called with what the store has answered about a key without knowing a backlog. Now that it answers
 // they are replayed. Where they might make its answer another, it is asked again afterwards if there is time for
 // that, and else this process decides; so decisions come from the store again however late its answers are.
-func (r *remote) rejoin(ctx context.Context, t *Take, a *Answer, units int) (sent fate, err error) {
+func (r *remote) rejoin(ctx context.Context, t *Take, a *Answer, backlog *backlogState) (sent fate, err error) {
 	run, _ := r.replayKey(ctx, &t.Key)
 	recorded := a.Allowed && t.Mode != ModePeek
-	holds := a.holdsWith(t, units)
+	holds := a.holdsWith(t, backlog)
 	if holds && recorded {
 		return fateStored, nil
 	}
@@ -360,19 +361,20 @@ func (r *remote) rejoin(ctx context.Context, t *Take, a *Answer, units int) (sen
 	return fateSent, err
 }
 
-// holdsWith reports whether the answer would be the same with so many units more in the log, and adds them to it.
-func (a *Answer) holdsWith(t *Take, units int) bool {
+// holdsWith reports whether the answer would be the same with the backlog in the log, and adds it to the answer. Where a
+// part of the backlog may be in the log already, it counts twice in what the answer tells, until it has been replayed.
+func (a *Answer) holdsWith(t *Take, backlog *backlogState) bool {
 	if !a.Allowed {
 		return true
 	}
+	with := *a
+	backlog.add(t, &with)
 	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
-		if t.Mode != ModeRecord && a.State[i].Used+units+t.Cost > t.Limits[i].Quota {
+		if t.Mode != ModeRecord && with.State[i].Used+t.Cost > t.Limits[i].Quota {
 			return false
 		}
 	}
-	for i := range t.Limits {
-		a.State[i].Used += units
-	}
+	*a = with
 	return true
 }
 

@@ -1,7 +1,6 @@
 package core_test
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 )
 
 // heap is what is in use after a collection.
@@ -252,8 +252,8 @@ func TestStoresAcrossBubbles(t *testing.T) {
 // What an outage has recorded leaves as well, also where the limiter was closed and brings nothing back.
 func TestOutageIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := errors.New("down")
-		store := &meddled{take: func(context.Context, core.Take) error { return down }}
+		store := new(coretest.FakeStore)
+		store.Fail(errors.New("down"))
 		l := newLimiter(t, core.PerMinute(5), core.WithStore(store), core.WithDenyCache(0))
 		mustTake(t, l, "k")
 		before := heap()
@@ -261,7 +261,9 @@ func TestOutageIsGivenBack(t *testing.T) {
 			mustTake(t, l, strconv.Itoa(i))
 		}
 		full := heap()
-		l.Close()
+		if err := l.Close(); err == nil {
+			t.Error("Close has replayed what the store cannot take")
+		}
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		if after := heap(); after-before > 256<<10 || full-before < 2<<20 {

@@ -268,15 +268,47 @@ func (j *journal) reset(key StorageKey) *run {
 	return b.run
 }
 
-// waiting is how many units of a key the store does not know, and whether it is to be told anything of it.
-func (j *journal) waiting(key *StorageKey) (units int, told bool) {
+// waiting is what the store does not know of a key, and whether it is to be told anything of it.
+func (j *journal) waiting(key *StorageKey) (w backlogState, told bool) {
 	sh, b := j.locked(key)
 	defer sh.mu.Unlock()
 	if b == nil {
-		return 0, false
+		return w, false
 	}
 	j.expire(b)
-	return b.units, len(b.entries) > 0
+	w.units = b.units
+	if w.units > replayedAtOnce {
+		return w, true
+	}
+	now := j.now()
+	for i := range b.entries {
+		e := &b.entries[i]
+		w.entries = append(w.entries, Recorded{Age: time.Duration(now - e.at), Cost: int(e.cost)})
+	}
+	return w, len(b.entries) > 0
+}
+
+// backlogState is a backlog at one instant.
+type backlogState struct {
+	units   int
+	entries []Recorded // oldest first, unless there are more units than are replayed at once
+}
+
+// add adds the entries to an answer of a store that does not know them.
+func (w *backlogState) add(t *Take, a *Answer) {
+	for i := range t.Limits {
+		window, state := t.Limits[i].Window, &a.State[i]
+		for n := range w.entries {
+			e := &w.entries[n]
+			if e.Cost == 0 || e.Age >= window {
+				continue
+			}
+			if reset := window - e.Age; state.Reset == 0 || reset < state.Reset {
+				state.Reset = reset
+			}
+			state.Used += e.Cost
+		}
+	}
 }
 
 // begin is the replay of a key's backlog, and whether the caller is to run it. Without a backlog there is none.
@@ -414,17 +446,21 @@ func (j *journal) tidy() {
 				}
 			}
 		}
+		if len(sh.logs) == 0 {
+			sh.logs = nil // a map keeps the memory that it once needed
+		}
 		sh.mu.Unlock()
 	}
 }
 
-// left is what the store has not been told: units, and takes whose cost has changed.
-func (j *journal) left() (units, corrections int) {
+// left is what the store has not been told: units, and takes whose cost has changed. After so long all has left its window.
+func (j *journal) left() (units, corrections int, leaves time.Duration) {
 	for i := range j.shards {
 		sh := &j.shards[i]
 		sh.mu.Lock()
 		for _, b := range sh.logs {
 			for ; b != nil; b = b.next {
+				leaves = max(leaves, b.keep)
 				for i := range b.entries {
 					switch e := &b.entries[i]; {
 					case e.fate == fateStored || e.cost == 0 && e.fate == fateSent:
@@ -437,5 +473,5 @@ func (j *journal) left() (units, corrections int) {
 		}
 		sh.mu.Unlock()
 	}
-	return units, corrections
+	return units, corrections, leaves
 }

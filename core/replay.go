@@ -213,7 +213,8 @@ func (r *remote) finish() error {
 			return nil
 		}
 	}
-	units, corrections := r.journal.left()
+	units, corrections, leaves := r.journal.left()
+	time.AfterFunc(leaves+time.Second, r.journal.tidy)
 	return fmt.Errorf("sash: Close: %d %s admitted without the store and %d %s not been replayed: %w",
 		units, plural(units, "unit", "units"), corrections, plural(corrections, "correction has", "corrections have"), r.why.Load())
 }

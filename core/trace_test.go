@@ -467,7 +467,7 @@ func guardedBy() bool {
 	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
 	for {
 		f, more := frames.Next()
-		if strings.Contains(f.Function, "gobreaker") {
+		if strings.Contains(f.Function, "remote).heardTake") || strings.Contains(f.Function, "remote).probe") {
 			return true
 		}
 		if !more {
