@@ -21,7 +21,9 @@ func ByIP() Key {
 		noText: true,
 		read: func(r Request, m *masks) (identity, error) {
 			peer := r.Peer()
-			m.watch.replaced(r, peer)
+			if peer.Rewritten {
+				m.watch.replaced(r)
+			}
 			m.watch.look(r)
 			a := canonical(peer.Addr)
 			if !a.IsValid() {

@@ -92,7 +92,9 @@ func byProxies(option string, trusted []string, header string, read func([]strin
 	k.name, k.fault, k.classes = option, fault, append(k.classes, keyClass{kind: kindUnidentified})
 	k.read = func(r Request, m *masks) (identity, error) {
 		peer := r.Peer()
-		m.watch.replaced(r, peer)
+		if peer.Rewritten {
+			m.watch.replaced(r)
+		}
 		at := hop{addr: canonical(peer.Addr)}
 		switch {
 		case at.addr.IsValid():

@@ -44,10 +44,10 @@ func (w *watch) look(r Request) {
 	}
 }
 
-// replaced is called by keys that begin with the peer. It is about every request: a client that is not behind a proxy
+// replaced is called by keys that begin with the peer, where other middleware has written its address. It is about every request: a client that is not behind a proxy
 // may send its first forged header at any time.
-func (w *watch) replaced(r Request, p Peer) {
-	if w == nil || !p.Rewritten {
+func (w *watch) replaced(r Request) {
+	if w == nil {
 		return
 	}
 	w.rewritten.Do(func() {
