@@ -39,8 +39,11 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 }
 
 // errNoRoute is a ConfigError of constant text, which the limiter logs.
-var errNoRoute = &core.ConfigError{Option: "chilimit.ByRoute", Reason: "the route is not known yet: middleware of Use runs before routing; " +
-	"mount the limiter with With, as in r.With(limit).Get(pattern, handler)"}
+var errNoRoute = &core.ConfigError{
+	Option: "chilimit.ByRoute",
+	Reason: "the route is not known yet: middleware of Use runs before routing; " +
+		"mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
+}
 
 // ByRoute is the pattern of the request's route, such as "/users/{id}". chi
 // knows it where the limiter is mounted with With on the route itself:
@@ -60,8 +63,8 @@ func ByRoute() core.Key {
 	})
 }
 
-// isMount reports whether the request is still on its way through a mounted router. chi has then set RoutePath to what is
-// left for that router, and has emptied the wildcard's parameter, but not the request's own value of it.
+// isMount reports whether the request is still on its way through a mounted router. chi has then set RoutePath to
+// what is left for that router, and has emptied the wildcard's parameter, but not the request's own value of it.
 func isMount(c *chi.Context, r *http.Request) bool {
 	last := c.RoutePatterns[len(c.RoutePatterns)-1]
 	switch {

@@ -42,8 +42,10 @@ func TestByRouteUnderUseOfInnerRouter(t *testing.T) {
 		path   string
 		status int
 	}{
-		{"/v1/users/1", 500}, {"/v1/posts/1", 500}, {"/v1/posts/", 500}, {"/v1/", 500}, {"/v1/nowhere", 500}, {"/a/b/users/1", 500}, {"/a/b/", 500},
-		{"/group/1", 200}, {"/files/1", 200}, {"/files/", 429}, {"/v2/users/1", 200}, {"/v2/posts/1", 200}, {"/v2/posts/", 429}, {"/v2/x", 200}, {"/v2/y", 429},
+		{"/v1/users/1", 500}, {"/v1/posts/1", 500}, {"/v1/posts/", 500}, {"/v1/", 500}, {"/v1/nowhere",
+			500}, {"/a/b/users/1", 500}, {"/a/b/", 500},
+		{"/group/1", 200}, {"/files/1", 200}, {"/files/", 429}, {"/v2/users/1", 200}, {"/v2/posts/1",
+			200}, {"/v2/posts/", 429}, {"/v2/x", 200}, {"/v2/y", 429},
 		{"/v2/x%2Fy", 429}, {"/", 500}, {"/plain", 200}, {"/plain", 429}, {"/v2/", 200},
 	} {
 		if w := get(r, c.path); w.Code != c.status {
@@ -69,7 +71,8 @@ func TestByRouteTooEarlyIsLogged(t *testing.T) {
 		}
 	}
 	got := b.String()
-	for _, want := range []string{"a request is refused (500)", "policy=2-per-minute", "chilimit.ByRoute: the route is not known yet", "r.With(limit).Get(pattern, handler)"} {
+	for _, want := range []string{"a request is refused (500)", "policy=2-per-minute",
+		"chilimit.ByRoute: the route is not known yet", "r.With(limit).Get(pattern, handler)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log lacks %s:\n%s", want, got)
 		}

@@ -92,7 +92,7 @@ type PanicError struct {
 	place string // the function, file and line that panicked, outside of sash and the runtime
 }
 
-// newPanicError is called by the deferred function that has recovered p, while the frames that panicked are still there.
+// newPanicError is called by the deferred function that has recovered p, while the frames that panicked are there.
 func newPanicError(p any) *PanicError {
 	e := &PanicError{Value: p, Stack: debug.Stack(), place: "unknown"}
 	if f := outside(); f.Function != "" {

@@ -17,11 +17,12 @@ func typesOf(err error) string {
 			b.WriteByte(' ')
 		}
 		fmt.Fprintf(&b, "%T", err)
-		if failed, ok := err.(*StoreError); ok && failed != nil && validName(failed.Class) { //nolint:errorlint // each error of the chain in turn
+		failed, ok := err.(*StoreError) //nolint:errorlint // each error of the chain in turn
+		if ok && failed != nil && validName(failed.Class) {
 			b.WriteString("(" + failed.Class + ")")
 		}
 		next := errors.Unwrap(err)
-		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 { //nolint:errorlint // as above
+		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
 			next = several.Unwrap()[0]
 		}
 		err = next

@@ -428,8 +428,8 @@ func (r *remote) log(_ string, from, to gobreaker.State) {
 	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
 }
 
-// logAttrs is what the log tells of an error about key. A store that names no class has not looked at its error, whose text
-// may then hold whatever the store was asked.
+// logAttrs is what the log tells of an error about key. A store that names no class has not looked at its error,
+// whose text may then hold whatever the store was asked.
 func (e *StoreError) logAttrs(key *StorageKey) []slog.Attr {
 	text, advice := typesOf(e.Err), e.Advice
 	if e.Err != nil && e.Class != "" && !key.isIn(e.Err.Error()) {

@@ -29,8 +29,17 @@ func (d *Decision) attrs() []slog.Attr {
 	if d.Policy != "" {
 		attrs = append(attrs, slog.String("policy", d.Policy))
 	}
-	attrs = append(attrs, slog.Bool("allowed", d.Allowed), slog.Int("remaining", d.Remaining), slog.Int("used", d.Used),
-		slog.Duration("retry_after", d.RetryAfter.Round(time.Microsecond)), slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)))
+	attrs = append(
+		attrs,
+		slog.Bool("allowed", d.Allowed),
+		slog.Int("remaining", d.Remaining),
+		slog.Int("used", d.Used),
+		slog.Duration(
+			"retry_after",
+			d.RetryAfter.Round(time.Microsecond),
+		),
+		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)),
+	)
 	if len(d.Violated) > 0 {
 		attrs = append(attrs, slog.String("violated", strings.Join(d.Violated, ",")))
 	}
@@ -87,7 +96,11 @@ func (l *Limiter) attrs() []slog.Attr {
 	if l.policy.fixed != nil {
 		limits = limitsText(l.policy.fixed.limits)
 	}
-	return []slog.Attr{slog.String("policy", l.space.name), slog.String("limits", limits), slog.String("store", fmt.Sprintf("%T", l.store))}
+	return []slog.Attr{
+		slog.String("policy", l.space.name),
+		slog.String("limits", limits),
+		slog.String("store", fmt.Sprintf("%T", l.store)),
+	}
 }
 
 // String describes the take in one line, without whose it is.
@@ -103,7 +116,12 @@ func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
 func (t Take) LogValue() slog.Value { return slog.GroupValue(t.attrs()...) }
 
 func (t *Take) attrs() []slog.Attr {
-	return append(t.Key.attrs(), slog.String("limits", limitsText(t.Limits)), slog.Int("cost", t.Cost), slog.Int("mode", int(t.Mode)))
+	return append(
+		t.Key.attrs(),
+		slog.String("limits", limitsText(t.Limits)),
+		slog.Int("cost", t.Cost),
+		slog.Int("mode", int(t.Mode)),
+	)
 }
 
 // String describes the settlement in one line, without whose it is.
@@ -139,8 +157,8 @@ func (m *Merge) attrs() []slog.Attr {
 // GoString describes the key's policy and kind, and not whose it is.
 func (k StorageKey) GoString() string { return line("StorageKey", k.attrs()) }
 
-// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name in a store;
-// all others, %+v and %#v among them, print GoString.
+// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name
+// in a store; all others, %+v and %#v among them, print GoString.
 func (k StorageKey) Format(f fmt.State, verb rune) {
 	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
 		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
@@ -166,7 +184,8 @@ func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
 // GoString is String.
 func (s *MemoryStore) GoString() string { return s.String() }
 
-// Format implements [fmt.Formatter]: every verb prints String. What the store holds is not printed, nor read without its locks.
+// Format implements [fmt.Formatter]: every verb prints String. What the store holds is not printed, nor read without
+// its locks.
 func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
 
 // LogValue implements [slog.LogValuer] with what String tells.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +17,21 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// traces are the forms in which an identity may show in what is printed: as it is, and its bytes in hexadecimal or decimal.
+// traces are the forms in which an identity may show in what is printed: as it is, and its bytes in hexadecimal or
+// decimal.
 func traces(identity string) []string {
-	forms := []string{identity, hex.EncodeToString([]byte(identity)), strings.Trim(fmt.Sprint([]byte(identity)), "[]"), fmt.Sprintf("% x", identity)}
+	forms := []string{
+		identity,
+		hex.EncodeToString([]byte(identity)),
+		decimals([]byte(identity)),
+		fmt.Sprintf("% x", identity),
+	}
 	a, err := netip.ParseAddr(identity)
 	if err != nil {
 		return forms
 	}
 	full := a.As16()
-	forms = append(forms, strings.Trim(fmt.Sprint(a.AsSlice()), "[]"), fmt.Sprintf("%x", a.AsSlice()), fmt.Sprintf("% x", a.AsSlice()))
+	forms = append(forms, decimals(a.AsSlice()), fmt.Sprintf("%x", a.AsSlice()), fmt.Sprintf("% x", a.AsSlice()))
 	var high, low uint64 // as netip keeps it
 	for i := range 8 {
 		high, low = high<<8|uint64(full[i]), low<<8|uint64(full[8+i])
@@ -39,6 +46,15 @@ func traces(identity string) []string {
 		}
 	}
 	return forms
+}
+
+// decimals are bytes as %v and %d print them.
+func decimals(b []byte) string {
+	texts := make([]string, len(b))
+	for i := range b {
+		texts[i] = strconv.Itoa(int(b[i]))
+	}
+	return strings.Join(texts, " ")
 }
 
 // keeper keeps what a store is asked, to be printed. It fails when told so.
@@ -62,13 +78,16 @@ func (k *keeper) Settle(ctx context.Context, s core.Settle) error {
 	return k.MemoryStore.Settle(ctx, s)
 }
 
-func (k *keeper) Merge(ctx context.Context, m core.Merge) error {
+func (k *keeper) Merge(_ context.Context, m core.Merge) error {
 	k.asked = append(k.asked, m, &m)
 	return nil
 }
 
 func (k *keeper) Reset(ctx context.Context, key core.StorageKey) error {
-	k.asked = append(k.asked, core.Merge{Key: key, Keep: time.Minute, Entries: []core.Recorded{{Age: time.Second, Cost: 1}}})
+	k.asked = append(
+		k.asked,
+		core.Merge{Key: key, Keep: time.Minute, Entries: []core.Recorded{{Age: time.Second, Cost: 1}}},
+	)
 	return k.MemoryStore.Reset(ctx, key)
 }
 
@@ -78,11 +97,22 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 	memory := core.NewMemoryStore()
 	store := &keeper{MemoryStore: memory, failed: errors.New("no store for " + text)}
 	var events []core.Event
-	opts = append(opts, core.WithStore(store), core.WithDenyCache(0), core.WithFailure(core.FailOpen), core.WithShadow(core.PerMinute(1)),
-		core.WithBan(2, time.Minute, time.Minute), core.WithDenyList(core.By(func(context.Context) (string, error) { return "nobody", nil }), text),
+	opts = append(
+		opts,
+		core.WithStore(store),
+		core.WithDenyCache(0),
+		core.WithFailure(core.FailOpen),
+		core.WithShadow(core.PerMinute(1)),
+		core.WithBan(
+			2,
+			time.Minute,
+			time.Minute,
+		),
+		core.WithDenyList(core.By(func(context.Context) (string, error) { return "nobody", nil }), text),
 		core.WithDenyList(core.ByIP(), "203.0.113.77"),
 		core.WithRefund(func(context.Context, int) bool { return true }),
-		core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
+		core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }),
+	)
 	l, err := core.New(core.PerMinute(2), key, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -121,9 +151,21 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 // printings is v through every verb, both handlers of slog and JSON, by itself and within other values.
 func printings(v any) []string {
 	var texts []string
-	within := []any{v, []any{v}, map[string]any{"v": v}, struct{ V any }{v}, &struct{ V any }{v}, struct{ V []any }{[]any{v}}}
+	within := []any{
+		v,
+		[]any{v},
+		map[string]any{"v": v},
+		struct{ V any }{v},
+		&struct{ V any }{v},
+		struct{ V []any }{[]any{v}},
+	}
 	if e, ok := v.(error); ok {
-		within = append(within, errors.Join(e, errors.New("other")), fmt.Errorf("wrapped: %w", e), fmt.Errorf("printed: %v", e))
+		within = append(
+			within,
+			errors.Join(e, errors.New("other")),
+			fmt.Errorf("wrapped: %w", e),
+			fmt.Errorf("printed: %v", e), //nolint:errorlint // as somebody may write it
+		)
 	}
 	switch v := v.(type) {
 	case core.Decision:
@@ -195,7 +237,8 @@ func TestPrintedDecision(t *testing.T) {
 		Allowed: false, Remaining: 0, Used: 3, RetryAfter: 12*time.Second + 7, ResetAfter: 12 * time.Second,
 		Policy: "api", Violated: []string{"a", "b"}, Banned: true, Degraded: true,
 	}
-	const want = "Decision{policy=api allowed=false remaining=0 used=3 retry_after=12s reset_after=12s violated=a,b banned=true degraded=true}"
+	const want = "Decision{policy=api allowed=false remaining=0 used=3 retry_after=12s reset_after=12s " +
+		"violated=a,b banned=true degraded=true}"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x"} {
 		if got := fmt.Sprintf(verb, d); got != want {
 			t.Errorf("%s: %s\nwant %s", verb, got, want)
@@ -215,19 +258,29 @@ func TestPrintedDecision(t *testing.T) {
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("denied", "decision", d)
-	for _, want := range []string{"decision.policy=api ", "decision.allowed=false ", "decision.retry_after=12s ", "decision.violated=a,b "} {
+	for _, want := range []string{"decision.policy=api ", "decision.allowed=false ", "decision.retry_after=12s ",
+		"decision.violated=a,b "} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the log lacks %s: %s", want, b.String())
 		}
 	}
-	e := core.Event{Decision: d, Err: &core.StoreError{Err: errors.New("of ada"), Class: "timeout"}, Key: "ada", Refunded: true, Shadow: &core.Decision{Allowed: true}}
-	const wantEvent = "Event{decision={policy=api allowed=false remaining=0 used=3 retry_after=12s reset_after=12s violated=a,b banned=true degraded=true} " +
-		`error="*core.StoreError(timeout) *errors.errorString" refunded=true shadow={allowed=true remaining=0 used=0 retry_after=0s reset_after=0s}}`
+	e := core.Event{
+		Decision: d,
+		Err:      &core.StoreError{Err: errors.New("of ada"), Class: "timeout"},
+		Key:      "ada",
+		Refunded: true,
+		Shadow:   &core.Decision{Allowed: true},
+	}
+	const wantEvent = "Event{decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
+		"reset_after=12s violated=a,b banned=true degraded=true} " +
+		`error="*core.StoreError(timeout) *errors.errorString" refunded=true ` +
+		"shadow={allowed=true remaining=0 used=0 retry_after=0s reset_after=0s}}"
 	if got := fmt.Sprintf("%+v", e); got != wantEvent {
 		t.Errorf("%s\nwant %s", got, wantEvent)
 	}
 	limited := &core.LimitedError{Decision: d}
-	for _, got := range []string{fmt.Sprint(limited), fmt.Sprint(*limited), fmt.Sprintf("%#v", limited), fmt.Errorf("%w", limited).Error()} {
+	for _, got := range []string{fmt.Sprint(limited), fmt.Sprint(*limited), fmt.Sprintf("%#v", limited),
+		fmt.Errorf("%w", limited).Error()} {
 		if got != limited.Error() {
 			t.Errorf("%s, want %s", got, limited.Error())
 		}
@@ -252,7 +305,8 @@ func TestPrintedStorageKey(t *testing.T) {
 	name := key.String()
 	for verb, want := range map[string]string{
 		"%v": name, "%s": name, "%q": `"` + name + `"`, "%x": hex.EncodeToString([]byte(name)),
-		"%+v": "StorageKey{policy=api kind=by}", "%#v": "StorageKey{policy=api kind=by}", "%d": "StorageKey{policy=api kind=by}",
+		"%+v": "StorageKey{policy=api kind=by}", "%#v": "StorageKey{policy=api kind=by}",
+		"%d": "StorageKey{policy=api kind=by}",
 	} {
 		if got := fmt.Sprintf(verb, key); got != want {
 			t.Errorf("%s: %s, want %s", verb, got, want)

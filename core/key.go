@@ -137,7 +137,8 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
 		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
-	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r Request, _ *masks) (identity, error) {
+	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r Request,
+		_ *masks) (identity, error) {
 		scope, text, err := f(r)
 		id, err := textIdentity(text, err)
 		id.kind, id.scope = kind, scope

@@ -67,10 +67,11 @@ func WithStore(store Store) Option {
 // WithName names the policy: 1 to 48 of [a-z0-9._-]. The default is made of its
 // limits, such as "100-per-minute".
 //
-// Limiters with the same name, store and kind of key share their logs: what one admits, the others count. That is how several
-// routes or processes have one quota. Two limiters that are not named and have equal limits share them too where they share a
-// store, also through two stores of one Redis client, and the log has a warning at start-up that tells both places. Give each
-// its own name to keep them apart, or both the same to say that they are to share. Without [WithStore] each has a store of its own.
+// Limiters with the same name, store and kind of key share their logs: what one admits, the others count. That is
+// how several routes or processes have one quota. Two limiters that are not named and have equal limits share them
+// too where they share a store, also through two stores of one Redis client, and a warning in the log tells both
+// places at start-up. Give each its own name to keep them apart, or both the same to say that they are to share.
+// Without [WithStore] each has a store of its own.
 //
 // Name a policy as well to keep its logs when its limits change.
 func WithName(name string) Option {

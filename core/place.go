@@ -15,7 +15,8 @@ func isOutside(f *runtime.Frame) bool {
 	case strings.HasSuffix(f.File, "_test.go"):
 		return true
 	case f.Function == "", strings.HasPrefix(f.Function, modulePath),
-		strings.HasPrefix(f.Function, "runtime."), strings.HasPrefix(f.Function, "runtime/"), strings.HasPrefix(f.Function, "internal/runtime/"):
+		strings.HasPrefix(f.Function, "runtime."), strings.HasPrefix(f.Function,
+			"runtime/"), strings.HasPrefix(f.Function, "internal/runtime/"):
 		return false
 	}
 	return true

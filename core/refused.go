@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// cause is why a request was refused with 400 or 500, or its refund has failed. There are few, so what is kept of each is bounded.
+// cause is why a request was refused with 400 or 500, or its refund has failed. There are few, so what is kept of
+// each is bounded.
 type cause int
 
 const (
@@ -53,7 +54,8 @@ func (r *refusals) due(c cause) (leftOut int, due bool) {
 	return leftOut, true
 }
 
-// causeOf tells the cause of an error that Check returns. A denial by a list needs no line, and an outage has one already.
+// causeOf tells the cause of an error that Check returns. A denial by a list needs no line, and an outage has one
+// already.
 func causeOf(err error) (c cause, known bool) {
 	var config *ConfigError
 	switch status := ProblemOf(err).Status; {
@@ -75,8 +77,8 @@ func causeOf(err error) (c cause, known bool) {
 	return causeKey, true
 }
 
-// refused logs why a request was refused, unless that was logged shortly before. The line has no identity: of an error that
-// others have made it tells the type, since its text may hold one.
+// refused logs why a request was refused, unless that was logged shortly before. The line has no identity: of an
+// error that others have made it tells the type, since its text may hold one.
 func (l *Limiter) refused(ctx context.Context, err error) {
 	c, known := causeOf(err)
 	if !known {
@@ -101,7 +103,8 @@ func (l *Limiter) refused(ctx context.Context, err error) {
 	case causeLimits:
 		problem, remedy = "LimitBy has chosen no limits, or wrong ones", "return at least one limit for every request"
 	case causeCost:
-		problem, remedy = "its cost is out of range", "correct what WithCost returns; WithSkip lets a request pass for nothing"
+		problem = "its cost is out of range"
+		remedy = "correct what WithCost returns; WithSkip lets a request pass for nothing"
 	case causeStore:
 		problem, remedy = "the store cannot serve its key", "see the store's documentation for the class"
 	case causePanic, causeHandler, causeRefund, causes:
@@ -160,15 +163,17 @@ func remedyNoKey(key string) string {
 	case "ByIP":
 		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
 	case "ByValue":
-		return "mount the middleware that leaves the value in front of the limiter; core.First gives requests without one another key"
+		return "mount the middleware that leaves the value in front of the limiter; core.First gives requests " +
+			"without one another key"
 	case "jwt":
-		return "see that requests carry a valid token, and that middleware which verifies it is in front of the limiter; core.First gives requests without one another key"
+		return "see that requests carry a valid token, and that middleware which verifies it is in front of the " +
+			"limiter; core.First gives requests without one another key"
 	}
 	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
 }
 
-// Report is for adapters that answer a request although the handler of its refusal has panicked: it logs where, as [Limiter.Check]
-// does of callbacks, at most once in ten seconds. An err that is no [PanicError] is not logged.
+// Report is for adapters that answer a request although the handler of its refusal has panicked: it logs where, as
+// [Limiter.Check] does of callbacks, at most once in ten seconds. An err that is no [PanicError] is not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }
@@ -176,7 +181,13 @@ func (l *Limiter) Report(ctx context.Context, err error) {
 // refundFailed logs that a callback has panicked after the request was served. A store that fails has its own line.
 func (l *Limiter) refundFailed(ctx context.Context, err error) {
 	const remedy = "correct it; WithObserver hears the error itself"
-	l.logPanic(ctx, causeRefund, "sash: WithRefund or the observer has panicked after a request was served", remedy, err)
+	l.logPanic(
+		ctx,
+		causeRefund,
+		"sash: WithRefund or the observer has panicked after a request was served",
+		remedy,
+		err,
+	)
 }
 
 func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, err error) {

@@ -42,37 +42,99 @@ var refusals = []struct {
 		[]string{"(400)", "key=Join"}},
 	{"an unknown value", 400, core.PerMinute(9), byText("", fmt.Errorf("%s: %w", ada, core.ErrNoKey)), nil,
 		[]string{"(400)", "key=By ", `error="*fmt.wrapError *errors.errorString"`}},
-	{"verify's database", 500, core.PerMinute(9), core.ByHeader("X-User", func(_ context.Context, v string) (string, error) {
-		return "", fmt.Errorf("%s: %w", v, &adaError{v})
-	}), nil, []string{"level=ERROR", "a request is refused (500): its key could not be told", "key=ByHeader", `error="*fmt.wrapError *core_test.adaError"`}},
+	{
+		"verify's database",
+		500,
+		core.PerMinute(9),
+		core.ByHeader("X-User", func(_ context.Context, v string) (string, error) {
+			return "", fmt.Errorf("%s: %w", v, &adaError{v})
+		}),
+		nil,
+		[]string{
+			"level=ERROR",
+			"a request is refused (500): its key could not be told",
+			"key=ByHeader",
+			`error="*fmt.wrapError *core_test.adaError"`,
+		},
+	},
 	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
 		_, err := core.ParseLimit(ada)
 		return "", err
 	}), nil, []string{"its key could not be told", "error=*core.ConfigError"}},
 	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
-		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: give at least one, such as core.PerMinute(100)"`}},
-	{"LimitBy names a limit after the user", 500, core.LimitBy(func(context.Context) core.Limits { return core.Limits{{Quota: 1, Window: time.Second, Name: ada}} }), byText(ada, nil), nil,
-		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: the name \"...\" must be`}},
-	{"cost 0", 500, core.PerMinute(9), byText(ada, nil), []core.Option{core.WithCost(func(context.Context) int { return 0 })},
-		[]string{"its cost is out of range", `reason="cost: a request costs at least 1 unit`}},
+		[]string{
+			"LimitBy has chosen no limits, or wrong ones",
+			`reason="LimitBy: give at least one, such as core.PerMinute(100)"`,
+		}},
+	{
+		"LimitBy names a limit after the user",
+		500,
+		core.LimitBy(
+			func(context.Context) core.Limits { return core.Limits{{Quota: 1, Window: time.Second, Name: ada}} },
+		),
+		byText(ada, nil),
+		nil,
+		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: the name \"...\" must be`},
+	},
+	{
+		"cost 0",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithCost(func(context.Context) int { return 0 })},
+		[]string{"its cost is out of range", `reason="cost: a request costs at least 1 unit`},
+	},
 	{"a key that panics", 500, core.PerMinute(9), core.By(panicking), nil,
-		[]string{"a callback has panicked", `place="github.com/sashlimit/sash/core_test.panicking core/refused_test.go:`, "value=*core_test.adaError"}},
-	{"a cost that panics", 500, core.PerMinute(9), byText(ada, nil), []core.Option{core.WithCost(func(context.Context) int { return []int{}[len(ada)] })},
-		[]string{"a callback has panicked", "core/refused_test.go:", "value=runtime.boundsError"}},
-	{"a list's key", 500, core.PerMinute(9), byText(ada, nil), []core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
-		[]string{"the key of a list could not be told", `error="*core.listError *errors.errorString"`}},
-	{"an observer that panics", 500, core.PerMinute(9), byText(ada, nil), []core.Option{core.WithObserver(func(context.Context, core.Event) { panic(ada) })},
-		[]string{"a callback has panicked", "core/refused_test.go:", "value=string"}},
-	{"one key's trouble", 503, core.PerMinute(9), byText(ada, nil), []core.Option{core.WithFailure(core.FailClosed), core.WithStore(&meddled{
-		take: func(context.Context, core.Take) error {
-			return &core.StoreError{Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true}
+		[]string{
+			"a callback has panicked",
+			`place="github.com/sashlimit/sash/core_test.panicking core/refused_test.go:`,
+			"value=*core_test.adaError",
+		}},
+	{
+		"a cost that panics",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithCost(func(context.Context) int { return []int{}[len(ada)] })},
+		[]string{"a callback has panicked", "core/refused_test.go:", "value=runtime.boundsError"},
+	},
+	{
+		"a list's key",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
+		[]string{"the key of a list could not be told", `error="*core.listError *errors.errorString"`},
+	},
+	{
+		"an observer that panics",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithObserver(func(context.Context, core.Event) { panic(ada) })},
+		[]string{"a callback has panicked", "core/refused_test.go:", "value=string"},
+	},
+	{
+		"one key's trouble",
+		503,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithFailure(core.FailClosed), core.WithStore(&meddled{
+			take: func(context.Context, core.Take) error {
+				return &core.StoreError{Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true}
+			},
+		})},
+		[]string{
+			"a request is refused (503): the store cannot serve its key",
+			`error="*core.StoreError(type) *errors.errorString"`,
 		},
-	})}, []string{"a request is refused (503): the store cannot serve its key", `error="*core.StoreError(type) *errors.errorString"`}},
+	},
 }
 
 func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
 
-// Without an observer a 400 or 500 was silent. Now there is one line in ten seconds for each cause, and no identity in it.
+// Without an observer a 400 or 500 was silent. Now there is one line in ten seconds for each cause, and no identity
+// in it.
 func TestRefusalsAreLogged(t *testing.T) {
 	for _, c := range refusals {
 		t.Run(c.desc, func(t *testing.T) {
@@ -116,7 +178,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 				if got := refuse(1); got != "" {
 					t.Errorf("again within 10 s:\n%s", got)
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				check(refuse(2), append([]string{`"lines left out"=101`}, c.want...)...)
 			})
 		})
@@ -166,13 +228,17 @@ func TestRefusalsByCause(t *testing.T) {
 // What is no fault of the setup has no line, and neither has what its caller is told as an error.
 func TestWhatIsNotLogged(t *testing.T) {
 	got := logged(t, func() {
-		for name, opts := range map[string][]core.Option{"allowed": nil, "forbidden": {core.WithDenyList(byText(ada, nil), ada)}} {
+		for name, opts := range map[string][]core.Option{"allowed": nil,
+			"forbidden": {core.WithDenyList(byText(ada, nil), ada)}} {
 			l, err := core.New(core.PerMinute(2), byText(ada, nil), opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 5 {
-				if _, err := l.Check(from("203.0.113.9:1"), nil); errors.Is(err, core.ErrForbidden) != (name == "forbidden") {
+				if _, err := l.Check(from("203.0.113.9:1"), nil); errors.Is(
+					err,
+					core.ErrForbidden,
+				) != (name == "forbidden") {
 					t.Error(name, err)
 				}
 			}
@@ -195,11 +261,14 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"of a store that names a class": {&core.StoreError{Err: errors.New("dial tcp: connection refused"), Class: "refused", Advice: "start it"},
+		"of a store that names a class": {&core.StoreError{Err: errors.New("dial tcp: connection refused"),
+			Class: "refused", Advice: "start it"},
 			[]string{"class=refused", `error="dial tcp: connection refused"`, `advice="start it"`}},
-		"of one that does not":    {errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
-		"that tells the key":      {&core.StoreError{Err: errors.New("no row for " + ada), Class: "sql", Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
-		"that quotes its address": {&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"}, []string{"class=sql", "error=*errors.errorString"}},
+		"of one that does not": {errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
+		"that tells the key": {&core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
+			Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
+		"that quotes its address": {&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
+			[]string{"class=sql", "error=*errors.errorString"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -207,7 +276,12 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 				if strings.Contains(name, "address") {
 					key = core.ByIP()
 				}
-				l, err := core.New(core.PerMinute(9), key, core.WithFailure(core.FailClosed), core.WithStore(&meddled{take: func(context.Context, core.Take) error { return c.err }}))
+				l, err := core.New(
+					core.PerMinute(9),
+					key,
+					core.WithFailure(core.FailClosed),
+					core.WithStore(&meddled{take: func(context.Context, core.Take) error { return c.err }}),
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,11 +312,12 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 func TestRefundPanicIsLogged(t *testing.T) {
 	for name, opts := range map[string][]core.Option{
 		"callback": {core.WithRefund(func(context.Context, int) bool { panic(ada) })},
-		"observer": {core.WithRefund(func(context.Context, int) bool { return true }), core.WithObserver(func(_ context.Context, e core.Event) {
-			if e.Refunded {
-				panic(ada)
-			}
-		})},
+		"observer": {core.WithRefund(func(context.Context, int) bool { return true }),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				if e.Refunded {
+					panic(ada)
+				}
+			})},
 	} {
 		got := logged(t, func() {
 			l, err := core.New(core.PerMinute(9), byText(ada, nil), opts...)
@@ -257,7 +332,8 @@ func TestRefundPanicIsLogged(t *testing.T) {
 				d.Serve(func() int { return 200 })
 			}
 		})
-		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "after a request was served") || !strings.Contains(got, "core/refused_test.go:") {
+		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "after a request was served") ||
+			!strings.Contains(got, "core/refused_test.go:") {
 			t.Errorf("%s: logged\n%s", name, got)
 		}
 		noIdentity(t, got)
@@ -304,7 +380,8 @@ func TestRefusalsAtOnce(t *testing.T) {
 		first := logged(t, refuse)
 		time.Sleep(10 * time.Second)
 		second := logged(t, refuse)
-		if strings.Count(first, "\n") != 1 || strings.Count(second, "\n") != 1 || !strings.Contains(second, `"lines left out"=799`) {
+		if strings.Count(first, "\n") != 1 || strings.Count(second, "\n") != 1 ||
+			!strings.Contains(second, `"lines left out"=799`) {
 			t.Errorf("logged\n%s%s", first, second)
 		}
 	})

@@ -27,7 +27,9 @@ func meet(a, b []keyClass, x, y *masks) bool {
 
 func (a *keyClass) meets(b *keyClass, x, y *masks) bool {
 	switch {
-	case a.kind != b.kind, a.scope != b.scope && a.scope != anyScope && b.scope != anyScope, len(a.parts) != len(b.parts):
+	case a.kind != b.kind,
+		a.scope != b.scope && a.scope != anyScope && b.scope != anyScope,
+		len(a.parts) != len(b.parts):
 		return false
 	case a.kind == kindIP || a.kind == kindUnidentified:
 		return x.v4 == y.v4 || x.v6 == y.v6
@@ -69,14 +71,20 @@ func (s *sharer) equal(o *sharer) bool {
 		s.masks == o.masks && reflect.DeepEqual(s.keys, o.keys)
 }
 
-// warnSharedLogs warns where a limiter on a shared store has the logs of another that was made before it, unless both were given
-// that name and have equal limits.
+// warnSharedLogs warns where a limiter on a shared store has the logs of another that was made before it, unless both
+// were given that name and have equal limits.
 func warnSharedLogs(c *config, k Key, policy string, named bool) {
 	space, ok := logSpaceOf(c)
 	if !ok {
 		return // no identity to remember it by
 	}
-	s := &sharer{policy: policy, named: named, keys: k.classes, masks: masks{v4: c.masks.v4, v6: c.masks.v6}, place: position(outside())}
+	s := &sharer{
+		policy: policy,
+		named:  named,
+		keys:   k.classes,
+		masks:  masks{v4: c.masks.v4, v6: c.masks.v6},
+		place:  position(outside()),
+	}
 	if _, memory := c.store.(*MemoryStore); len(c.secret) > 0 && !memory {
 		s.secret = maphash.Bytes(seed, c.secret)
 	}
@@ -104,7 +112,8 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 func warnSharer(name string, first, second *sharer) {
 	pair := [3]string{min(first.place, second.place), max(first.place, second.place)}
 	problem := "two limiters share a store and a name, and so their logs"
-	remedy := "give each its own core.WithName, or both the same if they are to share, unless one has replaced the other"
+	remedy := "give each its own core.WithName, or both the same if they are to share, unless one has replaced " +
+		"the other"
 	switch {
 	case first.policy != second.policy:
 		pair[2] = name + " " + min(first.policy, second.policy) + " " + max(first.policy, second.policy)
@@ -121,8 +130,8 @@ func warnSharer(name string, first, second *sharer) {
 		slog.String("first", first.place), slog.String("second", second.place), slog.String("remedy", remedy))
 }
 
-// logSpaceOf tells limiters apart by their store, or by what stands behind it where the store says: two stores of one client and
-// prefix hold the same logs.
+// logSpaceOf tells limiters apart by their store, or by what stands behind it where the store says: two stores of one
+// client and prefix hold the same logs.
 func logSpaceOf(c *config) (space logSpace, ok bool) {
 	var behind any = c.store
 	if s, ok := c.store.(interface{ LogsOf() (any, string) }); ok {

@@ -21,16 +21,20 @@ func madeAt(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) {
 }
 
 func here() string {
-	_, _, line, _ := runtime.Caller(1)
-	return fmt.Sprintf("core/sharing_test.go:%d", line)
+	var pcs [1]uintptr
+	runtime.Callers(2, pcs[:])
+	frame, _ := runtime.CallersFrames(pcs[:]).Next()
+	return fmt.Sprintf("core/sharing_test.go:%d", frame.Line)
 }
 
 var globalStore coretest.FakeStore
 
-// Limiters of equal limits that are not named share their logs where they share a store. The log tells where both were made.
+// Limiters of equal limits that are not named share their logs where they share a store. The log tells where both
+// were made.
 func TestWarnsOfSharedLogs(t *testing.T) {
 	const shares = "two limiters share a store and a name, and so their logs"
-	for name, store := range map[string]core.Store{"memory": core.NewMemoryStore(), "another": new(coretest.FakeStore), "global": &globalStore} {
+	for name, store := range map[string]core.Store{"memory": core.NewMemoryStore(),
+		"another": new(coretest.FakeStore), "global": &globalStore} {
 		var first, second string
 		got := ownPlaces(t, func() {
 			nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(store))
@@ -43,7 +47,8 @@ func TestWarnsOfSharedLogs(t *testing.T) {
 			fmt.Sscanf(s[strings.LastIndexByte(s, ':')+1:], "%d", &line)
 			return fmt.Sprintf("core/sharing_test.go:%d", line-back)
 		}
-		for _, want := range []string{shares, "level=WARN", "policy=100-per-minute", "first=" + at(first, 1) + " ", "second=" + at(second, 1) + " ", "core.WithName"} {
+		for _, want := range []string{shares, "level=WARN", "policy=100-per-minute", "first=" + at(first,
+			1) + " ", "second=" + at(second, 1) + " ", "core.WithName"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: the log lacks %s:\n%s", name, want, got)
 			}
@@ -100,10 +105,14 @@ func TestSharedLogsByKey(t *testing.T) {
 		{"one named otherwise", is(core.ByIP(), named), is(core.ByIP()), false},
 		{"other limits", is(core.ByIP()), made{core.PerMinute(99), core.ByIP(), nil}, false},
 		{"LimitBy twice", made{tenPerHour, core.ByIP(), nil}, made{tenPerHour, core.ByIP(), nil}, true},
-		{"a name, other limits", is(core.ByIP(), named), made{core.PerMinute(99), core.ByIP(), []core.Option{named}}, true},
-		{"a name, other limits, other keys", is(core.ByIP(), named), made{core.PerMinute(99), one, []core.Option{named}}, false},
-		{"two secrets", is(core.ByIP(), core.WithSecret([]byte("one secret of 16"))), is(core.ByIP(), core.WithSecret([]byte("two secret of 16"))), false},
-		{"one secret", is(core.ByIP(), core.WithSecret([]byte("one secret of 16"))), is(core.ByIP(), core.WithSecret([]byte("one secret of 16"))), true},
+		{"a name, other limits", is(core.ByIP(), named), made{core.PerMinute(99), core.ByIP(),
+			[]core.Option{named}}, true},
+		{"a name, other limits, other keys", is(core.ByIP(), named), made{core.PerMinute(99), one,
+			[]core.Option{named}}, false},
+		{"two secrets", is(core.ByIP(), core.WithSecret([]byte("one secret of 16"))), is(core.ByIP(),
+			core.WithSecret([]byte("two secret of 16"))), false},
+		{"one secret", is(core.ByIP(), core.WithSecret([]byte("one secret of 16"))), is(core.ByIP(),
+			core.WithSecret([]byte("one secret of 16"))), true},
 	} {
 		for order := range 2 {
 			a, b := c.a, c.b
@@ -158,7 +167,13 @@ func TestSharingIsBounded(t *testing.T) {
 	core.ForgetSharing()
 	store := core.NewMemoryStore()
 	for range 1000 {
-		madeAt(t, core.PerMinute(7), core.Join(core.ByIP(), core.Global()), core.WithStore(store), core.WithName("same"))
+		madeAt(
+			t,
+			core.PerMinute(7),
+			core.Join(core.ByIP(), core.Global()),
+			core.WithStore(store),
+			core.WithName("same"),
+		)
 	}
 	if n := core.Sharers(); n != 1 {
 		t.Errorf("%d limiters are remembered, want 1", n)

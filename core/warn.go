@@ -44,15 +44,17 @@ func (w *watch) look(r Request) {
 	}
 }
 
-// replaced is called by keys that begin with the peer, where other middleware has written its address. It is about every request: a client that is not behind a proxy
-// may send its first forged header at any time.
+// replaced is called by keys that begin with the peer, where other middleware has written its address. That is looked
+// for in every request: a client that is not behind a proxy may send its first forged header at any time.
 func (w *watch) replaced(r Request) {
 	if w == nil {
 		return
 	}
 	w.rewritten.Do(func() {
-		warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly by what a client can write into a header",
-			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your proxies in its place")
+		warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
+			"by what a client can write into a header",
+			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
+				"proxies in its place")
 	})
 }
 
@@ -62,11 +64,13 @@ func (w *watch) silent(r Request, header string) {
 		return
 	}
 	w.missing.Do(func() {
-		remedy := "let the proxy write the field itself, or each client that sends one chooses its key, and all others share the proxy's quota"
+		remedy := "let the proxy write the field itself, or each client that sends one chooses its key, and all " +
+			"others share the proxy's quota"
 		if header == "X-Forwarded-For" {
 			remedy += " (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;)"
 		}
-		warn(r.Context(), w.policy, "a trusted proxy sends no "+header, remedy+"; if these are only the proxy's own health checks, nothing is wrong")
+		warn(r.Context(), w.policy, "a trusted proxy sends no "+header,
+			remedy+"; if these are only the proxy's own health checks, nothing is wrong")
 	})
 }
 

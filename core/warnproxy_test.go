@@ -34,11 +34,16 @@ func TestWarnsOfProxyThatSendsNothing(t *testing.T) {
 		got  string
 		want []string
 	}{
-		{"none", warned(t, core.ByForwardedIP("10.0.0.0/8"), forwarded, bare), []string{"a trusted proxy sends no X-Forwarded-For", nginx, "health checks"}},
-		{"blank", warned(t, core.ByForwardedIP("10.0.0.0/8"), from("10.0.0.1:1", "X-Forwarded-For", " ")), []string{"a trusted proxy sends no X-Forwarded-For"}},
-		{"of another header", warned(t, core.ByForwarded("10.0.0.0/8"), forwarded), []string{"a trusted proxy sends no Forwarded"}},
-		{"of one address", warned(t, core.ByIPHeader("CF-Connecting-IP", "10.0.0.0/8"), forwarded), []string{"a trusted proxy sends no CF-Connecting-IP"}},
-		{"within First", warned(t, core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByForwardedIP("10.0.0.0/8")), bare), []string{"a trusted proxy sends no X-Forwarded-For"}},
+		{"none", warned(t, core.ByForwardedIP("10.0.0.0/8"), forwarded, bare),
+			[]string{"a trusted proxy sends no X-Forwarded-For", nginx, "health checks"}},
+		{"blank", warned(t, core.ByForwardedIP("10.0.0.0/8"), from("10.0.0.1:1", "X-Forwarded-For", " ")),
+			[]string{"a trusted proxy sends no X-Forwarded-For"}},
+		{"of another header", warned(t, core.ByForwarded("10.0.0.0/8"), forwarded),
+			[]string{"a trusted proxy sends no Forwarded"}},
+		{"of one address", warned(t, core.ByIPHeader("CF-Connecting-IP", "10.0.0.0/8"), forwarded),
+			[]string{"a trusted proxy sends no CF-Connecting-IP"}},
+		{"within First", warned(t, core.First(core.ByHeader("X-API-Key", core.Unverified),
+			core.ByForwardedIP("10.0.0.0/8")), bare), []string{"a trusted proxy sends no X-Forwarded-For"}},
 		{"sent", warned(t, core.ByForwardedIP("10.0.0.0/8"), forwarded), nil},
 		{"not trusted", warned(t, core.ByForwardedIP("10.0.0.0/8"), from("203.0.113.9:1")), nil},
 	} {
@@ -66,8 +71,10 @@ func TestWarnsOfProxyThatSendsNothing(t *testing.T) {
 func TestWarnsOfRewrittenPeer(t *testing.T) {
 	plain, forged := from("203.0.113.9:1"), from("198.51.100.7", "X-Forwarded-For", "198.51.100.7")
 	for name, k := range map[string]core.Key{
-		"ByIP": core.ByIP(), "ByForwardedIP": core.ByForwardedIP("10.0.0.0/8"), "ByForwarded": core.ByForwarded("10.0.0.0/8"),
-		"ByIPHeader": core.ByIPHeader("CF-Connecting-IP", "10.0.0.0/8"), "trusted": core.ByForwardedIP("198.51.100.0/24"),
+		"ByIP": core.ByIP(), "ByForwardedIP": core.ByForwardedIP("10.0.0.0/8"),
+		"ByForwarded": core.ByForwarded("10.0.0.0/8"),
+		"ByIPHeader": core.ByIPHeader("CF-Connecting-IP",
+			"10.0.0.0/8"), "trusted": core.ByForwardedIP("198.51.100.0/24"),
 	} {
 		late := make([]web, 0, 400)
 		for range 300 {

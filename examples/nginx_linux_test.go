@@ -24,7 +24,8 @@ import (
 // findNginx gives the path of nginx or ends the test.
 func findNginx(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"} { // Debian's is on root's PATH alone
+	for _, name := range []string{"nginx", "/usr/sbin/nginx",
+		"/usr/local/sbin/nginx"} { // Debian's is on root's PATH alone
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
@@ -119,10 +120,14 @@ http {
 	return l.Addr().String()
 }
 
-// fromAddr asks for url as a client with that address and those forged values, one after the other, and returns the statuses.
+// fromAddr asks for url as a client with that address and those forged values, one after the other, and returns the
+// statuses.
 func fromAddr(t *testing.T, addr, url string, forged ...string) (statuses []int) {
 	t.Helper()
-	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).DialContext, DisableKeepAlives: true}
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).DialContext,
+		DisableKeepAlives: true,
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, value := range forged {
@@ -147,7 +152,8 @@ func fromAddr(t *testing.T, addr, url string, forged ...string) (statuses []int)
 // README's rows for nginx and for Unix sockets hold behind a real nginx, and without them goes wrong what they say.
 func TestNginx(t *testing.T) {
 	const directive = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
-	if row := rowOf(t, "nginx on the same host"); !strings.Contains(row, "`"+directive+"`") || !strings.Contains(row, "`core.ByForwardedIP(\"127.0.0.1\", \"::1\")`") {
+	if row := rowOf(t, "nginx on the same host"); !strings.Contains(row, "`"+directive+"`") ||
+		!strings.Contains(row, "`core.ByForwardedIP(\"127.0.0.1\", \"::1\")`") {
 		t.Errorf("README's row for nginx is not what this tests:\n%s", row)
 	}
 	if row := rowOf(t, "a Unix socket"); !strings.Contains(row, "`core.ByForwardedIP(\"unix\")`") {
@@ -163,7 +169,13 @@ func TestNginx(t *testing.T) {
 		want      []int // four requests with forged values from 127.0.0.2, then two from 127.0.0.3
 	}{
 		{"as README says", local, false, directive, []int{200, 200, 200, 429, 200, 200}},
-		{"overwriting", local, false, "proxy_set_header X-Forwarded-For $remote_addr;", []int{200, 200, 200, 429, 200, 200}},
+		{
+			"overwriting",
+			local,
+			false,
+			"proxy_set_header X-Forwarded-For $remote_addr;",
+			[]int{200, 200, 200, 429, 200, 200},
+		},
 		{"proxy_pass alone", local, false, "", []int{200, 200, 200, 200, 200, 200}},
 		{"ByIP", core.ByIP(), false, directive, []int{200, 200, 200, 429, 429, 429}},
 		{"a Unix socket", onSocket, true, directive, []int{200, 200, 200, 429, 200, 200}},
@@ -191,13 +203,20 @@ func TestNginx(t *testing.T) {
 	addr := startNginx(t, locations.String())
 	for i, c := range cases {
 		url := fmt.Sprintf("http://%s/%d", addr, i)
-		got := slices.Concat(fromAddr(t, "127.0.0.2", url, "6.6.6.1", "6.6.6.2", "6.6.6.3, 127.0.0.1", "6.6.6.4"), fromAddr(t, "127.0.0.3", url, "6.6.6.1", "6.6.6.5"))
+		got := slices.Concat(
+			fromAddr(t, "127.0.0.2", url, "6.6.6.1", "6.6.6.2", "6.6.6.3, 127.0.0.1", "6.6.6.4"),
+			fromAddr(t, "127.0.0.3", url, "6.6.6.1", "6.6.6.5"),
+		)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: statuses %v, want %v", c.desc, got, c.want)
 		}
 	}
 	// That is why README has the check made from another machine.
-	if got := fromAddr(t, "127.0.0.1", "http://"+addr+"/0", "6.6.6.11", "6.6.6.12", "6.6.6.13", "6.6.6.14"); slices.Contains(got, 429) {
+	if got := fromAddr(t, "127.0.0.1", "http://"+addr+"/0", "6.6.6.11", "6.6.6.12", "6.6.6.13",
+		"6.6.6.14"); slices.Contains(
+		got,
+		429,
+	) {
 		t.Errorf("from localhost, which is trusted: statuses %v, want none denied", got)
 	}
 }

@@ -34,7 +34,8 @@ func TestHandlerThatPanicsIsLogged(t *testing.T) {
 		}
 	}
 	got := b.String()
-	for _, want := range []string{"a handler of refused requests has panicked", "policy=api", "fiberlimit/report_test.go:", "value=string"} {
+	for _, want := range []string{"a handler of refused requests has panicked", "policy=api",
+		"fiberlimit/report_test.go:", "value=string"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log lacks %s:\n%s", want, got)
 		}
