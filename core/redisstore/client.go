@@ -68,7 +68,7 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
-		watchNodes(client)
+		watchCluster(client)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.answered.Load() {
 				return nil // it would have to ask for the slots first, in its own time
@@ -82,8 +82,7 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
-		watchNodes(client)
-		watchShards(client)
+		watchRing(client)
 	}
 	return c
 }

@@ -7,14 +7,16 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// From go-redis 9.15 on, a pool that cannot connect dials again: five times, 100 ms apart (Options.DialerRetries), which is
-// longer than a decision may take. A pool has its settings from the client that made it, so the store's clone cannot change
-// them. Instead a hook of the client hears how each dial ends, and the first failure ends the calls that wait for a connection.
+// From go-redis 9.15 on, a pool that cannot connect dials again: five times, 100 ms apart (Options.DialerRetries),
+// which is longer than a decision may take. A pool has its settings from the client that made it, so the store's
+// clone cannot change them. Instead a hook of the client hears how each dial ends, and the first failure ends the
+// calls that wait for a connection.
 
 // redials reports whether this go-redis dials again after a failure.
 var redials = func() bool {
@@ -22,8 +24,8 @@ var redials = func() bool {
 	return has
 }()
 
-// dialWatch hears how the dials of one client end, and ends the store's calls that wait for one that fails. It is a hook of
-// that client.
+// dialWatch hears how the dials of one client end, and ends the store's calls that wait for one that fails. It is a
+// hook of that client.
 type dialWatch struct {
 	node bool // of a cluster or Ring, which runs the store's calls
 
@@ -31,41 +33,62 @@ type dialWatch struct {
 	calls   uint64 // how many have waited so far
 	waiting map[*dialCtx]uint64
 	last    error // of the latest dial
+	ended   time.Time
 }
 
-// dialWatches are those of the clients that have one.
-var dialWatches sync.Map
+// recentDial is how long a failed dial explains why a call is late: while a pool cannot connect it dials once a second.
+const recentDial = 2 * time.Second
+
+// dialWatches are those of the clients that have one, and watchedNodes the clusters and Rings of which the nodes have.
+var dialWatches, watchedNodes sync.Map
 
 // watchDials returns the client's watch, or nil if its pool dials once.
 func watchDials(client *redis.Client, node bool) *dialWatch {
 	if !redials {
 		return nil
 	}
-	key := weak.Make(client)
-	known, has := dialWatches.LoadOrStore(key, &dialWatch{node: node, waiting: map[*dialCtx]uint64{}})
+	known, added := once(&dialWatches, client, &dialWatch{node: node, waiting: map[*dialCtx]uint64{}})
 	w, _ := known.(*dialWatch)
-	if !has {
-		runtime.AddCleanup(client, func(key weak.Pointer[redis.Client]) { dialWatches.Delete(key) }, key)
+	if added {
 		client.AddHook(w)
 	}
 	return w
 }
 
-// watchNodes watches the dials of the clients that a cluster or Ring makes from now on.
-func watchNodes(client interface{ OnNewNode(fn func(*redis.Client)) }) {
-	if redials {
+// once keeps the value of a client for as long as the client lives, and reports whether it is the first.
+func once[T any](values *sync.Map, client *T, value any) (kept any, first bool) {
+	key := weak.Make(client)
+	kept, has := values.LoadOrStore(key, value)
+	if !has {
+		runtime.AddCleanup(client, func(key weak.Pointer[T]) { values.Delete(key) }, key)
+	}
+	return kept, !has
+}
+
+// watchCluster watches the dials of the clients that a cluster makes from now on.
+func watchCluster(client *redis.ClusterClient) {
+	if !redials {
+		return
+	}
+	if _, first := once(&watchedNodes, client, nil); first {
 		client.OnNewNode(func(node *redis.Client) { watchDials(node, true) })
 	}
 }
 
-// watchShards watches the dials of the clients that a Ring has already made.
-func watchShards(client *redis.Ring) {
-	if redials {
-		client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error { //nolint:errcheck // there is none
-			watchDials(shard, true)
-			return nil
-		})
+// watchRing watches the dials of the clients that a Ring has made and of those that it makes from now on.
+func watchRing(client *redis.Ring) {
+	if !redials {
+		return
 	}
+	if _, first := once(&watchedNodes, client, nil); !first {
+		return
+	}
+	client.OnNewNode(func(shard *redis.Client) { watchDials(shard, true) })
+	//nolint:errcheck // there is none
+	client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
+		watchDials(shard, true)
+		return nil
+	})
 }
 
 // storeCtx is the context of the store's own calls, by which the hook of a node tells them from others.
@@ -88,7 +111,7 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 		w.mu.Unlock()
 		conn, err := next(ctx, network, addr)
 		if err == nil || ctx.Err() == nil { // a dial that was given up says nothing about the server
-			w.ended(before, err)
+			w.dialled(before, err)
 		}
 		return conn, err
 	}
@@ -124,11 +147,11 @@ func (w *dialWatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// ended hears of a dial, and if it has failed ends the calls that were waiting when it began.
-func (w *dialWatch) ended(before uint64, err error) {
+// dialled hears of a dial, and if it has failed ends the calls that were waiting when it began.
+func (w *dialWatch) dialled(before uint64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.last = err; err == nil {
+	if w.last, w.ended = err, time.Now(); err == nil {
 		return
 	}
 	for c, number := range w.waiting {
@@ -146,7 +169,7 @@ func (w *dialWatch) reason(err error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.last != nil {
+	if w.last != nil && time.Since(w.ended) < recentDial {
 		return w.last
 	}
 	return err
@@ -167,9 +190,10 @@ func (w *dialWatch) remove(c *dialCtx) {
 
 // dialCtx is the context of one call. It ends with its parent, or when a dial fails that the call waits for.
 //
-// A pool asks for Done once before it looks for an idle connection, and again only if it has to wait or to dial. So the first
-// Done is the parent's, and a call over an open connection costs no channel. A context is expected to give the same channel
-// each time: this one therefore goes to go-redis alone, behind all hooks of the client where its clones do not keep them.
+// A pool asks for Done once before it looks for an idle connection, and again only if it has to wait or to dial. So
+// the first Done is the parent's, and a call over an open connection costs no channel. A context is expected to
+// give the same channel each time: this one therefore goes to go-redis alone, behind all hooks of the client where
+// its clones do not keep them.
 type dialCtx struct {
 	context.Context
 

@@ -73,7 +73,7 @@ func TestTakeEndsWithTheFirstFailedDial(t *testing.T) {
 	}
 }
 
-// A refused connection is reported as such within the time of a decision, at the start and after the loss of a connection.
+// A refused connection is reported as such at once, at the start and after the loss of a connection.
 func TestRefusedIsNoTimeout(t *testing.T) {
 	server := redistest.Start(t)
 	o := at(server)
@@ -116,12 +116,13 @@ func TestOtherCommandsAreDialledForAgain(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	var dials atomic.Int32
-	rdb := plain(t, &redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if dials.Add(1) == 1 {
 			return nil, errRefused
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	}})
+	}
+	rdb := plain(t, &redis.Options{Addr: server.Addr(), Dialer: dial})
 	redisstore.New(rdb)
 	if err := rdb.Ping(t.Context()).Err(); err != nil || dials.Load() != 2 {
 		t.Errorf("%d dials, %v", dials.Load(), err)
@@ -141,7 +142,11 @@ func stacks(texts ...string) (found []string) {
 
 // A client that is closed leaves no goroutine of the store, and those of go-redis that dial end by themselves.
 func TestNothingDialsAfterClose(t *testing.T) {
-	const ours, waits, theirs = "created by github.com/sashlimit/sash/core/redisstore.", "context.(*cancelCtx).propagateCancel", "go-redis/v9"
+	const (
+		ours   = "created by github.com/sashlimit/sash/core/redisstore."
+		waits  = "context.(*cancelCtx).propagateCancel"
+		theirs = "go-redis/v9"
+	)
 	before := len(stacks(ours, waits, theirs))
 	server := redistest.Start(t)
 	server.Kill()

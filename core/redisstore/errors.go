@@ -45,7 +45,7 @@ func protocolError(format string, args ...any) error { return failed(fmt.Errorf(
 
 const (
 	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
-	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, or as many as its cluster-databases says"
+	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, unless cluster-databases says more"
 	adviseLogin    = "give the client the server's password (Options.Password)"
 	adviseMaster   = "connect to the master: this is a replica; after a failover, see that its name leads to the new master"
 	adviseMasters  = "bring back the masters that the cluster misses (CLUSTER INFO)"
@@ -135,8 +135,8 @@ func diagnose(err error) *core.StoreError {
 // userName is what servers from Redis 7.2 on say of the user who may not run a command. Names have no spaces.
 var userName = regexp.MustCompile(`User \S+ has no permissions`)
 
-// discreet leaves out of an error of the server what an operator's log must not hold: the arguments of the command, which are a
-// password where the server knows no AUTH, else a key or a script; and the name of the user.
+// discreet leaves out of an error of the server what an operator's log must not hold: the arguments of the command,
+// which are a password where the server knows no AUTH, else a key or a script; and the name of the user.
 func discreet(said string) string {
 	said, _, _ = strings.Cut(said, ", with args beginning with:")
 	return userName.ReplaceAllLiteralString(said, "the user has no permissions")
