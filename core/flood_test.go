@@ -123,7 +123,8 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 				}
 			}
 			if store.Keys() < flood.places/2 || store.Shared() == 0 {
-				t.Errorf("%d of %d places are taken, and %d takes share a log: the flood was none", store.Keys(), flood.places, store.Shared())
+				t.Errorf("%d of %d places are taken, and %d takes share a log: the flood was none",
+					store.Keys(), flood.places, store.Shared())
 			}
 		})
 	}
@@ -187,9 +188,9 @@ func TestQuotaHoldsThroughFloods(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d.Allowed {
-				log := append(admitted[key], time.Now())
-				if admitted[key] = log; len(log) > quota && log[len(log)-1].Sub(log[len(log)-1-quota]) < time.Minute {
-					t.Fatalf("seed %#x, step %d: %s was admitted %d times within %v", seed, step, key, quota+1, log[len(log)-1].Sub(log[len(log)-1-quota]))
+				admitted[key] = append(admitted[key], time.Now())
+				if n := len(admitted[key]); n > quota && time.Since(admitted[key][n-1-quota]) < time.Minute {
+					t.Fatalf("seed %#x, step %d: %s was admitted %d times in a window", seed, step, key, quota+1)
 				}
 			}
 			if store.Shared() > before {

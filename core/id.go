@@ -8,32 +8,32 @@ import (
 )
 
 // idSource makes the ids that name takes in stores outside this process. An id is a counter that begins at a random
-// number, with a salt added to its upper half. It is not a timestamp, because two requests share an instant, and not the
-// client's, because a client that repeats its id would go free.
+// number of 64 bits, so that processes which share a log never meet. It is not a timestamp, because two requests share
+// an instant, and not the client's, because a client that repeats its id would go free. It goes up, because Redis
+// orders entries of one instant by their ids, and trims away the first.
 //
 // Clones of a virtual machine or of a process image go on from the same counter, and a store takes equal ids for one
-// take that was sent twice. Hence the salt: it is chosen anew every saltTime, every saltIDs, and where the wall clock has
-// been set. Clones choose different ones as soon as the kernel's random numbers differ, which it sees to itself where the
-// hypervisor tells it of the cloning, or else by the nanosecond at which they choose. A salt is the last one and a random
-// number of 24 bits more, so that ids ascend but where they wrap around: Redis orders entries of one microsecond by id,
-// and the oldest should be the first to be trimmed. The lower half is the
-// counter's alone: no two of 2^32 ids in a row have the same, which logs that keys share depend on.
+// take that was sent twice. Hence the counter jumps by a random number after jumpTime, after jumpIDs, and where the
+// wall clock has been set. Clones jump to different numbers if the kernel's random numbers differ, which Linux sees to
+// where the hypervisor tells it of the cloning, or else if they do so at different nanoseconds.
 type idSource struct {
 	start time.Time
 	last  atomic.Uint64
-	salt  atomic.Pointer[idSalt]
+	jump  atomic.Pointer[idJump]
 }
 
 const (
-	saltTime = 100 * time.Millisecond
-	saltIDs  = 1024
-	clockSet = 20 * time.Millisecond // by so much the wall clock differs from the monotonic one when it has been set
+	jumpTime = 100 * time.Millisecond
+	jumpIDs  = 1024
+	jumpBits = 28
+	jumpUnit = 20                    // bits that a jump leaves: logs that keys share go by the lower half of an id
+	clockSet = 20 * time.Millisecond // by more the wall clock differs from the monotonic one if it has been set
 )
 
-type idSalt struct {
-	upper      uint64 // the lower half is 0
-	from       uint64 // the counter then
-	mono, wall int64  // when it was chosen, in nanoseconds
+// idJump is the latest jump.
+type idJump struct {
+	to         uint64
+	mono, wall int64 // when, in nanoseconds
 }
 
 var ids = newIDSource()
@@ -41,7 +41,7 @@ var ids = newIDSource()
 func newIDSource() *idSource {
 	s := &idSource{start: time.Now()}
 	s.last.Store(random64())
-	s.choose(s.last.Load(), 0, s.start.UnixNano())
+	s.leap(0, s.start.UnixNano())
 	return s
 }
 
@@ -57,30 +57,28 @@ func newID(now time.Time) uint64 { return ids.next(int64(now.Sub(ids.start)), no
 // next is given what the monotonic clock and the wall clock show.
 func (s *idSource) next(mono, wall int64) uint64 {
 	for {
-		n := s.last.Add(1)
-		salt := s.salt.Load()
-		if !salt.serves(n, mono, wall) {
-			salt = s.choose(n, mono, wall)
+		id := s.last.Add(1)
+		if !s.jump.Load().covers(id, mono, wall) {
+			id = s.leap(mono, wall)
 		}
-		if id := n + salt.upper; id != 0 {
+		if id != 0 {
 			return id
 		}
 	}
 }
 
-// serves reports whether the salt may still be used. Other goroutines' ids and clocks may be a little older than it.
-func (t *idSalt) serves(n uint64, mono, wall int64) bool {
-	passed, set := mono-t.mono, (wall-t.wall)-(mono-t.mono)
-	return int64(n-t.from) < saltIDs && -int64(saltTime) < passed && passed < int64(saltTime) &&
+// covers reports whether an id follows the jump soon enough. One that precedes it may be a clone's as well. Clocks that
+// were read by other goroutines may be a little behind.
+func (j *idJump) covers(id uint64, mono, wall int64) bool {
+	passed, set := mono-j.mono, (wall-j.wall)-(mono-j.mono)
+	return id-j.to < jumpIDs && -int64(jumpTime) < passed && passed < int64(jumpTime) &&
 		-int64(clockSet) < set && set < int64(clockSet)
 }
 
-func (s *idSource) choose(n uint64, mono, wall int64) *idSalt {
-	mixed := random64() + uint64(wall)*0x9e3779b97f4a7c15 // an odd number: other nanoseconds, other upper halves
-	salt := &idSalt{upper: (1 + mixed>>40) << 32, from: n, mono: mono, wall: wall}
-	if last := s.salt.Load(); last != nil {
-		salt.upper += last.upper
-	}
-	s.salt.Store(salt)
-	return salt
+// leap returns the id that it jumps to.
+func (s *idSource) leap(mono, wall int64) uint64 {
+	mixed := random64() + uint64(wall)*0x9e3779b97f4a7c15 // an odd number: other nanoseconds, other upper bits
+	to := s.last.Add((mixed>>(64-jumpBits) + 1) << jumpUnit)
+	s.jump.Store(&idJump{to, mono, wall})
+	return to
 }

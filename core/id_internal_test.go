@@ -13,33 +13,51 @@ import (
 func (s *idSource) clone() *idSource {
 	c := &idSource{start: s.start}
 	c.last.Store(s.last.Load())
-	c.salt.Store(s.salt.Load())
+	c.jump.Store(s.jump.Load())
 	return c
 }
 
-// Ids are different from each other and not 0, whatever the clocks do and however many ask.
+// Ids are different from each other and not 0, whatever the clocks do and however many ask, and go up.
 func TestIDsAreUnique(t *testing.T) {
 	const askers, each = 8, 5000
 	s := newIDSource()
-	s.last.Store(math.MaxUint64 - 5000) // so that it wraps around
+	s.last.Store(math.MaxUint64 - 1) // so that it wraps around
+	if a, b := s.next(0, 0), s.next(0, 0); a == 0 || b == 0 || a == b {
+		t.Errorf("ids %d and %d", a, b)
+	}
+	s.last.Store(1)
 	var all [askers][]uint64
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
 			for n := range int64(each) {
-				clock := n * int64(time.Millisecond) / 10 * int64(i)
+				clock := n * int64(time.Millisecond) / 100 * int64(i)
 				all[i] = append(all[i], s.next(clock, clock*int64(1+i%2)))
 			}
 		})
 	}
 	wg.Wait()
 	seen := make(map[uint64]bool)
-	lower := make(map[uint32]bool)
-	for _, id := range slices.Concat(all[:]...) {
-		if id == 0 || seen[id] || lower[uint32(id)] {
-			t.Fatalf("id %#x is 0, or it or its lower half has been there before", id)
+	for _, ids := range all {
+		if !slices.IsSorted(ids) {
+			t.Error("ids go down")
 		}
-		seen[id], lower[uint32(id)] = true, true
+		for _, id := range ids {
+			if id == 0 || seen[id] {
+				t.Fatalf("id %#x is 0 or has been there before", id)
+			}
+			seen[id] = true
+		}
+	}
+}
+
+// An id of 0 is left out.
+func TestIDsAreNotZero(t *testing.T) {
+	s := newIDSource()
+	s.last.Store(math.MaxUint64)
+	s.jump.Store(&idJump{to: math.MaxUint64})
+	if id := s.next(0, 0); id != 1 {
+		t.Errorf("id %d, want 1", id)
 	}
 }
 
@@ -54,7 +72,7 @@ func TestIDsOfClones(t *testing.T) {
 		{"of an idle process", idle, 0, 2000, 0},
 		{"whose wall clocks are set", busy, time.Minute, 2000, 0},
 		{"whose wall clocks are set back", busy, -time.Minute, 2000, 0},
-		{"of a busy process", busy, 0, 2000, saltIDs},
+		{"of a busy process", busy, 0, 2000, jumpIDs},
 		{"whose monotonic clocks go back", -idle, 0, 2000, 0},
 	} {
 		s := newIDSource()
@@ -100,10 +118,10 @@ func TestClonesShareOneQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	original := ids
-	defer func() { ids = original }() //nolint:reassign // as they were
-	last := *ids.salt.Load()
+	defer func() { ids = original }()
+	last := *ids.jump.Load()
 	last.mono -= int64(time.Second)
-	ids.salt.Store(&last)
+	ids.jump.Store(&last)
 	snapshot := ids.clone()
 	admitted := 0
 	for range 4 {
@@ -127,21 +145,5 @@ func BenchmarkNewID(b *testing.B) {
 	now := time.Now()
 	for b.Loop() {
 		newID(now)
-	}
-}
-
-// Ids ascend but where they wrap around, because Redis orders entries of one microsecond by id.
-func TestIDsAscend(t *testing.T) {
-	s := newIDSource()
-	wall, last, descents := time.Now().UnixNano(), uint64(0), 0
-	for n := range int64(100_000) { // 1,000 salts, which are 2^55 apart on average
-		id := s.next(n*int64(time.Millisecond), wall+n*int64(time.Millisecond))
-		if id < last {
-			descents++
-		}
-		last = id
-	}
-	if descents > 5 {
-		t.Errorf("ids have descended %d times", descents)
 	}
 }

@@ -43,7 +43,7 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 		{"a minute, no traffic", core.PerMinute(5), 20_000, false, 3 * time.Minute, 0, 0},
 		{"a second, no traffic", core.PerSecond(5), 20_000, true, 62 * time.Second, 0, 0},
 		{"an hour, one other key", core.PerHour(5), 100_000, false, 2*time.Hour + time.Minute, 10 * time.Second, 1},
-		{"a second and an hour, no traffic", core.Limits{core.PerSecond(5), core.PerHour(9)}, 20_000, true, 2*time.Hour + time.Minute, 0, 0},
+		{"two limits, no traffic", core.Limits{core.PerSecond(5), core.PerHour(9)}, 20_000, true, 2*time.Hour + time.Minute, 0, 0},
 		{"a day, one other key", core.PerDay(5), 20_000, false, 48*time.Hour + time.Minute, time.Minute, 1},
 		{"an hour, 1,000 other keys", core.PerHour(5), 20_000, true, 2*time.Hour + time.Minute, time.Second, 1000},
 	} {

@@ -16,10 +16,10 @@ const DefaultMaxKeys = 1 << 18
 // about 230 bytes a key, which hold seven admitted requests, and 8 to 16 bytes each further one: three
 // times that where requests cost more than a unit or are corrected.
 //
-// There is nothing to close. Takes sweep a few other keys each, and while there are keys a timer sweeps all of them, in
-// short steps. The memory of a key that has gone idle is given back within two of its longest windows and a minute, with or
-// without traffic, and so is what a log that remains needed for a burst. A store that is not referred to any more is
-// collected although its timer is pending.
+// There is nothing to close. Takes sweep a few other keys each, and while there are keys a timer sweeps all of them,
+// in short steps. The memory of a key that has gone idle is given back within two of its longest windows and a
+// minute, with or without traffic, and so is what a log that remains needed for a burst. A store that is not referred
+// to any more is collected although its timer is pending.
 //
 // # Places
 //
@@ -31,19 +31,21 @@ const DefaultMaxKeys = 1 << 18
 //
 // # Floods of addresses
 //
-// Who has a block of addresses has as many keys. So that such a client takes no places from others, a new address
-// shares a log, although places are free, where its IPv6 /48 holds twice as many places as are free, its /40 four
-// times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood from one
-// /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a ninth; from a
-// /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere do not notice.
+// A client with a block of addresses has as many keys. So that a flood of them takes no places from others, a new
+// address shares a log, although places are free, where its IPv6 /48 holds twice as many places as are free, its /40
+// four times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood
+// from one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a
+// ninth; from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients
+// elsewhere do not notice.
 //
 // Addresses also share logs by prefix, and share none with texts. Where a store is full all the same, a flood from
 // one /32 or IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
 //
-// This does not help those whose prefix is flooded: they share logs with the flood. It does not help against so many
-// prefixes that hardly a place is free, as those of a large botnet: MaxKeys does. Nor does it tell keys apart that are no
-// addresses: a text that clients can choose must be verified. And where most clients have one prefix, as in a private
-// network or behind one provider, MaxKeys has to leave room for the share that they do not get.
+// Clients within a prefix that is flooded share logs with the flood, and are denied early. A botnet with addresses in
+// so many prefixes that hardly a place is free denies new clients everywhere; a larger MaxKeys is the remedy. Keys
+// that are no addresses cannot be told apart by origin: verify a text that clients can choose. And where most clients
+// are in one prefix, as in a private network or behind one provider, make MaxKeys larger by the share that they do
+// not get.
 type MemoryStore struct {
 	start   time.Time
 	maxKeys int64
@@ -317,9 +319,11 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		log.lock(now)
 		return log, true
 	}
+	var common *memoryLog
 	var space [64]byte
-	slot := s.appendSlot(space[:0], key, hash)
-	common := sh.shared[string(slot)]
+	if len(sh.shared) > 0 { // mostly there are none
+		common = sh.shared[string(s.appendSlot(space[:0], key, hash))]
+	}
 	if common != nil {
 		common.lock(sh.now)
 		sh.now = common.now // a key that gets a log of its own does not go back in time
@@ -350,7 +354,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 		if sh.shared == nil {
 			sh.shared = make(map[string]*memoryLog)
 		}
-		sh.shared[string(slot)] = common
+		sh.shared[string(s.appendSlot(nil, key, hash))] = common
 		s.sharedLogs.Add(1)
 		s.sweepWithin(now, t.Keep)
 	}

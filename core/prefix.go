@@ -113,8 +113,8 @@ func (s *MemoryStore) release(key *kept) {
 	}
 }
 
-// A policy has so many shared logs in a shard: some for texts, and others for addresses. Of these there is one for so many
-// places in the shard, within bounds.
+// A policy has so many shared logs in a shard: some for texts, and others for addresses. Of these there is one for so
+// many places in the shard, within bounds.
 const (
 	textSlots          = 16
 	fewestAddressSlots = 64

@@ -19,7 +19,11 @@ func randomAddress(r *rand.Rand) netip.Addr {
 	if r.IntN(2) == 0 {
 		return netip.AddrFrom4([4]byte{byte(11 + r.IntN(2)), byte(r.IntN(3)), byte(r.IntN(4)), byte(r.IntN(100))})
 	}
-	return netip.AddrFrom16([16]byte{0: 0x20, 2: byte(r.IntN(2)), 3: byte(r.IntN(2)), 4: byte(r.IntN(2)), 5: byte(r.IntN(3)), 7: byte(r.IntN(100))})
+	a := [16]byte{0: 0x20, 7: byte(r.IntN(100))}
+	for i := 2; i < 6; i++ {
+		a[i] = byte(r.IntN(2))
+	}
+	return netip.AddrFrom16(a)
 }
 
 // The counters of prefixes are what a count of all keys gives, and 0 when all keys have left.

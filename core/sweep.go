@@ -94,8 +94,8 @@ func (sh *shard) remove(s *MemoryStore, i int) {
 	s.release(&log.key)
 }
 
-// A timer sweeps all logs now and then while there are any, so that idle ones leave whatever the traffic is: a log within
-// half its longest window after it has become idle, or within shortestPeriod if that is more.
+// A timer sweeps all logs now and then while there are any, so that idle ones leave whatever the traffic is: a log
+// within half its longest window after it has become idle, or within shortestPeriod if that is more.
 const (
 	shortestPeriod = 30 * time.Second
 	longestPeriod  = time.Hour
@@ -123,8 +123,8 @@ func (s *MemoryStore) sweepWithin(now int64, keep time.Duration) {
 	}
 }
 
-// startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped: one that was
-// made in a bubble of testing/synctest must not be touched outside of it, and a store may be used in several.
+// startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped: one that
+// was made in a bubble of testing/synctest must not be touched outside of it, and a store may be used in several.
 func (s *MemoryStore) startTimer(fires int64, in time.Duration) {
 	store := weak.Make(s)
 	time.AfterFunc(in, func() {
