@@ -219,6 +219,48 @@ func (s *afterTake) Take(ctx context.Context, t core.Take) (core.Answer, error) 
 	return a, err
 }
 
+// When a wait is over, nobody is denied from memory, also not while somebody else asks.
+func TestNobodyIsDeniedWhileAnotherAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, hold, held := new(coretest.FakeStore), make(chan struct{}), make(chan struct{})
+		holds := false
+		store := &takeSpy{Store: fake, seen: func(core.Take) {
+			if holds {
+				holds = false
+				close(held)
+				<-hold
+			}
+		}}
+		opts := []core.Option{core.WithStore(store), core.WithDenyCache(time.Minute), core.WithTimeout(time.Minute)}
+		l := newLimiter(t, core.PerSecond(2), opts...)
+		if d, err := l.AllowN(t.Context(), "k", 2); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.RetryAfter != time.Second {
+			t.Fatal(d, err)
+		}
+		time.Sleep(time.Second)
+		fake.Advance(time.Second)
+		holds = true
+		first := make(chan core.Decision)
+		go func() {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			first <- d
+		}()
+		<-held
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("allowed %v, %v, while another request is on its way to the store", d.Allowed, err)
+		}
+		close(hold)
+		if d := <-first; !d.Allowed {
+			t.Error("the one that was on its way is denied")
+		}
+	})
+}
+
 // Denials that count reach the store, each of them, and so do those beside a shadow, which is to be told each time.
 func TestWhatIsNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 func sharers(t *testing.T, l *core.Limiter) (first, second string) {
 	t.Helper()
 	first = "first"
-	for askOnce(t, l, first).Allowed {
+	for allowed := true; allowed; {
+		allowed = askOnce(t, l, first).Allowed
 	}
 	for i := range 100_000 {
 		second = fmt.Sprint("second ", i)
@@ -54,6 +55,9 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 				t.Errorf("%d entries of %q, %v; want %d", len(entries), key, err, want)
 			}
 		}
+		if err := l.Reset(t.Context(), second); err != nil || askOnce(t, l, first).Allowed {
+			t.Errorf("%v, or a key that has used nothing has reset what another has", err)
+		}
 		before := store.Shared()
 		for range 59 {
 			time.Sleep(time.Second)
@@ -78,24 +82,58 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// Two limiters of one name choose windows by the request. One that has seen only short ones takes nothing from the other.
+// Two limiters of one name choose windows by the request. One that has seen only short ones takes nothing from the
+// other, in a log of the key's own and in a shared one.
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := core.NewMemoryStore(core.MaxKeys(1))
+			if full {
+				askOnce(t, newLimiter(t, core.PerDay(1), core.WithStore(store), core.WithName("occupant")), "k")
+			}
+			named := func(limit core.Limit) *core.Limiter {
+				choose := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
+				return newLimiter(t, choose, core.WithStore(store), core.WithName("plan"))
+			}
+			hour, second := named(core.PerHour(3)), named(core.PerSecond(100))
+			askOnce(t, hour, "k")
+			for i := range 5 {
+				time.Sleep(time.Minute)
+				if d := askOnce(t, second, "k"); !d.Allowed || d.Used != 0 {
+					t.Errorf("after %d minutes: allowed %v, used %d", i+1, d.Allowed, d.Used)
+				}
+			}
+			if d := askOnce(t, hour, "k"); d.Allowed || d.Used != 6 {
+				t.Errorf("full %v: allowed %v, used %d of the hour; want a denial, and 6", full, d.Allowed, d.Used)
+			}
+			if shared := store.Shared() > 0; shared != full {
+				t.Errorf("full %v: %d takes of shared logs", full, store.Shared())
+			}
+		})
+	}
+}
+
+// What was merged stays although nobody has asked about it yet, while other keys come and go.
+func TestMergedEntriesAreNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()
-		named := func(limit core.Limit) *core.Limiter {
-			choose := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
-			return newLimiter(t, choose, core.WithStore(store), core.WithName("plan"))
+		key := (&limiterTrace{t: t, limits: core.Limits{core.PerHour(9)}, key: "k"}).keySpyOf("merged")
+		m := core.Merge{Key: key, Keep: time.Hour, Entries: []core.Recorded{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}}}
+		if err := store.Merge(t.Context(), m); err != nil {
+			t.Fatal(err)
 		}
-		hour, second := named(core.PerHour(3)), named(core.PerSecond(100))
-		askOnce(t, hour, "k")
-		for i := range 5 {
-			time.Sleep(time.Minute)
-			if d := askOnce(t, second, "k"); !d.Allowed || d.Used != 0 {
-				t.Errorf("after %d minutes: allowed %v, used %d", i+1, d.Allowed, d.Used)
+		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow}, core.WithStore(store), core.WithName("others"))
+		for i := range 20_000 {
+			if i%100 == 0 {
+				time.Sleep(time.Second)
 			}
+			askOnce(t, others, fmt.Sprint(i))
 		}
-		if d := askOnce(t, hour, "k"); d.Allowed || d.Used != 6 {
-			t.Errorf("allowed %v, used %d of the hour; want a denial, and 6", d.Allowed, d.Used)
+		if n := store.Keys(); n > 10_000 {
+			t.Errorf("%d keys: nothing was swept, so the test proves nothing", n)
+		}
+		if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
+			t.Errorf("%v, %v; want both entries", entries, err)
 		}
 	})
 }

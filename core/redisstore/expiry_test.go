@@ -155,14 +155,15 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 			continue
 		}
 		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
-		for n := range 3 {
+		for n, copies := range []int{0, 1, 0} {
 			take.ID = uint64(n + 1)
-			for range 2 { // the second is the copy
+			for range 1 + copies {
 				if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
 					t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
 				}
 				c.Advance(time.Millisecond)
 			}
+			c.Advance(time.Duration(1-copies) * time.Millisecond)
 		}
 		entries, err := store.Log(t.Context(), key, formsKeep)
 		if err != nil || len(entries) != 3 {
@@ -173,6 +174,78 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 				t.Errorf("%s: entry %d is of %v after the first, and costs %d", forms[i].name, n, since, e.Cost)
 			}
 		}
+	}
+}
+
+// A copy that comes when its take has just left the window finds there what others have used.
+func TestCopiesOfWhatHasLeft(t *testing.T) {
+	c := newClock(newHashed(start(t)))
+	store := newStore(c)
+	key := keysOf(t, 1, "copies")[0]
+	for _, take := range []struct {
+		id    uint64
+		after time.Duration
+		used  int
+	}{{1, 0, 0}, {2, formsKeep / 2, 1}, {1, formsKeep / 2, 1}} {
+		c.Advance(take.after)
+		// The log is kept for longer, so that the first entry is still there.
+		ask := core.Take{Key: key, Limits: core.Limits{hundred}, Keep: 2 * formsKeep, Cost: 1, ID: take.id}
+		if a, err := store.Take(t.Context(), ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
+			t.Errorf("take %d, %v later: %+v, %v; want %d used", take.id, take.after, a, err, take.used)
+		}
+	}
+}
+
+// Limiters of one log choose windows by the request. One that has seen only short ones takes nothing from another,
+// whichever of them comes first.
+func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
+	c := newClock(newHashed(start(t)))
+	for i, key := range keysOf(t, 2, "plans") {
+		store, id := newStore(c), uint64(0)
+		take := func(limit core.Limit) core.Answer {
+			t.Helper()
+			id++
+			ask := core.Take{Key: key, Limits: core.Limits{limit}, Keep: limit.Window, Varies: true, Cost: 1, ID: id}
+			a, err := store.Take(t.Context(), ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		if i == 1 {
+			take(core.PerSecond(100))
+		}
+		for range 3 {
+			take(core.PerHour(100))
+			c.Advance(time.Minute)
+			take(core.PerSecond(100))
+		}
+		c.Advance(time.Minute)
+		if used := take(core.PerHour(100)).State[0].Used; used != 6+i {
+			t.Errorf("%d units in the hour, want %d", used, 6+i)
+		}
+	}
+}
+
+// Where a key's time cannot be set, what others have used is not forgotten.
+func TestRefusedExpiryForgetsNothing(t *testing.T) {
+	rdb := start(t)
+	name := core.WithName("refused")
+	l := newLimiter(t, core.PerHour(9), redisstore.New(rdb), name)
+	if d, err := l.AllowN(t.Context(), "k", 3); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "u", "on", "nopass", "~sash:*", "+@all", "-pexpire").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr, Username: "u", Password: "any"})
+	defer client.Close()
+	refused := newLimiter(t, core.PerHour(9), redisstore.New(client), name)
+	if d, err := refused.AllowN(t.Context(), "k", 2); err == nil {
+		t.Fatalf("%+v without PEXPIRE; want an error", d)
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used < 3 {
+		t.Errorf("%d units used, %v; want the first 3 at least", d.Used, err)
 	}
 }
 
@@ -216,6 +289,29 @@ func TestMergeOfWhatIsLeaving(t *testing.T) {
 	}
 }
 
+// A log that is kept for longer than what is merged stays so, and takes what is older than that.
+func TestMergeIntoALogOfLongerWindows(t *testing.T) {
+	rdb := start(t)
+	store := newStore(newClock(rdb))
+	key := keysOf(t, 1, "merged")[0]
+	take := core.Take{Key: key, Limits: core.Limits{core.PerHour(9)}, Keep: time.Hour, Varies: true, Cost: 1, ID: 1}
+	if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	m := core.Merge{Key: key, Keep: formsKeep, Varies: true, Entries: []core.Recorded{{ID: 2, Age: 3 * formsKeep, Cost: 1}}}
+	_, most := lasts(t, rdb, key, func() {
+		if err := store.Merge(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if most < time.Hour {
+		t.Errorf("the key stays for %v, an entry for an hour", most)
+	}
+	if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v; want both entries", entries, err)
+	}
+}
+
 // A denial that counts is in the log under another name; what an outage has recorded of it is the same take.
 func TestCountedDenialsAreMergedOnce(t *testing.T) {
 	store := newStore(newClock(newHashed(start(t))))
@@ -235,8 +331,9 @@ func TestCountedDenialsAreMergedOnce(t *testing.T) {
 	if err := store.Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := store.Log(t.Context(), key, formsKeep); err != nil || len(entries) != 3 {
-		t.Errorf("%v, %v; want three entries", entries, err)
+	entries, err := store.Log(t.Context(), key, formsKeep)
+	if want := []sinceEntry{{0, 1}, {0, 1}, {0, 1}}; err != nil || !slices.Equal(sinceFirst(entries), want) {
+		t.Errorf("%v, %v; want three entries of one unit", entries, err)
 	}
 }
 
@@ -284,4 +381,24 @@ func calls(t *testing.T, rdb *redis.Client, command string) (n int) {
 	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
 	fmt.Sscanf(rest, "%d,", &n)
 	return n
+}
+
+// A take may be settled to more units than a script can hand over at once, and back.
+func TestSettleOfManyUnits(t *testing.T) {
+	store := newStore(newClock(newHashed(start(t))))
+	key := keysOf(t, 1, "many")[0]
+	take := core.Take{Key: key, Limits: core.Limits{core.PerHour(100_000)}, Keep: time.Hour, Cost: 2, ID: 1}
+	if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	for _, cost := range []int{3001, 10_000, 4999, 1000, 3000, 1, redisstore.MaxCost, 0} {
+		if err := store.Settle(t.Context(), core.Settle{Key: key, ID: 1, Cost: cost}); err != nil {
+			t.Fatal(err)
+		}
+		peek := take
+		peek.ID, peek.Mode = 2, core.ModePeek
+		if a, err := store.Take(t.Context(), peek); err != nil || a.State[0].Used != cost {
+			t.Errorf("settled to %d units, but %d are used, %v", cost, a.State[0].Used, err)
+		}
+	}
 }

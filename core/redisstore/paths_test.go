@@ -51,10 +51,11 @@ func (c hashed) Process(ctx context.Context, cmd redis.Cmder) error {
 type paths struct {
 	processor
 
+	mu    sync.Mutex
 	count map[string]int
 }
 
-func newPaths(c processor) *paths { return &paths{c, make(map[string]int)} }
+func newPaths(c processor) *paths { return &paths{processor: c, count: make(map[string]int)} }
 
 func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := p.processor.Process(ctx, cmd)
@@ -63,6 +64,8 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	if err != nil || args[0] != "eval" || !strings.Contains(text, redisstore.TakeText[:200]) {
 		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	n := args[2].(int)
 	logs := n - 2 // but for the clock's
 	ids, rest := args[3+n:3+n+logs], args[3+n+logs:]

@@ -201,10 +201,12 @@ func (tr *batchTrace) batch(mode core.Mode) {
 			tr.t.Fatalf("%s, after %d answers: %v, mode %d, varies %v, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
 				tr.desc, tr.answers, take.Limits, mode, take.Varies, i, len(batch), batch[i].Cost, got[i], want)
 		}
-		if tr.answers++; want.Allowed && mode != core.ModePeek {
+		tr.answers++
+		if want.Allowed && mode != core.ModePeek || mode == core.ModeChargeDenied {
 			tr.made = append(tr.made, core.Settle{Key: batch[i].Key, ID: batch[i].ID})
 			tr.at = append(tr.at, tr.now)
-		} else if !want.Allowed {
+		}
+		if !want.Allowed {
 			tr.last = want.Retry
 		}
 	}
