@@ -344,14 +344,6 @@ func (d *denials) add(key *StorageKey, latest *denial, w ticket) {
 	if !d.good(latest, w) {
 		return
 	}
-	own := 0
-	d.filter(d.bucket(w.hash), func(x *denial) bool {
-		if !x.names(key, w.hash) {
-			return false
-		}
-		own++
-		return x.cost == latest.cost || own >= denialsPerKey
-	})
 	for range denialsSwept {
 		d.sweep(latest.received)
 	}
@@ -365,6 +357,14 @@ func (d *denials) add(key *StorageKey, latest *denial, w ticket) {
 	latest.next.Store(at.Load())
 	at.Store(latest)
 	d.used++
+	own := 0
+	d.filter(at, func(x *denial) bool { // only now: between the two, others would ask the store
+		if x == latest || !x.names(key, w.hash) {
+			return false
+		}
+		own++
+		return x.cost == latest.cost || own >= denialsPerKey
+	})
 	if !d.good(latest, w) { // nobody waits for the lock before a version changes
 		d.filter(at, func(x *denial) bool { return x == latest })
 	}
