@@ -184,6 +184,10 @@ func leaving(t *testing.T, m mount, two bool) {
 	nothing := func(http.ResponseWriter, *http.Request) {}
 	body := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	ended := make(chan struct{})
+	defer close(ended)
+	// One that ended as well would sometimes be in time: http.TimeoutHandler takes either.
+	waits := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended })
 	for _, c := range []struct {
 		desc          string
 		before, after http.HandlerFunc // the client leaves
@@ -196,7 +200,7 @@ func leaving(t *testing.T, m mount, two bool) {
 		{"http.ErrAbortHandler", nil, abort, gone},
 		{"200 all the same", nil, body, 200},
 		{"404 all the same", nil, http.NotFound, 404},
-		{"within http.TimeoutHandler", nil, http.TimeoutHandler(http.HandlerFunc(nothing), time.Hour, "").ServeHTTP, gone},
+		{"within http.TimeoutHandler", nil, http.TimeoutHandler(waits, time.Hour, "").ServeHTTP, gone},
 		{"after 200 has been read", body, nothing, 200},
 		{"after 404 has been read", http.NotFound, nothing, 404},
 		{"after 200 has been read, and a panic", body, abort, 200},
