@@ -27,7 +27,8 @@ var redials = func() bool {
 // dialWatch hears how the dials of one client end, and ends the store's calls that wait for one that fails. It is a
 // hook of that client.
 type dialWatch struct {
-	node bool // of a cluster or Ring, which runs the store's calls
+	client weak.Pointer[redis.Client]
+	node   bool // of a cluster or Ring, which runs the store's calls
 
 	mu      sync.Mutex
 	calls   uint64 // how many have waited so far
@@ -47,7 +48,7 @@ func watchDials(client *redis.Client, node bool) *dialWatch {
 	if !redials {
 		return nil
 	}
-	known, added := once(&dialWatches, client, &dialWatch{node: node, waiting: map[*dialCtx]uint64{}})
+	known, added := once(&dialWatches, client, &dialWatch{client: weak.Make(client), node: node, waiting: map[*dialCtx]uint64{}})
 	w, _ := known.(*dialWatch)
 	if added {
 		client.AddHook(w)
@@ -103,18 +104,37 @@ func (c storeCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// DialHook hears how a dial ends, and changes nothing about it.
+// DialHook hears how a dial ends. It changes nothing about it, but for a client that is closed: its pool would go on
+// dialling, for up to five times the DialTimeout.
 func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		w.mu.Lock()
-		before := w.calls
+		before, again := w.calls, w.last != nil
 		w.mu.Unlock()
+		if again && w.closed() {
+			w.dialled(before, redis.ErrClosed)
+			return nil, redis.ErrClosed
+		}
 		conn, err := next(ctx, network, addr)
 		if err == nil || ctx.Err() == nil { // a dial that was given up says nothing about the server
 			w.dialled(before, err)
 		}
 		return conn, err
 	}
+}
+
+// closed reports whether the client is closed. A pool says so before it looks at the context, so nothing is sent. It is
+// asked through a clone without the user's hooks and Limiter; where clones keep hooks it is not asked.
+func (w *dialWatch) closed() bool {
+	client := w.client.Value()
+	if client == nil || clonesKeepHooks() {
+		return false
+	}
+	clone := client.WithTimeout(0)
+	clone.Options().Limiter = nil
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return errors.Is(clone.Ping(ctx).Err(), redis.ErrClosed)
 }
 
 // ProcessHook ends the store's own call when the dial fails that it waits for.

@@ -129,6 +129,38 @@ func TestOtherCommandsAreDialledForAgain(t *testing.T) {
 	}
 }
 
+// A client that is closed while it dials does not dial again.
+func TestClosedClientDialsNoMore(t *testing.T) {
+	if redisstore.DialsAfterClose() {
+		t.Skip("this go-redis dials again, and its clones keep hooks")
+	}
+	var dials atomic.Int32
+	dialling, closed := make(chan struct{}), make(chan struct{})
+	rdb := plain(t, &redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			close(dialling)
+		}
+		<-closed
+		return nil, errRefused
+	}})
+	failed := make(chan error, 1)
+	go func() { failed <- takeWithin(t, time.Minute, rdb) }()
+	<-dialling
+	if err := rdb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(closed)
+	wantClass(t, <-failed, redisstore.ClassRefused, "start the server")
+	for end := time.Now().Add(30 * time.Second); len(stacks("pool.(*ConnPool)")) > 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("the pool still dials:\n%s", stacks("pool.(*ConnPool)")[0])
+		}
+	}
+	if n := dials.Load(); n != 1 {
+		t.Errorf("%d dials", n)
+	}
+}
+
 // stacks are the goroutines of which the stack has any of these texts.
 func stacks(texts ...string) (found []string) {
 	all := make([]byte, 4<<20)

@@ -13,20 +13,20 @@ import (
 // SASH_REDIS_SERVER chooses the binary, by a path or by a name on PATH.
 func TestServerOfTheEnvironment(t *testing.T) {
 	redistest.Start(t) // without redis-server this skips the test
-	real := os.Getenv("SASH_REDIS_SERVER")
-	if real == "" {
-		real = "redis-server"
+	server := os.Getenv("SASH_REDIS_SERVER")
+	if server == "" {
+		server = "redis-server"
 	}
-	real, err := exec.LookPath(real)
+	server, err := exec.LookPath(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if real, err = filepath.Abs(real); err != nil {
+	if server, err = filepath.Abs(server); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	chosen, started := filepath.Join(dir, "another-server"), filepath.Join(dir, "started")
-	if err := os.WriteFile(chosen, []byte("#!/bin/sh\n: >'"+started+"'\nexec '"+real+"' \"$@\"\n"), 0o700); err != nil { //nolint:gosec // to be run
+	if err := os.WriteFile(chosen, []byte("#!/bin/sh\n: >'"+started+"'\nexec '"+server+"' \"$@\"\n"), 0o700); err != nil { //nolint:gosec // to be run
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
