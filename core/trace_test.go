@@ -552,6 +552,24 @@ func TestOutageAgainstOracle(t *testing.T) {
 		tr.noLog, tr.keeps = true, true // what is listed is the store's, and a reset that fails there is one here
 		tr.plain = tr.pair(store, tr.limits, opts...)
 		defer tr.plain.got.Close()
+		// While entries are on their way into the store, an answer may count them twice in what it tells, and in nothing
+		// else. As soon as they are there, it is exact again.
+		tr.loose = func(got, want core.Decision, _ int) bool {
+			if !want.Allowed || !got.Allowed || got.Degraded || got.Used < want.Used || got.Remaining > want.Remaining {
+				return false
+			}
+			count["told while it was replayed"]++
+			synctest.Wait()
+			got, err := tr.plain.got.Peek(tr.t.Context(), tr.key)
+			if err != nil {
+				tr.t.Fatal(err)
+			}
+			want, err = tr.plain.want.Peek(tr.t.Context(), tr.key)
+			if err != nil {
+				tr.t.Fatal(err)
+			}
+			return !got.Degraded && reflect.DeepEqual(shown(got), shown(want))
+		}
 		tr.after = func() {
 			if d := tr.made[len(tr.made)-1].got; d.Degraded {
 				way = "made without the store"
