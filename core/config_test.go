@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -127,20 +126,5 @@ func TestLimitBy(t *testing.T) {
 	}
 	if _, err := byRequest.Allow(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "*http.Request") {
 		t.Errorf("limits by request and no request: %v", err)
-	}
-}
-
-// The library's users choose their framework and their store; core chooses neither.
-func TestCoreImportsNeitherFrameworkNorRedis(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for pkg := range strings.Lines(string(out)) {
-		pkg = strings.TrimSpace(pkg)
-		first, _, _ := strings.Cut(pkg, "/")
-		if strings.Contains(first, ".") && pkg != "github.com/sashlimit/sash/core" && pkg != "github.com/sony/gobreaker/v2" {
-			t.Errorf("core depends on %s", pkg)
-		}
 	}
 }

@@ -4,8 +4,8 @@ package core
 func HasLedger(s *MemoryStore, key StorageKey) (entries, ledger bool) {
 	sh, log, own, _ := s.locked(&key)
 	defer sh.unlock(log)
-	if !own || log.count == 0 {
+	if !own || log.Len() == 0 {
 		return false, false
 	}
-	return true, log.ledger != nil
+	return true, log.HasLedger()
 }

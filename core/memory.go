@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sashlimit/sash/core/internal/slide"
 )
 
 // DefaultMaxKeys is how many keys a [MemoryStore] keeps apart unless told otherwise.
@@ -82,7 +84,7 @@ type shard struct {
 type memoryLog struct {
 	key  kept
 	keep time.Duration // the longest window asked of this log
-	record
+	slide.Log
 	mu     sync.Mutex
 	now    int64 // of who had the lock last: instants never run backwards
 	takes  uint8
@@ -175,7 +177,7 @@ func (sh *shard) takeNew(s *MemoryStore, key *StorageKey, hash uint64, now int64
 	}
 	defer sh.mu.Unlock()
 	if log == nil { // a peek at what is not there
-		empty.take(now, 0, t, t.Mode, a)
+		decide(&empty, now, 0, t, t.Mode, a)
 		return
 	}
 	if t.ID == 0 {
@@ -185,7 +187,7 @@ func (sh *shard) takeNew(s *MemoryStore, key *StorageKey, hash uint64, now int64
 	log.takeShared(hash, t, a)
 }
 
-var empty record // which nothing is added to
+var empty slide.Log // for peeks at keys without a log; nothing is added to it
 
 func (s *MemoryStore) clock() int64 { return int64(time.Since(s.start)) }
 
@@ -195,8 +197,8 @@ func (l *memoryLog) take(t *Take, a *Answer) (sweep bool) {
 	if l.keep < t.Keep || t.Varies { // a write would take the line from other cores
 		l.keep, l.varies = max(l.keep, t.Keep), l.varies || t.Varies
 	}
-	l.drop(l.now - int64(l.keep))
-	t.ID = l.record.take(l.now, t.ID, t, t.Mode, a)
+	l.Drop(l.now - int64(l.keep))
+	t.ID = decide(&l.Log, l.now, t.ID, t, t.Mode, a)
 	l.takes++
 	return l.takes%takesPerSweep == 0
 }
@@ -206,14 +208,14 @@ func (l *memoryLog) takeShared(hash uint64, t *Take, a *Answer) {
 	defer l.mu.Unlock()
 	mode := t.Mode
 	l.keep = max(l.keep, t.Keep)
-	l.drop(l.now - int64(l.keep))
+	l.Drop(l.now - int64(l.keep))
 	switch {
 	case mode == ModeChargeDenied:
 		mode = ModeCharge // one client's denials must not keep others out
-	case mode == ModeRecord && l.units(0)+t.Cost > MaxRecorded:
+	case mode == ModeRecord && l.Units(0)+t.Cost > MaxRecorded:
 		mode = ModePeek // nor must what one records push out what others have used
 	}
-	l.record.take(l.now, sharedID(hash, t.ID), t, mode, a)
+	decide(&l.Log, l.now, sharedID(hash, t.ID), t, mode, a)
 	if t.Mode == ModeRecord {
 		a.Allowed, a.Retry = true, 0
 	}
@@ -249,12 +251,12 @@ func (s *MemoryStore) Settle(_ context.Context, t Settle) error {
 	defer sh.unlock(log)
 	switch {
 	case own:
-		log.settle(t.ID, t.Cost)
+		log.Settle(t.ID, t.Cost)
 		if t.Cost == 0 { // it may be idle earlier than it was
 			sh.logs.all()[sh.logs.index(hash, log)].due = dueAt(log.now, 0)
 		}
 	case log != nil:
-		log.settle(sharedID(hash, t.ID), t.Cost)
+		log.Settle(sharedID(hash, t.ID), t.Cost)
 	}
 	return nil
 }
@@ -267,9 +269,9 @@ func (s *MemoryStore) Log(_ context.Context, k StorageKey, window time.Duration)
 		return nil, nil
 	}
 	var entries []Entry
-	for i := log.since(log.now - int64(window)); i < log.count; i++ {
-		if own || sharedBy(log.id(i), hash) {
-			entries = append(entries, Entry{At: s.start.Add(time.Duration(log.at(i))), Cost: log.cost(i)})
+	for i := log.Since(log.now - int64(window)); i < log.Len(); i++ {
+		if own || sharedBy(log.ID(i), hash) {
+			entries = append(entries, Entry{At: s.start.Add(time.Duration(log.At(i))), Cost: log.Cost(i)})
 		}
 	}
 	return entries, nil
@@ -287,9 +289,9 @@ func (s *MemoryStore) Merge(_ context.Context, m Merge) error {
 	for _, e := range m.Entries {
 		switch {
 		case own:
-			log.insert(log.now-int64(e.Age), e.ID, e.Cost)
-		case !log.holds(sharedID(hash, e.ID), ^uint64(0)):
-			log.add(log.now, sharedID(hash, e.ID), e.Cost)
+			log.Insert(log.now-int64(e.Age), e.ID, e.Cost)
+		case !log.Holds(sharedID(hash, e.ID), ^uint64(0)):
+			log.Add(log.now, sharedID(hash, e.ID), e.Cost)
 		}
 	}
 	return nil
@@ -327,10 +329,10 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	if common != nil {
 		common.lock(sh.now)
 		sh.now = common.now // a key that gets a log of its own does not go back in time
-		common.drop(common.now - int64(common.keep))
+		common.Drop(common.now - int64(common.keep))
 		// A key whose units are in there stays until they have left: a log of
 		// its own would be a second quota.
-		if common.count > longestSearch || common.holds(hash, math.MaxUint32<<32) {
+		if common.Len() > longestSearch || common.Holds(hash, math.MaxUint32<<32) {
 			if t.Mode != ModePeek {
 				s.shared.Add(1)
 			}
@@ -343,7 +345,7 @@ func (sh *shard) place(s *MemoryStore, key *StorageKey, hash uint64, now int64, 
 	}
 	sh.sweep(s, sweepPerKey)
 	if s.claim(key) || s.makeRoom(sh) && s.claim(key) {
-		log = &memoryLog{key: key.kept(false), now: sh.now, record: record{next: sh.lastID + 1}}
+		log = &memoryLog{key: key.kept(false), now: sh.now, Log: slide.New(sh.lastID)}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // nothing may ever be recorded in it
 		s.sweepWithin(now, t.Keep)

@@ -51,7 +51,7 @@ func TestTimeBetweenLogs(t *testing.T) {
 	sh := &s.shards[hash%shardCount]
 	sh.shared[string(s.appendSlot(nil, b, hash))].now = late // somebody has looked at it
 	takeAt(s, b, 69900*time.Millisecond)                     // while its unit is in the window
-	if log := sh.logs.find(b, hash); log == nil || log.at(0) != late {
+	if log := sh.logs.find(b, hash); log == nil || log.At(0) != late {
 		t.Errorf("its own log has not begun at %v", time.Duration(late))
 	}
 
@@ -60,7 +60,7 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, other(b), time.Duration(late)) // it takes b's place
 	takeAt(s, b, 69900*time.Millisecond)
 	sh = &s.shards[hash%shardCount]
-	if log := sh.shared[string(s.appendSlot(nil, b, hash))]; log == nil || log.at(0) != late {
+	if log := sh.shared[string(s.appendSlot(nil, b, hash))]; log == nil || log.At(0) != late {
 		t.Errorf("the shared log has not begun at %v", time.Duration(late))
 	}
 }

@@ -75,13 +75,13 @@ func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
 	log := p.log.Load()
 	log.lock(sh.now)
 	defer log.mu.Unlock()
-	log.drop(log.now - int64(log.keep))
-	if log.count == 0 {
+	log.Drop(log.now - int64(log.keep))
+	if log.Len() == 0 {
 		sh.remove(s, i)
 		return true
 	}
-	log.fit()
-	p.due = dueAt(log.at(log.count-1), log.keep)
+	log.Shrink()
+	p.due = dueAt(log.At(log.Len()-1), log.keep)
 	return false
 }
 
@@ -89,7 +89,7 @@ func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
 func (sh *shard) remove(s *MemoryStore, i int) {
 	log := sh.logs.all()[i].log.Load()
 	log.gone = true
-	sh.lastID, sh.now = max(sh.lastID, log.next), max(sh.now, log.now)
+	sh.lastID, sh.now = max(sh.lastID, log.LastID()), max(sh.now, log.now)
 	sh.logs.remove(i)
 	s.release(&log.key)
 }
@@ -222,11 +222,11 @@ func (sh *shard) tidyShared(s *MemoryStore, slot string) {
 	log.lock(max(sh.now, s.clock()))
 	defer log.mu.Unlock()
 	sh.now = max(sh.now, log.now)
-	log.drop(log.now - int64(log.keep))
-	if log.count == 0 {
+	log.Drop(log.now - int64(log.keep))
+	if log.Len() == 0 {
 		delete(sh.shared, slot)
 		s.sharedLogs.Add(-1)
 		return
 	}
-	log.fit()
+	log.Shrink()
 }

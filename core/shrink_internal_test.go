@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a burst needed is given back two windows later, and not while the burst comes again in each window.
+// The memory of a burst is freed two windows after it, but not while the burst comes again in each window.
 func TestBurstsMemory(t *testing.T) {
 	for _, cost := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -25,15 +25,12 @@ func TestBurstsMemory(t *testing.T) {
 			size := func() (n int) {
 				sh, log, _, _ := s.locked(textKey(l.space, "k"))
 				defer sh.unlock(log)
-				if log.ledger != nil {
-					return len(log.ledger.ring)
-				}
-				return len(log.ring)
+				return log.Cap()
 			}
 			for i := range 10 {
 				ask(burst)
 				time.Sleep(59 * time.Second)
-				for n := range 1000 { // others come, and look at this log
+				for n := range 1000 { // new keys, which sweep this log
 					l.Allow(t.Context(), strconv.Itoa(1000*i+n))
 				}
 				if n := size(); n < burst {
@@ -52,4 +49,39 @@ func TestBurstsMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The memory of a burst is freed while the key is still in use.
+func TestStoreGivesMemoryBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewMemoryStore()
+		l, err := New(PerMinute(10_000), Global(), WithStore(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := func() (n int) {
+			for i := range s.shards {
+				places := s.shards[i].logs.all()
+				for i := range places {
+					if log := places[i].log.Load(); log != nil {
+						n += log.Cap()
+					}
+				}
+			}
+			return n
+		}
+		for range 10_000 {
+			l.Allow(t.Context(), "k")
+		}
+		if n := size(); n != 16384 {
+			t.Fatalf("a ring of %d after the burst", n)
+		}
+		for range 20 * 10 {
+			time.Sleep(6 * time.Second)
+			l.Allow(t.Context(), "k")
+		}
+		if n := size(); n > 64 {
+			t.Errorf("a ring of %d for 10 entries a window", n)
+		}
+	})
 }

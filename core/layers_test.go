@@ -1,0 +1,50 @@
+package core_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sashlimit/sash/"
+
+// layers lists which packages outside the standard library a package may depend on, directly or through others. Users
+// choose their framework and their store, so core depends on neither.
+var layers = []struct {
+	pkg string
+	may []string
+}{
+	{module + "core/internal/slide", nil},
+	{module + "core", []string{
+		module + "core/internal/slide",
+		"github.com/sony/gobreaker/v2",
+	}},
+}
+
+func TestLayers(t *testing.T) {
+	args := []string{"list", "-f", `{{.ImportPath}}{{range .Deps}} {{.}}{{end}}`}
+	for _, layer := range layers {
+		args = append(args, layer.pkg)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := make(map[string][]string)
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		deps[words[0]] = words[1:]
+	}
+	for _, layer := range layers {
+		if len(deps[layer.pkg]) == 0 {
+			t.Errorf("go list names no dependencies of %s", layer.pkg)
+		}
+		for _, dep := range deps[layer.pkg] {
+			host, _, _ := strings.Cut(dep, "/")
+			if strings.Contains(host, ".") && !slices.Contains(layer.may, dep) {
+				t.Errorf("%s depends on %s", layer.pkg, dep)
+			}
+		}
+	}
+}
