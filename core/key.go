@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
 // Key tells whose quota a request draws from. There is no default: who is
@@ -168,7 +170,7 @@ var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 // (500). Taking the value as it is must be asked for: see [Unverified].
 func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
 	var fault error
-	if !validHeaderName(name) {
+	if !clientip.IsToken(name) {
 		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "a header's name is letters, digits and '-', such as \"X-API-Key\""}
 	}
 	if verify == nil {
@@ -316,15 +318,4 @@ func gather(option string, keys []Key) Key {
 		k.wants = append(k.wants, part.wants...)
 	}
 	return k
-}
-
-// validHeaderName is the token of RFC 9110, 5.6.2.
-func validHeaderName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }

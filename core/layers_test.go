@@ -15,8 +15,10 @@ var layers = []struct {
 	pkg string
 	may []string
 }{
+	{module + "core/internal/clientip", nil},
 	{module + "core/internal/slide", nil},
 	{module + "core", []string{
+		module + "core/internal/clientip",
 		module + "core/internal/slide",
 		"github.com/sony/gobreaker/v2",
 	}},

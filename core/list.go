@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
 // WithAllowList lets those pass uncounted whom the list names. An entry is an address or a prefix, such as
@@ -41,7 +43,7 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 		}
 		l := &list{key: k, passes: passes, texts: make(map[string]bool)}
 		for _, e := range entries {
-			p, err := parsePrefix(e)
+			p, err := clientip.ParsePrefix(e)
 			switch {
 			case k.addrs && err == nil:
 				l.prefixes = append(l.prefixes, p)
