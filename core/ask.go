@@ -110,7 +110,7 @@ func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
 // named finds the identity that a caller without a request means.
 func (l *Limiter) named(key string, who *identity) error {
 	if l.key.named != nil {
-		if named, ok := l.key.named(key, &l.masks); ok {
+		if named, ok := l.key.named(key, &l.prefixes); ok {
 			*who = named
 			return nil
 		}

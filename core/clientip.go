@@ -19,24 +19,24 @@ func ByIP() Key {
 		name: "ByIP", classes: []keyClass{{kind: kindIP}},
 		addrs:  true,
 		noText: true,
-		read: func(r Request, m *masks) (identity, error) {
+		read: func(r Request, p *prefixes) (identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {
-				m.watch.replaced(r)
+				p.watch.replaced(r)
 			}
-			m.watch.look(r)
+			p.watch.look(r)
 			a := clientip.Canonical(peer.Addr)
 			if !a.IsValid() {
 				return identity{}, ErrNoKey
 			}
-			return m.identity(a), nil
+			return p.identity(a), nil
 		},
-		named: func(text string, m *masks) (identity, bool) {
+		named: func(text string, p *prefixes) (identity, bool) {
 			a := clientip.ParseAddr(text)
 			if !a.IsValid() {
 				return identity{}, false
 			}
-			return m.identity(a), true
+			return p.identity(a), true
 		},
 	}
 }

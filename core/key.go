@@ -19,8 +19,8 @@ import (
 // Keys of different kinds never name the same log: a user called "203.0.113.9"
 // has nothing to do with that address.
 type Key struct {
-	read  func(Request, *masks) (identity, error)
-	named func(string, *masks) (identity, bool) // the identity that a text names, for Allow without a request
+	read  func(Request, *prefixes) (identity, error)
+	named func(string, *prefixes) (identity, bool) // the identity that a text names, for Allow without a request
 	wants []want
 	fault error
 	name  string // of the function that made it, or the kind given to KeyOf
@@ -68,19 +68,19 @@ func (id *identity) label() string {
 	return strings.Clone(id.text) // a fasthttp string dies with the request
 }
 
-// masks are how many bits of an address tell clients apart.
-type masks struct {
+// prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
+type prefixes struct {
 	v4, v6 int
-	watch  *watch // for requests whose peer is taken for the client
+	watch  *watch // is told of requests whose peer is taken for the client
 }
 
-func (m *masks) identity(a netip.Addr) identity {
-	bits := m.v6
+func (p *prefixes) identity(a netip.Addr) identity {
+	bits := p.v6
 	if a.Is4() {
-		bits = m.v4
+		bits = p.v4
 	}
-	p, _ := a.Prefix(bits) // no error: New has checked the bits
-	return identity{kind: kindIP, addr: p.Addr(), bits: bits}
+	prefix, _ := a.Prefix(bits) // no error: New has checked the bits
+	return identity{kind: kindIP, addr: prefix.Addr(), bits: bits}
 }
 
 // want is a callback's parameter type, which the adapter must be able to serve.
@@ -111,7 +111,7 @@ func By[C any](f func(C) (string, error)) Key {
 	return Key{
 		name: "By", classes: []keyClass{{kind: kindBy}},
 		wants: []want{wantOf[C]("By")},
-		read: func(r Request, _ *masks) (identity, error) {
+		read: func(r Request, _ *prefixes) (identity, error) {
 			text, err := f(get(r))
 			return textIdentity(text, err)
 		},
@@ -140,7 +140,7 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
 	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r Request,
-		_ *masks) (identity, error) {
+		_ *prefixes) (identity, error) {
 		scope, text, err := f(r)
 		id, err := textIdentity(text, err)
 		id.kind, id.scope = kind, scope
@@ -183,7 +183,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 	return Key{
 		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
 		fault: fault,
-		read: func(r Request, _ *masks) (identity, error) {
+		read: func(r Request, _ *prefixes) (identity, error) {
 			values := r.Header(name)
 			if len(values) != 1 {
 				return identity{}, ErrNoKey
@@ -196,7 +196,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			id.kind, id.scope = "hdr", scope
 			return id, err
 		},
-		named: func(text string, _ *masks) (identity, bool) {
+		named: func(text string, _ *prefixes) (identity, bool) {
 			return identity{kind: "hdr", scope: scope, text: text}, text != ""
 		},
 	}
@@ -212,27 +212,33 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // fiber's own context (c.Set, c.Locals), or in the request's (context.WithValue).
 // It is a string or a number or has a String method. Without one it is [ErrNoKey].
 func ByValue(key any) Key {
-	return Key{name: "ByValue", classes: []keyClass{{kind: kindBy}}, read: func(r Request, _ *masks) (identity, error) {
-		var text string
-		switch v := r.Value(key).(type) {
-		case string:
-			text = v
-		case fmt.Stringer:
-			if !isNil(v) {
-				text = v.String()
+	return Key{
+		name: "ByValue", classes: []keyClass{{kind: kindBy}},
+		read: func(r Request, _ *prefixes) (identity, error) {
+			var text string
+			switch v := r.Value(key).(type) {
+			case string:
+				text = v
+			case fmt.Stringer:
+				if !isNil(v) {
+					text = v.String()
+				}
+			case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
+				text = fmt.Sprint(v)
 			}
-		case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
-			text = fmt.Sprint(v)
-		}
-		return textIdentity(text, nil)
-	}}
+			return textIdentity(text, nil)
+		},
+	}
 }
 
 // Global is one quota for all requests together.
 func Global() Key {
-	return Key{name: "Global", classes: []keyClass{{kind: "all"}}, read: func(Request, *masks) (identity, error) {
-		return identity{kind: "all", text: "all"}, nil
-	}}
+	return Key{
+		name: "Global", classes: []keyClass{{kind: "all"}},
+		read: func(Request, *prefixes) (identity, error) {
+			return identity{kind: "all", text: "all"}, nil
+		},
+	}
 }
 
 // Join is the combination of several keys: a quota for each user at each
@@ -245,11 +251,11 @@ func Join(keys ...Key) Key {
 		parts[i] = keys[i].classes
 	}
 	k.classes = []keyClass{{kind: "join", parts: parts}}
-	k.read = func(r Request, m *masks) (identity, error) {
+	k.read = func(r Request, p *prefixes) (identity, error) {
 		var space [128]byte
 		b := space[:0]
 		for i := range keys {
-			id, err := keys[i].read(r, m)
+			id, err := keys[i].read(r, p)
 			if err != nil {
 				return identity{}, err
 			}
@@ -275,13 +281,13 @@ func First(keys ...Key) Key {
 		k.classes = append(k.classes, keys[i].classes...)
 		k.addrs, k.noText = k.addrs || keys[i].addrs, k.noText && keys[i].noText
 	}
-	k.named = func(text string, m *masks) (identity, bool) {
+	k.named = func(text string, p *prefixes) (identity, bool) {
 		var first identity
 		for i := range keys {
 			if keys[i].named == nil {
 				continue
 			}
-			id, ok := keys[i].named(text, m)
+			id, ok := keys[i].named(text, p)
 			if ok && id.addr.IsValid() { // the most particular fit
 				return id, true
 			}
@@ -291,11 +297,11 @@ func First(keys ...Key) Key {
 		}
 		return first, first.kind != ""
 	}
-	k.read = func(r Request, m *masks) (identity, error) {
+	k.read = func(r Request, p *prefixes) (identity, error) {
 		err := ErrNoKey
 		for i := range keys {
 			var id identity
-			if id, err = keys[i].read(r, m); err == nil || !errors.Is(err, ErrNoKey) {
+			if id, err = keys[i].read(r, p); err == nil || !errors.Is(err, ErrNoKey) {
 				return id, err
 			}
 		}

@@ -16,7 +16,7 @@ type Limiter struct {
 	memory   *MemoryStore // that is the store, or nil
 	remote   *remote      // of any other store, which may not answer
 	space    *space
-	masks    masks
+	prefixes prefixes
 	headers  Headers
 	mode     Mode
 	ban      *ban
@@ -71,13 +71,13 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if !named {
 		c.name = compiled.name
 	}
-	c.masks.watch = &watch{policy: c.name}
+	c.prefixes.watch = &watch{policy: c.name}
 	l := &Limiter{
 		policy:   compiled,
 		key:      k,
 		store:    c.store,
 		space:    newSpace(c.name, c.secret),
-		masks:    c.masks,
+		prefixes: c.prefixes,
 		headers:  c.headers,
 		mode:     c.mode,
 		ban:      c.ban.of(c.name, c.secret),
@@ -164,7 +164,7 @@ func (l *Limiter) check(r Request, d *Decision) error {
 		d.Allowed = true
 		return l.observe(r.Context(), Event{Decision: *d, Skipped: true})
 	}
-	if d.key.identity, err = l.key.read(r, &l.masks); err != nil {
+	if d.key.identity, err = l.key.read(r, &l.prefixes); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	plan, err := l.plan(r)

@@ -59,8 +59,8 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 	}
 }
 
-// wholeAddress tells every address from all others.
-var wholeAddress = masks{v4: 32, v6: 128}
+// wholeAddress distinguishes all addresses.
+var wholeAddress = prefixes{v4: 32, v6: 128}
 
 // listed reports whether the request passes uncounted. That it does not pass at all is ErrForbidden.
 func (l *Limiter) listed(r Request) (passes bool, err error) {
@@ -68,8 +68,8 @@ func (l *Limiter) listed(r Request) (passes bool, err error) {
 		if passes && l.lists[i].passes {
 			continue
 		}
-		m := wholeAddress
-		who, err := l.lists[i].key.read(r, &m)
+		p := wholeAddress
+		who, err := l.lists[i].key.read(r, &p)
 		if errors.Is(err, ErrNoKey) {
 			continue
 		}

@@ -15,7 +15,7 @@ type config struct {
 	shared        bool // the store was given, so others may use it as well
 	name          string
 	headers       Headers
-	masks         masks
+	prefixes      prefixes
 	secret        []byte
 	timeout       time.Duration
 	failure       Failure
@@ -181,7 +181,7 @@ func WithIPv4Prefix(bits int) Option {
 			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "a prefix is 8 to 32 bits long")
 			return
 		}
-		c.masks.v4 = bits
+		c.prefixes.v4 = bits
 	}
 }
 
@@ -194,7 +194,7 @@ func WithIPv6Prefix(bits int) Option {
 			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "a prefix is 32 to 128 bits long")
 			return
 		}
-		c.masks.v6 = bits
+		c.prefixes.v6 = bits
 	}
 }
 
@@ -236,7 +236,12 @@ type Event struct {
 
 // configure applies options over the defaults, collecting every mistake.
 func configure(opts []Option) config {
-	c := config{masks: masks{v4: 32, v6: 64}, timeout: defaultTimeout, denyCache: time.Second, failLocalKeys: DefaultFailLocalKeys}
+	c := config{
+		prefixes:      prefixes{v4: 32, v6: 64},
+		timeout:       defaultTimeout,
+		denyCache:     time.Second,
+		failLocalKeys: DefaultFailLocalKeys,
+	}
 	for _, o := range opts {
 		if o == nil {
 			c.fault("Option", "nil", "leave it out")

@@ -10,7 +10,7 @@ import (
 )
 
 func addressKey(sp *space, a netip.Addr) *StorageKey {
-	m := masks{v4: 32, v6: 64}
+	m := prefixes{v4: 32, v6: 64}
 	return &StorageKey{space: sp, identity: m.identity(a)}
 }
 

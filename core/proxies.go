@@ -52,11 +52,11 @@ func ByIPHeader(name string, trusted ...string) Key {
 }
 
 // hopIdentity is whose quota a request of this client draws from. The peer at a Unix socket is always unidentified.
-func hopIdentity(h clientip.Hop, m *masks) identity {
+func hopIdentity(h clientip.Hop, p *prefixes) identity {
 	if !h.Addr.IsValid() {
 		return identity{kind: kindUnidentified, text: clientip.UnixSocket}
 	}
-	id := m.identity(h.Addr)
+	id := p.identity(h.Addr)
 	if h.Unidentified {
 		id.kind = kindUnidentified
 	}
@@ -64,29 +64,29 @@ func hopIdentity(h clientip.Hop, m *masks) identity {
 }
 
 func byProxies(option string, trusted []string, header string, read clientip.Reader) Key {
-	p, fault := parseProxies(option, trusted)
+	proxies, fault := parseProxies(option, trusted)
 	k := ByIP()
 	k.name, k.fault, k.classes = option, fault, append(k.classes, keyClass{kind: kindUnidentified})
-	k.read = func(r Request, m *masks) (identity, error) {
+	k.read = func(r Request, p *prefixes) (identity, error) {
 		peer := r.Peer()
 		if peer.Rewritten {
-			m.watch.replaced(r)
+			p.watch.replaced(r)
 		}
 		from := clientip.Hop{Addr: clientip.Canonical(peer.Addr)}
 		switch {
 		case from.Addr.IsValid():
-			if !p.Trust(from.Addr) {
-				return hopIdentity(from, m), nil
+			if !proxies.Trust(from.Addr) {
+				return hopIdentity(from, p), nil
 			}
-		case !peer.Unix || !p.TrustUnix():
+		case !peer.Unix || !proxies.TrustUnix():
 			return identity{}, ErrNoKey
 		}
 		lines := r.Header(header)
 		if clientip.Blank(lines) {
-			m.watch.silent(r, header)
-			return hopIdentity(from, m), nil
+			p.watch.silent(r, header)
+			return hopIdentity(from, p), nil
 		}
-		return hopIdentity(read(lines, p, from), m), nil
+		return hopIdentity(read(lines, proxies, from), p), nil
 	}
 	return k
 }

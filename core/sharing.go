@@ -19,13 +19,13 @@ type keyClass struct {
 // anyScope is that of keys which find out their scope with the request.
 const anyScope = "*"
 
-func meet(a, b []keyClass, x, y *masks) bool {
+func meet(a, b []keyClass, x, y *prefixes) bool {
 	return slices.ContainsFunc(a, func(a keyClass) bool {
 		return slices.ContainsFunc(b, func(b keyClass) bool { return a.meets(&b, x, y) })
 	})
 }
 
-func (a *keyClass) meets(b *keyClass, x, y *masks) bool {
+func (a *keyClass) meets(b *keyClass, x, y *prefixes) bool {
 	switch {
 	case a.kind != b.kind,
 		a.scope != b.scope && a.scope != anyScope && b.scope != anyScope,
@@ -58,17 +58,17 @@ type logSpace struct {
 
 // sharer is what is known of a limiter.
 type sharer struct {
-	policy string // by its limits
-	named  bool   // by WithName
-	keys   []keyClass
-	masks  masks
-	secret uint64
-	place  string // where it was made
+	policy   string // by its limits
+	named    bool   // by WithName
+	keys     []keyClass
+	prefixes prefixes
+	secret   uint64
+	place    string // where it was made
 }
 
 func (s *sharer) equal(o *sharer) bool {
 	return s.policy == o.policy && s.named == o.named && s.place == o.place && s.secret == o.secret &&
-		s.masks == o.masks && reflect.DeepEqual(s.keys, o.keys)
+		s.prefixes == o.prefixes && reflect.DeepEqual(s.keys, o.keys)
 }
 
 // warnSharedLogs warns where a limiter on a shared store has the logs of another that was made before it, unless both
@@ -79,11 +79,11 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		return // no identity to remember it by
 	}
 	s := &sharer{
-		policy: policy,
-		named:  named,
-		keys:   k.classes,
-		masks:  masks{v4: c.masks.v4, v6: c.masks.v6},
-		place:  position(outside()),
+		policy:   policy,
+		named:    named,
+		keys:     k.classes,
+		prefixes: prefixes{v4: c.prefixes.v4, v6: c.prefixes.v6},
+		place:    position(outside()),
 	}
 	if _, memory := c.store.(*MemoryStore); len(c.secret) > 0 && !memory {
 		s.secret = maphash.Bytes(seed, c.secret)
@@ -99,7 +99,7 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		sharers.of, sharers.said = make(map[logSpace][]*sharer), make(map[[3]string]bool)
 	}
 	for _, other := range slices.Backward(sharers.of[space]) {
-		if s.secret == other.secret && meet(s.keys, other.keys, &s.masks, &other.masks) {
+		if s.secret == other.secret && meet(s.keys, other.keys, &s.prefixes, &other.prefixes) {
 			warnSharer(c.name, other, s)
 			break
 		}
