@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/sashlimit/sash/core/internal/queue"
 )
 
 // Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep
@@ -26,7 +28,7 @@ type Limiter struct {
 	refunds  func(Request, int) bool
 	observer func(context.Context, Event)
 	once     *once
-	queues   *queues
+	queues   *queue.Queues[queueKey]
 	refusals *refusals
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
@@ -87,7 +89,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		refunds:  c.refunds,
 		observer: c.observer,
 		once:     new(once),
-		queues:   new(queues),
+		queues:   new(queue.Queues[queueKey]),
 		refusals: new(refusals),
 		deny:     c.deny,
 		fail:     c.fail,
@@ -194,7 +196,7 @@ func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decisio
 }
 
 func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
-	defer l.queues.wake(&s.Key)
+	defer l.queues.Wake(s.Key.queueKey())
 	if l.memory != nil {
 		return l.memory.Settle(ctx, s)
 	}
@@ -202,7 +204,7 @@ func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
 }
 
 func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
-	defer l.queues.wake(&key)
+	defer l.queues.Wake(key.queueKey())
 	if l.memory != nil {
 		return l.memory.Reset(ctx, key)
 	}
