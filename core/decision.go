@@ -4,7 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
-	"unsafe"
+
+	"github.com/sashlimit/sash/core/internal/inflight"
 )
 
 // Decision is the answer to one request. Its slices are shared: do not write
@@ -29,7 +30,7 @@ type Decision struct {
 	key      StorageKey
 	id       uint64
 	response *Response      // what WithRefund will be asked about, or nil
-	exchange unsafe.Pointer // open until Serve has ended
+	token    inflight.Token // is released when Serve ends
 }
 
 // sum fills in what everybody may read from what the store has answered.

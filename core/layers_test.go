@@ -16,10 +16,12 @@ var layers = []struct {
 	may []string
 }{
 	{module + "core/internal/clientip", nil},
+	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
 	{module + "core", []string{
 		module + "core/internal/clientip",
+		module + "core/internal/inflight",
 		module + "core/internal/queue",
 		module + "core/internal/slide",
 		"github.com/sony/gobreaker/v2",

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/queue"
 )
 
@@ -27,7 +28,7 @@ type Limiter struct {
 	skip     func(Request) bool
 	refunds  func(Request, int) bool
 	observer func(context.Context, Event)
-	once     *once
+	inFlight *inflight.Set
 	queues   *queue.Queues[queueKey]
 	refusals *refusals
 
@@ -88,7 +89,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		skip:     c.skip,
 		refunds:  c.refunds,
 		observer: c.observer,
-		once:     new(once),
+		inFlight: new(inflight.Set),
 		queues:   new(queue.Queues[queueKey]),
 		refusals: new(refusals),
 		deny:     c.deny,
@@ -112,9 +113,9 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // [Decision.Serve] if it is allowed. A denial is a Decision; an
 // error says that there is none, and the adapter answers it with [ProblemOf].
 //
-// The exchange tells a request from all others under way: a pointer or a map that it has
-// from beginning to end and shares with none, such as its response's header. One that
-// comes by again before Serve has ended, because the limiter is mounted twice, passes uncounted.
+// The exchange identifies the request among all in flight: a pointer or a map that it has from beginning to end and
+// that no other request has, such as its response's header. A request that is checked again before Serve has ended,
+// because the limiter is mounted twice, is allowed and not counted.
 //
 // A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
@@ -125,14 +126,14 @@ func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
 
 // admit is apart from Check as askN is from AllowN.
 func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
-	open := exchangeOf(exchange)
-	if !l.once.enter(open) {
+	token := inflight.TokenOf(exchange)
+	if !l.inFlight.Acquire(token) {
 		d.Allowed = true
 		return nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			l.once.leave(open)
+			l.inFlight.Release(token)
 			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
@@ -142,13 +143,13 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 			return
 		}
 		if err != nil || !d.Allowed {
-			l.once.leave(open)
+			l.inFlight.Release(token)
 			if err != nil {
 				l.refused(r.Context(), err)
 			}
 			return
 		}
-		d.limiter, d.exchange = l, open
+		d.limiter, d.token = l, token
 		if l.refunds != nil && d.taken > 0 {
 			d.response = newResponse(r)
 			d.key.identity = d.key.clone() // the handler may write to where it was read from
@@ -224,7 +225,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 	})
 	if back || err != nil {
 		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
-		e.Decision.response, e.Decision.exchange = nil, nil
+		e.Decision.response, e.Decision.token = nil, inflight.Token{}
 		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, e)))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+
+	"github.com/sashlimit/sash/core/internal/inflight"
 )
 
 // StatusClientClosedRequest is the status that [WithRefund] is asked about where the client left before the
@@ -39,8 +41,8 @@ func (d *Decision) Response() *Response { return d.response }
 func (d *Decision) Serve(handler func() (status int)) {
 	status, returned := 0, false
 	defer func() {
-		if d.exchange != nil {
-			d.limiter.once.leave(d.exchange)
+		if d.token != (inflight.Token{}) {
+			d.limiter.inFlight.Release(d.token)
 		}
 		if d.response != nil {
 			d.response.served(d, status, returned)
