@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Goroutines acquire and release tokens of their own in four shards. A token can be acquired once until it is released.
+// Goroutines acquire and release tokens of their own in one shard. A token can be acquired once until it is released.
 func TestSet(t *testing.T) {
 	var s Set
 	memory := make([]byte, 1<<16)
@@ -42,6 +42,32 @@ func TestSet(t *testing.T) {
 		}
 	}
 	s.Release(Token{})
+}
+
+// A shard has room for one token outside its map. Each of three tokens in one shard is released first, second and last.
+func TestSharedShard(t *testing.T) {
+	memory := make([]byte, 3)
+	tokens := []Token{TokenOf(&memory[0]), TokenOf(&memory[1]), TokenOf(&memory[2])}
+	for _, order := range [][]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}} {
+		var s Set
+		for _, token := range tokens {
+			if !s.Acquire(token) || s.Acquire(token) {
+				t.Fatalf("order %v: not acquired, or twice", order)
+			}
+		}
+		for n, i := range order {
+			if s.Release(tokens[i]); !s.Acquire(tokens[i]) {
+				t.Errorf("order %v: token %d was released, and cannot be acquired", order, i)
+			}
+			s.Release(tokens[i])
+			s.Release(tokens[i]) // does nothing
+			for _, other := range order[n+1:] {
+				if s.Acquire(tokens[other]) {
+					t.Errorf("order %v: token %d was acquired twice", order, other)
+				}
+			}
+		}
+	}
 }
 
 func TestTokenOf(t *testing.T) {
