@@ -72,7 +72,7 @@ func TestCheckOfHealthyServer(t *testing.T) {
 // scriptCommands are the commands in the Lua files.
 func scriptCommands(t *testing.T) (names []string) {
 	t.Helper()
-	files, err := filepath.Glob("*.lua")
+	files, err := filepath.Glob("lua/*.lua")
 	if err != nil || len(files) < 5 {
 		t.Fatal(files, err)
 	}

@@ -2,9 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
 	"crypto/tls"
-	"encoding/hex"
 	"reflect"
 	"runtime"
 	"slices"
@@ -170,14 +168,6 @@ func isNil(client Client) bool {
 	}
 	v := reflect.ValueOf(client)
 	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// script is a Lua text and the name that Redis gives it. All of them reply with whole numbers.
-type script struct{ text, hash any } // strings, boxed once
-
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
-	return script{text, hex.EncodeToString(sum[:])}
 }
 
 // question is one run of a script.

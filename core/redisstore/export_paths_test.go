@@ -1,4 +1,4 @@
 package redisstore
 
 // TakeText is the script of takes.
-var TakeText = takeText
+var TakeText = takeScript.text.(string)

@@ -24,7 +24,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -77,28 +76,6 @@ type store struct {
 	lanes  lanes
 	known  sync.Map // names of scripts other than that of takes that have been run
 }
-
-var (
-	//go:embed take.lua
-	takeText   string
-	takeScript = newScript(takeText)
-
-	//go:embed settle.lua
-	settleText   string
-	settleScript = newScript(settleText)
-
-	//go:embed log.lua
-	logText   string
-	logScript = newScript(logText)
-
-	//go:embed merge.lua
-	mergeText   string
-	mergeScript = newScript(mergeText)
-
-	//go:embed reset.lua
-	resetText   string
-	resetScript = newScript(resetText)
-)
 
 func (s *store) Validate(limits core.Limits) error {
 	faults := []error{s.fault}
@@ -246,7 +223,7 @@ func (s *store) Settle(ctx context.Context, t core.Settle) error {
 }
 
 func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
-	reply, err := s.ask(ctx, logScript, &key, window.Microseconds())
+	reply, err := s.ask(ctx, entriesScript, &key, window.Microseconds())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,36 @@
+-- The algorithm: a sliding log. Another algorithm has a part of its own in place of this one and of the short paths,
+-- which provides the same function.
+-- Expects the request, call, now, stamp, far, many. Provides the function decide.
+-- include functions
+
+-- decide admits and records, of takes on one key with that cost and 8 bytes of ids each, the first ones that fit. It
+-- returns an error; or nil and, for a whole reply, how many are admitted, the wait of the others, and the wait by
+-- shadow limits. It fills used and resets.
+decide = function(key, ids, takes, cost)
+  -- If the takes were executed before: how many of their units are there, whether they were denied, and since when.
+  local own, denied, at = 0, false, nil
+  -- How many takes are admitted; whether the cost is above a quota; units added; whether to look at the log once more.
+  local admitted, never, new, again
+  -- Of the log: how many entries it has; the rank of the oldest, and its score, false if there is none, nil if it is
+  -- not known any more; what mark_read tells; whether the mark is missing, or has too short a window.
+  local units, first, oldest, mark, near, kept, extend
+  -- Whether its scores are those of "keep:"; now and stamp as such scores; how long entries stay (us); the TTL (ms).
+  local shifted, logNow, logStamp, logKeep, logTtl
+  -- Whether entries have expired; whether these were not counted; whether an entry from the future was seen.
+  local expired, uncounted, future
+  repeat
+    -- include look
+    -- include count
+    -- include record
+  until not again
+  local mine = denied and 0 or own + new -- what was trimmed for a denied take is not known when it is sent again
+  -- include shadow
+  if new > 0 then
+    -- include trim
+  end
+  -- include extend
+  -- include wait
+  -- include resets
+  -- include repair
+  return nil, admitted, wait, shadow
+end

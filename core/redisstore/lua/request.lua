@@ -1,0 +1,19 @@
+-- What is asked of all logs, in the whole form.
+-- Expects what take.lua provides. Provides mode, without its "v"; varies; keep (us) and keepText; ttl; limits,
+-- deciding, quotas, windows; largest, how many units a log keeps where it is trimmed; the tables used and resets, for
+-- numbers of each limit and one log.
+local first = n + 2 -- where quota and window of each limit begin
+mode, varies, keepText, deciding, largest = 'c', false, '0', limits, 0
+if not plain then
+  mode, keepText, ttl, deciding, largest = ttl, ARGV[n + 2], ARGV[n + 3], ARGV[n + 4] + 0, ARGV[n + 5] + 0
+  first, limits = n + 6, (#ARGV - n - 5) / 2
+  varies, mode = #mode > 1, mode:sub(-1)
+end
+quotas, windows, used, resets = {}, {}, {}, {}
+for i = 1, limits do
+  local window = ARGV[first + 2 * i - 1]
+  quotas[i], windows[i] = ARGV[first + 2 * i - 2] + 0, window + 0
+  if i <= deciding then largest = math.max(largest, quotas[i]) end
+  if plain and windows[i] > keepText + 0 then keepText = window end
+end
+keep = keepText + 0

@@ -1,0 +1,43 @@
+package redisstore
+
+import (
+	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
+	"embed"
+	"encoding/hex"
+	"regexp"
+)
+
+//go:embed lua
+var parts embed.FS
+
+// The scripts. docs/internals.md describes their keys, arguments and replies in the section "Redis formats".
+var (
+	takeScript    = newScript("take")
+	settleScript  = newScript("settle")
+	entriesScript = newScript("entries")
+	mergeScript   = newScript("merge")
+	resetScript   = newScript("reset")
+)
+
+// script is a Lua text and the name that Redis gives it. All scripts reply with integers.
+type script struct{ text, hash any } // strings, boxed once
+
+func newScript(name string) script {
+	text := assemble(name)
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return script{text, hex.EncodeToString(sum[:])}
+}
+
+// include is a line of a Lua file that stands for another file.
+var include = regexp.MustCompile(`(?m)^ *-- include (\w+)\n`)
+
+// assemble returns the text of a Lua file with the files that it includes.
+func assemble(name string) string {
+	text, err := parts.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // the file is missing in this package
+	}
+	return include.ReplaceAllStringFunc(string(text), func(line string) string {
+		return assemble(include.FindStringSubmatch(line)[1])
+	})
+}
