@@ -12,19 +12,19 @@ import (
 func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.Take) ([]core.Answer, error) {
 	store := s.(*store)
 	store.conn.single = single
-	l := store.lane(&takes[0], nil)
+	b := store.batchers.of(&takes[0], store.conn, nil)
 	batch := make([]*take, len(takes))
 	for i := range takes {
 		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: store.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
 	}
-	l.send(ctx, batch)
+	b.send(ctx, batch)
 	answers := make([]core.Answer, len(takes))
 	for i := range takes {
 		if batch[i].err != nil {
 			return nil, batch[i].err
 		}
 		var err error
-		if answers[i], err = l.answer(batch[i], &takes[i]); err != nil {
+		if answers[i], err = b.answer(batch[i], &takes[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -40,7 +40,7 @@ func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error)
 // Batches returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func Batches(ctx context.Context, s core.Store, takes []core.Take) (batches [][]int) {
 	store := s.(*store)
-	q := queue{room: store.lane(&takes[0], nil).waiting.room}
+	q := queue{room: store.batchers.of(&takes[0], store.conn, nil).waiting.room}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx, key: store.key(&takes[i].Key), cost: takes[i].Cost}
@@ -60,12 +60,12 @@ func Batches(ctx context.Context, s core.Store, takes []core.Take) (batches [][]
 // Queued returns how many takes wait for a batch.
 func Queued(s core.Store) (n int) {
 	store := s.(*store)
-	store.lanes.mu.RLock()
-	defer store.lanes.mu.RUnlock()
-	for _, l := range store.lanes.all {
-		l.mu.Lock()
-		n += l.waiting.waiting
-		l.mu.Unlock()
+	store.batchers.mu.RLock()
+	defer store.batchers.mu.RUnlock()
+	for _, b := range store.batchers.all {
+		b.mu.Lock()
+		n += b.waiting.waiting
+		b.mu.Unlock()
 	}
 	return n
 }

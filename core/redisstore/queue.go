@@ -7,7 +7,7 @@ type queue struct {
 	fresh    list // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
 	turns    turns
-	spare    *keyQueue // keyQueues to use again
+	spare    *keyQueue // keyQueues to reuse
 	spares   int
 	waiting  int    // takes, including those whose callers have given up since
 	arrivals uint64 // takes so far
@@ -23,6 +23,12 @@ type keyQueue struct {
 	batch uint64 // the latest that has takes of this key
 	units int    // of these takes
 }
+
+// The bounds of a batch. A script is to keep the server busy for a millisecond or two at most.
+const (
+	batchTakes = 128
+	batchUnits = 1000
+)
 
 // maxSpares bounds the empty keyQueues that a queue keeps.
 const maxSpares = 2 * batchTakes
@@ -82,9 +88,6 @@ func (s *turns) pushAll(more turns) {
 		s.last.next, s.last = more.first, more.last
 	}
 }
-
-// gaveUp reports whether the take's caller waits no longer.
-func (t *take) gaveUp() bool { return t.ctx.Err() != nil }
 
 func (q *queue) add(t *take) {
 	q.arrivals++

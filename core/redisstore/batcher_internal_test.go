@@ -13,14 +13,14 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// laneTo is a lane whose commands go to process instead of a server. It fails every command that process does not
+// batcherTo is a batcher whose commands go to process instead of a server. It fails every command that process does not
 // answer.
-func laneTo(process func(context.Context, redis.Cmder)) *lane {
+func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 	c := &conn{single: true, prompt: true, process: func(ctx context.Context, cmd redis.Cmder) error {
 		process(ctx, cmd)
 		return errNotAnswered
 	}}
-	return newLane(c, &core.Take{Limits: core.Limits{core.PerHour(5)}, Keep: time.Hour})
+	return newBatcher(c, &core.Take{Limits: core.Limits{core.PerHour(5)}, Keep: time.Hour})
 }
 
 var errNotAnswered = errors.New("not answered")
@@ -52,7 +52,7 @@ func TestBatchContext(t *testing.T) {
 		"canceled":            {[]context.Context{canceled, until(time.Minute)}, time.Hour},
 	} {
 		asked := 0
-		l := laneTo(func(ctx context.Context, _ redis.Cmder) {
+		b := batcherTo(func(ctx context.Context, _ redis.Cmder) {
 			asked++
 			end, ok := ctx.Deadline()
 			if ok != (c.want > 0) || ok && !end.Equal(now.Add(c.want)) || ctx.Err() != nil {
@@ -66,42 +66,42 @@ func TestBatchContext(t *testing.T) {
 		for i, ctx := range c.takes {
 			batch = append(batch, newTake(ctx, fmt.Sprint(i)))
 		}
-		l.flying = 1
-		l.fly(batch)
+		b.inFlight = 1
+		b.run(batch)
 		for _, k := range batch {
 			if len(k.done) != 1 || !errors.Is(k.err, errNotAnswered) {
 				t.Errorf("%s: a take has %d answers, %v", name, len(k.done), k.err)
 			}
 		}
-		if asked != 1 || l.flying != 0 {
-			t.Errorf("%s: asked %d times, %d batches in flight", name, asked, l.flying)
+		if asked != 1 || b.inFlight != 0 {
+			t.Errorf("%s: asked %d times, %d batches in flight", name, asked, b.inFlight)
 		}
 	}
 }
 
-// held is a lane whose commands wait until the test receives them.
-func held(t *testing.T) (*lane, chan []string) {
+// held is a batcher whose commands wait until the test receives them.
+func held(t *testing.T) (*batcher, chan []string) {
 	sent := make(chan []string)
-	l := laneTo(func(_ context.Context, cmd redis.Cmder) {
+	b := batcherTo(func(_ context.Context, cmd redis.Cmder) {
 		var keys []string
 		for _, a := range cmd.Args()[keysAt:][:cmd.Args()[keysAt-1].(int)] {
 			keys = append(keys, *a.(*string))
 		}
 		sent <- keys
 	})
-	for i := range underway { // so that others wait for a batch
-		go l.ask(newTake(t.Context(), fmt.Sprint("first ", i))) //nolint:errcheck // it fails
+	for i := range maxInFlight { // so that others wait for a batch
+		go b.do(newTake(t.Context(), fmt.Sprint("first ", i))) //nolint:errcheck // it fails
 	}
-	l.until(func() bool { return l.flying == underway })
-	return l, sent
+	b.until(func() bool { return b.inFlight == maxInFlight })
+	return b, sent
 }
 
-// until returns when condition holds, which it reads under the lane's lock.
-func (l *lane) until(condition func() bool) {
+// until returns when condition holds, which it reads under the batcher's lock.
+func (b *batcher) until(condition func() bool) {
 	for {
-		l.mu.Lock()
+		b.mu.Lock()
 		ok := condition()
-		l.mu.Unlock()
+		b.mu.Unlock()
 		if ok {
 			return
 		}
@@ -111,29 +111,29 @@ func (l *lane) until(condition func() bool) {
 
 // A take whose caller has given up while it waited is not sent.
 func TestGivenUpTakesAreNotSent(t *testing.T) {
-	l, sent := held(t)
+	b, sent := held(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	const waiting = 20
 	for i := range waiting {
 		if i%2 == 0 {
-			if err := l.ask(newTake(ctx, fmt.Sprint("gone ", i))); !errors.Is(err, context.Canceled) {
+			if err := b.do(newTake(ctx, fmt.Sprint("gone ", i))); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 			continue
 		}
-		go l.ask(newTake(t.Context(), fmt.Sprint("waits ", i))) //nolint:errcheck // it fails
-		l.until(func() bool { return l.waiting.arrivals == uint64(i+1) })
+		go b.do(newTake(t.Context(), fmt.Sprint("waits ", i))) //nolint:errcheck // it fails
+		b.until(func() bool { return b.waiting.arrivals == uint64(i+1) })
 	}
 	got := map[string]int{}
-	for range underway + waiting/2 {
-		for len(got) < underway+waiting/2 {
+	for range maxInFlight + waiting/2 {
+		for len(got) < maxInFlight+waiting/2 {
 			for _, key := range <-sent {
 				got[key]++
 			}
 		}
 	}
-	l.until(func() bool { return l.flying == 0 && l.waiting.waiting == 0 })
+	b.until(func() bool { return b.inFlight == 0 && b.waiting.waiting == 0 })
 	for i := range waiting {
 		if gone, waits := got[fmt.Sprint("gone ", i)], got[fmt.Sprint("waits ", i)]; gone != 0 || waits != i%2 {
 			t.Errorf("take %d: sent %d times after its caller gave up, %d times for a caller that waited", i, gone, waits)
@@ -141,26 +141,26 @@ func TestGivenUpTakesAreNotSent(t *testing.T) {
 	}
 }
 
-// No take waits for longer than patience while the answers to others take long, whether or not a batch has left since.
+// No take waits for longer than maxWait while the answers to others take long, whether or not a batch has left since.
 // Here no command is answered, and a batch has room for one take of a key.
-func TestTakesLeaveWithinPatience(t *testing.T) {
-	l, sent := held(t)
-	l.mu.Lock()
-	l.waiting.room = 1
-	l.mu.Unlock()
-	const waiting = mostUnderway - underway
+func TestTakesAreSentWithinMaxWait(t *testing.T) {
+	b, sent := held(t)
+	b.mu.Lock()
+	b.waiting.room = 1
+	b.mu.Unlock()
+	const waiting = flushInFlight - maxInFlight
 	for range waiting + 5 {
-		go l.ask(newTake(t.Context(), "k")) //nolint:errcheck // it fails
+		go b.do(newTake(t.Context(), "k")) //nolint:errcheck // it fails
 	}
-	l.until(func() bool { return l.flying == mostUnderway })
-	l.until(func() bool { return l.waiting.arrivals == waiting+5 })
-	l.mu.Lock()
-	if l.waiting.waiting != 5 {
-		t.Errorf("%d takes wait, want 5 beside %d batches in flight", l.waiting.waiting, mostUnderway)
+	b.until(func() bool { return b.inFlight == flushInFlight })
+	b.until(func() bool { return b.waiting.arrivals == waiting+5 })
+	b.mu.Lock()
+	if b.waiting.waiting != 5 {
+		t.Errorf("%d takes wait, want 5 beside %d batches in flight", b.waiting.waiting, flushInFlight)
 	}
-	l.mu.Unlock()
-	for range underway + waiting + 5 {
+	b.mu.Unlock()
+	for range maxInFlight + waiting + 5 {
 		<-sent
 	}
-	l.until(func() bool { return l.flying == 0 && l.waiting.waiting == 0 })
+	b.until(func() bool { return b.inFlight == 0 && b.waiting.waiting == 0 })
 }

@@ -1,0 +1,192 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// This file writes takes as arguments of the script, and reads answers from its replies. docs/internals.md describes
+// both in the section "Redis formats".
+
+// batchKey is what takes must have in common to be sent together.
+type batchKey struct {
+	limits *core.Limit
+	shadow int
+	keep   time.Duration
+	bound  int
+	varies bool
+	mode   core.Mode
+	node   any
+}
+
+func batchKeyOf(t *core.Take, node any) batchKey {
+	return batchKey{&t.Limits[0], t.Shadow, t.Keep, t.Bound, t.Varies, t.Mode, node}
+}
+
+// matches reports whether the take has this key, without making one.
+func (k *batchKey) matches(t *core.Take, node any) bool {
+	return k.limits == &t.Limits[0] && k.keep == t.Keep && k.mode == t.Mode && k.bound == t.Bound &&
+		k.shadow == t.Shadow && k.varies == t.Varies && k.node == node
+}
+
+// format is how takes with one batchKey are written, and how the replies to them are read.
+type format struct {
+	tail    []any // the arguments after those of each key
+	grouped bool  // takes of one key and cost are sent as one group
+	short   int   // the numbers of a short reply, 0 if all replies are whole
+	whole   int   // the numbers of a whole reply
+	room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
+}
+
+func newFormat(t *core.Take) format {
+	deciding := t.Limits[:len(t.Limits)-t.Shadow]
+	f := format{
+		grouped: t.Mode == core.ModeCharge && t.Shadow == 0,
+		whole:   2 + min(t.Shadow, 1) + 2*len(t.Limits),
+	}
+	if t.Mode == core.ModeChargeDenied {
+		f.room = t.Bound
+		for _, limit := range deciding {
+			f.room = max(f.room, limit.Quota)
+		}
+	}
+	if f.grouped && hasShortForm(t) {
+		f.short = len(t.Limits)
+		f.tail = append(f.tail, ttl(t.Keep))
+	} else {
+		f.tail = append(f.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(deciding), t.Bound)
+	}
+	for i := range t.Limits {
+		f.tail = append(f.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
+	}
+	return f
+}
+
+// hasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
+// Lua, whose numbers are exact up to 2^53.
+func hasShortForm(t *core.Take) bool {
+	longest := time.Duration(0)
+	for i := range t.Limits {
+		if int64(t.Limits[i].Quota)+1 >= (1<<53)/(t.Limits[i].Window.Microseconds()+1) {
+			return false
+		}
+		longest = max(longest, t.Limits[i].Window)
+	}
+	return !t.Varies && t.Keep == longest
+}
+
+// modeText is the mode as the script reads it.
+func modeText(t *core.Take) string {
+	i := 2 * int(t.Mode)
+	if t.Varies {
+		return "vcvpvrvd"[i : i+2]
+	}
+	return "vcvpvrvd"[i+1 : i+2]
+}
+
+// ttl is the TTL in milliseconds of a log with entries that stay for keep. It is one second more, since Redis counts
+// a TTL from the start of the script in milliseconds, and the log must not expire before its entries.
+func ttl(keep time.Duration) int64 { return keep.Milliseconds() + 1000 }
+
+// idLength is the length of a take's id in a log.
+const idLength = 8
+
+func idText(id uint64) string {
+	var b [idLength]byte
+	binary.BigEndian.PutUint64(b[:], id)
+	return string(b[:])
+}
+
+// withCost returns the argument for takes with these ids.
+func withCost(ids string, cost int) string {
+	if cost > 1 {
+		return ids + " " + strconv.Itoa(cost)
+	}
+	return ids
+}
+
+// fits reports whether the cost is within every quota, so that the take could be recorded.
+func fits(t *core.Take) bool {
+	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
+		if t.Cost > t.Limits[i].Quota {
+			return t.Mode == core.ModeRecord
+		}
+	}
+	return true
+}
+
+// cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
+func (f *format) cut(reply []int64, last bool) (part, rest []int64, err error) {
+	size := f.whole
+	if f.short > 0 && len(reply) > 0 {
+		if reply[0] != 0 {
+			size = f.short
+		} else {
+			reply = reply[1:]
+		}
+	}
+	if len(reply) < size || last && len(reply) > size {
+		return nil, nil, protocolError("a reply with %d numbers left where %d are due", len(reply), size)
+	}
+	return reply[:size], reply[size:], nil
+}
+
+// answer reads the answer to t from the reply to its group, of which one tells the rest. It checks all numbers: another
+// program may have written to the key, and the server may be none that runs the scripts.
+func (f *format) answer(one *take, t *core.Take) (core.Answer, error) {
+	if len(one.reply) == f.short {
+		return shortAnswer(one.reply, t)
+	}
+	return wholeAnswer(one, t)
+}
+
+func shortAnswer(reply []int64, t *core.Take) (a core.Answer, err error) {
+	a.Allowed = slices.Min(reply) > 0
+	for i, number := range reply {
+		limit := &t.Limits[i]
+		span, value := limit.Window.Microseconds()+1, max(number, -number)-1
+		used, reset := value/span, time.Duration(value%span)*time.Microsecond
+		good := number > 0 && used < int64(limit.Quota) || number < 0 && used == int64(limit.Quota)
+		if !good || reset == 0 && (used > 0 || a.Allowed) {
+			return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
+		}
+		if a.State[i] = (core.State{Used: int(used), Reset: reset}); number < 0 {
+			a.Retry = max(a.Retry, reset)
+		}
+	}
+	return a, nil
+}
+
+// wholeAnswer reads the answer to one take of a group, of which the first ones were admitted.
+func wholeAnswer(one *take, t *core.Take) (a core.Answer, err error) {
+	reply, deciding, head := one.reply, len(t.Limits)-t.Shadow, 2+min(t.Shadow, 1)
+	if len(reply) != head+2*len(t.Limits) {
+		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(t.Limits))
+	}
+	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], t.Keep.Microseconds()
+	good := admitted >= 0 && admitted <= int64(one.takes) && (wait == 0) == (admitted == int64(one.takes)) &&
+		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
+	if a.Allowed = int64(one.place) < admitted; !a.Allowed {
+		a.Retry = time.Duration(max(wait, 0)) * time.Microsecond
+	}
+	if t.Shadow > 0 {
+		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
+	}
+	before := min(admitted, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
+	denies := t.Mode == core.ModeRecord
+	for i := range t.Limits {
+		used, reset := reply[head+2*i], reply[head+1+2*i]
+		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		used += before
+		denies = denies || i < deciding && used+int64(t.Cost) > int64(t.Limits[i].Quota)
+		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
+	}
+	if !good || !a.Allowed && !denies {
+		return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
+	}
+	return a, nil
+}

@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+)
+
+// group is takes of one key and cost in a batch.
+type group struct {
+	first *take
+	takes int
+	ids   []byte // if there is more than one take
+	reply []int64
+	err   error
+}
+
+// sendOne sends a take by itself.
+func (b *batcher) sendOne(t *take) {
+	q := &t.own
+	if b.conn.single {
+		q.init(takeScript, 1, newSingle(t, 1+len(b.tail)))
+		copy(q.args[keysAt+2:], b.tail)
+	} else {
+		*q = b.question(1)
+		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
+	}
+	if t.err = cmp.Or(b.conn.ask(t.ctx, q), q.err); t.err == nil {
+		t.reply, _, t.err = b.cut(q.reply, true)
+	}
+	t.takes = 1
+}
+
+// send sends a batch, and gives each take the part of the reply that is about its group.
+func (b *batcher) send(ctx context.Context, batch []*take) {
+	groups, of := b.groups(batch)
+	var questions []*question
+	all := make([]texts, len(groups))
+	for i := range groups {
+		all[i] = groups[i].texts()
+	}
+	if b.conn.single {
+		q := b.question(len(groups))
+		for i := range all {
+			q.args[keysAt+i], q.args[keysAt+len(all)+i] = &all[i].key, &all[i].ids
+		}
+		questions = []*question{&q}
+	} else {
+		for i := range all {
+			q := b.question(1)
+			q.args[keysAt], q.args[keysAt+1] = all[i].key, all[i].ids
+			questions = append(questions, &q)
+		}
+	}
+	err := b.conn.ask(ctx, questions...)
+	for i := range groups {
+		g, q, last := &groups[i], questions[0], i == len(groups)-1
+		if !b.conn.single {
+			q, last = questions[i], true
+		}
+		if g.err = cmp.Or(err, q.err); g.err == nil {
+			g.reply, q.reply, g.err = b.cut(q.reply, last)
+		}
+	}
+	for i, t := range batch {
+		g := &groups[of[i]]
+		t.reply, t.takes, t.err = g.reply, g.takes, g.err
+	}
+}
+
+// question returns a question with room for so many keys and their ids.
+func (b *batcher) question(keys int) question {
+	q := newQuestion(takeScript, keys, keys+len(b.tail))
+	copy(q.args[keysAt+2*keys:], b.tail)
+	return q
+}
+
+// texts are the key and the ids of a group, for a command to one server. The command has pointers to them, because
+// pointers need no allocation to become arguments; clients of several servers do not follow a pointer to find the key.
+// Texts are not reused as takes are, since a client's hook may keep the arguments of a command.
+type texts struct{ key, ids string }
+
+// single is texts and the arguments that point to them.
+type single struct {
+	texts texts
+	args  [keysAt + 5]any // as many as one limit needs
+}
+
+// newSingle returns the arguments of a command about one take, with room for so many after the key.
+func newSingle(t *take, args int) []any {
+	s := &single{texts: texts{t.key, withCost(t.id, t.cost)}}
+	all := s.args[:]
+	if keysAt+1+args > len(all) {
+		all = make([]any, keysAt+1+args)
+	}
+	all = all[:keysAt+1+args]
+	all[keysAt], all[keysAt+1] = &s.texts.key, &s.texts.ids
+	return all
+}
+
+func (g *group) texts() texts {
+	ids := g.first.id
+	if g.takes > 1 {
+		ids = string(g.ids)
+	}
+	return texts{g.first.key, withCost(ids, g.first.cost)}
+}
+
+// groups puts takes of equal key and cost together, in the order of the first take of each group, and tells the group
+// of each take.
+func (b *batcher) groups(batch []*take) (groups []group, of []int) {
+	groups, of = make([]group, 0, len(batch)), make([]int, len(batch))
+	var known map[string]int
+	if b.grouped {
+		known = make(map[string]int, len(batch))
+	}
+	for i, t := range batch {
+		n, ok := known[t.key]
+		if !ok || groups[n].first.cost != t.cost {
+			n = len(groups)
+			if b.grouped {
+				known[t.key] = n
+			}
+			groups = append(groups, group{first: t})
+		}
+		g := &groups[n]
+		if of[i], t.place = n, g.takes; g.takes == 1 {
+			g.ids = append(make([]byte, 0, 8*idLength), g.first.id...)
+		}
+		if g.takes++; g.takes > 1 {
+			g.ids = append(g.ids, t.id...)
+		}
+	}
+	return groups, of
+}

@@ -1,0 +1,198 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// The most that a log in Redis may hold. A full log of 100,000 takes needs about 11 MB.
+const (
+	MaxQuota = 100_000
+	MaxCost  = 10_000
+)
+
+// Option changes a store.
+type Option func(*store)
+
+// WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
+// is "sash". Use it to tell apart services that share a Redis.
+func WithPrefix(prefix string) Option {
+	return func(s *store) { s.prefix = prefix }
+}
+
+// New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
+// close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
+// without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
+func New(client Client, opts ...Option) core.Store {
+	s := &store{prefix: "sash"}
+	if !isNil(client) {
+		s.client, s.conn = client, newConn(client)
+	}
+	for _, o := range opts {
+		if o == nil {
+			s.fault = &core.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
+			continue
+		}
+		o(s)
+	}
+	return s
+}
+
+type store struct {
+	client   Client // as it was given
+	conn     *conn  // nil if there is no client
+	prefix   string
+	fault    error // of the options
+	batchers batchers
+	known    sync.Map // hashes of scripts, other than that of takes, that the server has run
+}
+
+// LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
+func (s *store) LogsOf() (client any, prefix string) { return s.client, s.prefix }
+
+func (s *store) Validate(limits core.Limits) error {
+	faults := []error{s.fault}
+	if s.conn == nil {
+		faults = append(faults, &core.ConfigError{Option: "redisstore.New", Value: "nil",
+			Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
+	}
+	if !validPrefix(s.prefix) {
+		faults = append(faults, &core.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix),
+			Reason: "a prefix is 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
+	}
+	for _, l := range limits {
+		if l.Quota > MaxQuota {
+			faults = append(faults, &core.ConfigError{Option: "limits", Value: l.String(),
+				Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; use a shorter window",
+					MaxQuota)})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func validPrefix(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 16
+}
+
+func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+	if t.Cost > MaxCost && fits(&t) {
+		return core.Answer{}, costError(t.Cost)
+	}
+	one, _ := takePool.Get().(*take)
+	one.ctx, one.cost, one.place = ctx, min(t.Cost, MaxQuota+1), 0
+	one.key, one.id = s.keyAndID(&t.Key, t.ID)
+	var node any
+	if s.conn.node != nil {
+		node = s.conn.node(ctx, one.key)
+	}
+	b := s.batchers.of(&t, s.conn, node)
+	if err := b.do(one); err != nil {
+		return core.Answer{}, failed(err)
+	}
+	defer takePool.Put(one)
+	return b.answer(one, &t)
+}
+
+func costError(cost int) error {
+	return &core.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
+		Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
+}
+
+func (s *store) Settle(ctx context.Context, t core.Settle) error {
+	if t.Cost > MaxCost {
+		return costError(t.Cost)
+	}
+	_, err := s.ask(ctx, settleScript, &t.Key, idText(t.ID), t.Cost)
+	return err
+}
+
+func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
+	reply, err := s.ask(ctx, entriesScript, &key, window.Microseconds())
+	if err != nil {
+		return nil, err
+	}
+	if len(reply)%2 != 0 {
+		return nil, protocolError("a log of %d numbers", len(reply))
+	}
+	entries := make([]core.Entry, 0, len(reply)/2)
+	for i := 0; i < len(reply); i += 2 {
+		entries = append(entries, core.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+	}
+	return entries, nil
+}
+
+// maxUnits is how many units a take can have in a log, since two bytes number them.
+const maxUnits = 1 << 16
+
+// mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
+const mergedAtOnce = 500
+
+func (s *store) Merge(ctx context.Context, m core.Merge) error {
+	varies := ""
+	if m.Varies {
+		varies = "v"
+	}
+	for part := range slices.Chunk(m.Entries, mergedAtOnce) {
+		args := make([]any, 0, 3+3*len(part))
+		args = append(args, m.Keep.Microseconds(), ttl(m.Keep), varies)
+		for _, e := range part {
+			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxUnits))
+		}
+		if _, err := s.ask(ctx, mergeScript, &m.Key, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
+	_, err := s.ask(ctx, resetScript, &key)
+	return err
+}
+
+// ask runs a script other than that of takes.
+func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
+	q := newQuestion(sc, 1, len(args))
+	q.args[keysAt] = s.key(key)
+	copy(q.args[keysAt+1:], args)
+	_, known := s.known.Load(sc.hash)
+	if !known { // the server would need a round trip to say that it does not know the hash
+		q.byText()
+	}
+	if err := cmp.Or(s.conn.ask(ctx, &q), q.err); err != nil {
+		return nil, failed(err)
+	}
+	if !known {
+		s.known.Store(sc.hash, true)
+	}
+	return q.reply, nil
+}
+
+func (s *store) key(k *core.StorageKey) string {
+	key, _ := s.keyAndID(k, 0)
+	return key
+}
+
+// keyAndID returns the stored key and the text of the id. They share one allocation, because each take needs both.
+func (s *store) keyAndID(k *core.StorageKey, id uint64) (string, string) {
+	var space [128 + idLength]byte
+	b := k.AppendTo(append(append(space[:0], s.prefix...), ':'))
+	n := len(b)
+	all := string(binary.BigEndian.AppendUint64(b, id))
+	return all[:n], all[n:]
+}
