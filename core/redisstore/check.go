@@ -15,19 +15,21 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// Check asks a server whether the store of the same client and options can work there, for instance when a program
-// starts. It returns all that is wrong, each with what to do about it: a server that cannot be reached, is too
-// old, evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are
-// renamed, that scripts may not call, or that the user may not run. Of a cluster it asks every master, of a Ring
-// every shard that is up. It measures the round trip, and says what [core.WithTimeout] to set where the few that a new
-// connection takes do not fit into its default: a [core.ConfigError] with the Option "core.WithTimeout", to be passed over
-// where that is set.
+// Check tells whether a store of the same client and options can work on its server, for example when a program
+// starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
+// evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
+// scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
+// is up.
 //
-// It changes nothing, and lasts no longer than ctx. An eviction policy counts even where maxmemory is 0,
-// which can be changed while the server runs. To see it the user must be allowed to run INFO, which the store
-// itself does without.
+// Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
+// the default of [core.WithTimeout], it returns a [core.ConfigError] with the Option "core.WithTimeout" that tells
+// which timeout to set; if you have set one, ignore this error.
+//
+// Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
+// can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
+// itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	s := New(client, opts...).(*store) //nolint:forcetypeassert // New has made it
+	s := New(client, opts...).(*store) //nolint:forcetypeassert // New returns a *store
 	if err := s.Validate(nil); err != nil {
 		return err
 	}
@@ -36,47 +38,12 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done(): // many clients do not look
+	case <-ctx.Done(): // many clients do not heed it
 		return failed(ctx.Err())
 	}
 }
 
-// needs are the commands that the scripts call, in a form that changes nothing where there is no key. TIME comes
-// before writes, since Redis 6 may refuse them after it, and ZADD before other writes, since after one no
-// command is refused for want of memory. INFO is for Check alone.
-var needs = []string{
-	"TIME",
-	"ZADD key XX 0 member",
-	"ZREM key member",
-	"ZREMRANGEBYRANK key 0 0",
-	"ZREMRANGEBYSCORE key 0 0",
-	"PEXPIRE key 1",
-	"PTTL key",
-	"UNLINK key",
-	"ZCARD key",
-	"ZCOUNT key 0 0",
-	"ZRANGE key 0 0",
-	"ZRANGEBYSCORE key 0 0",
-	"ZSCORE key member",
-	"INFO",
-}
-
-// commands are all that the store's user must be allowed to run.
-func commands() []string {
-	names := []string{"EVAL", "EVALSHA"}
-	for _, line := range needs {
-		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func grant(commands ...string) string {
-	return "permit it to the Redis user: ACL SETUSER <user> +" + strings.ToLower(strings.Join(commands, " +"))
-}
-
-// probe replies with what INFO tells, then with name and error of each command that fails.
+// probe is a script that replies with the output of INFO, then with name and error of each command that fails.
 const probe = `
 local reply = {''}
 for i = 1, #ARGV do
@@ -91,7 +58,7 @@ return reply`
 
 var probeHash = redis.NewScript(probe).Hash()
 
-// checker gathers what is wrong with servers that are asked at the same time.
+// checker collects the problems of servers that are checked at the same time.
 type checker struct {
 	prefix string
 
@@ -138,7 +105,7 @@ func check(ctx context.Context, client Client, prefix string) error {
 	return errors.Join(all...)
 }
 
-// server checks one server. With the client of a master it is the cluster's, else on its own.
+// server checks one server. master tells that it is a master of a cluster.
 func (c *checker) server(ctx context.Context, client Client, master bool) {
 	addr := ""
 	if o, ok := client.(interface{ Options() *redis.Options }); ok {
@@ -148,7 +115,7 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 	c.servers++
 	c.mu.Unlock()
 
-	key, err := c.find(ctx, client, master)
+	key, err := c.findKey(ctx, client, master)
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		if master && redis.HasErrorPrefix(err, "MOVED") {
 			return // it has no slots, so no logs
@@ -174,12 +141,12 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 	}
 }
 
-// keyTries is how many keys are tried for one whose slot a master has: one of a hundred masters misses them all once
-// in 20,000 times.
+// keyTries is how many keys findKey tries, to find one whose slot a master has. One of a hundred masters has none of
+// them once in 20,000 times.
 const keyTries = 1000
 
-// find tries EVALSHA on a key that the server has.
-func (c *checker) find(ctx context.Context, client Client, master bool) (key string, err error) {
+// findKey returns a key that the server has, and the error of EVALSHA on it.
+func (c *checker) findKey(ctx context.Context, client Client, master bool) (key string, err error) {
 	for n := range keyTries {
 		key = c.prefix + ":check:" + strconv.Itoa(n)
 		err = client.EvalSha(ctx, probeHash, []string{key}, probeArgs()...).Err()
@@ -191,21 +158,22 @@ func (c *checker) find(ctx context.Context, client Client, master bool) (key str
 }
 
 func probeArgs() []any {
-	args := make([]any, len(needs))
-	for i := range needs {
-		args[i] = needs[i]
+	args := make([]any, len(needed))
+	for i := range needed {
+		args[i] = needed[i]
 	}
 	return args
 }
 
-// commands reports the commands that failed, those together that failed alike.
+// commands reports the commands that failed, in one error for each class.
 func (c *checker) commands(addr string, failures []string) {
 	var classes []string
 	names, errs := map[string][]string{}, map[string]error{}
 	for pair := range slices.Chunk(failures, 2) {
 		name, err := pair[0], replyError(pair[1])
 		if name == "INFO" {
-			c.fault(addr, "INFO, which tells version and maxmemory-policy, is refused: "+grant(name)+", or see yourself that it is Redis 6.2 or later with noeviction")
+			c.fault(addr, "INFO, which tells version and maxmemory-policy, is refused: "+grant(name)+
+				", or see yourself that it is Redis 6.2 or later with noeviction")
 			continue
 		}
 		class := diagnose(err).Class
@@ -220,7 +188,7 @@ func (c *checker) commands(addr string, failures []string) {
 	}
 }
 
-// info reports what the server tells about itself.
+// info reports problems that the output of INFO shows.
 func (c *checker) info(addr, info string, plain bool) {
 	field := func(name string) string {
 		_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
@@ -230,9 +198,11 @@ func (c *checker) info(addr, info string, plain bool) {
 	switch policy := field("maxmemory_policy"); policy {
 	case "noeviction":
 	case "":
-		c.fault(addr, "it does not tell its maxmemory-policy: see yourself that it evicts no keys, since an evicted log is a fresh quota")
+		c.fault(addr, "it does not tell its maxmemory-policy: see yourself that it evicts no keys, "+
+			"since an evicted log is a fresh quota")
 	default:
-		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, and an evicted log is a fresh quota: set it to noeviction, on a server for logs alone if need be")
+		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
+			"and an evicted log is a fresh quota: set it to noeviction, on a server for logs alone if need be")
 	}
 	version := field("redis_version")
 	var major, minor int
@@ -244,7 +214,7 @@ func (c *checker) info(addr, info string, plain bool) {
 	}
 }
 
-// add reports an error of the client, or of commands in a script.
+// add reports an error of the client, or of the named commands in a script.
 func (c *checker) add(addr, names string, err error) {
 	d := diagnose(err)
 	if names != "" {
@@ -259,6 +229,7 @@ func (c *checker) add(addr, names string, err error) {
 	c.report(addr, d)
 }
 
+// fault reports a wrong configuration.
 func (c *checker) fault(addr, reason string) {
 	c.report(addr, &core.ConfigError{Option: "Redis", Value: addr, Reason: reason})
 }

@@ -15,7 +15,7 @@ import (
 
 // From go-redis 9.15 on, a pool that cannot connect dials again: five times, 100 ms apart (Options.DialerRetries),
 // which is longer than a decision may take. A pool has its settings from the client that made it, so the store's
-// clone cannot change them. Instead a hook of the client hears how each dial ends, and the first failure ends the
+// clone cannot change them. Instead, a hook of the client is told how each dial ends, and the first failure ends the
 // calls that wait for a connection.
 
 // redials reports whether this go-redis dials again after a failure.
@@ -24,23 +24,24 @@ var redials = func() bool {
 	return has
 }()
 
-// dialWatch hears how the dials of one client end, and ends the store's calls that wait for one that fails. It is a
-// hook of that client.
+// dialWatch is a hook of one client. When a dial fails, it ends the store's calls that wait for a connection.
 type dialWatch struct {
 	client weak.Pointer[redis.Client]
-	node   bool // of a cluster or Ring, which runs the store's calls
+	node   bool // whether the client is a node of a cluster or Ring, which itself runs the store's calls
 
 	mu      sync.Mutex
-	calls   uint64 // how many have waited so far
-	waiting map[*dialCtx]uint64
-	last    error // of the latest dial
-	ended   time.Time
+	calls   uint64              // how many have waited so far
+	waiting map[*dialCtx]uint64 // calls by their number
+	last    error               // of the latest dial
+	ended   time.Time           // when the latest dial ended
 }
 
-// recentDial is how long a failed dial explains why a call is late: while a pool cannot connect it dials once a second.
+// recentDial is how long a failed dial is the reason why calls time out. A pool that cannot connect dials once a
+// second.
 const recentDial = 2 * time.Second
 
-// dialWatches are those of the clients that have one, and watchedNodes the clusters and Rings of which the nodes have.
+// dialWatches has the dialWatch of each client that has one. watchedNodes has the clusters and Rings whose nodes have
+// one.
 var dialWatches, watchedNodes sync.Map
 
 // watchDials returns the client's watch, or nil if its pool dials once.
@@ -48,16 +49,18 @@ func watchDials(client *redis.Client, node bool) *dialWatch {
 	if !redials {
 		return nil
 	}
-	known, added := once(&dialWatches, client, &dialWatch{client: weak.Make(client), node: node, waiting: map[*dialCtx]uint64{}})
+	added := &dialWatch{client: weak.Make(client), node: node, waiting: map[*dialCtx]uint64{}}
+	known, first := storeOnce(&dialWatches, client, added)
 	w, _ := known.(*dialWatch)
-	if added {
+	if first {
 		client.AddHook(w)
 	}
 	return w
 }
 
-// once keeps the value of a client for as long as the client lives, and reports whether it is the first.
-func once[T any](values *sync.Map, client *T, value any) (kept any, first bool) {
+// storeOnce stores a value for a client, unless there is one, for as long as the client is in use. It returns the
+// stored value, and reports whether it is this one.
+func storeOnce[T any](values *sync.Map, client *T, value any) (kept any, first bool) {
 	key := weak.Make(client)
 	kept, has := values.LoadOrStore(key, value)
 	if !has {
@@ -71,7 +74,7 @@ func watchCluster(client *redis.ClusterClient) {
 	if !redials {
 		return
 	}
-	if _, first := once(&watchedNodes, client, nil); first {
+	if _, first := storeOnce(&watchedNodes, client, nil); first {
 		client.OnNewNode(func(node *redis.Client) { watchDials(node, true) })
 	}
 }
@@ -81,7 +84,7 @@ func watchRing(client *redis.Ring) {
 	if !redials {
 		return
 	}
-	if _, first := once(&watchedNodes, client, nil); !first {
+	if _, first := storeOnce(&watchedNodes, client, nil); !first {
 		return
 	}
 	client.OnNewNode(func(shard *redis.Client) { watchDials(shard, true) })
@@ -92,7 +95,8 @@ func watchRing(client *redis.Ring) {
 	})
 }
 
-// storeCtx is the context of the store's own calls, by which the hook of a node tells them from others.
+// storeCtx is the context of the store's calls on clusters and Rings. It tells the hook of a node that a call is the
+// store's.
 type storeCtx struct{ context.Context }
 
 type isStoreCtx struct{}
@@ -104,27 +108,28 @@ func (c storeCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// DialHook hears how a dial ends. It changes nothing about it, but for a client that is closed: its pool would go on
-// dialling, for up to five times the DialTimeout.
+// DialHook notes how a dial ends, and does not change it unless the client is closed: its pool would go on dialling for
+// up to five times the DialTimeout.
 func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		w.mu.Lock()
 		before, again := w.calls, w.last != nil
 		w.mu.Unlock()
 		if again && w.closed() {
-			w.dialled(before, redis.ErrClosed)
+			w.dialEnded(before, redis.ErrClosed)
 			return nil, redis.ErrClosed
 		}
 		conn, err := next(ctx, network, addr)
-		if err == nil || ctx.Err() == nil { // a dial that was given up says nothing about the server
-			w.dialled(before, err)
+		if err == nil || ctx.Err() == nil { // a canceled dial tells nothing about the server
+			w.dialEnded(before, err)
 		}
 		return conn, err
 	}
 }
 
-// closed reports whether the client is closed. A pool says so before it looks at the context, so nothing is sent. It is
-// asked through a clone without the user's hooks and Limiter; where clones keep hooks it is not asked.
+// closed reports whether the client is closed. It sends a command with a context that has ended, because a closed pool
+// returns its error before it looks at the context. The command goes through a clone without the user's hooks and
+// Limiter. If clones keep hooks, closed returns false.
 func (w *dialWatch) closed() bool {
 	client := w.client.Value()
 	if client == nil || clonesKeepHooks() {
@@ -137,7 +142,7 @@ func (w *dialWatch) closed() bool {
 	return errors.Is(clone.Ping(ctx).Err(), redis.ErrClosed)
 }
 
-// ProcessHook ends the store's own call when the dial fails that it waits for.
+// ProcessHook ends a call of the store when the dial fails that the call waits for.
 func (w *dialWatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	if !w.node {
 		return next
@@ -148,7 +153,7 @@ func (w *dialWatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		c := &dialCtx{Context: ctx, watch: w}
 		defer c.release()
-		return c.blame(next(c, cmd), cmd)
+		return c.dialError(next(c, cmd), cmd)
 	}
 }
 
@@ -163,12 +168,13 @@ func (w *dialWatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		}
 		c := &dialCtx{Context: ctx, watch: w}
 		defer c.release()
-		return c.blame(next(c, cmds), cmds...)
+		return c.dialError(next(c, cmds), cmds...)
 	}
 }
 
-// dialled hears of a dial, and if it has failed ends the calls that were waiting when it began.
-func (w *dialWatch) dialled(before uint64, err error) {
+// dialEnded notes the result of a dial. If the dial has failed, dialEnded ends the calls that were waiting when it
+// began, which are the first ones up to the number before.
+func (w *dialWatch) dialEnded(before uint64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.last, w.ended = err, time.Now(); err == nil {
@@ -182,7 +188,7 @@ func (w *dialWatch) dialled(before uint64, err error) {
 	}
 }
 
-// reason is why a call has not ended in time: the server cannot be reached, or err.
+// reason returns why a call has not ended in time: the error of a recent dial, or err.
 func (w *dialWatch) reason(err error) error {
 	if w == nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -210,21 +216,21 @@ func (w *dialWatch) remove(c *dialCtx) {
 
 // dialCtx is the context of one call. It ends with its parent, or when a dial fails that the call waits for.
 //
-// A pool asks for Done once before it looks for an idle connection, and again only if it has to wait or to dial. So
-// the first Done is the parent's, and a call over an open connection costs no channel. A context is expected to
-// give the same channel each time: this one therefore goes to go-redis alone, behind all hooks of the client where
-// its clones do not keep them.
+// A pool calls Done once before it looks for an idle connection, and again only if it has to wait or to dial. So the
+// first Done returns the parent's channel, and a call on an open connection needs no channel of its own. Since a
+// context should return the same channel each time, this one is passed to go-redis only: behind all hooks of the
+// client, if its clones do not keep them.
 type dialCtx struct {
 	context.Context
 
-	watch *dialWatch // nil: only the parent ends it
+	watch *dialWatch // if nil, only the parent ends the context
 
 	mu     sync.Mutex
-	asked  bool          // for Done
-	done   chan struct{} // the second and any later Done
-	closed bool
-	stop   func() bool // ends waiting for the parent
-	cause  error       // of the dial that has failed
+	asked  bool          // whether Done was called
+	done   chan struct{} // what the second and later calls of Done return
+	closed bool          // whether done is
+	stop   func() bool   // stops watching the parent
+	cause  error         // the error of the dial that has failed
 }
 
 func (c *dialCtx) Done() <-chan struct{} {
@@ -266,18 +272,18 @@ func (c *dialCtx) end(cause error) {
 	}
 }
 
-// process runs a command of a client whose dials are watched, or not.
+// process runs a command, whether the client's dials are watched or not.
 func (c *dialCtx) process(ctx context.Context, client *redis.Client, cmd redis.Cmder) error {
 	if c.watch == nil {
 		return client.Process(ctx, cmd)
 	}
 	c.Context = ctx
 	defer c.release()
-	return c.blame(client.Process(c, cmd), cmd)
+	return c.dialError(client.Process(c, cmd), cmd)
 }
 
-// blame replaces the error of commands that a failed dial has ended by that of the dial.
-func (c *dialCtx) blame(err error, cmds ...redis.Cmder) error {
+// dialError replaces the errors of commands that a failed dial has ended by the error of the dial.
+func (c *dialCtx) dialError(err error, cmds ...redis.Cmder) error {
 	cause := c.failure()
 	if cause == nil {
 		return err
@@ -299,7 +305,7 @@ func (c *dialCtx) failure() error {
 	return c.cause
 }
 
-// release leaves nothing behind that waits for the parent or for a dial.
+// release frees what waits for the parent or for a dial.
 func (c *dialCtx) release() {
 	c.mu.Lock()
 	stop := c.stop

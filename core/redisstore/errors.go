@@ -18,21 +18,22 @@ import (
 
 // The Class of each [core.StoreError] of this store.
 const (
-	ClassTimeout  = "timeout"   // no answer in time
+	ClassTimeout  = "timeout"   // no reply in time
 	ClassCanceled = "canceled"  // the caller has given up
-	ClassRefused  = "refused"   // no connection, or it ended before the answer
-	ClassPool     = "pool"      // the client has no connection to spare, or was closed
-	ClassAuth     = "auth"      // the server wants another login, or the user may not do what the scripts do
+	ClassRefused  = "refused"   // no connection, or it ended before the reply
+	ClassPool     = "pool"      // the client has no free connection, or was closed
+	ClassAuth     = "auth"      // the server wants another login, or the user lacks a permission that the scripts need
 	ClassReadOnly = "read-only" // the server takes no writes: a replica, or one that cannot save or misses its replicas
 	ClassCluster  = "cluster"   // a cluster that is down or moves its slots, or a client of the wrong kind
-	ClassBusy     = "busy"      // the server loads its data, or runs a script of somebody else
+	ClassBusy     = "busy"      // the server loads its data, or runs another program's script
 	ClassOOM      = "oom"       // the server is out of memory
 	ClassScript   = "script"    // the server does not run the scripts
-	ClassType     = "type"      // the key holds something else; the only class with OneKey
-	ClassProtocol = "protocol"  // the reply makes no sense, or TLS fails
+	ClassType     = "type"      // the key holds another type; the only class with OneKey
+	ClassProtocol = "protocol"  // the reply is not one of the scripts', or TLS fails
 )
 
-// failed says what kind of trouble an error of the client is, and what to do about it.
+// failed returns an error of the client as a [core.StoreError] with class and advice. It leaves errors of core as they
+// are.
 func failed(err error) error {
 	if err == nil || errors.As(err, new(*core.StoreError)) || errors.As(err, new(*core.ConfigError)) {
 		return err
@@ -40,23 +41,29 @@ func failed(err error) error {
 	return diagnose(err)
 }
 
-// protocolError is a reply that the scripts never give.
+// protocolError returns the error for a reply that the scripts never give.
 func protocolError(format string, args ...any) error { return failed(fmt.Errorf(format, args...)) }
 
 const (
 	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
-	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, unless cluster-databases says more"
-	adviseLogin    = "give the client the server's password (Options.Password)"
-	adviseMaster   = "connect to the master: this is a replica; after a failover, see that its name leads to the new master"
+	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, " +
+		"unless cluster-databases says more"
+	adviseLogin  = "give the client the server's password (Options.Password)"
+	adviseMaster = "connect to the master: this is a replica; after a failover, see " +
+		"that its name leads to the new master"
 	adviseMasters  = "bring back the masters that the cluster misses (CLUSTER INFO)"
-	adviseProtocol = "see that the address is that of a Redis or Valkey server, and that nothing in between changes what it says"
-	adviseRefused  = "start the server, or correct the address that the client has (Addr, Addrs, SentinelAddrs, MasterName)"
-	adviseScript   = "use Redis 6.2 or later, or Valkey, without rename-command for what the scripts call; redisstore.Check tells what is missing"
-	adviseTLS      = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
+	adviseProtocol = "see that the address is that of a Redis or Valkey server, " +
+		"and that nothing in between changes what it says"
+	adviseRefused = "start the server, or correct the address that the client has " +
+		"(Addr, Addrs, SentinelAddrs, MasterName)"
+	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for what the scripts call; " +
+		"redisstore.Check tells what is missing"
+	adviseTLS = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
 )
 
-// verdicts tell what the server's errors mean, by how they begin. Where there is no advice, permit has it.
-var verdicts = []struct{ begins, class, advice string }{
+// replyClasses has class and advice of the server's errors, by their prefix. If the advice is empty, permissionAdvice
+// gives it.
+var replyClasses = []struct{ prefix, class, advice string }{
 	{"NOAUTH", ClassAuth, adviseLogin},
 	{"Protocol error: unauthenticated", ClassAuth, adviseLogin}, // to commands of more than 10 words
 	{"WRONGPASS", ClassAuth, "correct the client's user and password (Options.Username, Options.Password)"},
@@ -75,27 +82,32 @@ var verdicts = []struct{ begins, class, advice string }{
 	{"ASK ", ClassCluster, adviseCluster},
 	{"CROSSSLOT", ClassCluster, adviseCluster},
 	{"SELECT is not allowed in cluster mode", ClassCluster, adviseCluster + ", which has database 0 alone"},
-	{"This instance has cluster support disabled", ClassCluster, "use redis.NewClient: the server is not part of a cluster"},
+	{"This instance has cluster support disabled", ClassCluster,
+		"use redis.NewClient: the server is not part of a cluster"},
 	{"TRYAGAIN", ClassCluster, "wait for the cluster to move a slot; a plain client must be a redis.NewClusterClient"},
 	{"CLUSTERDOWN", ClassCluster, adviseMasters},
 	{"Script attempted to", ClassCluster, adviseMasters},
 	{"LOADING", ClassBusy, "wait: the server loads its data"},
 	{"BUSY ", ClassBusy, "find who runs a script that does not end, and end it (SCRIPT KILL)"},
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
-	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and tell both apart with WithPrefix"},
-	{"max number of clients reached", ClassRefused, "raise maxclients on the server, or lower the PoolSize of its clients"},
+	{"WRONGTYPE", ClassType,
+		"find who else writes to the store's keys, delete this one, and tell both apart with WithPrefix"},
+	{"max number of clients reached", ClassRefused,
+		"raise maxclients on the server, or lower the PoolSize of its clients"},
 	{"DB index is out of range", ClassScript, adviseDatabase},
 	{"Protocol error", ClassProtocol, adviseProtocol},
 	{redis.Nil.Error(), ClassProtocol, adviseProtocol},
 }
 
-// frame is what servers put before the error of a command that a script has called; Redis 6 puts much.
-var frame = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?(ERR )?`)
+// errorPrefix matches what servers put before the error of a command that a script has called.
+var errorPrefix = regexp.MustCompile(
+	`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?(ERR )?`)
 
-// diagnose tells errors apart by type where go-redis has one, and else by texts that are the same since 9.7.
+// diagnose classifies an error by its type, or by its text if go-redis has no type for it. These texts are the same
+// since 9.7.
 func diagnose(err error) *core.StoreError {
 	text := err.Error()
-	if said := discreet(text); said != text {
+	if said := redact(text); said != text {
 		err = replyError(said)
 	}
 	var (
@@ -107,12 +119,12 @@ func diagnose(err error) *core.StoreError {
 		advice = adviseProtocol
 	)
 	switch {
-	case strings.HasPrefix(text, "redis: all sentinels"), // which may go on with what one of them replied
+	case strings.HasPrefix(text, "redis: all sentinels"), // the text may go on with a sentinel's reply
 		strings.HasPrefix(text, "redis: all ring shards are down"),
 		strings.HasPrefix(text, "redis: cluster has no nodes"):
 		class, advice = ClassRefused, adviseRefused
 	case errors.As(err, &reply):
-		return judge(err, reply.Error())
+		return diagnoseReply(err, reply.Error())
 	case errors.Is(err, context.Canceled):
 		class, advice = ClassCanceled, "nothing: the caller's context was cancelled"
 	case errors.Is(err, redis.ErrClosed):
@@ -120,37 +132,40 @@ func diagnose(err error) *core.StoreError {
 	case strings.HasPrefix(text, "redis: connection pool"):
 		class, advice = ClassPool, "raise the client's PoolSize, or see what else holds its connections"
 	case errors.As(err, &late) && late.Timeout():
-		class, advice = ClassTimeout, "see why the server or the network is slow (SLOWLOG, CPU), or whether the client's pool is used up (PoolSize); if there is never an answer, whether only the client speaks TLS"
+		class, advice = ClassTimeout, "see why the server or the network is slow (SLOWLOG, CPU), "+
+			"or whether the client's pool is used up (PoolSize); "+
+			"if there is never an answer, whether only the client speaks TLS"
 	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(tls.RecordHeaderError)),
 		onWire && (op.Op == "remote error" || op.Op == "local error"): // an alert of crypto/tls
 		advice = adviseTLS
 	case onWire && op.Op == "dial":
 		class, advice = ClassRefused, adviseRefused
 	case onWire, errors.As(err, new(syscall.Errno)), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		class, advice = ClassRefused, "see why the server ends connections: it stops, has too many (maxclients), or wants TLS (the client's TLSConfig)"
+		class, advice = ClassRefused, "see why the server ends connections: it stops, has too many (maxclients), "+
+			"or wants TLS (the client's TLSConfig)"
 	}
 	return &core.StoreError{Err: err, Class: class, Advice: advice}
 }
 
-// userName is what servers from Redis 7.2 on say of the user who may not run a command. Names have no spaces.
+// userName matches the part of a NOPERM error of Redis 7.2 and later that has the user's name. Names have no spaces.
 var userName = regexp.MustCompile(`User \S+ has no permissions`)
 
-// discreet leaves out of an error of the server what an operator's log must not hold: the arguments of the command,
-// which are a password where the server knows no AUTH, else a key or a script; and the name of the user.
-func discreet(said string) string {
+// redact removes from an error of the server what a log should not have: the arguments of the command, which may be a
+// password if the server has no AUTH, and otherwise are a key or a script; and the name of the user.
+func redact(said string) string {
 	said, _, _ = strings.Cut(said, ", with args beginning with:")
 	return userName.ReplaceAllLiteralString(said, "the user has no permissions")
 }
 
-// judge tells what an error of the server itself means.
-func judge(err error, reply string) *core.StoreError {
-	reply = strings.ReplaceAll(reply[len(frame.FindString(reply)):], "`", "'")
-	for _, v := range verdicts {
-		if strings.HasPrefix(reply, v.begins) {
-			if v.advice == "" {
-				v.advice = permit(reply)
+// diagnoseReply classifies an error of the server itself.
+func diagnoseReply(err error, reply string) *core.StoreError {
+	reply = strings.ReplaceAll(reply[len(errorPrefix.FindString(reply)):], "`", "'")
+	for _, c := range replyClasses {
+		if strings.HasPrefix(reply, c.prefix) {
+			if c.advice == "" {
+				c.advice = permissionAdvice(reply)
 			}
-			return &core.StoreError{Err: err, Class: v.class, Advice: v.advice, OneKey: v.class == ClassType}
+			return &core.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
 		}
 	}
 	return &core.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
@@ -158,8 +173,8 @@ func judge(err error, reply string) *core.StoreError {
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
 
-// permit tells what the user may not do. Redis 7.0 does not name the command if a script has called it.
-func permit(reply string) string {
+// permissionAdvice returns the advice for a NOPERM error. Redis 7.0 does not name a command that a script has called.
+func permissionAdvice(reply string) string {
 	switch named := refusedCommand.FindStringSubmatch(reply); {
 	case named != nil:
 		return grant(named[1])
@@ -169,10 +184,10 @@ func permit(reply string) string {
 	return grant(commands()...) + "; redisstore.Check tells what is missing"
 }
 
-// replyError is an error of the server, as that of the client is.
+// replyError is an error of the server, like those of go-redis.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
-// RedisError marks it for [redis.HasErrorPrefix].
+// RedisError makes it an error of the server to [redis.HasErrorPrefix].
 func (replyError) RedisError() {}

@@ -260,8 +260,8 @@ func TestErrorClassesOfCluster(t *testing.T) {
 	wantClass(t, take(t.Context(), plain(t, at(other))), redisstore.ClassCluster, "CLUSTER INFO")
 }
 
-// classOfDatabase is that of another database than 0 in a cluster. Valkey 9 can have several there, and says no more than that
-// it has not this one.
+// classOfDatabase is that of another database than 0 in a cluster. Valkey 9 can have several there, and says no more
+// than that it has not this one.
 func classOfDatabase(t *testing.T, node *redistest.Server) string {
 	t.Helper()
 	several, err := node.Do("CONFIG", "GET", "cluster-databases")

@@ -70,6 +70,6 @@ func Queued(s core.Store) (n int) {
 	return n
 }
 
-// DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and the store cannot
-// know that it is.
+// DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and the store
+// cannot know that it is.
 func DialsAfterClose() bool { return redials && clonesKeepHooks() }

@@ -21,10 +21,10 @@ func (b *batcher) sendOne(t *take) {
 		q.init(takeScript, 1, newSingle(t, 1+len(b.tail)))
 		copy(q.args[keysAt+2:], b.tail)
 	} else {
-		*q = b.question(1)
+		*q = b.newCall(1)
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
 	}
-	if t.err = cmp.Or(b.conn.ask(t.ctx, q), q.err); t.err == nil {
+	if t.err = cmp.Or(b.conn.do(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
 	}
 	t.takes = 1
@@ -33,29 +33,29 @@ func (b *batcher) sendOne(t *take) {
 // send sends a batch, and gives each take the part of the reply that is about its group.
 func (b *batcher) send(ctx context.Context, batch []*take) {
 	groups, of := b.groups(batch)
-	var questions []*question
+	var calls []*call
 	all := make([]texts, len(groups))
 	for i := range groups {
 		all[i] = groups[i].texts()
 	}
 	if b.conn.single {
-		q := b.question(len(groups))
+		q := b.newCall(len(groups))
 		for i := range all {
 			q.args[keysAt+i], q.args[keysAt+len(all)+i] = &all[i].key, &all[i].ids
 		}
-		questions = []*question{&q}
+		calls = []*call{&q}
 	} else {
 		for i := range all {
-			q := b.question(1)
+			q := b.newCall(1)
 			q.args[keysAt], q.args[keysAt+1] = all[i].key, all[i].ids
-			questions = append(questions, &q)
+			calls = append(calls, &q)
 		}
 	}
-	err := b.conn.ask(ctx, questions...)
+	err := b.conn.do(ctx, calls...)
 	for i := range groups {
-		g, q, last := &groups[i], questions[0], i == len(groups)-1
+		g, q, last := &groups[i], calls[0], i == len(groups)-1
 		if !b.conn.single {
-			q, last = questions[i], true
+			q, last = calls[i], true
 		}
 		if g.err = cmp.Or(err, q.err); g.err == nil {
 			g.reply, q.reply, g.err = b.cut(q.reply, last)
@@ -67,9 +67,9 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	}
 }
 
-// question returns a question with room for so many keys and their ids.
-func (b *batcher) question(keys int) question {
-	q := newQuestion(takeScript, keys, keys+len(b.tail))
+// newCall returns a call with room for so many keys and their ids.
+func (b *batcher) newCall(keys int) call {
+	q := newCall(takeScript, keys, keys+len(b.tail))
 	copy(q.args[keysAt+2*keys:], b.tail)
 	return q
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// Where replies came late, one glitch had a process decide by itself for good: what it had admitted meanwhile and the request
-// that was to tell Redis shared a deadline.
+// Where replies came late, one glitch had a process decide by itself for good: what it had admitted meanwhile and the
+// request that was to tell Redis shared a deadline.
 func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 	for _, failure := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
 		t.Run(failure.String(), func(t *testing.T) {

@@ -10,18 +10,18 @@ import (
 
 const (
 	defaultTimeout = 100 * time.Millisecond // of core.WithTimeout
-	tripsToDecide  = 4                      // TCP, HELLO, CLIENT SETINFO, and the take: what a decision needs on a new connection
-	measuredTrips  = 10                     // at most, since a busy machine makes some of them longer
+	tripsToDecide  = 4                      // of a decision on a new connection: TCP, HELLO, CLIENT SETINFO, the take
+	measuredTrips  = 10                     // at most: on a busy machine some take longer
 )
 
-// roundTrip reports a server that is so far away that a decision on a new connection does not fit into the default timeout.
-// The connection is there already.
+// roundTrip reports a server that is too far away for a decision on a new connection within the default timeout. It
+// measures on a connection that is open.
 func (c *checker) roundTrip(ctx context.Context, addr string, client Client, key string) {
 	shortest := time.Duration(0)
 	for range measuredTrips {
 		began := time.Now()
 		if err := client.Eval(ctx, "return 0", []string{key}).Err(); err != nil {
-			return // what is wrong was reported, or came just now
+			return // which was reported, or is new
 		}
 		if trip := time.Since(began); shortest == 0 || trip < shortest {
 			shortest = trip

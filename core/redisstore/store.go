@@ -117,12 +117,12 @@ func (s *store) Settle(ctx context.Context, t core.Settle) error {
 	if t.Cost > MaxCost {
 		return costError(t.Cost)
 	}
-	_, err := s.ask(ctx, settleScript, &t.Key, idText(t.ID), t.Cost)
+	_, err := s.run(ctx, settleScript, &t.Key, idText(t.ID), t.Cost)
 	return err
 }
 
 func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
-	reply, err := s.ask(ctx, entriesScript, &key, window.Microseconds())
+	reply, err := s.run(ctx, entriesScript, &key, window.Microseconds())
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *store) Merge(ctx context.Context, m core.Merge) error {
 		for _, e := range part {
 			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxUnits))
 		}
-		if _, err := s.ask(ctx, mergeScript, &m.Key, args...); err != nil {
+		if _, err := s.run(ctx, mergeScript, &m.Key, args...); err != nil {
 			return err
 		}
 	}
@@ -161,20 +161,20 @@ func (s *store) Merge(ctx context.Context, m core.Merge) error {
 }
 
 func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
-	_, err := s.ask(ctx, resetScript, &key)
+	_, err := s.run(ctx, resetScript, &key)
 	return err
 }
 
-// ask runs a script other than that of takes.
-func (s *store) ask(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
-	q := newQuestion(sc, 1, len(args))
+// run runs a script other than that of takes.
+func (s *store) run(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
+	q := newCall(sc, 1, len(args))
 	q.args[keysAt] = s.key(key)
 	copy(q.args[keysAt+1:], args)
 	_, known := s.known.Load(sc.hash)
 	if !known { // the server would need a round trip to say that it does not know the hash
 		q.byText()
 	}
-	if err := cmp.Or(s.conn.ask(ctx, &q), q.err); err != nil {
+	if err := cmp.Or(s.conn.do(ctx, &q), q.err); err != nil {
 		return nil, failed(err)
 	}
 	if !known {

@@ -12,7 +12,7 @@ type take struct {
 	id   string
 	cost int
 
-	own  question      // the command, if the take is sent by itself
+	own  call          // the command, if the take is sent by itself
 	done chan struct{} // receives a value when the fields below are set
 
 	next    *take  // in a list of a queue

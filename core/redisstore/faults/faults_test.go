@@ -276,7 +276,8 @@ func (r *row) burst(l *core.Limiter, key string, n int) *tally {
 	return of
 }
 
-// stream asks so often a second, however long the answers take, as clients do. The function it gives waits for the last of them.
+// stream asks so often a second, however long the answers take, as clients do. The function it gives waits for the
+// last of them.
 func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int) string) (wait func() *tally) {
 	of := new(tally)
 	var wg sync.WaitGroup

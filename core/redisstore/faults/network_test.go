@@ -226,8 +226,8 @@ func TestSlowDeath(t *testing.T) {
 			r.errorf("%d admitted and %d refused, want %d at least of both", during.admitted, during.failed, quota)
 		}
 	}
-	// Where the machine has stopped the server for longer, the breaker has opened, for a second or more each time. One that flaps
-	// would have many requests wait in vain.
+	// Where the machine has stopped the server for longer, the breaker has opened, for a second or more each time. One
+	// that flaps would have many requests wait in vain.
 	vain := 0
 	for _, took := range during.took {
 		if took >= timeout {

@@ -14,7 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// odd are replies that no script of the store gives, byte for byte. Where something is missing, the client waits for it in vain.
+// odd are replies that no script of the store gives, byte for byte. Where something is missing, the client waits for
+// it in vain.
 var odd = []string{
 	"+OK\r\n", "+\r\n", "$-1\r\n", "$0\r\n\r\n", "$2\r\nOK\r\n", ":1\r\n", ":\r\n", ":9223372036854775808\r\n", ":-1\r\n",
 	"*0\r\n", "*-1\r\n", "*-2\r\n", "*1\r\n:0\r\n", "*1\r\n:-9223372036854775808\r\n", "*1\r\n:9223372036854775807\r\n", "*1\r\n*1\r\n*1\r\n:1\r\n", "*2\r\n:0\r\n$-1\r\n", "*4\r\n:1\r\n:0\r\n:0\r\n$1\r\nx\r\n",

@@ -91,7 +91,8 @@ func TestClientsVanish(t *testing.T) {
 	}
 }
 
-// Three processes that cannot reach the log have a quota each, and afterwards the log holds what all of them have admitted.
+// Three processes that cannot reach the log have a quota each, and afterwards the log holds what all of them have
+// admitted.
 func TestOutageOfThreeProcesses(t *testing.T) {
 	slow(t)
 	const quota, processes = 20, 3

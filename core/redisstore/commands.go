@@ -1,0 +1,39 @@
+package redisstore
+
+import "strings"
+
+// needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. TIME comes
+// before writes, since Redis 6 may refuse writes after it, and ZADD before other writes, since after a write no command
+// is refused for lack of memory. INFO is for Check alone.
+var needed = []string{
+	"TIME",
+	"ZADD key XX 0 member",
+	"ZREM key member",
+	"ZREMRANGEBYRANK key 0 0",
+	"ZREMRANGEBYSCORE key 0 0",
+	"PEXPIRE key 1",
+	"PTTL key",
+	"UNLINK key",
+	"ZCARD key",
+	"ZCOUNT key 0 0",
+	"ZRANGE key 0 0",
+	"ZRANGEBYSCORE key 0 0",
+	"ZSCORE key member",
+	"INFO",
+}
+
+// commands returns the commands that the store's user must be allowed to run.
+func commands() []string {
+	names := []string{"EVAL", "EVALSHA"}
+	for _, line := range needed {
+		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// grant is the advice to permit these commands.
+func grant(commands ...string) string {
+	return "permit it to the Redis user: ACL SETUSER <user> +" + strings.ToLower(strings.Join(commands, " +"))
+}
