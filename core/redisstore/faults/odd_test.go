@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -69,8 +70,9 @@ func TestOddReplies(t *testing.T) {
 	r.exactly("", admitted, 2*2*len(odd))
 	r.says("store (protocol)")
 	growth := heap() - before
-	r.tellf("heap %+d kB", growth>>10)
-	if growth > 10<<20 {
+	// A client that is closed lets go of what it has made room for when its last goroutine ends.
+	if !eventually(5*time.Second, func() bool { growth = heap() - before; return growth <= 10<<20 }) {
 		r.errorf("the heap has grown by %d MB", growth>>20)
 	}
+	r.tellf("heap %+d kB", growth>>10)
 }
