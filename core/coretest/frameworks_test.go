@@ -223,7 +223,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 	rdb := client(t, server.Addr())
 	store := redisstore.New(rdb)
 	bearer := tokenOf(t, "claim-of-ann-5521")
-	const token, address, peer = "tok-3c2f9e17-very-secret", "198.51.100.77", "127.0.0.1"
+	const token, address, peer, endMark = "tok-3c2f9e17-very-secret", "198.51.100.77", "127.0.0.1", "end-7d1f"
 	for name, f := range frameworks {
 		for i, key := range []core.Key{
 			core.ByHeader("X-API-Key", core.Unverified),
@@ -250,7 +250,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 		}
 	}
 	rdb.Ping(t.Context())
-	rdb.Do(t.Context(), "ECHO", "the end")
+	rdb.Do(t.Context(), "ECHO", endMark)
 	seen := 0
 	for {
 		line, err := lines.ReadString('\n')
@@ -259,7 +259,7 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 		}
 		// The line begins with the address of our own connection to the server.
 		_, command, _ := strings.Cut(line, "] ")
-		if strings.Contains(command, "the end") {
+		if strings.Contains(command, endMark) {
 			break
 		}
 		seen++
