@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Allow takes one unit of key's quota if it has one left. A denial is not an
@@ -39,7 +41,7 @@ func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) e
 // Peek tells what [Limiter.Allow] would say, and takes nothing: Remaining is
 // what is left now.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, 1, ModePeek, &d)
+	err = l.ask(ctx, key, 1, store.ModePeek, &d)
 	return d, err
 }
 
@@ -49,7 +51,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 // Of a key it keeps as many units as the largest quota, at least [MaxRecorded], and beyond
 // that Used stays there.
 func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, cost, ModeRecord, &d)
+	err = l.ask(ctx, key, cost, store.ModeRecord, &d)
 	return d, err
 }
 
@@ -64,9 +66,12 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if l.policy.fixed != nil {
 		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
 	}
-	entries, err := l.store.Log(ctx, StorageKey{space: l.space, identity: who}, window)
+	if l.lister == nil {
+		return nil, &ConfigError{Option: "Log", Value: fmt.Sprintf("%T", l.store), Reason: "this store cannot list a log: it has no method Log (store.Lister)"}
+	}
+	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.space, Identity: who}, window)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, store.Error(err)
 	}
 	return entries, nil
 }
@@ -77,7 +82,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.named(key, &who); err != nil {
 		return err
 	}
-	err := l.reset(ctx, StorageKey{space: l.space, identity: who})
+	err := l.reset(ctx, store.Key{Namespace: l.space, Identity: who})
 	if err == nil && l.ban != nil {
 		err = l.ban.lift(ctx, l, who)
 	}
@@ -85,15 +90,15 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // ask fills in d, which is zero.
-func (l *Limiter) ask(ctx context.Context, key string, cost int, mode Mode, d *Decision) (err error) {
-	if err = l.named(key, &d.key.identity); err != nil {
+func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
+	if err = l.named(key, &d.key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	plan, err := l.planFor(ctx)
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.decide(ctx, plan, cost, mode, mode != ModePeek, d)
+	return l.decide(ctx, plan, cost, mode, mode != store.ModePeek, d)
 }
 
 // planFor is the plan where there is no request.
@@ -118,7 +123,7 @@ func (l *Limiter) named(key string, who *identity) error {
 	if key == "" {
 		return ErrNoKey
 	}
-	who.kind, who.text = kindBy, key
+	who.Kind, who.Text = kindBy, key
 	return nil
 }
 

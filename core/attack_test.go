@@ -107,7 +107,7 @@ func TestNamesAreCopied(t *testing.T) {
 // Where policies share a store that is full, each has the overflow to itself.
 func TestSharedLogsArePerPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore(core.MaxKeys(1))
+		store := core.NewMemoryStore(core.WithMaxKeys(1))
 		day := newLimiter(t, core.PerDay(5), core.WithStore(store))
 		second := newLimiter(t, core.PerSecond(1000), core.WithStore(store))
 		if _, err := second.Allow(t.Context(), "first"); err != nil {
@@ -132,7 +132,7 @@ func TestPlacesComeBackAfterAFlood(t *testing.T) {
 	denied, shared := 0, 0
 	for round := range 8 {
 		synctest.Test(t, func(t *testing.T) {
-			store := core.NewMemoryStore(core.MaxKeys(1000))
+			store := core.NewMemoryStore(core.WithMaxKeys(1000))
 			l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
 			ask := func(who string, i int) bool {
 				d, err := l.Allow(t.Context(), fmt.Sprint(who, round, "-", i))
@@ -167,7 +167,7 @@ func TestPlacesComeBackAfterAFlood(t *testing.T) {
 // Whoever shares a log with others only by its hash, and has no units in there, takes a free place.
 func TestNeighboursDoNotKeepAFreshKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore(core.MaxKeys(1))
+		store := core.NewMemoryStore(core.WithMaxKeys(1))
 		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
 		for i := range 20_000 { // until each shared log is full
 			if _, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil {
@@ -228,7 +228,7 @@ func TestKeysAreCopied(t *testing.T) {
 // One idle key must not hold the only place for ever, wherever its hash lies.
 func TestIdleKeyGivesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore(core.MaxKeys(1))
+		store := core.NewMemoryStore(core.WithMaxKeys(1))
 		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
 		for i := range 300 {
 			if d, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil || !d.Allowed {

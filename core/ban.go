@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // WithBan shuts out who is denied so many times within a window, for first, and for twice as long each
@@ -30,17 +32,22 @@ func WithBan(denials int, within, first time.Duration) Option {
 			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(), reason)
 			return
 		}
-		c.ban = &ban{tries: Limits{tries}, first: first}
+		var ladder Limits
 		for i := range banSteps {
-			c.ban.ladder = append(c.ban.ladder, Limit{Quota: 1 << i, Window: first << i})
+			ladder = append(ladder, Limit{Quota: 1 << i, Window: first << i})
 		}
 		// This one never denies: it remembers.
-		c.ban.ladder = append(c.ban.ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
+		ladder = append(ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
+		c.ban = &ban{
+			limit: tries, tries: newQuestion(Limits{tries}, 0, 0, 0, false),
+			ladder: newQuestion(ladder, 0, 0, 0, false), first: first,
+		}
 		for step := range c.ban.begin {
-			c.ban.begin[step] = slices.Clone(c.ban.ladder)
-			for i := range c.ban.begin[step] {
-				c.ban.begin[step][i].Quota += 1<<step - 1
+			begin := slices.Clone(ladder)
+			for i := range begin {
+				begin[i].Quota += 1<<step - 1
 			}
+			c.ban.begin[step] = newQuestion(begin, 0, 0, 0, false)
 		}
 	}
 }
@@ -52,12 +59,13 @@ const banSteps = MaxLimits - 1
 // first, 4 in four times. So an entry fills the window of its own step and those below it, and older entries
 // together are too few to fill it.
 type ban struct {
-	tries  Limits
-	ladder Limits
-	begin  [banSteps]Limits // the same for an entry of 2^n units: each admits it where the ladder would admit 1
+	limit  Limit // of denials
+	tries  *store.Plan
+	ladder *store.Plan
+	begin  [banSteps]*store.Plan // the same for an entry of 2^n units: each admits it where the ladder would admit 1
 	first  time.Duration
 
-	denials, bans *space
+	denials, bans *store.Namespace
 }
 
 // of names the logs after the limiter's policy, as no policy can be named.
@@ -66,8 +74,8 @@ func (b *ban) of(name string, secret []byte) *ban {
 		return nil
 	}
 	named := *b
-	named.denials = newSpace(name+":d", secret)
-	named.bans = newSpace(name+":b", secret)
+	named.denials = store.NewNamespace(name+":d", secret)
+	named.bans = store.NewNamespace(name+":b", secret)
 	return &named
 }
 
@@ -76,14 +84,14 @@ func (b *ban) with(limits Limits) Limits {
 	if b == nil {
 		return limits
 	}
-	return append(slices.Clip(limits), b.tries...)
+	return append(slices.Clip(limits), b.limit)
 }
 
 // decide denies while a ban lasts, and otherwise charges; a denied try counts towards a ban.
-func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) error {
+func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool) error {
 	l := d.limiter
-	if l.remote != nil {
-		ctx = l.remote.within(ctx, time.Now()) // for all that is asked
+	if l.guard != nil {
+		ctx = l.guard.Within(ctx, time.Now()) // for all that is asked
 	}
 	past, err := b.look(ctx, d)
 	if err != nil || d.Banned {
@@ -103,8 +111,8 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode Mode, try bool) erro
 
 // look denies d while a ban lasts, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
-	var a Answer
-	err = b.take(ctx, d, b.ladder, ModePeek, 1, &a)
+	var a store.Answer
+	err = b.take(ctx, d, b.ladder, store.ModePeek, 1, &a)
 	if err == nil && !a.Allowed {
 		b.deny(d, a.Retry)
 	}
@@ -113,15 +121,15 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 
 // count counts a denial, and begins a ban with the last that is one too many.
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
-	key := StorageKey{space: b.denials, identity: d.key.identity}
-	var a Answer
-	err := d.limiter.take(ctx, &key, &Take{Limits: b.tries, Keep: b.tries[0].Window, Cost: 1}, d, &a)
-	if err != nil || !a.Allowed || a.State[0].Used+1 < b.tries[0].Quota {
+	key := store.Key{Namespace: b.denials, Identity: d.key.Identity}
+	var a store.Answer
+	err := d.limiter.take(ctx, &key, &store.Take{Plan: b.tries, Cost: 1}, d, &a)
+	if err != nil || !a.Allowed || a.State[0].Used+1 < b.limit.Quota {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	var begun Answer
-	if err = b.take(ctx, d, b.begin[step], ModeCharge, 1<<step, &begun); err != nil {
+	var begun store.Answer
+	if err = b.take(ctx, d, b.begin[step], store.ModeCharge, 1<<step, &begun); err != nil {
 		return err
 	}
 	if begun.Allowed {
@@ -129,25 +137,25 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	} else { // one has begun since we looked
 		b.deny(d, begun.Retry)
 	}
-	if err := d.limiter.reset(ctx, key); err != nil && !isOutage(err) { // in an outage, what was reset here is all that counts
+	if err := d.limiter.reset(ctx, key); err != nil && !store.IsOutage(err) { // in an outage, what was reset here is all that counts
 		return err
 	}
 	return nil
 }
 
-func (b *ban) take(ctx context.Context, d *Decision, ladder Limits, mode Mode, cost int, a *Answer) error {
-	key := StorageKey{space: b.bans, identity: d.key.identity}
-	return d.limiter.take(ctx, &key, &Take{Limits: ladder, Keep: b.ladder[banSteps].Window, Cost: cost, Mode: mode}, d, a)
+func (b *ban) take(ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int, a *store.Answer) error {
+	key := store.Key{Namespace: b.bans, Identity: d.key.Identity}
+	return d.limiter.take(ctx, &key, &store.Take{Plan: ladder, Cost: cost, Mode: mode}, d, a)
 }
 
 func (b *ban) deny(d *Decision, wait time.Duration) {
-	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.space.name
+	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.space.Policy()
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
 func (b *ban) lift(ctx context.Context, l *Limiter, who identity) error {
-	for _, s := range [...]*space{b.denials, b.bans} {
-		if err := l.reset(ctx, StorageKey{space: s, identity: who}); err != nil {
+	for _, s := range [...]*store.Namespace{b.denials, b.bans} {
+		if err := l.reset(ctx, store.Key{Namespace: s, Identity: who}); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // tries asks a limiter as one client, and says what is wrong with the answer.
@@ -191,7 +192,7 @@ func TestBanAtTheFirstDenial(t *testing.T) {
 func TestBanOnce(t *testing.T) {
 	for _, c := range []struct{ clients, denials int }{{200, 1}, {200, 5}, {203, 5}, {200, 100}} {
 		inBubble(t, fmt.Sprintf("%d of %d", c.denials, c.clients), func(t *testing.T) {
-			store := &gate{Store: core.NewMemoryStore()}
+			store := &gate{Full: core.NewMemoryStore()}
 			ann := tries{t, newLimiter(t, core.PerHour(1), core.WithBan(c.denials, time.Minute, 30*time.Second),
 				core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed)), "ann"}
 			ann.passes(1)
@@ -228,15 +229,15 @@ func TestBanOnce(t *testing.T) {
 
 // gate holds back the answers to all that peek.
 type gate struct {
-	core.Store
+	store.Full
 
 	closed atomic.Bool
 	open   chan struct{}
 }
 
-func (g *gate) Take(ctx context.Context, t core.Take) (core.Answer, error) {
-	a, err := g.Store.Take(ctx, t)
-	if t.Mode == core.ModePeek && g.closed.Load() {
+func (g *gate) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	a, err := g.Full.Take(ctx, t)
+	if t.Mode == store.ModePeek && g.closed.Load() {
 		<-g.open
 	}
 	return a, err
@@ -401,7 +402,7 @@ func TestBanAndCountDenied(t *testing.T) {
 
 // A store that fails at any of the questions lets nobody through, and nobody who is banned is asked about twice.
 func TestBanStoreFails(t *testing.T) {
-	store := &lasting{Store: core.NewMemoryStore()}
+	store := &lasting{Full: core.NewMemoryStore()}
 	ann := banning(t, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))
 	ask := func(answers int) {
 		t.Helper()
@@ -425,17 +426,17 @@ func TestBanStoreFails(t *testing.T) {
 
 // lasting answers so many questions.
 type lasting struct {
-	core.Store
+	store.Full
 
 	left, asked int
 }
 
-func (f *lasting) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (f *lasting) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	f.asked++
 	if f.left--; f.left < 0 {
-		return core.Answer{}, errLookup
+		return store.Answer{}, errLookup
 	}
-	return f.Store.Take(ctx, t)
+	return f.Full.Take(ctx, t)
 }
 
 // Each mistake names the option, what it was given, and what would be right.
@@ -476,10 +477,10 @@ func TestBanConfig(t *testing.T) {
 }
 
 // narrow is a store for quotas of at most 100.
-type narrow struct{ core.Store }
+type narrow struct{ store.Full }
 
-func (narrow) Validate(limits core.Limits) error {
-	for _, l := range limits {
+func (narrow) Validate(p *store.Plan) error {
+	for _, l := range p.Limits {
 		if l.Quota > 100 {
 			return &core.ConfigError{Option: "limits", Value: l.String(), Reason: "at most 100"}
 		}

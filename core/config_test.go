@@ -76,7 +76,7 @@ func TestNewRefusesAlone(t *testing.T) {
 		{"empty First", core.PerSecond(1), core.First(), nil},
 		{"empty header", core.PerSecond(1), core.ByHeader("", core.Unverified), nil},
 		{"nil store", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(nil)}},
-		{"no keys", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(core.NewMemoryStore(core.MaxKeys(0)))}},
+		{"no keys", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
 		{"name with a brace", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName("a{b}")}},
 		{"long policy name", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName(strings.Repeat("a", 49))}},
 	} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Decision is the answer to one request. Its slices are shared: do not write
@@ -24,29 +25,29 @@ type Decision struct {
 	why      error // of Degraded
 	limiter  *Limiter
 	plan     *plan // nil when nothing was decided, as for a skipped request
-	answer   Answer
+	answer   store.Answer
 	cost     int // units asked for
 	taken    int // units of cost that were recorded: all or none
-	key      StorageKey
+	key      store.Key
 	id       uint64
 	response *Response      // what WithRefund will be asked about, or nil
 	token    inflight.Token // is released when Serve ends
 }
 
 // sum fills in what everybody may read from what the store has answered.
-func (d *Decision) sum(mode Mode) {
-	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.name
-	if d.why != nil && d.limiter.remote.failure == FailOpen {
+func (d *Decision) sum(mode store.Mode) {
+	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.Policy()
+	if d.why != nil && d.limiter.guard.Open() {
 		d.plan = nil // nothing was counted, so there is nothing to tell
 		return
 	}
 	switch {
 	case !d.Allowed:
 		d.Violated = d.violated()
-		if mode == ModeChargeDenied && !d.never() {
+		if mode == store.ModeChargeDenied && !d.never() {
 			d.taken = d.cost
 		}
-	case mode != ModePeek:
+	case mode != store.ModePeek:
 		d.taken = d.cost
 	}
 	least := d.tightest()
@@ -57,14 +58,11 @@ func (d *Decision) sum(mode Mode) {
 // shadow is what the shadow policy would have said.
 func (d *Decision) shadow() *Decision {
 	s := &Decision{limiter: d.limiter, plan: d.plan.shadow, cost: d.cost}
-	s.answer = Answer{Allowed: true, Retry: d.answer.Shadow}
+	s.answer = store.Answer{Retry: d.answer.Shadow}
 	copy(s.answer.State[:], d.answer.State[len(d.plan.limits):])
-	for i := range s.plan.limits {
-		if s.answer.State[i].Used+s.cost > s.plan.limits[i].Quota {
-			s.answer.Allowed = false
-		}
-	}
-	s.sum(ModeCharge)
+	s.answer.Denied = d.answer.Denied >> len(d.plan.limits)
+	s.answer.Allowed = s.answer.Denied == 0
+	s.sum(store.ModeCharge)
 	s.taken = 0
 	return s
 }
@@ -74,15 +72,7 @@ func (d *Decision) shadow() *Decision {
 func (d Decision) Never() bool { return d.never() }
 
 func (d *Decision) never() bool {
-	if d.Allowed || d.plan == nil {
-		return false
-	}
-	for i := range d.plan.limits {
-		if d.cost > d.plan.limits[i].Quota {
-			return true
-		}
-	}
-	return false
+	return !d.Allowed && d.plan != nil && d.plan.alone.NeverFits(d.cost)
 }
 
 // Err is nil when the request was allowed, and a [*LimitedError] with the
@@ -119,7 +109,7 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	if d.taken == 0 || !d.Allowed {
 		return nil
 	}
-	return d.limiter.settle(ctx, Settle{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
+	return d.limiter.settle(ctx, store.Settlement{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
 }
 
 // left is what limit i has left after this request.
@@ -128,9 +118,7 @@ func (d *Decision) left(i int) int {
 }
 
 // denies reports whether limit i is among those that denied.
-func (d *Decision) denies(i int) bool {
-	return !d.Allowed && d.answer.State[i].Used+d.cost > d.plan.limits[i].Quota
-}
+func (d *Decision) denies(i int) bool { return !d.Allowed && d.answer.Denied.Has(i) }
 
 // tightest is the limit with the least left; of a denial, among those that denied.
 func (d *Decision) tightest() int {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // twoProcesses are two limiters of one policy on one store, as in two processes. The first counts what it asks the
@@ -23,7 +24,7 @@ type twoProcesses struct {
 
 func newProcesses(t *testing.T, p core.Policy, opts ...core.Option) *twoProcesses {
 	ps := &twoProcesses{t: t, fake: new(coretest.FakeStore)}
-	spy := &takeSpy{Store: ps.fake, seen: func(core.Take) { ps.asked++ }}
+	spy := &takeSpy{Full: ps.fake, seen: func(store.Take) { ps.asked++ }}
 	ps.here = newLimiter(t, p, append(opts, core.WithName("p"), core.WithStore(spy))...)
 	ps.remote = newLimiter(t, p, core.WithName("p"), core.WithStore(ps.fake), core.WithDenyCache(0))
 	return ps
@@ -176,7 +177,7 @@ func TestDenialsUnderWayAreNotRemembered(t *testing.T) {
 		fake := new(coretest.FakeStore)
 		var taken core.Decision
 		back := false
-		after := &afterTake{Store: fake, done: func() {
+		after := &afterTake{Full: fake, done: func() {
 			if back {
 				back = false
 				if err := taken.Undo(t.Context()); err != nil {
@@ -208,13 +209,13 @@ func TestDenialsUnderWayAreNotRemembered(t *testing.T) {
 
 // afterTake is a store that does something when it has decided, before its answer comes.
 type afterTake struct {
-	core.Store
+	store.Full
 
 	done func()
 }
 
-func (s *afterTake) Take(ctx context.Context, t core.Take) (core.Answer, error) {
-	a, err := s.Store.Take(ctx, t)
+func (s *afterTake) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	a, err := s.Full.Take(ctx, t)
 	s.done()
 	return a, err
 }
@@ -224,7 +225,7 @@ func TestNobodyIsDeniedWhileAnotherAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, hold, held := new(coretest.FakeStore), make(chan struct{}), make(chan struct{})
 		holds := false
-		store := &takeSpy{Store: fake, seen: func(core.Take) {
+		store := &takeSpy{Full: fake, seen: func(store.Take) {
 			if holds {
 				holds = false
 				close(held)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // lagging is a store that is so far away in each direction, in the time of a bubble.
@@ -16,11 +17,11 @@ type lagging struct {
 	*slowStore
 
 	there, back time.Duration
-	last        core.Take
+	last        store.Take
 	asked       int
 }
 
-func (s *lagging) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *lagging) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	time.Sleep(s.there)
 	s.last, s.asked = t, s.asked+1
 	a, err := s.slowStore.Take(ctx, t)
@@ -29,9 +30,9 @@ func (s *lagging) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 }
 
 // says is what the store would answer now, to who stands beside it.
-func (s *lagging) says(cost int) core.Answer {
+func (s *lagging) says(cost int) store.Answer {
 	t := s.last
-	t.Mode, t.Cost = core.ModePeek, cost
+	t.Mode, t.Cost = store.ModePeek, cost
 	a, _ := s.slowStore.Take(context.Background(), t)
 	return a
 }

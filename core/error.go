@@ -23,21 +23,6 @@ var (
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
 )
 
-// ConfigError is one mistake in how a limiter was put together. [New] joins
-// all it finds; [errors.As] takes the first out.
-type ConfigError struct {
-	Option string // the argument or option, as it is written in code
-	Value  string // what was given
-	Reason string // what is wrong with it, and what would be right
-}
-
-func (e *ConfigError) Error() string {
-	if e.Value == "" {
-		return fmt.Sprintf("sash: %s: %s", e.Option, e.Reason)
-	}
-	return fmt.Sprintf("sash: %s(%s): %s", e.Option, e.Value, e.Reason)
-}
-
 // LimitedError carries a denial where Go wants an error; see [Decision.Err].
 // It is [ErrCostExceedsQuota] when waiting cannot help.
 type LimitedError struct{ Decision Decision }
@@ -57,31 +42,6 @@ func (e *LimitedError) Unwrap() error {
 	}
 	return nil
 }
-
-// StoreError says that the store could not answer. Its text is for operators:
-// it may hold addresses and is never sent to a client.
-//
-// A store that names a Class sees to it that Err and Advice do not tell whose key was asked for: they are logged
-// when an outage begins. Of an error without one the log has the type alone.
-type StoreError struct {
-	Err    error
-	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
-	Advice string // what an operator should do about it
-	OneKey bool   // the trouble is with this key alone, so that other keys are still asked for
-}
-
-func (e *StoreError) Error() string {
-	text := "sash: store: " + e.Err.Error()
-	if e.Class != "" {
-		text = "sash: store (" + e.Class + "): " + e.Err.Error()
-	}
-	if e.Advice != "" {
-		text += ": " + e.Advice
-	}
-	return text
-}
-
-func (e *StoreError) Unwrap() error { return e.Err }
 
 // PanicError is a panic in a callback. It is answered with 500 and kept from
 // taking the process with it, as it would in fiber.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 var errDown = errors.New("connection refused at 10.0.0.1:6379")
@@ -47,16 +48,16 @@ func (s *slowStore) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *slowStore) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *slowStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	err := s.wait(ctx)
 	if err == nil || s.late.Load() {
 		a, _ := s.FakeStore.Take(ctx, t)
 		return a, err
 	}
-	return core.Answer{}, err
+	return store.Answer{}, err
 }
 
-func (s *slowStore) Merge(ctx context.Context, m core.Merge) error {
+func (s *slowStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	if err := s.wait(ctx); err != nil {
 		return err
 	}
@@ -331,7 +332,7 @@ type counted struct {
 	asked int
 }
 
-func (c *counted) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (c *counted) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	c.asked++
 	return c.FakeStore.Take(ctx, t)
 }
@@ -356,7 +357,7 @@ func TestDenyCacheAsksOnceASecond(t *testing.T) {
 // Also where many ask at once, and the store takes its time; and then what it says holds for all.
 func TestDenyCacheLetsOneAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowly{Store: core.NewMemoryStore()}
+		store := &slowly{Full: core.NewMemoryStore()}
 		l := newLimiter(t, core.PerHour(1), core.WithStore(store))
 		l.Allow(t.Context(), "k")
 		l.Allow(t.Context(), "k")
@@ -392,16 +393,16 @@ func TestDenyCacheLetsOneAsk(t *testing.T) {
 
 // slowly is a store that takes 10 ms for a take.
 type slowly struct {
-	core.Store
+	store.Full
 	asked atomic.Int32
-	key   atomic.Pointer[core.StorageKey]
+	key   atomic.Pointer[store.Key]
 }
 
-func (s *slowly) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *slowly) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	s.asked.Add(1)
 	s.key.Store(&t.Key)
 	time.Sleep(10 * time.Millisecond)
-	return s.Store.Take(ctx, t)
+	return s.Full.Take(ctx, t)
 }
 
 func TestManyLimitersLeaveNothing(t *testing.T) {

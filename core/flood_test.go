@@ -97,7 +97,7 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 	}
 	for _, flood := range floods {
 		inBubble(t, flood.name, func(t *testing.T) {
-			store := core.NewMemoryStore(core.MaxKeys(flood.places))
+			store := core.NewMemoryStore(core.WithMaxKeys(flood.places))
 			byAddress, byName := login(t, store)
 			passed := map[string]int{}
 			late := flood.keys * 9 / 10 // as newcomers come the places and the logs that keys share have been used already
@@ -134,7 +134,7 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 func TestFloodOfAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places = 20_000
-		store := core.NewMemoryStore(core.MaxKeys(places))
+		store := core.NewMemoryStore(core.WithMaxKeys(places))
 		byAddress, byName := login(t, store)
 		for i := range places {
 			byName.Allow(t.Context(), fmt.Sprint("user ", i))
@@ -166,7 +166,7 @@ func TestQuotaHoldsThroughFloods(t *testing.T) {
 		const quota, places = 3, 60
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 1))
-		store := core.NewMemoryStore(core.MaxKeys(places))
+		store := core.NewMemoryStore(core.WithMaxKeys(places))
 		l, err := core.New(core.PerMinute(quota), core.ByIP(), core.WithStore(store))
 		if err != nil {
 			t.Fatal(err)

@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // What can reach a log by accident prints without identities: one line with what an operator needs, whatever the verb.
-// A StorageKey, an address or a text within it would otherwise be printed field by field, also under WithSecret.
-// Event.Key and StorageKey.String tell the identity to whoever asks for it by name.
+// A store.Key, an address or a text within it would otherwise be printed field by field, also under WithSecret.
+// Event.Key and store.Key.String tell the identity to whoever asks for it by name.
 
 // String describes the decision in one line. Whose request it was is not in there.
 func (d Decision) String() string { return line("Decision", d.attrs()) }
@@ -64,7 +66,7 @@ func (e *Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.Any("decision", slog.GroupValue(d.attrs()...)))
 	}
 	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", typesOf(e.Err)))
+		attrs = append(attrs, slog.String("error", store.ErrorTypes(e.Err)))
 	}
 	attrs = appendTrue(appendTrue(attrs, "skipped", e.Skipped), "refunded", e.Refunded)
 	if e.Shadow != nil {
@@ -97,105 +99,10 @@ func (l *Limiter) attrs() []slog.Attr {
 		limits = limitsText(l.policy.fixed.limits)
 	}
 	return []slog.Attr{
-		slog.String("policy", l.space.name),
+		slog.String("policy", l.space.Policy()),
 		slog.String("limits", limits),
 		slog.String("store", fmt.Sprintf("%T", l.store)),
 	}
-}
-
-// String describes the take in one line, without whose it is.
-func (t Take) String() string { return line("Take", t.attrs()) }
-
-// GoString is String.
-func (t Take) GoString() string { return t.String() }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
-
-// LogValue implements [slog.LogValuer] with what String tells.
-func (t Take) LogValue() slog.Value { return slog.GroupValue(t.attrs()...) }
-
-func (t *Take) attrs() []slog.Attr {
-	return append(
-		t.Key.attrs(),
-		slog.String("limits", limitsText(t.Limits)),
-		slog.Int("cost", t.Cost),
-		slog.Int("mode", int(t.Mode)),
-	)
-}
-
-// String describes the settlement in one line, without whose it is.
-func (s Settle) String() string { return line("Settle", s.attrs()) }
-
-// GoString is String.
-func (s Settle) GoString() string { return s.String() }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (s Settle) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
-
-// LogValue implements [slog.LogValuer] with what String tells.
-func (s Settle) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
-
-func (s *Settle) attrs() []slog.Attr { return append(s.Key.attrs(), slog.Int("cost", s.Cost)) }
-
-// String describes the merge in one line, without whose it is.
-func (m Merge) String() string { return line("Merge", m.attrs()) }
-
-// GoString is String.
-func (m Merge) GoString() string { return m.String() }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (m Merge) Format(f fmt.State, verb rune) { format(f, verb, m.String()) }
-
-// LogValue implements [slog.LogValuer] with what String tells.
-func (m Merge) LogValue() slog.Value { return slog.GroupValue(m.attrs()...) }
-
-func (m *Merge) attrs() []slog.Attr {
-	return append(m.Key.attrs(), slog.Int("entries", len(m.Entries)), slog.Duration("keep", m.Keep))
-}
-
-// GoString describes the key's policy and kind, and not whose it is.
-func (k StorageKey) GoString() string { return line("StorageKey", k.attrs()) }
-
-// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name
-// in a store; all others, %+v and %#v among them, print GoString.
-func (k StorageKey) Format(f fmt.State, verb rune) {
-	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
-		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
-		return
-	}
-	format(f, verb, k.GoString())
-}
-
-// LogValue implements [slog.LogValuer] with what GoString tells.
-func (k StorageKey) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
-
-func (k *StorageKey) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 5)
-	if k.space != nil {
-		attrs = append(attrs, slog.String("policy", k.space.name))
-	}
-	return append(attrs, slog.String("kind", k.kind))
-}
-
-// String describes the store in one line.
-func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
-
-// GoString is String.
-func (s *MemoryStore) GoString() string { return s.String() }
-
-// Format implements [fmt.Formatter]: every verb prints String. What the store holds is not printed, nor read without
-// its locks.
-func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
-
-// LogValue implements [slog.LogValuer] with what String tells.
-func (s *MemoryStore) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
-
-func (s *MemoryStore) attrs() []slog.Attr {
-	if s == nil {
-		return nil
-	}
-	return []slog.Attr{slog.Int("keys", s.Keys()), slog.Int64("max_keys", s.maxKeys)}
 }
 
 // format writes text for any verb; %q quotes it, and width and precision hold as for %s.

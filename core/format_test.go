@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // traces are the forms in which an identity may show in what is printed: as it is, and its bytes in hexadecimal or
@@ -65,28 +66,28 @@ type keeper struct {
 	failed error
 }
 
-func (k *keeper) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (k *keeper) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	k.asked = append(k.asked, t, &t)
 	if k.fail {
-		return core.Answer{}, k.failed
+		return store.Answer{}, k.failed
 	}
 	return k.MemoryStore.Take(ctx, t)
 }
 
-func (k *keeper) Settle(ctx context.Context, s core.Settle) error {
+func (k *keeper) Settle(ctx context.Context, s store.Settlement) error {
 	k.asked = append(k.asked, s, &s)
 	return k.MemoryStore.Settle(ctx, s)
 }
 
-func (k *keeper) Merge(_ context.Context, m core.Merge) error {
+func (k *keeper) Merge(_ context.Context, m store.MergeRequest) error {
 	k.asked = append(k.asked, m, &m)
 	return nil
 }
 
-func (k *keeper) Reset(ctx context.Context, key core.StorageKey) error {
+func (k *keeper) Reset(ctx context.Context, key store.Key) error {
 	k.asked = append(
 		k.asked,
-		core.Merge{Key: key, Keep: time.Minute, Entries: []core.Recorded{{Age: time.Second, Cost: 1}}},
+		store.MergeRequest{Key: key, Keep: time.Minute, Entries: []store.Entry{{Age: time.Second, Cost: 1}}},
 	)
 	return k.MemoryStore.Reset(ctx, key)
 }
@@ -273,7 +274,7 @@ func TestPrintedDecision(t *testing.T) {
 	}
 	const wantEvent = "Event{decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
 		"reset_after=12s violated=a,b banned=true degraded=true} " +
-		`error="*core.StoreError(timeout) *errors.errorString" refunded=true ` +
+		`error="*store.StoreError(timeout) *errors.errorString" refunded=true ` +
 		"shadow={allowed=true remaining=0 used=0 retry_after=0s reset_after=0s}}"
 	if got := fmt.Sprintf("%+v", e); got != wantEvent {
 		t.Errorf("%s\nwant %s", got, wantEvent)
@@ -294,10 +295,10 @@ func TestPrintedDecision(t *testing.T) {
 	}
 }
 
-// The text of a StorageKey stays what stores use as its name.
-func TestPrintedStorageKey(t *testing.T) {
-	var key core.StorageKey
-	store := &meddled{take: func(_ context.Context, k core.Take) error { key = k.Key; return nil }}
+// The text of a store.Key stays what stores use as its name.
+func TestPrintedKey(t *testing.T) {
+	var key store.Key
+	store := &meddled{take: func(_ context.Context, k store.Take) error { key = k.Key; return nil }}
 	l := newLimiter(t, core.PerMinute(2), core.WithStore(store), core.WithName("api"))
 	if _, err := l.Allow(t.Context(), "ada"); err != nil {
 		t.Fatal(err)
@@ -305,8 +306,8 @@ func TestPrintedStorageKey(t *testing.T) {
 	name := key.String()
 	for verb, want := range map[string]string{
 		"%v": name, "%s": name, "%q": `"` + name + `"`, "%x": hex.EncodeToString([]byte(name)),
-		"%+v": "StorageKey{policy=api kind=by}", "%#v": "StorageKey{policy=api kind=by}",
-		"%d": "StorageKey{policy=api kind=by}",
+		"%+v": "Key[policy=api kind=by]", "%#v": "Key[policy=api kind=by]",
+		"%d": "Key[policy=api kind=by]",
 	} {
 		if got := fmt.Sprintf(verb, key); got != want {
 			t.Errorf("%s: %s, want %s", verb, got, want)

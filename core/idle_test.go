@@ -117,7 +117,7 @@ func TestSharedLogsAndRingsAreGivenBack(t *testing.T) {
 	for name, costs := range map[string]int{"rings": 1, "ledgers": 2} {
 		inBubble(t, name, func(t *testing.T) {
 			const quota, logs, flood = 4096, 50, 20_000
-			store := core.NewMemoryStore(core.MaxKeys(logs))
+			store := core.NewMemoryStore(core.WithMaxKeys(logs))
 			l := newLimiter(t, core.PerHour(quota), core.WithStore(store))
 			mustTake(t, l, "k")
 			before := heap()

@@ -29,45 +29,6 @@ type Key struct {
 	addrs, noText bool // it finds addresses, and nothing else
 }
 
-// identity is what a key found: an address, or a text within its kind and scope.
-type identity struct {
-	kind  string // "ip", "hdr", "by", ...: of [a-z]
-	scope string // which header, for instance
-	text  string
-	addr  netip.Addr // masked to bits; text is empty then
-	bits  int
-}
-
-// appendTuple writes an identity so that no two different ones read the same:
-// each part behind its length.
-func (id *identity) appendTuple(b []byte) []byte {
-	text := id.text
-	if id.addr.IsValid() {
-		text = string(appendAddr(nil, id.addr, id.bits))
-	}
-	for _, part := range [...]string{id.kind, id.scope, text} {
-		b = strconv.AppendInt(b, int64(len(part)), 10)
-		b = append(b, ':')
-		b = append(b, part...)
-	}
-	return b
-}
-
-// clone outlives the request: a fasthttp string dies with it.
-func (id *identity) clone() identity {
-	c := *id
-	c.scope, c.text = strings.Clone(id.scope), strings.Clone(id.text)
-	return c
-}
-
-// label is the identity for people: the text or address itself.
-func (id *identity) label() string {
-	if id.addr.IsValid() {
-		return string(appendAddr(nil, id.addr, id.bits))
-	}
-	return strings.Clone(id.text) // a fasthttp string dies with the request
-}
-
 // prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
 type prefixes struct {
 	v4, v6 int
@@ -80,7 +41,7 @@ func (p *prefixes) identity(a netip.Addr) identity {
 		bits = p.v4
 	}
 	prefix, _ := a.Prefix(bits) // no error: New has checked the bits
-	return identity{kind: kindIP, addr: prefix.Addr(), bits: bits}
+	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
 }
 
 // want is a callback's parameter type, which the adapter must be able to serve.
@@ -128,7 +89,7 @@ func textIdentity(text string, err error) (identity, error) {
 	if text == "" {
 		return identity{}, ErrNoKey
 	}
-	return identity{kind: kindBy, text: text}, nil
+	return identity{Kind: kindBy, Text: text}, nil
 }
 
 // KeyOf is for packages that find identities in requests of any framework, as
@@ -143,7 +104,7 @@ func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
 		_ *prefixes) (identity, error) {
 		scope, text, err := f(r)
 		id, err := textIdentity(text, err)
-		id.kind, id.scope = kind, scope
+		id.Kind, id.Scope = kind, scope
 		return id, err
 	}}
 }
@@ -193,11 +154,11 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 				return identity{}, ErrNoKey
 			}
 			id, err := textIdentity(verify(r.Context(), value))
-			id.kind, id.scope = "hdr", scope
+			id.Kind, id.Scope = "hdr", scope
 			return id, err
 		},
 		named: func(text string, _ *prefixes) (identity, bool) {
-			return identity{kind: "hdr", scope: scope, text: text}, text != ""
+			return identity{Kind: "hdr", Scope: scope, Text: text}, text != ""
 		},
 	}
 }
@@ -236,7 +197,7 @@ func Global() Key {
 	return Key{
 		name: "Global", classes: []keyClass{{kind: "all"}},
 		read: func(Request, *prefixes) (identity, error) {
-			return identity{kind: "all", text: "all"}, nil
+			return identity{Kind: "all", Text: "all"}, nil
 		},
 	}
 }
@@ -259,9 +220,9 @@ func Join(keys ...Key) Key {
 			if err != nil {
 				return identity{}, err
 			}
-			b = id.appendTuple(b)
+			b = id.AppendTuple(b)
 		}
-		return identity{kind: "join", text: string(b)}, nil
+		return identity{Kind: "join", Text: string(b)}, nil
 	}
 	return k
 }
@@ -288,14 +249,14 @@ func First(keys ...Key) Key {
 				continue
 			}
 			id, ok := keys[i].named(text, p)
-			if ok && id.addr.IsValid() { // the most particular fit
+			if ok && id.Addr.IsValid() { // the most particular fit
 				return id, true
 			}
-			if ok && first.kind == "" {
+			if ok && first.Kind == "" {
 				first = id
 			}
 		}
-		return first, first.kind != ""
+		return first, first.Kind != ""
 	}
 	k.read = func(r Request, p *prefixes) (identity, error) {
 		err := ErrNoKey

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // web shows core an *http.Request, as adapters do.
@@ -33,19 +34,19 @@ func request(addr string, header ...string) web {
 
 // spy is a store that notes which keys it is asked about.
 type spy struct {
-	core.Store
+	store.Full
 	keys []string
 }
 
-func (s *spy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	s.keys = append(s.keys, t.Key.String())
-	return s.Store.Take(ctx, t)
+	return s.Full.Take(ctx, t)
 }
 
 // keyOf is the storage key that a limiter asks its store about, or the error.
 func keyOf(t *testing.T, k core.Key, r core.Request, opts ...core.Option) (string, error) {
 	t.Helper()
-	s := &spy{Store: core.NewMemoryStore()}
+	s := &spy{Full: core.NewMemoryStore()}
 	l, err := core.New(core.PerMinute(1), k, append(opts, core.WithStore(s))...)
 	if err != nil {
 		t.Fatal(err)

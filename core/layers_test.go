@@ -19,12 +19,17 @@ var layers = []struct {
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
+	{module + "core/store", nil},
+	{module + "core/internal/memory", []string{module + "core/store", module + "core/internal/slide"}},
+	{module + "core/internal/guard", []string{module + "core/store", module + "core/internal/memory", module + "core/internal/slide"}},
 	{module + "core", []string{
+		module + "core/internal/guard",
+		module + "core/internal/memory",
 		module + "core/internal/clientip",
 		module + "core/internal/inflight",
 		module + "core/internal/queue",
 		module + "core/internal/slide",
-		"github.com/sony/gobreaker/v2",
+		module + "core/store",
 	}},
 }
 

@@ -3,11 +3,15 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 
+	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep
@@ -16,12 +20,13 @@ type Limiter struct {
 	policy   *policy
 	key      Key
 	store    Store
-	memory   *MemoryStore // that is the store, or nil
-	remote   *remote      // of any other store, which may not answer
-	space    *space
+	lister   store.Lister  // that is the store, or nil
+	memory   *memory.Store // behind the store, if that is a MemoryStore, or nil
+	guard    *guard.Guard  // of any other store, which may not answer
+	space    *store.Namespace
 	prefixes prefixes
 	headers  Headers
-	mode     Mode
+	mode     store.Mode
 	ban      *ban
 	lists    []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
 	cost     func(Request) int
@@ -69,7 +74,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
-	c.faults = append(c.faults, c.store.Validate(c.ban.with(limits)))
+	c.faults = append(c.faults, c.store.Validate(newQuestion(c.ban.with(limits), 0, 0, 0, false)))
+	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
 	if !named {
 		c.name = compiled.name
@@ -79,7 +85,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		policy:   compiled,
 		key:      k,
 		store:    c.store,
-		space:    newSpace(c.name, c.secret),
+		space:    store.NewNamespace(c.name, c.secret),
 		prefixes: c.prefixes,
 		headers:  c.headers,
 		mode:     c.mode,
@@ -96,8 +102,11 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		fail:     c.fail,
 		wants:    append(append(compiled.wants, k.wants...), c.wants...),
 	}
-	if l.memory, _ = c.store.(*MemoryStore); l.memory == nil {
-		l.remote = newRemote(&c)
+	l.lister, _ = c.store.(store.Lister)
+	if own, ok := c.store.(*MemoryStore); ok {
+		l.memory = own.logs
+	} else {
+		l.guard = newGuard(&c)
 	}
 	err := errors.Join(c.faults...)
 	if err == nil {
@@ -107,6 +116,25 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		}
 	}
 	return l, err
+}
+
+// lacks reports what the options need and the store cannot do.
+func (c *config) lacks() error {
+	var faults []error
+	name := fmt.Sprintf("%T", c.store)
+	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
+		faults = append(faults, &ConfigError{
+			Option: "WithRefund", Value: name, Reason: "this store cannot give units back: it has no method Settle (store.Settler)",
+		})
+	}
+	_, merges := c.store.(store.Merger)
+	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
+		faults = append(faults, &ConfigError{
+			Option: "WithFailure", Value: "FailLocal", Reason: "the store " + name + " cannot be told what was admitted " +
+				"without it: it has no methods Merge and Settle (store.Merger, store.Settler; a wrapper embeds store.Full); choose core.FailOpen or core.FailClosed",
+		})
+	}
+	return errors.Join(faults...)
 }
 
 // Check decides about a request: it is what adapters call, once for each, and
@@ -152,7 +180,7 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 		d.limiter, d.token = l, token
 		if l.refunds != nil && d.taken > 0 {
 			d.response = newResponse(r)
-			d.key.identity = d.key.clone() // the handler may write to where it was read from
+			d.key.Identity = d.key.Clone() // the handler may write to where it was read from
 		}
 	}()
 	return l.check(r, d)
@@ -167,7 +195,7 @@ func (l *Limiter) check(r Request, d *Decision) error {
 		d.Allowed = true
 		return l.observe(r.Context(), Event{Decision: *d, Skipped: true})
 	}
-	if d.key.identity, err = l.key.read(r, &l.prefixes); err != nil {
+	if d.key.Identity, err = l.key.read(r, &l.prefixes); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	plan, err := l.plan(r)
@@ -183,33 +211,35 @@ func (l *Limiter) check(r Request, d *Decision) error {
 
 // take asks the store, or what stands in for it. It adds to t what is missing, the key, and for a store outside the
 // process an id: in memory a log has numbers for its own takes.
-func (l *Limiter) take(ctx context.Context, key *StorageKey, t *Take, d *Decision, a *Answer) (err error) {
+func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *Decision, a *store.Answer) (err error) {
 	if l.memory != nil {
-		l.memory.take(key, t, a)
+		l.memory.Take(key, t, a)
 		return nil
 	}
 	t.Key = *key
-	degraded, err := l.remote.take(ctx, t, a)
+	degraded, err := l.guard.Take(ctx, t, a)
 	if degraded {
 		d.Degraded, d.why, err = true, err, nil
 	}
 	return err
 }
 
-func (l *Limiter) settle(ctx context.Context, s Settle, degraded bool) error {
-	defer l.queues.Wake(s.Key.queueKey())
+func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool) error {
+	defer l.queues.Wake(queueKeyOf(&s.Key))
 	if l.memory != nil {
-		return l.memory.Settle(ctx, s)
+		l.memory.Settle(&s)
+		return nil
 	}
-	return l.remote.settle(ctx, s, degraded)
+	return l.guard.Settle(ctx, s, degraded)
 }
 
-func (l *Limiter) reset(ctx context.Context, key StorageKey) error {
-	defer l.queues.Wake(key.queueKey())
+func (l *Limiter) reset(ctx context.Context, key store.Key) error {
+	defer l.queues.Wake(queueKeyOf(&key))
 	if l.memory != nil {
-		return l.memory.Reset(ctx, key)
+		l.memory.Reset(&key)
+		return nil
 	}
-	return l.remote.reset(ctx, key)
+	return l.guard.Reset(ctx, key)
 }
 
 // refund asks, when a request has been served, whether it is to count.
@@ -224,7 +254,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 		return nil
 	})
 	if back || err != nil {
-		e := Event{Decision: *d, Key: d.key.label(), Err: err, Refunded: err == nil}
+		e := Event{Decision: *d, Key: d.key.Label(), Err: err, Refunded: err == nil}
 		e.Decision.response, e.Decision.token = nil, inflight.Token{}
 		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, e)))
 	}
@@ -240,20 +270,20 @@ func (l *Limiter) plan(r Request) (*plan, error) {
 
 // decide is where every decision is made: d comes with an identity and nothing else. It is large, so it is
 // filled in where its caller wants it. A try is one whose denial may lead to a ban.
-func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode Mode, try bool, d *Decision) (err error) {
+func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) (err error) {
 	if cost < 1 {
 		return l.failed(ctx, d, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
 	}
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
-	d.key.space = l.space
-	if l.ban == nil || mode == ModeRecord {
+	d.key.Namespace = l.space
+	if l.ban == nil || mode == store.ModeRecord {
 		err = l.charge(ctx, d, mode)
 	} else {
 		err = l.ban.decide(ctx, d, mode, try)
 	}
 	if err != nil {
-		return l.failed(ctx, d, storeError(err))
+		return l.failed(ctx, d, store.Error(err))
 	}
 	if l.observer != nil {
 		return l.tell(ctx, d)
@@ -263,8 +293,8 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode Mode, t
 
 // tell tells the observer.
 func (l *Limiter) tell(ctx context.Context, d *Decision) error {
-	e := Event{Decision: *d, Key: d.key.label(), Err: d.why}
-	e.Decision.key.identity = d.key.clone() // which outlives the request
+	e := Event{Decision: *d, Key: d.key.Label(), Err: d.why}
+	e.Decision.key.Identity = d.key.Clone() // which outlives the request
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}
@@ -275,11 +305,9 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	return err
 }
 
-func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
-	var t Take // a literal would be made elsewhere and copied
-	t.Limits, t.Shadow = d.plan.all, len(d.plan.all)-len(d.plan.limits)
-	t.Keep, t.Varies, t.Bound = l.policy.keepFor(d.plan), l.policy.varies(), l.policy.bound(d.plan)
-	t.Cost, t.Mode = d.cost, mode
+func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
+	var t store.Take // a literal would be made elsewhere and copied
+	t.Plan, t.Cost, t.Mode = l.policy.question(d.plan), d.cost, mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.id = t.ID
@@ -288,18 +316,10 @@ func (l *Limiter) charge(ctx context.Context, d *Decision, mode Mode) error {
 	return err
 }
 
-// storeError tells the store's faults from those of the request.
-func storeError(err error) error {
-	if err == nil || errors.As(err, new(*ConfigError)) || errors.As(err, new(*StoreError)) {
-		return err
-	}
-	return &StoreError{Err: err}
-}
-
 // failed leaves no decision.
 func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 	if l.observer != nil {
-		if panicked := l.observe(ctx, Event{Err: err, Key: d.key.label()}); panicked != nil {
+		if panicked := l.observe(ctx, Event{Err: err, Key: d.key.Label()}); panicked != nil {
 			err = errors.Join(err, panicked)
 		}
 	}

@@ -94,14 +94,14 @@ func (e *listError) Error() string { return "sash: the key of a list: " + e.erro
 func (e *listError) Unwrap() error { return e.error }
 
 func (l *list) names(who *identity) bool {
-	if who.kind == kindUnidentified { // the address is that of the proxy which could not tell
+	if who.Kind == kindUnidentified { // the address is that of the proxy which could not tell
 		return false
 	}
-	if !who.addr.IsValid() {
-		return l.texts[who.text]
+	if !who.Addr.IsValid() {
+		return l.texts[who.Text]
 	}
 	for _, p := range l.prefixes {
-		if p.Contains(who.addr) {
+		if p.Contains(who.Addr) {
 			return true
 		}
 	}

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, name string, f func(*testing.T)) {
 func TestFullStoreKeepsEveryQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, attackers, quota = 50, 5000, 3
-		store := core.NewMemoryStore(core.MaxKeys(places))
+		store := core.NewMemoryStore(core.WithMaxKeys(places))
 		l := newLimiter(t, core.PerMinute(quota), core.WithStore(store))
 		allowed := map[string]int{}
 		take := func(key string) bool {
@@ -77,7 +77,7 @@ func TestFullStoreKeepsEveryQuota(t *testing.T) {
 // with the next free place he would have a second quota.
 func TestNoSecondQuotaOutOfASharedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore(core.MaxKeys(1))
+		store := core.NewMemoryStore(core.WithMaxKeys(1))
 		l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
 		take := func(key string, want bool) {
 			t.Helper()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Option changes what a limiter does by default.
@@ -19,9 +21,10 @@ type config struct {
 	secret        []byte
 	timeout       time.Duration
 	failure       Failure
+	failLocal     bool // ... was asked for
 	denyCache     time.Duration
 	failLocalKeys int
-	mode          Mode
+	mode          store.Mode
 	shadow        Policy
 	ban           *ban
 	lists         []*list
@@ -144,7 +147,7 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // whatever is abused. The window then is full until so much time has passed without a try as Retry-After
 // says, which is exact. At most as many units are kept as the largest quota. A request that costs more than
 // a quota is not recorded, and neither are those of [Limiter.Wait] while they wait.
-func WithCountDenied() Option { return func(c *config) { c.mode = ModeChargeDenied } }
+func WithCountDenied() Option { return func(c *config) { c.mode = store.ModeChargeDenied } }
 
 // WithShadow looks at another policy as well, on the same log and in the same question to the store,
 // and tells the observer what it would have said: [Event].Shadow. It has no say. With it a limit can be

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // link is one process's way to a store that several share, in the time of a bubble. Where it is cut, questions fail, and
@@ -40,27 +41,27 @@ func (l *link) question(ctx context.Context, ask func() error) error {
 	return errDown
 }
 
-func (l *link) Take(ctx context.Context, t core.Take) (a core.Answer, err error) {
+func (l *link) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
 	err = l.question(ctx, func() (err error) { a, err = l.FakeStore.Take(ctx, t); return err })
 	if err != nil {
-		a = core.Answer{}
+		a = store.Answer{}
 	}
 	return a, err
 }
 
-func (l *link) Merge(ctx context.Context, m core.Merge) error {
+func (l *link) Merge(ctx context.Context, m store.MergeRequest) error {
 	return l.question(ctx, func() error { return l.FakeStore.Merge(ctx, m) })
 }
 
-func (l *link) Settle(ctx context.Context, s core.Settle) error {
+func (l *link) Settle(ctx context.Context, s store.Settlement) error {
 	return l.question(ctx, func() error { return l.FakeStore.Settle(ctx, s) })
 }
 
-func (l *link) Reset(ctx context.Context, k core.StorageKey) error {
+func (l *link) Reset(ctx context.Context, k store.Key) error {
 	return l.question(ctx, func() error { return l.FakeStore.Reset(ctx, k) })
 }
 
-func (l *link) Log(ctx context.Context, k core.StorageKey, window time.Duration) (entries []core.Entry, err error) {
+func (l *link) Log(ctx context.Context, k store.Key, window time.Duration) (entries []core.Entry, err error) {
 	err = l.question(ctx, func() (err error) { entries, err = l.FakeStore.Log(ctx, k, window); return err })
 	return entries, err
 }
@@ -360,7 +361,7 @@ type tally struct {
 	units int
 }
 
-func (s *tally) Merge(_ context.Context, m core.Merge) error {
+func (s *tally) Merge(_ context.Context, m store.MergeRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range m.Entries {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Policy is how much is allowed: a [Limit], several [Limits] decided together,
@@ -43,6 +45,8 @@ type plan struct {
 	largest int           // quota
 	shadow  *plan         // or nil
 	all     Limits        // limits and those of shadow
+	alone   *store.Plan   // the limits without a shadow
+	asked   atomic.Pointer[store.Plan]
 }
 
 // chosenPlans bounds what is remembered of the limits that LimitBy came up
@@ -102,12 +106,14 @@ func (p *policy) withShadow(shadow *policy) error {
 }
 
 func (p *plan) withShadow(shadow *plan) (*plan, error) {
-	both := *p
-	both.shadow, both.all, both.keep = shadow, slices.Concat(p.limits, shadow.limits), max(p.keep, shadow.keep)
+	both := &plan{
+		given: p.given, limits: p.limits, names: p.names, header: p.header, longest: p.longest, alone: p.alone,
+		shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
+	}
 	if len(both.all) > MaxLimits {
 		return p, &ConfigError{Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)), Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.limits), MaxLimits)}
 	}
-	return &both, nil
+	return both, nil
 }
 
 // varies reports whether windows depend on the request.
@@ -117,7 +123,7 @@ func (p *policy) varies() bool {
 
 // plan is what applies to a request; validate asks the store about limits that
 // were not seen before. With a plan, an error says why it has no shadow.
-func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
+func (p *policy) plan(r Request, validate func(*store.Plan) error) (*plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
 	}
@@ -138,7 +144,7 @@ func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
 	}
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = validate(pl.limits)
+		err = validate(pl.alone)
 	}
 	if err != nil {
 		return nil, err
@@ -146,13 +152,13 @@ func (p *policy) plan(r Request, validate func(Limits) error) (*plan, error) {
 	if p.shadow != nil {
 		var sh *plan
 		if sh, err = newPlan(shadow, "WithShadow"); err == nil {
-			if err = validate(sh.limits); err == nil {
+			if err = validate(sh.alone); err == nil {
 				pl, err = pl.withShadow(sh)
 			}
 		}
 	}
 	raise(&p.keep, int64(pl.keep))
-	raise(&p.most, int64(pl.largest))
+	raise(&p.most, int64(pl.alone.Largest()))
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
 		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
@@ -168,8 +174,25 @@ func raise(most *atomic.Int64, to int64) {
 	}
 }
 
-// bound is how many units a log needs for every plan that may ask about it.
-func (p *policy) bound(pl *plan) int { return max(pl.largest, int(p.most.Load())) }
+// question is what a store is asked of a plan. It is made anew where a longer window or a larger quota has been chosen
+// since: entries must stay for every plan that may ask about them.
+func (p *policy) question(pl *plan) *store.Plan {
+	keep, bound := time.Duration(p.keep.Load()), int(p.most.Load())
+	asked := pl.asked.Load()
+	if asked == nil || asked.Keep < keep || asked.Bound < bound {
+		asked = newQuestion(pl.all, len(pl.all)-len(pl.limits), max(keep, pl.keep), bound, p.varies())
+		pl.asked.Store(asked)
+	}
+	return asked
+}
+
+func newQuestion(limits Limits, shadow int, keep time.Duration, bound int, varies bool) *store.Plan {
+	p := store.Plan{Shadow: shadow, Keep: keep, Bound: bound, Varies: varies}
+	for _, l := range limits {
+		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
+	}
+	return store.NewPlan(p)
+}
 
 // ask is the limits for a request, as they were given.
 func (p *policy) ask(r Request) Limits {
@@ -177,11 +200,6 @@ func (p *policy) ask(r Request) Limits {
 		return p.fixed.given
 	}
 	return p.choose(r)
-}
-
-// keepFor is how long entries must stay for every plan that may ask about them.
-func (p *policy) keepFor(pl *plan) time.Duration {
-	return max(pl.keep, time.Duration(p.keep.Load()))
 }
 
 func newPlan(given Limits, option string) (*plan, error) {
@@ -211,7 +229,6 @@ func newPlan(given Limits, option string) (*plan, error) {
 			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name", l.Name)})
 		}
 		p.names = append(p.names, l.Name)
-		p.largest = max(p.largest, l.Quota)
 		if l.Window > p.keep {
 			p.keep, p.longest = l.Window, i
 		}
@@ -222,6 +239,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
 	}
 	p.header, p.all = header.String(), p.limits
+	p.alone = newQuestion(p.limits, 0, 0, 0, false)
 	return p, errors.Join(faults...)
 }
 

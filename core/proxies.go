@@ -54,11 +54,11 @@ func ByIPHeader(name string, trusted ...string) Key {
 // hopIdentity is whose quota a request of this client draws from. The peer at a Unix socket is always unidentified.
 func hopIdentity(h clientip.Hop, p *prefixes) identity {
 	if !h.Addr.IsValid() {
-		return identity{kind: kindUnidentified, text: clientip.UnixSocket}
+		return identity{Kind: kindUnidentified, Text: clientip.UnixSocket}
 	}
 	id := p.identity(h.Addr)
 	if h.Unidentified {
-		id.kind = kindUnidentified
+		id.Kind = kindUnidentified
 	}
 	return id
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // farStore is a store with a pool of connections, in the time of a bubble. Each question takes a round trip, and a new
@@ -66,28 +67,28 @@ func (f *farStore) comeBack() {
 	f.away = nil
 }
 
-func (f *farStore) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (f *farStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	if err := f.reach(ctx); err != nil {
-		return core.Answer{}, err
+		return store.Answer{}, err
 	}
 	return f.slowStore.Take(context.Background(), t)
 }
 
-func (f *farStore) Merge(ctx context.Context, m core.Merge) error {
+func (f *farStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	if err := f.reach(ctx); err != nil {
 		return err
 	}
 	return f.slowStore.Merge(context.Background(), m)
 }
 
-func (f *farStore) Settle(ctx context.Context, s core.Settle) error {
+func (f *farStore) Settle(ctx context.Context, s store.Settlement) error {
 	if err := f.reach(ctx); err != nil {
 		return err
 	}
 	return f.slowStore.Settle(context.Background(), s)
 }
 
-func (f *farStore) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
+func (f *farStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]core.Entry, error) {
 	if err := f.reach(ctx); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // cause is why a request was refused with 400 or 500, or its refund has failed. There are few, so what is kept of
@@ -29,7 +31,10 @@ const (
 	causes
 )
 
-// refusals logs why requests are refused: a line for each cause, and then none for logInterval.
+// refusalInterval is between lines about one cause.
+const refusalInterval = 10 * time.Second
+
+// refusals logs why requests are refused: a line for each cause, and then none for refusalInterval.
 type refusals struct {
 	mu sync.Mutex
 	of [causes]lastLine
@@ -46,7 +51,7 @@ func (r *refusals) due(c cause) (leftOut int, due bool) {
 	defer r.mu.Unlock()
 	last := &r.of[c]
 	now := time.Now()
-	if !last.logged.IsZero() && now.Sub(last.logged) < logInterval {
+	if !last.logged.IsZero() && now.Sub(last.logged) < refusalInterval {
 		last.leftOut++
 		return 0, false
 	}
@@ -60,7 +65,7 @@ func causeOf(err error) (c cause, known bool) {
 	var config *ConfigError
 	switch status := ProblemOf(err).Status; {
 	case status == http.StatusServiceUnavailable:
-		return causeStore, !isOutage(err)
+		return causeStore, !store.IsOutage(err)
 	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
 		return 0, false
 	case errors.As(err, new(*PanicError)):
@@ -115,9 +120,9 @@ func (l *Limiter) refused(ctx context.Context, err error) {
 }
 
 func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("policy", l.space.name), slog.String("key", l.key.name)}
+	attrs := []slog.Attr{slog.String("policy", l.space.Policy()), slog.String("key", l.key.name)}
 	if err != ErrNoKey { //nolint:errorlint // of ErrNoKey itself the type says nothing
-		attrs = append(attrs, slog.String("error", typesOf(err)))
+		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
 	var config *ConfigError
 	if errors.As(err, &config) && slices.Contains(ownOptions, config.Option) {
@@ -195,7 +200,7 @@ func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, er
 		return
 	}
 	if leftOut, due := l.refusals.due(c); due {
-		attrs := append([]slog.Attr{slog.String("policy", l.space.name)}, panicAttrs(err, leftOut)...)
+		attrs := append([]slog.Attr{slog.String("policy", l.space.Policy())}, panicAttrs(err, leftOut)...)
 		logSafely(ctx, slog.LevelError, text, append(attrs, slog.String("remedy", remedy)))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 const ada = "ada.lovelace@example.com" // an identity that is easily recognised
@@ -60,7 +61,7 @@ var refusals = []struct {
 	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
 		_, err := core.ParseLimit(ada)
 		return "", err
-	}), nil, []string{"its key could not be told", "error=*core.ConfigError"}},
+	}), nil, []string{"its key could not be told", "error=*store.ConfigError"}},
 	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
 		[]string{
 			"LimitBy has chosen no limits, or wrong ones",
@@ -120,13 +121,13 @@ var refusals = []struct {
 		core.PerMinute(9),
 		byText(ada, nil),
 		[]core.Option{core.WithFailure(core.FailClosed), core.WithStore(&meddled{
-			take: func(context.Context, core.Take) error {
+			take: func(context.Context, store.Take) error {
 				return &core.StoreError{Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true}
 			},
 		})},
 		[]string{
 			"a request is refused (503): the store cannot serve its key",
-			`error="*core.StoreError(type) *errors.errorString"`,
+			`error="*store.StoreError(type) *errors.errorString"`,
 		},
 	},
 }
@@ -280,7 +281,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 					core.PerMinute(9),
 					key,
 					core.WithFailure(core.FailClosed),
-					core.WithStore(&meddled{take: func(context.Context, core.Take) error { return c.err }}),
+					core.WithStore(&meddled{take: func(context.Context, store.Take) error { return c.err }}),
 				)
 				if err != nil {
 					t.Fatal(err)

@@ -11,21 +11,22 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // meddled is a store in which something happens before it is told, or after it has answered. An error is the answer.
 type meddled struct {
 	coretest.FakeStore
 
-	take, taken func(context.Context, core.Take) error
+	take, taken func(context.Context, store.Take) error
 	tell        func() // before Settle and Reset
-	merge       func(context.Context, core.Merge) error
+	merge       func(context.Context, store.MergeRequest) error
 }
 
-func (m *meddled) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (m *meddled) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	if m.take != nil {
 		if err := m.take(ctx, t); err != nil {
-			return core.Answer{}, err
+			return store.Answer{}, err
 		}
 	}
 	a, err := m.FakeStore.Take(ctx, t)
@@ -35,21 +36,21 @@ func (m *meddled) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	return a, err
 }
 
-func (m *meddled) Settle(ctx context.Context, s core.Settle) error {
+func (m *meddled) Settle(ctx context.Context, s store.Settlement) error {
 	if m.tell != nil {
 		m.tell()
 	}
 	return m.FakeStore.Settle(ctx, s)
 }
 
-func (m *meddled) Reset(ctx context.Context, key core.StorageKey) error {
+func (m *meddled) Reset(ctx context.Context, key store.Key) error {
 	if m.tell != nil {
 		m.tell()
 	}
 	return m.FakeStore.Reset(ctx, key)
 }
 
-func (m *meddled) Merge(ctx context.Context, g core.Merge) error {
+func (m *meddled) Merge(ctx context.Context, g store.MergeRequest) error {
 	if m.merge != nil {
 		if err := m.merge(ctx, g); err != nil {
 			return err
@@ -67,8 +68,8 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			for _, asked := range []string{"before it is told", "and answered when it is over"} {
-				store := new(meddled)
-				l := newLimiter(t, core.PerHour(2), core.WithStore(store))
+				logs := new(meddled)
+				l := newLimiter(t, core.PerHour(2), core.WithStore(logs))
 				d, err := l.AllowN(t.Context(), "k", 2)
 				if err != nil || !d.Allowed {
 					t.Fatal(d, err)
@@ -84,11 +85,11 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 					}
 				}
 				if asked == "before it is told" {
-					store.tell = deny
+					logs.tell = deny
 					back()
 				} else {
-					store.taken = func(context.Context, core.Take) error {
-						store.taken = nil
+					logs.taken = func(context.Context, store.Take) error {
+						logs.taken = nil
 						back()
 						return nil
 					}
@@ -106,8 +107,8 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 func TestOneGlitchOpensNoBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		glitch := make(chan error)
-		store := &meddled{take: func(context.Context, core.Take) error { return <-glitch }}
-		l := newLimiter(t, core.PerHour(100), core.WithStore(store))
+		logs := &meddled{take: func(context.Context, store.Take) error { return <-glitch }}
+		l := newLimiter(t, core.PerHour(100), core.WithStore(logs))
 		defer l.Close()
 		var wg sync.WaitGroup
 		for range 20 {
@@ -123,13 +124,13 @@ func TestOneGlitchOpensNoBreaker(t *testing.T) {
 			synctest.Wait()
 		}
 		wg.Wait()
-		store.take = nil
+		logs.take = nil
 		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Used != 20 {
 			t.Errorf("afterwards: degraded %v, used %d, %v; want all 20", d.Degraded, d.Used, err)
 		}
 		synctest.Wait() // a replay that succeeds meanwhile would be a success between two failures
 		asked := 0
-		store.take = func(context.Context, core.Take) error {
+		logs.take = func(context.Context, store.Take) error {
 			asked++
 			return errDown
 		}
@@ -146,8 +147,8 @@ func TestOneGlitchOpensNoBreaker(t *testing.T) {
 func TestLongLogIsBroughtBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries, cost, perUnit = 3000, 10, 10 * time.Microsecond
-		store := new(meddled)
-		store.merge = func(ctx context.Context, m core.Merge) error {
+		logs := new(meddled)
+		logs.merge = func(ctx context.Context, m store.MergeRequest) error {
 			units := 0
 			for _, e := range m.Entries {
 				units += e.Cost
@@ -159,15 +160,15 @@ func TestLongLogIsBroughtBack(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		l := newLimiter(t, core.PerHour(100_000), core.WithStore(store))
+		l := newLimiter(t, core.PerHour(100_000), core.WithStore(logs))
 		defer l.Close()
-		store.Fail(errDown)
+		logs.Fail(errDown)
 		for range entries {
 			if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed || !d.Degraded {
 				t.Fatal(d, err)
 			}
 		}
-		store.Fail(nil)
+		logs.Fail(nil)
 		served, back, asked := false, false, 0
 		for began := time.Now(); !back; {
 			if time.Since(began) > 10*time.Second {
@@ -199,7 +200,7 @@ func TestSettledWhileItIsBrought(t *testing.T) {
 		for _, who := range []string{"by the next request", "by itself"} {
 			inBubble(t, fmt.Sprint(cost, " units, brought ", who), func(t *testing.T) {
 				decided := make(chan core.Decision, 1)
-				store := &meddled{merge: func(ctx context.Context, _ core.Merge) error {
+				logs := &meddled{merge: func(ctx context.Context, _ store.MergeRequest) error {
 					select {
 					case d := <-decided:
 						return d.Settle(ctx, cost)
@@ -207,14 +208,14 @@ func TestSettledWhileItIsBrought(t *testing.T) {
 						return nil
 					}
 				}}
-				l := newLimiter(t, core.PerHour(10), core.WithStore(store))
+				l := newLimiter(t, core.PerHour(10), core.WithStore(logs))
 				defer l.Close()
-				store.Fail(errDown)
+				logs.Fail(errDown)
 				first, _ := l.AllowN(t.Context(), "k", 2)
 				if d, err := l.AllowN(t.Context(), "k", 4); err != nil || !first.Degraded || !d.Allowed {
 					t.Fatal(first, d, err)
 				}
-				store.Fail(nil)
+				logs.Fail(nil)
 				decided <- first
 				if who == "by itself" {
 					time.Sleep(3 * time.Second)
@@ -231,10 +232,10 @@ func TestSettledWhileItIsBrought(t *testing.T) {
 // The denials that led to a ban could not be reset in an outage, and that was an error instead of the ban.
 func TestBanInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(coretest.FakeStore)
-		l := newLimiter(t, core.PerHour(1), core.WithStore(store), core.WithBan(2, time.Minute, 30*time.Second))
+		logs := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithBan(2, time.Minute, 30*time.Second))
 		defer l.Close()
-		store.Fail(errDown)
+		logs.Fail(errDown)
 		for i, want := range []string{"allowed", "denied", "banned", "banned"} {
 			d, err := l.Allow(t.Context(), "k")
 			if err != nil || !d.Degraded || d.Allowed != (want == "allowed") || d.Banned != (want == "banned") {
@@ -248,13 +249,13 @@ func TestBanInAnOutage(t *testing.T) {
 func TestFailOpenForABanAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard core.Event
-		store := &meddled{take: func(_ context.Context, t core.Take) error {
-			if t.Mode == core.ModePeek {
+		logs := &meddled{take: func(_ context.Context, t store.Take) error {
+			if t.Mode == store.ModePeek {
 				return errDown
 			}
 			return nil
 		}}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(store), core.WithFailure(core.FailOpen), core.WithDenyCache(0),
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailOpen), core.WithDenyCache(0),
 			core.WithBan(5, time.Minute, time.Second), core.WithObserver(func(_ context.Context, e core.Event) { heard = e }))
 		for range 2 {
 			d, err := l.Allow(t.Context(), "k")
@@ -279,10 +280,10 @@ func TestFailOpenForABanAlone(t *testing.T) {
 func TestScopeIsCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		buffer := make([]byte, 3)
-		store := new(coretest.FakeStore)
+		logs := new(coretest.FakeStore)
 		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(core.Request) (scope, text string, err error) {
 			return unsafeString(buffer), "user", nil
-		}), core.WithStore(store))
+		}), core.WithStore(logs))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,10 +295,10 @@ func TestScopeIsCopied(t *testing.T) {
 				t.Errorf("%s: %+v, %v; want %v", scope, d, err, want)
 			}
 		}
-		store.Fail(errDown)
+		logs.Fail(errDown)
 		ask("ann", true)
 		copy(buffer, "bob")
-		store.Fail(nil)
+		logs.Fail(nil)
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		ask("bob", true)
@@ -307,12 +308,12 @@ func TestScopeIsCopied(t *testing.T) {
 
 // A process that had decided nothing yet knew no window, and so showed an empty log.
 func TestLogBeforeAnyDecision(t *testing.T) {
-	store := core.NewMemoryStore()
+	logs := core.NewMemoryStore()
 	policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(5)} })
-	if _, err := newLimiter(t, policy, core.WithStore(store)).AllowN(t.Context(), "k", 3); err != nil {
+	if _, err := newLimiter(t, policy, core.WithStore(logs)).AllowN(t.Context(), "k", 3); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := newLimiter(t, policy, core.WithStore(store)).Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 3 {
+	if entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 3 {
 		t.Errorf("%v, %v; want the one entry", entries, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // sharers are two keys that share a log of a full store, which the first has filled.
@@ -45,10 +46,10 @@ func askOnce(t *testing.T, l *core.Limiter, key string) core.Decision {
 func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quota = 3
-		store := core.NewMemoryStore(core.MaxKeys(1))
-		occupant := newLimiter(t, core.PerDay(1), core.WithStore(store), core.WithName("occupant"))
+		logs := core.NewMemoryStore(core.WithMaxKeys(1))
+		occupant := newLimiter(t, core.PerDay(1), core.WithStore(logs), core.WithName("occupant"))
 		askOnce(t, occupant, "k")
-		l := newLimiter(t, core.PerMinute(quota), core.WithStore(store), core.WithCountDenied())
+		l := newLimiter(t, core.PerMinute(quota), core.WithStore(logs), core.WithCountDenied())
 		first, second := sharers(t, l)
 		for key, want := range map[string]int{first: quota, second: 0} { // each sees its own entries
 			if entries, err := l.Log(t.Context(), key); err != nil || len(entries) != want {
@@ -58,7 +59,7 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 		if err := l.Reset(t.Context(), second); err != nil || askOnce(t, l, first).Allowed {
 			t.Errorf("%v, or a key that has used nothing has reset what another has", err)
 		}
-		before := store.Shared()
+		before := logs.Shared()
 		for range 59 {
 			time.Sleep(time.Second)
 			for range quota {
@@ -67,7 +68,7 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 				}
 			}
 		}
-		if store.Shared() == before {
+		if logs.Shared() == before {
 			t.Fatal("these denials were not of a shared log, so the test proves nothing")
 		}
 		time.Sleep(time.Second)
@@ -87,13 +88,13 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := core.NewMemoryStore(core.MaxKeys(1))
+			logs := core.NewMemoryStore(core.WithMaxKeys(1))
 			if full {
-				askOnce(t, newLimiter(t, core.PerDay(1), core.WithStore(store), core.WithName("occupant")), "k")
+				askOnce(t, newLimiter(t, core.PerDay(1), core.WithStore(logs), core.WithName("occupant")), "k")
 			}
 			named := func(limit core.Limit) *core.Limiter {
 				choose := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
-				return newLimiter(t, choose, core.WithStore(store), core.WithName("plan"))
+				return newLimiter(t, choose, core.WithStore(logs), core.WithName("plan"))
 			}
 			hour, second := named(core.PerHour(3)), named(core.PerSecond(100))
 			askOnce(t, hour, "k")
@@ -106,8 +107,8 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 			if d := askOnce(t, hour, "k"); d.Allowed || d.Used != 6 {
 				t.Errorf("full %v: allowed %v, used %d of the hour; want a denial, and 6", full, d.Allowed, d.Used)
 			}
-			if shared := store.Shared() > 0; shared != full {
-				t.Errorf("full %v: %d takes of shared logs", full, store.Shared())
+			if shared := logs.Shared() > 0; shared != full {
+				t.Errorf("full %v: %d takes of shared logs", full, logs.Shared())
 			}
 		})
 	}
@@ -116,23 +117,23 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 // What was merged stays although nobody has asked about it yet, while other keys come and go.
 func TestMergedEntriesAreNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore()
+		logs := core.NewMemoryStore()
 		key := (&limiterTrace{t: t, limits: core.Limits{core.PerHour(9)}, key: "k"}).keySpyOf("merged")
-		m := core.Merge{Key: key, Keep: time.Hour, Entries: []core.Recorded{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}}}
-		if err := store.Merge(t.Context(), m); err != nil {
+		m := store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}}}
+		if err := logs.Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
-		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow}, core.WithStore(store), core.WithName("others"))
+		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow}, core.WithStore(logs), core.WithName("others"))
 		for i := range 20_000 {
 			if i%100 == 0 {
 				time.Sleep(time.Second)
 			}
 			askOnce(t, others, fmt.Sprint(i))
 		}
-		if n := store.Keys(); n > 10_000 {
+		if n := logs.Keys(); n > 10_000 {
 			t.Errorf("%d keys: nothing was swept, so the test proves nothing", n)
 		}
-		if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
+		if entries, err := logs.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
 			t.Errorf("%v, %v; want both entries", entries, err)
 		}
 	})
@@ -140,19 +141,20 @@ func TestMergedEntriesAreNotSwept(t *testing.T) {
 
 // Where only a part of an entry is left it is nobody's any more, not even that of an id of zero.
 func TestIDZeroNamesNothing(t *testing.T) {
-	store := core.NewMemoryStore()
+	logs := core.NewMemoryStore()
 	key := (&limiterTrace{t: t, limits: core.Limits{core.PerMinute(9)}, key: "k"}).keySpyOf("parts")
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 9, Window: time.Minute}}})
 	for id := range uint64(3) { // of the first one unit is left
-		take := core.Take{Key: key, Limits: core.Limits{core.PerMinute(9)}, Keep: time.Minute, Bound: 9, Cost: 4, ID: id + 1}
-		take.Mode = core.ModeChargeDenied
-		if _, err := store.Take(t.Context(), take); err != nil {
+		take := store.Take{Key: key, Plan: plan, Cost: 4, ID: id + 1}
+		take.Mode = store.ModeChargeDenied
+		if _, err := logs.Take(t.Context(), take); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Settle(t.Context(), core.Settle{Key: key}); err != nil {
+	if err := logs.Settle(t.Context(), store.Settlement{Key: key}); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := store.Log(t.Context(), key, time.Minute)
+	entries, err := logs.Log(t.Context(), key, time.Minute)
 	if err != nil || len(entries) != 3 || entries[0].Cost != 1 {
 		t.Errorf("%v, %v; want three entries, the first of one unit", entries, err)
 	}

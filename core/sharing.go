@@ -56,6 +56,9 @@ type logSpace struct {
 	prefix, name string
 }
 
+// secretSeed is this process's own, so that what is kept of a secret tells nothing.
+var secretSeed = maphash.MakeSeed()
+
 // sharer is what is known of a limiter.
 type sharer struct {
 	policy   string // by its limits
@@ -86,7 +89,7 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		place:    position(outside()),
 	}
 	if _, memory := c.store.(*MemoryStore); len(c.secret) > 0 && !memory {
-		s.secret = maphash.Bytes(seed, c.secret)
+		s.secret = maphash.Bytes(secretSeed, c.secret)
 	}
 	sharers.Lock()
 	defer sharers.Unlock()

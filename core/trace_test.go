@@ -17,6 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // limiterTrace asks limiters on the store under test and, in the same way, others on a store that is the definition
@@ -70,8 +71,8 @@ func (tr *limiterTrace) onOracle(p core.Policy, opts ...core.Option) *core.Limit
 }
 
 // pair makes a limiter on both stores.
-func (tr *limiterTrace) pair(store core.Store, p core.Policy, opts ...core.Option) limiterPair {
-	return limiterPair{newLimiter(tr.t, p, append(slices.Clip(opts), core.WithStore(store))...), tr.onOracle(p, opts...)}
+func (tr *limiterTrace) pair(logs core.Store, p core.Policy, opts ...core.Option) limiterPair {
+	return limiterPair{newLimiter(tr.t, p, append(slices.Clip(opts), core.WithStore(logs))...), tr.onOracle(p, opts...)}
 }
 
 func (tr *limiterTrace) advance(d time.Duration) {
@@ -281,12 +282,12 @@ func wantPaths(t *testing.T, count, least map[string]int) {
 }
 
 // others are the limiters beside the plain one, once they know how long entries stay.
-func (tr *limiterTrace) others(store core.Store, name string, opts ...core.Option) {
+func (tr *limiterTrace) others(logs core.Store, name string, opts ...core.Option) {
 	opts = append(opts, core.WithName(name))
 	counting := append(slices.Clip(opts), core.WithCountDenied())
 	chosen := core.LimitBy(func(context.Context) core.Limits { return tr.chosen })
-	tr.all = append(tr.all, tr.pair(store, tr.limits, counting...))
-	for _, varying := range []limiterPair{tr.pair(store, chosen, opts...), tr.pair(store, chosen, counting...)} {
+	tr.all = append(tr.all, tr.pair(logs, tr.limits, counting...))
+	for _, varying := range []limiterPair{tr.pair(logs, chosen, opts...), tr.pair(logs, chosen, counting...)} {
 		for _, l := range []*core.Limiter{varying.got, varying.want} {
 			if _, err := l.Peek(tr.t.Context(), tr.key); err != nil {
 				tr.t.Fatal(err)
@@ -297,34 +298,29 @@ func (tr *limiterTrace) others(store core.Store, name string, opts ...core.Optio
 }
 
 // keySpyOf is the key that the plain limiter asks about.
-func (tr *limiterTrace) keySpyOf(name string) (key core.StorageKey) {
-	spy := &takeSpy{Store: new(coretest.FakeStore), seen: func(t core.Take) { key = t.Key }}
-	l := newLimiter(tr.t, tr.limits, core.WithStore(spy), core.WithName(name))
-	if _, err := l.Peek(tr.t.Context(), tr.key); err != nil {
-		tr.t.Fatal(err)
-	}
-	return key
+func (tr *limiterTrace) keySpyOf(name string) (key store.Key) {
+	return store.NewKey(name, tr.key)
 }
 
 type takeSpy struct {
-	core.Store
+	store.Full
 
-	seen func(core.Take)
+	seen func(store.Take)
 }
 
-func (s *takeSpy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *takeSpy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	s.seen(t)
-	return s.Store.Take(ctx, t)
+	return s.Full.Take(ctx, t)
 }
 
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 100_000, func(tr *limiterTrace, name string) {
-		store := core.NewMemoryStore()
+		logs := core.NewMemoryStore()
 		key := tr.keySpyOf(name)
 		tr.after = func() {
-			switch entries, ledger := core.HasLedger(store, key); {
+			switch entries, ledger := core.HasLedger(logs, key); {
 			case !entries:
 				count["of an empty log"]++
 			case ledger:
@@ -333,27 +329,27 @@ func TestMemoryAgainstOracle(t *testing.T) {
 				count["of a log without a ledger"]++
 			}
 		}
-		tr.plain = tr.pair(store, tr.limits, core.WithName(name))
-		tr.others(store, name)
+		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
+		tr.others(logs, name)
 		ids := uint64(1 << 40)
 		for range 1000 {
 			if tr.step(); tr.alike || tr.r.IntN(60) > 0 {
 				continue
 			}
-			m := core.Merge{Key: key, Keep: tr.keep}
+			m := store.MergeRequest{Key: key, Keep: tr.keep}
 			for range tr.r.IntN(4) {
 				ids++
 				age := time.Duration(tr.r.Int64N(int64(tr.keep/time.Microsecond))) * time.Microsecond
-				m.Entries = append(m.Entries, core.Recorded{ID: ids, Age: age, Cost: 1 + tr.r.IntN(3)})
+				m.Entries = append(m.Entries, store.Entry{ID: ids, Age: age, Cost: 1 + tr.r.IntN(3)})
 			}
 			for range 1 + tr.r.IntN(2) {
-				if err := errors.Join(store.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m)); err != nil {
+				if err := errors.Join(logs.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m)); err != nil {
 					tr.t.Fatal(err)
 				}
 			}
 			tr.ask(tr.plain, peekN, 1)
 		}
-		if store.Shared() > 0 {
+		if logs.Shared() > 0 {
 			tr.t.Error("the key has shared a log")
 		}
 	})
@@ -367,23 +363,23 @@ func TestMemoryAgainstOracle(t *testing.T) {
 func TestSharedLogAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 50_000, func(tr *limiterTrace, name string) {
-		store := core.NewMemoryStore(core.MaxKeys(1))
+		logs := core.NewMemoryStore(core.WithMaxKeys(1))
 		year := core.Limit{Quota: 1, Window: core.MaxWindow}
-		occupant := newLimiter(tr.t, year, core.WithStore(store), core.WithName("occupant"))
+		occupant := newLimiter(tr.t, year, core.WithStore(logs), core.WithName("occupant"))
 		if d, err := occupant.Allow(tr.t.Context(), "k"); err != nil || !d.Allowed {
 			tr.t.Fatal(d, err)
 		}
-		tr.plain = tr.pair(store, tr.limits, core.WithName(name))
-		tr.others(store, name)
+		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
+		tr.others(logs, name)
 		tr.all[0].want, tr.all[2].want = tr.plain.want, tr.all[1].want // denials are not counted
 		tr.keeps = true                                                // Reset does nothing
 		tr.loose = func(got, want core.Decision, _ int) bool {
 			want.Remaining, want.ResetAfter = got.Remaining, got.ResetAfter // as if the denial had been counted
 			return !want.Allowed && reflect.DeepEqual(shown(got), shown(want))
 		}
-		before := store.Shared()
+		before := logs.Shared()
 		tr.after = func() {
-			if now := store.Shared(); now > before {
+			if now := logs.Shared(); now > before {
 				before = now
 				count["of a shared log"]++
 			} else {
@@ -396,9 +392,9 @@ func TestSharedLogAgainstOracle(t *testing.T) {
 				tr.step()
 			default: // entries of another log, of now: older ones would become younger
 				key := tr.keySpyOf(name)
-				m := core.Merge{Key: key, Keep: tr.keep, Entries: []core.Recorded{{ID: 1<<31 + uint64(tr.answers), Cost: 2}}}
+				m := store.MergeRequest{Key: key, Keep: tr.keep, Entries: []store.Entry{{ID: 1<<31 + uint64(tr.answers), Cost: 2}}}
 				for range 2 {
-					if err := errors.Join(store.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m)); err != nil {
+					if err := errors.Join(logs.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m)); err != nil {
 						tr.t.Fatal(err)
 					}
 				}
@@ -416,10 +412,10 @@ func TestDenyCacheAgainstOracle(t *testing.T) {
 		fake := new(coretest.FakeStore)
 		tr.more = append(tr.more, fake.Advance)
 		takes := 0
-		store := &takeSpy{Store: fake, seen: func(core.Take) { takes++ }}
+		logs := &takeSpy{Full: fake, seen: func(store.Take) { takes++ }}
 		longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, time.Minute}[tr.r.IntN(4)]
-		tr.plain = tr.pair(store, tr.limits, core.WithName(name))
-		tr.plain.got = newLimiter(tr.t, tr.limits, core.WithName(name), core.WithStore(store), core.WithDenyCache(longest))
+		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
+		tr.plain.got = newLimiter(tr.t, tr.limits, core.WithName(name), core.WithStore(logs), core.WithDenyCache(longest))
 		tr.all = append(tr.all, tr.plain)
 		before, denied := 0, 0 // denied is the cost of the denial in the cache, or 0 where something was recorded since
 		tr.loose = func(got, want core.Decision, cost int) bool {
@@ -469,7 +465,7 @@ func wayOfAsking() string {
 	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*remote).direct") {
+		if strings.HasSuffix(f.Function, "(*Guard).direct") {
 			return "asked directly"
 		}
 		if !more {
@@ -485,10 +481,10 @@ func TestFailingStoreAgainstOracle(t *testing.T) {
 		fake := new(coretest.FakeStore)
 		tr.more = append(tr.more, fake.Advance)
 		way := ""
-		store := &takeSpy{Store: fake, seen: func(core.Take) { way = wayOfAsking() }}
+		logs := &takeSpy{Full: fake, seen: func(store.Take) { way = wayOfAsking() }}
 		opts := []core.Option{core.WithName(name), core.WithFailure(core.FailClosed), core.WithDenyCache(0)}
-		tr.plain = tr.pair(store, tr.limits, opts...)
-		tr.others(store, name, opts[1:]...)
+		tr.plain = tr.pair(logs, tr.limits, opts...)
+		tr.others(logs, name, opts[1:]...)
 		tr.all = tr.all[:2] // what the largest chosen quota was, the oracle does not hear while the store fails
 		tr.after = func() {
 			count[way]++
@@ -512,32 +508,32 @@ func TestFailingStoreAgainstOracle(t *testing.T) {
 
 // failingNow is a store that does not answer while it is away.
 type failingNow struct {
-	core.Store
+	store.Full
 
 	away atomic.Bool
 }
 
 var errAway = errors.New("the store is away")
 
-func (s *failingNow) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *failingNow) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	if s.away.Load() {
-		return core.Answer{}, errAway
+		return store.Answer{}, errAway
 	}
-	return s.Store.Take(ctx, t)
+	return s.Full.Take(ctx, t)
 }
 
-func (s *failingNow) Settle(ctx context.Context, t core.Settle) error {
+func (s *failingNow) Settle(ctx context.Context, t store.Settlement) error {
 	if s.away.Load() {
 		return errAway
 	}
-	return s.Store.Settle(ctx, t)
+	return s.Full.Settle(ctx, t)
 }
 
-func (s *failingNow) Merge(ctx context.Context, m core.Merge) error {
+func (s *failingNow) Merge(ctx context.Context, m store.MergeRequest) error {
 	if s.away.Load() {
 		return errAway
 	}
-	return s.Store.Merge(ctx, m)
+	return s.Full.Merge(ctx, m)
 }
 
 // An outage that begins while a log is empty is not to be seen in decisions: they are made here, then are in the store.
@@ -545,12 +541,12 @@ func TestOutageAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 30_000, func(tr *limiterTrace, name string) {
 		// It is on the bubble's clock, because a goroutine replays what was recorded here at any time.
-		away := &failingNow{Store: core.NewMemoryStore()}
+		away := &failingNow{Full: core.NewMemoryStore()}
 		way := "made without the store"
-		store := &takeSpy{Store: away, seen: func(core.Take) { way = wayOfAsking() }}
+		logs := &takeSpy{Full: away, seen: func(store.Take) { way = wayOfAsking() }}
 		opts := []core.Option{core.WithName(name), core.WithDenyCache(0)}
 		tr.noLog, tr.keeps = true, true // what is listed is the store's, and a reset that fails there is one here
-		tr.plain = tr.pair(store, tr.limits, opts...)
+		tr.plain = tr.pair(logs, tr.limits, opts...)
 		defer tr.plain.got.Close()
 		// While entries are on their way into the store, an answer may count them twice in what it tells, and in nothing
 		// else. As soon as they are there, it is exact again.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Wait takes one unit of key's quota as soon as there is one. Callers of one limiter that wait for the same key are
@@ -33,7 +34,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	if err = l.named(key, &d.key.identity); err != nil {
+	if err = l.named(key, &d.key.Identity); err != nil {
 		err = l.failed(ctx, &d, err)
 		return d, err
 	}
@@ -42,9 +43,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 		err = l.failed(ctx, &d, err)
 		return d, err
 	}
-	who := d.key.identity
-	if cost < 1 || cost > plan.smallest() { // waiting would not change that
-		if err = l.decide(ctx, plan, cost, ModePeek, false, &d); err == nil {
+	who := d.key.Identity
+	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
+		if err = l.decide(ctx, plan, cost, store.ModePeek, false, &d); err == nil {
 			err = d.Err()
 		}
 		return d, err
@@ -62,8 +63,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 		if err := ctx.Err(); err != nil {
 			return Decision{}, err
 		}
-		d = Decision{key: StorageKey{identity: who}}
-		if err := l.decide(ctx, plan, cost, ModeCharge, false, &d); err != nil {
+		d = Decision{key: store.Key{Identity: who}}
+		if err := l.decide(ctx, plan, cost, store.ModeCharge, false, &d); err != nil {
 			return d, err
 		}
 		if d.Allowed {
@@ -89,8 +90,8 @@ func (l *Limiter) foresee(
 	}
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + w.Cost)
-		d = Decision{key: StorageKey{identity: w.Key.identity}}
-		err = l.decide(ctx, plan, units, ModePeek, false, &d)
+		d = Decision{key: store.Key{Identity: w.Key.identity}}
+		err = l.decide(ctx, plan, units, store.ModePeek, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot be asked for so much at once, or nothing is counted now
 		}
@@ -135,7 +136,7 @@ func (p *plan) spread(units int) (first int, later time.Duration, by int) {
 			first, later, by = units-full*limit.Quota, wait, i
 		}
 	}
-	return min(first, p.smallest()), later, by
+	return min(first, p.alone.Smallest()), later, by
 }
 
 // tooLong returns an error if ctx ends within the wait.
@@ -147,11 +148,11 @@ func tooLong(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// queueKey is a [StorageKey] that can be compared. Limiters with a policy name in common, and so a log, have queues of
+// queueKey is a store.Key that can be compared. Limiters with a policy name in common, and so a log, have queues of
 // their own, because each has a space of its own.
 type queueKey struct {
-	space *space
+	space *store.Namespace
 	identity
 }
 
-func (k *StorageKey) queueKey() queueKey { return queueKey{k.space, k.identity} }
+func queueKeyOf(k *store.Key) queueKey { return queueKey{k.Namespace, k.Identity} }

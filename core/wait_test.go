@@ -16,22 +16,23 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // hooked is a store that tells the test what it is asked.
 type hooked struct {
-	core.Store
+	store.Full
 	takes  atomic.Int64
-	before func(core.Take)
-	after  func(core.Take)
+	before func(store.Take)
+	after  func(store.Take)
 }
 
-func (h *hooked) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (h *hooked) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	h.takes.Add(1)
 	if h.before != nil {
 		h.before(t)
 	}
-	a, err := h.Store.Take(ctx, t)
+	a, err := h.Full.Take(ctx, t)
 	if h.after != nil {
 		h.after(t)
 	}
@@ -118,14 +119,14 @@ func used(t *testing.T, l *core.Limiter, key string) int {
 func TestWaitInOrderAndOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quota, window, waiters = 5, 10 * time.Second, 50
-		store := &hooked{Store: core.NewMemoryStore()}
-		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.WithStore(store))
+		logs := &hooked{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.WithStore(logs))
 		start := time.Now()
 		for range quota { // at 0, 1, 2, 3 and 4 seconds
 			take(t, l, 1)
 			time.Sleep(time.Second)
 		}
-		store.takes.Store(0)
+		logs.takes.Store(0)
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
@@ -148,7 +149,7 @@ func TestWaitInOrderAndOnTime(t *testing.T) {
 			t.Errorf("admitted in the order %v", order)
 		}
 		// Each asks when its turn comes, and when its unit leaves.
-		if n := store.takes.Load(); n > 2*waiters {
+		if n := logs.takes.Load(); n > 2*waiters {
 			t.Errorf("the store was asked %d times about %d waiters: somebody polls", n, waiters)
 		}
 	})
@@ -156,11 +157,11 @@ func TestWaitInOrderAndOnTime(t *testing.T) {
 
 func TestWaitForAFreeUnitTakesNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hooked{Store: core.NewMemoryStore()}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(store))
+		logs := &hooked{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
 		start := time.Now()
 		wait(t, l, "k", 1).admitted(t, start)
-		if n := store.takes.Load(); n != 1 {
+		if n := logs.takes.Load(); n != 1 {
 			t.Errorf("the store was asked %d times, want once", n)
 		}
 		queued := wait(t, l, "k", 1)
@@ -346,13 +347,13 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 	t.Run("the answer is under way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			reply := make(chan struct{})
-			store := &hooked{Store: core.NewMemoryStore()}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
+			logs := &hooked{Full: core.NewMemoryStore()}
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
 			start := time.Now()
 			take(t, l, 1)
 			time.Sleep(5 * time.Second)
-			store.after = func(t core.Take) {
-				if t.Mode == core.ModeCharge {
+			logs.after = func(t store.Take) {
+				if t.Mode == store.ModeCharge {
 					<-reply
 				}
 			}
@@ -369,12 +370,12 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 	t.Run("the answer is under way to who has slept", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			store := &hooked{Store: core.NewMemoryStore(), after: func(core.Take) {
+			logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
 				if time.Since(start) == 10*time.Second {
 					time.Sleep(time.Second)
 				}
 			}}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
 			take(t, l, 1)
 			time.Sleep(4 * time.Second)
 			take(t, l, 1)
@@ -387,12 +388,12 @@ func TestWaitCountsNobodyTwice(t *testing.T) {
 	})
 	t.Run("admitted before the question", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			store := &hooked{Store: core.NewMemoryStore(), before: func(t core.Take) {
-				if t.Mode == core.ModePeek {
+			logs := &hooked{Full: core.NewMemoryStore(), before: func(t store.Take) {
+				if t.Mode == store.ModePeek {
 					time.Sleep(7 * time.Second)
 				}
 			}}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(store))
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
 			start := time.Now()
 			take(t, l, 1)
 			time.Sleep(4 * time.Second)
@@ -444,12 +445,12 @@ func TestWaitCancelledWhileAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
-		store := &hooked{Store: core.NewMemoryStore(), after: func(core.Take) {
+		logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
 			if time.Since(start) == 10*time.Second {
 				cancel()
 			}
 		}}
-		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(store))
+		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(logs))
 		take(t, l, 3)
 		go func() {
 			if d, err := l.WaitN(ctx, "k", 2); !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
@@ -465,17 +466,17 @@ func TestWaitCancelledWhileAdmitted(t *testing.T) {
 }
 
 // A store that cannot undo is no reason to say nothing.
-type stuck struct{ core.Store }
+type stuck struct{ store.Full }
 
 var errStuck = errors.New("stuck")
 
-func (stuck) Settle(context.Context, core.Settle) error { return errStuck }
+func (stuck) Settle(context.Context, store.Settlement) error { return errStuck }
 
 func TestWaitTellsThatItCouldNotUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		store := &hooked{Store: stuck{core.NewMemoryStore()}, after: func(core.Take) { cancel() }}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(store))
+		logs := &hooked{Full: stuck{core.NewMemoryStore()}, after: func(store.Take) { cancel() }}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
 		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || !errors.Is(err, errStuck) {
 			t.Errorf("%v", err)
 		}
@@ -577,15 +578,15 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 }
 
 type failing struct {
-	core.Store
+	store.Full
 	broken *atomic.Bool
 }
 
-func (f failing) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (f failing) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	if f.broken.Load() {
-		return core.Answer{}, errors.New("away")
+		return store.Answer{}, errors.New("away")
 	}
-	return f.Store.Take(ctx, t)
+	return f.Full.Take(ctx, t)
 }
 
 func TestWaitLimitBy(t *testing.T) {

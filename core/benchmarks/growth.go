@@ -13,6 +13,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // usual is how many checks a second have filled the logs that are measured, and
@@ -225,9 +226,9 @@ type namer struct {
 	key string
 }
 
-func (n *namer) Take(_ context.Context, t core.Take) (core.Answer, error) {
+func (n *namer) Take(_ context.Context, t store.Take) (store.Answer, error) {
 	n.key = t.Key.String()
-	return core.Answer{Allowed: true}, nil
+	return store.Answer{Allowed: true}, nil
 }
 
 // processes share one Redis, and one key of it to the last unit.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // FakeStore is a [core.Store] for tests: exact and slow, its time stands still
@@ -42,41 +43,41 @@ func (f *FakeStore) Takes() int {
 }
 
 // Validate implements [core.Store].
-func (f *FakeStore) Validate(core.Limits) error { return nil }
+func (f *FakeStore) Validate(*store.Plan) error { return nil }
 
 // Take implements [core.Store].
-func (f *FakeStore) Take(_ context.Context, t core.Take) (a core.Answer, err error) {
+func (f *FakeStore) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
 	err = f.on(t.Key, func(o *oracle) {
 		f.takes++
-		o.forget(t.Keep)
+		o.forget(t.Plan.Keep)
 		a = o.take(t)
 	})
 	return a, err
 }
 
 // Settle implements [core.Store].
-func (f *FakeStore) Settle(_ context.Context, s core.Settle) error {
+func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
 	return f.on(s.Key, func(o *oracle) { o.settle(s.ID, s.Cost) })
 }
 
 // Log implements [core.Store].
-func (f *FakeStore) Log(_ context.Context, key core.StorageKey, window time.Duration) (entries []core.Entry, err error) {
+func (f *FakeStore) Log(_ context.Context, key store.Key, window time.Duration) (entries []core.Entry, err error) {
 	err = f.on(key, func(o *oracle) { entries = o.log(window) })
 	return entries, err
 }
 
 // Merge implements [core.Store].
-func (f *FakeStore) Merge(_ context.Context, m core.Merge) error {
+func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
 	return f.on(m.Key, func(o *oracle) { o.merge(m.Entries) })
 }
 
 // Reset implements [core.Store].
-func (f *FakeStore) Reset(_ context.Context, key core.StorageKey) error {
+func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
 	return f.on(key, func(o *oracle) { o.entries = nil })
 }
 
 // on answers a question about one log.
-func (f *FakeStore) on(key core.StorageKey, question func(*oracle)) error {
+func (f *FakeStore) on(key store.Key, question func(*oracle)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // oracle is the definition, written down without any cleverness: a list of
@@ -34,7 +35,7 @@ func (o *oracle) used(window, t time.Duration) int {
 }
 
 // fits reports whether every limit has room for cost at instant t.
-func (o *oracle) fits(limits core.Limits, cost int, t time.Duration) bool {
+func (o *oracle) fits(limits []store.Limit, cost int, t time.Duration) bool {
 	for _, l := range limits {
 		if o.used(l.Window, t)+cost > l.Quota {
 			return false
@@ -44,32 +45,36 @@ func (o *oracle) fits(limits core.Limits, cost int, t time.Duration) bool {
 }
 
 // take is what a store must answer, and do.
-func (o *oracle) take(t core.Take) core.Answer {
-	limits, shadow := t.Limits[:len(t.Limits)-t.Shadow], t.Limits[len(t.Limits)-t.Shadow:]
-	a := core.Answer{
-		Allowed: t.Mode == core.ModeRecord || o.fits(limits, t.Cost, o.now),
+func (o *oracle) take(t store.Take) store.Answer {
+	all := t.Plan.Limits
+	limits, shadow := all[:len(all)-t.Plan.Shadow], all[len(all)-t.Plan.Shadow:]
+	a := store.Answer{
+		Allowed: t.Mode == store.ModeRecord || o.fits(limits, t.Cost, o.now),
 		Shadow:  o.retry(shadow, t.Cost),
 	}
-	largest := slices.MaxFunc(limits, func(a, b core.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
-	smallest := slices.MinFunc(limits, func(a, b core.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
-	for i, l := range t.Limits {
+	largest := slices.MaxFunc(limits, func(a, b store.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
+	smallest := slices.MinFunc(limits, func(a, b store.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
+	for i, l := range all {
 		a.State[i].Used = o.used(l.Window, o.now)
+		if a.State[i].Used+t.Cost > l.Quota {
+			a.Denied |= 1 << i
+		}
 	}
 	switch {
-	case t.Mode == core.ModePeek:
-	case t.Mode == core.ModeRecord:
+	case t.Mode == store.ModePeek:
+	case t.Mode == store.ModeRecord:
 		o.record(t.ID, t.Cost)
-		o.trim(max(largest, core.MaxRecorded))
+		o.trim(max(largest, store.MaxRecorded))
 	case a.Allowed:
 		o.record(t.ID, t.Cost)
-	case t.Mode == core.ModeChargeDenied && t.Cost <= smallest:
+	case t.Mode == store.ModeChargeDenied && t.Cost <= smallest:
 		o.record(t.ID, t.Cost)
-		o.trim(max(largest, t.Bound))
+		o.trim(max(largest, t.Plan.Bound))
 	}
 	if !a.Allowed {
 		a.Retry = o.retry(limits, t.Cost)
 	}
-	for i, l := range t.Limits {
+	for i, l := range all {
 		a.State[i].Reset = o.reset(l.Window)
 	}
 	return a
@@ -85,7 +90,7 @@ func (o *oracle) reset(window time.Duration) time.Duration {
 }
 
 // retry tries the instants at which anything leaves, from the earliest on.
-func (o *oracle) retry(limits core.Limits, cost int) time.Duration {
+func (o *oracle) retry(limits []store.Limit, cost int) time.Duration {
 	instants := []time.Duration{o.now}
 	for _, e := range o.entries {
 		for _, l := range limits {
@@ -127,7 +132,7 @@ func (o *oracle) settle(id uint64, cost int) {
 	o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.cost == 0 })
 }
 
-func (o *oracle) merge(entries []core.Recorded) {
+func (o *oracle) merge(entries []store.Entry) {
 	for _, m := range entries {
 		if !slices.ContainsFunc(o.entries, func(e oracleEntry) bool { return e.id == m.ID }) {
 			o.entries = append(o.entries, oracleEntry{id: m.ID, at: o.now - m.Age, cost: m.Cost})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // trace is one key's life under random questions, with the oracle beside it.
@@ -19,7 +20,7 @@ type trace struct {
 	t       *testing.T
 	r       *rand.Rand
 	store   core.Store
-	key     core.StorageKey
+	key     store.Key
 	advance func(time.Duration)
 	oracle  oracle
 	desc    string
@@ -77,12 +78,12 @@ var tracePolicies = []core.Limits{
 // Two traces of three have no shadow, because stores may answer limits that stand alone by shorter paths. The
 // limiters ask the store itself, not a wrapper, because a limiter knows some stores by their type.
 func againstOracle(t *testing.T, c StoreConfig) {
-	store, advance := c.New(t)
+	logs, advance := c.New(t)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for n, done := 0, 0; done < c.Checks; n++ {
 		tr := &trace{
-			t: t, r: r, store: store, advance: advance,
+			t: t, r: r, store: logs, advance: advance,
 			limits:  tracePolicies[n%len(tracePolicies)],
 			lead:    (n + n/8) % 8, // with 8 policies each of them sees each lead, and so does each kind of trace
 			repeats: c.Repeats,
@@ -114,7 +115,7 @@ func (tr *trace) run(name string) {
 	var shadow *core.Decision
 	tr.shadowed = with(tr.limits, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
 	tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
-	tr.key = tr.keyOf(name)
+	tr.key = store.NewKey(name, "k")
 	calm := tr.r.IntN(2) == 0
 	if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // it learns how long entries stay
 		tr.t.Fatal(err)
@@ -129,23 +130,23 @@ func (tr *trace) run(name string) {
 		case k < 24:
 			switch tr.lead { // only one kind of limiter, or denials that count would fill every log
 			case 0:
-				tr.take(tr.counting, core.ModeChargeDenied, tr.limits)
+				tr.take(tr.counting, store.ModeChargeDenied, tr.limits)
 			case 1:
 				tr.takeOrBan()
 			case 2:
 				tr.vary()
 			default:
-				tr.take(tr.plain, core.ModeCharge, tr.limits)
+				tr.take(tr.plain, store.ModeCharge, tr.limits)
 			}
 		case k < 27:
-			tr.take(tr.plain, core.ModePeek, tr.limits)
+			tr.take(tr.plain, store.ModePeek, tr.limits)
 		case k < 30:
-			tr.take(tr.shadowed, core.ModeCharge, tr.limits)
+			tr.take(tr.shadowed, store.ModeCharge, tr.limits)
 			if tr.shadow != nil {
 				tr.compareShadow(shadow)
 			}
 		case k < 31:
-			tr.take(tr.plain, core.ModeRecord, tr.limits)
+			tr.take(tr.plain, store.ModeRecord, tr.limits)
 		case k < 34:
 			tr.settle(0)
 		case k < 37:
@@ -157,19 +158,10 @@ func (tr *trace) run(name string) {
 		case tr.r.IntN(40) == 0:
 			tr.reset()
 		case tr.lead > 2 && tr.r.IntN(2) == 0:
-			tr.take(tr.plain, core.ModeCharge, tr.limits)
+			tr.take(tr.plain, store.ModeCharge, tr.limits)
 			tr.merge()
 		}
 	}
-}
-
-// keyOf is the key that limiters of this name ask about.
-func (tr *trace) keyOf(name string) core.StorageKey {
-	s := &spy{Store: tr.store}
-	if _, err := limiter(tr.t, s, tr.limits, core.WithName(name)).Peek(tr.t.Context(), "k"); err != nil {
-		tr.t.Fatal(err)
-	}
-	return s.key
 }
 
 // wait moves time by nothing, a little, a part of the window, or what the last denial said.
@@ -224,17 +216,17 @@ func (tr *trace) cost() int {
 }
 
 // take asks one limiter and the oracle.
-func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) {
+func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
 	cost := tr.cost()
 	var got core.Decision
 	var err error
 	switch mode {
-	case core.ModePeek:
+	case store.ModePeek:
 		cost = 1
 		got, err = l.Peek(tr.t.Context(), "k")
-	case core.ModeRecord:
+	case store.ModeRecord:
 		got, err = l.Record(tr.t.Context(), "k", cost)
-	case core.ModeCharge, core.ModeChargeDenied:
+	case store.ModeCharge, store.ModeChargeDenied:
 		got, err = l.AllowN(tr.t.Context(), "k", cost)
 	}
 	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
@@ -242,8 +234,8 @@ func (tr *trace) take(l *core.Limiter, mode core.Mode, limits core.Limits) {
 	}
 	id := uint64(tr.done + 1)
 	held := len(tr.oracle.entries)
-	want := expect(limits, cost, mode, tr.oracle.take(core.Take{Limits: limits, Cost: cost, ID: id, Mode: mode}))
-	if tr.repeats && mode == core.ModeChargeDenied && !want.Allowed {
+	want := expect(limits, cost, mode, tr.oracle.take(store.Take{Plan: planOf(limits), Cost: cost, ID: id, Mode: mode}))
+	if tr.repeats && mode == store.ModeChargeDenied && !want.Allowed {
 		want.Used, want.Violated, want.Remaining, want.ResetAfter = got.Used, got.Violated, got.Remaining, got.ResetAfter
 	}
 	tr.compare(fmt.Sprintf("limits %v, cost %d, mode %d, %d entries", limits, cost, mode, held), got, want)
@@ -272,7 +264,7 @@ func visible(d core.Decision) core.Decision {
 }
 
 // expect is the decision that goes with an answer.
-func expect(limits core.Limits, cost int, mode core.Mode, a core.Answer) core.Decision {
+func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.Decision {
 	d := core.Decision{Allowed: a.Allowed, RetryAfter: a.Retry}
 	never, longest := false, 0
 	for i, l := range limits {
@@ -282,7 +274,7 @@ func expect(limits core.Limits, cost int, mode core.Mode, a core.Answer) core.De
 		}
 	}
 	charged := cost
-	if mode == core.ModePeek || !a.Allowed && (mode != core.ModeChargeDenied || never) {
+	if mode == store.ModePeek || !a.Allowed && (mode != store.ModeChargeDenied || never) {
 		charged = 0
 	}
 	least, left := -1, 0
@@ -306,8 +298,8 @@ func (tr *trace) compareShadow(got *core.Decision) {
 	}
 	before := slices.DeleteFunc(slices.Clone(tr.oracle.entries), func(e oracleEntry) bool { return e.id == tr.made[len(tr.made)-1].id })
 	o := oracle{now: tr.oracle.now, entries: before}
-	a := o.take(core.Take{Limits: tr.shadow, Cost: tr.lastCost})
-	want := expect(tr.shadow, tr.lastCost, core.ModeCharge, a)
+	a := o.take(store.Take{Plan: planOf(tr.shadow), Cost: tr.lastCost})
+	want := expect(tr.shadow, tr.lastCost, store.ModeCharge, a)
 	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining || got.Used != want.Used || !slices.Equal(got.Violated, want.Violated) {
 		tr.t.Fatalf("%s, step %d, cost %d: shadow\ngot  %+v\nwant %+v", tr.desc, tr.done, tr.lastCost, visible(*got), want)
 	}
@@ -325,7 +317,7 @@ func (tr *trace) vary() {
 			tr.chosen[i].Window = min(max(tr.chosen[i].Window, core.MinWindow), tr.keep)
 		}
 	}
-	tr.take(tr.varying, core.ModeCharge, tr.chosen)
+	tr.take(tr.varying, store.ModeCharge, tr.chosen)
 }
 
 // takeOrBan asks where denials lead to bans.
@@ -351,7 +343,7 @@ func (tr *trace) takeOrBan() {
 	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
 		tr.t.Fatal(err)
 	}
-	want := expect(tr.limits, cost, core.ModeCharge, tr.oracle.take(core.Take{Limits: tr.limits, Cost: cost, ID: uint64(tr.done + 1)}))
+	want := expect(tr.limits, cost, store.ModeCharge, tr.oracle.take(store.Take{Plan: planOf(tr.limits), Cost: cost, ID: uint64(tr.done + 1)}))
 	if !want.Allowed {
 		b.denials = append(slices.DeleteFunc(b.denials, func(at time.Duration) bool { return at <= now-banWithin }), now)
 		if len(b.denials) == banDenials {
@@ -371,7 +363,7 @@ func (tr *trace) takeOrBan() {
 }
 
 func (tr *trace) settle(cost int) {
-	if len(tr.made) == 0 {
+	if _, ok := tr.store.(store.Settler); !ok || len(tr.made) == 0 {
 		return
 	}
 	m := tr.made[tr.r.IntN(len(tr.made))]
@@ -387,11 +379,14 @@ func (tr *trace) settle(cost int) {
 	if m.d.Allowed {
 		tr.oracle.settle(m.id, cost)
 	}
-	tr.take(tr.plain, core.ModePeek, tr.limits)
+	tr.take(tr.plain, store.ModePeek, tr.limits)
 }
 
 // log compares what fills the window: when, relative to the oldest, and how much.
 func (tr *trace) log() {
+	if _, ok := tr.store.(store.Lister); !ok {
+		return
+	}
 	longest := tr.limits[0].Window
 	for _, l := range tr.limits {
 		longest = max(longest, l.Window)
@@ -423,31 +418,32 @@ func offsets(entries []core.Entry) []offset {
 
 // merge adds what another log has recorded, some of it for the second time.
 func (tr *trace) merge() {
-	var more []core.Recorded
+	merger, ok := tr.store.(store.Merger)
+	if !ok {
+		return
+	}
+	var more []store.Entry
 	for range tr.r.IntN(4) {
 		tr.merged++
 		age := time.Duration(tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond
-		more = append(more, core.Recorded{ID: 1<<40 + tr.merged, Age: age, Cost: 1 + tr.r.IntN(3)})
+		more = append(more, store.Entry{ID: 1<<40 + tr.merged, Age: age, Cost: 1 + tr.r.IntN(3)})
 	}
 	for range 1 + tr.r.IntN(2) {
-		if err := tr.store.Merge(tr.t.Context(), core.Merge{Key: tr.key, Keep: tr.keep, Entries: more}); err != nil {
+		if err := merger.Merge(tr.t.Context(), store.MergeRequest{Key: tr.key, Keep: tr.keep, Entries: more}); err != nil {
 			tr.t.Fatal(err)
 		}
 	}
 	tr.oracle.merge(more)
-	tr.take(tr.plain, core.ModePeek, tr.limits)
+	tr.take(tr.plain, store.ModePeek, tr.limits)
 }
 
-// spy remembers the key that it was last asked about.
-type spy struct {
-	core.Store
-
-	key core.StorageKey
-}
-
-func (s *spy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
-	s.key = t.Key
-	return s.Store.Take(ctx, t)
+// planOf is what a store is asked of limits that stand alone.
+func planOf(limits core.Limits) *store.Plan {
+	var p store.Plan
+	for _, l := range limits {
+		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
+	}
+	return store.NewPlan(p)
 }
 
 func (tr *trace) reset() {

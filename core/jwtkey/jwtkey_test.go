@@ -25,6 +25,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/jwtkey"
+	"github.com/sashlimit/sash/core/store"
 )
 
 const issuer = "https://idp.example"
@@ -76,7 +77,7 @@ type spy struct {
 	key string
 }
 
-func (s *spy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
+func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	s.key = t.Key.String()
 	return s.Store.Take(ctx, t)
 }

@@ -16,27 +16,17 @@ import (
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/lateness"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
-// keysOf gives storage keys, which only a limiter makes.
-func keysOf(t *testing.T, n int, name string) []core.StorageKey {
+// keysOf returns keys of one policy.
+func keysOf(t *testing.T, n int, name string) []store.Key {
 	t.Helper()
-	var keys []core.StorageKey
-	l := newLimiter(t, core.PerHour(1), keySpy{core.NewMemoryStore(), &keys}, core.WithName(name))
-	for i := range n {
-		l.Peek(t.Context(), fmt.Sprint("key ", i))
+	keys := make([]store.Key, n)
+	for i := range keys {
+		keys[i] = store.NewKey(name, fmt.Sprint("key ", i))
 	}
 	return keys
-}
-
-type keySpy struct {
-	core.Store
-	keys *[]core.StorageKey
-}
-
-func (s keySpy) Take(ctx context.Context, t core.Take) (core.Answer, error) {
-	*s.keys = append(*s.keys, t.Key)
-	return s.Store.Take(ctx, t)
 }
 
 // A batch answers what its takes would have been told one by one: those of equal key and cost side
@@ -60,21 +50,21 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 				{{Quota: 5, Window: time.Second}, {Quota: 20, Window: 9 * time.Second}},
 			} {
 				keep := limits[len(limits)-1].Window
-				for _, mode := range []core.Mode{core.ModeCharge, core.ModeCharge, core.ModePeek, core.ModeRecord, core.ModeChargeDenied} {
+				for _, mode := range []store.Mode{store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied} {
 					for round := range 150 {
-						var batch []core.Take
+						var batch []store.Take
 						var of []int
 						for range 1 + r.IntN(20) {
 							id++
 							k := r.IntN(keys)
-							if mode == core.ModeChargeDenied && slices.Contains(of, k) {
+							if mode == store.ModeChargeDenied && slices.Contains(of, k) {
 								continue
 							}
 							cost := 1
 							if r.IntN(4) == 0 {
 								cost = 1 + r.IntN(limits[0].Quota+1)
 							}
-							batch = append(batch, core.Take{Key: a[k], Limits: limits, Keep: keep, Cost: cost, ID: id, Mode: mode})
+							batch = append(batch, store.Take{Key: a[k], Plan: planOf(limits, store.Plan{Keep: keep}), Cost: cost, ID: id, Mode: mode})
 							of = append(of, k)
 						}
 						got, err := redisstore.TakeTogether(t.Context(), together, true, batch)
@@ -111,23 +101,23 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 // is kept longer.
 func TestBatchLeavesVariedLogs(t *testing.T) {
 	c := newClock(start(t))
-	store := newStore(c)
+	logs := newStore(c)
 	keys := keysOf(t, 3, "p")
 	hour := core.Limits{core.PerHour(100)}
-	varied := core.Take{Key: keys[1], Limits: hour, Keep: time.Hour, Varies: true, Cost: 1}
-	take := func(takes ...core.Take) (answers []core.Answer) {
+	varied := store.Take{Key: keys[1], Plan: planOf(hour, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1}
+	take := func(takes ...store.Take) (answers []store.Answer) {
 		t.Helper()
 		for i := range takes {
 			takes[i].ID = rand.Uint64()
 		}
-		answers, err := redisstore.TakeTogether(t.Context(), store, true, takes)
+		answers, err := redisstore.TakeTogether(t.Context(), logs, true, takes)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return answers
 	}
-	plain := func(k int) core.Take {
-		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1}
+	plain := func(k int) store.Take {
+		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1}
 	}
 	for range 5 {
 		take(varied)
@@ -137,16 +127,16 @@ func TestBatchLeavesVariedLogs(t *testing.T) {
 		c.Advance(2 * time.Second)
 		got := take(plain(0), plain(1), plain(2))
 		for i, a := range got {
-			if want := (core.State{Used: 0, Reset: time.Second}); !a.Allowed || a.State[0] != want {
+			if want := (store.State{Used: 0, Reset: time.Second}); !a.Allowed || a.State[0] != want {
 				t.Errorf("round %d, log %d: %+v, want %+v", round, i, a.State[0], want)
 			}
 		}
 	}
-	varied.Mode = core.ModePeek
+	varied.Mode = store.ModePeek
 	if used := take(varied)[0].State[0].Used; used != 8 {
 		t.Errorf("%d units in the hour, want 5 and 3", used)
 	}
-	entries, err := store.Log(t.Context(), keys[1], time.Hour)
+	entries, err := full(logs).Log(t.Context(), keys[1], time.Hour)
 	if err != nil || len(entries) != 8 || entries[7].At.Sub(entries[0].At) != 6*time.Second || entries[0].At.Year() != 2025 {
 		t.Errorf("%v, %v", entries, err)
 	}
@@ -155,36 +145,36 @@ func TestBatchLeavesVariedLogs(t *testing.T) {
 // So it is where an outage's entries were merged, whether windows varied before or not.
 func TestMergedLogsVary(t *testing.T) {
 	c := newClock(start(t))
-	store := newStore(c)
+	logs := newStore(c)
 	keys := keysOf(t, 3, "p")
 	hour := core.Limits{core.PerHour(100)}
 	for k, varies := range []bool{false, true} {
-		first := core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Varies: varies, Cost: 1, ID: 1}
-		if _, err := store.Take(t.Context(), first); err != nil {
+		first := store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second, Varies: varies}), Cost: 1, ID: 1}
+		if _, err := logs.Take(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		m := core.Merge{Key: keys[k], Keep: time.Hour, Varies: true, Entries: []core.Recorded{{ID: 2, Age: time.Minute, Cost: 3}, {ID: 3, Age: 0, Cost: 1}}}
-		if err := store.Merge(t.Context(), m); err != nil {
+		m := store.MergeRequest{Key: keys[k], Keep: time.Hour, Varies: true, Entries: []store.Entry{{ID: 2, Age: time.Minute, Cost: 3}, {ID: 3, Age: 0, Cost: 1}}}
+		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	plain := func(k int, id uint64) core.Take {
-		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1, ID: id}
+	plain := func(k int, id uint64) store.Take {
+		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
 	}
-	if _, err := store.Take(t.Context(), plain(2, 4)); err != nil {
+	if _, err := logs.Take(t.Context(), plain(2, 4)); err != nil {
 		t.Fatal(err)
 	}
 	c.Advance(2 * time.Second)
-	if _, err := redisstore.TakeTogether(t.Context(), store, true, []core.Take{plain(2, 5), plain(0, 6), plain(1, 7)}); err != nil {
+	if _, err := redisstore.TakeTogether(t.Context(), logs, true, []store.Take{plain(2, 5), plain(0, 6), plain(1, 7)}); err != nil {
 		t.Fatal(err)
 	}
 	for k := range 2 {
-		peek := core.Take{Key: keys[k], Limits: hour, Keep: time.Hour, Varies: true, Cost: 1, ID: 8, Mode: core.ModePeek}
-		a, err := store.Take(t.Context(), peek)
+		peek := store.Take{Key: keys[k], Plan: planOf(hour, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: 8, Mode: store.ModePeek}
+		a, err := logs.Take(t.Context(), peek)
 		if err != nil || a.State[0].Used != 6 || a.State[0].Reset != time.Hour-62*time.Second {
 			t.Errorf("log %d: %+v, %v; want the first unit, four merged and one of now", k, a.State[0], err)
 		}
-		entries, err := store.Log(t.Context(), keys[k], time.Hour)
+		entries, err := full(logs).Log(t.Context(), keys[k], time.Hour)
 		if err != nil || len(entries) != 4 || entries[3].At.Sub(entries[0].At) != 62*time.Second {
 			t.Errorf("log %d: %v, %v", k, entries, err)
 		}
@@ -194,17 +184,17 @@ func TestMergedLogsVary(t *testing.T) {
 // And where a log with entries from the future becomes one of varying windows, next to others of either form.
 func TestLogsBecomeVariedTogether(t *testing.T) {
 	c := newClock(start(t))
-	store := newStore(c)
+	logs := newStore(c)
 	keys := keysOf(t, 4, "p")
-	plain := func(k int, id uint64) core.Take {
-		return core.Take{Key: keys[k], Limits: core.Limits{core.PerSecond(10)}, Keep: time.Second, Cost: 1, ID: id}
+	plain := func(k int, id uint64) store.Take {
+		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
 	}
-	varied := func(k int, id uint64) core.Take {
-		return core.Take{Key: keys[k], Limits: core.Limits{core.PerHour(100)}, Keep: time.Hour, Varies: true, Cost: 1, ID: id}
+	varied := func(k int, id uint64) store.Take {
+		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerHour(100)}, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: id}
 	}
-	together := func(takes ...core.Take) []core.Answer {
+	together := func(takes ...store.Take) []store.Answer {
 		t.Helper()
-		answers, err := redisstore.TakeTogether(t.Context(), store, true, takes)
+		answers, err := redisstore.TakeTogether(t.Context(), logs, true, takes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,8 +212,8 @@ func TestLogsBecomeVariedTogether(t *testing.T) {
 	together(plain(3, 20), plain(0, 21), plain(1, 22), plain(2, 23))
 	for k := range 3 {
 		peek := varied(k, 0)
-		peek.Mode = core.ModePeek
-		if a := together(peek)[0]; a.State[0] != (core.State{Used: 3, Reset: time.Hour - 2*time.Second}) {
+		peek.Mode = store.ModePeek
+		if a := together(peek)[0]; a.State[0] != (store.State{Used: 3, Reset: time.Hour - 2*time.Second}) {
 			t.Errorf("log %d: %+v", k, a.State[0])
 		}
 	}
@@ -231,11 +221,11 @@ func TestLogsBecomeVariedTogether(t *testing.T) {
 
 // sameVerdict compares what a batch can know: of equal takes all see the oldest unit as it is after the last of them,
 // and when it is sent again, the numbers have those in them that came after a take the first time.
-func sameVerdict(got, want *core.Answer, t *core.Take, numbers bool) bool {
+func sameVerdict(got, want *store.Answer, t *store.Take, numbers bool) bool {
 	if got.Allowed != want.Allowed || numbers && got.Retry != want.Retry {
 		return false
 	}
-	for i := range t.Limits {
+	for i := range t.Plan.Limits {
 		if numbers && got.State[i].Used != want.State[i].Used {
 			return false
 		}
@@ -244,10 +234,10 @@ func sameVerdict(got, want *core.Answer, t *core.Take, numbers bool) bool {
 }
 
 // sideBySide is the order in which a batch is decided.
-func sideBySide(batch []core.Take, of []int) []int {
+func sideBySide(batch []store.Take, of []int) []int {
 	type party struct{ key, cost int }
 	var order []int
-	joins := batch[0].Mode == core.ModeCharge
+	joins := batch[0].Mode == store.ModeCharge
 	var parties []party
 	var members [][]int
 	last := map[int]int{}
@@ -321,7 +311,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 			if _, err := l.Allow(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
-			store := redisstore.New(client)
+			logs := full(redisstore.New(client))
 			key := keysOf(t, 1, "k")[0]
 			clock := lateness.Watch()
 			server.Pause()
@@ -332,7 +322,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 					defer cancel()
 					begin := time.Now()
-					_, err := store.Take(ctx, core.Take{Key: key, Limits: core.Limits{core.PerHour(5)}, Keep: time.Hour, Cost: 1, ID: uint64(i + 1)})
+					_, err := logs.Take(ctx, store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(5)}, store.Plan{Keep: time.Hour}), Cost: 1, ID: uint64(i + 1)})
 					if err == nil {
 						t.Error("answered by a server that stands still")
 					}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Takes of one policy that arrive while others are in flight go to the server together: in one run of the script with
@@ -43,7 +43,7 @@ type batcher struct {
 }
 
 // of returns the batcher of a take that goes to the node.
-func (b *batchers) of(t *core.Take, c *conn, node any) *batcher {
+func (b *batchers) of(t *store.Take, c *conn, node any) *batcher {
 	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, node) {
 		return latest
 	}
@@ -69,7 +69,7 @@ func (b *batchers) of(t *core.Take, c *conn, node any) *batcher {
 	return added
 }
 
-func newBatcher(c *conn, t *core.Take) *batcher {
+func newBatcher(c *conn, t *store.Take) *batcher {
 	b := &batcher{format: newFormat(t), conn: c}
 	b.waiting.room = b.room
 	return b

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // batcherTo is a batcher whose commands go to process instead of a server. It fails every command that process does not
@@ -20,7 +20,7 @@ func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 		process(ctx, cmd)
 		return errNotAnswered
 	}}
-	return newBatcher(c, &core.Take{Limits: core.Limits{core.PerHour(5)}, Keep: time.Hour})
+	return newBatcher(c, &store.Take{Plan: store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})})
 }
 
 var errNotAnswered = errors.New("not answered")

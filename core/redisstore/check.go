@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Check tells whether a store of the same client and options can work on its server, for example when a program
@@ -22,15 +22,15 @@ import (
 // is up.
 //
 // Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
-// the default of [core.WithTimeout], it returns a [core.ConfigError] with the Option "core.WithTimeout" that tells
+// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that tells
 // which timeout to set; if you have set one, ignore this error.
 //
 // Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
 // can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
 // itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	s := New(client, opts...).(*store) //nolint:forcetypeassert // New returns a *store
-	if err := s.Validate(nil); err != nil {
+	s := New(client, opts...).(*redisStore) //nolint:forcetypeassert // New returns a *store
+	if err := s.Validate(new(store.Plan)); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
@@ -231,7 +231,7 @@ func (c *checker) add(addr, names string, err error) {
 
 // fault reports a wrong configuration.
 func (c *checker) fault(addr, reason string) {
-	c.report(addr, &core.ConfigError{Option: "Redis", Value: addr, Reason: reason})
+	c.report(addr, &store.ConfigError{Option: "Redis", Value: addr, Reason: reason})
 }
 
 func (c *checker) report(addr string, err error) {

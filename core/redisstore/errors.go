@@ -13,10 +13,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
-// The Class of each [core.StoreError] of this store.
+// The Class of each [store.StoreError] of this store.
 const (
 	ClassTimeout  = "timeout"   // no reply in time
 	ClassCanceled = "canceled"  // the caller has given up
@@ -32,10 +32,10 @@ const (
 	ClassProtocol = "protocol"  // the reply is not one of the scripts', or TLS fails
 )
 
-// failed returns an error of the client as a [core.StoreError] with class and advice. It leaves errors of core as they
+// failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of core as they
 // are.
 func failed(err error) error {
-	if err == nil || errors.As(err, new(*core.StoreError)) || errors.As(err, new(*core.ConfigError)) {
+	if err == nil || errors.As(err, new(*store.StoreError)) || errors.As(err, new(*store.ConfigError)) {
 		return err
 	}
 	return diagnose(err)
@@ -105,7 +105,7 @@ var errorPrefix = regexp.MustCompile(
 
 // diagnose classifies an error by its type, or by its text if go-redis has no type for it. These texts are the same
 // since 9.7.
-func diagnose(err error) *core.StoreError {
+func diagnose(err error) *store.StoreError {
 	text := err.Error()
 	if said := redact(text); said != text {
 		err = replyError(said)
@@ -144,7 +144,7 @@ func diagnose(err error) *core.StoreError {
 		class, advice = ClassRefused, "see why the server ends connections: it stops, has too many (maxclients), "+
 			"or wants TLS (the client's TLSConfig)"
 	}
-	return &core.StoreError{Err: err, Class: class, Advice: advice}
+	return &store.StoreError{Err: err, Class: class, Advice: advice}
 }
 
 // userName matches the part of a NOPERM error of Redis 7.2 and later that has the user's name. Names have no spaces.
@@ -158,17 +158,17 @@ func redact(said string) string {
 }
 
 // diagnoseReply classifies an error of the server itself.
-func diagnoseReply(err error, reply string) *core.StoreError {
+func diagnoseReply(err error, reply string) *store.StoreError {
 	reply = strings.ReplaceAll(reply[len(errorPrefix.FindString(reply)):], "`", "'")
 	for _, c := range replyClasses {
 		if strings.HasPrefix(reply, c.prefix) {
 			if c.advice == "" {
 				c.advice = permissionAdvice(reply)
 			}
-			return &core.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
+			return &store.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
 		}
 	}
-	return &core.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)

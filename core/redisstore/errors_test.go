@@ -15,6 +15,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 const (
@@ -41,11 +42,14 @@ func do(t *testing.T, s *redistest.Server, args ...string) {
 	}
 }
 
-// takeKey is that of an empty identity.
-const takeKey = "sash:"
+// taken is the key that take asks about, and takeKey its name in Redis.
+var (
+	taken   = store.NewKey("p", "k")
+	takeKey = "sash:" + taken.String()
+)
 
 func take(ctx context.Context, client redisstore.Client) error {
-	_, err := redisstore.New(client).Take(ctx, core.Take{Limits: core.Limits{core.PerMinute(5)}, Keep: time.Minute, Cost: 1, ID: 1})
+	_, err := redisstore.New(client).Take(ctx, store.Take{Key: taken, Plan: planOf(core.Limits{core.PerMinute(5)}, store.Plan{Keep: time.Minute}), Cost: 1, ID: 1})
 	return err
 }
 

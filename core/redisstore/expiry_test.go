@@ -11,6 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 const (
@@ -26,17 +27,17 @@ var (
 // forms are the ways in which a take may be recorded, all of them in logs that are kept for ten seconds.
 var forms = []struct {
 	name string
-	take core.Take
+	take store.Take
 }{
-	{"one limit", core.Take{Limits: core.Limits{hundred}}},
-	{"one limit, few units a second", core.Take{Limits: core.Limits{few}}},
-	{"several limits", core.Take{Limits: core.Limits{core.PerSecond(50), hundred}}},
-	{"several limits, few units a second", core.Take{Limits: core.Limits{core.PerSecond(5), few}}},
-	{"a cost", core.Take{Limits: core.Limits{hundred}, Cost: 3}},
-	{"a shadow", core.Take{Limits: core.Limits{core.PerSecond(50), hundred}, Shadow: 1}},
-	{"windows that vary", core.Take{Limits: core.Limits{core.PerSecond(50)}, Varies: true}},
-	{"record", core.Take{Limits: core.Limits{hundred}, Mode: core.ModeRecord}},
-	{"counts denials", core.Take{Limits: core.Limits{hundred}, Mode: core.ModeChargeDenied}},
+	{"one limit", store.Take{Plan: planOf(core.Limits{hundred}, store.Plan{})}},
+	{"one limit, few units a second", store.Take{Plan: planOf(core.Limits{few}, store.Plan{})}},
+	{"several limits", store.Take{Plan: planOf(core.Limits{core.PerSecond(50), hundred}, store.Plan{})}},
+	{"several limits, few units a second", store.Take{Plan: planOf(core.Limits{core.PerSecond(5), few}, store.Plan{})}},
+	{"a cost", store.Take{Plan: planOf(core.Limits{hundred}, store.Plan{}), Cost: 3}},
+	{"a shadow", store.Take{Plan: planOf(core.Limits{core.PerSecond(50), hundred}, store.Plan{Shadow: 1})}},
+	{"windows that vary", store.Take{Plan: planOf(core.Limits{core.PerSecond(50)}, store.Plan{Varies: true})}},
+	{"record", store.Take{Plan: planOf(core.Limits{hundred}, store.Plan{}), Mode: store.ModeRecord}},
+	{"counts denials", store.Take{Plan: planOf(core.Limits{hundred}, store.Plan{}), Mode: store.ModeChargeDenied}},
 }
 
 // An entry is in Redis at least as long as in its window, however little the key had left before it came, and no longer
@@ -44,18 +45,18 @@ var forms = []struct {
 func TestKeysOutliveTheirEntries(t *testing.T) {
 	rdb := start(t)
 	c := newClock(rdb)
-	store := newStore(c)
+	logs := newStore(c)
 	id := uint64(0)
 	for i, key := range keysOf(t, len(forms), "forms") {
 		form := forms[i]
 		take := form.take
-		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
 		ask := func(what string) {
 			t.Helper()
 			id++
 			take.ID = id
 			least, most := lasts(t, rdb, key, func() {
-				if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+				if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 					t.Fatalf("%s, %s: %+v, %v", form.name, what, a, err)
 				}
 			})
@@ -78,7 +79,7 @@ func TestKeysOutliveTheirEntries(t *testing.T) {
 }
 
 // lasts is how long at least, and at most, the key stays from when act has asked the server, by the server's own clock.
-func lasts(t *testing.T, rdb *redis.Client, key core.StorageKey, act func()) (least, most time.Duration) {
+func lasts(t *testing.T, rdb *redis.Client, key store.Key, act func()) (least, most time.Duration) {
 	t.Helper()
 	before, err := rdb.Time(t.Context()).Result()
 	if err != nil {
@@ -94,18 +95,18 @@ func lasts(t *testing.T, rdb *redis.Client, key core.StorageKey, act func()) (le
 }
 
 // stored is a key as it is in Redis.
-func stored(key core.StorageKey) string { return "sash:" + key.String() }
+func stored(key store.Key) string { return "sash:" + key.String() }
 
 // So is what was merged.
 func TestKeysOutliveMergedEntries(t *testing.T) {
 	rdb := start(t)
-	store := newStore(newClock(rdb))
+	logs := newStore(newClock(rdb))
 	for i, key := range keysOf(t, 2, "merged") {
 		for n := range 2 {
-			m := core.Merge{Key: key, Keep: formsKeep, Varies: i == 1}
-			m.Entries = []core.Recorded{{ID: uint64(n + 1), Cost: 2}}
+			m := store.MergeRequest{Key: key, Keep: formsKeep, Varies: i == 1}
+			m.Entries = []store.Entry{{ID: uint64(n + 1), Cost: 2}}
 			least, most := lasts(t, rdb, key, func() {
-				if err := store.Merge(t.Context(), m); err != nil {
+				if err := full(logs).Merge(t.Context(), m); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -121,21 +122,21 @@ func TestKeysOutliveMergedEntries(t *testing.T) {
 func TestWhatHasLeftIsRemoved(t *testing.T) {
 	rdb := start(t)
 	c := newClock(newHashed(rdb))
-	store := newStore(c)
+	logs := newStore(c)
 	id := uint64(0)
 	for i, key := range keysOf(t, len(forms), "forms") {
 		take := forms[i].take
-		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
 		for range 50 {
 			id++
 			take.ID = id
-			if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+			if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 				t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
 			}
 			c.Advance(formsKeep/3 + time.Microsecond)
 		}
 		mark := 0
-		if take.Varies {
+		if take.Plan.Varies {
 			mark = 1
 		}
 		if n := int(rdb.ZCard(t.Context(), stored(key)).Val()) - mark; n != 3*take.Cost {
@@ -148,24 +149,24 @@ func TestWhatHasLeftIsRemoved(t *testing.T) {
 // recorded.
 func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 	c := newClock(newHashed(start(t)))
-	store := newStore(c)
+	logs := newStore(c)
 	for i, key := range keysOf(t, len(forms), "forms") {
 		take := forms[i].take
-		if take.Mode == core.ModeChargeDenied {
+		if take.Mode == store.ModeChargeDenied {
 			continue
 		}
-		take.Key, take.Keep, take.Bound, take.Cost = key, formsKeep, 100, max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
 		for n, copies := range []int{0, 1, 0} {
 			take.ID = uint64(n + 1)
 			for range 1 + copies {
-				if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+				if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 					t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
 				}
 				c.Advance(time.Millisecond)
 			}
 			c.Advance(time.Duration(1-copies) * time.Millisecond)
 		}
-		entries, err := store.Log(t.Context(), key, formsKeep)
+		entries, err := full(logs).Log(t.Context(), key, formsKeep)
 		if err != nil || len(entries) != 3 {
 			t.Fatalf("%s: %v, %v; want 3 entries", forms[i].name, entries, err)
 		}
@@ -180,7 +181,7 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 // A copy that comes when its take has just left the window finds there what others have used.
 func TestCopiesOfWhatHasLeft(t *testing.T) {
 	c := newClock(newHashed(start(t)))
-	store := newStore(c)
+	logs := newStore(c)
 	key := keysOf(t, 1, "copies")[0]
 	for _, take := range []struct {
 		id    uint64
@@ -189,8 +190,8 @@ func TestCopiesOfWhatHasLeft(t *testing.T) {
 	}{{1, 0, 0}, {2, formsKeep / 2, 1}, {1, formsKeep / 2, 1}} {
 		c.Advance(take.after)
 		// The log is kept for longer, so that the first entry is still there.
-		ask := core.Take{Key: key, Limits: core.Limits{hundred}, Keep: 2 * formsKeep, Cost: 1, ID: take.id}
-		if a, err := store.Take(t.Context(), ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
+		ask := store.Take{Key: key, Plan: planOf(core.Limits{hundred}, store.Plan{Keep: 2 * formsKeep}), Cost: 1, ID: take.id}
+		if a, err := logs.Take(t.Context(), ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
 			t.Errorf("take %d, %v later: %+v, %v; want %d used", take.id, take.after, a, err, take.used)
 		}
 	}
@@ -201,12 +202,12 @@ func TestCopiesOfWhatHasLeft(t *testing.T) {
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	c := newClock(newHashed(start(t)))
 	for i, key := range keysOf(t, 2, "plans") {
-		store, id := newStore(c), uint64(0)
-		take := func(limit core.Limit) core.Answer {
+		logs, id := newStore(c), uint64(0)
+		take := func(limit core.Limit) store.Answer {
 			t.Helper()
 			id++
-			ask := core.Take{Key: key, Limits: core.Limits{limit}, Keep: limit.Window, Varies: true, Cost: 1, ID: id}
-			a, err := store.Take(t.Context(), ask)
+			ask := store.Take{Key: key, Plan: planOf(core.Limits{limit}, store.Plan{Keep: limit.Window, Varies: true}), Cost: 1, ID: id}
+			a, err := logs.Take(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,39 +253,39 @@ func TestRefusedExpiryForgetsNothing(t *testing.T) {
 // Entries that are merged again later, in which case their age is not known so exactly, stay where they are.
 func TestMergedAgainDoNotMove(t *testing.T) {
 	c := newClock(newHashed(start(t)))
-	store := newStore(c)
+	logs := newStore(c)
 	key := keysOf(t, 1, "merged")[0]
-	m := core.Merge{Key: key, Keep: formsKeep}
-	m.Entries = []core.Recorded{{ID: 1, Age: time.Second, Cost: 3}, {ID: 2, Cost: 1}}
+	m := store.MergeRequest{Key: key, Keep: formsKeep}
+	m.Entries = []store.Entry{{ID: 1, Age: time.Second, Cost: 3}, {ID: 2, Cost: 1}}
 	for range 3 {
-		if err := store.Merge(t.Context(), m); err != nil {
+		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		c.Advance(time.Millisecond)
 	}
-	entries, err := store.Log(t.Context(), key, formsKeep)
+	entries, err := full(logs).Log(t.Context(), key, formsKeep)
 	if want := []sinceEntry{{0, 3}, {time.Second, 1}}; err != nil || !slices.Equal(sinceFirst(entries), want) {
 		t.Errorf("%v, %v; want three units, and one a second later", entries, err)
 	}
 	c.Advance(formsKeep - time.Second - 3*time.Millisecond)
-	if entries, err := store.Log(t.Context(), key, formsKeep); err != nil || len(entries) != 1 {
+	if entries, err := full(logs).Log(t.Context(), key, formsKeep); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v; want the second only", entries, err)
 	}
 }
 
 // What is as old as its window has left, and is not merged. A microsecond younger, it is.
 func TestMergeOfWhatIsLeaving(t *testing.T) {
-	store := newStore(newClock(newHashed(start(t))))
+	logs := newStore(newClock(newHashed(start(t))))
 	key := keysOf(t, 1, "merged")[0]
-	m := core.Merge{Key: key, Keep: formsKeep}
+	m := store.MergeRequest{Key: key, Keep: formsKeep}
 	for i, age := range []time.Duration{formsKeep + time.Microsecond, formsKeep, formsKeep - time.Microsecond} {
-		m.Entries = append(m.Entries, core.Recorded{ID: uint64(i + 1), Age: age, Cost: 1})
+		m.Entries = append(m.Entries, store.Entry{ID: uint64(i + 1), Age: age, Cost: 1})
 	}
-	if err := store.Merge(t.Context(), m); err != nil {
+	if err := full(logs).Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	// Asked about twice the window, the log tells what it has.
-	if entries, err := store.Log(t.Context(), key, 2*formsKeep); err != nil || len(entries) != 1 {
+	if entries, err := full(logs).Log(t.Context(), key, 2*formsKeep); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v; want the youngest only", entries, err)
 	}
 }
@@ -292,46 +293,46 @@ func TestMergeOfWhatIsLeaving(t *testing.T) {
 // A log that is kept for longer than what is merged stays so, and takes what is older than that.
 func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 	rdb := start(t)
-	store := newStore(newClock(rdb))
+	logs := newStore(newClock(rdb))
 	key := keysOf(t, 1, "merged")[0]
-	take := core.Take{Key: key, Limits: core.Limits{core.PerHour(9)}, Keep: time.Hour, Varies: true, Cost: 1, ID: 1}
-	if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(9)}, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: 1}
+	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
-	m := core.Merge{Key: key, Keep: formsKeep, Varies: true, Entries: []core.Recorded{{ID: 2, Age: 3 * formsKeep, Cost: 1}}}
+	m := store.MergeRequest{Key: key, Keep: formsKeep, Varies: true, Entries: []store.Entry{{ID: 2, Age: 3 * formsKeep, Cost: 1}}}
 	_, most := lasts(t, rdb, key, func() {
-		if err := store.Merge(t.Context(), m); err != nil {
+		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if most < time.Hour {
 		t.Errorf("the key stays for %v, an entry for an hour", most)
 	}
-	if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
+	if entries, err := full(logs).Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
 		t.Errorf("%v, %v; want both entries", entries, err)
 	}
 }
 
 // A denial that counts is in the log under another name; what an outage has recorded of it is the same take.
 func TestCountedDenialsAreMergedOnce(t *testing.T) {
-	store := newStore(newClock(newHashed(start(t))))
+	logs := newStore(newClock(newHashed(start(t))))
 	key := keysOf(t, 1, "merged")[0]
 	limits := core.Limits{{Quota: 1, Window: formsKeep}}
 	for id := range uint64(2) {
-		take := core.Take{Key: key, Limits: limits, Keep: formsKeep, Bound: 10, Cost: 1, ID: id + 1}
-		take.Mode = core.ModeChargeDenied
-		if a, err := store.Take(t.Context(), take); err != nil || a.Allowed != (id == 0) {
+		take := store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: formsKeep, Bound: 10}), Cost: 1, ID: id + 1}
+		take.Mode = store.ModeChargeDenied
+		if a, err := logs.Take(t.Context(), take); err != nil || a.Allowed != (id == 0) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}
-	m := core.Merge{Key: key, Keep: formsKeep}
+	m := store.MergeRequest{Key: key, Keep: formsKeep}
 	for id := range uint64(3) {
-		m.Entries = append(m.Entries, core.Recorded{ID: id + 1, Cost: 1})
+		m.Entries = append(m.Entries, store.Entry{ID: id + 1, Cost: 1})
 	}
-	if err := store.Merge(t.Context(), m); err != nil {
+	if err := full(logs).Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := store.Log(t.Context(), key, formsKeep)
+	entries, err := full(logs).Log(t.Context(), key, formsKeep)
 	if want := []sinceEntry{{0, 1}, {0, 1}, {0, 1}}; err != nil || !slices.Equal(sinceFirst(entries), want) {
 		t.Errorf("%v, %v; want three entries of one unit", entries, err)
 	}
@@ -342,22 +343,22 @@ func TestCountedDenialsAreMergedOnce(t *testing.T) {
 func TestLogsThatEmptiedTogether(t *testing.T) {
 	rdb := start(t)
 	c := newClock(newHashed(rdb))
-	store := newStore(c)
+	logs := newStore(c)
 	keys := keysOf(t, 8, "emptied")
 	id := uint64(0)
 	together := func() {
 		t.Helper()
-		batch := make([]core.Take, len(keys))
+		batch := make([]store.Take, len(keys))
 		for i, key := range keys {
 			id++
-			batch[i] = core.Take{Key: key, Limits: forms[0].take.Limits, Keep: formsKeep, Cost: 1, ID: id}
+			batch[i] = store.Take{Key: key, Plan: kept(forms[0].take.Plan, formsKeep, 0), Cost: 1, ID: id}
 		}
-		answers, err := redisstore.TakeTogether(t.Context(), store, true, batch)
+		answers, err := redisstore.TakeTogether(t.Context(), logs, true, batch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, a := range answers {
-			if want := (core.State{Reset: formsKeep}); !a.Allowed || a.State[0] != want {
+			if want := (store.State{Reset: formsKeep}); !a.Allowed || a.State[0] != want {
 				t.Errorf("log %d: %+v, want %+v", i, a, want)
 			}
 		}
@@ -385,19 +386,19 @@ func calls(t *testing.T, rdb *redis.Client, command string) (n int) {
 
 // A take may be settled to more units than a script can hand over at once, and back.
 func TestSettleOfManyUnits(t *testing.T) {
-	store := newStore(newClock(newHashed(start(t))))
+	logs := newStore(newClock(newHashed(start(t))))
 	key := keysOf(t, 1, "many")[0]
-	take := core.Take{Key: key, Limits: core.Limits{core.PerHour(100_000)}, Keep: time.Hour, Cost: 2, ID: 1}
-	if a, err := store.Take(t.Context(), take); err != nil || !a.Allowed {
+	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(100_000)}, store.Plan{Keep: time.Hour}), Cost: 2, ID: 1}
+	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
 	for _, cost := range []int{3001, 10_000, 4999, 1000, 3000, 1, redisstore.MaxCost, 0} {
-		if err := store.Settle(t.Context(), core.Settle{Key: key, ID: 1, Cost: cost}); err != nil {
+		if err := full(logs).Settle(t.Context(), store.Settlement{Key: key, ID: 1, Cost: cost}); err != nil {
 			t.Fatal(err)
 		}
 		peek := take
-		peek.ID, peek.Mode = 2, core.ModePeek
-		if a, err := store.Take(t.Context(), peek); err != nil || a.State[0].Used != cost {
+		peek.ID, peek.Mode = 2, store.ModePeek
+		if a, err := logs.Take(t.Context(), peek); err != nil || a.State[0].Used != cost {
 			t.Errorf("settled to %d units, but %d are used, %v", cost, a.State[0].Used, err)
 		}
 	}

@@ -6,19 +6,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // TakeTogether sends takes of one policy as one batch: in one script if single, in one pipeline if not.
-func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.Take) ([]core.Answer, error) {
-	store := s.(*store)
-	store.conn.single = single
-	b := store.batchers.of(&takes[0], store.conn, nil)
+func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.Take) ([]store.Answer, error) {
+	rs := s.(*redisStore)
+	rs.conn.single = single
+	b := rs.batchers.of(&takes[0], rs.conn, nil)
 	batch := make([]*take, len(takes))
 	for i := range takes {
-		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: store.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: rs.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
 	}
 	b.send(ctx, batch)
-	answers := make([]core.Answer, len(takes))
+	answers := make([]store.Answer, len(takes))
 	for i := range takes {
 		if batch[i].err != nil {
 			return nil, batch[i].err
@@ -33,17 +34,17 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []core.T
 
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
-	s.(*store).conn.process = process
+	s.(*redisStore).conn.process = process
 	return s
 }
 
 // Batches returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
-func Batches(ctx context.Context, s core.Store, takes []core.Take) (batches [][]int) {
-	store := s.(*store)
-	q := queue{room: store.batchers.of(&takes[0], store.conn, nil).waiting.room}
+func Batches(ctx context.Context, s core.Store, takes []store.Take) (batches [][]int) {
+	rs := s.(*redisStore)
+	q := queue{room: rs.batchers.of(&takes[0], rs.conn, nil).waiting.room}
 	waiting := make(map[*take]int)
 	for i := range takes {
-		t := &take{ctx: ctx, key: store.key(&takes[i].Key), cost: takes[i].Cost}
+		t := &take{ctx: ctx, key: rs.key(&takes[i].Key), cost: takes[i].Cost}
 		waiting[t] = i
 		q.add(t)
 	}
@@ -59,10 +60,10 @@ func Batches(ctx context.Context, s core.Store, takes []core.Take) (batches [][]
 
 // Queued returns how many takes wait for a batch.
 func Queued(s core.Store) (n int) {
-	store := s.(*store)
-	store.batchers.mu.RLock()
-	defer store.batchers.mu.RUnlock()
-	for _, b := range store.batchers.all {
+	rs := s.(*redisStore)
+	rs.batchers.mu.RLock()
+	defer rs.batchers.mu.RUnlock()
+	for _, b := range rs.batchers.all {
 		b.mu.Lock()
 		n += b.waiting.waiting
 		b.mu.Unlock()

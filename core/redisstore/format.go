@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // This file writes takes as arguments of the script, and reads answers from its replies. docs/internals.md describes
@@ -14,23 +14,18 @@ import (
 
 // batchKey is what takes must have in common to be sent together.
 type batchKey struct {
-	limits *core.Limit
-	shadow int
-	keep   time.Duration
-	bound  int
-	varies bool
-	mode   core.Mode
-	node   any
+	plan *store.Plan
+	mode store.Mode
+	node any
 }
 
-func batchKeyOf(t *core.Take, node any) batchKey {
-	return batchKey{&t.Limits[0], t.Shadow, t.Keep, t.Bound, t.Varies, t.Mode, node}
+func batchKeyOf(t *store.Take, node any) batchKey {
+	return batchKey{t.Plan, t.Mode, node}
 }
 
 // matches reports whether the take has this key, without making one.
-func (k *batchKey) matches(t *core.Take, node any) bool {
-	return k.limits == &t.Limits[0] && k.keep == t.Keep && k.mode == t.Mode && k.bound == t.Bound &&
-		k.shadow == t.Shadow && k.varies == t.Varies && k.node == node
+func (k *batchKey) matches(t *store.Take, node any) bool {
+	return k.plan == t.Plan && k.mode == t.Mode && k.node == node
 }
 
 // format is how takes with one batchKey are written, and how the replies to them are read.
@@ -42,47 +37,44 @@ type format struct {
 	room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
 }
 
-func newFormat(t *core.Take) format {
-	deciding := t.Limits[:len(t.Limits)-t.Shadow]
+func newFormat(t *store.Take) format {
+	p := t.Plan
 	f := format{
-		grouped: t.Mode == core.ModeCharge && t.Shadow == 0,
-		whole:   2 + min(t.Shadow, 1) + 2*len(t.Limits),
+		grouped: t.Mode == store.ModeCharge && p.Shadow == 0,
+		whole:   2 + min(p.Shadow, 1) + 2*len(p.Limits),
 	}
-	if t.Mode == core.ModeChargeDenied {
-		f.room = t.Bound
-		for _, limit := range deciding {
-			f.room = max(f.room, limit.Quota)
-		}
+	if t.Mode == store.ModeChargeDenied {
+		f.room = p.Bound
 	}
-	if f.grouped && hasShortForm(t) {
-		f.short = len(t.Limits)
-		f.tail = append(f.tail, ttl(t.Keep))
+	if f.grouped && hasShortForm(p) {
+		f.short = len(p.Limits)
+		f.tail = append(f.tail, ttl(p.Keep))
 	} else {
-		f.tail = append(f.tail, modeText(t), t.Keep.Microseconds(), ttl(t.Keep), len(deciding), t.Bound)
+		f.tail = append(f.tail, modeText(t), p.Keep.Microseconds(), ttl(p.Keep), len(p.Deciding()), p.Bound)
 	}
-	for i := range t.Limits {
-		f.tail = append(f.tail, t.Limits[i].Quota, t.Limits[i].Window.Microseconds())
+	for _, limit := range p.Limits {
+		f.tail = append(f.tail, limit.Quota, limit.Window.Microseconds())
 	}
 	return f
 }
 
 // hasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
 // Lua, whose numbers are exact up to 2^53.
-func hasShortForm(t *core.Take) bool {
+func hasShortForm(p *store.Plan) bool {
 	longest := time.Duration(0)
-	for i := range t.Limits {
-		if int64(t.Limits[i].Quota)+1 >= (1<<53)/(t.Limits[i].Window.Microseconds()+1) {
+	for _, limit := range p.Limits {
+		if int64(limit.Quota)+1 >= (1<<53)/(limit.Window.Microseconds()+1) {
 			return false
 		}
-		longest = max(longest, t.Limits[i].Window)
+		longest = max(longest, limit.Window)
 	}
-	return !t.Varies && t.Keep == longest
+	return !p.Varies && p.Keep == longest
 }
 
 // modeText is the mode as the script reads it.
-func modeText(t *core.Take) string {
+func modeText(t *store.Take) string {
 	i := 2 * int(t.Mode)
-	if t.Varies {
+	if t.Plan.Varies {
 		return "vcvpvrvd"[i : i+2]
 	}
 	return "vcvpvrvd"[i+1 : i+2]
@@ -109,16 +101,6 @@ func withCost(ids string, cost int) string {
 	return ids
 }
 
-// fits reports whether the cost is within every quota, so that the take could be recorded.
-func fits(t *core.Take) bool {
-	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
-		if t.Cost > t.Limits[i].Quota {
-			return t.Mode == core.ModeRecord
-		}
-	}
-	return true
-}
-
 // cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
 func (f *format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 	size := f.whole
@@ -137,56 +119,57 @@ func (f *format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 
 // answer reads the answer to t from the reply to its group, of which one tells the rest. It checks all numbers: another
 // program may have written to the key, and the server may be none that runs the scripts.
-func (f *format) answer(one *take, t *core.Take) (core.Answer, error) {
+func (f *format) answer(one *take, t *store.Take) (store.Answer, error) {
 	if len(one.reply) == f.short {
 		return shortAnswer(one.reply, t)
 	}
 	return wholeAnswer(one, t)
 }
 
-func shortAnswer(reply []int64, t *core.Take) (a core.Answer, err error) {
-	a.Allowed = slices.Min(reply) > 0
+func shortAnswer(reply []int64, t *store.Take) (a store.Answer, err error) {
+	allowed := slices.Min(reply) > 0
 	for i, number := range reply {
-		limit := &t.Limits[i]
+		limit := &t.Plan.Limits[i]
 		span, value := limit.Window.Microseconds()+1, max(number, -number)-1
 		used, reset := value/span, time.Duration(value%span)*time.Microsecond
 		good := number > 0 && used < int64(limit.Quota) || number < 0 && used == int64(limit.Quota)
-		if !good || reset == 0 && (used > 0 || a.Allowed) {
-			return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
+		if !good || reset == 0 && (used > 0 || allowed) {
+			return store.Answer{}, protocolError("numbers out of range in reply %v", reply)
 		}
-		if a.State[i] = (core.State{Used: int(used), Reset: reset}); number < 0 {
+		if a.State[i] = (store.State{Used: int(used), Reset: reset}); number < 0 {
 			a.Retry = max(a.Retry, reset)
 		}
 	}
+	t.Plan.Judge(&a, t.Cost, t.Mode)
 	return a, nil
 }
 
 // wholeAnswer reads the answer to one take of a group, of which the first ones were admitted.
-func wholeAnswer(one *take, t *core.Take) (a core.Answer, err error) {
-	reply, deciding, head := one.reply, len(t.Limits)-t.Shadow, 2+min(t.Shadow, 1)
-	if len(reply) != head+2*len(t.Limits) {
-		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(t.Limits))
+func wholeAnswer(one *take, t *store.Take) (a store.Answer, err error) {
+	reply, p, head := one.reply, t.Plan, 2+min(t.Plan.Shadow, 1)
+	if len(reply) != head+2*len(p.Limits) {
+		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
-	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], t.Keep.Microseconds()
+	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], p.Keep.Microseconds()
 	good := admitted >= 0 && admitted <= int64(one.takes) && (wait == 0) == (admitted == int64(one.takes)) &&
 		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
-	if a.Allowed = int64(one.place) < admitted; !a.Allowed {
+	allowed := int64(one.place) < admitted
+	if !allowed {
 		a.Retry = time.Duration(max(wait, 0)) * time.Microsecond
 	}
-	if t.Shadow > 0 {
+	if p.Shadow > 0 {
 		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
 	}
 	before := min(admitted, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
-	denies := t.Mode == core.ModeRecord
-	for i := range t.Limits {
+	for i := range p.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
-		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= t.Limits[i].Window.Microseconds()
+		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= p.Limits[i].Window.Microseconds()
 		used += before
-		denies = denies || i < deciding && used+int64(t.Cost) > int64(t.Limits[i].Quota)
-		a.State[i] = core.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
+		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
-	if !good || !a.Allowed && !denies {
-		return core.Answer{}, protocolError("numbers out of range in reply %v", reply)
+	if p.Judge(&a, t.Cost, t.Mode); !good || !allowed && a.Allowed {
+		return store.Answer{}, protocolError("numbers out of range in reply %v", reply)
 	}
+	a.Allowed = allowed // also if the take was sent twice, and others were admitted in between
 	return a, nil
 }

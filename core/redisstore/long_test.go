@@ -17,6 +17,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // fewer runs the scripts with a limit of 5 where they have 2,000, so that a short log is a long one to them.
@@ -67,7 +68,7 @@ type longLog struct {
 	rdb    *redis.Client
 	store  core.Store
 	clock  clock
-	keys   []core.StorageKey // the first is the log; others make batches
+	keys   []store.Key // the first is the log; others make batches
 	now    time.Duration
 	id     uint64
 	units  []unit
@@ -84,11 +85,11 @@ type unit struct {
 
 const short, long = time.Second, 20 * time.Second
 
-func (l *longLog) take(varies bool) core.Take {
+func (l *longLog) take(varies bool) store.Take {
 	l.id++
-	t := core.Take{Key: l.keys[0], Limits: core.Limits{{Quota: 40, Window: short}}, Keep: short, Cost: 1, ID: l.id}
+	t := store.Take{Key: l.keys[0], Plan: planOf(core.Limits{{Quota: 40, Window: short}}, store.Plan{Keep: short}), Cost: 1, ID: l.id}
 	if varies {
-		t.Limits, t.Keep, t.Varies = core.Limits{{Quota: 60, Window: long}}, long, true
+		t.Plan = planOf(core.Limits{{Quota: 60, Window: long}}, store.Plan{Keep: long, Varies: true})
 	}
 	if l.r.IntN(3) == 0 {
 		t.Cost = 1 + l.r.IntN(8)
@@ -109,20 +110,20 @@ func (l *longLog) used(window time.Duration) (n int) {
 func (l *longLog) decide(varies bool) {
 	l.vary(varies)
 	t := l.take(varies)
-	batch := []core.Take{t}
+	batch := []store.Take{t}
 	if !varies { // in a batch behind a log that entries have left, a log is trimmed before it is looked at
 		other := t
 		other.Key, other.Cost = l.keys[1], 1
 		other.ID += 1 << 32
-		batch = []core.Take{other, t}
+		batch = []store.Take{other, t}
 	}
 	answers, err := redisstore.TakeTogether(l.t.Context(), l.store, true, batch)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	got := answers[len(answers)-1]
-	used := l.used(t.Limits[0].Window)
-	if allowed := used+t.Cost <= t.Limits[0].Quota; got.Allowed != allowed || got.State[0].Used != used {
+	used := l.used(t.Plan.Limits[0].Window)
+	if allowed := used+t.Cost <= t.Plan.Limits[0].Quota; got.Allowed != allowed || got.State[0].Used != used {
 		l.t.Fatalf("take %d, varies %v, cost %d: allowed %v, used %d; want %v, %d\n%v",
 			l.id, varies, t.Cost, got.Allowed, got.State[0].Used, allowed, used, l.units)
 	}
@@ -140,7 +141,7 @@ func (l *longLog) settle() {
 	}
 	i := l.r.IntN(len(l.units))
 	cost := max(0, l.r.IntN(12)-8)
-	if err := l.store.Settle(l.t.Context(), core.Settle{Key: l.keys[0], ID: l.units[i].id, Cost: cost}); err != nil {
+	if err := full(l.store).Settle(l.t.Context(), store.Settlement{Key: l.keys[0], ID: l.units[i].id, Cost: cost}); err != nil {
 		l.t.Fatal(err)
 	}
 	if l.units[i].part {
@@ -154,15 +155,15 @@ func (l *longLog) settle() {
 func (l *longLog) merge(varies bool) {
 	l.vary(varies)
 	l.id++
-	m := core.Merge{Key: l.keys[0], Keep: short, Varies: varies}
+	m := store.MergeRequest{Key: l.keys[0], Keep: short, Varies: varies}
 	if varies {
 		m.Keep = long
 	}
 	age := time.Duration(l.r.Int64N(int64(short/time.Microsecond))) * time.Microsecond
-	e := core.Recorded{ID: l.id, Age: age, Cost: 1 + l.r.IntN(9)}
-	m.Entries = []core.Recorded{e}
+	e := store.Entry{ID: l.id, Age: age, Cost: 1 + l.r.IntN(9)}
+	m.Entries = []store.Entry{e}
 	for range 2 {
-		if err := l.store.Merge(l.t.Context(), m); err != nil {
+		if err := full(l.store).Merge(l.t.Context(), m); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -238,14 +239,14 @@ func TestLongLogsBecomeVaried(t *testing.T) {
 			kinds := map[string]int{}
 			for trace := range 60 {
 				c := newClock(fewer{rdb, t})
-				store := newStore(c)
+				logs := newStore(c)
 				if repeats {
 					again := c
 					again.processor = always{c.processor}
-					store = newStore(again)
+					logs = newStore(again)
 				}
 				keys := keysOf(t, 2, fmt.Sprint(name, trace))
-				l := &longLog{t: t, r: r, rdb: rdb, store: store, clock: c, keys: keys, kinds: kinds}
+				l := &longLog{t: t, r: r, rdb: rdb, store: logs, clock: c, keys: keys, kinds: kinds}
 				for range 150 {
 					switch k := r.IntN(40); {
 					case k < 18:

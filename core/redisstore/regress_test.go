@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // A client of unknown kind has no pipeline, which batches of several keys went through.
@@ -45,10 +46,10 @@ func TestManyKeysThroughAnyClient(t *testing.T) {
 			t.Errorf("key %d: %d admitted, want %d", k, n, quota)
 		}
 	}
-	var batch []core.Take
+	var batch []store.Take
 	limits := core.Limits{core.PerHour(1)}
 	for i, key := range keysOf(t, 5, "batch") {
-		batch = append(batch, core.Take{Key: key, Limits: limits, Keep: time.Hour, Cost: 1, ID: uint64(i + 1)})
+		batch = append(batch, store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: time.Hour}), Cost: 1, ID: uint64(i + 1)})
 	}
 	for _, want := range []bool{true, false} {
 		for i := range batch {
@@ -90,9 +91,9 @@ func TestShortWindowOfALongLog(t *testing.T) {
 
 // A cost of seven digits made the argument as long as two ids, and was taken for the second of them.
 func TestCostOfSevenDigits(t *testing.T) {
-	store := redisstore.New(start(t))
+	logs := full(redisstore.New(start(t)))
 	for name, limits := range map[string]core.Limits{"one limit": {core.PerHour(100)}, "two": {core.PerHour(100), core.PerDay(1000)}} {
-		l := newLimiter(t, limits, store)
+		l := newLimiter(t, limits, logs)
 		for _, cost := range []int{100_001, 1_234_567, core.MaxQuota, core.MaxQuota + 1} {
 			d, err := l.AllowN(t.Context(), "k", cost)
 			entries, logErr := l.Log(t.Context(), "k")
@@ -105,11 +106,11 @@ func TestCostOfSevenDigits(t *testing.T) {
 
 // A take that was settled above what its members can number could not be merged, for ever.
 func TestMergeOfMoreThanMembersCanNumber(t *testing.T) {
-	store, key := redisstore.New(start(t)), keysOf(t, 1, "k")[0]
-	if err := store.Merge(t.Context(), core.Merge{Key: key, Keep: time.Hour, Entries: []core.Recorded{{ID: 1, Cost: 70_000}}}); err != nil {
+	logs, key := redisstore.New(start(t)), keysOf(t, 1, "k")[0]
+	if err := full(logs).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Cost: 70_000}}}); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := store.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 1 || entries[0].Cost != 1<<16 {
+	if entries, err := full(logs).Log(t.Context(), key, time.Hour); err != nil || len(entries) != 1 || entries[0].Cost != 1<<16 {
 		t.Errorf("%v, %v; want as many units as there are numbers", entries, err)
 	}
 }
@@ -125,13 +126,13 @@ func TestPanicsBlockNobody(t *testing.T) {
 	hooked.AddHook(hook)
 	ring.AddHook(hook)
 	for name, client := range map[string]redisstore.Client{"own type": own, "hook": hooked, "pipeline's hook": ring} {
-		store, keys := redisstore.New(client), keysOf(t, 7, "panics")
+		logs, keys := redisstore.New(client), keysOf(t, 7, "panics")
 		limits := core.Limits{core.PerHour(1)}
 		var id atomic.Uint64
-		take := func(i int) (core.Answer, error) {
+		take := func(i int) (store.Answer, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			return store.Take(ctx, core.Take{Key: keys[i%len(keys)], Limits: limits, Keep: time.Hour, Cost: 1, ID: id.Add(1), Mode: core.ModePeek})
+			return logs.Take(ctx, store.Take{Key: keys[i%len(keys)], Plan: planOf(limits, store.Plan{Keep: time.Hour}), Cost: 1, ID: id.Add(1), Mode: store.ModePeek})
 		}
 		own.on.Store(true)
 		hook.on.Store(true)
@@ -190,8 +191,8 @@ func (p *panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // A denial that is recorded pushes out what was admitted, so whoever undid it had a free place.
 func TestUndoneDenialsMakeNoRoom(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store core.Store) {
-		l := newLimiter(t, core.PerHour(2), store, core.WithCountDenied())
+	inBothStores(t, func(t *testing.T, logs core.Store) {
+		l := newLimiter(t, core.PerHour(2), logs, core.WithCountDenied())
 		for i := range 10 {
 			d, err := l.Allow(t.Context(), "k")
 			if err != nil || d.Allowed != (i < 2) {
@@ -208,9 +209,9 @@ func TestUndoneDenialsMakeNoRoom(t *testing.T) {
 
 // A denial under a small plan trimmed the log to that plan's quota, and so the large plan began anew.
 func TestSmallPlansDenialsLeaveALargePlansLog(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store core.Store) {
+	inBothStores(t, func(t *testing.T, logs core.Store) {
 		quota := 100
-		l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(quota)} }), store, core.WithCountDenied())
+		l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(quota)} }), logs, core.WithCountDenied())
 		ask := func(plan int, want bool) {
 			t.Helper()
 			quota = plan
@@ -272,31 +273,31 @@ func TestLateReplays(t *testing.T) {
 	const seed = 3
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := &late{clock: newClock(start(t)), r: r}
-	store, id := newStore(c), uint64(1<<41)
+	logs, id := newStore(c), uint64(1<<41)
 	for i, limits := range []core.Limits{
 		{{Quota: 5, Window: time.Second}},
 		{{Quota: 2, Window: time.Millisecond}},
 		{{Quota: 3, Window: 100 * time.Millisecond}, {Quota: 12, Window: 5 * time.Second}},
 	} {
 		keep := limits[len(limits)-1].Window
-		for _, mode := range []core.Mode{core.ModeCharge, core.ModePeek, core.ModeRecord, core.ModeChargeDenied} {
+		for _, mode := range []store.Mode{store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied} {
 			keys := keysOf(t, 3, fmt.Sprintf("late.%d.%d", i, mode))
 			for round := range 300 {
 				key := keys[r.IntN(len(keys))]
-				var batch []core.Take
+				var batch []store.Take
 				for range 1 + r.IntN(6) {
 					id++
 					cost := 1
 					if r.IntN(4) == 0 {
 						cost = 1 + r.IntN(4)
 					}
-					batch = append(batch, core.Take{Key: key, Limits: limits, Keep: keep, Bound: 12, Cost: cost, ID: id, Mode: mode})
-					if mode == core.ModeChargeDenied { // these never go together
+					batch = append(batch, store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: keep, Bound: 12}), Cost: cost, ID: id, Mode: mode})
+					if mode == store.ModeChargeDenied { // these never go together
 						break
 					}
 				}
 				c.again = r.IntN(2) == 0
-				answers, err := redisstore.TakeTogether(t.Context(), store, true, batch)
+				answers, err := redisstore.TakeTogether(t.Context(), logs, true, batch)
 				if err != nil {
 					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v", limits, mode, round, c.again, c.after, err)
 				}
@@ -332,13 +333,13 @@ func (c *late) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // tap keeps what a store has answered.
 type tap struct {
-	core.Store
+	store.Full
 
-	last core.Answer
+	last store.Answer
 }
 
-func (s *tap) Take(ctx context.Context, t core.Take) (a core.Answer, err error) {
-	s.last, err = s.Store.Take(ctx, t)
+func (s *tap) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
+	s.last, err = s.Full.Take(ctx, t)
 	return s.last, err
 }
 
@@ -346,7 +347,7 @@ func (s *tap) Take(ctx context.Context, t core.Take) (a core.Answer, err error) 
 func TestSeveralLimits(t *testing.T) {
 	c := newClock(start(t))
 	rdb := c.processor.(*redis.Client)
-	s := &tap{Store: newStore(c)}
+	s := &tap{Full: full(newStore(c))}
 	l := newLimiter(t, core.Limits{core.PerSecond(3), {Quota: 20, Window: 10 * time.Second}}, s, core.WithDenyCache(0))
 	allow := func() core.Decision {
 		t.Helper()
@@ -381,7 +382,7 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		c.Advance(time.Second)
 	}
-	if d := allow(); d.Allowed || s.last.State[0] != (core.State{}) || s.last.State[1].Used != 20 || s.last.State[1].Reset <= 0 {
+	if d := allow(); d.Allowed || s.last.State[0] != (store.State{}) || s.last.State[1].Used != 20 || s.last.State[1].Reset <= 0 {
 		t.Errorf("%+v: %+v", d, s.last)
 	}
 	// Who has settled above a quota keeps others out, and is no fault of the server's.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // repeated executes every command twice, as a client does that has lost a reply, and goes on with the second reply.
@@ -80,7 +81,7 @@ type repeatedKeys struct {
 	limits      core.Limits
 	bound       int
 	numbers     bool // compare these as well
-	keys, alone []core.StorageKey
+	keys, alone []store.Key
 	id          uint64
 }
 
@@ -88,7 +89,7 @@ func (run *repeatedKeys) all() {
 	together, alone := newStore(run.c), newStore(run.c)
 	keep, several := run.limits[len(run.limits)-1].Window, 0
 	for range 50 {
-		var waiting []core.Take
+		var waiting []store.Take
 		var of []int
 		for range 1 + run.r.IntN(40) {
 			run.id++
@@ -97,10 +98,7 @@ func (run *repeatedKeys) all() {
 				cost = 1 + run.r.IntN(run.limits[0].Quota+1)
 			}
 			of = append(of, k)
-			waiting = append(waiting, core.Take{
-				Key: run.keys[k], Limits: run.limits, Keep: keep, Bound: run.bound,
-				Cost: cost, ID: run.id, Mode: core.ModeChargeDenied,
-			})
+			waiting = append(waiting, store.Take{Key: run.keys[k], Plan: planOf(run.limits, store.Plan{Keep: keep, Bound: run.bound}), Cost: cost, ID: run.id, Mode: store.ModeChargeDenied})
 		}
 		for _, batch := range redisstore.Batches(run.t.Context(), together, waiting) {
 			several += run.compare(together, alone, waiting, of, batch)
@@ -113,8 +111,8 @@ func (run *repeatedKeys) all() {
 }
 
 // compare decides one batch both ways, and returns how many of its takes are of a key that it has already.
-func (run *repeatedKeys) compare(together, alone core.Store, waiting []core.Take, of, batch []int) (several int) {
-	var takes []core.Take
+func (run *repeatedKeys) compare(together, alone core.Store, waiting []store.Take, of, batch []int) (several int) {
+	var takes []store.Take
 	seen := map[int]bool{}
 	for _, i := range batch {
 		takes = append(takes, waiting[i])

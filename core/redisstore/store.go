@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // The most that a log in Redis may hold. A full log of 100,000 takes needs about 11 MB.
@@ -21,25 +22,25 @@ const (
 )
 
 // Option changes a store.
-type Option func(*store)
+type Option func(*redisStore)
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Use it to tell apart services that share a Redis.
 func WithPrefix(prefix string) Option {
-	return func(s *store) { s.prefix = prefix }
+	return func(s *redisStore) { s.prefix = prefix }
 }
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
 func New(client Client, opts ...Option) core.Store {
-	s := &store{prefix: "sash"}
+	s := &redisStore{prefix: "sash"}
 	if !isNil(client) {
 		s.client, s.conn = client, newConn(client)
 	}
 	for _, o := range opts {
 		if o == nil {
-			s.fault = &core.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
+			s.fault = &store.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
 			continue
 		}
 		o(s)
@@ -47,7 +48,7 @@ func New(client Client, opts ...Option) core.Store {
 	return s
 }
 
-type store struct {
+type redisStore struct {
 	client   Client // as it was given
 	conn     *conn  // nil if there is no client
 	prefix   string
@@ -57,21 +58,21 @@ type store struct {
 }
 
 // LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
-func (s *store) LogsOf() (client any, prefix string) { return s.client, s.prefix }
+func (s *redisStore) LogsOf() (client any, prefix string) { return s.client, s.prefix }
 
-func (s *store) Validate(limits core.Limits) error {
+func (s *redisStore) Validate(p *store.Plan) error {
 	faults := []error{s.fault}
 	if s.conn == nil {
-		faults = append(faults, &core.ConfigError{Option: "redisstore.New", Value: "nil",
+		faults = append(faults, &store.ConfigError{Option: "redisstore.New", Value: "nil",
 			Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
 	}
 	if !validPrefix(s.prefix) {
-		faults = append(faults, &core.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix),
+		faults = append(faults, &store.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix),
 			Reason: "a prefix is 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
 	}
-	for _, l := range limits {
+	for _, l := range p.Limits {
 		if l.Quota > MaxQuota {
-			faults = append(faults, &core.ConfigError{Option: "limits", Value: l.String(),
+			faults = append(faults, &store.ConfigError{Option: "limits", Value: l.String(),
 				Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; use a shorter window",
 					MaxQuota)})
 		}
@@ -89,9 +90,12 @@ func validPrefix(s string) bool {
 	return s != "" && len(s) <= 16
 }
 
-func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
-	if t.Cost > MaxCost && fits(&t) {
-		return core.Answer{}, costError(t.Cost)
+func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	if err := t.Validate(); err != nil {
+		return store.Answer{}, err
+	}
+	if t.Cost > MaxCost && (t.Mode == store.ModeRecord || !t.Plan.NeverFits(t.Cost)) {
+		return store.Answer{}, costError(t.Cost)
 	}
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.cost, one.place = ctx, min(t.Cost, MaxQuota+1), 0
@@ -102,18 +106,18 @@ func (s *store) Take(ctx context.Context, t core.Take) (core.Answer, error) {
 	}
 	b := s.batchers.of(&t, s.conn, node)
 	if err := b.do(one); err != nil {
-		return core.Answer{}, failed(err)
+		return store.Answer{}, failed(err)
 	}
 	defer takePool.Put(one)
 	return b.answer(one, &t)
 }
 
 func costError(cost int) error {
-	return &core.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
+	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
 		Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
 }
 
-func (s *store) Settle(ctx context.Context, t core.Settle) error {
+func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	if t.Cost > MaxCost {
 		return costError(t.Cost)
 	}
@@ -121,7 +125,7 @@ func (s *store) Settle(ctx context.Context, t core.Settle) error {
 	return err
 }
 
-func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Duration) ([]core.Entry, error) {
+func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
 	reply, err := s.run(ctx, entriesScript, &key, window.Microseconds())
 	if err != nil {
 		return nil, err
@@ -129,9 +133,9 @@ func (s *store) Log(ctx context.Context, key core.StorageKey, window time.Durati
 	if len(reply)%2 != 0 {
 		return nil, protocolError("a log of %d numbers", len(reply))
 	}
-	entries := make([]core.Entry, 0, len(reply)/2)
+	entries := make([]store.Entry, 0, len(reply)/2)
 	for i := 0; i < len(reply); i += 2 {
-		entries = append(entries, core.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+		entries = append(entries, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
 	}
 	return entries, nil
 }
@@ -142,7 +146,7 @@ const maxUnits = 1 << 16
 // mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
 const mergedAtOnce = 500
 
-func (s *store) Merge(ctx context.Context, m core.Merge) error {
+func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	varies := ""
 	if m.Varies {
 		varies = "v"
@@ -160,13 +164,16 @@ func (s *store) Merge(ctx context.Context, m core.Merge) error {
 	return nil
 }
 
-func (s *store) Reset(ctx context.Context, key core.StorageKey) error {
+func (s *redisStore) Reset(ctx context.Context, key store.Key) error {
 	_, err := s.run(ctx, resetScript, &key)
 	return err
 }
 
 // run runs a script other than that of takes.
-func (s *store) run(ctx context.Context, sc script, key *core.StorageKey, args ...any) ([]int64, error) {
+func (s *redisStore) run(ctx context.Context, sc script, key *store.Key, args ...any) ([]int64, error) {
+	if err := key.Validate(); err != nil {
+		return nil, err
+	}
 	q := newCall(sc, 1, len(args))
 	q.args[keysAt] = s.key(key)
 	copy(q.args[keysAt+1:], args)
@@ -183,13 +190,13 @@ func (s *store) run(ctx context.Context, sc script, key *core.StorageKey, args .
 	return q.reply, nil
 }
 
-func (s *store) key(k *core.StorageKey) string {
+func (s *redisStore) key(k *store.Key) string {
 	key, _ := s.keyAndID(k, 0)
 	return key
 }
 
 // keyAndID returns the stored key and the text of the id. They share one allocation, because each take needs both.
-func (s *store) keyAndID(k *core.StorageKey, id uint64) (string, string) {
+func (s *redisStore) keyAndID(k *store.Key, id uint64) (string, string) {
 	var space [128 + idLength]byte
 	b := k.AppendTo(append(append(space[:0], s.prefix...), ':'))
 	n := len(b)

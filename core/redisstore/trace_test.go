@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // batchTrace is the life of some logs that are asked about together, beside an exact and slow store that is asked
@@ -25,14 +26,14 @@ type batchTrace struct {
 	repeats bool
 	desc    string
 
-	keys           []core.StorageKey
+	keys           []store.Key
 	limits, shadow core.Limits
 	varied         []core.Limits // nil unless windows vary
 	keep           time.Duration
 
 	now     time.Duration
 	ids     uint64
-	made    []core.Settle // of takes that were admitted
+	made    []store.Settlement // of takes that were admitted
 	at      []time.Duration
 	last    time.Duration // the wait of the last denial
 	answers int
@@ -78,10 +79,10 @@ func TestBatchesAgainstOracle(t *testing.T) {
 func traceBatches(t *testing.T, c clock, single, repeats bool) (answers, left int) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 3))
-	store, oracle := newStore(c), new(coretest.FakeStore)
+	logs, oracle := newStore(c), new(coretest.FakeStore)
 	for n := 0; answers < 25_000; n++ {
 		tr := &batchTrace{
-			t: t, r: r, c: c, store: store, oracle: oracle, single: single, repeats: repeats,
+			t: t, r: r, c: c, store: logs, oracle: oracle, single: single, repeats: repeats,
 			desc:   fmt.Sprintf("seed %#x, trace %d", seed, n),
 			keys:   keysOf(t, 6, fmt.Sprintf("trace-%x-%d", seed, n)),
 			limits: batchPolicies[n%len(batchPolicies)],
@@ -119,11 +120,11 @@ func (tr *batchTrace) run(kind int) {
 		tr.wait()
 		switch k := tr.r.IntN(24); {
 		case k < 18:
-			tr.batch(core.ModeCharge)
+			tr.batch(store.ModeCharge)
 		case k < 19:
-			tr.batch(core.ModePeek)
+			tr.batch(store.ModePeek)
 		case k < 20:
-			tr.batch([]core.Mode{core.ModeRecord, core.ModeChargeDenied}[tr.r.IntN(2)])
+			tr.batch([]store.Mode{store.ModeRecord, store.ModeChargeDenied}[tr.r.IntN(2)])
 		case k < 22:
 			tr.settle()
 		case k < 23:
@@ -162,22 +163,23 @@ func (tr *batchTrace) wait() {
 }
 
 // batch asks about some logs at once, and the oracle in the order in which the script decides.
-func (tr *batchTrace) batch(mode core.Mode) {
-	take := core.Take{Limits: tr.limits, Shadow: len(tr.shadow), Keep: tr.keep, Bound: 300, Mode: mode}
+func (tr *batchTrace) batch(mode store.Mode) {
+	limits, p := tr.limits, store.Plan{Shadow: len(tr.shadow), Keep: tr.keep, Bound: 300}
 	if tr.varied != nil && tr.r.IntN(3) > 0 {
-		take.Limits, take.Varies = tr.varied[tr.r.IntN(len(tr.varied))], true
+		limits, p.Varies = tr.varied[tr.r.IntN(len(tr.varied))], true
 	}
-	var batch []core.Take
+	take := store.Take{Plan: planOf(limits, p), Mode: mode}
+	var batch []store.Take
 	var of []int
 	for range 1 + tr.r.IntN(8) {
 		k := tr.r.IntN(len(tr.keys))
-		if mode == core.ModeChargeDenied && slices.Contains(of, k) {
+		if mode == store.ModeChargeDenied && slices.Contains(of, k) {
 			continue // sent again, a denial that counts has the others in its numbers
 		}
 		tr.ids++
 		take.Key, take.ID, take.Cost = tr.keys[k], tr.ids, 1
 		if tr.r.IntN(8) == 0 {
-			take.Cost = 1 + tr.r.IntN(take.Limits[0].Quota+1)
+			take.Cost = 1 + tr.r.IntN(take.Plan.Limits[0].Quota+1)
 		}
 		batch, of = append(batch, take), append(of, k)
 	}
@@ -193,17 +195,17 @@ func (tr *batchTrace) batch(mode core.Mode) {
 		}
 		alike := 0
 		for j := range batch {
-			if of[j] == of[i] && batch[j].Cost == batch[i].Cost && mode == core.ModeCharge && take.Shadow == 0 {
+			if of[j] == of[i] && batch[j].Cost == batch[i].Cost && mode == store.ModeCharge && take.Plan.Shadow == 0 {
 				alike++
 			}
 		}
 		if !sameVerdict(&got[i], &want, &batch[i], !tr.repeats) || alike <= 1 && !tr.repeats && got[i] != want {
 			tr.t.Fatalf("%s, after %d answers: %v, mode %d, varies %v, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
-				tr.desc, tr.answers, take.Limits, mode, take.Varies, i, len(batch), batch[i].Cost, got[i], want)
+				tr.desc, tr.answers, take.Plan.Limits, mode, take.Plan.Varies, i, len(batch), batch[i].Cost, got[i], want)
 		}
 		tr.answers++
-		if want.Allowed && mode != core.ModePeek || mode == core.ModeChargeDenied {
-			tr.made = append(tr.made, core.Settle{Key: batch[i].Key, ID: batch[i].ID})
+		if want.Allowed && mode != store.ModePeek || mode == store.ModeChargeDenied {
+			tr.made = append(tr.made, store.Settlement{Key: batch[i].Key, ID: batch[i].ID})
 			tr.at = append(tr.at, tr.now)
 		}
 		if !want.Allowed {
@@ -213,8 +215,8 @@ func (tr *batchTrace) batch(mode core.Mode) {
 }
 
 // countLeft counts logs whose entries have left and that come after another such one.
-func (tr *batchTrace) countLeft(batch []core.Take) {
-	if !tr.single || batch[0].Mode != core.ModeCharge || len(batch[0].Limits) > 1 || batch[0].Varies {
+func (tr *batchTrace) countLeft(batch []store.Take) {
+	if !tr.single || batch[0].Mode != store.ModeCharge || len(batch[0].Plan.Limits) > 1 || batch[0].Plan.Varies {
 		return
 	}
 	before := 0
@@ -243,28 +245,28 @@ func (tr *batchTrace) settle() {
 	}
 	s := tr.made[len(tr.made)-1-tr.r.IntN(min(len(tr.made), 20))]
 	s.Cost = []int{0, 0, tr.r.IntN(12), tr.r.IntN(400)}[tr.r.IntN(4)]
-	tr.must(tr.store.Settle(tr.t.Context(), s))
+	tr.must(full(tr.store).Settle(tr.t.Context(), s))
 	tr.must(tr.oracle.Settle(tr.t.Context(), s))
 }
 
-func (tr *batchTrace) merge(key core.StorageKey) {
-	m := core.Merge{Key: key, Keep: tr.keep, Varies: tr.varied != nil && tr.r.IntN(2) == 0}
+func (tr *batchTrace) merge(key store.Key) {
+	m := store.MergeRequest{Key: key, Keep: tr.keep, Varies: tr.varied != nil && tr.r.IntN(2) == 0}
 	for range tr.r.IntN(4) {
 		tr.ids++
 		age := time.Duration(tr.r.Int64N(int64(tr.keep/time.Microsecond))) * time.Microsecond
-		m.Entries = append(m.Entries, core.Recorded{ID: tr.ids, Age: age, Cost: 1 + tr.r.IntN(3)})
+		m.Entries = append(m.Entries, store.Entry{ID: tr.ids, Age: age, Cost: 1 + tr.r.IntN(3)})
 	}
-	tr.must(tr.store.Merge(tr.t.Context(), m))
+	tr.must(full(tr.store).Merge(tr.t.Context(), m))
 	tr.must(tr.oracle.Merge(tr.t.Context(), m))
 }
 
-func (tr *batchTrace) reset(key core.StorageKey) {
+func (tr *batchTrace) reset(key store.Key) {
 	tr.must(tr.store.Reset(tr.t.Context(), key))
 	tr.must(tr.oracle.Reset(tr.t.Context(), key))
 }
 
-func (tr *batchTrace) log(key core.StorageKey) {
-	got, err := tr.store.Log(tr.t.Context(), key, tr.keep)
+func (tr *batchTrace) log(key store.Key) {
+	got, err := full(tr.store).Log(tr.t.Context(), key, tr.keep)
 	tr.must(err)
 	want, err := tr.oracle.Log(tr.t.Context(), key, tr.keep)
 	tr.must(err)

@@ -8,16 +8,17 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // remote does nothing for a context that has ended, as stores behind a network do.
-type remote struct{ core.Store }
+type remote struct{ store.Full }
 
-func (r remote) Settle(ctx context.Context, s core.Settle) error {
+func (r remote) Settle(ctx context.Context, s store.Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return r.Store.Settle(ctx, s)
+	return r.Full.Settle(ctx, s)
 }
 
 // While answers are under way the most that they may take is reserved. What they took is

@@ -1,17 +1,24 @@
-package core
+package memory
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
-func addressKey(sp *space, a netip.Addr) *StorageKey {
-	m := prefixes{v4: 32, v6: 64}
-	return &StorageKey{space: sp, identity: m.identity(a)}
+func addressKey(sp *store.Namespace, a netip.Addr) *store.Key {
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	prefix, _ := a.Prefix(bits)
+	return &store.Key{Namespace: sp, Identity: store.Identity{Kind: "ip", Addr: prefix.Addr(), Bits: bits}}
 }
 
 // randomAddress is one of few prefixes of any length, so that many keys meet in them.
@@ -31,8 +38,8 @@ func TestPrefixCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := NewMemoryStore(MaxKeys(1000))
-		sp := newSpace("p", nil)
+		s := New(1000)
+		sp := newSpace("p")
 		check := func(step int) {
 			var want prefixCounts
 			n := 0
@@ -44,7 +51,7 @@ func TestPrefixCounts(t *testing.T) {
 						continue
 					}
 					n++
-					if a, ok := log.key.address(); ok {
+					if a, ok := addressOfStored(&log.key); ok {
 						for _, count := range want.of(&a) {
 							if count != nil {
 								count.Add(1)
@@ -71,7 +78,7 @@ func TestPrefixCounts(t *testing.T) {
 			}
 			takeAt(s, k, time.Duration(s.clock()))
 			if r.IntN(10) == 0 {
-				s.Reset(t.Context(), *k)
+				s.Reset(k)
 			}
 			if r.IntN(1000) == 0 {
 				time.Sleep(time.Duration(r.Int64N(int64(2 * time.Minute))))
@@ -97,6 +104,39 @@ func TestPrefixCounts(t *testing.T) {
 	})
 }
 
+// countedApart reports whether no two prefixes that are counted share a counter: their hashes differ from process to
+// process.
+func countedApart(prefixes []netip.Prefix) bool {
+	var counts prefixCounts
+	holds := make(map[*atomic.Int32]netip.Prefix)
+	for _, p := range prefixes {
+		unused := 128 - p.Addr().BitLen()
+		for length := range prefixLengths {
+			n := 8 * prefixLengths[length].v6
+			if p.Addr().Is4() {
+				n = 8 * prefixLengths[length].v4
+			}
+			if n == 0 || n > p.Bits()+4 { // of longer ones there are so many that two do not matter
+				continue
+			}
+			for part := range 1 << max(n-p.Bits(), 0) {
+				a := p.Addr().As16()
+				for bit := range max(n-p.Bits(), 0) {
+					at := unused + n - 1 - bit
+					a[at/8] |= byte(part>>bit&1) << (7 - at%8)
+				}
+				counted := netip.PrefixFrom(netip.AddrFrom16(a).Unmap(), n).Masked()
+				cell := counts.of(&address{a, p.Addr().Is4()})[length]
+				if other, ok := holds[cell]; ok && other != counted {
+					return false
+				}
+				holds[cell] = counted
+			}
+		}
+	}
+	return true
+}
+
 // A prefix may hold the share of the places that the documentation says.
 func TestPrefixShares(t *testing.T) {
 	const places = 2000
@@ -112,11 +152,26 @@ func TestPrefixShares(t *testing.T) {
 		{[]string{"2001:db8::/29"}, places / 17},
 		{[]string{"198.51.0.0/16", "203.0.0.0/16", "11.1.0.0/16"}, places / 13},
 	} {
-		s := NewMemoryStore(MaxKeys(places))
-		sp := newSpace("p", nil)
+		s := New(places)
+		sp := newSpace("p")
 		r := rand.New(rand.NewPCG(1, 2))
+		var prefixes []netip.Prefix
+		for _, p := range c.prefixes {
+			prefixes = append(prefixes, netip.MustParsePrefix(p))
+		}
+		for !countedApart(prefixes) { // others of the same lengths do as well
+			for i, p := range prefixes {
+				a := p.Addr().As16()
+				if p.Addr().Is4() {
+					a[12]++
+				} else {
+					a[1]++
+				}
+				prefixes[i] = netip.PrefixFrom(netip.AddrFrom16(a).Unmap(), p.Bits())
+			}
+		}
 		for i := range 4 * places {
-			p := netip.MustParsePrefix(c.prefixes[i%len(c.prefixes)])
+			p := prefixes[i%len(prefixes)]
 			a := p.Addr().As16()
 			for bit := p.Bits() + 128 - p.Addr().BitLen(); bit < 128; bit++ {
 				a[bit/8] |= byte(r.Uint32()&1) << (7 - bit%8)
@@ -131,19 +186,19 @@ func TestPrefixShares(t *testing.T) {
 
 // A short prefix reaches few of the shared logs, and none of those of texts.
 func TestSlotsOfPrefixes(t *testing.T) {
-	sp := newSpace("p", nil)
+	sp := newSpace("p")
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct{ places, slots, each int }{
 		{1, 64, 1},
 		{100_000, 97, 1},
-		{DefaultMaxKeys, 256, 4},
+		{1 << 18, 256, 4},
 		{1 << 30, 256, 4},
 	} {
-		s := NewMemoryStore(MaxKeys(c.places))
+		s := New(c.places)
 		texts, all := map[string]bool{}, map[string]bool{}
 		for i := range 2000 {
 			k := textKey(sp, fmt.Sprint(i))
-			texts[string(s.appendSlot(nil, k, k.hash()))] = true
+			texts[string(s.appendSlot(nil, k, k.Hash()))] = true
 		}
 		for i := range 2000 {
 			reached := map[string]bool{}
@@ -153,7 +208,7 @@ func TestSlotsOfPrefixes(t *testing.T) {
 					a[j] = byte(r.Uint32())
 				}
 				k := addressKey(sp, netip.AddrFrom16(a))
-				slot := string(s.appendSlot(nil, k, k.hash()))
+				slot := string(s.appendSlot(nil, k, k.Hash()))
 				reached[slot], all[slot] = true, true
 				if texts[slot] {
 					t.Fatalf("%d places: address %v shares a log with texts", c.places, k)

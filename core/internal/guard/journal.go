@@ -1,47 +1,30 @@
-package core
+package guard
 
 import (
-	"context"
 	"iter"
 	"math"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/store"
 )
-
-// DefaultFailLocalKeys is how many keys [FailLocal] keeps apart unless told otherwise.
-const DefaultFailLocalKeys = 1 << 19
-
-// WithFailLocalKeys is how many keys [FailLocal] keeps apart while the store does not answer: 1 to 100,000,000. The
-// default is [DefaultFailLocalKeys]. A key takes about 550 bytes until what was admitted has left its window, and 24 to 50
-// bytes for each further admission; one of which only a denial is known takes 200.
-//
-// Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
-// What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what is
-// admitted is not replayed; the log tells how many units that were when the outage is over.
-func WithFailLocalKeys(n int) Option {
-	return func(c *config) {
-		if n < 1 || n > 100_000_000 {
-			c.fault("WithFailLocalKeys", strconv.Itoa(n), "an outage may have 1 to 100,000,000 keys")
-			return
-		}
-		c.failLocalKeys = n
-	}
-}
 
 // journal is what this process has decided by itself. Its logs decide: they hold every entry until it leaves its window,
 // whether it has been replayed or not, so that a store that comes and goes gives no fresh quota each time. Its backlogs
 // hold what the store is still to be told.
 type journal struct {
-	logs  *MemoryStore
+	logs  *memory.Store
 	start time.Time
 	most  int64        // backlogs
 	keys  atomic.Int64 // that have one
 	count atomic.Int64 // of the entries in all backlogs
 	lost  atomic.Int64 // units for which there was no room
 
-	shards [shardCount]journalShard
+	replays bool // entries are kept for the store
+
+	shards [journalShards]journalShard
 }
 
 type journalShard struct {
@@ -51,7 +34,7 @@ type journalShard struct {
 
 // backlog is what the store does not know yet of one key. Its shard's lock guards it.
 type backlog struct {
-	key         kept
+	key         store.StoredKey
 	next        *backlog // of another key with the same hash
 	keep        time.Duration
 	varies      bool
@@ -88,20 +71,21 @@ type run struct {
 const (
 	maxCorrections = 1000 // of one key, for takes that were denied here and may be in the store
 	compactFrom    = 64   // entries
+	journalShards  = 64
 )
 
 func newJournal(keys int) *journal {
-	return &journal{logs: NewMemoryStore(MaxKeys(keys)), most: 2 * int64(keys), start: time.Now()}
+	return &journal{logs: memory.New(keys), most: 2 * int64(keys), start: time.Now()}
 }
 
 func (j *journal) now() int64 { return int64(time.Since(j.start)) }
 
 // take decides, and notes what the store is to be told.
-func (j *journal) take(t *Take, a *Answer, sent fate) {
+func (j *journal) take(t *store.Take, a *store.Answer, sent fate) {
 	id := t.ID
-	j.logs.take(&t.Key, t, a)
+	j.logs.Take(&t.Key, t, a)
 	t.ID = id // which a log in memory has replaced where it recorded nothing
-	recorded := t.Mode != ModePeek && (a.Allowed || t.Mode == ModeChargeDenied && !t.never())
+	recorded := t.Mode != store.ModePeek && (a.Allowed || t.Mode == store.ModeChargeDenied && !t.Plan.NeverFits(t.Cost))
 	switch {
 	case !recorded:
 		j.denied(t, sent)
@@ -111,15 +95,18 @@ func (j *journal) take(t *Take, a *Answer, sent fate) {
 }
 
 // denied notes that a take was denied which the store may have admitted.
-func (j *journal) denied(t *Take, sent fate) {
-	if t.Mode == ModeCharge && sent != fateUnsent {
+func (j *journal) denied(t *store.Take, sent fate) {
+	if t.Mode == store.ModeCharge && sent != fateUnsent {
 		j.add(t, unreplayed{id: t.ID, fate: sent, set: true})
 	}
 }
 
-func (j *journal) add(t *Take, e unreplayed) {
-	hash := t.Key.hash()
-	sh := &j.shards[hash%shardCount]
+func (j *journal) add(t *store.Take, e unreplayed) {
+	if !j.replays {
+		return
+	}
+	hash := t.Key.Hash()
+	sh := &j.shards[hash%journalShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	b := sh.find(&t.Key, hash)
@@ -132,7 +119,7 @@ func (j *journal) add(t *Take, e unreplayed) {
 		if sh.logs == nil {
 			sh.logs = make(map[uint64]*backlog)
 		}
-		b = &backlog{key: t.Key.kept(true), next: sh.logs[hash]}
+		b = &backlog{key: t.Key.Stored(true), next: sh.logs[hash]}
 		sh.logs[hash] = b
 	}
 	if e.cost == 0 {
@@ -140,7 +127,7 @@ func (j *journal) add(t *Take, e unreplayed) {
 			return
 		}
 	}
-	b.keep, b.varies = max(b.keep, t.Keep), b.varies || t.Varies
+	b.keep, b.varies = max(b.keep, t.Plan.Keep), b.varies || t.Plan.Varies
 	if len(b.entries) == cap(b.entries) {
 		j.expire(b)
 		if len(b.entries) >= compactFrom {
@@ -155,14 +142,14 @@ func (j *journal) add(t *Take, e unreplayed) {
 }
 
 // trim drops the oldest units where takes are recorded whatever the limits say, as the logs do.
-func (j *journal) trim(b *backlog, t *Take) {
+func (j *journal) trim(b *backlog, t *store.Take) {
 	most := math.MaxInt
 	switch t.Mode {
-	case ModeRecord:
-		most = max(MaxRecorded, t.Bound)
-	case ModeChargeDenied:
-		most = t.Bound
-	case ModeCharge, ModePeek:
+	case store.ModeRecord:
+		most = max(store.MaxRecorded, t.Plan.Bound)
+	case store.ModeChargeDenied:
+		most = t.Plan.Bound
+	case store.ModeCharge, store.ModePeek:
 	}
 	over := b.units - most
 	if over <= 0 {
@@ -218,9 +205,9 @@ func (j *journal) expire(b *backlog) {
 	j.drop(b, n)
 }
 
-func (sh *journalShard) find(key *StorageKey, hash uint64) *backlog {
+func (sh *journalShard) find(key *store.Key, hash uint64) *backlog {
 	for b := sh.logs[hash]; b != nil; b = b.next {
-		if b.key.names(key) {
+		if b.key.Equal(key) {
 			return b
 		}
 	}
@@ -228,16 +215,16 @@ func (sh *journalShard) find(key *StorageKey, hash uint64) *backlog {
 }
 
 // locked is a key's backlog, or nil, and the shard, which is locked.
-func (j *journal) locked(key *StorageKey) (*journalShard, *backlog) {
-	hash := key.hash()
-	sh := &j.shards[hash%shardCount]
+func (j *journal) locked(key *store.Key) (*journalShard, *backlog) {
+	hash := key.Hash()
+	sh := &j.shards[hash%journalShards]
 	sh.mu.Lock()
 	return sh, sh.find(key, hash)
 }
 
 // settle changes what a take has cost. It reports whether the store will be told so when what it does not know is replayed.
-func (j *journal) settle(s Settle) (later bool) {
-	j.logs.Settle(context.Background(), s) //nolint:errcheck // it never fails
+func (j *journal) settle(s store.Settlement) (later bool) {
+	j.logs.Settle(&s)
 	sh, b := j.locked(&s.Key)
 	defer sh.mu.Unlock()
 	if b == nil {
@@ -257,8 +244,8 @@ func (j *journal) settle(s Settle) (later bool) {
 }
 
 // reset forgets a key, and returns the replay that is under way.
-func (j *journal) reset(key StorageKey) *run {
-	j.logs.Reset(context.Background(), key) //nolint:errcheck // it never fails
+func (j *journal) reset(key store.Key) *run {
+	j.logs.Reset(&key)
 	sh, b := j.locked(&key)
 	defer sh.mu.Unlock()
 	if b == nil {
@@ -269,7 +256,7 @@ func (j *journal) reset(key StorageKey) *run {
 }
 
 // waiting is what the store does not know of a key, and whether it is to be told anything of it.
-func (j *journal) waiting(key *StorageKey) (w backlogState, told bool) {
+func (j *journal) waiting(key *store.Key) (w backlogState, told bool) {
 	sh, b := j.locked(key)
 	defer sh.mu.Unlock()
 	if b == nil {
@@ -283,7 +270,7 @@ func (j *journal) waiting(key *StorageKey) (w backlogState, told bool) {
 	now := j.now()
 	for i := range b.entries {
 		e := &b.entries[i]
-		w.entries = append(w.entries, Recorded{Age: time.Duration(now - e.at), Cost: int(e.cost)})
+		w.entries = append(w.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
 	}
 	return w, len(b.entries) > 0
 }
@@ -291,13 +278,13 @@ func (j *journal) waiting(key *StorageKey) (w backlogState, told bool) {
 // backlogState is a backlog at one instant.
 type backlogState struct {
 	units   int
-	entries []Recorded // oldest first, unless there are more units than are replayed at once
+	entries []store.Entry // oldest first, unless there are more units than are replayed at once
 }
 
 // add adds the entries to an answer of a store that does not know them.
-func (w *backlogState) add(t *Take, a *Answer) {
-	for i := range t.Limits {
-		window, state := t.Limits[i].Window, &a.State[i]
+func (w *backlogState) add(t *store.Take, a *store.Answer) {
+	for i := range t.Plan.Limits {
+		window, state := t.Plan.Limits[i].Window, &a.State[i]
 		for n := range w.entries {
 			e := &w.entries[n]
 			if e.Cost == 0 || e.Age >= window {
@@ -312,7 +299,7 @@ func (w *backlogState) add(t *Take, a *Answer) {
 }
 
 // begin is the replay of a key's backlog, and whether the caller is to run it. Without a backlog there is none.
-func (j *journal) begin(key *StorageKey) (b *backlog, r *run, started bool) {
+func (j *journal) begin(key *store.Key) (b *backlog, r *run, started bool) {
 	sh, b := j.locked(key)
 	defer sh.mu.Unlock()
 	switch {
@@ -326,8 +313,8 @@ func (j *journal) begin(key *StorageKey) (b *backlog, r *run, started bool) {
 }
 
 // end is called when a replay has.
-func (j *journal) end(key *StorageKey, r *run, err error) {
-	hash := key.hash()
+func (j *journal) end(key *store.Key, r *run, err error) {
+	hash := key.Hash()
 	sh, b := j.locked(key)
 	r.err = err
 	b.run = nil
@@ -359,13 +346,13 @@ func (sh *journalShard) forget(b *backlog, hash uint64) {
 
 // part is what to replay next: entries of up to so many units, which may be in the store from now on.
 type part struct {
-	key     *StorageKey
+	key     *store.Key
 	keep    time.Duration
 	varies  bool
 	entries []unreplayed
 }
 
-func (j *journal) part(key *StorageKey, b *backlog, most int) (p part) {
+func (j *journal) part(key *store.Key, b *backlog, most int) (p part) {
 	sh, _ := j.locked(key)
 	defer sh.mu.Unlock()
 	j.expire(b)
@@ -404,22 +391,22 @@ func (j *journal) merged(b *backlog, p part) {
 }
 
 // settled notes that the store knows what an entry has cost after all, unless that has changed again.
-func (j *journal) settled(key *StorageKey, b *backlog, told unreplayed) {
+func (j *journal) settled(key *store.Key, b *backlog, told unreplayed) {
 	sh, _ := j.locked(key)
 	defer sh.mu.Unlock()
 	j.remove(b, func(e *unreplayed) bool { return e.id == told.id && e.cost == told.cost })
 }
 
 // backlogs are the keys that have one.
-func (j *journal) backlogs() iter.Seq[*StorageKey] {
-	return func(yield func(*StorageKey) bool) {
+func (j *journal) backlogs() iter.Seq[*store.Key] {
+	return func(yield func(*store.Key) bool) {
 		for i := range j.shards {
 			sh := &j.shards[i]
 			sh.mu.Lock()
-			keys := make([]*StorageKey, 0, len(sh.logs))
+			keys := make([]*store.Key, 0, len(sh.logs))
 			for _, b := range sh.logs {
 				for ; b != nil; b = b.next {
-					key := b.key.key()
+					key := b.key.Key()
 					keys = append(keys, &key)
 				}
 			}

@@ -1,8 +1,10 @@
-package core
+package memory
 
 import (
 	"hash/maphash"
 	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // prefixLengths are the lengths, in bytes, of the prefixes whose places are counted. A new key gets no log of its own
@@ -32,18 +34,22 @@ type address struct {
 	v4    bool
 }
 
-func (k *StorageKey) address() (a address, ok bool) {
-	if !k.addr.IsValid() {
+// seed is this process's own, so that nobody can choose addresses whose hashes are equal.
+var seed = maphash.MakeSeed()
+
+func addressOf(k *store.Key) (a address, ok bool) {
+	if !k.Addr.IsValid() {
 		return a, false
 	}
-	return address{k.addr.As16(), k.addr.Is4()}, true
+	return address{k.Addr.As16(), k.Addr.Is4()}, true
 }
 
-func (c *kept) address() (a address, ok bool) {
-	if c.form != formIPv4 && c.form != formIPv6 {
+func addressOfStored(k *store.StoredKey) (a address, ok bool) {
+	addr, v4 := k.Addr()
+	if !addr.IsValid() {
 		return a, false
 	}
-	return address{[16]byte(c.bytes[:16]), c.form == formIPv4}, true
+	return address{addr.As16(), v4}, true
 }
 
 // prefix is a hash of the first n bytes.
@@ -69,7 +75,7 @@ func (c *prefixCounts) of(a *address) (counts [len(prefixLengths)]*atomic.Int32)
 }
 
 // prefixes makes the counters with the first key that has an address.
-func (s *MemoryStore) prefixes() *prefixCounts {
+func (s *Store) prefixes() *prefixCounts {
 	if c := s.prefixCounts.Load(); c != nil {
 		return c
 	}
@@ -78,9 +84,9 @@ func (s *MemoryStore) prefixes() *prefixCounts {
 }
 
 // claim takes one of the places for a key, unless all are taken or a prefix of its address holds its share of them.
-func (s *MemoryStore) claim(key *StorageKey) bool {
+func (s *Store) claim(key *store.Key) bool {
 	var counts [len(prefixLengths)]*atomic.Int32
-	if a, ok := key.address(); ok {
+	if a, ok := addressOf(key); ok {
 		counts = s.prefixes().of(&a)
 		free := s.maxKeys - s.keys.Load()
 		for i, count := range counts {
@@ -102,9 +108,9 @@ func (s *MemoryStore) claim(key *StorageKey) bool {
 }
 
 // release gives back the place of a key.
-func (s *MemoryStore) release(key *kept) {
+func (s *Store) release(key *store.StoredKey) {
 	s.keys.Add(-1)
-	if a, ok := key.address(); ok {
+	if a, ok := addressOfStored(key); ok {
 		for _, count := range s.prefixes().of(&a) {
 			if count != nil {
 				count.Add(-1)
@@ -124,9 +130,9 @@ const (
 
 // appendSlot writes which log a key shares. The slots of an address depend on its IPv6 /32 or IPv4 /16, and among these
 // on its /48 or /24, so that a flood from one of them fills few logs. Texts are spread by their hash.
-func (s *MemoryStore) appendSlot(b []byte, k *StorageKey, hash uint64) []byte {
+func (s *Store) appendSlot(b []byte, k *store.Key, hash uint64) []byte {
 	slot := hash / shardCount % textSlots
-	if a, ok := k.address(); ok {
+	if a, ok := addressOf(k); ok {
 		short, long := 4, 6
 		if a.v4 {
 			short, long = 2, 3
@@ -135,5 +141,5 @@ func (s *MemoryStore) appendSlot(b []byte, k *StorageKey, hash uint64) []byte {
 		each := slots / fewestAddressSlots // of a short prefix
 		slot = textSlots + a.prefix(short)%(slots/each)*each + a.prefix(long)%each
 	}
-	return append(append(b, k.space.name...), byte(slot>>8), byte(slot))
+	return append(append(b, k.Namespace.Policy()...), byte(slot>>8), byte(slot))
 }

@@ -1,8 +1,10 @@
-package core
+package memory
 
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // table finds logs by key: open addressing, linear probing. Where keys are many each pointer followed is a miss of the
@@ -20,7 +22,7 @@ type table struct {
 type places []place
 
 type place struct {
-	log  atomic.Pointer[memoryLog]
+	log  atomic.Pointer[keyLog]
 	spot atomic.Uint32 // the part of the log's hash that says where it belongs
 	due  dueTime       // no earlier can the log be idle, so the sweep need not touch it; the shard's lock guards this
 }
@@ -31,7 +33,7 @@ const smallestTable = 8
 func spotOf(hash uint64) uint32 { return uint32(hash / shardCount) }
 
 // find is key's log, or nil.
-func (t *table) find(key *StorageKey, hash uint64) *memoryLog {
+func (t *table) find(key *store.Key, hash uint64) *keyLog {
 	ps := t.all()
 	if len(ps) == 0 {
 		return nil
@@ -40,7 +42,7 @@ func (t *table) find(key *StorageKey, hash uint64) *memoryLog {
 	for i := spot & around; ; i = (i + 1) & around {
 		p := &ps[i]
 		log := p.log.Load()
-		if log == nil || p.spot.Load() == spot && log.key.names(key) {
+		if log == nil || p.spot.Load() == spot && log.key.Equal(key) {
 			return log
 		}
 	}
@@ -54,7 +56,7 @@ func (t *table) all() places {
 }
 
 // add puts in a log that is not there.
-func (t *table) add(hash uint64, log *memoryLog, due dueTime) {
+func (t *table) add(hash uint64, log *keyLog, due dueTime) {
 	ps := t.all()
 	if 8*(t.used+1) > 7*len(ps) {
 		ps = t.resize(max(smallestTable, 2*len(ps)))
@@ -63,7 +65,7 @@ func (t *table) add(hash uint64, log *memoryLog, due dueTime) {
 	ps.put(spotOf(hash), log, due)
 }
 
-func (ps places) put(spot uint32, log *memoryLog, due dueTime) {
+func (ps places) put(spot uint32, log *keyLog, due dueTime) {
 	around := uint32(len(ps) - 1)
 	i := spot & around
 	for ps[i].log.Load() != nil {
@@ -73,14 +75,14 @@ func (ps places) put(spot uint32, log *memoryLog, due dueTime) {
 }
 
 // set writes the log last: who looks meanwhile reads the rest when there is one.
-func (p *place) set(spot uint32, log *memoryLog, due dueTime) {
+func (p *place) set(spot uint32, log *keyLog, due dueTime) {
 	p.due = due
 	p.spot.Store(spot)
 	p.log.Store(log)
 }
 
 // index is where a log is that is there.
-func (t *table) index(hash uint64, log *memoryLog) int {
+func (t *table) index(hash uint64, log *keyLog) int {
 	ps := t.all()
 	i := int(spotOf(hash)) & (len(ps) - 1)
 	for ps[i].log.Load() != log {

@@ -1,4 +1,4 @@
-package core
+package memory
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ const (
 
 // makeRoom looks for idle keys in one shard after the other, whoever asks, until it has looked at enough of them: in any
 // other order it would come to some again before it had seen them all. It passes over shards that others have locked.
-func (s *MemoryStore) makeRoom(sh *shard) (freed bool) {
+func (s *Store) makeRoom(sh *shard) (freed bool) {
 	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
 		next := &s.shards[s.turn.Add(1)%shardCount]
 		if next != sh && !next.mu.TryLock() {
@@ -37,7 +37,7 @@ func (s *MemoryStore) makeRoom(sh *shard) (freed bool) {
 }
 
 // sweepNow sweeps unless somebody else is at it.
-func (sh *shard) sweepNow(s *MemoryStore, now int64) {
+func (sh *shard) sweepNow(s *Store, now int64) {
 	if sh.mu.TryLock() {
 		sh.now = max(sh.now, now)
 		sh.sweep(s, sweepPerTakes)
@@ -48,7 +48,7 @@ func (sh *shard) sweepNow(s *MemoryStore, now int64) {
 
 // sweep looks at the next n logs, forgets those that are empty and returns
 // unused memory of the others. It reports whether a place became free.
-func (sh *shard) sweep(s *MemoryStore, n int) (freed bool) {
+func (sh *shard) sweep(s *Store, n int) (freed bool) {
 	for n = min(n, sh.logs.used); n > 0; {
 		places := sh.logs.all()
 		if sh.hand >= len(places) {
@@ -70,7 +70,7 @@ func (sh *shard) sweep(s *MemoryStore, n int) (freed bool) {
 }
 
 // tidy reports whether the log in place i was empty and has been removed.
-func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
+func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	p := &sh.logs.all()[i]
 	log := p.log.Load()
 	log.lock(sh.now)
@@ -86,7 +86,7 @@ func (sh *shard) tidy(s *MemoryStore, i int) (removed bool) {
 }
 
 // remove forgets the log in place i. It and the shard are locked.
-func (sh *shard) remove(s *MemoryStore, i int) {
+func (sh *shard) remove(s *Store, i int) {
 	log := sh.logs.all()[i].log.Load()
 	log.gone = true
 	sh.lastID, sh.now = max(sh.lastID, log.LastID()), max(sh.now, log.now)
@@ -108,7 +108,7 @@ const (
 )
 
 // sweepWithin makes sure that a timer is pending, which fires soon enough for a log whose longest window is keep.
-func (s *MemoryStore) sweepWithin(now int64, keep time.Duration) {
+func (s *Store) sweepWithin(now int64, keep time.Duration) {
 	want := int64(min(max(keep/2, shortestPeriod), longestPeriod))
 	period := s.period.Load()
 	for want < period && !s.period.CompareAndSwap(period, want) {
@@ -125,7 +125,7 @@ func (s *MemoryStore) sweepWithin(now int64, keep time.Duration) {
 
 // startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped: one that
 // was made in a bubble of testing/synctest must not be touched outside of it, and a store may be used in several.
-func (s *MemoryStore) startTimer(fires int64, in time.Duration) {
+func (s *Store) startTimer(fires int64, in time.Duration) {
 	store := weak.Make(s)
 	time.AfterFunc(in, func() {
 		if s := store.Value(); s != nil && s.fires.Load() == fires { // otherwise another timer has followed
@@ -134,7 +134,7 @@ func (s *MemoryStore) startTimer(fires int64, in time.Duration) {
 	})
 }
 
-func (s *MemoryStore) sweepByTimer(fires int64) {
+func (s *Store) sweepByTimer(fires int64) {
 	ahead := s.sweepAll()
 	// Where logs are ahead of the clock, which happens in bubbles alone, nothing becomes idle: a timer that started
 	// itself again for ever would keep a bubble from finding out that it is deadlocked.
@@ -144,7 +144,7 @@ func (s *MemoryStore) sweepByTimer(fires int64) {
 }
 
 // sweepAll looks at all logs that may be idle. It reports whether logs are ahead of the clock.
-func (s *MemoryStore) sweepAll() (ahead bool) {
+func (s *Store) sweepAll() (ahead bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		var at cursor
@@ -166,7 +166,7 @@ func (s *MemoryStore) sweepAll() (ahead bool) {
 type cursor struct{ next, size int }
 
 // sweepPart goes on with a sweep of the table for a while. It reports whether there is more to sweep.
-func (sh *shard) sweepPart(s *MemoryStore, at *cursor) (more bool) {
+func (sh *shard) sweepPart(s *Store, at *cursor) (more bool) {
 	for passed, looked := 0, 0; passed < sweepPlaces && looked < sweepLogs; passed++ {
 		places := sh.logs.all()
 		if at.size != len(places) { // logs have other places now
@@ -191,7 +191,7 @@ func (sh *shard) sweepPart(s *MemoryStore, at *cursor) (more bool) {
 }
 
 // sweepShared does for logs that keys share what sweepPart does for others.
-func (sh *shard) sweepShared(s *MemoryStore) {
+func (sh *shard) sweepShared(s *Store) {
 	sh.mu.Lock()
 	before := len(sh.shared)
 	slots := slices.Collect(maps.Keys(sh.shared))
@@ -214,7 +214,7 @@ func (sh *shard) sweepShared(s *MemoryStore) {
 	}
 }
 
-func (sh *shard) tidyShared(s *MemoryStore, slot string) {
+func (sh *shard) tidyShared(s *Store, slot string) {
 	log := sh.shared[slot]
 	if log == nil {
 		return

@@ -1,4 +1,4 @@
-package core
+package memory
 
 import (
 	"strconv"
@@ -7,19 +7,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // A sweep looks at few logs each time it has a shard's lock, and at all of them in the end.
 func TestSweepsHoldLocksBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 20_000
-		s := NewMemoryStore()
-		l, err := New(PerMinute(1), Global(), WithStore(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(1 << 18)
+		l := newPolicy(s, "p", 1, time.Minute)
 		for i := range keys {
-			l.Allow(t.Context(), strconv.Itoa(i))
+			l.allow(strconv.Itoa(i))
 		}
 		s.fires.Store(noTimer) // the one that is pending does nothing
 		time.Sleep(2 * time.Minute)
@@ -47,18 +46,12 @@ func TestSweepsHoldLocksBriefly(t *testing.T) {
 // Sweeps by the timer run beside takes that make logs, find them and see them leave.
 func TestSweepsBesideTakes(t *testing.T) {
 	const keys, quota, askers = 500, 3, 4
-	s := NewMemoryStore(MaxKeys(2000))
-	steady, err := New(PerHour(quota), Global(), WithStore(s), WithName("steady"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(2000)
+	steady := newPolicy(s, "steady", quota, time.Hour)
 	for i := range keys { // before others take the places
-		steady.Allow(t.Context(), strconv.Itoa(i))
+		steady.allow(strconv.Itoa(i))
 	}
-	fleeting, err := New(Limit{Quota: 1, Window: MinWindow}, Global(), WithStore(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fleeting := newPolicy(s, "fleeting", 1, time.Millisecond)
 	var asking, passing sync.WaitGroup
 	done := make(chan struct{})
 	until := func(f func(i int)) func() {
@@ -74,15 +67,13 @@ func TestSweepsBesideTakes(t *testing.T) {
 		}
 	}
 	passing.Go(until(func(int) { s.sweepAll() }))
-	passing.Go(until(func(i int) { fleeting.Allow(t.Context(), strconv.Itoa(i%50_000)) }))
+	passing.Go(until(func(i int) { fleeting.allow(strconv.Itoa(i % 50_000)) }))
 	var allowed [keys]atomic.Int32
 	for range askers {
 		asking.Go(func() {
 			for range 20 {
 				for k := range keys {
-					if d, err := steady.Allow(t.Context(), strconv.Itoa(k)); err != nil {
-						t.Error(err)
-					} else if d.Allowed {
+					if steady.allow(strconv.Itoa(k)) {
 						allowed[k].Add(1)
 					}
 				}
@@ -102,23 +93,17 @@ func TestSweepsBesideTakes(t *testing.T) {
 // A store that uses windows of several lengths is swept as often as the shortest needs.
 func TestTimerFollowsTheShortestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewMemoryStore()
-		ask := func(limit Limit) {
-			l, err := New(limit, Global(), WithStore(s))
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.Allow(t.Context(), "k")
-		}
+		s := New(1 << 18)
+		ask := func(limit store.Limit) { newPolicy(s, limit.String(), limit.Quota, limit.Window).allow("k") }
 		for _, c := range []struct {
-			limit Limit
+			limit store.Limit
 			fires time.Duration
 		}{
-			{PerDay(1), time.Hour},
-			{PerHour(1), 30 * time.Minute},
-			{PerMinute(1), 30 * time.Second},
-			{PerSecond(1), 30 * time.Second},
-			{PerDay(2), 30 * time.Second},
+			{store.Limit{Quota: 1, Window: 24 * time.Hour}, time.Hour},
+			{store.Limit{Quota: 1, Window: time.Hour}, 30 * time.Minute},
+			{store.Limit{Quota: 1, Window: time.Minute}, 30 * time.Second},
+			{store.Limit{Quota: 1, Window: time.Second}, 30 * time.Second},
+			{store.Limit{Quota: 2, Window: 24 * time.Hour}, 30 * time.Second},
 		} {
 			if ask(c.limit); time.Duration(s.fires.Load()) != c.fires {
 				t.Errorf("%v: the timer fires after %v, want %v", c.limit, time.Duration(s.fires.Load()), c.fires)

@@ -1,37 +1,17 @@
-package core
+package guard
 
 import (
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
-// WithDenyCache is how long at most a denial is answered from memory while the store is there, so that a client who
-// is denied and keeps trying does not reach it: 0, which is never, to 1m. The default is 1s. After that one try asks
-// the store, and the others that come meanwhile are denied for up to a sixteenth longer.
-//
-// Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
-// whom the store would admit. What another process undoes or resets is seen that much later. Only a request of the same
-// cost is answered, because another cost has another wait. The wait counts from when the store's answer arrived, so
-// who sleeps exactly that long is not too early, however far away the store is.
-//
-// While the store does not answer, [FailLocal] goes by a denial for its whole wait, and by an admission that has used up
-// a quota until its oldest unit leaves. It knows as many as [WithFailLocalKeys] says. In tests whose store has a clock
-// of its own, turn it off.
-func WithDenyCache(d time.Duration) Option {
-	return func(c *config) {
-		if d < 0 || d > time.Minute {
-			c.fault("WithDenyCache", d.String(), "a denial is remembered for 0 (never) to 1m")
-			return
-		}
-		c.denyCache = d
-	}
-}
-
-// denials are the deny cache: the latest denials of a store, in a hash table whose buckets are lists. Reading takes no
+// denyCache keeps the latest denials of a store, in a hash table whose buckets are lists. Reading takes no
 // lock, so a list may be changed while somebody follows it, and an entry overlooked: then the store is asked.
-type denials struct {
+type denyCache struct {
 	longest time.Duration
 	start   time.Time
 	holds   bool // FailLocal: denials are kept for their whole wait, and so are quotas that are used up
@@ -58,23 +38,23 @@ const (
 )
 
 type denial struct {
-	key      kept
+	key      store.StoredKey
 	hash     uint64
 	next     atomic.Pointer[denial]
-	limits   *Limit // the first of the plan's: other limits, another question
+	plan     *store.Plan // other limits, another question
 	cost     int
 	received time.Duration // when the store's answer had come, since start
 	until    time.Duration // it is answered from memory until then; 0 where that is not for the store to be spared
 	spare    time.Duration // until when the others are denied meanwhile, though never beyond the wait
 	ends     time.Duration // it is true until then
 	retry    time.Duration
-	first    [2]State    // of the first limits
-	more     []State     // ... and of the others
-	asked    atomic.Bool // one has asked again, so that not all do at once
-	stale    atomic.Bool // it is true, but the wait has become longer
+	first    [2]store.State // of the first limits
+	more     []store.State  // ... and of the others
+	asked    atomic.Bool    // one has asked again, so that not all do at once
+	stale    atomic.Bool    // it is true, but the wait has become longer
 }
 
-func (d *denial) state(i int) *State {
+func (d *denial) state(i int) *store.State {
 	if i < len(d.first) {
 		return &d.first[i]
 	}
@@ -88,44 +68,44 @@ type ticket struct {
 	sent    time.Duration
 }
 
-func newDenials(longest time.Duration, start time.Time) *denials {
+func newDenyCache(longest time.Duration, start time.Time) *denyCache {
 	if longest == 0 {
 		return nil
 	}
-	d := &denials{longest: longest, start: start, most: denialsKept}
+	d := &denyCache{longest: longest, start: start, most: denialsKept}
 	buckets := make([]atomic.Pointer[denial], denialBuckets)
 	d.buckets.Store(&buckets)
 	return d
 }
 
 // holdFor has so many denials known for their whole wait.
-func (d *denials) holdFor(keys int) {
+func (d *denyCache) holdFor(keys int) {
 	if d != nil {
 		d.holds, d.most = true, max(keys, denialsKept)
 	}
 }
 
-func (d *denials) bucket(hash uint64) *atomic.Pointer[denial] {
+func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denial] {
 	buckets := *d.buckets.Load()
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-func (d *denials) version(hash uint64) *atomic.Uint32 { return &d.versions[hash%denialVersions] }
+func (d *denyCache) version(hash uint64) *atomic.Uint32 { return &d.versions[hash%denialVersions] }
 
 // remembers reports whether denials of t are answered: not if each is to be counted, or others look at the log as well.
-func (d *denials) remembers(t *Take) bool {
-	return t.Shadow == 0 && (t.Mode == ModeCharge || t.Mode == ModePeek)
+func (d *denyCache) remembers(t *store.Take) bool {
+	return t.Plan.Shadow == 0 && (t.Mode == store.ModeCharge || t.Mode == store.ModePeek)
 }
 
 // answer is what the store would say, if that is known.
-func (d *denials) answer(t *Take, a *Answer) (known bool) {
+func (d *denyCache) answer(t *store.Take, a *store.Answer) (known bool) {
 	if d == nil || !d.remembers(t) {
 		return false
 	}
-	hash := t.Key.hash()
+	hash := t.Key.Hash()
 	for last := d.bucket(hash).Load(); last != nil; last = last.next.Load() {
-		same := last.hash == hash && last.cost == t.Cost && last.limits == &t.Limits[0]
-		if same && !last.stale.Load() && last.key.names(&t.Key) {
+		same := last.hash == hash && last.cost == t.Cost && last.plan == t.Plan
+		if same && !last.stale.Load() && last.key.Equal(&t.Key) {
 			now := time.Since(d.start)
 			if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
 				return false
@@ -139,33 +119,36 @@ func (d *denials) answer(t *Take, a *Answer) (known bool) {
 
 // tell answers t with the denial, as it is now. Waits count from when the answer arrived: the store's clock was read
 // before that, so nobody is told to come too early.
-func (d *denial) tell(now time.Duration, t *Take, a *Answer) {
+func (d *denial) tell(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - d.received
-	*a = Answer{Retry: max(d.retry-passed, 0)}
-	for i := range t.Limits {
-		s := *d.state(i)
+	*a = store.Answer{Retry: max(d.retry-passed, 0)}
+	for i := range t.Plan.Limits {
+		a.State[i] = *d.state(i)
+	}
+	t.Plan.Judge(a, t.Cost, t.Mode)
+	for i := range t.Plan.Limits {
+		s := &a.State[i]
 		if s.Reset -= passed; s.Reset <= 0 {
 			s.Reset = 0
-			if s.Used+t.Cost > t.Limits[i].Quota { // younger units have to leave as well
+			if a.Denied.Has(i) { // younger units have to leave as well
 				s.Reset = a.Retry
 			}
 		}
-		a.State[i] = s
 	}
 }
 
 // held is answer while the store is away: a denial holds for its whole wait, and for larger costs as well, whose waits are
 // at least as long.
-func (d *denials) held(t *Take, a *Answer) bool {
-	if d == nil || !d.holds || t.Mode == ModeRecord || t.never() {
+func (d *denyCache) held(t *store.Take, a *store.Answer) bool {
+	if d == nil || !d.holds || t.Mode == store.ModeRecord || t.Plan.NeverFits(t.Cost) {
 		return false
 	}
-	hash, now := t.Key.hash(), time.Since(d.start)
+	hash, now := t.Key.Hash(), time.Since(d.start)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var longest *denial
 	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
-		holds := x.names(&t.Key, hash) && x.limits == &t.Limits[0] && x.cost <= t.Cost && now < x.ends
+		holds := x.names(&t.Key, hash) && x.plan == t.Plan && x.cost <= t.Cost && now < x.ends
 		if holds && (longest == nil || x.ends > longest.ends) {
 			longest = x
 		}
@@ -176,41 +159,31 @@ func (d *denials) held(t *Take, a *Answer) bool {
 	return longest != nil
 }
 
-// never reports whether a limit that decides is too small for the take.
-func (t *Take) never() bool {
-	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
-		if t.Cost > t.Limits[i].Quota {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *denial) names(key *StorageKey, hash uint64) bool { return d.hash == hash && d.key.names(key) }
+func (d *denial) names(key *store.Key, hash uint64) bool { return d.hash == hash && d.key.Equal(key) }
 
 // expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends
 // no later than the store's.
-func (d *denials) expect(t *Take, now time.Duration) (w ticket) {
+func (d *denyCache) expect(t *store.Take, now time.Duration) (w ticket) {
 	if d != nil {
 		if t.Cost > 1 && !d.costs.Load() {
 			d.costs.Store(true)
 		}
-		w.hash, w.sent = t.Key.hash(), now
+		w.hash, w.sent = t.Key.Hash(), now
 		w.version = d.version(w.hash).Load()
 	}
 	return w
 }
 
 // note is called with what the store has answered.
-func (d *denials) note(t *Take, a *Answer, w ticket) {
+func (d *denyCache) note(t *store.Take, a *store.Answer, w ticket) {
 	if d == nil {
 		return
 	}
-	if a.Allowed || t.Mode == ModeChargeDenied {
+	if a.Allowed || t.Mode == store.ModeChargeDenied {
 		d.admitted(t, w.hash)
 	}
 	if a.Allowed {
-		if d.holds && t.Mode != ModePeek && t.Mode != ModeRecord {
+		if d.holds && t.Mode != store.ModePeek && t.Mode != store.ModeRecord {
 			d.usedUp(t, a, w)
 		}
 		return
@@ -221,8 +194,8 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 	latest := d.entry(t, w, t.Cost, a.Retry)
 	if d.remembers(t) {
 		lasts := a.Retry
-		for i := range t.Limits {
-			if a.State[i].Used+t.Cost > t.Limits[i].Quota { // its numbers are shown, and are right until a unit leaves
+		for i := range t.Plan.Limits {
+			if a.Denied.Has(i) { // its numbers are shown, and are right until a unit leaves
 				lasts = min(lasts, a.State[i].Reset)
 			}
 		}
@@ -232,19 +205,19 @@ func (d *denials) note(t *Take, a *Answer, w ticket) {
 	d.add(&t.Key, latest, w)
 }
 
-func (d *denials) entry(t *Take, w ticket, cost int, retry time.Duration) *denial {
+func (d *denyCache) entry(t *store.Take, w ticket, cost int, retry time.Duration) *denial {
 	return &denial{
-		key: t.Key.kept(false), hash: w.hash, limits: &t.Limits[0], cost: cost,
+		key: t.Key.Stored(false), hash: w.hash, plan: t.Plan, cost: cost,
 		received: time.Since(d.start), ends: w.sent + retry, retry: retry,
 	}
 }
 
 // fill notes the limits' numbers, with so many units more.
-func (d *denial) fill(t *Take, a *Answer, units int) {
-	if more := len(t.Limits) - len(d.first); more > 0 {
-		d.more = make([]State, more)
+func (d *denial) fill(t *store.Take, a *store.Answer, units int) {
+	if more := len(t.Plan.Limits) - len(d.first); more > 0 {
+		d.more = make([]store.State, more)
 	}
-	for i := range t.Limits {
+	for i := range t.Plan.Limits {
 		s := a.State[i]
 		s.Used += units
 		*d.state(i) = s
@@ -253,10 +226,10 @@ func (d *denial) fill(t *Take, a *Answer, units int) {
 
 // usedUp notes that an admission has left nothing of a quota: the next unit is denied until the oldest leaves. While the
 // store is there it is asked all the same.
-func (d *denials) usedUp(t *Take, a *Answer, w ticket) {
+func (d *denyCache) usedUp(t *store.Take, a *store.Answer, w ticket) {
 	var wait time.Duration
-	for i := range t.Limits[:len(t.Limits)-t.Shadow] {
-		if a.State[i].Used+t.Cost >= t.Limits[i].Quota {
+	for i, limit := range t.Plan.Deciding() {
+		if a.State[i].Used+t.Cost >= limit.Quota {
 			wait = max(wait, a.State[i].Reset)
 		}
 	}
@@ -269,12 +242,12 @@ func (d *denials) usedUp(t *Take, a *Answer, w ticket) {
 
 // admitted is called when a take may have added to a log. Where takes have different costs, waits that are remembered for
 // larger ones are too short from now on, and so are those that are on their way here.
-func (d *denials) admitted(t *Take, hash uint64) {
+func (d *denyCache) admitted(t *store.Take, hash uint64) {
 	above := t.Cost // larger costs may have been denied before
 	switch {
-	case t.Mode == ModePeek:
+	case t.Mode == store.ModePeek:
 		above = math.MaxInt
-	case t.Mode != ModeCharge:
+	case t.Mode != store.ModeCharge:
 		above = 0 // it was not asked whether there is room
 	}
 	if above == 0 || above < math.MaxInt && d.costs.Load() {
@@ -285,18 +258,18 @@ func (d *denials) admitted(t *Take, hash uint64) {
 		case !x.names(&t.Key, hash):
 		case x.cost > above:
 			x.stale.Store(true)
-		case x.asked.Load() && x.limits == &t.Limits[0]: // it has been undone or reset elsewhere
+		case x.asked.Load() && x.plan == t.Plan: // it has been undone or reset elsewhere
 			d.remove(&t.Key, hash, x)
 		}
 	}
 }
 
 // longer is called when entries of another log were added to a key's: waits that are remembered are too short.
-func (d *denials) longer(key *StorageKey) {
+func (d *denyCache) longer(key *store.Key) {
 	if d == nil {
 		return
 	}
-	hash := key.hash()
+	hash := key.Hash()
 	d.version(hash).Add(versionAdded)
 	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
 		if x.names(key, hash) {
@@ -306,11 +279,11 @@ func (d *denials) longer(key *StorageKey) {
 }
 
 // drop forgets a key's denials: something of its log has been given back.
-func (d *denials) drop(key *StorageKey) {
+func (d *denyCache) drop(key *store.Key) {
 	if d == nil {
 		return
 	}
-	hash := key.hash()
+	hash := key.Hash()
 	d.version(hash).Add(versionGivenBack)
 	if d.bucket(hash).Load() != nil {
 		d.remove(key, hash, nil)
@@ -318,14 +291,14 @@ func (d *denials) drop(key *StorageKey) {
 }
 
 // remove takes one of a key's denials out, or all of them.
-func (d *denials) remove(key *StorageKey, hash uint64, one *denial) {
+func (d *denyCache) remove(key *store.Key, hash uint64, one *denial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.filter(d.bucket(hash), func(x *denial) bool { return x == one || one == nil && x.names(key, hash) })
 }
 
 // filter takes those out of a bucket for which out says so. The caller has the lock.
-func (d *denials) filter(at *atomic.Pointer[denial], out func(*denial) bool) {
+func (d *denyCache) filter(at *atomic.Pointer[denial], out func(*denial) bool) {
 	for x := at.Load(); x != nil; x = at.Load() {
 		if out(x) {
 			at.Store(x.next.Load())
@@ -338,7 +311,7 @@ func (d *denials) filter(at *atomic.Pointer[denial], out func(*denial) bool) {
 
 // add puts a denial in, unless something of its log has been given back since the store was asked. It takes the place
 // of one of the same key and cost, or of the key's older ones.
-func (d *denials) add(key *StorageKey, latest *denial, w ticket) {
+func (d *denyCache) add(key *store.Key, latest *denial, w ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.good(latest, w) {
@@ -371,7 +344,7 @@ func (d *denials) add(key *StorageKey, latest *denial, w ticket) {
 }
 
 // good reports whether a denial is true still. It notes if the wait is too short.
-func (d *denials) good(latest *denial, w ticket) bool {
+func (d *denyCache) good(latest *denial, w ticket) bool {
 	now := d.version(w.hash).Load()
 	if now != w.version {
 		latest.stale.Store(true)
@@ -380,14 +353,14 @@ func (d *denials) good(latest *denial, w ticket) bool {
 }
 
 // sweep takes what is over out of the next bucket.
-func (d *denials) sweep(now time.Duration) {
+func (d *denyCache) sweep(now time.Duration) {
 	buckets := *d.buckets.Load()
 	d.hand = (d.hand + 1) & (len(buckets) - 1)
 	d.filter(&buckets[d.hand], func(x *denial) bool { return x.ends <= now })
 }
 
 // evict makes room where all places are taken: of those in the next bucket that has any, the one goes that ends first.
-func (d *denials) evict() {
+func (d *denyCache) evict() {
 	buckets := *d.buckets.Load()
 	for range buckets {
 		d.hand = (d.hand + 1) & (len(buckets) - 1)
@@ -405,7 +378,7 @@ func (d *denials) evict() {
 	}
 }
 
-func (d *denials) grow(size int) {
+func (d *denyCache) grow(size int) {
 	old := *d.buckets.Load()
 	buckets := make([]atomic.Pointer[denial], size)
 	for i := range old {

@@ -1,10 +1,12 @@
-package core
+package memory
 
 import (
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // The memory of a burst is freed two windows after it, but not while the burst comes again in each window.
@@ -12,18 +14,15 @@ func TestBurstsMemory(t *testing.T) {
 	for _, cost := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			const burst = 10_000
-			s := NewMemoryStore()
-			l, err := New(PerMinute(4*burst), Global(), WithStore(s))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := New(1 << 18)
+			l := newPolicy(s, "p", 4*burst, time.Minute)
 			ask := func(n int) {
 				for range n {
-					l.AllowN(t.Context(), "k", cost)
+					l.ask("k", cost, store.ModeCharge)
 				}
 			}
 			size := func() (n int) {
-				sh, log, _, _ := s.locked(textKey(l.space, "k"))
+				sh, log, _, _ := s.locked(textKey(l.ns, "k"))
 				defer sh.unlock(log)
 				return log.Cap()
 			}
@@ -31,7 +30,7 @@ func TestBurstsMemory(t *testing.T) {
 				ask(burst)
 				time.Sleep(59 * time.Second)
 				for n := range 1000 { // new keys, which sweep this log
-					l.Allow(t.Context(), strconv.Itoa(1000*i+n))
+					l.allow(strconv.Itoa(1000*i + n))
 				}
 				if n := size(); n < burst {
 					t.Errorf("cost %d: a ring of %d after burst %d", cost, n, i)
@@ -41,7 +40,7 @@ func TestBurstsMemory(t *testing.T) {
 				time.Sleep(time.Second)
 				ask(1)
 				for n := range 100 {
-					l.Allow(t.Context(), strconv.Itoa(100*i+n))
+					l.allow(strconv.Itoa(100*i + n))
 				}
 			}
 			if n := size(); n > 256 {
@@ -54,11 +53,8 @@ func TestBurstsMemory(t *testing.T) {
 // The memory of a burst is freed while the key is still in use.
 func TestStoreGivesMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewMemoryStore()
-		l, err := New(PerMinute(10_000), Global(), WithStore(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(1 << 18)
+		l := newPolicy(s, "p", 10_000, time.Minute)
 		size := func() (n int) {
 			for i := range s.shards {
 				places := s.shards[i].logs.all()
@@ -71,14 +67,14 @@ func TestStoreGivesMemoryBack(t *testing.T) {
 			return n
 		}
 		for range 10_000 {
-			l.Allow(t.Context(), "k")
+			l.allow("k")
 		}
 		if n := size(); n != 16384 {
 			t.Fatalf("a ring of %d after the burst", n)
 		}
 		for range 20 * 10 {
 			time.Sleep(6 * time.Second)
-			l.Allow(t.Context(), "k")
+			l.allow("k")
 		}
 		if n := size(); n > 64 {
 			t.Errorf("a ring of %d for 10 entries a window", n)

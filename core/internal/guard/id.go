@@ -1,4 +1,4 @@
-package core
+package guard
 
 import (
 	"crypto/rand"

@@ -1,4 +1,4 @@
-package core
+package guard
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // clone is what a copy of the process's memory goes on with.
@@ -96,27 +99,26 @@ func TestIDsOfClones(t *testing.T) {
 
 // replaying is a store that takes equal ids for one take which was sent twice, as those outside the process do.
 type replaying struct {
-	*MemoryStore
-	answers map[uint64]Answer
+	store.Store
+
+	logs    *memory.Store
+	answers map[uint64]store.Answer
 }
 
-func (s replaying) Take(ctx context.Context, t Take) (Answer, error) {
-	if a, ok := s.answers[t.ID]; ok {
-		return a, nil
+func (s replaying) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
+	a, ok := s.answers[t.ID]
+	if !ok {
+		s.logs.Take(&t.Key, &t, &a)
+		s.answers[t.ID] = a
 	}
-	a, err := s.MemoryStore.Take(ctx, t)
-	s.answers[t.ID] = a
-	return a, err
+	return a, nil
 }
 
 // Four clones of a process that was idle share one quota.
 func TestClonesShareOneQuota(t *testing.T) {
 	const quota = 5
-	store := replaying{NewMemoryStore(), make(map[uint64]Answer)}
-	l, err := New(PerHour(quota), Global(), WithStore(store), WithDenyCache(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := New(Config{Store: replaying{nil, memory.New(10), make(map[uint64]store.Answer)}, Failure: Closed, Timeout: time.Minute})
+	plan := planOf(quota, time.Hour)
 	original := ids
 	defer func() { ids = original }()
 	last := *ids.jump.Load()
@@ -127,11 +129,11 @@ func TestClonesShareOneQuota(t *testing.T) {
 	for range 4 {
 		ids = snapshot.clone()
 		for range 2 * quota {
-			d, err := l.Allow(t.Context(), "k")
-			if err != nil {
+			var a store.Answer
+			if _, err := g.Take(t.Context(), &store.Take{Key: store.NewKey("p", "k"), Plan: plan, Cost: 1}, &a); err != nil {
 				t.Fatal(err)
 			}
-			if d.Allowed {
+			if a.Allowed {
 				admitted++
 			}
 		}

@@ -1,4 +1,4 @@
-package core
+package guard
 
 import (
 	"context"
@@ -18,7 +18,8 @@ type deadline struct {
 	done chan struct{}
 }
 
-func (d *deadlines) within(ctx context.Context, now time.Time) context.Context {
+// Within returns a context for all that one decision asks.
+func (d *deadlines) Within(ctx context.Context, now time.Time) context.Context {
 	last := d.latest.Load()
 	if last == nil || last.end.Sub(now) < d.timeout-d.timeout/16 {
 		next := &deadline{end: now.Add(d.timeout), done: make(chan struct{})}

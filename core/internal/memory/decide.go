@@ -1,0 +1,58 @@
+package memory
+
+import (
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/slide"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// decide answers t at instant now into a, which must be zero. It adds an entry to the log, with that ID, if t is
+// charged in this mode. It returns the ID of the entry, which the log assigns if id is 0, or 0 if it adds none. A
+// limit's window is (now-Window, now].
+func decide(log *slide.Log, now int64, id uint64, t *store.Take, mode store.Mode, a *store.Answer) uint64 {
+	p := t.Plan
+	for i := range p.Limits {
+		a.State[i].Used, a.State[i].Reset = log.View(now, p.Limits[i].Window)
+	}
+	p.Judge(a, t.Cost, mode)
+	if p.Shadow > 0 {
+		a.Shadow = retryAfter(log, now, t.Cost, p.Shadows())
+	}
+	switch {
+	case mode == store.ModeRecord:
+		id = log.Add(now, id, t.Cost)
+		log.Trim(max(p.Largest(), store.MaxRecorded))
+	case a.Allowed && mode != store.ModePeek:
+		id = log.Add(now, id, t.Cost)
+	case !a.Allowed && mode == store.ModeChargeDenied && !p.NeverFits(t.Cost):
+		id = log.Add(now, id, t.Cost)
+		log.Trim(p.Bound)
+		a.Retry = retryAfter(log, now, t.Cost, p.Deciding())
+	default:
+		if !a.Allowed {
+			a.Retry = retryAfter(log, now, t.Cost, p.Deciding())
+		}
+		return 0
+	}
+	for i := range p.Limits {
+		if a.State[i].Used == 0 {
+			a.State[i].Reset = p.Limits[i].Window
+		} else if mode != store.ModeCharge { // the oldest unit may have been trimmed
+			_, a.State[i].Reset = log.View(now, p.Limits[i].Window)
+		}
+	}
+	return id
+}
+
+// retryAfter is how long it takes until all limits admit cost units: 0 if they do now, or if a quota is smaller.
+func retryAfter(log *slide.Log, now int64, cost int, limits []store.Limit) (wait time.Duration) {
+	for i := range limits {
+		limit := &limits[i]
+		if cost > limit.Quota {
+			return 0
+		}
+		wait = max(wait, log.Wait(now, limit.Window, limit.Quota, cost))
+	}
+	return wait
+}

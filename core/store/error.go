@@ -1,0 +1,95 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ConfigError is one mistake in how a limiter was put together. What finds several joins them; [errors.As] takes the
+// first out.
+type ConfigError struct {
+	Option string // the argument or option, as it is written in code
+	Value  string // what was given
+	Reason string // what is wrong with it, and what would be right
+}
+
+func (e *ConfigError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("sash: %s: %s", e.Option, e.Reason)
+	}
+	return fmt.Sprintf("sash: %s(%s): %s", e.Option, e.Value, e.Reason)
+}
+
+// StoreError says that the store could not answer. Its text is for operators: it may hold addresses and is never sent
+// to a client.
+//
+// A store that names a Class makes sure that Err and Advice do not tell whose key was asked for: they are logged when
+// an outage begins. Of an error without a class the log has the type alone.
+type StoreError struct {
+	Err    error
+	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
+	Advice string // what an operator should do about it
+	OneKey bool   // the trouble is with this key alone, so that other keys are still asked for
+}
+
+func (e *StoreError) Error() string {
+	text := "sash: store: " + e.Err.Error()
+	if e.Class != "" {
+		text = "sash: store (" + e.Class + "): " + e.Err.Error()
+	}
+	if e.Advice != "" {
+		text += ": " + e.Advice
+	}
+	return text
+}
+
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// IsOutage reports whether an error of a store says that it does not answer, and not that it cannot answer this.
+func IsOutage(err error) bool {
+	if err == nil || errors.As(err, new(*ConfigError)) {
+		return false
+	}
+	var failed *StoreError
+	return !errors.As(err, &failed) || !failed.OneKey
+}
+
+// Error returns err as a [StoreError], unless it is one already or a [ConfigError]: it tells the store's faults from those
+// of the request.
+func Error(err error) error {
+	if err == nil || errors.As(err, new(*ConfigError)) || errors.As(err, new(*StoreError)) {
+		return err
+	}
+	return &StoreError{Err: err}
+}
+
+const mostTypes = 4 // of one error
+
+// ErrorTypes returns the Go type of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an error that
+// others have made may hold an identity; its type does not. Of a StoreError it tells the class as well.
+func ErrorTypes(err error) string {
+	var b strings.Builder
+	for n := 0; err != nil && n < mostTypes; n++ {
+		if n > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%T", err)
+		failed, ok := err.(*StoreError) //nolint:errorlint // each error of the chain in turn
+		if ok && failed != nil && isWord(failed.Class) {
+			b.WriteString("(" + failed.Class + ")")
+		}
+		next := errors.Unwrap(err)
+		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
+			next = several.Unwrap()[0]
+		}
+		err = next
+	}
+	return b.String()
+}
+
+// isWord reports whether a class is fit for a log: 1 to 64 letters, digits, '.', '_' or '-'.
+func isWord(s string) bool {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, allowed) == ""
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// What can reach a log by accident prints without identities, whatever the verb: fmt would print a Key field by field,
+// also under a secret. Key.String and Identity.Label tell the identity to whoever asks for it by name.
+
+// String describes the take in one line, without whose it is.
+func (t Take) String() string { return line("Take", t.LogValue()) }
+
+// GoString is String.
+func (t Take) GoString() string { return t.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (t Take) LogValue() slog.Value {
+	attrs := t.Key.attrs()
+	if t.Plan != nil {
+		attrs = append(attrs, slog.Any("limits", t.Plan.Limits))
+	}
+	return slog.GroupValue(append(attrs, slog.Int("cost", t.Cost), slog.Int("mode", int(t.Mode)))...)
+}
+
+// String describes the settlement in one line, without whose it is.
+func (s Settlement) String() string { return line("Settlement", s.LogValue()) }
+
+// GoString is String.
+func (s Settlement) GoString() string { return s.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (s Settlement) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (s Settlement) LogValue() slog.Value {
+	return slog.GroupValue(append(s.Key.attrs(), slog.Int("cost", s.Cost))...)
+}
+
+// String describes the request in one line, without whose it is.
+func (m MergeRequest) String() string { return line("MergeRequest", m.LogValue()) }
+
+// GoString is String.
+func (m MergeRequest) GoString() string { return m.String() }
+
+// Format implements [fmt.Formatter]: every verb prints String.
+func (m MergeRequest) Format(f fmt.State, verb rune) { format(f, verb, m.String()) }
+
+// LogValue implements [slog.LogValuer] with what String tells.
+func (m MergeRequest) LogValue() slog.Value {
+	return slog.GroupValue(append(m.Key.attrs(), slog.Int("entries", len(m.Entries)), slog.Duration("keep", m.Keep))...)
+}
+
+// GoString describes the key's policy and kind, and not whose it is.
+func (k Key) GoString() string { return line("Key", k.LogValue()) }
+
+// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name
+// in a store; all others, %+v and %#v among them, print GoString.
+func (k Key) Format(f fmt.State, verb rune) {
+	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
+		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
+		return
+	}
+	format(f, verb, k.GoString())
+}
+
+// LogValue implements [slog.LogValuer] with what GoString tells.
+func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
+
+// MarshalJSON implements [json.Marshaler] with what GoString tells.
+func (k Key) MarshalJSON() ([]byte, error) {
+	policy := ""
+	if k.Namespace != nil {
+		policy = k.Namespace.name
+	}
+	return json.Marshal(map[string]string{"policy": policy, "kind": k.Kind})
+}
+
+func (k *Key) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 5)
+	if k.Namespace != nil {
+		attrs = append(attrs, slog.String("policy", k.Namespace.name))
+	}
+	return append(attrs, slog.String("kind", k.Kind))
+}
+
+// line is a name and a group of attributes as text: Name[key=value key=value].
+func line(name string, group slog.Value) string { return name + group.String() }
+
+// format writes text for any verb; %q quotes it, and width and precision hold as for %s.
+func format(f fmt.State, verb rune, text string) {
+	if verb != 'q' {
+		verb = 's'
+	}
+	fmt.Fprintf(f, fmt.FormatString(f, verb), text)
+}

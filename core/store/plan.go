@@ -1,0 +1,77 @@
+package store
+
+import (
+	"strconv"
+	"time"
+)
+
+// MaxLimits is how many limits one plan has at most.
+const MaxLimits = 8
+
+// Limit is a quota of units in any window of the given length. At instant t the window is (t-Window, t]: an entry
+// exactly one Window old has left it.
+type Limit struct {
+	Quota  int
+	Window time.Duration // in whole microseconds
+}
+
+// denies reports whether a limit whose window holds so many units has no room for cost more.
+func (l Limit) denies(used, cost int) bool { return used+cost > l.Quota }
+
+// String is the limit as core.ParseLimit reads it, such as "100/1m0s".
+func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + l.Window.String() }
+
+// Plan is what a policy asks of a log. [NewPlan] makes one; it is not changed afterwards, so a store may keep what it
+// derives from a plan by the plan's address.
+type Plan struct {
+	Limits []Limit       // 1 to MaxLimits, valid, in any order
+	Shadow int           // the last so many of Limits neither admit nor deny; at least one does
+	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
+	Varies bool          // other plans on this log may have a longer Keep, which then holds for the log
+	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of the limits that decide
+
+	smallest, largest int
+}
+
+// NewPlan returns a copy of p with Keep and Bound raised to what its limits need.
+func NewPlan(p Plan) *Plan {
+	for i, l := range p.Limits {
+		p.Keep = max(p.Keep, l.Window)
+		if i >= len(p.Limits)-p.Shadow {
+			continue
+		}
+		if p.largest = max(p.largest, l.Quota); i == 0 || l.Quota < p.smallest {
+			p.smallest = l.Quota
+		}
+	}
+	p.Bound = max(p.Bound, p.largest)
+	return &p
+}
+
+// Deciding returns the limits that admit and deny.
+func (p *Plan) Deciding() []Limit { return p.Limits[:len(p.Limits)-p.Shadow] }
+
+// Shadows returns the limits that do not decide.
+func (p *Plan) Shadows() []Limit { return p.Limits[len(p.Limits)-p.Shadow:] }
+
+// Smallest returns the smallest quota of the limits that decide.
+func (p *Plan) Smallest() int { return p.smallest }
+
+// Largest returns the largest quota of the limits that decide.
+func (p *Plan) Largest() int { return p.largest }
+
+// NeverFits reports whether a cost is above a quota, so that no wait will ever let it pass.
+func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest }
+
+// Judge fills in Denied and Allowed of an answer whose states are known: a take is allowed if no limit that decides
+// has no room for its cost, or if its mode admits everything.
+func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
+	var denied LimitSet
+	for i := range p.Limits {
+		if p.Limits[i].denies(a.State[i].Used, cost) {
+			denied |= 1 << i
+		}
+	}
+	a.Denied = denied
+	a.Allowed = denied&(1<<(len(p.Limits)-p.Shadow)-1) == 0 || mode == ModeRecord
+}

@@ -1,0 +1,146 @@
+// Package store is what a limiter asks of a place that keeps logs: the memory of the process, Redis, or one of your
+// own. Package core has the limiters; core/memory in the process and core/redisstore are stores. Most programs need
+// neither this package nor its names.
+//
+// A log is the list of what one key was admitted, oldest first: entries with an instant, a cost and an id. A store
+// holds a log for each [Key] and decides about takes in one atomic step each, on one clock for all that share a log.
+// It is safe for concurrent use. Package coretest holds the tests that every store passes; the example of this package
+// is a whole store.
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
+// [Lister] and [Merger]. A limiter whose options need one of them cannot be made on a store without it.
+//
+// A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
+// that the store could not answer; a [ConfigError], that it never will.
+type Store interface {
+	// Validate reports what the store cannot serve: limits that are too large for it, and mistakes made when it was
+	// constructed, all of them joined. It does no I/O. A limiter calls it when it is made, and once for each new set
+	// of limits that a request comes up with.
+	Validate(p *Plan) error
+
+	// Take decides about one request and records it as its Mode says. A denial is an Answer, not an error. A take
+	// may be executed twice, when a client sends it again over a network: it is then recorded once, and answered
+	// the same both times. Its ID tells.
+	Take(ctx context.Context, t Take) (Answer, error)
+
+	// Reset forgets a log. A log that does not exist is no error.
+	Reset(ctx context.Context, key Key) error
+}
+
+// Settler is a [Store] that can change what was recorded. Refunds and [core.Decision.Undo] need it.
+//
+// [core.Decision.Undo]: https://pkg.go.dev/github.com/sashlimit/sash/core#Decision.Undo
+type Settler interface {
+	// Settle changes the cost of a take, at the instant when it was recorded; a cost of 0 removes it. It does
+	// nothing if the take is not in the log: if it was never recorded, has left the window, was removed, or has been
+	// trimmed in part.
+	Settle(ctx context.Context, s Settlement) error
+}
+
+// Lister is a [Store] that can show a log.
+type Lister interface {
+	// Log returns what was recorded within the last window, oldest first.
+	Log(ctx context.Context, key Key, window time.Duration) ([]Entry, error)
+}
+
+// Merger is a [Store] that can take over entries of another. Replaying what was admitted during an outage needs it.
+type Merger interface {
+	// Merge adds entries at their true instants, except those that the log already holds: it is a union of sets, so
+	// it may be done again.
+	Merge(ctx context.Context, m MergeRequest) error
+}
+
+// Full is a store that can do everything, as a MemoryStore and those of redisstore can.
+type Full interface {
+	Store
+	Settler
+	Lister
+	Merger
+}
+
+// Take is one request as a store sees it.
+type Take struct {
+	Key  Key
+	Plan *Plan
+	Cost int    // units, at least 1; above a limit's quota that limit denies
+	ID   uint64 // the caller's; it names this take among all takes of all processes, and is not 0
+	Mode Mode
+}
+
+// Validate returns an error for a take without a key or a plan.
+func (t *Take) Validate() error {
+	if t.Plan == nil || len(t.Plan.Limits) == 0 {
+		return &ConfigError{Option: "store.Take", Value: "no plan", Reason: "give it one of store.NewPlan"}
+	}
+	return t.Key.Validate()
+}
+
+// Mode is what a [Take] records.
+type Mode uint8
+
+const (
+	// ModeCharge records what is admitted. A denial leaves no trace.
+	ModeCharge Mode = iota
+	// ModePeek records nothing.
+	ModePeek
+	// ModeRecord admits and records whatever the limits say. The oldest units of the log beyond [MaxRecorded], or
+	// beyond the largest quota if that is more, are trimmed.
+	ModeRecord
+	// ModeChargeDenied records denials as well, unless the cost is above a quota. The oldest units of the log beyond
+	// Plan.Bound are trimmed then.
+	ModeChargeDenied
+)
+
+// MaxRecorded is how many units [ModeRecord] keeps of one key, at least.
+const MaxRecorded = 100_000
+
+// Answer is what the log says about a [Take].
+type Answer struct {
+	Allowed bool
+	Denied  LimitSet         // the limits without room for the take, those that do not decide included
+	Retry   time.Duration    // until the same take would be admitted; 0 if it is, or never will be
+	Shadow  time.Duration    // the same, as if the limits that do not decide were the only ones and did
+	State   [MaxLimits]State // of each limit, in the order of Plan.Limits
+}
+
+// State is one limit's view of the log.
+type State struct {
+	Used  int           // units in the window before this take
+	Reset time.Duration // until the oldest unit leaves, this take's included if it was recorded; 0 for an empty window
+}
+
+// LimitSet is a set of limits of a plan.
+type LimitSet uint8
+
+// Has reports whether limit i is in the set.
+func (s LimitSet) Has(i int) bool { return s>>i&1 == 1 }
+
+// Settlement names a take and says what it has cost after all.
+type Settlement struct {
+	Key  Key
+	ID   uint64 // that of the Take
+	Cost int    // units, at least 0
+}
+
+// MergeRequest is what to add to a log.
+type MergeRequest struct {
+	Key     Key
+	Keep    time.Duration // as in Plan
+	Varies  bool
+	Entries []Entry // each with ID, Age and Cost
+}
+
+// Entry is a recorded take. It does not say whose it is.
+type Entry struct {
+	At   time.Time // on the store's clock; not in a MergeRequest
+	Cost int       // units
+
+	ID  uint64        // that of the Take; in a MergeRequest alone
+	Age time.Duration // how long ago it was recorded; in a MergeRequest alone, since clocks of two stores differ
+}
