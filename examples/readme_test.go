@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -81,29 +82,48 @@ func ask(url string) {
 }
 `
 
-// given are what README's other blocks take as being there.
-const given = `
-var (
-	ctx     context.Context
-	store   core.Store
-	mux     *http.ServeMux
-	limiter *core.Limiter
-)
-`
+// given are the variables that the other blocks may use without declaring them.
+var given = map[string]string{
+	"admin":         "*gin.RouterGroup",
+	"app":           "*fiber.App",
+	"costOf":        "func(string) int",
+	"ctx":           "context.Context",
+	"e":             "*echo.Echo",
+	"limiter":       "*core.Limiter",
+	"loginHandler":  "http.Handler",
+	"mux":           "*http.ServeMux",
+	"n":             "int",
+	"quota":         "int",
+	"r":             "*gin.Engine",
+	"rdb":           "*redis.Client",
+	"searchHandler": "http.Handler",
+	"showUser":      "fiber.Handler",
+	"store":         "core.Store",
+}
 
-// imports are the packages that README's blocks and the programs here may use. A name that
-// is missing here, or among what is given, fails the build and so the test.
+// imports are the packages that blocks may use without importing them. A name that is
+// missing here, or among what is given, fails the build and so the test.
 var imports = map[string]string{
 	"chi":        "github.com/go-chi/chi/v5",
 	"context":    "context",
+	"coretest":   "github.com/sashlimit/sash/core/coretest",
+	"cors":       "github.com/gofiber/fiber/v2/middleware/cors",
 	"echo":       "github.com/labstack/echo/v4",
+	"errors":     "errors",
 	"fiber":      "github.com/gofiber/fiber/v2",
 	"fmt":        "fmt",
 	"gin":        "github.com/gin-gonic/gin",
 	"http":       "net/http",
 	"httptest":   "net/http/httptest",
+	"io":         "io",
+	"log":        "log",
+	"middleware": "github.com/labstack/echo/v4/middleware",
 	"net":        "net",
+	"rand":       "math/rand/v2",
 	"redis":      "github.com/redis/go-redis/v9",
+	"slog":       "log/slog",
+	"synctest":   "testing/synctest",
+	"testing":    "testing",
 	"time":       "time",
 	"chilimit":   "github.com/sashlimit/sash/chilimit",
 	"core":       "github.com/sashlimit/sash/core",
@@ -126,16 +146,71 @@ func file(name, body string) string {
 	return b.String() + body
 }
 
-// function makes a block of README the body of a function, by three rules:
-// "{ ... }" stands for a body that is left out; a value on a line of its own, such as
-// core.Limit{...}, is there to be looked at; and what the block declares need not be used.
-func function(t *testing.T, block string) string {
+// block is the code of one block of Go, and where it is.
+type block struct {
+	path string
+	line int
+	code string
+}
+
+// blocksOf finds the blocks of Go in a document. A block in a list is indented.
+func blocksOf(t *testing.T, path string) (blocks []block) {
 	t.Helper()
-	const head = "package p\nfunc _() error {\n"
-	block = strings.ReplaceAll(block, "{ ... }", `{ panic("left out") }`)
-	parsed, err := parser.ParseFile(token.NewFileSet(), "", head+block+"}", parser.SkipObjectResolution)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("a block of README does not parse: %v\n%s", err, block)
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?ms)^( *)```go\n(.*?)^ *```$").FindAllSubmatchIndex(text, -1)
+	if n := bytes.Count(text, []byte("```go")); n != len(found) {
+		t.Fatalf("%s: found %d blocks of Go, of %d", path, len(found), n)
+	}
+	for _, at := range found {
+		indent, code := string(text[at[2]:at[3]]), string(text[at[4]:at[5]])
+		code = strings.TrimPrefix(strings.ReplaceAll("\n"+code, "\n"+indent, "\n"), "\n")
+		blocks = append(blocks, block{path, bytes.Count(text[:at[4]], []byte("\n")) + 1, code})
+	}
+	return blocks
+}
+
+// source is a Go file of the block, which is a whole file, declarations, or the body of a function. Compilers report
+// the line of the document.
+func (b *block) source(t *testing.T) string {
+	t.Helper()
+	if code, whole := strings.CutPrefix(b.code, "package main\n"); whole {
+		return fmt.Sprintf("package block\n//line %s:%d\n%s", b.path, b.line+1, code) // go build does not link it
+	}
+	code := b.code
+	if list, rest, ok := strings.Cut(code, "\n)\n"); ok && strings.HasPrefix(list, "import (\n") {
+		for _, line := range strings.Split(list, "\n")[1:] {
+			path := strings.Trim(line, "\t\"")
+			if path != "" && !slices.Contains(slices.Collect(maps.Values(imports)), path) {
+				t.Errorf("%s:%d: the test does not know the import %q", b.path, b.line, path)
+			}
+		}
+		code = strings.Repeat("\n", strings.Count(list, "\n")+1) + rest
+	}
+	var before strings.Builder
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, parser.SkipObjectResolution); err != nil {
+		code = b.function(t, code)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if regexp.MustCompile(`\b` + name + `\b`).MatchString(code) {
+			fmt.Fprintf(&before, "var %s %s\n", name, given[name])
+		}
+	}
+	return file("block", fmt.Sprintf("%s//line %s:%d\n%s", &before, b.path, b.line, code))
+}
+
+// function makes code the body of a function, by three rules:
+// "{ ... }" stands for a body that is left out; a value on a line of its own, such as
+// core.Limit{...}, is there to be looked at; and what the code declares need not be used.
+func (b *block) function(t *testing.T, code string) string {
+	t.Helper()
+	const head = "package p\nfunc _() error {"
+	code = strings.ReplaceAll(code, "{ ... }", `{ panic("left out") }`)
+	parsed, err := parser.ParseFile(token.NewFileSet(), "", head+code+"}", parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatalf("%s:%d: the block does not parse: %v\n%s", b.path, b.line, err, code)
 	}
 	end := ""
 	statements := parsed.Decls[0].(*ast.FuncDecl).Body.List
@@ -144,7 +219,7 @@ func function(t *testing.T, block string) string {
 		case *ast.ExprStmt:
 			if _, ok := s.X.(*ast.CallExpr); !ok {
 				at := int(s.Pos()) - 1 - len(head) // a Pos counts bytes from 1
-				block = block[:at] + "_ = " + block[at:]
+				code = code[:at] + "_ = " + code[at:]
 			}
 		case *ast.AssignStmt:
 			for _, name := range s.Lhs {
@@ -154,7 +229,7 @@ func function(t *testing.T, block string) string {
 			}
 		}
 	}
-	return "func _() error {\n" + block + end + "return nil\n}\n"
+	return "func _() error {" + code + end + "return nil\n}\n"
 }
 
 func oneLiner(line string) int {
@@ -166,15 +241,15 @@ func oneLiner(line string) int {
 	return -1
 }
 
-// TestReadme compiles every block of Go in README. Of blocks of one-liners every line runs.
+// TestReadme compiles every block of Go in README and docs. Of README's blocks of one-liners every line runs.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	docs, err := filepath.Glob("../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(readme), -1)
-	if n := strings.Count(string(readme), "```go"); n != len(blocks) || n == 0 {
-		t.Fatalf("found %d blocks of Go, of %d", len(blocks), n)
+	var blocks []block
+	for _, path := range append([]string{"../README.md"}, docs...) {
+		blocks = append(blocks, blocksOf(t, path)...)
 	}
 
 	// The files exist for the compiler alone, in the module, so that it finds what they import.
@@ -195,10 +270,10 @@ func TestReadme(t *testing.T) {
 	mounted := map[string]int{} // how many programs each framework has
 	var programs, fragments []string
 	for i, block := range blocks {
-		lines := strings.Split(strings.TrimSpace(block[1]), "\n")
+		lines := strings.Split(strings.TrimSpace(block.code), "\n")
 		if slices.ContainsFunc(lines, func(line string) bool { return oneLiner(line) < 0 }) {
 			dir := fmt.Sprintf("block%d", i+1)
-			add(dir, file("block", given+function(t, block[1])))
+			add(dir, block.source(t))
 			fragments = append(fragments, dir)
 			continue
 		}
@@ -233,7 +308,7 @@ func TestReadme(t *testing.T) {
 	}
 	out, err := exec.Command("go", append([]string{"build"}, patterns(fragments)...)...).CombinedOutput()
 	if err != nil {
-		t.Errorf("blocks of README do not compile: %v\n%s", err, out)
+		t.Errorf("blocks of README or docs do not compile: %v\n%s", err, out)
 	}
 	dir := goBuild(t, patterns(programs)...)
 	for _, name := range programs {
