@@ -10,6 +10,16 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
+// show prints how h answers a request for path. Requests of httptest.NewRequest come from 192.0.2.1.
+func show(h http.Handler, path string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	fmt.Println(path, w.Code, w.Body)
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!") }
+
+// Each client address may send two requests in any hour.
 func ExampleNew() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!") })
@@ -25,6 +35,51 @@ func ExampleNew() {
 	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
 	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
 	// 429 "2-per-hour";q=2;w=3600 application/problem+json
+}
+
+// Clients with an API key have a quota of their own, wherever they are. All other requests count by address. A key
+// function takes an *http.Request.
+func ExampleNew_key() {
+	customers := map[string]string{"key-1": "ann", "key-2": "bob"}
+	customer := func(r *http.Request) (string, error) {
+		return customers[r.Header.Get("X-API-Key")], nil // an empty string is no key
+	}
+	limit := nethttp.New(core.PerHour(1), core.First(core.By(customer), core.ByIP()))
+	handler := limit(http.HandlerFunc(hello))
+
+	for _, key := range []string{"key-1", "key-2", "made up", "made up too"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("X-API-Key", key)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(key, w.Code)
+	}
+	// Output:
+	// key-1 200
+	// key-2 200
+	// made up 200
+	// made up too 429
+}
+
+// Each client address has a quota for every pattern of a mux. The mux tells the pattern to the handlers behind it, so
+// the limiter goes around each of them and not around the mux.
+func ExampleNew_route() {
+	route := core.By(func(r *http.Request) (string, error) { return r.Pattern, nil })
+	limit := nethttp.New(core.PerHour(1), core.Join(route, core.ByIP()),
+		nethttp.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			io.WriteString(w, "slow down")
+		}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /users/{id}", limit(http.HandlerFunc(hello)))
+	mux.Handle("GET /teams/{id}", limit(http.HandlerFunc(hello)))
+
+	show(mux, "/users/1")
+	show(mux, "/users/2")
+	show(mux, "/teams/1")
+	// Output:
+	// /users/1 200 Hello!
+	// /users/2 429 slow down
+	// /teams/1 200 Hello!
 }
 
 // Retry-After and the RateLimit fields are set already, and so is the status.
@@ -43,4 +98,69 @@ func ExampleWithDeny() {
 	// Output:
 	// 200 Hello! false
 	// 429 slow down: 1-per-hour true
+}
+
+// The error is for operators: do not send its text to clients.
+func ExampleWithError() {
+	limit := nethttp.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
+		nethttp.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "send your X-API-Key", core.ProblemOf(err).Status)
+		}))
+
+	show(limit(http.HandlerFunc(hello)), "/")
+	// Output:
+	// / 400 send your X-API-Key
+}
+
+// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
+// its quota back.
+func ExampleFrom() {
+	limiter, err := core.New(core.PerHour(1), core.ByIP(),
+		nethttp.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			io.WriteString(w, "slow down")
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", nethttp.From(limiter)(http.HandlerFunc(hello)))
+	// Protect yours, and make it a POST.
+	mux.HandleFunc("/admin/reset/{address}", func(w http.ResponseWriter, r *http.Request) {
+		if err := limiter.Reset(r.Context(), r.PathValue("address")); err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "reset")
+	})
+
+	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
+		show(mux, path)
+	}
+	// Output:
+	// / 200 Hello!
+	// / 429 slow down
+	// /admin/reset/192.0.2.1 200 reset
+	// / 200 Hello!
+}
+
+// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
+// differ by RemoteAddr.
+func Example_testing() {
+	newApp := func() http.Handler { // that of your program
+		return nethttp.New(core.PerHour(1), core.ByIP())(http.HandlerFunc(hello))
+	}
+
+	app := newApp()
+	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = client
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		fmt.Println(client, w.Code)
+	}
+	// Output:
+	// 192.0.2.1:1234 200
+	// 192.0.2.1:1235 429
+	// 192.0.2.2:1234 200
 }

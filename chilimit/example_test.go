@@ -1,0 +1,172 @@
+package chilimit_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
+)
+
+// show prints how h answers a request for path. Requests of httptest.NewRequest come from 192.0.2.1.
+func show(h http.Handler, path string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	fmt.Println(path, w.Code, w.Body)
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!") }
+
+// Each client address may send two requests in any hour.
+func ExampleNew() {
+	r := chi.NewRouter()
+	r.Use(chilimit.New(core.PerHour(2), core.ByIP()))
+	r.Get("/", hello)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"), w.Header().Get("Content-Type"))
+	}
+	// Output:
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
+	// 429 "2-per-hour";q=2;w=3600 application/problem+json
+}
+
+// Clients with an API key have a quota of their own, wherever they are. All other requests count by address. A key
+// function takes an *http.Request.
+func ExampleNew_key() {
+	customers := map[string]string{"key-1": "ann", "key-2": "bob"}
+	customer := func(r *http.Request) (string, error) {
+		return customers[r.Header.Get("X-API-Key")], nil // an empty string is no key
+	}
+	handler := chi.NewRouter()
+	handler.Use(chilimit.New(core.PerHour(1), core.First(core.By(customer), core.ByIP())))
+	handler.Get("/", hello)
+
+	for _, key := range []string{"key-1", "key-2", "made up", "made up too"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("X-API-Key", key)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(key, w.Code)
+	}
+	// Output:
+	// key-1 200
+	// key-2 200
+	// made up 200
+	// made up too 429
+}
+
+// Retry-After and the RateLimit fields are set already, and so is the status.
+func ExampleWithDeny() {
+	r := chi.NewRouter()
+	r.Use(chilimit.New(core.PerHour(1), core.ByIP(),
+		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
+			fmt.Fprintf(w, "slow down: %s", d.Violated[0])
+		}),
+	))
+	r.Get("/", hello)
+
+	show(r, "/")
+	show(r, "/")
+	// Output:
+	// / 200 Hello!
+	// / 429 slow down: 1-per-hour
+}
+
+// The error is for operators: do not send its text to clients.
+func ExampleWithError() {
+	r := chi.NewRouter()
+	r.Use(chilimit.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
+		chilimit.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "send your X-API-Key", core.ProblemOf(err).Status)
+		}),
+	))
+	r.Get("/", hello)
+
+	show(r, "/")
+	// Output:
+	// / 400 send your X-API-Key
+}
+
+// Each client address has a quota for every route. The route is the pattern, so its parameters do not matter. chi
+// knows it where the limiter is mounted with With.
+func ExampleByRoute() {
+	limit := chilimit.New(core.PerHour(1), core.Join(chilimit.ByRoute(), core.ByIP()),
+		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			io.WriteString(w, "slow down")
+		}))
+	r := chi.NewRouter()
+	r.With(limit).Get("/users/{id}", hello)
+	r.With(limit).Get("/teams/{id}", hello)
+
+	show(r, "/users/1")
+	show(r, "/users/2")
+	show(r, "/teams/1")
+	// Output:
+	// /users/1 200 Hello!
+	// /users/2 429 slow down
+	// /teams/1 200 Hello!
+}
+
+// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
+// its quota back.
+func ExampleFrom() {
+	limiter, err := core.New(core.PerHour(1), core.ByIP(),
+		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			io.WriteString(w, "slow down")
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := chi.NewRouter()
+	r.With(chilimit.From(limiter)).Get("/", hello)
+	// Protect yours, and make it a POST.
+	r.Get("/admin/reset/{address}", func(w http.ResponseWriter, r *http.Request) {
+		if err := limiter.Reset(r.Context(), chi.URLParam(r, "address")); err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "reset")
+	})
+
+	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
+		show(r, path)
+	}
+	// Output:
+	// / 200 Hello!
+	// / 429 slow down
+	// /admin/reset/192.0.2.1 200 reset
+	// / 200 Hello!
+}
+
+// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
+// differ by RemoteAddr.
+func Example_testing() {
+	newApp := func() http.Handler { // that of your program
+		r := chi.NewRouter()
+		r.Use(chilimit.New(core.PerHour(1), core.ByIP()))
+		r.Get("/", hello)
+		return r
+	}
+
+	app := newApp()
+	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = client
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		fmt.Println(client, w.Code)
+	}
+	// Output:
+	// 192.0.2.1:1234 200
+	// 192.0.2.1:1235 429
+	// 192.0.2.2:1234 200
+}
