@@ -1,35 +1,18 @@
 package core
 
+// This file is for packages that adapt a framework or make keys: what package adapter cannot hold, because it builds an
+// Option or a Key or binds a Limiter. Applications need none of it. [Limiter.Check], [Decision.Serve],
+// [Decision.Response] and [Limiter.Report] belong to it as well.
+
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
-
-// Request is what an adapter shows of a request in progress. Each method is
-// there because keys ask for it; what a framework calls its request (Native)
-// serves the callbacks that users write for that framework.
-type Request interface {
-	Context() context.Context
-	Peer() Peer
-	Header(name string) []string // all field lines, in the order they came
-	Value(key any) any           // what earlier middleware left under key
-	Native() any
-}
-
-var contextType = reflect.TypeFor[context.Context]()
-
-// native gives a callback its parameter. Bind has made sure that it is there;
-// an adapter that did not call it is wrong, and panics here.
-func native[C any]() func(Request) C {
-	if reflect.TypeFor[C]() == contextType {
-		// Not Native: gin's request is a Context too, but one that is reused.
-		return func(r Request) C { return any(r.Context()).(C) } //nolint:forcetypeassert // C is context.Context
-	}
-	return func(r Request) C { return r.Native().(C) } //nolint:forcetypeassert // as said above
-}
 
 // NewFor is [New] for an adapter whose requests are C. Among the mistakes it
 // reports are callbacks written for another framework.
@@ -60,20 +43,6 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 	return deny, fail, nil
 }
 
-func serves[C any](l *Limiter) error {
-	var faults []error
-	for _, w := range l.wants {
-		if w.typ != contextType && w.typ != reflect.TypeFor[C]() {
-			faults = append(faults, &ConfigError{
-				Option: w.option,
-				Value:  fmt.Sprintf("func(%v)", w.typ),
-				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that", reflect.TypeFor[C]()),
-			})
-		}
-	}
-	return errors.Join(faults...)
-}
-
 // OnDeny is for adapters: it carries the handler of a WithDeny, which answers denied
 // requests in the framework's own way. C is what that framework calls a request.
 func OnDeny[C, Deny any](handler Deny) Option {
@@ -92,74 +61,23 @@ func OnError[C, Fail any](handler Fail) Option {
 	}
 }
 
-// Refuse is for adapters on net/http: it answers with status unless the handler
-// writes another one.
-func Refuse(w http.ResponseWriter, status int, answer func(http.ResponseWriter)) {
-	r := &refusal{ResponseWriter: w, status: status}
-	answer(r)
-	r.begin()
-}
-
-type refusal struct {
-	http.ResponseWriter
-	status int // to be written, unless it is zero
-}
-
-func (r *refusal) WriteHeader(status int) {
-	if status >= http.StatusOK { // not 103, say
-		r.status = 0
+// KeyOf is for packages that find identities in requests of any framework, as
+// package jwtkey does in tokens; for a key of your own use [By]. The kind, 1 to 16
+// of [a-z], keeps its identities apart from those of other kinds; f gives a scope, such as who
+// issued the identity, and its text. What f returns is used within the decision and copied where it is kept.
+func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error)) Key {
+	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
+		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
-	r.ResponseWriter.WriteHeader(status)
+	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r adapter.Request,
+		_ *prefixes) (identity, error) {
+		scope, text, err := f(r)
+		id, err := textIdentity(text, err)
+		id.Kind, id.Scope = kind, scope
+		return id, err
+	}}
 }
 
-func (r *refusal) Write(b []byte) (int, error) {
-	r.begin()
-	return r.ResponseWriter.Write(b)
-}
-
-// FlushError is what http.ResponseController calls: it would go past the status.
-func (r *refusal) FlushError() error {
-	r.begin()
-	return http.NewResponseController(r.ResponseWriter).Flush()
-}
-
-func (r *refusal) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func (r *refusal) begin() {
-	if r.status != 0 {
-		r.WriteHeader(r.status)
-	}
-}
-
-// Guard is for adapters whose framework does not survive a panic: it runs a
-// handler and makes its panic a [PanicError]; see [Limiter.Report].
-func Guard(handler func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	return handler()
-}
-
-// WithCause is for adapters: an error that reads as err and is its cause as well, so that a
-// framework's error handler finds the status it knows and tells clients nothing else.
-func WithCause(err, cause error) error { return &caused{err, cause} }
-
-type caused struct{ err, cause error }
-
-func (c *caused) Error() string   { return c.err.Error() }
-func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }
-
-// isNil sees through an interface: a nil *T in a Store is not a Store.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	r := reflect.ValueOf(v)
-	switch r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Interface, reflect.Slice, reflect.Chan:
-		return r.IsNil()
-	}
-	return false
-}
+// BadKey is a key that [New] refuses, with err among the mistakes it lists: for packages that make
+// keys of settings, and cannot return an error where a key is expected. Make err of [ConfigError]s.
+func BadKey(err error) Key { return Key{fault: err} }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -131,7 +132,7 @@ func (l *Limiter) named(key string, who *identity) error {
 type noRequest struct{ ctx context.Context }
 
 func (r noRequest) Context() context.Context { return r.ctx }
-func (noRequest) Peer() Peer                 { return Peer{} }
+func (noRequest) Peer() adapter.Peer         { return adapter.Peer{} }
 func (noRequest) Header(string) []string     { return nil }
 func (r noRequest) Value(key any) any        { return r.ctx.Value(key) }
 func (noRequest) Native() any                { return nil }

@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // A cost beyond all bounds overflows no sum, neither of the log nor of the answer.
@@ -244,7 +245,7 @@ func TestIdleKeyGivesItsPlace(t *testing.T) {
 
 func TestForgottenFlush(t *testing.T) {
 	w := httptest.NewRecorder()
-	core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) {
+	adapter.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) {
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Error(err)
 		}

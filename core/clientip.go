@@ -1,11 +1,7 @@
 package core
 
 import (
-	"net"
-	"net/http"
-	"net/netip"
-	"strings"
-
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
@@ -19,7 +15,7 @@ func ByIP() Key {
 		name: "ByIP", classes: []keyClass{{kind: kindIP}},
 		addrs:  true,
 		noText: true,
-		read: func(r Request, p *prefixes) (identity, error) {
+		read: func(r adapter.Request, p *prefixes) (identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {
 				p.watch.replaced(r)
@@ -39,33 +35,4 @@ func ByIP() Key {
 			return p.identity(a), true
 		},
 	}
-}
-
-// Peer is the other end of the connection that a request came over.
-type Peer struct {
-	Addr netip.Addr // not valid where there is none, as on a Unix socket
-	Unix bool       // the listener is a Unix socket
-
-	// Rewritten says that the address came without a port. Servers always give one, so other middleware has replaced it.
-	Rewritten bool
-}
-
-// PeerOf is the peer of a net/http request. RemoteAddr may have a port, as the server writes it, or be a bare address.
-func PeerOf(r *http.Request) Peer {
-	if a, port := clientip.ParseAddrPort(r.RemoteAddr); a.IsValid() {
-		return Peer{Addr: a, Rewritten: !port}
-	}
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
-}
-
-// PeerAddr is the peer with the remote address of a connection.
-func PeerAddr(a net.Addr) Peer {
-	switch a := a.(type) {
-	case *net.TCPAddr: // without its text, which would be allocated for each request
-		return Peer{Addr: clientip.Canonical(a.AddrPort().Addr())}
-	case nil:
-		return Peer{}
-	}
-	return Peer{Addr: clientip.ParseAddr(a.String()), Unix: strings.HasPrefix(a.Network(), "unix")}
 }

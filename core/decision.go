@@ -22,16 +22,16 @@ type Decision struct {
 	Banned     bool          // denied by [WithBan], whatever the limits say
 	Degraded   bool          // decided without the store
 
-	why      error // of Degraded
-	limiter  *Limiter
-	plan     *plan // nil when nothing was decided, as for a skipped request
-	answer   store.Answer
-	cost     int // units asked for
-	taken    int // units of cost that were recorded: all or none
-	key      store.Key
-	id       uint64
-	response *Response      // what WithRefund will be asked about, or nil
-	token    inflight.Token // is released when Serve ends
+	why     error // of Degraded
+	limiter *Limiter
+	plan    *plan // nil when nothing was decided, as for a skipped request
+	answer  store.Answer
+	cost    int // units asked for
+	taken   int // units of cost that were recorded: all or none
+	key     store.Key
+	id      uint64
+	served  *served        // what WithRefund will be asked about, or nil
+	token   inflight.Token // is released when Serve ends
 }
 
 // sum fills in what everybody may read from what the store has answered.

@@ -3,9 +3,10 @@ package core
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 var (
@@ -43,27 +44,6 @@ func (e *LimitedError) Unwrap() error {
 	return nil
 }
 
-// PanicError is a panic in a callback. It is answered with 500 and kept from
-// taking the process with it, as it would in fiber.
-type PanicError struct {
-	Value any    // what was passed to panic
-	Stack []byte // where, as [debug.Stack] writes it
-
-	place string // the function, file and line that panicked, outside of sash and the runtime
-}
-
-// newPanicError is called by the deferred function that has recovered p, while the frames that panicked are there.
-func newPanicError(p any) *PanicError {
-	e := &PanicError{Value: p, Stack: debug.Stack(), place: "unknown"}
-	if f := outside(); f.Function != "" {
-		e.place = f.Function + " " + position(f)
-	}
-	return e
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("sash: a callback panicked: %v", e.Value) }
-
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+// PanicError is a panic in a callback: its Value, and the Stack where it happened. It is answered with 500 and kept from
+// ending the process, as it would in fiber.
+type PanicError = adapter.PanicError

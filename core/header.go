@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 	"unsafe"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // Headers is which header fields tell clients about their quota.
@@ -24,12 +26,6 @@ const (
 	HeadersNone
 )
 
-// HeaderMap is where [Decision.SetHeaders] writes. http.Header is one.
-type HeaderMap interface {
-	Get(name string) string
-	Set(name, value string)
-}
-
 // Names in the form that http.Header keeps them in, so that Set need not make it.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
@@ -46,7 +42,7 @@ const (
 // includes Retry-After, which is exact and rounded up to whole seconds, and
 // Cache-Control (RFC 6585: a 429 is not to be stored). Where another limiter has
 // written before, the fields list both.
-func (d *Decision) SetHeaders(h HeaderMap) {
+func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if d.plan == nil {
 		return
 	}
@@ -65,7 +61,7 @@ func (d *Decision) SetHeaders(h HeaderMap) {
 	}
 }
 
-func (d *Decision) setRetry(h HeaderMap) {
+func (d *Decision) setRetry(h adapter.HeaderMap) {
 	if fields, ok := h.(http.Header); ok { // as in setDraft
 		mine := new(retryFields)
 		mine.values[0] = "no-store"
@@ -88,7 +84,7 @@ type retryFields struct {
 	text   [20]byte
 }
 
-func (d *Decision) setDraft(h HeaderMap) {
+func (d *Decision) setDraft(h adapter.HeaderMap) {
 	if fields, ok := h.(http.Header); ok && fields[fieldPolicy] == nil {
 		// What Set would do, with one allocation for all. Other middleware may
 		// write to these slices, so they are nobody else's.
@@ -143,7 +139,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 	return b
 }
 
-func (d *Decision) setLegacy(h HeaderMap) {
+func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	i := d.tightest()
 	left := d.left(i)
 	// The old names have room for one limit: of two limiters the tighter one.

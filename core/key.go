@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
@@ -19,7 +20,7 @@ import (
 // Keys of different kinds never name the same log: a user called "203.0.113.9"
 // has nothing to do with that address.
 type Key struct {
-	read  func(Request, *prefixes) (identity, error)
+	read  func(adapter.Request, *prefixes) (identity, error)
 	named func(string, *prefixes) (identity, bool) // the identity that a text names, for Allow without a request
 	wants []want
 	fault error
@@ -72,7 +73,7 @@ func By[C any](f func(C) (string, error)) Key {
 	return Key{
 		name: "By", classes: []keyClass{{kind: kindBy}},
 		wants: []want{wantOf[C]("By")},
-		read: func(r Request, _ *prefixes) (identity, error) {
+		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			text, err := f(get(r))
 			return textIdentity(text, err)
 		},
@@ -91,27 +92,6 @@ func textIdentity(text string, err error) (identity, error) {
 	}
 	return identity{Kind: kindBy, Text: text}, nil
 }
-
-// KeyOf is for packages that find identities in requests of any framework, as
-// package jwtkey does in tokens; for a key of your own use [By]. The kind, 1 to 16
-// of [a-z], keeps its identities apart from those of other kinds; f gives a scope, such as who
-// issued the identity, and its text. What f returns is used within the decision and copied where it is kept.
-func KeyOf(kind string, f func(Request) (scope, text string, err error)) Key {
-	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
-		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
-	}
-	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r Request,
-		_ *prefixes) (identity, error) {
-		scope, text, err := f(r)
-		id, err := textIdentity(text, err)
-		id.Kind, id.Scope = kind, scope
-		return id, err
-	}}
-}
-
-// BadKey is a key that [New] refuses, with err among the mistakes it lists: for packages that make
-// keys of settings, and cannot return an error where a key is expected. Make err of [ConfigError]s.
-func BadKey(err error) Key { return Key{fault: err} }
 
 var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 
@@ -144,7 +124,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 	return Key{
 		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
 		fault: fault,
-		read: func(r Request, _ *prefixes) (identity, error) {
+		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			values := r.Header(name)
 			if len(values) != 1 {
 				return identity{}, ErrNoKey
@@ -175,7 +155,7 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 func ByValue(key any) Key {
 	return Key{
 		name: "ByValue", classes: []keyClass{{kind: kindBy}},
-		read: func(r Request, _ *prefixes) (identity, error) {
+		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			var text string
 			switch v := r.Value(key).(type) {
 			case string:
@@ -196,7 +176,7 @@ func ByValue(key any) Key {
 func Global() Key {
 	return Key{
 		name: "Global", classes: []keyClass{{kind: "all"}},
-		read: func(Request, *prefixes) (identity, error) {
+		read: func(adapter.Request, *prefixes) (identity, error) {
 			return identity{Kind: "all", Text: "all"}, nil
 		},
 	}
@@ -212,7 +192,7 @@ func Join(keys ...Key) Key {
 		parts[i] = keys[i].classes
 	}
 	k.classes = []keyClass{{kind: "join", parts: parts}}
-	k.read = func(r Request, p *prefixes) (identity, error) {
+	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
 		var space [128]byte
 		b := space[:0]
 		for i := range keys {
@@ -258,7 +238,7 @@ func First(keys ...Key) Key {
 		}
 		return first, first.Kind != ""
 	}
-	k.read = func(r Request, p *prefixes) (identity, error) {
+	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
 		err := ErrNoKey
 		for i := range keys {
 			var id identity

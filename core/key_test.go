@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // web shows core an *http.Request, as adapters do.
 type web struct{ *http.Request }
 
-func (r web) Peer() core.Peer                { return core.PeerOf(r.Request) }
+func (r web) Peer() adapter.Peer             { return adapter.PeerOf(r.Request) }
 func (r web) Header(name string) []string    { return r.Request.Header.Values(name) }
 func (r web) Value(key any) any              { return r.Context().Value(key) }
 func (r web) Native() any                    { return r.Request }
@@ -44,7 +45,7 @@ func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 }
 
 // keyOf is the storage key that a limiter asks its store about, or the error.
-func keyOf(t *testing.T, k core.Key, r core.Request, opts ...core.Option) (string, error) {
+func keyOf(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (string, error) {
 	t.Helper()
 	s := &spy{Full: core.NewMemoryStore()}
 	l, err := core.New(core.PerMinute(1), k, append(opts, core.WithStore(s))...)

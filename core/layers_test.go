@@ -19,10 +19,12 @@ var layers = []struct {
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
+	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/memory", []string{module + "core/store", module + "core/internal/slide"}},
 	{module + "core/internal/guard", []string{module + "core/store", module + "core/internal/memory", module + "core/internal/slide"}},
 	{module + "core", []string{
+		module + "core/adapter",
 		module + "core/internal/guard",
 		module + "core/internal/memory",
 		module + "core/internal/clientip",

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/memory"
@@ -29,9 +30,9 @@ type Limiter struct {
 	mode     store.Mode
 	ban      *ban
 	lists    []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
-	cost     func(Request) int
-	skip     func(Request) bool
-	refunds  func(Request, int) bool
+	cost     func(adapter.Request) int
+	skip     func(adapter.Request) bool
+	refunds  func(adapter.Request, int) bool
 	observer func(context.Context, Event)
 	inFlight *inflight.Set
 	queues   *queue.Queues[queueKey]
@@ -147,13 +148,13 @@ func (c *config) lacks() error {
 //
 // A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
-func (l *Limiter) Check(r Request, exchange any) (d Decision, err error) {
+func (l *Limiter) Check(r adapter.Request, exchange any) (d Decision, err error) {
 	err = l.admit(r, exchange, &d)
 	return d, err
 }
 
 // admit is apart from Check as askN is from AllowN.
-func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
+func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error) {
 	token := inflight.TokenOf(exchange)
 	if !l.inFlight.Acquire(token) {
 		d.Allowed = true
@@ -166,7 +167,7 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
 			*d = Decision{}
-			err = l.failed(r.Context(), d, newPanicError(p))
+			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 			l.refused(r.Context(), err)
 			return
 		}
@@ -179,14 +180,15 @@ func (l *Limiter) admit(r Request, exchange any, d *Decision) (err error) {
 		}
 		d.limiter, d.token = l, token
 		if l.refunds != nil && d.taken > 0 {
-			d.response = newResponse(r)
+			d.served = new(served)
+			d.served.response.Init(r)
 			d.key.Identity = d.key.Clone() // the handler may write to where it was read from
 		}
 	}()
 	return l.check(r, d)
 }
 
-func (l *Limiter) check(r Request, d *Decision) error {
+func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	listed, err := l.listed(r)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
@@ -244,10 +246,10 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 
 // refund asks, when a request has been served, whether it is to count.
 func (l *Limiter) refund(d *Decision, status int) {
-	request := d.response.request
-	ctx := context.WithoutCancel(d.response.ctx)
+	request := d.served.response.Request()
+	ctx := context.WithoutCancel(d.served.response.Context())
 	back := false
-	err := Guard(func() error {
+	err := adapter.Guard(func() error {
 		if back = l.refunds(request, status); back {
 			return d.Undo(ctx)
 		}
@@ -255,12 +257,12 @@ func (l *Limiter) refund(d *Decision, status int) {
 	})
 	if back || err != nil {
 		e := Event{Decision: *d, Key: d.key.Label(), Err: err, Refunded: err == nil}
-		e.Decision.response, e.Decision.token = nil, inflight.Token{}
+		e.Decision.served, e.Decision.token = nil, inflight.Token{}
 		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, e)))
 	}
 }
 
-func (l *Limiter) plan(r Request) (*plan, error) {
+func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	plan, err := l.policy.plan(r, l.store.Validate)
 	if plan != nil && err != nil { // a shadow has no say, not even in this
 		err = l.observe(r.Context(), Event{Err: err})
@@ -332,7 +334,7 @@ func (l *Limiter) observe(ctx context.Context, e Event) error {
 	if l.observer == nil {
 		return nil
 	}
-	return Guard(func() error {
+	return adapter.Guard(func() error {
 		l.observer(ctx, e)
 		return nil
 	})

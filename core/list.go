@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
@@ -63,7 +64,7 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 var wholeAddress = prefixes{v4: 32, v6: 128}
 
 // listed reports whether the request passes uncounted. That it does not pass at all is ErrForbidden.
-func (l *Limiter) listed(r Request) (passes bool, err error) {
+func (l *Limiter) listed(r adapter.Request) (passes bool, err error) {
 	for i := range l.lists {
 		if passes && l.lists[i].passes {
 			continue

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 )
 
@@ -17,13 +18,13 @@ var errLookup = errors.New("the database is down")
 type userKey struct{}
 
 // as is a request in which earlier middleware has left a user.
-func as(user string) core.Request {
+func as(user string) adapter.Request {
 	r := from("198.51.100.1:1")
 	return web{r.WithContext(context.WithValue(r.Context(), userKey{}, user))}
 }
 
 // on is what a limiter with these options makes of a request: "forbidden", "uncounted" or "counted".
-func on(t *testing.T, k core.Key, r core.Request, opts ...core.Option) (string, error) {
+func on(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (string, error) {
 	t.Helper()
 	l, err := core.New(core.PerMinute(9), k, opts...)
 	if err != nil {
@@ -87,7 +88,7 @@ func TestListsByKey(t *testing.T) {
 	for _, c := range []struct {
 		desc string
 		list core.Option
-		r    core.Request
+		r    adapter.Request
 		want string
 	}{
 		{"a header", core.WithAllowList(id, "k1", "k2"), from("192.0.2.1:1", "X-API-Key", "k2"), passes},
@@ -139,7 +140,7 @@ func TestListsTogether(t *testing.T) {
 	missing := core.WithDenyList(core.By(func(context.Context) (string, error) { return "", fmt.Errorf("nobody: %w", core.ErrNoKey) }), "k")
 	for _, c := range []struct {
 		desc string
-		r    core.Request
+		r    adapter.Request
 		opts []core.Option
 		want string
 	}{

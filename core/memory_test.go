@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/allocs"
 )
@@ -221,7 +222,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		keys[i] = "customer " + strconv.Itoa(i)
 		l.Allow(t.Context(), keys[i])
 	}
-	r := core.Request(from("203.0.113.9:4711"))
+	r := adapter.Request(from("203.0.113.9:4711"))
 	byIP, err := core.New(core.PerSecond(1000), core.ByIP())
 	if err != nil {
 		t.Fatal(err)

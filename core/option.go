@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -28,9 +29,9 @@ type config struct {
 	shadow        Policy
 	ban           *ban
 	lists         []*list
-	cost          func(Request) int
-	skip          func(Request) bool
-	refunds       func(Request, int) bool
+	cost          func(adapter.Request) int
+	skip          func(adapter.Request) bool
+	refunds       func(adapter.Request, int) bool
 	observer      func(context.Context, Event)
 	deny, fail    any
 	wants         []want
@@ -105,7 +106,7 @@ func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.callback("WithCost", wantOf[C]("WithCost"), f == nil)
-		c.cost = func(r Request) int { return f(get(r)) }
+		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	}
 }
 
@@ -116,7 +117,7 @@ func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.callback("WithSkip", wantOf[C]("WithSkip"), f == nil)
-		c.skip = func(r Request) bool { return f(get(r)) }
+		c.skip = func(r adapter.Request) bool { return f(get(r)) }
 	}
 }
 
@@ -139,7 +140,7 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.callback("WithRefund", wantOf[C]("WithRefund"), f == nil)
-		c.refunds = func(r Request, status int) bool { return f(get(r), status) }
+		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	}
 }
 

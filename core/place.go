@@ -22,11 +22,14 @@ func isOutside(f *runtime.Frame) bool {
 	return true
 }
 
-// outside is the nearest frame of the calling goroutine that is outside, or a frame without a function. In a deferred
-// function that has recovered it is where the panic began.
-func outside() runtime.Frame {
+// callers returns the frames of the calling goroutine.
+func callers() *runtime.Frames {
 	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	return runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+}
+
+// outside returns the nearest of these frames that is outside, or one without a function.
+func outside(frames *runtime.Frames) runtime.Frame {
 	for {
 		frame, more := frames.Next()
 		if isOutside(&frame) {
@@ -36,6 +39,14 @@ func outside() runtime.Frame {
 			return runtime.Frame{}
 		}
 	}
+}
+
+// placeOf returns the function, file and line that panicked, outside of sash and the runtime.
+func placeOf(p *PanicError) string {
+	if f := outside(p.Frames()); f.Function != "" {
+		return f.Function + " " + position(f)
+	}
+	return "unknown"
 }
 
 // position is a frame's file, with its directory's name alone, and line: "api/routes.go:41".

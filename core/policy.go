@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -23,9 +24,9 @@ type Policy interface {
 // policy is a Policy ready for use: everything that does not depend on the
 // request has been checked and rendered.
 type policy struct {
-	fixed   *plan                // nil when limits are chosen per request
-	choose  func(Request) Limits // ... by this
-	shadow  *policy              // looked at beside it, or nil
+	fixed   *plan                        // nil when limits are chosen per request
+	choose  func(adapter.Request) Limits // ... by this
+	shadow  *policy                      // looked at beside it, or nil
 	wants   []want
 	name    string // unless WithName gives another
 	keep    atomic.Int64
@@ -75,13 +76,13 @@ func LimitBy[C any](f func(C) Limits) Policy {
 	}
 	get := native[C]()
 	return limitBy{
-		choose: func(r Request) Limits { return f(get(r)) },
+		choose: func(r adapter.Request) Limits { return f(get(r)) },
 		want:   wantOf[C]("LimitBy"),
 	}
 }
 
 type limitBy struct {
-	choose func(Request) Limits
+	choose func(adapter.Request) Limits
 	want   want
 }
 
@@ -123,7 +124,7 @@ func (p *policy) varies() bool {
 
 // plan is what applies to a request; validate asks the store about limits that
 // were not seen before. With a plan, an error says why it has no shadow.
-func (p *policy) plan(r Request, validate func(*store.Plan) error) (*plan, error) {
+func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
 	}
@@ -195,7 +196,7 @@ func newQuestion(limits Limits, shadow int, keep time.Duration, bound int, varie
 }
 
 // ask is the limits for a request, as they were given.
-func (p *policy) ask(r Request) Limits {
+func (p *policy) ask(r adapter.Request) Limits {
 	if p.fixed != nil {
 		return p.fixed.given
 	}

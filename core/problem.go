@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // ProblemType is the media type of a [Problem] (RFC 9457).
@@ -71,7 +73,7 @@ func ProblemOf(err error) Problem {
 }
 
 // SetHeaders writes the fields that go with the body.
-func (p Problem) SetHeaders(h HeaderMap) {
+func (p Problem) SetHeaders(h adapter.HeaderMap) {
 	h.Set(fieldType, ProblemType)
 	if p.RetryAfter > 0 {
 		h.Set(fieldRetryAfter, strconv.FormatInt(p.RetryAfter, 10))

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
@@ -67,7 +68,7 @@ func byProxies(option string, trusted []string, header string, read clientip.Rea
 	proxies, fault := parseProxies(option, trusted)
 	k := ByIP()
 	k.name, k.fault, k.classes = option, fault, append(k.classes, keyClass{kind: kindUnidentified})
-	k.read = func(r Request, p *prefixes) (identity, error) {
+	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
 		peer := r.Peer()
 		if peer.Rewritten {
 			p.watch.replaced(r)

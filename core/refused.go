@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -133,7 +134,7 @@ func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
 
 func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 	if p := (*PanicError)(nil); errors.As(err, &p) {
-		attrs = append(attrs, slog.String("place", p.place), slog.String("value", fmt.Sprintf("%T", p.Value)))
+		attrs = append(attrs, slog.String("place", placeOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
 	}
 	if leftOut > 0 {
 		attrs = append(attrs, slog.Int("lines left out", leftOut))
@@ -207,7 +208,7 @@ func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, er
 
 // logSafely logs outside of what recovers panics, so a handler of slog's that panics must not go on.
 func logSafely(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
-	Guard(func() error { //nolint:errcheck // nobody is left to tell
+	adapter.Guard(func() error { //nolint:errcheck // nobody is left to tell
 		slog.Default().LogAttrs(ctx, level, text, attrs...)
 		return nil
 	})

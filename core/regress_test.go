@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -281,7 +282,7 @@ func TestScopeIsCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		buffer := make([]byte, 3)
 		logs := new(coretest.FakeStore)
-		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(core.Request) (scope, text string, err error) {
+		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(adapter.Request) (scope, text string, err error) {
 			return unsafeString(buffer), "user", nil
 		}), core.WithStore(logs))
 		if err != nil {

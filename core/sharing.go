@@ -86,7 +86,7 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		named:    named,
 		keys:     k.classes,
 		prefixes: prefixes{v4: c.prefixes.v4, v6: c.prefixes.v6},
-		place:    position(outside()),
+		place:    position(outside(callers())),
 	}
 	if _, memory := c.store.(*MemoryStore); len(c.secret) > 0 && !memory {
 		s.secret = maphash.Bytes(secretSeed, c.secret)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/nethttp"
 )
@@ -63,7 +64,7 @@ func TestSharedLogsByKey(t *testing.T) {
 	by := core.By(func(context.Context) (string, error) { return "a", nil })
 	one, two := core.ByHeader("X-One", core.Unverified), core.ByHeader("X-Two", core.Unverified)
 	kind := func(kind string) core.Key {
-		return core.KeyOf(kind, func(core.Request) (string, string, error) { return "", "a", nil })
+		return core.KeyOf(kind, func(adapter.Request) (string, string, error) { return "", "a", nil })
 	}
 	v6, v4 := core.WithIPv6Prefix(48), core.WithIPv4Prefix(24)
 	named := core.WithName("api")

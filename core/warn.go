@@ -3,10 +3,10 @@ package core
 import (
 	"context"
 	"log/slog"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // watch looks at a limiter's first requests for mistakes that no single line
@@ -29,7 +29,7 @@ func warn(ctx context.Context, policy, problem, remedy string) {
 }
 
 // look is called by keys that take the peer for the client.
-func (w *watch) look(r Request) {
+func (w *watch) look(r adapter.Request) {
 	if w == nil || w.seen.Load() >= watched {
 		return
 	}
@@ -46,7 +46,7 @@ func (w *watch) look(r Request) {
 
 // replaced is called by keys that begin with the peer, where other middleware has written its address. That is looked
 // for in every request: a client that is not behind a proxy may send its first forged header at any time.
-func (w *watch) replaced(r Request) {
+func (w *watch) replaced(r adapter.Request) {
 	if w == nil {
 		return
 	}
@@ -59,7 +59,7 @@ func (w *watch) replaced(r Request) {
 }
 
 // silent is called by keys that read header where a trusted proxy has sent none.
-func (w *watch) silent(r Request, header string) {
+func (w *watch) silent(r adapter.Request, header string) {
 	if w == nil {
 		return
 	}
@@ -78,11 +78,10 @@ func (w *watch) silent(r Request, header string) {
 var madeInHandler sync.Once
 
 func warnWithinHandler(policy string) {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	frames := callers()
 	for {
 		frame, more := frames.Next()
-		if strings.HasSuffix(frame.Function, ".ServeHTTP") || strings.HasSuffix(frame.Function, "fasthttp.(*Server).serveConn") {
+		if adapter.IsServer(frame.Function) {
 			madeInHandler.Do(func() {
 				warn(context.Background(), policy, "a limiter is made while a request is served", "make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
 			})

@@ -6,14 +6,14 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // request shows an echo.Context to core.
 type request struct{ c echo.Context }
 
 func (q request) Context() context.Context    { return q.c.Request().Context() }
-func (q request) Peer() core.Peer             { return core.PeerOf(q.c.Request()) }
+func (q request) Peer() adapter.Peer          { return adapter.PeerOf(q.c.Request()) }
 func (q request) Header(name string) []string { return q.c.Request().Header.Values(name) }
 func (q request) Native() any                 { return q.c }
 func (q request) Value(key any) any {

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // serve runs the handler. The status of an error is known when the error handler writes it.
@@ -47,7 +48,7 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 }
 
 // upgrades tells seen when the handler takes over the connection, of which echo's response knows nothing.
-func upgrades(w http.ResponseWriter, seen *core.Response) http.ResponseWriter {
+func upgrades(w http.ResponseWriter, seen *adapter.Response) http.ResponseWriter {
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 		return func() (net.Conn, *bufio.ReadWriter, error) {
 			c, rw, err := next()

@@ -10,13 +10,14 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // refuse answers with status unless the handler sets another one or returns an error of its own. For
 // d.Err() and cause, which it may return, it answers as without the handler. A panic would end the process.
 func refuse(c *fiber.Ctx, l *core.Limiter, status int, cause error, handler func() error) error {
 	c.Status(status)
-	switch err := core.Guard(handler); {
+	switch err := adapter.Guard(handler); {
 	case errors.As(err, new(*core.PanicError)):
 		l.Report(c.UserContext(), err)
 		return answerError(c, err)
@@ -46,7 +47,7 @@ func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
 		if p.RetryAfter > 0 {
 			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
 		}
-		return core.WithCause(fiber.NewError(p.Status, p.Title), cause())
+		return adapter.ErrorWithCause(fiber.NewError(p.Status, p.Title), cause())
 	}
 	p.SetHeaders(header{c})
 	return c.Status(p.Status).Send(p.JSON())

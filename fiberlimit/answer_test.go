@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
@@ -44,7 +45,7 @@ func TestHandlersReturnErrors(t *testing.T) {
 		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error { c.SendString("slow down"); return d.Err() },
 			nil, 429, deniedBody, "central Quota Exceeded"},
 		{"a fiber.Error around d.Err()", func(_ *fiber.Ctx, d core.Decision) error {
-			return core.WithCause(fiber.NewError(420, "calm"), d.Err())
+			return adapter.ErrorWithCause(fiber.NewError(420, "calm"), d.Err())
 		}, nil, 420, "calm", "central calm"},
 		{"another error", func(*fiber.Ctx, core.Decision) error { return errOwn }, nil, 500, "own", "central"},
 		{"err", nil, func(_ *fiber.Ctx, err error) error { return err }, 400, noKeyBody, "central Bad Request"},

@@ -9,14 +9,14 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // request shows a *fiber.Ctx to core.
 type request struct{ c *fiber.Ctx }
 
 func (q request) Context() context.Context { return q.c.UserContext() }
-func (q request) Peer() core.Peer          { return peer(q.c.Context()) }
+func (q request) Peer() adapter.Peer       { return peer(q.c.Context()) }
 func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
 func (q request) Native() any              { return q.c }
 func (q request) Gone() bool               { return false } // fasthttp does not look while a handler runs
@@ -30,8 +30,8 @@ func (q request) Header(name string) (values []string) {
 // peer is the connection's other end. The connection of fiber's App.Test has none and gets the one that
 // httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: clients without an address
 // would share a quota.
-func peer(c *fasthttp.RequestCtx) core.Peer {
-	p := core.PeerAddr(c.RemoteAddr())
+func peer(c *fasthttp.RequestCtx) adapter.Peer {
+	p := adapter.PeerAddr(c.RemoteAddr())
 	if !p.Addr.IsValid() && !p.Unix && isTest(c.Conn()) {
 		p.Addr = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	}
@@ -43,5 +43,8 @@ func isTest(connection any) bool {
 	t := reflect.TypeOf(connection)
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "testConn" && t.Elem().PkgPath() == fiberPath
 }
+
+// A limiter that is made while a request is served has seen no request before.
+var _ = adapter.ServedBy("fasthttp.(*Server).serveConn")
 
 var fiberPath = reflect.TypeFor[fiber.App]().PkgPath()

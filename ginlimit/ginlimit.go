@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options
@@ -86,7 +87,7 @@ type request struct{ c *gin.Context }
 
 func (q request) Context() context.Context { return q.c.Request.Context() }
 
-func (q request) Peer() core.Peer { return core.PeerOf(q.c.Request) }
+func (q request) Peer() adapter.Peer { return adapter.PeerOf(q.c.Request) }
 
 func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
 

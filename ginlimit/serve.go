@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // serve runs the handlers behind the limiter. gin's writer does not tell when the header goes out, so a client that has
@@ -38,7 +39,7 @@ func serve(c *gin.Context, d *core.Decision) {
 type upgrades struct {
 	gin.ResponseWriter
 
-	seen *core.Response
+	seen *adapter.Response
 }
 
 func (u upgrades) Hijack() (net.Conn, *bufio.ReadWriter, error) {

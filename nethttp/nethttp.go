@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options
@@ -37,9 +38,9 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 			d.SetHeaders(w.Header())
 			switch {
 			case err != nil:
-				core.Refuse(w, core.ProblemOf(err).Status, func(w http.ResponseWriter) { fail(w, r, err) })
+				adapter.Refuse(w, core.ProblemOf(err).Status, func(w http.ResponseWriter) { fail(w, r, err) })
 			case !d.Allowed:
-				core.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
+				adapter.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
 			default:
 				d.Serve(func() int { return serve(next, w, r, d.Response()) })
 			}
@@ -61,7 +62,7 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 }
 
 // serve leaves the writer as it is unless somebody asks for the status.
-func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *core.Response) (status int) {
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
 	if seen == nil {
 		next.ServeHTTP(w, r)
 		return 0
@@ -84,7 +85,7 @@ type request struct{ r *http.Request }
 
 func (q request) Context() context.Context { return q.r.Context() }
 
-func (q request) Peer() core.Peer { return core.PeerOf(q.r) }
+func (q request) Peer() adapter.Peer { return adapter.PeerOf(q.r) }
 
 func (q request) Header(name string) []string { return q.r.Header.Values(name) }
 

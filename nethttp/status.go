@@ -8,11 +8,11 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.
-func watch(w http.ResponseWriter, seen *core.Response, f func(http.ResponseWriter)) int {
+func watch(w http.ResponseWriter, seen *adapter.Response, f func(http.ResponseWriter)) int {
 	status := 0
 	// The first one is what the client gets, unless it only announces another.
 	note := func(code int) {

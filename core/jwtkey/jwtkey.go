@@ -27,17 +27,18 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 var (
 	// ErrInvalidToken says that there is a token, but none to believe. It is also
 	// [core.ErrNoKey], and where golang-jwt has a name for the cause, such as
 	// [jwt.ErrTokenExpired], it is that as well. It never holds the token or what is in it.
-	ErrInvalidToken = core.WithCause(errors.New("sash: the token is not valid"), core.ErrNoKey)
+	ErrInvalidToken = adapter.ErrorWithCause(errors.New("sash: the token is not valid"), core.ErrNoKey)
 
 	// ErrInvalidClaim says that a verified token does not name anybody: its claim is missing,
 	// empty, or not an identity. It is also [core.ErrNoKey].
-	ErrInvalidClaim = core.WithCause(errors.New("sash: the token's claim is no identity"), core.ErrNoKey)
+	ErrInvalidClaim = adapter.ErrorWithCause(errors.New("sash: the token's claim is no identity"), core.ErrNoKey)
 )
 
 // ByClaim is the claim of a token that the request carries, such as "sub", once the
@@ -58,7 +59,7 @@ func ByClaim(claim string, cfg Config) core.Key {
 		return core.BadKey(err)
 	}
 	scope := scopeOf(v.path)
-	return core.KeyOf("jwt", func(r core.Request) (string, string, error) {
+	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
 		token, err := v.find(r)
 		if err != nil {
 			return "", "", err
@@ -96,7 +97,7 @@ func ByContextClaim(key any, claim string) core.Key {
 	}
 	path := []string{claim}
 	scope := scopeOf(path)
-	return core.KeyOf("jwt", func(r core.Request) (string, string, error) {
+	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
 		claims, err := verified(r.Value(key))
 		if err != nil {
 			return "", "", err
@@ -175,7 +176,7 @@ func identity(claims jwt.MapClaims, path []string, scope string) (_, text string
 }
 
 // find is the token in a request, not longer than allowed and not looked into yet.
-func (v *verifier) find(r core.Request) (string, error) {
+func (v *verifier) find(r adapter.Request) (string, error) {
 	lines := r.Header(v.Header)
 	if v.Cookie != "" {
 		found := (&http.Request{Header: http.Header{"Cookie": lines}}).CookiesNamed(v.Cookie)
@@ -206,7 +207,7 @@ func (v *verifier) find(r core.Request) (string, error) {
 // verify is the token's claims, if everything about it is right.
 func (v *verifier) verify(text string) (jwt.MapClaims, error) {
 	claims := jwt.MapClaims{} // filled before anything is verified: worth nothing until the end
-	err := core.Guard(func() error {
+	err := adapter.Guard(func() error {
 		token, err := v.parser.ParseWithClaims(text, claims, v.key)
 		if err == nil && !token.Valid {
 			err = jwt.ErrTokenUnverifiable
@@ -231,7 +232,7 @@ func (v *verifier) verify(text string) (jwt.MapClaims, error) {
 func because(cause error) error {
 	var panicked *core.PanicError
 	if errors.As(cause, &panicked) {
-		return core.WithCause(ErrInvalidToken, panicked)
+		return adapter.ErrorWithCause(ErrInvalidToken, panicked)
 	}
 	for _, known := range []error{
 		jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet,

@@ -23,6 +23,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/jwtkey"
 	"github.com/sashlimit/sash/core/store"
@@ -66,7 +67,7 @@ type shown struct {
 	left map[any]any
 }
 
-func (s shown) Peer() core.Peer             { return core.PeerOf(s.Request) }
+func (s shown) Peer() adapter.Peer          { return adapter.PeerOf(s.Request) }
 func (s shown) Header(name string) []string { return s.Request.Header.Values(name) }
 func (s shown) Value(key any) any           { return s.left[key] }
 func (s shown) Native() any                 { return s.Request }
@@ -83,23 +84,25 @@ func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 }
 
 // keyOf is the storage key for a request, or the error.
-func keyOf(t testing.TB, k core.Key, r core.Request) (string, error) {
+func keyOf(t testing.TB, k core.Key, r adapter.Request) (string, error) {
 	t.Helper()
 	return keysOf(t, k)(r)
 }
 
-func keysOf(t testing.TB, k core.Key) func(core.Request) (string, error) {
+func keysOf(t testing.TB, k core.Key) func(adapter.Request) (string, error) {
 	t.Helper()
 	s := &spy{Store: new(coretest.FakeStore)}
 	l := limiter(t, 1, k, core.WithStore(s), core.WithDenyCache(0))
-	return func(r core.Request) (string, error) {
+	return func(r adapter.Request) (string, error) {
 		s.key = ""
 		_, err := l.Check(r, nil)
 		return s.key, err
 	}
 }
 
-func authorized(header ...string) core.Request { return shown{Request: from("203.0.113.9", header...)} }
+func authorized(header ...string) adapter.Request {
+	return shown{Request: from("203.0.113.9", header...)}
+}
 
 // A victim's quota is the victim's, however many forge its name.
 func TestForgedTokensCostTheForger(t *testing.T) {
@@ -157,7 +160,7 @@ func TestIdentitiesStayApart(t *testing.T) {
 	for _, c := range []struct {
 		desc string
 		key  core.Key
-		r    core.Request
+		r    adapter.Request
 	}{
 		{"ann", key, authorized("Authorization", bearer(t, "ann"))},
 		{"Ann", key, authorized("Authorization", bearer(t, "Ann"))},

@@ -1,0 +1,98 @@
+// Package adapter is what packages for web frameworks share: what a limiter asks of a request, and how they answer.
+// An application needs it only if it limits a framework that has no package yet. What builds a limiter for a framework
+// is in package core: NewFor, Bind, OnDeny and OnError; docs/internals.md lists what a new adapter has to do.
+package adapter
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Request is what an adapter shows of a request in progress. A framework whose contexts do not tell that a client has
+// left gives it a method Gone() bool as well, which is asked instead.
+type Request interface {
+	Context() context.Context
+	Peer() Peer
+	Header(name string) []string // all field lines, in the order they came
+	Value(key any) any           // what earlier middleware left under key
+	Native() any                 // what the framework calls its request, for callbacks that users write for it
+}
+
+// Peer is the other end of the connection that a request came over.
+type Peer struct {
+	Addr netip.Addr // not valid where there is none, as on a Unix socket
+	Unix bool       // the listener is a Unix socket
+
+	// Rewritten says that the address came without a port, which no server leaves out: other middleware has put
+	// something else in its place.
+	Rewritten bool
+}
+
+// PeerOf returns the peer of a net/http request. RemoteAddr may carry a port, as the server writes it, or be a bare
+// address.
+func PeerOf(r *http.Request) Peer {
+	if a, port := parseAddr(r.RemoteAddr); a.IsValid() {
+		return Peer{Addr: a, Rewritten: !port}
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
+}
+
+// PeerAddr returns the peer that a connection names.
+func PeerAddr(a net.Addr) Peer {
+	switch a := a.(type) {
+	case *net.TCPAddr: // without its text, which would be made for each request
+		return Peer{Addr: specified(a.AddrPort().Addr())}
+	case nil:
+		return Peer{}
+	}
+	addr, _ := parseAddr(a.String())
+	return Peer{Addr: addr, Unix: strings.HasPrefix(a.Network(), "unix")}
+}
+
+// longestAddr is that of "[", an IPv6 address with its zone, "]:" and a port.
+const longestAddr = 64
+
+// parseAddr reads an address, and reports whether there was a port.
+func parseAddr(s string) (a netip.Addr, port bool) {
+	if len(s) > longestAddr { // an error would quote it
+		return a, false
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		a, port = ap.Addr(), true
+	} else if bare, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(bare, "]") {
+		if a, err = netip.ParseAddr(bare[:len(bare)-1]); err != nil || !a.Is6() {
+			return netip.Addr{}, false
+		}
+	} else if a, err = netip.ParseAddr(s); err != nil {
+		return netip.Addr{}, false
+	}
+	a = specified(a)
+	return a, port && a.IsValid()
+}
+
+// specified returns the address unless it is the unspecified one, which is nobody's.
+func specified(a netip.Addr) netip.Addr {
+	if a.Unmap().WithZone("").IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// HeaderMap is the header of a response. http.Header is one.
+type HeaderMap interface {
+	Get(name string) string
+	Set(name, value string)
+}
+
+// ErrorWithCause returns an error that reads as err and is its cause as well, so that a framework's error handler finds
+// the status it knows and tells clients nothing else.
+func ErrorWithCause(err, cause error) error { return &caused{err, cause} }
+
+type caused struct{ err, cause error }
+
+func (c *caused) Error() string   { return c.err.Error() }
+func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }

@@ -1,0 +1,45 @@
+package core
+
+import (
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/inflight"
+)
+
+// StatusClientClosedRequest is the status that [WithRefund] is asked about where the client left before the response.
+// It is never sent to anybody.
+const StatusClientClosedRequest = adapter.StatusClientClosedRequest
+
+// Response is nil unless somebody asks for the status of the response.
+func (d *Decision) Response() *adapter.Response {
+	if d.served == nil {
+		return nil
+	}
+	return &d.served.response
+}
+
+// served is an allowed request whose status WithRefund is asked about.
+type served struct {
+	response adapter.Response
+	decision Decision
+}
+
+// Status implements [adapter.Asker].
+func (s *served) Status(status int) { s.decision.limiter.refund(&s.decision, status) }
+
+// Serve runs the handler of an allowed request. It must be called for every one that [Limiter.Check] has allowed.
+// handler returns the response's status, or 0 if that is not known yet: then Sent of [Decision.Response] tells it
+// later. A panic is status 500 where Sent has not been called.
+func (d *Decision) Serve(handler func() (status int)) {
+	status, returned := 0, false
+	defer func() {
+		if d.token != (inflight.Token{}) {
+			d.limiter.inFlight.Release(d.token)
+		}
+		if d.served != nil {
+			d.served.decision = *d
+			d.served.response.End(status, returned, d.served)
+		}
+	}()
+	status = handler()
+	returned = true
+}
