@@ -20,11 +20,11 @@ const (
 	//
 	// To a store of your own that is no store.Merger and store.Settler nothing is added afterwards: it may then admit
 	// a quota again that this process has admitted in the outage. Asking for FailLocal on such a store is an error.
-	FailLocal = Failure(guard.Local)
+	FailLocal Failure = iota
 	// FailOpen admits every request, and counts none.
-	FailOpen = Failure(guard.Open)
+	FailOpen
 	// FailClosed refuses every request: 503 with Retry-After.
-	FailClosed = Failure(guard.Closed)
+	FailClosed
 )
 
 func (f Failure) String() string {
@@ -116,8 +116,9 @@ func WithFailLocalKeys(n int) Option {
 const defaultTimeout = 100 * time.Millisecond
 
 func newGuard(c *config) *guard.Guard {
+	failures := map[Failure]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
 	return guard.New(guard.Config{
-		Store: c.store, Policy: c.name, Failure: guard.Failure(c.failure), Label: c.failure.String(),
+		Store: c.store, Policy: c.name, Failure: failures[c.failure], Label: c.failure.String(),
 		Timeout: c.timeout, DenyCache: c.denyCache, LocalKeys: c.failLocalKeys,
 	})
 }
