@@ -47,6 +47,7 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 // requests in the framework's own way. C is what that framework calls a request.
 func OnDeny[C, Deny any](handler Deny) Option {
 	return func(c *config) {
+		c.once("WithDeny")
 		c.deny = handler
 		c.callback("WithDeny", wantOf[C]("WithDeny"), isNil(handler))
 	}
@@ -56,6 +57,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 // that could not be decided.
 func OnError[C, Fail any](handler Fail) Option {
 	return func(c *config) {
+		c.once("WithError")
 		c.fail = handler
 		c.callback("WithError", wantOf[C]("WithError"), isNil(handler))
 	}

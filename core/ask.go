@@ -92,6 +92,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 
 // ask fills in d, which is zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
+	d.began, d.mode, d.cost = l.begin(), mode, cost
 	if err = l.named(key, &d.key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}

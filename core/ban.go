@@ -20,6 +20,7 @@ import (
 // a denied one thrice. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] counts as no denial.
 func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
+		c.once("WithBan")
 		tries := Limit{Quota: denials, Window: within}
 		reason := tries.fault()
 		if denials < 1 || denials > MaxQuota {

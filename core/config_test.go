@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/nethttp"
 )
 
 func TestNewNamesEveryMistake(t *testing.T) {
@@ -126,5 +127,44 @@ func TestLimitBy(t *testing.T) {
 	}
 	if _, err := byRequest.Allow(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "*http.Request") {
 		t.Errorf("limits by request and no request: %v", err)
+	}
+}
+
+// To give an option twice is a mistake, unless both are in effect.
+func TestOptionsGivenTwice(t *testing.T) {
+	always := func(context.Context) bool { return true }
+	refund := func(context.Context, int) bool { return true }
+	cost := func(context.Context) int { return 1 }
+	deny := func(http.ResponseWriter, *http.Request, core.Decision) {}
+	fail := func(http.ResponseWriter, *http.Request, error) {}
+	for name, o := range map[string]core.Option{
+		"WithBan": core.WithBan(3, time.Minute, time.Minute), "WithCost": core.WithCost(cost),
+		"WithCountDenied": core.WithCountDenied(), "WithDeny": nethttp.WithDeny(deny),
+		"WithDenyCache": core.WithDenyCache(0), "WithError": nethttp.WithError(fail),
+		"WithFailLocalKeys": core.WithFailLocalKeys(1), "WithFailure": core.WithFailure(core.FailOpen),
+		"WithHeaders": core.WithHeaders(core.HeadersNone), "WithIPv4Prefix": core.WithIPv4Prefix(24),
+		"WithIPv6Prefix": core.WithIPv6Prefix(48), "WithName": core.WithName("a"), "WithRefund": core.WithRefund(refund),
+		"WithSecret": core.WithSecret(make([]byte, 16)), "WithShadow": core.WithShadow(core.PerDay(1)),
+		"WithSkip": core.WithSkip(always), "WithStore": core.WithStore(core.NewMemoryStore()),
+		"WithTimeout": core.WithTimeout(time.Second),
+	} {
+		if _, err := core.New(core.PerMinute(1), core.ByIP(), o); err != nil {
+			t.Errorf("%s once: %v", name, err)
+		}
+		_, err := core.New(core.PerMinute(1), core.ByIP(), o, o)
+		var config *core.ConfigError
+		if !errors.As(err, &config) || config.Option != name || config.Value != "twice" {
+			t.Errorf("%s twice: %v", name, err)
+		}
+	}
+	list := core.WithAllowList(core.ByIP(), "192.0.2.1")
+	heard := 0
+	observer := core.WithObserver(func(context.Context, core.Event) { heard++ })
+	l, err := core.New(core.PerMinute(1), core.ByIP(), list, list, observer, observer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Allow(t.Context(), "192.0.2.7"); heard != 2 {
+		t.Errorf("%d observers were called, want 2", heard)
 	}
 }

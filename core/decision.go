@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -26,7 +27,10 @@ type Decision struct {
 	limiter *Limiter
 	plan    *plan // nil when nothing was decided, as for a skipped request
 	answer  store.Answer
-	cost    int // units asked for
+	cost    int           // units asked for
+	began   time.Duration // since the process did, or 0 if there are no observers
+	mode    store.Mode
+	source  event.Source
 	taken   int // units of cost that were recorded: all or none
 	key     store.Key
 	id      uint64

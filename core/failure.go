@@ -46,6 +46,7 @@ func (f Failure) String() string {
 // [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
 	return func(c *config) {
+		c.once("WithFailure")
 		if f < FailLocal || f > FailClosed {
 			c.fault("WithFailure", strconv.Itoa(int(f)), "choose FailLocal, FailOpen or FailClosed")
 			return
@@ -63,6 +64,7 @@ func WithFailure(f Failure) Option {
 // may take several times as long.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
+		c.once("WithTimeout")
 		if d < time.Millisecond || d > time.Minute {
 			c.fault("WithTimeout", d.String(), "a decision may take 1ms to 1m")
 			return
@@ -85,6 +87,7 @@ func WithTimeout(d time.Duration) Option {
 // of its own, turn it off.
 func WithDenyCache(d time.Duration) Option {
 	return func(c *config) {
+		c.once("WithDenyCache")
 		if d < 0 || d > time.Minute {
 			c.fault("WithDenyCache", d.String(), "a denial is remembered for 0 (never) to 1m")
 			return
@@ -105,6 +108,7 @@ const DefaultFailLocalKeys = 1 << 19
 // admitted is not replayed; the log tells how many units that were when the outage is over.
 func WithFailLocalKeys(n int) Option {
 	return func(c *config) {
+		c.once("WithFailLocalKeys")
 		if n < 1 || n > 100_000_000 {
 			c.fault("WithFailLocalKeys", strconv.Itoa(n), "an outage may have 1 to 100,000,000 keys")
 			return

@@ -61,14 +61,16 @@ func (e Event) Format(f fmt.State, verb rune) { format(f, verb, e.String()) }
 func (e Event) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 func (e *Event) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 5)
+	attrs := make([]slog.Attr, 0, 9)
+	attrs = append(attrs, slog.String("policy", e.Policy), slog.String("outcome", e.Outcome.String()),
+		slog.String("source", e.Source.String()), slog.String("mode", e.Mode.String()), slog.Int("cost", e.Cost),
+		slog.Duration("took", e.Took.Round(time.Microsecond)))
 	if d := &e.Decision; e.Err == nil || d.Allowed || d.Policy != "" { // else the error is all there is
 		attrs = append(attrs, slog.Any("decision", slog.GroupValue(d.attrs()...)))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(e.Err)))
 	}
-	attrs = appendTrue(appendTrue(attrs, "skipped", e.Skipped), "refunded", e.Refunded)
 	if e.Shadow != nil {
 		attrs = append(attrs, slog.Any("shadow", slog.GroupValue(e.Shadow.attrs()...)))
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -269,12 +270,12 @@ func TestPrintedDecision(t *testing.T) {
 		Decision: d,
 		Err:      &core.StoreError{Err: errors.New("of ada"), Class: "timeout"},
 		Key:      "ada",
-		Refunded: true,
-		Shadow:   &core.Decision{Allowed: true},
+		Policy:   "api", Outcome: event.Refunded, Cost: 2, Took: time.Second,
+		Shadow: &core.Decision{Allowed: true},
 	}
-	const wantEvent = "Event{decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
+	const wantEvent = "Event{policy=api outcome=refunded source=none mode=charge cost=2 took=1s decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
 		"reset_after=12s violated=a,b banned=true degraded=true} " +
-		`error="*store.StoreError(timeout) *errors.errorString" refunded=true ` +
+		`error="*store.StoreError(timeout) *errors.errorString" ` +
 		"shadow={allowed=true remaining=0 used=0 retry_after=0s reset_after=0s}}"
 	if got := fmt.Sprintf("%+v", e); got != wantEvent {
 		t.Errorf("%s\nwant %s", got, wantEvent)

@@ -25,6 +25,7 @@ var layers = []struct {
 	{module + "core/internal/guard", []string{module + "core/store", module + "core/internal/memory", module + "core/internal/slide"}},
 	{module + "core", []string{
 		module + "core/adapter",
+		module + "core/event",
 		module + "core/internal/guard",
 		module + "core/internal/memory",
 		module + "core/internal/clientip",

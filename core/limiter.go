@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/memory"
@@ -18,25 +19,25 @@ import (
 // Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep
 // it: a limiter that is made within a handler has seen no request before. It need not be closed; see [Limiter.Close].
 type Limiter struct {
-	policy   *policy
-	key      Key
-	store    Store
-	lister   store.Lister  // that is the store, or nil
-	memory   *memory.Store // behind the store, if that is a MemoryStore, or nil
-	guard    *guard.Guard  // of any other store, which may not answer
-	space    *store.Namespace
-	prefixes prefixes
-	headers  Headers
-	mode     store.Mode
-	ban      *ban
-	lists    []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
-	cost     func(adapter.Request) int
-	skip     func(adapter.Request) bool
-	refunds  func(adapter.Request, int) bool
-	observer func(context.Context, Event)
-	inFlight *inflight.Set
-	queues   *queue.Queues[queueKey]
-	refusals *refusals
+	policy    *policy
+	key       Key
+	store     Store
+	lister    store.Lister  // that is the store, or nil
+	memory    *memory.Store // behind the store, if that is a MemoryStore, or nil
+	guard     *guard.Guard  // of any other store, which may not answer
+	space     *store.Namespace
+	prefixes  prefixes
+	headers   Headers
+	mode      store.Mode
+	ban       *ban
+	lists     []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
+	cost      func(adapter.Request) int
+	skip      func(adapter.Request) bool
+	refunds   func(adapter.Request, int) bool
+	observers []func(context.Context, Event)
+	inFlight  *inflight.Set
+	queues    *queue.Queues[queueKey]
+	refusals  *refusals
 
 	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
 	wants      []want
@@ -83,25 +84,25 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	}
 	c.prefixes.watch = &watch{policy: c.name}
 	l := &Limiter{
-		policy:   compiled,
-		key:      k,
-		store:    c.store,
-		space:    store.NewNamespace(c.name, c.secret),
-		prefixes: c.prefixes,
-		headers:  c.headers,
-		mode:     c.mode,
-		ban:      c.ban.of(c.name, c.secret),
-		lists:    c.lists,
-		cost:     c.cost,
-		skip:     c.skip,
-		refunds:  c.refunds,
-		observer: c.observer,
-		inFlight: new(inflight.Set),
-		queues:   new(queue.Queues[queueKey]),
-		refusals: new(refusals),
-		deny:     c.deny,
-		fail:     c.fail,
-		wants:    append(append(compiled.wants, k.wants...), c.wants...),
+		policy:    compiled,
+		key:       k,
+		store:     c.store,
+		space:     store.NewNamespace(c.name, c.secret),
+		prefixes:  c.prefixes,
+		headers:   c.headers,
+		mode:      c.mode,
+		ban:       c.ban.of(c.name, c.secret),
+		lists:     c.lists,
+		cost:      c.cost,
+		skip:      c.skip,
+		refunds:   c.refunds,
+		observers: c.observers,
+		inFlight:  new(inflight.Set),
+		queues:    new(queue.Queues[queueKey]),
+		refusals:  new(refusals),
+		deny:      c.deny,
+		fail:      c.fail,
+		wants:     append(append(compiled.wants, k.wants...), c.wants...),
 	}
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
@@ -160,13 +161,15 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		d.Allowed = true
 		return nil
 	}
+	began := l.begin()
+	d.began, d.mode = began, l.mode
 	defer func() {
 		if p := recover(); p != nil {
 			l.inFlight.Release(token)
 			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
 				panic(p) //nolint:forbidigo // it was the callback's wish
 			}
-			*d = Decision{}
+			*d = Decision{began: began, mode: l.mode}
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 			l.refused(r.Context(), err)
 			return
@@ -193,9 +196,11 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
-	if listed || l.skip != nil && l.skip(r) {
-		d.Allowed = true
-		return l.observe(r.Context(), Event{Decision: *d, Skipped: true})
+	switch {
+	case listed:
+		return l.pass(r.Context(), event.Listed, d)
+	case l.skip != nil && l.skip(r):
+		return l.pass(r.Context(), event.Skipped, d)
 	}
 	if d.key.Identity, err = l.key.read(r, &l.prefixes); err != nil {
 		return l.failed(r.Context(), d, err)
@@ -216,12 +221,20 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *Decision, a *store.Answer) (err error) {
 	if l.memory != nil {
 		l.memory.Take(key, t, a)
+		d.source = event.Memory
 		return nil
 	}
 	t.Key = *key
-	degraded, err := l.guard.Take(ctx, t, a)
-	if degraded {
+	from, err := l.guard.Take(ctx, t, a)
+	switch {
+	case from == guard.FromLocal:
 		d.Degraded, d.why, err = true, err, nil
+		d.source = event.Local
+	case err != nil || d.Degraded: // what was asked before was decided without the store
+	case from == guard.FromCache:
+		d.source = event.Cache
+	default:
+		d.source = event.Store
 	}
 	return err
 }
@@ -256,25 +269,46 @@ func (l *Limiter) refund(d *Decision, status int) {
 		return nil
 	})
 	if back || err != nil {
-		e := Event{Decision: *d, Key: d.key.Label(), Err: err, Refunded: err == nil}
+		outcome := event.Refunded
+		if err != nil {
+			outcome = event.RefundFailed
+		}
+		e := l.event(outcome, d, err)
+		e.Decision, e.Took = *d, 0
 		e.Decision.served, e.Decision.token = nil, inflight.Token{}
-		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, e)))
+		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, &e)))
 	}
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	plan, err := l.policy.plan(r, l.store.Validate)
 	if plan != nil && err != nil { // a shadow has no say, not even in this
-		err = l.observe(r.Context(), Event{Err: err})
+		e := l.event(event.ShadowFailed, new(Decision), err)
+		err = l.observe(r.Context(), &e)
 	}
 	return plan, err
 }
 
-// decide is where every decision is made: d comes with an identity and nothing else. It is large, so it is
-// filled in where its caller wants it. A try is one whose denial may lead to a ban.
-func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) (err error) {
+// decide is where every decision is made, but those of Wait: d comes with an identity and nothing else. It is large, so it
+// is filled in where its caller wants it. A try is a request whose denial may lead to a ban.
+func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) error {
+	if err := l.judge(ctx, plan, cost, mode, try, d); err != nil {
+		return l.failed(ctx, d, err)
+	}
+	if l.observers != nil {
+		return l.tell(ctx, d)
+	}
+	return nil
+}
+
+// judge is decide without the observers.
+func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) (err error) {
+	d.cost, d.mode = cost, mode
 	if cost < 1 {
-		return l.failed(ctx, d, &ConfigError{Option: "cost", Value: strconv.Itoa(cost), Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing"})
+		return &ConfigError{
+			Option: "cost", Value: strconv.Itoa(cost),
+			Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing",
+		}
 	}
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
@@ -284,27 +318,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.M
 	} else {
 		err = l.ban.decide(ctx, d, mode, try)
 	}
-	if err != nil {
-		return l.failed(ctx, d, store.Error(err))
-	}
-	if l.observer != nil {
-		return l.tell(ctx, d)
-	}
-	return nil
-}
-
-// tell tells the observer.
-func (l *Limiter) tell(ctx context.Context, d *Decision) error {
-	e := Event{Decision: *d, Key: d.key.Label(), Err: d.why}
-	e.Decision.key.Identity = d.key.Clone() // which outlives the request
-	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
-		e.Shadow = d.shadow()
-	}
-	err := l.observe(ctx, e)
-	if err != nil {
-		*d = Decision{}
-	}
-	return err
+	return store.Error(err)
 }
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
@@ -316,26 +330,4 @@ func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) erro
 		d.sum(mode)
 	}
 	return err
-}
-
-// failed leaves no decision.
-func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
-	if l.observer != nil {
-		if panicked := l.observe(ctx, Event{Err: err, Key: d.key.Label()}); panicked != nil {
-			err = errors.Join(err, panicked)
-		}
-	}
-	*d = Decision{}
-	return err
-}
-
-// observe keeps an observer's panic apart, so that it can be reported once.
-func (l *Limiter) observe(ctx context.Context, e Event) error {
-	if l.observer == nil {
-		return nil
-	}
-	return adapter.Guard(func() error {
-		l.observer(ctx, e)
-		return nil
-	})
 }

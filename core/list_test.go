@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/event"
 )
 
 var errLookup = errors.New("the database is down")
@@ -170,10 +171,12 @@ func TestListErrors(t *testing.T) {
 		f      func(context.Context) (string, error)
 		status int
 		is     error
+
+		outcome event.Outcome
 	}{
-		{"on the list", func(context.Context) (string, error) { return "k", nil }, 403, core.ErrForbidden},
-		{"an error", func(context.Context) (string, error) { return "", errLookup }, 500, errLookup},
-		{"a panic", func(context.Context) (string, error) { panic(errLookup) }, 500, errLookup},
+		{"on the list", func(context.Context) (string, error) { return "k", nil }, 403, core.ErrForbidden, event.Forbidden},
+		{"an error", func(context.Context) (string, error) { return "", errLookup }, 500, errLookup, event.Failed},
+		{"a panic", func(context.Context) (string, error) { panic(errLookup) }, 500, errLookup, event.Failed},
 	} {
 		var events []core.Event
 		store := new(coretest.FakeStore)
@@ -185,7 +188,7 @@ func TestListErrors(t *testing.T) {
 				t.Errorf("%s: %+v, %v: status %d, want %d", c.desc, d, err, p.Status, c.status)
 			}
 		}
-		if len(events) != 3 || !errors.Is(events[0].Err, c.is) || events[0].Skipped || store.Takes() != 0 {
+		if len(events) != 3 || !errors.Is(events[0].Err, c.is) || events[0].Outcome != c.outcome || store.Takes() != 0 {
 			t.Errorf("%s: observed %+v, and %d questions to the store", c.desc, events, store.Takes())
 		}
 	}
@@ -199,7 +202,7 @@ func TestListObserved(t *testing.T) {
 		core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
 	for range 3 {
 		d, err := l.Check(from("192.0.2.1:1"), nil)
-		if err != nil || !d.Allowed || !seen.Skipped || !seen.Decision.Allowed || store.Takes() != 0 {
+		if err != nil || !d.Allowed || seen.Outcome != event.Listed || !seen.Decision.Allowed || store.Takes() != 0 {
 			t.Errorf("%+v, %v, observed %+v; %d questions to the store", d, err, seen, store.Takes())
 		}
 		if err := d.Undo(t.Context()); err != nil { // which took nothing

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Option changes what a limiter does by default.
+// Option changes what a limiter does by default. To give one twice is an error, unless its documentation says that it adds
+// up.
 type Option func(*config)
 
 type config struct {
@@ -32,9 +34,10 @@ type config struct {
 	cost          func(adapter.Request) int
 	skip          func(adapter.Request) bool
 	refunds       func(adapter.Request, int) bool
-	observer      func(context.Context, Event)
+	observers     []func(context.Context, Event)
 	deny, fail    any
 	wants         []want
+	given         []string // options that may be given once
 	faults        []error
 }
 
@@ -45,6 +48,14 @@ const (
 
 func (c *config) fault(option, value, reason string) {
 	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
+}
+
+// once reports a mistake if an option is given twice: the one given first would be without effect.
+func (c *config) once(option string) {
+	if slices.Contains(c.given, option) {
+		c.fault(option, "twice", "give it once: each would replace the one before")
+	}
+	c.given = append(c.given, option)
 }
 
 // callback notes what a function given to option wants, or that it is missing.
@@ -60,6 +71,7 @@ func (c *config) callback(option string, w want, missing bool) {
 // limiter's own. Limiters may share a store.
 func WithStore(store Store) Option {
 	return func(c *config) {
+		c.once("WithStore")
 		if isNil(store) {
 			c.fault("WithStore", "nil", "give it a store, such as redisstore.New(client), or leave the option out")
 			return
@@ -80,6 +92,7 @@ func WithStore(store Store) Option {
 // Name a policy as well to keep its logs when its limits change.
 func WithName(name string) Option {
 	return func(c *config) {
+		c.once("WithName")
 		if !validPolicyName(name) {
 			c.fault("WithName", strconv.Quote(name), fmt.Sprintf("a name is 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
 			return
@@ -105,6 +118,7 @@ func validPolicyName(s string) bool {
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return func(c *config) {
+		c.once("WithCost")
 		c.callback("WithCost", wantOf[C]("WithCost"), f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	}
@@ -116,6 +130,7 @@ func WithCost[C any](f func(C) int) Option {
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return func(c *config) {
+		c.once("WithSkip")
 		c.callback("WithSkip", wantOf[C]("WithSkip"), f == nil)
 		c.skip = func(r adapter.Request) bool { return f(get(r)) }
 	}
@@ -139,6 +154,7 @@ func WithSkip[C any](f func(C) bool) Option {
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {
+		c.once("WithRefund")
 		c.callback("WithRefund", wantOf[C]("WithRefund"), f == nil)
 		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	}
@@ -148,7 +164,12 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // whatever is abused. The window then is full until so much time has passed without a try as Retry-After
 // says, which is exact. At most as many units are kept as the largest quota. A request that costs more than
 // a quota is not recorded, and neither are those of [Limiter.Wait] while they wait.
-func WithCountDenied() Option { return func(c *config) { c.mode = store.ModeChargeDenied } }
+func WithCountDenied() Option {
+	return func(c *config) {
+		c.once("WithCountDenied")
+		c.mode = store.ModeChargeDenied
+	}
+}
 
 // WithShadow looks at another policy as well, on the same log and in the same question to the store,
 // and tells the observer what it would have said: [Event].Shadow. It has no say. With it a limit can be
@@ -158,6 +179,7 @@ func WithCountDenied() Option { return func(c *config) { c.mode = store.ModeChar
 // event with an error, and the request is decided without it.
 func WithShadow(p Policy) Option {
 	return func(c *config) {
+		c.once("WithShadow")
 		if isNil(p) {
 			c.fault("WithShadow", "nil", "give it a policy, such as core.PerMinute(100), or leave the option out")
 			return
@@ -169,6 +191,7 @@ func WithShadow(p Policy) Option {
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
 	return func(c *config) {
+		c.once("WithHeaders")
 		if h < HeadersDraft || h > HeadersNone {
 			c.fault("WithHeaders", strconv.Itoa(int(h)), "choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
 			return
@@ -181,6 +204,7 @@ func WithHeaders(h Headers) Option {
 // 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	return func(c *config) {
+		c.once("WithIPv4Prefix")
 		if bits < 8 || bits > 32 {
 			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "a prefix is 8 to 32 bits long")
 			return
@@ -194,6 +218,7 @@ func WithIPv4Prefix(bits int) Option {
 // a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
 	return func(c *config) {
+		c.once("WithIPv6Prefix")
 		if bits < 32 || bits > 128 {
 			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "a prefix is 32 to 128 bits long")
 			return
@@ -207,6 +232,7 @@ func WithIPv6Prefix(bits int) Option {
 // bytes. All processes that share logs need the same.
 func WithSecret(secret []byte) Option {
 	return func(c *config) {
+		c.once("WithSecret")
 		if len(secret) < minSecret {
 			// Its value stays out of the message.
 			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), fmt.Sprintf("a secret has at least %d random bytes; is the variable it comes from set?", minSecret))
@@ -214,28 +240,6 @@ func WithSecret(secret []byte) Option {
 		}
 		c.secret = append([]byte(nil), secret...)
 	}
-}
-
-// WithObserver hears of every decision, after it was made and before it is
-// answered. It runs on the request's goroutine: be quick, and do not block.
-func WithObserver(f func(context.Context, Event)) Option {
-	return func(c *config) {
-		if f == nil {
-			c.fault("WithObserver", "nil", "give it a function, or leave the option out")
-			return
-		}
-		c.observer = f
-	}
-}
-
-// Event is one decision, for an observer. Printed, logged or written as JSON it leaves out Key and the text of Err.
-type Event struct {
-	Decision Decision
-	Err      error     `json:"-"` // why there is no decision, or why it is Degraded, or nil
-	Key      string    `json:"-"` // whose quota, as the key found it. It may be personal: think before you log it
-	Skipped  bool      // WithSkip or WithAllowList let it pass
-	Shadow   *Decision // what the policy of WithShadow would have said, or nil
-	Refunded bool      // WithRefund gave back what Decision had taken; the request has been heard of before
 }
 
 // configure applies options over the defaults, collecting every mistake.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -315,7 +316,7 @@ func TestRefundPanicIsLogged(t *testing.T) {
 		"callback": {core.WithRefund(func(context.Context, int) bool { panic(ada) })},
 		"observer": {core.WithRefund(func(context.Context, int) bool { return true }),
 			core.WithObserver(func(_ context.Context, e core.Event) {
-				if e.Refunded {
+				if e.Outcome == event.Refunded {
 					panic(ada)
 				}
 			})},

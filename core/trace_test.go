@@ -35,9 +35,10 @@ type limiterTrace struct {
 	plain          limiterPair
 	all            []limiterPair // what is asked beside plain: counting, with a shadow, varying
 
-	alike bool // requests of one unit each that are hardly ever corrected
-	noLog bool // the log is not listed
-	keeps bool // ... and not reset
+	got   []core.Option // of the limiters that are compared with the oracle
+	alike bool          // requests of one unit each that are hardly ever corrected
+	noLog bool          // the log is not listed
+	keeps bool          // ... and not reset
 	loose func(got, want core.Decision, cost int) bool
 	after func() // is called after each answer
 
@@ -72,7 +73,8 @@ func (tr *limiterTrace) onOracle(p core.Policy, opts ...core.Option) *core.Limit
 
 // pair makes a limiter on both stores.
 func (tr *limiterTrace) pair(logs core.Store, p core.Policy, opts ...core.Option) limiterPair {
-	return limiterPair{newLimiter(tr.t, p, append(slices.Clip(opts), core.WithStore(logs))...), tr.onOracle(p, opts...)}
+	got := append(slices.Concat(opts, tr.got), core.WithStore(logs))
+	return limiterPair{newLimiter(tr.t, p, got...), tr.onOracle(p, opts...)}
 }
 
 func (tr *limiterTrace) advance(d time.Duration) {
@@ -482,9 +484,9 @@ func TestFailingStoreAgainstOracle(t *testing.T) {
 		tr.more = append(tr.more, fake.Advance)
 		way := ""
 		logs := &takeSpy{Full: fake, seen: func(store.Take) { way = wayOfAsking() }}
-		opts := []core.Option{core.WithName(name), core.WithFailure(core.FailClosed), core.WithDenyCache(0)}
-		tr.plain = tr.pair(logs, tr.limits, opts...)
-		tr.others(logs, name, opts[1:]...)
+		tr.got = []core.Option{core.WithFailure(core.FailClosed), core.WithDenyCache(0)}
+		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
+		tr.others(logs, name)
 		tr.all = tr.all[:2] // what the largest chosen quota was, the oracle does not hear while the store fails
 		tr.after = func() {
 			count[way]++
@@ -544,9 +546,9 @@ func TestOutageAgainstOracle(t *testing.T) {
 		away := &failingNow{Full: core.NewMemoryStore()}
 		way := "made without the store"
 		logs := &takeSpy{Full: away, seen: func(store.Take) { way = wayOfAsking() }}
-		opts := []core.Option{core.WithName(name), core.WithDenyCache(0)}
+		tr.got = []core.Option{core.WithDenyCache(0)}
 		tr.noLog, tr.keeps = true, true // what is listed is the store's, and a reset that fails there is one here
-		tr.plain = tr.pair(logs, tr.limits, opts...)
+		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
 		defer tr.plain.got.Close()
 		// While entries are on their way into the store, an answer may count them twice in what it tells, and in nothing
 		// else. As soon as they are there, it is exact again.

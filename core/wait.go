@@ -34,49 +34,63 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	if err = l.named(key, &d.key.Identity); err != nil {
-		err = l.failed(ctx, &d, err)
+	began := l.begin()
+	judged, d, err := l.wait(ctx, key, cost)
+	if l.observers == nil {
 		return d, err
+	}
+	judged.began, judged.mode, judged.cost = began, store.ModeCharge, cost
+	if err != nil && judged.plan == nil {
+		return d, l.failed(ctx, &judged, err)
+	}
+	return d, errors.Join(err, l.tell(ctx, &judged))
+}
+
+// wait is WaitN without the observers. They are told of the last decision, which is judged, also if the caller gets none
+// because its context has ended.
+func (l *Limiter) wait(ctx context.Context, key string, cost int) (judged, d Decision, err error) {
+	if err = l.named(key, &judged.key.Identity); err != nil {
+		return judged, d, err
 	}
 	plan, err := l.planFor(ctx)
 	if err != nil {
-		err = l.failed(ctx, &d, err)
-		return d, err
+		return judged, d, err
 	}
-	who := d.key.Identity
+	who := judged.key.Identity
 	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
-		if err = l.decide(ctx, plan, cost, store.ModePeek, false, &d); err == nil {
-			err = d.Err()
+		if err = l.judge(ctx, plan, cost, store.ModePeek, false, &judged); err == nil {
+			err = judged.Err()
 		}
-		return d, err
+		return judged, judged, err
 	}
 	w, ahead := l.queues.Join(queueKey{l.space, who}, cost)
 	defer w.Leave()
-	if d, err := l.foresee(ctx, plan, w, ahead); err != nil {
-		return d, err
+	if judged, err = l.foresee(ctx, plan, w, ahead); err != nil {
+		return judged, judged, err
 	}
+	judged = Decision{key: store.Key{Identity: who}}
 	select {
 	case <-w.First():
 	case <-ctx.Done():
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			return Decision{}, err
+			return judged, Decision{}, err
 		}
-		d = Decision{key: store.Key{Identity: who}}
-		if err := l.decide(ctx, plan, cost, store.ModeCharge, false, &d); err != nil {
-			return d, err
+		judged = Decision{key: store.Key{Identity: who}}
+		if err := l.judge(ctx, plan, cost, store.ModeCharge, false, &judged); err != nil {
+			return Decision{key: judged.key}, Decision{}, err
 		}
-		if d.Allowed {
+		if judged.Allowed {
 			if ctx.Err() == nil {
-				return d, nil
+				return judged, judged, nil
 			}
-			return Decision{}, errors.Join(ctx.Err(), d.Undo(context.WithoutCancel(ctx)))
+			return judged, Decision{}, errors.Join(ctx.Err(), judged.Undo(context.WithoutCancel(ctx)))
 		}
-		if err := tooLong(ctx, d.RetryAfter); err != nil {
-			return d, err
+		if err := tooLong(ctx, judged.RetryAfter); err != nil {
+			return judged, judged, err
 		}
-		w.Sleep(ctx, d.RetryAfter)
+		w.Sleep(ctx, judged.RetryAfter)
 	}
 }
 
@@ -91,12 +105,12 @@ func (l *Limiter) foresee(
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + w.Cost)
 		d = Decision{key: store.Key{Identity: w.Key.identity}}
-		err = l.decide(ctx, plan, units, store.ModePeek, false, &d)
+		err = l.judge(ctx, plan, units, store.ModePeek, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot be asked for so much at once, or nothing is counted now
 		}
 		if err != nil {
-			return d, err
+			return Decision{key: d.key}, err
 		}
 		if d.Allowed {
 			d.Allowed, d.Violated = false, plan.names[by:by+1:by+1]
@@ -114,15 +128,6 @@ func (l *Limiter) foresee(
 		ahead = now
 	}
 	return Decision{}, nil
-}
-
-// smallest is the smallest quota.
-func (p *plan) smallest() int {
-	q := p.limits[0].Quota
-	for i := range p.limits {
-		q = min(q, p.limits[i].Quota)
-	}
-	return q
 }
 
 // spread returns when the last of some units that wait in a queue can be admitted at the earliest: later than the last

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -544,19 +545,67 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 // Who is first in the queue gets the store's error, and the next asks again.
 func TestWaitStoreError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		l := newLimiter(t, core.PerHour(1), core.WithObserver(func(context.Context, core.Event) {
-			if asked++; asked == 2 {
-				panic("an observer that fails once")
-			}
-		}))
+		logs := &failingOnce{Full: core.NewMemoryStore(), take: 2}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailClosed))
 		start := time.Now()
 		take(t, l, 1)
 		first := wait(t, l, "k", 1)
-		if !first.ended() || !errors.As(first.err, new(*core.PanicError)) {
+		if !first.ended() || !errors.As(first.err, new(*core.StoreError)) {
 			t.Errorf("%v", first.err)
 		}
 		wait(t, l, "k", 1).admitted(t, start.Add(time.Hour))
+	})
+}
+
+// failingOnce is a store of which one take fails, counted from 1.
+type failingOnce struct {
+	store.Full
+
+	take, takes int
+}
+
+func (s *failingOnce) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	if s.takes++; s.takes == s.take {
+		return store.Answer{}, errors.New("once")
+	}
+	return s.Full.Take(ctx, t)
+}
+
+// An observer hears once of each wait, however often the store was asked, and with the time that it took.
+func TestWaitIsOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []core.Event
+		l := newLimiter(t, core.PerHour(1), core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
+		take(t, l, 1)
+		if _, err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if _, err := l.WaitN(t.Context(), "k", 2); !errors.Is(err, core.ErrCostExceedsQuota) {
+			t.Fatal(err)
+		}
+		if _, err := l.Wait(t.Context(), ""); !errors.Is(err, core.ErrNoKey) {
+			t.Fatal(err)
+		}
+		want := []core.Event{
+			{Outcome: event.Allowed},
+			{Outcome: event.Allowed, Took: time.Hour},
+			{Outcome: event.Denied},
+			{Outcome: event.Denied, Cost: 2},
+			{Outcome: event.NoKey},
+		}
+		if len(events) != len(want) {
+			t.Fatalf("%d events, want %d: %v", len(events), len(want), events)
+		}
+		for i, e := range events {
+			if e.Outcome != want[i].Outcome || e.Took != want[i].Took || e.Cost != max(want[i].Cost, 1) || e.Policy != "1-per-hour" {
+				t.Errorf("event %d is %v, want %v", i, e, want[i])
+			}
+		}
 	})
 }
 

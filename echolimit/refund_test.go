@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/echolimit"
 )
 
@@ -269,7 +270,7 @@ func TestRefundClientGone(t *testing.T) {
 		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified),
 			core.WithRefund(func(c echo.Context, _ int) bool { return c.Request().Context().Err() != nil }),
 			core.WithObserver(func(_ context.Context, e core.Event) {
-				if e.Refunded {
+				if e.Outcome == event.Refunded {
 					told <- true
 				}
 			}))

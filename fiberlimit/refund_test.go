@@ -11,6 +11,7 @@ import (
 	recovery "github.com/gofiber/fiber/v2/middleware/recover"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
@@ -216,8 +217,8 @@ func TestRefundKeepsTheKey(t *testing.T) {
 	if len(events) != 4 {
 		t.Fatalf("%d events, want 4", len(events))
 	}
-	for i, want := range []core.Event{{Key: "ann"}, {Key: "ann", Refunded: true}, {Key: "ann"}, {Key: "eve"}} {
-		if events[i].Key != want.Key || events[i].Refunded != want.Refunded || events[i].Err != nil || !events[i].Decision.Allowed {
+	for i, want := range []core.Event{{Key: "ann"}, {Key: "ann", Outcome: event.Refunded}, {Key: "ann"}, {Key: "eve"}} {
+		if events[i].Key != want.Key || events[i].Outcome != want.Outcome || events[i].Err != nil || !events[i].Decision.Allowed {
 			t.Errorf("event %d: %+v", i+1, events[i])
 		}
 	}

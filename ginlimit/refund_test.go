@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/ginlimit"
 )
 
@@ -187,7 +188,7 @@ func TestRefundClientGone(t *testing.T) {
 	l := newLimiter(t,
 		core.WithRefund(func(c *gin.Context, _ int) bool { return c.Request.Context().Err() != nil }),
 		core.WithObserver(func(_ context.Context, e core.Event) {
-			if e.Refunded {
+			if e.Outcome == event.Refunded {
 				told <- true
 			}
 		}))
@@ -228,7 +229,7 @@ func TestRefundHijacked(t *testing.T) {
 	told := make(chan bool, 1)
 	l := newLimiter(t, core.WithRefund(func(*gin.Context, int) bool { return true }),
 		core.WithObserver(func(_ context.Context, e core.Event) {
-			if e.Refunded {
+			if e.Outcome == event.Refunded {
 				told <- true
 			}
 		}))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/nethttp"
 )
 
@@ -174,7 +175,7 @@ func TestRefundClientGone(t *testing.T) {
 			l := newLimiter(t, core.PerMinute(9),
 				core.WithRefund(func(r *http.Request, _ int) bool { return r.Context().Err() != nil }),
 				core.WithObserver(func(ctx context.Context, e core.Event) {
-					if e.Refunded {
+					if e.Outcome == event.Refunded {
 						e.Err = ctx.Err()
 						told <- e
 					}
@@ -290,7 +291,7 @@ func TestRefundFails(t *testing.T) {
 		if w := get(h, ann); w.Code != 200 {
 			t.Errorf("%s: status %d", c.desc, w.Code)
 		}
-		if len(events) != 2 || !c.is(events[1].Err) || events[1].Refunded || events[1].Key != "ann" {
+		if len(events) != 2 || !c.is(events[1].Err) || events[1].Outcome != event.RefundFailed || events[1].Key != "ann" {
 			t.Errorf("%s: observed %+v", c.desc, events)
 		}
 		store.Fail(nil)

@@ -307,7 +307,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 			if hide {
 				client = anyClient{rdb}
 			}
-			l := newLimiter(t, core.PerHour(10_000), redisstore.New(client), core.WithName(name[:3]), core.WithTimeout(time.Minute))
+			l := newLimiter(t, core.PerHour(10_000), redisstore.New(client), core.WithName(name[:3]))
 			if _, err := l.Allow(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}

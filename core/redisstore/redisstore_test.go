@@ -734,7 +734,7 @@ func TestHooks(t *testing.T) {
 	rdb.ScriptFlush(t.Context())
 	s := new(seer)
 	rdb.AddHook(s)
-	l := newLimiter(t, core.PerHour(1), redisstore.New(rdb), core.WithDenyCache(0))
+	l := newLimiter(t, core.PerHour(1), redisstore.New(rdb))
 	for i := range 2 {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Allowed != (i == 0) {
 			t.Fatal(d, err)

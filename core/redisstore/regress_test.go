@@ -348,7 +348,7 @@ func TestSeveralLimits(t *testing.T) {
 	c := newClock(start(t))
 	rdb := c.processor.(*redis.Client)
 	s := &tap{Full: full(newStore(c))}
-	l := newLimiter(t, core.Limits{core.PerSecond(3), {Quota: 20, Window: 10 * time.Second}}, s, core.WithDenyCache(0))
+	l := newLimiter(t, core.Limits{core.PerSecond(3), {Quota: 20, Window: 10 * time.Second}}, s)
 	allow := func() core.Decision {
 		t.Helper()
 		d, err := l.Allow(t.Context(), "k")

@@ -97,6 +97,16 @@ const (
 	ModeChargeDenied
 )
 
+var modes = [...]string{"charge", "peek", "record", "charge denied"}
+
+// String is the mode in words fit for a metric, such as "charge".
+func (m Mode) String() string {
+	if int(m) < len(modes) {
+		return modes[m]
+	}
+	return "unknown"
+}
+
 // MaxRecorded is how many units [ModeRecord] keeps of one key, at least.
 const MaxRecorded = 100_000
 

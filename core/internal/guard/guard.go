@@ -32,6 +32,15 @@ const (
 	Closed
 )
 
+// Source is what has answered a take.
+type Source int
+
+const (
+	FromStore Source = iota
+	FromCache        // the deny cache
+	FromLocal        // the failure policy
+)
+
 // Config is how a [Guard] is made.
 type Config struct {
 	Store     store.Store // Local replays only to one that is a store.Settler and a store.Merger as well
@@ -140,11 +149,11 @@ func (g *Guard) explain(key *store.Key, err error) error {
 	return err
 }
 
-// Take is the store's Take, or, with an error that says why, what decides instead of it. Without an answer the error
-// is all there is. It gives t an ID.
-func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (degraded bool, err error) {
+// Take is the store's Take, or FromLocal, with an error that says why, what decides instead of it. Without an answer the
+// error is all there is. It gives t an ID.
+func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
 	if g.denials.answer(t, a) {
-		return false, nil
+		return FromCache, nil
 	}
 	now := time.Now()
 	t.ID = newID(now)
@@ -163,22 +172,22 @@ func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (degra
 	switch {
 	case err == nil:
 		g.denials.note(t, a, expected)
-		return false, nil
+		return FromStore, nil
 	case sent == fateSent && store.IsOutage(err) && time.Since(now) > g.timeout/2:
 		g.reconnect(&t.Key)
 	}
 	switch {
 	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
-		return false, err
+		return FromStore, err
 	case g.failure == Open:
 		*a = store.Answer{Allowed: true}
-		return true, err
+		return FromLocal, err
 	}
 	if sent == fateSent && !store.IsOutage(err) {
 		sent = fateUnsent // the store has answered that it cannot
 	}
 	g.decide(t, a, sent)
-	return true, err
+	return FromLocal, err
 }
 
 // decide is Take without the store.

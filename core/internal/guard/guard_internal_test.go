@@ -96,8 +96,8 @@ func TestLateSuccessCalmsNobody(t *testing.T) {
 	r := New(Config{Store: st, Policy: "p", Failure: Open, Timeout: time.Minute})
 	plan := planOf(9, time.Minute)
 	ask := func(cost int) bool {
-		degraded, _ := r.Take(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}, new(store.Answer))
-		return degraded
+		from, _ := r.Take(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}, new(store.Answer))
+		return from == FromLocal
 	}
 	for range failuresToOpen - 1 {
 		ask(2)

@@ -1,0 +1,61 @@
+// Package event has the words in which a limiter's observer is told what has become of a request: see core.Event.
+package event
+
+// Outcome is what has become of a request, or what has happened to it later.
+type Outcome uint8
+
+// Each request has exactly one of these outcomes.
+const (
+	Allowed   Outcome = iota
+	Denied            // by a limit
+	Banned            // by WithBan
+	Forbidden         // by WithDenyList
+	Listed            // allowed by WithAllowList, uncounted
+	Skipped           // allowed by WithSkip, uncounted
+	NoKey             // refused, because it does not tell whose quota it draws from
+	Failed            // refused, because a callback or the store has failed
+
+	// These are told of a request beside its outcome.
+
+	Refunded     // WithRefund gave back what it had taken
+	RefundFailed // WithRefund could not
+	ShadowFailed // LimitBy of WithShadow has chosen wrong limits
+)
+
+var outcomes = [...]string{
+	"allowed", "denied", "banned", "forbidden", "listed", "skipped", "no key", "failed",
+	"refunded", "refund failed", "shadow failed",
+}
+
+// String is the outcome in words fit for a metric, such as "denied" or "no key".
+func (o Outcome) String() string {
+	if int(o) < len(outcomes) {
+		return outcomes[o]
+	}
+	return "unknown"
+}
+
+// IsDecision reports whether this is the outcome of a request, and not something that is told beside it. Of each request
+// there is exactly one such event.
+func (o Outcome) IsDecision() bool { return o <= Failed }
+
+// Source is what has decided.
+type Source uint8
+
+const (
+	None   Source = iota // no log was asked
+	Store                // a store outside the process
+	Cache                // a denial of the store that was remembered
+	Memory               // a MemoryStore
+	Local                // the failure policy, because the store does not answer
+)
+
+var sources = [...]string{"none", "store", "cache", "memory", "local"}
+
+// String is the source in a word fit for a metric.
+func (s Source) String() string {
+	if int(s) < len(sources) {
+		return sources[s]
+	}
+	return "unknown"
+}

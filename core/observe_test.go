@@ -1,0 +1,113 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// A counter by policy and outcome needs no special cases: each request is one event of a decision, and each names its
+// policy.
+func TestCounterOfOutcomes(t *testing.T) {
+	count := map[string]int{}
+	observe := core.WithObserver(func(_ context.Context, e core.Event) { count[e.Policy+" "+e.Outcome.String()]++ })
+	var fails error
+	key := core.By(func(context.Context) (string, error) { return "k", fails })
+	limiter := func(name string, k core.Key, opts ...core.Option) *core.Limiter {
+		l, err := core.New(core.PerHour(2), k, append(opts, observe, core.WithName(name))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	want := map[string]int{}
+	check := func(l *core.Limiter, outcomes ...string) {
+		t.Helper()
+		for _, outcome := range outcomes {
+			want[outcome]++
+			d, err := l.Check(from("192.0.2.1:1"), new(int))
+			if err == nil && d.Allowed {
+				d.Serve(func() int { return 500 })
+			}
+		}
+	}
+	check(limiter("plain", key), "plain allowed", "plain allowed", "plain denied", "plain denied")
+	check(limiter("banned", key, core.WithBan(2, time.Hour, time.Hour)),
+		"banned allowed", "banned allowed", "banned denied", "banned banned", "banned banned")
+	check(limiter("lists", key, core.WithAllowList(core.ByIP(), "192.0.2.1")), "lists listed")
+	check(limiter("denied", key, core.WithDenyList(core.ByIP(), "192.0.2.1")), "denied forbidden")
+	check(limiter("skips", key, core.WithSkip(func(context.Context) bool { return true })), "skips skipped")
+	fails = core.ErrNoKey
+	check(limiter("none", key), "none no key")
+	fails = errors.New("boom")
+	check(limiter("error", key), "error failed")
+	fails = nil
+	check(limiter("panic", core.By(func(context.Context) (string, error) { panic("boom") })), "panic failed")
+	check(limiter("refund", key, core.WithRefund(func(_ context.Context, status int) bool { return status == 500 })),
+		"refund allowed", "refund allowed", "refund allowed")
+	want["refund refunded"] = 3
+	if !maps.Equal(count, want) {
+		t.Errorf("counted %v\nwant    %v", count, want)
+	}
+}
+
+// The source of a decision, its mode and cost, and whether it is near a limit.
+func TestEventsTellTheirSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last core.Event
+		observe := core.WithObserver(func(_ context.Context, e core.Event) { last = e })
+		expect := func(source event.Source, mode store.Mode, cost int, near bool) {
+			t.Helper()
+			got := fmt.Sprint(last.Source, last.Mode, last.Cost, last.NearLimit())
+			if want := fmt.Sprint(source, mode, cost, near); got != want {
+				t.Errorf("source, mode, cost, near the limit: %s, want %s", got, want)
+			}
+		}
+		l := newLimiter(t, core.PerHour(10), observe)
+		l.AllowN(t.Context(), "k", 7)
+		expect(event.Memory, store.ModeCharge, 7, false)
+		l.Peek(t.Context(), "k")
+		expect(event.Memory, store.ModePeek, 1, false)
+		l.AllowN(t.Context(), "k", 2)
+		expect(event.Memory, store.ModeCharge, 2, true)
+		l.AllowN(t.Context(), "k", 2)
+		expect(event.Memory, store.ModeCharge, 2, false)
+		l.Record(t.Context(), "k", 3)
+		expect(event.Memory, store.ModeRecord, 3, true)
+
+		fake := new(coretest.FakeStore)
+		l = newLimiter(t, core.PerHour(1), observe, core.WithStore(fake))
+		defer l.Close()
+		l.Allow(t.Context(), "k")
+		expect(event.Store, store.ModeCharge, 1, true)
+		l.Allow(t.Context(), "k")
+		expect(event.Store, store.ModeCharge, 1, false)
+		l.Allow(t.Context(), "k")
+		expect(event.Cache, store.ModeCharge, 1, false)
+		fake.Fail(errDown)
+		l.Allow(t.Context(), "other")
+		expect(event.Local, store.ModeCharge, 1, true)
+		l.Allow(t.Context(), "")
+		expect(event.None, store.ModeCharge, 1, false)
+	})
+}
+
+// All observers hear, also if one of them panics, which then is the request's error.
+func TestObserversThatPanic(t *testing.T) {
+	heard := 0
+	count := core.WithObserver(func(context.Context, core.Event) { heard++ })
+	l := newLimiter(t, core.PerHour(10), count, core.WithObserver(func(context.Context, core.Event) { panic("boom") }), count)
+	d, err := l.Allow(t.Context(), "k")
+	if !errors.As(err, new(*core.PanicError)) || d.Allowed || heard != 2 {
+		t.Errorf("%v, %v; %d observers have heard, want 2", d, err, heard)
+	}
+}
