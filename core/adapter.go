@@ -66,8 +66,12 @@ func OnError[C, Fail any](handler Fail) Option {
 // KeyOf is for packages that find identities in requests of any framework, as
 // package jwtkey does in tokens; for a key of your own use [By]. The kind, 1 to 16
 // of [a-z], keeps its identities apart from those of other kinds; f gives a scope, such as who
-// issued the identity, and its text. What f returns is used within the decision and copied where it is kept.
-func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error)) Key {
+// issued the identity, and its text. What f returns is used within the decision and copied where it is kept. [New] reports faults, for a package that
+// makes a key of settings and cannot return an error: make them of [ConfigError]s.
+func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error), faults ...error) Key {
+	if err := errors.Join(faults...); err != nil {
+		return Key{fault: err}
+	}
 	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
 		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
 	}
@@ -79,7 +83,3 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error))
 		return id, err
 	}}
 }
-
-// BadKey is a key that [New] refuses, with err among the mistakes it lists: for packages that make
-// keys of settings, and cannot return an error where a key is expected. Make err of [ConfigError]s.
-func BadKey(err error) Key { return Key{fault: err} }

@@ -53,7 +53,7 @@ func WithBan(denials int, within, first time.Duration) Option {
 	}
 }
 
-const banSteps = MaxLimits - 1
+const banSteps = maxLimits - 1
 
 // ban is a question to two more logs, so that stores need to know nothing of it. In that of bans
 // the n-th is an entry of 2^(n-1) units, and the limits are a ladder: 1 unit in first, 2 in twice

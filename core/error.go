@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/sashlimit/sash/core/adapter"
 )
 
 var (
@@ -43,7 +41,3 @@ func (e *LimitedError) Unwrap() error {
 	}
 	return nil
 }
-
-// PanicError is a panic in a callback: its Value, and the Stack where it happened. It is answered with 500 and kept from
-// ending the process, as it would in fiber.
-type PanicError = adapter.PanicError

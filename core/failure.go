@@ -96,11 +96,10 @@ func WithDenyCache(d time.Duration) Option {
 	}
 }
 
-// DefaultFailLocalKeys is how many keys [FailLocal] keeps apart unless told otherwise.
-const DefaultFailLocalKeys = 1 << 19
+const defaultFailLocalKeys = 524_288
 
 // WithFailLocalKeys is how many keys [FailLocal] keeps apart while the store does not answer: 1 to 100,000,000. The
-// default is [DefaultFailLocalKeys]. A key takes about 550 bytes until what was admitted has left its window, and 24 to 50
+// default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24 to 50
 // bytes for each further admission; one of which only a denial is known takes 200.
 //
 // Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.

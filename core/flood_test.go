@@ -86,7 +86,7 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 		places, keys int
 		key          func(int) string
 	}{
-		{"IPv6 44, the default store", core.DefaultMaxKeys, 300_000, within("2001:db8:aa00::/44")},
+		{"IPv6 44, the default store", 1 << 18, 300_000, within("2001:db8:aa00::/44")},
 		{"IPv6 48", 10_000, 30_000, within("2001:db8:aa00::/48")},
 		{"IPv6 32", 10_000, 30_000, within("2001:db8::/32")},
 		{"IPv6 29", 10_000, 30_000, within("2001:db8::/29")},

@@ -5,12 +5,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // The bounds of a policy. A store may hold less and says so when the limiter
 // is made.
 const (
-	MaxLimits = 8                    // limits of one policy
+	maxLimits = store.MaxLimits
 	MaxQuota  = 10_000_000           // units of one limit
 	MinWindow = time.Millisecond     // shortest window
 	MaxWindow = 365 * 24 * time.Hour // longest window
@@ -32,7 +34,7 @@ type Limit struct {
 }
 
 // Limits are decided together, on one log and in one step: if one denies, none
-// is charged. They have different names. At most [MaxLimits].
+// is charged. They have different names. At most 8.
 //
 // Limits are a [Policy].
 type Limits []Limit

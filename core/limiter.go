@@ -147,7 +147,7 @@ func (c *config) lacks() error {
 // that no other request has, such as its response's header. A request that is checked again before Serve has ended,
 // because the limiter is mounted twice, is allowed and not counted.
 //
-// A callback that panics is a [PanicError]; only [http.ErrAbortHandler] goes on, where
+// A callback that panics is a [adapter.PanicError]; only [http.ErrAbortHandler] goes on, where
 // a net/http server is there to catch it.
 func (l *Limiter) Check(r adapter.Request, exchange any) (d Decision, err error) {
 	err = l.admit(r, exchange, &d)

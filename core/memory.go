@@ -11,8 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// DefaultMaxKeys is how many keys a [MemoryStore] keeps apart unless told otherwise.
-const DefaultMaxKeys = 1 << 18
+const defaultMaxKeys = 262_144
 
 // MemoryStore keeps the logs in this process: exact, on the monotonic clock,
 // about 230 bytes a key, which hold seven admitted requests, and 8 to 16 bytes each further one: three
@@ -55,14 +54,14 @@ type MemoryOption func(*memoryConfig)
 
 type memoryConfig struct{ maxKeys int }
 
-// WithMaxKeys is how many keys have a log of their own at once, at least 1. The default is [DefaultMaxKeys]. One prefix
+// WithMaxKeys is how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix
 // of addresses gets a part of them; see [MemoryStore].
 func WithMaxKeys(n int) MemoryOption { return func(c *memoryConfig) { c.maxKeys = n } }
 
 // NewMemoryStore makes a store for one or several limiters of this process. Without [WithStore] a limiter makes one for
 // itself.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
-	c := memoryConfig{maxKeys: DefaultMaxKeys}
+	c := memoryConfig{maxKeys: defaultMaxKeys}
 	for _, o := range opts {
 		if o != nil {
 			o(&c)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
@@ -107,7 +108,7 @@ func TestObserversThatPanic(t *testing.T) {
 	count := core.WithObserver(func(context.Context, core.Event) { heard++ })
 	l := newLimiter(t, core.PerHour(10), count, core.WithObserver(func(context.Context, core.Event) { panic("boom") }), count)
 	d, err := l.Allow(t.Context(), "k")
-	if !errors.As(err, new(*core.PanicError)) || d.Allowed || heard != 2 {
+	if !errors.As(err, new(*adapter.PanicError)) || d.Allowed || heard != 2 {
 		t.Errorf("%v, %v; %d observers have heard, want 2", d, err, heard)
 	}
 }

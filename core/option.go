@@ -148,7 +148,7 @@ func WithSkip[C any](f func(C) bool) Option {
 // is called within the middleware for this, once.
 //
 // A client that leaves before the response makes many handlers fail. Instead of nothing or a status of 500 and above,
-// the status then is [StatusClientClosedRequest], so that with status >= 500 nobody gets a refund by hanging up; with
+// the status then is 499 ([adapter.StatusClientClosedRequest]), so that with status >= 500 nobody gets a refund by hanging up; with
 // status >= 400, exclude it. A status below 500 stays, because a client that has only closed its sending side reads the
 // response. fiber does not tell that a client has left, so there the status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
@@ -175,7 +175,7 @@ func WithCountDenied() Option {
 // and tells the observer what it would have said: [Event].Shadow. It has no say. With it a limit can be
 // tried on live traffic, which is what the policy in force lets through.
 //
-// Together they have at most [MaxLimits] limits. A shadow whose [LimitBy] returns wrong limits is an
+// Together they have at most 8 limits. A shadow whose [LimitBy] returns wrong limits is an
 // event with an error, and the request is decided without it.
 func WithShadow(p Policy) Option {
 	return func(c *config) {
@@ -248,7 +248,7 @@ func configure(opts []Option) config {
 		prefixes:      prefixes{v4: 32, v6: 64},
 		timeout:       defaultTimeout,
 		denyCache:     time.Second,
-		failLocalKeys: DefaultFailLocalKeys,
+		failLocalKeys: defaultFailLocalKeys,
 	}
 	for _, o := range opts {
 		if o == nil {

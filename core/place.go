@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 const modulePath = "github.com/sashlimit/sash/"
@@ -42,7 +44,7 @@ func outside(frames *runtime.Frames) runtime.Frame {
 }
 
 // placeOf returns the function, file and line that panicked, outside of sash and the runtime.
-func placeOf(p *PanicError) string {
+func placeOf(p *adapter.PanicError) string {
 	if f := outside(p.Frames()); f.Function != "" {
 		return f.Function + " " + position(f)
 	}

@@ -111,8 +111,8 @@ func (p *plan) withShadow(shadow *plan) (*plan, error) {
 		given: p.given, limits: p.limits, names: p.names, header: p.header, longest: p.longest, alone: p.alone,
 		shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
 	}
-	if len(both.all) > MaxLimits {
-		return p, &ConfigError{Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)), Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.limits), MaxLimits)}
+	if len(both.all) > maxLimits {
+		return p, &ConfigError{Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)), Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.limits), maxLimits)}
 	}
 	return both, nil
 }
@@ -208,8 +208,8 @@ func newPlan(given Limits, option string) (*plan, error) {
 		return new(plan), &ConfigError{Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)"}
 	}
 	var faults []error
-	if len(given) > MaxLimits {
-		faults = append(faults, &ConfigError{Option: option, Value: strconv.Itoa(len(given)), Reason: fmt.Sprintf("at most %d are decided together", MaxLimits)})
+	if len(given) > maxLimits {
+		faults = append(faults, &ConfigError{Option: option, Value: strconv.Itoa(len(given)), Reason: fmt.Sprintf("at most %d are decided together", maxLimits)})
 	}
 	p := &plan{given: slices.Clone(given)}
 	for i := range p.given {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -9,25 +8,11 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// ProblemType is the media type of a [Problem] (RFC 9457).
-const ProblemType = "application/problem+json"
-
 const problemBase = "https://iana.org/assignments/http-problem-types#"
 
-// Problem is the body of a refusal (RFC 9457). It tells clients what to do and
-// nothing about identities, keys or the store.
-type Problem struct {
-	Type       string // a URI, or "about:blank"
-	Title      string
-	Status     int // the HTTP status that goes with it
-	Detail     string
-	Violated   []string // "violated-policies", of the RateLimit draft
-	RetryAfter int64    // seconds for a Retry-After field that is not set yet; 0 means none
-}
-
 // Problem is what a denied client is told, by default.
-func (d *Decision) Problem() Problem {
-	p := Problem{
+func (d *Decision) Problem() adapter.Problem {
+	p := adapter.Problem{
 		Type:     problemBase + "quota-exceeded",
 		Title:    "Quota Exceeded",
 		Status:   http.StatusTooManyRequests,
@@ -50,14 +35,14 @@ func (d *Decision) Problem() Problem {
 // ProblemOf is what a client is told, by default, when [Limiter.Check] fails:
 // 400 without a key, 403 for who is on a deny list, 503 without a store, and 500 when a callback failed. The text
 // of err stays inside.
-func ProblemOf(err error) Problem {
+func ProblemOf(err error) adapter.Problem {
 	var limited *LimitedError
 	var store *StoreError
 	switch {
 	case errors.As(err, &limited):
 		return limited.Decision.Problem()
 	case errors.As(err, &store):
-		return Problem{
+		return adapter.Problem{
 			Type:       problemBase + "temporary-reduced-capacity",
 			Title:      "Temporary Reduced Capacity",
 			Status:     http.StatusServiceUnavailable,
@@ -65,59 +50,9 @@ func ProblemOf(err error) Problem {
 			RetryAfter: 1,
 		}
 	case errors.Is(err, ErrForbidden):
-		return Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}
+		return adapter.Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}
 	case errors.Is(err, ErrNoKey):
-		return Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest, Detail: "The request does not say whose quota it draws from."}
+		return adapter.Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest, Detail: "The request does not say whose quota it draws from."}
 	}
-	return Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
+	return adapter.Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
 }
-
-// SetHeaders writes the fields that go with the body.
-func (p Problem) SetHeaders(h adapter.HeaderMap) {
-	h.Set(fieldType, ProblemType)
-	if p.RetryAfter > 0 {
-		h.Set(fieldRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
-	}
-}
-
-// JSON is the body.
-func (p Problem) JSON() []byte {
-	b := make([]byte, 0, 256)
-	b = appendString(append(b, `{"type":`...), p.Type)
-	b = appendString(append(b, `,"title":`...), p.Title)
-	b = append(b, `,"status":`...)
-	b = strconv.AppendInt(b, int64(p.Status), 10)
-	if p.Detail != "" {
-		b = appendString(append(b, `,"detail":`...), p.Detail)
-	}
-	for i, name := range p.Violated {
-		if i == 0 {
-			b = append(b, `,"violated-policies":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendString(b, name)
-	}
-	if len(p.Violated) > 0 {
-		b = append(b, ']')
-	}
-	return append(b, '}')
-}
-
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if escaped[s[i]] {
-			text, _ := json.Marshal(s) //nolint:errchkjson // a string has no error
-			return append(b, text...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"') // as everything is that sash writes itself
-}
-
-// escaped is which bytes JSON may write differently: all but printable ASCII, of which two. A table is looked up in half the time.
-var escaped = func() (is [256]bool) {
-	for c := range is {
-		is[c] = c < ' ' || c > '~' || c == '"' || c == '\\'
-	}
-	return is
-}()

@@ -69,7 +69,7 @@ func causeOf(err error) (c cause, known bool) {
 		return causeStore, !store.IsOutage(err)
 	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
 		return 0, false
-	case errors.As(err, new(*PanicError)):
+	case errors.As(err, new(*adapter.PanicError)):
 		return causePanic, true
 	case status == http.StatusBadRequest:
 		return causeNoKey, true
@@ -133,7 +133,7 @@ func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
 }
 
 func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
-	if p := (*PanicError)(nil); errors.As(err, &p) {
+	if p := (*adapter.PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("place", placeOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
 	}
 	if leftOut > 0 {
@@ -179,7 +179,7 @@ func remedyNoKey(key string) string {
 }
 
 // Report is for adapters that answer a request although the handler of its refusal has panicked: it logs where, as
-// [Limiter.Check] does of callbacks, at most once in ten seconds. An err that is no [PanicError] is not logged.
+// [Limiter.Check] does of callbacks, at most once in ten seconds. An err that is no [adapter.PanicError] is not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }
@@ -197,7 +197,7 @@ func (l *Limiter) refundFailed(ctx context.Context, err error) {
 }
 
 func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, err error) {
-	if !errors.As(err, new(*PanicError)) {
+	if !errors.As(err, new(*adapter.PanicError)) {
 		return
 	}
 	if leftOut, due := l.refusals.due(c); due {

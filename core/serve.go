@@ -5,10 +5,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 )
 
-// StatusClientClosedRequest is the status that [WithRefund] is asked about where the client left before the response.
-// It is never sent to anybody.
-const StatusClientClosedRequest = adapter.StatusClientClosedRequest
-
 // Response is nil unless somebody asks for the status of the response.
 func (d *Decision) Response() *adapter.Response {
 	if d.served == nil {

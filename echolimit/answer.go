@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // refuse answers with status unless the handler has written or returns an error of its own. For
@@ -39,7 +40,7 @@ func answerError(c echo.Context, err error) error {
 
 // answer writes the problem document, unless the application answers errors itself. It never does both:
 // after an error the Timeout middleware drops what was written.
-func answer(c echo.Context, p core.Problem, cause func() error) error {
+func answer(c echo.Context, p adapter.Problem, cause func() error) error {
 	switch e := c.Echo(); {
 	case c.Response().Committed:
 		return nil
@@ -50,6 +51,6 @@ func answer(c echo.Context, p core.Problem, cause func() error) error {
 		return &echo.HTTPError{Code: p.Status, Message: p.Title, Internal: cause()}
 	}
 	p.SetHeaders(c.Response().Header())
-	c.Blob(p.Status, core.ProblemType, p.JSON()) // an error only says that the client is gone
+	c.Blob(p.Status, adapter.ProblemType, p.JSON()) // an error only says that the client is gone
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/echolimit"
 )
@@ -131,7 +132,7 @@ func TestOuterMiddlewareSeesTheError(t *testing.T) {
 		if errors.As(seen, new(*core.LimitedError)) != own || (seen == nil) == own || w.Code != 429 {
 			t.Errorf("own handler %v: status %d, error %v", own, w.Code, seen)
 		}
-		if (w.Header().Get("Content-Type") == core.ProblemType) == own {
+		if (w.Header().Get("Content-Type") == adapter.ProblemType) == own {
 			t.Errorf("own handler %v: header %v", own, w.Header())
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/echolimit"
 )
 
@@ -71,7 +72,7 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 				{nil, 400, noKey, func(err error) bool { return errors.Is(err, core.ErrNoKey) }},
 			} {
 				seen = nil
-				kind := core.ProblemType
+				kind := adapter.ProblemType
 				if own {
 					kind = "text/plain; charset=UTF-8"
 					if c.is != nil {

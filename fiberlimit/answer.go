@@ -18,7 +18,7 @@ import (
 func refuse(c *fiber.Ctx, l *core.Limiter, status int, cause error, handler func() error) error {
 	c.Status(status)
 	switch err := adapter.Guard(handler); {
-	case errors.As(err, new(*core.PanicError)):
+	case errors.As(err, new(*adapter.PanicError)):
 		l.Report(c.UserContext(), err)
 		return answerError(c, err)
 	case isRefusal(err, cause):
@@ -42,7 +42,7 @@ func answerError(c *fiber.Ctx, err error) error {
 }
 
 // answer makes the cause only where it is asked for: it is as large as a Decision.
-func answer(c *fiber.Ctx, p core.Problem, cause func() error) error {
+func answer(c *fiber.Ctx, p adapter.Problem, cause func() error) error {
 	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
 		if p.RetryAfter > 0 {
 			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))

@@ -83,7 +83,7 @@ func TestHandlersReturnErrors(t *testing.T) {
 			if status != c.status || body != c.body {
 				t.Errorf("%s, own handler %v: status %d, body %q; want %d, %q", c.desc, own, status, body, c.status, c.body)
 			}
-			if problem := h.Get("Content-Type") == core.ProblemType; problem != (body[0] == '{') {
+			if problem := h.Get("Content-Type") == adapter.ProblemType; problem != (body[0] == '{') {
 				t.Errorf("%s, own handler %v: Content-Type %q", c.desc, own, h.Get("Content-Type"))
 			}
 		}

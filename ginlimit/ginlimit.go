@@ -68,9 +68,9 @@ func ByRoute() core.Key {
 func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
 func answerError(c *gin.Context, err error)        { write(c, core.ProblemOf(err)) }
 
-func write(c *gin.Context, p core.Problem) {
+func write(c *gin.Context, p adapter.Problem) {
 	p.SetHeaders(c.Writer.Header())
-	c.Data(p.Status, core.ProblemType, p.JSON())
+	c.Data(p.Status, adapter.ProblemType, p.JSON())
 }
 
 // refuse answers with status unless the handler writes another one. The handlers behind it do not run, even if

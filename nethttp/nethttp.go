@@ -74,7 +74,7 @@ func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { wri
 
 func answerError(w http.ResponseWriter, _ *http.Request, err error) { write(w, core.ProblemOf(err)) }
 
-func write(w http.ResponseWriter, p core.Problem) {
+func write(w http.ResponseWriter, p adapter.Problem) {
 	p.SetHeaders(w.Header())
 	w.WriteHeader(p.Status)
 	w.Write(p.JSON())

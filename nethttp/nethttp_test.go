@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
@@ -111,7 +112,7 @@ func TestWithoutKey(t *testing.T) {
 		core.WithObserver(func(_ context.Context, e core.Event) { seen = e.Err }))(ok)
 	for range 3 { // never a shared quota
 		w := get(h)
-		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != core.ProblemType || !errors.Is(seen, core.ErrNoKey) {
+		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != adapter.ProblemType || !errors.Is(seen, core.ErrNoKey) {
 			t.Errorf("status %d, header %v, observed %v", w.Code, w.Header(), seen)
 		}
 	}

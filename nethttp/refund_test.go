@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/nethttp"
@@ -272,7 +273,7 @@ func TestRefundFails(t *testing.T) {
 		refund func(*coretest.FakeStore) bool
 		is     func(error) bool
 	}{
-		{"a panic", func(*coretest.FakeStore) bool { panic("boom") }, func(err error) bool { return errors.As(err, new(*core.PanicError)) }},
+		{"a panic", func(*coretest.FakeStore) bool { panic("boom") }, func(err error) bool { return errors.As(err, new(*adapter.PanicError)) }},
 		{"a store that does not answer", func(s *coretest.FakeStore) bool { s.Fail(errDown); return true }, func(err error) bool {
 			return errors.As(err, new(*core.StoreError)) && errors.Is(err, errDown)
 		}},

@@ -62,5 +62,5 @@ func remote(rdb *redis.Client, opts ...redisstore.Option) func(limit) core.Store
 }
 
 func local(l limit) core.Store {
-	return core.NewMemoryStore(core.WithMaxKeys(max(core.DefaultMaxKeys, 2*l.keys)))
+	return core.NewMemoryStore(core.WithMaxKeys(max(1<<18, 2*l.keys)))
 }

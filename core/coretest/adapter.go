@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // AdapterConfig says how to serve with the adapter under test.
@@ -84,7 +85,7 @@ type fields = map[string]string
 
 // problem is the header fields of a refusal, with those that come on top.
 func problem(more fields) fields {
-	all := fields{"Content-Type": core.ProblemType}
+	all := fields{"Content-Type": adapter.ProblemType}
 	maps.Copy(all, more)
 	return all
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // patience is for what hangs when it is broken.
@@ -130,7 +131,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 			http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		}},
-		{"before the response", true, core.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) {
+		{"before the response", true, adapter.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 		}},
 	} {
@@ -180,7 +181,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 
 // leaving is what is asked where the client leaves while the handler runs.
 func leaving(t *testing.T, m mount, two bool) {
-	gone := core.StatusClientClosedRequest
+	gone := adapter.StatusClientClosedRequest
 	nothing := func(http.ResponseWriter, *http.Request) {}
 	body := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }

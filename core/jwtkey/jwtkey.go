@@ -56,7 +56,7 @@ var (
 func ByClaim(claim string, cfg Config) core.Key {
 	v, err := newVerifier(claim, cfg)
 	if err != nil {
-		return core.BadKey(err)
+		return core.KeyOf("jwt", nil, err)
 	}
 	scope := scopeOf(v.path)
 	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
@@ -93,7 +93,7 @@ func ByContextClaim(key any, claim string) core.Key {
 		faults.add("ByContextClaim", `""`, `name the claim, such as "sub"`)
 	}
 	if faults != nil {
-		return core.BadKey(errors.Join(faults...))
+		return core.KeyOf("jwt", nil, faults...)
 	}
 	path := []string{claim}
 	scope := scopeOf(path)
@@ -230,7 +230,7 @@ func (v *verifier) verify(text string) (jwt.MapClaims, error) {
 // because is an ErrInvalidToken that names the cause, but not in the cause's own words: those may
 // hold what the client sent.
 func because(cause error) error {
-	var panicked *core.PanicError
+	var panicked *adapter.PanicError
 	if errors.As(cause, &panicked) {
 		return adapter.ErrorWithCause(ErrInvalidToken, panicked)
 	}

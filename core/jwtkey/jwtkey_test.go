@@ -430,7 +430,7 @@ func TestKeyfuncThatPanics(t *testing.T) {
 	})
 	token := bearer(t, "ann")
 	_, err := keyOf(t, jwtkey.ByClaim("sub", cfg), authorized("Authorization", token))
-	var panicked *core.PanicError
+	var panicked *adapter.PanicError
 	if !errors.Is(err, jwtkey.ErrInvalidToken) || !errors.Is(err, core.ErrNoKey) || !errors.As(err, &panicked) || strings.Contains(err.Error(), token[7:]) {
 		t.Errorf("error %v, want an ErrInvalidToken that is the PanicError and does not say it", err)
 	}
