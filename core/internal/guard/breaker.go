@@ -9,38 +9,39 @@ import (
 
 const (
 	failuresToOpen = 5
-	retryStore     = time.Second // until the store is asked again, and up to half as much more
+	retryStore     = time.Second // an open breaker waits this long before a probe, plus a jitter of up to half of it
 )
 
-// jitter keeps processes from doing at once what they do now and then.
+// jitter returns d plus up to half of it at random, so that processes do not retry at the same instants.
 func jitter(d time.Duration) time.Duration { return d + rand.N(d/2) }
 
-// breaker is a circuit breaker that is told how questions to the store have ended. After failuresToOpen failures in a
-// row it opens: nothing is asked any more. After retryStore it lets one question through, the probe, whose end closes
-// it or keeps it open.
+// breaker is a circuit breaker to which the outcomes of calls to the store are reported. It opens after
+// failuresToOpen consecutive failures and then admits no calls. After retryStore it is half-open: it admits one call,
+// the probe. If the probe succeeds, the breaker closes; if it fails, the breaker stays open for another retryStore.
 //
-// Questions that were waiting when another failed fail by the same fault. These are coincident: they count as one.
+// Calls that were in flight when another one failed usually fail for the same reason. Such failures are coincident and
+// count once.
 type breaker struct {
-	start  time.Time
-	change func(open bool) // is called when it opens or closes, but not for a probe that fails
+	start    time.Time
+	onChange func(open bool) // is called when the breaker opens or closes, but not when a probe fails
 
-	// Questions need not ask the breaker, which has a lock, while nothing has failed since one succeeded.
-	failures          atomic.Uint64 // heard so far
-	failuresAtSuccess atomic.Uint64 // the same, when the latest question that succeeded was put
+	// While nothing has failed since a call that succeeded began, calls bypass the breaker, because it takes a lock.
+	failures          atomic.Uint64 // reported so far
+	failuresAtSuccess atomic.Uint64 // the value of failures when the last call that succeeded began
 
-	mu         sync.Mutex
-	row        int           // failures since the last success
-	failed     time.Duration // when a failure was last counted, since start
-	open       bool
-	until      time.Duration // when the probe may be put, since start
-	probing    bool
-	generation uint64 // of changes: what was put before one says nothing afterwards
+	mu          sync.Mutex
+	consecutive int           // failures since the last success
+	lastFailure time.Duration // when a failure was last counted, since start
+	open        bool
+	retryAt     time.Duration // when the probe is admitted, since start
+	probing     bool
+	generation  uint64 // is incremented on each change; outcomes of calls that began before it are ignored
 }
 
-// pass is what a question has from the breaker, to tell how it has ended.
+// pass describes an admitted call. The caller reports the outcome of the call with it.
 type pass struct {
 	generation uint64
-	failures   uint64        // when it was put
+	failures   uint64        // the breaker's failures when the call began
 	begun      time.Duration // since the breaker's start
 	probe      bool
 }
@@ -48,15 +49,16 @@ type pass struct {
 type state int
 
 const (
-	closed  state = iota
-	open          // nothing is asked
-	waiting       // for a probe, or for the end of one
+	closed   state = iota
+	open           // no call is admitted
+	halfOpen       // a probe is admitted or in flight
 )
 
 func (b *breaker) now() time.Duration { return time.Since(b.start) }
 
-// quiet reports whether a question may be put without asking the breaker.
-func (b *breaker) quiet() (p pass, ok bool) {
+// bypass reports whether a call may be made without admit. If so, only its failure is reported, to bypassFailure. The
+// pass is for allowBypass.
+func (b *breaker) bypass() (p pass, ok bool) {
 	n := b.failures.Load()
 	return pass{failures: n}, n == b.failuresAtSuccess.Load()
 }
@@ -67,20 +69,20 @@ func (b *breaker) state() state {
 	switch {
 	case !b.open:
 		return closed
-	case !b.probing && b.now() < b.until:
+	case !b.probing && b.now() < b.retryAt:
 		return open
 	}
-	return waiting
+	return halfOpen
 }
 
-// admit returns a pass for a question unless none may be put now.
+// admit returns a pass for a call, or false if the breaker admits none now.
 func (b *breaker) admit() (p pass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
 	p = pass{generation: b.generation, failures: b.failures.Load(), begun: now, probe: b.open}
 	if b.open {
-		if b.probing || now < b.until {
+		if b.probing || now < b.retryAt {
 			return p, false
 		}
 		b.probing = true
@@ -88,8 +90,8 @@ func (b *breaker) admit() (p pass, ok bool) {
 	return p, true
 }
 
-// unasked is told of the end of a question that was put without a pass.
-func (b *breaker) unasked(begun time.Duration) {
+// bypassFailure reports that a call which bypassed the breaker has failed.
+func (b *breaker) bypassFailure(begun time.Duration) {
 	b.mu.Lock()
 	p := pass{generation: b.generation, begun: begun}
 	open := b.open
@@ -101,12 +103,12 @@ func (b *breaker) unasked(begun time.Duration) {
 	b.failure(p)
 }
 
-// success is told of a question that the store has answered.
+// success reports that the store has answered a call.
 func (b *breaker) success(p pass) {
 	b.mu.Lock()
 	closes := false
 	if p.generation == b.generation {
-		b.row = 0
+		b.consecutive = 0
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
 			b.generation++
@@ -114,15 +116,15 @@ func (b *breaker) success(p pass) {
 	}
 	b.mu.Unlock()
 	if closes {
-		b.change(false)
+		b.onChange(false)
 	}
 }
 
-// calm lets questions be put without a pass again, unless others have failed since this one was put.
-func (b *breaker) calm(p pass) { b.failuresAtSuccess.Store(p.failures) }
+// allowBypass lets calls bypass the breaker, unless another call has failed since the one with pass p began.
+func (b *breaker) allowBypass(p pass) { b.failuresAtSuccess.Store(p.failures) }
 
-// failure is told of a question that the store has not answered. One that was put before another failure was counted
-// is coincident.
+// failure reports that the store has not answered a call. If the call began before the last failure that was counted,
+// its own is coincident.
 func (b *breaker) failure(p pass) {
 	b.mu.Lock()
 	opens := false
@@ -130,24 +132,24 @@ func (b *breaker) failure(p pass) {
 	switch {
 	case p.generation != b.generation:
 	case p.probe:
-		b.probing, b.failed = false, now
-		b.until = now + jitter(retryStore)
-	case p.begun >= b.failed:
-		b.failed = now
-		if b.row++; b.row >= failuresToOpen {
-			b.open, b.row, opens = true, 0, true
-			b.until = now + jitter(retryStore)
+		b.probing, b.lastFailure = false, now
+		b.retryAt = now + jitter(retryStore)
+	case p.begun >= b.lastFailure:
+		b.lastFailure = now
+		if b.consecutive++; b.consecutive >= failuresToOpen {
+			b.open, b.consecutive, opens = true, 0, true
+			b.retryAt = now + jitter(retryStore)
 			b.generation++
 		}
 	}
 	b.mu.Unlock()
-	b.failures.Add(1) // last, so that nobody takes the breaker for quiet before it has heard
+	b.failures.Add(1) // comes last, so that a call which sees it finds the failure counted
 	if opens {
-		b.change(true)
+		b.onChange(true)
 	}
 }
 
-// withdraw is told of a question whose end says nothing of the store.
+// withdraw reports a call whose outcome says nothing about the store.
 func (b *breaker) withdraw(p pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,9 +158,9 @@ func (b *breaker) withdraw(p pass) {
 	}
 }
 
-// forget has failures in a row begin anew.
-func (b *breaker) forget() {
+// resetCount forgets the consecutive failures.
+func (b *breaker) resetCount() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.row = 0
+	b.consecutive = 0
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// deadlines makes contexts that end after a timeout, whatever becomes of the request. Those made at about the same time
-// end at the same time, so that they share a timer: each lasts at least fifteen sixteenths of the timeout, and never longer.
+// deadlines makes contexts that end after a timeout, whatever becomes of the request. Contexts made at about the same
+// time share a deadline and its timer: each lasts at least fifteen sixteenths of the timeout, and never longer than it.
 type deadlines struct {
 	timeout time.Duration
 	latest  atomic.Pointer[deadline]
@@ -18,7 +18,7 @@ type deadline struct {
 	done chan struct{}
 }
 
-// Within returns a context for all that one decision asks.
+// Within returns a context for all calls of one decision. It has the values of ctx, but not its deadline.
 func (d *deadlines) Within(ctx context.Context, now time.Time) context.Context {
 	last := d.latest.Load()
 	if last == nil || last.end.Sub(now) < d.timeout-d.timeout/16 {
@@ -33,7 +33,7 @@ func (d *deadlines) Within(ctx context.Context, now time.Time) context.Context {
 	return bounded{last, ctx}
 }
 
-// bounded is a context with another's values.
+// bounded is a context that ends at a deadline and has the values of another context.
 type bounded struct {
 	*deadline
 	values context.Context

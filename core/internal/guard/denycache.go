@@ -9,224 +9,231 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// denyCache keeps the latest denials of a store, in a hash table whose buckets are lists. Reading takes no
-// lock, so a list may be changed while somebody follows it, and an entry overlooked: then the store is asked.
+// denyCache caches the latest denials of a store. It is a hash table whose buckets are linked lists. Lookups take no
+// lock. A lookup may miss an entry of a list that is being changed; then the store is called.
 type denyCache struct {
-	longest time.Duration
-	start   time.Time
-	holds   bool // FailLocal: denials are kept for their whole wait, and so are quotas that are used up
-	most    int
+	maxAge     time.Duration // entries are answered for at most this long while the store answers
+	start      time.Time
+	outages    bool // FailLocal: entries are kept for their whole wait, and so are quotas that are used up
+	maxEntries int
 
-	costs    atomic.Bool // takes of more than one unit have been seen
-	versions [denialVersions]atomic.Uint32
-	buckets  atomic.Pointer[[]atomic.Pointer[denial]] // a power of two
+	weighted atomic.Bool // takes of more than one unit have been seen
+	versions [denyVersions]atomic.Uint32
+	buckets  atomic.Pointer[[]atomic.Pointer[denyEntry]] // their number is a power of two
 
-	mu   sync.Mutex // for changes
-	used int
-	hand int // of the sweep, in buckets
+	mu    sync.Mutex // is held while entries are added or removed
+	count int        // entries
+	hand  int        // the bucket that was swept last
 }
 
 const (
-	denialVersions = 4096
-	denialBuckets  = 1024 // at first
-	denialsKept    = 8192 // where they need not be known while the store is away
-	denialsPerKey  = 2    // of different costs
-	denialsSwept   = 2    // buckets looked at for each new denial
+	denyVersions  = 4096
+	denyBuckets   = 1024 // initially
+	denyEntries   = 8192 // at most, unless more are needed for outages
+	entriesPerKey = 2    // with different costs
+	bucketsPerAdd = 2    // buckets swept for each new entry
 
-	versionAdded     = 1       // waits are too short
-	versionGivenBack = 1 << 16 // denials may be wrong
+	// What is added to the version of a key's log.
+	versionAdded   = 1       // when units were added to the log, so that waits are too short
+	versionRemoved = 1 << 16 // when units were removed from it, so that denials may be wrong
 )
 
-type denial struct {
-	key      store.StoredKey
-	hash     uint64
-	next     atomic.Pointer[denial]
-	plan     *store.Plan // other limits, another question
-	cost     int
-	received time.Duration // when the store's answer had come, since start
-	until    time.Duration // it is answered from memory until then; 0 where that is not for the store to be spared
-	spare    time.Duration // until when the others are denied meanwhile, though never beyond the wait
-	ends     time.Duration // it is true until then
-	retry    time.Duration
-	first    [2]store.State // of the first limits
-	more     []store.State  // ... and of the others
-	asked    atomic.Bool    // one has asked again, so that not all do at once
-	stale    atomic.Bool    // it is true, but the wait has become longer
+// denyEntry is a cached denial. Its times are relative to the start of the cache.
+type denyEntry struct {
+	key        store.StoredKey
+	hash       uint64
+	next       atomic.Pointer[denyEntry]
+	plan       *store.Plan // an entry is no answer for other limits
+	cost       int
+	received   time.Duration  // when the store's answer arrived
+	freshUntil time.Duration  // until then lookups are answered; 0 if the entry is for outages only
+	graceUntil time.Duration  // from freshUntil until then, one lookup misses and all others are answered
+	expires    time.Duration  // the end of the wait
+	retry      time.Duration  // the wait when the answer arrived
+	first      [2]store.State // of the first limits
+	more       []store.State  // of further limits
+	probing    atomic.Bool    // one lookup has missed since freshUntil, so that its caller calls the store
+	stale      atomic.Bool    // still denied, but the wait has become longer
 }
 
-func (d *denial) state(i int) *store.State {
-	if i < len(d.first) {
-		return &d.first[i]
+func (e *denyEntry) state(i int) *store.State {
+	if i < len(e.first) {
+		return &e.first[i]
 	}
-	return &d.more[i-len(d.first)]
+	return &e.more[i-len(e.first)]
 }
 
-// ticket is what was known of a key before the store was asked.
-type ticket struct {
-	hash    uint64
-	version uint32
-	sent    time.Duration
+func (e *denyEntry) matches(key *store.Key, hash uint64) bool {
+	return e.hash == hash && e.key.Equal(key)
 }
 
-func newDenyCache(longest time.Duration, start time.Time) *denyCache {
-	if longest == 0 {
+// denyVersion is the version of a key's log before a call to the store. An answer that arrives later is cached only if
+// it is still valid for the version at that time.
+type denyVersion struct {
+	hash uint64
+	n    uint32
+	sent time.Duration // when the call began, since the start of the cache
+}
+
+func newDenyCache(maxAge time.Duration, start time.Time) *denyCache {
+	if maxAge == 0 {
 		return nil
 	}
-	d := &denyCache{longest: longest, start: start, most: denialsKept}
-	buckets := make([]atomic.Pointer[denial], denialBuckets)
+	d := &denyCache{maxAge: maxAge, start: start, maxEntries: denyEntries}
+	buckets := make([]atomic.Pointer[denyEntry], denyBuckets)
 	d.buckets.Store(&buckets)
 	return d
 }
 
-// holdFor has so many denials known for their whole wait.
-func (d *denyCache) holdFor(keys int) {
+// keepForOutages makes the cache keep the denials of that many keys for their whole wait.
+func (d *denyCache) keepForOutages(keys int) {
 	if d != nil {
-		d.holds, d.most = true, max(keys, denialsKept)
+		d.outages, d.maxEntries = true, max(keys, denyEntries)
 	}
 }
 
-func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denial] {
+func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denyEntry] {
 	buckets := *d.buckets.Load()
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
 
-func (d *denyCache) version(hash uint64) *atomic.Uint32 { return &d.versions[hash%denialVersions] }
+// counter returns the counter of versions for a key's hash. Keys share counters.
+func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyVersions] }
 
-// remembers reports whether denials of t are answered: not if each is to be counted, or others look at the log as well.
-func (d *denyCache) remembers(t *store.Take) bool {
+// cacheable reports whether denials of t may be answered from the cache. They may not if each denial is to be counted,
+// or if shadow limits look at the log as well.
+func (d *denyCache) cacheable(t *store.Take) bool {
 	return t.Plan.Shadow == 0 && (t.Mode == store.ModeCharge || t.Mode == store.ModePeek)
 }
 
-// answer is what the store would say, if that is known.
-func (d *denyCache) answer(t *store.Take, a *store.Answer) (known bool) {
-	if d == nil || !d.remembers(t) {
+// lookup sets a to the store's answer to t if that is known to be a denial.
+func (d *denyCache) lookup(t *store.Take, a *store.Answer) (found bool) {
+	if d == nil || !d.cacheable(t) {
 		return false
 	}
 	hash := t.Key.Hash()
-	for last := d.bucket(hash).Load(); last != nil; last = last.next.Load() {
-		same := last.hash == hash && last.cost == t.Cost && last.plan == t.Plan
-		if same && !last.stale.Load() && last.key.Equal(&t.Key) {
+	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
+		same := e.hash == hash && e.cost == t.Cost && e.plan == t.Plan
+		if same && !e.stale.Load() && e.key.Equal(&t.Key) {
 			now := time.Since(d.start)
-			if now >= last.until && (now >= last.spare || last.asked.CompareAndSwap(false, true)) {
+			if now >= e.freshUntil && (now >= e.graceUntil || e.probing.CompareAndSwap(false, true)) {
 				return false
 			}
-			last.tell(now, t, a)
+			e.answer(now, t, a)
 			return true
 		}
 	}
 	return false
 }
 
-// tell answers t with the denial, as it is now. Waits count from when the answer arrived: the store's clock was read
-// before that, so nobody is told to come too early.
-func (d *denial) tell(now time.Duration, t *store.Take, a *store.Answer) {
-	passed := now - d.received
-	*a = store.Answer{Retry: max(d.retry-passed, 0)}
+// answer sets a to the denial as it is now. Waits count from the arrival of the store's answer. The store read its
+// clock before that, so no wait ends too early.
+func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
+	passed := now - e.received
+	*a = store.Answer{Retry: max(e.retry-passed, 0)}
 	for i := range t.Plan.Limits {
-		a.State[i] = *d.state(i)
+		a.State[i] = *e.state(i)
 	}
 	t.Plan.Judge(a, t.Cost, t.Mode)
 	for i := range t.Plan.Limits {
 		s := &a.State[i]
 		if s.Reset -= passed; s.Reset <= 0 {
 			s.Reset = 0
-			if a.Denied.Has(i) { // younger units have to leave as well
+			if a.Denied.Has(i) { // the limit waits for younger units as well
 				s.Reset = a.Retry
 			}
 		}
 	}
 }
 
-// held is answer while the store is away: a denial holds for its whole wait, and for larger costs as well, whose waits are
-// at least as long.
-func (d *denyCache) held(t *store.Take, a *store.Answer) bool {
-	if d == nil || !d.holds || t.Mode == store.ModeRecord || t.Plan.NeverFits(t.Cost) {
+// lookupInOutage is lookup while the store does not answer. An entry is then used for its whole wait, and for larger
+// costs as well, whose waits are at least as long.
+func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) {
+	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(t.Cost) {
 		return false
 	}
 	hash, now := t.Key.Hash(), time.Since(d.start)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var longest *denial
-	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
-		holds := x.names(&t.Key, hash) && x.plan == t.Plan && x.cost <= t.Cost && now < x.ends
-		if holds && (longest == nil || x.ends > longest.ends) {
-			longest = x
+	var longest *denyEntry
+	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
+		denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= t.Cost && now < e.expires
+		if denies && (longest == nil || e.expires > longest.expires) {
+			longest = e
 		}
 	}
 	if longest != nil {
-		longest.tell(now, t, a)
+		longest.answer(now, t, a)
 	}
 	return longest != nil
 }
 
-func (d *denial) names(key *store.Key, hash uint64) bool { return d.hash == hash && d.key.Equal(key) }
-
-// expect is called before the store is asked: its clock is read later than ours, so a wait counted from here ends
-// no later than the store's.
-func (d *denyCache) expect(t *store.Take, now time.Duration) (w ticket) {
+// version returns the version of the log of t before the store is called. The store reads its clock after now, so a
+// wait counted from now ends no later than the store's.
+func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
 	if d != nil {
-		if t.Cost > 1 && !d.costs.Load() {
-			d.costs.Store(true)
+		if t.Cost > 1 && !d.weighted.Load() {
+			d.weighted.Store(true)
 		}
-		w.hash, w.sent = t.Key.Hash(), now
-		w.version = d.version(w.hash).Load()
+		v.hash, v.sent = t.Key.Hash(), now
+		v.n = d.counter(v.hash).Load()
 	}
-	return w
+	return v
 }
 
-// note is called with what the store has answered.
-func (d *denyCache) note(t *store.Take, a *store.Answer, w ticket) {
+// update brings the cache up to date with the store's answer to t, which was sent at version v.
+func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
 	if d == nil {
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {
-		d.admitted(t, w.hash)
+		d.unitsAdded(t, v.hash)
 	}
 	if a.Allowed {
-		if d.holds && t.Mode != store.ModePeek && t.Mode != store.ModeRecord {
-			d.usedUp(t, a, w)
+		if d.outages && t.Mode != store.ModePeek && t.Mode != store.ModeRecord {
+			d.addUsedUp(t, a, v)
 		}
 		return
 	}
-	if a.Retry <= 0 || !d.holds && !d.remembers(t) {
+	if a.Retry <= 0 || !d.outages && !d.cacheable(t) {
 		return
 	}
-	latest := d.entry(t, w, t.Cost, a.Retry)
-	if d.remembers(t) {
+	e := d.newEntry(t, v, t.Cost, a.Retry)
+	if d.cacheable(t) {
 		lasts := a.Retry
 		for i := range t.Plan.Limits {
-			if a.Denied.Has(i) { // its numbers are shown, and are right until a unit leaves
+			if a.Denied.Has(i) { // the client sees its numbers, which are right until a unit leaves the window
 				lasts = min(lasts, a.State[i].Reset)
 			}
 		}
-		latest.until, latest.spare = w.sent+min(lasts, d.longest), w.sent+min(lasts, d.longest+d.longest/16)
+		e.freshUntil, e.graceUntil = v.sent+min(lasts, d.maxAge), v.sent+min(lasts, d.maxAge+d.maxAge/16)
 	}
-	latest.fill(t, a, 0)
-	d.add(&t.Key, latest, w)
+	e.setStates(t, a, 0)
+	d.add(&t.Key, e, v)
 }
 
-func (d *denyCache) entry(t *store.Take, w ticket, cost int, retry time.Duration) *denial {
-	return &denial{
-		key: t.Key.Stored(false), hash: w.hash, plan: t.Plan, cost: cost,
-		received: time.Since(d.start), ends: w.sent + retry, retry: retry,
+func (d *denyCache) newEntry(t *store.Take, v denyVersion, cost int, retry time.Duration) *denyEntry {
+	return &denyEntry{
+		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
+		received: time.Since(d.start), expires: v.sent + retry, retry: retry,
 	}
 }
 
-// fill notes the limits' numbers, with so many units more.
-func (d *denial) fill(t *store.Take, a *store.Answer, units int) {
-	if more := len(t.Plan.Limits) - len(d.first); more > 0 {
-		d.more = make([]store.State, more)
+// setStates copies the states of the limits from a, with that many units added to each.
+func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
+	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
+		e.more = make([]store.State, more)
 	}
 	for i := range t.Plan.Limits {
 		s := a.State[i]
 		s.Used += units
-		*d.state(i) = s
+		*e.state(i) = s
 	}
 }
 
-// usedUp notes that an admission has left nothing of a quota: the next unit is denied until the oldest leaves. While the
-// store is there it is asked all the same.
-func (d *denyCache) usedUp(t *store.Take, a *store.Answer, w ticket) {
+// addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
+// the oldest one leaves the window. The entry is used in outages only.
+func (d *denyCache) addUsedUp(t *store.Take, a *store.Answer, v denyVersion) {
 	var wait time.Duration
 	for i, limit := range t.Plan.Deciding() {
 		if a.State[i].Used+t.Cost >= limit.Quota {
@@ -234,145 +241,147 @@ func (d *denyCache) usedUp(t *store.Take, a *store.Answer, w ticket) {
 		}
 	}
 	if wait > 0 {
-		latest := d.entry(t, w, 1, wait)
-		latest.fill(t, a, t.Cost)
-		d.add(&t.Key, latest, w)
+		e := d.newEntry(t, v, 1, wait)
+		e.setStates(t, a, t.Cost)
+		d.add(&t.Key, e, v)
 	}
 }
 
-// admitted is called when a take may have added to a log. Where takes have different costs, waits that are remembered for
-// larger ones are too short from now on, and so are those that are on their way here.
-func (d *denyCache) admitted(t *store.Take, hash uint64) {
-	above := t.Cost // larger costs may have been denied before
+// unitsAdded is called when a take may have added units to a log. If takes have different costs, the waits of entries
+// with larger costs are too short from now on, and so are the waits of answers that are still on their way.
+func (d *denyCache) unitsAdded(t *store.Take, hash uint64) {
+	above := t.Cost // entries with larger costs become stale
 	switch {
 	case t.Mode == store.ModePeek:
 		above = math.MaxInt
 	case t.Mode != store.ModeCharge:
-		above = 0 // it was not asked whether there is room
+		above = 0 // the take was recorded whether there was room or not
 	}
-	if above == 0 || above < math.MaxInt && d.costs.Load() {
-		d.version(hash).Add(versionAdded)
+	if above == 0 || above < math.MaxInt && d.weighted.Load() {
+		d.counter(hash).Add(versionAdded)
 	}
-	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
+	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
 		switch {
-		case !x.names(&t.Key, hash):
-		case x.cost > above:
-			x.stale.Store(true)
-		case x.asked.Load() && x.plan == t.Plan: // it has been undone or reset elsewhere
-			d.remove(&t.Key, hash, x)
+		case !e.matches(&t.Key, hash):
+		case e.cost > above:
+			e.stale.Store(true)
+		case e.probing.Load() && e.plan == t.Plan: // another process has undone a take or reset the log
+			d.remove(&t.Key, hash, e)
 		}
 	}
 }
 
-// longer is called when entries of another log were added to a key's: waits that are remembered are too short.
-func (d *denyCache) longer(key *store.Key) {
+// markStale is called when entries of another log were added to a key's log, so that the waits in the cache are too
+// short.
+func (d *denyCache) markStale(key *store.Key) {
 	if d == nil {
 		return
 	}
 	hash := key.Hash()
-	d.version(hash).Add(versionAdded)
-	for x := d.bucket(hash).Load(); x != nil; x = x.next.Load() {
-		if x.names(key, hash) {
-			x.stale.Store(true)
+	d.counter(hash).Add(versionAdded)
+	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
+		if e.matches(key, hash) {
+			e.stale.Store(true)
 		}
 	}
 }
 
-// drop forgets a key's denials: something of its log has been given back.
-func (d *denyCache) drop(key *store.Key) {
+// invalidate removes a key's entries, because units were removed from its log.
+func (d *denyCache) invalidate(key *store.Key) {
 	if d == nil {
 		return
 	}
 	hash := key.Hash()
-	d.version(hash).Add(versionGivenBack)
+	d.counter(hash).Add(versionRemoved)
 	if d.bucket(hash).Load() != nil {
 		d.remove(key, hash, nil)
 	}
 }
 
-// remove takes one of a key's denials out, or all of them.
-func (d *denyCache) remove(key *store.Key, hash uint64, one *denial) {
+// remove removes one of a key's entries, or all of them if one is nil.
+func (d *denyCache) remove(key *store.Key, hash uint64, one *denyEntry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.filter(d.bucket(hash), func(x *denial) bool { return x == one || one == nil && x.names(key, hash) })
+	d.removeFunc(d.bucket(hash), func(e *denyEntry) bool { return e == one || one == nil && e.matches(key, hash) })
 }
 
-// filter takes those out of a bucket for which out says so. The caller has the lock.
-func (d *denyCache) filter(at *atomic.Pointer[denial], out func(*denial) bool) {
-	for x := at.Load(); x != nil; x = at.Load() {
-		if out(x) {
-			at.Store(x.next.Load())
-			d.used--
+// removeFunc removes the entries of a bucket for which remove returns true. The caller holds the lock.
+func (d *denyCache) removeFunc(at *atomic.Pointer[denyEntry], remove func(*denyEntry) bool) {
+	for e := at.Load(); e != nil; e = at.Load() {
+		if remove(e) {
+			at.Store(e.next.Load())
+			d.count--
 		} else {
-			at = &x.next
+			at = &e.next
 		}
 	}
 }
 
-// add puts a denial in, unless something of its log has been given back since the store was asked. It takes the place
-// of one of the same key and cost, or of the key's older ones.
-func (d *denyCache) add(key *store.Key, latest *denial, w ticket) {
+// add adds an entry, unless units have been removed from the log since version v. It replaces an entry of the same key
+// and cost, and the oldest ones if the key has more than entriesPerKey.
+func (d *denyCache) add(key *store.Key, latest *denyEntry, v denyVersion) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.good(latest, w) {
+	if !d.valid(latest, v) {
 		return
 	}
-	for range denialsSwept {
+	for range bucketsPerAdd {
 		d.sweep(latest.received)
 	}
-	if d.used >= d.most {
+	if d.count >= d.maxEntries {
 		d.evict()
 	}
-	if buckets := *d.buckets.Load(); d.used >= len(buckets) && len(buckets) < d.most {
+	if buckets := *d.buckets.Load(); d.count >= len(buckets) && len(buckets) < d.maxEntries {
 		d.grow(2 * len(buckets))
 	}
-	at := d.bucket(w.hash)
+	at := d.bucket(v.hash)
 	latest.next.Store(at.Load())
 	at.Store(latest)
-	d.used++
+	d.count++
 	own := 0
-	d.filter(at, func(x *denial) bool { // only now: between the two, others would ask the store
-		if x == latest || !x.names(key, w.hash) {
+	// The entry is added before others are removed: in between, lookups would miss and their callers call the store.
+	d.removeFunc(at, func(e *denyEntry) bool {
+		if e == latest || !e.matches(key, v.hash) {
 			return false
 		}
 		own++
-		return x.cost == latest.cost || own >= denialsPerKey
+		return e.cost == latest.cost || own >= entriesPerKey
 	})
-	if !d.good(latest, w) { // nobody waits for the lock before a version changes
-		d.filter(at, func(x *denial) bool { return x == latest })
+	if !d.valid(latest, v) { // versions change without the lock
+		d.removeFunc(at, func(e *denyEntry) bool { return e == latest })
 	}
 }
 
-// good reports whether a denial is true still. It notes if the wait is too short.
-func (d *denyCache) good(latest *denial, w ticket) bool {
-	now := d.version(w.hash).Load()
-	if now != w.version {
-		latest.stale.Store(true)
+// valid reports whether an entry is still right. It marks the entry if its wait is too short.
+func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
+	n := d.counter(v.hash).Load()
+	if n != v.n {
+		e.stale.Store(true)
 	}
-	return now == w.version || d.holds && now/versionGivenBack == w.version/versionGivenBack
+	return n == v.n || d.outages && n/versionRemoved == v.n/versionRemoved
 }
 
-// sweep takes what is over out of the next bucket.
+// sweep removes expired entries from the next bucket.
 func (d *denyCache) sweep(now time.Duration) {
 	buckets := *d.buckets.Load()
 	d.hand = (d.hand + 1) & (len(buckets) - 1)
-	d.filter(&buckets[d.hand], func(x *denial) bool { return x.ends <= now })
+	d.removeFunc(&buckets[d.hand], func(e *denyEntry) bool { return e.expires <= now })
 }
 
-// evict makes room where all places are taken: of those in the next bucket that has any, the one goes that ends first.
+// evict removes the entry that expires first from the next bucket that is not empty.
 func (d *denyCache) evict() {
 	buckets := *d.buckets.Load()
 	for range buckets {
 		d.hand = (d.hand + 1) & (len(buckets) - 1)
 		at := &buckets[d.hand]
-		var first *denial
-		for x := at.Load(); x != nil; x = x.next.Load() {
-			if first == nil || x.ends < first.ends {
-				first = x
+		var first *denyEntry
+		for e := at.Load(); e != nil; e = e.next.Load() {
+			if first == nil || e.expires < first.expires {
+				first = e
 			}
 		}
 		if first != nil {
-			d.filter(at, func(x *denial) bool { return x == first })
+			d.removeFunc(at, func(e *denyEntry) bool { return e == first })
 			return
 		}
 	}
@@ -380,13 +389,13 @@ func (d *denyCache) evict() {
 
 func (d *denyCache) grow(size int) {
 	old := *d.buckets.Load()
-	buckets := make([]atomic.Pointer[denial], size)
+	buckets := make([]atomic.Pointer[denyEntry], size)
 	for i := range old {
-		for x := old[i].Load(); x != nil; {
-			next, at := x.next.Load(), &buckets[x.hash&uint64(size-1)]
-			x.next.Store(at.Load())
-			at.Store(x)
-			x = next
+		for e := old[i].Load(); e != nil; {
+			next, at := e.next.Load(), &buckets[e.hash&uint64(size-1)]
+			e.next.Store(at.Load())
+			at.Store(e)
+			e = next
 		}
 	}
 	d.buckets.Store(&buckets)

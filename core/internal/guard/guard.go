@@ -1,11 +1,10 @@
 // Package guard stands between a limiter and a store outside the process, which may not answer. Its parts:
 //
-//   - deadline: every question of a decision ends after a timeout;
-//   - breaker: a store that has failed several times in a row is asked about once a second only;
-//   - deny cache: a denial is remembered for as long as it holds, so that a client who keeps trying does not reach the
-//     store;
-//   - journal: what is decided without the store, by the same limits, in this process;
-//   - replay: the journal's entries are added to the store's logs when it is back; a probe finds out when.
+//   - deadline: all calls to the store for one decision end after a timeout;
+//   - breaker: a store that has failed several times in a row is called about once a second only;
+//   - deny cache: denials are answered from memory, so that a client which keeps retrying does not reach the store;
+//   - journal: during outages the same limits are enforced in this process;
+//   - replay: the entries of the journal are added to the store's logs after an outage. A probe finds out when.
 package guard
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Failure is what decides while the store does not answer.
+// Failure says how requests are decided while the store does not answer.
 type Failure int
 
 const (
@@ -41,23 +40,23 @@ const (
 	FromLocal        // the failure policy
 )
 
-// Config is how a [Guard] is made.
+// Config configures a [Guard].
 type Config struct {
-	Store     store.Store // Local replays only to one that is a store.Settler and a store.Merger as well
+	Store     store.Store // Local replays to it only if it is a store.Settler and a store.Merger as well
 	Policy    string      // for the log
 	Failure   Failure
-	Label     string        // of Failure, for the log
+	Label     string        // the name of Failure, for the log
 	Timeout   time.Duration // of a decision
-	DenyCache time.Duration // how long a denial is answered from memory at most; 0 is never
-	LocalKeys int           // that Local keeps apart
+	DenyCache time.Duration // how long a denial is answered from memory at most; 0 disables the cache
+	LocalKeys int           // keys that Local counts separately
 }
 
-// Guard asks a store that may not answer.
+// Guard calls a store that may not answer.
 type Guard struct {
 	deadlines // of each decision
 
 	store   store.Store
-	settler store.Settler // that is the store, or nil
+	settler store.Settler // the store, or nil if it is none
 	merger  store.Merger
 	lister  store.Lister
 	failure Failure
@@ -67,21 +66,21 @@ type Guard struct {
 	journal *journal // of Local
 	log     outageLog
 
-	lastError atomic.Pointer[store.StoreError] // for questions that are not even put
+	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
 
-	replaying    atomic.Bool // a goroutine replays what the journal holds
+	replaying    atomic.Bool // a goroutine replays the journal
 	reconnecting atomic.Bool
-	forgiven     atomic.Uint64 // breaker.failuresAtSuccess, plus 1, when failures in a row were forgotten because connections were made
-	connected    atomic.Int64  // when connections were made last, in nanoseconds since start
-	slots        chan struct{} // for replays that requests ask for
-	lasting      context.Context
-	cancel       context.CancelFunc // of lasting, which ends with Close
+	resetAt      atomic.Uint64 // breaker.failuresAtSuccess, plus 1, when reconnect last reset the breaker's count
+	connected    atomic.Int64  // when connections were last made, in nanoseconds since start
+	replaySlots  chan struct{} // limits the replays that requests have started
+	background   context.Context
+	cancel       context.CancelFunc // of background
 	closed       chan struct{}
 	closing      sync.Once
 	closeErr     error
 }
 
-// New makes a guard. It does no I/O and starts nothing.
+// New makes a guard. It does no I/O and starts no goroutine.
 func New(c Config) *Guard {
 	g := &Guard{store: c.Store, failure: c.Failure, start: time.Now()}
 	g.settler, _ = c.Store.(store.Settler)
@@ -90,12 +89,12 @@ func New(c Config) *Guard {
 	g.timeout = c.Timeout
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.log.attrs.Store(new([]slog.Attr))
-	g.breaker.start, g.breaker.change = g.start, g.log.change
-	g.closed, g.slots = make(chan struct{}), make(chan struct{}, replaysAsked)
-	g.lasting, g.cancel = context.WithCancel(context.Background())
+	g.breaker.start, g.breaker.onChange = g.start, g.log.change
+	g.closed, g.replaySlots = make(chan struct{}), make(chan struct{}, maxRequested)
+	g.background, g.cancel = context.WithCancel(context.Background())
 	g.denials = newDenyCache(c.DenyCache, g.start)
 	if g.failure == Local {
-		g.denials.holdFor(c.LocalKeys)
+		g.denials.keepForOutages(c.LocalKeys)
 	}
 	g.journal = newJournal(c.LocalKeys)
 	g.journal.replays = g.merger != nil && g.settler != nil
@@ -103,25 +102,25 @@ func New(c Config) *Guard {
 	return g
 }
 
-// Open reports whether what the failure policy admits is counted nowhere.
+// Open reports whether the failure policy admits requests that are counted nowhere.
 func (g *Guard) Open() bool { return g.failure == Open }
 
-// ask puts a question to the store unless that has just failed too often.
-func (g *Guard) ask(key *store.Key, question func() error) (err error) {
+// call makes a call to the store if the breaker admits it.
+func (g *Guard) call(key *store.Key, f func() error) (err error) {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
 	}
-	err = errPanicked // unless it returns
+	err = errPanicked // unless f returns
 	defer func() {
-		g.told(p, err)
-		err = g.explain(key, err)
+		g.report(p, err)
+		err = g.noteError(key, err)
 	}()
-	return question()
+	return f()
 }
 
-// told tells the breaker how a question has ended. An error that is about one key says that the store answers.
-func (g *Guard) told(p pass, err error) {
+// report reports the outcome of a call to the breaker. An error that concerns one key shows that the store answers.
+func (g *Guard) report(p pass, err error) {
 	if store.IsOutage(err) {
 		g.breaker.failure(p)
 	} else {
@@ -129,8 +128,9 @@ func (g *Guard) told(p pass, err error) {
 	}
 }
 
-// explain returns why the store has not answered, and keeps it for questions that are not even put.
-func (g *Guard) explain(key *store.Key, err error) error {
+// noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
+// the breaker will not admit.
+func (g *Guard) noteError(key *store.Key, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -140,19 +140,20 @@ func (g *Guard) explain(key *store.Key, err error) error {
 		if failed == g.lastError.Load() {
 			return err
 		}
-		waiting := *failed
-		waiting.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
-		g.lastError.Store(&waiting)
+		last := *failed
+		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
+		g.lastError.Store(&last)
 		attrs := logAttrs(failed, key)
 		g.log.attrs.Store(&attrs)
 	}
 	return err
 }
 
-// Take is the store's Take, or FromLocal, with an error that says why, what decides instead of it. Without an answer the
-// error is all there is. It gives t an ID.
+// Take decides t by the store or the deny cache, or, if the store does not answer, by the failure policy: then it
+// returns FromLocal and the store's error. If it returns another source and an error, there is no decision. Take sets
+// the ID of t.
 func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
-	if g.denials.answer(t, a) {
+	if g.denials.lookup(t, a) {
 		return FromCache, nil
 	}
 	now := time.Now()
@@ -161,19 +162,19 @@ func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from 
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	expected := g.denials.expect(t, begun)
-	sent := fateSent
-	if p, quiet := g.breaker.quiet(); quiet && g.journal.count.Load() == 0 {
-		err = g.direct(ctx, begun, t, a)
-	} else if sent, err = g.guarded(ctx, begun, t, a); err == nil {
-		g.breaker.calm(p)
+	version := g.denials.version(t, begun)
+	sent := unconfirmed
+	if p, ok := g.breaker.bypass(); ok && g.journal.entries.Load() == 0 {
+		err = g.takeDirect(ctx, begun, t, a)
+	} else if sent, err = g.takeGuarded(ctx, begun, t, a); err == nil {
+		g.breaker.allowBypass(p)
 	}
-	err = g.explain(&t.Key, err)
+	err = g.noteError(&t.Key, err)
 	switch {
 	case err == nil:
-		g.denials.note(t, a, expected)
+		g.denials.update(t, a, version)
 		return FromStore, nil
-	case sent == fateSent && store.IsOutage(err) && time.Since(now) > g.timeout/2:
+	case sent == unconfirmed && store.IsOutage(err) && time.Since(now) > g.timeout/2:
 		g.reconnect(&t.Key)
 	}
 	switch {
@@ -183,40 +184,40 @@ func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from 
 		*a = store.Answer{Allowed: true}
 		return FromLocal, err
 	}
-	if sent == fateSent && !store.IsOutage(err) {
-		sent = fateUnsent // the store has answered that it cannot
+	if sent == unconfirmed && !store.IsOutage(err) {
+		sent = unsent // the store has answered that it did not record the take
 	}
-	g.decide(t, a, sent)
+	g.takeLocal(t, a, sent)
 	return FromLocal, err
 }
 
-// decide is Take without the store.
-func (g *Guard) decide(t *store.Take, a *store.Answer, sent fate) {
-	var held store.Answer
-	known := g.denials.held(t, &held)
-	*a = held
+// takeLocal decides t in this process.
+func (g *Guard) takeLocal(t *store.Take, a *store.Answer, sent delivery) {
+	var cached store.Answer
+	found := g.denials.lookupInOutage(t, &cached)
+	*a = cached
 	switch {
-	case !known || t.Mode == store.ModeChargeDenied: // which counts denials as well
+	case !found || t.Mode == store.ModeChargeDenied: // this mode records denied takes as well
 		*a = store.Answer{}
 		g.journal.take(t, a, sent)
 	default:
 		g.journal.denied(t, sent)
 	}
-	if known {
-		held.Retry = max(held.Retry, a.Retry)
-		*a = held
+	if found {
+		cached.Retry = max(cached.Retry, a.Retry)
+		*a = cached
 	}
-	if g.journal.count.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
+	if g.journal.entries.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
 		go g.replayInBackground()
 	}
 }
 
-// direct asks the store without the breaker, which hears of it if that fails.
-func (g *Guard) direct(ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer) (err error) {
-	err = errPanicked // unless it returns
+// takeDirect calls the store's Take without the breaker's admission.
+func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer) (err error) {
+	err = errPanicked // unless Take returns
 	defer func() {
 		if store.IsOutage(err) {
-			g.breaker.unasked(begun)
+			g.breaker.bypassFailure(begun)
 		}
 	}()
 	*a, err = g.store.Take(ctx, *t)
@@ -225,95 +226,99 @@ func (g *Guard) direct(ctx context.Context, begun time.Duration, t *store.Take, 
 
 var errPanicked = errors.New("the store has panicked")
 
-// guarded asks the store if the breaker lets it.
-func (g *Guard) guarded(ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer) (sent fate, err error) {
+// takeGuarded calls the store's Take if the breaker admits it and the key's backlog permits it.
+func (g *Guard) takeGuarded(
+	ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer,
+) (sent delivery, err error) {
 	state := g.breaker.state()
 	if state == open {
-		return fateUnsent, g.lastError.Load()
+		return unsent, g.lastError.Load()
 	}
-	var backlog backlogState
+	var backlog backlogSnapshot
 	replay := false
-	if g.journal.count.Load() > 0 {
-		backlog, replay = g.journal.waiting(&t.Key)
+	if g.journal.entries.Load() > 0 {
+		backlog, replay = g.journal.snapshot(&t.Key)
 	}
-	if replay && (state != closed || backlog.units > replayedAtOnce) {
-		run, mine := g.replayKey(ctx, &t.Key)
-		if state == closed || !mine {
-			return fateUnsent, errReplaying // it takes long, or is the probe of another request
+	if replay && (state != closed || backlog.units > maxPart) {
+		run, started := g.startReplay(ctx, &t.Key)
+		if state == closed || !started {
+			return unsent, errReplaying // the replay takes long, or is another request's probe
 		}
 		if !wait(ctx, run.done) || run.err != nil {
-			return fateUnsent, g.lastError.Load()
+			return unsent, g.lastError.Load()
 		}
 		replay = false
 	}
 	p, ok := g.breaker.admit()
 	if !ok {
-		return fateUnsent, g.lastError.Load()
+		return unsent, g.lastError.Load()
 	}
 	p.begun = begun
 	if p.probe && !g.isClosed() {
-		return fateSent, g.probe(ctx, p, t, a)
+		return unconfirmed, g.probe(ctx, p, t, a)
 	}
-	if err = g.toldTake(ctx, p, t, a); err == nil && replay {
-		return g.rejoin(ctx, t, a, &backlog)
+	if err = g.takeReported(ctx, p, t, a); err == nil && replay {
+		return g.takeWithBacklog(ctx, t, a, &backlog)
 	}
-	return fateSent, err
+	return unconfirmed, err
 }
 
-// toldTake is the store's Take, of which the breaker hears.
-func (g *Guard) toldTake(ctx context.Context, p pass, t *store.Take, a *store.Answer) (err error) {
-	err = errPanicked
-	defer func() { g.told(p, err) }()
+// takeReported calls the store's Take and reports the outcome to the breaker.
+func (g *Guard) takeReported(ctx context.Context, p pass, t *store.Take, a *store.Answer) (err error) {
+	err = errPanicked // unless Take returns
+	defer func() { g.report(p, err) }()
 	*a, err = g.store.Take(ctx, *t)
 	return err
 }
 
-// rejoin is called with what the store has answered about a key without knowing a backlog. Now that it answers
-// they are replayed. Where they might make its answer another, it is asked again afterwards if there is time for
-// that, and else this process decides; so decisions come from the store again however late its answers are.
-func (g *Guard) rejoin(ctx context.Context, t *store.Take, a *store.Answer, backlog *backlogState) (sent fate, err error) {
-	run, _ := g.replayKey(ctx, &t.Key)
+// takeWithBacklog completes a take whose answer a does not take the key's backlog into account. It starts the replay,
+// since the store answers now. If the backlog might change the answer, it repeats the take after the replay if there is
+// time, and otherwise fails, so that this process decides. Thus the store decides again however slow it is.
+func (g *Guard) takeWithBacklog(
+	ctx context.Context, t *store.Take, a *store.Answer, backlog *backlogSnapshot,
+) (sent delivery, err error) {
+	run, _ := g.startReplay(ctx, &t.Key)
 	recorded := a.Allowed && t.Mode != store.ModePeek
-	holds := holdsWith(a, t, backlog)
-	if holds && recorded {
-		return fateStored, nil
+	same := sameWithBacklog(a, t, backlog)
+	if same && recorded {
+		return delivered, nil
 	}
 	if run != nil && (!wait(ctx, run.done) || run.err != nil) {
-		if holds {
-			return fateStored, nil
+		if same {
+			return delivered, nil
 		}
-		return fateStored, errReplaying
+		return delivered, errReplaying
 	}
 	if recorded {
 		if err := g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
-			return fateSent, err // and nobody knows whether it is still there
+			return unconfirmed, err // it is unknown whether the store still has the take
 		}
 		t.ID = newID(time.Now())
 	}
 	*a, err = g.store.Take(ctx, *t)
-	return fateSent, err
+	return unconfirmed, err
 }
 
-// holdsWith reports whether the answer would be the same with the backlog in the log, and adds it to the answer. Where a
-// part of the backlog may be in the log already, it counts twice in what the answer tells, until it has been replayed.
-func holdsWith(a *store.Answer, t *store.Take, backlog *backlogState) bool {
+// sameWithBacklog reports whether the decision would be the same with the backlog in the log, and adds the backlog to
+// an answer that admits. Until the replay has ended, entries that the log has already count twice in that answer.
+func sameWithBacklog(a *store.Answer, t *store.Take, backlog *backlogSnapshot) bool {
 	if !a.Allowed {
 		return true
 	}
 	with := *a
-	backlog.add(t, &with)
+	backlog.addTo(t, &with)
 	if t.Plan.Judge(&with, t.Cost, t.Mode); with.Allowed {
 		*a = with
 	}
 	return with.Allowed
 }
 
-// Settle changes the cost of a take. A degraded one is that of a decision which this process has made by itself.
+// Settle changes the cost of a take. Degraded is what Take has returned for it.
 func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
-	defer g.denials.drop(&s.Key) // an answer that was under way may have been noted meanwhile
-	g.denials.drop(&s.Key)
+	defer g.denials.invalidate(&s.Key) // again, as an answer that was on its way may have been cached meanwhile
+	g.denials.invalidate(&s.Key)
 	if degraded && (g.journal.settle(s) || !g.journal.replays) {
-		return nil // the store is told when it is told of the take, or never
+		return nil // a replay tells the store, or the store never knows the take
 	}
 	if g.settler == nil {
 		return &store.ConfigError{
@@ -322,16 +327,16 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 		}
 	}
 	ctx = g.Within(ctx, time.Now())
-	return g.ask(&s.Key, func() error { return g.settler.Settle(ctx, s) })
+	return g.call(&s.Key, func() error { return g.settler.Settle(ctx, s) })
 }
 
-// Reset forgets a log.
+// Reset forgets the log of a key.
 func (g *Guard) Reset(ctx context.Context, key store.Key) error {
-	defer g.denials.drop(&key)
-	g.denials.drop(&key)
+	defer g.denials.invalidate(&key)
+	g.denials.invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
 	if run := g.journal.reset(key); run != nil {
-		wait(ctx, run.done) // otherwise it would add what it has read after the log was forgotten
+		wait(ctx, run.done) // otherwise the replay could add entries to the log after it was reset
 	}
-	return g.ask(&key, func() error { return g.store.Reset(ctx, key) })
+	return g.call(&key, func() error { return g.store.Reset(ctx, key) })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// What is left of an entry of which a part was trimmed away is replayed once, under a name.
+// The rest of an entry that was trimmed is replayed once, with an ID.
 func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	j := newJournal(10)
 	j.replays = true
@@ -16,19 +16,21 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	*k = store.NewKey("p", "b")
 	plan := planOf(9, time.Minute)
 	take := func(id uint64, cost int) {
-		j.take(&store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}, new(store.Answer), fateUnsent)
+		t := &store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}
+		j.take(t, new(store.Answer), unsent)
 	}
 	take(1, 4)
 	take(2, 4)
-	take(3, 4) // of the first one unit is left
-	b, _, _ := j.begin(k)
-	recorded := func() part { return j.part(k, b, 500) }
+	take(3, 4) // one unit of the first remains
+	b, _, _ := j.beginReplay(k)
+	recorded := func() part { return j.nextPart(k, b, maxPart) }
 	first, again := recorded(), recorded()
-	if len(first.entries) != 3 || first.entries[0].cost != 1 || first.entries[0].id == 0 || again.entries[0].id != first.entries[0].id {
+	oldest := first.entries[0]
+	if len(first.entries) != 3 || oldest.cost != 1 || oldest.id == 0 || again.entries[0].id != oldest.id {
 		t.Errorf("%v, then %v", first.entries, again.entries)
 	}
-	take(4, 1) // nothing is left of that, and when the rest is in the store, three units of the second
-	j.merged(b, first)
+	take(4, 1) // nothing remains of the first, and after the replay of the rest three units of the second
+	j.markMerged(b, first)
 	take(5, 1)
 	for _, e := range recorded().entries {
 		if e.id == 0 || e.id == 2 && e.cost != 3 {
@@ -39,8 +41,8 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	take(11, 4)
 	whole := recorded()
 	take(12, 4)
-	j.merged(b, whole)
-	take(13, 4) // of the one that was replayed whole a unit is left
+	j.markMerged(b, whole)
+	take(13, 4) // one unit remains of 11, which was replayed whole
 	if p := recorded(); len(p.entries) != 2 || p.entries[0].id != 12 {
 		t.Errorf("%v are replayed, want 12 and 13", p.entries)
 	}
@@ -49,10 +51,10 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 type panicky struct{ store.Store }
 
 func (panicky) Take(context.Context, store.Take) (store.Answer, error) {
-	panic("a store's own mistake")
+	panic("a bug of the store")
 }
 
-// A store that panics is left alone after a while, as one that fails.
+// A panic of the store counts as a failure, so that the breaker opens.
 func TestPanicsAreFailures(t *testing.T) {
 	r := New(Config{Store: panicky{}, Policy: "p", Failure: Open, Timeout: time.Second})
 	plan := planOf(1, time.Minute)
@@ -82,8 +84,8 @@ func (s scripted) Take(_ context.Context, t store.Take) (store.Answer, error) {
 	return store.Answer{Allowed: true}, s.take(t.Cost)
 }
 
-// A success that began before the breaker opened says nothing of the store since: the breaker is still asked.
-func TestLateSuccessCalmsNobody(t *testing.T) {
+// A success of a call that began before the breaker opened does not let later calls bypass the breaker.
+func TestLateSuccessAllowsNoBypass(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	st := scripted{nil, func(cost int) error {
 		if cost == 2 {
@@ -96,7 +98,8 @@ func TestLateSuccessCalmsNobody(t *testing.T) {
 	r := New(Config{Store: st, Policy: "p", Failure: Open, Timeout: time.Minute})
 	plan := planOf(9, time.Minute)
 	ask := func(cost int) bool {
-		from, _ := r.Take(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}, new(store.Answer))
+		take := &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}
+		from, _ := r.Take(t.Context(), take, new(store.Answer))
 		return from == FromLocal
 	}
 	for range failuresToOpen - 1 {
@@ -108,9 +111,9 @@ func TestLateSuccessCalmsNobody(t *testing.T) {
 	ask(2)
 	close(answer)
 	if <-late || r.breaker.state() != open {
-		t.Fatalf("the late one failed, or the breaker is %v", r.breaker.state())
+		t.Fatalf("the late call failed, or the breaker is %v", r.breaker.state())
 	}
-	if !ask(1) { // or this would wait for its turn to be asked
-		t.Error("the store was asked though the breaker is open")
+	if !ask(1) { // a call to the store would block
+		t.Error("the store was called though the breaker is open")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// clone is what a copy of the process's memory goes on with.
+// clone returns the source as a clone of the process has it.
 func (s *idSource) clone() *idSource {
 	c := &idSource{start: s.start}
 	c.last.Store(s.last.Load())
@@ -20,16 +20,16 @@ func (s *idSource) clone() *idSource {
 	return c
 }
 
-// Ids are different from each other and not 0, whatever the clocks do and however many ask, and go up.
+// Ids are unique, increase and are not 0, whatever the clocks do and however many goroutines make them.
 func TestIDsAreUnique(t *testing.T) {
-	const askers, each = 8, 5000
+	const callers, each = 8, 5000
 	s := newIDSource()
-	s.last.Store(math.MaxUint64 - 1) // so that it wraps around
+	s.last.Store(math.MaxUint64 - 1) // it wraps around
 	if a, b := s.next(0, 0), s.next(0, 0); a == 0 || b == 0 || a == b {
 		t.Errorf("ids %d and %d", a, b)
 	}
 	s.last.Store(1)
-	var all [askers][]uint64
+	var all [callers][]uint64
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
@@ -43,18 +43,18 @@ func TestIDsAreUnique(t *testing.T) {
 	seen := make(map[uint64]bool)
 	for _, ids := range all {
 		if !slices.IsSorted(ids) {
-			t.Error("ids go down")
+			t.Error("ids decrease")
 		}
 		for _, id := range ids {
 			if id == 0 || seen[id] {
-				t.Fatalf("id %#x is 0 or has been there before", id)
+				t.Fatalf("id %#x is 0 or a duplicate", id)
 			}
 			seen[id] = true
 		}
 	}
 }
 
-// An id of 0 is left out.
+// The counter skips 0.
 func TestIDsAreNotZero(t *testing.T) {
 	s := newIDSource()
 	s.last.Store(math.MaxUint64)
@@ -64,12 +64,12 @@ func TestIDsAreNotZero(t *testing.T) {
 	}
 }
 
-// Clones of a process make other ids than each other, as soon as they can know.
+// Clones of a process make different ids as soon as their clocks show that they are clones.
 func TestIDsOfClones(t *testing.T) {
 	const idle, busy = time.Second, 10 * time.Millisecond
 	for _, c := range []struct {
 		name      string
-		mono, set time.Duration // what has passed since the last id, and by how much the wall clock has been set
+		mono, set time.Duration // since the last id; by how much the wall clock was set
 		ids, same int           // of each clone; how many of them may be another's
 	}{
 		{"of an idle process", idle, 0, 2000, 0},
@@ -92,20 +92,21 @@ func TestIDsOfClones(t *testing.T) {
 		}
 		same := 4*c.ids - len(seen)
 		if same > 3*c.same || c.same > 0 && same == 0 {
-			t.Errorf("clones %s: %d of %d ids are another clone's, want at most %d", c.name, same, 4*c.ids, 3*c.same)
+			t.Errorf("clones %s: %d of %d ids are another clone's, want at most %d",
+				c.name, same, 4*c.ids, 3*c.same)
 		}
 	}
 }
 
-// replaying is a store that takes equal ids for one take which was sent twice, as those outside the process do.
-type replaying struct {
+// deduping is a store that takes equal ids for one take which was sent twice, as stores outside the process do.
+type deduping struct {
 	store.Store
 
 	logs    *memory.Store
 	answers map[uint64]store.Answer
 }
 
-func (s replaying) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
+func (s deduping) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
 	a, ok := s.answers[t.ID]
 	if !ok {
 		s.logs.Take(&t.Key, &t, &a)
@@ -117,7 +118,8 @@ func (s replaying) Take(_ context.Context, t store.Take) (a store.Answer, err er
 // Four clones of a process that was idle share one quota.
 func TestClonesShareOneQuota(t *testing.T) {
 	const quota = 5
-	g := New(Config{Store: replaying{nil, memory.New(10), make(map[uint64]store.Answer)}, Failure: Closed, Timeout: time.Minute})
+	deduping := deduping{nil, memory.New(10), make(map[uint64]store.Answer)}
+	g := New(Config{Store: deduping, Failure: Closed, Timeout: time.Minute})
 	plan := planOf(quota, time.Hour)
 	original := ids
 	defer func() { ids = original }()
@@ -130,7 +132,8 @@ func TestClonesShareOneQuota(t *testing.T) {
 		ids = snapshot.clone()
 		for range 2 * quota {
 			var a store.Answer
-			if _, err := g.Take(t.Context(), &store.Take{Key: store.NewKey("p", "k"), Plan: plan, Cost: 1}, &a); err != nil {
+			take := &store.Take{Key: store.NewKey("p", "k"), Plan: plan, Cost: 1}
+			if _, err := g.Take(t.Context(), take, &a); err != nil {
 				t.Fatal(err)
 			}
 			if a.Allowed {

@@ -11,116 +11,112 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// journal is what this process has decided by itself. Its logs decide: they hold every entry until it leaves its window,
-// whether it has been replayed or not, so that a store that comes and goes gives no fresh quota each time. Its backlogs
-// hold what the store is still to be told.
+// journal makes the decisions of this process during outages and records them for replay. Its logs decide. They keep
+// every entry until it leaves its window, whether it has been replayed or not, so that a store which fails repeatedly
+// does not grant a fresh quota each time. Its backlogs hold what is still to be replayed.
 type journal struct {
-	logs  *memory.Store
-	start time.Time
-	most  int64        // backlogs
-	keys  atomic.Int64 // that have one
-	count atomic.Int64 // of the entries in all backlogs
-	lost  atomic.Int64 // units for which there was no room
+	logs        *memory.Store
+	start       time.Time
+	maxBacklogs int64
+	backlogs    atomic.Int64 // number of backlogs
+	entries     atomic.Int64 // number of entries in all backlogs
+	lostUnits   atomic.Int64 // units for which there was no backlog left
 
-	replays bool // entries are kept for the store
+	replays bool // decisions are recorded for replay
 
 	shards [journalShards]journalShard
 }
 
 type journalShard struct {
-	mu   sync.Mutex
-	logs map[uint64]*backlog // by the key's hash
+	mu       sync.Mutex
+	backlogs map[uint64]*backlog // by the key's hash
 }
 
-// backlog is what the store does not know yet of one key. Its shard's lock guards it.
+// backlog is what the store does not know yet about one key. The lock of its shard guards it.
 type backlog struct {
 	key         store.StoredKey
 	next        *backlog // of another key with the same hash
 	keep        time.Duration
 	varies      bool
-	entries     []unreplayed // oldest first
+	entries     []journalEntry // oldest first
 	units       int
-	corrections int  // that were added after a denial
-	run         *run // the replay that is under way, or nil
+	corrections int  // entries added for takes that were denied
+	run         *run // the replay in progress, or nil
 }
 
-// unreplayed is a take that the store is to be told of, or one whose cost has changed since it was.
-type unreplayed struct {
-	at   int64 // since the journal's start
-	id   uint64
-	cost int32
-	fate fate
-	set  bool // the cost was settled, so that the store may have another
+// journalEntry is a take that the store does not know, or does not know the cost of. A cost of 0 means that the store
+// must remove the take if it has it.
+type journalEntry struct {
+	at       int64 // since the journal's start
+	id       uint64
+	cost     int32
+	delivery delivery
+	settled  bool // the cost has changed, so the store may have another
 }
 
-// fate is what has become of a take at the store.
-type fate uint8
+// delivery says whether the store has a take.
+type delivery uint8
 
 const (
-	fateUnsent fate = iota
-	fateSent        // and nobody knows
-	fateStored
+	unsent      delivery = iota // the store does not have it
+	unconfirmed                 // it was sent, but there was no answer
+	delivered                   // the store has it
 )
 
 // run is one replay of a backlog.
 type run struct {
-	done chan struct{} // closed when it has ended
-	err  error         // why it has not come to the end
+	done chan struct{} // closed at the end
+	err  error         // why the replay ended early, once done is closed
 }
 
 const (
-	maxCorrections = 1000 // of one key, for takes that were denied here and may be in the store
+	maxPart        = 500  // units added to a log of the store by one call
+	maxCorrections = 1000 // of one key
 	compactFrom    = 64   // entries
 	journalShards  = 64
 )
 
 func newJournal(keys int) *journal {
-	return &journal{logs: memory.New(keys), most: 2 * int64(keys), start: time.Now()}
+	return &journal{logs: memory.New(keys), maxBacklogs: 2 * int64(keys), start: time.Now()}
 }
 
 func (j *journal) now() int64 { return int64(time.Since(j.start)) }
 
-// take decides, and notes what the store is to be told.
-func (j *journal) take(t *store.Take, a *store.Answer, sent fate) {
+// take decides t in this process and records what the store has to be told.
+func (j *journal) take(t *store.Take, a *store.Answer, sent delivery) {
 	id := t.ID
 	j.logs.Take(&t.Key, t, a)
-	t.ID = id // which a log in memory has replaced where it recorded nothing
+	t.ID = id // the logs have replaced it if they recorded nothing
 	recorded := t.Mode != store.ModePeek && (a.Allowed || t.Mode == store.ModeChargeDenied && !t.Plan.NeverFits(t.Cost))
 	switch {
 	case !recorded:
 		j.denied(t, sent)
-	case sent != fateStored:
-		j.add(t, unreplayed{id: t.ID, cost: int32(t.Cost), fate: sent})
+	case sent != delivered:
+		j.add(t, journalEntry{id: t.ID, cost: int32(t.Cost), delivery: sent})
 	}
 }
 
-// denied notes that a take was denied which the store may have admitted.
-func (j *journal) denied(t *store.Take, sent fate) {
-	if t.Mode == store.ModeCharge && sent != fateUnsent {
-		j.add(t, unreplayed{id: t.ID, fate: sent, set: true})
+// denied records that t was denied here, if the store may have admitted it.
+func (j *journal) denied(t *store.Take, sent delivery) {
+	if t.Mode == store.ModeCharge && sent != unsent {
+		j.add(t, journalEntry{id: t.ID, delivery: sent, settled: true})
 	}
 }
 
-func (j *journal) add(t *store.Take, e unreplayed) {
+func (j *journal) add(t *store.Take, e journalEntry) {
 	if !j.replays {
 		return
 	}
 	hash := t.Key.Hash()
-	sh := &j.shards[hash%journalShards]
-	sh.mu.Lock()
+	sh, b := j.lock(&t.Key)
 	defer sh.mu.Unlock()
-	b := sh.find(&t.Key, hash)
 	if b == nil {
-		if j.keys.Add(1) > j.most {
-			j.keys.Add(-1)
-			j.lost.Add(int64(e.cost))
+		if j.backlogs.Add(1) > j.maxBacklogs {
+			j.backlogs.Add(-1)
+			j.lostUnits.Add(int64(e.cost))
 			return
 		}
-		if sh.logs == nil {
-			sh.logs = make(map[uint64]*backlog)
-		}
-		b = &backlog{key: t.Key.Stored(true), next: sh.logs[hash]}
-		sh.logs[hash] = b
+		b = sh.add(&t.Key, hash)
 	}
 	if e.cost == 0 {
 		if b.corrections++; b.corrections > maxCorrections {
@@ -131,17 +127,20 @@ func (j *journal) add(t *store.Take, e unreplayed) {
 	if len(b.entries) == cap(b.entries) {
 		j.expire(b)
 		if len(b.entries) >= compactFrom {
-			j.remove(b, func(e *unreplayed) bool { return e.cost == 0 && e.fate == fateUnsent })
+			j.removeFunc(b, (*journalEntry).void)
 		}
 	}
 	e.at = j.now()
 	b.entries = append(b.entries, e)
 	b.units += int(e.cost)
-	j.count.Add(1)
+	j.entries.Add(1)
 	j.trim(b, t)
 }
 
-// trim drops the oldest units where takes are recorded whatever the limits say, as the logs do.
+// void reports whether the store need not be told about the entry, because the take was undone and never sent.
+func (e *journalEntry) void() bool { return e.cost == 0 && e.delivery == unsent }
+
+// trim drops the oldest units of takes that are recorded whether there is room or not, as the logs do.
 func (j *journal) trim(b *backlog, t *store.Take) {
 	most := math.MaxInt
 	switch t.Mode {
@@ -159,8 +158,8 @@ func (j *journal) trim(b *backlog, t *store.Take) {
 	for over > 0 {
 		e := &b.entries[n]
 		if int(e.cost) > over {
-			if e.fate == fateUnsent {
-				e.id = newID(time.Now()) // it cannot be settled any more
+			if e.delivery == unsent {
+				e.id = newID(time.Now()) // a settlement of the whole take must not find the rest of it
 			}
 			e.cost -= int32(over)
 			b.units -= over
@@ -169,26 +168,26 @@ func (j *journal) trim(b *backlog, t *store.Take) {
 		over -= int(e.cost)
 		n++
 	}
-	j.drop(b, n)
+	j.dropOldest(b, n)
 }
 
-// drop takes the oldest n entries out.
-func (j *journal) drop(b *backlog, n int) {
+// dropOldest removes the oldest n entries.
+func (j *journal) dropOldest(b *backlog, n int) {
 	for i := range n {
 		b.units -= int(b.entries[i].cost)
 	}
 	b.entries = b.entries[n:]
-	j.count.Add(-int64(n))
+	j.entries.Add(-int64(n))
 }
 
-// remove takes entries out.
-func (j *journal) remove(b *backlog, out func(*unreplayed) bool) {
+// removeFunc removes the entries for which remove returns true. Changes that remove makes to other entries persist.
+func (j *journal) removeFunc(b *backlog, remove func(*journalEntry) bool) {
 	kept := b.entries[:0]
 	for i := range b.entries {
 		e := b.entries[i]
-		if out(&e) {
+		if remove(&e) {
 			b.units -= int(e.cost)
-			j.count.Add(-1)
+			j.entries.Add(-1)
 		} else {
 			kept = append(kept, e)
 		}
@@ -196,17 +195,17 @@ func (j *journal) remove(b *backlog, out func(*unreplayed) bool) {
 	b.entries = kept
 }
 
-// expire takes out what has left its window: the store need not know.
+// expire removes the entries that have left their window, since they no longer count in the store.
 func (j *journal) expire(b *backlog) {
 	cut, n := j.now()-int64(b.keep), 0
 	for n < len(b.entries) && b.entries[n].at <= cut {
 		n++
 	}
-	j.drop(b, n)
+	j.dropOldest(b, n)
 }
 
 func (sh *journalShard) find(key *store.Key, hash uint64) *backlog {
-	for b := sh.logs[hash]; b != nil; b = b.next {
+	for b := sh.backlogs[hash]; b != nil; b = b.next {
 		if b.key.Equal(key) {
 			return b
 		}
@@ -214,79 +213,89 @@ func (sh *journalShard) find(key *store.Key, hash uint64) *backlog {
 	return nil
 }
 
-// locked is a key's backlog, or nil, and the shard, which is locked.
-func (j *journal) locked(key *store.Key) (*journalShard, *backlog) {
+// add adds an empty backlog of a key that has none.
+func (sh *journalShard) add(key *store.Key, hash uint64) *backlog {
+	if sh.backlogs == nil {
+		sh.backlogs = make(map[uint64]*backlog)
+	}
+	b := &backlog{key: key.Stored(true), next: sh.backlogs[hash]}
+	sh.backlogs[hash] = b
+	return b
+}
+
+// lock locks the shard of a key and returns it with the key's backlog, or nil if the key has none.
+func (j *journal) lock(key *store.Key) (*journalShard, *backlog) {
 	hash := key.Hash()
 	sh := &j.shards[hash%journalShards]
 	sh.mu.Lock()
 	return sh, sh.find(key, hash)
 }
 
-// settle changes what a take has cost. It reports whether the store will be told so when what it does not know is replayed.
+// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay tells the store.
 func (j *journal) settle(s store.Settlement) (later bool) {
 	j.logs.Settle(&s)
-	sh, b := j.locked(&s.Key)
+	sh, b := j.lock(&s.Key)
 	defer sh.mu.Unlock()
 	if b == nil {
 		return false
 	}
 	for i := len(b.entries) - 1; i >= 0; i-- {
 		if e := &b.entries[i]; e.id == s.ID {
-			if e.cost == 0 { // what was undone stays undone
+			if e.cost == 0 { // a take that was undone cannot be settled again
 				return true
 			}
 			b.units += s.Cost - int(e.cost)
-			e.cost, e.set = int32(s.Cost), true
+			e.cost, e.settled = int32(s.Cost), true
 			return true
 		}
 	}
 	return false
 }
 
-// reset forgets a key, and returns the replay that is under way.
+// reset forgets a key. It returns the replay in progress, or nil.
 func (j *journal) reset(key store.Key) *run {
 	j.logs.Reset(&key)
-	sh, b := j.locked(&key)
+	sh, b := j.lock(&key)
 	defer sh.mu.Unlock()
 	if b == nil {
 		return nil
 	}
-	j.drop(b, len(b.entries))
+	j.dropOldest(b, len(b.entries))
 	return b.run
 }
 
-// waiting is what the store does not know of a key, and whether it is to be told anything of it.
-func (j *journal) waiting(key *store.Key) (w backlogState, told bool) {
-	sh, b := j.locked(key)
+// backlogSnapshot is a backlog at one instant.
+type backlogSnapshot struct {
+	units   int
+	entries []store.Entry // oldest first; empty if there are more than maxPart units
+}
+
+// snapshot returns a key's backlog, and whether there is anything to replay.
+func (j *journal) snapshot(key *store.Key) (s backlogSnapshot, replay bool) {
+	sh, b := j.lock(key)
 	defer sh.mu.Unlock()
 	if b == nil {
-		return w, false
+		return s, false
 	}
 	j.expire(b)
-	w.units = b.units
-	if w.units > replayedAtOnce {
-		return w, true
+	s.units = b.units
+	if s.units > maxPart {
+		return s, true
 	}
 	now := j.now()
 	for i := range b.entries {
 		e := &b.entries[i]
-		w.entries = append(w.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
+		s.entries = append(s.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
 	}
-	return w, len(b.entries) > 0
+	return s, len(b.entries) > 0
 }
 
-// backlogState is a backlog at one instant.
-type backlogState struct {
-	units   int
-	entries []store.Entry // oldest first, unless there are more units than are replayed at once
-}
-
-// add adds the entries to an answer of a store that does not know them.
-func (w *backlogState) add(t *store.Take, a *store.Answer) {
+// addTo adds the entries to the states of an answer from a store that does not have them.
+func (s *backlogSnapshot) addTo(t *store.Take, a *store.Answer) {
 	for i := range t.Plan.Limits {
 		window, state := t.Plan.Limits[i].Window, &a.State[i]
-		for n := range w.entries {
-			e := &w.entries[n]
+		for n := range s.entries {
+			e := &s.entries[n]
 			if e.Cost == 0 || e.Age >= window {
 				continue
 			}
@@ -298,9 +307,10 @@ func (w *backlogState) add(t *store.Take, a *store.Answer) {
 	}
 }
 
-// begin is the replay of a key's backlog, and whether the caller is to run it. Without a backlog there is none.
-func (j *journal) begin(key *store.Key) (b *backlog, r *run, started bool) {
-	sh, b := j.locked(key)
+// beginReplay returns the replay of a key's backlog, and whether the caller has started it and must run it. Without a
+// backlog it returns nil.
+func (j *journal) beginReplay(key *store.Key) (b *backlog, r *run, started bool) {
+	sh, b := j.lock(key)
 	defer sh.mu.Unlock()
 	switch {
 	case b == nil:
@@ -312,22 +322,22 @@ func (j *journal) begin(key *store.Key) (b *backlog, r *run, started bool) {
 	return b, b.run, true
 }
 
-// end is called when a replay has.
-func (j *journal) end(key *store.Key, r *run, err error) {
+// endReplay is called by the caller that has started the replay.
+func (j *journal) endReplay(key *store.Key, r *run, err error) {
 	hash := key.Hash()
-	sh, b := j.locked(key)
+	sh, b := j.lock(key)
 	r.err = err
 	b.run = nil
 	close(r.done)
 	if j.expire(b); len(b.entries) == 0 {
-		sh.forget(b, hash)
-		j.keys.Add(-1)
+		sh.remove(b, hash)
+		j.backlogs.Add(-1)
 	}
 	sh.mu.Unlock()
 }
 
-func (sh *journalShard) forget(b *backlog, hash uint64) {
-	first := sh.logs[hash]
+func (sh *journalShard) remove(b *backlog, hash uint64) {
+	first := sh.backlogs[hash]
 	if first == b {
 		first = b.next
 	} else {
@@ -338,80 +348,71 @@ func (sh *journalShard) forget(b *backlog, hash uint64) {
 		}
 	}
 	if first == nil {
-		delete(sh.logs, hash)
+		delete(sh.backlogs, hash)
 	} else {
-		sh.logs[hash] = first
+		sh.backlogs[hash] = first
 	}
 }
 
-// part is what to replay next: entries of up to so many units, which may be in the store from now on.
+// part is the part of a backlog that is replayed next.
 type part struct {
 	key     *store.Key
 	keep    time.Duration
 	varies  bool
-	entries []unreplayed
+	entries []journalEntry
 }
 
-func (j *journal) part(key *store.Key, b *backlog, most int) (p part) {
-	sh, _ := j.locked(key)
+// nextPart returns entries of up to that many units. They are unconfirmed from now on.
+func (j *journal) nextPart(key *store.Key, b *backlog, units int) (p part) {
+	sh, _ := j.lock(key)
 	defer sh.mu.Unlock()
 	j.expire(b)
 	p.key, p.keep, p.varies = key, b.keep, b.varies
-	j.remove(b, func(e *unreplayed) bool { return e.cost == 0 && e.fate == fateUnsent })
-	units := 0
+	j.removeFunc(b, (*journalEntry).void)
 	for i := range b.entries {
 		e := &b.entries[i]
-		if units += max(int(e.cost), 1); units > most && i > 0 {
+		if units -= max(int(e.cost), 1); units < 0 && i > 0 {
 			break
 		}
 		p.entries = append(p.entries, *e)
-		if e.cost > 0 && e.fate == fateUnsent {
-			e.fate = fateSent
+		if e.cost > 0 && e.delivery == unsent {
+			e.delivery = unconfirmed
 		}
 	}
 	return p
 }
 
-// merged notes that a part is in the store. What was settled since has to be told as well.
-func (j *journal) merged(b *backlog, p part) {
+// markMerged records that the store has a part. Entries that were settled meanwhile remain, since the store has to be
+// told their cost.
+func (j *journal) markMerged(b *backlog, p part) {
 	stored := make(map[uint64]bool, len(p.entries))
 	for i := range p.entries {
 		if p.entries[i].cost > 0 {
 			stored[p.entries[i].id] = true
 		}
 	}
-	sh, _ := j.locked(p.key)
+	sh, _ := j.lock(p.key)
 	defer sh.mu.Unlock()
-	j.remove(b, func(e *unreplayed) bool {
+	j.removeFunc(b, func(e *journalEntry) bool {
 		if stored[e.id] {
-			e.fate = fateStored
+			e.delivery = delivered
 		}
-		return e.fate == fateStored && !e.set
+		return e.delivery == delivered && !e.settled
 	})
 }
 
-// settled notes that the store knows what an entry has cost after all, unless that has changed again.
-func (j *journal) settled(key *store.Key, b *backlog, told unreplayed) {
-	sh, _ := j.locked(key)
+// markSettled records that the store has been told the cost of an entry, unless it has changed again.
+func (j *journal) markSettled(key *store.Key, b *backlog, told journalEntry) {
+	sh, _ := j.lock(key)
 	defer sh.mu.Unlock()
-	j.remove(b, func(e *unreplayed) bool { return e.id == told.id && e.cost == told.cost })
+	j.removeFunc(b, func(e *journalEntry) bool { return e.id == told.id && e.cost == told.cost })
 }
 
-// backlogs are the keys that have one.
-func (j *journal) backlogs() iter.Seq[*store.Key] {
+// keys returns the keys that have a backlog. No shard is locked while the caller handles a key.
+func (j *journal) keys() iter.Seq[*store.Key] {
 	return func(yield func(*store.Key) bool) {
 		for i := range j.shards {
-			sh := &j.shards[i]
-			sh.mu.Lock()
-			keys := make([]*store.Key, 0, len(sh.logs))
-			for _, b := range sh.logs {
-				for ; b != nil; b = b.next {
-					key := b.key.Key()
-					keys = append(keys, &key)
-				}
-			}
-			sh.mu.Unlock()
-			for _, key := range keys {
+			for _, key := range j.shards[i].keys() {
 				if !yield(key) {
 					return
 				}
@@ -420,45 +421,68 @@ func (j *journal) backlogs() iter.Seq[*store.Key] {
 	}
 }
 
-// tidy forgets what has left its window, and keys of which nothing is left.
+func (sh *journalShard) keys() []*store.Key {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	keys := make([]*store.Key, 0, len(sh.backlogs))
+	for _, b := range sh.backlogs {
+		for ; b != nil; b = b.next {
+			key := b.key.Key()
+			keys = append(keys, &key)
+		}
+	}
+	return keys
+}
+
+// tidy removes the entries that have left their window, and then the backlogs that are empty.
 func (j *journal) tidy() {
 	for i := range j.shards {
-		sh := &j.shards[i]
-		sh.mu.Lock()
-		for hash, first := range sh.logs {
-			for b := first; b != nil; b = b.next {
-				if j.expire(b); len(b.entries) == 0 && b.run == nil {
-					sh.forget(b, hash)
-					j.keys.Add(-1)
-				}
-			}
-		}
-		if len(sh.logs) == 0 {
-			sh.logs = nil // a map keeps the memory that it once needed
-		}
-		sh.mu.Unlock()
+		j.tidyShard(&j.shards[i])
 	}
 }
 
-// left is what the store has not been told: units, and takes whose cost has changed. After so long all has left its window.
-func (j *journal) left() (units, corrections int, leaves time.Duration) {
+func (j *journal) tidyShard(sh *journalShard) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for hash, first := range sh.backlogs {
+		for b := first; b != nil; b = b.next {
+			if j.expire(b); len(b.entries) == 0 && b.run == nil {
+				sh.remove(b, hash)
+				j.backlogs.Add(-1)
+			}
+		}
+	}
+	if len(sh.backlogs) == 0 {
+		sh.backlogs = nil // a map never shrinks
+	}
+}
+
+// remaining returns what has not been replayed, in units and in takes whose cost has changed, and how long it takes
+// until all of it has left its window.
+func (j *journal) remaining() (units, corrections int, leaves time.Duration) {
 	for i := range j.shards {
 		sh := &j.shards[i]
 		sh.mu.Lock()
-		for _, b := range sh.logs {
+		for _, b := range sh.backlogs {
 			for ; b != nil; b = b.next {
 				leaves = max(leaves, b.keep)
-				for i := range b.entries {
-					switch e := &b.entries[i]; {
-					case e.fate == fateStored || e.cost == 0 && e.fate == fateSent:
-						corrections++
-					default:
-						units += int(e.cost)
-					}
-				}
+				u, c := b.remaining()
+				units, corrections = units+u, corrections+c
 			}
 		}
 		sh.mu.Unlock()
 	}
 	return units, corrections, leaves
+}
+
+func (b *backlog) remaining() (units, corrections int) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		if e.delivery == delivered || e.cost == 0 && e.delivery == unconfirmed {
+			corrections++
+		} else {
+			units += int(e.cost)
+		}
+	}
+	return units, corrections
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-const logInterval = 10 * time.Second // between outages that are logged
+const logInterval = 10 * time.Second // at least, between two outages that are logged
 
-// outageLog tells the operator of the beginning and the end of an outage.
+// outageLog logs the beginning and the end of outages.
 type outageLog struct {
 	policy, failure string
 	attrs           atomic.Pointer[[]slog.Attr] // of the latest failure
 
 	mu      sync.Mutex
-	logged  time.Time // when an outage's beginning was
-	logs    bool      // ... and so its end will be
-	skipped int
+	logged  time.Time // when the beginning of an outage was last logged
+	logs    bool      // the beginning of the latest outage was logged, so its end is too
+	skipped int       // lines not logged since the last one that was
 }
 
-// change is called when the breaker opens or closes.
+// change logs that the breaker has opened or closed.
 func (l *outageLog) change(open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +33,7 @@ func (l *outageLog) change(open bool) {
 			l.logged = time.Now()
 		}
 	}
-	if !l.logs { // an outage's end is told if its beginning was
+	if !l.logs {
 		l.skipped++
 		return
 	}
@@ -50,8 +50,8 @@ func (l *outageLog) change(open bool) {
 	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
 }
 
-// logAttrs is what the log tells of an error about key. A store that names no class has not looked at its error,
-// whose text may then hold whatever the store was asked.
+// logAttrs returns what is logged of an error about key. The key itself must not appear in the log. An error without a
+// class was not classified by its store, and its text may contain any part of the call, so only its types are logged.
 func logAttrs(e *store.StoreError, key *store.Key) []slog.Attr {
 	text, advice := store.ErrorTypes(e.Err), e.Advice
 	if e.Err != nil && e.Class != "" && !isIn(key, e.Err.Error()) {
@@ -63,7 +63,7 @@ func logAttrs(e *store.StoreError, key *store.Key) []slog.Attr {
 	return []slog.Attr{slog.String("class", e.Class), slog.String("error", text), slog.String("advice", advice)}
 }
 
-// isIn reports whether a text tells whose key it is.
+// isIn reports whether a text contains the identity of k.
 func isIn(k *store.Key, text string) bool {
 	if k.Addr.IsValid() {
 		return strings.Contains(text, k.Addr.String())

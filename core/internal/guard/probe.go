@@ -9,70 +9,77 @@ import (
 )
 
 const (
-	patience    = 8  // timeouts that a question lasts which no request waits for: a new connection takes several round trips
-	connections = 16 // that are made before requests need them, where one of them could not make its own in time
+	backgroundTimeouts = 8  // the duration of background calls, in timeouts: a new connection takes several round trips
+	connections        = 16 // are made in advance if a request could not make its own in time
 )
 
-// isClosed reports whether nothing may go on in the background any more.
-func (g *Guard) isClosed() bool { return g.lasting.Err() != nil }
+// isClosed reports whether the guard was closed, so that it does nothing in the background any more.
+func (g *Guard) isClosed() bool { return g.background.Err() != nil }
 
-// persist puts a question to the store that no request waits for, if the breaker lets it. Where that is the probe which
-// closes the breaker, connections are made first that requests will need.
-func (g *Guard) persist(ctx context.Context, key *store.Key, question func(context.Context) error) error {
+// callFunc calls f, which makes a call to the store about key.
+type callFunc func(ctx context.Context, key *store.Key, f func(context.Context) error) error
+
+// callPatiently makes a call for which no request waits, if the breaker admits it. If the call is a probe that
+// succeeds, it also makes the connections that requests will need.
+func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(context.Context) error) error {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
 	}
-	err := g.attempt(ctx, key, p.probe, question)
-	if ctx.Err() != nil { // which says nothing of the store
+	err := g.attempt(ctx, key, p.probe, f)
+	if ctx.Err() != nil { // the outcome says nothing about the store
 		g.breaker.withdraw(p)
 		return ctx.Err()
 	}
-	g.told(p, err)
-	return g.explain(key, err)
+	g.report(p, err)
+	return g.noteError(key, err)
 }
 
-// persistFreely is persist without the breaker.
-func (g *Guard) persistFreely(ctx context.Context, key *store.Key, question func(context.Context) error) error {
-	return g.explain(key, g.attempt(ctx, key, false, question))
+// callWithoutBreaker is callPatiently without the breaker.
+func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
+	return g.noteError(key, g.attempt(ctx, key, false, f))
 }
 
-// attempt asks, and asks again on another connection while there is no answer: one that has gone dead says nothing. The
-// questions are of a kind that may be asked twice.
-func (g *Guard) attempt(parent context.Context, key *store.Key, probes bool, question func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(parent, max(patience*g.timeout, retryStore))
+// attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
+// Hence f must be idempotent.
+func (g *Guard) attempt(
+	parent context.Context, key *store.Key, probe bool, f func(context.Context) error,
+) error {
+	ctx, cancel := context.WithTimeout(parent, max(backgroundTimeouts*g.timeout, retryStore))
 	defer cancel()
-	answers := make(chan error, patience+1)
+	answers := make(chan error, backgroundTimeouts+1)
 	again := time.NewTicker(max(g.timeout, retryStore))
 	defer again.Stop()
-	var trip atomic.Int64
-	ask := func() {
-		asked := time.Now()
-		err := protect(func() error { return question(ctx) })
-		trip.Store(int64(time.Since(asked)))
+	var took atomic.Int64
+	call := func() {
+		begun := time.Now()
+		err := protect(func() error { return f(ctx) })
+		took.Store(int64(time.Since(begun)))
 		answers <- err
 	}
-	go ask()
-	for asking := 1; ; {
+	go call()
+	for pending := 1; ; {
 		select {
 		case err := <-answers:
-			if asking--; store.IsOutage(err) && asking > 0 {
+			if pending--; store.IsOutage(err) && pending > 0 {
 				continue
 			}
-			if probes && !store.IsOutage(err) && time.Duration(trip.Load()) > g.timeout/4 && g.lister != nil && !g.hasConnected() {
-				g.connect(ctx, key) //nolint:errcheck // it has answered
+			slow := time.Duration(took.Load()) > g.timeout/4
+			if probe && !store.IsOutage(err) && slow && g.lister != nil && !g.hasConnected() {
+				g.connect(ctx, key) //nolint:errcheck // the store has answered f
 			}
 			return err
 		case <-again.C:
-			asking++
-			go ask()
+			pending++
+			go call()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// connect asks something small several times at once, so that as many connections are made. It fails if all do.
+// connect makes several small calls at the same time, so that the store's client makes as many connections. It fails if
+// all calls do.
 func (g *Guard) connect(ctx context.Context, key *store.Key) error {
 	answers := make(chan error, connections)
 	for range connections {
@@ -99,58 +106,59 @@ func (g *Guard) connect(ctx context.Context, key *store.Key) error {
 	return nil
 }
 
-// hasConnected reports whether connections were made a moment ago. More would only keep requests from using those.
+// hasConnected reports whether connections were made a short time ago. Making more would occupy those.
 func (g *Guard) hasConnected() bool {
 	last := g.connected.Load()
 	return last > 0 && time.Since(g.start)-time.Duration(last) < 2*max(g.timeout, retryStore)
 }
 
-// reconnect is called when the store has let a request wait in vain. It looks for it with more time, so that there are
-// connections when it answers again, though late.
+// reconnect is called when a request has timed out. It makes connections with a longer timeout, so that requests find
+// them when the store answers again, though slowly.
 func (g *Guard) reconnect(of *store.Key) {
 	if g.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
 		return
 	}
-	kept := of.Stored(true)
-	key := kept.Key() // the request's may be in memory that is used again
+	stored := of.Stored(true)
+	key := stored.Key() // a copy, as the request's memory may be reused
 	go func() {
 		defer g.reconnecting.Store(false)
-		began := time.Now()
-		err := g.attempt(g.lasting, &key, false, func(ctx context.Context) error { return g.connect(ctx, &key) })
-		// It was not there for want of connections, so the failures in a row begin anew; but once only until a take succeeds.
-		if err == nil && time.Since(began) > g.timeout/4 && g.breaker.state() == closed {
-			if n := g.breaker.failuresAtSuccess.Load() + 1; g.forgiven.Swap(n) != n {
-				g.breaker.forget()
+		begun := time.Now()
+		err := g.attempt(g.background, &key, false, func(ctx context.Context) error { return g.connect(ctx, &key) })
+		// The requests failed because there were no connections, so the breaker counts anew. This happens only once
+		// until a take succeeds, or else the breaker might never open.
+		if err == nil && time.Since(begun) > g.timeout/4 && g.breaker.state() == closed {
+			if n := g.breaker.failuresAtSuccess.Load() + 1; g.resetAt.Swap(n) != n {
+				g.breaker.resetCount()
 			}
 		}
 	}()
 }
 
-// probe asks the store for a request when the breaker lets one through. The question goes on when the request cannot wait any
-// more, so that also a store is found again whose answers come late, or to which a connection has to be made.
+// probe calls the store's Take for a request whose pass is the breaker's probe. The call goes on when the request has
+// timed out, so that a store is detected even if it answers late or a connection has to be made first.
 func (g *Guard) probe(ctx context.Context, p pass, of *store.Take, a *store.Answer) error {
 	t := *of
 	key := t.Key.Stored(true)
-	t.Key = key.Key() // the request's may be in memory that is used again
+	t.Key = key.Key() // a copy, as the request's memory may be reused
 	answers := make(chan store.Answer, 1)
 	ended := make(chan error, 1)
-	var claimed atomic.Bool // by who is first: the request, or the answer
+	var claimed atomic.Bool // by the request's timeout or by the answer, whichever comes first
 	go func() {
-		err := g.attempt(g.lasting, &t.Key, true, func(ctx context.Context) error {
+		err := g.attempt(g.background, &t.Key, true, func(ctx context.Context) error {
 			answer, err := g.store.Take(ctx, t)
 			if err == nil {
 				select {
 				case answers <- answer:
-				default: // it is there already, and the same
+				default: // a repeated call gives the same answer
 				}
 			}
 			return err
 		})
-		g.told(p, err)
+		g.report(p, err)
 		if claimed.CompareAndSwap(false, true) {
 			ended <- err
 		} else if err == nil && g.failure != Local && t.Mode == store.ModeCharge && (<-answers).Allowed {
-			g.takeBack(&t)
+			g.undo(&t)
 		}
 	}()
 	var err error
@@ -168,24 +176,25 @@ func (g *Guard) probe(ctx context.Context, p pass, of *store.Take, a *store.Answ
 	return err
 }
 
-// takeBack undoes a take whose request was not admitted by it.
-func (g *Guard) takeBack(t *store.Take) {
+// undo undoes a take that the store has admitted too late for its request. If that fails, the take stays counted, as
+// any other whose answer is late.
+func (g *Guard) undo(t *store.Take) {
 	if g.settler == nil {
-		return // it stays counted, as a late one does
+		return
 	}
-	ctx, cancel := context.WithTimeout(g.lasting, patience*g.timeout)
+	ctx, cancel := context.WithTimeout(g.background, backgroundTimeouts*g.timeout)
 	defer cancel()
-	protect(func() error { //nolint:errcheck // then it is counted, as a late one is
+	protect(func() error { //nolint:errcheck // the take stays counted
 		return g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
 	})
 }
 
-// protect makes a panic of the store an error: nobody would recover it in a goroutine.
-func protect(question func() error) (err error) {
+// protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
+func protect(f func() error) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = errPanicked
 		}
 	}()
-	return question()
+	return f()
 }

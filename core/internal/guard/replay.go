@@ -13,30 +13,29 @@ import (
 )
 
 const (
-	replayedAtOnce = 500              // units that one question adds to a log of the store
-	replays        = 4                // keys that are replayed at the same time on their own
-	replaysAsked   = 16               // ... and because requests ask for them
-	retryReplay    = retryStore / 4   // until the breaker is asked again whether the store may be
-	tidyJournal    = 10 * time.Second // while the store is away
-	closeTimeout   = 5 * time.Second  // of Close
-	closePasses    = 2                // ... in which it asks so often, since a first question may find a dead connection
+	maxReplays    = 4                // keys that replayAll replays at the same time
+	maxRequested  = 16               // keys that are replayed at the same time because of requests
+	retryReplay   = retryStore / 4   // how often replayInBackground looks whether an open breaker admits a probe
+	tidyJournal   = 10 * time.Second // how often the journal is tidied during an outage
+	closeTimeout  = 5 * time.Second  // of Close
+	closeAttempts = 2                // of Close, since the first call may be on a dead connection
 )
 
 var errReplaying = &store.StoreError{
 	Err: errors.New("what was admitted without the store is still being replayed for this key"), OneKey: true,
 }
 
-// replay tells the store what it does not know of a key, part by part.
-func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run, ask asker) {
+// replay replays a key's backlog part by part, for the caller that has started run.
+func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run, call callFunc) {
 	var err error
-	defer func() { g.journal.end(key, run, err) }()
+	defer func() { g.journal.endReplay(key, run, err) }()
 	for err == nil {
-		p := g.journal.part(key, b, replayedAtOnce)
+		p := g.journal.nextPart(key, b, maxPart)
 		if len(p.entries) == 0 {
 			return
 		}
-		if err = g.merge(ctx, b, p, ask); err == nil {
-			err = g.correct(ctx, b, p, ask)
+		if err = g.merge(ctx, b, p, call); err == nil {
+			err = g.settle(ctx, b, p, call)
 		}
 		if err == nil {
 			err = ctx.Err()
@@ -44,35 +43,32 @@ func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run
 	}
 }
 
-// replayKey has a key's backlog replayed in the background, or, after Close, within the request. It reports whether it
-// was not under way already.
-func (g *Guard) replayKey(ctx context.Context, of *store.Key) (under *run, started bool) {
-	b, under, started := g.journal.begin(of)
+// startReplay replays a key's backlog in the background, or, after Close, before it returns. It reports whether it has
+// started the replay, or else returns the one in progress.
+func (g *Guard) startReplay(ctx context.Context, of *store.Key) (r *run, started bool) {
+	b, r, started := g.journal.beginReplay(of)
 	if !started {
-		return under, false
+		return r, false
 	}
-	key := b.key.Key() // the caller's may be in memory that is used again
+	key := b.key.Key() // a copy, as the caller's memory may be reused
 	if g.isClosed() {
-		g.replay(ctx, &key, b, under, g.persist)
-		return under, true
+		g.replay(ctx, &key, b, r, g.callPatiently)
+		return r, true
 	}
 	go func() {
-		g.slots <- struct{}{}
-		defer func() { <-g.slots }()
-		g.replay(g.lasting, &key, b, under, g.persist)
+		g.replaySlots <- struct{}{}
+		defer func() { <-g.replaySlots }()
+		g.replay(g.background, &key, b, r, g.callPatiently)
 	}()
-	return under, true
+	return r, true
 }
 
-// asker is persist, or persistFreely.
-type asker func(ctx context.Context, key *store.Key, question func(context.Context) error) error
-
-// merge adds a part to the store's log. It is marked at once, whatever becomes of the questions after that.
-func (g *Guard) merge(ctx context.Context, b *backlog, p part, ask asker) error {
+// merge adds a part to the store's log. It marks the part at once, so that it is not merged again if later calls fail.
+func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) error {
 	m := store.MergeRequest{Key: *p.key, Keep: p.keep, Varies: p.varies}
 	var instants []int64
 	for _, e := range p.entries {
-		if e.cost > 0 && e.fate != fateStored {
+		if e.cost > 0 && e.delivery != delivered {
 			m.Entries = append(m.Entries, store.Entry{ID: e.id, Cost: int(e.cost)})
 			instants = append(instants, e.at)
 		}
@@ -80,8 +76,8 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, ask asker) error 
 	if len(m.Entries) == 0 {
 		return nil
 	}
-	err := ask(ctx, p.key, func(ctx context.Context) error {
-		try, now := m, g.journal.now() // ages grow from one attempt to the next
+	err := call(ctx, p.key, func(ctx context.Context) error {
+		try, now := m, g.journal.now() // the ages are those at the time of each attempt
 		try.Entries = make([]store.Entry, len(m.Entries))
 		for i, e := range m.Entries {
 			try.Entries[i] = store.Entry{ID: e.ID, Cost: e.Cost, Age: time.Duration(now - instants[i])}
@@ -89,29 +85,29 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, ask asker) error 
 		return g.merger.Merge(ctx, try)
 	})
 	if err == nil {
-		g.journal.merged(b, p)
-		g.denials.longer(p.key)
+		g.journal.markMerged(b, p)
+		g.denials.markStale(p.key)
 	}
 	return err
 }
 
-// correct tells the store what was settled of a part: it may know another cost.
-func (g *Guard) correct(ctx context.Context, b *backlog, p part, ask asker) error {
+// settle tells the store the costs of a part's entries that have changed.
+func (g *Guard) settle(ctx context.Context, b *backlog, p part, call callFunc) error {
 	for _, e := range p.entries {
-		if !e.set {
+		if !e.settled {
 			continue
 		}
 		s := store.Settlement{Key: *p.key, ID: e.id, Cost: int(e.cost)}
-		if err := ask(ctx, p.key, func(ctx context.Context) error { return g.settler.Settle(ctx, s) }); err != nil {
+		if err := call(ctx, p.key, func(ctx context.Context) error { return g.settler.Settle(ctx, s) }); err != nil {
 			return err
 		}
-		g.journal.settled(p.key, b, e)
-		g.denials.drop(p.key)
+		g.journal.markSettled(p.key, b, e)
+		g.denials.invalidate(p.key)
 	}
 	return nil
 }
 
-// replayInBackground tries until all is replayed or has left its window.
+// replayInBackground replays all keys again and again until the journal is empty or the guard is closed.
 func (g *Guard) replayInBackground() {
 	wait, tidied := jitter(retryStore), time.Now()
 	for {
@@ -121,50 +117,44 @@ func (g *Guard) replayInBackground() {
 		case <-time.After(wait):
 		}
 		if g.breaker.state() != open {
-			g.replayAll(g.lasting, g.persist, false)
+			g.replayAll(g.background, g.callPatiently, false)
 		}
 		wait = jitter(retryStore)
 		if g.breaker.state() != closed {
 			wait = retryReplay
 		}
-		if g.journal.count.Load() == 0 || time.Since(tidied) >= tidyJournal {
+		if g.journal.entries.Load() == 0 || time.Since(tidied) >= tidyJournal {
 			g.journal.tidy()
 			tidied = time.Now()
 		}
-		if g.journal.count.Load() == 0 {
-			g.tellLost()
+		if g.journal.entries.Load() == 0 {
+			g.logLost()
 			g.replaying.Store(false)
-			// Whoever has recorded something in between has seen that somebody is at it.
-			if g.journal.count.Load() == 0 || !g.replaying.CompareAndSwap(false, true) {
+			// Entries added before the Store have started no other goroutine, so this one handles them.
+			if g.journal.entries.Load() == 0 || !g.replaying.CompareAndSwap(false, true) {
 				return
 			}
 		}
 	}
 }
 
-// replayAll replays each key once, several at the same time, until the store does not answer. Where the breaker is not
-// closed, the first is the probe. Keys that are being replayed already are left out, unless this is the last time.
-func (g *Guard) replayAll(ctx context.Context, ask asker, last bool) {
+// replayAll replays each key once, several at the same time, until the store does not answer. If the breaker is not
+// closed, the first replay is the probe. Keys whose replay is in progress are skipped, unless this is the last call:
+// then it waits for them and replays what remains.
+func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) {
 	var all sync.WaitGroup
-	var away atomic.Bool
-	slots := make(chan struct{}, replays)
+	var outage atomic.Bool
+	slots := make(chan struct{}, maxReplays)
 	alone := g.breaker.state() != closed
-	for key := range g.journal.backlogs() {
-		if away.Load() || ctx.Err() != nil {
+	for key := range g.journal.keys() {
+		if outage.Load() || ctx.Err() != nil {
 			break
 		}
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			b, run, started := g.journal.begin(key)
-			for last && run != nil && !started && wait(ctx, run.done) {
-				b, run, started = g.journal.begin(key)
-			}
-			if started {
-				g.replay(ctx, key, b, run, ask)
-				if store.IsOutage(run.err) {
-					away.Store(true)
-				}
+			if store.IsOutage(g.replayOne(ctx, key, call, last)) {
+				outage.Store(true)
 			}
 		})
 		if alone {
@@ -175,9 +165,22 @@ func (g *Guard) replayAll(ctx context.Context, ask asker, last bool) {
 	all.Wait()
 }
 
-// tellLost tells the operator what could not be replayed.
-func (g *Guard) tellLost() {
-	if lost := g.journal.lost.Swap(0); lost > 0 {
+// replayOne is replayAll for one key.
+func (g *Guard) replayOne(ctx context.Context, key *store.Key, call callFunc, last bool) error {
+	b, run, started := g.journal.beginReplay(key)
+	for last && run != nil && !started && wait(ctx, run.done) {
+		b, run, started = g.journal.beginReplay(key)
+	}
+	if !started {
+		return nil
+	}
+	g.replay(ctx, key, b, run, call)
+	return run.err
+}
+
+// logLost logs how many units could not be replayed.
+func (g *Guard) logLost() {
+	if lost := g.journal.lostUnits.Swap(0); lost > 0 {
 		slog.Default().LogAttrs(context.Background(), slog.LevelWarn,
 			"sash: not all that was admitted without the store could be replayed",
 			slog.String("policy", g.log.policy), slog.Int64("units", lost),
@@ -185,8 +188,8 @@ func (g *Guard) tellLost() {
 	}
 }
 
-// Close replays what the journal holds, for closeTimeout at most, and ends what the guard does on its own. The error
-// says how many units the store was not told of; later calls return the same. A closed guard goes on deciding.
+// Close replays the journal, for closeTimeout at most, and ends the guard's goroutines. The error says how many units
+// were not replayed; later calls return the same error. A closed guard still decides.
 func (g *Guard) Close() error {
 	g.closing.Do(func() { g.closeErr = g.finish() })
 	return g.closeErr
@@ -196,21 +199,22 @@ func (g *Guard) finish() error {
 	close(g.closed)
 	defer g.cancel()
 	g.journal.tidy()
-	if g.journal.count.Load() == 0 {
+	if g.journal.entries.Load() == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	for range closePasses {
-		g.replayAll(ctx, g.persistFreely, true)
-		if g.journal.tidy(); g.journal.count.Load() == 0 {
+	for range closeAttempts {
+		g.replayAll(ctx, g.callWithoutBreaker, true)
+		if g.journal.tidy(); g.journal.entries.Load() == 0 {
 			return nil
 		}
 	}
-	units, corrections, leaves := g.journal.left()
+	units, corrections, leaves := g.journal.remaining()
 	time.AfterFunc(leaves+time.Second, g.journal.tidy)
 	return fmt.Errorf("sash: Close: %d %s admitted without the store and %d %s not been replayed: %w",
-		units, plural(units, "unit", "units"), corrections, plural(corrections, "correction has", "corrections have"), g.lastError.Load())
+		units, plural(units, "unit", "units"), corrections, plural(corrections, "correction has", "corrections have"),
+		g.lastError.Load())
 }
 
 func plural(n int, one, many string) string {
@@ -220,7 +224,8 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-func wait(ctx context.Context, done <-chan struct{}) (came bool) {
+// wait waits for done to be closed. It returns false if ctx ends first.
+func wait(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
