@@ -1,0 +1,93 @@
+package store_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// FullStore is the MapStore of the other example with what is optional: Settle for refunds, Log for Limiter.Log, and
+// Merge (with Settle) for core.FailLocal.
+type FullStore struct{ *MapStore }
+
+var _ store.Full = FullStore{} // it has all methods
+
+// Settle changes the cost of a recorded take.
+func (s FullStore) Settle(_ context.Context, settled store.Settlement) error {
+	return s.with(settled.Key, 0, func(l *keyLog, _ time.Time) {
+		for i := range l.entries {
+			if e := &l.entries[i]; e.id == settled.ID && !e.trimmed {
+				e.cost = settled.Cost
+			}
+		}
+		l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.cost == 0 })
+	})
+}
+
+// Log lists the entries younger than window.
+func (s FullStore) Log(_ context.Context, key store.Key, window time.Duration) (entries []store.Entry, err error) {
+	err = s.with(key, 0, func(l *keyLog, now time.Time) {
+		for _, e := range l.window(now, window) {
+			entries = append(entries, store.Entry{At: e.at, Cost: e.cost})
+		}
+	})
+	return entries, err
+}
+
+// Merge adds the entries whose ids are not in the log, and sorts it by time.
+func (s FullStore) Merge(_ context.Context, m store.MergeRequest) error {
+	return s.with(m.Key, m.Keep, func(l *keyLog, now time.Time) {
+		for _, e := range m.Entries {
+			if !slices.ContainsFunc(l.entries, func(held entry) bool { return held.id == e.ID }) {
+				l.entries = append(l.entries, entry{at: now.Add(-e.Age), cost: e.Cost, id: e.ID})
+			}
+		}
+		slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.at.Sub(b.at), 0) })
+		l.expire(now)
+	})
+}
+
+// with calls f under the lock with the log of a key, which is made if there is none.
+func (s FullStore) with(key store.Key, keep time.Duration, f func(l *keyLog, now time.Time)) error {
+	if err := key.Validate(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	l := s.logs[key.String()]
+	if l == nil {
+		l = new(keyLog)
+		s.logs[key.String()] = l
+	}
+	l.keep = max(l.keep, keep)
+	l.expire(now)
+	f(l, now)
+	s.sweep(now)
+	return nil
+}
+
+// What a store can do besides Take and Reset, and what a limiter makes of it.
+func Example_full() {
+	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(FullStore{NewMapStore()}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	decision, err := limiter.AllowN(ctx, "customer 7", 2)
+	fmt.Println(decision.Allowed, decision.Remaining, err)
+
+	fmt.Println(decision.Settle(ctx, 1)) // it has cost 1 unit only
+	entries, err := limiter.Log(ctx, "customer 7")
+	fmt.Println(len(entries), entries[0].Cost, err)
+	// Output:
+	// true 0 <nil>
+	// <nil>
+	// 1 1 <nil>
+}
