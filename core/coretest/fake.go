@@ -9,15 +9,20 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// FakeStore is a [core.Store] for tests: exact and slow, its time stands still
-// until it is told otherwise, and it fails on cue. The zero value is ready. Give its limiters
-// [core.WithDenyCache](0), which goes by real time.
+// FakeStore is a store for tests: exact and slow. Its time stands still until Advance, and it fails when Fail says so.
+// The zero value is ready. Give its limiters [core.WithDenyCache](0): the deny cache goes by real time.
 type FakeStore struct {
 	mu    sync.Mutex
 	now   time.Duration
 	err   error
-	logs  map[string]*oracle
+	logs  map[string]*fakeLog
 	takes int
+}
+
+type fakeLog struct {
+	oracle
+
+	keep time.Duration // the longest that was asked for
 }
 
 // Advance moves the store's time on.
@@ -27,7 +32,7 @@ func (f *FakeStore) Advance(d time.Duration) {
 	f.now += d
 }
 
-// Fail makes every question fail with err, until it is called with nil. A limiter that has been failed under
+// Fail makes every valid question fail with err, until it is called with nil. After a failure, a limiter under
 // [core.FailLocal] has a goroutine: within a bubble of testing/synctest, close it at the end.
 func (f *FakeStore) Fail(err error) {
 	f.mu.Lock()
@@ -42,56 +47,62 @@ func (f *FakeStore) Takes() int {
 	return f.takes
 }
 
-// Validate implements [core.Store].
+// Validate implements [store.Store].
 func (f *FakeStore) Validate(*store.Plan) error { return nil }
 
-// Take implements [core.Store].
+// Take implements [store.Store].
 func (f *FakeStore) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
-	err = f.on(t.Key, func(o *oracle) {
+	if err := t.Validate(); err != nil {
+		return a, err
+	}
+	err = f.on(t.Key, t.Plan.Keep, func(o *oracle) {
 		f.takes++
-		o.forget(t.Plan.Keep)
 		a = o.take(t)
 	})
 	return a, err
 }
 
-// Settle implements [core.Store].
+// Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
-	return f.on(s.Key, func(o *oracle) { o.settle(s.ID, s.Cost) })
+	return f.on(s.Key, 0, func(o *oracle) { o.settle(s.ID, s.Cost) })
 }
 
-// Log implements [core.Store].
+// Log implements [store.Lister].
 func (f *FakeStore) Log(_ context.Context, key store.Key, window time.Duration) (entries []core.Entry, err error) {
-	err = f.on(key, func(o *oracle) { entries = o.log(window) })
+	err = f.on(key, 0, func(o *oracle) { entries = o.log(window) })
 	return entries, err
 }
 
-// Merge implements [core.Store].
+// Merge implements [store.Merger].
 func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
-	return f.on(m.Key, func(o *oracle) { o.merge(m.Entries) })
+	return f.on(m.Key, m.Keep, func(o *oracle) { o.merge(m.Entries) })
 }
 
-// Reset implements [core.Store].
+// Reset implements [store.Store].
 func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
-	return f.on(key, func(o *oracle) { o.entries = nil })
+	return f.on(key, 0, func(o *oracle) { o.entries = nil })
 }
 
-// on answers a question about one log.
-func (f *FakeStore) on(key store.Key, question func(*oracle)) error {
+// on answers a question about one log, from which it first drops the entries older than the longest keep.
+func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)) error {
+	if err := key.Validate(); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
 	}
-	o := f.logs[key.String()]
-	if o == nil {
-		o = new(oracle)
+	l := f.logs[key.String()]
+	if l == nil {
+		l = new(fakeLog)
 		if f.logs == nil {
-			f.logs = make(map[string]*oracle)
+			f.logs = make(map[string]*fakeLog)
 		}
-		f.logs[key.String()] = o
+		f.logs[key.String()] = l
 	}
-	o.now = f.now
-	question(o)
+	l.now, l.keep = f.now, max(l.keep, keep)
+	l.forget(l.keep)
+	question(&l.oracle)
 	return nil
 }
