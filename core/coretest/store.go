@@ -35,7 +35,9 @@ type StoreConfig struct {
 	Checks int
 }
 
-// Store runs everything that a store must do.
+// Store runs everything that a store must do. What the interfaces [store.Settler], [store.Lister] and [store.Merger] add
+// is tested of a store that has them: the cases Settle, Log and Merge are skipped for one that has not, and so are those
+// steps of Oracle. All other cases, bans, limits that vary and shadows among them, ask for the methods of [core.Store] alone.
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
@@ -56,6 +58,12 @@ func Store(t *testing.T, c StoreConfig) {
 		{"CostAboveQuota", costAboveQuota},
 		{"PlansShareTheFacts", plansShareTheFacts},
 		{"LargeQuotaAndCost", largeQuotaAndCost},
+		{"InvalidQuestions", invalidQuestions},
+		{"LongestKeepHolds", longestKeepHolds},
+		{"OldestUnitsAreTrimmed", oldestUnitsAreTrimmed},
+		{"Settle", settlesWhatIsWhole},
+		{"Log", listsTheWindow},
+		{"Merge", mergesOnce},
 		{"ConcurrentExactly", concurrentExactly},
 		{"Oracle", againstOracle},
 	} {
