@@ -10,7 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// MapStore keeps logs in a map behind a mutex. It has the three methods that every limiter needs. NewMapStore makes one.
+// MapStore keeps logs in a map behind a mutex. It has the three methods that every limiter needs.
 type MapStore struct {
 	mu   sync.Mutex
 	logs map[string]*keyLog

@@ -1,11 +1,13 @@
 // Package store is what a limiter asks of a place that keeps logs: the memory of the process, Redis, or one of your
-// own. Package core has the limiters; core/memory in the process and core/redisstore are stores. Most programs need
+// own. Package core has the limiters; [core.MemoryStore] and those of package redisstore are stores. Most programs need
 // neither this package nor its names.
 //
 // A log is the list of what one key was admitted, oldest first: entries with an instant, a cost and an id. A store
-// holds a log for each [Key] and decides about takes in one atomic step each, on one clock for all that share a log.
-// It is safe for concurrent use. Package coretest holds the tests that every store passes; the example of this package
-// is a whole store.
+// holds a log for each [Key], named by [Key.String], and decides about takes in one atomic step each, on one clock for
+// all that share a log, in microseconds or finer. It is safe for concurrent use. Package coretest holds the tests that
+// every store passes; the examples of this package are whole stores.
+//
+// [core.MemoryStore]: https://pkg.go.dev/github.com/sashlimit/sash/core#MemoryStore
 package store
 
 import (
@@ -21,12 +23,13 @@ import (
 type Store interface {
 	// Validate reports what the store cannot serve: limits that are too large for it, and mistakes made when it was
 	// constructed, all of them joined. It does no I/O. A limiter calls it when it is made, and once for each new set
-	// of limits that a request comes up with.
+	// of limits that a request comes up with. The plan may have no limits, if requests choose them, and more than
+	// [MaxLimits], if the limiter's options add some: Take gets plans of 1 to MaxLimits.
 	Validate(p *Plan) error
 
 	// Take decides about one request and records it as its Mode says. A denial is an Answer, not an error. A take
-	// may be executed twice, when a client sends it again over a network: it is then recorded once, and answered
-	// the same both times. Its ID tells.
+	// that fails Take.Validate is an error. Limiters give each take an ID of its own; where the store's client may
+	// send a command twice over a network, the take is recorded once, and its ID tells.
 	Take(ctx context.Context, t Take) (Answer, error)
 
 	// Reset forgets a log. A log that does not exist is no error.
@@ -38,21 +41,21 @@ type Store interface {
 // [core.Decision.Undo]: https://pkg.go.dev/github.com/sashlimit/sash/core#Decision.Undo
 type Settler interface {
 	// Settle changes the cost of a take, at the instant when it was recorded; a cost of 0 removes it. It does
-	// nothing if the take is not in the log: if it was never recorded, has left the window, was removed, or has been
-	// trimmed in part.
+	// nothing if the take is not in the log: if it was never recorded, has left the longest window, was removed, or
+	// has been trimmed in part. It trims nothing and asks no limit: the log may then hold more than a quota.
 	Settle(ctx context.Context, s Settlement) error
 }
 
 // Lister is a [Store] that can show a log.
 type Lister interface {
-	// Log returns what was recorded within the last window, oldest first.
+	// Log returns the entries younger than window, oldest first, with At and Cost.
 	Log(ctx context.Context, key Key, window time.Duration) ([]Entry, error)
 }
 
 // Merger is a [Store] that can take over entries of another. Replaying what was admitted during an outage needs it.
 type Merger interface {
-	// Merge adds entries at their true instants, except those that the log already holds: it is a union of sets, so
-	// it may be done again.
+	// Merge adds entries at their true instants, except those whose ids the log already holds, also in part: it is a
+	// union of sets, so it may be done again. It asks no limit and trims nothing.
 	Merge(ctx context.Context, m MergeRequest) error
 }
 
@@ -68,7 +71,7 @@ type Full interface {
 type Take struct {
 	Key  Key
 	Plan *Plan
-	Cost int    // units, at least 1; above a limit's quota that limit denies
+	Cost int    // units, at least 1; it may be above a quota: limiters ask for up to 10,000,001
 	ID   uint64 // the caller's; it names this take among all takes of all processes, and is not 0
 	Mode Mode
 }
@@ -90,10 +93,13 @@ const (
 	// ModePeek records nothing.
 	ModePeek
 	// ModeRecord admits and records whatever the limits say. The oldest units of the log beyond [MaxRecorded], or
-	// beyond the largest quota if that is more, are trimmed.
+	// beyond [Plan.Largest] if that is more, are then trimmed.
 	ModeRecord
-	// ModeChargeDenied records denials as well, unless the cost is above a quota. The oldest units of the log beyond
-	// Plan.Bound are trimmed then.
+	// ModeChargeDenied is ModeCharge, but records denials as well, unless [Plan.NeverFits] says that waiting cannot
+	// help. When a denial was recorded, the oldest units of the log beyond Plan.Bound are trimmed.
+	//
+	// Trimming counts the units of all entries that are kept, the new one included. The oldest entry that remains may
+	// lose a part of its units.
 	ModeChargeDenied
 )
 
@@ -110,19 +116,27 @@ func (m Mode) String() string {
 // MaxRecorded is how many units [ModeRecord] keeps of one key, at least.
 const MaxRecorded = 100_000
 
-// Answer is what the log says about a [Take].
+// Answer is what the log says about a [Take]. A store fills in State[i].Used of each limit, has [Plan.Judge] fill in
+// Allowed and Denied, and records the take.
 type Answer struct {
 	Allowed bool
-	Denied  LimitSet         // the limits without room for the take, those that do not decide included
-	Retry   time.Duration    // until the same take would be admitted; 0 if it is, or never will be
-	Shadow  time.Duration    // the same, as if the limits that do not decide were the only ones and did
-	State   [MaxLimits]State // of each limit, in the order of Plan.Limits
+	Denied  LimitSet // the limits without room for the take, those that do not decide included
+
+	// Retry is how long it takes until the limits that decide have room for the same take, as the log is after this
+	// one. It is 0 if the take is allowed, and if the limits never will have room for it.
+	Retry time.Duration
+
+	// Shadow is how long it takes until the limits that do not decide have room for the take, as the log was before
+	// it. It is 0 if they have it now, never will, or there are none.
+	Shadow time.Duration
+
+	State [MaxLimits]State // of each limit, in the order of Plan.Limits
 }
 
 // State is one limit's view of the log.
 type State struct {
 	Used  int           // units in the window before this take
-	Reset time.Duration // until the oldest unit leaves, this take's included if it was recorded; 0 for an empty window
+	Reset time.Duration // until the oldest unit leaves the window, as it is after this take; 0 if it is empty
 }
 
 // LimitSet is a set of limits of a plan.
@@ -141,9 +155,9 @@ type Settlement struct {
 // MergeRequest is what to add to a log.
 type MergeRequest struct {
 	Key     Key
-	Keep    time.Duration // as in Plan
-	Varies  bool
-	Entries []Entry // each with ID, Age and Cost
+	Keep    time.Duration // as in Plan; older entries may be left out
+	Varies  bool          // as in Plan
+	Entries []Entry       // each with ID, Age and Cost, in any order
 }
 
 // Entry is a recorded take. It does not say whose it is.
