@@ -27,14 +27,16 @@ type Plan struct {
 	Limits []Limit       // 1 to MaxLimits, valid, in any order
 	Shadow int           // the last so many of Limits neither admit nor deny; at least one does
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
-	Varies bool          // other plans on this log may have a longer Keep, which then holds for the log
+	Varies bool          // other plans on this log may have another Keep: the longest so far holds for the log
 	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of the limits that decide
 
 	smallest, largest int
 }
 
-// NewPlan returns a copy of p with Keep and Bound raised to what its limits need.
+// NewPlan returns a copy of p with Keep and Bound raised to what its limits need. It refers to the same Limits, which
+// must not be changed afterwards.
 func NewPlan(p Plan) *Plan {
+	p.smallest, p.largest = 0, 0 // p may be a changed copy of another plan
 	for i, l := range p.Limits {
 		p.Keep = max(p.Keep, l.Window)
 		if i >= len(p.Limits)-p.Shadow {
@@ -60,11 +62,11 @@ func (p *Plan) Smallest() int { return p.smallest }
 // Largest returns the largest quota of the limits that decide.
 func (p *Plan) Largest() int { return p.largest }
 
-// NeverFits reports whether a cost is above a quota, so that no wait will ever let it pass.
+// NeverFits reports whether a cost is above a quota of the limits that decide, so that no wait will ever let it pass.
 func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest }
 
-// Judge fills in Denied and Allowed of an answer whose states are known: a take is allowed if no limit that decides
-// has no room for its cost, or if its mode admits everything.
+// Judge fills in Denied and Allowed of an answer of which State[i].Used is known for each limit. A take is allowed if
+// all limits that decide have room for its cost, and always in [ModeRecord].
 func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 	var denied LimitSet
 	for i := range p.Limits {
