@@ -467,7 +467,7 @@ func wayOfAsking() string {
 	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*Guard).direct") {
+		if strings.HasSuffix(f.Function, "(*Guard).takeDirect") {
 			return "asked directly"
 		}
 		if !more {
