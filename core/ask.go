@@ -49,7 +49,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 // Record counts cost units and never denies. Used is how many units the window of the longest limit
 // held before: by that, work can be ordered so that who has had little comes first.
 //
-// Of a key it keeps as many units as the largest quota, at least [MaxRecorded], and beyond
+// Of a key it keeps as many units as the largest quota, at least [store.MaxRecorded], and beyond
 // that Used stays there.
 func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision, err error) {
 	err = l.ask(ctx, key, cost, store.ModeRecord, &d)

@@ -1,29 +1,26 @@
-// Package core limits how often someone may do something in any sliding
-// window of time, exactly.
+// Package core limits how often something may be done in any sliding window of time, exactly.
 //
-// It keeps a log: one entry for each admitted unit, with its instant. Every
-// answer is a question asked of that log, so nothing is estimated: no window,
-// wherever it begins, ever holds more than its quota, and no request is denied
-// that would have fitted.
+// A limiter keeps a log for each key: one entry for each admitted unit, with its instant. Every decision counts the
+// entries of that log, so nothing is estimated: no window, wherever it begins, holds more than its quota, and no
+// request is denied that fits.
 //
 //	limiter, err := core.New(core.PerMinute(100), core.ByIP())
 //	decision, err := limiter.Allow(ctx, "203.0.113.9")
 //
-// Web servers use the package of their framework, which is one line:
+// Web servers use the package of their framework, for which one line is enough:
 //
 //	http.ListenAndServe(":8080", nethttp.New(core.PerMinute(100), core.ByIP())(mux))
 //
-// # What happens by default
+// # Defaults
 //
-// The log is kept in this process ([MemoryStore]); several servers share one
-// through package redisstore and [WithStore]. A denied request is answered
-// with 429, a Retry-After that is exact, and is not counted. A request whose
-// key cannot be told is refused with 400; it never shares a quota with others.
+// Logs are kept in this process, in a [MemoryStore]. With [WithStore] and package redisstore, several servers share
+// them. A denied request is not counted; it is answered with status 429 and an exact Retry-After. A request without a
+// key is answered with status 400; it never shares a quota with other requests.
 //
-// # How the pieces fit
+// # Parts
 //
-// A [Policy] says how much, a [Key] whose quota, and options the rest. The
-// [Limiter] turns a [Request] into one [Take] for the [Store] and its [Answer]
-// into a [Decision]. An adapter shows its framework's request as a [Request]
-// and writes the [Decision] in its framework's way; it decides nothing.
+// A [Policy] is how much is allowed, a [Key] is whose quota a request draws from, and each [Option] changes a default.
+// For each request, a [Limiter] makes a [store.Take], passes it to the [Store], and turns the [store.Answer] into a
+// [Decision]. The package of a framework, called an adapter, passes the framework's request to [Limiter.Check] as an
+// [adapter.Request] and writes the response that the [Decision] calls for. It decides nothing itself.
 package core
