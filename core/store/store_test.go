@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,4 +28,33 @@ func TestExampleStores(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What needs an optional method is a ConfigError that names it, from New where an option needs it.
+func TestLimiterOnMapStore(t *testing.T) {
+	want := func(what string, err error, text string) {
+		t.Helper()
+		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v; want a ConfigError with %q", what, err, text)
+		}
+	}
+	_, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(NewMapStore()),
+		core.WithRefund(func(context.Context, int) bool { return true }))
+	want("WithRefund", err, "store.Settler")
+	_, err = core.New(core.PerMinute(2), core.Global(), core.WithStore(NewMapStore()), core.WithFailure(core.FailLocal))
+	want("FailLocal", err, "store.Merger")
+
+	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(NewMapStore()),
+		core.WithBan(2, time.Minute, time.Minute), core.WithShadow(core.PerHour(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision, err := limiter.Allow(t.Context(), "k")
+	if err != nil || !decision.Allowed {
+		t.Errorf("%+v, %v; want it allowed", decision, err)
+	}
+	want("Undo", decision.Undo(t.Context()), "store.Settler")
+	want("Settle", decision.Settle(t.Context(), 2), "store.Settler")
+	_, err = limiter.Log(t.Context(), "k")
+	want("Log", err, "store.Lister")
 }
