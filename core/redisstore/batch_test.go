@@ -235,18 +235,18 @@ func sameVerdict(got, want *store.Answer, t *store.Take, numbers bool) bool {
 
 // sideBySide is the order in which a batch is decided.
 func sideBySide(batch []store.Take, of []int) []int {
-	type party struct{ key, cost int }
+	type group struct{ key, cost int }
 	var order []int
 	joins := batch[0].Mode == store.ModeCharge
-	var parties []party
+	var groups []group
 	var members [][]int
 	last := map[int]int{}
 	for i := range batch {
 		p, ok := last[of[i]]
-		if !ok || !joins || parties[p].cost != batch[i].Cost {
-			p = len(parties)
+		if !ok || !joins || groups[p].cost != batch[i].Cost {
+			p = len(groups)
 			last[of[i]] = p
-			parties, members = append(parties, party{of[i], batch[i].Cost}), append(members, nil)
+			groups, members = append(groups, group{of[i], batch[i].Cost}), append(members, nil)
 		}
 		members[p] = append(members[p], i)
 	}

@@ -6,7 +6,8 @@ local i, held, left, sign = 1, size, oldest - now + window, 1
 if left > window or size > quota or oldest == '0' then
   -- undecided: an entry from the future, a take settled above the quota, a mark
 elseif left > 0 and size == quota then
-  told, sign = not call('ZSCORE', key, id), -1
+  told = not call('ZSCORE', key, id)
+  sign = -1
 elseif call('ZADD', key, 'NX', stamp, id) == 1 then
   told = true
   -- With more than a unit a second it is cheaper to look at the TTL than to renew it each time.

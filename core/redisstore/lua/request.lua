@@ -13,7 +13,7 @@ quotas, windows, used, resets = {}, {}, {}, {}
 for i = 1, limits do
   local window = ARGV[first + 2 * i - 1]
   quotas[i], windows[i] = ARGV[first + 2 * i - 2] + 0, window + 0
-  if i <= deciding then largest = math.max(largest, quotas[i]) end
-  if plain and windows[i] > keepText + 0 then keepText = window end
+  largest = i <= deciding and math.max(largest, quotas[i]) or largest
+  keepText = plain and windows[i] > keepText + 0 and window or keepText
 end
 keep = keepText + 0

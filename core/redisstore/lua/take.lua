@@ -19,25 +19,25 @@ local leaving = false -- whether the last log had expired entries: then the next
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
-  local size = plain and #id == 8 and call('ZCARD', key) or -1 -- -1: not for the short paths
-  if leaving and size >= 0 and size <= many then
+  local size = plain and #id == 8 and call('ZCARD', key) -- false if the take is not for the short paths
+  if leaving and size and size <= many then
     local removed = call('ZREMRANGEBYSCORE', key, '1', cut)
     leaving, size = removed > 0, size - removed
   end
   if size == 0 then
     -- include empty
-  elseif size > 0 and limits == 1 then
+  elseif size and limits == 1 then
     -- include one
-  elseif size > 0 then
+  elseif size then
     -- include several
-  end
-  if not told and not decide then
-    -- include request
-    -- include decide
   end
   if told then
     r = r + limits
   else
+    if not decide then
+      -- include request
+      -- include decide
+    end
     local takes, cost, ids = math.floor(#id / 8), 1, id
     if #id % 8 > 0 then
       ids, cost = id:sub(1, takes * 8), id:sub(takes * 8 + 2) + 0
