@@ -57,6 +57,16 @@ func (g *Guard) attempt(
 		took.Store(int64(time.Since(begun)))
 		answers <- err
 	}
+	var connected chan struct{} // closed when connections have been made or cannot be
+	connect := func() {
+		if probe && g.lister != nil && connected == nil && !g.hasConnected() {
+			connected = make(chan struct{})
+			go func() {
+				g.connect(ctx, key) //nolint:errcheck // f tells whether the store answers
+				close(connected)
+			}()
+		}
+	}
 	go call()
 	for pending := 1; ; {
 		select {
@@ -64,14 +74,16 @@ func (g *Guard) attempt(
 			if pending--; store.IsOutage(err) && pending > 0 {
 				continue
 			}
-			slow := time.Duration(took.Load()) > g.timeout/4
-			if probe && !store.IsOutage(err) && slow && g.lister != nil && !g.hasConnected() {
-				g.connect(ctx, key) //nolint:errcheck // the store has answered f
+			if !store.IsOutage(err) && time.Duration(took.Load()) > g.timeout/4 {
+				if connect(); connected != nil {
+					wait(ctx, connected)
+				}
 			}
 			return err
 		case <-again.C:
 			pending++
 			go call()
+			connect() // a store that answers as late as this needs several round trips for each connection
 		case <-ctx.Done():
 			return ctx.Err()
 		}
