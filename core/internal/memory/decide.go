@@ -45,7 +45,8 @@ func decide(log *slide.Log, now int64, id uint64, t *store.Take, mode store.Mode
 	return id
 }
 
-// retryAfter is how long it takes until all limits admit cost units: 0 if they do now, or if a quota is smaller.
+// retryAfter returns how long it takes until all limits admit cost units. It returns 0 if they do now, or if a quota is
+// smaller than cost.
 func retryAfter(log *slide.Log, now int64, cost int, limits []store.Limit) (wait time.Duration) {
 	for i := range limits {
 		limit := &limits[i]

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,12 +12,12 @@ import (
 
 func newSpace(policy string) *store.Namespace { return store.NewNamespace(policy, nil) }
 
-// planOf is a plan of one limit.
+// planOf returns a plan of one limit.
 func planOf(quota int, window time.Duration) *store.Plan {
 	return store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: quota, Window: window}}})
 }
 
-// policy asks a store about keys of one plan.
+// policy makes takes of keys with one plan.
 type policy struct {
 	s    *Store
 	ns   *store.Namespace
@@ -27,7 +28,7 @@ func newPolicy(s *Store, name string, quota int, window time.Duration) policy {
 	return policy{s, newSpace(name), planOf(quota, window)}
 }
 
-func (p policy) ask(text string, cost int, mode store.Mode) (id uint64, allowed bool) {
+func (p policy) take(text string, cost int, mode store.Mode) (id uint64, allowed bool) {
 	var a store.Answer
 	t := store.Take{Plan: p.plan, Cost: cost, Mode: mode}
 	p.s.Take(textKey(p.ns, text), &t, &a)
@@ -35,7 +36,7 @@ func (p policy) ask(text string, cost int, mode store.Mode) (id uint64, allowed 
 }
 
 func (p policy) allow(text string) bool {
-	_, allowed := p.ask(text, 1, store.ModeCharge)
+	_, allowed := p.take(text, 1, store.ModeCharge)
 	return allowed
 }
 
@@ -47,7 +48,21 @@ func textKey(sp *store.Namespace, text string) *store.Key {
 	return &store.Key{Namespace: sp, Identity: store.Identity{Kind: "by", Text: text}}
 }
 
-// takeAt is a take of one unit by who has read the clock then, and gets the lock now.
+// logs returns the logs that keys have of their own.
+func (s *Store) logs() iter.Seq[*keyLog] {
+	return func(yield func(*keyLog) bool) {
+		for i := range s.shards {
+			slots := s.shards[i].logs.all()
+			for j := range slots {
+				if log := slots[j].log.Load(); log != nil && !yield(log) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// takeAt takes one unit for a caller that has read the clock at now and gets the lock later.
 func takeAt(s *Store, k *store.Key, now time.Duration) {
 	t := store.Take{Plan: planOf(1, time.Minute), Cost: 1}
 	hash := k.Hash()
@@ -59,18 +74,19 @@ func takeAt(s *Store, k *store.Key, now time.Duration) {
 	}
 }
 
-// other is a key in the same shard as k, and in the same log where keys share some.
+// other returns another key in the same shard and bucket as k.
 func other(k *store.Key) *store.Key {
 	s := New(1 << 18)
+	bucket := func(k *store.Key) string { return string(s.appendBucket(nil, k, k.Hash())) }
 	for i := 0; ; i++ {
 		c := textKey(k.Namespace, fmt.Sprint("other ", i))
-		if c.Hash()%shardCount == k.Hash()%shardCount && string(s.appendSlot(nil, c, c.Hash())) == string(s.appendSlot(nil, k, k.Hash())) {
+		if c.Hash()%shardCount == k.Hash()%shardCount && bucket(c) == bucket(k) {
 			return c
 		}
 	}
 }
 
-// A key does not go back in time when it gets a log of its own, nor when it loses it.
+// The instants of a key do not decrease when it gets a log of its own, nor when it loses it.
 func TestTimeBetweenLogs(t *testing.T) {
 	sp := newSpace("p")
 	a, b := textKey(sp, "a"), textKey(sp, "b")
@@ -82,37 +98,37 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, b, 10*time.Second)
 	s.Reset(a)
 	sh := &s.shards[hash%shardCount]
-	sh.shared[string(s.appendSlot(nil, b, hash))].now = late // somebody has looked at it
-	takeAt(s, b, 69900*time.Millisecond)                     // while its unit is in the window
+	sh.shared[string(s.appendBucket(nil, b, hash))].now = late // as after a look at it
+	takeAt(s, b, 69900*time.Millisecond)                       // its unit is still in the window
 	if log := sh.logs.find(b, hash); log == nil || log.At(0) != late {
-		t.Errorf("its own log has not begun at %v", time.Duration(late))
+		t.Errorf("its own log does not begin at %v", time.Duration(late))
 	}
 
 	s = New(1)
 	takeAt(s, b, 10*time.Second)
-	takeAt(s, other(b), time.Duration(late)) // it takes b's place
+	takeAt(s, other(b), time.Duration(late)) // it gets b's place
 	takeAt(s, b, 69900*time.Millisecond)
 	sh = &s.shards[hash%shardCount]
-	if log := sh.shared[string(s.appendSlot(nil, b, hash))]; log == nil || log.At(0) != late {
-		t.Errorf("the shared log has not begun at %v", time.Duration(late))
+	if log := sh.shared[string(s.appendBucket(nil, b, hash))]; log == nil || log.At(0) != late {
+		t.Errorf("the shared log does not begin at %v", time.Duration(late))
 	}
 }
 
-// Logs in which nothing is left, or nothing ever was, take nobody's place.
-func TestEmptyLogsLeave(t *testing.T) {
-	for name, ask := range map[string]func(policy, string){
+// Logs without entries are removed, so that other keys get their places.
+func TestEmptyLogsAreRemoved(t *testing.T) {
+	for name, take := range map[string]func(policy, string){
 		"undone": func(p policy, key string) {
-			id, _ := p.ask(key, 1, store.ModeCharge)
+			id, _ := p.take(key, 1, store.ModeCharge)
 			p.settle(key, id, 0)
 		},
-		"never": func(p policy, key string) { p.ask(key, 11, store.ModeCharge) },
+		"never": func(p policy, key string) { p.take(key, 11, store.ModeCharge) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := New(1000)
 				l := newPolicy(s, "p", 10, 24*time.Hour)
 				for i := range 10_000 {
-					ask(l, fmt.Sprint(i))
+					take(l, fmt.Sprint(i))
 				}
 				if s.Keys() > 2*shardCount || s.Shared() > 0 {
 					t.Errorf("%d keys, %d takes of shared logs; want few and none", s.Keys(), s.Shared())
@@ -122,13 +138,13 @@ func TestEmptyLogsLeave(t *testing.T) {
 	}
 }
 
-// Nor do those in which something was left when they were last looked at.
-func TestUndoneLogsLeave(t *testing.T) {
+// Logs that had entries at the last sweep are removed soon after these were undone.
+func TestUndoneLogsAreRemoved(t *testing.T) {
 	s := New(1000)
 	l := newPolicy(s, "p", 10, 24*time.Hour)
 	ids := make([]uint64, 1000)
 	for i := range ids {
-		ids[i], _ = l.ask(fmt.Sprint(i), 1, store.ModeCharge)
+		ids[i], _ = l.take(fmt.Sprint(i), 1, store.ModeCharge)
 	}
 	for i := range s.shards {
 		s.shards[i].sweep(s, 1000)
@@ -140,17 +156,17 @@ func TestUndoneLogsLeave(t *testing.T) {
 		l.allow(fmt.Sprint("new ", i))
 	}
 	if s.Shared() > 0 {
-		t.Errorf("%d takes of shared logs, though nothing was left of others", s.Shared())
+		t.Errorf("%d takes of shared logs, though all other logs are empty", s.Shared())
 	}
 }
 
-// What one key records, where keys share a log, pushes out nothing that another has used.
+// Recorded takes of one key do not trim the entries of another in a shared log.
 func TestRecordedInSharedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
 		l := newPolicy(s, "p", 3, time.Minute)
 		allowed := 0
-		ask := func() {
+		takeFive := func() {
 			for range 5 {
 				if l.allow("b") {
 					allowed++
@@ -158,12 +174,12 @@ func TestRecordedInSharedLog(t *testing.T) {
 			}
 		}
 		l.allow("a")
-		ask()
-		if _, allowed := l.ask(other(textKey(l.ns, "b")).Text, 2*store.MaxRecorded, store.ModeRecord); !allowed {
-			t.Error("what is recorded was denied")
+		takeFive()
+		if _, allowed := l.take(other(textKey(l.ns, "b")).Text, 2*store.MaxRecorded, store.ModeRecord); !allowed {
+			t.Error("a recorded take was denied")
 		}
 		s.Reset(textKey(l.ns, "a"))
-		if ask(); allowed != 3 {
+		if takeFive(); allowed != 3 {
 			t.Errorf("%d were allowed, want 3", allowed)
 		}
 	})

@@ -7,10 +7,10 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// prefixLengths are the lengths, in bytes, of the prefixes whose places are counted. A new key gets no log of its own
-// where a prefix of its address holds share times as many places as are free, or more. So a prefix that grows without
-// end leaves one place free for each share that it holds, and smaller ones notice nothing. The longer a prefix, the
-// smaller its share: what it leaves is first for the rest of the shorter one around it.
+// A place is room for one of the store's maxKeys logs. prefixLengths lists the lengths, in bytes, of the prefixes whose
+// places are counted. A new key gets no log of its own if a prefix of its address holds at least share times as many
+// places as are free. So a prefix with any number of keys leaves one place free for every share places that it holds.
+// The longer a prefix, the smaller its share, so that the other keys of the shorter prefix around it get places first.
 var prefixLengths = [...]struct {
 	v4, v6 int
 	share  int64
@@ -21,20 +21,19 @@ var prefixLengths = [...]struct {
 	{v6: 3, share: 16},
 }
 
-// prefixCounts counts the places that keys hold, by the prefixes of their addresses. Prefixes with equal hashes are
-// counted together, which keeps the size fixed. Hashes differ from process to process, so nobody can look for such
-// prefixes.
+// prefixCounts counts the places by the prefixes of the keys' addresses. Prefixes with equal hashes are counted
+// together, so that the size is fixed. Hashes differ from process to process, so clients cannot find such prefixes.
 type prefixCounts [len(prefixLengths)][prefixCells]atomic.Int32
 
 const prefixCells = 1 << 10
 
-// address is the address of a key. One of IPv4 is in the last four bytes.
+// address is the address of a key. An IPv4 address is in the last four bytes.
 type address struct {
 	bytes [16]byte
 	v4    bool
 }
 
-// seed is this process's own, so that nobody can choose addresses whose hashes are equal.
+// seed is random, so that clients cannot choose addresses with equal hashes.
 var seed = maphash.MakeSeed()
 
 func addressOf(k *store.Key) (a address, ok bool) {
@@ -52,7 +51,7 @@ func addressOfStored(k *store.StoredKey) (a address, ok bool) {
 	return address{addr.As16(), v4}, true
 }
 
-// prefix is a hash of the first n bytes.
+// prefix returns a hash of the first n bytes.
 func (a *address) prefix(n int) uint64 {
 	if a.v4 {
 		return maphash.Bytes(seed, a.bytes[12:12+n])
@@ -74,7 +73,7 @@ func (c *prefixCounts) of(a *address) (counts [len(prefixLengths)]*atomic.Int32)
 	return counts
 }
 
-// prefixes makes the counters with the first key that has an address.
+// prefixes returns the counters. It makes them when the first key with an address needs them.
 func (s *Store) prefixes() *prefixCounts {
 	if c := s.prefixCounts.Load(); c != nil {
 		return c
@@ -83,7 +82,7 @@ func (s *Store) prefixes() *prefixCounts {
 	return s.prefixCounts.Load()
 }
 
-// claim takes one of the places for a key, unless all are taken or a prefix of its address holds its share of them.
+// claim takes a place for a key, unless there is none or a prefix of its address has used its share.
 func (s *Store) claim(key *store.Key) bool {
 	var counts [len(prefixLengths)]*atomic.Int32
 	if a, ok := addressOf(key); ok {
@@ -107,7 +106,7 @@ func (s *Store) claim(key *store.Key) bool {
 	return true
 }
 
-// release gives back the place of a key.
+// release frees the place of a key.
 func (s *Store) release(key *store.StoredKey) {
 	s.keys.Add(-1)
 	if a, ok := addressOfStored(key); ok {
@@ -119,27 +118,28 @@ func (s *Store) release(key *store.StoredKey) {
 	}
 }
 
-// A policy has so many shared logs in a shard: some for texts, and others for addresses. Of these there is one for so
-// many places in the shard, within bounds.
+// Keys without a place share the log of their bucket. A policy has textBuckets buckets for texts in each shard, and one
+// bucket for addresses for every placesPerBucket places of the shard, within bounds.
 const (
-	textSlots          = 16
-	fewestAddressSlots = 64
-	mostAddressSlots   = 256
-	placesPerSlot      = 16
+	textBuckets       = 16
+	minAddressBuckets = 64
+	maxAddressBuckets = 256
+	placesPerBucket   = 16
 )
 
-// appendSlot writes which log a key shares. The slots of an address depend on its IPv6 /32 or IPv4 /16, and among these
-// on its /48 or /24, so that a flood from one of them fills few logs. Texts are spread by their hash.
-func (s *Store) appendSlot(b []byte, k *store.Key, hash uint64) []byte {
-	slot := hash / shardCount % textSlots
+// appendBucket appends the name of the shared log of a key, which is its policy and bucket. The IPv6 /32 or IPv4 /16 of
+// an address selects a group of buckets and its /48 or /24 one of the group, so that a flood from one prefix fills few
+// logs. Texts are distributed by hash.
+func (s *Store) appendBucket(b []byte, k *store.Key, hash uint64) []byte {
+	bucket := hash / shardCount % textBuckets
 	if a, ok := addressOf(k); ok {
 		short, long := 4, 6
 		if a.v4 {
 			short, long = 2, 3
 		}
-		slots := uint64(min(max(s.maxKeys/(shardCount*placesPerSlot), fewestAddressSlots), mostAddressSlots))
-		each := slots / fewestAddressSlots // of a short prefix
-		slot = textSlots + a.prefix(short)%(slots/each)*each + a.prefix(long)%each
+		buckets := uint64(min(max(s.maxKeys/(shardCount*placesPerBucket), minAddressBuckets), maxAddressBuckets))
+		each := buckets / minAddressBuckets // in the group of a short prefix
+		bucket = textBuckets + a.prefix(short)%(buckets/each)*each + a.prefix(long)%each
 	}
-	return append(append(b, k.Namespace.Policy()...), byte(slot>>8), byte(slot))
+	return append(append(b, k.Namespace.Policy()...), byte(bucket>>8), byte(bucket))
 }

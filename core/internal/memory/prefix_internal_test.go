@@ -21,7 +21,7 @@ func addressKey(sp *store.Namespace, a netip.Addr) *store.Key {
 	return &store.Key{Namespace: sp, Identity: store.Identity{Kind: "ip", Addr: prefix.Addr(), Bits: bits}}
 }
 
-// randomAddress is one of few prefixes of any length, so that many keys meet in them.
+// randomAddress returns an address with one of few prefixes of each length, so that many keys have equal ones.
 func randomAddress(r *rand.Rand) netip.Addr {
 	if r.IntN(2) == 0 {
 		return netip.AddrFrom4([4]byte{byte(11 + r.IntN(2)), byte(r.IntN(3)), byte(r.IntN(4)), byte(r.IntN(100))})
@@ -33,7 +33,41 @@ func randomAddress(r *rand.Rand) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// The counters of prefixes are what a count of all keys gives, and 0 when all keys have left.
+// countPlaces counts the places over all keys.
+func countPlaces(s *Store) (counts *prefixCounts, keys int) {
+	counts = new(prefixCounts)
+	for log := range s.logs() {
+		keys++
+		a, ok := addressOfStored(&log.key)
+		if !ok {
+			continue
+		}
+		for _, count := range counts.of(&a) {
+			if count != nil {
+				count.Add(1)
+			}
+		}
+	}
+	return counts, keys
+}
+
+// checkCounts compares the counters of a store with a count over all keys.
+func checkCounts(s *Store) error {
+	want, keys := countPlaces(s)
+	if keys != s.Keys() {
+		return fmt.Errorf("%d keys, want %d", s.Keys(), keys)
+	}
+	for i := range want {
+		for j := range want[i] {
+			if got, want := s.prefixes()[i][j].Load(), want[i][j].Load(); got != want {
+				return fmt.Errorf("length %d, counter %d is %d, want %d", i, j, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+// The counters of prefixes equal a count over all keys, and are 0 when all keys have left.
 func TestPrefixCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seed := rand.Uint64()
@@ -41,34 +75,8 @@ func TestPrefixCounts(t *testing.T) {
 		s := New(1000)
 		sp := newSpace("p")
 		check := func(step int) {
-			var want prefixCounts
-			n := 0
-			for i := range s.shards {
-				places := s.shards[i].logs.all()
-				for j := range places {
-					log := places[j].log.Load()
-					if log == nil {
-						continue
-					}
-					n++
-					if a, ok := addressOfStored(&log.key); ok {
-						for _, count := range want.of(&a) {
-							if count != nil {
-								count.Add(1)
-							}
-						}
-					}
-				}
-			}
-			if n != s.Keys() {
-				t.Fatalf("seed %#x, step %d: %d keys, want %d", seed, step, s.Keys(), n)
-			}
-			for i := range want {
-				for j := range want[i] {
-					if got, want := s.prefixes()[i][j].Load(), want[i][j].Load(); got != want {
-						t.Fatalf("seed %#x, step %d: length %d, counter %d is %d, want %d", seed, step, i, j, got, want)
-					}
-				}
+			if err := checkCounts(s); err != nil {
+				t.Fatalf("seed %#x, step %d: %v", seed, step, err)
 			}
 		}
 		for step := range 20_000 {
@@ -88,24 +96,25 @@ func TestPrefixCounts(t *testing.T) {
 			}
 		}
 		if s.Shared() < 100 {
-			t.Errorf("%d takes share a log: this test has tested too little", s.Shared())
+			t.Errorf("%d takes of shared logs: this test has tested too little", s.Shared())
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		check(-1)
 		for i := range s.shards {
 			if sh := &s.shards[i]; s.Keys() != 0 || sh.shared != nil || len(sh.logs.all()) != 0 {
-				t.Fatalf("%d keys; shard %d has %d places and %d shared logs", s.Keys(), i, len(sh.logs.all()), len(sh.shared))
+				t.Fatalf("%d keys; shard %d has %d slots and %d shared logs",
+					s.Keys(), i, len(sh.logs.all()), len(sh.shared))
 			}
 		}
-		if n := s.sharedLogs.Load(); n != 0 || s.fires.Load() != noTimer {
-			t.Errorf("%d shared logs, a timer at %d", n, s.fires.Load())
+		if n := s.sharedLogs.Load(); n != 0 || s.timerAt.Load() != noTimer {
+			t.Errorf("%d shared logs, a timer at %d", n, s.timerAt.Load())
 		}
 	})
 }
 
-// countedApart reports whether no two prefixes that are counted share a counter: their hashes differ from process to
-// process.
+// countedApart reports whether no two counted prefixes share a counter. This differs from process to process, as their
+// hashes do.
 func countedApart(prefixes []netip.Prefix) bool {
 	var counts prefixCounts
 	holds := make(map[*atomic.Int32]netip.Prefix)
@@ -116,7 +125,7 @@ func countedApart(prefixes []netip.Prefix) bool {
 			if p.Addr().Is4() {
 				n = 8 * prefixLengths[length].v4
 			}
-			if n == 0 || n > p.Bits()+4 { // of longer ones there are so many that two do not matter
+			if n == 0 || n > p.Bits()+4 { // there are so many longer ones that two do not matter
 				continue
 			}
 			for part := range 1 << max(n-p.Bits(), 0) {
@@ -137,7 +146,7 @@ func countedApart(prefixes []netip.Prefix) bool {
 	return true
 }
 
-// A prefix may hold the share of the places that the documentation says.
+// A prefix gets the documented share of the places.
 func TestPrefixShares(t *testing.T) {
 	const places = 2000
 	for _, c := range []struct {
@@ -159,7 +168,7 @@ func TestPrefixShares(t *testing.T) {
 		for _, p := range c.prefixes {
 			prefixes = append(prefixes, netip.MustParsePrefix(p))
 		}
-		for !countedApart(prefixes) { // others of the same lengths do as well
+		for !countedApart(prefixes) { // other prefixes of the same lengths serve as well
 			for i, p := range prefixes {
 				a := p.Addr().As16()
 				if p.Addr().Is4() {
@@ -184,11 +193,11 @@ func TestPrefixShares(t *testing.T) {
 	}
 }
 
-// A short prefix reaches few of the shared logs, and none of those of texts.
-func TestSlotsOfPrefixes(t *testing.T) {
+// A short prefix has few buckets, and none of those of texts.
+func TestBucketsOfPrefixes(t *testing.T) {
 	sp := newSpace("p")
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, c := range []struct{ places, slots, each int }{
+	for _, c := range []struct{ places, buckets, each int }{
 		{1, 64, 1},
 		{100_000, 97, 1},
 		{1 << 18, 256, 4},
@@ -198,7 +207,7 @@ func TestSlotsOfPrefixes(t *testing.T) {
 		texts, all := map[string]bool{}, map[string]bool{}
 		for i := range 2000 {
 			k := textKey(sp, fmt.Sprint(i))
-			texts[string(s.appendSlot(nil, k, k.Hash()))] = true
+			texts[string(s.appendBucket(nil, k, k.Hash()))] = true
 		}
 		for i := range 2000 {
 			reached := map[string]bool{}
@@ -208,18 +217,19 @@ func TestSlotsOfPrefixes(t *testing.T) {
 					a[j] = byte(r.Uint32())
 				}
 				k := addressKey(sp, netip.AddrFrom16(a))
-				slot := string(s.appendSlot(nil, k, k.Hash()))
-				reached[slot], all[slot] = true, true
-				if texts[slot] {
+				bucket := string(s.appendBucket(nil, k, k.Hash()))
+				reached[bucket], all[bucket] = true, true
+				if texts[bucket] {
 					t.Fatalf("%d places: address %v shares a log with texts", c.places, k)
 				}
 			}
 			if len(reached) > c.each {
-				t.Fatalf("%d places: one /32 reaches %d logs of a shard, want %d", c.places, len(reached), c.each)
+				t.Fatalf("%d places: one /32 has %d buckets of a shard, want %d", c.places, len(reached), c.each)
 			}
 		}
-		if len(all) != c.slots || len(texts) != textSlots {
-			t.Errorf("%d places: %d logs are shared by addresses, %d by texts; want %d and %d", c.places, len(all), len(texts), c.slots, textSlots)
+		if len(all) != c.buckets || len(texts) != textBuckets {
+			t.Errorf("%d places: %d buckets for addresses, %d for texts; want %d and %d",
+				c.places, len(all), len(texts), c.buckets, textBuckets)
 		}
 	}
 }

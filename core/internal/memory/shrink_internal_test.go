@@ -9,16 +9,16 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// The memory of a burst is freed two windows after it, but not while the burst comes again in each window.
+// The memory of a burst is freed two windows after it, but not while each window has such a burst.
 func TestBurstsMemory(t *testing.T) {
 	for _, cost := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			const burst = 10_000
 			s := New(1 << 18)
 			l := newPolicy(s, "p", 4*burst, time.Minute)
-			ask := func(n int) {
+			take := func(n int) {
 				for range n {
-					l.ask("k", cost, store.ModeCharge)
+					l.take("k", cost, store.ModeCharge)
 				}
 			}
 			size := func() (n int) {
@@ -27,9 +27,9 @@ func TestBurstsMemory(t *testing.T) {
 				return log.Cap()
 			}
 			for i := range 10 {
-				ask(burst)
+				take(burst)
 				time.Sleep(59 * time.Second)
-				for n := range 1000 { // new keys, which sweep this log
+				for n := range 1000 { // new keys sweep this log
 					l.allow(strconv.Itoa(1000*i + n))
 				}
 				if n := size(); n < burst {
@@ -38,7 +38,7 @@ func TestBurstsMemory(t *testing.T) {
 			}
 			for i := range 120 {
 				time.Sleep(time.Second)
-				ask(1)
+				take(1)
 				for n := range 100 {
 					l.allow(strconv.Itoa(100*i + n))
 				}
@@ -51,18 +51,13 @@ func TestBurstsMemory(t *testing.T) {
 }
 
 // The memory of a burst is freed while the key is still in use.
-func TestStoreGivesMemoryBack(t *testing.T) {
+func TestStoreFreesMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1 << 18)
 		l := newPolicy(s, "p", 10_000, time.Minute)
 		size := func() (n int) {
-			for i := range s.shards {
-				places := s.shards[i].logs.all()
-				for i := range places {
-					if log := places[i].log.Load(); log != nil {
-						n += log.Cap()
-					}
-				}
+			for log := range s.logs() {
+				n += log.Cap()
 			}
 			return n
 		}

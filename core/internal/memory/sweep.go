@@ -9,19 +9,18 @@ import (
 	"weak"
 )
 
-// Takes sweep a few logs each, so that keys which come find the places of those that are idle.
+// Takes sweep a few logs each, so that new keys get the places of idle ones.
 const (
-	sweepPerKey   = 2  // logs looked at for each new key, so that keys leave faster than they come
-	sweepWhenFull = 32 // ... where a new key finds no place
-	takesPerSweep = 8  // takes of a log for which others are looked at
-	sweepPerTakes = 2  // ... which are so many
+	sweepPerKey   = 2  // logs swept for each new key, so that keys leave faster than they come
+	sweepWhenFull = 32 // logs swept for a new key if there is no place
+	sweepPerTakes = 2  // logs swept after takesPerSweep takes of a log
 )
 
-// makeRoom looks for idle keys in one shard after the other, whoever asks, until it has looked at enough of them: in any
-// other order it would come to some again before it had seen them all. It passes over shards that others have locked.
+// makeRoom sweeps up to sweepWhenFull logs until a place is free. It continues with the shard after the one that was
+// swept last for any key, so that it sweeps each log once before it sweeps one again. It skips shards that are locked.
 func (s *Store) makeRoom(sh *shard) (freed bool) {
 	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
-		next := &s.shards[s.turn.Add(1)%shardCount]
+		next := &s.shards[s.swept.Add(1)%shardCount]
 		if next != sh && !next.mu.TryLock() {
 			continue
 		}
@@ -36,7 +35,7 @@ func (s *Store) makeRoom(sh *shard) (freed bool) {
 	return freed
 }
 
-// sweepNow sweeps unless somebody else is at it.
+// sweepNow sweeps a few logs, unless the shard is locked.
 func (sh *shard) sweepNow(s *Store, now int64) {
 	if sh.mu.TryLock() {
 		sh.now = max(sh.now, now)
@@ -46,15 +45,15 @@ func (sh *shard) sweepNow(s *Store, now int64) {
 	}
 }
 
-// sweep looks at the next n logs, forgets those that are empty and returns
-// unused memory of the others. It reports whether a place became free.
+// sweep removes those of the next n logs that are empty and frees unused memory of the others. It reports whether a
+// place became free.
 func (sh *shard) sweep(s *Store, n int) (freed bool) {
 	for n = min(n, sh.logs.used); n > 0; {
-		places := sh.logs.all()
-		if sh.hand >= len(places) {
+		slots := sh.logs.all()
+		if sh.hand >= len(slots) {
 			sh.hand = 0
 		}
-		p := &places[sh.hand]
+		p := &slots[sh.hand]
 		if p.log.Load() == nil {
 			sh.hand++
 			continue
@@ -62,14 +61,14 @@ func (sh *shard) sweep(s *Store, n int) (freed bool) {
 		n--
 		if p.due.reached(sh.now) && sh.tidy(s, sh.hand) {
 			freed = true
-			continue // another log may have taken its place
+			continue // another log may have moved to this slot
 		}
 		sh.hand++
 	}
 	return freed
 }
 
-// tidy reports whether the log in place i was empty and has been removed.
+// tidy sweeps the log in slot i. It reports whether the log was empty and has been removed.
 func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	p := &sh.logs.all()[i]
 	log := p.log.Load()
@@ -85,29 +84,29 @@ func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	return false
 }
 
-// remove forgets the log in place i. It and the shard are locked.
+// remove removes the log in slot i. The caller holds the locks of the log and of the shard.
 func (sh *shard) remove(s *Store, i int) {
 	log := sh.logs.all()[i].log.Load()
-	log.gone = true
+	log.removed = true
 	sh.lastID, sh.now = max(sh.lastID, log.LastID()), max(sh.now, log.now)
 	sh.logs.remove(i)
 	s.release(&log.key)
 }
 
-// A timer sweeps all logs now and then while there are any, so that idle ones leave whatever the traffic is: a log
-// within half its longest window after it has become idle, or within shortestPeriod if that is more.
+// A timer sweeps all logs periodically while there are any, so that idle logs are removed without traffic: within half
+// of their longest window after they have become empty, or within shortestPeriod if that is longer.
 const (
 	shortestPeriod = 30 * time.Second
 	longestPeriod  = time.Hour
-	timerDelay     = time.Minute // a timer that is late by more is taken for lost
+	timerDelay     = time.Minute // a timer that is late by more has been lost
 	noTimer        = math.MinInt64
 
-	// A sweep holds a shard's lock while it passes so many places of the table, or looks at so many logs.
-	sweepPlaces = 4096
-	sweepLogs   = 64
+	// A sweep by timer unlocks the shard after that many slots of the table or logs.
+	sweepSlots = 4096
+	sweepLogs  = 64
 )
 
-// sweepWithin makes sure that a timer is pending, which fires soon enough for a log whose longest window is keep.
+// sweepWithin starts a timer, unless one is pending that fires soon enough for a log whose longest window is keep.
 func (s *Store) sweepWithin(now int64, keep time.Duration) {
 	want := int64(min(max(keep/2, shortestPeriod), longestPeriod))
 	period := s.period.Load()
@@ -115,35 +114,36 @@ func (s *Store) sweepWithin(now int64, keep time.Duration) {
 		period = s.period.Load()
 	}
 	period = min(period, want)
-	// A timer of a bubble that has ended never fires, and clocks of bubbles begin anew.
-	if fires := s.fires.Load(); fires < now-int64(timerDelay) || fires > now+period {
-		if s.fires.CompareAndSwap(fires, now+period) {
+	// In tests a pending timer may be lost: the timers of a testing/synctest bubble end with it, and each bubble has a
+	// clock of its own.
+	if at := s.timerAt.Load(); at < now-int64(timerDelay) || at > now+period {
+		if s.timerAt.CompareAndSwap(at, now+period) {
 			s.startTimer(now+period, time.Duration(period))
 		}
 	}
 }
 
-// startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped: one that
-// was made in a bubble of testing/synctest must not be touched outside of it, and a store may be used in several.
-func (s *Store) startTimer(fires int64, in time.Duration) {
+// startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped, because a
+// timer made in a testing/synctest bubble must not be used outside of it, and a store may be used in several bubbles.
+func (s *Store) startTimer(at int64, in time.Duration) {
 	store := weak.Make(s)
 	time.AfterFunc(in, func() {
-		if s := store.Value(); s != nil && s.fires.Load() == fires { // otherwise another timer has followed
-			s.sweepByTimer(fires)
+		if s := store.Value(); s != nil && s.timerAt.Load() == at { // otherwise another timer has replaced this one
+			s.sweepByTimer(at)
 		}
 	})
 }
 
-func (s *Store) sweepByTimer(fires int64) {
+func (s *Store) sweepByTimer(at int64) {
 	ahead := s.sweepAll()
-	// Where logs are ahead of the clock, which happens in bubbles alone, nothing becomes idle: a timer that started
-	// itself again for ever would keep a bubble from finding out that it is deadlocked.
-	if s.fires.CompareAndSwap(fires, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharedLogs.Load() > 0) {
+	// Logs ahead of the clock, which happens only in testing/synctest bubbles, do not become empty. The timer must not
+	// restart itself then, or else the bubble would never detect a deadlock.
+	if s.timerAt.CompareAndSwap(at, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharedLogs.Load() > 0) {
 		s.sweepWithin(s.clock(), longestPeriod)
 	}
 }
 
-// sweepAll looks at all logs that may be idle. It reports whether logs are ahead of the clock.
+// sweepAll sweeps all logs that may be empty. It reports whether logs are ahead of the clock.
 func (s *Store) sweepAll() (ahead bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -162,27 +162,27 @@ func (s *Store) sweepAll() (ahead bool) {
 	return ahead
 }
 
-// cursor is how far a sweep has come in a table.
+// cursor is the position of a sweep in a table.
 type cursor struct{ next, size int }
 
-// sweepPart goes on with a sweep of the table for a while. It reports whether there is more to sweep.
+// sweepPart continues a sweep of the table. It reports whether there is more to sweep.
 func (sh *shard) sweepPart(s *Store, at *cursor) (more bool) {
-	for passed, looked := 0, 0; passed < sweepPlaces && looked < sweepLogs; passed++ {
-		places := sh.logs.all()
-		if at.size != len(places) { // logs have other places now
-			*at = cursor{size: len(places)}
+	for passed, swept := 0, 0; passed < sweepSlots && swept < sweepLogs; passed++ {
+		slots := sh.logs.all()
+		if at.size != len(slots) { // the table was resized, so logs have moved
+			*at = cursor{size: len(slots)}
 		}
-		if at.next == len(places) {
+		if at.next == len(slots) {
 			if sh.logs.used == 0 {
-				sh.logs.places.Store(nil)
+				sh.logs.slots.Store(nil)
 			}
 			return false
 		}
-		p := &places[at.next]
+		p := &slots[at.next]
 		if p.log.Load() != nil && p.due.reached(sh.now) {
-			looked++
+			swept++
 			if sh.tidy(s, at.next) {
-				continue // another log may have taken its place
+				continue // another log may have moved to this slot
 			}
 		}
 		at.next++
@@ -190,16 +190,16 @@ func (sh *shard) sweepPart(s *Store, at *cursor) (more bool) {
 	return true
 }
 
-// sweepShared does for logs that keys share what sweepPart does for others.
+// sweepShared sweeps the shared logs.
 func (sh *shard) sweepShared(s *Store) {
 	sh.mu.Lock()
 	before := len(sh.shared)
-	slots := slices.Collect(maps.Keys(sh.shared))
+	names := slices.Collect(maps.Keys(sh.shared))
 	sh.mu.Unlock()
-	for part := range slices.Chunk(slots, sweepLogs) {
+	for part := range slices.Chunk(names, sweepLogs) {
 		sh.mu.Lock()
-		for _, slot := range part {
-			sh.tidyShared(s, slot)
+		for _, name := range part {
+			sh.tidyShared(s, name)
 		}
 		sh.mu.Unlock()
 	}
@@ -214,8 +214,8 @@ func (sh *shard) sweepShared(s *Store) {
 	}
 }
 
-func (sh *shard) tidyShared(s *Store, slot string) {
-	log := sh.shared[slot]
+func (sh *shard) tidyShared(s *Store, name string) {
+	log := sh.shared[name]
 	if log == nil {
 		return
 	}
@@ -224,7 +224,7 @@ func (sh *shard) tidyShared(s *Store, slot string) {
 	sh.now = max(sh.now, log.now)
 	log.Drop(log.now - int64(log.keep))
 	if log.Len() == 0 {
-		delete(sh.shared, slot)
+		delete(sh.shared, name)
 		s.sharedLogs.Add(-1)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// A sweep looks at few logs each time it has a shard's lock, and at all of them in the end.
+// A sweep handles few logs each time it holds a shard's lock, and all of them in the end.
 func TestSweepsHoldLocksBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 20_000
@@ -20,7 +20,7 @@ func TestSweepsHoldLocksBriefly(t *testing.T) {
 		for i := range keys {
 			l.allow(strconv.Itoa(i))
 		}
-		s.fires.Store(noTimer) // the one that is pending does nothing
+		s.timerAt.Store(noTimer) // the pending timer does nothing
 		time.Sleep(2 * time.Minute)
 		if s.Keys() != keys {
 			t.Fatalf("%d keys, want %d", s.Keys(), keys)
@@ -33,26 +33,26 @@ func TestSweepsHoldLocksBriefly(t *testing.T) {
 			for more := true; more; {
 				left := sh.logs.used
 				if more = sh.sweepPart(s, &at); left-sh.logs.used > sweepLogs {
-					t.Fatalf("%d logs at once", left-sh.logs.used)
+					t.Fatalf("%d logs are removed at once", left-sh.logs.used)
 				}
 			}
 			if before < keys/shardCount/2 || sh.logs.used > 0 || len(sh.logs.all()) > 0 {
-				t.Errorf("shard %d: %d of %d logs remain in %d places", i, sh.logs.used, before, len(sh.logs.all()))
+				t.Errorf("shard %d: %d of %d logs remain in %d slots", i, sh.logs.used, before, len(sh.logs.all()))
 			}
 		}
 	})
 }
 
-// Sweeps by the timer run beside takes that make logs, find them and see them leave.
-func TestSweepsBesideTakes(t *testing.T) {
-	const keys, quota, askers = 500, 3, 4
+// Sweeps by timer run concurrently with takes that add logs, find them and find them removed.
+func TestSweepsDuringTakes(t *testing.T) {
+	const keys, quota, callers = 500, 3, 4
 	s := New(2000)
 	steady := newPolicy(s, "steady", quota, time.Hour)
-	for i := range keys { // before others take the places
+	for i := range keys { // before other keys take the places
 		steady.allow(strconv.Itoa(i))
 	}
 	fleeting := newPolicy(s, "fleeting", 1, time.Millisecond)
-	var asking, passing sync.WaitGroup
+	var takes, background sync.WaitGroup
 	done := make(chan struct{})
 	until := func(f func(i int)) func() {
 		return func() {
@@ -66,23 +66,21 @@ func TestSweepsBesideTakes(t *testing.T) {
 			}
 		}
 	}
-	passing.Go(until(func(int) { s.sweepAll() }))
-	passing.Go(until(func(i int) { fleeting.allow(strconv.Itoa(i % 50_000)) }))
+	background.Go(until(func(int) { s.sweepAll() }))
+	background.Go(until(func(i int) { fleeting.allow(strconv.Itoa(i % 50_000)) }))
 	var allowed [keys]atomic.Int32
-	for range askers {
-		asking.Go(func() {
-			for range 20 {
-				for k := range keys {
-					if steady.allow(strconv.Itoa(k)) {
-						allowed[k].Add(1)
-					}
+	for range callers {
+		takes.Go(func() {
+			for i := range 20 * keys {
+				if k := i % keys; steady.allow(strconv.Itoa(k)) {
+					allowed[k].Add(1)
 				}
 			}
 		})
 	}
-	asking.Wait()
+	takes.Wait()
 	close(done)
-	passing.Wait()
+	background.Wait()
 	for k := range allowed {
 		if n := allowed[k].Load(); n != quota-1 {
 			t.Errorf("key %d was allowed %d of %d", k, n, quota-1)
@@ -90,14 +88,14 @@ func TestSweepsBesideTakes(t *testing.T) {
 	}
 }
 
-// A store that uses windows of several lengths is swept as often as the shortest needs.
+// A store with windows of several lengths is swept as often as the shortest needs.
 func TestTimerFollowsTheShortestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1 << 18)
-		ask := func(limit store.Limit) { newPolicy(s, limit.String(), limit.Quota, limit.Window).allow("k") }
+		take := func(limit store.Limit) { newPolicy(s, limit.String(), limit.Quota, limit.Window).allow("k") }
 		for _, c := range []struct {
 			limit store.Limit
-			fires time.Duration
+			after time.Duration
 		}{
 			{store.Limit{Quota: 1, Window: 24 * time.Hour}, time.Hour},
 			{store.Limit{Quota: 1, Window: time.Hour}, 30 * time.Minute},
@@ -105,14 +103,14 @@ func TestTimerFollowsTheShortestWindow(t *testing.T) {
 			{store.Limit{Quota: 1, Window: time.Second}, 30 * time.Second},
 			{store.Limit{Quota: 2, Window: 24 * time.Hour}, 30 * time.Second},
 		} {
-			if ask(c.limit); time.Duration(s.fires.Load()) != c.fires {
-				t.Errorf("%v: the timer fires after %v, want %v", c.limit, time.Duration(s.fires.Load()), c.fires)
+			if take(c.limit); time.Duration(s.timerAt.Load()) != c.after {
+				t.Errorf("%v: the timer fires after %v, want %v", c.limit, time.Duration(s.timerAt.Load()), c.after)
 			}
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
-		if s.Keys() != 0 || s.fires.Load() != noTimer {
-			t.Errorf("%d keys, a timer at %v", s.Keys(), time.Duration(s.fires.Load()))
+		if s.Keys() != 0 || s.timerAt.Load() != noTimer {
+			t.Errorf("%d keys, a timer at %v", s.Keys(), time.Duration(s.timerAt.Load()))
 		}
 	})
 }

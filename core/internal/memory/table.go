@@ -7,99 +7,101 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// table finds logs by key: open addressing, linear probing. Where keys are many each pointer followed is a miss of the
-// cache: a map of texts has four of them in a row here, this has two. The sweep walks the same places, and they are
-// given back as keys leave, which a map's are not.
+const shardCount = 64
+
+// table is a hash table of logs with open addressing and linear probing. With many keys each pointer that is followed
+// is a cache miss: a map of strings needs four in a row, this table two. It also shrinks as keys leave, which a map
+// does not, and the sweep needs no other list of logs.
 //
-// Anybody may look for a log at any time, and may miss one that is being moved at that moment: who finds none looks
-// again under the shard's lock, as does who finds one that has been forgotten meanwhile.
+// Lookups take no lock, and may miss a log that is being moved. If a lookup finds none, or one that has been removed
+// meanwhile, the caller looks again with the shard's lock.
 type table struct {
-	places atomic.Pointer[places]
-	used   int
+	slots atomic.Pointer[slots]
+	used  int
 }
 
-// places are none or a power of two, at most seven eighths of them taken.
-type places []place
+// slots is empty, or its length is a power of two. At most seven eighths of the slots are used.
+type slots []slot
 
-type place struct {
+type slot struct {
 	log  atomic.Pointer[keyLog]
-	spot atomic.Uint32 // the part of the log's hash that says where it belongs
-	due  dueTime       // no earlier can the log be idle, so the sweep need not touch it; the shard's lock guards this
+	home atomic.Uint32 // the part of the log's hash that determines its home slot
+	due  dueTime       // the log cannot be empty earlier, so the sweep skips it; guarded by the shard's lock
 }
 
 const smallestTable = 8
 
-// spotOf leaves out the lowest bits, which have chosen the shard.
-func spotOf(hash uint64) uint32 { return uint32(hash / shardCount) }
+// homeOf leaves out the lowest bits of the hash, which determine the shard.
+func homeOf(hash uint64) uint32 { return uint32(hash / shardCount) }
 
-// find is key's log, or nil.
+// find returns the log of key, or nil.
 func (t *table) find(key *store.Key, hash uint64) *keyLog {
 	ps := t.all()
 	if len(ps) == 0 {
 		return nil
 	}
-	spot, around := spotOf(hash), uint32(len(ps)-1)
-	for i := spot & around; ; i = (i + 1) & around {
+	home, mask := homeOf(hash), uint32(len(ps)-1)
+	for i := home & mask; ; i = (i + 1) & mask {
 		p := &ps[i]
 		log := p.log.Load()
-		if log == nil || p.spot.Load() == spot && log.key.Equal(key) {
+		if log == nil || p.home.Load() == home && log.key.Equal(key) {
 			return log
 		}
 	}
 }
 
-func (t *table) all() places {
-	if ps := t.places.Load(); ps != nil {
+func (t *table) all() slots {
+	if ps := t.slots.Load(); ps != nil {
 		return *ps
 	}
 	return nil
 }
 
-// add puts in a log that is not there.
+// add adds a log that the table does not have.
 func (t *table) add(hash uint64, log *keyLog, due dueTime) {
 	ps := t.all()
 	if 8*(t.used+1) > 7*len(ps) {
 		ps = t.resize(max(smallestTable, 2*len(ps)))
 	}
 	t.used++
-	ps.put(spotOf(hash), log, due)
+	ps.put(homeOf(hash), log, due)
 }
 
-func (ps places) put(spot uint32, log *keyLog, due dueTime) {
-	around := uint32(len(ps) - 1)
-	i := spot & around
+func (ps slots) put(home uint32, log *keyLog, due dueTime) {
+	mask := uint32(len(ps) - 1)
+	i := home & mask
 	for ps[i].log.Load() != nil {
-		i = (i + 1) & around
+		i = (i + 1) & mask
 	}
-	ps[i].set(spot, log, due)
+	ps[i].set(home, log, due)
 }
 
-// set writes the log last: who looks meanwhile reads the rest when there is one.
-func (p *place) set(spot uint32, log *keyLog, due dueTime) {
+// set stores the log last, because lookups read the home only where there is a log.
+func (p *slot) set(home uint32, log *keyLog, due dueTime) {
 	p.due = due
-	p.spot.Store(spot)
+	p.home.Store(home)
 	p.log.Store(log)
 }
 
-// index is where a log is that is there.
+// index returns the slot of a log that is in the table.
 func (t *table) index(hash uint64, log *keyLog) int {
 	ps := t.all()
-	i := int(spotOf(hash)) & (len(ps) - 1)
+	i := int(homeOf(hash)) & (len(ps) - 1)
 	for ps[i].log.Load() != log {
 		i = (i + 1) & (len(ps) - 1)
 	}
 	return i
 }
 
-// remove empties a place. Others move up, so that each is found before the first empty one.
+// remove empties slot i. It moves later logs up, so that no empty slot comes between a log and its home slot.
 func (t *table) remove(i int) {
 	ps := t.all()
-	around := len(ps) - 1
-	for j := (i + 1) & around; ps[j].log.Load() != nil; j = (j + 1) & around {
+	mask := len(ps) - 1
+	for j := (i + 1) & mask; ps[j].log.Load() != nil; j = (j + 1) & mask {
 		p := &ps[j]
-		spot := p.spot.Load()
-		if (j-int(spot))&around >= (j-i)&around {
-			ps[i].set(spot, p.log.Load(), p.due)
+		home := p.home.Load()
+		if (j-int(home))&mask >= (j-i)&mask {
+			ps[i].set(home, p.log.Load(), p.due)
 			i = j
 		}
 	}
@@ -109,18 +111,18 @@ func (t *table) remove(i int) {
 	}
 }
 
-func (t *table) resize(size int) places {
-	ps, old := make(places, size), t.all()
+func (t *table) resize(size int) slots {
+	ps, old := make(slots, size), t.all()
 	for i := range old {
 		if log := old[i].log.Load(); log != nil {
-			ps.put(old[i].spot.Load(), log, old[i].due)
+			ps.put(old[i].home.Load(), log, old[i].due)
 		}
 	}
-	t.places.Store(&ps)
+	t.slots.Store(&ps)
 	return ps
 }
 
-// dueTime is an instant in steps of 17 ms. It comes around in two years, and windows are at most one.
+// dueTime is an instant in steps of 17 ms. It wraps mask after two years, and windows are at most one year.
 type dueTime uint32
 
 const dueStep = 1 << 24 // nanoseconds

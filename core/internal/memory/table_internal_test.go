@@ -9,7 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// The table against a map, through growing, shrinking and places that are contended.
+// The table agrees with a map while it grows and shrinks and while many logs have the same home slot.
 func TestTableAgainstMap(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -20,9 +20,9 @@ func TestTableAgainstMap(t *testing.T) {
 	names := make([]string, 3000)
 	for i := range names {
 		names[i] = strings.Repeat("k", 1+i/100) + string(rune('a'+i%100))
-		shift := i % 3 % 2 * 13 // many of them meet
+		shift := i % 3 % 2 * 13 // many have the same home slot in a small table
 		if i%24 == 0 {
-			shift = 26 // and these all begin at the same place
+			shift = 26 // and these in any table
 		}
 		hashes[names[i]] = r.Uint64() << shift
 	}
@@ -44,23 +44,24 @@ func TestTableAgainstMap(t *testing.T) {
 			model[name] = log
 		}
 		most = max(most, len(tab.all()))
-		if tab.used != len(model) || 8*tab.used > 7*len(tab.all()) || 8*tab.used < len(tab.all()) && len(tab.all()) > smallestTable {
-			t.Fatalf("seed %#x, step %d: %d of %d places, want %d", seed, step, tab.used, len(tab.all()), len(model))
+		size := len(tab.all())
+		if tab.used != len(model) || 8*tab.used > 7*size || 8*tab.used < size && size > smallestTable {
+			t.Fatalf("seed %#x, step %d: %d of %d slots, want %d", seed, step, tab.used, size, len(model))
 		}
 	}
 	if most < 1024 {
-		t.Fatalf("at most %d places: this test has tested nothing", most)
+		t.Fatalf("at most %d slots: this test has tested nothing", most)
 	}
 	for name, log := range model {
 		tab.remove(tab.index(hashes[name], log))
 	}
 	if len(tab.all()) != smallestTable {
-		t.Errorf("%d places for no log", len(tab.all()))
+		t.Errorf("%d slots for no log", len(tab.all()))
 	}
 }
 
-// Who reads the clock first may get the lock last.
-func TestInstantsDoNotRunBackwards(t *testing.T) {
+// Instants do not decrease, though a caller may read the clock first and get the lock last.
+func TestInstantsDoNotDecrease(t *testing.T) {
 	s := New(1 << 18)
 	const keep = 365 * 24 * time.Hour
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Second}}, Keep: keep})
@@ -81,8 +82,8 @@ func TestInstantsDoNotRunBackwards(t *testing.T) {
 	}
 }
 
-// Who has found a log that is forgotten before he gets its lock takes from the one that follows.
-func TestForgottenLog(t *testing.T) {
+// A take that has found a log which is removed before it gets the lock uses the next log of the key.
+func TestRemovedLog(t *testing.T) {
 	s := New(1 << 18)
 	take := store.Take{Key: *textKey(newSpace("p"), ""), Plan: planOf(1, time.Hour), Cost: 1}
 	s.Take(&take.Key, &take, new(store.Answer))
@@ -90,7 +91,7 @@ func TestForgottenLog(t *testing.T) {
 	sh.unlock(log)
 	s.Reset(&take.Key)
 	if log.lock(0) {
-		t.Error("a log that was forgotten can be locked")
+		t.Error("a removed log can be locked")
 	}
 	first := take.ID
 	take.ID = 0

@@ -1,0 +1,75 @@
+package memory
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/slide"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// keyLog is the log of one key, or one that several keys share. It is 192 bytes long: one cache line that takes read
+// and two that they write.
+type keyLog struct {
+	key  store.StoredKey
+	keep time.Duration // the longest window of any take of this log
+	slide.Log
+	mu      sync.Mutex
+	now     int64 // the latest instant at which the log was locked: instants never run backwards
+	takes   uint8
+	varies  bool // takes have had different windows
+	removed bool // from the table
+}
+
+const takesPerSweep = 8 // takes of a log after which other logs are swept
+
+// lock locks the log, unless it has been removed from the table. It returns false if so. The caller has read the clock
+// before, so that the time spent waiting for the lock does not count.
+func (l *keyLog) lock(now int64) bool {
+	l.mu.Lock()
+	if l.removed {
+		l.mu.Unlock()
+		return false
+	}
+	if l.now < now {
+		l.now = now
+	}
+	return true
+}
+
+// take decides t and unlocks the log, which is locked. It reports whether it is time to sweep other logs.
+func (l *keyLog) take(t *store.Take, a *store.Answer) (sweep bool) {
+	defer l.mu.Unlock()
+	if l.keep < t.Plan.Keep || t.Plan.Varies { // a write would invalidate the cache line on other cores
+		l.keep, l.varies = max(l.keep, t.Plan.Keep), l.varies || t.Plan.Varies
+	}
+	l.Drop(l.now - int64(l.keep))
+	t.ID = decide(&l.Log, l.now, t.ID, t, t.Mode, a)
+	l.takes++
+	return l.takes%takesPerSweep == 0
+}
+
+// takeShared is take for a key with that hash which shares the log.
+func (l *keyLog) takeShared(hash uint64, t *store.Take, a *store.Answer) {
+	defer l.mu.Unlock()
+	mode := t.Mode
+	l.keep = max(l.keep, t.Plan.Keep)
+	l.Drop(l.now - int64(l.keep))
+	switch {
+	case mode == store.ModeChargeDenied:
+		mode = store.ModeCharge // the denied takes of one key must not deny others
+	case mode == store.ModeRecord && l.Units(0)+t.Cost > store.MaxRecorded:
+		mode = store.ModePeek // the recorded takes of one key must not trim those of others
+	}
+	decide(&l.Log, l.now, sharedID(hash, t.ID), t, mode, a)
+	if t.Mode == store.ModeRecord {
+		a.Allowed, a.Retry = true, 0
+	}
+}
+
+// sharedID returns the ID of an entry in a shared log. Its upper half identifies the key, its lower half the take.
+func sharedID(hash, id uint64) uint64 { return hash&^math.MaxUint32 | id&math.MaxUint32 }
+
+// sharedBy reports whether an entry of a shared log belongs to the key with that hash.
+func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
