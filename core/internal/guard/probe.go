@@ -10,7 +10,7 @@ import (
 
 const (
 	backgroundTimeouts = 8  // the duration of background calls, in timeouts: a new connection takes several round trips
-	connections        = 16 // are made in advance if a request could not make its own in time
+	connections        = 24 // are made in advance if a request could not make its own in time
 )
 
 // isClosed reports whether the guard was closed, so that it does nothing in the background any more.

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxReplays    = 4                // keys that replayAll replays at the same time
-	maxRequested  = 16               // keys that are replayed at the same time because of requests
+	maxRequested  = 8                // keys that are replayed at the same time because of requests
 	retryReplay   = retryStore / 4   // how often replayInBackground looks whether an open breaker admits a probe
 	tidyJournal   = 10 * time.Second // how often the journal is tidied during an outage
 	closeTimeout  = 5 * time.Second  // of Close
