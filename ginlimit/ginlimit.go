@@ -5,14 +5,11 @@
 package ginlimit
 
 import (
-	"cmp"
-	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options
@@ -64,35 +61,3 @@ func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*g
 func ByRoute() core.Key {
 	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
 }
-
-func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
-func answerError(c *gin.Context, err error)        { write(c, core.ProblemOf(err)) }
-
-func write(c *gin.Context, p adapter.Problem) {
-	p.SetHeaders(c.Writer.Header())
-	c.Data(p.Status, adapter.ProblemType, p.JSON())
-}
-
-// refuse answers with status unless the handler writes another one. The handlers behind it do not run, even if
-// answer calls c.Next, or panics and middleware recovers that.
-func refuse(c *gin.Context, status int, answer func()) {
-	c.Abort()
-	c.Status(status)
-	answer()
-	c.Writer.WriteHeaderNow()
-}
-
-// request shows a *gin.Context to core.
-type request struct{ c *gin.Context }
-
-func (q request) Context() context.Context { return q.c.Request.Context() }
-
-func (q request) Peer() adapter.Peer { return adapter.PeerOf(q.c.Request) }
-
-func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
-
-func (q request) Value(key any) any {
-	return cmp.Or(q.c.Value(key), q.c.Request.Context().Value(key))
-}
-
-func (q request) Native() any { return q.c }

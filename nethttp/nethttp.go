@@ -5,7 +5,6 @@
 package nethttp
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/sashlimit/sash/core"
@@ -60,35 +59,3 @@ func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Op
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
 }
-
-// serve leaves the writer as it is unless somebody asks for the status.
-func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
-	if seen == nil {
-		next.ServeHTTP(w, r)
-		return 0
-	}
-	return watch(w, seen, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
-}
-
-func answerDenied(w http.ResponseWriter, _ *http.Request, d core.Decision) { write(w, d.Problem()) }
-
-func answerError(w http.ResponseWriter, _ *http.Request, err error) { write(w, core.ProblemOf(err)) }
-
-func write(w http.ResponseWriter, p adapter.Problem) {
-	p.SetHeaders(w.Header())
-	w.WriteHeader(p.Status)
-	w.Write(p.JSON())
-}
-
-// request shows an *http.Request to core.
-type request struct{ r *http.Request }
-
-func (q request) Context() context.Context { return q.r.Context() }
-
-func (q request) Peer() adapter.Peer { return adapter.PeerOf(q.r) }
-
-func (q request) Header(name string) []string { return q.r.Header.Values(name) }
-
-func (q request) Value(key any) any { return q.r.Context().Value(key) }
-
-func (q request) Native() any { return q.r }

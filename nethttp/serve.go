@@ -11,6 +11,15 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
+// serve leaves the writer as it is unless somebody asks for the status.
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
+	if seen == nil {
+		next.ServeHTTP(w, r)
+		return 0
+	}
+	return watch(w, seen, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+}
+
 // watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.
 func watch(w http.ResponseWriter, seen *adapter.Response, f func(http.ResponseWriter)) int {
 	status := 0

@@ -1,0 +1,21 @@
+package nethttp
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// request shows an *http.Request to core.
+type request struct{ r *http.Request }
+
+func (q request) Context() context.Context { return q.r.Context() }
+
+func (q request) Peer() adapter.Peer { return adapter.PeerOf(q.r) }
+
+func (q request) Header(name string) []string { return q.r.Header.Values(name) }
+
+func (q request) Value(key any) any { return q.r.Context().Value(key) }
+
+func (q request) Native() any { return q.r }
