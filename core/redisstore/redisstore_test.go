@@ -224,7 +224,7 @@ func TestDenialWritesNothing(t *testing.T) {
 		n, _, _ := strings.Cut(rest, "\r\n")
 		return n
 	}
-	before, expires := changes(), rdb.PExpireTime(t.Context(), key).Val()
+	before, expires := changes(), expiresAt(t, rdb, key)
 	for range 100 {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
 			t.Fatal(d, err)
@@ -236,7 +236,7 @@ func TestDenialWritesNothing(t *testing.T) {
 	if after := changes(); after != before {
 		t.Errorf("200 denials and peeks made %s changes, %s before them", after, before)
 	}
-	if now := rdb.PExpireTime(t.Context(), key).Val(); now != expires {
+	if now := expiresAt(t, rdb, key); !now.Equal(expires) {
 		t.Errorf("a denial renewed the key from %v to %v", expires, now)
 	}
 }
