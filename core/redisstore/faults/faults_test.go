@@ -168,8 +168,14 @@ func (r *row) cluster(addrs []string) *redis.ClusterClient {
 // limiter asks the store each time: it remembers no denials.
 func (r *row) limiter(p core.Policy, client redisstore.Client, opts ...core.Option) *core.Limiter {
 	r.t.Helper()
+	return r.named("faults", p, client, opts...)
+}
+
+// named is limiter for a policy of its own.
+func (r *row) named(name string, p core.Policy, client redisstore.Client, opts ...core.Option) *core.Limiter {
+	r.t.Helper()
 	opts = append([]core.Option{
-		core.WithName("faults"),
+		core.WithName(name),
 		core.WithStore(redisstore.New(client)),
 		core.WithDenyCache(0),
 		core.WithObserver(r.observe),

@@ -188,7 +188,7 @@ func TestFlushes(t *testing.T) {
 	}()
 	r := begin(t, "data flushed", "FLUSHALL, once")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), core.WithName("data"), unhurried)
+	l := r.named("data", core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
 	before := r.burst(l, "k", 30)
 	r.inject(func() { do(t, server, "FLUSHALL") })
 	during := r.burst(l, "k", 30)

@@ -67,7 +67,7 @@ func slotMoves(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "slot moves", "MIGRATE to each node in turn, under load")
 	defer r.end()
-	l := r.limiter(core.PerHour(400), r.cluster(c.Addrs()), core.WithName("moves"), unhurried)
+	l := r.named("moves", core.PerHour(400), r.cluster(c.Addrs()), unhurried)
 	before := r.burst(l, "k", 20)
 	key := logKey(t, "moves", c.Nodes()...)
 	r.inject(func() {})
@@ -96,7 +96,7 @@ func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "MOVED", "redis.NewClient on a cluster")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: c.Addrs()[0]}), core.WithName("plain"), unhurried)
+	l := r.named("plain", core.PerHour(20), r.client(&redis.Options{Addr: c.Addrs()[0]}), unhurried)
 	key := ""
 	for i := 0; key == ""; i++ { // one that another node has
 		if d := r.ask(l, fmt.Sprint(i), new(tally)); d.Degraded {
@@ -117,7 +117,7 @@ func clusterHangsAtFirst(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster hangs at first", "SIGSTOP to all before the first request")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), core.WithName("at-first"))
+	l := r.named("at-first", core.PerHour(20), r.cluster(c.Addrs()))
 	r.inject(func() { each(c, (*redistest.Server).Pause) })
 	during := r.stream(l, 200, time.Second, only("k"))()
 	r.degraded(during, true)
@@ -137,7 +137,7 @@ func clusterHangs(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster hangs", "SIGSTOP to all under 200 requests/s, SIGCONT")
 	defer r.end()
-	l := r.limiter(core.PerHour(100_000), r.cluster(c.Addrs()), core.WithName("hangs"))
+	l := r.named("hangs", core.PerHour(100_000), r.cluster(c.Addrs()))
 	keys := func(i int) string { return string(rune('a' + i%10)) }
 	wait := r.stream(l, 200, 8*time.Second, keys)
 	pass(time.Second)
@@ -168,8 +168,8 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	r := beginSlowly(t, "one node of three killed", "kill -9; cluster-require-full-coverage no")
 	defer r.end()
 	rdb := r.cluster(c.Addrs())
-	l := r.limiter(core.PerHour(40), rdb, core.WithName("one"))
-	finder := r.limiter(core.PerHour(40), rdb, core.WithName("one"), unhurried)
+	l := r.named("one", core.PerHour(40), rdb)
+	finder := r.named("one", core.PerHour(40), rdb, unhurried)
 	dies := c.Nodes()[0]
 	var lost, kept []string // keys
 	for i := range 30 {
@@ -226,7 +226,7 @@ func clusterDown(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster down", "kill -9 to one node of three, which has no replica")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), core.WithName("down"))
+	l := r.named("down", core.PerHour(20), r.cluster(c.Addrs()))
 	r.warm(l, "k", 5)
 	key := logKey(t, "down", c.Nodes()...)
 	var killed *redistest.Server
@@ -256,7 +256,7 @@ func clusterKilled(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster killed", "kill -9 to all, started again after 1 s")
 	defer r.end()
-	l := r.limiter(core.PerHour(quota), r.cluster(c.Addrs()), core.WithName("killed"))
+	l := r.named("killed", core.PerHour(quota), r.cluster(c.Addrs()))
 	r.warm(l, "k", quota-20)
 	r.inject(func() { each(c, (*redistest.Server).Kill) })
 	during := r.stream(l, 200, time.Second, only("k"))()
@@ -348,7 +348,7 @@ redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1]
 		func() {
 			r := begin(t, "clock skew", fmt.Sprintf("ZINCRBY %v on the log, window %v", skew, window))
 			defer r.end()
-			l := r.limiter(core.Limit{Quota: quota, Window: window}, r.client(&redis.Options{Addr: server.Addr()}), core.WithName("skew"+fmt.Sprint(skew.Microseconds())), unhurried)
+			l := r.named("skew"+fmt.Sprint(skew.Microseconds()), core.Limit{Quota: quota, Window: window}, r.client(&redis.Options{Addr: server.Addr()}), unhurried)
 			before := r.stream(l, 100, 2*window+window/3, only("k"))()
 			key := logKey(t, "skew"+fmt.Sprint(skew.Microseconds()), server)
 			r.inject(func() { do(t, server, "EVAL", shift, "1", key, fmt.Sprint(skew.Microseconds())) })
