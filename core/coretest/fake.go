@@ -83,7 +83,7 @@ func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
 	return f.on(key, 0, func(o *oracle) { o.entries = nil })
 }
 
-// on answers a question about one log, from which it first drops the entries older than the longest keep.
+// on answers a question about one log. Where something may be added, it first drops entries older than the longest keep.
 func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -102,7 +102,9 @@ func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)
 		f.logs[key.String()] = l
 	}
 	l.now, l.keep = f.now, max(l.keep, keep)
-	l.forget(l.keep)
+	if keep > 0 {
+		l.forget(l.keep)
+	}
 	question(&l.oracle)
 	return nil
 }
