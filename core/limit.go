@@ -9,8 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// The bounds of a policy. A store may hold less and says so when the limiter
-// is made.
+// The bounds of a policy. A store may have lower bounds; [New] then returns an error.
 const (
 	maxLimits = store.MaxLimits
 	MaxQuota  = 10_000_000           // units of one limit
@@ -18,13 +17,12 @@ const (
 	MaxWindow = 365 * 24 * time.Hour // longest window
 )
 
-// Limit is a quota of units in any window of the given length. At instant t
-// the window is (t-Window, t]: an entry exactly one Window old has left.
+// Limit is a quota of units in any window of the given length. At instant t the window is (t-Window, t]: an entry that
+// is exactly one Window old is no longer in it.
 //
-// Quota is 1 to [MaxQuota] units. Window is [MinWindow] to [MaxWindow], in
-// whole microseconds. Name is what clients see in the RateLimit header fields:
-// 1 to 64 letters, digits, '.', '_' or '-'; empty means one made of quota and
-// window, such as "100-per-minute".
+// Quota is 1 to [MaxQuota] units. Window is [MinWindow] to [MaxWindow], in whole microseconds. Name is what clients see
+// in the RateLimit header fields: 1 to 64 letters, digits, '.', '_' or '-'. If it is empty, the name is made of quota
+// and window, such as "100-per-minute".
 //
 // A Limit is a [Policy].
 type Limit struct {
@@ -33,8 +31,8 @@ type Limit struct {
 	Name   string
 }
 
-// Limits are decided together, on one log and in one step: if one denies, none
-// is charged. They have different names. At most 8.
+// Limits are decided together, on one log and in one step: if one limit denies, none is charged. Their names must
+// differ. There are at most 8.
 //
 // Limits are a [Policy].
 type Limits []Limit
@@ -65,7 +63,7 @@ var units = []struct {
 	{"microsecond", "us", time.Microsecond},
 }
 
-// period writes a window in its largest whole unit: "minute", "5m", "1500ms".
+// period formats a window in its largest whole unit: "minute", "5m", "1500ms".
 func period(window time.Duration) string {
 	for _, u := range units {
 		if window == u.length {
@@ -78,14 +76,13 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String is what [ParseLimit] reads: "100/minute", "5/10s".
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s".
 func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + period(l.Window) }
 
 func (l Limit) defaultName() string { return strconv.Itoa(l.Quota) + "-per-" + period(l.Window) }
 
-// ParseLimit reads a limit from text such as a configuration file holds:
-// "100/minute", "10 per 5m", "5/10s", "20 per 2 hours". The period is a unit
-// (second, minute, hour, day), a number of them, or a duration as
+// ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
+// per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
 // [time.ParseDuration] reads it. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(reason string) (Limit, error) {
@@ -151,7 +148,7 @@ func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// fault says what is wrong with a limit and what would be right, or nothing.
+// fault returns what a valid limit must be where this one differs, or "" if it is valid.
 func (l Limit) fault() string {
 	switch {
 	case l.Quota < 1 || l.Quota > MaxQuota:
@@ -166,8 +163,8 @@ func (l Limit) fault() string {
 	return ""
 }
 
-// validName keeps names fit for a structured field without escapes (RFC 9651)
-// and for a JSON string.
+// validName reports whether s is a valid name. Such names need no escapes in a structured field (RFC 9651) or in a JSON
+// string.
 func validName(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false

@@ -16,21 +16,21 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep
-// it: a limiter that is made within a handler has seen no request before. It need not be closed; see [Limiter.Close].
+// Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep it: a limiter that is
+// made within a handler has empty logs, so it limits nothing. It need not be closed; see [Limiter.Close].
 type Limiter struct {
 	policy    *policy
 	key       Key
 	store     Store
-	lister    store.Lister  // that is the store, or nil
-	memory    *memory.Store // behind the store, if that is a MemoryStore, or nil
-	guard     *guard.Guard  // of any other store, which may not answer
+	lister    store.Lister  // store, if it can list logs, or nil
+	memory    *memory.Store // of store, if it is a MemoryStore, or nil
+	guard     *guard.Guard  // of any other store, which may fail to answer
 	space     *store.Namespace
 	prefixes  prefixes
 	headers   Headers
 	mode      store.Mode
 	ban       *ban
-	lists     []*list // behind pointers, so that a copy of a Limiter is printed like it and shares its locks
+	lists     []*list // pointers, so that a copy of a Limiter prints the same and shares its locks
 	cost      func(adapter.Request) int
 	skip      func(adapter.Request) bool
 	refunds   func(adapter.Request, int) bool
@@ -39,12 +39,12 @@ type Limiter struct {
 	queues    *queue.Queues[queueKey]
 	refusals  *refusals
 
-	deny, fail any // what an adapter's WithDeny and WithError were given; see Bind
+	deny, fail any // the handlers given to an adapter's WithDeny and WithError; see Bind
 	wants      []want
 }
 
-// New makes a limiter: how much, whose, and options for the rest. It does no
-// I/O. The error names every mistake at once, each a [ConfigError].
+// New makes a limiter from a policy (how much is allowed), a key (whose quota it is) and options. It does no I/O. The
+// error reports all mistakes, each as a [ConfigError].
 func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 	l, err := build(p, k, opts)
 	if err != nil {
@@ -53,8 +53,7 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 	return l, nil
 }
 
-// build gives a limiter even where it gives an error, so that NewFor can look
-// for further mistakes.
+// build returns a limiter even with an error, so that NewFor can check it for further mistakes.
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	compiled := c.compile(p)
@@ -65,13 +64,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if c.store == nil {
 		c.store = NewMemoryStore()
 	}
-	if c.shadow != nil {
-		shadow, err := c.shadow.compile()
-		c.faults = append(c.faults, err)
-		if err == nil && compiled.name != "" {
-			c.faults = append(c.faults, compiled.withShadow(shadow))
-		}
-	}
+	c.addShadow(compiled)
 	var limits Limits
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
@@ -120,41 +113,55 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	return l, err
 }
 
-// lacks reports what the options need and the store cannot do.
+// addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.
+func (c *config) addShadow(p *policy) {
+	if c.shadow == nil {
+		return
+	}
+	shadow, err := c.shadow.compile()
+	c.faults = append(c.faults, err)
+	if err == nil && p.name != "" {
+		c.faults = append(c.faults, p.withShadow(shadow))
+	}
+}
+
+// lacks returns an error for each option that needs an optional method which the store does not have.
 func (c *config) lacks() error {
 	var faults []error
 	name := fmt.Sprintf("%T", c.store)
 	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
 		faults = append(faults, &ConfigError{
-			Option: "WithRefund", Value: name, Reason: "this store cannot give units back: it has no method Settle (store.Settler)",
+			Option: "WithRefund", Value: name,
+			Reason: "this store cannot give units back: it has no method Settle (store.Settler)",
 		})
 	}
 	_, merges := c.store.(store.Merger)
 	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
 		faults = append(faults, &ConfigError{
-			Option: "WithFailure", Value: "FailLocal", Reason: "the store " + name + " cannot be told what was admitted " +
-				"without it: it has no methods Merge and Settle (store.Merger, store.Settler; a wrapper embeds store.Full); choose core.FailOpen or core.FailClosed",
+			Option: "WithFailure", Value: "FailLocal",
+			Reason: "the store " + name + " cannot be told what was admitted without it: it has no methods Merge and " +
+				"Settle (store.Merger, store.Settler; a wrapper embeds store.Full); choose core.FailOpen or " +
+				"core.FailClosed",
 		})
 	}
 	return errors.Join(faults...)
 }
 
-// Check decides about a request: it is what adapters call, once for each, and
-// [Decision.Serve] if it is allowed. A denial is a Decision; an
-// error says that there is none, and the adapter answers it with [ProblemOf].
+// Check decides about a request. Adapters call it once for each request, and [Decision.Serve] if the request is
+// allowed. A denial is a Decision. An error means that there is no decision; adapters answer it with [ProblemOf].
 //
-// The exchange identifies the request among all in flight: a pointer or a map that it has from beginning to end and
-// that no other request has, such as its response's header. A request that is checked again before Serve has ended,
-// because the limiter is mounted twice, is allowed and not counted.
+// The exchange identifies the request among all in flight. It is a pointer or a map that the request has from beginning
+// to end and that no other request has, such as its response's header. A request that is checked again before Serve has
+// returned, because the limiter is mounted twice, is allowed and not counted.
 //
-// A callback that panics is a [adapter.PanicError]; only [http.ErrAbortHandler] goes on, where
-// a net/http server is there to catch it.
+// If a callback panics, the error is an [adapter.PanicError]. Only [http.ErrAbortHandler] is passed on, if a net/http
+// server is there to recover it.
 func (l *Limiter) Check(r adapter.Request, exchange any) (d Decision, err error) {
 	err = l.admit(r, exchange, &d)
 	return d, err
 }
 
-// admit is apart from Check as askN is from AllowN.
+// admit is separate from Check for the same reason as askN is from AllowN.
 func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error) {
 	token := inflight.TokenOf(exchange)
 	if !l.inFlight.Acquire(token) {
@@ -166,8 +173,9 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	defer func() {
 		if p := recover(); p != nil {
 			l.inFlight.Release(token)
-			if p == http.ErrAbortHandler && r.Context().Value(http.ServerContextKey) != nil { //nolint:errorlint // a panic's value is no chain
-				panic(p) //nolint:forbidigo // it was the callback's wish
+			aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
+			if aborts && r.Context().Value(http.ServerContextKey) != nil {
+				panic(p) //nolint:forbidigo // the callback has asked net/http to abort
 			}
 			*d = Decision{began: began, mode: l.mode}
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
@@ -185,7 +193,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		if l.refunds != nil && d.taken > 0 {
 			d.served = new(served)
 			d.served.response.Init(r)
-			d.key.Identity = d.key.Clone() // the handler may write to where it was read from
+			d.key.Identity = d.key.Clone() // the handler may overwrite the memory that it was read from
 		}
 	}()
 	return l.check(r, d)
@@ -216,8 +224,8 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	return l.decide(r.Context(), plan, cost, l.mode, true, d)
 }
 
-// take asks the store, or what stands in for it. It adds to t what is missing, the key, and for a store outside the
-// process an id: in memory a log has numbers for its own takes.
+// take passes t to the logs in memory or to the guard of the store. It fills in the rest of t: the key, and for a store
+// outside the process an id. Logs in memory number their takes themselves.
 func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *Decision, a *store.Answer) (err error) {
 	if l.memory != nil {
 		l.memory.Take(key, t, a)
@@ -230,7 +238,7 @@ func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *De
 	case from == guard.FromLocal:
 		d.Degraded, d.why, err = true, err, nil
 		d.source = event.Local
-	case err != nil || d.Degraded: // what was asked before was decided without the store
+	case err != nil || d.Degraded: // an earlier take of this decision was decided without the store
 	case from == guard.FromCache:
 		d.source = event.Cache
 	default:
@@ -257,7 +265,7 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 	return l.guard.Reset(ctx, key)
 }
 
-// refund asks, when a request has been served, whether it is to count.
+// refund calls the callback of WithRefund for a request that has been served, and gives its units back if that says so.
 func (l *Limiter) refund(d *Decision, status int) {
 	request := d.served.response.Request()
 	ctx := context.WithoutCancel(d.served.response.Context())
@@ -282,15 +290,15 @@ func (l *Limiter) refund(d *Decision, status int) {
 
 func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	plan, err := l.policy.plan(r, l.store.Validate)
-	if plan != nil && err != nil { // a shadow has no say, not even in this
+	if plan != nil && err != nil { // an invalid shadow does not affect the decision
 		e := l.event(event.ShadowFailed, new(Decision), err)
 		err = l.observe(r.Context(), &e)
 	}
 	return plan, err
 }
 
-// decide is where every decision is made, but those of Wait: d comes with an identity and nothing else. It is large, so it
-// is filled in where its caller wants it. A try is a request whose denial may lead to a ban.
+// decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
+// because a Decision is large to copy. try tells that a denial counts towards a ban.
 func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) error {
 	if err := l.judge(ctx, plan, cost, mode, try, d); err != nil {
 		return l.failed(ctx, d, err)
@@ -311,7 +319,7 @@ func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mo
 		}
 	}
 	d.limiter, d.plan = l, plan
-	d.cost = min(cost, MaxQuota+1) // beyond that it makes no difference, but overflows sums
+	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
 	d.key.Namespace = l.space
 	if l.ban == nil || mode == store.ModeRecord {
 		err = l.charge(ctx, d, mode)
@@ -322,7 +330,7 @@ func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mo
 }
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
-	var t store.Take // a literal would be made elsewhere and copied
+	var t store.Take // a literal would be built in a temporary and copied
 	t.Plan, t.Cost, t.Mode = l.policy.question(d.plan), d.cost, mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Option changes what a limiter does by default. To give one twice is an error, unless its documentation says that it adds
-// up.
+// Option changes a default of a limiter. Giving one twice is an error, unless its documentation says that it adds up.
 type Option func(*config)
 
 type config struct {
 	store         Store
-	shared        bool // the store was given, so others may use it as well
+	shared        bool // the store was given, so other limiters may use it as well
 	name          string
 	headers       Headers
 	prefixes      prefixes
 	secret        []byte
 	timeout       time.Duration
 	failure       Failure
-	failLocal     bool // ... was asked for
+	failLocal     bool // FailLocal was asked for explicitly
 	denyCache     time.Duration
 	failLocalKeys int
 	mode          store.Mode
@@ -37,7 +36,7 @@ type config struct {
 	observers     []func(context.Context, Event)
 	deny, fail    any
 	wants         []want
-	given         []string // options that may be given once
+	given         []string // options that may be given only once
 	faults        []error
 }
 
@@ -50,7 +49,7 @@ func (c *config) fault(option, value, reason string) {
 	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
 }
 
-// once reports a mistake if an option is given twice: the one given first would be without effect.
+// once reports a mistake if option is given twice, because the first value would have no effect.
 func (c *config) once(option string) {
 	if slices.Contains(c.given, option) {
 		c.fault(option, "twice", "give it once: each would replace the one before")
@@ -58,7 +57,7 @@ func (c *config) once(option string) {
 	c.given = append(c.given, option)
 }
 
-// callback notes what a function given to option wants, or that it is missing.
+// callback notes the parameter type of a function given to option, or reports that the function is missing.
 func (c *config) callback(option string, w want, missing bool) {
 	if missing {
 		c.fault(option, "nil", "give it a function, or leave the option out")
@@ -67,8 +66,8 @@ func (c *config) callback(option string, w want, missing bool) {
 	c.wants = append(c.wants, w)
 }
 
-// WithStore keeps the logs in store instead of in a [MemoryStore] of the
-// limiter's own. Limiters may share a store.
+// WithStore keeps the logs in store instead of in a [MemoryStore] that only this limiter uses. Limiters may share a
+// store.
 func WithStore(store Store) Option {
 	return func(c *config) {
 		c.once("WithStore")
@@ -80,21 +79,20 @@ func WithStore(store Store) Option {
 	}
 }
 
-// WithName names the policy: 1 to 48 of [a-z0-9._-]. The default is made of its
-// limits, such as "100-per-minute".
+// WithName names the policy: 1 to 48 of [a-z0-9._-]. The default name is made of its limits, such as "100-per-minute".
 //
-// Limiters with the same name, store and kind of key share their logs: what one admits, the others count. That is
-// how several routes or processes have one quota. Two limiters that are not named and have equal limits share them
-// too where they share a store, also through two stores of one Redis client, and a warning in the log tells both
-// places at start-up. Give each its own name to keep them apart, or both the same to say that they are to share.
-// Without [WithStore] each has a store of its own.
+// Limiters with the same name, store and kind of key share their logs: what one admits, the others count. This gives
+// several routes or processes one quota. Unnamed limiters with equal limits also share logs if they share a store, or
+// use two stores of one Redis client; a warning in the log then tells both places at start-up. Give each its own name
+// to keep them apart, or both the same name to share on purpose. Without [WithStore] each limiter has its own store.
 //
-// Name a policy as well to keep its logs when its limits change.
+// A name also keeps the logs of a policy when its limits change.
 func WithName(name string) Option {
 	return func(c *config) {
 		c.once("WithName")
 		if !validPolicyName(name) {
-			c.fault("WithName", strconv.Quote(name), fmt.Sprintf("a name is 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
+			c.fault("WithName", strconv.Quote(name),
+				fmt.Sprintf("a name is 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
 			return
 		}
 		c.name = name
@@ -110,9 +108,8 @@ func validPolicyName(s string) bool {
 	return len(s) <= maxPolicyName && validName(s)
 }
 
-// WithCost is how many units a request takes; the default is 1. A cost above a
-// quota is denied, as it can never pass. A cost below 1 is an error (500): to
-// let a request pass for nothing use [WithSkip].
+// WithCost sets the function that returns how many units a request takes; the default is 1. A cost above a quota is
+// denied, because it never fits. A cost below 1 is an error (500); use [WithSkip] for requests that cost nothing.
 //
 // Do not let a client choose its cost: take it from the route, not from a header.
 func WithCost[C any](f func(C) int) Option {
@@ -124,9 +121,8 @@ func WithCost[C any](f func(C) int) Option {
 	}
 }
 
-// WithSkip lets requests pass uncounted and without header fields: health
-// checks, say. Decide by the route's pattern rather than by what the path begins with,
-// which clients can spell in many ways.
+// WithSkip lets the requests for which f returns true pass uncounted and without header fields, such as health checks.
+// Decide by the route's pattern, not by a prefix of the path, which clients can spell in many ways.
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return func(c *config) {
@@ -136,21 +132,22 @@ func WithSkip[C any](f func(C) bool) Option {
 	}
 }
 
-// WithRefund gives back what a request has taken when f says so, after the handler has ended
-// with this status: to count failed logins only, or not to count 304s or errors of your own.
+// WithRefund gives back what a request has taken if f returns true. f is called after the handler has ended, with the
+// status of the response: to count failed logins only, or not to count 304s or errors of your own.
 //
 //	core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 })
 //
-// A request is charged before its handler runs, so no burst slips through meanwhile, and gets exactly its own
-// units back, however long it took. The status is the one that was sent, also where the handler panics after that;
-// a panic before that is status 500. A connection that the handler takes over, as for WebSocket, has status 101. An
-// error that a handler returns has the status that the framework's error handler gives it; in fiber that handler
-// is called within the middleware for this, once.
+// A request is charged before its handler runs, so a burst cannot exceed the quota meanwhile, and gets back exactly its
+// own units, however long it took. The status is the one that was sent, also if the handler panics after that; a panic
+// before that is status 500. A connection that the handler takes over, as for WebSocket, has status 101. An error that
+// a handler returns has the status that the framework's error handler gives it; in fiber, the middleware calls that
+// handler for this, once.
 //
-// A client that leaves before the response makes many handlers fail. Instead of nothing or a status of 500 and above,
-// the status then is 499 ([adapter.StatusClientClosedRequest]), so that with status >= 500 nobody gets a refund by hanging up; with
-// status >= 400, exclude it. A status below 500 stays, because a client that has only closed its sending side reads the
-// response. fiber does not tell that a client has left, so there the status is the handler's.
+// A client that disconnects before the response makes many handlers fail. If no status or one of 500 and above was
+// sent, the status then is 499 ([adapter.StatusClientClosedRequest]), so that a client cannot get a refund under status
+// >= 500 by disconnecting; with status >= 400, exclude it. A status below 500 stays, because a client that has only
+// closed its sending side reads the response. fiber does not tell that a client has disconnected, so there the status
+// is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {
@@ -160,10 +157,10 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 	}
 }
 
-// WithCountDenied records denied requests too, so that who keeps trying stays out: for logins and
-// whatever is abused. The window then is full until so much time has passed without a try as Retry-After
-// says, which is exact. At most as many units are kept as the largest quota. A request that costs more than
-// a quota is not recorded, and neither are those of [Limiter.Wait] while they wait.
+// WithCountDenied records denied requests too, so that a client that keeps trying stays denied: for logins and other
+// routes that are abused. The wait is over when no further request has come for as long as Retry-After says, which is
+// exact. At most as many units are kept as the largest quota. Requests that cost more than a quota are not recorded,
+// nor are those of [Limiter.Wait] while they wait.
 func WithCountDenied() Option {
 	return func(c *config) {
 		c.once("WithCountDenied")
@@ -171,12 +168,12 @@ func WithCountDenied() Option {
 	}
 }
 
-// WithShadow looks at another policy as well, on the same log and in the same question to the store,
-// and tells the observer what it would have said: [Event].Shadow. It has no say. With it a limit can be
-// tried on live traffic, which is what the policy in force lets through.
+// WithShadow evaluates another policy as well, on the same log and in the same call of the store, and reports what it
+// would have decided to the observer: [Event].Shadow. It does not affect the decision. Use it to try a limit on live
+// traffic, which is the traffic that the policy in force admits.
 //
-// Together they have at most 8 limits. A shadow whose [LimitBy] returns wrong limits is an
-// event with an error, and the request is decided without it.
+// Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, the observer gets an
+// event with an error, and the request is decided without the shadow.
 func WithShadow(p Policy) Option {
 	return func(c *config) {
 		c.once("WithShadow")
@@ -200,8 +197,7 @@ func WithHeaders(h Headers) Option {
 	}
 }
 
-// WithIPv4Prefix is how many bits of an IPv4 address tell clients apart: 8 to
-// 32. The default is 32.
+// WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	return func(c *config) {
 		c.once("WithIPv4Prefix")
@@ -213,9 +209,8 @@ func WithIPv4Prefix(bits int) Option {
 	}
 }
 
-// WithIPv6Prefix is how many bits of an IPv6 address tell clients apart: 32 to
-// 128. The default is 64, the least that one subscriber has: with more, a client takes
-// a new address for a new quota.
+// WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
+// prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
 	return func(c *config) {
 		c.once("WithIPv6Prefix")
@@ -227,22 +222,22 @@ func WithIPv6Prefix(bits int) Option {
 	}
 }
 
-// WithSecret makes identities unreadable in the store even to who can guess
-// them: all of them, addresses too, are HMACs under this secret of at least 16
-// bytes. All processes that share logs need the same.
+// WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
+// are stored as HMACs under this secret of at least 16 bytes. All processes that share logs need the same secret.
 func WithSecret(secret []byte) Option {
 	return func(c *config) {
 		c.once("WithSecret")
 		if len(secret) < minSecret {
-			// Its value stays out of the message.
-			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), fmt.Sprintf("a secret has at least %d random bytes; is the variable it comes from set?", minSecret))
+			// The message must not contain the secret.
+			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)),
+				fmt.Sprintf("a secret has at least %d random bytes; is the variable it comes from set?", minSecret))
 			return
 		}
 		c.secret = append([]byte(nil), secret...)
 	}
 }
 
-// configure applies options over the defaults, collecting every mistake.
+// configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
 		prefixes:      prefixes{v4: 32, v6: 64},
@@ -260,7 +255,7 @@ func configure(opts []Option) config {
 	return c
 }
 
-// compile makes p ready for use, also where there are mistakes in it.
+// compile makes p ready for use. It returns a policy even if there are mistakes in p.
 func (c *config) compile(p Policy) *policy {
 	if isNil(p) {
 		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
