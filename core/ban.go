@@ -11,13 +11,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// WithBan shuts out who is denied so many times within a window, for first, and for twice as long each
-// time it happens again, up to 64 times first; 128 times first after a ban began it is forgotten. A ban is a denial (429) that
-// has Banned set and the problem type "abnormal-usage-detected". While it lasts nothing is counted, so trying does
-// not prolong it; [Limiter.Reset] lifts it.
+// WithBan bans a client after this many denials within a window. The first ban lasts for first, and each further one
+// twice as long, up to 64 times first. A ban is forgotten 128 times first after it began. A request during a ban is
+// denied (429) with Banned set and the problem type "abnormal-usage-detected". It is not counted, so trying does not
+// prolong the ban. [Limiter.Reset] lifts it.
 //
-// Denials are counted exactly, in a log of their own, and bans are kept in another; so a request asks the store twice, and
-// a denied one thrice. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] counts as no denial.
+// Denials are counted exactly, in a log of their own, and bans are kept in another, so a request calls the store twice,
+// and a denied one three times. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] does not count as a
+// denial.
 func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
 		c.once("WithBan")
@@ -26,7 +27,8 @@ func WithBan(denials int, within, first time.Duration) Option {
 		if denials < 1 || denials > MaxQuota {
 			reason = "a ban takes 1 to " + strconv.Itoa(MaxQuota) + " denials"
 		}
-		if most := (MaxWindow >> banSteps).Truncate(time.Microsecond); reason == "" && (first < MinWindow || first > most || first%time.Microsecond != 0) {
+		most := (MaxWindow >> banSteps).Truncate(time.Microsecond)
+		if reason == "" && (first < MinWindow || first > most || first%time.Microsecond != 0) {
 			reason = "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
 		}
 		if reason != "" {
@@ -37,7 +39,7 @@ func WithBan(denials int, within, first time.Duration) Option {
 		for i := range banSteps {
 			ladder = append(ladder, Limit{Quota: 1 << i, Window: first << i})
 		}
-		// This one never denies: it remembers.
+		// The last limit never denies. Its window tells for how long bans are remembered.
 		ladder = append(ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
 		c.ban = &ban{
 			limit: tries, tries: newQuestion(Limits{tries}, 0, 0, 0, false),
@@ -55,21 +57,20 @@ func WithBan(denials int, within, first time.Duration) Option {
 
 const banSteps = maxLimits - 1
 
-// ban is a question to two more logs, so that stores need to know nothing of it. In that of bans
-// the n-th is an entry of 2^(n-1) units, and the limits are a ladder: 1 unit in first, 2 in twice
-// first, 4 in four times. So an entry fills the window of its own step and those below it, and older entries
-// together are too few to fill it.
+// ban uses two more logs of the store, so that stores need no support for bans. In the log of bans, the n-th ban is an
+// entry of 2^(n-1) units, and the limits form a ladder: 1 unit in first, 2 in twice first, 4 in four times first. So an
+// entry fills the window of its own step and of the steps below it, and older entries together are too few to fill it.
 type ban struct {
 	limit  Limit // of denials
 	tries  *store.Plan
 	ladder *store.Plan
-	begin  [banSteps]*store.Plan // the same for an entry of 2^n units: each admits it where the ladder would admit 1
+	begin  [banSteps]*store.Plan // the ladder for an entry of 2^n units: each admits that where the ladder admits 1
 	first  time.Duration
 
 	denials, bans *store.Namespace
 }
 
-// of names the logs after the limiter's policy, as no policy can be named.
+// of returns a copy with namespaces for the limiter's policy. No policy can have their names, because of the colon.
 func (b *ban) of(name string, secret []byte) *ban {
 	if b == nil {
 		return nil
@@ -80,7 +81,7 @@ func (b *ban) of(name string, secret []byte) *ban {
 	return &named
 }
 
-// with is all that the store has to serve.
+// with returns all limits that the store must support.
 func (b *ban) with(limits Limits) Limits {
 	if b == nil {
 		return limits
@@ -88,17 +89,17 @@ func (b *ban) with(limits Limits) Limits {
 	return append(slices.Clip(limits), b.limit)
 }
 
-// decide denies while a ban lasts, and otherwise charges; a denied try counts towards a ban.
+// decide denies during a ban, and otherwise charges; with try, a denial counts towards a ban.
 func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool) error {
 	l := d.limiter
 	if l.guard != nil {
-		ctx = l.guard.Within(ctx, time.Now()) // for all that is asked
+		ctx = l.guard.Within(ctx, time.Now()) // one deadline for all calls of the store
 	}
 	past, err := b.look(ctx, d)
 	if err != nil || d.Banned {
 		return err
 	}
-	why := d.why // why look had to do without the store, which says nothing of what is charged
+	why := d.why // the error of look, which says nothing about the charge
 	d.why = nil
 	if err := l.charge(ctx, d, mode); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool
 	return b.count(ctx, d, past)
 }
 
-// look denies d while a ban lasts, and returns the units of past bans.
+// look denies d during a ban, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 	var a store.Answer
 	err = b.take(ctx, d, b.ladder, store.ModePeek, 1, &a)
@@ -120,7 +121,7 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 	return a.State[banSteps].Used, err
 }
 
-// count counts a denial, and begins a ban with the last that is one too many.
+// count counts a denial, and begins a ban if their number is reached.
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	key := store.Key{Namespace: b.denials, Identity: d.key.Identity}
 	var a store.Answer
@@ -135,16 +136,19 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 	}
 	if begun.Allowed {
 		b.deny(d, b.first<<step)
-	} else { // one has begun since we looked
+	} else { // another request has begun a ban since look
 		b.deny(d, begun.Retry)
 	}
-	if err := d.limiter.reset(ctx, key); err != nil && !store.IsOutage(err) { // in an outage, what was reset here is all that counts
+	// In an outage, only the logs in this process count, and they have been reset.
+	if err := d.limiter.reset(ctx, key); err != nil && !store.IsOutage(err) {
 		return err
 	}
 	return nil
 }
 
-func (b *ban) take(ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int, a *store.Answer) error {
+func (b *ban) take(
+	ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int, a *store.Answer,
+) error {
 	key := store.Key{Namespace: b.bans, Identity: d.key.Identity}
 	return d.limiter.take(ctx, &key, &store.Take{Plan: ladder, Cost: cost, Mode: mode}, d, a)
 }

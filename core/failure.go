@@ -7,19 +7,20 @@ import (
 	"github.com/sashlimit/sash/core/internal/guard"
 )
 
-// Failure is what decides while a store outside the process does not answer.
+// Failure is how requests are decided while a store outside the process does not answer.
 type Failure int
 
 const (
-	// FailLocal enforces the same limits in this process, each process by itself. It goes by what the process
-	// knows: what it has admitted without the store, in this outage and in those before, and which requests the
-	// store has denied or left nothing for ([WithDenyCache]). So a window holds at most a quota that the store has
-	// admitted and one more for each process, however often the store comes and goes. What was admitted without
-	// the store is added to its logs at the true instants when it is back, and from then on the store decides
-	// again. It is the default; see [WithFailLocalKeys] and [Limiter.Close].
+	// FailLocal enforces the same limits in this process, separately in each process. It uses what the process knows:
+	// what it has admitted without the store, in this outage and in earlier ones, and which requests the store has
+	// denied or admitted with nothing left ([WithDenyCache]). So a window holds at most one quota that the store has
+	// admitted and one more for each process, however often the store fails. When the store answers again, what was
+	// admitted without it is added to its logs at the true instants, and the store decides again. FailLocal is the
+	// default; see [WithFailLocalKeys] and [Limiter.Close].
 	//
-	// To a store of your own that is no store.Merger and store.Settler nothing is added afterwards: it may then admit
-	// a quota again that this process has admitted in the outage. Asking for FailLocal on such a store is an error.
+	// If your own store does not implement store.Merger and store.Settler, nothing is added to it afterwards: it may
+	// then admit a quota that this process has admitted in the outage. Asking for FailLocal with such a store is an
+	// error.
 	FailLocal Failure = iota
 	// FailOpen admits every request, and counts none.
 	FailOpen
@@ -39,11 +40,11 @@ func (f Failure) String() string {
 	return "Failure(" + strconv.Itoa(int(f)) + ")"
 }
 
-// WithFailure chooses what decides while the store does not answer within [WithTimeout]. The default is
-// [FailLocal]. Such a decision is Degraded, but for FailClosed, where there is none, and the observer hears why.
+// WithFailure chooses how requests are decided while the store does not answer within [WithTimeout]. The default is
+// [FailLocal]. Such a decision has Degraded set, and the observer gets the error; with FailClosed there is no decision.
 //
-// After five failures in a row the store is asked about once a second only, so that requests are decided at once. A
-// [MemoryStore] always answers.
+// After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
+// A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
 	return func(c *config) {
 		c.once("WithFailure")
@@ -55,13 +56,13 @@ func WithFailure(f Failure) Option {
 	}
 }
 
-// WithTimeout is how long a decision may take in all that has to be asked of a store outside the process, whatever
-// its client is set to: 1ms to 1m. The default is 100ms. After that [WithFailure] decides. A new connection takes
-// several round trips: give a store that is far away four of them at least, which redisstore.Check measures. A request
-// that is cancelled meanwhile is decided all the same, so that nobody goes uncounted by hanging up.
+// WithTimeout limits how long a decision may take in all calls of a store outside the process, whatever the timeouts of
+// the store's client: 1ms to 1m. The default is 100ms. After that, [WithFailure] decides. A new connection takes
+// several round trips: for a distant store, allow at least four, which redisstore.Check measures. A request that is
+// cancelled meanwhile is decided all the same, so that clients cannot avoid being counted by disconnecting.
 //
-// What the limiter asks on its own, to see whether the store is back and to tell it what was admitted without it,
-// may take several times as long.
+// Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
+// several times as long.
 func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
 		c.once("WithTimeout")
@@ -73,18 +74,18 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// WithDenyCache is how long at most a denial is answered from memory while the store is there, so that a client who
-// is denied and keeps trying does not reach it: 0, which is never, to 1m. The default is 1s. After that one try asks
-// the store, and the others that come meanwhile are denied for up to a sixteenth longer.
+// WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
+// the requests of a denied client do not reach the store: 0, which is never, to 1m. The default is 1s. After that, one
+// request asks the store, and others meanwhile are denied for up to a sixteenth longer.
 //
-// Until the wait of a denial is over it stays true, because a log loses entries only by time; so this denies nobody
-// whom the store would admit. What another process undoes or resets is seen that much later. Only a request of the same
-// cost is answered, because another cost has another wait. The wait counts from when the store's answer arrived, so
-// who sleeps exactly that long is not too early, however far away the store is.
+// A denial stays true until its wait is over, because a log loses entries only by time; so the cache denies no request
+// that the store would admit. What another process undoes or resets is seen with that delay. Only requests of the same
+// cost are answered, because another cost has another wait. The wait counts from when the store's answer arrived, so a
+// client that sleeps exactly that long is not too early, however distant the store is.
 //
-// While the store does not answer, [FailLocal] goes by a denial for its whole wait, and by an admission that has used up
-// a quota until its oldest unit leaves. It knows as many as [WithFailLocalKeys] says. In tests whose store has a clock
-// of its own, turn it off.
+// While the store does not answer, [FailLocal] uses a denial for its whole wait, and an admission that has used up a
+// quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
+// whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
 	return func(c *config) {
 		c.once("WithDenyCache")
@@ -98,13 +99,13 @@ func WithDenyCache(d time.Duration) Option {
 
 const defaultFailLocalKeys = 524_288
 
-// WithFailLocalKeys is how many keys [FailLocal] keeps apart while the store does not answer: 1 to 100,000,000. The
-// default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24 to 50
-// bytes for each further admission; one of which only a denial is known takes 200.
+// WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
+// 100,000,000. The default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24
+// to 50 bytes for each further admission; a key of which only a denial is known takes 200 bytes.
 //
 // Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
-// What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what is
-// admitted is not replayed; the log tells how many units that were when the outage is over.
+// What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
+// is admitted is not replayed; a log line at the end of the outage tells how many units that were.
 func WithFailLocalKeys(n int) Option {
 	return func(c *config) {
 		c.once("WithFailLocalKeys")
@@ -126,11 +127,10 @@ func newGuard(c *config) *guard.Guard {
 	})
 }
 
-// Close replays what [FailLocal] has admitted and the store does not know yet, for 5 s at most, and ends what the limiter
-// does on its own: a goroutine that waits for the store to come back. Where nothing is left to replay, it returns at
-// once, and where the store still does not answer, as soon as it is seen that it does not. The error then says how many
-// units the store was not told of; later calls return the same. The store stays open: it is yours. A closed limiter goes
-// on deciding.
+// Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine
+// that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does
+// not answer, it returns as soon as that is known. The error then tells how many units were not replayed; later calls
+// return the same error. Close does not close the store. A closed limiter continues to decide.
 func (l *Limiter) Close() error {
 	if l.guard == nil {
 		return nil

@@ -14,26 +14,25 @@ import (
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
-// Key tells whose quota a request draws from. There is no default: who is
-// limited is a decision to take on purpose.
+// Key tells whose quota a request draws from. There is no default: whom to limit must be a deliberate choice.
 //
-// Keys of different kinds never name the same log: a user called "203.0.113.9"
-// has nothing to do with that address.
+// Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
+// separate logs.
 type Key struct {
 	read  func(adapter.Request, *prefixes) (identity, error)
-	named func(string, *prefixes) (identity, bool) // the identity that a text names, for Allow without a request
+	named func(string, *prefixes) (identity, bool) // the identity that a text names, for calls without a request
 	wants []want
 	fault error
-	name  string // of the function that made it, or the kind given to KeyOf
+	name  string // the function that made it, or the kind given to KeyOf
 
 	classes       []keyClass
-	addrs, noText bool // it finds addresses, and nothing else
+	addrs, noText bool // it may find addresses, and it never finds texts
 }
 
 // prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
 type prefixes struct {
 	v4, v6 int
-	watch  *watch // is told of requests whose peer is taken for the client
+	watch  *watch // gets the requests whose peer is taken for the client
 }
 
 func (p *prefixes) identity(a netip.Addr) identity {
@@ -41,7 +40,7 @@ func (p *prefixes) identity(a netip.Addr) identity {
 	if a.Is4() {
 		bits = p.v4
 	}
-	prefix, _ := a.Prefix(bits) // no error: New has checked the bits
+	prefix, _ := a.Prefix(bits) // no error, because New has checked the bits
 	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
 }
 
@@ -53,21 +52,22 @@ type want struct {
 
 func wantOf[C any](option string) want { return want{option, reflect.TypeFor[C]()} }
 
-// By is the key that your function makes of a request. It takes what handlers
-// of your framework take: *http.Request, *gin.Context, echo.Context or
-// *fiber.Ctx; or a context.Context, under any of them.
+// By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
+// *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, a context.Context.
 //
 //	core.By(func(r *http.Request) (string, error) { return tenantOf(r.Host) })
 //
-// An empty string or [ErrNoKey] says that there is none: the next key of
-// [First] is asked, or the request is refused (400). Another error refuses it
-// (500).
+// An empty string or [ErrNoKey] means that there is no key: [First] tries its next key, and otherwise the request is
+// refused (400). Any other error refuses it (500).
 //
-// Whatever a client can choose freely, such as a header that nobody verified,
-// is no limit: a fresh value is a fresh quota.
+// Do not use a value that clients can choose freely, such as an unverified header: each new value has a new quota, so
+// nothing is limited.
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
-		return Key{fault: &ConfigError{Option: "By", Value: "nil", Reason: "give it a function that returns whose quota the request draws from"}}
+		return Key{fault: &ConfigError{
+			Option: "By", Value: "nil",
+			Reason: "give it a function that returns whose quota the request draws from",
+		}}
 	}
 	get := native[C]()
 	return Key{
@@ -80,7 +80,7 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 }
 
-// kindBy is that of texts which are whatever a user's function makes of a request.
+// kindBy is the kind of the texts that a user's function returns.
 const kindBy = "by"
 
 func textIdentity(text string, err error) (identity, error) {
@@ -95,8 +95,8 @@ func textIdentity(text string, err error) (identity, error) {
 
 var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 
-// ByHeader is what verify makes of a request header: an identity, or an error
-// when it does not believe the value.
+// ByHeader is the identity that verify returns for the value of a request header. verify returns an error for a value
+// that it does not accept.
 //
 //	core.ByHeader("X-API-Key", func(ctx context.Context, key string) (string, error) {
 //		customer, ok := customers.ByAPIKey(ctx, key)
@@ -106,20 +106,29 @@ var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 //		return customer.ID, nil
 //	})
 //
-// A header that is missing, empty or sent twice is [ErrNoKey], and so is one for which
-// verify says so. Any other error of verify, such as a database that does not answer, stops the request
-// (500). Taking the value as it is must be asked for: see [Unverified].
+// A header that is missing, empty or sent twice is [ErrNoKey], and so is one for which verify returns ErrNoKey. Any
+// other error of verify, such as that of a database that does not answer, refuses the request (500). To use the value
+// as it is, pass [Unverified].
 func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
 	var fault error
 	if !clientip.IsToken(name) {
-		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "a header's name is letters, digits and '-', such as \"X-API-Key\""}
+		fault = &ConfigError{
+			Option: "ByHeader", Value: strconv.Quote(name),
+			Reason: "a header's name is letters, digits and '-', such as \"X-API-Key\"",
+		}
 	}
 	if verify == nil {
-		fault = errors.Join(fault, &ConfigError{Option: "ByHeader", Value: strconv.Quote(name) + ", nil", Reason: "give it a function that verifies the value, or core.Unverified to take it as it is"})
+		fault = errors.Join(fault, &ConfigError{
+			Option: "ByHeader", Value: strconv.Quote(name) + ", nil",
+			Reason: "give it a function that verifies the value, or core.Unverified to take it as it is",
+		})
 	}
 	scope := strings.ToLower(name)
 	if scope == "host" {
-		fault = &ConfigError{Option: "ByHeader", Value: strconv.Quote(name), Reason: "net/http takes Host out of the header: use By and the request's Host"}
+		fault = &ConfigError{
+			Option: "ByHeader", Value: strconv.Quote(name),
+			Reason: "net/http takes Host out of the header: use By and the request's Host",
+		}
 	}
 	return Key{
 		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
@@ -143,15 +152,14 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 	}
 }
 
-// Unverified makes [ByHeader] take a value as it is. A client that sends a
-// fresh value with each request then has a fresh quota each time, and one that
-// sends somebody else's uses that one's up. It is right only behind something that
-// has verified the header; otherwise limit by address as well, with a second limiter.
+// Unverified makes [ByHeader] take the value as it is. A client that sends a new value with each request then has a new
+// quota each time, and one that sends another client's value uses up that client's quota. Use it only behind a proxy or
+// gateway that has verified the header; otherwise limit by address as well, with a second limiter.
 func Unverified(_ context.Context, value string) (string, error) { return value, nil }
 
-// ByValue is what earlier middleware left under key: in gin's, echo's and
-// fiber's own context (c.Set, c.Locals), or in the request's (context.WithValue).
-// It is a string or a number or has a String method. Without one it is [ErrNoKey].
+// ByValue is the value that earlier middleware has stored under key: in the context of gin, echo or fiber (c.Set,
+// c.Locals), or in the request's context (context.WithValue). It is a string or a number or has a String method.
+// Without a value it is [ErrNoKey].
 func ByValue(key any) Key {
 	return Key{
 		name: "ByValue", classes: []keyClass{{kind: kindBy}},
@@ -182,8 +190,8 @@ func Global() Key {
 	}
 }
 
-// Join is the combination of several keys: a quota for each user at each
-// address, say. All of them must be there; otherwise it is the first error.
+// Join combines several keys into one, for example for a quota for each user at each address. If a key returns an
+// error, Join returns the first such error.
 func Join(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("Join", keys)
@@ -207,13 +215,12 @@ func Join(keys ...Key) Key {
 	return k
 }
 
-// First is the first of several keys that a request has: its user if it is
-// logged in, else its address. A key that says [ErrNoKey] passes the request
-// on; any other error stops it.
+// First is the first of several keys that a request has: for example its user if it is logged in, otherwise its
+// address. If a key returns [ErrNoKey], the next one is tried; any other error refuses the request.
 //
 //	core.First(core.ByHeader("X-API-Key", lookUp), core.ByIP())
 //
-// Behind a key that clients can choose freely the rest is never reached.
+// Keys after one that clients can choose freely have no effect, because clients can always send that one.
 func First(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("First", keys)
@@ -229,7 +236,7 @@ func First(keys ...Key) Key {
 				continue
 			}
 			id, ok := keys[i].named(text, p)
-			if ok && id.Addr.IsValid() { // the most particular fit
+			if ok && id.Addr.IsValid() { // an address is the most specific match
 				return id, true
 			}
 			if ok && first.Kind == "" {
@@ -251,7 +258,7 @@ func First(keys ...Key) Key {
 	return k
 }
 
-// gather takes over what New has to check of the keys within a key.
+// gather returns a key with the faults and callbacks of the keys within it, for New to check.
 func gather(option string, keys []Key) Key {
 	k := Key{name: option}
 	if len(keys) == 0 {
@@ -259,7 +266,10 @@ func gather(option string, keys []Key) Key {
 	}
 	for i, part := range keys {
 		if part.read == nil && part.fault == nil {
-			part.fault = &ConfigError{Option: option, Value: fmt.Sprintf("key %d is empty", i+1), Reason: "make it with ByIP, ByHeader, By or another of core's keys"}
+			part.fault = &ConfigError{
+				Option: option, Value: fmt.Sprintf("key %d is empty", i+1),
+				Reason: "make it with ByIP, ByHeader, By or another of core's keys",
+			}
 		}
 		k.fault = errors.Join(k.fault, part.fault)
 		k.wants = append(k.wants, part.wants...)

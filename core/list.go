@@ -10,20 +10,20 @@ import (
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
-// WithAllowList lets those pass uncounted whom the list names. An entry is an address or a prefix, such as
-// "10.0.0.0/8", where the key finds addresses, whatever prefix clients are told apart by; and otherwise an identity, as the key
-// gives it. The list has a key of its own, which may be another than that of the quota.
+// WithAllowList lets requests pass uncounted if the list names their client. If k finds addresses, an entry is an
+// address or a prefix, such as "10.0.0.0/8", regardless of [WithIPv4Prefix] and [WithIPv6Prefix]. Otherwise an entry is
+// an identity as k returns it. k may differ from the key of the quota.
 //
 //	core.WithAllowList(core.ByIP(), "192.0.2.7", "2001:db8::/32")
 //
-// A request for which the key finds nothing is on no list. Lists are looked at before anything else, and
-// who is on both kinds is denied.
+// A request for which k returns [ErrNoKey] is on no list. Lists are checked before anything else. A client on an allow
+// list and on a deny list is denied.
 func WithAllowList(k Key, entries ...string) Option { return onList("WithAllowList", k, entries, true) }
 
-// WithDenyList refuses (403, [ErrForbidden]) those whom the list names; see [WithAllowList].
+// WithDenyList refuses requests (403, [ErrForbidden]) if the list names their client; see [WithAllowList].
 func WithDenyList(k Key, entries ...string) Option { return onList("WithDenyList", k, entries, false) }
 
-// list is who is let pass, or not.
+// list is an allow list or a deny list.
 type list struct {
 	key      Key
 	passes   bool
@@ -49,7 +49,8 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 			case k.addrs && err == nil:
 				l.prefixes = append(l.prefixes, p)
 			case k.noText:
-				c.fault(option, strconv.Quote(e), "this key finds addresses: name one, or a prefix such as \"192.0.2.0/24\" that is not everybody")
+				c.fault(option, strconv.Quote(e), "this key finds addresses: name one, or a prefix such as "+
+					"\"192.0.2.0/24\" that is not everybody")
 			case e == "":
 				c.fault(option, `""`, "nobody has an empty identity: is the variable it comes from set?")
 			default:
@@ -60,10 +61,10 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 	}
 }
 
-// wholeAddress distinguishes all addresses.
+// wholeAddress are prefixes that distinguish all addresses.
 var wholeAddress = prefixes{v4: 32, v6: 128}
 
-// listed reports whether the request passes uncounted. That it does not pass at all is ErrForbidden.
+// listed reports whether an allow list names the client. If a deny list does, the error is ErrForbidden.
 func (l *Limiter) listed(r adapter.Request) (passes bool, err error) {
 	for i := range l.lists {
 		if passes && l.lists[i].passes {
@@ -88,14 +89,14 @@ func (l *Limiter) listed(r adapter.Request) (passes bool, err error) {
 	return passes, nil
 }
 
-// listError is that of a list's key, to tell it from that of the limiter's.
+// listError is an error of a list's key, as opposed to the limiter's key.
 type listError struct{ error }
 
 func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
 func (e *listError) Unwrap() error { return e.error }
 
 func (l *list) names(who *identity) bool {
-	if who.Kind == kindUnidentified { // the address is that of the proxy which could not tell
+	if who.Kind == kindUnidentified { // the address is that of a proxy which did not report the client
 		return false
 	}
 	if !who.Addr.IsValid() {

@@ -190,7 +190,8 @@ func WithHeaders(h Headers) Option {
 	return func(c *config) {
 		c.once("WithHeaders")
 		if h < HeadersDraft || h > HeadersNone {
-			c.fault("WithHeaders", strconv.Itoa(int(h)), "choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
+			c.fault("WithHeaders", strconv.Itoa(int(h)),
+				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
 			return
 		}
 		c.headers = h

@@ -15,24 +15,23 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Policy is how much is allowed: a [Limit], several [Limits] decided together,
-// or [LimitBy] for limits that depend on the request. The interface is sealed.
+// Policy tells how much is allowed: a [Limit], several [Limits] decided together, or [LimitBy] for limits that depend
+// on the request. The interface is sealed.
 type Policy interface {
-	compile() (*policy, error) // with an error too, so that other mistakes can be found
+	compile() (*policy, error) // returns a policy even with an error, so that further mistakes can be found
 }
 
-// policy is a Policy ready for use: everything that does not depend on the
-// request has been checked and rendered.
+// policy is a Policy ready for use: all that does not depend on the request has been checked and rendered.
 type policy struct {
 	fixed   *plan                        // nil when limits are chosen per request
-	choose  func(adapter.Request) Limits // ... by this
-	shadow  *policy                      // looked at beside it, or nil
+	choose  func(adapter.Request) Limits // chooses the limits of a request if fixed is nil
+	shadow  *policy                      // the policy of WithShadow, or nil
 	wants   []want
-	name    string // unless WithName gives another
-	keep    atomic.Int64
+	name    string                  // unless WithName gives another
+	keep    atomic.Int64            // the longest window so far
 	most    atomic.Int64            // units of the largest quota so far
-	chosen  atomic.Pointer[[]*plan] // the plans that requests have come up with so far
-	context bool                    // choose takes a context, so it serves without a request as well
+	chosen  atomic.Pointer[[]*plan] // the plans of limits chosen so far
+	context bool                    // choose takes a context, so it works without a request
 }
 
 // plan is one set of limits, each with a name.
@@ -42,16 +41,14 @@ type plan struct {
 	names   []string
 	header  string        // RateLimit-Policy
 	keep    time.Duration // the longest window
-	longest int           // ... and whose it is
-	largest int           // quota
+	longest int           // index of the limit with the longest window
 	shadow  *plan         // or nil
-	all     Limits        // limits and those of shadow
+	all     Limits        // limits and the limits of shadow
 	alone   *store.Plan   // the limits without a shadow
 	asked   atomic.Pointer[store.Plan]
 }
 
-// chosenPlans bounds what is remembered of the limits that LimitBy came up
-// with. More are served as well, compiled anew each time.
+// chosenPlans is how many plans of LimitBy are remembered. Further ones are compiled for each request.
 const chosenPlans = 64
 
 func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
@@ -61,15 +58,14 @@ func (ls Limits) compile() (*policy, error) {
 	return &policy{fixed: p, name: defaultPolicyName(ls)}, err
 }
 
-// LimitBy chooses the limits for each request: by plan or tier, for instance.
-// All of them apply to the same log, so a customer who moves to a larger plan
-// keeps what he has used and gains the difference at once.
+// LimitBy chooses the limits for each request, for example by the customer's plan or tier. All of them apply to the
+// same log, so a customer who changes to a larger plan keeps what was used and gains the difference at once.
 //
 //	core.LimitBy(func(r *http.Request) core.Limits { return tiers[tierOf(r)] })
 //
-// Limits that are wrong or none at all are an error (500), never a pass. The
-// policy's name is "dynamic" unless [WithName] gives one; two such policies on one
-// store need two names. The longest window so far decides how long entries are kept.
+// If f returns invalid limits or none, the request is refused (500), never admitted. The policy's name is "dynamic"
+// unless [WithName] sets one; two such policies on one store need two names. Entries are kept for the longest window so
+// far.
 func LimitBy[C any](f func(C) Limits) Policy {
 	if f == nil {
 		return limitBy{}
@@ -88,12 +84,14 @@ type limitBy struct {
 
 func (l limitBy) compile() (*policy, error) {
 	if l.choose == nil {
-		return new(policy), &ConfigError{Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request"}
+		return new(policy), &ConfigError{
+			Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request",
+		}
 	}
 	return &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}, nil
 }
 
-// withShadow has another policy looked at beside p.
+// withShadow makes p evaluate shadow as well.
 func (p *policy) withShadow(shadow *policy) error {
 	p.shadow = shadow
 	p.wants = append(p.wants, shadow.wants...)
@@ -112,18 +110,22 @@ func (p *plan) withShadow(shadow *plan) (*plan, error) {
 		shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
 	}
 	if len(both.all) > maxLimits {
-		return p, &ConfigError{Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)), Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.limits), maxLimits)}
+		return p, &ConfigError{
+			Option: "WithShadow", Value: strconv.Itoa(len(shadow.limits)),
+			Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d",
+				len(p.limits), maxLimits),
+		}
 	}
 	return both, nil
 }
 
-// varies reports whether windows depend on the request.
+// varies reports whether limits depend on the request.
 func (p *policy) varies() bool {
 	return p.choose != nil || p.shadow != nil && p.shadow.choose != nil
 }
 
-// plan is what applies to a request; validate asks the store about limits that
-// were not seen before. With a plan, an error says why it has no shadow.
+// plan returns the plan for a request. It calls validate with limits that were not seen before. An error beside a plan
+// tells why the plan has no shadow.
 func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
@@ -139,7 +141,8 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 		known = p.chosen.Load()
 	}
 	for _, pl := range *known {
-		if slices.Equal(pl.given, given) && (pl.shadow == nil && p.shadow == nil || pl.shadow != nil && slices.Equal(pl.shadow.given, shadow)) {
+		if slices.Equal(pl.given, given) && (pl.shadow == nil && p.shadow == nil ||
+			pl.shadow != nil && slices.Equal(pl.shadow.given, shadow)) {
 			return pl, nil
 		}
 	}
@@ -162,7 +165,7 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	raise(&p.most, int64(pl.alone.Largest()))
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
-		p.chosen.CompareAndSwap(known, &more) // who loses will come by again
+		p.chosen.CompareAndSwap(known, &more) // if another request was faster, a later one adds this plan
 	}
 	return pl, err
 }
@@ -175,8 +178,8 @@ func raise(most *atomic.Int64, to int64) {
 	}
 }
 
-// question is what a store is asked of a plan. It is made anew where a longer window or a larger quota has been chosen
-// since: entries must stay for every plan that may ask about them.
+// question returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
+// entries must be kept for every plan that may count them.
 func (p *policy) question(pl *plan) *store.Plan {
 	keep, bound := time.Duration(p.keep.Load()), int(p.most.Load())
 	asked := pl.asked.Load()
@@ -195,7 +198,7 @@ func newQuestion(limits Limits, shadow int, keep time.Duration, bound int, varie
 	return store.NewPlan(p)
 }
 
-// ask is the limits for a request, as they were given.
+// ask returns the limits for a request, as they were given.
 func (p *policy) ask(r adapter.Request) Limits {
 	if p.fixed != nil {
 		return p.fixed.given
@@ -205,15 +208,20 @@ func (p *policy) ask(r adapter.Request) Limits {
 
 func newPlan(given Limits, option string) (*plan, error) {
 	if len(given) == 0 {
-		return new(plan), &ConfigError{Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)"}
+		return new(plan), &ConfigError{
+			Option: option, Value: "none", Reason: "give at least one, such as core.PerMinute(100)",
+		}
 	}
 	var faults []error
 	if len(given) > maxLimits {
-		faults = append(faults, &ConfigError{Option: option, Value: strconv.Itoa(len(given)), Reason: fmt.Sprintf("at most %d are decided together", maxLimits)})
+		faults = append(faults, &ConfigError{
+			Option: option, Value: strconv.Itoa(len(given)),
+			Reason: fmt.Sprintf("at most %d are decided together", maxLimits),
+		})
 	}
 	p := &plan{given: slices.Clone(given)}
 	for i := range p.given {
-		p.given[i].Name = strings.Clone(p.given[i].Name) // it may be a fasthttp string
+		p.given[i].Name = strings.Clone(p.given[i].Name) // fasthttp may reuse its memory
 	}
 	p.limits = slices.Clone(p.given)
 	var header strings.Builder
@@ -227,7 +235,11 @@ func newPlan(given Limits, option string) (*plan, error) {
 			l.Name = l.defaultName()
 		}
 		if slices.Contains(p.names, l.Name) {
-			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name", l.Name)})
+			faults = append(faults, &ConfigError{
+				Option: option, Value: l.String(),
+				Reason: fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name",
+					l.Name),
+			})
 		}
 		p.names = append(p.names, l.Name)
 		if l.Window > p.keep {
@@ -236,7 +248,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 		if i > 0 {
 			header.WriteString(", ")
 		}
-		// A window is rounded up: a client that believes it never comes too early.
+		// The window is rounded up, so that a client which waits that long is not too early.
 		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
 	}
 	p.header, p.all = header.String(), p.limits
@@ -244,8 +256,8 @@ func newPlan(given Limits, option string) (*plan, error) {
 	return p, errors.Join(faults...)
 }
 
-// defaultPolicyName has quotas and windows in it as well as names, so that different
-// limits never share a log because somebody gave them the same Name.
+// defaultPolicyName is made of quotas and windows as well as names, so that different limits never share a log because
+// they have the same Name.
 func defaultPolicyName(limits Limits) string {
 	names := make([]string, len(limits))
 	for i, l := range limits {

@@ -10,15 +10,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Wait takes one unit of key's quota as soon as there is one. Callers of one limiter that wait for the same key are
-// served in the order of their calls. They do not poll: the next of them sleeps until the instant when it can be
-// admitted, or until this limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users
-// of the log, such as [Limiter.Allow] and other processes, compete for each unit, and what other processes give back
-// is seen at that instant.
+// Wait takes one unit of key's quota as soon as one is available. Calls of one limiter that wait for the same key are
+// served in order. They do not poll: the first of them sleeps until the instant when it can be admitted, or until this
+// limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users of the log, such as
+// [Limiter.Allow] and other processes, compete for each unit. What other processes give back is seen at that instant.
 //
-// It returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
-// tells the shortest wait that is possible. A wait that ends with ctx leaves no trace. A wait is not counted as a
-// denial under [WithCountDenied].
+// Wait returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
+// tells the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
+// [WithCountDenied].
 func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
 	return l.WaitN(ctx, key, 1)
 }
@@ -46,7 +45,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	return d, errors.Join(err, l.tell(ctx, &judged))
 }
 
-// wait is WaitN without the observers. They are told of the last decision, which is judged, also if the caller gets none
+// wait is WaitN without the observers. They get the last decision, which is judged, even if the caller gets none
 // because its context has ended.
 func (l *Limiter) wait(ctx context.Context, key string, cost int) (judged, d Decision, err error) {
 	if err = l.named(key, &judged.key.Identity); err != nil {
@@ -94,8 +93,8 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (judged, d Dec
 	}
 }
 
-// foresee fails if ctx ends before w can be admitted behind the waiters ahead of it. It computes the shortest wait that
-// is possible unless one of those gives up, so there are waits that end with ctx although it did not fail.
+// foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it. It computes the shortest
+// wait that is possible if none of those gives up, so a wait can end with ctx although foresee returned no error.
 func (l *Limiter) foresee(
 	ctx context.Context, plan *plan, w *queue.Waiter[queueKey], ahead int,
 ) (d Decision, err error) {
@@ -107,7 +106,7 @@ func (l *Limiter) foresee(
 		d = Decision{key: store.Key{Identity: w.Key.identity}}
 		err = l.judge(ctx, plan, units, store.ModePeek, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
-			break // the store cannot be asked for so much at once, or nothing is counted now
+			break // the store cannot take so much at once, or counts nothing now
 		}
 		if err != nil {
 			return Decision{key: d.key}, err
@@ -130,9 +129,9 @@ func (l *Limiter) foresee(
 	return Decision{}, nil
 }
 
-// spread returns when the last of some units that wait in a queue can be admitted at the earliest: later than the last
-// of the first few of them, and by which limit. A unit is admitted when the one a quota before it leaves the window,
-// and so a window after that one was admitted.
+// spread returns when the last of units that wait in a queue can be admitted at the earliest: later than the last of
+// the first of them, and which limit causes it. A unit is admitted when the unit one quota before it leaves the window,
+// and so one window after that was admitted.
 func (p *plan) spread(units int) (first int, later time.Duration, by int) {
 	first = units
 	for i, limit := range p.limits {
@@ -153,8 +152,8 @@ func tooLong(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// queueKey is a store.Key that can be compared. Limiters with a policy name in common, and so a log, have queues of
-// their own, because each has a space of its own.
+// queueKey is a comparable store.Key. Limiters with the same policy name, and so the same log, have separate queues,
+// because each has its own namespace.
 type queueKey struct {
 	space *store.Namespace
 	identity
