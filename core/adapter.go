@@ -1,8 +1,8 @@
 package core
 
-// This file is for packages that adapt a framework or make keys: what package adapter cannot hold, because it builds an
-// Option or a Key or binds a Limiter. Applications need none of it. [Limiter.Check], [Decision.Serve],
-// [Decision.Response] and [Limiter.Report] belong to it as well.
+// This file is for packages that adapt a framework or make keys. Package adapter cannot hold it, because it builds an
+// Option or a Key or binds a Limiter. Applications need none of it, nor [Limiter.Check], [Decision.Serve],
+// [Decision.Response] and [Limiter.Report].
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// NewFor is [New] for an adapter whose requests are C. Among the mistakes it
-// reports are callbacks written for another framework.
+// NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were written for another
+// framework.
 func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 	l, err := build(p, k, opts)
 	if err := errors.Join(err, serves[C](l)); err != nil {
@@ -24,12 +24,13 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 	return l, nil
 }
 
-// Bind prepares a limiter for an adapter whose requests are C: it checks that
-// callbacks take a C and returns the handlers that answer denials and errors,
-// which are the given ones unless the user set others; see [OnDeny].
+// Bind prepares a limiter for an adapter whose requests are of type C. It checks that callbacks take a C, and returns
+// the handlers for denials and errors: those given, unless the user has set others; see [OnDeny].
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
 	if l == nil || l.store == nil {
-		return deny, fail, &ConfigError{Option: "From", Value: "nil", Reason: "make the limiter with core.New and look at its error"}
+		return deny, fail, &ConfigError{
+			Option: "From", Value: "nil", Reason: "make the limiter with core.New and look at its error",
+		}
 	}
 	if err := serves[C](l); err != nil {
 		return deny, fail, err
@@ -43,8 +44,8 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 	return deny, fail, nil
 }
 
-// OnDeny is for adapters: it carries the handler of a WithDeny, which answers denied
-// requests in the framework's own way. C is what that framework calls a request.
+// OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's own way. C is
+// the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {
 	return func(c *config) {
 		c.once("WithDeny")
@@ -53,8 +54,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 	}
 }
 
-// OnError is for adapters: it carries the handler of a WithError, which answers requests
-// that could not be decided.
+// OnError makes the option WithError of an adapter. The handler answers requests for which there is no decision.
 func OnError[C, Fail any](handler Fail) Option {
 	return func(c *config) {
 		c.once("WithError")
@@ -63,23 +63,29 @@ func OnError[C, Fail any](handler Fail) Option {
 	}
 }
 
-// KeyOf is for packages that find identities in requests of any framework, as
-// package jwtkey does in tokens; for a key of your own use [By]. The kind, 1 to 16
-// of [a-z], keeps its identities apart from those of other kinds; f gives a scope, such as who
-// issued the identity, and its text. What f returns is used within the decision and copied where it is kept. [New] reports faults, for a package that
-// makes a key of settings and cannot return an error: make them of [ConfigError]s.
+// KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in tokens; for your
+// own keys use [By]. The kind, 1 to 16 of [a-z], separates its identities from those of other kinds. f returns a scope,
+// such as the issuer of the identity, and its text. Both are used within the decision and copied if they are kept.
+// Faults, made of [ConfigError]s, are reported by [New], for a package that makes a key of settings and cannot return
+// an error.
 func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error), faults ...error) Key {
 	if err := errors.Join(faults...); err != nil {
 		return Key{fault: err}
 	}
-	if strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
-		return Key{fault: &ConfigError{Option: "KeyOf", Value: strconv.Quote(kind), Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds)}}
+	letters := strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") == ""
+	if !letters || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
+		return Key{fault: &ConfigError{
+			Option: "KeyOf", Value: strconv.Quote(kind),
+			Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds),
+		}}
 	}
-	return Key{name: kind, classes: []keyClass{{kind: kind, scope: anyScope}}, read: func(r adapter.Request,
-		_ *prefixes) (identity, error) {
-		scope, text, err := f(r)
-		id, err := textIdentity(text, err)
-		id.Kind, id.Scope = kind, scope
-		return id, err
-	}}
+	return Key{
+		name: kind, classes: []keyClass{{kind: kind, scope: anyScope}},
+		read: func(r adapter.Request, _ *prefixes) (identity, error) {
+			scope, text, err := f(r)
+			id, err := textIdentity(text, err)
+			id.Kind, id.Scope = kind, scope
+			return id, err
+		},
+	}
 }

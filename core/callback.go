@@ -11,16 +11,18 @@ import (
 
 var contextType = reflect.TypeFor[context.Context]()
 
-// native gives a callback its parameter. Bind has made sure that it is there;
-// an adapter that did not call it is wrong, and panics here.
+// native returns a function that converts a request to the parameter type of a callback. Bind has checked that the
+// adapter supports it; with an adapter that did not call Bind, the callback panics.
 func native[C any]() func(adapter.Request) C {
 	if reflect.TypeFor[C]() == contextType {
-		// Not Native: gin's request is a Context too, but one that is reused.
-		return func(r adapter.Request) C { return any(r.Context()).(C) } //nolint:forcetypeassert // C is context.Context
+		// Native would be wrong here: gin's request is a context.Context too, but gin reuses it.
+		//nolint:forcetypeassert // C is context.Context
+		return func(r adapter.Request) C { return any(r.Context()).(C) }
 	}
-	return func(r adapter.Request) C { return r.Native().(C) } //nolint:forcetypeassert // as said above
+	return func(r adapter.Request) C { return r.Native().(C) } //nolint:forcetypeassert // Bind has checked it
 }
 
+// serves returns an error for each callback that does not take a C or a context.Context.
 func serves[C any](l *Limiter) error {
 	var faults []error
 	for _, w := range l.wants {
@@ -28,14 +30,15 @@ func serves[C any](l *Limiter) error {
 			faults = append(faults, &ConfigError{
 				Option: w.option,
 				Value:  fmt.Sprintf("func(%v)", w.typ),
-				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that", reflect.TypeFor[C]()),
+				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that",
+					reflect.TypeFor[C]()),
 			})
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// isNil sees through an interface: a nil *T in a Store is not a Store.
+// isNil also reports whether v is a nil pointer, function or the like: a Store that holds a nil *T is not usable.
 func isNil(v any) bool {
 	if v == nil {
 		return true

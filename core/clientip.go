@@ -5,8 +5,8 @@ import (
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
-// ByIP is the address of the TCP peer. No header is read, because every client can write one. Behind a proxy that is
-// the proxy's address, and all its clients share one quota.
+// ByIP is the address of the TCP peer. No header is read, because any client can write one. Behind a proxy, it is the
+// proxy's address, and all its clients share one quota.
 //
 // IPv6 clients are distinguished by their /64, which is the smallest prefix that a subscriber has. IPv4-mapped
 // addresses count as IPv4. A peer without an address, as on a Unix socket, is [ErrNoKey].

@@ -8,22 +8,19 @@ import (
 )
 
 var (
-	// ErrNoKey says that a request does not tell whose quota it draws from: no
-	// such header, no usable address. [First] goes on to its next key; without
-	// one the request is refused (400) and never counted against a shared quota.
-	// A function given to [By] returns it, or an empty string, to say the same.
+	// ErrNoKey means that a request does not tell whose quota it draws from: it has no such header, or no usable
+	// address. [First] then tries its next key; otherwise the request is refused (400) and never counted against a
+	// shared quota. A function given to [By] returns ErrNoKey, or an empty string, to say the same.
 	ErrNoKey = errors.New("sash: the request carries no key")
 
-	// ErrForbidden says that who asks is on a list of [WithDenyList].
+	// ErrForbidden means that the client is on a list of [WithDenyList].
 	ErrForbidden = errors.New("sash: the client is on a deny list")
 
-	// ErrCostExceedsQuota says that a request costs more than a limit's whole
-	// quota, so that no wait will ever let it pass.
+	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
 )
 
-// LimitedError carries a denial where Go wants an error; see [Decision.Err].
-// It is [ErrCostExceedsQuota] when waiting cannot help.
+// LimitedError is a denial as an error; see [Decision.Err]. It wraps [ErrCostExceedsQuota] if waiting cannot help.
 type LimitedError struct{ Decision Decision }
 
 func (e *LimitedError) Error() string {

@@ -10,11 +10,11 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// What can reach a log by accident prints without identities: one line with what an operator needs, whatever the verb.
-// A store.Key, an address or a text within it would otherwise be printed field by field, also under WithSecret.
-// Event.Key and store.Key.String tell the identity to whoever asks for it by name.
+// Types that may be logged by accident print one line without identities, whatever the verb. Otherwise package fmt
+// would print the fields of a store.Key within them, addresses and texts included, even with WithSecret. To get the
+// identity, use Event.Key or store.Key.String.
 
-// String describes the decision in one line. Whose request it was is not in there.
+// String describes the decision in one line, without the key of the request.
 func (d Decision) String() string { return line("Decision", d.attrs()) }
 
 // GoString is String.
@@ -23,7 +23,7 @@ func (d Decision) GoString() string { return d.String() }
 // Format implements [fmt.Formatter]: every verb prints String.
 func (d Decision) Format(f fmt.State, verb rune) { format(f, verb, d.String()) }
 
-// LogValue implements [slog.LogValuer] with what String tells.
+// LogValue implements [slog.LogValuer] with the attributes that String prints.
 func (d Decision) LogValue() slog.Value { return slog.GroupValue(d.attrs()...) }
 
 func (d *Decision) attrs() []slog.Attr {
@@ -57,7 +57,7 @@ func (e Event) GoString() string { return e.String() }
 // Format implements [fmt.Formatter]: every verb prints String.
 func (e Event) Format(f fmt.State, verb rune) { format(f, verb, e.String()) }
 
-// LogValue implements [slog.LogValuer] with what String tells.
+// LogValue implements [slog.LogValuer] with the attributes that String prints.
 func (e Event) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 func (e *Event) attrs() []slog.Attr {
@@ -65,7 +65,7 @@ func (e *Event) attrs() []slog.Attr {
 	attrs = append(attrs, slog.String("policy", e.Policy), slog.String("outcome", e.Outcome.String()),
 		slog.String("source", e.Source.String()), slog.String("mode", e.Mode.String()), slog.Int("cost", e.Cost),
 		slog.Duration("took", e.Took.Round(time.Microsecond)))
-	if d := &e.Decision; e.Err == nil || d.Allowed || d.Policy != "" { // else the error is all there is
+	if d := &e.Decision; e.Err == nil || d.Allowed || d.Policy != "" { // otherwise there is only the error
 		attrs = append(attrs, slog.Any("decision", slog.GroupValue(d.attrs()...)))
 	}
 	if e.Err != nil {
@@ -89,7 +89,7 @@ func (l Limiter) GoString() string { return l.String() }
 // Format implements [fmt.Formatter]: every verb prints String.
 func (l Limiter) Format(f fmt.State, verb rune) { format(f, verb, l.String()) }
 
-// LogValue implements [slog.LogValuer] with what String tells.
+// LogValue implements [slog.LogValuer] with the attributes that String prints.
 func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
 
 func (l *Limiter) attrs() []slog.Attr {
@@ -107,7 +107,7 @@ func (l *Limiter) attrs() []slog.Attr {
 	}
 }
 
-// format writes text for any verb; %q quotes it, and width and precision hold as for %s.
+// format writes text for any verb. %q quotes it; width and precision apply as for %s.
 func format(f fmt.State, verb rune, text string) {
 	if verb != 'q' {
 		verb = 's'
@@ -115,7 +115,7 @@ func format(f fmt.State, verb rune, text string) {
 	fmt.Fprintf(f, fmt.FormatString(f, verb), text)
 }
 
-// line is a name and attributes as text: Name{key=value key=value}.
+// line formats a name and attributes as text: Name{key=value key=value}.
 func line(name string, attrs []slog.Attr) string {
 	return string(append(appendAttrs(append([]byte(name), '{'), attrs), '}'))
 }

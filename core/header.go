@@ -9,13 +9,13 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// Headers is which header fields tell clients about their quota.
+// Headers tells which header fields of a response describe the quota.
 type Headers int
 
 const (
-	// HeadersDraft is RateLimit and RateLimit-Policy as the IETF draft
-	// draft-ietf-httpapi-ratelimit-headers has them. It is the default. The draft
-	// may still rename its parameters; this follows it.
+	// HeadersDraft is RateLimit and RateLimit-Policy of the IETF draft
+	// draft-ietf-httpapi-ratelimit-headers. It is the default. The draft may still
+	// rename its parameters; HeadersDraft follows it.
 	HeadersDraft Headers = iota
 	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset (seconds from
 	// now) of the limit with the least left.
@@ -26,7 +26,7 @@ const (
 	HeadersNone
 )
 
-// Names in the form that http.Header keeps them in, so that Set need not make it.
+// Names in the canonical form of http.Header, so that Set need not convert them.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldRateLimit  = "Ratelimit"
@@ -38,10 +38,9 @@ const (
 	fieldType       = "Content-Type"
 )
 
-// SetHeaders writes what the response says about the quota. On a denial that
-// includes Retry-After, which is exact and rounded up to whole seconds, and
-// Cache-Control (RFC 6585: a 429 is not to be stored). Where another limiter has
-// written before, the fields list both.
+// SetHeaders writes the header fields that describe the quota. For a denial it also writes Retry-After, which is exact
+// and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another limiter has
+// written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if d.plan == nil {
 		return
@@ -49,7 +48,7 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if !d.Allowed {
 		d.setRetry(h)
 	}
-	if d.Banned { // by none of the limits
+	if d.Banned { // no limit has denied
 		return
 	}
 	mode := d.limiter.headers
@@ -86,8 +85,8 @@ type retryFields struct {
 
 func (d *Decision) setDraft(h adapter.HeaderMap) {
 	if fields, ok := h.(http.Header); ok && fields[fieldPolicy] == nil {
-		// What Set would do, with one allocation for all. Other middleware may
-		// write to these slices, so they are nobody else's.
+		// The same as Set, with one allocation for all fields. Other middleware
+		// may write to these slices, so they must not be shared.
 		mine := new(draftFields)
 		mine.values[0] = d.plan.header
 		fields[fieldPolicy] = mine.values[0:1:1]
@@ -98,12 +97,12 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 		return
 	}
 	policy := d.plan.header
-	var space [256]byte
-	b := space[:0]
+	var buf [256]byte
+	b := buf[:0]
 	if before := h.Get(fieldPolicy); before != "" {
 		policy = before + ", " + policy
-		// A denial lists what denied, and nothing else: Retry-After must not be
-		// earlier than any "t" beside it.
+		// A denial lists only the limits that denied, because Retry-After must
+		// not be earlier than any "t" beside it.
 		if d.Allowed {
 			b = append(b, h.Get(fieldRateLimit)...)
 		}
@@ -142,7 +141,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	i := d.tightest()
 	left := d.left(i)
-	// The old names have room for one limit: of two limiters the tighter one.
+	// These fields describe only one limit: of two limiters, that with less left.
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
 		return
 	}
@@ -151,7 +150,7 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	h.Set(fieldReset, strconv.FormatInt(seconds(d.answer.State[i].Reset), 10))
 }
 
-// seconds rounds up: who waits that long does not come too early.
+// seconds rounds up, so that a client which waits that long is not too early.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

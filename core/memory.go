@@ -13,40 +13,39 @@ import (
 
 const defaultMaxKeys = 262_144
 
-// MemoryStore keeps the logs in this process: exact, on the monotonic clock,
-// about 230 bytes a key, which hold seven admitted requests, and 8 to 16 bytes each further one: three
-// times that where requests cost more than a unit or are corrected.
+// MemoryStore keeps the logs in this process. It is exact and uses the monotonic clock. A key takes about 230 bytes,
+// which hold seven admitted requests, and 8 to 16 bytes for each further one; three times that if requests cost more
+// than a unit or are corrected.
 //
-// There is nothing to close. Takes sweep a few other keys each, and while there are keys a timer sweeps all of them,
-// in short steps. The memory of a key that has gone idle is given back within two of its longest windows and a
-// minute, with or without traffic, and so is what a log that remains needed for a burst. A store that is not referred
-// to any more is collected although its timer is pending.
+// It need not be closed. Each take sweeps a few other keys, and while there are keys a timer sweeps all of them, in
+// short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or without
+// traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced is
+// collected although its timer is pending.
 //
 // # Places
 //
-// The store keeps at most so many keys apart; see [WithMaxKeys]. A log with live entries is never
-// evicted, because then whoever sends enough keys could reset his own. When
-// all places are taken, further keys of a policy share some logs: each still within
-// its quota, but denied early if those it shares with are busy. [MemoryStore.Shared]
-// counts that. Logs that are shared are bounded as well: at most 17,408 a policy, and given back when they are idle.
+// The number of keys with a log of their own is limited; see [WithMaxKeys]. A log with live entries is never evicted,
+// because a client could otherwise reset its own log by sending enough keys. When all places are taken, further keys of
+// a policy share some logs: each still within its quota, but denied early if the keys that it shares with are busy.
+// [MemoryStore.Shared] counts such requests. The number of shared logs is bounded as well: at most 17,408 a policy, and
+// they are freed when they are idle.
 //
 // # Floods of addresses
 //
 // A client with a block of addresses has as many keys. So that a flood of them takes no places from others, a new
-// address shares a log, although places are free, where its IPv6 /48 holds twice as many places as are free, its /40
-// four times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood
-// from one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a
-// ninth; from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients
-// elsewhere do not notice.
+// address shares a log, although places are free, if its IPv6 /48 holds twice as many places as are free, its /40 four
+// times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood from
+// one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a ninth;
+// from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere are not
+// affected.
 //
-// Addresses also share logs by prefix, and share none with texts. Where a store is full all the same, a flood from
-// one /32 or IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
+// Addresses share logs by prefix, and share none with texts. If a store is full nevertheless, a flood from one /32 or
+// IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
 //
-// Clients within a prefix that is flooded share logs with the flood, and are denied early. A botnet with addresses in
-// so many prefixes that hardly a place is free denies new clients everywhere; a larger WithMaxKeys is the remedy. Keys
-// that are no addresses cannot be told apart by origin: verify a text that clients can choose. And where most clients
-// are in one prefix, as in a private network or behind one provider, make WithMaxKeys larger by the share that they do
-// not get.
+// Clients within a flooded prefix share logs with the flood, and are denied early. A botnet with addresses in so many
+// prefixes that hardly a place is free denies new clients everywhere; the remedy is a larger WithMaxKeys. Keys that are
+// not addresses have no known origin: verify texts that clients can choose. If most clients are in one prefix, as in a
+// private network or behind one provider, make WithMaxKeys larger by the share that they do not get.
 type MemoryStore struct{ logs *memory.Store }
 
 // MemoryOption changes a [MemoryStore].
@@ -54,12 +53,11 @@ type MemoryOption func(*memoryConfig)
 
 type memoryConfig struct{ maxKeys int }
 
-// WithMaxKeys is how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix
-// of addresses gets a part of them; see [MemoryStore].
+// WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix of
+// addresses gets only a part of them; see [MemoryStore].
 func WithMaxKeys(n int) MemoryOption { return func(c *memoryConfig) { c.maxKeys = n } }
 
-// NewMemoryStore makes a store for one or several limiters of this process. Without [WithStore] a limiter makes one for
-// itself.
+// NewMemoryStore makes a store for one or more limiters of this process. Without [WithStore], a limiter makes its own.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 	c := memoryConfig{maxKeys: defaultMaxKeys}
 	for _, o := range opts {
@@ -74,7 +72,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 func (s *MemoryStore) Keys() int { return s.logs.Keys() }
 
 // Shared returns how many requests have drawn from a log that their key shares with others, since the store was made.
-// If it grows, more clients are live than [WithMaxKeys] allows, or very many have addresses in one prefix.
+// If it grows, more clients are active than [WithMaxKeys] allows, or very many have addresses in one prefix.
 func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 
 // Validate implements [store.Store].
@@ -88,7 +86,7 @@ func (s *MemoryStore) Validate(*store.Plan) error {
 	return nil
 }
 
-// Take implements [store.Store]. It does not look at ctx.
+// Take implements [store.Store]. It ignores the context.
 func (s *MemoryStore) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
 	if err := t.Validate(); err != nil {
 		return a, err
@@ -123,8 +121,8 @@ func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
 	return nil
 }
 
-// Reset implements [store.Store]. For a key that shares a log it does nothing, because the units in there are also
-// others'.
+// Reset implements [store.Store]. For a key that shares a log it does nothing, because the log also holds units of
+// other keys.
 func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -139,10 +137,10 @@ func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
 // GoString is String.
 func (s *MemoryStore) GoString() string { return s.String() }
 
-// Format implements [fmt.Formatter]: every verb prints String. What the store holds is not printed.
+// Format implements [fmt.Formatter]: every verb prints String, without the contents of the store.
 func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
 
-// LogValue implements [slog.LogValuer] with what String tells.
+// LogValue implements [slog.LogValuer] with the attributes that String prints.
 func (s *MemoryStore) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
 
 func (s *MemoryStore) attrs() []slog.Attr {

@@ -10,8 +10,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// WithObserver has f called with each [Event], before the request is answered. It runs on the request's goroutine: be
-// quick, and do not block. It may be given several times: all are called, in this order.
+// WithObserver calls f with each [Event], before the request is answered. f runs on the request's goroutine, so it must
+// be quick and must not block. The option may be given several times: all functions are called, in this order.
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(c *config) {
 		if f == nil {
@@ -22,21 +22,21 @@ func WithObserver(f func(context.Context, Event)) Option {
 	}
 }
 
-// Event is what an observer is told. Of each request, and of each call of [Limiter.Allow], Peek, Record and Wait, there is
-// exactly one whose Outcome is that of a decision; others are told beside it ([event.Outcome]). A counter by Policy and
-// Outcome needs no special cases.
+// Event is what an observer gets. Each request, and each call of [Limiter.Allow], Peek, Record and Wait, causes exactly
+// one event whose Outcome is that of a decision; other events come in addition ([event.Outcome]). A counter by Policy
+// and Outcome needs no special cases.
 //
-// Printed, logged or written as JSON it leaves out Key and the text of Err.
+// Printed, logged or written as JSON, an Event leaves out Key and the text of Err.
 type Event struct {
-	Policy   string // its name
+	Policy   string // name of the policy
 	Outcome  event.Outcome
-	Source   event.Source  // what has decided
-	Mode     store.Mode    // what was asked, such as store.ModePeek
-	Cost     int           // units asked for
-	Took     time.Duration // from the beginning until the decision; of Wait, with the wait
+	Source   event.Source  // where the decision came from
+	Mode     store.Mode    // of the take, such as store.ModePeek
+	Cost     int           // units requested
+	Took     time.Duration // time until the decision; for Wait, including the wait
 	Decision Decision      // the zero Decision if there is none
-	Shadow   *Decision     // what the policy of [WithShadow] would have said, or nil
-	Key      string        `json:"-"` // whose quota, as the key found it. It may be personal: think before you log it
+	Shadow   *Decision     // what the policy of [WithShadow] would have decided, or nil
+	Key      string        `json:"-"` // whose quota it is. It may be personal data
 	Err      error         `json:"-"` // why there is no decision, or why it is Degraded, or nil
 }
 
@@ -64,7 +64,7 @@ func (l *Limiter) begin() time.Duration {
 	return time.Since(processStart)
 }
 
-// event returns what is known of every event about d.
+// event returns an event with the fields that all events about d have.
 func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	e := Event{
 		Policy: l.space.Policy(), Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
@@ -76,7 +76,7 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
-// tell tells the observers of a decision.
+// tell reports a decision to the observers.
 func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	outcome := event.Denied
 	switch {
@@ -87,7 +87,7 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	}
 	e := l.event(outcome, d, d.why)
 	e.Decision = *d
-	e.Decision.key.Identity = d.key.Clone() // which outlives the request
+	e.Decision.key.Identity = d.key.Clone() // the event may outlive the request
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}
@@ -98,7 +98,7 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	return err
 }
 
-// pass tells the observers of a request that is allowed uncounted.
+// pass allows a request uncounted and reports that to the observers.
 func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) error {
 	d.Allowed = true
 	if l.observers == nil {
@@ -110,7 +110,7 @@ func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) 
 	return l.observe(ctx, &e)
 }
 
-// failed tells the observers why there is no decision, and leaves none.
+// failed reports to the observers why there is no decision, and clears d.
 func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 	if l.observers != nil {
 		outcome := event.Failed
@@ -129,7 +129,7 @@ func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 	return err
 }
 
-// observe calls the observers. All hear, also if one of them panics.
+// observe calls all observers, even if one of them panics.
 func (l *Limiter) observe(ctx context.Context, e *Event) (err error) {
 	for _, observer := range l.observers {
 		err = errors.Join(err, adapter.Guard(func() error {

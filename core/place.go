@@ -11,14 +11,17 @@ import (
 
 const modulePath = "github.com/sashlimit/sash/"
 
-// isOutside reports whether a frame is neither sash's nor the runtime's. The tests of sash are outside, as users are.
+// isOutside reports whether a frame belongs to neither sash nor the runtime. The tests of sash count as outside, like
+// the code of users.
 func isOutside(f *runtime.Frame) bool {
 	switch {
 	case strings.HasSuffix(f.File, "_test.go"):
 		return true
-	case f.Function == "", strings.HasPrefix(f.Function, modulePath),
-		strings.HasPrefix(f.Function, "runtime."), strings.HasPrefix(f.Function,
-			"runtime/"), strings.HasPrefix(f.Function, "internal/runtime/"):
+	case f.Function == "",
+		strings.HasPrefix(f.Function, modulePath),
+		strings.HasPrefix(f.Function, "runtime."),
+		strings.HasPrefix(f.Function, "runtime/"),
+		strings.HasPrefix(f.Function, "internal/runtime/"):
 		return false
 	}
 	return true
@@ -30,7 +33,7 @@ func callers() *runtime.Frames {
 	return runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 }
 
-// outside returns the nearest of these frames that is outside, or one without a function.
+// outside returns the nearest of the frames that is outside, or one without a function.
 func outside(frames *runtime.Frames) runtime.Frame {
 	for {
 		frame, more := frames.Next()
@@ -43,7 +46,7 @@ func outside(frames *runtime.Frames) runtime.Frame {
 	}
 }
 
-// placeOf returns the function, file and line that panicked, outside of sash and the runtime.
+// placeOf returns the nearest function outside of sash and the runtime that led to the panic, with file and line.
 func placeOf(p *adapter.PanicError) string {
 	if f := outside(p.Frames()); f.Function != "" {
 		return f.Function + " " + position(f)
@@ -51,7 +54,7 @@ func placeOf(p *adapter.PanicError) string {
 	return "unknown"
 }
 
-// position is a frame's file, with its directory's name alone, and line: "api/routes.go:41".
+// position returns a frame's file, with only the last directory, and line: "api/routes.go:41".
 func position(f runtime.Frame) string {
 	if f.File == "" {
 		return "unknown"

@@ -10,7 +10,7 @@ import (
 
 const problemBase = "https://iana.org/assignments/http-problem-types#"
 
-// Problem is what a denied client is told, by default.
+// Problem returns the default problem document for a denied request.
 func (d *Decision) Problem() adapter.Problem {
 	p := adapter.Problem{
 		Type:     problemBase + "quota-exceeded",
@@ -32,9 +32,8 @@ func (d *Decision) Problem() adapter.Problem {
 	return p
 }
 
-// ProblemOf is what a client is told, by default, when [Limiter.Check] fails:
-// 400 without a key, 403 for who is on a deny list, 503 without a store, and 500 when a callback failed. The text
-// of err stays inside.
+// ProblemOf returns the default problem document for an error of [Limiter.Check]: 400 without a key, 403 for a client
+// on a deny list, 503 if the store does not answer, and 500 if a callback failed. It does not contain the text of err.
 func ProblemOf(err error) adapter.Problem {
 	var limited *LimitedError
 	var store *StoreError
@@ -52,7 +51,12 @@ func ProblemOf(err error) adapter.Problem {
 	case errors.Is(err, ErrForbidden):
 		return adapter.Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}
 	case errors.Is(err, ErrNoKey):
-		return adapter.Problem{Type: "about:blank", Title: "Bad Request", Status: http.StatusBadRequest, Detail: "The request does not say whose quota it draws from."}
+		return adapter.Problem{
+			Type:   "about:blank",
+			Title:  "Bad Request",
+			Status: http.StatusBadRequest,
+			Detail: "The request does not say whose quota it draws from.",
+		}
 	}
 	return adapter.Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
 }

@@ -14,15 +14,15 @@ const (
 	kindUnidentified = "ip-unidentified"
 )
 
-// ByForwardedIP is the client's address as proxies that you trust report it in X-Forwarded-For. Each proxy appends the
-// address that it received the request from. The list is followed from its end, starting at the peer of the connection,
-// to the first address that is not a trusted proxy's. Everything before it was written by the client and is not read.
+// ByForwardedIP is the client's address as trusted proxies report it in X-Forwarded-For. Each proxy appends the address
+// that it received the request from. The list is read from its end, starting with the peer of the connection, up to the
+// first address that is not a trusted proxy's. Everything before it was written by the client and is not read.
 //
 //	core.ByForwardedIP("10.0.0.0/8", "2001:db8:ffff::/48")
 //
-// Name the addresses and prefixes of your own proxies, and "unix" for a listener on a Unix socket. Trust no more than
-// that: a client with a trusted address chooses its own key. A peer that is not trusted is the client itself, whatever
-// header it sends. If a trusted proxy reports something that is no address, the request's key is one that all such
+// Name the addresses and prefixes of your own proxies, and "unix" for a listener on a Unix socket. Trust nothing else:
+// a client with a trusted address chooses its own key. A peer that is not trusted is the client itself, whatever header
+// it sends. If a trusted proxy reports something that is not an address, the request's key is one that all such
 // requests of this proxy share; it is not the proxy's own. Prefix lengths are those of [ByIP].
 func ByForwardedIP(trusted ...string) Key {
 	return byProxies("ByForwardedIP", trusted, "X-Forwarded-For", clientip.XForwardedFor)
@@ -33,8 +33,8 @@ func ByForwarded(trusted ...string) Key {
 	return byProxies("ByForwarded", trusted, "Forwarded", clientip.Forwarded)
 }
 
-// ByIPHeader is the client's address as a proxy that you trust reports it in a header field of its own with one
-// address, such as CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
+// ByIPHeader is the client's address as a trusted proxy reports it in a header field with one address, such as
+// CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
 func ByIPHeader(name string, trusted ...string) Key {
 	k := byProxies("ByIPHeader", trusted, name, clientip.SingleAddr)
 	reason := ""
@@ -52,7 +52,7 @@ func ByIPHeader(name string, trusted ...string) Key {
 	return k
 }
 
-// hopIdentity is whose quota a request of this client draws from. The peer at a Unix socket is always unidentified.
+// hopIdentity returns the identity of the client at h. The peer on a Unix socket is always unidentified.
 func hopIdentity(h clientip.Hop, p *prefixes) identity {
 	if !h.Addr.IsValid() {
 		return identity{Kind: kindUnidentified, Text: clientip.UnixSocket}

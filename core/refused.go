@@ -15,8 +15,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// cause is why a request was refused with 400 or 500, or its refund has failed. There are few, so what is kept of
-// each is bounded.
+// cause is why a request was refused with 400 or 500, or why its refund failed. The number of causes is small, so that
+// what is kept for each is bounded.
 type cause int
 
 const (
@@ -32,10 +32,10 @@ const (
 	causes
 )
 
-// refusalInterval is between lines about one cause.
+// refusalInterval is the shortest time between two log lines about one cause.
 const refusalInterval = 10 * time.Second
 
-// refusals logs why requests are refused: a line for each cause, and then none for refusalInterval.
+// refusals logs why requests are refused, at most one line for each cause in refusalInterval.
 type refusals struct {
 	mu sync.Mutex
 	of [causes]lastLine
@@ -46,7 +46,7 @@ type lastLine struct {
 	leftOut int
 }
 
-// due reports whether a line about c is due, and how many have been left out since the last.
+// due reports whether a line about c is due, and how many were left out since the last.
 func (r *refusals) due(c cause) (leftOut int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,7 @@ func (r *refusals) due(c cause) (leftOut int, due bool) {
 	return leftOut, true
 }
 
-// causeOf tells the cause of an error that Check returns. A denial by a list needs no line, and an outage has one
-// already.
+// causeOf returns the cause of an error of Check. A denial by a list is not logged, and the guard logs outages itself.
 func causeOf(err error) (c cause, known bool) {
 	var config *ConfigError
 	switch status := ProblemOf(err).Status; {
@@ -83,8 +82,8 @@ func causeOf(err error) (c cause, known bool) {
 	return causeKey, true
 }
 
-// refused logs why a request was refused, unless that was logged shortly before. The line has no identity: of an
-// error that others have made it tells the type, since its text may hold one.
+// refused logs why a request was refused, unless that was logged within refusalInterval. The line contains no identity:
+// of an error that is not sash's own it has only the type, because its text may contain one.
 func (l *Limiter) refused(ctx context.Context, err error) {
 	c, known := causeOf(err)
 	if !known {
@@ -122,7 +121,7 @@ func (l *Limiter) refused(ctx context.Context, err error) {
 
 func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
 	attrs := []slog.Attr{slog.String("policy", l.space.Policy()), slog.String("key", l.key.name)}
-	if err != ErrNoKey { //nolint:errorlint // of ErrNoKey itself the type says nothing
+	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
 	var config *ConfigError
@@ -142,11 +141,11 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 	return attrs
 }
 
-// ownOptions are the options that sash itself reports while it serves requests. A callback may return any other
-// ConfigError, such as one of ParseLimit, which repeats what it was given.
+// ownOptions are the options in errors that sash itself makes while it serves requests. A callback may return any other
+// ConfigError, such as one of ParseLimit, which contains its input.
 var ownOptions = []string{"cost", "limits", "LimitBy", "WithShadow", "chilimit.ByRoute"}
 
-// withoutQuotes leaves out what is quoted in a reason: the name of a limit may tell whose it is.
+// withoutQuotes removes quoted texts from a reason, because the name of a limit may contain an identity.
 func withoutQuotes(s string) string {
 	var b []byte
 	for i := 0; i < len(s); i++ {
@@ -178,13 +177,14 @@ func remedyNoKey(key string) string {
 	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
 }
 
-// Report is for adapters that answer a request although the handler of its refusal has panicked: it logs where, as
-// [Limiter.Check] does of callbacks, at most once in ten seconds. An err that is no [adapter.PanicError] is not logged.
+// Report is for adapters that answer a request although the handler of its refusal has panicked. It logs the place, as
+// [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is not
+// logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }
 
-// refundFailed logs that a callback has panicked after the request was served. A store that fails has its own line.
+// refundFailed logs that a callback has panicked after the request was served. The guard logs failures of the store.
 func (l *Limiter) refundFailed(ctx context.Context, err error) {
 	const remedy = "correct it; WithObserver hears the error itself"
 	l.logPanic(
@@ -206,9 +206,9 @@ func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, er
 	}
 }
 
-// logSafely logs outside of what recovers panics, so a handler of slog's that panics must not go on.
+// logSafely logs and recovers a panic of the slog handler, because it is called after a panic was recovered.
 func logSafely(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
-	adapter.Guard(func() error { //nolint:errcheck // nobody is left to tell
+	adapter.Guard(func() error { //nolint:errcheck // the panic of a log handler cannot be reported
 		slog.Default().LogAttrs(ctx, level, text, attrs...)
 		return nil
 	})

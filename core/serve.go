@@ -5,7 +5,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 )
 
-// Response is nil unless somebody asks for the status of the response.
+// Response returns nil unless a callback needs the status of the response.
 func (d *Decision) Response() *adapter.Response {
 	if d.served == nil {
 		return nil
@@ -13,7 +13,7 @@ func (d *Decision) Response() *adapter.Response {
 	return &d.served.response
 }
 
-// served is an allowed request whose status WithRefund is asked about.
+// served is an allowed request for which the callback of WithRefund will be called.
 type served struct {
 	response adapter.Response
 	decision Decision
@@ -22,9 +22,9 @@ type served struct {
 // Status implements [adapter.Asker].
 func (s *served) Status(status int) { s.decision.limiter.refund(&s.decision, status) }
 
-// Serve runs the handler of an allowed request. It must be called for every one that [Limiter.Check] has allowed.
-// handler returns the response's status, or 0 if that is not known yet: then Sent of [Decision.Response] tells it
-// later. A panic is status 500 where Sent has not been called.
+// Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check] has allowed.
+// handler returns the response's status, or 0 if that is not known yet; then Sent of [Decision.Response] sets it later.
+// A panic is status 500 if Sent has not been called.
 func (d *Decision) Serve(handler func() (status int)) {
 	status, returned := 0, false
 	defer func() {

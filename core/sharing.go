@@ -10,13 +10,13 @@ import (
 	"weak"
 )
 
-// keyClass is a kind of identity that a key may find. Keys without a class in common never name the same log.
+// keyClass is a kind of identity that a key may return. Keys without a common class never name the same log.
 type keyClass struct {
 	kind, scope string
 	parts       [][]keyClass // of Join, in order
 }
 
-// anyScope is that of keys which find out their scope with the request.
+// anyScope is the scope of keys that determine it for each request.
 const anyScope = "*"
 
 func meet(a, b []keyClass, x, y *prefixes) bool {
@@ -42,7 +42,7 @@ func (a *keyClass) meets(b *keyClass, x, y *prefixes) bool {
 	return true
 }
 
-// sharers knows the limiters on each shared store, as long as the store lives.
+// sharers holds the limiters on each shared store, as long as the store lives.
 var sharers struct {
 	sync.Mutex
 
@@ -50,23 +50,23 @@ var sharers struct {
 	said map[[3]string]bool // pairs of places, and of policies if these differ
 }
 
-// logSpace is where limiters of one name keep their logs.
+// logSpace identifies where limiters of one name keep their logs.
 type logSpace struct {
 	store        weak.Pointer[byte]
 	prefix, name string
 }
 
-// secretSeed is this process's own, so that what is kept of a secret tells nothing.
+// secretSeed is random in each process, so that the hash of a secret reveals nothing.
 var secretSeed = maphash.MakeSeed()
 
-// sharer is what is known of a limiter.
+// sharer describes a limiter.
 type sharer struct {
-	policy   string // by its limits
-	named    bool   // by WithName
+	policy   string // name made of the limits
+	named    bool   // WithName was given
 	keys     []keyClass
 	prefixes prefixes
 	secret   uint64
-	place    string // where it was made
+	place    string // file and line that made it
 }
 
 func (s *sharer) equal(o *sharer) bool {
@@ -74,12 +74,12 @@ func (s *sharer) equal(o *sharer) bool {
 		s.prefixes == o.prefixes && reflect.DeepEqual(s.keys, o.keys)
 }
 
-// warnSharedLogs warns where a limiter on a shared store has the logs of another that was made before it, unless both
+// warnSharedLogs warns if a limiter on a shared store uses the same logs as one that was made before it, unless both
 // were given that name and have equal limits.
 func warnSharedLogs(c *config, k Key, policy string, named bool) {
 	space, ok := logSpaceOf(c)
 	if !ok {
-		return // no identity to remember it by
+		return // the store has no pointer to identify it by
 	}
 	s := &sharer{
 		policy:   policy,
@@ -107,7 +107,7 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 			break
 		}
 	}
-	// The latest comes last, and each once, so that what is kept is bounded by the program's text.
+	// The latest is last, and equal ones are kept once, so their number is bounded by the program's source.
 	all := slices.DeleteFunc(sharers.of[space], s.equal)
 	sharers.of[space] = append(all, s)
 }
@@ -133,8 +133,8 @@ func warnSharer(name string, first, second *sharer) {
 		slog.String("first", first.place), slog.String("second", second.place), slog.String("remedy", remedy))
 }
 
-// logSpaceOf tells limiters apart by their store, or by what stands behind it where the store says: two stores of one
-// client and prefix hold the same logs.
+// logSpaceOf identifies the logs by the store, or by what the store returns from LogsOf: two stores of one client and
+// prefix hold the same logs.
 func logSpaceOf(c *config) (space logSpace, ok bool) {
 	var behind any = c.store
 	if s, ok := c.store.(interface{ LogsOf() (any, string) }); ok {

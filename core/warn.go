@@ -9,9 +9,8 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// watch looks at a limiter's first requests for mistakes that no single line
-// of configuration shows, and tells the operator once for each, through [slog.Default].
-// Neither addresses nor identities are in there: policy and remedy are enough.
+// watch checks a limiter's first requests for mistakes that no single line of configuration shows, and logs each once,
+// through [slog.Default]. The log lines contain neither addresses nor identities: policy and remedy are enough.
 type watch struct {
 	policy    string
 	seen      atomic.Int32
@@ -20,12 +19,13 @@ type watch struct {
 	missing   sync.Once
 }
 
-// watched is how many requests are looked at: a wrong setup shows in the first, and
-// the rest should not pay for it.
+// watched is how many requests are checked. A wrong setup shows in the first ones, and later ones should not pay for
+// it.
 const watched = 100
 
 func warn(ctx context.Context, policy, problem, remedy string) {
-	slog.Default().LogAttrs(ctx, slog.LevelWarn, "sash: "+problem, slog.String("policy", policy), slog.String("remedy", remedy))
+	slog.Default().LogAttrs(ctx, slog.LevelWarn, "sash: "+problem,
+		slog.String("policy", policy), slog.String("remedy", remedy))
 }
 
 // look is called by keys that take the peer for the client.
@@ -38,14 +38,15 @@ func (w *watch) look(r adapter.Request) {
 		if len(r.Header(name)) > 0 {
 			w.forwarded.Do(func() {
 				warn(r.Context(), w.policy, "a request carries "+name+", but no proxy is trusted",
-					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; without one, a client has made this up and nothing is wrong")
+					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; "+
+						"without one, a client has made this up and nothing is wrong")
 			})
 		}
 	}
 }
 
-// replaced is called by keys that begin with the peer, where other middleware has written its address. That is looked
-// for in every request: a client that is not behind a proxy may send its first forged header at any time.
+// replaced is called by keys that start with the peer, if other middleware has replaced its address. All requests are
+// checked for that, because a client that is not behind a proxy may send its first forged header at any time.
 func (w *watch) replaced(r adapter.Request) {
 	if w == nil {
 		return
@@ -58,7 +59,7 @@ func (w *watch) replaced(r adapter.Request) {
 	})
 }
 
-// silent is called by keys that read header where a trusted proxy has sent none.
+// silent is called by keys that read header, if a trusted proxy has sent none.
 func (w *watch) silent(r adapter.Request, header string) {
 	if w == nil {
 		return
@@ -74,7 +75,7 @@ func (w *watch) silent(r adapter.Request, header string) {
 	})
 }
 
-// madeInHandler: a limiter of a handler's own begins with an empty log each time.
+// madeInHandler logs once that a limiter is made within a handler. Such a limiter starts with empty logs each time.
 var madeInHandler sync.Once
 
 func warnWithinHandler(policy string) {
@@ -83,7 +84,8 @@ func warnWithinHandler(policy string) {
 		frame, more := frames.Next()
 		if adapter.IsServer(frame.Function) {
 			madeInHandler.Do(func() {
-				warn(context.Background(), policy, "a limiter is made while a request is served", "make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
+				warn(context.Background(), policy, "a limiter is made while a request is served",
+					"make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
 			})
 			return
 		}
