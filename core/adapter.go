@@ -50,7 +50,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 	return func(c *config) {
 		c.once("WithDeny")
 		c.deny = handler
-		c.callback("WithDeny", wantOf[C]("WithDeny"), isNil(handler))
+		c.callback("WithDeny", callbackTypeOf[C]("WithDeny"), isNil(handler))
 	}
 }
 
@@ -59,7 +59,7 @@ func OnError[C, Fail any](handler Fail) Option {
 	return func(c *config) {
 		c.once("WithError")
 		c.fail = handler
-		c.callback("WithError", wantOf[C]("WithError"), isNil(handler))
+		c.callback("WithError", callbackTypeOf[C]("WithError"), isNil(handler))
 	}
 }
 

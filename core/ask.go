@@ -57,8 +57,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 // Log lists the entries in the window of the longest limit, with instants and costs, oldest first. They do not tell who
 // made the requests.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
-	var who identity
-	if err := l.named(key, &who); err != nil {
+	var id identity
+	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
 	window := cmp.Or(time.Duration(l.policy.keep.Load()), MaxWindow)
@@ -71,7 +71,7 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 			Reason: "this store cannot list a log: it has no method Log (store.Lister)",
 		}
 	}
-	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.space, Identity: who}, window)
+	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.namespace, Identity: id}, window)
 	if err != nil {
 		return nil, store.Error(err)
 	}
@@ -80,13 +80,13 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 
 // Reset deletes the log of key, and its bans. An unknown key is not an error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	var who identity
-	if err := l.named(key, &who); err != nil {
+	var id identity
+	if err := l.identityOf(key, &id); err != nil {
 		return err
 	}
-	err := l.reset(ctx, store.Key{Namespace: l.space, Identity: who})
+	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
 	if err == nil && l.ban != nil {
-		err = l.ban.lift(ctx, l, who)
+		err = l.ban.lift(ctx, l, id)
 	}
 	return err
 }
@@ -94,7 +94,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // ask fills in d, which must be zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
 	d.began, d.mode, d.cost = l.begin(), mode, cost
-	if err = l.named(key, &d.key.Identity); err != nil {
+	if err = l.identityOf(key, &d.key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	plan, err := l.planFor(ctx)
@@ -111,23 +111,23 @@ func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
 	}
 	if !l.policy.context {
 		return nil, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: "+
-			"give LimitBy a func(context.Context) core.Limits", l.policy.wants[0].typ)
+			"give LimitBy a func(context.Context) core.Limits", l.policy.callbackTypes[0].typ)
 	}
 	return l.plan(noRequest{ctx})
 }
 
-// named finds the identity that key names, for calls without a request.
-func (l *Limiter) named(key string, who *identity) error {
-	if l.key.named != nil {
-		if named, ok := l.key.named(key, &l.prefixes); ok {
-			*who = named
+// identityOf finds the identity that key names, for calls without a request.
+func (l *Limiter) identityOf(key string, id *identity) error {
+	if l.key.fromText != nil {
+		if named, ok := l.key.fromText(key, &l.prefixes); ok {
+			*id = named
 			return nil
 		}
 	}
 	if key == "" {
 		return ErrNoKey
 	}
-	who.Kind, who.Text = kindBy, key
+	id.Kind, id.Text = kindBy, key
 	return nil
 }
 

@@ -42,15 +42,15 @@ func WithBan(denials int, within, first time.Duration) Option {
 		// The last limit never denies. Its window tells for how long bans are remembered.
 		ladder = append(ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
 		c.ban = &ban{
-			limit: tries, tries: newQuestion(Limits{tries}, 0, 0, 0, false),
-			ladder: newQuestion(ladder, 0, 0, 0, false), first: first,
+			limit: tries, tries: newStorePlan(Limits{tries}, 0, 0, 0, false),
+			ladder: newStorePlan(ladder, 0, 0, 0, false), first: first,
 		}
 		for step := range c.ban.begin {
 			begin := slices.Clone(ladder)
 			for i := range begin {
 				begin[i].Quota += 1<<step - 1
 			}
-			c.ban.begin[step] = newQuestion(begin, 0, 0, 0, false)
+			c.ban.begin[step] = newStorePlan(begin, 0, 0, 0, false)
 		}
 	}
 }
@@ -70,8 +70,9 @@ type ban struct {
 	denials, bans *store.Namespace
 }
 
-// of returns a copy with namespaces for the limiter's policy. No policy can have their names, because of the colon.
-func (b *ban) of(name string, secret []byte) *ban {
+// forPolicy returns a copy with namespaces for the limiter's policy. No policy can have their names, because of the
+// colon.
+func (b *ban) forPolicy(name string, secret []byte) *ban {
 	if b == nil {
 		return nil
 	}
@@ -81,8 +82,8 @@ func (b *ban) of(name string, secret []byte) *ban {
 	return &named
 }
 
-// with returns all limits that the store must support.
-func (b *ban) with(limits Limits) Limits {
+// appendLimit appends the limit of denials, which the store must support too.
+func (b *ban) appendLimit(limits Limits) Limits {
 	if b == nil {
 		return limits
 	}
@@ -99,12 +100,12 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool
 	if err != nil || d.Banned {
 		return err
 	}
-	why := d.why // the error of look, which says nothing about the charge
-	d.why = nil
+	lookErr := d.storeErr // of look, which tells nothing about the charge
+	d.storeErr = nil
 	if err := l.charge(ctx, d, mode); err != nil {
 		return err
 	}
-	d.why = cmp.Or(d.why, why)
+	d.storeErr = cmp.Or(d.storeErr, lookErr)
 	if d.Allowed || !try {
 		return nil
 	}
@@ -154,13 +155,13 @@ func (b *ban) take(
 }
 
 func (b *ban) deny(d *Decision, wait time.Duration) {
-	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.space.Policy()
+	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.namespace.Policy()
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
-func (b *ban) lift(ctx context.Context, l *Limiter, who identity) error {
+func (b *ban) lift(ctx context.Context, l *Limiter, id identity) error {
 	for _, s := range [...]*store.Namespace{b.denials, b.bans} {
-		if err := l.reset(ctx, store.Key{Namespace: s, Identity: who}); err != nil {
+		if err := l.reset(ctx, store.Key{Namespace: s, Identity: id}); err != nil {
 			return err
 		}
 	}

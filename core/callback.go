@@ -25,11 +25,11 @@ func native[C any]() func(adapter.Request) C {
 // serves returns an error for each callback that does not take a C or a context.Context.
 func serves[C any](l *Limiter) error {
 	var faults []error
-	for _, w := range l.wants {
-		if w.typ != contextType && w.typ != reflect.TypeFor[C]() {
+	for _, t := range l.callbackTypes {
+		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
 			faults = append(faults, &ConfigError{
-				Option: w.option,
-				Value:  fmt.Sprintf("func(%v)", w.typ),
+				Option: t.option,
+				Value:  fmt.Sprintf("func(%v)", t.typ),
 				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that",
 					reflect.TypeFor[C]()),
 			})

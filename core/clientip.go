@@ -18,16 +18,16 @@ func ByIP() Key {
 		read: func(r adapter.Request, p *prefixes) (identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {
-				p.watch.replaced(r)
+				p.check.peerReplaced(r)
 			}
-			p.watch.look(r)
+			p.check.peerUsed(r)
 			a := clientip.Canonical(peer.Addr)
 			if !a.IsValid() {
 				return identity{}, ErrNoKey
 			}
 			return p.identity(a), nil
 		},
-		named: func(text string, p *prefixes) (identity, bool) {
+		fromText: func(text string, p *prefixes) (identity, bool) {
 			a := clientip.ParseAddr(text)
 			if !a.IsValid() {
 				return identity{}, false

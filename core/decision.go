@@ -23,25 +23,25 @@ type Decision struct {
 	Banned     bool          // denied by [WithBan], whatever the limits say
 	Degraded   bool          // decided without the store
 
-	why     error // of the store, why Degraded is set
-	limiter *Limiter
-	plan    *plan // nil if no limit was evaluated, as for a skipped request
-	answer  store.Answer
-	cost    int           // units requested
-	began   time.Duration // time since the process started, or 0 if there are no observers
-	mode    store.Mode
-	source  event.Source
-	taken   int // units of cost that were recorded: all or none
-	key     store.Key
-	id      uint64
-	served  *served        // for the callback of WithRefund, or nil
-	token   inflight.Token // released when Serve returns
+	storeErr error // why Degraded is set
+	limiter  *Limiter
+	plan     *plan // nil if no limit was evaluated, as for a skipped request
+	answer   store.Answer
+	cost     int           // units requested
+	began    time.Duration // time since the process started, or 0 if there are no observers
+	mode     store.Mode
+	source   event.Source
+	taken    int // units of cost that were recorded: all or none
+	key      store.Key
+	id       uint64
+	served   *served        // for the callback of WithRefund, or nil
+	token    inflight.Token // released when Serve returns
 }
 
-// sum fills in the exported fields from the answer of the store.
-func (d *Decision) sum(mode store.Mode) {
-	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.space.Policy()
-	if d.why != nil && d.limiter.guard.Open() {
+// fill fills in the exported fields from the answer of the store.
+func (d *Decision) fill(mode store.Mode) {
+	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.namespace.Policy()
+	if d.storeErr != nil && d.limiter.guard.Open() {
 		d.plan = nil // nothing was counted, so there is nothing to report
 		return
 	}
@@ -66,7 +66,7 @@ func (d *Decision) shadow() *Decision {
 	copy(s.answer.State[:], d.answer.State[len(d.plan.limits):])
 	s.answer.Denied = d.answer.Denied >> len(d.plan.limits)
 	s.answer.Allowed = s.answer.Denied == 0
-	s.sum(store.ModeCharge)
+	s.fill(store.ModeCharge)
 	s.taken = 0
 	return s
 }

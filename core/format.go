@@ -93,7 +93,7 @@ func (l Limiter) Format(f fmt.State, verb rune) { format(f, verb, l.String()) }
 func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
 
 func (l *Limiter) attrs() []slog.Attr {
-	if l.space == nil {
+	if l.namespace == nil {
 		return nil
 	}
 	limits := "LimitBy"
@@ -101,7 +101,7 @@ func (l *Limiter) attrs() []slog.Attr {
 		limits = limitsText(l.policy.fixed.limits)
 	}
 	return []slog.Attr{
-		slog.String("policy", l.space.Policy()),
+		slog.String("policy", l.namespace.Policy()),
 		slog.String("limits", limits),
 		slog.String("store", fmt.Sprintf("%T", l.store)),
 	}

@@ -19,11 +19,12 @@ import (
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.
 type Key struct {
-	read  func(adapter.Request, *prefixes) (identity, error)
-	named func(string, *prefixes) (identity, bool) // the identity that a text names, for calls without a request
-	wants []want
-	fault error
-	name  string // the function that made it, or the kind given to KeyOf
+	read func(adapter.Request, *prefixes) (identity, error)
+	// fromText returns the identity that a text names, for calls without a request.
+	fromText      func(string, *prefixes) (identity, bool)
+	callbackTypes []callbackType
+	fault         error
+	name          string // the function that made it, or the kind given to KeyOf
 
 	classes       []keyClass
 	addrs, noText bool // it may find addresses, and it never finds texts
@@ -32,7 +33,7 @@ type Key struct {
 // prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
 type prefixes struct {
 	v4, v6 int
-	watch  *watch // gets the requests whose peer is taken for the client
+	check  *setupCheck // of the limiter, or nil
 }
 
 func (p *prefixes) identity(a netip.Addr) identity {
@@ -44,13 +45,15 @@ func (p *prefixes) identity(a netip.Addr) identity {
 	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
 }
 
-// want is a callback's parameter type, which the adapter must be able to serve.
-type want struct {
+// callbackType is a callback's parameter type, which the adapter must be able to serve.
+type callbackType struct {
 	option string
 	typ    reflect.Type
 }
 
-func wantOf[C any](option string) want { return want{option, reflect.TypeFor[C]()} }
+func callbackTypeOf[C any](option string) callbackType {
+	return callbackType{option, reflect.TypeFor[C]()}
+}
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
 // *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, a context.Context.
@@ -72,7 +75,7 @@ func By[C any](f func(C) (string, error)) Key {
 	get := native[C]()
 	return Key{
 		name: "By", classes: []keyClass{{kind: kindBy}},
-		wants: []want{wantOf[C]("By")},
+		callbackTypes: []callbackType{callbackTypeOf[C]("By")},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			text, err := f(get(r))
 			return textIdentity(text, err)
@@ -146,7 +149,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			id.Kind, id.Scope = "hdr", scope
 			return id, err
 		},
-		named: func(text string, _ *prefixes) (identity, bool) {
+		fromText: func(text string, _ *prefixes) (identity, bool) {
 			return identity{Kind: "hdr", Scope: scope, Text: text}, text != ""
 		},
 	}
@@ -201,8 +204,8 @@ func Join(keys ...Key) Key {
 	}
 	k.classes = []keyClass{{kind: "join", parts: parts}}
 	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
-		var space [128]byte
-		b := space[:0]
+		var buf [128]byte
+		b := buf[:0]
 		for i := range keys {
 			id, err := keys[i].read(r, p)
 			if err != nil {
@@ -229,13 +232,13 @@ func First(keys ...Key) Key {
 		k.classes = append(k.classes, keys[i].classes...)
 		k.addrs, k.noText = k.addrs || keys[i].addrs, k.noText && keys[i].noText
 	}
-	k.named = func(text string, p *prefixes) (identity, bool) {
+	k.fromText = func(text string, p *prefixes) (identity, bool) {
 		var first identity
 		for i := range keys {
-			if keys[i].named == nil {
+			if keys[i].fromText == nil {
 				continue
 			}
-			id, ok := keys[i].named(text, p)
+			id, ok := keys[i].fromText(text, p)
 			if ok && id.Addr.IsValid() { // an address is the most specific match
 				return id, true
 			}
@@ -272,7 +275,7 @@ func gather(option string, keys []Key) Key {
 			}
 		}
 		k.fault = errors.Join(k.fault, part.fault)
-		k.wants = append(k.wants, part.wants...)
+		k.callbackTypes = append(k.callbackTypes, part.callbackTypes...)
 	}
 	return k
 }

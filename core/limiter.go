@@ -25,7 +25,7 @@ type Limiter struct {
 	lister    store.Lister  // store, if it can list logs, or nil
 	memory    *memory.Store // of store, if it is a MemoryStore, or nil
 	guard     *guard.Guard  // of any other store, which may fail to answer
-	space     *store.Namespace
+	namespace *store.Namespace
 	prefixes  prefixes
 	headers   Headers
 	mode      store.Mode
@@ -39,8 +39,8 @@ type Limiter struct {
 	queues    *queue.Queues[queueKey]
 	refusals  *refusals
 
-	deny, fail any // the handlers given to an adapter's WithDeny and WithError; see Bind
-	wants      []want
+	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
+	callbackTypes []callbackType
 }
 
 // New makes a limiter from a policy (how much is allowed), a key (whose quota it is) and options. It does no I/O. The
@@ -69,33 +69,33 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
-	c.faults = append(c.faults, c.store.Validate(newQuestion(c.ban.with(limits), 0, 0, 0, false)))
+	c.faults = append(c.faults, c.store.Validate(newStorePlan(c.ban.appendLimit(limits), 0, 0, 0, false)))
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
 	if !named {
 		c.name = compiled.name
 	}
-	c.prefixes.watch = &watch{policy: c.name}
+	c.prefixes.check = &setupCheck{policy: c.name}
 	l := &Limiter{
-		policy:    compiled,
-		key:       k,
-		store:     c.store,
-		space:     store.NewNamespace(c.name, c.secret),
-		prefixes:  c.prefixes,
-		headers:   c.headers,
-		mode:      c.mode,
-		ban:       c.ban.of(c.name, c.secret),
-		lists:     c.lists,
-		cost:      c.cost,
-		skip:      c.skip,
-		refunds:   c.refunds,
-		observers: c.observers,
-		inFlight:  new(inflight.Set),
-		queues:    new(queue.Queues[queueKey]),
-		refusals:  new(refusals),
-		deny:      c.deny,
-		fail:      c.fail,
-		wants:     append(append(compiled.wants, k.wants...), c.wants...),
+		policy:        compiled,
+		key:           k,
+		store:         c.store,
+		namespace:     store.NewNamespace(c.name, c.secret),
+		prefixes:      c.prefixes,
+		headers:       c.headers,
+		mode:          c.mode,
+		ban:           c.ban.forPolicy(c.name, c.secret),
+		lists:         c.lists,
+		cost:          c.cost,
+		skip:          c.skip,
+		refunds:       c.refunds,
+		observers:     c.observers,
+		inFlight:      new(inflight.Set),
+		queues:        new(queue.Queues[queueKey]),
+		refusals:      new(refusals),
+		deny:          c.deny,
+		fail:          c.fail,
+		callbackTypes: append(append(compiled.callbackTypes, k.callbackTypes...), c.callbackTypes...),
 	}
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
@@ -236,7 +236,7 @@ func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *De
 	from, err := l.guard.Take(ctx, t, a)
 	switch {
 	case from == guard.FromLocal:
-		d.Degraded, d.why, err = true, err, nil
+		d.Degraded, d.storeErr, err = true, err, nil
 		d.source = event.Local
 	case err != nil || d.Degraded: // an earlier take of this decision was decided without the store
 	case from == guard.FromCache:
@@ -265,7 +265,8 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 	return l.guard.Reset(ctx, key)
 }
 
-// refund calls the callback of WithRefund for a request that has been served, and gives its units back if that says so.
+// refund calls the callback of WithRefund for a request that has been served, and gives its units back if the callback
+// returns true.
 func (l *Limiter) refund(d *Decision, status int) {
 	request := d.served.response.Request()
 	ctx := context.WithoutCancel(d.served.response.Context())
@@ -300,17 +301,19 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 // decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
 // because a Decision is large to copy. try tells that a denial counts towards a ban.
 func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) error {
-	if err := l.judge(ctx, plan, cost, mode, try, d); err != nil {
+	if err := l.evaluate(ctx, plan, cost, mode, try, d); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	if l.observers != nil {
-		return l.tell(ctx, d)
+		return l.notify(ctx, d)
 	}
 	return nil
 }
 
-// judge is decide without the observers.
-func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) (err error) {
+// evaluate is decide without the observers.
+func (l *Limiter) evaluate(
+	ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
+) (err error) {
 	d.cost, d.mode = cost, mode
 	if cost < 1 {
 		return &ConfigError{
@@ -320,7 +323,7 @@ func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mo
 	}
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
-	d.key.Namespace = l.space
+	d.key.Namespace = l.namespace
 	if l.ban == nil || mode == store.ModeRecord {
 		err = l.charge(ctx, d, mode)
 	} else {
@@ -331,11 +334,11 @@ func (l *Limiter) judge(ctx context.Context, plan *plan, cost int, mode store.Mo
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
 	var t store.Take // a literal would be built in a temporary and copied
-	t.Plan, t.Cost, t.Mode = l.policy.question(d.plan), d.cost, mode
+	t.Plan, t.Cost, t.Mode = l.policy.storePlan(d.plan), d.cost, mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.id = t.ID
-		d.sum(mode)
+		d.fill(mode)
 	}
 	return err
 }

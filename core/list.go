@@ -38,7 +38,7 @@ func onList(option string, k Key, entries []string, passes bool) Option {
 			return
 		}
 		c.faults = append(c.faults, k.fault)
-		c.wants = append(c.wants, k.wants...)
+		c.callbackTypes = append(c.callbackTypes, k.callbackTypes...)
 		if len(entries) == 0 {
 			c.fault(option, "no entries", "name at least one, or leave the option out")
 		}
@@ -71,14 +71,14 @@ func (l *Limiter) listed(r adapter.Request) (passes bool, err error) {
 			continue
 		}
 		p := wholeAddress
-		who, err := l.lists[i].key.read(r, &p)
+		id, err := l.lists[i].key.read(r, &p)
 		if errors.Is(err, ErrNoKey) {
 			continue
 		}
 		if err != nil {
 			return false, &listError{err}
 		}
-		if !l.lists[i].names(&who) {
+		if !l.lists[i].contains(&id) {
 			continue
 		}
 		if !l.lists[i].passes {
@@ -95,15 +95,15 @@ type listError struct{ error }
 func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
 func (e *listError) Unwrap() error { return e.error }
 
-func (l *list) names(who *identity) bool {
-	if who.Kind == kindUnidentified { // the address is that of a proxy which did not report the client
+func (l *list) contains(id *identity) bool {
+	if id.Kind == kindUnidentified { // the address is that of a proxy which did not report the client
 		return false
 	}
-	if !who.Addr.IsValid() {
-		return l.texts[who.Text]
+	if !id.Addr.IsValid() {
+		return l.texts[id.Text]
 	}
 	for _, p := range l.prefixes {
-		if p.Contains(who.Addr) {
+		if p.Contains(id.Addr) {
 			return true
 		}
 	}

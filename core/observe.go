@@ -67,7 +67,7 @@ func (l *Limiter) begin() time.Duration {
 // event returns an event with the fields that all events about d have.
 func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	e := Event{
-		Policy: l.space.Policy(), Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
+		Policy: l.namespace.Policy(), Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
 		Key: d.key.Label(), Err: err,
 	}
 	if d.began != 0 {
@@ -76,8 +76,8 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
-// tell reports a decision to the observers.
-func (l *Limiter) tell(ctx context.Context, d *Decision) error {
+// notify reports a decision to the observers.
+func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	outcome := event.Denied
 	switch {
 	case d.Banned:
@@ -85,7 +85,7 @@ func (l *Limiter) tell(ctx context.Context, d *Decision) error {
 	case d.Allowed:
 		outcome = event.Allowed
 	}
-	e := l.event(outcome, d, d.why)
+	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
 	e.Decision.key.Identity = d.key.Clone() // the event may outlive the request
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {

@@ -35,7 +35,7 @@ type config struct {
 	refunds       func(adapter.Request, int) bool
 	observers     []func(context.Context, Event)
 	deny, fail    any
-	wants         []want
+	callbackTypes []callbackType
 	given         []string // options that may be given only once
 	faults        []error
 }
@@ -58,12 +58,12 @@ func (c *config) once(option string) {
 }
 
 // callback notes the parameter type of a function given to option, or reports that the function is missing.
-func (c *config) callback(option string, w want, missing bool) {
+func (c *config) callback(option string, t callbackType, missing bool) {
 	if missing {
 		c.fault(option, "nil", "give it a function, or leave the option out")
 		return
 	}
-	c.wants = append(c.wants, w)
+	c.callbackTypes = append(c.callbackTypes, t)
 }
 
 // WithStore keeps the logs in store instead of in a [MemoryStore] that only this limiter uses. Limiters may share a
@@ -116,7 +116,7 @@ func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.once("WithCost")
-		c.callback("WithCost", wantOf[C]("WithCost"), f == nil)
+		c.callback("WithCost", callbackTypeOf[C]("WithCost"), f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	}
 }
@@ -127,7 +127,7 @@ func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.once("WithSkip")
-		c.callback("WithSkip", wantOf[C]("WithSkip"), f == nil)
+		c.callback("WithSkip", callbackTypeOf[C]("WithSkip"), f == nil)
 		c.skip = func(r adapter.Request) bool { return f(get(r)) }
 	}
 }
@@ -152,7 +152,7 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {
 		c.once("WithRefund")
-		c.callback("WithRefund", wantOf[C]("WithRefund"), f == nil)
+		c.callback("WithRefund", callbackTypeOf[C]("WithRefund"), f == nil)
 		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	}
 }

@@ -23,15 +23,15 @@ type Policy interface {
 
 // policy is a Policy ready for use: all that does not depend on the request has been checked and rendered.
 type policy struct {
-	fixed   *plan                        // nil when limits are chosen per request
-	choose  func(adapter.Request) Limits // chooses the limits of a request if fixed is nil
-	shadow  *policy                      // the policy of WithShadow, or nil
-	wants   []want
-	name    string                  // unless WithName gives another
-	keep    atomic.Int64            // the longest window so far
-	most    atomic.Int64            // units of the largest quota so far
-	chosen  atomic.Pointer[[]*plan] // the plans of limits chosen so far
-	context bool                    // choose takes a context, so it works without a request
+	fixed         *plan                        // nil if limits are chosen per request
+	choose        func(adapter.Request) Limits // chooses the limits of a request if fixed is nil
+	shadow        *policy                      // the policy of WithShadow, or nil
+	callbackTypes []callbackType
+	name          string                  // unless WithName gives another
+	keep          atomic.Int64            // the longest window so far
+	most          atomic.Int64            // units of the largest quota so far
+	chosen        atomic.Pointer[[]*plan] // the plans of limits chosen so far
+	context       bool                    // choose takes a context, so it works without a request
 }
 
 // plan is one set of limits, each with a name.
@@ -39,13 +39,13 @@ type plan struct {
 	given   Limits
 	limits  Limits
 	names   []string
-	header  string        // RateLimit-Policy
-	keep    time.Duration // the longest window
-	longest int           // index of the limit with the longest window
-	shadow  *plan         // or nil
-	all     Limits        // limits and the limits of shadow
-	alone   *store.Plan   // the limits without a shadow
-	asked   atomic.Pointer[store.Plan]
+	header  string                     // RateLimit-Policy
+	keep    time.Duration              // the longest window
+	longest int                        // index of the limit with the longest window
+	shadow  *plan                      // or nil
+	all     Limits                     // limits and the limits of shadow
+	alone   *store.Plan                // the limits without a shadow
+	stored  atomic.Pointer[store.Plan] // see storePlan
 }
 
 // chosenPlans is how many plans of LimitBy are remembered. Further ones are compiled for each request.
@@ -72,14 +72,14 @@ func LimitBy[C any](f func(C) Limits) Policy {
 	}
 	get := native[C]()
 	return limitBy{
-		choose: func(r adapter.Request) Limits { return f(get(r)) },
-		want:   wantOf[C]("LimitBy"),
+		choose:       func(r adapter.Request) Limits { return f(get(r)) },
+		callbackType: callbackTypeOf[C]("LimitBy"),
 	}
 }
 
 type limitBy struct {
-	choose func(adapter.Request) Limits
-	want   want
+	choose       func(adapter.Request) Limits
+	callbackType callbackType
 }
 
 func (l limitBy) compile() (*policy, error) {
@@ -88,13 +88,16 @@ func (l limitBy) compile() (*policy, error) {
 			Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request",
 		}
 	}
-	return &policy{choose: l.choose, wants: []want{l.want}, name: "dynamic", context: l.want.typ == contextType}, nil
+	return &policy{
+		choose: l.choose, callbackTypes: []callbackType{l.callbackType}, name: "dynamic",
+		context: l.callbackType.typ == contextType,
+	}, nil
 }
 
 // withShadow makes p evaluate shadow as well.
 func (p *policy) withShadow(shadow *policy) error {
 	p.shadow = shadow
-	p.wants = append(p.wants, shadow.wants...)
+	p.callbackTypes = append(p.callbackTypes, shadow.callbackTypes...)
 	p.context = (p.fixed != nil || p.context) && (shadow.fixed != nil || shadow.context)
 	if p.fixed == nil || shadow.fixed == nil {
 		return nil
@@ -130,9 +133,9 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	if !p.varies() {
 		return p.fixed, nil
 	}
-	given, shadow := p.ask(r), Limits(nil)
+	given, shadow := p.limitsFor(r), Limits(nil)
 	if p.shadow != nil {
-		shadow = p.shadow.ask(r)
+		shadow = p.shadow.limitsFor(r)
 	}
 	known := p.chosen.Load()
 	if known == nil {
@@ -178,19 +181,19 @@ func raise(most *atomic.Int64, to int64) {
 	}
 }
 
-// question returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
+// storePlan returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
 // entries must be kept for every plan that may count them.
-func (p *policy) question(pl *plan) *store.Plan {
+func (p *policy) storePlan(pl *plan) *store.Plan {
 	keep, bound := time.Duration(p.keep.Load()), int(p.most.Load())
-	asked := pl.asked.Load()
-	if asked == nil || asked.Keep < keep || asked.Bound < bound {
-		asked = newQuestion(pl.all, len(pl.all)-len(pl.limits), max(keep, pl.keep), bound, p.varies())
-		pl.asked.Store(asked)
+	sp := pl.stored.Load()
+	if sp == nil || sp.Keep < keep || sp.Bound < bound {
+		sp = newStorePlan(pl.all, len(pl.all)-len(pl.limits), max(keep, pl.keep), bound, p.varies())
+		pl.stored.Store(sp)
 	}
-	return asked
+	return sp
 }
 
-func newQuestion(limits Limits, shadow int, keep time.Duration, bound int, varies bool) *store.Plan {
+func newStorePlan(limits Limits, shadow int, keep time.Duration, bound int, varies bool) *store.Plan {
 	p := store.Plan{Shadow: shadow, Keep: keep, Bound: bound, Varies: varies}
 	for _, l := range limits {
 		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
@@ -198,8 +201,8 @@ func newQuestion(limits Limits, shadow int, keep time.Duration, bound int, varie
 	return store.NewPlan(p)
 }
 
-// ask returns the limits for a request, as they were given.
-func (p *policy) ask(r adapter.Request) Limits {
+// limitsFor returns the limits for a request, as they were given.
+func (p *policy) limitsFor(r adapter.Request) Limits {
 	if p.fixed != nil {
 		return p.fixed.given
 	}
@@ -252,7 +255,7 @@ func newPlan(given Limits, option string) (*plan, error) {
 		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
 	}
 	p.header, p.all = header.String(), p.limits
-	p.alone = newQuestion(p.limits, 0, 0, 0, false)
+	p.alone = newStorePlan(p.limits, 0, 0, 0, false)
 	return p, errors.Join(faults...)
 }
 

@@ -71,7 +71,7 @@ func byProxies(option string, trusted []string, header string, read clientip.Rea
 	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
 		peer := r.Peer()
 		if peer.Rewritten {
-			p.watch.replaced(r)
+			p.check.peerReplaced(r)
 		}
 		from := clientip.Hop{Addr: clientip.Canonical(peer.Addr)}
 		switch {
@@ -84,7 +84,7 @@ func byProxies(option string, trusted []string, header string, read clientip.Rea
 		}
 		lines := r.Header(header)
 		if clientip.Blank(lines) {
-			p.watch.silent(r, header)
+			p.check.headerMissing(r, header)
 			return hopIdentity(from, p), nil
 		}
 		return hopIdentity(read(lines, proxies, from), p), nil

@@ -120,7 +120,7 @@ func (l *Limiter) refused(ctx context.Context, err error) {
 }
 
 func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("policy", l.space.Policy()), slog.String("key", l.key.name)}
+	attrs := []slog.Attr{slog.String("policy", l.namespace.Policy()), slog.String("key", l.key.name)}
 	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
@@ -201,7 +201,7 @@ func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, er
 		return
 	}
 	if leftOut, due := l.refusals.due(c); due {
-		attrs := append([]slog.Attr{slog.String("policy", l.space.Policy())}, panicAttrs(err, leftOut)...)
+		attrs := append([]slog.Attr{slog.String("policy", l.namespace.Policy())}, panicAttrs(err, leftOut)...)
 		logSafely(ctx, slog.LevelError, text, append(attrs, slog.String("remedy", remedy)))
 	}
 }

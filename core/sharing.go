@@ -19,13 +19,14 @@ type keyClass struct {
 // anyScope is the scope of keys that determine it for each request.
 const anyScope = "*"
 
-func meet(a, b []keyClass, x, y *prefixes) bool {
+// overlap reports whether keys of these classes may name the same log.
+func overlap(a, b []keyClass, x, y *prefixes) bool {
 	return slices.ContainsFunc(a, func(a keyClass) bool {
-		return slices.ContainsFunc(b, func(b keyClass) bool { return a.meets(&b, x, y) })
+		return slices.ContainsFunc(b, func(b keyClass) bool { return a.overlaps(&b, x, y) })
 	})
 }
 
-func (a *keyClass) meets(b *keyClass, x, y *prefixes) bool {
+func (a *keyClass) overlaps(b *keyClass, x, y *prefixes) bool {
 	switch {
 	case a.kind != b.kind,
 		a.scope != b.scope && a.scope != anyScope && b.scope != anyScope,
@@ -35,7 +36,7 @@ func (a *keyClass) meets(b *keyClass, x, y *prefixes) bool {
 		return x.v4 == y.v4 || x.v6 == y.v6
 	}
 	for i := range a.parts {
-		if !meet(a.parts[i], b.parts[i], x, y) {
+		if !overlap(a.parts[i], b.parts[i], x, y) {
 			return false
 		}
 	}
@@ -46,12 +47,12 @@ func (a *keyClass) meets(b *keyClass, x, y *prefixes) bool {
 var sharers struct {
 	sync.Mutex
 
-	of   map[logSpace][]*sharer
+	of   map[logNamespace][]*sharer
 	said map[[3]string]bool // pairs of places, and of policies if these differ
 }
 
-// logSpace identifies where limiters of one name keep their logs.
-type logSpace struct {
+// logNamespace identifies where limiters of one name keep their logs.
+type logNamespace struct {
 	store        weak.Pointer[byte]
 	prefix, name string
 }
@@ -77,7 +78,7 @@ func (s *sharer) equal(o *sharer) bool {
 // warnSharedLogs warns if a limiter on a shared store uses the same logs as one that was made before it, unless both
 // were given that name and have equal limits.
 func warnSharedLogs(c *config, k Key, policy string, named bool) {
-	space, ok := logSpaceOf(c)
+	ns, ok := logNamespaceOf(c)
 	if !ok {
 		return // the store has no pointer to identify it by
 	}
@@ -99,17 +100,17 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		}
 	}
 	if sharers.of == nil {
-		sharers.of, sharers.said = make(map[logSpace][]*sharer), make(map[[3]string]bool)
+		sharers.of, sharers.said = make(map[logNamespace][]*sharer), make(map[[3]string]bool)
 	}
-	for _, other := range slices.Backward(sharers.of[space]) {
-		if s.secret == other.secret && meet(s.keys, other.keys, &s.prefixes, &other.prefixes) {
+	for _, other := range slices.Backward(sharers.of[ns]) {
+		if s.secret == other.secret && overlap(s.keys, other.keys, &s.prefixes, &other.prefixes) {
 			warnSharer(c.name, other, s)
 			break
 		}
 	}
 	// The latest is last, and equal ones are kept once, so their number is bounded by the program's source.
-	all := slices.DeleteFunc(sharers.of[space], s.equal)
-	sharers.of[space] = append(all, s)
+	all := slices.DeleteFunc(sharers.of[ns], s.equal)
+	sharers.of[ns] = append(all, s)
 }
 
 func warnSharer(name string, first, second *sharer) {
@@ -133,19 +134,19 @@ func warnSharer(name string, first, second *sharer) {
 		slog.String("first", first.place), slog.String("second", second.place), slog.String("remedy", remedy))
 }
 
-// logSpaceOf identifies the logs by the store, or by what the store returns from LogsOf: two stores of one client and
-// prefix hold the same logs.
-func logSpaceOf(c *config) (space logSpace, ok bool) {
+// logNamespaceOf identifies the logs by the store, or by what the store returns from LogsOf: two stores of one client
+// and prefix hold the same logs.
+func logNamespaceOf(c *config) (ns logNamespace, ok bool) {
 	var behind any = c.store
 	if s, ok := c.store.(interface{ LogsOf() (any, string) }); ok {
 		if of, prefix := s.LogsOf(); reflect.ValueOf(of).Kind() == reflect.Pointer {
-			behind, space.prefix = of, prefix
+			behind, ns.prefix = of, prefix
 		}
 	}
 	v := reflect.ValueOf(behind)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return space, false
+		return ns, false
 	}
-	space.store, space.name = weak.Make((*byte)(v.UnsafePointer())), c.name
-	return space, true
+	ns.store, ns.name = weak.Make((*byte)(v.UnsafePointer())), c.name
+	return ns, true
 }

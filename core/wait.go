@@ -34,62 +34,62 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 		return Decision{}, err
 	}
 	began := l.begin()
-	judged, d, err := l.wait(ctx, key, cost)
+	last, d, err := l.wait(ctx, key, cost)
 	if l.observers == nil {
 		return d, err
 	}
-	judged.began, judged.mode, judged.cost = began, store.ModeCharge, cost
-	if err != nil && judged.plan == nil {
-		return d, l.failed(ctx, &judged, err)
+	last.began, last.mode, last.cost = began, store.ModeCharge, cost
+	if err != nil && last.plan == nil {
+		return d, l.failed(ctx, &last, err)
 	}
-	return d, errors.Join(err, l.tell(ctx, &judged))
+	return d, errors.Join(err, l.notify(ctx, &last))
 }
 
-// wait is WaitN without the observers. They get the last decision, which is judged, even if the caller gets none
-// because its context has ended.
-func (l *Limiter) wait(ctx context.Context, key string, cost int) (judged, d Decision, err error) {
-	if err = l.named(key, &judged.key.Identity); err != nil {
-		return judged, d, err
+// wait is WaitN without the observers. They get last, the last decision, even if the caller gets none because its
+// context has ended.
+func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decision, err error) {
+	if err = l.identityOf(key, &last.key.Identity); err != nil {
+		return last, d, err
 	}
 	plan, err := l.planFor(ctx)
 	if err != nil {
-		return judged, d, err
+		return last, d, err
 	}
-	who := judged.key.Identity
+	id := last.key.Identity
 	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
-		if err = l.judge(ctx, plan, cost, store.ModePeek, false, &judged); err == nil {
-			err = judged.Err()
+		if err = l.evaluate(ctx, plan, cost, store.ModePeek, false, &last); err == nil {
+			err = last.Err()
 		}
-		return judged, judged, err
+		return last, last, err
 	}
-	w, ahead := l.queues.Join(queueKey{l.space, who}, cost)
+	w, ahead := l.queues.Join(queueKey{l.namespace, id}, cost)
 	defer w.Leave()
-	if judged, err = l.foresee(ctx, plan, w, ahead); err != nil {
-		return judged, judged, err
+	if last, err = l.foresee(ctx, plan, w, ahead); err != nil {
+		return last, last, err
 	}
-	judged = Decision{key: store.Key{Identity: who}}
+	last = Decision{key: store.Key{Identity: id}}
 	select {
 	case <-w.First():
 	case <-ctx.Done():
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			return judged, Decision{}, err
+			return last, Decision{}, err
 		}
-		judged = Decision{key: store.Key{Identity: who}}
-		if err := l.judge(ctx, plan, cost, store.ModeCharge, false, &judged); err != nil {
-			return Decision{key: judged.key}, Decision{}, err
+		last = Decision{key: store.Key{Identity: id}}
+		if err := l.evaluate(ctx, plan, cost, store.ModeCharge, false, &last); err != nil {
+			return Decision{key: last.key}, Decision{}, err
 		}
-		if judged.Allowed {
+		if last.Allowed {
 			if ctx.Err() == nil {
-				return judged, judged, nil
+				return last, last, nil
 			}
-			return judged, Decision{}, errors.Join(ctx.Err(), judged.Undo(context.WithoutCancel(ctx)))
+			return last, Decision{}, errors.Join(ctx.Err(), last.Undo(context.WithoutCancel(ctx)))
 		}
-		if err := tooLong(ctx, judged.RetryAfter); err != nil {
-			return judged, judged, err
+		if err := tooLong(ctx, last.RetryAfter); err != nil {
+			return last, last, err
 		}
-		w.Sleep(ctx, judged.RetryAfter)
+		w.Sleep(ctx, last.RetryAfter)
 	}
 }
 
@@ -104,7 +104,7 @@ func (l *Limiter) foresee(
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + w.Cost)
 		d = Decision{key: store.Key{Identity: w.Key.identity}}
-		err = l.judge(ctx, plan, units, store.ModePeek, false, &d)
+		err = l.evaluate(ctx, plan, units, store.ModePeek, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}
@@ -155,7 +155,7 @@ func tooLong(ctx context.Context, wait time.Duration) error {
 // queueKey is a comparable store.Key. Limiters with the same policy name, and so the same log, have separate queues,
 // because each has its own namespace.
 type queueKey struct {
-	space *store.Namespace
+	namespace *store.Namespace
 	identity
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// watch checks a limiter's first requests for mistakes that no single line of configuration shows, and logs each once,
-// through [slog.Default]. The log lines contain neither addresses nor identities: policy and remedy are enough.
-type watch struct {
+// setupCheck checks a limiter's first requests for mistakes that no single line of configuration shows, and logs each
+// once, through [slog.Default]. The log lines contain neither addresses nor identities: policy and remedy are enough.
+type setupCheck struct {
 	policy    string
 	seen      atomic.Int32
 	forwarded sync.Once
@@ -19,25 +19,25 @@ type watch struct {
 	missing   sync.Once
 }
 
-// watched is how many requests are checked. A wrong setup shows in the first ones, and later ones should not pay for
-// it.
-const watched = 100
+// checkedRequests is how many requests are checked. A wrong setup shows in the first ones, and later ones should not
+// pay for it.
+const checkedRequests = 100
 
 func warn(ctx context.Context, policy, problem, remedy string) {
 	slog.Default().LogAttrs(ctx, slog.LevelWarn, "sash: "+problem,
 		slog.String("policy", policy), slog.String("remedy", remedy))
 }
 
-// look is called by keys that take the peer for the client.
-func (w *watch) look(r adapter.Request) {
-	if w == nil || w.seen.Load() >= watched {
+// peerUsed is called by keys that take the peer for the client.
+func (c *setupCheck) peerUsed(r adapter.Request) {
+	if c == nil || c.seen.Load() >= checkedRequests {
 		return
 	}
-	w.seen.Add(1)
+	c.seen.Add(1)
 	for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
 		if len(r.Header(name)) > 0 {
-			w.forwarded.Do(func() {
-				warn(r.Context(), w.policy, "a request carries "+name+", but no proxy is trusted",
+			c.forwarded.Do(func() {
+				warn(r.Context(), c.policy, "a request carries "+name+", but no proxy is trusted",
 					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; "+
 						"without one, a client has made this up and nothing is wrong")
 			})
@@ -45,32 +45,32 @@ func (w *watch) look(r adapter.Request) {
 	}
 }
 
-// replaced is called by keys that start with the peer, if other middleware has replaced its address. All requests are
-// checked for that, because a client that is not behind a proxy may send its first forged header at any time.
-func (w *watch) replaced(r adapter.Request) {
-	if w == nil {
+// peerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
+// are checked for that, because a client that is not behind a proxy may send its first forged header at any time.
+func (c *setupCheck) peerReplaced(r adapter.Request) {
+	if c == nil {
 		return
 	}
-	w.rewritten.Do(func() {
-		warn(r.Context(), w.policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
+	c.rewritten.Do(func() {
+		warn(r.Context(), c.policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
 			"by what a client can write into a header",
 			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
 				"proxies in its place")
 	})
 }
 
-// silent is called by keys that read header, if a trusted proxy has sent none.
-func (w *watch) silent(r adapter.Request, header string) {
-	if w == nil {
+// headerMissing is called by keys that read header, if a trusted proxy has sent none.
+func (c *setupCheck) headerMissing(r adapter.Request, header string) {
+	if c == nil {
 		return
 	}
-	w.missing.Do(func() {
+	c.missing.Do(func() {
 		remedy := "let the proxy write the field itself, or each client that sends one chooses its key, and all " +
 			"others share the proxy's quota"
 		if header == "X-Forwarded-For" {
 			remedy += " (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;)"
 		}
-		warn(r.Context(), w.policy, "a trusted proxy sends no "+header,
+		warn(r.Context(), c.policy, "a trusted proxy sends no "+header,
 			remedy+"; if these are only the proxy's own health checks, nothing is wrong")
 	})
 }
