@@ -108,7 +108,7 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 		}
 	}
 	h.Set(fieldPolicy, policy)
-	if b = d.appendRateLimit(b); len(b) > 0 { // an empty list is no field (RFC 9651, 3.1)
+	if b = d.appendRateLimit(b); len(b) > 0 { // an empty list is not sent (RFC 9651, 3.1)
 		h.Set(fieldRateLimit, string(b))
 	}
 }

@@ -144,10 +144,10 @@ func WithSkip[C any](f func(C) bool) Option {
 // handler for this, once.
 //
 // A client that disconnects before the response makes many handlers fail. If no status or one of 500 and above was
-// sent, the status then is 499 ([adapter.StatusClientClosedRequest]), so that a client cannot get a refund under status
-// >= 500 by disconnecting; with status >= 400, exclude it. A status below 500 stays, because a client that has only
-// closed its sending side reads the response. fiber does not tell that a client has disconnected, so there the status
-// is the handler's.
+// sent, the status then is 499 ([adapter.StatusClientClosedRequest]), so that a client cannot get a refund by
+// disconnecting with status >= 500; with status >= 400, exclude it. A status below 500 stays, because a client that has
+// only closed its sending side reads the response. fiber does not tell that a client has disconnected, so there the
+// status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return func(c *config) {
