@@ -31,12 +31,12 @@ type link struct {
 }
 
 func (l *link) question(ctx context.Context, ask func() error) error {
-	l.slowStore.wait(ctx) //nolint:errcheck // it moves the store's clock
+	l.wait(ctx) // it moves the store's clock
 	if !l.cut.Load() {
 		return ask()
 	}
 	if l.late != nil && l.late() {
-		ask() //nolint:errcheck // the answer is lost
+		ask() // the answer is lost
 	}
 	return errDown
 }

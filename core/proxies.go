@@ -37,7 +37,7 @@ func ByForwarded(trusted ...string) Key {
 // CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
 func ByIPHeader(name string, trusted ...string) Key {
 	k := byProxies("ByIPHeader", trusted, name, clientip.SingleAddr)
-	reason := ""
+	var reason string
 	switch lower := strings.ToLower(name); {
 	case !clientip.IsToken(name):
 		reason = "a header's name is letters, digits and '-', such as \"CF-Connecting-IP\""

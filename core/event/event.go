@@ -42,6 +42,7 @@ func (o Outcome) IsDecision() bool { return o <= Failed }
 // Source is what has decided.
 type Source uint8
 
+// Each event has one of these sources.
 const (
 	None   Source = iota // no log was asked
 	Store                // a store outside the process

@@ -90,7 +90,7 @@ func held(t *testing.T) (*batcher, chan []string) {
 		sent <- keys
 	})
 	for i := range maxInFlight { // so that others wait for a batch
-		go b.do(newTake(t.Context(), fmt.Sprint("first ", i))) //nolint:errcheck // it fails
+		go b.do(newTake(t.Context(), fmt.Sprint("first ", i)))
 	}
 	b.until(func() bool { return b.inFlight == maxInFlight })
 	return b, sent
@@ -122,7 +122,7 @@ func TestGivenUpTakesAreNotSent(t *testing.T) {
 			}
 			continue
 		}
-		go b.do(newTake(t.Context(), fmt.Sprint("waits ", i))) //nolint:errcheck // it fails
+		go b.do(newTake(t.Context(), fmt.Sprint("waits ", i)))
 		b.until(func() bool { return b.waiting.arrivals == uint64(i+1) })
 	}
 	got := map[string]int{}
@@ -150,7 +150,7 @@ func TestTakesAreSentWithinMaxWait(t *testing.T) {
 	b.mu.Unlock()
 	const waiting = flushInFlight - maxInFlight
 	for range waiting + 5 {
-		go b.do(newTake(t.Context(), "k")) //nolint:errcheck // it fails
+		go b.do(newTake(t.Context(), "k"))
 	}
 	b.until(func() bool { return b.inFlight == flushInFlight })
 	b.until(func() bool { return b.waiting.arrivals == waiting+5 })

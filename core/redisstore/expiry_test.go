@@ -50,7 +50,7 @@ func TestKeysOutliveTheirEntries(t *testing.T) {
 	for i, key := range keysOf(t, len(forms), "forms") {
 		form := forms[i]
 		take := form.take
-		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, 100), max(take.Cost, 1)
 		ask := func(what string) {
 			t.Helper()
 			id++
@@ -143,7 +143,7 @@ func TestWhatHasLeftIsRemoved(t *testing.T) {
 	id := uint64(0)
 	for i, key := range keysOf(t, len(forms), "forms") {
 		take := forms[i].take
-		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, 100), max(take.Cost, 1)
 		for range 50 {
 			id++
 			take.ID = id
@@ -172,7 +172,7 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 		if take.Mode == store.ModeChargeDenied {
 			continue
 		}
-		take.Key, take.Plan, take.Cost = key, kept(take.Plan, formsKeep, 100), max(take.Cost, 1)
+		take.Key, take.Plan, take.Cost = key, kept(take.Plan, 100), max(take.Cost, 1)
 		for n, copies := range []int{0, 1, 0} {
 			take.ID = uint64(n + 1)
 			for range 1 + copies {
@@ -368,7 +368,7 @@ func TestLogsThatEmptiedTogether(t *testing.T) {
 		batch := make([]store.Take, len(keys))
 		for i, key := range keys {
 			id++
-			batch[i] = store.Take{Key: key, Plan: kept(forms[0].take.Plan, formsKeep, 0), Cost: 1, ID: id}
+			batch[i] = store.Take{Key: key, Plan: kept(forms[0].take.Plan, 0), Cost: 1, ID: id}
 		}
 		answers, err := redisstore.TakeTogether(t.Context(), logs, true, batch)
 		if err != nil {

@@ -74,3 +74,6 @@ func Queued(s core.Store) (n int) {
 // DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and the store
 // cannot know that it is.
 func DialsAfterClose() bool { return redials && clonesKeepHooks() }
+
+// TakeText is the script of takes.
+var TakeText = takeScript.text.(string)

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/store"
@@ -23,9 +22,9 @@ func planOf(limits core.Limits, p store.Plan) *store.Plan {
 // full returns a store as one that can do everything, which those of this package can.
 func full(s core.Store) store.Full { return s.(store.Full) }
 
-// kept returns a plan like p that keeps entries for longer, and so many units.
-func kept(p *store.Plan, keep time.Duration, bound int) *store.Plan {
-	more := store.Plan{Limits: p.Limits, Shadow: p.Shadow, Keep: keep, Varies: p.Varies, Bound: bound}
+// kept returns a plan like p that keeps entries for formsKeep, and so many units.
+func kept(p *store.Plan, bound int) *store.Plan {
+	more := store.Plan{Limits: p.Limits, Shadow: p.Shadow, Keep: formsKeep, Varies: p.Varies, Bound: bound}
 	plan, _ := plans.LoadOrStore(fmt.Sprint(more), store.NewPlan(more))
 	return plan.(*store.Plan)
 }

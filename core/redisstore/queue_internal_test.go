@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func queued(q *queue, ctx context.Context, key string, cost int) *take {
+func queued(ctx context.Context, q *queue, key string, cost int) *take {
 	t := &take{ctx: ctx, key: key, cost: cost}
 	q.add(t)
 	return t
@@ -67,7 +67,7 @@ func TestNextBatch(t *testing.T) {
 		q := queue{room: c.room}
 		for _, w := range c.waiting {
 			for range w.times {
-				queued(&q, t.Context(), w.key, w.cost)
+				queued(t.Context(), &q, w.key, w.cost)
 			}
 		}
 		for i, want := range c.want {
@@ -96,7 +96,7 @@ func TestNextBatchDropsGivenUpTakes(t *testing.T) {
 			if i%3 > 0 {
 				ctx = gone
 			}
-			if k := queued(&q, ctx, fmt.Sprint("k", i%7), 1); i%3 == 0 {
+			if k := queued(ctx, &q, fmt.Sprint("k", i%7), 1); i%3 == 0 {
 				want = append(want, k)
 			}
 			if i == 2*batchTakes { // some are sorted by key by now
@@ -121,7 +121,7 @@ func TestNextBatchDropsGivenUpTakes(t *testing.T) {
 	q := queue{}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	queued(&q, gone, "k", 1)
+	queued(gone, &q, "k", 1)
 	if batch := q.nextBatch(); batch != nil || q.waiting != 0 {
 		t.Errorf("a batch of %v, %d wait; want none", describe(batch), q.waiting)
 	}
@@ -141,7 +141,7 @@ func TestNextBatchOfRandomTakes(t *testing.T) {
 			if batches < 15 {
 				for range r.IntN(300) {
 					k := fmt.Sprint(r.IntN(1 + r.IntN(keys)))
-					if queued(&q, t.Context(), k, 1+r.IntN(1+r.IntN(1+r.IntN(3000)))); headSince[k] == 0 {
+					if queued(t.Context(), &q, k, 1+r.IntN(1+r.IntN(1+r.IntN(3000)))); headSince[k] == 0 {
 						headSince[k] = batches + 1
 					}
 				}
@@ -188,11 +188,11 @@ func TestFloodOfOneKeyDelaysNoOther(t *testing.T) {
 		q := queue{room: c.room}
 		const backlog, bystanders = 50_000, 20
 		for range backlog {
-			queued(&q, t.Context(), "attacker", c.cost)
+			queued(t.Context(), &q, "attacker", c.cost)
 		}
 		q.nextBatch()
 		for i := range bystanders {
-			queued(&q, t.Context(), fmt.Sprint("bystander ", i), 1)
+			queued(t.Context(), &q, fmt.Sprint("bystander ", i), 1)
 		}
 		found := 0
 		for range 2 {
@@ -211,10 +211,11 @@ func TestFloodOfOneKeyDelaysNoOther(t *testing.T) {
 		// All batches together look at each waiting take once, not once for each batch.
 		looks := 0
 		for t := q.keys["attacker"].first; t != nil; t = t.next {
-			t.ctx = &looked{t.ctx, &looks}
+			t.ctx = &looked{t.ctx, &looks} //nolint:fatcontext // each take has a context of its own
 		}
 		n := q.waiting
-		for q.nextBatch() != nil {
+		for batch := q.nextBatch(); batch != nil; {
+			batch = q.nextBatch()
 		}
 		if looks > 3*n {
 			t.Errorf("%s: batches looked %d times at %d takes", name, looks, n)

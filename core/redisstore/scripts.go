@@ -35,7 +35,7 @@ var include = regexp.MustCompile(`(?m)^ *-- include (\w+)\n`)
 func assemble(name string) string {
 	text, err := parts.ReadFile("lua/" + name + ".lua")
 	if err != nil {
-		panic(err) // the file is missing in this package
+		panic(err) //nolint:forbidigo // the file is missing in this package
 	}
 	return include.ReplaceAllStringFunc(string(text), func(line string) string {
 		return assemble(include.FindStringSubmatch(line)[1])

@@ -26,7 +26,7 @@ func (e *ConfigError) Error() string {
 //
 // A store that names a Class makes sure that Err and Advice do not tell whose key was asked for: they are logged when
 // an outage begins. Of an error without a class the log has the type alone.
-type StoreError struct {
+type StoreError struct { //nolint:revive // it is core.StoreError to most
 	Err    error
 	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
 	Advice string // what an operator should do about it

@@ -38,7 +38,7 @@ const anHourMore = `local redis = (function(server) ` +
 	`if command == 'PEXPIRE' then return call(command, key, string.format('%.0f', ttl + 3600000)) end ` +
 	`local reply = call(...) ` +
 	`if command == 'PTTL' and type(reply) == 'number' and reply >= 0 then return reply - 3600000 end ` +
-	`return reply end end ` +
+	`return reply end end ` + //nolint:dupword // Lua
 	`return setmetatable({call = more(server.call), pcall = more(server.pcall)}, {__index = server}) end)(redis) `
 
 // Script replaces the script's call of TIME by the clock's time, which it hands

@@ -13,7 +13,7 @@ const (
 )
 
 // jitter returns d plus up to half of it at random, so that processes do not retry at the same instants.
-func jitter(d time.Duration) time.Duration { return d + rand.N(d/2) }
+func jitter() time.Duration { return retryStore + rand.N(retryStore/2) }
 
 // breaker is a circuit breaker to which the outcomes of calls to the store are reported. It opens after
 // failuresToOpen consecutive failures and then admits no calls. After retryStore it is half-open: it admits one call,
@@ -133,12 +133,12 @@ func (b *breaker) failure(p pass) {
 	case p.generation != b.generation:
 	case p.probe:
 		b.probing, b.lastFailure = false, now
-		b.retryAt = now + jitter(retryStore)
+		b.retryAt = now + jitter()
 	case p.begun >= b.lastFailure:
 		b.lastFailure = now
 		if b.consecutive++; b.consecutive >= failuresToOpen {
 			b.open, b.consecutive, opens = true, 0, true
-			b.retryAt = now + jitter(retryStore)
+			b.retryAt = now + jitter()
 			b.generation++
 		}
 	}

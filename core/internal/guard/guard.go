@@ -34,6 +34,7 @@ const (
 // Source is what has answered a take.
 type Source int
 
+// What answers takes.
 const (
 	FromStore Source = iota
 	FromCache        // the deny cache

@@ -109,7 +109,7 @@ func (g *Guard) settle(ctx context.Context, b *backlog, p part, call callFunc) e
 
 // replayInBackground replays all keys again and again until the journal is empty or the guard is closed.
 func (g *Guard) replayInBackground() {
-	wait, tidied := jitter(retryStore), time.Now()
+	wait, tidied := jitter(), time.Now()
 	for {
 		select {
 		case <-g.closed:
@@ -119,7 +119,7 @@ func (g *Guard) replayInBackground() {
 		if g.breaker.state() != open {
 			g.replayAll(g.background, g.callPatiently, false)
 		}
-		wait = jitter(retryStore)
+		wait = jitter()
 		if g.breaker.state() != closed {
 			wait = retryReplay
 		}

@@ -1,4 +1,0 @@
-package redisstore
-
-// TakeText is the script of takes.
-var TakeText = takeScript.text.(string)
