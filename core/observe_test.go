@@ -42,9 +42,8 @@ func TestCounterOfOutcomes(t *testing.T) {
 		}
 	}
 	check(limiter("plain", key), "plain allowed", "plain allowed", "plain denied", "plain denied")
-	// Of the last one both words are "banned": the policy's name and the outcome.
-	check(limiter("banned", key, core.WithBan(2, time.Hour, time.Hour)),
-		"banned allowed", "banned allowed", "banned denied", "banned banned")
+	check(limiter("out", key, core.WithBan(2, time.Hour, time.Hour)),
+		"out allowed", "out allowed", "out denied", "out banned", "out banned")
 	check(limiter("lists", key, core.WithAllowList(core.ByIP(), "192.0.2.1")), "lists listed")
 	check(limiter("denied", key, core.WithDenyList(core.ByIP(), "192.0.2.1")), "denied forbidden")
 	check(limiter("skips", key, core.WithSkip(func(context.Context) bool { return true })), "skips skipped")
