@@ -741,8 +741,8 @@ func TestHooks(t *testing.T) {
 		}
 	}
 	rdb.Ping(t.Context())
-	want := []string{"evalsha: NOSCRIPT No matching script. Please use EVAL.", "eval: <nil>", "evalsha: <nil>", "ping: <nil>"}
-	if !slices.Equal(s.seen, want) {
+	want := []string{"evalsha: NOSCRIPT ", "eval: <nil>", "evalsha: <nil>", "ping: <nil>"} // servers go on in other words
+	if !slices.EqualFunc(s.seen, want, strings.HasPrefix) {
 		t.Errorf("hooks see %q, want %q", s.seen, want)
 	}
 }
