@@ -107,8 +107,11 @@ func TestObserversThatPanic(t *testing.T) {
 	heard := 0
 	count := core.WithObserver(func(context.Context, core.Event) { heard++ })
 	l := newLimiter(t, core.PerHour(10), count, core.WithObserver(func(context.Context, core.Event) { panic("boom") }), count)
-	d, err := l.Allow(t.Context(), "k")
-	if !errors.As(err, new(*adapter.PanicError)) || d.Allowed || heard != 2 {
-		t.Errorf("%v, %v; %d observers have heard, want 2", d, err, heard)
+	for name, ask := range map[string]func(context.Context, string) (core.Decision, error){"Allow": l.Allow, "Wait": l.Wait} {
+		heard = 0
+		d, err := ask(t.Context(), "k")
+		if !errors.As(err, new(*adapter.PanicError)) || d.Allowed || heard != 2 {
+			t.Errorf("%s: %v, %v; %d observers have heard, want 2", name, d, err, heard)
+		}
 	}
 }

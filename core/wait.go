@@ -42,7 +42,10 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	if err != nil && last.plan == nil {
 		return d, l.failed(ctx, &last, err)
 	}
-	return d, errors.Join(err, l.notify(ctx, &last))
+	if panicked := l.notify(ctx, &last); panicked != nil {
+		return Decision{}, errors.Join(err, panicked)
+	}
+	return d, err
 }
 
 // wait is WaitN without the observers. They get last, the last decision, even if the caller gets none because its
