@@ -60,8 +60,8 @@ func (r *Response) Sent(status int) {
 	}
 }
 
-// End is called when the handler has ended. It tells asks the status, now or, if that is not known yet, with Sent. status is
-// what the handler has returned, or 0; returned is false if it has panicked.
+// End is called when the handler has ended. It tells asks the status, now or, if that is not known yet, when Sent is
+// called. status is what the handler has returned, or 0; returned is false if it has panicked.
 func (r *Response) End(status int, returned bool, asks Asker) {
 	r.mu.Lock()
 	if r.status == 0 {

@@ -12,7 +12,7 @@ const (
 	retryStore     = time.Second // an open breaker waits this long before a probe, plus a jitter of up to half of it
 )
 
-// jitter returns d plus up to half of it at random, so that processes do not retry at the same instants.
+// jitter returns retryStore plus up to half of it at random, so that processes do not retry at the same instants.
 func jitter() time.Duration { return retryStore + rand.N(retryStore/2) }
 
 // breaker is a circuit breaker to which the outcomes of calls to the store are reported. It opens after
