@@ -43,7 +43,8 @@ func answerError(c *fiber.Ctx, err error) error {
 
 // answer makes the cause only where it is asked for: it is as large as a Decision.
 func answer(c *fiber.Ctx, p adapter.Problem, cause func() error) error {
-	if reflect.ValueOf(c.App().Config().ErrorHandler).Pointer() != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
+	own := reflect.ValueOf(c.App().Config().ErrorHandler).Pointer()
+	if own != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
 		if p.RetryAfter > 0 {
 			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
 		}
@@ -58,7 +59,8 @@ type header struct{ *fiber.Ctx }
 
 func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
 
-// Set does not look for capitals and line breaks, as fiber's does: core's names have them where they belong, and its values have none.
+// Set does not look for capitals and line breaks, as fiber's does: core's names are in canonical form, and its values
+// have no line breaks.
 func (h header) Set(name, value string) {
 	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
 }

@@ -104,7 +104,8 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 	for {
 		if left := t.paused(key); left > 0 {
 			if endsWithin(ctx, left) {
-				return fmt.Errorf("sash: the server has asked for a pause of another %v, and the context ends before: %w", left.Round(time.Microsecond), context.DeadlineExceeded)
+				return fmt.Errorf("sash: the server has asked for a pause of another %v, and the context ends before: %w",
+					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
 			timer := time.NewTimer(left)
 			select {

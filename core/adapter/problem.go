@@ -61,7 +61,8 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"') // as everything is that sash writes itself
 }
 
-// escaped is which bytes JSON may write differently: all but printable ASCII, of which two. A table is looked up in half the time.
+// escaped reports which bytes JSON may write differently: all but printable ASCII, and two characters of that. A table is
+// faster than comparisons.
 var escaped = func() (is [256]bool) {
 	for c := range is {
 		is[c] = c < ' ' || c > '~' || c == '"' || c == '\\'

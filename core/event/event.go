@@ -35,8 +35,8 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// IsDecision reports whether this is the outcome of a request, and not something that is told beside it. Of each request
-// there is exactly one such event.
+// IsDecision reports whether this is the outcome of a request, and not something that is told beside it. Each request
+// has exactly one such event.
 func (o Outcome) IsDecision() bool { return o <= Failed }
 
 // Source is what has decided.

@@ -72,11 +72,13 @@ func newVerifier(claim string, cfg Config) (*verifier, error) {
 	bad := func(value, reason string) { faults.add("ByClaim", value, reason) }
 	path := append(slices.Clone(cfg.Path), claim)
 	if slices.Contains(path, "") {
-		bad(fmt.Sprintf("claim: %q, Path: %q", claim, cfg.Path), `a claim and the objects around it have names, such as "sub"`)
+		bad(fmt.Sprintf("claim: %q, Path: %q", claim, cfg.Path),
+			`a claim and the objects around it have names, such as "sub"`)
 	}
 	cfg.checkKeys(bad)
 	if slices.Contains(slices.Concat(cfg.Issuer, cfg.Audience), "") {
-		bad(fmt.Sprintf("Issuer: %q, Audience: %q", cfg.Issuer, cfg.Audience), "leave out the empty one: it names nobody")
+		bad(fmt.Sprintf("Issuer: %q, Audience: %q", cfg.Issuer, cfg.Audience),
+			"leave out the empty one: it names nobody")
 	}
 	if cfg.Leeway < 0 || cfg.Leeway > 5*time.Minute {
 		bad(fmt.Sprintf("Leeway: %v", cfg.Leeway), "allow for clocks that are 0 to 5m off")
@@ -86,9 +88,12 @@ func newVerifier(claim string, cfg Config) (*verifier, error) {
 		bad(fmt.Sprintf("MaxTokenBytes: %d", cfg.MaxTokenBytes), "allow for 256 to 65536 bytes")
 	}
 	name := cmp.Or(cfg.Header, cfg.Cookie, "Authorization")
-	named := http.Cookie{Name: name} //nolint:gosec // never sent: it knows which names are valid, and header names are of the same letters
+	// It knows which names are valid; header names are of the same letters.
+	named := http.Cookie{Name: name} //nolint:gosec // never sent
 	if cfg.Header != "" && cfg.Cookie != "" || named.Valid() != nil {
-		bad(fmt.Sprintf("Header: %q, Cookie: %q", cfg.Header, cfg.Cookie), `give one of them, of letters, digits and '-', such as "X-Access-Token"; for either make two keys, for core.First`)
+		bad(fmt.Sprintf("Header: %q, Cookie: %q", cfg.Header, cfg.Cookie),
+			`give one of them, of letters, digits and '-', such as "X-Access-Token"; for either make two keys, `+
+				`for core.First`)
 	}
 	if faults != nil {
 		return nil, errors.Join(faults...)
@@ -97,12 +102,15 @@ func newVerifier(claim string, cfg Config) (*verifier, error) {
 	if cfg.Cookie != "" {
 		cfg.Header = "Cookie"
 	}
-	cfg.Methods, cfg.Issuer, cfg.Audience = slices.Clone(cfg.Methods), slices.Clone(cfg.Issuer), slices.Clone(cfg.Audience)
+	cfg.Methods = slices.Clone(cfg.Methods)
+	cfg.Issuer, cfg.Audience = slices.Clone(cfg.Issuer), slices.Clone(cfg.Audience)
 	cfg.Key, cfg.Keys = own(cfg.Key), maps.Clone(cfg.Keys)
 	for kid, key := range cfg.Keys {
 		cfg.Keys[kid] = own(key)
 	}
-	options := []jwt.ParserOption{jwt.WithValidMethods(cfg.Methods), jwt.WithJSONNumber(), jwt.WithStrictDecoding(), jwt.WithLeeway(cfg.Leeway)}
+	options := []jwt.ParserOption{
+		jwt.WithValidMethods(cfg.Methods), jwt.WithJSONNumber(), jwt.WithStrictDecoding(), jwt.WithLeeway(cfg.Leeway),
+	}
 	if cfg.RequireExpiry {
 		options = append(options, jwt.WithExpirationRequired())
 	}
@@ -119,8 +127,9 @@ func own(key any) any {
 
 const (
 	known = "HS256 HS384 HS512 RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
-	fit   = "give a key that fits: HS256, HS384 and HS512 take a []byte of at least 32, 48 and 64 random bytes (RFC 7518, 3.2), " +
-		"RS and PS an *rsa.PublicKey of at least 2048 bits, ES256, ES384 and ES512 an *ecdsa.PublicKey on P-256, P-384 and P-521, and EdDSA an ed25519.PublicKey"
+	fit   = "give a key that fits: HS256, HS384 and HS512 take a []byte of at least 32, 48 and 64 random bytes " +
+		"(RFC 7518, 3.2), RS and PS an *rsa.PublicKey of at least 2048 bits, " +
+		"ES256, ES384 and ES512 an *ecdsa.PublicKey on P-256, P-384 and P-521, and EdDSA an ed25519.PublicKey"
 )
 
 func (c *Config) checkKeys(bad func(value, reason string)) {
@@ -140,7 +149,8 @@ func (c *Config) checkKeys(bad func(value, reason string)) {
 		bad("Methods: none", "say how tokens are signed: some of "+known)
 	}
 	if secret > 0 && secret < len(methods) {
-		bad(fmt.Sprintf("Methods: %q", c.Methods), "a public key must never be taken for a secret: leave out HS, or all others")
+		bad(fmt.Sprintf("Methods: %q", c.Methods),
+			"a public key must never be taken for a secret: leave out HS, or all others")
 		methods = nil // no key fits both
 	}
 	given := 0
@@ -184,7 +194,8 @@ func (v *verifier) key(token *jwt.Token) (key any, err error) {
 	}
 	if set, ok := key.(jwt.VerificationKeySet); ok && err == nil {
 		unfit := func(k jwt.VerificationKey) bool { return !fits(token.Method, k) }
-		return jwt.VerificationKeySet{Keys: slices.DeleteFunc(slices.Clone(set.Keys), unfit)}, nil // the parser refuses an empty one
+		// The parser refuses an empty set.
+		return jwt.VerificationKeySet{Keys: slices.DeleteFunc(slices.Clone(set.Keys), unfit)}, nil
 	}
 	if err == nil && !fits(token.Method, key) {
 		err = jwt.ErrInvalidKey

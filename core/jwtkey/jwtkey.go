@@ -87,7 +87,8 @@ func ByClaim(claim string, cfg Config) core.Key {
 func ByContextClaim(key any, claim string) core.Key {
 	var faults faults
 	if key == nil || !reflect.TypeOf(key).Comparable() {
-		faults.add("ByContextClaim", fmt.Sprintf("%T", key), `give it the key that your middleware leaves claims under, such as "user"`)
+		faults.add("ByContextClaim", fmt.Sprintf("%T", key),
+			`give it the key that your middleware leaves claims under, such as "user"`)
 	}
 	if claim == "" {
 		faults.add("ByContextClaim", `""`, `name the claim, such as "sub"`)
@@ -126,7 +127,8 @@ func verified(left any) (jwt.MapClaims, error) {
 		return jwt.MapClaims{"iss": issuer, "sub": subject}, nil
 	}
 	if v := reflect.ValueOf(left); v.CanConvert(reflect.TypeFor[jwt.MapClaims]()) {
-		return v.Convert(reflect.TypeFor[jwt.MapClaims]()).Interface().(jwt.MapClaims), nil //nolint:forcetypeassert // just converted
+		//nolint:forcetypeassert // just converted
+		return v.Convert(reflect.TypeFor[jwt.MapClaims]()).Interface().(jwt.MapClaims), nil
 	}
 	return nil, ErrInvalidClaim
 }
@@ -196,7 +198,8 @@ func (v *verifier) find(r adapter.Request) (string, error) {
 	}
 	other := func(line string) bool { return line != lines[0] } // whoever authorizes the request may read that one
 	switch {
-	case slices.ContainsFunc(lines, other), len(token) > v.MaxTokenBytes, strings.ContainsAny(token, " \t\r\n,"): // base64 skips CR and LF
+	case slices.ContainsFunc(lines, other), len(token) > v.MaxTokenBytes,
+		strings.ContainsAny(token, " \t\r\n,"): // base64 skips CR and LF
 		return "", because(jwt.ErrTokenMalformed)
 	case token == "":
 		return "", core.ErrNoKey

@@ -73,8 +73,8 @@ func (s *redisStore) Validate(p *store.Plan) error {
 	for _, l := range p.Limits {
 		if l.Quota > MaxQuota {
 			faults = append(faults, &store.ConfigError{Option: "limits", Value: l.String(),
-				Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; use a shorter window",
-					MaxQuota)})
+				Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; "+
+					"use a shorter window", MaxQuota)})
 		}
 	}
 	return errors.Join(faults...)

@@ -55,8 +55,8 @@ func IsOutage(err error) bool {
 	return !errors.As(err, &failed) || !failed.OneKey
 }
 
-// Error returns err as a [StoreError], unless it is one already or a [ConfigError]: it tells the store's faults from those
-// of the request.
+// Error returns err as a [StoreError], unless it is one already or a [ConfigError]. So faults of the store can be told
+// from those of the request.
 func Error(err error) error {
 	if err == nil || errors.As(err, new(*ConfigError)) || errors.As(err, new(*StoreError)) {
 		return err
@@ -66,8 +66,8 @@ func Error(err error) error {
 
 const mostTypes = 4 // of one error
 
-// ErrorTypes returns the Go type of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an error that
-// others have made may hold an identity; its type does not. Of a StoreError it tells the class as well.
+// ErrorTypes returns the Go type of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an error
+// that others have made may hold an identity; its type does not. Of a StoreError it tells the class as well.
 func ErrorTypes(err error) string {
 	var b strings.Builder
 	for n := 0; err != nil && n < mostTypes; n++ {

@@ -31,7 +31,10 @@ func NewKey(policy, text string) Key {
 // Validate returns an error for the zero Key, which names no log.
 func (k *Key) Validate() error {
 	if k.Namespace == nil {
-		return &ConfigError{Option: "store.Key", Value: "zero", Reason: "make it with store.NewKey, or take that of a limiter's Take"}
+		return &ConfigError{
+			Option: "store.Key", Value: "zero",
+			Reason: "make it with store.NewKey, or take that of a limiter's Take",
+		}
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type class struct {
 }
 
 func (k *Key) class() *class {
-	at := &k.Namespace.classes[(maphash.String(seed, k.Kind)^maphash.String(seed, k.Scope))%uint64(len(k.Namespace.classes))]
+	hash := maphash.String(seed, k.Kind) ^ maphash.String(seed, k.Scope)
+	at := &k.Namespace.classes[hash%uint64(len(k.Namespace.classes))]
 	if c := at.Load(); c != nil && c.kind == k.Kind && c.scope == k.Scope {
 		return c
 	}

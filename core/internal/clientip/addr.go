@@ -61,7 +61,8 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	}
 	if prefix.Addr().Is4In6() {
 		if prefix.Bits() < 96 {
-			return prefix, fmt.Errorf("as a prefix of mapped IPv4 addresses it has at least 96 bits, not %d", prefix.Bits())
+			return prefix, fmt.Errorf("as a prefix of mapped IPv4 addresses it has at least 96 bits, not %d",
+				prefix.Bits())
 		}
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
