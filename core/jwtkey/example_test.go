@@ -16,7 +16,7 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// Users draw from a quota of their own, and everybody else from that of an address.
+// Each user has a quota of their own; requests without a valid token share the quota of their address.
 func ExampleByClaim() {
 	secret := []byte("32 random bytes, from a safe one")
 	limit := nethttp.New(core.PerHour(1), core.First(
@@ -32,7 +32,8 @@ func ExampleByClaim() {
 	for _, user := range []string{"ann", "bob", "ann", ""} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		if user != "" {
-			token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": user, "iss": "https://idp.example"}).SignedString(secret)
+			claims := jwt.MapClaims{"sub": user, "iss": "https://idp.example"}
+			token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 			if err != nil {
 				panic(err)
 			}
@@ -77,7 +78,9 @@ func ExampleByClaim_jwks() {
 	}))
 	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"sub": "ann", "iss": "https://idp.example", "aud": "api", "exp": int64(4102444800)})
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+		"sub": "ann", "iss": "https://idp.example", "aud": "api", "exp": int64(4102444800),
+	})
 	for _, kid := range []string{"2026-01", "1999-12"} {
 		token.Header["kid"] = kid
 		text, err := token.SignedString(private)

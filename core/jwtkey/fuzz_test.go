@@ -13,15 +13,19 @@ import (
 	"github.com/sashlimit/sash/core/jwtkey"
 )
 
-// FuzzAuthorization: only what our own few lines find well formed and signed has a key, which
-// is the one of its subject, however the scheme and the spaces are written.
+// FuzzAuthorization checks that only a token that wellSigned accepts has a key, and that the key
+// is that of its subject, however the scheme and the spaces are written.
 func FuzzAuthorization(f *testing.F) {
 	_, vectors := readVectors(f)
 	for _, v := range vectors {
 		f.Add(v.Authorization[0])
 	}
 	token := sign(f, "HS256", secret, claims{"sub": "ann"})
-	for _, value := range []string{"", "Bearer", " bEARER \t  " + token + "\t ", token, "Bearer" + token, "Bearer\t" + token, "Bearer " + token + "\n", "Bearer " + strings.Repeat(".", 100), "Bearer \x00" + token, "Bearer " + token + "." + token} {
+	for _, value := range []string{
+		"", "Bearer", " bEARER \t  " + token + "\t ", token, "Bearer" + token, "Bearer\t" + token,
+		"Bearer " + token + "\n", "Bearer " + strings.Repeat(".", 100), "Bearer \x00" + token,
+		"Bearer " + token + "." + token,
+	} {
 		f.Add(value)
 	}
 	keyOf := keysOf(f, jwtkey.ByClaim("sub", hs256()))
@@ -44,7 +48,7 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzScheme: a valid token is found behind any writing of the scheme and any spaces.
+// FuzzScheme checks that a valid token is found behind any spelling of the scheme and any spaces.
 func FuzzScheme(f *testing.F) {
 	f.Add(uint8(0), uint8(1), "")
 	f.Add(uint8(63), uint8(9), "\t ")
@@ -71,7 +75,7 @@ func FuzzScheme(f *testing.F) {
 	})
 }
 
-// wellSigned is RFC 7515 for HS256 and the secret of hs256, in a few lines.
+// wellSigned checks a token as RFC 7515 says, for HS256 and the secret of hs256 only.
 func wellSigned(value string) bool {
 	fields := strings.Fields(value)
 	if len(fields) != 2 || !strings.EqualFold(fields[0], "bearer") {

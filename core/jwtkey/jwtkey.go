@@ -230,16 +230,17 @@ func (v *verifier) verify(text string) (jwt.MapClaims, error) {
 	return claims, nil
 }
 
-// because is an ErrInvalidToken that names the cause, but not in the cause's own words: those may
-// hold what the client sent.
+// because returns an ErrInvalidToken that wraps a known cause without the cause's own text, which may
+// contain what the client sent.
 func because(cause error) error {
 	var panicked *adapter.PanicError
 	if errors.As(cause, &panicked) {
 		return adapter.ErrorWithCause(ErrInvalidToken, panicked)
 	}
 	for _, known := range []error{
-		jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid, jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet,
-		jwt.ErrTokenRequiredClaimMissing, jwt.ErrTokenInvalidIssuer, jwt.ErrTokenInvalidAudience, jwt.ErrTokenInvalidClaims,
+		jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid,
+		jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet, jwt.ErrTokenRequiredClaimMissing,
+		jwt.ErrTokenInvalidIssuer, jwt.ErrTokenInvalidAudience, jwt.ErrTokenInvalidClaims,
 	} {
 		if errors.Is(cause, known) {
 			return fmt.Errorf("%w: %w", ErrInvalidToken, known)

@@ -34,10 +34,12 @@ func init() { gin.SetMode(gin.TestMode) }
 
 const served = "served"
 
-// frameworks mount a limiter in front of a handler and give the status for a request.
+// frameworks mount a limiter in front of a handler and return a function that gives a request's status.
 var frameworks = map[string]func(*core.Limiter) func(*http.Request) int{
 	"nethttp": func(l *core.Limiter) func(*http.Request) int {
-		return status(nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(served)) })))
+		return status(nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte(served))
+		})))
 	},
 	"chi": func(l *core.Limiter) func(*http.Request) int {
 		r := chi.NewRouter()
@@ -93,7 +95,7 @@ func inEach(t *testing.T, test func(*testing.T, func(*core.Limiter) func(*http.R
 	}
 }
 
-// from is a request of a client, with header lines as name, value, name, value.
+// from returns a request from addr with header lines as name, value, name, value.
 func from(addr string, header ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = addr + ":4711"
@@ -172,7 +174,7 @@ func readVectors(t testing.TB) (configs map[string]jwtkey.Config, vectors []vect
 	return configs, file.Vectors
 }
 
-// Who shares a quota of one with whom, seen from outside. Each address is used for one vector only.
+// TestVectors checks which requests share a quota of one. Each address is used for one vector only.
 func TestVectors(t *testing.T) {
 	configs, vectors := readVectors(t)
 	inEach(t, func(t *testing.T, serve func(*core.Limiter) func(*http.Request) int) {
@@ -210,7 +212,8 @@ func TestVectors(t *testing.T) {
 				// Of the vectors with the same configuration, those with the same identity share, and others do not.
 				seen := map[string]bool{v.Want: true}
 				for j, o := range vectors {
-					if i == j || o.Config != v.Config || !slices.Equal(o.Claim, v.Claim) || !strings.HasPrefix(o.Want, "key:") || strings.Contains(o.Want, "|") {
+					if i == j || o.Config != v.Config || !slices.Equal(o.Claim, v.Claim) ||
+						!strings.HasPrefix(o.Want, "key:") || strings.Contains(o.Want, "|") {
 						continue
 					}
 					status := http.StatusOK
@@ -225,7 +228,7 @@ func TestVectors(t *testing.T) {
 	})
 }
 
-// The key itself, where the comparison above has nothing to compare with: the same text as a string claim.
+// TestVectorTexts compares a vector's key with that of a token whose claim is the expected text.
 func TestVectorTexts(t *testing.T) {
 	configs, vectors := readVectors(t)
 	for _, v := range vectors {
@@ -237,7 +240,8 @@ func TestVectorTexts(t *testing.T) {
 		text := sign(t, "HS256", secret, claims{v.Claim[0]: want})
 		l := limiter(t, 1, core.First(v.key(configs), jwtkey.ByClaim(v.Claim[0], cfg)))
 		send := frameworks["nethttp"](l)
-		if got := []int{send(v.request("203.0.113.9")), send(from("203.0.113.9", "Authorization", "Bearer "+text))}; fmt.Sprint(got) != "[200 429]" {
+		got := []int{send(v.request("203.0.113.9")), send(from("203.0.113.9", "Authorization", "Bearer "+text))}
+		if fmt.Sprint(got) != "[200 429]" {
 			t.Errorf("%s %s: status %d, want 200 and 429 for a token of %q", v.ID, v.Desc, got, want)
 		}
 	}

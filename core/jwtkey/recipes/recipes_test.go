@@ -75,8 +75,9 @@ func withGin(r *gin.Engine) error {
 
 func withFiber(app *fiber.App) {
 	app.Use(jwtware.New(jwtware.Config{
-		SigningKey:   jwtware.SigningKey{JWTAlg: jwtware.HS256, Key: secret},
-		ErrorHandler: func(c *fiber.Ctx, _ error) error { return c.Next() }, // requests without a token go on, and count by address
+		SigningKey: jwtware.SigningKey{JWTAlg: jwtware.HS256, Key: secret},
+		// Requests without a token go on to the limiter, which counts them by address.
+		ErrorHandler: func(c *fiber.Ctx, _ error) error { return c.Next() },
 	}))
 	app.Use(fiberlimit.New(quota, core.First(jwtkey.ByContextClaim("user", "sub"), core.ByIP())))
 }
@@ -158,12 +159,17 @@ func TestRecipes(t *testing.T) {
 		}{
 			{"behind the middleware", true, []step{
 				{"ann", ann, 200}, {"bob", bob, 200}, {"ann", ann, 200}, {"ann", ann, 429},
-				// the address: untouched by ann, and all that whoever is not verified has
-				{"nobody", "", 200}, {"forged", forged, 200}, {"expired", expired, 429}, {"nobody", "", 429}, {"no token at all", "x", 429},
+				// Unverified requests share the quota of their address, which ann's requests leave untouched.
+				{"nobody", "", 200}, {"forged", forged, 200}, {"expired", expired, 429},
+				{"nobody", "", 429}, {"no token at all", "x", 429},
 				{"bob", bob, 200}, {"bob", bob, 429},
 			}},
-			{"expired", true, []step{{"expired", expired, 200}, {"expired", expired, 200}, {"expired", expired, 429}, {"ann", ann, 200}}},
-			{"without the middleware", false, []step{{"ann", ann, 200}, {"bob", bob, 200}, {"ann", ann, 429}, {"bob", bob, 429}}},
+			{"expired", true, []step{
+				{"expired", expired, 200}, {"expired", expired, 200}, {"expired", expired, 429}, {"ann", ann, 200},
+			}},
+			{"without the middleware", false, []step{
+				{"ann", ann, 200}, {"bob", bob, 200}, {"ann", ann, 429}, {"bob", bob, 429},
+			}},
 		} {
 			t.Run(name+"/"+c.desc, func(t *testing.T) {
 				send := server(t, c.auth)
@@ -181,7 +187,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// What the README shows is what is tested here.
+// TestREADME checks that every code block of the README occurs in this package.
 func TestREADME(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
@@ -198,14 +204,15 @@ func TestREADME(t *testing.T) {
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
 		for part := range strings.SplitSeq(code, "\n\n") {
-			if part = strings.TrimSpace(part); !strings.Contains(source, part) && !strings.Contains(read("recipes_test.go"), part) {
+			part = strings.TrimSpace(part)
+			if !strings.Contains(source, part) && !strings.Contains(read("recipes_test.go"), part) {
 				t.Errorf("this is in README.md and not tested:\n%s", part)
 			}
 		}
 	}
 }
 
-// from serves an app's requests as from an address; app.Test has none.
+// from serves an app's requests as if they came from addr; app.Test has no address.
 func from(addr net.Addr, app *fiber.App) func(*http.Request) int {
 	serve := app.Handler()
 	return func(r *http.Request) int {
