@@ -7,14 +7,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
 )
 
 // AdapterConfig says how to serve with the adapter under test.
@@ -23,12 +21,12 @@ type AdapterConfig struct {
 	HTTP2 Serve // the same over HTTP/2, for frameworks that have it
 
 	// Handler mounts limiters as Serve does in front of any handler. It is for frameworks on net/http, whose adapters
-	// must tell the status that was sent also where the client leaves, the handler panics or takes over the connection.
+	// must report the status that was sent, also if the client leaves or the handler panics or hijacks the connection.
 	Handler func(next http.Handler, limiters ...*core.Limiter) http.Handler
 }
 
-// Adapter runs everything that an adapter must do: the same status, header
-// fields and bytes, whatever the framework.
+// Adapter runs all tests that an adapter must pass: every framework gives the same status, header
+// fields and bytes.
 func Adapter(t *testing.T, c AdapterConfig) {
 	for _, test := range []struct {
 		name string
@@ -63,48 +61,11 @@ func Adapter(t *testing.T, c AdapterConfig) {
 	})
 }
 
-const (
-	problemBase = "https://iana.org/assignments/http-problem-types#"
-	text        = "served"
-	policyField = `"3-per-10s";q=3;w=10`
-	noKeyBody   = `{"type":"about:blank","title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
-	brokenBody  = `{"type":"about:blank","title":"Internal Server Error","status":500}`
-	forbidden   = `{"type":"about:blank","title":"Forbidden","status":403}`
-	storeBody   = `{"type":"` + problemBase + `temporary-reduced-capacity","title":"Temporary Reduced Capacity","status":503,"detail":"Try again in 1 second."}`
-	deniedBody  = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,"detail":"Try again in 10 seconds.","violated-policies":["3-per-10s"]}`
-	bannedBody  = `{"type":"` + problemBase + `abnormal-usage-detected","title":"Abnormal Usage Detected","status":429,"detail":"Try again in %d second%s."}`
-	neverBody   = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,"detail":"This request costs more than the whole quota, so it can never pass.","violated-policies":["3-per-10s"]}`
-)
-
-// loopback is where the suite's clients come from.
+// loopback are the addresses from which the suite's requests come.
 var loopback = []string{"127.0.0.0/8", "::1"}
 
-var three = core.Limit{Quota: 3, Window: 10 * time.Second}
-
-type fields = map[string]string
-
-// problem is the header fields of a refusal, with those that come on top.
-func problem(more fields) fields {
-	all := fields{"Content-Type": adapter.ProblemType}
-	maps.Copy(all, more)
-	return all
-}
-
-func denied(rateLimit, retry string) fields {
-	f := problem(fields{"RateLimit-Policy": policyField, "RateLimit": rateLimit, "Cache-Control": "no-store"})
-	if retry != "" {
-		f["Retry-After"] = retry
-	}
-	return f
-}
-
-func allowed(left int) fields {
-	return fields{"RateLimit-Policy": policyField, "RateLimit": fmt.Sprintf(`"3-per-10s";r=%d;t=10`, left)}
-}
-
-// answers is the table of what clients see.
+// answers checks status, header fields and body of the answer to every kind of request.
 func answers(t *testing.T, serve Serve) {
-	boom := errors.New("boom at 10.0.0.1:6379")
 	type want struct {
 		status int
 		header fields
@@ -113,13 +74,22 @@ func answers(t *testing.T, serve Serve) {
 	}
 	served := func(left int) want { return want{200, allowed(left), text, true} }
 	full := want{429, denied(`"3-per-10s";r=0;t=10`, "10"), deniedBody, false}
-	by := func(k core.Key) *core.Key { return &k }
 	broken := want{500, problem(nil), brokenBody, false}
 	refused := want{403, problem(nil), forbidden, false}
 	skipped := want{200, nil, text, true}
+	noKey := want{400, problem(nil), noKeyBody, false}
+
+	boom := errors.New("boom at 10.0.0.1:6379")
+	by := func(f func(context.Context) (string, error)) *core.Key { k := core.By(f); return &k }
+	header := core.ByHeader("X-Missing", core.Unverified)
+	value := core.ByValue("missing")
+	failing := func(context.Context) (string, error) { return "", boom }
+	panicking := func(context.Context) (string, error) { panic(boom) }
+	options := func(opts ...core.Option) []core.Option { return opts }
 	allow := core.WithAllowList(core.ByIP(), loopback...)
 	deny := core.WithDenyList(core.ByIP(), loopback...)
-	failing := core.By(func(context.Context) (string, error) { return "", boom })
+	failClosed, failOpen := core.WithFailure(core.FailClosed), core.WithFailure(core.FailOpen)
+	cost := func(n int) core.Option { return core.WithCost(func(context.Context) int { return n }) }
 	for _, c := range []struct {
 		desc   string
 		policy core.Policy
@@ -127,48 +97,67 @@ func answers(t *testing.T, serve Serve) {
 		opts   []core.Option
 		method string
 		fail   error
-		want   []want // of one request after the other
+		want   []want // of one request after another
 	}{
 		{desc: "allowed, then denied", want: []want{served(2), served(1), served(0), full, full}},
 		{desc: "OPTIONS counts", method: "OPTIONS", want: []want{served(2), served(1), served(0), full}},
 		{desc: "POST counts", method: "POST", want: []want{served(2), served(1), served(0), full}},
-		{desc: "HEAD counts", method: "HEAD", want: []want{{200, allowed(2), "", true}, {200, allowed(1), "", true}, {200, allowed(0), "", true}, {429, full.header, "", false}}},
-		{desc: "no key", key: by(core.ByHeader("X-Missing", core.Unverified)), want: []want{{400, problem(nil), noKeyBody, false}, {400, problem(nil), noKeyBody, false}}},
-		{desc: "no such value", key: by(core.ByValue("missing")), want: []want{{400, problem(nil), noKeyBody, false}}},
-		{desc: "store error, FailClosed", fail: boom, opts: []core.Option{core.WithFailure(core.FailClosed)}, want: []want{{503, problem(fields{"Retry-After": "1"}), storeBody, false}}},
-		{desc: "store error, FailOpen", fail: boom, opts: []core.Option{core.WithFailure(core.FailOpen)}, want: []want{{200, nil, text, true}, {200, nil, text, true}, {200, nil, text, true}, {200, nil, text, true}}},
+		{desc: "HEAD counts", method: "HEAD", want: []want{
+			{200, allowed(2), "", true}, {200, allowed(1), "", true}, {200, allowed(0), "", true},
+			{429, full.header, "", false},
+		}},
+		{desc: "no key", key: &header, want: []want{noKey, noKey}},
+		{desc: "no such value", key: &value, want: []want{noKey}},
+		{desc: "store error, FailClosed", fail: boom, opts: options(failClosed), want: []want{
+			{503, problem(fields{"Retry-After": "1"}), storeBody, false},
+		}},
+		{desc: "store error, FailOpen", fail: boom, opts: options(failOpen),
+			want: []want{skipped, skipped, skipped, skipped}},
 		{desc: "store error, FailLocal", fail: boom, want: []want{served(2), served(1), served(0), full, full}},
 		{desc: "key callback fails", key: by(failing), want: []want{broken}},
-		{desc: "key callback panics", key: by(core.By(func(context.Context) (string, error) { panic(boom) })), want: []want{broken, broken}},
-		{desc: "key callback panics with an error", key: by(core.By(func(context.Context) (string, error) { panic(io.ErrUnexpectedEOF) })), want: []want{broken, broken}},
-		{desc: "skip callback panics", opts: []core.Option{core.WithSkip(func(context.Context) bool { panic("boom") })}, want: []want{broken}},
-		{desc: "cost callback panics", opts: []core.Option{core.WithCost(func(context.Context) int { panic("boom") })}, want: []want{broken}},
-		{desc: "observer panics", opts: []core.Option{core.WithObserver(func(context.Context, core.Event) { panic("boom") })}, want: []want{broken}},
-		{desc: "policy callback panics", policy: core.LimitBy(func(context.Context) core.Limits { panic("boom") }), want: []want{broken}},
-		{desc: "skip", opts: []core.Option{core.WithSkip(func(context.Context) bool { return true })}, want: []want{skipped, skipped}},
-		{desc: "deny list", opts: []core.Option{deny}, want: []want{refused, refused}},
-		{desc: "deny list, HEAD", method: "HEAD", opts: []core.Option{deny}, want: []want{{403, problem(nil), "", false}}},
-		{desc: "deny list without a key", key: by(core.ByHeader("X-Missing", core.Unverified)), opts: []core.Option{deny}, want: []want{refused}},
-		{desc: "deny list and store error", opts: []core.Option{deny}, fail: boom, want: []want{refused}},
-		{desc: "deny list of others", opts: []core.Option{core.WithDenyList(core.ByIP(), "192.0.2.0/24", "2001:db8::/32")}, want: []want{served(2)}},
-		{desc: "deny list without its key", opts: []core.Option{core.WithDenyList(core.ByHeader("X-Missing", core.Unverified), "mallory")}, want: []want{served(2)}},
-		{desc: "allow list", opts: []core.Option{allow}, want: []want{skipped, skipped, skipped, skipped}},
-		{desc: "allow list without a key", key: by(core.ByHeader("X-Missing", core.Unverified)), opts: []core.Option{allow}, want: []want{skipped}},
-		{desc: "allow list and store error", opts: []core.Option{allow, core.WithFailure(core.FailClosed)}, fail: boom, want: []want{skipped}},
-		{desc: "allow list, then deny list", opts: []core.Option{allow, deny}, want: []want{refused}},
-		{desc: "deny list, then allow list", opts: []core.Option{deny, allow}, want: []want{refused}},
-		{desc: "key of a list fails", opts: []core.Option{core.WithAllowList(failing, "ann")}, want: []want{broken}},
-		{desc: "key of a list panics", opts: []core.Option{core.WithDenyList(core.By(func(context.Context) (string, error) { panic(boom) }), "ann")}, want: []want{broken, broken}},
-		{desc: "denials count", opts: []core.Option{core.WithCountDenied()}, want: []want{served(2), served(1), served(0), full, full}},
-		{desc: "cost 2 of 3", opts: []core.Option{core.WithCost(func(context.Context) int { return 2 })}, want: []want{
+		{desc: "key callback panics", key: by(panicking), want: []want{broken, broken}},
+		{desc: "key callback panics with an error", want: []want{broken, broken},
+			key: by(func(context.Context) (string, error) { panic(io.ErrUnexpectedEOF) })},
+		{desc: "skip callback panics", want: []want{broken},
+			opts: options(core.WithSkip(func(context.Context) bool { panic("boom") }))},
+		{desc: "cost callback panics", want: []want{broken},
+			opts: options(core.WithCost(func(context.Context) int { panic("boom") }))},
+		{desc: "observer panics", want: []want{broken},
+			opts: options(core.WithObserver(func(context.Context, core.Event) { panic("boom") }))},
+		{desc: "policy callback panics", want: []want{broken},
+			policy: core.LimitBy(func(context.Context) core.Limits { panic("boom") })},
+		{desc: "skip", want: []want{skipped, skipped},
+			opts: options(core.WithSkip(func(context.Context) bool { return true }))},
+		{desc: "deny list", opts: options(deny), want: []want{refused, refused}},
+		{desc: "deny list, HEAD", method: "HEAD", opts: options(deny), want: []want{{403, problem(nil), "", false}}},
+		{desc: "deny list without a key", key: &header, opts: options(deny), want: []want{refused}},
+		{desc: "deny list and store error", opts: options(deny), fail: boom, want: []want{refused}},
+		{desc: "deny list of others", want: []want{served(2)},
+			opts: options(core.WithDenyList(core.ByIP(), "192.0.2.0/24", "2001:db8::/32"))},
+		{desc: "deny list without its key", want: []want{served(2)},
+			opts: options(core.WithDenyList(header, "mallory"))},
+		{desc: "allow list", opts: options(allow), want: []want{skipped, skipped, skipped, skipped}},
+		{desc: "allow list without a key", key: &header, opts: options(allow), want: []want{skipped}},
+		{desc: "allow list and store error", opts: options(allow, failClosed), fail: boom, want: []want{skipped}},
+		{desc: "allow list, then deny list", opts: options(allow, deny), want: []want{refused}},
+		{desc: "deny list, then allow list", opts: options(deny, allow), want: []want{refused}},
+		{desc: "key of a list fails", want: []want{broken},
+			opts: options(core.WithAllowList(core.By(failing), "ann"))},
+		{desc: "key of a list panics", want: []want{broken, broken},
+			opts: options(core.WithDenyList(core.By(panicking), "ann"))},
+		{desc: "denials count", opts: options(core.WithCountDenied()),
+			want: []want{served(2), served(1), served(0), full, full}},
+		{desc: "cost 2 of 3", opts: options(cost(2)), want: []want{
 			served(1), {429, denied(`"3-per-10s";r=1;t=10`, "10"), deniedBody, false},
 		}},
-		{desc: "cost 4 of 3", opts: []core.Option{core.WithCost(func(context.Context) int { return 4 })}, want: []want{
+		{desc: "cost 4 of 3", opts: options(cost(4)), want: []want{
 			{429, denied(`"3-per-10s";r=3`, ""), neverBody, false},
 		}},
-		{desc: "cost 0", opts: []core.Option{core.WithCost(func(context.Context) int { return 0 })}, want: []want{broken}},
-		{desc: "limits by request", policy: core.LimitBy(func(context.Context) core.Limits { return core.Limits{three} }), want: []want{served(2), served(1), served(0), full}},
-		{desc: "no limits by request", policy: core.LimitBy(func(context.Context) core.Limits { return nil }), want: []want{broken}},
+		{desc: "cost 0", opts: options(cost(0)), want: []want{broken}},
+		{desc: "limits by request", want: []want{served(2), served(1), served(0), full},
+			policy: core.LimitBy(func(context.Context) core.Limits { return core.Limits{three} })},
+		{desc: "no limits by request", want: []want{broken},
+			policy: core.LimitBy(func(context.Context) core.Limits { return nil })},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			store := new(FakeStore)
@@ -192,40 +181,12 @@ func answers(t *testing.T, serve Serve) {
 				r := send(newRequest(t, method))
 				body, _ := io.ReadAll(r.Body)
 				if r.StatusCode != want.status || string(body) != want.body || ran != want.ran {
-					t.Errorf("request %d: status %d, body %s, handler ran %v; want %d, %s, %v", i+1, r.StatusCode, body, ran, want.status, want.body, want.ran)
+					t.Errorf("request %d: status %d, body %s, handler ran %v; want %d, %s, %v",
+						i+1, r.StatusCode, body, ran, want.status, want.body, want.ran)
 				}
 				checkFields(t, fmt.Sprintf("request %d", i+1), r, want.header)
 			}
 		})
-	}
-}
-
-func newRequest(t *testing.T, method string) *http.Request {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://sash.example/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// checkFields compares all fields but those that a server adds by itself. The
-// type of what the handler wrote is the framework's business.
-func checkFields(t *testing.T, desc string, r *http.Response, want fields) {
-	t.Helper()
-	got := r.Header.Clone()
-	for _, name := range []string{"Date", "Content-Length", "Connection", "Transfer-Encoding"} {
-		got.Del(name)
-	}
-	if r.StatusCode == http.StatusOK {
-		got.Del("Content-Type")
-	}
-	expected := http.Header{}
-	for name, value := range want {
-		expected.Set(name, value)
-	}
-	if !maps.EqualFunc(got, expected, slices.Equal) {
-		t.Errorf("%s: header fields\ngot  %v\nwant %v", desc, got, expected)
 	}
 }
 
@@ -241,7 +202,10 @@ func headerStyles(t *testing.T, serve Serve) {
 		denied fields
 	}{
 		{core.HeadersDraft, allowed(2), denied(`"3-per-10s";r=0;t=10`, "10")},
-		{core.HeadersLegacy, legacy("2", "10"), problem(fields{"Retry-After": "10", "Cache-Control": "no-store", "X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "10"})},
+		{core.HeadersLegacy, legacy("2", "10"), problem(fields{
+			"Retry-After": "10", "Cache-Control": "no-store",
+			"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "10",
+		})},
 		{core.HeadersNone, nil, problem(fields{"Retry-After": "10", "Cache-Control": "no-store"})},
 		{core.HeadersBoth, both, nil},
 	} {
@@ -256,18 +220,7 @@ func headerStyles(t *testing.T, serve Serve) {
 	}
 }
 
-func limiterFor(t *testing.T, store core.Store, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
-	t.Helper()
-	// Every question is to reach the store, whose time is not ours.
-	opts = append([]core.Option{core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute)}, opts...)
-	l, err := core.New(p, k, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// Mounted on the router and on a group, a limiter counts a request once.
+// A limiter that is mounted on the router and on a group counts each request once.
 func sameLimiterTwice(t *testing.T, serve Serve) {
 	l := limiterFor(t, new(FakeStore), three, core.ByIP())
 	send := serve(t, func() string { return text }, l, l, l)
@@ -295,7 +248,7 @@ func twoLimiters(t *testing.T, serve Serve) {
 	checkFields(t, "denied by the inner one", send(newRequest(t, "GET")), want)
 }
 
-// Many at once, over HTTP/2 as streams of one connection, are admitted exactly.
+// Of many concurrent requests, over HTTP/2 as streams of one connection, exactly the quota is admitted.
 func requestsExactly(t *testing.T, serve Serve) {
 	const requests, quota = 250, 40
 	var ran atomic.Int64
@@ -316,7 +269,7 @@ func requestsExactly(t *testing.T, serve Serve) {
 	}
 }
 
-// After a panic nothing is held: neither a lock nor a place.
+// A panic in a callback leaves no lock held and takes nothing from the quota.
 func panicsLeaveNoTrace(t *testing.T, serve Serve) {
 	var panicking atomic.Bool
 	l := limiterFor(t, new(FakeStore), three, core.By(func(context.Context) (string, error) {
@@ -338,11 +291,12 @@ func panicsLeaveNoTrace(t *testing.T, serve Serve) {
 	}
 }
 
-// Lists are matched before the store, and by a key of their own.
+// Lists are matched by a key of their own, before the store is asked.
 func lists(t *testing.T, serve Serve) {
 	store := new(FakeStore)
 	id := core.ByHeader("X-API-Key", core.Unverified)
-	l := limiterFor(t, store, three, core.ByIP(), core.WithDenyList(id, "mallory", "eve"), core.WithAllowList(id, "monitor"))
+	l := limiterFor(t, store, three, core.ByIP(),
+		core.WithDenyList(id, "mallory", "eve"), core.WithAllowList(id, "monitor"))
 	var ran atomic.Int64
 	send := serve(t, func() string { ran.Add(1); return text }, l)
 	ask := func(key string, status int, runs int64, takes int, header fields) {
@@ -371,10 +325,11 @@ func lists(t *testing.T, serve Serve) {
 	ask("mallory", 403, 0, 0, problem(nil))
 }
 
-// Who is denied too often is told so, and neither what he has left nor when a window ends.
+// The answer to a banned client names the end of the ban, and neither the remaining quota nor the window's end.
 func bans(t *testing.T, serve Serve) {
 	store := new(FakeStore)
-	l := limiterFor(t, store, three, core.ByIP(), core.WithBan(2, time.Minute, 30*time.Second), core.WithHeaders(core.HeadersBoth))
+	l := limiterFor(t, store, three, core.ByIP(),
+		core.WithBan(2, time.Minute, 30*time.Second), core.WithHeaders(core.HeadersBoth))
 	ran := false
 	send := serve(t, func() string { ran = true; return text }, l)
 	ask := func(status int) (*http.Response, string) {
@@ -415,10 +370,10 @@ func bans(t *testing.T, serve Serve) {
 		ask(200)
 	}
 	ask(429)
-	banned(60) // the second is twice as long
+	banned(60) // the second ban is twice as long
 }
 
-// Denials fill the window, so that Retry-After grows while a client keeps trying, and stays exact.
+// With WithCountDenied denials fill the window: Retry-After grows while a client keeps trying, and stays exact.
 func countDenied(t *testing.T, serve Serve) {
 	store := new(FakeStore)
 	l := limiterFor(t, store, three, core.ByIP(), core.WithCountDenied())
@@ -430,7 +385,7 @@ func countDenied(t *testing.T, serve Serve) {
 		{0, allowed(2)}, {0, allowed(1)}, {0, allowed(0)},
 		{4 * time.Second, denied(`"3-per-10s";r=0;t=6`, "6")},
 		{0, denied(`"3-per-10s";r=0;t=6`, "6")},
-		{0, denied(`"3-per-10s";r=0;t=10`, "10")}, // all three that were admitted have been pushed out
+		{0, denied(`"3-per-10s";r=0;t=10`, "10")}, // the denials have replaced all three that were admitted
 		{6 * time.Second, denied(`"3-per-10s";r=0;t=4`, "4")},
 		{0, denied(`"3-per-10s";r=0;t=4`, "4")},
 		{0, denied(`"3-per-10s";r=0;t=10`, "10")},
@@ -442,7 +397,7 @@ func countDenied(t *testing.T, serve Serve) {
 	}
 }
 
-// What a request has taken comes back when its final status says so, before the client hears of it.
+// A request's cost is refunded if WithRefund says so of its status, before the client receives the answer.
 func refunds(t *testing.T, serve Serve) {
 	full := denied(`"3-per-10s";r=0;t=10`, "10")
 	for _, c := range []struct {
@@ -450,18 +405,21 @@ func refunds(t *testing.T, serve Serve) {
 		back  func(status int) bool
 		skip  bool
 		asked int64
-		want  []fields // of one request after the other
+		want  []fields // of one request after another
 	}{
-		{desc: "200", back: func(status int) bool { return status == 200 }, asked: 5, want: []fields{allowed(2), allowed(2), allowed(2), allowed(2), allowed(2)}},
-		{desc: "400 and above", back: func(status int) bool { return status >= 400 }, asked: 3, want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
-		{desc: "panic", back: func(int) bool { panic("boom") }, asked: 3, want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
+		{desc: "200", back: func(status int) bool { return status == 200 }, asked: 5,
+			want: []fields{allowed(2), allowed(2), allowed(2), allowed(2), allowed(2)}},
+		{desc: "400 and above", back: func(status int) bool { return status >= 400 }, asked: 3,
+			want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
+		{desc: "panic", back: func(int) bool { panic("boom") }, asked: 3,
+			want: []fields{allowed(2), allowed(1), allowed(0), full, full}},
 		{desc: "skipped", skip: true, want: make([]fields, 5)},
 	} {
 		var asked atomic.Int64
 		l := limiterFor(t, new(FakeStore), three, core.ByIP(),
 			core.WithSkip(func(context.Context) bool { return c.skip }),
 			core.WithRefund(func(_ context.Context, status int) bool { asked.Add(1); return c.back(status) }))
-		send := serve(t, func() string { return text }, l, l) // mounted twice, it counts and asks once
+		send := serve(t, func() string { return text }, l, l) // mounted twice, it counts and calls WithRefund once
 		for i, want := range c.want {
 			r := send(newRequest(t, "GET"))
 			checkFields(t, fmt.Sprintf("%s, request %d", c.desc, i+1), r, want)
@@ -470,13 +428,13 @@ func refunds(t *testing.T, serve Serve) {
 			}
 		}
 		if asked.Load() != c.asked {
-			t.Errorf("%s: it was asked %d times, want %d", c.desc, asked.Load(), c.asked)
+			t.Errorf("%s: WithRefund was called %d times, want %d", c.desc, asked.Load(), c.asked)
 		}
 	}
 }
 
-// Alternating keys of equal length on connections that are kept alive: where a
-// framework uses a request's memory again, one would turn into another.
+// Keys of equal length alternate on connections that are kept alive. If a framework reuses the memory of a
+// request and a key still points there, one key turns into another.
 func identities(t *testing.T, serve Serve) {
 	const connections, rounds, quota = 64, 12, 100
 	seen := map[string]int{}
@@ -512,7 +470,8 @@ func identities(t *testing.T, serve Serve) {
 	for i := range 6 {
 		key := fmt.Sprintf("key-%c", 'A'+i)
 		if admitted[key] != quota || seen[key] != connections*rounds/6 {
-			t.Errorf("%s: %d admitted, %d observed; want %d, %d", key, admitted[key], seen[key], quota, connections*rounds/6)
+			t.Errorf("%s: %d admitted, %d observed; want %d, %d",
+				key, admitted[key], seen[key], quota, connections*rounds/6)
 		}
 	}
 	if len(seen) != 6 {
