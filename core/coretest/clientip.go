@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func (v *clientVector) key() core.Key {
 	}
 }
 
-// peerRequest is one as it comes from a peer.
+// peerRequest returns a request as it comes from a peer.
 func peerRequest(remote, local string, headers [][2]string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = remote
@@ -60,7 +61,7 @@ func peerRequest(remote, local string, headers [][2]string) *http.Request {
 	return r
 }
 
-// ClientIP finds out from outside who shares a quota with whom: for each
+// ClientIP checks which requests share a quota: for each
 // vector with a limit of one, the request passes and then does not, the expected client
 // without any header does not either, and an unrelated one does.
 //
@@ -74,7 +75,8 @@ func ClientIP(t *testing.T, serve Serve) {
 	for i, v := range file.Vectors {
 		t.Run(v.ID, func(t *testing.T) {
 			ran := 0
-			l := limiterFor(t, new(FakeStore), core.PerHour(1), v.key(), core.WithIPv4Prefix(v.Config.IPv4), core.WithIPv6Prefix(v.Config.IPv6))
+			l := limiterFor(t, new(FakeStore), core.PerHour(1), v.key(),
+				core.WithIPv4Prefix(v.Config.IPv4), core.WithIPv6Prefix(v.Config.IPv6))
 			send := serve(t, func() string { ran++; return text }, l)
 			check := func(desc string, r *http.Request, want int) {
 				t.Helper()
@@ -96,27 +98,30 @@ func ClientIP(t *testing.T, serve Serve) {
 				if strings.HasSuffix(host, "::") { // a host within the prefix
 					host += "1"
 				}
-				check("the client without headers", peerRequest(net.JoinHostPort(host, "1"), "tcp", nil), http.StatusTooManyRequests)
+				client := peerRequest(net.JoinHostPort(host, "1"), "tcp", nil)
+				check("the client without headers", client, http.StatusTooManyRequests)
 			} else if hop := strings.TrimPrefix(v.Want.Key, "unidentified@"); hop != "unix" {
 				check("the hop itself", peerRequest(net.JoinHostPort(hop, "1"), "tcp", nil), http.StatusOK)
 			}
 			check("an unrelated client", peerRequest("192.0.2.254:1", "tcp", nil), http.StatusOK)
-			// Vectors with the same configuration and key share, all others do not.
+			// Vectors with the same configuration and key share a quota, all others do not.
 			for _, other := range file.Vectors[i+1:] {
-				if other.Config.Source != v.Config.Source || strings.Join(other.Config.Trusted, " ") != strings.Join(v.Config.Trusted, " ") ||
-					other.Config.IPv4 != v.Config.IPv4 || other.Config.IPv6 != v.Config.IPv6 || other.Want.Kind == "none" {
+				a, b := other.Config, v.Config
+				if a.Source != b.Source || !slices.Equal(a.Trusted, b.Trusted) ||
+					a.IPv4 != b.IPv4 || a.IPv6 != b.IPv6 || other.Want.Kind == "none" {
 					continue
 				}
 				if other.Want == v.Want {
-					check("as "+other.ID, peerRequest(other.RemoteAddr, other.Local, other.Headers), http.StatusTooManyRequests)
+					same := peerRequest(other.RemoteAddr, other.Local, other.Headers)
+					check("as "+other.ID, same, http.StatusTooManyRequests)
 				}
 			}
 		})
 	}
 }
 
-// Spoofing sends what clients send who want a fresh quota each time. By default
-// none of it counts, so exactly the quota of requests runs.
+// Spoofing sends requests whose headers claim a new address each time. By default
+// no such header is trusted, so exactly the quota of requests runs.
 func Spoofing(t *testing.T, serve Serve, store core.Store) {
 	const requests, quota = 200, 7
 	ran := 0
@@ -124,7 +129,10 @@ func Spoofing(t *testing.T, serve Serve, store core.Store) {
 	for i := range requests {
 		r := newRequest(t, http.MethodGet)
 		address := fmt.Sprintf("%d.%d.%d.%d", 1+rand.IntN(220), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
-		for _, name := range []string{"X-Forwarded-For", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "Fastly-Client-IP"} {
+		for _, name := range []string{
+			"X-Forwarded-For", "X-Real-IP", "True-Client-IP",
+			"CF-Connecting-IP", "X-Client-IP", "Fastly-Client-IP",
+		} {
 			r.Header.Set(name, address)
 		}
 		r.Header.Set("Forwarded", "for="+address)

@@ -97,7 +97,8 @@ func invalidQuestions(t *testing.T, c StoreConfig) {
 	}
 	if merger, ok := s.(store.Merger); ok {
 		entries := []store.Entry{{ID: 1, Cost: 1}}
-		want("Merge with the zero Key", merger.Merge(t.Context(), store.MergeRequest{Keep: time.Minute, Entries: entries}))
+		request := store.MergeRequest{Keep: time.Minute, Entries: entries}
+		want("Merge with the zero Key", merger.Merge(t.Context(), request))
 	}
 	a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: 1})
 	if err != nil || !a.Allowed || a.State[0].Used != 0 {

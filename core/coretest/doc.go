@@ -10,18 +10,18 @@
 //		})
 //	}
 //
-// An adapter for another framework runs the suite that sash's own run:
+// An adapter for another framework runs the suite that sash's own adapters run:
+//
+//	func serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+//		app := myframework.New()
+//		for _, l := range limiters {
+//			app.Use(mylimit.From(l))
+//		}
+//		app.Any("/", func(c *myframework.Context) { c.Text(200, text()) })
+//		return coretest.HTTP1(t, app)
+//	}
 //
 //	func TestMyAdapter(t *testing.T) {
-//		coretest.Adapter(t, coretest.AdapterConfig{
-//			Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-//				app := myframework.New()
-//				for _, l := range limiters {
-//					app.Use(mylimit.From(l))
-//				}
-//				app.Any("/", func(c *myframework.Context) { c.Text(200, text()) })
-//				return coretest.HTTP1(t, app)
-//			},
-//		})
+//		coretest.Adapter(t, coretest.AdapterConfig{Serve: serve})
 //	}
 package coretest

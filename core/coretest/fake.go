@@ -83,7 +83,7 @@ func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
 	return f.on(key, 0, func(o *oracle) { o.entries = nil })
 }
 
-// on answers a question about one log. Where something may be added, it first drops entries older than the longest keep.
+// on calls question with the log of a key. If keep is positive, it first drops entries older than the longest keep.
 func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)) error {
 	if err := key.Validate(); err != nil {
 		return err

@@ -36,7 +36,9 @@ import (
 // frameworks serve over real sockets, each on a listener of its own.
 var frameworks = map[string]func(text func() string, limiters ...*core.Limiter) func(net.Listener) error{
 	"nethttp": func(text func() string, limiters ...*core.Limiter) func(net.Listener) error {
-		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) })
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, text())
+		})
 		for _, l := range slices.Backward(limiters) {
 			h = nethttp.From(l)(h)
 		}
@@ -119,17 +121,21 @@ func TestSpoofingOverRedis(t *testing.T) {
 	}
 }
 
-// What identities look like does not matter: on a cluster, where a brace in a key would choose
-// its node, each is limited exactly and no store call fails.
+// On a cluster a brace in a key could choose its node. Whatever a client's identity contains, it is limited
+// exactly and no store call fails.
 func TestHostileIdentitiesOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	defer rdb.Close()
-	hostile := []string{"}", "{}x", "{a}b", "{", "%s", "%00", `"`, `'`, "\\", "a:b", "a b", "é", "\xff\xfe", strings.Repeat("k", 8000), "203.0.113.9", "ip:203.0.113.9"}
+	hostile := []string{
+		"}", "{}x", "{a}b", "{", "%s", "%00", `"`, `'`, "\\", "a:b", "a b", "é", "\xff\xfe",
+		strings.Repeat("k", 8000), "203.0.113.9", "ip:203.0.113.9",
+	}
 	for name, f := range frameworks {
 		t.Run(name, func(t *testing.T) {
 			const quota = 3
-			l, err := core.New(core.Limits{core.PerHour(quota), core.PerDay(quota + 1)}, core.ByHeader("X-API-Key", core.Unverified),
+			l, err := core.New(
+				core.Limits{core.PerHour(quota), core.PerDay(quota + 1)}, core.ByHeader("X-API-Key", core.Unverified),
 				core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithName("hostile-"+name),
 				core.WithObserver(func(_ context.Context, e core.Event) {
 					if e.Err != nil {
@@ -274,14 +280,15 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 	}
 }
 
-// A subscriber has the whole of a /64: its addresses share a quota.
+// A subscriber may use every address of a /64, so these addresses share a quota.
 func TestOnePrefixIsOneClient(t *testing.T) {
 	dial := func(source string) *net.Dialer {
 		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: 5 * time.Second}
 	}
 	probe := listen(t, "tcp6", "[::1]:0")
 	if c, err := dial("2001:db8:7::1").Dial("tcp6", probe.Addr().String()); err != nil {
-		t.Skipf("no foreign source addresses here (ip -6 route add local 2001:db8::/32 dev lo; sysctl net.ipv6.ip_nonlocal_bind=1): %v", err)
+		t.Skipf("no foreign source addresses here (ip -6 route add local 2001:db8::/32 dev lo; "+
+			"sysctl net.ipv6.ip_nonlocal_bind=1): %v", err)
 	} else {
 		c.Close()
 	}
@@ -302,7 +309,8 @@ func TestOnePrefixIsOneClient(t *testing.T) {
 				places <- struct{}{}
 				wg.Go(func() {
 					defer func() { <-places }()
-					status := getFrom(t, dial(fmt.Sprintf("2001:db8:7:1:%x:%x::%x", i, i*7, i+1)), "tcp6", listener.Addr().String())
+					source := dial(fmt.Sprintf("2001:db8:7:1:%x:%x::%x", i, i*7, i+1))
+					status := getFrom(t, source, "tcp6", listener.Addr().String())
 					mu.Lock()
 					defer mu.Unlock()
 					switch status {
@@ -317,14 +325,15 @@ func TestOnePrefixIsOneClient(t *testing.T) {
 			if ok != quota || denied != addresses-quota {
 				t.Errorf("%d admitted, %d denied; want %d, %d", ok, denied, quota, addresses-quota)
 			}
-			if status := getFrom(t, dial("2001:db8:7:2::1"), "tcp6", listener.Addr().String()); status != http.StatusOK {
+			status := getFrom(t, dial("2001:db8:7:2::1"), "tcp6", listener.Addr().String())
+			if status != http.StatusOK {
 				t.Errorf("the next /64: status %d", status)
 			}
 		})
 	}
 }
 
-// On a listener for both families IPv4 clients arrive as mapped addresses, and
+// On a listener for both families IPv4 clients have mapped addresses, and
 // must not all fall into ::/64.
 func TestDualStackClientsAreApart(t *testing.T) {
 	for name, f := range frameworks {
@@ -337,7 +346,8 @@ func TestDualStackClientsAreApart(t *testing.T) {
 			go f(func() string { return "" }, l)(listener)
 			port := listener.Addr().(*net.TCPAddr).Port
 			for i := range 100 {
-				source := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, Timeout: 5 * time.Second}
+				addr := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}
+				source := &net.Dialer{LocalAddr: addr, Timeout: 5 * time.Second}
 				for request := range 3 {
 					want := http.StatusOK
 					if request == 2 {

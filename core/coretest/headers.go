@@ -17,7 +17,7 @@ import (
 //go:embed testdata/headers.json
 var headerVectors []byte
 
-// Headers compares what an adapter answers with the exact bytes for given
+// Headers compares an adapter's answers with the exact bytes for given
 // states of the log, on the given store.
 func Headers(t *testing.T, c StoreConfig, serve Serve) {
 	if c.Run == nil {
@@ -53,7 +53,7 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 			fill := limiter(t, store, core.Limit{Quota: 100_000, Window: core.MaxWindow}, name)
 			fillUp := serve(t, func() string { return text }, fill)
 			for i, age := range v.Ages {
-				// Global and Allow name different logs, so the entries come by request as well.
+				// Global and Allow name different logs, so the entries are added by requests too.
 				if r := fillUp(newRequest(t, "GET")); r.StatusCode != http.StatusOK {
 					t.Fatalf("entry %d: status %d", i, r.StatusCode)
 				}
@@ -65,7 +65,8 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 			}
 			var limits core.Limits
 			for _, l := range v.Limits {
-				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: time.Duration(l.Window) * time.Millisecond})
+				window := time.Duration(l.Window) * time.Millisecond
+				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: window})
 			}
 			var got core.Decision
 			l := limiter(t, store, limits, name,
@@ -101,7 +102,8 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				t.Fatalf("%s: body %s: %v", v.Desc, body, err)
 			}
 			if document.Type != problemBase+"quota-exceeded" || document.Title != "Quota Exceeded" ||
-				document.Status != v.Want.Status || document.Detail == "" || !slices.Equal(document.Violated, v.Want.Violated) {
+				document.Status != v.Want.Status || document.Detail == "" ||
+				!slices.Equal(document.Violated, v.Want.Violated) {
 				t.Errorf("%s: problem %s, want violated-policies %q", v.Desc, body, v.Want.Violated)
 			}
 		})

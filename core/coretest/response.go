@@ -19,12 +19,12 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// patience is for what hangs when it is broken.
-const patience = 30 * time.Second
+// maxWait bounds waits that end at once unless an adapter is broken.
+const maxWait = 30 * time.Second
 
 type mount = func(next http.Handler, limiters ...*core.Limiter) http.Handler
 
-// responses checks which status a refund is asked about: that which was sent.
+// responses checks that WithRefund is called with the status that was sent.
 func responses(t *testing.T, m mount) {
 	for protocol, two := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		t.Run(protocol, func(t *testing.T) {
@@ -37,16 +37,16 @@ func responses(t *testing.T, m mount) {
 	t.Run("Upgrade", func(t *testing.T) { upgrade(t, m) })
 }
 
-// exchange is a server behind a limiter of three an hour, which gives back what f says.
-type exchange struct {
+// refundServer serves a handler behind a limiter of three an hour, which refunds a request if f says so of its status.
+type refundServer struct {
 	server *httptest.Server
-	asked  chan int      // the statuses that f was asked about
-	ended  chan struct{} // each time that a request has been served and, if it is, refunded
+	asked  chan int      // the statuses that f was called with
+	ended  chan struct{} // receives when a request has been served and, if f says so, refunded
 }
 
-func newExchange(t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler) *exchange {
+func newRefundServer(t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler) *refundServer {
 	t.Helper()
-	e := &exchange{asked: make(chan int, 100), ended: make(chan struct{}, 100)}
+	e := &refundServer{asked: make(chan int, 100), ended: make(chan struct{}, 100)}
 	l, err := core.New(core.PerHour(3), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
 		e.asked <- status
 		return f(status)
@@ -70,10 +70,10 @@ func newExchange(t *testing.T, m mount, two bool, f func(status int) bool, h htt
 }
 
 // do sends a request and calls f with the response, or with nil if ctx ended before it came. Then it waits until
-// the server has ended, and returns the status of which the refund was asked, or 0.
-func (e *exchange) do(ctx context.Context, t *testing.T, f func(*http.Response)) (asked int) {
+// the handler has returned, and returns the status that WithRefund was called with, or 0.
+func (e *refundServer) do(ctx context.Context, t *testing.T, f func(*http.Response)) (asked int) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.server.URL, http.NoBody) // which is not sent again
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.server.URL, http.NoBody) // a POST is not retried
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +89,11 @@ func (e *exchange) do(ctx context.Context, t *testing.T, f func(*http.Response))
 	return asked
 }
 
-func (e *exchange) wait(t *testing.T) {
+func (e *refundServer) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-e.ended:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("the handler has not ended")
 	}
 }
@@ -113,7 +113,7 @@ func proxy(t *testing.T, h http.HandlerFunc) *httputil.ReverseProxy {
 	}
 }
 
-// hangUp has 20 clients that want a refund by hanging up: three are served, and none gets it.
+// hangUp has 20 clients that hang up in order to get a refund: three are served, and none is refunded.
 func hangUp(t *testing.T, m mount, two bool) {
 	faults := func(status int) bool { return status >= 500 }
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			arrived := make(chan bool, 1)
-			e := newExchange(t, m, two, faults, proxy(t, func(w http.ResponseWriter, r *http.Request) {
+			e := newRefundServer(t, m, two, faults, proxy(t, func(w http.ResponseWriter, r *http.Request) {
 				arrived <- true
 				c.serve(w, r)
 			}))
@@ -179,7 +179,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 	}
 }
 
-// leaving is what is asked where the client leaves while the handler runs.
+// leaving checks the status that WithRefund gets if the client leaves while the handler runs.
 func leaving(t *testing.T, m mount, two bool) {
 	gone := adapter.StatusClientClosedRequest
 	nothing := func(http.ResponseWriter, *http.Request) {}
@@ -187,7 +187,7 @@ func leaving(t *testing.T, m mount, two bool) {
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	ended := make(chan struct{})
 	defer close(ended)
-	// One that ended as well would sometimes be in time: http.TimeoutHandler takes either.
+	// A handler that ended with its context would sometimes win the race: http.TimeoutHandler takes whichever is first.
 	waits := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended })
 	for _, c := range []struct {
 		desc          string
@@ -210,7 +210,7 @@ func leaving(t *testing.T, m mount, two bool) {
 		t.Run(c.desc, func(t *testing.T) {
 			arrived := make(chan bool, 1)
 			always := func(int) bool { return true }
-			e := newExchange(t, m, two, always, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			e := newRefundServer(t, m, two, always, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if c.before != nil {
 					c.before(w, r)
 					http.NewResponseController(w).Flush()
@@ -234,16 +234,16 @@ func leaving(t *testing.T, m mount, two bool) {
 	}
 }
 
-// endings is what is asked where the client waits for the response.
+// endings checks the status that WithRefund gets if the client waits for the response.
 func endings(t *testing.T, m mount, two bool) {
-	const either = -1 // status, if it is the same for both
+	const either = -1 // any status, if the client's and WithRefund's are equal
 	timeout := func(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
 		return http.TimeoutHandler(h, d, "").ServeHTTP
 	}
 	panics := func(http.ResponseWriter, *http.Request) { panic("boom") }
 	ended := make(chan struct{})
 	defer close(ended)
-	// A handler that ended with its context would sometimes be in time: http.TimeoutHandler takes either.
+	// A handler that ended with its context would sometimes win the race: http.TimeoutHandler takes whichever is first.
 	waits := func(http.ResponseWriter, *http.Request) { <-ended }
 	for _, c := range []struct {
 		desc    string
@@ -263,7 +263,7 @@ func endings(t *testing.T, m mount, two bool) {
 			http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}, 200, 200},
-		// echo knows but one.
+		// echo sends only the first status.
 		{"103, then 404", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(103)
 			w.WriteHeader(404)
@@ -292,7 +292,7 @@ func endings(t *testing.T, m mount, two bool) {
 					})
 				}
 			}
-			e := newExchange(t, limited, two, func(int) bool { return true }, c.handler)
+			e := newRefundServer(t, limited, two, func(int) bool { return true }, c.handler)
 			status := 0
 			asked := e.do(t.Context(), t, func(r *http.Response) {
 				if r != nil {
@@ -310,8 +310,8 @@ func endings(t *testing.T, m mount, two bool) {
 	}
 }
 
-// halfClosed has clients that close the sending side, for net/http no different from leaving, and read the
-// response. None chooses its status by that: neither wrong passwords nor what was paid for come back.
+// halfClosed has clients that close the sending side, which net/http cannot tell from leaving, and read the
+// response. A client must not choose its status that way: neither wrong passwords nor served requests are refunded.
 func halfClosed(t *testing.T, m mount) {
 	for _, c := range []struct {
 		desc   string
@@ -321,7 +321,7 @@ func halfClosed(t *testing.T, m mount) {
 		{"all but wrong passwords", func(status int) bool { return status != 401 }, http.StatusUnauthorized},
 		{"all that fails", func(status int) bool { return status >= 400 }, http.StatusOK},
 	} {
-		e := newExchange(t, m, false, c.back, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := newRefundServer(t, m, false, c.back, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			w.WriteHeader(c.status)
 			io.WriteString(w, text)
@@ -338,24 +338,25 @@ func halfClosed(t *testing.T, m mount) {
 			got = append(got, r.StatusCode)
 			e.wait(t)
 		}
-		if want := append(slices.Repeat([]int{c.status}, 3), slices.Repeat([]int{429}, 17)...); !slices.Equal(got, want) {
+		want := append(slices.Repeat([]int{c.status}, 3), slices.Repeat([]int{429}, 17)...)
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: statuses %v, want %v", c.desc, got, want)
 		}
 	}
 }
 
-func (e *exchange) dial(t *testing.T) *net.TCPConn {
+func (e *refundServer) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
 	connection, err := net.Dial("tcp", e.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { connection.Close() })
-	connection.SetDeadline(time.Now().Add(patience))
+	connection.SetDeadline(time.Now().Add(maxWait))
 	return connection.(*net.TCPConn)
 }
 
-// upgrade has handlers that take over the connection, and a proxy that does.
+// upgrade has handlers, and a proxy, that hijack the connection.
 func upgrade(t *testing.T, m mount) {
 	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 	speak := func(connection net.Conn, in io.Reader, err error) {
@@ -391,9 +392,10 @@ func upgrade(t *testing.T, m mount) {
 			panic("boom")
 		}),
 	} {
-		e := newExchange(t, m, false, func(int) bool { return true }, h)
+		e := newRefundServer(t, m, false, func(int) bool { return true }, h)
 		connection := e.dial(t)
-		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		io.WriteString(connection,
+			"GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		in := bufio.NewReader(connection)
 		r, err := http.ReadResponse(in, nil)
 		if err != nil {

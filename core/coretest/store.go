@@ -35,9 +35,10 @@ type StoreConfig struct {
 	Checks int
 }
 
-// Store runs everything that a store must do. What the interfaces [store.Settler], [store.Lister] and [store.Merger] add
-// is tested of a store that has them: the cases Settle, Log and Merge are skipped for one that has not, and so are those
-// steps of Oracle. All other cases, bans, limits that vary and shadows among them, ask for the methods of [core.Store] alone.
+// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister] and
+// [store.Merger] are tested if the store has them: otherwise the cases Settle, Log and Merge are skipped, and so are
+// those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the methods of
+// [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
@@ -74,8 +75,9 @@ func Store(t *testing.T, c StoreConfig) {
 // limiter makes a limiter on store, or fails.
 func limiter(t *testing.T, store core.Store, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	// Every question is to reach the store, however slow it is under the race detector.
-	opts = append(opts, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))
+	// Every take must reach the store, and must not time out under the race detector.
+	opts = append(opts, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+		core.WithFailure(core.FailClosed))
 	l, err := core.New(p, core.Global(), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +126,8 @@ func exactBoundary(t *testing.T, c StoreConfig) {
 	advance(1500*time.Millisecond - time.Microsecond)
 	d := allow(t, l, "k", 1)
 	if d.Allowed || d.RetryAfter != time.Microsecond {
-		t.Errorf("1us before the window ends: allowed %v, retry after %v, want a denial of 1us", d.Allowed, d.RetryAfter)
+		t.Errorf("1us before the window ends: allowed %v, retry after %v, want a denial of 1us",
+			d.Allowed, d.RetryAfter)
 	}
 	advance(d.RetryAfter)
 	for i := range 4 {
@@ -172,7 +175,8 @@ func allOrNothing(t *testing.T, c StoreConfig) {
 	want := func(cost int, allowed bool, remaining int, retry time.Duration, violated ...string) {
 		t.Helper()
 		d := allow(t, l, "k", cost)
-		if d.Allowed != allowed || d.Remaining != remaining || d.RetryAfter != retry || !slices.Equal(d.Violated, violated) {
+		if d.Allowed != allowed || d.Remaining != remaining || d.RetryAfter != retry ||
+			!slices.Equal(d.Violated, violated) {
 			t.Errorf("cost %d: allowed %v, remaining %d, retry %v, violated %v; want %v, %d, %v, %v",
 				cost, d.Allowed, d.Remaining, d.RetryAfter, d.Violated, allowed, remaining, retry, violated)
 		}
@@ -216,7 +220,8 @@ func peekAndReset(t *testing.T, c StoreConfig) {
 		t.Helper()
 		d, err := l.Peek(t.Context(), "k")
 		if err != nil || d.Allowed != allowed || d.Remaining != remaining {
-			t.Errorf("peek: allowed %v, remaining %d, error %v; want %v, %d", d.Allowed, d.Remaining, err, allowed, remaining)
+			t.Errorf("peek: allowed %v, remaining %d, error %v; want %v, %d",
+				d.Allowed, d.Remaining, err, allowed, remaining)
 		}
 	}
 	if err := l.Reset(t.Context(), "nobody"); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// trace is one key's life under random questions, with the oracle beside it.
+// trace is a sequence of random calls on one key, each compared with the oracle.
 type trace struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -24,7 +24,7 @@ type trace struct {
 	advance func(time.Duration)
 	oracle  oracle
 	desc    string
-	lead    int // which kind of limiter is asked most
+	lead    int // which kind of limiter is called most
 	repeats bool
 
 	plain, counting, shadowed, banning *core.Limiter // on the same log
@@ -41,13 +41,13 @@ type trace struct {
 	done     int
 }
 
-// made is a decision that can be undone, and the oracle's name for it.
+// made is a decision that can be undone, and the oracle's id of its entry.
 type made struct {
 	d  core.Decision
 	id uint64
 }
 
-// banOracle is when the denials and bans were.
+// banOracle holds the times of denials and bans.
 type banOracle struct {
 	denials, bans []time.Duration
 	steps         []int
@@ -65,7 +65,8 @@ var tracePolicies = []core.Limits{
 	{{Name: "a", Quota: 100, Window: time.Minute}},
 	{{Name: "a", Quota: 300, Window: 7 * time.Second}},
 	{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
-	{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond}, {Name: "c", Quota: 20, Window: time.Minute}},
+	{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond},
+		{Name: "c", Quota: 20, Window: time.Minute}},
 	{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
 	{{Name: "a", Quota: 2, Window: 10 * time.Millisecond}, {Name: "b", Quota: 3, Window: 15 * time.Millisecond},
 		{Name: "c", Quota: 3, Window: 20 * time.Millisecond}, {Name: "d", Quota: 9, Window: 90 * time.Millisecond}},
@@ -73,7 +74,7 @@ var tracePolicies = []core.Limits{
 
 // againstOracle compares random traces: bursts within one microsecond, waits
 // of exactly a Retry-After or one microsecond less, several limits, costs, and
-// whatever else can be asked of a log.
+// all other operations on a log.
 //
 // Two traces of three have no shadow, because stores may answer limits that stand alone by shorter paths. The
 // limiters ask the store itself, not a wrapper, because a limiter knows some stores by their type.
@@ -103,7 +104,7 @@ func (tr *trace) run(name string) {
 	}
 	tr.chosen = tr.limits
 	named := []core.Option{core.WithName(name)}
-	if tr.shadow != nil { // then the others keep entries as long as the shadow's windows do
+	if tr.shadow != nil { // the other limiters must then keep entries for the shadow's windows too
 		named = append(named, core.WithShadow(tr.shadow))
 	}
 	with := func(p core.Policy, opts ...core.Option) *core.Limiter {
@@ -116,19 +117,19 @@ func (tr *trace) run(name string) {
 	tr.shadowed = with(tr.limits, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
 	tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
 	tr.key = store.NewKey(name, "k")
-	calm := tr.r.IntN(2) == 0
-	if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // it learns how long entries stay
+	mostlyTakes := tr.r.IntN(2) == 0
+	if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // the limiter learns how long entries stay
 		tr.t.Fatal(err)
 	}
 	for range 1500 {
 		tr.wait()
 		k := tr.r.IntN(40)
-		if calm && k >= 30 && k < 38 && tr.r.IntN(4) > 0 {
-			k = 0 // a log that holds more than its quota, or costs, is out of short paths for a whole window
+		if mostlyTakes && k >= 30 && k < 38 && tr.r.IntN(4) > 0 {
+			k = 0 // a log with more than its quota, or with costs, is kept off the short paths for a whole window
 		}
 		switch {
 		case k < 24:
-			switch tr.lead { // only one kind of limiter, or denials that count would fill every log
+			switch tr.lead { // one kind of limiter per trace: denials that count would otherwise fill every log
 			case 0:
 				tr.take(tr.counting, store.ModeChargeDenied, tr.limits)
 			case 1:
@@ -164,7 +165,7 @@ func (tr *trace) run(name string) {
 	}
 }
 
-// wait moves time by nothing, a little, a part of the window, or what the last denial said.
+// wait advances time by nothing, a little, a part of the window, or the last denial's RetryAfter.
 func (tr *trace) wait() {
 	longest, largest := time.Duration(0), 1
 	for _, l := range tr.limits {
@@ -192,7 +193,7 @@ func (tr *trace) wait() {
 	tr.oracle.forget(tr.keep)
 }
 
-// untilOneLeaves is until one of the oldest entries leaves one of the windows, or one microsecond more or less.
+// untilOneLeaves returns the time until one of the oldest entries leaves a window, give or take one microsecond.
 func (tr *trace) untilOneLeaves() time.Duration {
 	window := tr.limits[tr.r.IntN(len(tr.limits))].Window
 	var inside []oracleEntry
@@ -215,7 +216,7 @@ func (tr *trace) cost() int {
 	return 1
 }
 
-// take asks one limiter and the oracle.
+// take compares a decision of one limiter with the oracle's.
 func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
 	cost := tr.cost()
 	var got core.Decision
@@ -236,7 +237,8 @@ func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
 	held := len(tr.oracle.entries)
 	want := expect(limits, cost, mode, tr.oracle.take(store.Take{Plan: planOf(limits), Cost: cost, ID: id, Mode: mode}))
 	if tr.repeats && mode == store.ModeChargeDenied && !want.Allowed {
-		want.Used, want.Violated, want.Remaining, want.ResetAfter = got.Used, got.Violated, got.Remaining, got.ResetAfter
+		want.Used, want.Violated = got.Used, got.Violated
+		want.Remaining, want.ResetAfter = got.Remaining, got.ResetAfter
 	}
 	tr.compare(fmt.Sprintf("limits %v, cost %d, mode %d, %d entries", limits, cost, mode, held), got, want)
 	if tr.made = append(tr.made, made{got, id}); len(tr.made) > 30 {
@@ -253,7 +255,7 @@ func (tr *trace) compare(desc string, got, want core.Decision) {
 	tr.done++
 }
 
-// visible is what everybody can read of a decision.
+// visible returns the exported fields of a decision.
 func visible(d core.Decision) core.Decision {
 	v := core.Decision{Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
 		Used: d.Used, Violated: d.Violated, Banned: d.Banned}
@@ -263,7 +265,7 @@ func visible(d core.Decision) core.Decision {
 	return v
 }
 
-// expect is the decision that goes with an answer.
+// expect returns the decision for an answer of the store.
 func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.Decision {
 	d := core.Decision{Allowed: a.Allowed, RetryAfter: a.Retry}
 	never, longest := false, 0
@@ -291,22 +293,26 @@ func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.
 	return d
 }
 
-// compareShadow asks the oracle about the log as it was before the last take.
+// compareShadow compares the shadow's decision with the oracle's for the log as it was before the last take.
 func (tr *trace) compareShadow(got *core.Decision) {
 	if got == nil {
 		tr.t.Fatalf("%s, step %d: no shadow", tr.desc, tr.done)
 	}
-	before := slices.DeleteFunc(slices.Clone(tr.oracle.entries), func(e oracleEntry) bool { return e.id == tr.made[len(tr.made)-1].id })
+	before := slices.DeleteFunc(slices.Clone(tr.oracle.entries), func(e oracleEntry) bool {
+		return e.id == tr.made[len(tr.made)-1].id
+	})
 	o := oracle{now: tr.oracle.now, entries: before}
 	a := o.take(store.Take{Plan: planOf(tr.shadow), Cost: tr.lastCost})
 	want := expect(tr.shadow, tr.lastCost, store.ModeCharge, a)
-	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining || got.Used != want.Used || !slices.Equal(got.Violated, want.Violated) {
-		tr.t.Fatalf("%s, step %d, cost %d: shadow\ngot  %+v\nwant %+v", tr.desc, tr.done, tr.lastCost, visible(*got), want)
+	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining ||
+		got.Used != want.Used || !slices.Equal(got.Violated, want.Violated) {
+		tr.t.Fatalf("%s, step %d, cost %d: shadow\ngot  %+v\nwant %+v",
+			tr.desc, tr.done, tr.lastCost, visible(*got), want)
 	}
 	tr.done++
 }
 
-// vary asks under other limits, mostly those of the last time.
+// vary takes under limits that change now and then.
 func (tr *trace) vary() {
 	if tr.r.IntN(5) == 0 {
 		tr.chosen = slices.Clone(tr.limits)
@@ -320,7 +326,7 @@ func (tr *trace) vary() {
 	tr.take(tr.varying, store.ModeCharge, tr.chosen)
 }
 
-// takeOrBan asks where denials lead to bans.
+// takeOrBan takes from the limiter that bans, and compares with the oracle's denials and bans.
 func (tr *trace) takeOrBan() {
 	now, b := tr.oracle.now, &tr.bans
 	past := 0
@@ -334,7 +340,7 @@ func (tr *trace) takeOrBan() {
 				tr.t.Fatal(err)
 			}
 			tr.last = got
-			tr.compare("banned", got, core.Decision{RetryAfter: end - now, ResetAfter: end - now, Violated: []string{"ban"}, Banned: true})
+			tr.compare("banned", got, banned(end-now, 0))
 			return
 		}
 	}
@@ -343,23 +349,31 @@ func (tr *trace) takeOrBan() {
 	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
 		tr.t.Fatal(err)
 	}
-	want := expect(tr.limits, cost, store.ModeCharge, tr.oracle.take(store.Take{Plan: planOf(tr.limits), Cost: cost, ID: uint64(tr.done + 1)}))
+	take := store.Take{Plan: planOf(tr.limits), Cost: cost, ID: uint64(tr.done + 1)}
+	want := expect(tr.limits, cost, store.ModeCharge, tr.oracle.take(take))
 	if !want.Allowed {
-		b.denials = append(slices.DeleteFunc(b.denials, func(at time.Duration) bool { return at <= now-banWithin }), now)
+		expired := func(at time.Duration) bool { return at <= now-banWithin }
+		b.denials = append(slices.DeleteFunc(b.denials, expired), now)
 		if len(b.denials) == banDenials {
 			step := 0
 			for step < 6 && 2<<step <= past+1 {
 				step++
 			}
 			b.denials, b.bans, b.steps = nil, append(b.bans, now), append(b.steps, step)
-			length := banFirst << step
-			want = core.Decision{RetryAfter: length, ResetAfter: length, Violated: []string{"ban"}, Banned: true, Used: want.Used}
+			want = banned(banFirst<<step, want.Used)
 		}
 	}
 	if tr.last = got; !got.Banned {
 		tr.made = append(tr.made, made{got, uint64(tr.done + 1)})
 	}
 	tr.compare(fmt.Sprintf("with bans, cost %d", cost), got, want)
+}
+
+// banned returns the decision of a ban that ends after left.
+func banned(left time.Duration, used int) core.Decision {
+	return core.Decision{
+		RetryAfter: left, ResetAfter: left, Violated: []string{"ban"}, Banned: true, Used: used,
+	}
 }
 
 func (tr *trace) settle(cost int) {
@@ -412,11 +426,13 @@ func offsets(entries []core.Entry) []offset {
 	for _, e := range entries {
 		all = append(all, offset{e.At.Sub(entries[0].At), e.Cost})
 	}
-	slices.SortFunc(all, func(a, b offset) int { return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.cost, b.cost)) })
+	slices.SortFunc(all, func(a, b offset) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.cost, b.cost))
+	})
 	return all
 }
 
-// merge adds what another log has recorded, some of it for the second time.
+// merge adds entries of another log, sometimes twice.
 func (tr *trace) merge() {
 	merger, ok := tr.store.(store.Merger)
 	if !ok {
@@ -429,7 +445,8 @@ func (tr *trace) merge() {
 		more = append(more, store.Entry{ID: 1<<40 + tr.merged, Age: age, Cost: 1 + tr.r.IntN(3)})
 	}
 	for range 1 + tr.r.IntN(2) {
-		if err := merger.Merge(tr.t.Context(), store.MergeRequest{Key: tr.key, Keep: tr.keep, Entries: more}); err != nil {
+		request := store.MergeRequest{Key: tr.key, Keep: tr.keep, Entries: more}
+		if err := merger.Merge(tr.t.Context(), request); err != nil {
 			tr.t.Fatal(err)
 		}
 	}

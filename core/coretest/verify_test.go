@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,19 +56,24 @@ func TestVerify(t *testing.T) {
 		{"nothing", nil, core.Limits{core.PerMinute(1)}, nil},
 		{"exactly a window apart", at(0, time.Minute, 2*time.Minute), core.Limits{core.PerMinute(1)}, nil},
 		{"a nanosecond less", at(0, time.Minute-1), core.Limits{core.PerMinute(1)}, []string{
-			"Verify: 1/minute: 2 units in the window (2026-01-02T11:59:59.999999999Z, 2026-01-02T12:00:59.999999999Z]"}},
+			"Verify: 1/minute: 2 units in the window " +
+				"(2026-01-02T11:59:59.999999999Z, 2026-01-02T12:00:59.999999999Z]"}},
 		{"one instant", at(0, 0, 0), core.Limits{core.PerMinute(2)}, []string{
 			"Verify: 2/minute: 3 units in the window (2026-01-02T11:59:00Z, 2026-01-02T12:00:00Z]"}},
 		{"costs that fit", costly, core.Limits{core.PerMinute(4)}, nil},
 		{"costs", costly, core.Limits{core.PerMinute(3)}, []string{
 			"Verify: 3/minute: 4 units in the window (2026-01-02T11:59:30Z, 2026-01-02T12:00:30Z]"}},
-		{"the fullest window, unsorted", at(70*time.Second, 0, 71*time.Second, time.Second, 72*time.Second), core.Limits{core.PerMinute(1)}, []string{
-			"Verify: 1/minute: 3 units in the window (2026-01-02T12:00:12Z, 2026-01-02T12:01:12Z]"}},
-		{"several limits", at(0, time.Second, 2*time.Second, time.Minute), core.Limits{core.PerSecond(1), core.PerMinute(2), core.PerHour(3)}, []string{
-			"Verify: 2/minute: 3 units in the window (2026-01-02T11:59:02Z, 2026-01-02T12:00:02Z]",
-			"Verify: 3/hour: 4 units in the window (2026-01-02T11:01:00Z, 2026-01-02T12:01:00Z]"}},
-		{"no entry", wrong, core.Limits{core.PerMinute(1)}, []string{"Verify: an entry of 0 units at 2026-01-02T12:00:01Z"}},
-		{"no limits", at(0), core.Limits{}, []string{"Verify: sash: limits(none): give at least one, such as core.PerMinute(100)"}},
+		{"the fullest window, unsorted", at(70*time.Second, 0, 71*time.Second, time.Second, 72*time.Second),
+			core.Limits{core.PerMinute(1)}, []string{
+				"Verify: 1/minute: 3 units in the window (2026-01-02T12:00:12Z, 2026-01-02T12:01:12Z]"}},
+		{"several limits", at(0, time.Second, 2*time.Second, time.Minute),
+			core.Limits{core.PerSecond(1), core.PerMinute(2), core.PerHour(3)}, []string{
+				"Verify: 2/minute: 3 units in the window (2026-01-02T11:59:02Z, 2026-01-02T12:00:02Z]",
+				"Verify: 3/hour: 4 units in the window (2026-01-02T11:01:00Z, 2026-01-02T12:01:00Z]"}},
+		{"no entry", wrong, core.Limits{core.PerMinute(1)}, []string{
+			"Verify: an entry of 0 units at 2026-01-02T12:00:01Z"}},
+		{"no limits", at(0), core.Limits{}, []string{
+			"Verify: sash: limits(none): give at least one, such as core.PerMinute(100)"}},
 	} {
 		given := slices.Clone(c.entries)
 		if got := verify(c.entries, c.limits...); !slices.Equal(got, c.want) {
@@ -100,12 +106,14 @@ func TestVerifyAgainstDefinition(t *testing.T) {
 		var entries []core.Entry
 		for range r.IntN(20) {
 			// Few instants, so that many are one window apart.
-			entries = append(entries, core.Entry{At: noon.Add(time.Duration(r.IntN(30)) * time.Second), Cost: 1 + r.IntN(3)})
+			at := noon.Add(time.Duration(r.IntN(30)) * time.Second)
+			entries = append(entries, core.Entry{At: at, Cost: 1 + r.IntN(3)})
 		}
 		var limits core.Limits
 		var want []string
 		for i := range 1 + r.IntN(3) {
-			l := core.Limit{Quota: 1 + r.IntN(20), Window: time.Duration(1+r.IntN(20)) * time.Second, Name: fmt.Sprint(i)}
+			window := time.Duration(1+r.IntN(20)) * time.Second
+			l := core.Limit{Quota: 1 + r.IntN(20), Window: window, Name: fmt.Sprint(i)}
 			limits = append(limits, l)
 			if most := fullest(entries, l.Window); most > l.Quota {
 				want = append(want, fmt.Sprintf("Verify: %v: %d units", l, most))
@@ -113,7 +121,8 @@ func TestVerifyAgainstDefinition(t *testing.T) {
 			}
 		}
 		got := verify(entries, limits...)
-		if !slices.EqualFunc(got, want, func(got, want string) bool { return len(got) > len(want) && got[:len(want)+1] == want+" " }) {
+		begins := func(got, want string) bool { return strings.HasPrefix(got, want+" ") }
+		if !slices.EqualFunc(got, want, begins) {
 			t.Fatalf("%v of %v:\ngot  %q\nwant %q", limits, entries, got, want)
 		}
 	}

@@ -26,7 +26,8 @@ func TestServerOfTheEnvironment(t *testing.T) {
 	}
 	dir := t.TempDir()
 	chosen, started := filepath.Join(dir, "another-server"), filepath.Join(dir, "started")
-	if err := os.WriteFile(chosen, []byte("#!/bin/sh\n: >'"+started+"'\nexec '"+server+"' \"$@\"\n"), 0o700); err != nil { //nolint:gosec // to be run
+	script := "#!/bin/sh\n: >'" + started + "'\nexec '" + server + "' \"$@\"\n"
+	if err := os.WriteFile(chosen, []byte(script), 0o700); err != nil { //nolint:gosec // to be run
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))

@@ -30,7 +30,8 @@ func StartFailover(tb testing.TB, sentinels int) *Failover {
 	for range sentinels {
 		f.Sentinels = append(f.Sentinels, startSentinel(tb, f.Master, sentinels/2+1))
 	}
-	complete := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=1,sentinels=%d", MasterName, f.Master.Addr(), sentinels)
+	complete := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=1,sentinels=%d",
+		MasterName, f.Master.Addr(), sentinels)
 	for _, s := range f.Sentinels {
 		var info string
 		if !poll(readyTimeout, func() bool {
@@ -62,8 +63,8 @@ func startSentinel(tb testing.TB, master *Server, quorum int) *Server {
 		tb.Fatalf("redistest: %v", err)
 	}
 	s.start()
-	// A Sentinel that a busy machine, or SIGSTOP, holds up for 2 s does nothing for 30 s (TILT), and then finds that the
-	// replica has been without its master for too long to be promoted, ever. Redis cannot be told otherwise before 7.0.
+	// A Sentinel that is suspended for 2 s, by a busy machine or by SIGSTOP, does nothing for 30 s (TILT). By then
+	// the replica has been without its master for too long and is never promoted. Before 7.0 this cannot be configured.
 	if reply, err := s.do(doTimeout, []string{"SENTINEL", "DEBUG", "TILT-TRIGGER", "600000"}); err != nil &&
 		!errors.As(err, new(ReplyError)) {
 		tb.Fatalf("redistest: SENTINEL DEBUG to %s: %v, %v", s.Addr(), reply, err)

@@ -62,8 +62,9 @@ type slowLoad struct {
 	settings    []string
 }
 
-// slowLoading chooses what the server can do. From Redis 7.0 on it waits 10 ms after each key, and answers its clients once
-// per kB. Redis 6 answers them once per 2 MB: a key has so many, and the server waits half a second after each.
+// slowLoading chooses settings for the server's version. From Redis 7.0 on it waits 10 ms after each key, and answers
+// clients once per kB. Redis 6 answers them once per 2 MB: a key has so many, and the server waits half a second
+// after each.
 func (s *Server) slowLoading() slowLoad {
 	const interval = "loading-process-events-interval-bytes"
 	if known := must(s.tb, s, "CONFIG", "GET", interval).([]any); len(known) > 0 {

@@ -77,7 +77,9 @@ func TestDoRefusesWhatIsNoReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	replies := []string{"", "+", "\r\n", "+OK\n", "hello\r\n", "$x\r\n", "$5\r\nab", ":x\r\n", "*x\r\n", "*2\r\n+OK\r\n"}
+	replies := []string{
+		"", "+", "\r\n", "+OK\n", "hello\r\n", "$x\r\n", "$5\r\nab", ":x\r\n", "*x\r\n", "*2\r\n+OK\r\n",
+	}
 	go func() {
 		for _, reply := range replies {
 			conn, err := l.Accept()
