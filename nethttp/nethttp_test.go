@@ -25,7 +25,8 @@ import (
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
 func handler(text func() string, limiters ...*core.Limiter) http.Handler {
-	return mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) }), limiters...)
+	h := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text()) }
+	return mount(http.HandlerFunc(h), limiters...)
 }
 
 func mount(h http.Handler, limiters ...*core.Limiter) http.Handler {
@@ -110,9 +111,10 @@ func TestWithoutKey(t *testing.T) {
 	var seen error
 	h := nethttp.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
 		core.WithObserver(func(_ context.Context, e core.Event) { seen = e.Err }))(ok)
-	for range 3 { // never a shared quota
+	for range 3 { // requests without a key share no quota
 		w := get(h)
-		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != adapter.ProblemType || !errors.Is(seen, core.ErrNoKey) {
+		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != adapter.ProblemType ||
+			!errors.Is(seen, core.ErrNoKey) {
 			t.Errorf("status %d, header %v, observed %v", w.Code, w.Header(), seen)
 		}
 	}
@@ -135,8 +137,12 @@ func TestDenyHandlers(t *testing.T) {
 		body   string
 	}{
 		{"writes nothing", func(http.ResponseWriter, *http.Request, core.Decision) {}, 429, ""},
-		{"writes a body", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { io.WriteString(w, "slow down") }, 429, "slow down"},
-		{"writes a status", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { w.WriteHeader(503) }, 503, ""},
+		{"writes a body", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			io.WriteString(w, "slow down")
+		}, 429, "slow down"},
+		{"writes a status", func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
+			w.WriteHeader(503)
+		}, 503, ""},
 		{"http.Error", func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
 			http.Error(w, strings.Join(d.Violated, ","), http.StatusTooManyRequests)
 		}, 429, "1-per-minute\n"},
@@ -179,7 +185,8 @@ func TestStackedLimitersGiveOneField(t *testing.T) {
 		if got := w.Header().Values("RateLimit"); len(got) != 1 || got[0] != want {
 			t.Errorf("request %d: RateLimit %q, want %q", i+1, got, want)
 		}
-		if got := w.Header().Values("RateLimit-Policy"); len(got) != 1 || got[0] != `"5-per-hour";q=5;w=3600, "1-per-second";q=1;w=1` {
+		policies := `"5-per-hour";q=5;w=3600, "1-per-second";q=1;w=1`
+		if got := w.Header().Values("RateLimit-Policy"); len(got) != 1 || got[0] != policies {
 			t.Errorf("request %d: RateLimit-Policy %q", i+1, got)
 		}
 		if got := w.Header().Values("X-RateLimit-Limit"); len(got) != 1 || got[0] != "1" {
@@ -191,14 +198,15 @@ func TestStackedLimitersGiveOneField(t *testing.T) {
 func TestStoreDown(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer rdb.Close()
-	h := nethttp.New(core.PerMinute(1), core.ByIP(), core.WithStore(redisstore.New(rdb)), core.WithFailure(core.FailClosed))(ok)
+	h := nethttp.New(core.PerMinute(1), core.ByIP(),
+		core.WithStore(redisstore.New(rdb)), core.WithFailure(core.FailClosed))(ok)
 	w := get(h)
 	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "127.0.0.1") {
 		t.Errorf("status %d, header %v, body %s", w.Code, w.Header(), w.Body)
 	}
 }
 
-// An echo user's callback, say, is refused before the first request.
+// A callback for another framework, such as echo, is refused before the first request.
 func TestForeignCallbacks(t *testing.T) {
 	type foreign struct{}
 	message := func(f func()) (s string) {
@@ -210,7 +218,10 @@ func TestForeignCallbacks(t *testing.T) {
 		nethttp.New(core.Limit{}, core.By(func(*foreign) (string, error) { return "", nil }),
 			core.WithSkip(func(foreign) bool { return false }), core.WithName("A B"))
 	})
-	for _, want := range []string{"the quota must be", "By(func(*nethttp_test.foreign))", "*http.Request", "WithSkip(func(nethttp_test.foreign))", `WithName("A B")`} {
+	for _, want := range []string{
+		"the quota must be", "By(func(*nethttp_test.foreign))", "*http.Request",
+		"WithSkip(func(nethttp_test.foreign))", `WithName("A B")`,
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the panic says\n%s\nwant %q in it", got, want)
 		}
@@ -248,9 +259,10 @@ func TestContextCallbacks(t *testing.T) {
 
 func TestClientIP(t *testing.T) { coretest.ClientIP(t, serve) }
 
-// http.ErrAbortHandler is how net/http is told to cut the connection.
+// A handler panics with http.ErrAbortHandler to make net/http cut the connection.
 func TestAbortHandler(t *testing.T) {
-	server := httptest.NewServer(nethttp.New(core.PerMinute(1), core.By(func(*http.Request) (string, error) { panic(http.ErrAbortHandler) }))(ok))
+	abort := core.By(func(*http.Request) (string, error) { panic(http.ErrAbortHandler) })
+	server := httptest.NewServer(nethttp.New(core.PerMinute(1), abort)(ok))
 	defer server.Close()
 	if r, err := http.Get(server.URL); err == nil {
 		r.Body.Close()

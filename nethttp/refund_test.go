@@ -49,7 +49,7 @@ func ann(r *http.Request) { r.Header.Set("User", "ann") }
 
 func back(r *http.Request) { r.Header.Set("Back", "1") }
 
-// The callback is asked once, with the request, about the status that the client gets.
+// WithRefund's callback is called once, with the request and the status that the client gets.
 func TestRefund(t *testing.T) {
 	for _, c := range []struct {
 		desc    string
@@ -59,15 +59,29 @@ func TestRefund(t *testing.T) {
 	}{
 		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200, ""},
 		{"a body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }, 200, "served"},
-		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, strings.NewReader("served")) }, 200, "served"},
+		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) {
+			io.Copy(w, strings.NewReader("served"))
+		}, 200, "served"},
 		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200, ""},
-		{"200", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); io.WriteString(w, "served") }, 200, "served"},
+		{"200", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			io.WriteString(w, "served")
+		}, 200, "served"},
 		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 304, ""},
 		{"404", http.NotFound, 404, "404 page not found\n"},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, 500, "down\n"},
-		{"the first status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(500) }, 404, ""},
-		{"a status too late", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served"); w.WriteHeader(500) }, 200, "served"},
-		{"a status after a flush", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(500) }, 200, ""},
+		{"the first status", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			w.WriteHeader(500)
+		}, 404, ""},
+		{"a status too late", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, "served")
+			w.WriteHeader(500)
+		}, 200, "served"},
+		{"a status after a flush", func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			w.WriteHeader(500)
+		}, 200, ""},
 		{"a status after a flush by the controller", func(w http.ResponseWriter, _ *http.Request) {
 			http.NewResponseController(w).Flush()
 			w.WriteHeader(500)
@@ -77,9 +91,18 @@ func TestRefund(t *testing.T) {
 				http.Error(w, "down", 500)
 			}
 		}, 500, "down\n"},
-		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, strings.NewReader("")); w.WriteHeader(404) }, 404, ""},
-		{"an empty write", func(w http.ResponseWriter, _ *http.Request) { w.Write(nil); w.WriteHeader(404) }, 200, ""},
-		{"early hints", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, 404, ""},
+		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) {
+			io.Copy(w, strings.NewReader(""))
+			w.WriteHeader(404)
+		}, 404, ""},
+		{"an empty write", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(nil)
+			w.WriteHeader(404)
+		}, 200, ""},
+		{"early hints", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(103)
+			w.WriteHeader(404)
+		}, 404, ""},
 		{"early hints alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, 200, ""},
 		{"http.ServeContent", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Etag", `"v1"`)
@@ -87,8 +110,9 @@ func TestRefund(t *testing.T) {
 			http.ServeContent(w, r, "file.txt", time.Time{}, strings.NewReader("served"))
 		}, 304, ""},
 	} {
-		for protocol, serve := range map[string]func(*testing.T, http.Handler) func(*http.Request) *http.Response{"HTTP/1.1": coretest.HTTP1, "HTTP/2": coretest.HTTP2} {
-			t.Run(c.desc+"/"+protocol, func(t *testing.T) {
+		type protocol = func(*testing.T, http.Handler) func(*http.Request) *http.Response
+		for name, serve := range map[string]protocol{"HTTP/1.1": coretest.HTTP1, "HTTP/2": coretest.HTTP2} {
+			t.Run(c.desc+"/"+name, func(t *testing.T) {
 				var asked []int
 				l := newLimiter(t, core.PerMinute(9), core.WithCost(func(*http.Request) int { return 3 }),
 					core.WithRefund(func(r *http.Request, status int) bool {
@@ -119,7 +143,7 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// A panic counts as 500 and goes on to the server, which cuts the connection.
+// A panic counts as 500 and is passed on to the server, which cuts the connection.
 func TestRefundPanic(t *testing.T) {
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
 		var mu sync.Mutex
@@ -148,7 +172,8 @@ func TestRefundPanic(t *testing.T) {
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		server.Start()
 		for i := range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil) // which is not tried again
+			// A POST is not retried.
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +193,7 @@ func TestRefundPanic(t *testing.T) {
 	}
 }
 
-// Whose client has gone gets its unit back, although the request's context is done.
+// A client that has gone gets its unit back, although the request's context is done.
 func TestRefundClientGone(t *testing.T) {
 	for protocol, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(protocol, func(t *testing.T) {
@@ -181,15 +206,18 @@ func TestRefundClientGone(t *testing.T) {
 						told <- e
 					}
 				}))
-			server := httptest.NewUnstartedServer(nethttp.From(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			hang := func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/hang" {
 					begun <- true
 					<-r.Context().Done()
 				}
-			})))
+			}
+			server := httptest.NewUnstartedServer(nethttp.From(l)(http.HandlerFunc(hang)))
 			if server.EnableHTTP2 = two; two {
 				server.StartTLS()
-			} else { // without TLS, whose end the server is told before the client stops reading: the answer might come first
+			} else {
+				// Over TLS the server would learn of the client's end before the client stops reading, so
+				// the answer might come first.
 				server.Start()
 			}
 			defer server.Close()
@@ -238,17 +266,19 @@ func TestRefundClientGone(t *testing.T) {
 	}
 }
 
-// The writer is wrapped for those alone of whom the status will be asked.
+// The writer is wrapped only for requests whose status will be needed.
 func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
+	refund := core.WithRefund(func(*http.Request, int) bool { return false })
+	skip := core.WithSkip(func(*http.Request) bool { return true })
 	for _, c := range []struct {
 		desc    string
 		opts    []core.Option
 		wrapped bool
 	}{
 		{"without the option", nil, false},
-		{"with it", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false })}, true},
-		{"skipped", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false }), core.WithSkip(func(*http.Request) bool { return true })}, false},
-		{"on an allow list", []core.Option{core.WithRefund(func(*http.Request, int) bool { return false }), core.WithAllowList(core.ByIP(), "192.0.2.0/24")}, false},
+		{"with it", []core.Option{refund}, true},
+		{"skipped", []core.Option{refund, skip}, false},
+		{"on an allow list", []core.Option{refund, core.WithAllowList(core.ByIP(), "192.0.2.0/24")}, false},
 	} {
 		w, layers := httptest.NewRecorder(), 0
 		limit := nethttp.New(core.PerMinute(9), core.ByIP(), c.opts...)
@@ -265,7 +295,7 @@ func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
 	}
 }
 
-// What goes wrong when a unit is to be given back is told to the observer alone, and the unit stays.
+// A refund that fails is reported to the observer only, and the unit stays taken.
 func TestRefundFails(t *testing.T) {
 	errDown := errors.New("down")
 	for _, c := range []struct {
@@ -273,14 +303,21 @@ func TestRefundFails(t *testing.T) {
 		refund func(*coretest.FakeStore) bool
 		is     func(error) bool
 	}{
-		{"a panic", func(*coretest.FakeStore) bool { panic("boom") }, func(err error) bool { return errors.As(err, new(*adapter.PanicError)) }},
-		{"a store that does not answer", func(s *coretest.FakeStore) bool { s.Fail(errDown); return true }, func(err error) bool {
-			return errors.As(err, new(*core.StoreError)) && errors.Is(err, errDown)
-		}},
+		{
+			"a panic",
+			func(*coretest.FakeStore) bool { panic("boom") },
+			func(err error) bool { return errors.As(err, new(*adapter.PanicError)) },
+		},
+		{
+			"a store that does not answer",
+			func(s *coretest.FakeStore) bool { s.Fail(errDown); return true },
+			func(err error) bool { return errors.As(err, new(*core.StoreError)) && errors.Is(err, errDown) },
+		},
 	} {
 		var events []core.Event
 		store := new(coretest.FakeStore)
-		l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithFailure(core.FailClosed), core.WithTimeout(time.Minute),
+		l := newLimiter(t, core.PerMinute(1),
+			core.WithStore(store), core.WithFailure(core.FailClosed), core.WithTimeout(time.Minute),
 			core.WithRefund(func(*http.Request, int) bool { return c.refund(store) }),
 			core.WithObserver(func(_ context.Context, e core.Event) {
 				events = append(events, e)
@@ -292,7 +329,8 @@ func TestRefundFails(t *testing.T) {
 		if w := get(h, ann); w.Code != 200 {
 			t.Errorf("%s: status %d", c.desc, w.Code)
 		}
-		if len(events) != 2 || !c.is(events[1].Err) || events[1].Outcome != event.RefundFailed || events[1].Key != "ann" {
+		if len(events) != 2 || !c.is(events[1].Err) || events[1].Outcome != event.RefundFailed ||
+			events[1].Key != "ann" {
 			t.Errorf("%s: observed %+v", c.desc, events)
 		}
 		store.Fail(nil)
@@ -334,14 +372,15 @@ func TestRefundNothing(t *testing.T) {
 	}
 }
 
-// Two limiters give back each for itself, the inner one first.
+// Each of two limiters refunds its own unit, the inner one first.
 func TestRefundTwoLimiters(t *testing.T) {
 	var asked []string
 	limiter := func(name string) *core.Limiter {
-		return newLimiter(t, core.PerMinute(9), core.WithName(name), core.WithRefund(func(r *http.Request, status int) bool {
+		refund := core.WithRefund(func(r *http.Request, status int) bool {
 			asked = append(asked, name)
 			return status == 404 && r.Header.Get("Back") == name
-		}))
+		})
+		return newLimiter(t, core.PerMinute(9), core.WithName(name), refund)
 	}
 	inner, outer := limiter("inner"), limiter("outer")
 	h := nethttp.From(outer)(nethttp.From(inner)(http.NotFoundHandler()))
@@ -352,17 +391,19 @@ func TestRefundTwoLimiters(t *testing.T) {
 		asked = nil
 		get(h, ann, func(r *http.Request) { r.Header.Set("Back", c.back) })
 		if !slices.Equal(asked, []string{"inner", "outer"}) || used(t, inner) != c.inner || used(t, outer) != c.outer {
-			t.Errorf("%s: asked %v; %d and %d units used, want %d and %d", c.back, asked, used(t, inner), used(t, outer), c.inner, c.outer)
+			t.Errorf("%s: asked %v; %d and %d units used, want %d and %d",
+				c.back, asked, used(t, inner), used(t, outer), c.inner, c.outer)
 		}
 	}
 }
 
-// All of a burst are charged before the first handler ends, so no more than the quota reaches it.
+// All requests of a burst are charged before the first handler ends, so no more than the quota reaches it.
 func TestRefundBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, quota = 200, 5
 		var reached, denied atomic.Int64
-		h := nethttp.New(core.PerHour(quota), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 }))(
+		refund := core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 })
+		h := nethttp.New(core.PerHour(quota), core.ByIP(), refund)(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				reached.Add(1)
 				time.Sleep(time.Second)
@@ -384,17 +425,19 @@ func TestRefundBurst(t *testing.T) {
 		wg.Wait()
 		login()
 		if reached.Load() != quota || denied.Load() != clients-quota+1 {
-			t.Errorf("%d reached the handler and %d were denied, want %d and %d", reached.Load(), denied.Load(), quota, clients-quota+1)
+			t.Errorf("%d reached the handler and %d were denied, want %d and %d",
+				reached.Load(), denied.Load(), quota, clients-quota+1)
 		}
 	})
 }
 
-// Those that succeed make room for the next, and for no more than have ended.
+// A refunded request makes room for exactly one other.
 func TestRefundInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, quota = 200, 5
 		var inside, most, passed atomic.Int64
-		h := nethttp.New(core.PerHour(quota), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 }))(
+		refund := core.WithRefund(func(_ *http.Request, status int) bool { return status < 400 })
+		h := nethttp.New(core.PerHour(quota), core.ByIP(), refund)(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				n := inside.Add(1)
 				for seen := most.Load(); n > seen; seen = most.Load() {
@@ -426,7 +469,7 @@ func TestRefundInTurn(t *testing.T) {
 	})
 }
 
-// A handler that ends after its unit has left gives back nothing of anybody else's.
+// A handler that ends after its unit has left the window gives back no other request's unit.
 func TestRefundTooLate(t *testing.T) {
 	const minute = time.Minute
 	for _, c := range []struct {
@@ -444,7 +487,8 @@ func TestRefundTooLate(t *testing.T) {
 		{"after a reset", 30 * time.Second, true, 20 * time.Second, 80 * time.Second},
 	} {
 		inBubble(t, c.desc, func(t *testing.T) {
-			l := newLimiter(t, core.PerMinute(1), core.WithRefund(func(r *http.Request, _ int) bool { return r.Header.Get("Back") != "" }))
+			refund := core.WithRefund(func(r *http.Request, _ int) bool { return r.Header.Get("Back") != "" })
+			l := newLimiter(t, core.PerMinute(1), refund)
 			h := nethttp.From(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Back") != "" {
 					time.Sleep(c.takes)
@@ -490,7 +534,9 @@ func inBubble(t *testing.T, name string, f func(*testing.T)) {
 }
 
 func TestRefundConfig(t *testing.T) {
-	if _, err := core.New(core.PerMinute(1), core.ByIP(), core.WithRefund[*http.Request](nil)); err == nil || err.Error() != "sash: WithRefund(nil): give it a function, or leave the option out" {
+	const want = "sash: WithRefund(nil): give it a function, or leave the option out"
+	_, err := core.New(core.PerMinute(1), core.ByIP(), core.WithRefund[*http.Request](nil))
+	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	type foreign struct{}
@@ -499,7 +545,8 @@ func TestRefundConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err, _ := recover().(error); err == nil || !strings.Contains(err.Error(), "WithRefund(func(nethttp_test.foreign))") {
+		err, _ := recover().(error)
+		if err == nil || !strings.Contains(err.Error(), "WithRefund(func(nethttp_test.foreign))") {
 			t.Errorf("%v", err)
 		}
 	}()

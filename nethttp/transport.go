@@ -19,14 +19,14 @@ import (
 //
 //	client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter}}
 //
-// A request waits for one unit of its key, see [core.Limiter.Wait], and is then sent. One that cannot be sent before its
-// context or [http.Client].Timeout ends is told so at once, with [context.DeadlineExceeded].
+// A request waits for one unit of its key, see [core.Limiter.Wait], and is then sent. If that is impossible before its
+// context or [http.Client].Timeout ends, it fails at once with [context.DeadlineExceeded].
 //
 // A response 429 or 503 with Retry-After, in seconds or as a date, pauses its key: no request for it is sent
-// until then. The refused one is sent again, at most three times, each for a unit of its own, if its body can be
-// had again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
-// (RFC 9110, 9.2.2). Otherwise the response is returned as it is; so it is when the pause does not end before the context, or is
-// longer than an hour, which is as long as any pause lasts.
+// until then. The refused request is sent again, at most three times, each for a unit of its own, if its body can
+// be read again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
+// (RFC 9110, 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the
+// context or is longer than an hour, the longest pause.
 type Transport struct {
 	// Limiter says how much. Only its policy and its store matter here, not its key. Without one each request fails.
 	Limiter *core.Limiter
@@ -104,7 +104,8 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 	for {
 		if left := t.paused(key); left > 0 {
 			if endsWithin(ctx, left) {
-				return fmt.Errorf("sash: the server has asked for a pause of another %v, and the context ends before: %w",
+				return fmt.Errorf("sash: the server has asked for a pause of another %v, "+
+					"and the context ends before: %w",
 					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
 			timer := time.NewTimer(left)
@@ -157,8 +158,8 @@ func endsWithin(ctx context.Context, pause time.Duration) bool {
 	return ok && time.Until(end) <= pause
 }
 
-// retryAfter is how long a server wants to be left alone, if it says so; for a date in the past that is negative. A date is compared with the server's own clock
-// where it tells that.
+// retryAfter returns the pause that a response asks for, if it does; a date in the past gives a negative pause. A date
+// is compared with the server's own clock if the response has a Date.
 func retryAfter(r *http.Response) (pause time.Duration, asked bool) {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode != http.StatusServiceUnavailable {
 		return 0, false

@@ -23,9 +23,11 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// The third of an hour would have to wait for longer than the client has time, and is told so at once.
+// The third request of an hour would have to wait for longer than the client's timeout, and fails at once.
 func ExampleTransport() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "Hello!")
+	}))
 	defer server.Close()
 
 	limiter, err := core.New(core.PerHour(2), core.Global())
@@ -160,7 +162,8 @@ func TestTransportInOrderAndOnTime(t *testing.T) {
 			defer mu.Unlock()
 			seen = append(seen, fmt.Sprint(r.URL.Path, " after ", time.Since(start)))
 		})
-		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}), Base: base}}
+		l := limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: l, Base: base}}
 		var wg sync.WaitGroup
 		get := func(url string) {
 			wg.Go(func() {
@@ -179,7 +182,11 @@ func TestTransportInOrderAndOnTime(t *testing.T) {
 		get("http://a.example:8080/port") // another host
 		get("http://a.Example/5")
 		wg.Wait()
-		want := []string{"/0 after 0s", "/1 after 0s", "/port after 0s", "/2 after 10s", "/3 after 10s", "/4 after 20s", "/5 after 20s"}
+		want := []string{
+			"/0 after 0s", "/1 after 0s", "/port after 0s",
+			"/2 after 10s", "/3 after 10s",
+			"/4 after 20s", "/5 after 20s",
+		}
 		slices.SortStableFunc(seen[3:5], strings.Compare) // sent at the same instant, over two connections
 		slices.SortStableFunc(seen[5:], strings.Compare)
 		if !slices.Equal(seen, want) {
@@ -191,7 +198,8 @@ func TestTransportInOrderAndOnTime(t *testing.T) {
 func TestTransportKey(t *testing.T) {
 	base := func(*http.Request) (*http.Response, error) { return httptest.NewRecorder().Result(), nil }
 	l := limiter(t, core.PerHour(5))
-	tr := &nethttp.Transport{Limiter: l, Base: tripper(base), Key: func(r *http.Request) string { return r.Header.Get("Tenant") }}
+	tenant := func(r *http.Request) string { return r.Header.Get("Tenant") }
+	tr := &nethttp.Transport{Limiter: l, Base: tripper(base), Key: tenant}
 	r, b := request(t, "POST", "http://example.com/", "x", true)
 	r.Header.Set("Tenant", "ann")
 	if _, err := tr.RoundTrip(r); err != nil || spent(t, l, "ann") != 1 || spent(t, l, "example.com") != 0 {
@@ -212,7 +220,8 @@ func TestTransportWithoutLimiter(t *testing.T) {
 	for _, l := range []*core.Limiter{nil, {}} {
 		r, b := request(t, "POST", "http://example.com/", "x", true)
 		var mistake *core.ConfigError
-		if _, err := (&nethttp.Transport{Limiter: l}).RoundTrip(r); !errors.As(err, &mistake) || !strings.Contains(err.Error(), "core.New") || !b.closed.Load() {
+		_, err := (&nethttp.Transport{Limiter: l}).RoundTrip(r)
+		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), "core.New") || !b.closed.Load() {
 			t.Errorf("%v, body closed %v", err, b.closed.Load())
 		}
 	}
@@ -243,7 +252,8 @@ func TestTransportRetryAfter(t *testing.T) {
 		{429, date(5*time.Second, http.TimeFormat), "none", 5 * time.Second, 5 * time.Second},
 		{429, date(-5*time.Second, http.TimeFormat), "", 0, 0},
 		{429, date(-5*time.Second, http.TimeFormat), "none", 0, 0},
-		{429, date(1005*time.Second, http.TimeFormat), date(1000*time.Second, http.TimeFormat), 5 * time.Second, 5 * time.Second},
+		{429, date(1005*time.Second, http.TimeFormat), date(1000*time.Second, http.TimeFormat),
+			5 * time.Second, 5 * time.Second},
 		{429, date(5*time.Second, http.TimeFormat), "garbage", 5 * time.Second, 5 * time.Second},
 		{429, date(2*time.Hour, http.TimeFormat), "", asIs, time.Hour},
 		{429, "Fri, 31 Dec 9999 23:59:59 GMT", "", asIs, time.Hour},
@@ -292,10 +302,12 @@ func TestTransportRetryAfter(t *testing.T) {
 			response, text := get()
 			if c.resent == asIs {
 				if response.StatusCode != c.status || text != "not now" || served != 1 || !time.Now().Equal(start) {
-					t.Errorf("%s: status %d, %q after %v, served %d; want the response as it is", who, response.StatusCode, text, time.Since(start), served)
+					t.Errorf("%s: status %d, %q after %v, served %d; want the response unchanged",
+						who, response.StatusCode, text, time.Since(start), served)
 				}
 			} else if response.StatusCode != 200 || text != "welcome" || served != 2 || time.Since(start) != c.resent {
-				t.Errorf("%s: status %d, %q after %v, served %d; want it sent again after %v", who, response.StatusCode, text, time.Since(start), served, c.resent)
+				t.Errorf("%s: status %d, %q after %v, served %d; want it sent again after %v",
+					who, response.StatusCode, text, time.Since(start), served, c.resent)
 			}
 			if get(); time.Since(start) != c.paused {
 				t.Errorf("%s: the next is sent after %v, want %v", who, time.Since(start), c.paused)
@@ -316,7 +328,9 @@ func TestTransportSendsAgain(t *testing.T) {
 		{method: "POST", status: 429, sent: 1},
 		{method: "POST", status: 503, replay: true, sent: 1},
 		{method: "PATCH", status: 503, replay: true, sent: 1},
-		{method: "POST", status: 503, replay: true, sent: 2, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "1") }},
+		{method: "POST", status: 503, replay: true, sent: 2, change: func(r *http.Request) {
+			r.Header.Set("Idempotency-Key", "1")
+		}},
 		{method: "PUT", status: 503, replay: true, sent: 2},
 		{method: "PUT", status: 503, sent: 1},
 		{method: "DELETE", status: 503, replay: true, sent: 2},
@@ -358,7 +372,8 @@ func TestTransportSendsAgain(t *testing.T) {
 			if len(got) != c.sent || got[0] != want || got[c.sent-1] != want {
 				t.Errorf("%s: the server got %q, want %d times %q", who, got, c.sent, want)
 			}
-			if c.sent == 1 && (response.StatusCode != c.status || len(text) != 32_000) || c.sent == 2 && response.StatusCode != 200 {
+			refused := c.sent == 1 && (response.StatusCode != c.status || len(text) != 32_000)
+			if refused || c.sent == 2 && response.StatusCode != 200 {
 				t.Errorf("%s: status %d, %d bytes", who, response.StatusCode, len(text))
 			}
 			if n := spent(t, l, "example.com"); n != c.sent {
@@ -395,16 +410,21 @@ func refusal(retryAfter string, b io.ReadCloser) *http.Response {
 }
 
 func TestTransportGivesUp(t *testing.T) {
+	transport := func(t *testing.T, base tripper) *nethttp.Transport {
+		return &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: base}
+	}
+	get := func() *http.Request { return httptest.NewRequest("GET", "http://example.com/", nil) }
 	synctest.Test(t, func(t *testing.T) {
 		var bodies []*endless
-		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+		tr := transport(t, func(*http.Request) (*http.Response, error) {
 			bodies = append(bodies, &endless{})
 			return refusal("2", bodies[len(bodies)-1]), nil
-		})}
+		})
 		start := time.Now()
-		response, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil))
+		response, err := tr.RoundTrip(get())
 		if err != nil || response.StatusCode != 429 || len(bodies) != 4 || time.Since(start) != 6*time.Second {
-			t.Fatalf("%+v, %v, sent %d times within %v; want 4 within 6s", response, err, len(bodies), time.Since(start))
+			t.Fatalf("%+v, %v, sent %d times within %v; want 4 within 6s",
+				response, err, len(bodies), time.Since(start))
 		}
 		for i, b := range bodies[:3] {
 			if !b.closed || b.read < 32<<10 || b.read > 64<<10+512 {
@@ -415,23 +435,23 @@ func TestTransportGivesUp(t *testing.T) {
 			t.Errorf("the last response is not as it was: %+v", last)
 		}
 	})
-	t.Run("no body", func(t *testing.T) { // as fakes answer
+	t.Run("no body", func(t *testing.T) { // responses of fakes may have none
 		sent := 0
-		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+		tr := transport(t, func(*http.Request) (*http.Response, error) {
 			sent++
 			return refusal("0", nil), nil
-		})}
-		if r, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); err != nil || r.StatusCode != 429 || sent != 4 {
+		})
+		if r, err := tr.RoundTrip(get()); err != nil || r.StatusCode != 429 || sent != 4 {
 			t.Errorf("%+v, %v, sent %d times", r, err, sent)
 		}
 	})
 	t.Run("an error", func(t *testing.T) {
 		broken, sent := errors.New("broken"), 0
-		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(*http.Request) (*http.Response, error) {
+		tr := transport(t, func(*http.Request) (*http.Response, error) {
 			sent++
 			return nil, broken
-		})}
-		if r, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); r != nil || !errors.Is(err, broken) || sent != 1 {
+		})
+		if r, err := tr.RoundTrip(get()); r != nil || !errors.Is(err, broken) || sent != 1 {
 			t.Errorf("%+v, %v, sent %d times", r, err, sent)
 		}
 	})
@@ -447,8 +467,10 @@ func TestTransportPauses(t *testing.T) {
 		base := tripper(func(r *http.Request) (*http.Response, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if sent[r.URL.Path]++; r.URL.Path == "/first" && sent["/first"] == 1 || r.URL.Path == "/longer" && sent["/longer"] == 1 {
-				return refusal(map[string]string{"/first": "60", "/longer": "90"}[r.URL.Path], http.NoBody), nil
+			sent[r.URL.Path]++
+			pause := map[string]string{"/first": "60", "/longer": "90"}[r.URL.Path]
+			if pause != "" && sent[r.URL.Path] == 1 {
+				return refusal(pause, http.NoBody), nil
 			}
 			return httptest.NewRecorder().Result(), nil
 		})
@@ -497,11 +519,11 @@ func TestTransportPauses(t *testing.T) {
 	})
 }
 
-// A shorter pause does not end a longer one, and a longer one is noticed by who waits already.
+// A shorter pause does not end a longer one, and a longer one also holds requests that wait already.
 func TestTransportLongestPauseHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(func(r *http.Request) (*http.Response, error) {
+		base := func(r *http.Request) (*http.Response, error) {
 			if after := r.URL.Query().Get("after"); after != "" { // an answer that takes that long
 				d, _ := time.ParseDuration(after)
 				time.Sleep(d)
@@ -511,7 +533,8 @@ func TestTransportLongestPauseHolds(t *testing.T) {
 				t.Errorf("%s is sent after %v, want 2m", r.URL, got)
 			}
 			return httptest.NewRecorder().Result(), nil
-		})}
+		}
+		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(base)}
 		var wg sync.WaitGroup
 		send := func(query string) {
 			wg.Go(func() {
@@ -599,7 +622,8 @@ func TestTransportCancelled(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Minute, cancel)
 			start := time.Now()
-			if _, err := tr.RoundTrip(r.WithContext(ctx)); !errors.Is(err, context.Canceled) || !b.closed.Load() || time.Since(start) != time.Minute {
+			_, err := tr.RoundTrip(r.WithContext(ctx))
+			if !errors.Is(err, context.Canceled) || !b.closed.Load() || time.Since(start) != time.Minute {
 				t.Errorf("%s: %v after %v, body closed %v", who, err, time.Since(start), b.closed.Load())
 			}
 		}
@@ -613,13 +637,14 @@ func TestTransportCancelled(t *testing.T) {
 		client := &http.Client{Transport: tr, Timeout: time.Minute}
 		start := time.Now()
 		var late interface{ Timeout() bool }
-		if _, err := client.Get("http://example.com/"); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &late) || !time.Now().Equal(start) {
+		_, err := client.Get("http://example.com/")
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &late) || !time.Now().Equal(start) {
 			t.Errorf("a client's timeout: %v after %v", err, time.Since(start))
 		}
 	})
 }
 
-// Many at once, and a server that refuses now and then: it never sees more than the quota.
+// Of many concurrent requests, a server that refuses some of them never sees more than the quota.
 func TestTransportCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quota, window, requests = 5, 10 * time.Second, 200
@@ -639,7 +664,8 @@ func TestTransportCrowd(t *testing.T) {
 				w.WriteHeader(429)
 			}
 		})
-		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.Limit{Quota: quota, Window: window}), Base: base}}
+		l := limiter(t, core.Limit{Quota: quota, Window: window})
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: l, Base: base}}
 		var wg sync.WaitGroup
 		for i := range requests {
 			wg.Go(func() {
