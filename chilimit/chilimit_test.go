@@ -68,14 +68,17 @@ func TestByRoute(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		status int
-	}{{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200}, {"/posts/2", 200}, {"/posts/3", 429}, {"/v2/users/1", 200}} {
+	}{
+		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429},
+		{"/posts/1", 200}, {"/posts/2", 200}, {"/posts/3", 429}, {"/v2/users/1", 200},
+	} {
 		if w := get(r, c.path); w.Code != c.status {
 			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
 		}
 	}
 }
 
-// Under Use the pattern is not there yet. That is no key of its own, and the error says what to do.
+// Middleware mounted by Use runs before chi has found the pattern. That is an error, which says what to do.
 func TestByRouteTooEarly(t *testing.T) {
 	var said error
 	limit := chilimit.New(core.PerMinute(2), core.First(chilimit.ByRoute(), core.ByIP()),
@@ -84,7 +87,8 @@ func TestByRouteTooEarly(t *testing.T) {
 	r.Use(limit)
 	r.Get("/users/{id}", served)
 	for range 3 {
-		if w := get(r, "/users/1"); w.Code != 500 || said == nil || !strings.Contains(said.Error(), "r.With(limit).Get(pattern, handler)") {
+		const remedy = "r.With(limit).Get(pattern, handler)"
+		if w := get(r, "/users/1"); w.Code != 500 || said == nil || !strings.Contains(said.Error(), remedy) {
 			t.Errorf("status %d, error %v", w.Code, said)
 		}
 	}
@@ -108,12 +112,13 @@ func TestDenyHandler(t *testing.T) {
 }
 
 func TestClientIP(t *testing.T) {
-	coretest.ClientIP(t, func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 		h := handler(text, limiters...)
 		return func(r *http.Request) *http.Response {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Result()
 		}
-	})
+	}
+	coretest.ClientIP(t, serve)
 }

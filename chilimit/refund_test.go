@@ -85,11 +85,13 @@ func unavailable(next http.Handler) http.Handler {
 	})
 }
 
-// quiet keeps what chi's middleware would print.
+// quiet discards what chi's middleware would print.
 func quiet(of func(http.Handler) http.Handler) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		h := of(next)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, middleware.WithLogEntry(r, silence{})) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, middleware.WithLogEntry(r, silence{}))
+		})
 	}
 }
 

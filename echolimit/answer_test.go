@@ -12,7 +12,7 @@ import (
 	"github.com/sashlimit/sash/echolimit"
 )
 
-// A handler that returns the refusal as an error leaves the answer to the limiter. What else it returns is its own.
+// If a handler returns the refusal as an error, the limiter answers. Any other error goes to the error handler.
 func TestHandlersReturnErrors(t *testing.T) {
 	const deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 		`"title":"Quota Exceeded","status":429,` +
@@ -42,8 +42,8 @@ func TestHandlersReturnErrors(t *testing.T) {
 		}, nil, 420, "{\"message\":\"calm\"}\n", "central calm"},
 		{"another error", func(echo.Context, core.Decision) error { return errOwn }, nil, 500, broken, "central"},
 		{"err", nil, func(_ echo.Context, err error) error { return err }, 400, noKeyBody, "central Bad Request"},
-		{"err, wrapped", nil,
-			func(_ echo.Context, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
+		{"err, wrapped", nil, func(_ echo.Context, err error) error { return fmt.Errorf("here: %w", err) },
+			400, noKeyBody, "central Bad Request"},
 		{"another error for err", nil, func(echo.Context, error) error { return errOwn }, 500, broken, "central"},
 	} {
 		for name, outer := range outside {

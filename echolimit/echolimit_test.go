@@ -20,7 +20,8 @@ func handler(text func() string, limiters ...*core.Limiter) http.Handler {
 	for _, l := range limiters {
 		e.Use(echolimit.From(l))
 	}
-	e.Match([]string{"GET", "HEAD", "POST", "OPTIONS"}, "/*", func(c echo.Context) error { return c.String(http.StatusOK, text()) })
+	all := []string{"GET", "HEAD", "POST", "OPTIONS"}
+	e.Match(all, "/*", func(c echo.Context) error { return c.String(http.StatusOK, text()) })
 	return e
 }
 
@@ -68,19 +69,25 @@ func TestDenyHandlers(t *testing.T) {
 		{"writes JSON", func(c echo.Context, d core.Decision) error {
 			return c.JSON(503, echo.Map{"wait": d.RetryAfter.Seconds() > 59})
 		}, 503, "{\"wait\":true}\n"},
-		{"sets a status", func(c echo.Context, _ core.Decision) error { c.Response().Status = 418; return nil }, 418, ""},
+		{"sets a status", func(c echo.Context, _ core.Decision) error {
+			c.Response().Status = 418
+			return nil
+		}, 418, ""},
 		{"writes a body", func(c echo.Context, _ core.Decision) error {
 			_, err := c.Response().Write([]byte("slow down"))
 			return err
 		}, 429, "slow down"},
-		{"returns an error", func(echo.Context, core.Decision) error { return echo.NewHTTPError(420, "calm") }, 420, "{\"message\":\"calm\"}\n"},
+		{"returns an error", func(echo.Context, core.Decision) error {
+			return echo.NewHTTPError(420, "calm")
+		}, 420, "{\"message\":\"calm\"}\n"},
 	} {
 		ran := 0
 		e := echo.New()
 		e.Use(echolimit.New(core.PerMinute(1), core.ByIP(), echolimit.WithDeny(c.deny)))
 		e.GET("/", func(c echo.Context) error { ran++; return served(c) })
 		get(e, "/")
-		if w := get(e, "/"); w.Code != c.status || w.Body.String() != c.body || ran != 1 || w.Header().Get("Retry-After") != "60" {
+		w := get(e, "/")
+		if w.Code != c.status || w.Body.String() != c.body || ran != 1 || w.Header().Get("Retry-After") != "60" {
 			t.Errorf("%s: status %d, body %q, handler ran %d times, header %v", c.desc, w.Code, w.Body, ran, w.Header())
 		}
 	}
@@ -165,7 +172,11 @@ func TestCallbacksOfEcho(t *testing.T) {
 			}
 			return core.Limits{core.PerMinute(4)}
 		}),
-		core.First(core.ByValue("user"), core.By(func(c echo.Context) (string, error) { return c.QueryParam("user"), nil }), core.ByIP()),
+		core.First(
+			core.ByValue("user"),
+			core.By(func(c echo.Context) (string, error) { return c.QueryParam("user"), nil }),
+			core.ByIP(),
+		),
 		core.WithSkip(func(c echo.Context) bool { return c.Path() == "/healthz" }),
 		core.WithCost(func(c echo.Context) int { return len(c.Request().Header["Unit"]) + 1 }),
 	))
@@ -193,7 +204,10 @@ func TestByRoute(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		status int
-	}{{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200}, {"/nowhere", 404}, {"/elsewhere", 404}, {"/nothing", 429}, {"/posts/2", 200}} {
+	}{
+		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200},
+		{"/nowhere", 404}, {"/elsewhere", 404}, {"/nothing", 429}, {"/posts/2", 200},
+	} {
 		if w := get(e, c.path); w.Code != c.status {
 			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
 		}
@@ -201,19 +215,20 @@ func TestByRoute(t *testing.T) {
 }
 
 func TestClientIP(t *testing.T) {
-	coretest.ClientIP(t, func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 		h := handler(text, limiters...)
 		return func(r *http.Request) *http.Response {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Result()
 		}
-	})
+	}
+	coretest.ClientIP(t, serve)
 }
 
 type contextKey struct{}
 
-// What earlier middleware left is found in echo's context and in the request's.
+// ByValue finds values that earlier middleware has set in echo's context or in the request's.
 func TestByValue(t *testing.T) {
 	for _, put := range []func(echo.Context){
 		func(c echo.Context) { c.Set("user", "ann") },

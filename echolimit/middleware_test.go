@@ -32,7 +32,7 @@ var outside = map[string]echo.MiddlewareFunc{
 	"Logger": middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}), //nolint:staticcheck // as above
 }
 
-// A refusal reaches the client whatever stands in front of the limiter: as the problem document, or as the
+// With any middleware in front of the limiter a refusal reaches the client: as the problem document, or as the
 // application's error handler writes it.
 func TestRefusalsBehindMiddleware(t *testing.T) {
 	const denied = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
@@ -68,7 +68,9 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 				is     func(error) bool
 			}{
 				{[]string{"X-API-Key", "a"}, 200, "served", nil},
-				{[]string{"X-API-Key", "a"}, 429, denied, func(err error) bool { return errors.As(err, new(*core.LimitedError)) }},
+				{[]string{"X-API-Key", "a"}, 429, denied, func(err error) bool {
+					return errors.As(err, new(*core.LimitedError))
+				}},
 				{nil, 400, noKey, func(err error) bool { return errors.Is(err, core.ErrNoKey) }},
 			} {
 				seen = nil
@@ -102,7 +104,7 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 	}
 }
 
-// The refund is asked about what the client gets, with echo's middleware in front of the limiter and behind it.
+// WithRefund gets the status that the client gets, with echo's middleware in front of the limiter and behind it.
 func TestRefundsAndMiddleware(t *testing.T) {
 	plain := errors.New("plain")
 	for name, m := range outside {
@@ -124,10 +126,11 @@ func TestRefundsAndMiddleware(t *testing.T) {
 				{"the context's error", func(echo.Context) error { return context.DeadlineExceeded }, late},
 			} {
 				asked := make(chan int, 9)
-				limit := echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
+				refund := core.WithRefund(func(_ context.Context, status int) bool {
 					asked <- status
 					return true
-				}))
+				})
+				limit := echolimit.New(core.PerMinute(9), core.ByIP(), refund)
 				e := echo.New()
 				e.Logger.SetOutput(io.Discard)
 				if behind {
@@ -147,14 +150,15 @@ func TestRefundsAndMiddleware(t *testing.T) {
 	}
 }
 
-// Time that has run out is the server's affair: nobody has left.
+// A timeout of the server's is not taken for a client that has gone.
 func TestRefundTimedOut(t *testing.T) {
 	for _, behind := range []bool{false, true} {
 		var asked []int
-		limit := echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
+		refund := core.WithRefund(func(_ context.Context, status int) bool {
 			asked = append(asked, status)
 			return true
-		}))
+		})
+		limit := echolimit.New(core.PerMinute(9), core.ByIP(), refund)
 		timeout := middleware.ContextTimeout(time.Nanosecond)
 		e := echo.New()
 		if behind {

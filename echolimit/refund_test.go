@@ -45,7 +45,7 @@ func used(t *testing.T, l *core.Limiter) int {
 	return d.Used
 }
 
-// The callback is asked once, about the status that the client gets.
+// WithRefund's callback is called once, with the status that the client gets.
 func TestRefund(t *testing.T) {
 	plain := errors.New("plain")
 	const notFound = "{\"message\":\"Not Found\"}\n"
@@ -69,13 +69,26 @@ func TestRefund(t *testing.T) {
 			return &echo.HTTPError{Code: 500, Message: "outer", Internal: echo.ErrNotFound}
 		}, false, 404, notFound, echo.ErrNotFound},
 		{"a plain error", func(echo.Context) error { return plain }, false, 500, internal, plain},
-		{"a plain error after a status", func(c echo.Context) error { c.Response().Status = 200; return plain }, false, 500, internal, plain},
-		{"an error after the answer", func(c echo.Context) error { c.String(201, "made"); return plain }, false, 201, "made", plain},
-		{"an error that is answered already", func(c echo.Context) error { c.Error(echo.ErrTeapot); return echo.ErrTeapot }, false, 418, "{\"message\":\"I'm a teapot\"}\n", echo.ErrTeapot},
+		{"a plain error after a status", func(c echo.Context) error {
+			c.Response().Status = 200
+			return plain
+		}, false, 500, internal, plain},
+		{"an error after the answer", func(c echo.Context) error {
+			c.String(201, "made")
+			return plain
+		}, false, 201, "made", plain},
+		{"an error that is answered already", func(c echo.Context) error {
+			c.Error(echo.ErrTeapot)
+			return echo.ErrTeapot
+		}, false, 418, "{\"message\":\"I'm a teapot\"}\n", echo.ErrTeapot},
 
 		{"own: nothing", served, true, 200, "served", nil},
-		{"own: a domain error", func(echo.Context) error { return fmt.Errorf("here: %w", errConflict) }, true, 409, "conflict", errConflict},
-		{"own: an HTTPError", func(echo.Context) error { return echo.NewHTTPError(404, "gone").SetInternal(plain) }, true, 404, "central", plain},
+		{"own: a domain error", func(echo.Context) error {
+			return fmt.Errorf("here: %w", errConflict)
+		}, true, 409, "conflict", errConflict},
+		{"own: an HTTPError", func(echo.Context) error {
+			return echo.NewHTTPError(404, "gone").SetInternal(plain)
+		}, true, 404, "central", plain},
 		{"own: a plain error", func(echo.Context) error { return plain }, true, 500, "central", plain},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
@@ -125,7 +138,7 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// Whoever answers an error is heard, be it the error handler or middleware on the way to it.
+// The status of an answer to an error counts, whether the error handler answers or middleware on the way to it.
 func TestRefundOfAnErrorThatIsAnsweredOutside(t *testing.T) {
 	for _, c := range []struct {
 		desc   string
@@ -135,9 +148,15 @@ func TestRefundOfAnErrorThatIsAnsweredOutside(t *testing.T) {
 	}{
 		{"answered", func(c echo.Context, _ error) error { return c.String(418, "teapot") }, 418, []int{418}},
 		{"made another error", func(echo.Context, error) error { return echo.ErrBadGateway }, 502, []int{502}},
-		{"by c.Error", func(c echo.Context, err error) error { c.Error(err); return nil }, 409, []int{409}},
-		{"by c.Error, and returned", func(c echo.Context, err error) error { c.Error(err); return err }, 409, []int{409}},
-		{"forgotten", func(echo.Context, error) error { return nil }, 200, nil}, // nobody tells, so the unit stays
+		{"by c.Error", func(c echo.Context, err error) error {
+			c.Error(err)
+			return nil
+		}, 409, []int{409}},
+		{"by c.Error, and returned", func(c echo.Context, err error) error {
+			c.Error(err)
+			return err
+		}, 409, []int{409}},
+		{"forgotten", func(echo.Context, error) error { return nil }, 200, nil}, // without a status the unit stays
 	} {
 		var asked []int
 		var handled []error
@@ -153,7 +172,8 @@ func TestRefundOfAnErrorThatIsAnsweredOutside(t *testing.T) {
 		})
 		e.Use(echolimit.From(l))
 		e.GET("/", func(echo.Context) error { return errConflict })
-		if w := get(e, "/", "User", "ann"); w.Code != c.status || !slices.Equal(asked, c.asked) || used(t, l) != 1-len(c.asked) {
+		w := get(e, "/", "User", "ann")
+		if w.Code != c.status || !slices.Equal(asked, c.asked) || used(t, l) != 1-len(c.asked) {
 			t.Errorf("%s: status %d, asked about %v, %d units used", c.desc, w.Code, asked, used(t, l))
 		}
 	}
@@ -179,7 +199,7 @@ func catch(answer bool) echo.MiddlewareFunc {
 	}
 }
 
-// A panic counts as 500 and goes on, to who is there to catch it.
+// A panic counts as 500 and is passed on to the middleware that recovers from it.
 func TestRefundPanic(t *testing.T) {
 	quiet, returned := catch(true), catch(false)
 	for _, c := range []struct {
@@ -188,16 +208,24 @@ func TestRefundPanic(t *testing.T) {
 		asked  int
 		status int
 	}{
-		{"caught outside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{quiet, limit} }, 500, 409}, // only there it becomes an error
-		{"caught inside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{limit, quiet} }, 409, 409},
-		{"caught inside and returned", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc { return []echo.MiddlewareFunc{limit, returned} }, 409, 409},
+		// Outside the limiter, the panic becomes an error only after the limiter has counted it as 500.
+		{"caught outside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc {
+			return []echo.MiddlewareFunc{quiet, limit}
+		}, 500, 409},
+		{"caught inside", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc {
+			return []echo.MiddlewareFunc{limit, quiet}
+		}, 409, 409},
+		{"caught inside and returned", func(limit echo.MiddlewareFunc) []echo.MiddlewareFunc {
+			return []echo.MiddlewareFunc{limit, returned}
+		}, 409, 409},
 	} {
 		var asked []int
 		var handled []error
-		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified), core.WithRefund(func(_ echo.Context, status int) bool {
+		refund := core.WithRefund(func(_ echo.Context, status int) bool {
 			asked = append(asked, status)
 			return len(asked) == 1
-		}))
+		})
+		l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified), refund)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,11 +247,12 @@ func TestRefundPanic(t *testing.T) {
 	}
 }
 
-// Nobody is there to catch it, so it reaches the server.
+// A panic that no middleware catches reaches the server.
 func TestRefundPanicGoesOn(t *testing.T) {
 	asked := 0
 	e := echo.New()
-	e.Use(echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ echo.Context, status int) bool { asked = status; return true })))
+	refund := core.WithRefund(func(_ echo.Context, status int) bool { asked = status; return true })
+	e.Use(echolimit.New(core.PerMinute(9), core.ByIP(), refund))
 	e.GET("/", func(echo.Context) error { panic("boom") })
 	defer func() {
 		if p := recover(); p != "boom" || asked != 500 {
@@ -233,15 +262,16 @@ func TestRefundPanicGoesOn(t *testing.T) {
 	get(e, "/")
 }
 
-// Each limiter asks for itself about the same status.
+// Each limiter's callback is called, with the same status.
 func TestRefundTwoLimiters(t *testing.T) {
 	var asked []string
 	var handled []error
 	limit := func(name string) echo.MiddlewareFunc {
-		return echolimit.New(core.PerMinute(1), core.ByIP(), core.WithName(name), core.WithRefund(func(_ echo.Context, status int) bool {
+		refund := core.WithRefund(func(_ echo.Context, status int) bool {
 			asked = append(asked, fmt.Sprint(name, " ", status))
 			return true
-		}))
+		})
+		return echolimit.New(core.PerMinute(1), core.ByIP(), core.WithName(name), refund)
 	}
 	e := echo.New()
 	e.HTTPErrorHandler = custom(&handled)
@@ -250,10 +280,11 @@ func TestRefundTwoLimiters(t *testing.T) {
 	e.GET("/fine", served)
 	for range 3 {
 		asked, handled = nil, nil
-		if w := get(e, "/"); w.Code != 409 || len(handled) != 1 || !slices.Equal(asked, []string{"inner 409", "outer 409"}) {
+		w := get(e, "/")
+		if w.Code != 409 || len(handled) != 1 || !slices.Equal(asked, []string{"inner 409", "outer 409"}) {
 			t.Errorf("status %d, %d errors handled, asked %q", w.Code, len(handled), asked)
 		}
-		asked = nil // contexts are used again, and remember nothing
+		asked = nil // echo reuses contexts, which must keep nothing of the request before
 		if w := get(e, "/fine"); w.Code != 200 || !slices.Equal(asked, []string{"inner 200", "outer 200"}) {
 			t.Errorf("status %d, asked %q", w.Code, asked)
 		}

@@ -27,7 +27,7 @@ const (
 	brokenBody = `{"type":"about:blank","title":"Internal Server Error","status":500}`
 )
 
-// A handler that returns the refusal as an error leaves the answer to the limiter. What else it returns is its own.
+// If a handler returns the refusal as an error, the limiter answers. Any other error goes to the error handler.
 func TestHandlersReturnErrors(t *testing.T) {
 	errOwn := errors.New("own")
 	for _, c := range []struct {
@@ -42,17 +42,20 @@ func TestHandlersReturnErrors(t *testing.T) {
 			nil, 429, deniedBody, "central Quota Exceeded"},
 		{"d.Err(), wrapped", func(_ *fiber.Ctx, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) },
 			nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error { c.SendString("slow down"); return d.Err() },
-			nil, 429, deniedBody, "central Quota Exceeded"},
+		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error {
+			c.SendString("slow down")
+			return d.Err()
+		}, nil, 429, deniedBody, "central Quota Exceeded"},
 		{"a fiber.Error around d.Err()", func(_ *fiber.Ctx, d core.Decision) error {
 			return adapter.ErrorWithCause(fiber.NewError(420, "calm"), d.Err())
 		}, nil, 420, "calm", "central calm"},
 		{"another error", func(*fiber.Ctx, core.Decision) error { return errOwn }, nil, 500, "own", "central"},
 		{"err", nil, func(_ *fiber.Ctx, err error) error { return err }, 400, noKeyBody, "central Bad Request"},
-		{"err, wrapped", nil,
-			func(_ *fiber.Ctx, err error) error { return fmt.Errorf("here: %w", err) }, 400, noKeyBody, "central Bad Request"},
+		{"err, wrapped", nil, func(_ *fiber.Ctx, err error) error { return fmt.Errorf("here: %w", err) },
+			400, noKeyBody, "central Bad Request"},
 		{"another error for err", nil, func(*fiber.Ctx, error) error { return errOwn }, 500, "own", "central"},
-		{"a panic", nil, func(*fiber.Ctx, error) error { panic("boom") }, 500, brokenBody, "central Internal Server Error"},
+		{"a panic", nil, func(*fiber.Ctx, error) error { panic("boom") },
+			500, brokenBody, "central Internal Server Error"},
 		{"http.ErrAbortHandler", func(*fiber.Ctx, core.Decision) error { panic(http.ErrAbortHandler) },
 			nil, 500, brokenBody, "central Internal Server Error"},
 	} {
@@ -81,7 +84,8 @@ func TestHandlersReturnErrors(t *testing.T) {
 			get(t, app, "/", header...)
 			status, body, h := get(t, app, "/", header...)
 			if status != c.status || body != c.body {
-				t.Errorf("%s, own handler %v: status %d, body %q; want %d, %q", c.desc, own, status, body, c.status, c.body)
+				t.Errorf("%s, own handler %v: status %d, body %q; want %d, %q",
+					c.desc, own, status, body, c.status, c.body)
 			}
 			if problem := h.Get("Content-Type") == adapter.ProblemType; problem != (body[0] == '{') {
 				t.Errorf("%s, own handler %v: Content-Type %q", c.desc, own, h.Get("Content-Type"))
@@ -158,6 +162,7 @@ func TestByIPWithoutAddress(t *testing.T) {
 // An upgrade has status 101, as in the other frameworks, and a panic after the response was made is 500: fasthttp
 // sends nothing while a handler runs.
 func TestRefundStatus(t *testing.T) {
+	const upgrade = "Connection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 	for desc, c := range map[string]struct {
 		handler fiber.Handler
 		asked   int
@@ -172,7 +177,7 @@ func TestRefundStatus(t *testing.T) {
 		"a hijack alone": {func(c *fiber.Ctx) error {
 			c.Context().HijackSetNoResponse(true)
 			c.Context().Hijack(func(connection net.Conn) {
-				io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\n"+upgrade)
 				io.Copy(connection, connection)
 			})
 			return nil
@@ -194,7 +199,7 @@ func TestRefundStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		connection.SetDeadline(time.Now().Add(30 * time.Second))
-		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\n"+upgrade)
 		in := bufio.NewReader(connection)
 		r, err := http.ReadResponse(in, nil)
 		if err != nil {

@@ -32,7 +32,7 @@ func custom(calls *int) fiber.ErrorHandler {
 	}
 }
 
-// The callback is asked once, about the status that the client gets.
+// WithRefund's callback is called once, with the status that the client gets.
 func TestRefund(t *testing.T) {
 	plain := errors.New("plain")
 	for _, c := range []struct {
@@ -48,10 +48,15 @@ func TestRefund(t *testing.T) {
 		{"304", func(c *fiber.Ctx) error { c.Status(304); return nil }, false, 304, "", 0},
 		{"SendStatus", func(c *fiber.Ctx) error { return c.SendStatus(404) }, false, 404, "Not Found", 0},
 		{"500", func(c *fiber.Ctx) error { return c.Status(500).SendString("down") }, false, 500, "down", 0},
-		{"the last status", func(c *fiber.Ctx) error { c.Status(500); return c.Status(201).SendString("made") }, false, 201, "made", 0},
+		{"the last status", func(c *fiber.Ctx) error {
+			c.Status(500)
+			return c.Status(201).SendString("made")
+		}, false, 201, "made", 0},
 		{"no route", func(c *fiber.Ctx) error { return c.Next() }, false, 404, "Cannot GET /", 0},
 		{"fiber.Error", func(*fiber.Ctx) error { return fiber.NewError(404, "gone") }, false, 404, "gone", 0},
-		{"wrapped", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", fiber.ErrTeapot) }, false, 418, "here: I'm a teapot", 0},
+		{"wrapped", func(*fiber.Ctx) error {
+			return fmt.Errorf("here: %w", fiber.ErrTeapot)
+		}, false, 418, "here: I'm a teapot", 0},
 		{"a plain error", func(*fiber.Ctx) error { return plain }, false, 500, "plain", 0},
 		{"an error after a status", func(c *fiber.Ctx) error { c.Status(200); return plain }, false, 500, "plain", 0},
 
@@ -84,7 +89,8 @@ func TestRefund(t *testing.T) {
 				asked, calls = nil, 0
 				status, body, _ := get(t, app, "/", header...)
 				if status != c.status || body != c.body || calls != c.errors {
-					t.Errorf("status %d, body %q, %d errors handled; want %d, %q, %d", status, body, calls, c.status, c.body, c.errors)
+					t.Errorf("status %d, body %q, %d errors handled; want %d, %q, %d",
+						status, body, calls, c.status, c.body, c.errors)
 				}
 				if !slices.Equal(asked, []int{c.status}) {
 					t.Errorf("asked about %v, want %d once", asked, c.status)
@@ -106,9 +112,10 @@ func used(t *testing.T, l *core.Limiter) int {
 	return d.Used
 }
 
-// A panic counts as 500 and goes on, to who is there to catch it.
+// A panic counts as 500 and is passed on to the middleware that recovers from it.
 func TestRefundPanic(t *testing.T) {
 	boom := func(*fiber.Ctx) error { panic("boom") }
+	conflict := func(*fiber.Ctx) error { panic(errConflict) }
 	for _, c := range []struct {
 		desc          string
 		outer, inner  fiber.Handler
@@ -119,8 +126,9 @@ func TestRefundPanic(t *testing.T) {
 	}{
 		{"caught outside", recovery.New(), next, boom, false, 500, 500, 0},
 		{"caught inside", next, recovery.New(), boom, false, 500, 500, 0},
-		{"caught outside, own handler", recovery.New(), next, func(*fiber.Ctx) error { panic(errConflict) }, true, 500, 409, 1}, // only there it becomes an error
-		{"caught inside, own handler", next, recovery.New(), func(*fiber.Ctx) error { panic(errConflict) }, true, 409, 409, 1},
+		// Outside the limiter, the panic becomes an error only after the limiter has counted it as 500.
+		{"caught outside, own handler", recovery.New(), next, conflict, true, 500, 409, 1},
+		{"caught inside, own handler", next, recovery.New(), conflict, true, 409, 409, 1},
 	} {
 		var asked []int
 		calls := 0
@@ -155,7 +163,7 @@ func TestRefundPanic(t *testing.T) {
 
 func next(c *fiber.Ctx) error { return c.Next() }
 
-// With the option an error is answered within the middleware, without it further out.
+// With the option the limiter answers an error itself, so that it knows the status; without it the error goes on.
 func TestRefundAndOuterMiddleware(t *testing.T) {
 	for desc, opts := range map[string][]core.Option{
 		"without": nil,
@@ -167,27 +175,31 @@ func TestRefundAndOuterMiddleware(t *testing.T) {
 		app.Use(func(c *fiber.Ctx) error { seen = c.Next(); return seen })
 		app.Use(fiberlimit.New(core.PerMinute(1), ann(), opts...))
 		app.Get("/", func(*fiber.Ctx) error { return errConflict })
-		if status, body, _ := get(t, app, "/"); status != 409 || body != "conflict" || calls != 1 || errors.Is(seen, errConflict) != (opts == nil) {
-			t.Errorf("%s the option: status %d, body %q, %d errors handled, outer middleware sees %v", desc, status, body, calls, seen)
+		status, body, _ := get(t, app, "/")
+		passed := errors.Is(seen, errConflict)
+		if status != 409 || body != "conflict" || calls != 1 || passed != (opts == nil) {
+			t.Errorf("%s the option: status %d, body %q, %d errors handled, outer middleware sees %v",
+				desc, status, body, calls, seen)
 		}
 	}
 }
 
-// An application that is mounted has its own error handler.
+// A mounted application has its own error handler.
 func TestRefundMounted(t *testing.T) {
 	calls, asked := 0, 0
 	inner := fiber.New(fiber.Config{ErrorHandler: custom(&calls)})
 	inner.Get("/", func(*fiber.Ctx) error { return errConflict })
 	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerMinute(1), ann(), core.WithRefund(func(_ *fiber.Ctx, status int) bool { asked = status; return true })))
+	refund := core.WithRefund(func(_ *fiber.Ctx, status int) bool { asked = status; return true })
+	app.Use(fiberlimit.New(core.PerMinute(1), ann(), refund))
 	app.Mount("/inner", inner)
 	if status, body, _ := get(t, app, "/inner"); status != 409 || body != "conflict" || calls != 1 || asked != 409 {
 		t.Errorf("status %d, body %q, %d errors handled, asked about %d", status, body, calls, asked)
 	}
 }
 
-// fasthttp's memory is the handler's to write to, and another request's afterwards. What is given back, and what
-// an observer keeps, is still of the key that was charged.
+// fasthttp reuses a request's memory, and handlers may write to it. Refunds and observed keys must still be those
+// of the key that was charged.
 func TestRefundKeepsTheKey(t *testing.T) {
 	var events []core.Event
 	store := core.NewMemoryStore()
@@ -218,7 +230,8 @@ func TestRefundKeepsTheKey(t *testing.T) {
 		t.Fatalf("%d events, want 4", len(events))
 	}
 	for i, want := range []core.Event{{Key: "ann"}, {Key: "ann", Outcome: event.Refunded}, {Key: "ann"}, {Key: "eve"}} {
-		if events[i].Key != want.Key || events[i].Outcome != want.Outcome || events[i].Err != nil || !events[i].Decision.Allowed {
+		e := events[i]
+		if e.Key != want.Key || e.Outcome != want.Outcome || e.Err != nil || !e.Decision.Allowed {
 			t.Errorf("event %d: %+v", i+1, events[i])
 		}
 	}
@@ -229,15 +242,16 @@ func TestRefundKeepsTheKey(t *testing.T) {
 	}
 }
 
-// Each limiter asks for itself, and the outer one hears what came of an error.
+// Each limiter's callback is called, and the outer one gets the status of the answered error.
 func TestRefundTwoLimiters(t *testing.T) {
 	var asked []string
 	calls := 0
 	limit := func(name string) fiber.Handler {
-		return fiberlimit.New(core.PerMinute(1), ann(), core.WithName(name), core.WithRefund(func(_ *fiber.Ctx, status int) bool {
+		refund := core.WithRefund(func(_ *fiber.Ctx, status int) bool {
 			asked = append(asked, fmt.Sprint(name, " ", status))
 			return true
-		}))
+		})
+		return fiberlimit.New(core.PerMinute(1), ann(), core.WithName(name), refund)
 	}
 	app := fiber.New(fiber.Config{ErrorHandler: custom(&calls)})
 	app.Use(limit("outer"), limit("inner"))

@@ -20,7 +20,8 @@ func handler(text func() string, limiters ...*core.Limiter) http.Handler {
 	for _, l := range limiters {
 		r.Use(ginlimit.From(l))
 	}
-	r.Match([]string{"GET", "HEAD", "POST", "OPTIONS"}, "/*any", func(c *gin.Context) { c.String(http.StatusOK, text()) })
+	all := []string{"GET", "HEAD", "POST", "OPTIONS"}
+	r.Match(all, "/*any", func(c *gin.Context) { c.String(http.StatusOK, text()) })
 	return r
 }
 
@@ -55,7 +56,7 @@ func get(r http.Handler, path string, header ...string) *httptest.ResponseRecord
 	return w
 }
 
-// The handler behind must not run, also where the deny handler forgets to abort.
+// The next handler must not run, even if the deny handler does not abort.
 func TestDenyAborts(t *testing.T) {
 	for _, c := range []struct {
 		desc   string
@@ -64,16 +65,21 @@ func TestDenyAborts(t *testing.T) {
 		body   string
 	}{
 		{"writes nothing", func(*gin.Context, core.Decision) {}, 429, ""},
-		{"writes JSON", func(c *gin.Context, d core.Decision) { c.JSON(503, gin.H{"wait": d.RetryAfter.Seconds() > 59}) }, 503, `{"wait":true}`},
+		{"writes JSON", func(c *gin.Context, d core.Decision) {
+			c.JSON(503, gin.H{"wait": d.RetryAfter.Seconds() > 59})
+		}, 503, `{"wait":true}`},
 		{"sets a status", func(c *gin.Context, _ core.Decision) { c.Status(418) }, 418, ""},
-		{"writes a body", func(c *gin.Context, _ core.Decision) { c.Writer.WriteString("slow down") }, 429, "slow down"},
+		{"writes a body", func(c *gin.Context, _ core.Decision) {
+			c.Writer.WriteString("slow down")
+		}, 429, "slow down"},
 	} {
 		ran := 0
 		r := gin.New()
 		r.Use(ginlimit.New(core.PerMinute(1), core.ByIP(), ginlimit.WithDeny(c.deny)))
 		r.GET("/", func(c *gin.Context) { ran++; c.String(200, "served") })
 		get(r, "/")
-		if w := get(r, "/"); w.Code != c.status || w.Body.String() != c.body || ran != 1 || w.Header().Get("Retry-After") != "60" {
+		w := get(r, "/")
+		if w.Code != c.status || w.Body.String() != c.body || ran != 1 || w.Header().Get("Retry-After") != "60" {
 			t.Errorf("%s: status %d, body %q, handler ran %d times, header %v", c.desc, w.Code, w.Body, ran, w.Header())
 		}
 	}
@@ -100,7 +106,11 @@ func TestCallbacksOfGin(t *testing.T) {
 			}
 			return core.Limits{core.PerMinute(4)}
 		}),
-		core.First(core.ByValue("user"), core.By(func(c *gin.Context) (string, error) { return c.Query("user"), nil }), core.ByIP()),
+		core.First(
+			core.ByValue("user"),
+			core.By(func(c *gin.Context) (string, error) { return c.Query("user"), nil }),
+			core.ByIP(),
+		),
 		core.WithSkip(func(c *gin.Context) bool { return c.FullPath() == "/healthz" }),
 		core.WithCost(func(c *gin.Context) int { return len(c.Request.Header["Unit"]) + 1 }),
 	))
@@ -127,7 +137,10 @@ func TestByRoute(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		status int
-	}{{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200}, {"/nowhere", 404}, {"/elsewhere", 404}, {"/nothing", 429}, {"/posts/2", 200}} {
+	}{
+		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200},
+		{"/nowhere", 404}, {"/elsewhere", 404}, {"/nothing", 429}, {"/posts/2", 200},
+	} {
 		if w := get(r, c.path); w.Code != c.status {
 			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
 		}
@@ -135,19 +148,20 @@ func TestByRoute(t *testing.T) {
 }
 
 func TestClientIP(t *testing.T) {
-	coretest.ClientIP(t, func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 		h := handler(text, limiters...)
 		return func(r *http.Request) *http.Response {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			return w.Result()
 		}
-	})
+	}
+	coretest.ClientIP(t, serve)
 }
 
 type contextKey struct{}
 
-// What earlier middleware left is found in gin's context and in the request's.
+// ByValue finds values that earlier middleware has set in gin's context or in the request's.
 func TestByValue(t *testing.T) {
 	for _, put := range []func(*gin.Context){
 		func(c *gin.Context) { c.Set("user", "ann") },

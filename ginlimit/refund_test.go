@@ -84,12 +84,13 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// What no route matches is served as well, with the status that gin gives it.
+// A request that matches no route is refunded too, by the status that gin gives it.
 func TestRefundNoRoute(t *testing.T) {
 	var asked []int
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(ginlimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *gin.Context, status int) bool { asked = append(asked, status); return true })))
+	refund := core.WithRefund(func(_ *gin.Context, status int) bool { asked = append(asked, status); return true })
+	r.Use(ginlimit.New(core.PerMinute(9), core.ByIP(), refund))
 	r.POST("/post", func(*gin.Context) {})
 	for path, want := range map[string]int{"/nowhere": 404, "/post": 405} {
 		asked = nil
@@ -99,11 +100,12 @@ func TestRefundNoRoute(t *testing.T) {
 	}
 }
 
-// Middleware that answers errors is heard where it stands behind the limiter.
+// The status of an error that middleware behind the limiter answers is the one that counts.
 func TestRefundErrorMiddleware(t *testing.T) {
 	asked := 0
 	r := gin.New()
-	r.Use(ginlimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *gin.Context, status int) bool { asked = status; return true })))
+	refund := core.WithRefund(func(_ *gin.Context, status int) bool { asked = status; return true })
+	r.Use(ginlimit.New(core.PerMinute(9), core.ByIP(), refund))
 	r.Use(func(c *gin.Context) {
 		if c.Next(); len(c.Errors) > 0 {
 			c.String(409, "conflict")
@@ -115,7 +117,7 @@ func TestRefundErrorMiddleware(t *testing.T) {
 	}
 }
 
-// A panic counts as 500 and goes on, to who is there to catch it.
+// A panic counts as 500 and is passed on to the middleware that recovers from it.
 func TestRefundPanic(t *testing.T) {
 	quiet := gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(503) })
 	for _, c := range []struct {
@@ -124,8 +126,12 @@ func TestRefundPanic(t *testing.T) {
 		asked  int
 		status int
 	}{
-		{"caught outside", func(limit gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{quiet, limit} }, 500, 503},
-		{"caught inside", func(limit gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{limit, quiet} }, 503, 503},
+		{"caught outside", func(limit gin.HandlerFunc) []gin.HandlerFunc {
+			return []gin.HandlerFunc{quiet, limit}
+		}, 500, 503},
+		{"caught inside", func(limit gin.HandlerFunc) []gin.HandlerFunc {
+			return []gin.HandlerFunc{limit, quiet}
+		}, 503, 503},
 		{"gin.Recovery", func(limit gin.HandlerFunc) []gin.HandlerFunc {
 			return []gin.HandlerFunc{gin.RecoveryWithWriter(io.Discard), limit}
 		}, 500, 500},
@@ -162,14 +168,15 @@ func TestRefundPanic(t *testing.T) {
 	get(r, "/", "User", "ann") // nobody catches it
 }
 
-// Each limiter asks for itself, the inner one first.
+// Each limiter's callback is called, the inner one's first.
 func TestRefundTwoLimiters(t *testing.T) {
 	var asked []string
 	limit := func(name string) gin.HandlerFunc {
-		return ginlimit.New(core.PerMinute(1), core.ByIP(), core.WithName(name), core.WithRefund(func(_ *gin.Context, status int) bool {
+		refund := core.WithRefund(func(_ *gin.Context, status int) bool {
 			asked = append(asked, fmt.Sprint(name, " ", status))
 			return true
-		}))
+		})
+		return ginlimit.New(core.PerMinute(1), core.ByIP(), core.WithName(name), refund)
 	}
 	r := gin.New()
 	r.Use(limit("outer"), limit("inner"))
@@ -182,7 +189,7 @@ func TestRefundTwoLimiters(t *testing.T) {
 	}
 }
 
-// Whose client has gone gets its unit back.
+// A client that has gone gets its unit back.
 func TestRefundClientGone(t *testing.T) {
 	begun, told := make(chan bool), make(chan bool, 9)
 	l := newLimiter(t,
