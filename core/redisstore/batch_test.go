@@ -29,8 +29,8 @@ func keysOf(t *testing.T, n int, name string) []store.Key {
 	return keys
 }
 
-// A batch answers what its takes would have been told one by one: those of equal key and cost side
-// by side. That these are right the oracle has shown. Sent again, it admits the same.
+// A batch gives the answers that its takes would get one by one, takes of equal key and cost grouped. The oracle test
+// shows that single takes are right. A batch that is sent again admits the same.
 func TestBatchIsLikeOneByOne(t *testing.T) {
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
@@ -50,7 +50,9 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 				{{Quota: 5, Window: time.Second}, {Quota: 20, Window: 9 * time.Second}},
 			} {
 				keep := limits[len(limits)-1].Window
-				for _, mode := range []store.Mode{store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied} {
+				for _, mode := range []store.Mode{
+					store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied,
+				} {
 					for round := range 150 {
 						var batch []store.Take
 						var of []int
@@ -64,7 +66,9 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 							if r.IntN(4) == 0 {
 								cost = 1 + r.IntN(limits[0].Quota+1)
 							}
-							batch = append(batch, store.Take{Key: a[k], Plan: planOf(limits, store.Plan{Keep: keep}), Cost: cost, ID: id, Mode: mode})
+							batch = append(batch, store.Take{
+								Key: a[k], Plan: planOf(limits, store.Plan{Keep: keep}), Cost: cost, ID: id, Mode: mode,
+							})
 							of = append(of, k)
 						}
 						got, err := redisstore.TakeTogether(t.Context(), together, true, batch)
@@ -84,8 +88,10 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 									alike++
 								}
 							}
-							if !sameVerdict(&got[i], &want, &single, !repeats) || alike == 1 && !repeats && got[i] != want {
-								t.Fatalf("%v, mode %d, round %d, take %d of %d, cost %d:\ngot  %+v\nwant %+v", limits, mode, round, i, len(batch), single.Cost, got[i], want)
+							if !sameVerdict(&got[i], &want, &single, !repeats) ||
+								alike == 1 && !repeats && got[i] != want {
+								t.Fatalf("%v, mode %d, round %d, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
+									limits, mode, round, i, len(batch), single.Cost, got[i], want)
 							}
 						}
 						c.Advance(time.Duration(r.IntN(600)) * time.Millisecond)
@@ -97,8 +103,8 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 	}
 }
 
-// Who asks about many logs at once, and finds that much has left the first, takes nothing from one that
-// is kept longer.
+// A batch that finds that most entries of its first log have left the window removes nothing from another log that is
+// kept for longer.
 func TestBatchLeavesVariedLogs(t *testing.T) {
 	c := newClock(start(t))
 	logs := newStore(c)
@@ -117,7 +123,9 @@ func TestBatchLeavesVariedLogs(t *testing.T) {
 		return answers
 	}
 	plain := func(k int) store.Take {
-		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1}
+		return store.Take{
+			Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1,
+		}
 	}
 	for range 5 {
 		take(varied)
@@ -137,39 +145,46 @@ func TestBatchLeavesVariedLogs(t *testing.T) {
 		t.Errorf("%d units in the hour, want 5 and 3", used)
 	}
 	entries, err := full(logs).Log(t.Context(), keys[1], time.Hour)
-	if err != nil || len(entries) != 8 || entries[7].At.Sub(entries[0].At) != 6*time.Second || entries[0].At.Year() != 2025 {
+	if err != nil || len(entries) != 8 || entries[7].At.Sub(entries[0].At) != 6*time.Second ||
+		entries[0].At.Year() != 2025 {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
 
-// So it is where an outage's entries were merged, whether windows varied before or not.
+// The same holds where an outage's entries were merged, whether windows varied before or not.
 func TestMergedLogsVary(t *testing.T) {
 	c := newClock(start(t))
 	logs := newStore(c)
 	keys := keysOf(t, 3, "p")
-	hour := core.Limits{core.PerHour(100)}
+	hour, second := core.Limits{core.PerHour(100)}, core.Limits{core.PerSecond(10)}
 	for k, varies := range []bool{false, true} {
-		first := store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second, Varies: varies}), Cost: 1, ID: 1}
+		plan := planOf(second, store.Plan{Keep: time.Second, Varies: varies})
+		first := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: 1}
 		if _, err := logs.Take(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		m := store.MergeRequest{Key: keys[k], Keep: time.Hour, Varies: true, Entries: []store.Entry{{ID: 2, Age: time.Minute, Cost: 3}, {ID: 3, Age: 0, Cost: 1}}}
+		m := store.MergeRequest{
+			Key: keys[k], Keep: time.Hour, Varies: true,
+			Entries: []store.Entry{{ID: 2, Age: time.Minute, Cost: 3}, {ID: 3, Age: 0, Cost: 1}},
+		}
 		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	plain := func(k int, id uint64) store.Take {
-		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
+		return store.Take{Key: keys[k], Plan: planOf(second, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
 	}
 	if _, err := logs.Take(t.Context(), plain(2, 4)); err != nil {
 		t.Fatal(err)
 	}
 	c.Advance(2 * time.Second)
-	if _, err := redisstore.TakeTogether(t.Context(), logs, true, []store.Take{plain(2, 5), plain(0, 6), plain(1, 7)}); err != nil {
+	batch := []store.Take{plain(2, 5), plain(0, 6), plain(1, 7)}
+	if _, err := redisstore.TakeTogether(t.Context(), logs, true, batch); err != nil {
 		t.Fatal(err)
 	}
 	for k := range 2 {
-		peek := store.Take{Key: keys[k], Plan: planOf(hour, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: 8, Mode: store.ModePeek}
+		plan := planOf(hour, store.Plan{Keep: time.Hour, Varies: true})
+		peek := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: 8, Mode: store.ModePeek}
 		a, err := logs.Take(t.Context(), peek)
 		if err != nil || a.State[0].Used != 6 || a.State[0].Reset != time.Hour-62*time.Second {
 			t.Errorf("log %d: %+v, %v; want the first unit, four merged and one of now", k, a.State[0], err)
@@ -181,16 +196,18 @@ func TestMergedLogsVary(t *testing.T) {
 	}
 }
 
-// And where a log with entries from the future becomes one of varying windows, next to others of either form.
+// The same holds where a log with entries from the future begins to vary, next to logs of either form.
 func TestLogsBecomeVariedTogether(t *testing.T) {
 	c := newClock(start(t))
 	logs := newStore(c)
 	keys := keysOf(t, 4, "p")
 	plain := func(k int, id uint64) store.Take {
-		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
+		plan := planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second})
+		return store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: id}
 	}
 	varied := func(k int, id uint64) store.Take {
-		return store.Take{Key: keys[k], Plan: planOf(core.Limits{core.PerHour(100)}, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: id}
+		plan := planOf(core.Limits{core.PerHour(100)}, store.Plan{Keep: time.Hour, Varies: true})
+		return store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: id}
 	}
 	together := func(takes ...store.Take) []store.Answer {
 		t.Helper()
@@ -296,7 +313,7 @@ func TestBatchesAreExact(t *testing.T) {
 	}
 }
 
-// A caller is back at its own deadline, whatever it waits for.
+// A caller returns at its own deadline, whatever it waits for.
 func TestEachCallersDeadlineHolds(t *testing.T) {
 	server := redistest.Start(t)
 	for name, hide := range map[string]bool{"prompt": false, "not prompt": true} {
@@ -313,6 +330,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 			}
 			logs := full(redisstore.New(client))
 			key := keysOf(t, 1, "k")[0]
+			plan := planOf(core.Limits{core.PerHour(5)}, store.Plan{Keep: time.Hour})
 			clock := lateness.Watch()
 			server.Pause()
 			var wg sync.WaitGroup
@@ -322,9 +340,9 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 					defer cancel()
 					begin := time.Now()
-					_, err := logs.Take(ctx, store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(5)}, store.Plan{Keep: time.Hour}), Cost: 1, ID: uint64(i + 1)})
+					_, err := logs.Take(ctx, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(i + 1)})
 					if err == nil {
-						t.Error("answered by a server that stands still")
+						t.Error("answered by a paused server")
 					}
 					for took := int64(time.Since(begin)); ; {
 						if before := worst.Load(); took <= before || worst.CompareAndSwap(before, took) {

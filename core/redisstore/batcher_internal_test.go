@@ -13,14 +13,15 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// batcherTo is a batcher whose commands go to process instead of a server. It fails every command that process does not
-// answer.
+// batcherTo returns a batcher whose commands go to process instead of a server. Commands that process does not answer
+// fail.
 func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 	c := &conn{single: true, prompt: true, process: func(ctx context.Context, cmd redis.Cmder) error {
 		process(ctx, cmd)
 		return errNotAnswered
 	}}
-	return newBatcher(c, &store.Take{Plan: store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})})
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
+	return newBatcher(c, &store.Take{Plan: plan})
 }
 
 var errNotAnswered = errors.New("not answered")
@@ -44,19 +45,22 @@ func TestBatchContext(t *testing.T) {
 		takes []context.Context
 		want  time.Duration // or 0 for no deadline
 	}{
-		"one":                 {[]context.Context{until(time.Minute)}, time.Minute},
-		"the last is longest": {[]context.Context{until(time.Minute), until(2 * time.Minute), until(time.Hour)}, time.Hour},
-		"the first":           {[]context.Context{until(time.Hour), until(time.Minute), until(time.Second)}, time.Hour},
-		"in the middle":       {[]context.Context{until(time.Minute), until(time.Hour), until(time.Second)}, time.Hour},
-		"no deadline":         {[]context.Context{until(time.Minute), t.Context(), until(time.Hour)}, 0},
-		"canceled":            {[]context.Context{canceled, until(time.Minute)}, time.Hour},
+		"one": {[]context.Context{until(time.Minute)}, time.Minute},
+		"the last is longest": {
+			[]context.Context{until(time.Minute), until(2 * time.Minute), until(time.Hour)}, time.Hour,
+		},
+		"the first":     {[]context.Context{until(time.Hour), until(time.Minute), until(time.Second)}, time.Hour},
+		"in the middle": {[]context.Context{until(time.Minute), until(time.Hour), until(time.Second)}, time.Hour},
+		"no deadline":   {[]context.Context{until(time.Minute), t.Context(), until(time.Hour)}, 0},
+		"canceled":      {[]context.Context{canceled, until(time.Minute)}, time.Hour},
 	} {
 		asked := 0
 		b := batcherTo(func(ctx context.Context, _ redis.Cmder) {
 			asked++
 			end, ok := ctx.Deadline()
 			if ok != (c.want > 0) || ok && !end.Equal(now.Add(c.want)) || ctx.Err() != nil {
-				t.Errorf("%s: the batch's context ends in %v (%v), %v; want %v", name, end.Sub(now), ok, ctx.Err(), c.want)
+				t.Errorf("%s: the batch's context ends in %v (%v), %v; want %v",
+					name, end.Sub(now), ok, ctx.Err(), c.want)
 			}
 			if ctx.Value(contextKey{}) != c.takes[0].Value(contextKey{}) {
 				t.Errorf("%s: the batch's context has the value %v", name, ctx.Value(contextKey{}))
@@ -136,7 +140,8 @@ func TestGivenUpTakesAreNotSent(t *testing.T) {
 	b.until(func() bool { return b.inFlight == 0 && b.waiting.waiting == 0 })
 	for i := range waiting {
 		if gone, waits := got[fmt.Sprint("gone ", i)], got[fmt.Sprint("waits ", i)]; gone != 0 || waits != i%2 {
-			t.Errorf("take %d: sent %d times after its caller gave up, %d times for a caller that waited", i, gone, waits)
+			t.Errorf("take %d: sent %d times after its caller gave up, %d times for a caller that waited",
+				i, gone, waits)
 		}
 	}
 }

@@ -114,14 +114,19 @@ func TestCheckOfPermissions(t *testing.T) {
 	wantProblems(t, check(t, client("unscripted", "-@scripting")), []string{"+evalsha"}, []string{"+eval"})
 	wantProblems(t, check(t, client("elsewhere", "+info", "resetkeys", "~shop:*")), []string{"~sash:*"})
 	wantProblems(t, check(t, client("blind")), []string{"sash: Redis(" + s.Addr() + ")", "maxmemory-policy", "+info"})
-	wantProblems(t, check(t, client("blind", "-zadd")), []string{"maxmemory-policy", "+info"}, []string{"ZADD", "+zadd"})
+	wantProblems(t, check(t, client("blind", "-zadd")),
+		[]string{"maxmemory-policy", "+info"}, []string{"ZADD", "+zadd"})
 }
 
 func TestCheckOfEvictionPolicy(t *testing.T) {
 	rdb := start(t)
-	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
+	for _, policy := range []string{
+		"allkeys-lru", "allkeys-lfu", "allkeys-random",
+		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
+	} {
 		rdb.ConfigSet(t.Context(), "maxmemory-policy", policy)
-		wantProblems(t, check(t, rdb), []string{"sash: Redis(" + rdb.Options().Addr + ")", policy, "set it to noeviction"})
+		want := []string{"sash: Redis(" + rdb.Options().Addr + ")", policy, "set it to noeviction"}
+		wantProblems(t, check(t, rdb), want)
 	}
 	rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction")
 	wantProblems(t, check(t, rdb))
@@ -167,7 +172,8 @@ func TestCheckOfOneServer(t *testing.T) {
 			return plain(t, at(redistest.Start(t, "--rename-command", "TIME", "", "--rename-command", "ZADD", "")))
 		}, [][]string{{"TIME, ZADD in a script", "rename-command"}}},
 		{"several", func(t *testing.T) redisstore.Client {
-			return plain(t, at(redistest.Start(t, "--rename-command", "TIME", "", "--maxmemory-policy", "volatile-ttl")))
+			s := redistest.Start(t, "--rename-command", "TIME", "", "--maxmemory-policy", "volatile-ttl")
+			return plain(t, at(s))
 		}, [][]string{{"TIME"}, {"volatile-ttl"}}},
 		{"TLS", func(t *testing.T) redisstore.Client {
 			return plain(t, at(redistest.StartTLS(t)))
@@ -186,10 +192,11 @@ func TestCheckOfOneServer(t *testing.T) {
 			wantProblems(t, check(t, client), c.want...)
 		})
 	}
-	wantProblems(t, check(t, nil, redisstore.WithPrefix("{")), []string{"redisstore.New(nil)"}, []string{"redisstore.WithPrefix"})
+	wantProblems(t, check(t, nil, redisstore.WithPrefix("{")),
+		[]string{"redisstore.New(nil)"}, []string{"redisstore.WithPrefix"})
 }
 
-// Servers that are not at hand.
+// Versions that this machine does not have are faked.
 func TestCheckOfVersion(t *testing.T) {
 	const noeviction = "maxmemory_policy:noeviction\r\n"
 	for _, c := range []struct {
@@ -199,7 +206,8 @@ func TestCheckOfVersion(t *testing.T) {
 		{"redis_version:5.0.14\r\n" + noeviction, [][]string{{"version 5.0.14", "6.2"}}},
 		{"redis_version:6.0.20\r\n" + noeviction, [][]string{{"version 6.0.20", "6.2"}}},
 		{"redis_version:6.2.0\r\n" + noeviction, nil},
-		{"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\n# Memory\r\n" + noeviction, nil},
+		{"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\n" +
+			"# Memory\r\n" + noeviction, nil},
 		{"redis_version:255.255.255\r\n" + noeviction, nil},
 		{"redis_version:6.2.14\r\n", [][]string{{"does not tell its maxmemory-policy"}}},
 	} {
@@ -262,7 +270,9 @@ func TestCheckOfCluster(t *testing.T) {
 
 func TestCheckOfRing(t *testing.T) {
 	good, bad := redistest.Start(t), redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	rdb := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": good.Addr(), "b": bad.Addr()}, HeartbeatFrequency: time.Hour})
+	rdb := redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"a": good.Addr(), "b": bad.Addr()}, HeartbeatFrequency: time.Hour,
+	})
 	defer rdb.Close()
 	wantProblems(t, check(t, rdb), []string{bad.Addr(), "allkeys-lru"})
 	do(t, bad, "CONFIG", "SET", "maxmemory-policy", "noeviction")

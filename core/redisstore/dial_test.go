@@ -34,7 +34,7 @@ func takeWithin(t *testing.T, limit time.Duration, client redisstore.Client) err
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// The first failed dial decides, whether or not the pool dials again: go-redis does so from 9.15 on, four times.
+// A take ends with the first failed dial, even if the pool dials again: go-redis does so from 9.15 on, four times.
 func TestTakeEndsWithTheFirstFailedDial(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -44,7 +44,9 @@ func TestTakeEndsWithTheFirstFailedDial(t *testing.T) {
 			return redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial, MaxRetries: -1})
 		}},
 		{"cluster", func(dial dialer) redisstore.Client {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: dial, MaxRedirects: -1})
+			return redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: []string{"127.0.0.1:1"}, Dialer: dial, MaxRedirects: -1,
+			})
 		}},
 		{"Ring", func(dial dialer) redisstore.Client {
 			return redis.NewRing(&redis.RingOptions{
@@ -100,12 +102,13 @@ func TestRefusedIsNoTimeout(t *testing.T) {
 	}
 }
 
-// A dial that hangs is no refusal.
+// A dial that hangs is a timeout, and not a refused connection.
 func TestHangingDialIsTimeout(t *testing.T) {
-	rdb := plain(t, &redis.Options{Addr: "127.0.0.1:1", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	hang := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}})
+	}
+	rdb := plain(t, &redis.Options{Addr: "127.0.0.1:1", Dialer: hang})
 	wantClass(t, takeWithin(t, 50*time.Millisecond, rdb), redisstore.ClassTimeout, "slow")
 }
 
@@ -136,13 +139,14 @@ func TestClosedClientDialsNoMore(t *testing.T) {
 	}
 	var dials atomic.Int32
 	dialling, closed := make(chan struct{}), make(chan struct{})
-	rdb := plain(t, &redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
 		if dials.Add(1) == 1 {
 			close(dialling)
 		}
 		<-closed
 		return nil, errRefused
-	}})
+	}
+	rdb := plain(t, &redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
 	failed := make(chan error, 1)
 	go func() { failed <- takeWithin(t, time.Minute, rdb) }()
 	<-dialling

@@ -13,26 +13,39 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// Errors as the engines word them, for the machines that have one engine only. The user is alice.
+// TestErrorsOfEngines has the errors of each engine, because a machine has one engine only. The user is alice.
 func TestErrorsOfEngines(t *testing.T) {
-	const run, keys = "+evalsha", "~sash:*"
+	const (
+		run, keys    = "+evalsha", "~sash:*"
+		noPermission = "-NOPERM this user has no permissions to "
+		failure      = "-ERR ACL failure in script: "
+		inScript     = " script: 0a1b, on @user_script:48."
+	)
 	for _, c := range []struct{ engine, reply, class, advice string }{
-		{"Redis 6.2", "-NOPERM this user has no permissions to run the 'evalsha' command or its subcommand", redisstore.ClassAuth, run},
-		{"Redis 6.2", "-NOPERM this user has no permissions to access one of the keys used as arguments", redisstore.ClassAuth, keys},
+		{"Redis 6.2", noPermission + "run the 'evalsha' command or its subcommand", redisstore.ClassAuth, run},
+		{"Redis 6.2", noPermission + "access one of the keys used as arguments", redisstore.ClassAuth, keys},
 		{"Redis 6.2", "-ERR DB index is out of range", redisstore.ClassScript, "Options.DB"},
-		{"Redis 7.0", "-NOPERM this user has no permissions to run the 'evalsha' command", redisstore.ClassAuth, run},
-		{"Redis 7.0", "-ERR The user executing the script can't run this command or subcommand script: 0a1b, on @user_script:48.", redisstore.ClassAuth, "+zadd"},
+		{"Redis 7.0", noPermission + "run the 'evalsha' command", redisstore.ClassAuth, run},
+		{"Redis 7.0", "-ERR The user executing the script can't run this command or subcommand" + inScript,
+			redisstore.ClassAuth, "+zadd"},
 		{"Redis 7.2", "-NOPERM User alice has no permissions to run the 'evalsha' command", redisstore.ClassAuth, run},
 		{"Redis 7.2", "-NOPERM No permissions to access a key", redisstore.ClassAuth, keys},
-		{"Redis 7.2", "-ERR ACL failure in script: User alice has no permissions to run the 'zadd' command script: 0a1b, on @user_script:48.", redisstore.ClassAuth, "+zadd"},
-		{"Redis 7.2", "-ERR ACL failure in script: No permissions to access a key script: 0a1b, on @user_script:48.", redisstore.ClassAuth, keys},
-		{"Redis 7.2", "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled", redisstore.ClassReadOnly, "log"},
-		{"Redis 8.0", "-ERR Unknown Redis command called from script script: 0a1b, on @user_script:48.", redisstore.ClassScript, "rename-command"},
-		{"Valkey 8", "-ERR Unknown command called from script script: 0a1b, on @user_script:48.", redisstore.ClassScript, "rename-command"},
-		{"Valkey 9", "-ERR ACL failure in script: User alice has no permissions to run the 'zadd' command script: on @user_script:48.", redisstore.ClassAuth, "+zadd"},
-		{"Valkey 9", "-WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:48.", redisstore.ClassType, "WithPrefix"},
+		{"Redis 7.2", failure + "User alice has no permissions to run the 'zadd' command" + inScript,
+			redisstore.ClassAuth, "+zadd"},
+		{"Redis 7.2", failure + "No permissions to access a key" + inScript, redisstore.ClassAuth, keys},
+		{"Redis 7.2", "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +
+			"disk. Commands that may modify the data set are disabled", redisstore.ClassReadOnly, "log"},
+		{"Redis 8.0", "-ERR Unknown Redis command called from script" + inScript,
+			redisstore.ClassScript, "rename-command"},
+		{"Valkey 8", "-ERR Unknown command called from script" + inScript, redisstore.ClassScript, "rename-command"},
+		{"Valkey 9", failure + "User alice has no permissions to run the 'zadd' command script: on @user_script:48.",
+			redisstore.ClassAuth, "+zadd"},
+		{"Valkey 9", "-WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:48.",
+			redisstore.ClassType, "WithPrefix"},
 		{"Valkey 9 in a cluster", "-ERR DB index is out of range", redisstore.ClassScript, "cluster-databases"},
-		{"a name that looks like more", "-NOPERM User alice'has(no)permissions has no permissions to run the 'evalsha' command", redisstore.ClassAuth, run},
+		{"a name that looks like more",
+			"-NOPERM User alice'has(no)permissions has no permissions to run the 'evalsha' command",
+			redisstore.ClassAuth, run},
 	} {
 		addr := redistest.StartFake(t, func(command []string) string {
 			if command[0] == "EVALSHA" {
@@ -46,9 +59,11 @@ func TestErrorsOfEngines(t *testing.T) {
 	}
 }
 
-// Servers that do not know a script say so in two ways, and are then sent its text.
+// Servers reply in two ways that they do not know a script, and must then be sent its text.
 func TestScriptsAreSentToEngines(t *testing.T) {
-	for _, unknown := range []string{"-NOSCRIPT No matching script. Please use EVAL.", "-NOSCRIPT No matching script."} {
+	for _, unknown := range []string{
+		"-NOSCRIPT No matching script. Please use EVAL.", "-NOSCRIPT No matching script.",
+	} {
 		addr := redistest.StartFake(t, func(command []string) string {
 			switch command[0] {
 			case "EVALSHA":
@@ -64,7 +79,7 @@ func TestScriptsAreSentToEngines(t *testing.T) {
 	}
 }
 
-// The name of the Redis user is in what servers from Redis 7.2 on say, and in nothing of ours: errors, Check, the log.
+// From Redis 7.2 on the user's name is in the server's replies. It must not appear in errors, in Check or in the log.
 func TestUserNameIsNotTold(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -72,7 +87,8 @@ func TestUserNameIsNotTold(t *testing.T) {
 	defer slog.SetDefault(before)
 	addr := redistest.StartFake(t, func(command []string) string {
 		if command[0] == "EVALSHA" || command[0] == "EVAL" {
-			return "-NOPERM User " + user + " has no permissions to run the '" + strings.ToLower(command[0]) + "' command\r\n"
+			name := strings.ToLower(command[0])
+			return "-NOPERM User " + user + " has no permissions to run the '" + name + "' command\r\n"
 		}
 		return ""
 	})

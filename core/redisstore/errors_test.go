@@ -49,7 +49,8 @@ var (
 )
 
 func take(ctx context.Context, client redisstore.Client) error {
-	_, err := redisstore.New(client).Take(ctx, store.Take{Key: taken, Plan: planOf(core.Limits{core.PerMinute(5)}, store.Plan{Keep: time.Minute}), Cost: 1, ID: 1})
+	plan := planOf(core.Limits{core.PerMinute(5)}, store.Plan{Keep: time.Minute})
+	_, err := redisstore.New(client).Take(ctx, store.Take{Key: taken, Plan: plan, Cost: 1, ID: 1})
 	return err
 }
 
@@ -99,7 +100,9 @@ func TestErrorClasses(t *testing.T) {
 		}},
 		{"TLS at a plain server", redisstore.ClassTimeout, "TLS", func(t *testing.T) redisstore.Client {
 			limit := 50 * time.Millisecond
-			return plain(t, &redis.Options{Addr: redistest.Start(t).Addr(), TLSConfig: &tls.Config{}, DialTimeout: limit, ReadTimeout: limit})
+			return plain(t, &redis.Options{
+				Addr: redistest.Start(t).Addr(), TLSConfig: &tls.Config{}, DialTimeout: limit, ReadTimeout: limit,
+			})
 		}},
 		{"nobody there", redisstore.ClassRefused, "start the server", func(t *testing.T) redisstore.Client {
 			s := redistest.Start(t)
@@ -132,12 +135,16 @@ func TestErrorClasses(t *testing.T) {
 			return redis.NewClusterClient(&redis.ClusterOptions{})
 		}},
 		{"no Sentinel", redisstore.ClassRefused, "SentinelAddrs", func(t *testing.T) redisstore.Client {
-			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{redistest.Start(t).Addr()}})
+			return redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: "m", SentinelAddrs: []string{redistest.Start(t).Addr()},
+			})
 		}},
 		{"a Ring of none", redisstore.ClassRefused, "Addrs", func(t *testing.T) redisstore.Client {
 			s := redistest.Start(t)
 			s.Kill()
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Addr()}, HeartbeatFrequency: time.Millisecond})
+			ring := redis.NewRing(&redis.RingOptions{
+				Addrs: map[string]string{"a": s.Addr()}, HeartbeatFrequency: time.Millisecond,
+			})
 			for ring.Len() > 0 {
 				runtime.Gosched()
 			}
@@ -156,9 +163,13 @@ func TestErrorClasses(t *testing.T) {
 			return rdb
 		}},
 		{"NOAUTH", redisstore.ClassAuth, "Options.Password", started("--requirepass", "secret")},
-		{"WRONGPASS", redisstore.ClassAuth, "Options.Username", login(redis.Options{Username: user, Password: password})},
-		{"a password too many", redisstore.ClassAuth, "no password", login(redis.Options{Password: password}, "--rename-command", "HELLO", "")},
-		{"no AUTH", redisstore.ClassAuth, "no AUTH", login(redis.Options{Username: user, Password: password}, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")},
+		{"WRONGPASS", redisstore.ClassAuth, "Options.Username",
+			login(redis.Options{Username: user, Password: password})},
+		{"a password too many", redisstore.ClassAuth, "no password",
+			login(redis.Options{Password: password}, "--rename-command", "HELLO", "")},
+		{"no AUTH", redisstore.ClassAuth, "no AUTH",
+			login(redis.Options{Username: user, Password: password},
+				"--rename-command", "HELLO", "", "--rename-command", "AUTH", "")},
 		{"NOPERM for scripts", redisstore.ClassAuth, "+evalsha", acl("-@scripting")},
 		{"NOPERM for keys", redisstore.ClassAuth, "~sash:*", acl("resetkeys", "~other:*")},
 		{"NOPERM in the script", redisstore.ClassAuth, "+zadd", acl("-zadd")},
@@ -181,9 +192,10 @@ func TestErrorClasses(t *testing.T) {
 			return plain(t, at(s))
 		}},
 		{"NOREPLICAS", redisstore.ClassReadOnly, "min-replicas-to-write", started("--min-replicas-to-write", "3")},
-		{"cluster client at a plain server", redisstore.ClassCluster, "redis.NewClient", func(t *testing.T) redisstore.Client {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
-		}},
+		{"cluster client at a plain server", redisstore.ClassCluster, "redis.NewClient",
+			func(t *testing.T) redisstore.Client {
+				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
+			}},
 		{"LOADING", redisstore.ClassBusy, "wait", func(t *testing.T) redisstore.Client {
 			s := redistest.Start(t)
 			s.RestartLoading()
@@ -209,7 +221,8 @@ func TestErrorClasses(t *testing.T) {
 			return plain(t, at(s))
 		}},
 		{"the wrong authority", redisstore.ClassProtocol, "authority", func(t *testing.T) redisstore.Client {
-			return plain(t, &redis.Options{Addr: redistest.StartTLS(t).Addr(), TLSConfig: redistest.StartTLS(t).TLSConfig()})
+			s, other := redistest.StartTLS(t), redistest.StartTLS(t)
+			return plain(t, &redis.Options{Addr: s.Addr(), TLSConfig: other.TLSConfig()})
 		}},
 		{"no certificate", redisstore.ClassProtocol, "certificate", func(t *testing.T) redisstore.Client {
 			s := redistest.StartTLS(t)
@@ -252,7 +265,8 @@ func TestErrorClassesOfCluster(t *testing.T) {
 		}
 	}
 	wantClass(t, take(t.Context(), plain(t, at(other))), redisstore.ClassCluster, "redis.NewClusterClient")
-	wantClass(t, take(t.Context(), plain(t, &redis.Options{Addr: owner.Addr(), DB: 1})), classOfDatabase(t, owner), "database 0")
+	elsewhere := plain(t, &redis.Options{Addr: owner.Addr(), DB: 1})
+	wantClass(t, take(t.Context(), elsewhere), classOfDatabase(t, owner), "database 0")
 	c.BeginMove(takeKey, other)
 	wantClass(t, take(t.Context(), plain(t, at(owner))), redisstore.ClassCluster, "redis.NewClusterClient")
 	owner.Kill()
@@ -278,31 +292,43 @@ func classOfDatabase(t *testing.T, node *redistest.Server) string {
 	return redisstore.ClassCluster
 }
 
-// What servers say that are not at hand, and where several keys are asked about at once.
+// Replies of servers that this machine does not have, and of commands with several keys.
 func TestErrorClassesOfReplies(t *testing.T) {
+	const (
+		inRedis6  = "-ERR Error running script (call to f_0a1b): @user_script:9: "
+		inCommand = inRedis6 + "@user_script: 9: "
+		inScript  = " script: 0a1b, on @user_script:9."
+	)
 	for _, c := range []struct{ reply, class, advice string }{
 		// Redis 6.2
-		{"-ERR Error running script (call to f_0a1b): @user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value", redisstore.ClassType, "WithPrefix"},
-		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.", redisstore.ClassReadOnly, "master"},
-		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", redisstore.ClassOOM, "maxmemory"},
-		{"-@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.", redisstore.ClassOOM, "maxmemory"},
-		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand", redisstore.ClassAuth, "+zadd"},
-		{"-ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: This Redis command is not allowed from scripts", redisstore.ClassScript, "6.2"},
-		{"-ERR unknown command `auth`, with args beginning with: `" + password + "`, ", redisstore.ClassAuth, "no AUTH"},
-		{"-ERR unknown command `evalsha`, with args beginning with: `0a1b`, `1`, `" + takeKey + "`, ", redisstore.ClassScript, "rename-command"},
+		{inRedis6 + "WRONGTYPE Operation against a key holding the wrong kind of value",
+			redisstore.ClassType, "WithPrefix"},
+		{inCommand + "-READONLY You can't write against a read only replica.", redisstore.ClassReadOnly, "master"},
+		{inCommand + "-OOM command not allowed when used memory > 'maxmemory'.", redisstore.ClassOOM, "maxmemory"},
+		{"-@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.",
+			redisstore.ClassOOM, "maxmemory"},
+		{inCommand + "The user executing the script can't run this command or subcommand",
+			redisstore.ClassAuth, "+zadd"},
+		{inCommand + "This Redis command is not allowed from scripts", redisstore.ClassScript, "6.2"},
+		{"-ERR unknown command `auth`, with args beginning with: `" + password + "`, ",
+			redisstore.ClassAuth, "no AUTH"},
+		{"-ERR unknown command `evalsha`, with args beginning with: `0a1b`, `1`, `" + takeKey + "`, ",
+			redisstore.ClassScript, "rename-command"},
 		// Redis 7.2 and Valkey
 		{"-NOPERM User app has no permissions to run the 'evalsha' command", redisstore.ClassAuth, "+evalsha"},
 		{"-NOPERM No permissions to access a key", redisstore.ClassAuth, "~sash:*"},
-		{"-ERR ACL failure in script: User app has no permissions to run the 'zadd' command script: 0a1b, on @user_script:9.", redisstore.ClassAuth, "+zadd"},
-		{"-ERR This command is not allowed from script script: 0a1b, on @user_script:9.", redisstore.ClassScript, "Valkey"},
-		// at a distance, or with more keys
-		{"-DENIED Redis is running in protected mode because protected mode is enabled", redisstore.ClassAuth, "protected mode"},
+		{"-ERR ACL failure in script: User app has no permissions to run the 'zadd' command" + inScript,
+			redisstore.ClassAuth, "+zadd"},
+		{"-ERR This command is not allowed from script" + inScript, redisstore.ClassScript, "Valkey"},
+		// from another host, or with several keys
+		{"-DENIED Redis is running in protected mode because protected mode is enabled",
+			redisstore.ClassAuth, "protected mode"},
 		{"-ERR max number of clients reached", redisstore.ClassRefused, "maxclients"},
 		{"-CROSSSLOT Keys in request don't hash to the same slot", redisstore.ClassCluster, "redis.NewClusterClient"},
 		{"-TRYAGAIN Multiple keys request during rehashing of slot", redisstore.ClassCluster, "wait"},
-		{"-ERR Script attempted to access a slot not served script: 0a1b, on @user_script:9.", redisstore.ClassCluster, "CLUSTER INFO"},
-		{"-ERR Can not execute the command on a stale replica script: 0a1b, on @user_script:9.", redisstore.ClassReadOnly, "master"},
-		// of something else
+		{"-ERR Script attempted to access a slot not served" + inScript, redisstore.ClassCluster, "CLUSTER INFO"},
+		{"-ERR Can not execute the command on a stale replica" + inScript, redisstore.ClassReadOnly, "master"},
+		// not from Redis
 		{"-ERR Protocol error: invalid bulk length", redisstore.ClassProtocol, "address"},
 		{"-nonsense", redisstore.ClassScript, "6.2"},
 		{"HTTP/1.1 400 Bad Request", redisstore.ClassProtocol, "address"},

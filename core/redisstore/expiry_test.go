@@ -195,7 +195,7 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 	}
 }
 
-// A copy that comes when its take has just left the window finds there what others have used.
+// A copy of a take that arrives after the take has left the window finds the entries of others.
 func TestCopiesOfWhatHasLeft(t *testing.T) {
 	c := newClock(newHashed(start(t)))
 	logs := newStore(c)
@@ -207,15 +207,16 @@ func TestCopiesOfWhatHasLeft(t *testing.T) {
 	}{{1, 0, 0}, {2, formsKeep / 2, 1}, {1, formsKeep / 2, 1}} {
 		c.Advance(take.after)
 		// The log is kept for longer, so that the first entry is still there.
-		ask := store.Take{Key: key, Plan: planOf(core.Limits{hundred}, store.Plan{Keep: 2 * formsKeep}), Cost: 1, ID: take.id}
+		plan := planOf(core.Limits{hundred}, store.Plan{Keep: 2 * formsKeep})
+		ask := store.Take{Key: key, Plan: plan, Cost: 1, ID: take.id}
 		if a, err := logs.Take(t.Context(), ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
 			t.Errorf("take %d, %v later: %+v, %v; want %d used", take.id, take.after, a, err, take.used)
 		}
 	}
 }
 
-// Limiters of one log choose windows by the request. One that has seen only short ones takes nothing from another,
-// whichever of them comes first.
+// Limiters of one log choose windows by the request. A limiter that has seen only short windows removes no entry that
+// another still needs, whichever of them comes first.
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	c := newClock(newHashed(start(t)))
 	for i, key := range keysOf(t, 2, "plans") {
@@ -223,7 +224,8 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 		take := func(limit core.Limit) store.Answer {
 			t.Helper()
 			id++
-			ask := store.Take{Key: key, Plan: planOf(core.Limits{limit}, store.Plan{Keep: limit.Window, Varies: true}), Cost: 1, ID: id}
+			plan := planOf(core.Limits{limit}, store.Plan{Keep: limit.Window, Varies: true})
+			ask := store.Take{Key: key, Plan: plan, Cost: 1, ID: id}
 			a, err := logs.Take(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
@@ -245,7 +247,7 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	}
 }
 
-// Where a key's time cannot be set, what others have used is not forgotten.
+// If a key's expiry cannot be set, the log keeps its entries.
 func TestRefusedExpiryForgetsNothing(t *testing.T) {
 	rdb := start(t)
 	name := core.WithName("refused")
@@ -253,7 +255,8 @@ func TestRefusedExpiryForgetsNothing(t *testing.T) {
 	if d, err := l.AllowN(t.Context(), "k", 3); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "u", "on", "nopass", "~sash:*", "+@all", "-pexpire").Err(); err != nil {
+	err := rdb.Do(t.Context(), "ACL", "SETUSER", "u", "on", "nopass", "~sash:*", "+@all", "-pexpire").Err()
+	if err != nil {
 		t.Fatal(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr, Username: "u", Password: "any"})
@@ -307,16 +310,19 @@ func TestMergeOfWhatIsLeaving(t *testing.T) {
 	}
 }
 
-// A log that is kept for longer than what is merged stays so, and takes what is older than that.
+// A log that is kept for longer than the merged entries stays so, and accepts entries that are older than that.
 func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 	rdb := start(t)
 	logs := newStore(newClock(rdb))
 	key := keysOf(t, 1, "merged")[0]
-	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(9)}, store.Plan{Keep: time.Hour, Varies: true}), Cost: 1, ID: 1}
+	plan := planOf(core.Limits{core.PerHour(9)}, store.Plan{Keep: time.Hour, Varies: true})
+	take := store.Take{Key: key, Plan: plan, Cost: 1, ID: 1}
 	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
-	m := store.MergeRequest{Key: key, Keep: formsKeep, Varies: true, Entries: []store.Entry{{ID: 2, Age: 3 * formsKeep, Cost: 1}}}
+	m := store.MergeRequest{
+		Key: key, Keep: formsKeep, Varies: true, Entries: []store.Entry{{ID: 2, Age: 3 * formsKeep, Cost: 1}},
+	}
 	_, most := lasts(t, rdb, key, func() {
 		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -405,7 +411,8 @@ func calls(t *testing.T, rdb *redis.Client, command string) (n int) {
 func TestSettleOfManyUnits(t *testing.T) {
 	logs := newStore(newClock(newHashed(start(t))))
 	key := keysOf(t, 1, "many")[0]
-	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(100_000)}, store.Plan{Keep: time.Hour}), Cost: 2, ID: 1}
+	plan := planOf(core.Limits{core.PerHour(100_000)}, store.Plan{Keep: time.Hour})
+	take := store.Take{Key: key, Plan: plan, Cost: 2, ID: 1}
 	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}

@@ -16,7 +16,8 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.
 	b := rs.batchers.of(&takes[0], rs.conn, nil)
 	batch := make([]*take, len(takes))
 	for i := range takes {
-		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: rs.key(&takes[i].Key), id: idText(takes[i].ID), cost: takes[i].Cost}
+		t := &takes[i]
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, key: rs.key(&t.Key), id: idText(t.ID), cost: t.Cost}
 	}
 	b.send(ctx, batch)
 	answers := make([]store.Answer, len(takes))

@@ -87,7 +87,8 @@ const short, long = time.Second, 20 * time.Second
 
 func (l *longLog) take(varies bool) store.Take {
 	l.id++
-	t := store.Take{Key: l.keys[0], Plan: planOf(core.Limits{{Quota: 40, Window: short}}, store.Plan{Keep: short}), Cost: 1, ID: l.id}
+	plan := planOf(core.Limits{{Quota: 40, Window: short}}, store.Plan{Keep: short})
+	t := store.Take{Key: l.keys[0], Plan: plan, Cost: 1, ID: l.id}
 	if varies {
 		t.Plan = planOf(core.Limits{{Quota: 60, Window: long}}, store.Plan{Keep: long, Varies: true})
 	}
@@ -141,7 +142,8 @@ func (l *longLog) settle() {
 	}
 	i := l.r.IntN(len(l.units))
 	cost := max(0, l.r.IntN(12)-8)
-	if err := full(l.store).Settle(l.t.Context(), store.Settlement{Key: l.keys[0], ID: l.units[i].id, Cost: cost}); err != nil {
+	settlement := store.Settlement{Key: l.keys[0], ID: l.units[i].id, Cost: cost}
+	if err := full(l.store).Settle(l.t.Context(), settlement); err != nil {
 		l.t.Fatal(err)
 	}
 	if l.units[i].part {
@@ -228,8 +230,8 @@ func (l *longLog) invariant() {
 	}
 }
 
-// Long logs, which do not change their scores when windows begin to vary, lose nothing to takes that know a short
-// window only, whatever else makes them shorter or longer.
+// The scores of a long log do not change when windows begin to vary. Takes that know a short window only remove
+// nothing that is still needed, whatever else makes the log shorter or longer.
 func TestLongLogsBecomeVaried(t *testing.T) {
 	for name, repeats := range map[string]bool{"once": false, "twice": true} {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +260,8 @@ func TestLongLogsBecomeVaried(t *testing.T) {
 					case k < 30 && l.varied:
 						l.merge(r.IntN(2) == 0)
 					case k < 39:
-						l.advance(time.Duration(r.Int64N(int64(400*time.Millisecond/time.Microsecond))) * time.Microsecond)
+						few := int64(400 * time.Millisecond / time.Microsecond)
+						l.advance(time.Duration(r.Int64N(few)) * time.Microsecond)
 					default:
 						l.advance(time.Duration(r.IntN(25)) * time.Second)
 					}

@@ -49,7 +49,10 @@ func TestNextBatch(t *testing.T) {
 			[][]string{{"b:1000"}, {"c:1", "d:1"}, {"b:1000"}, {"b:1000"}},
 		},
 		"as many takes as a batch has": {0, []waiting{{"a", 1, batchTakes}}, [][]string{{"...128"}}},
-		"one take more":                {0, []waiting{{"a", 1, batchTakes}, {"b", 1, 1}}, [][]string{{"...128"}, {"a:1"}}},
+		"one take more": {
+			0, []waiting{{"a", 1, batchTakes}, {"b", 1, 1}},
+			[][]string{{"...128"}, {"a:1"}},
+		},
 		"a repeated key within the room": {
 			3, []waiting{{"a", 1, 3}, {"b", 1, 1}},
 			[][]string{{"a:1", "b:1", "a:1", "a:1"}},
@@ -164,8 +167,10 @@ func TestNextBatchOfRandomTakes(t *testing.T) {
 				}
 			}
 			sent += len(batch)
-			if len(batch) > batchTakes || units > batchUnits && len(batch) > 1 || len(batch) == 0 && q.waiting > 0 {
-				t.Fatalf("round %d: a batch of %d takes and %d units, while %d wait", round, len(batch), units, q.waiting)
+			empty := len(batch) == 0 && q.waiting > 0
+			if len(batch) > batchTakes || units > batchUnits && len(batch) > 1 || empty {
+				t.Fatalf("round %d: a batch of %d takes and %d units, while %d wait",
+					round, len(batch), units, q.waiting)
 			}
 			for k := range headSince {
 				if q.keys[k] == nil && last[k] != 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// Where replies came late, one glitch had a process decide by itself for good: what it had admitted meanwhile and the
-// request that was to tell Redis shared a deadline.
+// With late replies, one fault made a process decide alone for good: the merge of its journal and the request that
+// found Redis back shared one deadline.
 func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 	for _, failure := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
 		t.Run(failure.String(), func(t *testing.T) {
@@ -66,7 +66,8 @@ func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
-			if d, err := l.Peek(context.Background(), "k"); err != nil || d.Degraded || int64(d.Used) != admitted.Load() {
+			d, err := l.Peek(context.Background(), "k")
+			if err != nil || d.Degraded || int64(d.Used) != admitted.Load() {
 				t.Errorf("%d units in the store, %d were admitted; %v, %v", d.Used, admitted.Load(), d.Degraded, err)
 			}
 		})

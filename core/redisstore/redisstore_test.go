@@ -63,8 +63,10 @@ func checkKeys(t *testing.T, rdb *redis.Client) {
 
 func newLimiter(t *testing.T, p core.Policy, store core.Store, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	// These tests are about the store, however slow it is under the race detector.
-	opts = append([]core.Option{core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed)}, opts...)
+	// These tests are about the store and must not time out, however slow it is under the race detector.
+	opts = append([]core.Option{
+		core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed),
+	}, opts...)
 	l, err := core.New(p, core.Global(), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +250,8 @@ func TestTTL(t *testing.T) {
 	}
 	for i := 0; i < len(windows); i++ {
 		window, begun := windows[i], time.Now()
-		l := newLimiter(t, core.Limits{{Quota: 5, Window: window}, {Quota: 1, Window: core.MinWindow, Name: "short"}}, redisstore.New(rdb))
+		limits := core.Limits{{Quota: 5, Window: window}, {Quota: 1, Window: core.MinWindow, Name: "short"}}
+		l := newLimiter(t, limits, redisstore.New(rdb))
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
@@ -445,12 +448,13 @@ func TestProcessesWithDifferentWindows(t *testing.T) {
 	if admitted != 2 {
 		t.Errorf("%d admitted within an hour, want 2", admitted)
 	}
-	if ttl := c.processor.(*redis.Client).PTTL(t.Context(), only(t, c.processor.(*redis.Client))).Val(); ttl < time.Hour {
+	rdb := c.processor.(*redis.Client)
+	if ttl := rdb.PTTL(t.Context(), only(t, rdb)).Val(); ttl < time.Hour {
 		t.Errorf("PTTL %v, although an hour is asked about", ttl)
 	}
 }
 
-// A policy of the same name whose limits were fixed has left entries of another form.
+// A policy of the same name with fixed limits has left entries of another form.
 func TestFixedLimitsBecomeVaried(t *testing.T) {
 	c := newClock(start(t))
 	name := core.WithName("plan")
@@ -458,8 +462,11 @@ func TestFixedLimitsBecomeVaried(t *testing.T) {
 	if d, err := fixed.AllowN(t.Context(), "k", 5000); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	for _, limit := range []core.Limit{core.PerSecond(10_000), core.PerDay(10_000), core.PerSecond(10_000), core.PerHour(10_000)} {
-		varied := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), newStore(c), name)
+	for _, limit := range []core.Limit{
+		core.PerSecond(10_000), core.PerDay(10_000), core.PerSecond(10_000), core.PerHour(10_000),
+	} {
+		policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
+		varied := newLimiter(t, policy, newStore(c), name)
 		if d, err := varied.AllowN(t.Context(), "k", 3); err != nil || !d.Allowed {
 			t.Errorf("%v: %+v, %v", limit, d, err)
 		}
@@ -471,11 +478,14 @@ func TestFixedLimitsBecomeVaried(t *testing.T) {
 	}
 }
 
-// A user without a permission is refused, and leaves nothing that never leaves.
+// A user without a permission is refused, and leaves no key without an expiry.
 func TestMissingPermission(t *testing.T) {
 	rdb := start(t)
 	ctx := t.Context()
-	all := []string{"eval", "evalsha", "time", "pexpire", "pttl", "unlink", "zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zremrangebyscore", "zscore"}
+	all := []string{
+		"eval", "evalsha", "time", "pexpire", "pttl", "unlink",
+		"zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zremrangebyscore", "zscore",
+	}
 	for i, missing := range append([]string{"none"}, all...) {
 		user := fmt.Sprintf("user%d", i)
 		rules := []any{"ACL", "SETUSER", user, "on", "nopass", "~sash:*", "-@all", "+ping", "+hello"}
@@ -522,8 +532,10 @@ func TestWhatNewRefuses(t *testing.T) {
 		{"nil client", redisstore.New(nil), core.PerSecond(1), []string{"redisstore.New(nil)"}},
 		{"typed nil client", redisstore.New(typedNil), core.PerSecond(1), []string{"redisstore.New(nil)"}},
 		{"nil option", redisstore.New(good, nil), core.PerSecond(1), []string{"nil option"}},
-		{"empty prefix", redisstore.New(good, redisstore.WithPrefix("")), core.PerSecond(1), []string{`redisstore.WithPrefix("")`}},
-		{"all at once", redisstore.New(nil, redisstore.WithPrefix("{a}")), core.PerSecond(100_001), []string{"redisstore.New(nil)", `redisstore.WithPrefix("{a}")`, "at most 100000"}},
+		{"empty prefix", redisstore.New(good, redisstore.WithPrefix("")), core.PerSecond(1),
+			[]string{`redisstore.WithPrefix("")`}},
+		{"all at once", redisstore.New(nil, redisstore.WithPrefix("{a}")), core.PerSecond(100_001),
+			[]string{"redisstore.New(nil)", `redisstore.WithPrefix("{a}")`, "at most 100000"}},
 	} {
 		_, err := core.New(c.limit, core.ByIP(), core.WithStore(c.store))
 		for _, want := range c.want {
@@ -532,7 +544,8 @@ func TestWhatNewRefuses(t *testing.T) {
 			}
 		}
 	}
-	if _, err := core.New(core.PerSecond(100_000), core.ByIP(), core.WithStore(redisstore.New(good, redisstore.WithPrefix("my-app")))); err != nil {
+	store := redisstore.New(good, redisstore.WithPrefix("my-app"))
+	if _, err := core.New(core.PerSecond(100_000), core.ByIP(), core.WithStore(store)); err != nil {
 		t.Errorf("a good configuration, and no server to be reached: %v", err)
 	}
 }
@@ -578,7 +591,8 @@ func TestOddReplies(t *testing.T) {
 		nil, "OK", int64(1), []any{}, []any{int64(0)}, numbers(1, 0, 0), numbers(1, 0, 0, 0, 0),
 		[]any{"1", "x", "0", "0"}, []any{nil, nil, nil, nil}, []any{[]any{}, int64(0), int64(0), int64(0)},
 		numbers(2, 0, 0, 0), numbers(-1, 5, 5, 5), numbers(0, 0, 0, 0), numbers(1, 1, 0, 0), numbers(0, -2, 5, 5),
-		numbers(0, 5, 0, 0), numbers(1, 0, -1, 0), numbers(1, 0, 0, -5), numbers(1, 0, 1<<31, 0), numbers(0, 2_000_000, 5, 5),
+		numbers(0, 5, 0, 0), numbers(1, 0, -1, 0), numbers(1, 0, 0, -5), numbers(1, 0, 1<<31, 0),
+		numbers(0, 2_000_000, 5, 5),
 		numbers(1<<62, 0, 0, 0), numbers(0, 1<<62, 5, 5), numbers(1, 0, 1<<62, 0), numbers(1, 0, 0, 1<<62),
 		map[any]any{"a": 1}, true, 1.5, errors.New("ERR broken"), redis.Nil,
 	} {
@@ -603,7 +617,8 @@ func TestEveryClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer client.Close()
-			l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerHour(7)}, redisstore.New(client), core.WithName(strings.ToLower(name)))
+			limits := core.Limits{core.PerMinute(5), core.PerHour(7)}
+			l := newLimiter(t, limits, redisstore.New(client), core.WithName(strings.ToLower(name)))
 			for _, key := range []string{"a", "b", "c", "d", "}", "{}x", "{a}b", "\x00", "\r\n"} {
 				admitted := 0
 				for range 10 {
@@ -624,8 +639,9 @@ func TestEveryClient(t *testing.T) {
 			}
 		})
 	}
-	var _ redisstore.Client = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
-	var _ redisstore.Client = redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	failover := &redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}}
+	var _ redisstore.Client = redis.NewFailoverClient(failover)
+	var _ redisstore.Client = redis.NewFailoverClusterClient(failover)
 }
 
 const (
@@ -728,7 +744,7 @@ func (s *seer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Hooks trace what a program asks of Redis. The benchmarks' module has the same for the newest go-redis.
+// TestHooks checks that hooks see the store's commands. The module of the benchmarks does so for the newest go-redis.
 func TestHooks(t *testing.T) {
 	rdb := start(t)
 	rdb.ScriptFlush(t.Context())
@@ -741,7 +757,8 @@ func TestHooks(t *testing.T) {
 		}
 	}
 	rdb.Ping(t.Context())
-	want := []string{"evalsha: NOSCRIPT ", "eval: <nil>", "evalsha: <nil>", "ping: <nil>"} // servers go on in other words
+	// Engines word the rest of an error differently.
+	want := []string{"evalsha: NOSCRIPT ", "eval: <nil>", "evalsha: <nil>", "ping: <nil>"}
 	if !slices.EqualFunc(s.seen, want, strings.HasPrefix) {
 		t.Errorf("hooks see %q, want %q", s.seen, want)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// A client of unknown kind has no pipeline, which batches of several keys went through.
+// A client of unknown kind has no pipeline, which batches of several keys once needed.
 func TestManyKeysThroughAnyClient(t *testing.T) {
 	const callers, each, keys, quota = 32, 40, 8, 50
 	client := anyClient{start(t)}
@@ -47,9 +47,9 @@ func TestManyKeysThroughAnyClient(t *testing.T) {
 		}
 	}
 	var batch []store.Take
-	limits := core.Limits{core.PerHour(1)}
+	plan := planOf(core.Limits{core.PerHour(1)}, store.Plan{Keep: time.Hour})
 	for i, key := range keysOf(t, 5, "batch") {
-		batch = append(batch, store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: time.Hour}), Cost: 1, ID: uint64(i + 1)})
+		batch = append(batch, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(i + 1)})
 	}
 	for _, want := range []bool{true, false} {
 		for i := range batch {
@@ -89,10 +89,12 @@ func TestShortWindowOfALongLog(t *testing.T) {
 	used(3)
 }
 
-// A cost of seven digits made the argument as long as two ids, and was taken for the second of them.
+// The argument with a cost of seven digits is as long as two ids, and was taken for the second id.
 func TestCostOfSevenDigits(t *testing.T) {
 	logs := full(redisstore.New(start(t)))
-	for name, limits := range map[string]core.Limits{"one limit": {core.PerHour(100)}, "two": {core.PerHour(100), core.PerDay(1000)}} {
+	for name, limits := range map[string]core.Limits{
+		"one limit": {core.PerHour(100)}, "two": {core.PerHour(100), core.PerDay(1000)},
+	} {
 		l := newLimiter(t, limits, logs)
 		for _, cost := range []int{100_001, 1_234_567, core.MaxQuota, core.MaxQuota + 1} {
 			d, err := l.AllowN(t.Context(), "k", cost)
@@ -104,18 +106,20 @@ func TestCostOfSevenDigits(t *testing.T) {
 	}
 }
 
-// A take that was settled above what its members can number could not be merged, for ever.
+// A take that was settled to more units than its members can number could never be merged.
 func TestMergeOfMoreThanMembersCanNumber(t *testing.T) {
 	logs, key := redisstore.New(start(t)), keysOf(t, 1, "k")[0]
-	if err := full(logs).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Cost: 70_000}}}); err != nil {
+	request := store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Cost: 70_000}}}
+	if err := full(logs).Merge(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := full(logs).Log(t.Context(), key, time.Hour); err != nil || len(entries) != 1 || entries[0].Cost != 1<<16 {
+	entries, err := full(logs).Log(t.Context(), key, time.Hour)
+	if err != nil || len(entries) != 1 || entries[0].Cost != 1<<16 {
 		t.Errorf("%v, %v; want as many units as there are numbers", entries, err)
 	}
 }
 
-// A panic of the client's kept its place among the calls under way: after two of them nobody was answered.
+// A panic of the client once kept its slot among the batches in flight: after two of them no take was answered.
 func TestPanicsBlockNobody(t *testing.T) {
 	rdb := start(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": rdb.Options().Addr}})
@@ -128,11 +132,14 @@ func TestPanicsBlockNobody(t *testing.T) {
 	for name, client := range map[string]redisstore.Client{"own type": own, "hook": hooked, "pipeline's hook": ring} {
 		logs, keys := redisstore.New(client), keysOf(t, 7, "panics")
 		limits := core.Limits{core.PerHour(1)}
+		plan := planOf(limits, store.Plan{Keep: time.Hour})
 		var id atomic.Uint64
 		take := func(i int) (store.Answer, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			return logs.Take(ctx, store.Take{Key: keys[i%len(keys)], Plan: planOf(limits, store.Plan{Keep: time.Hour}), Cost: 1, ID: id.Add(1), Mode: store.ModePeek})
+			return logs.Take(ctx, store.Take{
+				Key: keys[i%len(keys)], Plan: plan, Cost: 1, ID: id.Add(1), Mode: store.ModePeek,
+			})
 		}
 		own.on.Store(true)
 		hook.on.Store(true)
@@ -207,11 +214,12 @@ func TestUndoneDenialsMakeNoRoom(t *testing.T) {
 	})
 }
 
-// A denial under a small plan trimmed the log to that plan's quota, and so the large plan began anew.
+// A denial under a small plan once trimmed the log to that plan's quota, so that the large plan began anew.
 func TestSmallPlansDenialsLeaveALargePlansLog(t *testing.T) {
 	inBothStores(t, func(t *testing.T, logs core.Store) {
 		quota := 100
-		l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(quota)} }), logs, core.WithCountDenied())
+		policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(quota)} })
+		l := newLimiter(t, policy, logs, core.WithCountDenied())
 		ask := func(plan int, want bool) {
 			t.Helper()
 			quota = plan
@@ -267,8 +275,8 @@ func TestClockStepsBackUnderTwoLimits(t *testing.T) {
 	}
 }
 
-// What is sent again so late that windows have passed made a reply that could not be read: room for who is denied,
-// fewer units than those of the take, or none at all.
+// A batch that was sent again after windows had passed once got a reply that could not be parsed: a denial with room
+// left, fewer units than those of the take, or none at all.
 func TestLateReplays(t *testing.T) {
 	const seed = 3
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -291,15 +299,17 @@ func TestLateReplays(t *testing.T) {
 					if r.IntN(4) == 0 {
 						cost = 1 + r.IntN(4)
 					}
-					batch = append(batch, store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: keep, Bound: 12}), Cost: cost, ID: id, Mode: mode})
-					if mode == store.ModeChargeDenied { // these never go together
+					plan := planOf(limits, store.Plan{Keep: keep, Bound: 12})
+					batch = append(batch, store.Take{Key: key, Plan: plan, Cost: cost, ID: id, Mode: mode})
+					if mode == store.ModeChargeDenied { // a batch has one take of this mode
 						break
 					}
 				}
 				c.again = r.IntN(2) == 0
 				answers, err := redisstore.TakeTogether(t.Context(), logs, true, batch)
 				if err != nil {
-					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v", limits, mode, round, c.again, c.after, err)
+					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v",
+						limits, mode, round, c.again, c.after, err)
 				}
 				for j, a := range answers {
 					if a.Allowed && a.Retry != 0 || a.Retry < 0 || a.Retry > keep {
@@ -343,7 +353,7 @@ func (s *tap) Take(ctx context.Context, t store.Take) (a store.Answer, err error
 	return s.last, err
 }
 
-// What the short path of several limits must not overlook.
+// TestSeveralLimits checks cases of the short path for several limits.
 func TestSeveralLimits(t *testing.T) {
 	c := newClock(start(t))
 	rdb := c.processor.(*redis.Client)
@@ -382,12 +392,14 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		c.Advance(time.Second)
 	}
-	if d := allow(); d.Allowed || s.last.State[0] != (store.State{}) || s.last.State[1].Used != 20 || s.last.State[1].Reset <= 0 {
+	d := allow()
+	first, second := s.last.State[0], s.last.State[1]
+	if d.Allowed || first != (store.State{}) || second.Used != 20 || second.Reset <= 0 {
 		t.Errorf("%+v: %+v", d, s.last)
 	}
-	// Who has settled above a quota keeps others out, and is no fault of the server's.
+	// A take that is settled above its quota denies others, and is no error of the server.
 	c.Advance(time.Minute)
-	d := allow()
+	d = allow()
 	if err := d.Settle(t.Context(), 5); err != nil {
 		t.Fatal(err)
 	}
@@ -399,10 +411,13 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
-// A busy log's TTL is looked at and not renewed each time, but always before it would end.
+// The TTL of a busy log is not renewed by each take, but always before it ends.
 func TestBusyLogsStay(t *testing.T) {
 	rdb := start(t)
-	for _, limits := range []core.Limits{{{Quota: 100, Window: 10 * time.Second}}, {core.PerSecond(50), {Quota: 100, Window: 10 * time.Second}}} {
+	for _, limits := range []core.Limits{
+		{{Quota: 100, Window: 10 * time.Second}},
+		{core.PerSecond(50), {Quota: 100, Window: 10 * time.Second}},
+	} {
 		rdb.FlushAll(t.Context())
 		l := newLimiter(t, limits, redisstore.New(rdb))
 		for range 40 {
@@ -420,11 +435,12 @@ func TestBusyLogsStay(t *testing.T) {
 	}
 }
 
-// Several fixed limits under the name of a policy whose windows vary leave it what it needs.
+// Several fixed limits under the name of a policy whose windows vary keep the entries that it needs.
 func TestSeveralLimitsOnVariedLog(t *testing.T) {
 	c := newClock(start(t))
 	name := core.WithName("plan")
-	hour := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(6)} }), newStore(c), name)
+	perHour := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(6)} })
+	hour := newLimiter(t, perHour, newStore(c), name)
 	short := newLimiter(t, core.Limits{core.PerSecond(30), core.PerMinute(60)}, newStore(c), name)
 	allow := func(l *core.Limiter) bool {
 		d, err := l.Allow(t.Context(), "k")

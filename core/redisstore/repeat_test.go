@@ -98,7 +98,10 @@ func (run *repeatedKeys) all() {
 				cost = 1 + run.r.IntN(run.limits[0].Quota+1)
 			}
 			of = append(of, k)
-			waiting = append(waiting, store.Take{Key: run.keys[k], Plan: planOf(run.limits, store.Plan{Keep: keep, Bound: run.bound}), Cost: cost, ID: run.id, Mode: store.ModeChargeDenied})
+			waiting = append(waiting, store.Take{
+				Key: run.keys[k], Plan: planOf(run.limits, store.Plan{Keep: keep, Bound: run.bound}),
+				Cost: cost, ID: run.id, Mode: store.ModeChargeDenied,
+			})
 		}
 		for _, batch := range redisstore.Batches(run.t.Context(), together, waiting) {
 			several += run.compare(together, alone, waiting, of, batch)

@@ -23,7 +23,8 @@ func TestCheckMeasuresTheRoundTrip(t *testing.T) {
 	proxy.SetDelay(40 * time.Millisecond)
 	err := redisstore.Check(t.Context(), rdb)
 	var fault *core.ConfigError
-	if !errors.As(err, &fault) || fault.Option != "core.WithTimeout" || !strings.Contains(fault.Reason, "set core.WithTimeout(") {
+	if !errors.As(err, &fault) || fault.Option != "core.WithTimeout" ||
+		!strings.Contains(fault.Reason, "set core.WithTimeout(") {
 		t.Errorf("a server 40 ms away: %v", err)
 	}
 }

@@ -25,15 +25,16 @@ func stat(t *testing.T, rdb *redis.Client, section, name string) int {
 	return n
 }
 
-// A take under another window changes few entries of a log, however many there are, so that others need not wait for
-// it. Redis counts changes; the time that they took is in the test's log.
+// A take under another window changes few entries of a log, however many there are, so that other takes do not wait
+// for it. Redis counts changes; the time that they took is in the test's log.
 func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 	const entries, most = 90_000, 2_000
 	rdb := start(t)
 	c := newClock(rdb)
 	name := core.WithName("plan")
 	varied := func(limit core.Limit) *core.Limiter {
-		return newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} }), newStore(c), name)
+		policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })
+		return newLimiter(t, policy, newStore(c), name)
 	}
 	hour := newLimiter(t, core.PerHour(100_000), newStore(c), name)
 	day := varied(core.Limit{Quota: 100_000, Window: 24 * time.Hour})

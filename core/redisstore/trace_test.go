@@ -50,8 +50,8 @@ var batchPolicies = []core.Limits{
 	{{Quota: 12, Window: 3 * time.Second}, {Quota: 3, Window: 20 * time.Millisecond}, {Quota: 6, Window: time.Second}},
 }
 
-// Batches against the definition, by every path: short ones and long ones, logs that have emptied next to each other,
-// several takes of one log, windows that vary, shadows, costs and corrections.
+// TestBatchesAgainstOracle compares batches with the oracle on every path: short and long paths, logs that have
+// emptied next to each other, several takes of one log, windows that vary, shadows, costs and corrections.
 func TestBatchesAgainstOracle(t *testing.T) {
 	for _, single := range []bool{true, false} {
 		for _, repeats := range []bool{false, true} {
@@ -63,10 +63,12 @@ func TestBatchesAgainstOracle(t *testing.T) {
 				}
 				answers, left := traceBatches(t, c, single, repeats)
 				t.Logf("%6d logs that have emptied after another one", left)
-				least := map[string]int{ // about a third of what they do
-					"one limit admits": 700, "one limit denies": 300, "several limits admits": 500, "several limits denies": 150,
-					"plain: a cost": 400, "plain: an odd log": 400, "plain: takes of one log": 800, "mode c, shadow": 1500,
-					"mode d": 60, "mode p": 200, "mode r": 100, "mode vc": 800, "mode vd": 10, "mode vp": 50, "mode vr": 20,
+				least := map[string]int{ // about a third of the usual counts
+					"one limit admits": 700, "one limit denies": 300,
+					"several limits admits": 500, "several limits denies": 150,
+					"plain: a cost": 400, "plain: an odd log": 400, "plain: takes of one log": 800,
+					"mode c, shadow": 1500, "mode d": 60, "mode p": 200, "mode r": 100,
+					"mode vc": 800, "mode vd": 10, "mode vp": 50, "mode vr": 20,
 				}
 				if p.want(t, least); single && left < 200 {
 					t.Errorf("of %d logs only %d had emptied after another one", answers, left)
@@ -162,7 +164,7 @@ func (tr *batchTrace) wait() {
 	}
 }
 
-// batch asks about some logs at once, and the oracle in the order in which the script decides.
+// batch takes from some logs at once, and from the oracle in the order in which the script decides.
 func (tr *batchTrace) batch(mode store.Mode) {
 	limits, p := tr.limits, store.Plan{Shadow: len(tr.shadow), Keep: tr.keep, Bound: 300}
 	if tr.varied != nil && tr.r.IntN(3) > 0 {
@@ -201,7 +203,8 @@ func (tr *batchTrace) batch(mode store.Mode) {
 		}
 		if !sameVerdict(&got[i], &want, &batch[i], !tr.repeats) || alike <= 1 && !tr.repeats && got[i] != want {
 			tr.t.Fatalf("%s, after %d answers: %v, mode %d, varies %v, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
-				tr.desc, tr.answers, take.Plan.Limits, mode, take.Plan.Varies, i, len(batch), batch[i].Cost, got[i], want)
+				tr.desc, tr.answers, take.Plan.Limits, mode, take.Plan.Varies,
+				i, len(batch), batch[i].Cost, got[i], want)
 		}
 		tr.answers++
 		if want.Allowed && mode != store.ModePeek || mode == store.ModeChargeDenied {

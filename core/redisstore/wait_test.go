@@ -47,9 +47,10 @@ func TestWaitInTwoProcesses(t *testing.T) {
 	}
 }
 
-// Together those ahead want more than the store takes at once, which is no mistake of any of them.
+// The takes ahead together cost more than the store takes at once, which is no error of any of them.
 func TestWaitBehindLargeCosts(t *testing.T) {
-	l := newLimiter(t, core.Limit{Quota: 2 * redisstore.MaxCost, Window: 300 * time.Millisecond}, redisstore.New(start(t)))
+	limit := core.Limit{Quota: 2 * redisstore.MaxCost, Window: 300 * time.Millisecond}
+	l := newLimiter(t, limit, redisstore.New(start(t)))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
