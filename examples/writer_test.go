@@ -29,8 +29,8 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// patience is for what hangs when it is broken.
-const patience = time.Minute
+// maxWait bounds waits that end at once unless something is broken.
+const maxWait = time.Minute
 
 // A handler gets the writer that its framework gives, behind the limiter or without it.
 var routers = []struct {
@@ -100,7 +100,7 @@ func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) 
 // checkEvents reads a stream of two events. The second is sent only once the first has arrived.
 func checkEvents(t *testing.T, url string, arrived chan<- bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -201,7 +201,7 @@ func TestWriterUpgrades(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer connection.Close()
-			connection.SetDeadline(time.Now().Add(patience))
+			connection.SetDeadline(time.Now().Add(maxWait))
 			io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			in := bufio.NewReader(connection)
 			r, err := http.ReadResponse(in, nil)
@@ -341,7 +341,7 @@ func TestWriterController(t *testing.T) {
 		})
 		server := serve(func(w http.ResponseWriter, r *http.Request) {
 			c := http.NewResponseController(w)
-			if err := errors.Join(c.EnableFullDuplex(), c.SetReadDeadline(time.Now().Add(patience)), c.SetWriteDeadline(time.Now().Add(patience))); err != nil {
+			if err := errors.Join(c.EnableFullDuplex(), c.SetReadDeadline(time.Now().Add(maxWait)), c.SetWriteDeadline(time.Now().Add(maxWait))); err != nil {
 				late <- err
 				return
 			}
@@ -361,7 +361,7 @@ func TestWriterController(t *testing.T) {
 			_, err := w.Write(make([]byte, 1<<20))
 			late <- err
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		defer cancel()
 		body, out := io.Pipe()
 		defer out.Close()

@@ -23,8 +23,8 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// patience is for what hangs when it is broken.
-const patience = time.Minute
+// maxWait bounds waits that end at once unless something is broken.
+const maxWait = time.Minute
 
 func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
@@ -256,7 +256,7 @@ func TestRefundClientGone(t *testing.T) {
 				if e.Err != nil || e.Key != "ann" || !e.Decision.Allowed {
 					t.Errorf("observed %+v", e)
 				}
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatal("nothing was given back")
 			}
 			if n := used(t, l); n != 1 {

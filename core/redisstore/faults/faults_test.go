@@ -44,8 +44,8 @@ const (
 	agreement = 20 * time.Second
 )
 
-// unhurried is for where the store is to decide, however busy the machine is.
-var unhurried = core.WithTimeout(10 * time.Second)
+// longTimeout is for tests in which the store must decide, however busy the machine is.
+var longTimeout = core.WithTimeout(10 * time.Second)
 
 var (
 	full = os.Getenv("SASH_FAULTS") != ""
@@ -105,18 +105,22 @@ type tally struct {
 // span is the time of a decision.
 type span struct{ began, ended time.Time }
 
-// begin is called when the servers run: what comes after leaves no goroutine.
+// begin starts a row when the servers run: a row must leave no goroutine behind.
 func begin(t *testing.T, fault, how string) *row {
 	t.Helper()
 	clock.Reset()
-	return &row{t: t, fault: fault, how: how, within: recovery, recovered: "-", before: runtime.NumGoroutine(), keys: map[string]*tally{}, heard: map[string]int{}}
+	return &row{
+		t: t, fault: fault, how: how, within: recovery, recovered: "-", before: runtime.NumGoroutine(),
+		keys: map[string]*tally{}, heard: map[string]int{},
+	}
 }
 
 // end closes what the row has made and adds it to the table.
 func (r *row) end() {
 	r.t.Helper()
 	for _, c := range slices.Backward(r.closers) {
-		if err := c(); err != nil && (r.unknown == 0 || !strings.Contains(err.Error(), fmt.Sprintf("Close: %d units", r.unknown))) {
+		unknown := fmt.Sprintf("Close: %d units", r.unknown)
+		if err := c(); err != nil && (r.unknown == 0 || !strings.Contains(err.Error(), unknown)) {
 			r.errorf("close: %v", err)
 		}
 	}
@@ -371,11 +375,12 @@ func (r *row) atMost(what string, got, most int) {
 	}
 }
 
-// all or none of some requests were decided without the store.
+// degraded checks that all requests, or none, were decided without the store.
 func (r *row) degraded(of *tally, want bool) {
 	r.t.Helper()
 	if n := of.degraded + of.failed; want && n != of.asked || !want && n != 0 {
-		r.errorf("%d of %d decided without the store, %d failed; want %v", of.degraded, of.asked, of.failed, map[bool]string{true: "all", false: "none"}[want])
+		wanted := map[bool]string{true: "all", false: "none"}[want]
+		r.errorf("%d of %d decided without the store, %d failed; want %v", of.degraded, of.asked, of.failed, wanted)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestKilled(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "killed, restarted", "kill -9, started again after 1 s")
 	defer r.end()
-	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	if before := r.warm(l, "k", quota-20); before.admitted != quota-20 {
 		t.Fatal(before)
 	}
@@ -64,14 +64,16 @@ func TestSlowReplies(t *testing.T) {
 	slow(t)
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
-	for _, delay := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+	for _, delay := range []time.Duration{
+		20 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, time.Second,
+	} {
 		func() {
 			r := begin(t, "slow", fmt.Sprintf("a proxy delays replies by %v", delay))
 			defer r.end()
 			rdb := r.client(&redis.Options{Addr: proxy.Addr()})
 			var opts []core.Option
 			if delay < timeout {
-				opts = append(opts, unhurried)
+				opts = append(opts, longTimeout)
 			}
 			l := r.limiter(core.PerHour(100_000), rdb, opts...)
 			key := delay.String()
@@ -136,7 +138,7 @@ func TestResetMidReply(t *testing.T) {
 	proxy := redistest.StartProxy(t, server.Addr())
 	r := begin(t, "reset mid-reply", "a proxy sends half a reply, then RST")
 	defer r.end()
-	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}), unhurried)
+	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}), longTimeout)
 	r.burst(l, "k", 5)
 	r.inject(func() {})
 	during := new(tally)
@@ -160,7 +162,7 @@ func TestTrickle(t *testing.T) {
 			defer r.end()
 			var opts []core.Option
 			if each == time.Millisecond {
-				opts = append(opts, unhurried)
+				opts = append(opts, longTimeout)
 			}
 			l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}), opts...)
 			key := each.String()
@@ -196,13 +198,14 @@ func TestBlackHole(t *testing.T) {
 	r.logged(l, "k", 5+quota)
 }
 
-// The server stands still half of the time, but never for as long as a decision may take.
+// The server is paused half of the time, but never for as long as a decision may take.
 func TestSlowDeath(t *testing.T) {
 	slow(t)
 	server := redistest.Start(t)
 	r := begin(t, "slow death", "STOP for 50 ms of every 100 ms, 5 s, FailClosed")
 	defer r.end()
-	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: server.Addr()}), core.WithFailure(core.FailClosed))
+	rdb := r.client(&redis.Options{Addr: server.Addr()})
+	l := r.limiter(core.PerHour(quota), rdb, core.WithFailure(core.FailClosed))
 	r.burst(l, "warm", 5)
 	r.inject(func() {})
 	wait := r.stream(l, 200, 5*time.Second, only("k"))

@@ -15,20 +15,30 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// odd are replies that no script of the store gives, byte for byte. Where something is missing, the client waits for
-// it in vain.
+// odd are replies that no script of the store gives, byte for byte. Where a reply is incomplete, the client waits for
+// the rest in vain.
 var odd = []string{
-	"+OK\r\n", "+\r\n", "$-1\r\n", "$0\r\n\r\n", "$2\r\nOK\r\n", ":1\r\n", ":\r\n", ":9223372036854775808\r\n", ":-1\r\n",
-	"*0\r\n", "*-1\r\n", "*-2\r\n", "*1\r\n:0\r\n", "*1\r\n:-9223372036854775808\r\n", "*1\r\n:9223372036854775807\r\n", "*1\r\n*1\r\n*1\r\n:1\r\n", "*2\r\n:0\r\n$-1\r\n", "*4\r\n:1\r\n:0\r\n:0\r\n$1\r\nx\r\n",
-	"*4\r\n:1\r\n:0\r\n:0\r\n:-1\r\n", "*4\r\n:2\r\n:0\r\n:0\r\n:0\r\n", "*4\r\n:0\r\n:0\r\n:0\r\n:0\r\n", "*4\r\n:1\r\n:0\r\n:4611686018427387904\r\n:0\r\n",
-	"*5\r\n:0\r\n:2\r\n:0\r\n:0\r\n:0\r\n", "*6\r\n:1\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n", "*4\r\n:1\r\n:0\r\n:0\r\n:9223372036854775808\r\n", "*3\r\n+1\r\n+0\r\n+0\r\n", "*1000\r\n:1\r\n",
-	"%1\r\n+a\r\n:1\r\n", "~2\r\n:1\r\n:1\r\n", ">2\r\n+message\r\n+x\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", ",nan\r\n", "(99999999999999999999\r\n", "=7\r\ntxt:one\r\n",
-	"|1\r\n+ttl\r\n:1\r\n", "-\r\n", "-ERR odd\r\n", "!5\r\nERR x\r\n", "-NOSCRIPT No matching script.\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n",
-	"HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n", "\x00\x00\x00\x00\r\n", "*4\r\n:1\r\n", "*4", "*4\r\n$104857600\r\n", "$104857600\r\n",
-	"*9223372036854775807\r\n", "*4\r\n$9223372036854775807\r\n", "*99999999999999999999\r\n", strings.Repeat("*1\r\n", 10_000),
+	"+OK\r\n", "+\r\n", "$-1\r\n", "$0\r\n\r\n", "$2\r\nOK\r\n",
+	":1\r\n", ":\r\n", ":9223372036854775808\r\n", ":-1\r\n",
+	"*0\r\n", "*-1\r\n", "*-2\r\n", "*1\r\n:0\r\n",
+	"*1\r\n:-9223372036854775808\r\n", "*1\r\n:9223372036854775807\r\n",
+	"*1\r\n*1\r\n*1\r\n:1\r\n", "*2\r\n:0\r\n$-1\r\n", "*4\r\n:1\r\n:0\r\n:0\r\n$1\r\nx\r\n",
+	"*4\r\n:1\r\n:0\r\n:0\r\n:-1\r\n", "*4\r\n:2\r\n:0\r\n:0\r\n:0\r\n", "*4\r\n:0\r\n:0\r\n:0\r\n:0\r\n",
+	"*4\r\n:1\r\n:0\r\n:4611686018427387904\r\n:0\r\n",
+	"*5\r\n:0\r\n:2\r\n:0\r\n:0\r\n:0\r\n",
+	"*6\r\n:1\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n",
+	"*4\r\n:1\r\n:0\r\n:0\r\n:9223372036854775808\r\n", "*3\r\n+1\r\n+0\r\n+0\r\n", "*1000\r\n:1\r\n",
+	"%1\r\n+a\r\n:1\r\n", "~2\r\n:1\r\n:1\r\n", ">2\r\n+message\r\n+x\r\n", "_\r\n", "#t\r\n",
+	",1.5\r\n", ",nan\r\n", "(99999999999999999999\r\n", "=7\r\ntxt:one\r\n", "|1\r\n+ttl\r\n:1\r\n",
+	"-\r\n", "-ERR odd\r\n", "!5\r\nERR x\r\n",
+	"-NOSCRIPT No matching script.\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n",
+	"HTTP/1.1 400 Bad Request\r\n\r\n", "\r\n", "\x00\x00\x00\x00\r\n",
+	"*4\r\n:1\r\n", "*4", "*4\r\n$104857600\r\n", "$104857600\r\n",
+	"*9223372036854775807\r\n", "*4\r\n$9223372036854775807\r\n", "*99999999999999999999\r\n",
+	strings.Repeat("*1\r\n", 10_000),
 }
 
-// A server that answers anything at all is a server that does not answer.
+// A server that gives odd replies is handled like a server that does not answer.
 func TestOddReplies(t *testing.T) {
 	var reply atomic.Pointer[string]
 	addr := redistest.StartFake(t, func(command []string) string {
@@ -59,7 +69,8 @@ func TestOddReplies(t *testing.T) {
 			}
 			of := r.burst(l, "k", 3)
 			if of.degraded != 3 || of.admitted != 2 {
-				r.errorf("%.40q to %v: %d admitted, %d degraded, %d failed of 3", odd[i], limits, of.admitted, of.degraded, of.failed)
+				r.errorf("%.40q to %v: %d admitted, %d degraded, %d failed of 3",
+					odd[i], limits, of.admitted, of.degraded, of.failed)
 			}
 			admitted += of.admitted
 			l.Close()

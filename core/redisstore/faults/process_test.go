@@ -24,7 +24,7 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// Who hangs up is counted all the same, and never let through because he has.
+// A request whose client hangs up is counted, and is not let through because of that.
 func TestClientsVanish(t *testing.T) {
 	const clients = 500
 	server := redistest.Start(t)
@@ -57,7 +57,8 @@ func TestClientsVanish(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.closers = append(r.closers, l.Close)
-			web := httptest.NewServer(nethttp.From(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1) })))
+			count := func(http.ResponseWriter, *http.Request) { handled.Add(1) }
+			web := httptest.NewServer(nethttp.From(l)(http.HandlerFunc(count)))
 			r.closers = append(r.closers, func() error { web.Close(); return nil })
 			if c.hangs {
 				r.inject(server.Pause)
@@ -173,7 +174,7 @@ func TestThousandLimiters(t *testing.T) {
 		}
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		l, err := core.New(core.PerHour(2), core.Global(),
-			core.WithName("thousand"), core.WithStore(redisstore.New(rdb)), unhurried)
+			core.WithName("thousand"), core.WithStore(redisstore.New(rdb)), longTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func TestDenialFlood(t *testing.T) {
 	r := begin(t, "denial flood", "one key, as fast as the process can")
 	defer r.end()
 	l, err := core.New(core.PerHour(5), core.Global(),
-		core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))), unhurried)
+		core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))), longTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ func command(args ...string) func(*testing.T, *redistest.Server) {
 	}
 }
 
-// What a server refuses is decided here, counted in its log afterwards, and told to the observer in the
-// server's words.
+// If a server refuses takes, the process decides alone, adds its takes to the server's log afterwards, and passes the
+// server's error to the observer.
 func TestRefusals(t *testing.T) {
 	const password = "correct-horse-battery"
 	for _, c := range []struct {
@@ -55,24 +55,41 @@ func TestRefusals(t *testing.T) {
 			},
 			command("CONFIG", "SET", "requirepass", ""), []string{"NOAUTH", redisstore.ClassAuth},
 		},
-		{"no scripts", "ACL -@scripting", nil, command("ACL", "SETUSER", "default", "-@scripting"), command("ACL", "SETUSER", "default", "+@all"), []string{"NOPERM", redisstore.ClassAuth}},
-		{"no ZADD", "ACL -zadd", nil, command("ACL", "SETUSER", "default", "-zadd"), command("ACL", "SETUSER", "default", "+@all"), []string{"+zadd", redisstore.ClassAuth}},
-		{"other keys", "ACL keys app:*", nil, command("ACL", "SETUSER", "default", "resetkeys", "~app:*"), command("ACL", "SETUSER", "default", "~*"), []string{"NOPERM", redisstore.ClassAuth}},
+		{
+			"no scripts", "ACL -@scripting", nil, command("ACL", "SETUSER", "default", "-@scripting"),
+			command("ACL", "SETUSER", "default", "+@all"), []string{"NOPERM", redisstore.ClassAuth},
+		},
+		{
+			"no ZADD", "ACL -zadd", nil, command("ACL", "SETUSER", "default", "-zadd"),
+			command("ACL", "SETUSER", "default", "+@all"), []string{"+zadd", redisstore.ClassAuth},
+		},
+		{
+			"other keys", "ACL keys app:*", nil, command("ACL", "SETUSER", "default", "resetkeys", "~app:*"),
+			command("ACL", "SETUSER", "default", "~*"), []string{"NOPERM", redisstore.ClassAuth},
+		},
 		{
 			"saves fail", "--save, BGSAVE onto a directory", []string{"--save", "3600", "1"},
-			func(_ *testing.T, s *redistest.Server) { s.FailSaves(true) }, func(_ *testing.T, s *redistest.Server) { s.FailSaves(false) }, []string{"MISCONF", redisstore.ClassReadOnly},
+			func(_ *testing.T, s *redistest.Server) { s.FailSaves(true) },
+			func(_ *testing.T, s *redistest.Server) { s.FailSaves(false) },
+			[]string{"MISCONF", redisstore.ClassReadOnly},
 		},
-		{"no replicas", "min-replicas-to-write 3", nil, command("CONFIG", "SET", "min-replicas-to-write", "3"), command("CONFIG", "SET", "min-replicas-to-write", "0"), []string{"NOREPLICAS", redisstore.ClassReadOnly}},
+		{
+			"no replicas", "min-replicas-to-write 3", nil,
+			command("CONFIG", "SET", "min-replicas-to-write", "3"),
+			command("CONFIG", "SET", "min-replicas-to-write", "0"),
+			[]string{"NOREPLICAS", redisstore.ClassReadOnly},
+		},
 		{
 			"busy", "EVAL that does not end", nil,
-			func(_ *testing.T, s *redistest.Server) { s.Busy() }, command("SCRIPT", "KILL"), []string{"BUSY", redisstore.ClassBusy},
+			func(_ *testing.T, s *redistest.Server) { s.Busy() }, command("SCRIPT", "KILL"),
+			[]string{"BUSY", redisstore.ClassBusy},
 		},
 	} {
 		func() {
 			server := redistest.Start(t, c.args...)
 			r := begin(t, c.fault, c.how)
 			defer r.end()
-			l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+			l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 			r.warm(l, "k", 5)
 			r.inject(func() { c.inject(t, server) })
 			during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
@@ -129,7 +146,7 @@ func TestWrongType(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "wrong type", "SET on the key of a log")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.burst(l, "odd", 1)
 	key := do(t, server, "KEYS", "*").([]any)[0].(string)
 	r.inject(func() { do(t, server, "SET", key, "x") })
@@ -160,7 +177,7 @@ func TestFlushes(t *testing.T) {
 		if full {
 			n = 10_000
 		}
-		l := r.limiter(core.PerHour(n/2), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+		l := r.limiter(core.PerHour(n/2), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 		rdb := r.client(&redis.Options{Addr: server.Addr()})
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		flushes := 0
@@ -188,7 +205,7 @@ func TestFlushes(t *testing.T) {
 	}()
 	r := begin(t, "data flushed", "FLUSHALL, once")
 	defer r.end()
-	l := r.named("data", core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+	l := r.named("data", core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	before := r.burst(l, "k", 30)
 	r.inject(func() { do(t, server, "FLUSHALL") })
 	during := r.burst(l, "k", 30)
@@ -196,7 +213,7 @@ func TestFlushes(t *testing.T) {
 	r.exactly("two quotas: ", before.admitted+during.admitted, 2*20)
 }
 
-// Redis does as it was told, and a log is gone: nobody can tell, but for the check at the start of a program.
+// Redis evicts a log as it is configured to. No take can notice that; only the check at the start of a program can.
 func TestEviction(t *testing.T) {
 	slow(t)
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl"} {
@@ -205,14 +222,15 @@ func TestEviction(t *testing.T) {
 			r := begin(t, "evicted", policy+", flooded with other keys")
 			defer r.end()
 			rdb := r.client(&redis.Options{Addr: server.Addr()})
-			l := r.limiter(core.PerHour(20), rdb, unhurried)
+			l := r.limiter(core.PerHour(20), rdb, longTimeout)
 			before := r.burst(l, "k", 30)
 			key := do(t, server, "KEYS", "*").([]any)[0].(string)
 			r.inject(func() {
 				for i := range 100 {
 					pipe := rdb.Pipeline()
 					for j := range 1000 {
-						pipe.Set(context.Background(), fmt.Sprintf("flood:%d:%d", i, j), strings.Repeat("x", 100), 24*time.Hour)
+						other := fmt.Sprintf("flood:%d:%d", i, j)
+						pipe.Set(context.Background(), other, strings.Repeat("x", 100), 24*time.Hour)
 					}
 					if _, err := pipe.Exec(context.Background()); err != nil {
 						t.Fatal(err)
@@ -223,11 +241,13 @@ func TestEviction(t *testing.T) {
 				}
 				t.Fatal("the log has not been evicted: the test proves nothing")
 			})
-			do(t, server, "CONFIG", "SET", "maxmemory", "0") // or the new log may be evicted as well, and there is a third quota
+			// Otherwise the new log might be evicted as well, and there would be a third quota.
+			do(t, server, "CONFIG", "SET", "maxmemory", "0")
 			during := r.burst(l, "k", 30)
 			r.degraded(during, false)
 			r.exactly("two quotas: ", before.admitted+during.admitted, 2*20)
-			if err := redisstore.Check(t.Context(), rdb); err == nil || !strings.Contains(err.Error(), "maxmemory-policy is "+policy) {
+			err := redisstore.Check(t.Context(), rdb)
+			if err == nil || !strings.Contains(err.Error(), "maxmemory-policy is "+policy) {
 				r.errorf("Check says %v", err)
 			}
 			r.tellf("Check tells")
@@ -245,7 +265,9 @@ func TestPoolOfOne(t *testing.T) {
 	popped := make(chan error, 1)
 	r.inject(func() {
 		go func() { popped <- rdb.BLPop(context.Background(), 0, "list").Err() }()
-		if !eventually(10*time.Second, func() bool { return strings.Contains(fmt.Sprint(do(t, server, "CLIENT", "LIST")), "cmd=blpop") }) {
+		if !eventually(10*time.Second, func() bool {
+			return strings.Contains(fmt.Sprint(do(t, server, "CLIENT", "LIST")), "cmd=blpop")
+		}) {
 			t.Fatal("nobody waits for the list")
 		}
 	})
@@ -296,28 +318,33 @@ func TestTooManyClients(t *testing.T) {
 	r.logged(l, "k", 25)
 }
 
-// Clients that are set up wrongly do not recover, but they are told why.
+// Clients that are configured wrongly never recover, but their errors name the cause.
 func TestWrongClients(t *testing.T) {
-	secure, other, plain := redistest.StartTLS(t), redistest.StartTLS(t), redistest.Start(t, "--rename-command", "EVALSHA", "")
+	secure, other := redistest.StartTLS(t), redistest.StartTLS(t)
+	plain := redistest.Start(t, "--rename-command", "EVALSHA", "")
 	locked := redistest.Start(t, "--requirepass", "correct")
 	for _, c := range []struct {
 		fault, how string
 		opt        redis.Options
 		says       string
 	}{
-		{"TLS", "a server that speaks nothing else", redis.Options{Addr: secure.Addr(), TLSConfig: secure.TLSConfig()}, ""},
-		{"TLS, wrong CA", "another server's authority", redis.Options{Addr: secure.Addr(), TLSConfig: other.TLSConfig()}, "certificate"},
+		{"TLS", "a server that speaks nothing else",
+			redis.Options{Addr: secure.Addr(), TLSConfig: secure.TLSConfig()}, ""},
+		{"TLS, wrong CA", "another server's authority",
+			redis.Options{Addr: secure.Addr(), TLSConfig: other.TLSConfig()}, "certificate"},
 		{"TLS, plain client", "no TLSConfig", redis.Options{Addr: secure.Addr()}, ""},
-		{"no TLS, TLS client", "TLSConfig for a plain server", redis.Options{Addr: plain.Addr(), TLSConfig: secure.TLSConfig()}, ""},
+		{"no TLS, TLS client", "TLSConfig for a plain server",
+			redis.Options{Addr: plain.Addr(), TLSConfig: secure.TLSConfig()}, ""},
 		{"no EVALSHA", "--rename-command EVALSHA ''", redis.Options{Addr: plain.Addr()}, "unknown command"},
-		{"wrong password", "requirepass, another Password", redis.Options{Addr: locked.Addr(), Password: "wrong-horse-battery"}, "WRONGPASS"},
+		{"wrong password", "requirepass, another Password",
+			redis.Options{Addr: locked.Addr(), Password: "wrong-horse-battery"}, "WRONGPASS"},
 	} {
 		func() {
 			r := begin(t, c.fault, c.how)
 			defer r.end()
 			var opts []core.Option
 			if c.fault == "TLS" { // which works
-				opts = append(opts, unhurried)
+				opts = append(opts, longTimeout)
 			}
 			l := r.limiter(core.PerHour(20), r.client(&c.opt), opts...)
 			r.inject(func() {})

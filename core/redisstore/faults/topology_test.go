@@ -42,7 +42,7 @@ func craftedKeys(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "crafted keys", "braces in identities, on a cluster")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), unhurried)
+	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), longTimeout)
 	keys := []string{"a", "}", "{}x", "{a}b", "{a}c", "{", "\x00", "\r\n", "{a}{b}"}
 	r.inject(func() {})
 	during := r.stream(l, 400, time.Second, func(i int) string { return keys[i%len(keys)] })()
@@ -67,7 +67,7 @@ func slotMoves(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "slot moves", "MIGRATE to each node in turn, under load")
 	defer r.end()
-	l := r.named("moves", core.PerHour(400), r.cluster(c.Addrs()), unhurried)
+	l := r.named("moves", core.PerHour(400), r.cluster(c.Addrs()), longTimeout)
 	before := r.burst(l, "k", 20)
 	key := logKey(t, "moves", c.Nodes()...)
 	r.inject(func() {})
@@ -96,7 +96,7 @@ func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "MOVED", "redis.NewClient on a cluster")
 	defer r.end()
-	l := r.named("plain", core.PerHour(20), r.client(&redis.Options{Addr: c.Addrs()[0]}), unhurried)
+	l := r.named("plain", core.PerHour(20), r.client(&redis.Options{Addr: c.Addrs()[0]}), longTimeout)
 	key := ""
 	for i := 0; key == ""; i++ { // one that another node has
 		if d := r.ask(l, fmt.Sprint(i), new(tally)); d.Degraded {
@@ -161,7 +161,7 @@ func clusterHangs(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// Where the rest of the cluster goes on, so do the keys that it has.
+// If the rest of the cluster goes on, so do the keys on its nodes.
 func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "no") })
@@ -169,7 +169,7 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	defer r.end()
 	rdb := r.cluster(c.Addrs())
 	l := r.named("one", core.PerHour(40), rdb)
-	finder := r.named("one", core.PerHour(40), rdb, unhurried)
+	finder := r.named("one", core.PerHour(40), rdb, longTimeout)
 	dies := c.Nodes()[0]
 	var lost, kept []string // keys
 	for i := range 30 {
@@ -202,7 +202,8 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	}
 	r.tellf("other nodes' keys: %d of %d degraded", others.degraded, others.asked)
 	if others.degraded > others.asked/10+int(200*clock.Slack().Seconds()) {
-		r.errorf("%d of %d decisions about keys of the nodes that are there are degraded", others.degraded, others.asked)
+		r.errorf("%d of %d decisions about keys of the nodes that are there are degraded",
+			others.degraded, others.asked)
 	}
 	r.lift(l, lost[0], dies.Restart)
 	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "yes") })
@@ -266,7 +267,7 @@ func clusterKilled(t *testing.T, c *redistest.Cluster) {
 	r.logged(l, "k", quota)
 }
 
-// What the master had not passed on is lost, and no more than that is admitted again.
+// The writes that the master had not replicated are lost, and no more than those is admitted again.
 func TestFailover(t *testing.T) {
 	slow(t)
 	for _, failure := range []core.Failure{core.FailClosed, core.FailLocal} {
@@ -274,9 +275,11 @@ func TestFailover(t *testing.T) {
 			f := redistest.StartFailover(t, 1)
 			r := beginSlowly(t, "failover", "master killed with 10 writes unsent, Sentinel; "+failure.String())
 			defer r.end()
-			rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs()})
+			rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs(),
+			})
 			r.closers = append(r.closers, rdb.Close)
-			l := r.limiter(core.PerHour(40), rdb, core.WithFailure(failure), unhurried)
+			l := r.limiter(core.PerHour(40), rdb, core.WithFailure(failure), longTimeout)
 			admitted := r.warm(l, "k", 15).admitted
 			replicated(t, f, 15)
 			r.inject(func() {
@@ -315,13 +318,15 @@ func replicated(t *testing.T, f *redistest.Failover, units int64) {
 	}
 }
 
-// Who asks a Sentinel for the master waits for it no longer than for a server.
+// A client that asks a hanging Sentinel for the master waits no longer than for a server.
 func TestSentinelHangs(t *testing.T) {
 	slow(t)
 	f := redistest.StartFailover(t, 1)
 	r := beginSlowly(t, "Sentinel hangs", "SIGSTOP to it, kill -9 to the master")
 	defer r.end()
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs()})
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs(),
+	})
 	r.closers = append(r.closers, rdb.Close)
 	l := r.limiter(core.PerHour(40), rdb)
 	r.warm(l, "k", 5)
@@ -337,20 +342,23 @@ func TestSentinelHangs(t *testing.T) {
 	r.logged(l, "k", 45)
 }
 
-// A replica whose clock differs becomes the master: the same as if the log's instants were shifted.
+// A replica whose clock differs becomes the master, which has the same effect as shifting the log's instants.
 func TestClockSkew(t *testing.T) {
 	slow(t)
 	const quota, window = 10, 500 * time.Millisecond
-	const shift = `for _, m in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do redis.call('ZINCRBY', KEYS[1], ARGV[1], m) end
+	const shift = `
+for _, m in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do redis.call('ZINCRBY', KEYS[1], ARGV[1], m) end
 redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1] / 1000))`
 	server := redistest.Start(t)
 	for _, skew := range []time.Duration{-window / 2, window / 2, -time.Hour, time.Hour} {
 		func() {
 			r := begin(t, "clock skew", fmt.Sprintf("ZINCRBY %v on the log, window %v", skew, window))
 			defer r.end()
-			l := r.named("skew"+fmt.Sprint(skew.Microseconds()), core.Limit{Quota: quota, Window: window}, r.client(&redis.Options{Addr: server.Addr()}), unhurried)
+			name := "skew" + fmt.Sprint(skew.Microseconds())
+			limit := core.Limit{Quota: quota, Window: window}
+			l := r.named(name, limit, r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 			before := r.stream(l, 100, 2*window+window/3, only("k"))()
-			key := logKey(t, "skew"+fmt.Sprint(skew.Microseconds()), server)
+			key := logKey(t, name, server)
 			r.inject(func() { do(t, server, "EVAL", shift, "1", key, fmt.Sprint(skew.Microseconds())) })
 			during := r.stream(l, 100, 2*window, only("k"))()
 			r.over()
