@@ -48,12 +48,13 @@ func onHeap() http.Header {
 
 var sink http.Header
 
-// An exchange that goes on after its response, as behind a timeout, keeps its mark
-// to itself: no later request may be taken for it.
-func TestExchangesAreNotMistaken(t *testing.T) {
+// The in-flight token of a handler that goes on after its response, as behind a timeout, must not be found by a later
+// request.
+func TestInFlightTokensAreNotMistaken(t *testing.T) {
 	counted := atomic.Int64{}
 	r := from("203.0.113.9:1")
-	byIP, err := core.New(core.PerHour(1), core.ByIP(), core.WithObserver(func(context.Context, core.Event) { counted.Add(1) }))
+	observer := core.WithObserver(func(context.Context, core.Event) { counted.Add(1) })
+	byIP, err := core.New(core.PerHour(1), core.ByIP(), observer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestNeighboursDoNotKeepAFreshKey(t *testing.T) {
 }
 
 // What panics, fails or is denied is no exchange under way: the next time it counts again.
-func TestRefusedExchangesAreOver(t *testing.T) {
+func TestRefusedRequestsReleaseTheirTokens(t *testing.T) {
 	panics := true
 	l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) {
 		if panics {

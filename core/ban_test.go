@@ -34,8 +34,9 @@ func (t tries) allow() core.Decision {
 
 func (t tries) wrong(d core.Decision, want string) {
 	t.Helper()
+	now := time.Now().Format("15:04:05.000000")
 	t.Errorf("%s, at %s: allowed %v, banned %v, wait %v, reset %v, %d left, violated %v; want %s",
-		t.key, time.Now().Format("15:04:05.000000"), d.Allowed, d.Banned, d.RetryAfter, d.ResetAfter, d.Remaining, d.Violated, want)
+		t.key, now, d.Allowed, d.Banned, d.RetryAfter, d.ResetAfter, d.Remaining, d.Violated, want)
 }
 
 func (t tries) passes(n int) {
@@ -61,7 +62,8 @@ func (t tries) banned(wait time.Duration) {
 
 func (t tries) isBan(d core.Decision, wait time.Duration) {
 	t.Helper()
-	if d.Allowed || !d.Banned || d.RetryAfter != wait || d.ResetAfter != wait || d.Remaining != 0 || len(d.Violated) != 1 || d.Violated[0] != "ban" {
+	if d.Allowed || !d.Banned || d.RetryAfter != wait || d.ResetAfter != wait || d.Remaining != 0 ||
+		len(d.Violated) != 1 || d.Violated[0] != "ban" {
 		t.wrong(d, "a ban of "+wait.String())
 	}
 }
@@ -80,10 +82,11 @@ func (t tries) ban(wait time.Duration) {
 	t.banned(wait)
 }
 
-// banning is a limiter of 3 in 10 seconds that bans after 2 denials within a minute, for 30 seconds.
+// banning returns a limiter of 3 in 10 seconds that bans for 30 seconds after 2 denials within a minute.
 func banning(t *testing.T, opts ...core.Option) tries {
 	t.Helper()
-	return tries{t, newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, append([]core.Option{core.WithBan(2, time.Minute, 30*time.Second)}, opts...)...), "ann"}
+	opts = append([]core.Option{core.WithBan(2, time.Minute, 30*time.Second)}, opts...)
+	return tries{t, newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, opts...), "ann"}
 }
 
 func TestBan(t *testing.T) {
@@ -122,7 +125,7 @@ func TestBanGrows(t *testing.T) {
 	})
 }
 
-// Its beginning is what counts: 128 times the first ban after that it is forgotten.
+// A ban is forgotten 128 times the first ban's length after it began.
 func TestBanIsForgotten(t *testing.T) {
 	const first, memory = 30 * time.Second, 128 * 30 * time.Second
 	for _, c := range []struct {
@@ -133,8 +136,14 @@ func TestBanIsForgotten(t *testing.T) {
 		{"just remembered", []time.Duration{memory - 1}, []time.Duration{2 * first}},
 		{"just forgotten", []time.Duration{memory}, []time.Duration{first}},
 		{"forgotten twice", []time.Duration{memory, memory}, []time.Duration{first, first}},
-		{"all forgotten", []time.Duration{first, 2 * first, 4 * first, memory}, []time.Duration{2 * first, 4 * first, 8 * first, first}},
-		{"all but the last forgotten", []time.Duration{first, 2 * first, memory - 1}, []time.Duration{2 * first, 4 * first, 4 * first}},
+		{
+			"all forgotten", []time.Duration{first, 2 * first, 4 * first, memory},
+			[]time.Duration{2 * first, 4 * first, 8 * first, first},
+		},
+		{
+			"all but the last forgotten", []time.Duration{first, 2 * first, memory - 1},
+			[]time.Duration{2 * first, 4 * first, 4 * first},
+		},
 	} {
 		inBubble(t, c.desc, func(t *testing.T) {
 			ann := banning(t)
@@ -188,13 +197,15 @@ func TestBanAtTheFirstDenial(t *testing.T) {
 	})
 }
 
-// Many denials at once begin one ban, of the length that is due.
+// Many concurrent denials begin one ban, of the length that is due.
 func TestBanOnce(t *testing.T) {
 	for _, c := range []struct{ clients, denials int }{{200, 1}, {200, 5}, {203, 5}, {200, 100}} {
 		inBubble(t, fmt.Sprintf("%d of %d", c.denials, c.clients), func(t *testing.T) {
 			store := &gate{Full: core.NewMemoryStore()}
-			ann := tries{t, newLimiter(t, core.PerHour(1), core.WithBan(c.denials, time.Minute, 30*time.Second),
-				core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed)), "ann"}
+			l := newLimiter(t, core.PerHour(1), core.WithBan(c.denials, time.Minute, 30*time.Second),
+				core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+				core.WithFailure(core.FailClosed))
+			ann := tries{t, l, "ann"}
 			ann.passes(1)
 			for _, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
 				store.open = make(chan struct{})
@@ -332,7 +343,7 @@ func TestBansAreApart(t *testing.T) {
 	})
 }
 
-// The other ways to ask know of bans as well, and begin none unless they deny.
+// Peek, Record and Wait respect bans too, and begin none unless they deny.
 func TestBanElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen core.Event
@@ -370,7 +381,9 @@ func TestBanElsewhere(t *testing.T) {
 		if err := d.Err(); err == nil || err.Error() != "sash: limited by ban: free in 30s" {
 			t.Error(err)
 		}
-		if p := d.Problem(); p.Status != 429 || !strings.HasSuffix(p.Type, "#abnormal-usage-detected") || p.Violated != nil || p.Detail != "Try again in 30 seconds." {
+		p := d.Problem()
+		if p.Status != 429 || !strings.HasSuffix(p.Type, "#abnormal-usage-detected") ||
+			p.Violated != nil || p.Detail != "Try again in 30 seconds." {
 			t.Errorf("%+v", p)
 		}
 		if err := d.Undo(t.Context()); err != nil { // it has taken nothing
@@ -400,10 +413,11 @@ func TestBanAndCountDenied(t *testing.T) {
 	})
 }
 
-// A store that fails at any of the questions lets nobody through, and nobody who is banned is asked about twice.
+// If the store fails at any step, no request passes. A banned client's request asks the store only once.
 func TestBanStoreFails(t *testing.T) {
 	store := &lasting{Full: core.NewMemoryStore()}
-	ann := banning(t, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))
+	ann := banning(t, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+		core.WithFailure(core.FailClosed))
 	ask := func(answers int) {
 		t.Helper()
 		store.left = answers
@@ -439,9 +453,10 @@ func (f *lasting) Take(ctx context.Context, t store.Take) (store.Answer, error) 
 	return f.Full.Take(ctx, t)
 }
 
-// Each mistake names the option, what it was given, and what would be right.
+// Each error names the option, its value and the remedy.
 func TestBanConfig(t *testing.T) {
 	const m, most = time.Minute, core.MaxWindow / 128
+	const length = ": a first ban is 1ms to 68h26m15s long, in whole microseconds"
 	for _, c := range []struct {
 		denials       int
 		within, first time.Duration
@@ -452,11 +467,12 @@ func TestBanConfig(t *testing.T) {
 		{core.MaxQuota + 1, m, m, "sash: WithBan(10000001, 1m0s, 1m0s): a ban takes 1 to 10000000 denials"},
 		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s must be 1ms to 365 days (8760h)"},
 		{5, m + 1, m, "sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s must be whole microseconds"},
-		{5, core.MaxWindow + time.Second, m, "sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s must be 1ms to 365 days (8760h)"},
-		{5, m, 0, "sash: WithBan(5, 1m0s, 0s): a first ban is 1ms to 68h26m15s long, in whole microseconds"},
-		{5, m, -time.Second, "sash: WithBan(5, 1m0s, -1s): a first ban is 1ms to 68h26m15s long, in whole microseconds"},
-		{5, m, most + time.Microsecond, "sash: WithBan(5, 1m0s, 68h26m15.000001s): a first ban is 1ms to 68h26m15s long, in whole microseconds"},
-		{5, m, time.Second + 1, "sash: WithBan(5, 1m0s, 1.000000001s): a first ban is 1ms to 68h26m15s long, in whole microseconds"},
+		{5, core.MaxWindow + time.Second, m,
+			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s must be 1ms to 365 days (8760h)"},
+		{5, m, 0, "sash: WithBan(5, 1m0s, 0s)" + length},
+		{5, m, -time.Second, "sash: WithBan(5, 1m0s, -1s)" + length},
+		{5, m, most + time.Microsecond, "sash: WithBan(5, 1m0s, 68h26m15.000001s)" + length},
+		{5, m, time.Second + 1, "sash: WithBan(5, 1m0s, 1.000000001s)" + length},
 		{1, time.Millisecond, time.Millisecond, ""},
 		{core.MaxQuota, core.MaxWindow, most, ""},
 	} {
@@ -469,8 +485,9 @@ func TestBanConfig(t *testing.T) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 	}
-	for denials, good := range map[int]bool{100: true, 101: false} { // the store has a say in how many it counts
-		if _, err := core.New(core.PerMinute(100), core.ByIP(), core.WithStore(narrow{core.NewMemoryStore()}), core.WithBan(denials, m, m)); (err == nil) != good {
+	for denials, good := range map[int]bool{100: true, 101: false} { // a store can limit how many denials it counts
+		store, ban := core.WithStore(narrow{core.NewMemoryStore()}), core.WithBan(denials, m, m)
+		if _, err := core.New(core.PerMinute(100), core.ByIP(), store, ban); (err == nil) != good {
 			t.Errorf("%d denials: %v", denials, err)
 		}
 	}

@@ -19,10 +19,18 @@ func TestProxiesAreNamedRightly(t *testing.T) {
 		{"addresses and prefixes", core.ByForwardedIP("10.0.0.1", "10.1.2.3/8", "::1", "2001:db8::/32", "unix"), nil},
 		{"mapped", core.ByForwardedIP("::ffff:10.0.0.0/104", "::ffff:10.0.0.1"), nil},
 		{"none", core.ByForwardedIP(), []string{"ByForwardedIP: name the proxies to trust"}},
-		{"everybody", core.ByForwardedIP("0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96", "::ffff:0:0/90"), []string{`ByForwardedIP("0.0.0.0/0")`, `("::/0")`, `("::ffff:0.0.0.0/96")`, `("::ffff:0:0/90")`}},
-		{"not addresses", core.ByForwarded("10.0.0.0/33", "10.0.0", "proxy.example", "fe80::1%eth0", "fe80::%eth0/10", "", "*"), []string{
-			`ByForwarded("10.0.0.0/33"): write an address`, `("10.0.0")`, `("proxy.example")`, `("fe80::1%eth0")`, `("fe80::%eth0/10")`, `("")`, `("*")`,
-		}},
+		{
+			"everybody", core.ByForwardedIP("0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96", "::ffff:0:0/90"),
+			[]string{`ByForwardedIP("0.0.0.0/0")`, `("::/0")`, `("::ffff:0.0.0.0/96")`, `("::ffff:0:0/90")`},
+		},
+		{
+			"not addresses",
+			core.ByForwarded("10.0.0.0/33", "10.0.0", "proxy.example", "fe80::1%eth0", "fe80::%eth0/10", "", "*"),
+			[]string{
+				`ByForwarded("10.0.0.0/33"): write an address`, `("10.0.0")`, `("proxy.example")`,
+				`("fe80::1%eth0")`, `("fe80::%eth0/10")`, `("")`, `("*")`,
+			},
+		},
 		{"a list as one value", core.ByIPHeader("x-forwarded-for", "10.0.0.1"), []string{"use ByForwardedIP"}},
 		{"a list as one value", core.ByIPHeader("Forwarded", "10.0.0.1"), []string{"use ByForwarded"}},
 		{"no name", core.ByIPHeader("", "10.0.0.1"), []string{`ByIPHeader("")`}},
@@ -42,7 +50,7 @@ func TestProxiesAreNamedRightly(t *testing.T) {
 	}
 }
 
-// The work for a header does not grow with what a client puts into it.
+// The cost of parsing a header is bounded, whatever a client sends.
 func TestHugeForwardingHeaders(t *testing.T) {
 	for _, value := range []string{
 		strings.Repeat(",", 900_000),
@@ -55,7 +63,10 @@ func TestHugeForwardingHeaders(t *testing.T) {
 		r := request("10.0.0.1:1")
 		r.Request.Header["X-Forwarded-For"] = []string{value}
 		r.Request.Header["Forwarded"] = []string{value}
-		for _, key := range []core.Key{core.ByForwardedIP("10.0.0.0/8"), core.ByForwarded("10.0.0.0/8"), core.ByIPHeader("X-Forwarded", "10.0.0.0/8")} {
+		for _, key := range []core.Key{
+			core.ByForwardedIP("10.0.0.0/8"), core.ByForwarded("10.0.0.0/8"),
+			core.ByIPHeader("X-Forwarded", "10.0.0.0/8"),
+		} {
 			l, err := core.New(core.PerHour(1_000_000), key)
 			if err != nil {
 				t.Fatal(err)
@@ -90,10 +101,13 @@ func addrOf(t *testing.T, key string) (netip.Addr, bool) {
 	return a, true
 }
 
-// Whatever the header: the client is never a trusted proxy's address while an untrusted one is in
-// the chain behind it, and what a client puts in front of a chain that ends in its address changes nothing.
+// FuzzForwardedFor checks for any header that the client is never a trusted proxy's address while an untrusted one is
+// in the chain behind it, and that nothing in front of a chain that ends in the client's address changes the key.
 func FuzzForwardedFor(f *testing.F) {
-	for _, s := range []string{"", "198.51.100.7", "6.6.6.6, 198.51.100.7, 10.0.0.2", "unknown", "[2001:db8::1]:80", "::ffff:10.0.0.2", ",", "1.2.3.4:5,", "\t10.0.0.1 ,", "%%%", "fe80::1%eth0"} {
+	for _, s := range []string{
+		"", "198.51.100.7", "6.6.6.6, 198.51.100.7, 10.0.0.2", "unknown", "[2001:db8::1]:80", "::ffff:10.0.0.2",
+		",", "1.2.3.4:5,", "\t10.0.0.1 ,", "%%%", "fe80::1%eth0",
+	} {
 		f.Add(s)
 	}
 	trusted := netip.MustParsePrefix("10.0.0.0/8")
@@ -122,7 +136,10 @@ func FuzzForwardedFor(f *testing.F) {
 			}
 		}
 		const client = "1:1-per-minute:ip:198.51.100.7"
-		for _, lines := range [][]string{{s + ",198.51.100.7"}, {s, "198.51.100.7"}, {s + ", 198.51.100.7 , 10.0.0.2"}, {s + ",198.51.100.7:80", "10.0.0.2,10.0.0.3"}} {
+		for _, lines := range [][]string{
+			{s + ",198.51.100.7"}, {s, "198.51.100.7"},
+			{s + ", 198.51.100.7 , 10.0.0.2"}, {s + ",198.51.100.7:80", "10.0.0.2,10.0.0.3"},
+		} {
 			if got := ask(lines...); got != client {
 				t.Errorf("%q: key %s, want %s", lines, got, client)
 			}
@@ -131,7 +148,10 @@ func FuzzForwardedFor(f *testing.F) {
 }
 
 func FuzzForwarded(f *testing.F) {
-	for _, s := range []string{"", "for=198.51.100.7", `For="[2001:db8::17]:4711";proto=https`, `for="x`, `for=_hidden, for=unknown`, `for=1.1.1.1;for=2.2.2.2`, `for="1.1.1.1:_p"`, `by=1;;for=`, `for="a\"b"`} {
+	for _, s := range []string{
+		"", "for=198.51.100.7", `For="[2001:db8::17]:4711";proto=https`, `for="x`, `for=_hidden, for=unknown`,
+		`for=1.1.1.1;for=2.2.2.2`, `for="1.1.1.1:_p"`, `by=1;;for=`, `for="a\"b"`,
+	} {
 		f.Add(s)
 	}
 	key := core.ByForwarded("10.0.0.0/8")
@@ -147,7 +167,10 @@ func FuzzForwarded(f *testing.F) {
 		}
 		addrOf(t, ask(s))
 		const client = "1:1-per-minute:ip:198.51.100.7"
-		for _, lines := range [][]string{{s + ",for=198.51.100.7"}, {s, "for=198.51.100.7"}, {s + `, For="198.51.100.7:80";by=10.0.0.1 , for=10.0.0.2`}} {
+		for _, lines := range [][]string{
+			{s + ",for=198.51.100.7"}, {s, "for=198.51.100.7"},
+			{s + `, For="198.51.100.7:80";by=10.0.0.1 , for=10.0.0.2`},
+		} {
 			if got := ask(lines...); got != client {
 				t.Errorf("%q: key %s, want %s", lines, got, client)
 			}
@@ -155,14 +178,18 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// A peer is one canonical address or none, and no header changes that.
+// FuzzRemoteAddr checks that a peer has one canonical address or none, and that no header changes that.
 func FuzzRemoteAddr(f *testing.F) {
-	for _, s := range []string{"", "@", "203.0.113.9:1", "[2001:db8::1]:1", "::ffff:1.2.3.4", "[::ffff:1.2.3.4%x]:9", "[fe80::1%eth0]:80", "1.2.3.4", "[1.2.3.4]", "0.0.0.0:0"} {
+	for _, s := range []string{
+		"", "@", "203.0.113.9:1", "[2001:db8::1]:1", "::ffff:1.2.3.4", "[::ffff:1.2.3.4%x]:9",
+		"[fe80::1%eth0]:80", "1.2.3.4", "[1.2.3.4]", "0.0.0.0:0",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		bare, err := keyOf(t, core.ByIP(), request(s), core.WithIPv6Prefix(128))
-		spoofed, spoofedErr := keyOf(t, core.ByIP(), request(s, "X-Forwarded-For", "6.6.6.6", "X-Real-Ip", "6.6.6.6", "Forwarded", "for=6.6.6.6"), core.WithIPv6Prefix(128))
+		headers := []string{"X-Forwarded-For", "6.6.6.6", "X-Real-Ip", "6.6.6.6", "Forwarded", "for=6.6.6.6"}
+		spoofed, spoofedErr := keyOf(t, core.ByIP(), request(s, headers...), core.WithIPv6Prefix(128))
 		if bare != spoofed || (err == nil) != (spoofedErr == nil) {
 			t.Errorf("%q: headers change the key from %s to %s", s, bare, spoofed)
 		}
@@ -177,7 +204,8 @@ func FuzzRemoteAddr(f *testing.F) {
 			t.Errorf("%q: key %s", s, bare)
 		}
 		// The canonical form is a fixed point.
-		if again, err := keyOf(t, core.ByIP(), request(netip.AddrPortFrom(a, 1).String()), core.WithIPv6Prefix(128)); err != nil || again != bare {
+		r := request(netip.AddrPortFrom(a, 1).String())
+		if again, err := keyOf(t, core.ByIP(), r, core.WithIPv6Prefix(128)); err != nil || again != bare {
 			t.Errorf("%q: %s is %s the next time, %v", s, bare, again, err)
 		}
 	})

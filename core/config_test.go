@@ -15,17 +15,23 @@ import (
 func TestNewNamesEveryMistake(t *testing.T) {
 	var noStore *core.MemoryStore
 	_, err := core.New(
-		core.Limits{{Quota: 0, Window: time.Second}, {Quota: 5, Window: time.Microsecond}, {Quota: 5, Window: time.Second, Name: `a"b`}},
+		core.Limits{
+			{Quota: 0, Window: time.Second},
+			{Quota: 5, Window: time.Microsecond},
+			{Quota: 5, Window: time.Second, Name: `a"b`},
+		},
 		core.Join(core.ByHeader("a b", nil), core.Key{}, core.By[*http.Request](nil)),
-		core.WithStore(noStore), core.WithName(""), core.WithName("UPPER"), core.WithHeaders(9), core.WithIPv4Prefix(33), core.WithIPv6Prefix(0),
-		core.WithSecret([]byte("short")), core.WithCost[*http.Request](nil), core.WithSkip[*http.Request](nil), core.WithObserver(nil), nil)
+		core.WithStore(noStore), core.WithName(""), core.WithName("UPPER"), core.WithHeaders(9),
+		core.WithIPv4Prefix(33), core.WithIPv6Prefix(0), core.WithSecret([]byte("short")),
+		core.WithCost[*http.Request](nil), core.WithSkip[*http.Request](nil), core.WithObserver(nil), nil)
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
 		"limits(0/second): the quota must be 1 to", "limits(5/microsecond): the window 1µs must be", `the name "a\"b"`,
 		`ByHeader("a b"): a header's name`, `ByHeader("a b", nil)`, "Join(key 2 is empty)", "By(nil)",
-		"WithStore(nil)", `WithName("")`, `WithName("UPPER")`, "WithHeaders(9)", "WithIPv4Prefix(33)", "WithIPv6Prefix(0)",
+		"WithStore(nil)", `WithName("")`, `WithName("UPPER")`, "WithHeaders(9)",
+		"WithIPv4Prefix(33)", "WithIPv6Prefix(0)",
 		"WithSecret(5 bytes)", "WithCost(nil)", "WithSkip(nil)", "WithObserver(nil)", "Option(nil)",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -77,7 +83,8 @@ func TestNewRefusesAlone(t *testing.T) {
 		{"empty First", core.PerSecond(1), core.First(), nil},
 		{"empty header", core.PerSecond(1), core.ByHeader("", core.Unverified), nil},
 		{"nil store", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(nil)}},
-		{"no keys", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
+		{"no keys", core.PerSecond(1), core.ByIP(),
+			[]core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
 		{"name with a brace", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName("a{b}")}},
 		{"long policy name", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName(strings.Repeat("a", 49))}},
 	} {
@@ -110,8 +117,12 @@ func TestLimitBy(t *testing.T) {
 		plan    string
 		allowed bool
 		left    int
-	}{{"free", true, 1}, {"free", true, 0}, {"free", false, 0}, {"pro", true, 2}, {"pro", true, 1}, {"free", false, 0}, {"pro", true, 0}, {"pro", false, 0}} {
-		if d, err := ask(c.plan); err != nil || d.Allowed != c.allowed || d.Remaining != c.left || d.Policy != "dynamic" {
+	}{
+		{"free", true, 1}, {"free", true, 0}, {"free", false, 0}, {"pro", true, 2}, {"pro", true, 1},
+		{"free", false, 0}, {"pro", true, 0}, {"pro", false, 0},
+	} {
+		d, err := ask(c.plan)
+		if err != nil || d.Allowed != c.allowed || d.Remaining != c.left || d.Policy != "dynamic" {
 			t.Errorf("request %d as %s: %+v, %v", i+1, c.plan, d, err)
 		}
 	}
@@ -130,7 +141,7 @@ func TestLimitBy(t *testing.T) {
 	}
 }
 
-// To give an option twice is a mistake, unless both are in effect.
+// An option that is given twice is an error, unless both take effect.
 func TestOptionsGivenTwice(t *testing.T) {
 	always := func(context.Context) bool { return true }
 	refund := func(context.Context, int) bool { return true }
@@ -143,7 +154,8 @@ func TestOptionsGivenTwice(t *testing.T) {
 		"WithDenyCache": core.WithDenyCache(0), "WithError": nethttp.WithError(fail),
 		"WithFailLocalKeys": core.WithFailLocalKeys(1), "WithFailure": core.WithFailure(core.FailOpen),
 		"WithHeaders": core.WithHeaders(core.HeadersNone), "WithIPv4Prefix": core.WithIPv4Prefix(24),
-		"WithIPv6Prefix": core.WithIPv6Prefix(48), "WithName": core.WithName("a"), "WithRefund": core.WithRefund(refund),
+		"WithIPv6Prefix": core.WithIPv6Prefix(48), "WithName": core.WithName("a"),
+		"WithRefund": core.WithRefund(refund),
 		"WithSecret": core.WithSecret(make([]byte, 16)), "WithShadow": core.WithShadow(core.PerDay(1)),
 		"WithSkip": core.WithSkip(always), "WithStore": core.WithStore(core.NewMemoryStore()),
 		"WithTimeout": core.WithTimeout(time.Second),

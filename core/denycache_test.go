@@ -144,11 +144,13 @@ func TestRememberedDenialsAge(t *testing.T) {
 	})
 }
 
-// A denial that is remembered is told no longer than it is true, whatever the cache's time.
+// A denial from the deny cache ends no later than it would in the store, whatever the cache's time.
 func TestRememberedDenialsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, window := range []time.Duration{10 * time.Millisecond, time.Second, 30 * time.Second} {
-			limits := core.Limits{{Name: "short", Quota: 2, Window: window}, {Name: "long", Quota: 1000, Window: time.Hour}}
+			limits := core.Limits{
+				{Name: "short", Quota: 2, Window: window}, {Name: "long", Quota: 1000, Window: time.Hour},
+			}
 			ps := newProcesses(t, limits, core.WithDenyCache(time.Minute))
 			for range 20 {
 				ps.allow(ps.here, 2)
@@ -172,7 +174,7 @@ func TestRememberedDenialsEnd(t *testing.T) {
 }
 
 // While a request asks the store, somebody may give back what it is denied for. Its denial is not remembered.
-func TestDenialsUnderWayAreNotRemembered(t *testing.T) {
+func TestDenialsInFlightAreNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := new(coretest.FakeStore)
 		var taken core.Decision

@@ -93,8 +93,8 @@ func TestAdmissionEndsRememberedWaits(t *testing.T) {
 	})
 }
 
-// Whatever the cache tells, the store would deny, and who sleeps as long as he was told is not too early, however far away
-// the store is.
+// The store would deny what the deny cache denies, and a client that sleeps for RetryAfter is not too early, however
+// far away the store is.
 func TestDenyCacheFromFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seed = 11
@@ -104,7 +104,8 @@ func TestDenyCacheFromFarAway(t *testing.T) {
 		l := newLimiter(t, limits, core.WithStore(store))
 		cached := 0
 		for range 20_000 {
-			store.there, store.back = time.Duration(r.IntN(40))*time.Millisecond, time.Duration(r.IntN(40))*time.Millisecond
+			store.there = time.Duration(r.IntN(40)) * time.Millisecond
+			store.back = time.Duration(r.IntN(40)) * time.Millisecond
 			if r.IntN(8) == 0 {
 				time.Sleep(time.Duration(r.IntN(400_000)) * time.Microsecond)
 			}

@@ -220,7 +220,7 @@ func ExampleDecision_Err() {
 	// newsletter [1-per-hour] 1h0m0s
 }
 
-// Work that can wait does; who has no time for that is told at once, and how long it would have been.
+// A job waits for its turn. If its context ends before that, Wait fails at once and tells how long it would have been.
 func ExampleLimiter_Wait() {
 	limiter, err := core.New(core.PerHour(2), core.Global())
 	if err != nil {
@@ -231,7 +231,8 @@ func ExampleLimiter_Wait() {
 	defer cancel()
 	for range 3 {
 		decision, err := limiter.Wait(ctx, "mail server")
-		fmt.Println(decision.Allowed, decision.RetryAfter.Round(time.Hour), errors.Is(err, context.DeadlineExceeded), ctx.Err())
+		late := errors.Is(err, context.DeadlineExceeded)
+		fmt.Println(decision.Allowed, decision.RetryAfter.Round(time.Hour), late, ctx.Err())
 	}
 	// Output:
 	// true 0s false <nil>

@@ -94,7 +94,8 @@ func TestFailurePolicies(t *testing.T) {
 						t.Errorf("request %d: %+v, %v", i+1, d, err)
 					}
 					var failed *core.StoreError
-					if e := heard[i]; !errors.As(e.Err, &failed) || !errors.Is(e.Err, errDown) || e.Decision.Degraded != c.degraded {
+					e := heard[i]
+					if !errors.As(e.Err, &failed) || !errors.Is(e.Err, errDown) || e.Decision.Degraded != c.degraded {
 						t.Errorf("request %d: the observer heard %+v", i+1, e)
 					}
 				}
@@ -150,8 +151,8 @@ func TestTimeoutAndBreaker(t *testing.T) {
 	})
 }
 
-// What an outage admitted is in the shared log afterwards, once, and at its instants.
-func TestOutageIsBroughtBack(t *testing.T) {
+// The takes that an outage admitted are in the shared log afterwards, once, and at their instants.
+func TestOutageIsReplayed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("executed late ", late), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -186,7 +187,8 @@ func TestOutageIsBroughtBack(t *testing.T) {
 					t.Errorf("the outage's first entry is %v after the one before", age)
 				}
 				ask(false, false)
-				pass(time.Until(store.start.Add(time.Minute + time.Second))) // the first has left, the outage's have not
+				// The first entry has left the window, those of the outage have not.
+				pass(time.Until(store.start.Add(time.Minute + time.Second)))
 				ask(false, false)
 				pass(10 * time.Second)
 				ask(true, false)
@@ -196,7 +198,7 @@ func TestOutageIsBroughtBack(t *testing.T) {
 }
 
 // The next request of a key brings what is missing before it asks, so that nobody slips in between.
-func TestOutageIsBroughtBackInTime(t *testing.T) {
+func TestOutageIsReplayedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(coretest.FakeStore)
 		l := newLimiter(t, core.PerMinute(2), core.WithStore(store))
@@ -266,7 +268,7 @@ func TestWhatIsNoOutage(t *testing.T) {
 	l.Close()
 }
 
-// Whenever the cache denies, the store would.
+// The deny cache denies only takes that the store would deny.
 func TestDenyCacheNeverLies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{FakeStore: new(coretest.FakeStore)}
@@ -313,7 +315,9 @@ func TestDenyCacheNeverLies(t *testing.T) {
 			}
 			if store.asked == before {
 				saved++
-				if d.Allowed || cost == 1 && (peek.Allowed || peek.RetryAfter != d.RetryAfter) || cost > 1 && peek.Allowed && peek.Remaining >= cost {
+				sooner := cost == 1 && (peek.Allowed || peek.RetryAfter != d.RetryAfter)
+				fits := cost > 1 && peek.Allowed && peek.Remaining >= cost
+				if d.Allowed || sooner || fits {
 					t.Fatalf("the cache says %+v, the store %+v", d, peek)
 				}
 			}
@@ -427,7 +431,8 @@ func TestManyLimitersLeaveNothing(t *testing.T) {
 }
 
 func TestFailureOptions(t *testing.T) {
-	_, err := core.New(core.PerMinute(1), core.Global(), core.WithTimeout(0), core.WithFailure(7), core.WithDenyCache(-1))
+	_, err := core.New(core.PerMinute(1), core.Global(),
+		core.WithTimeout(0), core.WithFailure(7), core.WithDenyCache(-1))
 	for _, want := range []string{"WithTimeout(0s)", "WithFailure(7)", "WithDenyCache(-1ns)", "FailLocal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not mention %q", err, want)

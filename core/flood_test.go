@@ -100,7 +100,7 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 			store := core.NewMemoryStore(core.WithMaxKeys(flood.places))
 			byAddress, byName := login(t, store)
 			passed := map[string]int{}
-			late := flood.keys * 9 / 10 // as newcomers come the places and the logs that keys share have been used already
+			late := flood.keys * 9 / 10 // by then the store is full, and keys share logs
 			for i := range flood.keys {
 				byAddress.Allow(t.Context(), flood.key(i))
 				if i < late || (i-late)%((flood.keys-late)/100) != 0 {

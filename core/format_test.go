@@ -233,7 +233,7 @@ func TestPrintingTellsNoIdentity(t *testing.T) {
 	}
 }
 
-// What is printed is one short line, and useful.
+// Printed decisions and events fit on one short line.
 func TestPrintedDecision(t *testing.T) {
 	d := core.Decision{
 		Allowed: false, Remaining: 0, Used: 3, RetryAfter: 12*time.Second + 7, ResetAfter: 12 * time.Second,
@@ -273,7 +273,8 @@ func TestPrintedDecision(t *testing.T) {
 		Policy:   "api", Outcome: event.Refunded, Cost: 2, Took: time.Second,
 		Shadow: &core.Decision{Allowed: true},
 	}
-	const wantEvent = "Event{policy=api outcome=refunded source=none mode=charge cost=2 took=1s decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
+	const wantEvent = "Event{policy=api outcome=refunded source=none mode=charge cost=2 took=1s " +
+		"decision={policy=api allowed=false remaining=0 used=3 retry_after=12s " +
 		"reset_after=12s violated=a,b banned=true degraded=true} " +
 		`error="*store.StoreError(timeout) *errors.errorString" ` +
 		"shadow={allowed=true remaining=0 used=0 retry_after=0s reset_after=0s}}"

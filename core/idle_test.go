@@ -13,8 +13,8 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 )
 
-// heap is what is in use when collections find nothing more to free: pools need two of them, finalizers and goroutines of
-// an earlier test that are about to end some more.
+// heap returns how many bytes are in use when collections find nothing more to free: pools need two of them, and
+// finalizers and goroutines of an earlier test that are about to end need some more.
 func heap() int {
 	var m runtime.MemStats
 	least := math.MaxInt
@@ -38,7 +38,7 @@ func mustTake(t *testing.T, l *core.Limiter, key string) {
 	}
 }
 
-// Idle keys leave within two windows and a minute, whatever the traffic is meanwhile.
+// The memory of idle keys is freed within two windows and a minute, whatever the traffic is meanwhile.
 func TestIdleMemoryIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -52,7 +52,8 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 		{"a minute, no traffic", core.PerMinute(5), 20_000, false, 3 * time.Minute, 0, 0},
 		{"a second, no traffic", core.PerSecond(5), 20_000, true, 62 * time.Second, 0, 0},
 		{"an hour, one other key", core.PerHour(5), 100_000, false, 2*time.Hour + time.Minute, 10 * time.Second, 1},
-		{"two limits, no traffic", core.Limits{core.PerSecond(5), core.PerHour(9)}, 20_000, true, 2*time.Hour + time.Minute, 0, 0},
+		{"two limits, no traffic", core.Limits{core.PerSecond(5), core.PerHour(9)},
+			20_000, true, 2*time.Hour + time.Minute, 0, 0},
 		{"a day, one other key", core.PerDay(5), 20_000, false, 48*time.Hour + time.Minute, time.Minute, 1},
 		{"an hour, 1,000 other keys", core.PerHour(5), 20_000, true, 2*time.Hour + time.Minute, time.Second, 1000},
 	} {

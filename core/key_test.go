@@ -73,9 +73,11 @@ func TestByIP(t *testing.T) {
 		{"[::1]:9", "ip:::_64"},
 		{"[64:ff9b::c633:6407]:1", "ip:64:ff9b::_64"},
 		{"[::198.51.100.7]:1", "ip:::_64"},
-		{"", ""}, {"@", ""}, {"client.example:80", ""}, {"0.0.0.0:1", ""}, {"[::]:1", ""}, {"[203.0.113.9]", ""}, {"1.2.3.4.", ""}, {"01.2.3.4:5", ""},
+		{"", ""}, {"@", ""}, {"client.example:80", ""}, {"0.0.0.0:1", ""}, {"[::]:1", ""},
+		{"[203.0.113.9]", ""}, {"1.2.3.4.", ""}, {"01.2.3.4:5", ""},
 	} {
-		got, err := keyOf(t, core.ByIP(), from(c.remote, "X-Forwarded-For", "6.6.6.6", "X-Real-IP", "6.6.6.7", "Forwarded", "for=6.6.6.8"))
+		headers := []string{"X-Forwarded-For", "6.6.6.6", "X-Real-IP", "6.6.6.7", "Forwarded", "for=6.6.6.8"}
+		got, err := keyOf(t, core.ByIP(), from(c.remote, headers...))
 		if c.want == "" {
 			if !errors.Is(err, core.ErrNoKey) {
 				t.Errorf("peer %q: key %q, error %v, want ErrNoKey", c.remote, got, err)
@@ -103,9 +105,13 @@ func TestByIP(t *testing.T) {
 
 var wellFormed = regexp.MustCompile(`^[a-z0-9:._-]{1,111}$`)
 
-// Whatever identities look like, different ones have different keys, and keys are tame.
+// Different identities have different stored keys, and stored keys contain safe characters only.
 func TestKeysAreInjectiveAndTame(t *testing.T) {
-	texts := []string{"a", "A", "a:b", "b", "203.0.113.9", "ip:203.0.113.9", "}", "{}x", "{a}b", "\x00", "a\x00", "\r\n", "%s", `"`, "\xff\xfe", "é", strings.Repeat("x", 8192), strings.Repeat("x", 8193), strings.Repeat("x", 64), strings.Repeat("x", 65)}
+	texts := []string{
+		"a", "A", "a:b", "b", "203.0.113.9", "ip:203.0.113.9", "}", "{}x", "{a}b", "\x00", "a\x00", "\r\n", "%s",
+		`"`, "\xff\xfe", "é", strings.Repeat("x", 8192), strings.Repeat("x", 8193),
+		strings.Repeat("x", 64), strings.Repeat("x", 65),
+	}
 	by := func(s string) core.Key {
 		return core.By(func(context.Context) (string, error) { return s, nil })
 	}
@@ -115,7 +121,12 @@ func TestKeysAreInjectiveAndTame(t *testing.T) {
 		key  core.Key
 		req  web
 	}
-	cases := []item{{"ip", core.ByIP(), from(addr)}, {"global", core.Global(), from(addr)}, {"join ip", core.Join(core.ByIP()), from(addr)}, {"join ip twice", core.Join(core.ByIP(), core.ByIP()), from(addr)}}
+	cases := []item{
+		{"ip", core.ByIP(), from(addr)},
+		{"global", core.Global(), from(addr)},
+		{"join ip", core.Join(core.ByIP()), from(addr)},
+		{"join ip twice", core.Join(core.ByIP(), core.ByIP()), from(addr)},
+	}
 	for _, s := range texts {
 		cases = append(cases,
 			item{fmt.Sprintf("by %.30q", s), by(s), from(addr)},
@@ -191,7 +202,8 @@ func TestByHeader(t *testing.T) {
 	}
 	// That the database does not answer says nothing about the client.
 	for _, key := range []core.Key{known, core.First(known, core.ByIP())} {
-		if _, err := keyOf(t, key, from("203.0.113.9:1", "X-API-Key", "boom")); !errors.Is(err, boom) || errors.Is(err, core.ErrNoKey) {
+		_, err := keyOf(t, key, from("203.0.113.9:1", "X-API-Key", "boom"))
+		if !errors.Is(err, boom) || errors.Is(err, core.ErrNoKey) {
 			t.Errorf("verify fails: %v", err)
 		}
 	}
@@ -204,7 +216,8 @@ func TestFirstStopsAtOtherErrors(t *testing.T) {
 		t.Errorf("error %v, want boom", err)
 	}
 	empty := core.By(func(*http.Request) (string, error) { return "", nil })
-	if key, err := keyOf(t, core.First(empty, core.ByIP()), from("203.0.113.9:1")); err != nil || !strings.HasSuffix(key, ":ip:203.0.113.9") {
+	key, err := keyOf(t, core.First(empty, core.ByIP()), from("203.0.113.9:1"))
+	if err != nil || !strings.HasSuffix(key, ":ip:203.0.113.9") {
 		t.Errorf("key %s, %v", key, err)
 	}
 	if _, err := keyOf(t, core.First(empty, core.ByIP()), from("@")); !errors.Is(err, core.ErrNoKey) {

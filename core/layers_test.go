@@ -22,7 +22,9 @@ var layers = []struct {
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/memory", []string{module + "core/store", module + "core/internal/slide"}},
-	{module + "core/internal/guard", []string{module + "core/store", module + "core/internal/memory", module + "core/internal/slide"}},
+	{module + "core/internal/guard", []string{
+		module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
+	}},
 	{module + "core", []string{
 		module + "core/adapter",
 		module + "core/event",

@@ -35,8 +35,10 @@ func TestParseLimit(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "/", "100", "100/", "/minute", "10/0 minute", "0/minute", "1.5/minute", "-1/s", "+1/s", "1/-1s", "1/+1s",
-		"100/minute/", "100//minute", "100/minute,", "100/minute ;", "100 per", "per minute", "100perminute", "1e3/s", "0x10/s",
-		"١/minute", "1/fortnight", "1/0s", "1/0.1ms", "1/1ns", "1/366d", "1/99999999999999999999d", "99999999999999999999/s",
+		"100/minute/", "100//minute", "100/minute,", "100/minute ;", "100 per", "per minute", "100perminute",
+		"1e3/s", "0x10/s",
+		"١/minute", "1/fortnight", "1/0s", "1/0.1ms", "1/1ns", "1/366d", "1/99999999999999999999d",
+		"99999999999999999999/s",
 		"10000001/s", "1/1.0000001s", "1/minutes5", "1/5 5m", "1/\x00", "1/m\n2/s",
 	} {
 		got, err := core.ParseLimit(text)

@@ -102,12 +102,14 @@ func TestEventsTellTheirSource(t *testing.T) {
 	})
 }
 
-// All observers hear, also if one of them panics, which then is the request's error.
+// All observers are called, even if one of them panics. The panic is then the request's error.
 func TestObserversThatPanic(t *testing.T) {
 	heard := 0
 	count := core.WithObserver(func(context.Context, core.Event) { heard++ })
-	l := newLimiter(t, core.PerHour(10), count, core.WithObserver(func(context.Context, core.Event) { panic("boom") }), count)
-	for name, ask := range map[string]func(context.Context, string) (core.Decision, error){"Allow": l.Allow, "Wait": l.Wait} {
+	failing := core.WithObserver(func(context.Context, core.Event) { panic("boom") })
+	l := newLimiter(t, core.PerHour(10), count, failing, count)
+	type ask = func(context.Context, string) (core.Decision, error)
+	for name, ask := range map[string]ask{"Allow": l.Allow, "Wait": l.Wait} {
 		heard = 0
 		d, err := ask(t.Context(), "k")
 		if !errors.As(err, new(*adapter.PanicError)) || d.Allowed || heard != 2 {

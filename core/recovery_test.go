@@ -95,8 +95,8 @@ func (f *farStore) Log(ctx context.Context, key store.Key, window time.Duration)
 	return f.slowStore.Log(context.Background(), key, window)
 }
 
-// A store whose answers take up to 80 % of the timeout decides again within 5 s after a glitch, although a new connection
-// takes longer than a request may: of one key that all requests are for, and where each has its own.
+// A store whose replies take up to 80 % of the timeout decides again within 5 s after a fault, although a new
+// connection takes longer than a request may: with one key for all requests, and with a key for each.
 func TestRecoveryFromFarAway(t *testing.T) {
 	for _, c := range []struct {
 		timeout, trip time.Duration
@@ -113,7 +113,8 @@ func TestRecoveryFromFarAway(t *testing.T) {
 				name := fmt.Sprintf("%v of %v, %d/s, %v, %d keys", c.trip, c.timeout, c.rate, failure, keys)
 				inBubble(t, name, func(t *testing.T) {
 					f := &farStore{trip: c.trip, handshakes: 2, slowStore: slowStore{start: time.Now()}}
-					l := newLimiter(t, core.PerHour(100_000), core.WithStore(f), core.WithTimeout(c.timeout), core.WithFailure(failure))
+					l := newLimiter(t, core.PerHour(100_000),
+						core.WithStore(f), core.WithTimeout(c.timeout), core.WithFailure(failure))
 					defer l.Close()
 					f.idle = 16
 					var all sync.WaitGroup
@@ -163,7 +164,8 @@ func TestRecoveryFromFarAway(t *testing.T) {
 					for key, want := range admitted {
 						d, err := l.Peek(t.Context(), key)
 						if err != nil || d.Degraded || d.Used != want {
-							t.Errorf("%d units of %s are in the store, want %d; %v, %v", d.Used, key, want, d.Degraded, err)
+							t.Errorf("%d units of %s are in the store, want %d; %v, %v",
+								d.Used, key, want, d.Degraded, err)
 						}
 					}
 				})

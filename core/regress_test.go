@@ -145,7 +145,7 @@ func TestOneGlitchOpensNoBreaker(t *testing.T) {
 }
 
 // More than could be merged within one decision's time was never brought back, and each try to was a failure more.
-func TestLongLogIsBroughtBack(t *testing.T) {
+func TestLongLogIsReplayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const entries, cost, perUnit = 3000, 10, 10 * time.Microsecond
 		logs := new(meddled)
@@ -195,8 +195,8 @@ func TestLongLogIsBroughtBack(t *testing.T) {
 	})
 }
 
-// What was settled after it had been read here, and before it was in the store, came back as if it had not been.
-func TestSettledWhileItIsBrought(t *testing.T) {
+// A decision that was settled after the journal was read, and before its entry was in the store, lost its settlement.
+func TestSettledDuringReplay(t *testing.T) {
 	for _, cost := range []int{0, 3} {
 		for _, who := range []string{"by the next request", "by itself"} {
 			inBubble(t, fmt.Sprint(cost, " units, brought ", who), func(t *testing.T) {
@@ -222,7 +222,8 @@ func TestSettledWhileItIsBrought(t *testing.T) {
 					time.Sleep(3 * time.Second)
 					synctest.Wait()
 				}
-				if d, err := l.Peek(t.Context(), "k"); err != nil || d.Degraded || d.Used != 4+cost || len(decided) > 0 {
+				d, err := l.Peek(t.Context(), "k")
+				if err != nil || d.Degraded || d.Used != 4+cost || len(decided) > 0 {
 					t.Errorf("used %d, degraded %v, %v; want %d", d.Used, d.Degraded, err, 4+cost)
 				}
 			})
@@ -246,7 +247,7 @@ func TestBanInAnOutage(t *testing.T) {
 	})
 }
 
-// Where a ban could not be looked for but the request was charged, it was told as one that nobody had counted.
+// If the ban could not be read but the request was charged, the decision was reported as uncounted.
 func TestFailOpenForABanAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard core.Event
@@ -256,15 +257,17 @@ func TestFailOpenForABanAlone(t *testing.T) {
 			}
 			return nil
 		}}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailOpen), core.WithDenyCache(0),
-			core.WithBan(5, time.Minute, time.Second), core.WithObserver(func(_ context.Context, e core.Event) { heard = e }))
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailOpen),
+			core.WithDenyCache(0), core.WithBan(5, time.Minute, time.Second),
+			core.WithObserver(func(_ context.Context, e core.Event) { heard = e }))
 		for range 2 {
 			d, err := l.Allow(t.Context(), "k")
 			if err != nil || !d.Allowed || !d.Degraded || d.ResetAfter != time.Hour || !errors.Is(heard.Err, errDown) {
 				t.Errorf("%+v, %v; the observer heard %v", d, err, heard.Err)
 			}
 			denied, err := l.Allow(t.Context(), "k")
-			if err != nil || denied.Allowed || denied.Banned || !denied.Degraded || denied.RetryAfter != time.Hour || len(denied.Violated) != 1 {
+			if err != nil || denied.Allowed || denied.Banned || !denied.Degraded ||
+				denied.RetryAfter != time.Hour || len(denied.Violated) != 1 {
 				t.Errorf("%+v, %v; want it denied", denied, err)
 			}
 			if err := d.Undo(t.Context()); err != nil {
@@ -307,14 +310,15 @@ func TestScopeIsCopied(t *testing.T) {
 	})
 }
 
-// A process that had decided nothing yet knew no window, and so showed an empty log.
+// A process that had decided nothing yet knew no window, and so listed an empty log.
 func TestLogBeforeAnyDecision(t *testing.T) {
 	logs := core.NewMemoryStore()
 	policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(5)} })
 	if _, err := newLimiter(t, policy, core.WithStore(logs)).AllowN(t.Context(), "k", 3); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 3 {
+	entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k")
+	if err != nil || len(entries) != 1 || entries[0].Cost != 3 {
 		t.Errorf("%v, %v; want the one entry", entries, err)
 	}
 }

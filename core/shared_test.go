@@ -114,16 +114,19 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	}
 }
 
-// What was merged stays although nobody has asked about it yet, while other keys come and go.
+// Merged entries stay although no take has read them yet, while other keys come and go.
 func TestMergedEntriesAreNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := core.NewMemoryStore()
 		key := (&limiterTrace{t: t, limits: core.Limits{core.PerHour(9)}, key: "k"}).keySpyOf("merged")
-		m := store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}}}
+		m := store.MergeRequest{
+			Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}},
+		}
 		if err := logs.Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
-		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow}, core.WithStore(logs), core.WithName("others"))
+		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow},
+			core.WithStore(logs), core.WithName("others"))
 		for i := range 20_000 {
 			if i%100 == 0 {
 				time.Sleep(time.Second)

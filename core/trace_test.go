@@ -65,9 +65,10 @@ var limiterPolicies = []core.Limits{
 	},
 }
 
-// onOracle makes a limiter on the definition.
+// onOracle returns a limiter on the oracle's store.
 func (tr *limiterTrace) onOracle(p core.Policy, opts ...core.Option) *core.Limiter {
-	opts = append(slices.Clip(opts), core.WithStore(tr.oracle), core.WithDenyCache(0), core.WithFailure(core.FailClosed))
+	opts = append(slices.Clip(opts),
+		core.WithStore(tr.oracle), core.WithDenyCache(0), core.WithFailure(core.FailClosed))
 	return newLimiter(tr.t, p, opts...)
 }
 
@@ -360,7 +361,7 @@ func TestMemoryAgainstOracle(t *testing.T) {
 	})
 }
 
-// A key that shares a log which nobody else uses is decided as if the log were its own, but that its denials are not
+// A key in a shared log that no other key uses is decided as if the log were its own, except that its denials are not
 // counted.
 func TestSharedLogAgainstOracle(t *testing.T) {
 	count := map[string]int{}
@@ -392,11 +393,13 @@ func TestSharedLogAgainstOracle(t *testing.T) {
 			switch k := tr.r.IntN(400); {
 			case k > 0:
 				tr.step()
-			default: // entries of another log, of now: older ones would become younger
+			default: // entries of another log, all of age 0: older ones would become younger
 				key := tr.keySpyOf(name)
-				m := store.MergeRequest{Key: key, Keep: tr.keep, Entries: []store.Entry{{ID: 1<<31 + uint64(tr.answers), Cost: 2}}}
+				entries := []store.Entry{{ID: 1<<31 + uint64(tr.answers), Cost: 2}}
+				m := store.MergeRequest{Key: key, Keep: tr.keep, Entries: entries}
 				for range 2 {
-					if err := errors.Join(logs.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m)); err != nil {
+					err := errors.Join(logs.Merge(tr.t.Context(), m), tr.oracle.Merge(tr.t.Context(), m))
+					if err != nil {
 						tr.t.Fatal(err)
 					}
 				}
@@ -406,8 +409,8 @@ func TestSharedLogAgainstOracle(t *testing.T) {
 	wantPaths(t, count, map[string]int{"of a shared log": 20_000})
 }
 
-// A denial that is answered from memory is one that the store would give, and its wait ends no later. Where nothing was
-// recorded since, it is the same in all that is shown but Used.
+// A denial from the deny cache is one that the store would give, and its wait ends no later. If nothing was recorded
+// since, it equals the store's in all exported fields except Used.
 func TestDenyCacheAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 30_000, func(tr *limiterTrace, name string) {
@@ -417,11 +420,13 @@ func TestDenyCacheAgainstOracle(t *testing.T) {
 		logs := &takeSpy{Full: fake, seen: func(store.Take) { takes++ }}
 		longest := []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, time.Minute}[tr.r.IntN(4)]
 		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
-		tr.plain.got = newLimiter(tr.t, tr.limits, core.WithName(name), core.WithStore(logs), core.WithDenyCache(longest))
+		tr.plain.got = newLimiter(tr.t, tr.limits,
+			core.WithName(name), core.WithStore(logs), core.WithDenyCache(longest))
 		tr.all = append(tr.all, tr.plain)
 		before, denied := 0, 0 // denied is the cost of the denial in the cache, or 0 where something was recorded since
 		tr.loose = func(got, want core.Decision, cost int) bool {
-			if takes > before || got.Allowed || want.Allowed || got.RetryAfter <= 0 || got.RetryAfter > want.RetryAfter {
+			denials := takes <= before && !got.Allowed && !want.Allowed
+			if !denials || got.RetryAfter <= 0 || got.RetryAfter > want.RetryAfter {
 				return false
 			}
 			if want.Used = got.Used; cost == denied {
@@ -538,7 +543,7 @@ func (s *failingNow) Merge(ctx context.Context, m store.MergeRequest) error {
 	return s.Full.Merge(ctx, m)
 }
 
-// An outage that begins while a log is empty is not to be seen in decisions: they are made here, then are in the store.
+// An outage that begins while a log is empty does not change decisions: the process makes them and replays them later.
 func TestOutageAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 30_000, func(tr *limiterTrace, name string) {
@@ -550,8 +555,8 @@ func TestOutageAgainstOracle(t *testing.T) {
 		tr.noLog, tr.keeps = true, true // what is listed is the store's, and a reset that fails there is one here
 		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
 		defer tr.plain.got.Close()
-		// While entries are on their way into the store, an answer may count them twice in what it tells, and in nothing
-		// else. As soon as they are there, it is exact again.
+		// While entries are being replayed, an answer may report them twice, but does not decide by that. As soon as
+		// they are in the store, it is exact again.
 		tr.loose = func(got, want core.Decision, _ int) bool {
 			if !want.Allowed || !got.Allowed || got.Degraded || got.Used < want.Used || got.Remaining > want.Remaining {
 				return false

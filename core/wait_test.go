@@ -76,16 +76,17 @@ func (w *waiter) ended() bool {
 	}
 }
 
-// admitted waits for w and checks when it was admitted.
+// admitted waits for w and checks the instant of its admission.
 func (w *waiter) admitted(t *testing.T, at time.Time, who ...any) {
 	t.Helper()
 	<-w.done
 	if w.err != nil || !w.d.Allowed || !w.at.Equal(at) {
-		t.Errorf("%v: allowed %v at %v, %v; want at %v", fmt.Sprint(who...), w.d.Allowed, w.at.Format(time.StampMicro), w.err, at.Format(time.StampMicro))
+		t.Errorf("%v: allowed %v at %v, %v; want at %v", fmt.Sprint(who...),
+			w.d.Allowed, w.at.Format(time.StampMicro), w.err, at.Format(time.StampMicro))
 	}
 }
 
-// refused checks that w was told at once, at this instant.
+// refused checks that w was refused at this instant, without waiting.
 func (w *waiter) refused(t *testing.T, wait time.Duration, who ...any) {
 	t.Helper()
 	if !w.ended() {
@@ -93,7 +94,8 @@ func (w *waiter) refused(t *testing.T, wait time.Duration, who ...any) {
 		return
 	}
 	if !errors.Is(w.err, context.DeadlineExceeded) || w.d.Allowed || w.d.RetryAfter != wait || !w.at.Equal(time.Now()) {
-		t.Errorf("%v: allowed %v, Retry-After %v, %v after %v; want it refused at once, with %v", fmt.Sprint(who...), w.d.Allowed, w.d.RetryAfter, w.err, w.at, wait)
+		t.Errorf("%v: allowed %v, Retry-After %v, %v after %v; want it refused at once, with %v",
+			fmt.Sprint(who...), w.d.Allowed, w.d.RetryAfter, w.err, w.at, wait)
 	}
 	if len(w.d.Violated) == 0 || w.d.Err() == nil {
 		t.Errorf("%v: violated %v, %v", fmt.Sprint(who...), w.d.Violated, w.d.Err())
@@ -208,8 +210,8 @@ func oracle(limits core.Limits, log []core.Entry, now time.Time, costs []int) []
 	return admitted
 }
 
-// Random logs, limits and queues: everyone is admitted when the oracle says, whose context ends a nanosecond
-// later is admitted as well, and whose context ends by then is refused, at once where that can be known.
+// With random logs, limits and queues each waiter is admitted at the oracle's instant if its context ends at least a
+// nanosecond later. Otherwise it is refused, at once where that can be known.
 func TestWaitAgainstOracle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(5, 7))
@@ -217,7 +219,8 @@ func TestWaitAgainstOracle(t *testing.T) {
 		for trial := range 3000 {
 			limits := core.Limits{{Quota: 1 + rnd.IntN(8), Window: time.Duration(1+rnd.IntN(20)) * time.Second}}
 			if rnd.IntN(3) == 0 {
-				limits = append(limits, core.Limit{Quota: 1 + rnd.IntN(16), Window: time.Duration(21+rnd.IntN(40)) * time.Second})
+				window := time.Duration(21+rnd.IntN(40)) * time.Second
+				limits = append(limits, core.Limit{Quota: 1 + rnd.IntN(16), Window: window})
 			}
 			smallest := limits[0].Quota
 			for _, l := range limits {
@@ -454,7 +457,8 @@ func TestWaitCancelledWhileAdmitted(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(logs))
 		take(t, l, 3)
 		go func() {
-			if d, err := l.WaitN(ctx, "k", 2); !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
+			d, err := l.WaitN(ctx, "k", 2)
+			if !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
 				t.Errorf("%+v, %v", d, err)
 			}
 		}()
@@ -499,13 +503,15 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 			}
 			for _, cost := range []int{4, 5, 6, math.MaxInt} {
 				d, err := l.WaitN(t.Context(), "k", cost)
-				if !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed || !d.Never() || !slices.Contains(d.Violated, "3-per-hour") {
+				if !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed || !d.Never() ||
+					!slices.Contains(d.Violated, "3-per-hour") {
 					t.Errorf("cost %d: %+v, %v", cost, d, err)
 				}
 			}
 			for _, cost := range []int{0, -1, -3, math.MinInt} {
 				var mistake *core.ConfigError
-				if d, err := l.WaitN(t.Context(), "k", cost); !errors.As(err, &mistake) || mistake.Option != "cost" || d.Allowed {
+				d, err := l.WaitN(t.Context(), "k", cost)
+				if !errors.As(err, &mistake) || mistake.Option != "cost" || d.Allowed {
 					t.Errorf("cost %d: %v", cost, err)
 				}
 			}
@@ -571,11 +577,12 @@ func (s *failingOnce) Take(ctx context.Context, t store.Take) (store.Answer, err
 	return s.Full.Take(ctx, t)
 }
 
-// An observer hears once of each wait, however often the store was asked, and with the time that it took.
+// A wait is one event, however often it takes from the store, with the time from its beginning to its end.
 func TestWaitIsOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []core.Event
-		l := newLimiter(t, core.PerHour(1), core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
+		observer := core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) })
+		l := newLimiter(t, core.PerHour(1), observer)
 		take(t, l, 1)
 		if _, err := l.Wait(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -602,18 +609,20 @@ func TestWaitIsOneEvent(t *testing.T) {
 			t.Fatalf("%d events, want %d: %v", len(events), len(want), events)
 		}
 		for i, e := range events {
-			if e.Outcome != want[i].Outcome || e.Took != want[i].Took || e.Cost != max(want[i].Cost, 1) || e.Policy != "1-per-hour" {
+			if e.Outcome != want[i].Outcome || e.Took != want[i].Took ||
+				e.Cost != max(want[i].Cost, 1) || e.Policy != "1-per-hour" {
 				t.Errorf("event %d is %v, want %v", i, e, want[i])
 			}
 		}
 	})
 }
 
-// Where nothing is counted while the store is away, nobody has to wait for those ahead.
+// If requests pass uncounted while the store fails, no waiter waits for those ahead of it.
 func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := atomic.Bool{}
-		l := newLimiter(t, core.Limit{Quota: 1, Window: 10 * time.Second}, core.WithFailure(core.FailOpen), core.WithDenyCache(0),
+		l := newLimiter(t, core.Limit{Quota: 1, Window: 10 * time.Second},
+			core.WithFailure(core.FailOpen), core.WithDenyCache(0),
 			core.WithStore(failing{core.NewMemoryStore(), &broken}))
 		start := time.Now()
 		take(t, l, 1)

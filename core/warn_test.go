@@ -51,14 +51,17 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 	}
+	const untrusted = "carries X-Forwarded-For, but no proxy is trusted"
 	plain := from("203.0.113.9:1")
 	forwarded := from("203.0.113.9:1", "X-Forwarded-For", "198.51.100.7")
+	rfc7239 := from("203.0.113.9:1", "Forwarded", "for=198.51.100.7")
+	first := core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByIP())
 	check("nothing wrong", logged(t, requests(core.ByIP(), plain)), "")
-	check("forwarded", logged(t, requests(core.ByIP(), plain, forwarded)), "carries X-Forwarded-For, but no proxy is trusted")
-	check("RFC 7239", logged(t, requests(core.ByIP(), from("203.0.113.9:1", "Forwarded", "for=198.51.100.7"))), "carries Forwarded, but no proxy is trusted")
+	check("forwarded", logged(t, requests(core.ByIP(), plain, forwarded)), untrusted)
+	check("RFC 7239", logged(t, requests(core.ByIP(), rfc7239)), "carries Forwarded, but no proxy is trusted")
 	check("trusted", logged(t, requests(core.ByForwardedIP("203.0.113.0/24"), forwarded)), "")
 	check("another key", logged(t, requests(core.ByHeader("X-Forwarded-For", core.Unverified), forwarded)), "")
-	check("within First", logged(t, requests(core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByIP()), forwarded)), "no proxy is trusted")
+	check("within First", logged(t, requests(first, forwarded)), "no proxy is trusted")
 	check("rewritten", logged(t, requests(core.ByIP(), from("203.0.113.9"))), "has no port")
 
 	store := core.NewMemoryStore()
@@ -73,7 +76,8 @@ func TestWarnings(t *testing.T) {
 	}
 	check("one policy", logged(t, with("a", core.PerMinute(1), core.PerMinute(1))), "")
 	check("two names", logged(t, with("b", core.PerMinute(1))), "")
-	check("two policies", logged(t, with("c", core.PerMinute(1), core.PerMinute(2))), "two policies share a store and a name")
+	check("two policies", logged(t, with("c", core.PerMinute(1), core.PerMinute(2))),
+		"two policies share a store and a name")
 }
 
 // Said once in a process, so this needs one of its own.
