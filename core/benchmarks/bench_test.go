@@ -21,22 +21,26 @@ import (
 // These benchmarks are for benchstat, to compare two versions of one limiter.
 // To compare limiters, use the command, which gives them their turns.
 
-// BenchmarkRedis is one check in Redis.
+// BenchmarkRedis measures one check in Redis.
 func BenchmarkRedis(b *testing.B) {
 	for _, c := range inRedis(connect(b)) {
 		b.Run(c.name, func(b *testing.B) {
-			b.Run("keys=1", func(b *testing.B) { each(b, c, limit{quota: 100_000, window: 100 * time.Millisecond}, 1) })
-			b.Run("keys=1000", func(b *testing.B) { each(b, c, limit{quota: 1000, window: 100 * time.Millisecond}, 1000) })
+			one := limit{quota: 100_000, window: 100 * time.Millisecond}
+			many := limit{quota: 1000, window: 100 * time.Millisecond}
+			b.Run("keys=1", func(b *testing.B) { each(b, c, one, 1) })
+			b.Run("keys=1000", func(b *testing.B) { each(b, c, many, 1000) })
 		})
 	}
 }
 
-// BenchmarkMemory is one check in the process's own memory.
+// BenchmarkMemory measures one check in the process's own memory.
 func BenchmarkMemory(b *testing.B) {
 	for _, c := range inMemory() {
 		b.Run(c.name, func(b *testing.B) {
-			b.Run("keys=1", func(b *testing.B) { each(b, c, limit{quota: 10_000_000, window: time.Second}, 1) })
-			b.Run("keys=100000", func(b *testing.B) { each(b, c, limit{quota: 10_000_000, window: time.Minute}, 100_000) })
+			one := limit{quota: 10_000_000, window: time.Second}
+			many := limit{quota: 10_000_000, window: time.Minute}
+			b.Run("keys=1", func(b *testing.B) { each(b, c, one, 1) })
+			b.Run("keys=100000", func(b *testing.B) { each(b, c, many, 100_000) })
 		})
 	}
 }
@@ -109,7 +113,7 @@ func connect(tb testing.TB) *redis.Client {
 	return rdb
 }
 
-// TestLimit makes sure that all who take part do limit.
+// TestLimit checks that every contestant does limit.
 func TestLimit(t *testing.T) {
 	for name, contestants := range map[string][]contestant{"redis": onServer(connect(t)), "memory": inMemory()} {
 		for _, c := range contestants {
@@ -131,7 +135,10 @@ func TestLimit(t *testing.T) {
 		}
 	}
 	for _, f := range frameworks {
-		for name, do := range map[string]request{"sash": f.sash(core.PerHour(2)), f.other.name: f.limit(limit{quota: 2, window: time.Hour})} {
+		for name, do := range map[string]request{
+			"sash":       f.sash(core.PerHour(2)),
+			f.other.name: f.limit(limit{quota: 2, window: time.Hour}),
+		} {
 			for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 				if got := do(); got != want {
 					t.Errorf("%s, %s: request %d of a quota of 2: %d", f.name, name, i+1, got)
@@ -190,7 +197,9 @@ func TestHistogram(t *testing.T) {
 	for i := range 100_000 {
 		h.add(time.Duration(i) * time.Microsecond)
 	}
-	for share, want := range map[float64]time.Duration{0.001: 100 * time.Microsecond, 0.5: 50 * time.Millisecond, 0.99: 99 * time.Millisecond} {
+	for share, want := range map[float64]time.Duration{
+		0.001: 100 * time.Microsecond, 0.5: 50 * time.Millisecond, 0.99: 99 * time.Millisecond,
+	} {
 		if got := h.quantile(share); got < want*97/100 || got > want*103/100 {
 			t.Errorf("quantile(%v) = %v, not %v", share, got, want)
 		}
@@ -199,7 +208,8 @@ func TestHistogram(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	for f, want := range map[float64]string{
-		0: "0", 0.001: "0", 0.04: "0.04", 1: "1", 1.001: "1", 1.234: "1.23", 12.34: "12.3", 22: "22", 123.4: "123", -0.5: "-0.50",
+		0: "0", 0.001: "0", 0.04: "0.04", 1: "1", 1.001: "1", 1.234: "1.23", 12.34: "12.3", 22: "22", 123.4: "123",
+		-0.5:   "-0.50",
 		56_768: "56,800", 999_600: "1 M", 13_875_599: "13.9 M", -1234: "-1,230",
 	} {
 		if got := number(f); got != want {

@@ -30,7 +30,8 @@ type bar struct {
 
 func charts(r *results) []chart {
 	checks := r.chart("redis-checks", "Checks a second in Redis", "More is better. Beside it: times redis_rate.")
-	latency := r.chart("redis-latency", "µs that a check in Redis takes its caller", "Less is better. The bar is the median, the line goes on to the 99th percentile.")
+	latency := r.chart("redis-latency", "µs that a check in Redis takes its caller",
+		"Less is better. The bar is the median, the line goes on to the 99th percentile.")
 	for _, at := range []struct{ column, title string }{
 		{"1", "1 goroutine, 10 keys"},
 		{"16", "16 goroutines, 1,000 keys"},
@@ -43,7 +44,8 @@ func charts(r *results) []chart {
 		latency.panel(at.title, r.bars("redis-p50", at.column, "redis-p99"))
 	}
 
-	cost := r.chart("redis-cost", "µs of Redis that a check takes, one at a time", "Less is better. All of its main thread, the network included. Beside it: times redis_rate.")
+	cost := r.chart("redis-cost", "µs of Redis that a check takes, one at a time",
+		"Less is better. All of its main thread, the network included. Beside it: times redis_rate.")
 	for _, at := range []struct{ column, title string }{
 		{"allow 100", "allowed, quota 100"},
 		{"allow 10,000", "allowed, quota 10,000"},
@@ -53,12 +55,14 @@ func charts(r *results) []chart {
 		cost.panel(at.title, r.bars("redis-thread", at.column, ""))
 	}
 
-	size := r.chart("bytes", "Bytes that a key takes", "Less is better. An exact answer needs each admission; the others keep a number or two.")
+	size := r.chart("bytes", "Bytes that a key takes",
+		"Less is better. An exact answer needs each admission; the others keep a number or two.")
 	size.panel("in Redis, a quota of 100 used up", r.bars("redis-bytes", "a key of 100", ""))
 	size.panel("in Redis, a quota of 1,000 used up", r.bars("redis-bytes", "a key of 1,000", ""))
 	size.panel("in memory, one admission", r.bars("memory-keys", "bytes", ""))
 
-	memory := r.chart("memory-checks", "ns from one check in memory to the next", "Less is better. Beside it: times the fastest peer that keeps windows.")
+	memory := r.chart("memory-checks", "ns from one check in memory to the next",
+		"Less is better. Beside it: times the fastest peer that keeps windows.")
 	for _, at := range []struct{ column, title string }{
 		{"one key", "one key"},
 		{"100,000 even", "100,000 keys"},
@@ -156,7 +160,8 @@ func (c chart) svg() ([]byte, error) {
 	}{chart: c, Width: width}
 
 	says := map[kind]string{
-		exact: "exact", window: "fixed or weighed windows", bucket: "GCRA or token bucket", floor: "the least it can cost",
+		exact: "exact", window: "fixed or weighed windows",
+		bucket: "GCRA or token bucket", floor: "the least it can cost",
 	}
 	used := make(map[kind]bool)
 	y := 136.0

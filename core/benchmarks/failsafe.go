@@ -8,7 +8,10 @@ import (
 
 func failsafeBursty() contestant {
 	return contestant{
-		peer: peer{"failsafe-go", "github.com/failsafe-go/failsafe-go", window, "a count that begins anew after each window (its bursty form)"},
+		peer: peer{
+			"failsafe-go", "github.com/failsafe-go/failsafe-go", window,
+			"a count that begins anew after each window (its bursty form)",
+		},
 		make: func(l limit) (limiter, error) {
 			keys := newPerKey(func() ratelimiter.RateLimiter[any] {
 				return ratelimiter.NewBursty[any](uint(l.quota), l.window)

@@ -12,10 +12,13 @@ import (
 )
 
 var onFiber = framework{
-	name:  "fiber",
-	other: peer{"fiber's own", "github.com/gofiber/fiber/v2", window, "a count that begins anew after each window, by a clock of whole seconds; denials count"},
-	bare:  func() request { return fiberApp() },
-	sash:  func(p core.Policy) request { return fiberApp(fiberlimit.New(p, core.ByIP())) },
+	name: "fiber",
+	other: peer{
+		"fiber's own", "github.com/gofiber/fiber/v2", window,
+		"a count that begins anew after each window, by a clock of whole seconds; denials count",
+	},
+	bare: func() request { return fiberApp() },
+	sash: func(p core.Policy) request { return fiberApp(fiberlimit.New(p, core.ByIP())) },
 	limit: func(l limit) request {
 		return fiberApp(fiberlimiter.New(fiberlimiter.Config{Max: l.quota, Expiration: l.window}))
 	},

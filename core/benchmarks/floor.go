@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// evalsha is a script that does nothing: the least that any limiter of one
-// script costs.
+// evalsha runs a script that does nothing: the least cost of any limiter that runs one
+// script.
 func evalsha(rdb *redis.Client) contestant {
 	return contestant{
 		peer:    peer{name: "EVALSHA return 1", kind: floor},
@@ -27,7 +27,7 @@ func evalsha(rdb *redis.Client) contestant {
 	}
 }
 
-// bareScript is sash's own script, called as a program would that has nothing but go-redis: what sash adds to that is its
+// bareScript calls sash's own script as a program that has nothing but go-redis would. What sash adds to that is its
 // decision, its breaker, its deadline and its queue.
 func bareScript(rdb *redis.Client) contestant {
 	return contestant{
@@ -54,7 +54,8 @@ func bareScript(rdb *redis.Client) contestant {
 			var ids atomic.Uint64
 			return limiter{check: func(ctx context.Context, key string) (bool, error) {
 				id := string(binary.BigEndian.AppendUint64(nil, ids.Add(1)))
-				reply, err := rdb.EvalSha(ctx, hash, []string{(*logKey)[:len(*logKey)-len(key)] + key}, id, spy.args[5], spy.args[6], spy.args[7]).Int64Slice()
+				logs := []string{(*logKey)[:len(*logKey)-len(key)] + key}
+				reply, err := rdb.EvalSha(ctx, hash, logs, id, spy.args[5], spy.args[6], spy.args[7]).Int64Slice()
 				return err == nil && reply[0] > 0, err
 			}}, nil
 		},

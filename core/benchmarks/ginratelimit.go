@@ -13,14 +13,18 @@ import (
 	"github.com/sashlimit/sash/ginlimit"
 )
 
-var ginPeer = peer{"gin-rate-limit", "github.com/JGLTechnologies/gin-rate-limit", window, "a count that begins anew after a window without an admission; concurrent requests overwrite each other's"}
+var ginPeer = peer{
+	"gin-rate-limit", "github.com/JGLTechnologies/gin-rate-limit", window,
+	"a count that begins anew after a window without an admission; concurrent requests overwrite each other's",
+}
 
 func ginRateLimitStore() contestant {
 	return contestant{
 		peer: ginPeer,
 		make: func(l limit) (limiter, error) {
 			if l.keys > 100_000 {
-				return limiter{}, errors.New("its store cannot be closed: a goroutine holds it, and its million keys would stay beside everybody else's")
+				return limiter{}, errors.New("its store cannot be closed: a goroutine holds it, " +
+					"and its million keys would stay beside everybody else's")
 			}
 			store := ginMemory(l)
 			return limiter{check: func(_ context.Context, key string) (bool, error) {
@@ -34,7 +38,7 @@ func ginMemory(l limit) ratelimit.Store {
 	return ratelimit.InMemoryStore(&ratelimit.InMemoryOptions{Rate: l.window, Limit: uint(l.quota)})
 }
 
-// It is set up as its README shows.
+// onGin mounts it as its README shows.
 var onGin = framework{
 	name:  "gin",
 	other: ginPeer,
@@ -44,7 +48,8 @@ var onGin = framework{
 		return ginApp(ratelimit.RateLimiter(ginMemory(l), &ratelimit.Options{
 			KeyFunc: func(c *gin.Context) string { return c.ClientIP() },
 			ErrorHandler: func(c *gin.Context, info ratelimit.Info) {
-				c.String(http.StatusTooManyRequests, "Too many requests. Try again in "+time.Until(info.ResetTime).String())
+				wait := time.Until(info.ResetTime).String()
+				c.String(http.StatusTooManyRequests, "Too many requests. Try again in "+wait)
 			},
 		}))
 	},

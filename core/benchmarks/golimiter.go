@@ -8,7 +8,10 @@ import (
 
 func goLimiter() contestant {
 	return contestant{
-		peer:    peer{"go-limiter", "github.com/sethvargo/go-limiter", window, "a count that begins anew after each window"},
+		peer: peer{
+			"go-limiter", "github.com/sethvargo/go-limiter", window,
+			"a count that begins anew after each window",
+		},
 		forgets: true,
 		make: func(l limit) (limiter, error) {
 			store, err := memorystore.New(&memorystore.Config{

@@ -20,13 +20,16 @@ import (
 // about as many as come then: so as many entries leave as are added.
 const usual = 60_000
 
-// growth measures what becomes of sash in Redis when something grows: the keys,
+// growth measures sash in Redis as something grows: the keys,
 // the quotas, the limits, the processes or the nodes.
 func (r *run) growth() {
 	r.server().Timeout = 30 * time.Second // to forget a million keys
-	columns := []string{"bytes a key", "alone: µs", "alone: µs of Redis", "64: checks a second", "64: µs", "64: µs of Redis"}
+	columns := []string{
+		"bytes a key", "alone: µs", "alone: µs of Redis", "64: checks a second", "64: µs", "64: µs of Redis",
+	}
 	keys := r.table("growth-keys", "As keys grow: logs of about 10 entries, 1 and 64 goroutines", columns...)
-	quotas := r.table("growth-quotas", "As quotas grow: logs that are full to four fifths, 1 and 64 goroutines", slices.Concat(columns, []string{"denied, alone: µs of Redis"})...)
+	quotas := r.table("growth-quotas", "As quotas grow: logs that are full to four fifths, 1 and 64 goroutines",
+		slices.Concat(columns, []string{"denied, alone: µs of Redis"})...)
 	limits := r.table("growth-limits", "As limits grow: each of a longer window, 1 and 64 goroutines", columns...)
 	units := r.million / 2
 	turns := []struct {
@@ -193,7 +196,7 @@ for k = 1, #KEYS do
 end
 return #KEYS`)
 
-// lay fills the logs of keys at once, which checks would take minutes for.
+// lay fills the logs of all keys in a script, because checks would take minutes.
 func (s *server) lay(limits core.Limits, keys []string, held int, over time.Duration) error {
 	namer := &namer{MemoryStore: core.NewMemoryStore()}
 	lim, err := core.New(limits, core.Global(), core.WithStore(namer), core.WithDenyCache(0))
@@ -211,7 +214,8 @@ func (s *server) lay(limits core.Limits, keys []string, held int, over time.Dura
 			logs[i] = "sash:" + namer.key
 		}
 		part := float64(done) / float64(len(keys)) // or entries of all keys would leave together
-		if err := layScript.Run(ctx, s.rdb, logs, held, over.Microseconds(), over.Milliseconds()+60_000, part).Err(); err != nil {
+		expiry := over.Milliseconds() + 60_000
+		if err := layScript.Run(ctx, s.rdb, logs, held, over.Microseconds(), expiry, part).Err(); err != nil {
 			return err
 		}
 		done += len(batch)
@@ -231,9 +235,10 @@ func (n *namer) Take(_ context.Context, t store.Take) (store.Answer, error) {
 	return store.Answer{Allowed: true}, nil
 }
 
-// processes share one Redis, and one key of it to the last unit.
+// processes measures several processes that share one Redis, and one key in it until its quota is used up.
 func (r *run) processes() {
-	t := r.table("growth-processes", "As processes grow: 64 goroutines each, 1,000 keys; and one key that all want twice",
+	t := r.table("growth-processes",
+		"As processes grow: 64 goroutines each, 1,000 keys; and one key that all want twice",
 		"checks a second", "µs", "µs of Redis", "admitted of 10,000")
 	s := r.server()
 	j := job{Addrs: []string{s.Addr()}}
@@ -253,9 +258,10 @@ func (r *run) processes() {
 	}
 }
 
-// nodes of a cluster share the keys, of which each is one node's alone.
+// nodes measures a cluster whose nodes share the keys, each of which is on one node.
 func (r *run) nodes() {
-	t := r.table("growth-nodes", "As nodes of a cluster grow: 64 goroutines, 1,000 keys; and 30 keys that two processes want twice",
+	t := r.table("growth-nodes",
+		"As nodes of a cluster grow: 64 goroutines, 1,000 keys; and 30 keys that two processes want twice",
 		"checks a second", "µs", "µs of Redis", "the busiest node's, %", "admitted of 30,000")
 	for _, n := range []int{1, 2, 3} {
 		row := t.named(counted(n, "node", "nodes"), exact)

@@ -13,7 +13,10 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-var httpratePeer = peer{"httprate", "github.com/go-chi/httprate", window, "the counts of two windows, of which it weighs the earlier one"}
+var httpratePeer = peer{
+	"httprate", "github.com/go-chi/httprate", window,
+	"the counts of two windows, of which it weighs the earlier one",
+}
 
 func httprateCounter() contestant {
 	return contestant{
@@ -38,7 +41,8 @@ var onNetHTTP = framework{
 	bare:  func() request { return drive(answer) },
 	sash:  func(p core.Policy) request { return drive(nethttp.New(p, core.ByIP())(answer)) },
 	limit: func(l limit) request {
-		return drive(httprate.LimitByIP(l.quota, l.window)(answer)) //nolint:staticcheck // deprecated, and the cheapest form; chi has the other
+		//nolint:staticcheck // deprecated, but the cheapest form; onChi has the other
+		return drive(httprate.LimitByIP(l.quota, l.window)(answer))
 	},
 }
 
@@ -49,9 +53,10 @@ var onChi = framework{
 	sash:  func(p core.Policy) request { return chiApp(chilimit.New(p, core.ByIP())) },
 	// This is what LimitByIP's documentation says to write instead of it.
 	limit: func(l limit) request {
-		return chiApp(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(l.quota, l.window, func(r *http.Request) (string, error) {
+		key := func(r *http.Request) (string, error) {
 			return httprate.CanonicalizeIP(middleware.GetClientIP(r.Context())), nil
-		}))
+		}
+		return chiApp(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(l.quota, l.window, key))
 	},
 }
 

@@ -62,9 +62,10 @@ var services = []service{
 			return serveChi(chilimit.New(p, k, opts...))
 		},
 		limit: func(l limit) serve {
-			return serveChi(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(l.quota, l.window, func(r *http.Request) (string, error) {
+			key := func(r *http.Request) (string, error) {
 				return httprate.CanonicalizeIP(middleware.GetClientIP(r.Context())), nil
-			}))
+			}
+			return serveChi(middleware.ClientIPFromRemoteAddr, httprate.LimitBy(l.quota, l.window, key))
 		},
 	},
 	{
@@ -281,8 +282,9 @@ func (r *run) service(t *Table, s service, wrk string) error {
 type latency struct{ second, p50, p99 float64 }
 
 func drain(wrk, url string, seconds int) (latency, error) {
-	//nolint:gosec // wrk is looked up, and the URL is ours
-	out, err := exec.CommandContext(context.Background(), wrk, "-t1", "-c32", "-d"+strconv.Itoa(seconds)+"s", "--latency", url).CombinedOutput()
+	args := []string{"-t1", "-c32", "-d" + strconv.Itoa(seconds) + "s", "--latency", url}
+	//nolint:gosec // wrk is looked up on PATH, and the URL is that of a server of this process
+	out, err := exec.CommandContext(context.Background(), wrk, args...).CombinedOutput()
 	if err != nil {
 		return latency{}, fmt.Errorf("wrk: %w: %s", err, out)
 	}

@@ -50,9 +50,11 @@ func main() {
 		return
 	}
 	quick := flag.Bool("quick", false, "one short round, for trying: its numbers mean little")
-	only := flag.String("only", "", "the parts to run, with commas between: redis, server, bytes, memory, expire, request, growth, loopback")
+	only := flag.String("only", "", "the parts to run, with commas between: "+
+		"redis, server, bytes, memory, expire, request, growth, loopback")
 	draw := flag.Bool("draw", false, "run nothing: draw the charts and tables of the last results again")
-	out := flag.String("out", "", "the folder for results, charts and the tables of README.md; by default this one, after a whole run")
+	out := flag.String("out", "", "the folder for results, charts and the tables of README.md; "+
+		"by default this one, after a whole run")
 	flag.Parse()
 	if *out == "" && (*draw || !*quick && *only == "") {
 		*out = "."

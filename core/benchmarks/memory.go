@@ -14,9 +14,11 @@ import (
 // inProcess are the tables of one check in the process's own memory.
 type inProcess struct{ one, many, allocs *Table }
 
-// memory measures one check of one key and of many, and what keys take.
+// memory measures one check of one key and of many, and the memory that keys take.
 func (r *run) memory() {
-	columns := []string{"one key", "one key, denied", "100,000 even", "100,000 zipf", "1,000,000 even", "1,000,000 zipf"}
+	columns := []string{
+		"one key", "one key, denied", "100,000 even", "100,000 zipf", "1,000,000 even", "1,000,000 zipf",
+	}
 	t := inProcess{
 		one:    r.table("memory-1", "In memory: ns a check, 1 goroutine", columns...),
 		many:   r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines", columns...),
@@ -124,7 +126,7 @@ type spin struct {
 	denied  bool
 }
 
-// run says how long it is from one check of the process to the next, and what
+// run returns the time from one check of the process to the next, and how often
 // a check allocates.
 func (s spin) run(c check) (ns, allocs float64, err error) {
 	type worker struct {
@@ -165,15 +167,17 @@ func (s spin) run(c check) (ns, allocs float64, err error) {
 	}
 	checks := float64(all.checks)
 	if share := float64(all.wrong) / checks; share > tolerated {
-		err = fmt.Errorf("%.1f %% of its checks go wrong: %w", 100*share, cmp.Or(all.err, errors.New("allowed or denied against the limit")))
+		cause := cmp.Or(all.err, errors.New("allowed or denied against the limit"))
+		err = fmt.Errorf("%.1f %% of its checks go wrong: %w", 100*share, cause)
 	}
 	return float64(elapsed) / checks, float64(after.Mallocs-before.Mallocs) / checks, err
 }
 
-// expire measures what others notice while a million keys go idle: the longest
-// that any one check of theirs takes, and how much of the memory comes back.
+// expire measures other keys while a million keys go idle: the longest
+// time that any one check takes, and how much of the memory is freed.
 func (r *run) expire() {
-	t := r.table("memory-expire", "In memory: while a million keys go idle, and a second later", "longest check, ms", "heap returned, %")
+	t := r.table("memory-expire", "In memory: while a million keys go idle, and a second later",
+		"longest check, ms", "heap returned, %")
 	all := names(r.million + 1000)
 	idle, live := all[:r.million], all[r.million:]
 	idleAfter := r.span * 5 / 4

@@ -9,7 +9,10 @@ import (
 
 func redisRate(rdb *redis.Client) contestant {
 	return contestant{
-		peer:    peer{"redis_rate", "github.com/go-redis/redis_rate/v10", bucket, "GCRA: the time by which all is paid back"},
+		peer: peer{
+			"redis_rate", "github.com/go-redis/redis_rate/v10", bucket,
+			"GCRA: the time by which all is paid back",
+		},
 		command: "evalsha",
 		make: func(l limit) (limiter, error) {
 			lim := redis_rate.NewLimiter(rdb)

@@ -20,7 +20,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// The go-redis of this module dials five times, 100 ms apart. A decision ends with the first.
+// The go-redis of this module dials five times, 100 ms apart. A decision ends with the first failed dial.
 func TestRefusedConnection(t *testing.T) {
 	redis.SetLogger(quiet{})
 	before := slog.Default()
@@ -31,7 +31,8 @@ func TestRefusedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: l.Addr().String(), PoolSize: 100}) // after so many failures it does not dial for a second
+	// With a large pool go-redis keeps dialling: after so many failures as the pool is large it stops for a second.
+	rdb := redis.NewClient(&redis.Options{Addr: l.Addr().String(), PoolSize: 100})
 	defer rdb.Close()
 	var reported error
 	limiter, err := core.New(core.PerMinute(10), core.Global(), core.WithStore(redisstore.New(rdb)),

@@ -138,7 +138,7 @@ func (r *results) write(dir string) error {
 	return nil
 }
 
-// readme is the file with new results between its two marks.
+// readme returns the file at path with new results between its two marks.
 func (r *results) readme(path string) ([]byte, error) {
 	const begin, end = "<!-- results -->\n", "<!-- end of results -->"
 	text, err := os.ReadFile(path)
@@ -153,9 +153,10 @@ func (r *results) readme(path string) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(before)
 	b.WriteString(begin)
-	fmt.Fprintf(&b, "%s, `%s`: %d cores of %s (%s), which Redis and its clients share, and of which others took %.0f %%. "+
-		"Go %s, Redis %s, go-redis %s.\n\n",
-		r.Date, r.Command, r.Cores, r.CPU, r.System, 100*r.Others, r.Go, r.Redis, r.Versions["github.com/redis/go-redis/v9"])
+	fmt.Fprintf(&b, "%s, `%s`: %d cores of %s (%s), which Redis and its clients share, "+
+		"and of which others took %.0f %%. Go %s, Redis %s, go-redis %s.\n\n",
+		r.Date, r.Command, r.Cores, r.CPU, r.System, 100*r.Others,
+		r.Go, r.Redis, r.Versions["github.com/redis/go-redis/v9"])
 	b.WriteString(r.participants())
 	for _, t := range r.Tables {
 		b.WriteString("\n" + t.text())

@@ -11,8 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// sash with other limits, another store or other options is a line in the lists of
-// contestants.
+// sash returns a contestant of this module. To measure other limits, another store or other options, add a line to
+// a list of contestants.
 func sash(name string, limits func(limit) core.Limits, store func(limit) core.Store, opts ...core.Option) contestant {
 	return contestant{
 		peer:    peer{name, "github.com/sashlimit/sash", exact, "each admission"},
@@ -22,7 +22,8 @@ func sash(name string, limits func(limit) core.Limits, store func(limit) core.St
 		make: func(l limit) (limiter, error) {
 			// Allow brings its own key, so this function is never asked for one.
 			key := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
-			with := []core.Option{core.WithStore(store(l)), core.WithTimeout(time.Second)} // a busy machine is no outage
+			// The timeout is long, so that a busy machine is not taken for an outage.
+			with := []core.Option{core.WithStore(store(l)), core.WithTimeout(time.Second)}
 			lim, err := core.New(limits(l), key, append(with, opts...)...)
 			if err != nil {
 				return limiter{}, err

@@ -8,10 +8,14 @@ import (
 
 func slidingWindow() contestant {
 	return contestant{
-		peer: peer{"slidingwindow", "github.com/RussellLuo/slidingwindow", window, "the counts of two windows, of which it weighs the earlier one"},
+		peer: peer{
+			"slidingwindow", "github.com/RussellLuo/slidingwindow", window,
+			"the counts of two windows, of which it weighs the earlier one",
+		},
 		make: func(l limit) (limiter, error) {
+			type stop = slidingwindow.StopFunc
 			keys := newPerKey(func() *slidingwindow.Limiter {
-				lim, _ := slidingwindow.NewLimiter(l.window, int64(l.quota), func() (slidingwindow.Window, slidingwindow.StopFunc) {
+				lim, _ := slidingwindow.NewLimiter(l.window, int64(l.quota), func() (slidingwindow.Window, stop) {
 					return slidingwindow.NewLocalWindow()
 				})
 				return lim

@@ -9,7 +9,10 @@ import (
 	"github.com/throttled/throttled/v2/store/memstore"
 )
 
-var throttledPeer = peer{"throttled", "github.com/throttled/throttled/v2", bucket, "GCRA; gives up with an error when others change the key ten times meanwhile"}
+var throttledPeer = peer{
+	"throttled", "github.com/throttled/throttled/v2", bucket,
+	"GCRA; gives up with an error when others change the key ten times meanwhile",
+}
 
 // In Redis it reads with one pipeline and writes with a script.
 func throttledRedis(rdb *redis.Client) contestant {

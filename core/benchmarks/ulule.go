@@ -9,7 +9,10 @@ import (
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-var ululePeer = peer{"ulule/limiter", "github.com/ulule/limiter/v3", window, "a count that begins anew after each window"}
+var ululePeer = peer{
+	"ulule/limiter", "github.com/ulule/limiter/v3", window,
+	"a count that begins anew after each window",
+}
 
 func ululeRedis(rdb *redis.Client) contestant {
 	return contestant{
