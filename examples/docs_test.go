@@ -40,12 +40,13 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// Links within the repository lead to files and headings that are there.
+// Links within the repository lead to files and headings that exist.
 func TestLinks(t *testing.T) {
 	texts := documents(t)
 	code := regexp.MustCompile("(?ms)^ *```.*?^ *```$|`[^`]*`")
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	for path, text := range texts {
-		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+		for _, link := range links.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
 			file, anchor, _ := strings.Cut(link[1], "#")
 			if strings.Contains(file, "://") {
 				continue

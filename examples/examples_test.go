@@ -95,8 +95,10 @@ func TestExamples(t *testing.T) {
 				ok++
 			}
 			// More than 3 fit only if they took longer than the window.
-			if took := time.Since(begin); r.StatusCode != http.StatusTooManyRequests || ok < 3 || ok > 3 && took < window {
-				t.Fatalf("%d times 200 in %v, then status %d, body %q; want 3 times, then 429", ok, took, r.StatusCode, body)
+			took := time.Since(begin)
+			if r.StatusCode != http.StatusTooManyRequests || ok < 3 || ok > 3 && took < window {
+				t.Fatalf("%d times 200 in %v, then status %d, body %q; want 3 times, then 429",
+					ok, took, r.StatusCode, body)
 			}
 			seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
 			if err != nil || seconds < 1 || seconds > 2 {

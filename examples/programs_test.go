@@ -68,6 +68,7 @@ func logIn(t *testing.T, client *http.Client, at, name, password string) (status
 }
 
 func TestLogin(t *testing.T) {
+	const policies = `"20-per-minute";q=20;w=60, "100-per-hour";q=100;w=3600`
 	at, _ := run(t, compile(t, "login"))
 	try := func(name, password string, want int) (w *http.Response, body string) {
 		t.Helper()
@@ -85,12 +86,15 @@ func TestLogin(t *testing.T) {
 	}
 	for _, password := range []string{"guess", "correct horse"} {
 		w, body := try("ann", password, http.StatusTooManyRequests)
-		if policy := w.Header.Get("RateLimit-Policy"); len(w.Header.Get("Retry-After")) > 2 || policy != `"20-per-minute";q=20;w=60, "100-per-hour";q=100;w=3600` || !strings.Contains(body, "5-per-minute") {
-			t.Errorf("header %v, body %s; want denied by the name for a minute, and only the address in RateLimit-Policy", w.Header, body)
+		policy, retry := w.Header.Get("RateLimit-Policy"), w.Header.Get("Retry-After")
+		if len(retry) > 2 || policy != policies || !strings.Contains(body, "5-per-minute") {
+			t.Errorf("header %v, body %s; want denied by the name for a minute, "+
+				"and only the address in RateLimit-Policy", w.Header, body)
 		}
 	}
 
-	elsewhere := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	elsewhere := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 	if listener, err := net.Listen("tcp", "127.0.0.2:0"); err == nil { // not every system has it
 		listener.Close()
 		defer elsewhere.CloseIdleConnections()
@@ -149,7 +153,8 @@ func TestTiers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("it printed %q and then %v; want two tokens", tokens, err)
 		}
-		if found := regexp.MustCompile(`curl -i -H 'Authorization: Bearer ([^']+)' ` + at + "\n").FindStringSubmatch(line); found != nil {
+		command := regexp.MustCompile(`curl -i -H 'Authorization: Bearer ([^']+)' ` + at + "\n")
+		if found := command.FindStringSubmatch(line); found != nil {
 			tokens = append(tokens, found[1])
 		}
 	}
@@ -182,8 +187,10 @@ func TestTiers(t *testing.T) {
 		if c.token != "" {
 			r.Header.Set("Authorization", "Bearer "+c.token)
 		}
-		if w, body := send(t, http.DefaultClient, r); w.StatusCode != c.status || !strings.HasPrefix(w.Header.Get("RateLimit"), c.header) {
-			t.Errorf("request %d, %s: status %d, RateLimit %s, %s; want %d, %s", i+1, c.desc, w.StatusCode, w.Header.Get("RateLimit"), body, c.status, c.header)
+		w, body := send(t, http.DefaultClient, r)
+		if got := w.Header.Get("RateLimit"); w.StatusCode != c.status || !strings.HasPrefix(got, c.header) {
+			t.Errorf("request %d, %s: status %d, RateLimit %s, %s; want %d, %s",
+				i+1, c.desc, w.StatusCode, got, body, c.status, c.header)
 		}
 	}
 }
@@ -212,8 +219,10 @@ func TestTokens(t *testing.T) {
 		}
 		r.Header.Set("X-Api-Key", c.key)
 		w, body := send(t, http.DefaultClient, r)
-		if w.StatusCode != c.status || !strings.HasPrefix(w.Header.Get("RateLimit"), c.header) || !strings.Contains(body, c.body) {
-			t.Errorf("request %d: status %d, RateLimit %s, %s; want %d, %s, %s", i+1, w.StatusCode, w.Header.Get("RateLimit"), body, c.status, c.header, c.body)
+		got := w.Header.Get("RateLimit")
+		if w.StatusCode != c.status || !strings.HasPrefix(got, c.header) || !strings.Contains(body, c.body) {
+			t.Errorf("request %d: status %d, RateLimit %s, %s; want %d, %s, %s",
+				i+1, w.StatusCode, got, body, c.status, c.header, c.body)
 		}
 	}
 }

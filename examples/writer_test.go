@@ -69,9 +69,8 @@ var routers = []struct {
 	}},
 }
 
-// eachRouter runs f with and without the limiter, and with one that looks at the status: what works without
-// must work with it.
-// The handler that f serves finds the RateLimit field set before it has written a byte.
+// eachRouter runs f without the limiter, with it, and with one that refunds by the status: a handler that works
+// without must work with it. The RateLimit field is set before the handler has written a byte.
 func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server)) {
 	gin.SetMode(gin.ReleaseMode) // else gin prints its routes
 	for _, router := range routers {
@@ -84,7 +83,8 @@ func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) 
 			t.Run(router.name+"/"+desc, func(t *testing.T) {
 				f(t, func(h http.HandlerFunc) *httptest.Server {
 					server := httptest.NewServer(router.serve(limited, func(w http.ResponseWriter, r *http.Request) {
-						if set := strings.HasPrefix(w.Header().Get("RateLimit"), `"100-per-minute";r=`); set != limited {
+						set := strings.HasPrefix(w.Header().Get("RateLimit"), `"100-per-minute";r=`)
+						if set != limited {
 							t.Errorf("the handler begins with %v", w.Header())
 						}
 						h(w, r)
@@ -111,7 +111,8 @@ func checkEvents(t *testing.T, url string, arrived chan<- bool) {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	if limited := r.Header.Get("RateLimit") != ""; limited != !strings.HasSuffix(t.Name(), "/free") || r.Header.Get("Content-Type") != "text/event-stream" {
+	limited := r.Header.Get("RateLimit") != ""
+	if limited == strings.HasSuffix(t.Name(), "/free") || r.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("the stream begins with %v", r.Header)
 	}
 	body := bufio.NewReader(r.Body)
@@ -324,8 +325,8 @@ func TestWriterAbilities(t *testing.T) {
 	}
 }
 
-// The controller reaches the connection: the handler speaks before it has
-// heard all, and a deadline that has passed stops it.
+// The controller reaches the connection: the handler answers before it has
+// read the whole request, and a deadline that has passed stops it.
 func TestWriterController(t *testing.T) {
 	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
 		late := make(chan error, 1)
@@ -341,7 +342,8 @@ func TestWriterController(t *testing.T) {
 		})
 		server := serve(func(w http.ResponseWriter, r *http.Request) {
 			c := http.NewResponseController(w)
-			if err := errors.Join(c.EnableFullDuplex(), c.SetReadDeadline(time.Now().Add(maxWait)), c.SetWriteDeadline(time.Now().Add(maxWait))); err != nil {
+			end := time.Now().Add(maxWait)
+			if err := errors.Join(c.EnableFullDuplex(), c.SetReadDeadline(end), c.SetWriteDeadline(end)); err != nil {
 				late <- err
 				return
 			}

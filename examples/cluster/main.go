@@ -23,12 +23,14 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// The logs of these are on the first, second and third node.
+// clients have their logs on the first, second and third node.
 var clients = []string{"ann", "bob", "dan"}
 
 func main() {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // which would tell an operator of the outage, and what to do about it
-	redis.SetLogger(discard{})                     // likewise: newer versions of go-redis log each failed dial
+	// An operator would want these logs: sash's tells of the outage and its remedy, newer versions of go-redis log
+	// each failed dial.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	redis.SetLogger(discard{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := show(ctx, os.Stdout)
 	if ctx.Err() != nil {
@@ -106,7 +108,8 @@ from nothing, since it cannot see what he had used before.
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts bob: what the server has admitted\nis in his log now, and counts against his 10. Each client sends 4 more:\n", time.Since(killed).Seconds())
+	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts bob: what the server has admitted\n"+
+		"is in his log now, and counts against his 10. Each client sends 4 more:\n", time.Since(killed).Seconds())
 	return s.send(ctx, 4)
 }
 
@@ -124,7 +127,8 @@ func (s *site) open(limit func(http.Handler) http.Handler) error {
 		return err
 	}
 	s.url = "http://" + listener.Addr().String()
-	s.server.Handler = limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!\n") }))
+	hello := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!\n") }
+	s.server.Handler = limit(http.HandlerFunc(hello))
 	s.server.ReadHeaderTimeout = 5 * time.Second
 	go s.server.Serve(listener) //nolint:errcheck // it ends when it is closed
 	return nil

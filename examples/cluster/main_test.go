@@ -127,7 +127,8 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal("it goes on")
 	}
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || stderr.String() != "cluster: interrupted; all nodes are stopped\n" {
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 ||
+		stderr.String() != "cluster: interrupted; all nodes are stopped\n" {
 		t.Errorf("it ended with %v: %s", err, stderr)
 	}
 	checkPorts(t, regexp.MustCompile(`\b\d{4,5}\b`).FindAllString(first, -1))
@@ -141,7 +142,8 @@ func TestWithoutRedis(t *testing.T) {
 	c.Env = append(os.Environ(), "PATH="+t.TempDir())
 	out, err := c.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.HasPrefix(string(out), "cluster: redis-server is not on PATH: install Redis (") {
+	const remedy = "cluster: redis-server is not on PATH: install Redis ("
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.HasPrefix(string(out), remedy) {
 		t.Errorf("it ended with %v: %s", err, out)
 	}
 }

@@ -29,10 +29,11 @@ type node struct {
 	cmd  *exec.Cmd
 }
 
-// startCluster gives what it has started, also with an error.
+// startCluster returns the nodes that it has started, also with an error.
 func startCluster(ctx context.Context) (c nodes, err error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not on PATH: install Redis (apt-get install redis-server, dnf install redis, apk add redis, brew install redis)")
+		return nil, errors.New("redis-server is not on PATH: install Redis " +
+			"(apt-get install redis-server, dnf install redis, apk add redis, brew install redis)")
 	}
 	port := firstPort
 	for range 3 {
@@ -106,7 +107,8 @@ func (c nodes) meet(ctx context.Context) error {
 	for _, client := range clients {
 		if err := wait(ctx, func() error {
 			info, err := client.ClusterInfo(ctx).Result()
-			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:"+strconv.Itoa(len(c)))) {
+			size := "cluster_size:" + strconv.Itoa(len(c))
+			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, size)) {
 				err = errors.New("the cluster does not form")
 			}
 			return err

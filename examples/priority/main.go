@@ -39,7 +39,9 @@ func main() {
 	}
 	var jobs queue
 	number := 0
-	for _, customer := range []string{"flood", "flood", "flood", "flood", "flood", "flood", "flood", "flood", "ann", "ann"} {
+	for _, customer := range []string{
+		"flood", "flood", "flood", "flood", "flood", "flood", "flood", "flood", "ann", "ann",
+	} {
 		d, err := usage.Record(context.Background(), customer, 1) // never denies
 		if err != nil {
 			log.Fatal(err)

@@ -86,7 +86,10 @@ func TestFirstRun(t *testing.T) {
 		}
 	}
 	printed := stop()
-	for _, want := range []string{"curl -i " + url, "REDIS_URL=redis://", "127.0.0.1        allowed, 4 left\n", "allowed, 0 left\n", "denied, free in "} {
+	for _, want := range []string{
+		"curl -i " + url, "REDIS_URL=redis://", "127.0.0.1        allowed, 4 left\n", "allowed, 0 left\n",
+		"denied, free in ",
+	} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("it printed\n%s\nwant %q in it", printed, want)
 		}

@@ -171,7 +171,8 @@ func TestFiber(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if n := admits(t, func(*http.Request) (*http.Response, error) { return http.Get("http://" + l.Addr().String()) }); n != 100 {
+	get := func(*http.Request) (*http.Response, error) { return http.Get("http://" + l.Addr().String()) }
+	if n := admits(t, get); n != 100 {
 		t.Errorf("%d admitted", n)
 	}
 }

@@ -35,8 +35,10 @@ func limits(ctx context.Context) core.Limits {
 }
 
 func main() {
-	limit := nethttp.New(core.LimitBy(limits), core.First(jwtkey.ByContextClaim(claimsKey{}, "sub"), core.ByIP()), core.WithName("api"))
-	handler := authenticate(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!\n") })))
+	user := jwtkey.ByContextClaim(claimsKey{}, "sub")
+	limit := nethttp.New(core.LimitBy(limits), core.First(user, core.ByIP()), core.WithName("api"))
+	hello := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "Hello!\n") }
+	handler := authenticate(limit(http.HandlerFunc(hello)))
 
 	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
 	if err != nil {

@@ -29,7 +29,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("http://%[1]s\n\n  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s\n", listener.Addr())
+	const hint = "http://%[1]s\n\n  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s\n"
+	fmt.Printf(hint, listener.Addr())
 	server := &http.Server{Handler: generate(limiter, model), ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))
 }
