@@ -113,7 +113,10 @@ func TestPeerAddr(t *testing.T) {
 		{&net.TCPAddr{IP: net.IP{1, 2, 3}, Port: 80}, adapter.Peer{}}, // no address has 3 bytes
 		{&net.TCPAddr{IP: net.IP{192, 0, 2, 1}, Port: 80}, adapter.Peer{Addr: netip.MustParseAddr("192.0.2.1")}},
 		{&net.TCPAddr{IP: net.ParseIP("2001:db8::1")}, adapter.Peer{Addr: netip.MustParseAddr("2001:db8::1")}},
-		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, adapter.Peer{Addr: netip.MustParseAddr("fe80::1%eth0")}},
+		{
+			&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"},
+			adapter.Peer{Addr: netip.MustParseAddr("fe80::1%eth0")},
+		},
 		{&net.UDPAddr{IP: net.IP{192, 0, 2, 1}, Port: 80}, adapter.Peer{Addr: netip.MustParseAddr("192.0.2.1")}},
 		{&net.UnixAddr{Name: "@", Net: "unix"}, adapter.Peer{Unix: true}},
 		{&net.UnixAddr{Net: "unixpacket"}, adapter.Peer{Unix: true}},

@@ -61,8 +61,8 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"') // as everything is that sash writes itself
 }
 
-// escaped reports which bytes JSON may write differently: all but printable ASCII, and two characters of that. A table is
-// faster than comparisons.
+// escaped reports which bytes JSON may write differently: all except printable ASCII, and two characters of that. A
+// table is faster than comparisons.
 var escaped = func() (is [256]bool) {
 	for c := range is {
 		is[c] = c < ' ' || c > '~' || c == '"' || c == '\\'

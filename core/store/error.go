@@ -66,8 +66,8 @@ func Error(err error) error {
 
 const mostTypes = 4 // of one error
 
-// ErrorTypes returns the Go type of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an error
-// that others have made may hold an identity; its type does not. Of a StoreError it tells the class as well.
+// ErrorTypes returns the Go types of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an
+// error from outside this module may contain an identity; its type does not. For a StoreError it adds the class.
 func ErrorTypes(err error) string {
 	var b strings.Builder
 	for n := 0; err != nil && n < mostTypes; n++ {

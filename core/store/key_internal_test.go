@@ -54,23 +54,32 @@ func TestStoredKeys(t *testing.T) {
 	}
 }
 
-// A digest that is remembered is that of nobody else, whoever else asks meanwhile.
+// A remembered digest belongs to its own key, whatever other keys are hashed concurrently.
 func TestRememberedDigests(t *testing.T) {
 	for name, secret := range map[string][]byte{"SHA-256": nil, "HMAC": []byte("a secret of sixteen bytes")} {
 		t.Run(name, func(t *testing.T) {
 			sp := NewNamespace("p", secret)
 			var keys []Key
-			for _, text := range []string{"", "a", "b", "a longer text than what lies within a stored key", strings.Repeat("x", longestText), strings.Repeat("x", longestText+1), strings.Repeat("x", longestText) + "y"} {
+			for _, text := range []string{
+				"", "a", "b", "a longer text than what lies within a stored key",
+				strings.Repeat("x", longestText), strings.Repeat("x", longestText+1),
+				strings.Repeat("x", longestText) + "y",
+			} {
 				for _, kind := range []string{"by", "hdr"} {
 					for _, scope := range []string{"", "x-api-key"} {
-						keys = append(keys, Key{Namespace: sp, Identity: Identity{Kind: kind, Scope: scope, Text: text}})
+						id := Identity{Kind: kind, Scope: scope, Text: text}
+						keys = append(keys, Key{Namespace: sp, Identity: id})
 					}
 				}
 			}
-			// Without a secret these are not hashed.
-			for _, a := range []string{"192.0.2.1/32", "192.0.2.0/24", "::ffff:192.0.2.1/128", "2001:db8::/64", "2001:db8::/56"} {
+			// Without a secret addresses are not hashed.
+			for _, a := range []string{
+				"192.0.2.1/32", "192.0.2.0/24", "::ffff:192.0.2.1/128", "2001:db8::/64", "2001:db8::/56",
+			} {
 				p := netip.MustParsePrefix(a)
-				keys = append(keys, Key{Namespace: sp, Identity: Identity{Kind: "ip", Addr: p.Addr(), Bits: p.Bits()}}, Key{Namespace: sp, Identity: Identity{Kind: "ip", Text: a}})
+				keys = append(keys,
+					Key{Namespace: sp, Identity: Identity{Kind: "ip", Addr: p.Addr(), Bits: p.Bits()}},
+					Key{Namespace: sp, Identity: Identity{Kind: "ip", Text: a}})
 			}
 			remembered := make([]bool, len(keys))
 			var wait sync.WaitGroup
@@ -99,7 +108,8 @@ func TestRememberedDigests(t *testing.T) {
 			}
 			wait.Wait()
 			for i, k := range keys {
-				if want := len(k.Text)+len(k.Scope) <= longestText && (secret != nil || !k.Addr.IsValid()); remembered[i] != want {
+				want := len(k.Text)+len(k.Scope) <= longestText && (secret != nil || !k.Addr.IsValid())
+				if remembered[i] != want {
 					t.Errorf("%v: remembered %v", k.Identity, remembered[i])
 				}
 			}

@@ -28,25 +28,30 @@ func TestNewPlan(t *testing.T) {
 		{"the smallest last", store.Plan{Limits: limits[:2]}, time.Minute, 5, 2, 5},
 		{"shadows lengthen Keep and nothing else", store.Plan{Limits: limits, Shadow: 2}, time.Hour, 5, 2, 5},
 		{"Keep and Bound too small", store.Plan{Limits: limits[:2], Keep: time.Second, Bound: 3}, time.Minute, 5, 2, 5},
-		{"Keep and Bound are kept", store.Plan{Limits: limits[:2], Keep: 2 * time.Hour, Bound: 70}, 2 * time.Hour, 70, 2, 5},
+		{"Keep and Bound are kept", store.Plan{Limits: limits[:2], Keep: 2 * time.Hour, Bound: 70},
+			2 * time.Hour, 70, 2, 5},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.given.Varies = true
 			before := test.given
 			p := store.NewPlan(test.given)
 			if p.Keep != test.keep || p.Bound != test.bound || !p.Varies {
-				t.Errorf("Keep %v, Bound %d, Varies %v; want %v, %d, true", p.Keep, p.Bound, p.Varies, test.keep, test.bound)
+				t.Errorf("Keep %v, Bound %d, Varies %v; want %v, %d, true",
+					p.Keep, p.Bound, p.Varies, test.keep, test.bound)
 			}
 			if p.Smallest() != test.small || p.Largest() != test.most {
 				t.Errorf("quotas from %d to %d, want %d to %d", p.Smallest(), p.Largest(), test.small, test.most)
 			}
-			if all := slices.Concat(p.Deciding(), p.Shadows()); !slices.Equal(all, p.Limits) || len(p.Shadows()) != p.Shadow {
+			all := slices.Concat(p.Deciding(), p.Shadows())
+			if !slices.Equal(all, p.Limits) || len(p.Shadows()) != p.Shadow {
 				t.Errorf("limits %v and shadows %v of %v", p.Deciding(), p.Shadows(), p.Limits)
 			}
 			if test.given.Keep != before.Keep || test.given.Bound != before.Bound {
 				t.Errorf("the given plan was changed to %+v", test.given)
 			}
-			for cost, never := range map[int]bool{1: false, test.small: false, test.small + 1: true, test.most + 1: true} {
+			for cost, never := range map[int]bool{
+				1: false, test.small: false, test.small + 1: true, test.most + 1: true,
+			} {
 				if p.NeverFits(cost) != never {
 					t.Errorf("NeverFits(%d) is %v", cost, !never)
 				}

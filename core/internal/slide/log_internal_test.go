@@ -121,7 +121,8 @@ func TestLogAgainstSlice(t *testing.T) {
 		}
 	}
 	if min(plain[0], plain[1]) < 2*phase {
-		t.Errorf("%d steps without a ledger, %d of them with a ring: the test covers too little", plain[0]+plain[1], plain[1])
+		t.Errorf("%d steps without a ledger, %d of them with a ring: the test covers too little",
+			plain[0]+plain[1], plain[1])
 	}
 }
 
