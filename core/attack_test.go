@@ -58,7 +58,7 @@ func TestInFlightTokensAreNotMistaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2000 { // open for ever, and referenced by nobody else
+	for i := range 2000 { // never closed, and not referenced elsewhere
 		other := from("198.51.100." + strconv.Itoa(i%250+1) + ":1")
 		byIP.Check(other, onHeap())
 	}
@@ -128,7 +128,7 @@ func TestSharedLogsArePerPolicy(t *testing.T) {
 	})
 }
 
-// After a flood, who has not been part of it gets a place of his own again. Which places are looked at hangs on how
+// After a flood, a key that was not part of it gets a log of its own again. Which buckets are looked at depends on how
 // keys are hashed, so of 3,200 clients a few may share a log.
 func TestPlacesComeBackAfterAFlood(t *testing.T) {
 	denied, shared := 0, 0
@@ -166,7 +166,7 @@ func TestPlacesComeBackAfterAFlood(t *testing.T) {
 	}
 }
 
-// Whoever shares a log with others only by its hash, and has no units in there, takes a free place.
+// A key that shares a log with others only by its hash, and has no units there, takes a free bucket.
 func TestNeighboursDoNotKeepAFreshKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore(core.WithMaxKeys(1))

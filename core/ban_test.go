@@ -318,7 +318,7 @@ func TestBanPeek(t *testing.T) {
 	})
 }
 
-// Who is banned by one policy is not by another, whatever else they share.
+// A ban by one policy has no effect on another, whatever else they share.
 func TestBansAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()

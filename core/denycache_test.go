@@ -222,7 +222,7 @@ func (s *afterTake) Take(ctx context.Context, t store.Take) (store.Answer, error
 	return a, err
 }
 
-// When a wait is over, nobody is denied from memory, also not while somebody else asks.
+// When a wait is over, the deny cache denies no take, even while another take asks the store.
 func TestNobodyIsDeniedWhileAnotherAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, hold, held := new(coretest.FakeStore), make(chan struct{}), make(chan struct{})

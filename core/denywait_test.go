@@ -29,7 +29,7 @@ func (s *lagging) Take(ctx context.Context, t store.Take) (store.Answer, error) 
 	return a, err
 }
 
-// says is what the store would answer now, to who stands beside it.
+// says returns what the store would answer now, without the way to it.
 func (s *lagging) says(cost int) store.Answer {
 	t := s.last
 	t.Mode, t.Cost = store.ModePeek, cost
@@ -137,7 +137,7 @@ func TestDenyCacheFromFarAway(t *testing.T) {
 	})
 }
 
-// Who was told a wait by the cache and sleeps that long was denied again where the way to the store had taken 40 ms.
+// A client that slept for the deny cache's wait was denied again if the way to the store had taken 40 ms.
 func TestCachedWaitIsLongEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lagging{slowStore: newSlowStore()}

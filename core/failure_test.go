@@ -197,7 +197,7 @@ func TestOutageIsReplayed(t *testing.T) {
 	}
 }
 
-// The next request of a key brings what is missing before it asks, so that nobody slips in between.
+// The next take of a key replays the key's journal first, so that no take is decided in between.
 func TestOutageIsReplayedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(coretest.FakeStore)

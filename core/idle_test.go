@@ -163,7 +163,7 @@ func TestSharedLogsAndRingsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A store that nobody uses any more is collected while its timer is pending.
+// A store that is no longer referenced is collected while its timer is pending.
 func TestAbandonedStoreIsCollected(t *testing.T) {
 	collected := make(chan struct{})
 	func() {

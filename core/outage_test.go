@@ -398,7 +398,7 @@ func TestOutageOfManyKeys(t *testing.T) {
 	})
 }
 
-// Keys that share logs are replayed as well, and what there is no room for is told.
+// Keys that share logs are replayed too, and entries that do not fit are reported.
 func TestFailLocalKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told strings.Builder

@@ -13,7 +13,7 @@ import (
 )
 
 // farStore is a store with a pool of connections, in the time of a bubble. Each question takes a round trip, and a new
-// connection handshakes more. Whoever gives up, or asks while the store is away, loses the connection.
+// connection handshakes more. A call that gives up, or that is made while the store is away, loses the connection.
 type farStore struct {
 	slowStore
 

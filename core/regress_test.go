@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// meddled is a store in which something happens before it is told, or after it has answered. An error is the answer.
+// meddled is a store with functions that run before a call and after its answer. Their error becomes the answer.
 type meddled struct {
 	coretest.FakeStore
 
@@ -104,7 +104,7 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// One glitch, by which all who were waiting failed, was taken for as many failures in a row.
+// One fault that failed all waiting takes was counted as that many consecutive failures.
 func TestOneGlitchOpensNoBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		glitch := make(chan error)

@@ -21,7 +21,7 @@ func sharers(t *testing.T, l *core.Limiter) (first, second string) {
 	for i := range 100_000 {
 		second = fmt.Sprint("second ", i)
 		d := askOnce(t, l, second)
-		if !d.Allowed { // nobody else has used anything
+		if !d.Allowed { // no other key has used anything
 			return first, second
 		}
 		if err := d.Undo(t.Context()); err != nil {
@@ -142,7 +142,7 @@ func TestMergedEntriesAreNotSwept(t *testing.T) {
 	})
 }
 
-// Where only a part of an entry is left it is nobody's any more, not even that of an id of zero.
+// An entry of which only a part is left belongs to no id, not even to an id of zero.
 func TestIDZeroNamesNothing(t *testing.T) {
 	logs := core.NewMemoryStore()
 	key := (&limiterTrace{t: t, limits: core.Limits{core.PerMinute(9)}, key: "k"}).keySpyOf("parts")

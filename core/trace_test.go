@@ -193,7 +193,7 @@ func (tr *limiterTrace) failed(err error) bool {
 	return true
 }
 
-// shown is what everybody can read of a decision, of whatever store.
+// shown returns the exported fields of a decision, for any store.
 func shown(d core.Decision) core.Decision {
 	v := core.Decision{Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	v.Used, v.Banned = d.Used, d.Banned
@@ -481,7 +481,7 @@ func wayOfAsking() string {
 	}
 }
 
-// A store that fails now and then answers the same as one that never does, whoever lets its limiter ask.
+// A store that fails now and then gives the same answers as one that never fails, to any limiter.
 func TestFailingStoreAgainstOracle(t *testing.T) {
 	count := map[string]int{}
 	runTraces(t, 30_000, func(tr *limiterTrace, name string) {
@@ -492,7 +492,7 @@ func TestFailingStoreAgainstOracle(t *testing.T) {
 		tr.got = []core.Option{core.WithFailure(core.FailClosed), core.WithDenyCache(0)}
 		tr.plain = tr.pair(logs, tr.limits, core.WithName(name))
 		tr.others(logs, name)
-		tr.all = tr.all[:2] // what the largest chosen quota was, the oracle does not hear while the store fails
+		tr.all = tr.all[:2] // the oracle does not learn the largest chosen quota while the store fails
 		tr.after = func() {
 			count[way]++
 			way = "not asked"

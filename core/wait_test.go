@@ -266,7 +266,7 @@ func TestWaitAgainstOracle(t *testing.T) {
 			}
 			w := wait(t, l, "k", costs[last], takes+1)
 			counts["in time"]++
-			if trial%5 == 0 && last > 0 { // one more who is late, told some time or other
+			if trial%5 == 0 && last > 0 { // one more waiter, which is too late and is refused at some instant
 				counts["late"]++
 				more := oracle(limits, log, now, append(slices.Clone(costs), 1))[last+1].Sub(now)
 				late := wait(t, l, "k", 1, max(more-time.Microsecond, 1))
@@ -291,7 +291,7 @@ func TestWaitAgainstOracle(t *testing.T) {
 	})
 }
 
-// A deadline is seen beyond one quota: the tenth of those who wait has to wait for the fifth.
+// Waits longer than one window are known in advance: the tenth waiter has to wait for the fifth.
 func TestWaitForeseesSeveralWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
@@ -309,7 +309,7 @@ func TestWaitForeseesSeveralWindows(t *testing.T) {
 	})
 }
 
-// What is free now is of no use to who has to wait for others.
+// Free units do not help a waiter that has others ahead of it.
 func TestWaitForeseesBehindALargeCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
@@ -439,7 +439,7 @@ func TestCancelledWaitLeavesNoTrace(t *testing.T) {
 		if n := used(t, l, "k"); n != 2 {
 			t.Errorf("%d units used, want those of the two admitted", n)
 		}
-		// Nobody is in the queue any more: who comes now is the first.
+		// The queue is empty now: the next waiter is the first.
 		wait(t, l, "k", 1, 9*time.Second).refused(t, 9*time.Second, "the next")
 		wait(t, l, "k", 1, 9*time.Second+1).admitted(t, start.Add(20*time.Second), "the next")
 	})
@@ -548,7 +548,7 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 	})
 }
 
-// Who is first in the queue gets the store's error, and the next asks again.
+// The first waiter gets the store's error, and the next one asks again.
 func TestWaitStoreError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := &failingOnce{Full: core.NewMemoryStore(), take: 2}
@@ -796,7 +796,7 @@ func TestWaitCrowd(t *testing.T) {
 	})
 }
 
-// Who reserves and settles gives back what others wait for: they need not sleep on.
+// Undo, Settle and Reset free units that others wait for, so that these wake up at once.
 func TestWaitWakesForWhatIsGivenBack(t *testing.T) {
 	for desc, give := range map[string]func(*core.Limiter, core.Decision) error{
 		"undo":   func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) },
