@@ -291,7 +291,7 @@ func TestRefundTwoLimiters(t *testing.T) {
 	}
 }
 
-// Whose client has gone gets its unit back, whether the handler makes an error of it or not.
+// A client that has gone gets its unit back, whether the handler returns an error for that or not.
 func TestRefundClientGone(t *testing.T) {
 	for desc, result := range map[string]func(context.Context) error{
 		"nothing":  func(context.Context) error { return nil },

@@ -165,7 +165,7 @@ func TestRefundPanic(t *testing.T) {
 			t.Errorf("recovered %v, %d units used", p, used(t, l))
 		}
 	}()
-	get(r, "/", "User", "ann") // nobody catches it
+	get(r, "/", "User", "ann") // no middleware recovers from it
 }
 
 // Each limiter's callback is called, the inner one's first.

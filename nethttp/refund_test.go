@@ -237,7 +237,7 @@ func TestRefundClientGone(t *testing.T) {
 				}
 				return nil
 			}
-			if err := send(t.Context(), "/"); err != nil { // who waits for the answer pays
+			if err := send(t.Context(), "/"); err != nil { // a client that waits for the answer is charged
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -340,7 +340,7 @@ func TestRefundFails(t *testing.T) {
 	}
 }
 
-// Nobody is asked about who has taken nothing.
+// WithRefund is not called for a request that has taken nothing.
 func TestRefundNothing(t *testing.T) {
 	for desc, opts := range map[string][]core.Option{
 		"denied":                  nil,
@@ -474,9 +474,9 @@ func TestRefundTooLate(t *testing.T) {
 	const minute = time.Minute
 	for _, c := range []struct {
 		desc  string
-		takes time.Duration // that the handler whose unit is given back takes
+		takes time.Duration // how long the refunded request's handler takes
 		reset bool          // meanwhile
-		then  time.Duration // when the next comes, whose unit stays
+		then  time.Duration // when the next request comes, whose unit stays
 		next  time.Duration // when there is room again
 	}{
 		{"within the window", 30 * time.Second, false, 30 * time.Second, 90 * time.Second},

@@ -8,7 +8,7 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// A panic in a handler of refusals goes on, to whoever recovers it.
+// A panic in a handler of refusals is passed on to the middleware that recovers from it.
 func TestRefusalPanics(t *testing.T) {
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
 		boom := func() { panic(value) }

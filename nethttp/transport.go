@@ -45,7 +45,7 @@ type Transport struct {
 const (
 	resends      = 3
 	longestPause = time.Hour
-	mostDrained  = 64 << 10 // bytes of a response that nobody reads, so that its connection can be used again
+	mostDrained  = 64 << 10 // bytes that are read of a discarded response, so that its connection is reused
 )
 
 // RoundTrip implements [http.RoundTripper].
@@ -126,7 +126,7 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 	}
 }
 
-// pause forgets itself when it is over.
+// pause stops requests for key until d is over, and then removes its own entry.
 func (t *Transport) pause(key string, d time.Duration) {
 	until := time.Now().Add(d)
 	t.mu.Lock()

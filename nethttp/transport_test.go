@@ -457,7 +457,7 @@ func TestTransportGivesUp(t *testing.T) {
 	})
 }
 
-// pauses is how many keys are known to be paused. Nothing may be under way.
+// pauses returns how many keys are paused. No request may be in flight.
 func pauses(tr *nethttp.Transport) int { return reflect.ValueOf(tr).Elem().FieldByName("pauses").Len() }
 
 func TestTransportPauses(t *testing.T) {
@@ -560,7 +560,7 @@ func TestTransportLongestPauseHolds(t *testing.T) {
 	})
 }
 
-// Who gets its unit while a pause lasts gives it back: it would count from then, and not from when it is used.
+// A request that gets its unit during a pause returns it: the unit would count from then, and not from its use.
 func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

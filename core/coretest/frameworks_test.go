@@ -213,7 +213,7 @@ func tokenOf(t *testing.T, subject string) string {
 	return token
 }
 
-// Whoever watches the server learns no identity, and with a secret no address either.
+// Neither identities nor, with a secret, addresses are visible to a client that monitors the server.
 func TestServerLearnsNoIdentity(t *testing.T) {
 	server := redistest.Start(t)
 	watch, err := net.Dial("tcp", server.Addr())

@@ -13,7 +13,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 )
 
-// heard keeps what a test is told.
+// heard records the errors of a test.
 type heard struct {
 	testing.TB
 

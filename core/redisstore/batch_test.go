@@ -364,7 +364,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 // anyClient hides what kind of client it is.
 type anyClient struct{ redisstore.Client }
 
-// Who comes alone finds everything as without batches, and waiting is in the order of arrival.
+// A single take behaves as without batches, and waiting takes are served in the order of arrival.
 func TestBatchesDoNotStarve(t *testing.T) {
 	rdb := start(t)
 	l := newLimiter(t, core.PerHour(100_000), redisstore.New(rdb))

@@ -83,7 +83,7 @@ func TestBatchContext(t *testing.T) {
 	}
 }
 
-// held is a batcher whose commands wait until the test receives them.
+// held returns a batcher whose commands wait until the test receives them.
 func held(t *testing.T) (*batcher, chan []string) {
 	sent := make(chan []string)
 	b := batcherTo(func(_ context.Context, cmd redis.Cmder) {

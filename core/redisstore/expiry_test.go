@@ -105,7 +105,7 @@ func expiresAt(t *testing.T, rdb *redis.Client, key string) time.Time {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told[0] == told[2] { // otherwise nobody knows from which millisecond on the key has so long left
+		if told[0] == told[2] { // otherwise it is unknown from which millisecond on the key has this TTL
 			return time.UnixMilli(told[0] + told[1])
 		}
 	}

@@ -196,7 +196,7 @@ func (p *panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// A denial that is recorded pushes out what was admitted, so whoever undid it had a free place.
+// A recorded denial replaces an admitted entry, so undoing the denial once freed a unit of the quota.
 func TestUndoneDenialsMakeNoRoom(t *testing.T) {
 	inBothStores(t, func(t *testing.T, logs core.Store) {
 		l := newLimiter(t, core.PerHour(2), logs, core.WithCountDenied())

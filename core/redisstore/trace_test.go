@@ -37,7 +37,7 @@ type batchTrace struct {
 	at      []time.Duration
 	last    time.Duration // the wait of the last denial
 	answers int
-	left    int // logs whose entries had left, right after another such one in a script
+	left    int // logs that had emptied, right after another such log in a script
 }
 
 var batchPolicies = []core.Limits{
@@ -217,7 +217,7 @@ func (tr *batchTrace) batch(mode store.Mode) {
 	}
 }
 
-// countLeft counts logs whose entries have left and that come after another such one.
+// countLeft counts logs that have emptied and come after another such log.
 func (tr *batchTrace) countLeft(batch []store.Take) {
 	if !tr.single || batch[0].Mode != store.ModeCharge || len(batch[0].Plan.Limits) > 1 || batch[0].Plan.Varies {
 		return

@@ -94,7 +94,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// checkPorts sees that nobody listens any more.
+// checkPorts checks that the ports are closed.
 func checkPorts(t *testing.T, ports []string) {
 	t.Helper()
 	if len(ports) != 3 {

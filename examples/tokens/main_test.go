@@ -21,9 +21,9 @@ func (r remote) Settle(ctx context.Context, s store.Settlement) error {
 	return r.Full.Settle(ctx, s)
 }
 
-// While answers are under way the most that they may take is reserved. What they took is
+// While answers are in flight, the most that they may take is reserved. What they took is
 // settled even when the client has gone, and when it is more than was reserved.
-func TestUnderWay(t *testing.T) {
+func TestInFlight(t *testing.T) {
 	limiter, err := core.New(core.PerMinute(1000), core.Global(), core.WithStore(remote{core.NewMemoryStore()}))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestUnderWay(t *testing.T) {
 		<-arrived
 	}
 	if n := used(); n != 903 {
-		t.Errorf("three answers under way have reserved %d, want 903", n)
+		t.Errorf("three answers in flight have reserved %d, want 903", n)
 	}
 	go ask(t.Context())
 	<-ended // denied: no model was asked

@@ -200,7 +200,7 @@ func (r *row) observe(_ context.Context, e core.Event) {
 	}
 }
 
-// says requires that the observer has heard of the fault by these words.
+// says requires that an error of the observer contains these words.
 func (r *row) says(words ...string) {
 	r.t.Helper()
 	all := r.reports()
@@ -211,7 +211,7 @@ func (r *row) says(words ...string) {
 	}
 }
 
-// reports is all that the observer has heard.
+// reports returns all errors that the observer got.
 func (r *row) reports() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -198,7 +198,7 @@ func openFiles() int {
 	return len(files)
 }
 
-// Who is denied and goes on at full speed costs the server next to nothing.
+// A client that is denied and goes on at full speed causes next to no load on the server.
 func TestDenialFlood(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "denial flood", "one key, as fast as the process can")

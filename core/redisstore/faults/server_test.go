@@ -305,7 +305,7 @@ func TestTooManyClients(t *testing.T) {
 	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
 	r.degraded(during, true)
 	r.exactly("", during.admitted, 20)
-	r.says("maxclients") // in the advice: the server may end the connection before its word is heard
+	r.says("maxclients") // in the advice: the server may close the connection before its error is read
 	r.lift(l, "k", func() {
 		other.Close()
 		if !eventually(10*time.Second, func() bool {

@@ -37,7 +37,7 @@ func beginSlowly(t *testing.T, fault, how string) *row {
 	return r
 }
 
-// A client cannot choose the slot of its key, nor bring two of them into one command.
+// A client cannot choose the slot of its key, nor get two of its keys into one command.
 func craftedKeys(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	r := begin(t, "crafted keys", "braces in identities, on a cluster")
@@ -297,7 +297,7 @@ func TestFailover(t *testing.T) {
 			admitted += during.admitted + after.admitted
 			most := 40 + 10 // what was lost may be admitted again
 			if failure == core.FailLocal {
-				most = 2 * 40 // while nobody is the master this process decides
+				most = 2 * 40 // while there is no master this process decides
 			}
 			if admitted < 40+10 {
 				r.errorf("only %d admitted: nothing was lost, so the test proves nothing", admitted)
