@@ -5,8 +5,10 @@ package core
 // [Decision.Response] and [Limiter.Report].
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +65,22 @@ func OnError[C, Fail any](handler Fail) Option {
 	}
 }
 
+// serves returns an error for each callback that does not take a C or a context.Context.
+func serves[C any](l *Limiter) error {
+	var faults []error
+	for _, t := range l.callbackTypes {
+		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
+			faults = append(faults, &ConfigError{
+				Option: t.option,
+				Value:  fmt.Sprintf("func(%v)", t.typ),
+				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that",
+					reflect.TypeFor[C]()),
+			})
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in tokens; for your
 // own keys use [By]. The kind, 1 to 16 of [a-z], separates its identities from those of other kinds. f returns a scope,
 // such as the issuer of the identity, and its text. Both are used within the decision and copied if they are kept.
@@ -88,4 +106,11 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 			return id, err
 		},
 	}
+}
+
+// Report is for adapters that answer a request although the handler of its refusal has panicked. It logs the place, as
+// [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is not
+// logged.
+func (l *Limiter) Report(ctx context.Context, err error) {
+	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }

@@ -135,7 +135,11 @@ func (l *Limiter) identityOf(key string, id *identity) error {
 type noRequest struct{ ctx context.Context }
 
 func (r noRequest) Context() context.Context { return r.ctx }
-func (noRequest) Peer() adapter.Peer         { return adapter.Peer{} }
-func (noRequest) Header(string) []string     { return nil }
-func (r noRequest) Value(key any) any        { return r.ctx.Value(key) }
-func (noRequest) Native() any                { return nil }
+
+func (noRequest) Peer() adapter.Peer { return adapter.Peer{} }
+
+func (noRequest) Header(string) []string { return nil }
+
+func (r noRequest) Value(key any) any { return r.ctx.Value(key) }
+
+func (noRequest) Native() any { return nil }

@@ -2,12 +2,20 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"reflect"
 
 	"github.com/sashlimit/sash/core/adapter"
 )
+
+// callbackType is a callback's parameter type, which the adapter must be able to serve.
+type callbackType struct {
+	option string
+	typ    reflect.Type
+}
+
+func callbackTypeOf[C any](option string) callbackType {
+	return callbackType{option, reflect.TypeFor[C]()}
+}
 
 var contextType = reflect.TypeFor[context.Context]()
 
@@ -20,22 +28,6 @@ func native[C any]() func(adapter.Request) C {
 		return func(r adapter.Request) C { return any(r.Context()).(C) }
 	}
 	return func(r adapter.Request) C { return r.Native().(C) } //nolint:forcetypeassert // Bind has checked it
-}
-
-// serves returns an error for each callback that does not take a C or a context.Context.
-func serves[C any](l *Limiter) error {
-	var faults []error
-	for _, t := range l.callbackTypes {
-		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
-			faults = append(faults, &ConfigError{
-				Option: t.option,
-				Value:  fmt.Sprintf("func(%v)", t.typ),
-				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that",
-					reflect.TypeFor[C]()),
-			})
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // isNil also reports whether v is a nil pointer, function or the like: a Store that holds a nil *T is not usable.

@@ -2,7 +2,9 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -84,6 +86,25 @@ func (d Decision) Err() error {
 		return nil
 	}
 	return &LimitedError{d}
+}
+
+// LimitedError is a denial as an error; see [Decision.Err]. It wraps [ErrCostExceedsQuota] if waiting cannot help.
+type LimitedError struct{ Decision Decision }
+
+func (e *LimitedError) Error() string {
+	d := e.Decision
+	over := strings.Join(d.Violated, ", ")
+	if d.Never() {
+		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
+	}
+	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
+}
+
+func (e *LimitedError) Unwrap() error {
+	if e.Decision.Never() {
+		return ErrCostExceedsQuota
+	}
+	return nil
 }
 
 // Undo gives back the units that this decision has taken, exactly once, however often it is called. After they have

@@ -2,9 +2,6 @@ package core
 
 import (
 	"errors"
-	"fmt"
-	"strings"
-	"time"
 )
 
 var (
@@ -19,22 +16,3 @@ var (
 	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
 )
-
-// LimitedError is a denial as an error; see [Decision.Err]. It wraps [ErrCostExceedsQuota] if waiting cannot help.
-type LimitedError struct{ Decision Decision }
-
-func (e *LimitedError) Error() string {
-	d := e.Decision
-	over := strings.Join(d.Violated, ", ")
-	if d.Never() {
-		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
-	}
-	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
-}
-
-func (e *LimitedError) Unwrap() error {
-	if e.Decision.Never() {
-		return ErrCostExceedsQuota
-	}
-	return nil
-}

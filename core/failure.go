@@ -3,8 +3,6 @@ package core
 import (
 	"strconv"
 	"time"
-
-	"github.com/sashlimit/sash/core/internal/guard"
 )
 
 // Failure is how requests are decided while a store outside the process does not answer.
@@ -118,14 +116,6 @@ func WithFailLocalKeys(n int) Option {
 }
 
 const defaultTimeout = 100 * time.Millisecond
-
-func newGuard(c *config) *guard.Guard {
-	failures := map[Failure]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
-	return guard.New(guard.Config{
-		Store: c.store, Policy: c.name, Failure: failures[c.failure], Label: c.failure.String(),
-		Timeout: c.timeout, DenyCache: c.denyCache, LocalKeys: c.failLocalKeys,
-	})
-}
 
 // Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine
 // that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does

@@ -3,7 +3,6 @@ package core
 import (
 	"net/http"
 	"strconv"
-	"time"
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -25,6 +24,19 @@ const (
 	// HeadersNone is neither. A denial still has Retry-After.
 	HeadersNone
 )
+
+// WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
+func WithHeaders(h Headers) Option {
+	return func(c *config) {
+		c.once("WithHeaders")
+		if h < HeadersDraft || h > HeadersNone {
+			c.fault("WithHeaders", strconv.Itoa(int(h)),
+				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
+			return
+		}
+		c.headers = h
+	}
+}
 
 // Names in the canonical form of http.Header, so that Set need not convert them.
 const (
@@ -148,9 +160,4 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
 	h.Set(fieldReset, strconv.FormatInt(seconds(d.answer.State[i].Reset), 10))
-}
-
-// seconds rounds up, so that a client which waits that long is not too early.
-func seconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,31 +26,6 @@ type Key struct {
 
 	classes       []keyClass
 	addrs, noText bool // it may find addresses, and it never finds texts
-}
-
-// prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
-type prefixes struct {
-	v4, v6 int
-	check  *setupCheck // of the limiter, or nil
-}
-
-func (p *prefixes) identity(a netip.Addr) identity {
-	bits := p.v6
-	if a.Is4() {
-		bits = p.v4
-	}
-	prefix, _ := a.Prefix(bits) // no error, because New has checked the bits
-	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
-}
-
-// callbackType is a callback's parameter type, which the adapter must be able to serve.
-type callbackType struct {
-	option string
-	typ    reflect.Type
-}
-
-func callbackTypeOf[C any](option string) callbackType {
-	return callbackType{option, reflect.TypeFor[C]()}
 }
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
@@ -82,21 +55,6 @@ func By[C any](f func(C) (string, error)) Key {
 		},
 	}
 }
-
-// kindBy is the kind of the texts that a user's function returns.
-const kindBy = "by"
-
-func textIdentity(text string, err error) (identity, error) {
-	if err != nil {
-		return identity{}, err
-	}
-	if text == "" {
-		return identity{}, ErrNoKey
-	}
-	return identity{Kind: kindBy, Text: text}, nil
-}
-
-var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
 
 // ByHeader is the identity that verify returns for the value of a request header. verify returns an error for a value
 // that it does not accept.

@@ -144,6 +144,11 @@ func parsePeriod(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// seconds rounds up, so that a client which waits that long is not too early.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
+
 func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }

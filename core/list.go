@@ -93,6 +93,7 @@ func (l *Limiter) listed(r adapter.Request) (passes bool, err error) {
 type listError struct{ error }
 
 func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
+
 func (e *listError) Unwrap() error { return e.error }
 
 func (l *list) contains(id *identity) bool {

@@ -1,70 +1,12 @@
 package core
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
-
-// Option changes a default of a limiter. Giving one twice is an error, unless its documentation says that it adds up.
-type Option func(*config)
-
-type config struct {
-	store         Store
-	shared        bool // the store was given, so other limiters may use it as well
-	name          string
-	headers       Headers
-	prefixes      prefixes
-	secret        []byte
-	timeout       time.Duration
-	failure       Failure
-	failLocal     bool // FailLocal was asked for explicitly
-	denyCache     time.Duration
-	failLocalKeys int
-	mode          store.Mode
-	shadow        Policy
-	ban           *ban
-	lists         []*list
-	cost          func(adapter.Request) int
-	skip          func(adapter.Request) bool
-	refunds       func(adapter.Request, int) bool
-	observers     []func(context.Context, Event)
-	deny, fail    any
-	callbackTypes []callbackType
-	given         []string // options that may be given only once
-	faults        []error
-}
-
-const (
-	maxPolicyName = 48
-	minSecret     = 16
-)
-
-func (c *config) fault(option, value, reason string) {
-	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
-}
-
-// once reports a mistake if option is given twice, because the first value would have no effect.
-func (c *config) once(option string) {
-	if slices.Contains(c.given, option) {
-		c.fault(option, "twice", "give it once: each would replace the one before")
-	}
-	c.given = append(c.given, option)
-}
-
-// callback notes the parameter type of a function given to option, or reports that the function is missing.
-func (c *config) callback(option string, t callbackType, missing bool) {
-	if missing {
-		c.fault(option, "nil", "give it a function, or leave the option out")
-		return
-	}
-	c.callbackTypes = append(c.callbackTypes, t)
-}
 
 // WithStore keeps the logs in store instead of in a [MemoryStore] that only this limiter uses. Limiters may share a
 // store.
@@ -97,15 +39,6 @@ func WithName(name string) Option {
 		}
 		c.name = name
 	}
-}
-
-func validPolicyName(s string) bool {
-	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
-			return false
-		}
-	}
-	return len(s) <= maxPolicyName && validName(s)
 }
 
 // WithCost sets the function that returns how many units a request takes; the default is 1. A cost above a quota is
@@ -185,19 +118,6 @@ func WithShadow(p Policy) Option {
 	}
 }
 
-// WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
-func WithHeaders(h Headers) Option {
-	return func(c *config) {
-		c.once("WithHeaders")
-		if h < HeadersDraft || h > HeadersNone {
-			c.fault("WithHeaders", strconv.Itoa(int(h)),
-				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
-			return
-		}
-		c.headers = h
-	}
-}
-
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	return func(c *config) {
@@ -236,33 +156,4 @@ func WithSecret(secret []byte) Option {
 		}
 		c.secret = append([]byte(nil), secret...)
 	}
-}
-
-// configure applies opts to the defaults and collects all mistakes.
-func configure(opts []Option) config {
-	c := config{
-		prefixes:      prefixes{v4: 32, v6: 64},
-		timeout:       defaultTimeout,
-		denyCache:     time.Second,
-		failLocalKeys: defaultFailLocalKeys,
-	}
-	for _, o := range opts {
-		if o == nil {
-			c.fault("Option", "nil", "leave it out")
-			continue
-		}
-		o(&c)
-	}
-	return c
-}
-
-// compile makes p ready for use. It returns a policy even if there are mistakes in p.
-func (c *config) compile(p Policy) *policy {
-	if isNil(p) {
-		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
-		return new(policy)
-	}
-	compiled, err := p.compile()
-	c.faults = append(c.faults, err)
-	return compiled
 }

@@ -276,3 +276,17 @@ func defaultPolicyName(limits Limits) string {
 	}
 	return name
 }
+
+const (
+	maxPolicyName = 48
+	minSecret     = 16
+)
+
+func validPolicyName(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return false
+		}
+	}
+	return len(s) <= maxPolicyName && validName(s)
+}

@@ -9,11 +9,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
-const (
-	kindIP           = "ip"
-	kindUnidentified = "ip-unidentified"
-)
-
 // ByForwardedIP is the client's address as trusted proxies report it in X-Forwarded-For. Each proxy appends the address
 // that it received the request from. The list is read from its end, starting with the peer of the connection, up to the
 // first address that is not a trusted proxy's. Everything before it was written by the client and is not read.

@@ -177,13 +177,6 @@ func remedyNoKey(key string) string {
 	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
 }
 
-// Report is for adapters that answer a request although the handler of its refusal has panicked. It logs the place, as
-// [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is not
-// logged.
-func (l *Limiter) Report(ctx context.Context, err error) {
-	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
-}
-
 // refundFailed logs that a callback has panicked after the request was served. The guard logs failures of the store.
 func (l *Limiter) refundFailed(ctx context.Context, err error) {
 	const remedy = "correct it; WithObserver hears the error itself"

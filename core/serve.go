@@ -1,7 +1,11 @@
 package core
 
 import (
+	"context"
+	"errors"
+
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
 )
 
@@ -21,6 +25,30 @@ type served struct {
 
 // Status implements [adapter.Asker].
 func (s *served) Status(status int) { s.decision.limiter.refund(&s.decision, status) }
+
+// refund calls the callback of WithRefund for a request that has been served, and gives its units back if the callback
+// returns true.
+func (l *Limiter) refund(d *Decision, status int) {
+	request := d.served.response.Request()
+	ctx := context.WithoutCancel(d.served.response.Context())
+	back := false
+	err := adapter.Guard(func() error {
+		if back = l.refunds(request, status); back {
+			return d.Undo(ctx)
+		}
+		return nil
+	})
+	if back || err != nil {
+		outcome := event.Refunded
+		if err != nil {
+			outcome = event.RefundFailed
+		}
+		e := l.event(outcome, d, err)
+		e.Decision, e.Took = *d, 0
+		e.Decision.served, e.Decision.token = nil, inflight.Token{}
+		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, &e)))
+	}
+}
 
 // Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check] has allowed.
 // handler returns the response's status, or 0 if that is not known yet; then Sent of [Decision.Response] sets it later.

@@ -19,6 +19,3 @@ type (
 	// about it.
 	StoreError = store.StoreError
 )
-
-// identity tells whose quota a request draws from.
-type identity = store.Identity

@@ -154,12 +154,3 @@ func tooLong(ctx context.Context, wait time.Duration) error {
 	}
 	return nil
 }
-
-// queueKey is a comparable store.Key. Limiters with the same policy name, and so the same log, have separate queues,
-// because each has its own namespace.
-type queueKey struct {
-	namespace *store.Namespace
-	identity
-}
-
-func queueKeyOf(k *store.Key) queueKey { return queueKey{k.Namespace, k.Identity} }

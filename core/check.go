@@ -1,0 +1,132 @@
+package core
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Check decides about a request. Adapters call it once for each request, and [Decision.Serve] if the request is
+// allowed. A denial is a Decision. An error means that there is no decision; adapters answer it with [ProblemOf].
+//
+// The exchange identifies the request among all in flight. It is a pointer or a map that the request has from beginning
+// to end and that no other request has, such as its response's header. A request that is checked again before Serve has
+// returned, because the limiter is mounted twice, is allowed and not counted.
+//
+// If a callback panics, the error is an [adapter.PanicError]. Only [http.ErrAbortHandler] is passed on, if a net/http
+// server is there to recover it.
+func (l *Limiter) Check(r adapter.Request, exchange any) (d Decision, err error) {
+	err = l.admit(r, exchange, &d)
+	return d, err
+}
+
+// admit is separate from Check for the same reason as askN is from AllowN.
+func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error) {
+	token := inflight.TokenOf(exchange)
+	if !l.inFlight.Acquire(token) {
+		d.Allowed = true
+		return nil
+	}
+	began := l.begin()
+	d.began, d.mode = began, l.mode
+	defer func() {
+		if p := recover(); p != nil {
+			l.inFlight.Release(token)
+			aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
+			if aborts && r.Context().Value(http.ServerContextKey) != nil {
+				panic(p) //nolint:forbidigo // the callback has asked net/http to abort
+			}
+			*d = Decision{began: began, mode: l.mode}
+			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
+			l.refused(r.Context(), err)
+			return
+		}
+		if err != nil || !d.Allowed {
+			l.inFlight.Release(token)
+			if err != nil {
+				l.refused(r.Context(), err)
+			}
+			return
+		}
+		d.limiter, d.token = l, token
+		if l.refunds != nil && d.taken > 0 {
+			d.served = new(served)
+			d.served.response.Init(r)
+			d.key.Identity = d.key.Clone() // the handler may overwrite the memory that it was read from
+		}
+	}()
+	return l.check(r, d)
+}
+
+func (l *Limiter) check(r adapter.Request, d *Decision) error {
+	listed, err := l.listed(r)
+	if err != nil {
+		return l.failed(r.Context(), d, err)
+	}
+	switch {
+	case listed:
+		return l.pass(r.Context(), event.Listed, d)
+	case l.skip != nil && l.skip(r):
+		return l.pass(r.Context(), event.Skipped, d)
+	}
+	if d.key.Identity, err = l.key.read(r, &l.prefixes); err != nil {
+		return l.failed(r.Context(), d, err)
+	}
+	plan, err := l.plan(r)
+	if err != nil {
+		return l.failed(r.Context(), d, err)
+	}
+	cost := 1
+	if l.cost != nil {
+		cost = l.cost(r)
+	}
+	return l.decide(r.Context(), plan, cost, l.mode, true, d)
+}
+
+func (l *Limiter) plan(r adapter.Request) (*plan, error) {
+	plan, err := l.policy.plan(r, l.store.Validate)
+	if plan != nil && err != nil { // an invalid shadow does not affect the decision
+		e := l.event(event.ShadowFailed, new(Decision), err)
+		err = l.observe(r.Context(), &e)
+	}
+	return plan, err
+}
+
+// decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
+// because a Decision is large to copy. try tells that a denial counts towards a ban.
+func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) error {
+	if err := l.evaluate(ctx, plan, cost, mode, try, d); err != nil {
+		return l.failed(ctx, d, err)
+	}
+	if l.observers != nil {
+		return l.notify(ctx, d)
+	}
+	return nil
+}
+
+// evaluate is decide without the observers.
+func (l *Limiter) evaluate(
+	ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
+) (err error) {
+	d.cost, d.mode = cost, mode
+	if cost < 1 {
+		return &ConfigError{
+			Option: "cost", Value: strconv.Itoa(cost),
+			Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing",
+		}
+	}
+	d.limiter, d.plan = l, plan
+	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
+	d.key.Namespace = l.namespace
+	if l.ban == nil || mode == store.ModeRecord {
+		err = l.charge(ctx, d, mode)
+	} else {
+		err = l.ban.decide(ctx, d, mode, try)
+	}
+	return store.Error(err)
+}

@@ -1,0 +1,78 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Option changes a default of a limiter. Giving one twice is an error, unless its documentation says that it adds up.
+type Option func(*config)
+
+type config struct {
+	store         Store
+	shared        bool // the store was given, so other limiters may use it as well
+	name          string
+	headers       Headers
+	prefixes      prefixes
+	secret        []byte
+	timeout       time.Duration
+	failure       Failure
+	failLocal     bool // FailLocal was asked for explicitly
+	denyCache     time.Duration
+	failLocalKeys int
+	mode          store.Mode
+	shadow        Policy
+	ban           *ban
+	lists         []*list
+	cost          func(adapter.Request) int
+	skip          func(adapter.Request) bool
+	refunds       func(adapter.Request, int) bool
+	observers     []func(context.Context, Event)
+	deny, fail    any
+	callbackTypes []callbackType
+	given         []string // options that may be given only once
+	faults        []error
+}
+
+func (c *config) fault(option, value, reason string) {
+	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
+}
+
+// once reports a mistake if option is given twice, because the first value would have no effect.
+func (c *config) once(option string) {
+	if slices.Contains(c.given, option) {
+		c.fault(option, "twice", "give it once: each would replace the one before")
+	}
+	c.given = append(c.given, option)
+}
+
+// callback notes the parameter type of a function given to option, or reports that the function is missing.
+func (c *config) callback(option string, t callbackType, missing bool) {
+	if missing {
+		c.fault(option, "nil", "give it a function, or leave the option out")
+		return
+	}
+	c.callbackTypes = append(c.callbackTypes, t)
+}
+
+// configure applies opts to the defaults and collects all mistakes.
+func configure(opts []Option) config {
+	c := config{
+		prefixes:      prefixes{v4: 32, v6: 64},
+		timeout:       defaultTimeout,
+		denyCache:     time.Second,
+		failLocalKeys: defaultFailLocalKeys,
+	}
+	for _, o := range opts {
+		if o == nil {
+			c.fault("Option", "nil", "leave it out")
+			continue
+		}
+		o(&c)
+	}
+	return c
+}

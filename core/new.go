@@ -1,0 +1,134 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// New makes a limiter from a policy (how much is allowed), a key (whose quota it is) and options. It does no I/O. The
+// error reports all mistakes, each as a [ConfigError].
+func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
+	l, err := build(p, k, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// build returns a limiter even with an error, so that NewFor can check it for further mistakes.
+func build(p Policy, k Key, opts []Option) (*Limiter, error) {
+	c := configure(opts)
+	compiled := c.compile(p)
+	if k.read == nil && k.fault == nil {
+		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
+	}
+	c.faults = append(c.faults, k.fault)
+	if c.store == nil {
+		c.store = NewMemoryStore()
+	}
+	c.addShadow(compiled)
+	var limits Limits
+	if compiled.fixed != nil {
+		limits = compiled.fixed.all
+	}
+	c.faults = append(c.faults, c.store.Validate(newStorePlan(c.ban.appendLimit(limits), 0, 0, 0, false)))
+	c.faults = append(c.faults, c.lacks())
+	named := c.name != ""
+	if !named {
+		c.name = compiled.name
+	}
+	c.prefixes.check = &setupCheck{policy: c.name}
+	l := &Limiter{
+		policy:        compiled,
+		key:           k,
+		store:         c.store,
+		namespace:     store.NewNamespace(c.name, c.secret),
+		prefixes:      c.prefixes,
+		headers:       c.headers,
+		mode:          c.mode,
+		ban:           c.ban.forPolicy(c.name, c.secret),
+		lists:         c.lists,
+		cost:          c.cost,
+		skip:          c.skip,
+		refunds:       c.refunds,
+		observers:     c.observers,
+		inFlight:      new(inflight.Set),
+		queues:        new(queue.Queues[queueKey]),
+		refusals:      new(refusals),
+		deny:          c.deny,
+		fail:          c.fail,
+		callbackTypes: append(append(compiled.callbackTypes, k.callbackTypes...), c.callbackTypes...),
+	}
+	l.lister, _ = c.store.(store.Lister)
+	if own, ok := c.store.(*MemoryStore); ok {
+		l.memory = own.logs
+	} else {
+		l.guard = newGuard(&c)
+	}
+	err := errors.Join(c.faults...)
+	if err == nil {
+		warnWithinHandler(c.name)
+		if c.shared {
+			warnSharedLogs(&c, k, compiled.name, named)
+		}
+	}
+	return l, err
+}
+
+// compile makes p ready for use. It returns a policy even if there are mistakes in p.
+func (c *config) compile(p Policy) *policy {
+	if isNil(p) {
+		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
+		return new(policy)
+	}
+	compiled, err := p.compile()
+	c.faults = append(c.faults, err)
+	return compiled
+}
+
+// addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.
+func (c *config) addShadow(p *policy) {
+	if c.shadow == nil {
+		return
+	}
+	shadow, err := c.shadow.compile()
+	c.faults = append(c.faults, err)
+	if err == nil && p.name != "" {
+		c.faults = append(c.faults, p.withShadow(shadow))
+	}
+}
+
+// lacks returns an error for each option that needs an optional method which the store does not have.
+func (c *config) lacks() error {
+	var faults []error
+	name := fmt.Sprintf("%T", c.store)
+	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
+		faults = append(faults, &ConfigError{
+			Option: "WithRefund", Value: name,
+			Reason: "this store cannot give units back: it has no method Settle (store.Settler)",
+		})
+	}
+	_, merges := c.store.(store.Merger)
+	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
+		faults = append(faults, &ConfigError{
+			Option: "WithFailure", Value: "FailLocal",
+			Reason: "the store " + name + " cannot be told what was admitted without it: it has no methods Merge and " +
+				"Settle (store.Merger, store.Settler; a wrapper embeds store.Full); choose core.FailOpen or " +
+				"core.FailClosed",
+		})
+	}
+	return errors.Join(faults...)
+}
+
+func newGuard(c *config) *guard.Guard {
+	failures := map[Failure]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
+	return guard.New(guard.Config{
+		Store: c.store, Policy: c.name, Failure: failures[c.failure], Label: c.failure.String(),
+		Timeout: c.timeout, DenyCache: c.denyCache, LocalKeys: c.failLocalKeys,
+	})
+}
