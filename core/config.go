@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -16,14 +17,11 @@ type config struct {
 	store         Store
 	shared        bool // the store was given, so other limiters may use it as well
 	name          string
-	headers       Headers
+	draft, legacy bool // the header fields of responses
 	prefixes      prefixes
 	secret        []byte
-	timeout       time.Duration
-	failure       Failure
+	guard         guard.Config
 	failLocal     bool // FailLocal was asked for explicitly
-	denyCache     time.Duration
-	failLocalKeys int
 	mode          store.Mode
 	shadow        Policy
 	ban           *ban
@@ -62,10 +60,12 @@ func (c *config) callback(option string, t callbackType, missing bool) {
 // configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
-		prefixes:      prefixes{v4: 32, v6: 64},
-		timeout:       defaultTimeout,
-		denyCache:     time.Second,
-		failLocalKeys: defaultFailLocalKeys,
+		prefixes: prefixes{v4: 32, v6: 64},
+		draft:    true,
+		guard: guard.Config{
+			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
+			LocalKeys: 524_288,
+		},
 	}
 	for _, o := range opts {
 		if o == nil {

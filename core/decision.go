@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/store"
@@ -38,6 +39,12 @@ type Decision struct {
 	id       uint64
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
+}
+
+// served is an allowed request for which the callback of WithRefund will be called.
+type served struct {
+	response adapter.Response
+	decision Decision
 }
 
 // fill fills in the exported fields from the answer of the store.

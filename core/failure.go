@@ -3,6 +3,8 @@ package core
 import (
 	"strconv"
 	"time"
+
+	"github.com/sashlimit/sash/core/internal/guard"
 )
 
 // Failure is how requests are decided while a store outside the process does not answer.
@@ -25,6 +27,8 @@ const (
 	// FailClosed refuses every request: 503 with Retry-After.
 	FailClosed
 )
+
+var guardFailure = [...]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
 
 func (f Failure) String() string {
 	switch f {
@@ -50,7 +54,8 @@ func WithFailure(f Failure) Option {
 			c.fault("WithFailure", strconv.Itoa(int(f)), "choose FailLocal, FailOpen or FailClosed")
 			return
 		}
-		c.failure, c.failLocal = f, f == FailLocal
+		c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
+		c.failLocal = f == FailLocal
 	}
 }
 
@@ -68,7 +73,7 @@ func WithTimeout(d time.Duration) Option {
 			c.fault("WithTimeout", d.String(), "a decision may take 1ms to 1m")
 			return
 		}
-		c.timeout = d
+		c.guard.Timeout = d
 	}
 }
 
@@ -91,11 +96,9 @@ func WithDenyCache(d time.Duration) Option {
 			c.fault("WithDenyCache", d.String(), "a denial is remembered for 0 (never) to 1m")
 			return
 		}
-		c.denyCache = d
+		c.guard.DenyCache = d
 	}
 }
-
-const defaultFailLocalKeys = 524_288
 
 // WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
 // 100,000,000. The default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24
@@ -111,11 +114,9 @@ func WithFailLocalKeys(n int) Option {
 			c.fault("WithFailLocalKeys", strconv.Itoa(n), "an outage may have 1 to 100,000,000 keys")
 			return
 		}
-		c.failLocalKeys = n
+		c.guard.LocalKeys = n
 	}
 }
-
-const defaultTimeout = 100 * time.Millisecond
 
 // Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine
 // that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does

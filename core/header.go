@@ -34,7 +34,7 @@ func WithHeaders(h Headers) Option {
 				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
 			return
 		}
-		c.headers = h
+		c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
 	}
 }
 
@@ -63,11 +63,10 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if d.Banned { // no limit has denied
 		return
 	}
-	mode := d.limiter.headers
-	if mode == HeadersDraft || mode == HeadersBoth {
+	if d.limiter.draft {
 		d.setDraft(h)
 	}
-	if mode == HeadersLegacy || mode == HeadersBoth {
+	if d.limiter.legacy {
 		d.setLegacy(h)
 	}
 }

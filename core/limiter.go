@@ -23,7 +23,8 @@ type Limiter struct {
 	guard     *guard.Guard  // of any other store, which may fail to answer
 	namespace *store.Namespace
 	prefixes  prefixes
-	headers   Headers
+	draft     bool // writes the draft's header fields
+	legacy    bool // writes X-RateLimit
 	mode      store.Mode
 	ban       *ban
 	lists     []*list // pointers, so that a copy of a Limiter prints the same and shares its locks

@@ -49,7 +49,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		store:         c.store,
 		namespace:     store.NewNamespace(c.name, c.secret),
 		prefixes:      c.prefixes,
-		headers:       c.headers,
+		draft:         c.draft,
+		legacy:        c.legacy,
 		mode:          c.mode,
 		ban:           c.ban.forPolicy(c.name, c.secret),
 		lists:         c.lists,
@@ -68,7 +69,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if own, ok := c.store.(*MemoryStore); ok {
 		l.memory = own.logs
 	} else {
-		l.guard = newGuard(&c)
+		c.guard.Store, c.guard.Policy = c.store, c.name
+		l.guard = guard.New(c.guard)
 	}
 	err := errors.Join(c.faults...)
 	if err == nil {
@@ -123,12 +125,4 @@ func (c *config) lacks() error {
 		})
 	}
 	return errors.Join(faults...)
-}
-
-func newGuard(c *config) *guard.Guard {
-	failures := map[Failure]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
-	return guard.New(guard.Config{
-		Store: c.store, Policy: c.name, Failure: failures[c.failure], Label: c.failure.String(),
-		Timeout: c.timeout, DenyCache: c.denyCache, LocalKeys: c.failLocalKeys,
-	})
 }

@@ -17,12 +17,6 @@ func (d *Decision) Response() *adapter.Response {
 	return &d.served.response
 }
 
-// served is an allowed request for which the callback of WithRefund will be called.
-type served struct {
-	response adapter.Response
-	decision Decision
-}
-
 // Status implements [adapter.Asker].
 func (s *served) Status(status int) { s.decision.limiter.refund(&s.decision, status) }
 
