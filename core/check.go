@@ -64,7 +64,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 }
 
 func (l *Limiter) check(r adapter.Request, d *Decision) error {
-	listed, err := l.listed(r)
+	listed, err := listed(l.lists, r)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}

@@ -65,6 +65,34 @@ func WithSkip[C any](f func(C) bool) Option {
 	}
 }
 
+// WithAllowList lets requests pass uncounted if the list names their client. If k finds addresses, an entry is an
+// address or a prefix, such as "10.0.0.0/8", regardless of [WithIPv4Prefix] and [WithIPv6Prefix]. Otherwise an entry is
+// an identity as k returns it. k may differ from the key of the quota.
+//
+//	core.WithAllowList(core.ByIP(), "192.0.2.7", "2001:db8::/32")
+//
+// A request for which k returns [ErrNoKey] is on no list. Lists are checked before anything else. A client on an allow
+// list and on a deny list is denied.
+func WithAllowList(k Key, entries ...string) Option {
+	return withList("WithAllowList", k, entries, true)
+}
+
+// WithDenyList refuses requests (403, [ErrForbidden]) if the list names their client; see [WithAllowList].
+func WithDenyList(k Key, entries ...string) Option {
+	return withList("WithDenyList", k, entries, false)
+}
+
+func withList(option string, k Key, entries []string, passes bool) Option {
+	return func(c *config) {
+		l, err := newList(option, k, entries, passes)
+		c.faults = append(c.faults, err)
+		if l != nil {
+			c.callbackTypes = append(c.callbackTypes, k.callbackTypes...)
+			c.lists = append(c.lists, l)
+		}
+	}
+}
+
 // WithRefund gives back what a request has taken if f returns true. f is called after the handler has ended, with the
 // status of the response: to count failed logins only, or not to count 304s or errors of your own.
 //
