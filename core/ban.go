@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math/bits"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,72 +21,13 @@ import (
 func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
 		c.once("WithBan")
-		tries := Limit{Quota: denials, Window: within}
-		reason := tries.fault()
-		if denials < 1 || denials > MaxQuota {
-			reason = "a ban takes 1 to " + strconv.Itoa(MaxQuota) + " denials"
-		}
-		most := (MaxWindow >> banSteps).Truncate(time.Microsecond)
-		if reason == "" && (first < MinWindow || first > most || first%time.Microsecond != 0) {
-			reason = "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
-		}
+		b, reason := newBan(denials, within, first)
 		if reason != "" {
 			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(), reason)
 			return
 		}
-		var ladder Limits
-		for i := range banSteps {
-			ladder = append(ladder, Limit{Quota: 1 << i, Window: first << i})
-		}
-		// The last limit never denies. Its window tells for how long bans are remembered.
-		ladder = append(ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
-		c.ban = &ban{
-			limit: tries, tries: newStorePlan(Limits{tries}, 0, 0, 0, false),
-			ladder: newStorePlan(ladder, 0, 0, 0, false), first: first,
-		}
-		for step := range c.ban.begin {
-			begin := slices.Clone(ladder)
-			for i := range begin {
-				begin[i].Quota += 1<<step - 1
-			}
-			c.ban.begin[step] = newStorePlan(begin, 0, 0, 0, false)
-		}
+		c.ban = b
 	}
-}
-
-const banSteps = maxLimits - 1
-
-// ban uses two more logs of the store, so that stores need no support for bans. In the log of bans, the n-th ban is an
-// entry of 2^(n-1) units, and the limits form a ladder: 1 unit in first, 2 in twice first, 4 in four times first. So an
-// entry fills the window of its own step and of the steps below it, and older entries together are too few to fill it.
-type ban struct {
-	limit  Limit // of denials
-	tries  *store.Plan
-	ladder *store.Plan
-	begin  [banSteps]*store.Plan // the ladder for an entry of 2^n units: each admits that where the ladder admits 1
-	first  time.Duration
-
-	denials, bans *store.Namespace
-}
-
-// forPolicy returns a copy with namespaces for the limiter's policy. No policy can have their names, because of the
-// colon.
-func (b *ban) forPolicy(name string, secret []byte) *ban {
-	if b == nil {
-		return nil
-	}
-	named := *b
-	named.denials = store.NewNamespace(name+":d", secret)
-	named.bans = store.NewNamespace(name+":b", secret)
-	return &named
-}
-
-// appendLimit appends the limit of denials, which the store must support too.
-func (b *ban) appendLimit(limits Limits) Limits {
-	if b == nil {
-		return limits
-	}
-	return append(slices.Clip(limits), b.limit)
 }
 
 // decide denies during a ban, and otherwise charges; with try, a denial counts towards a ban.
