@@ -112,5 +112,5 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 // [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is not
 // logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
-	l.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
+	l.refusals.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }

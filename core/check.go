@@ -43,13 +43,13 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			}
 			*d = Decision{began: began, mode: l.mode}
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
-			l.refused(r.Context(), err)
+			l.refusals.log(r.Context(), ProblemOf(err).Status, err)
 			return
 		}
 		if err != nil || !d.Allowed {
 			l.inFlight.Release(token)
 			if err != nil {
-				l.refused(r.Context(), err)
+				l.refusals.log(r.Context(), ProblemOf(err).Status, err)
 			}
 			return
 		}

@@ -60,7 +60,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		observers:     c.observers,
 		inFlight:      new(inflight.Set),
 		queues:        new(queue.Queues[queueKey]),
-		refusals:      new(refusals),
+		refusals:      &refusals{policy: c.name, key: k.name},
 		deny:          c.deny,
 		fail:          c.fail,
 		callbackTypes: append(append(compiled.callbackTypes, k.callbackTypes...), c.callbackTypes...),

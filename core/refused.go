@@ -35,8 +35,11 @@ const (
 // refusalInterval is the shortest time between two log lines about one cause.
 const refusalInterval = 10 * time.Second
 
-// refusals logs why requests are refused, at most one line for each cause in refusalInterval.
+// refusals logs why the requests of a limiter are refused, at most one line for each cause in refusalInterval.
 type refusals struct {
+	policy string // name
+	key    string // name of the function that made the limiter's key
+
 	mu sync.Mutex
 	of [causes]lastLine
 }
@@ -60,10 +63,11 @@ func (r *refusals) due(c cause) (leftOut int, due bool) {
 	return leftOut, true
 }
 
-// causeOf returns the cause of an error of Check. A denial by a list is not logged, and the guard logs outages itself.
-func causeOf(err error) (c cause, known bool) {
+// causeOf returns the cause of an error of Check, which is answered with status. A denial by a list is not logged, and
+// the guard logs outages itself.
+func causeOf(status int, err error) (c cause, known bool) {
 	var config *ConfigError
-	switch status := ProblemOf(err).Status; {
+	switch {
 	case status == http.StatusServiceUnavailable:
 		return causeStore, !store.IsOutage(err)
 	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
@@ -82,25 +86,25 @@ func causeOf(err error) (c cause, known bool) {
 	return causeKey, true
 }
 
-// refused logs why a request was refused, unless that was logged within refusalInterval. The line contains no identity:
-// of an error that is not sash's own it has only the type, because its text may contain one.
-func (l *Limiter) refused(ctx context.Context, err error) {
-	c, known := causeOf(err)
+// log logs why a request was answered with status, unless that was logged within refusalInterval. The line contains no
+// identity: of an error that is not sash's own it has only the type, because its text may contain one.
+func (r *refusals) log(ctx context.Context, status int, err error) {
+	c, known := causeOf(status, err)
 	if !known {
 		return
 	}
-	leftOut, due := l.refusals.due(c)
+	leftOut, due := r.due(c)
 	if !due {
 		return
 	}
-	level, status := slog.LevelError, ProblemOf(err).Status
+	level := slog.LevelError
 	if c == causeNoKey {
 		level = slog.LevelWarn
 	}
 	var problem, remedy string
 	switch c {
 	case causeNoKey:
-		problem, remedy = "it has no key", remedyNoKey(l.key.name)
+		problem, remedy = "it has no key", remedyNoKey(r.key)
 	case causeKey:
 		problem, remedy = "its key could not be told", "see why the function that tells it fails"
 	case causeList:
@@ -115,12 +119,12 @@ func (l *Limiter) refused(ctx context.Context, err error) {
 	case causePanic, causeHandler, causeRefund, causes:
 		problem, remedy = "a callback has panicked", "correct it"
 	}
-	attrs := append(l.refusalAttrs(err, leftOut), slog.String("remedy", remedy+"; WithObserver hears the error itself"))
+	attrs := append(r.attrs(err, leftOut), slog.String("remedy", remedy+"; WithObserver hears the error itself"))
 	logSafely(ctx, level, "sash: a request is refused ("+strconv.Itoa(status)+"): "+problem, attrs)
 }
 
-func (l *Limiter) refusalAttrs(err error, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("policy", l.namespace.Policy()), slog.String("key", l.key.name)}
+func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
+	attrs := []slog.Attr{slog.String("policy", r.policy), slog.String("key", r.key)}
 	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
@@ -177,24 +181,14 @@ func remedyNoKey(key string) string {
 	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
 }
 
-// refundFailed logs that a callback has panicked after the request was served. The guard logs failures of the store.
-func (l *Limiter) refundFailed(ctx context.Context, err error) {
-	const remedy = "correct it; WithObserver hears the error itself"
-	l.logPanic(
-		ctx,
-		causeRefund,
-		"sash: WithRefund or the observer has panicked after a request was served",
-		remedy,
-		err,
-	)
-}
-
-func (l *Limiter) logPanic(ctx context.Context, c cause, text, remedy string, err error) {
+// logPanic logs a panic of a callback, unless one of this cause was logged within refusalInterval. An err without an
+// [adapter.PanicError] is not logged.
+func (r *refusals) logPanic(ctx context.Context, c cause, text, remedy string, err error) {
 	if !errors.As(err, new(*adapter.PanicError)) {
 		return
 	}
-	if leftOut, due := l.refusals.due(c); due {
-		attrs := append([]slog.Attr{slog.String("policy", l.namespace.Policy())}, panicAttrs(err, leftOut)...)
+	if leftOut, due := r.due(c); due {
+		attrs := append([]slog.Attr{slog.String("policy", r.policy)}, panicAttrs(err, leftOut)...)
 		logSafely(ctx, slog.LevelError, text, append(attrs, slog.String("remedy", remedy)))
 	}
 }

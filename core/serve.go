@@ -40,7 +40,10 @@ func (l *Limiter) refund(d *Decision, status int) {
 		e := l.event(outcome, d, err)
 		e.Decision, e.Took = *d, 0
 		e.Decision.served, e.Decision.token = nil, inflight.Token{}
-		l.refundFailed(ctx, errors.Join(err, l.observe(ctx, &e)))
+		// The guard logs failures of the store.
+		l.refusals.logPanic(ctx, causeRefund,
+			"sash: WithRefund or the observer has panicked after a request was served",
+			"correct it; WithObserver hears the error itself", errors.Join(err, l.observe(ctx, &e)))
 	}
 }
 
