@@ -32,6 +32,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.store = NewMemoryStore()
 	}
 	c.addShadow(compiled)
+	compiled.fix()
 	var limits Limits
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all

@@ -45,7 +45,8 @@ type plan struct {
 	shadow  *plan                      // or nil
 	all     Limits                     // limits and the limits of shadow
 	alone   *store.Plan                // the limits without a shadow
-	stored  atomic.Pointer[store.Plan] // see storePlan
+	fixed   *store.Plan                // for the store, if no limits depend on the request
+	stored  atomic.Pointer[store.Plan] // for the store otherwise; see storePlan
 }
 
 // chosenPlans is how many plans of LimitBy are remembered. Further ones are compiled for each request.
@@ -181,9 +182,19 @@ func raise(most *atomic.Int64, to int64) {
 	}
 }
 
+// fix makes the plan for the store, unless limits depend on the request.
+func (p *policy) fix() {
+	if p.fixed != nil && !p.varies() {
+		p.fixed.fixed = p.storePlan(p.fixed)
+	}
+}
+
 // storePlan returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
 // entries must be kept for every plan that may count them.
 func (p *policy) storePlan(pl *plan) *store.Plan {
+	if pl.fixed != nil {
+		return pl.fixed
+	}
 	keep, bound := time.Duration(p.keep.Load()), int(p.most.Load())
 	sp := pl.stored.Load()
 	if sp == nil || sp.Keep < keep || sp.Bound < bound {
