@@ -51,8 +51,9 @@ func newConn(client Client) *conn {
 			}
 		}
 		if !clonesKeepHooks() {
-			addDetour(client)
+			detours := detoursOf(client)
 			c.process = func(ctx context.Context, cmd redis.Cmder) error {
+				detours.add(client)
 				return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
 			}
 		}

@@ -76,5 +76,8 @@ func Queued(s core.Store) (n int) {
 // cannot know that it is.
 func DialsAfterClose() bool { return redials && clonesKeepHooks() }
 
+// ClonesKeepHooks reports whether the store's client is a clone with the hooks that were there when it was made.
+func ClonesKeepHooks() bool { return clonesKeepHooks() }
+
 // TakeText is the script of takes.
 var TakeText = takeScript.text.(string)

@@ -74,6 +74,9 @@ func TestArgumentsThatAHookKeeps(t *testing.T) {
 				client.AddHook(k)
 				l := newLimiter(t, core.PerHour(5), redisstore.New(client), core.WithName(fmt.Sprint(name, callers)))
 				for round := 0; len(k.args) < 1000; round++ { // the callers of the round before have ended
+					if round > len(k.args)+10 {
+						t.Fatalf("after %d rounds the hook has seen %d commands", round, len(k.args))
+					}
 					var wg sync.WaitGroup
 					for i := range callers {
 						wg.Go(func() {
@@ -100,5 +103,34 @@ func TestArgumentsThatAHookKeeps(t *testing.T) {
 			})
 		}
 		client.Close()
+	}
+}
+
+// Where the store's commands pass through the hooks of the client itself, one that is added after the store was made
+// sees them as well.
+func TestHookAddedAfterTheStore(t *testing.T) {
+	if redisstore.ClonesKeepHooks() {
+		t.Skip("this go-redis clones a client with the hooks that it has, so the store has those only")
+	}
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	first := new(keeper)
+	client.AddHook(first)
+	l := newLimiter(t, core.PerHour(100), redisstore.New(client))
+	hooks := []*keeper{first}
+	for range 3 {
+		hooks = append(hooks, new(keeper))
+		client.AddHook(hooks[len(hooks)-1])
+		for range 2 {
+			if _, err := l.Allow(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	total := len(first.args) // the first call is repeated with the whole script
+	for i, hook := range hooks[1:] {
+		if want := 6 - 2*i; len(hook.args) < want || i == 0 && len(hook.args) != total {
+			t.Errorf("hook %d has seen %d commands of %d, want %d or more", i+1, len(hook.args), total, want)
+		}
 	}
 }
