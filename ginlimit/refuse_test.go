@@ -1,7 +1,6 @@
 package ginlimit_test
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -60,16 +59,23 @@ func TestRefusalsNeverServe(t *testing.T) {
 	}
 }
 
-// A panic goes on to gin.Recovery, and http.ErrAbortHandler through it to the server.
+// A panic goes on to middleware that recovers it, and http.ErrAbortHandler to the server. The middleware is not
+// gin.Recovery, which keeps http.ErrAbortHandler to itself since gin 1.12.
 func TestRefusalPanics(t *testing.T) {
 	answer := any("boom")
 	r := gin.New()
-	r.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, p any) {
-		if p == http.ErrAbortHandler { //nolint:errorlint // a panic's value is no chain
-			panic(p)
-		}
-		c.AbortWithStatus(500)
-	}))
+	r.Use(func(c *gin.Context) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler: //nolint:errorlint // a panic's value is no chain
+				panic(p)
+			default:
+				c.AbortWithStatus(500)
+			}
+		}()
+		c.Next()
+	})
 	r.Use(ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
 		ginlimit.WithError(func(*gin.Context, error) { panic(answer) })))
 	r.GET("/", func(*gin.Context) { t.Error("served") })
