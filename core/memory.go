@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -46,16 +47,24 @@ const defaultMaxKeys = 262_144
 // prefixes that hardly a place is free denies new clients everywhere; the remedy is a larger WithMaxKeys. Keys that are
 // not addresses have no known origin: verify texts that clients can choose. If most clients are in one prefix, as in a
 // private network or behind one provider, make WithMaxKeys larger by the share that they do not get.
-type MemoryStore struct{ logs *memory.Store }
+type MemoryStore struct {
+	logs  *memory.Store
+	twice bool // WithMaxKeys was given more than once
+}
 
 // MemoryOption changes a [MemoryStore].
 type MemoryOption func(*memoryConfig)
 
-type memoryConfig struct{ maxKeys int }
+type memoryConfig struct {
+	maxKeys int
+	given   int // how often WithMaxKeys was given
+}
 
 // WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix of
 // addresses gets only a part of them; see [MemoryStore].
-func WithMaxKeys(n int) MemoryOption { return func(c *memoryConfig) { c.maxKeys = n } }
+func WithMaxKeys(n int) MemoryOption {
+	return func(c *memoryConfig) { c.maxKeys, c.given = n, c.given+1 }
+}
 
 // NewMemoryStore makes a store for one or more limiters of this process. Without [WithStore], a limiter makes its own.
 func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
@@ -65,7 +74,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 			o(&c)
 		}
 	}
-	return &MemoryStore{memory.New(c.maxKeys)}
+	return &MemoryStore{logs: memory.New(c.maxKeys), twice: c.given > 1}
 }
 
 // Keys returns how many keys have a log of their own now.
@@ -80,10 +89,18 @@ func (s *MemoryStore) Validate(*store.Plan) error {
 	if s.logs == nil {
 		return &ConfigError{Option: "MemoryStore", Value: "zero", Reason: "make it with core.NewMemoryStore"}
 	}
-	if n := s.logs.MaxKeys(); n < 1 {
-		return &ConfigError{Option: "WithMaxKeys", Value: strconv.Itoa(n), Reason: "keep at least 1 key apart"}
+	var faults []error
+	if s.twice {
+		faults = append(faults, &ConfigError{
+			Option: "WithMaxKeys", Value: "twice", Reason: "give it once: each would replace the one before",
+		})
 	}
-	return nil
+	if n := s.logs.MaxKeys(); n < 1 {
+		faults = append(faults, &ConfigError{
+			Option: "WithMaxKeys", Value: strconv.Itoa(n), Reason: "keep at least 1 key apart",
+		})
+	}
+	return errors.Join(faults...)
 }
 
 // Take implements [store.Store]. It ignores the context.

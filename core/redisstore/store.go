@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -27,20 +26,28 @@ type Option func(*redisStore)
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Use it to tell apart services that share a Redis.
 func WithPrefix(prefix string) Option {
-	return func(s *redisStore) { s.prefix = prefix }
+	return func(s *redisStore) {
+		if s.prefixGiven {
+			s.faults = append(s.faults, &store.ConfigError{Option: "redisstore.WithPrefix", Value: "twice",
+				Reason: "give it once: each would replace the one before"})
+		}
+		s.prefix, s.prefixGiven = prefix, true
+	}
 }
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
-func New(client Client, opts ...Option) core.Store {
+func New(client Client, opts ...Option) store.Store {
 	s := &redisStore{prefix: "sash"}
 	if !isNil(client) {
 		s.client, s.conn = client, newConn(client)
 	}
 	for _, o := range opts {
 		if o == nil {
-			s.fault = &store.ConfigError{Option: "redisstore.New", Value: "nil option", Reason: "leave it out"}
+			s.faults = append(s.faults, &store.ConfigError{
+				Option: "redisstore.New", Value: "nil option", Reason: "leave it out",
+			})
 			continue
 		}
 		o(s)
@@ -49,19 +56,20 @@ func New(client Client, opts ...Option) core.Store {
 }
 
 type redisStore struct {
-	client   Client // as it was given
-	conn     *conn  // nil if there is no client
-	prefix   string
-	fault    error // of the options
-	batchers batchers
-	known    sync.Map // hashes of scripts, other than that of takes, that the server has run
+	client      Client // as it was given
+	conn        *conn  // nil if there is no client
+	prefix      string
+	prefixGiven bool
+	faults      []error // of the options
+	batchers    batchers
+	known       sync.Map // hashes of scripts, other than that of takes, that the server has run
 }
 
 // LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
 func (s *redisStore) LogsOf() (client any, prefix string) { return s.client, s.prefix }
 
 func (s *redisStore) Validate(p *store.Plan) error {
-	faults := []error{s.fault}
+	faults := slices.Clip(s.faults)
 	if s.conn == nil {
 		faults = append(faults, &store.ConfigError{Option: "redisstore.New", Value: "nil",
 			Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
