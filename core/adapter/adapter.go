@@ -11,14 +11,17 @@ import (
 	"strings"
 )
 
-// Request is what an adapter shows of a request in progress. A framework whose contexts do not tell that a client has
-// left gives it a method Gone() bool as well, which is asked instead.
+// Request is what an adapter shows of a request in progress. If a framework's contexts do not tell that a client has
+// left, the type has a method Gone() bool as well, which is called instead.
+//
+// A call to the store may outlast the request. A framework that uses a request's memory again, as fasthttp does,
+// therefore needs a Context that stays valid, and a Header that returns copies.
 type Request interface {
 	Context() context.Context
 	Peer() Peer
-	Header(name string) []string // all field lines, in the order they came
-	Value(key any) any           // what earlier middleware left under key
-	Native() any                 // what the framework calls its request, for callbacks that users write for it
+	Header(name string) []string // all field lines, in the order in which they came
+	Value(key any) any           // the value that earlier middleware has stored under key
+	Native() any                 // the framework's own request, the parameter of callbacks that users write for it
 }
 
 // Peer is the other end of the connection that a request came over.
