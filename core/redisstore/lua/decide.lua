@@ -1,5 +1,5 @@
--- The algorithm: a sliding log. Another algorithm has a part of its own in place of this one and of the short paths,
--- which provides the same function.
+-- Decides by sliding logs. The windows are computed in count, longest and resets, and in the short paths. A limit of
+-- another algorithm may stand beside others in one decision, so it needs a case in each of these parts.
 -- Expects the request, call, now, stamp, far, many. Provides the function decide.
 -- include functions
 
