@@ -37,12 +37,12 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	defer func() {
 		if p := recover(); p != nil {
 			l.inFlight.Release(token)
+			*d = Decision{began: began, mode: l.mode}
+			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 			aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
 			if aborts && r.Context().Value(http.ServerContextKey) != nil {
 				panic(p) //nolint:forbidigo // the callback has asked net/http to abort
 			}
-			*d = Decision{began: began, mode: l.mode}
-			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 			l.refusals.log(r.Context(), ProblemOf(err).Status, err)
 			return
 		}

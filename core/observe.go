@@ -75,7 +75,11 @@ func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) 
 	d.mode, d.cost = store.ModePeek, 0
 	e := l.event(outcome, d, nil)
 	e.Decision = *d
-	return l.observe(ctx, &e)
+	err := l.observe(ctx, &e)
+	if err != nil {
+		*d = Decision{}
+	}
+	return err
 }
 
 // failed reports to the observers why there is no decision, and clears d.

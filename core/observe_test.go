@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,4 +118,95 @@ func TestObserversThatPanic(t *testing.T) {
 			t.Errorf("%s: %v, %v; %d observers have heard, want 2", name, d, err, heard)
 		}
 	}
+}
+
+// Calls that end before there is a decision are events too, and an error never comes with an allowed decision.
+func TestEventsOfCallsWithoutDecision(t *testing.T) {
+	var events []core.Event
+	var panics bool
+	limiter := func(p core.Policy, opts ...core.Option) *core.Limiter {
+		events, panics = nil, false
+		l, err := core.New(p, core.Global(), append(opts, core.WithObserver(func(_ context.Context, e core.Event) {
+			events = append(events, e)
+			if panics {
+				panic("observer")
+			}
+		}))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	one := func(desc string, outcome event.Outcome, err error) {
+		t.Helper()
+		if len(events) != 1 || events[0].Outcome != outcome || !errors.Is(events[0].Err, err) {
+			t.Errorf("%s: %v, want one event, %v with %v", desc, events, outcome, err)
+		}
+	}
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d, err := limiter(core.PerHour(1)).Wait(canceled, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+		t.Errorf("%v, %v", d, err)
+	}
+	one("Wait with a context that has ended", event.Failed, context.Canceled)
+
+	server := context.WithValue(t.Context(), http.ServerContextKey, new(http.Server))
+	aborts := limiter(core.PerHour(1), core.WithSkip(func(context.Context) bool { panic(http.ErrAbortHandler) }))
+	func() {
+		defer func() {
+			if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // a panic's value is not a chain
+				t.Errorf("panic %v", p)
+			}
+		}()
+		aborts.Check(requestWithContext{from("192.0.2.1:1"), server}, new(int)) //nolint:errcheck // it panics
+	}()
+	one("http.ErrAbortHandler", event.Failed, http.ErrAbortHandler)
+
+	skips := limiter(core.PerHour(1), core.WithSkip(func(context.Context) bool { return true }))
+	panics = true
+	if d, err := skips.Check(from("192.0.2.1:1"), new(int)); err == nil || d.Allowed {
+		t.Errorf("a skipped request whose observer panics: %v, %v", d, err)
+	}
+}
+
+type requestWithContext struct {
+	adapter.Request
+
+	ctx context.Context
+}
+
+func (r requestWithContext) Context() context.Context { return r.ctx }
+
+// A unit that is granted while the context ends is given back, and the event does not tell of an admission.
+func TestEventOfAWaitThatEndsWhileItIsAdmitted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var outcomes []event.Outcome
+	s := &cancelingStore{Full: core.NewMemoryStore(), cancel: cancel}
+	l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(s),
+		core.WithObserver(func(_ context.Context, e core.Event) { outcomes = append(outcomes, e.Outcome) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+		t.Errorf("%v, %v", d, err)
+	}
+	if !slices.Equal(outcomes, []event.Outcome{event.Failed}) {
+		t.Errorf("outcomes %v, want failed", outcomes)
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
+		t.Errorf("%v, %v: the unit was not given back", d, err)
+	}
+}
+
+// cancelingStore cancels a context when it takes.
+type cancelingStore struct {
+	store.Full
+
+	cancel func()
+}
+
+func (s *cancelingStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	s.cancel()
+	return s.Full.Take(ctx, t)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -129,7 +130,7 @@ func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
 	var config *ConfigError
-	if errors.As(err, &config) && slices.Contains(ownOptions, config.Option) {
+	if errors.As(err, &config) && (slices.Contains(ownOptions, config.Option) || strings.HasSuffix(config.Option, ".ByRoute")) {
 		attrs = append(attrs, slog.String("reason", config.Option+": "+withoutQuotes(config.Reason)))
 	}
 	return append(attrs, panicAttrs(err, leftOut)...)
@@ -146,8 +147,8 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 }
 
 // ownOptions are the options in errors that sash itself makes while it serves requests. A callback may return any other
-// ConfigError, such as one of ParseLimit, which contains its input.
-var ownOptions = []string{"cost", "limits", "LimitBy", "WithShadow", "chilimit.ByRoute"}
+// ConfigError, such as one of ParseLimit, which contains its input. Adapters have options named ByRoute besides.
+var ownOptions = []string{"cost", "limits", "LimitBy", "WithShadow"}
 
 // withoutQuotes removes quoted texts from a reason, because the name of a limit may contain an identity.
 func withoutQuotes(s string) string {

@@ -30,9 +30,6 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 			Option: "Wait", Value: "no limiter", Reason: "make it with core.New and look at its error",
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return Decision{}, err
-	}
 	began := l.begin()
 	last, d, err := l.wait(ctx, key, cost)
 	if l.observers == nil {
@@ -51,6 +48,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 // wait is WaitN without the observers. They get last, the last decision, even if the caller gets none because its
 // context has ended.
 func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decision, err error) {
+	if err = ctx.Err(); err != nil {
+		return last, d, err
+	}
 	if err = l.identityOf(key, &last.key.Identity); err != nil {
 		return last, d, err
 	}
@@ -87,7 +87,8 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			if ctx.Err() == nil {
 				return last, last, nil
 			}
-			return last, Decision{}, errors.Join(ctx.Err(), last.Undo(context.WithoutCancel(ctx)))
+			err := errors.Join(ctx.Err(), last.Undo(context.WithoutCancel(ctx)))
+			return Decision{key: last.key}, Decision{}, err
 		}
 		if err := tooLong(ctx, last.RetryAfter); err != nil {
 			return last, last, err
