@@ -159,7 +159,7 @@ func TestEventsOfCallsWithoutDecision(t *testing.T) {
 				t.Errorf("panic %v", p)
 			}
 		}()
-		aborts.Check(requestWithContext{from("192.0.2.1:1"), server}, new(int)) //nolint:errcheck // it panics
+		aborts.Check(requestWithContext{from("192.0.2.1:1"), server}, new(int))
 	}()
 	one("http.ErrAbortHandler", event.Failed, http.ErrAbortHandler)
 

@@ -130,7 +130,7 @@ func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
 	var config *ConfigError
-	if errors.As(err, &config) && (slices.Contains(ownOptions, config.Option) || strings.HasSuffix(config.Option, ".ByRoute")) {
+	if errors.As(err, &config) && isOwnOption(config.Option) {
 		attrs = append(attrs, slog.String("reason", config.Option+": "+withoutQuotes(config.Reason)))
 	}
 	return append(attrs, panicAttrs(err, leftOut)...)
@@ -146,9 +146,12 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 	return attrs
 }
 
-// ownOptions are the options in errors that sash itself makes while it serves requests. A callback may return any other
-// ConfigError, such as one of ParseLimit, which contains its input. Adapters have options named ByRoute besides.
-var ownOptions = []string{"cost", "limits", "LimitBy", "WithShadow"}
+// isOwnOption reports whether option is in errors that sash itself makes while it serves requests; adapters have a
+// ByRoute. A callback may return any other ConfigError, such as one of ParseLimit, which contains its input.
+func isOwnOption(option string) bool {
+	return slices.Contains([]string{"cost", "limits", "LimitBy", "WithShadow"}, option) ||
+		strings.HasSuffix(option, ".ByRoute")
+}
 
 // withoutQuotes removes quoted texts from a reason, because the name of a limit may contain an identity.
 func withoutQuotes(s string) string {

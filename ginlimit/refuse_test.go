@@ -68,7 +68,7 @@ func TestRefusalPanics(t *testing.T) {
 		defer func() {
 			switch p := recover(); p {
 			case nil:
-			case http.ErrAbortHandler: //nolint:errorlint // a panic's value is no chain
+			case http.ErrAbortHandler:
 				panic(p)
 			default:
 				c.AbortWithStatus(500)
