@@ -112,6 +112,15 @@ func (s *MemoryStore) Take(_ context.Context, t store.Take) (a store.Answer, err
 	return a, nil
 }
 
+// TakeAll implements [store.Joint].
+func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateAll(takes, answers); err != nil {
+		return err
+	}
+	s.logs.TakeAll(takes, answers)
+	return nil
+}
+
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
 	if err := t.Key.Validate(); err != nil {

@@ -62,6 +62,32 @@ func (f *FakeStore) Take(_ context.Context, t store.Take) (a store.Answer, err e
 	return a, err
 }
 
+// TakeAll implements [store.Joint].
+func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateAll(takes, answers); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	f.takes++
+	mode, room := takes[0].Mode, true
+	for i, t := range takes {
+		t.Mode = store.ModePeek
+		answers[i] = f.log(t.Key, t.Plan.Keep).take(t)
+		room = room && answers[i].Allowed
+	}
+	for i, t := range takes {
+		record := room || mode == store.ModeRecord || mode == store.ModeChargeDenied && !answers[i].Allowed
+		if record && mode != store.ModePeek {
+			answers[i] = f.log(t.Key, t.Plan.Keep).take(t)
+		}
+	}
+	return nil
+}
+
 // Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
 	return f.on(s.Key, 0, func(o *oracle) { o.settle(s.ID, s.Cost) })
@@ -93,6 +119,12 @@ func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)
 	if f.err != nil {
 		return f.err
 	}
+	question(f.log(key, keep))
+	return nil
+}
+
+// log returns the log of a key, which is made if there is none. The caller holds the lock.
+func (f *FakeStore) log(key store.Key, keep time.Duration) *oracle {
 	l := f.logs[key.String()]
 	if l == nil {
 		l = new(fakeLog)
@@ -105,6 +137,5 @@ func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)
 	if keep > 0 {
 		l.forget(l.keep)
 	}
-	question(&l.oracle)
-	return nil
+	return &l.oracle
 }

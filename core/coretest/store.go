@@ -35,9 +35,9 @@ type StoreConfig struct {
 	Checks int
 }
 
-// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister] and
-// [store.Merger] are tested if the store has them: otherwise the cases Settle, Log and Merge are skipped, and so are
-// those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the methods of
+// Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister]
+// and [store.Merger] are tested if the store has them: otherwise the cases Joint, JointOracle, Settle, Log and Merge are
+// skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the methods of
 // [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
@@ -67,6 +67,8 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Merge", mergesOnce},
 		{"ConcurrentExactly", concurrentExactly},
 		{"Oracle", againstOracle},
+		{"Joint", jointConcurrently},
+		{"JointOracle", jointAgainstOracle},
 	} {
 		c.Run(t, test.name, func(t *testing.T) { test.f(t, c) })
 	}

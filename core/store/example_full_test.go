@@ -11,11 +11,34 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// FullStore is the MapStore of the other example with what is optional: Settle for refunds, Log for Limiter.Log, and
-// Merge (with Settle) for core.FailLocal.
+// FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own, Settle
+// for refunds, Log for Limiter.Log, and Merge (with Settle) for core.FailLocal.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
+
+// TakeAll decides about takes of several keys under one lock. It peeks at all logs first, to see whether all have room.
+func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateAll(takes, answers); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, mode, room := time.Now(), takes[0].Mode, true
+	for i, t := range takes {
+		t.Mode = store.ModePeek
+		answers[i] = s.take(now, t)
+		room = room && answers[i].Allowed
+	}
+	for i, t := range takes {
+		record := room || mode == store.ModeRecord || mode == store.ModeChargeDenied && !answers[i].Allowed
+		if record && mode != store.ModePeek {
+			answers[i] = s.take(now, t)
+		}
+	}
+	s.sweep(now)
+	return nil
+}
 
 // Settle changes the cost of a recorded take.
 func (s FullStore) Settle(_ context.Context, settled store.Settlement) error {

@@ -42,6 +42,13 @@ func (s *MapStore) Take(_ context.Context, t store.Take) (store.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	a := s.take(now, t)
+	s.sweep(now)
+	return a, nil
+}
+
+// take is Take under the lock.
+func (s *MapStore) take(now time.Time, t store.Take) store.Answer {
 	l := s.logs[t.Key.String()]
 	if l == nil {
 		l = new(keyLog)
@@ -49,9 +56,7 @@ func (s *MapStore) Take(_ context.Context, t store.Take) (store.Answer, error) {
 	}
 	l.keep = max(l.keep, t.Plan.Keep)
 	l.expire(now)
-	a := l.take(now, t)
-	s.sweep(now)
-	return a, nil
+	return l.take(now, t)
 }
 
 // Reset forgets a log.

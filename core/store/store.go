@@ -12,10 +12,11 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
-// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
+// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
 // [Lister] and [Merger]. A limiter whose options need one of them cannot be made on a store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
@@ -34,6 +35,21 @@ type Store interface {
 
 	// Reset forgets a log. A log that does not exist is no error.
 	Reset(ctx context.Context, key Key) error
+}
+
+// Joint is a [Store] that can decide about one request over several logs. Limits with keys of their own need it.
+type Joint interface {
+	// TakeAll decides about the takes of one request, which are of different keys and have the same Cost, ID and Mode:
+	// it records all of them, or none. It fills in answers[i] about takes[i]: Allowed tells whether that log has room,
+	// and the request is admitted if all have.
+	//
+	// If one of the logs has no room, the others are as if they had been asked in [ModePeek]. Under [ModeChargeDenied]
+	// the logs without room record the take, as Take does, and the others nothing. Under [ModeRecord] all record it.
+	//
+	// A store of one server does so in one atomic step. A store of several servers may ask one after the other and
+	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
+	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
+	TakeAll(ctx context.Context, takes []Take, answers []Answer) error
 }
 
 // Settler is a [Store] that can change what was recorded. Refunds and [core.Decision.Undo] need it.
@@ -62,6 +78,7 @@ type Merger interface {
 // Full is a store that can do everything, as a MemoryStore and those of redisstore can.
 type Full interface {
 	Store
+	Joint
 	Settler
 	Lister
 	Merger
@@ -82,6 +99,32 @@ func (t *Take) Validate() error {
 		return &ConfigError{Option: "store.Take", Value: "no plan", Reason: "give it one of store.NewPlan"}
 	}
 	return t.Key.Validate()
+}
+
+// ValidateAll returns an error for takes that [Joint.TakeAll] does not accept: none, one that is not valid, more than
+// [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
+func ValidateAll(takes []Take, answers []Answer) error {
+	limits := 0
+	for i := range takes {
+		t := &takes[i]
+		if err := t.Validate(); err != nil {
+			return err
+		}
+		if t.Cost != takes[0].Cost || t.ID != takes[0].ID || t.Mode != takes[0].Mode {
+			return &ConfigError{
+				Option: "store.TakeAll", Value: "takes that differ",
+				Reason: "the takes of one request have the same Cost, ID and Mode",
+			}
+		}
+		limits += len(t.Plan.Limits)
+	}
+	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
+		return &ConfigError{
+			Option: "store.TakeAll", Value: fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
+			Reason: fmt.Sprintf("give it at least one take, an answer for each, and at most %d limits in all", MaxLimits),
+		}
+	}
+	return nil
 }
 
 // Mode is what a [Take] records.

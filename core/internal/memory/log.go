@@ -41,18 +41,28 @@ func (l *keyLog) lock(now int64) bool {
 // take decides t and unlocks the log, which is locked. It reports whether it is time to sweep other logs.
 func (l *keyLog) take(t *store.Take, a *store.Answer) (sweep bool) {
 	defer l.mu.Unlock()
+	l.decide(t, a)
+	l.takes++
+	return l.takes%takesPerSweep == 0
+}
+
+// decide is take without the lock.
+func (l *keyLog) decide(t *store.Take, a *store.Answer) {
 	if l.keep < t.Plan.Keep || t.Plan.Varies { // a write would invalidate the cache line on other cores
 		l.keep, l.varies = max(l.keep, t.Plan.Keep), l.varies || t.Plan.Varies
 	}
 	l.Drop(l.now - int64(l.keep))
 	t.ID = decide(&l.Log, l.now, t.ID, t, t.Mode, a)
-	l.takes++
-	return l.takes%takesPerSweep == 0
 }
 
 // takeShared is take for a key with that hash which shares the log.
 func (l *keyLog) takeShared(hash uint64, t *store.Take, a *store.Answer) {
 	defer l.mu.Unlock()
+	l.decideShared(hash, t, a)
+}
+
+// decideShared is takeShared without the lock.
+func (l *keyLog) decideShared(hash uint64, t *store.Take, a *store.Answer) {
 	mode := t.Mode
 	l.keep = max(l.keep, t.Plan.Keep)
 	l.Drop(l.now - int64(l.keep))
