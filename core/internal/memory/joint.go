@@ -34,6 +34,9 @@ func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 	now := s.clock()
 	locked := lockShards(s, parts)
 	for i := range parts {
+		parts[i].shard.sweep(s, sweepPerKey) // before logs are locked, because it locks logs as well
+	}
+	for i := range parts {
 		parts[i].find(s, parts[:i], now)
 	}
 	if mode, room := takes[0].Mode, hasRoom(parts, now); room || mode == store.ModeRecord {
@@ -87,7 +90,7 @@ func (p *part) find(s *Store, earlier []part, now int64) {
 			return
 		}
 	}
-	p.log, p.own = p.shard.findOrAdd(s, &t.Key, p.hash, now, t.Plan.Keep, t.Mode)
+	p.log, p.own = p.shard.findOrAdd(s, &t.Key, p.hash, now, t.Plan.Keep, t.Mode, false)
 }
 
 // hasRoom reports whether all logs have room. It sets Allowed of each answer. Keys that share one log need room for all

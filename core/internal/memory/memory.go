@@ -92,7 +92,7 @@ func (s *Store) Take(key *store.Key, t *store.Take, a *store.Answer) {
 // takeNew is Take for a key that seemed to have no log of its own.
 func (sh *shard) takeNew(s *Store, key *store.Key, hash uint64, now int64, t *store.Take, a *store.Answer) {
 	sh.mu.Lock()
-	log, own := sh.findOrAdd(s, key, hash, now, t.Plan.Keep, t.Mode)
+	log, own := sh.findOrAdd(s, key, hash, now, t.Plan.Keep, t.Mode, true)
 	if own {
 		sh.mu.Unlock()
 		log.take(t, a)
@@ -174,7 +174,7 @@ func (s *Store) Merge(m *store.MergeRequest) {
 	hash := m.Key.Hash()
 	sh, now := &s.shards[hash%shardCount], s.clock()
 	sh.mu.Lock()
-	log, own := sh.findOrAdd(s, &m.Key, hash, now, m.Keep, store.ModeRecord)
+	log, own := sh.findOrAdd(s, &m.Key, hash, now, m.Keep, store.ModeRecord, true)
 	defer sh.unlock(log)
 	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
@@ -197,9 +197,11 @@ func (s *Store) Reset(k *store.Key) {
 }
 
 // findOrAdd returns a log for a key, locked, and whether it is the key's own. If there is none, it adds one, or for a
-// peek returns nil. The caller holds the shard's lock, which also guards the shared logs.
+// peek returns nil. With sweep, other logs are swept first; the caller must then hold the lock of no log. The caller holds
+// the shard's lock, which also guards the shared logs.
 func (sh *shard) findOrAdd(
 	s *Store, key *store.Key, hash uint64, now int64, keep time.Duration, mode store.Mode,
+	sweep bool,
 ) (log *keyLog, own bool) {
 	sh.now = max(sh.now, now)
 	if log = sh.logs.find(key, hash); log != nil {
@@ -227,8 +229,10 @@ func (sh *shard) findOrAdd(
 	if mode == store.ModePeek {
 		return nil, false
 	}
-	sh.sweep(s, sweepPerKey)
-	if s.claim(key) || s.makeRoom(sh) && s.claim(key) {
+	if sweep {
+		sh.sweep(s, sweepPerKey)
+	}
+	if s.claim(key) || sweep && s.makeRoom(sh) && s.claim(key) {
 		log = &keyLog{key: key.Stored(false), now: sh.now, Log: slide.New(sh.lastID)}
 		log.lock(now)
 		sh.logs.add(hash, log, dueAt(sh.now, 0)) // due at once, because the take may record nothing
