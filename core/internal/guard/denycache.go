@@ -18,7 +18,7 @@ type denyCache struct {
 	maxEntries int
 
 	weighted atomic.Bool // takes of more than one unit have been seen
-	versions [denyVersions]atomic.Uint32
+	versions [denyCounters]atomic.Uint32
 	buckets  atomic.Pointer[[]atomic.Pointer[denyEntry]] // their number is a power of two
 
 	mu    sync.Mutex // is held while entries are added or removed
@@ -27,7 +27,7 @@ type denyCache struct {
 }
 
 const (
-	denyVersions  = 4096
+	denyCounters  = 4096 // of versions
 	denyBuckets   = 1024 // initially
 	denyEntries   = 8192 // at most, unless more are needed for outages
 	entriesPerKey = 2    // with different costs
@@ -75,6 +75,9 @@ type denyVersion struct {
 	sent time.Duration // when the call began, since the start of the cache
 }
 
+// denyVersions are those of a request's takes.
+type denyVersions [store.MaxLimits]denyVersion
+
 func newDenyCache(maxAge time.Duration, start time.Time) *denyCache {
 	if maxAge == 0 {
 		return nil
@@ -98,7 +101,7 @@ func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denyEntry] {
 }
 
 // counter returns the counter of versions for a key's hash. Keys share counters.
-func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyVersions] }
+func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyCounters] }
 
 // cacheable reports whether denials of t may be answered from the cache. They may not if each denial is to be counted,
 // or if shadow limits look at the log as well.
@@ -111,19 +114,64 @@ func (d *denyCache) lookup(t *store.Take, a *store.Answer) (found bool) {
 	if d == nil || !d.cacheable(t) {
 		return false
 	}
+	e := d.find(t)
+	if e == nil {
+		return false
+	}
+	now := time.Since(d.start)
+	if now >= e.freshUntil && (now >= e.graceUntil || e.probing.CompareAndSwap(false, true)) {
+		return false
+	}
+	e.answer(now, t, a)
+	return true
+}
+
+// find returns the entry of the log, limits and cost of t, or nil.
+func (d *denyCache) find(t *store.Take) *denyEntry {
 	hash := t.Key.Hash()
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
 		same := e.hash == hash && e.cost == t.Cost && e.plan == t.Plan
 		if same && !e.stale.Load() && e.key.Equal(&t.Key) {
-			now := time.Since(d.start)
-			if now >= e.freshUntil && (now >= e.graceUntil || e.probing.CompareAndSwap(false, true)) {
-				return false
-			}
-			e.answer(now, t, a)
-			return true
+			return e
 		}
 	}
-	return false
+	return nil
+}
+
+// lookupAll is lookup for a request over several logs, which is denied if one of its takes is. It sets the answers to
+// all takes that are known to be denied, so that the caller learns the longest wait that is known. The other takes get
+// an answer that allows them and says nothing else.
+func (d *denyCache) lookupAll(takes []store.Take, answers []store.Answer) (found bool) {
+	if d == nil {
+		return false
+	}
+	now := time.Since(d.start)
+	var entries [store.MaxLimits]*denyEntry
+	for i := range takes {
+		t := &takes[i]
+		if !d.cacheable(t) {
+			return false // the shadow limits of one take look at its log in each request
+		}
+		if e := d.find(t); e != nil && now < e.graceUntil {
+			entries[i] = e
+			found = found || now < e.freshUntil || e.probing.Load()
+		}
+	}
+	if !found { // by other entries, so it is the turn of this request to ask the store about these
+		for _, e := range entries {
+			found = e != nil && !e.probing.CompareAndSwap(false, true) || found
+		}
+	}
+	if !found {
+		return false
+	}
+	for i := range takes {
+		answers[i] = store.Answer{Allowed: true}
+		if e := entries[i]; e != nil {
+			e.answer(now, &takes[i], &answers[i])
+		}
+	}
+	return true
 }
 
 // answer sets a to the denial as it is now. Waits count from the arrival of the store's answer. The store read its
@@ -168,6 +216,24 @@ func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) 
 	return longest != nil
 }
 
+// lookupAllInOutage is lookupInOutage for each take of a request. It sets known of those that are found, and reports
+// whether there are any.
+func (d *denyCache) lookupAllInOutage(r *request, known *[store.MaxLimits]bool) (found bool) {
+	for i := range r.len() {
+		known[i] = d.lookupInOutage(r.at(i))
+		found = found || known[i]
+	}
+	return found
+}
+
+// readVersions sets the versions of the logs of a request.
+func (d *denyCache) readVersions(r *request, now time.Duration, versions *denyVersions) {
+	for i := range r.len() {
+		t, _ := r.at(i)
+		versions[i] = d.version(t, now)
+	}
+}
+
 // version returns the version of the log of t before the store is called. The store reads its clock after now, so a
 // wait counted from now ends no later than the store's.
 func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
@@ -179,6 +245,21 @@ func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
 		v.n = d.counter(v.hash).Load()
 	}
 	return v
+}
+
+// updateAll brings the cache up to date with the store's answers to a request which was sent at those versions. Only a
+// log that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
+func (d *denyCache) updateAll(r *request, versions *denyVersions) {
+	admitted := r.admitted()
+	for i := range r.len() {
+		t, a := r.at(i)
+		if a.Allowed && !admitted {
+			peek := *t
+			peek.Mode = store.ModePeek
+			t = &peek
+		}
+		d.update(t, a, versions[i])
+	}
 }
 
 // update brings the cache up to date with the store's answer to t, which was sent at version v.

@@ -57,7 +57,8 @@ type Guard struct {
 	deadlines // of each decision
 
 	store   store.Store
-	settler store.Settler // the store, or nil if it is none
+	joint   store.Joint // the store, or nil if it is none
+	settler store.Settler
 	merger  store.Merger
 	lister  store.Lister
 	failure Failure
@@ -84,6 +85,7 @@ type Guard struct {
 // New makes a guard. It does no I/O and starts no goroutine.
 func New(c Config) *Guard {
 	g := &Guard{store: c.Store, failure: c.Failure, start: time.Now()}
+	g.joint, _ = c.Store.(store.Joint)
 	g.settler, _ = c.Store.(store.Settler)
 	g.merger, _ = c.Store.(store.Merger)
 	g.lister, _ = c.Store.(store.Lister)
@@ -115,7 +117,7 @@ func (g *Guard) call(key *store.Key, f func() error) (err error) {
 	err = errPanicked // unless f returns
 	defer func() {
 		g.report(p, err)
-		err = g.noteError(key, err)
+		err = g.noteError(err, func(text string) bool { return isIn(key, text) })
 	}()
 	return f()
 }
@@ -130,8 +132,8 @@ func (g *Guard) report(p pass, err error) {
 }
 
 // noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
-// the breaker will not admit.
-func (g *Guard) noteError(key *store.Key, err error) error {
+// the breaker will not admit. isIn reports whether a text contains an identity that was asked about.
+func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 	if err == nil {
 		return nil
 	}
@@ -144,7 +146,7 @@ func (g *Guard) noteError(key *store.Key, err error) error {
 		last := *failed
 		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		g.lastError.Store(&last)
-		attrs := logAttrs(failed, key)
+		attrs := logAttrs(failed, isIn)
 		g.log.attrs.Store(&attrs)
 	}
 	return err
@@ -157,96 +159,130 @@ func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from 
 	if g.denials.lookup(t, a) {
 		return FromCache, nil
 	}
+	r := request{first: t, answer: a}
+	return g.take(ctx, &r)
+}
+
+// TakeAll is Take for one request over several logs, as [store.Joint] describes it. It sets the ID of all takes. An
+// answer of the deny cache or of Open which allows a take has no numbers. If the store is no store.Joint, there is no
+// decision about more than one log.
+func (g *Guard) TakeAll(
+	ctx context.Context, takes []store.Take, answers []store.Answer,
+) (from Source, err error) {
+	if len(takes) == 1 && len(answers) == 1 {
+		return g.Take(ctx, &takes[0], &answers[0])
+	}
+	for i := range takes {
+		takes[i].ID = 0 // take sets them
+	}
+	if err := store.ValidateAll(takes, answers); err != nil {
+		return FromStore, err
+	}
+	if g.joint == nil {
+		return FromStore, &store.ConfigError{
+			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store),
+			Reason: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
+		}
+	}
+	if g.denials.lookupAll(takes, answers) {
+		return FromCache, nil
+	}
+	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
+	return g.take(ctx, &r)
+}
+
+// take decides a request that the deny cache does not answer.
+func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	now := time.Now()
-	t.ID = newID(now)
+	r.setID(newID(now))
 	if _, ok := ctx.(bounded); !ok {
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	version := g.denials.version(t, begun)
+	var versions denyVersions
+	g.denials.readVersions(r, begun, &versions)
 	sent := unconfirmed
 	if p, ok := g.breaker.bypass(); ok && g.journal.entries.Load() == 0 {
-		err = g.takeDirect(ctx, begun, t, a)
-	} else if sent, err = g.takeGuarded(ctx, begun, t, a); err == nil {
+		err = g.takeDirect(ctx, begun, r)
+	} else if sent, err = g.takeGuarded(ctx, begun, r); err == nil {
 		g.breaker.allowBypass(p)
 	}
-	err = g.noteError(&t.Key, err)
-	switch {
-	case err == nil:
-		g.denials.update(t, a, version)
+	if err == nil {
+		g.denials.updateAll(r, &versions)
 		return FromStore, nil
-	case sent == unconfirmed && store.IsOutage(err) && time.Since(now) > g.timeout/2:
-		g.reconnect(&t.Key)
+	}
+	err = g.noteError(err, r.isIn)
+	if sent == unconfirmed && store.IsOutage(err) && time.Since(now) > g.timeout/2 {
+		g.reconnect(&r.first.Key)
 	}
 	switch {
 	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
 		return FromStore, err
 	case g.failure == Open:
-		*a = store.Answer{Allowed: true}
+		r.setAnswers(store.Answer{Allowed: true})
 		return FromLocal, err
 	}
-	if sent == unconfirmed && !store.IsOutage(err) {
+	if sent == unconfirmed && !store.IsOutage(err) && !r.several() {
 		sent = unsent // the store has answered that it did not record the take
 	}
-	g.takeLocal(t, a, sent)
+	g.takeLocal(r, sent)
 	return FromLocal, err
 }
 
-// takeLocal decides t in this process.
-func (g *Guard) takeLocal(t *store.Take, a *store.Answer, sent delivery) {
-	var cached store.Answer
-	found := g.denials.lookupInOutage(t, &cached)
-	*a = cached
-	switch {
-	case !found || t.Mode == store.ModeChargeDenied: // this mode records denied takes as well
-		*a = store.Answer{}
-		g.journal.take(t, a, sent)
-	default:
-		g.journal.denied(t, sent)
-	}
-	if found {
-		cached.Retry = max(cached.Retry, a.Retry)
-		*a = cached
+// takeLocal decides a request in this process.
+func (g *Guard) takeLocal(r *request, sent delivery) {
+	r.setAnswers(store.Answer{})
+	var known [store.MaxLimits]bool
+	if g.denials.lookupAllInOutage(r, &known) {
+		g.journal.deny(r, &known, sent)
+	} else {
+		g.journal.take(r, sent)
 	}
 	if g.journal.entries.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
 		go g.replayInBackground()
 	}
 }
 
-// takeDirect calls the store's Take without the breaker's admission.
-func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer) (err error) {
-	err = errPanicked // unless Take returns
+// ask calls the store's Take or TakeAll. If it fails, the answers are of no use.
+func (g *Guard) ask(ctx context.Context, r *request) (err error) {
+	if !r.several() {
+		*r.answer, err = g.store.Take(ctx, *r.first)
+		return err
+	}
+	takes, answers := r.copies() // as a store may use them after it has returned
+	if err = g.joint.TakeAll(ctx, takes, answers); err == nil {
+		copy(r.answers, answers)
+	}
+	return err
+}
+
+// takeDirect asks the store without the breaker's admission.
+func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
+	err = errPanicked // unless ask returns
 	defer func() {
 		if store.IsOutage(err) {
 			g.breaker.bypassFailure(begun)
 		}
 	}()
-	*a, err = g.store.Take(ctx, *t)
-	return err
+	return g.ask(ctx, r)
 }
 
 var errPanicked = errors.New("the store has panicked")
 
-// takeGuarded calls the store's Take if the breaker admits it and the key's backlog permits it.
-func (g *Guard) takeGuarded(
-	ctx context.Context, begun time.Duration, t *store.Take, a *store.Answer,
-) (sent delivery, err error) {
+// takeGuarded asks the store if the breaker admits it and the backlogs of the keys permit it.
+func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request) (sent delivery, err error) {
 	state := g.breaker.state()
 	if state == open {
 		return unsent, g.lastError.Load()
 	}
-	var backlog backlogSnapshot
-	replay := false
+	var backlogs [store.MaxLimits]backlogSnapshot
+	replay, long := false, false
 	if g.journal.entries.Load() > 0 {
-		backlog, replay = g.journal.snapshot(&t.Key)
+		replay, long = g.journal.snapshots(r, &backlogs)
 	}
-	if replay && (state != closed || backlog.units > maxPart) {
-		run, started := g.startReplay(ctx, &t.Key)
-		if state == closed || !started {
-			return unsent, errReplaying // the replay takes long, or is another request's probe
-		}
-		if !wait(ctx, run.done) || run.err != nil {
-			return unsent, g.lastError.Load()
+	if replay && (state != closed || long) {
+		if err = g.replayFirst(ctx, r, &backlogs, state); err != nil {
+			return unsent, err
 		}
 		replay = false
 	}
@@ -256,62 +292,100 @@ func (g *Guard) takeGuarded(
 	}
 	p.begun = begun
 	if p.probe && !g.isClosed() {
-		return unconfirmed, g.probe(ctx, p, t, a)
+		return unconfirmed, g.probe(ctx, p, r)
 	}
-	if err = g.takeReported(ctx, p, t, a); err == nil && replay {
-		return g.takeWithBacklog(ctx, t, a, &backlog)
+	if err = g.takeReported(ctx, p, r); err == nil && replay {
+		return g.takeWithBacklog(ctx, r, &backlogs)
 	}
 	return unconfirmed, err
 }
 
-// takeReported calls the store's Take and reports the outcome to the breaker.
-func (g *Guard) takeReported(ctx context.Context, p pass, t *store.Take, a *store.Answer) (err error) {
-	err = errPanicked // unless Take returns
-	defer func() { g.report(p, err) }()
-	*a, err = g.store.Take(ctx, *t)
+// replayFirst replays the backlogs of a request's keys before the store is asked. If the breaker is not closed, the
+// first replay is its probe. It fails if a replay takes long or is another request's probe.
+func (g *Guard) replayFirst(
+	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
+) (err error) {
+	for i := range r.len() {
+		if !backlogs[i].replay {
+			continue
+		}
+		t, _ := r.at(i)
+		switch run, started := g.startReplay(ctx, &t.Key); {
+		case state == closed:
+			err = errReplaying
+		case run == nil: // nothing is left
+		case !started && g.breaker.state() != closed:
+			return errReplaying
+		case !wait(ctx, run.done) || run.err != nil:
+			return g.lastError.Load()
+		}
+	}
 	return err
 }
 
-// takeWithBacklog completes a take whose answer a does not take the key's backlog into account. It starts the replay,
-// since the store answers now. If the backlog might change the answer, it repeats the take after the replay if there is
-// time, and otherwise fails, so that this process decides. Thus the store decides again however slow it is.
+// takeReported asks the store and reports the outcome to the breaker.
+func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error) {
+	err = errPanicked // unless ask returns
+	defer func() { g.report(p, err) }()
+	return g.ask(ctx, r)
+}
+
+// takeWithBacklog completes a request whose answers do not take the backlogs of its keys into account. It starts the
+// replays, since the store answers now. If the backlogs might change the decision, it asks again after the replays if
+// there is time, and otherwise fails, so that this process decides. Thus the store decides again however slow it is.
 func (g *Guard) takeWithBacklog(
-	ctx context.Context, t *store.Take, a *store.Answer, backlog *backlogSnapshot,
+	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot,
 ) (sent delivery, err error) {
-	run, _ := g.startReplay(ctx, &t.Key)
-	recorded := a.Allowed && t.Mode != store.ModePeek
-	same := sameWithBacklog(a, t, backlog)
-	if same && recorded {
+	var runs [store.MaxLimits]*run
+	for i := range r.len() {
+		if t, _ := r.at(i); backlogs[i].replay {
+			runs[i], _ = g.startReplay(ctx, &t.Key)
+		}
+	}
+	mode := r.first.Mode
+	recorded := mode != store.ModePeek && r.admitted()
+	same := sameWithBacklogs(r, backlogs)
+	// A denial that some logs have recorded and others have not cannot be repeated.
+	if same && (recorded || r.several() && mode == store.ModeChargeDenied) {
 		return delivered, nil
 	}
-	if run != nil && (!wait(ctx, run.done) || run.err != nil) {
+	for _, run := range runs {
+		if run == nil || wait(ctx, run.done) && run.err == nil {
+			continue
+		}
 		if same {
 			return delivered, nil
 		}
 		return delivered, errReplaying
 	}
 	if recorded {
-		if err := g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
-			return unconfirmed, err // it is unknown whether the store still has the take
+		for i := range r.len() {
+			t, _ := r.at(i)
+			if err := g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
+				return unconfirmed, err // it is unknown whether the store still has the take
+			}
 		}
-		t.ID = newID(time.Now())
+		r.setID(newID(time.Now()))
 	}
-	*a, err = g.store.Take(ctx, *t)
-	return unconfirmed, err
+	return unconfirmed, g.ask(ctx, r)
 }
 
-// sameWithBacklog reports whether the decision would be the same with the backlog in the log, and adds the backlog to
-// an answer that admits. Until the replay has ended, entries that the log has already count twice in that answer.
-func sameWithBacklog(a *store.Answer, t *store.Take, backlog *backlogSnapshot) bool {
-	if !a.Allowed {
+// sameWithBacklogs reports whether the decision would be the same with the backlogs in the logs, and adds the backlogs
+// to answers that admit. Until a replay has ended, entries that the log has already count twice in such an answer.
+func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bool {
+	if !r.admitted() {
 		return true
 	}
-	with := *a
-	backlog.addTo(t, &with)
-	if t.Plan.Judge(&with, t.Cost, t.Mode); with.Allowed {
+	for i := range r.len() {
+		t, a := r.at(i)
+		with := *a
+		backlogs[i].addTo(t, &with)
+		if t.Plan.Judge(&with, t.Cost, t.Mode); !with.Allowed {
+			return false
+		}
 		*a = with
 	}
-	return with.Allowed
+	return true
 }
 
 // Settle changes the cost of a take. Degraded is what Take has returned for it.

@@ -17,7 +17,7 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	plan := planOf(9, time.Minute)
 	take := func(id uint64, cost int) {
 		t := &store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}
-		j.take(t, new(store.Answer), unsent)
+		j.take(&request{first: t, answer: new(store.Answer)}, unsent)
 	}
 	take(1, 4)
 	take(2, 4)

@@ -82,23 +82,57 @@ func newJournal(keys int) *journal {
 
 func (j *journal) now() int64 { return int64(time.Since(j.start)) }
 
-// take decides t in this process and records what the store has to be told.
-func (j *journal) take(t *store.Take, a *store.Answer, sent delivery) {
-	id := t.ID
-	j.logs.Take(&t.Key, t, a)
-	t.ID = id // the logs have replaced it if they recorded nothing
-	recorded := t.Mode != store.ModePeek && (a.Allowed || t.Mode == store.ModeChargeDenied && !t.Plan.NeverFits(t.Cost))
-	switch {
-	case !recorded:
-		j.denied(t, sent)
-	case sent != delivered:
-		j.add(t, journalEntry{id: t.ID, cost: int32(t.Cost), delivery: sent})
+// take decides a request in this process and records what the store has to be told. The answers must be zero.
+func (j *journal) take(r *request, sent delivery) {
+	if r.several() {
+		takes, answers := r.copies()
+		j.logs.TakeAll(takes, answers)
+		copy(r.answers, answers)
+	} else {
+		j.takeOne(r.first, r.answer)
+	}
+	admitted := r.admitted()
+	for i := range r.len() {
+		t, a := r.at(i)
+		j.note(t, admitted || !a.Allowed && t.Mode == store.ModeChargeDenied, sent)
 	}
 }
 
-// denied records that t was denied here, if the store may have admitted it.
-func (j *journal) denied(t *store.Take, sent delivery) {
-	if t.Mode == store.ModeCharge && sent != unsent {
+// takeOne asks the log of t alone.
+func (j *journal) takeOne(t *store.Take, a *store.Answer) {
+	id := t.ID
+	j.logs.Take(&t.Key, t, a)
+	t.ID = id // the log has replaced it if it recorded nothing
+}
+
+// deny records what the store has to be told of a request that is denied because the answers to its known takes deny.
+// The other answers must be zero; the logs of this process fill them in.
+func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) {
+	for i := range r.len() {
+		t, a := r.at(i)
+		if !known[i] {
+			peek := *t
+			peek.Mode = store.ModePeek
+			j.takeOne(&peek, a)
+		}
+		counted := !a.Allowed && t.Mode == store.ModeChargeDenied
+		if counted {
+			var own store.Answer
+			j.takeOne(t, &own)
+			a.Retry = max(a.Retry, own.Retry)
+		}
+		j.note(t, counted, sent)
+	}
+}
+
+// note records what the store has to be told about a take: that it was recorded here, or else that it must not be in the
+// store's log.
+func (j *journal) note(t *store.Take, recorded bool, sent delivery) {
+	switch {
+	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
+	case recorded && sent != delivered:
+		j.add(t, journalEntry{id: t.ID, cost: int32(t.Cost), delivery: sent})
+	case !recorded && sent != unsent:
 		j.add(t, journalEntry{id: t.ID, delivery: sent, settled: true})
 	}
 }
@@ -266,28 +300,40 @@ func (j *journal) reset(key store.Key) *run {
 
 // backlogSnapshot is a backlog at one instant.
 type backlogSnapshot struct {
-	units   int
-	entries []store.Entry // oldest first; empty if there are more than maxPart units
+	replay  bool          // there is something to replay
+	long    bool          // there are more than maxPart units
+	entries []store.Entry // oldest first; empty if long
 }
 
-// snapshot returns a key's backlog, and whether there is anything to replay.
-func (j *journal) snapshot(key *store.Key) (s backlogSnapshot, replay bool) {
+// snapshots fills in the backlogs of a request's keys. It reports whether one of them has something to replay, and
+// whether one of them is long.
+func (j *journal) snapshots(r *request, backlogs *[store.MaxLimits]backlogSnapshot) (replay, long bool) {
+	for i := range r.len() {
+		t, _ := r.at(i)
+		s := &backlogs[i]
+		*s = j.snapshot(&t.Key)
+		replay, long = replay || s.replay, long || s.long
+	}
+	return replay, long
+}
+
+func (j *journal) snapshot(key *store.Key) (s backlogSnapshot) {
 	sh, b := j.lock(key)
 	defer sh.mu.Unlock()
 	if b == nil {
-		return s, false
+		return s
 	}
 	j.expire(b)
-	s.units = b.units
-	if s.units > maxPart {
-		return s, true
+	s.replay, s.long = len(b.entries) > 0, b.units > maxPart
+	if s.long {
+		return s
 	}
 	now := j.now()
 	for i := range b.entries {
 		e := &b.entries[i]
 		s.entries = append(s.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
 	}
-	return s, len(b.entries) > 0
+	return s
 }
 
 // addTo adds the entries to the states of an answer from a store that does not have them.

@@ -50,14 +50,15 @@ func (l *outageLog) change(open bool) {
 	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
 }
 
-// logAttrs returns what is logged of an error about key. The key itself must not appear in the log. An error without a
-// class was not classified by its store, and its text may contain any part of the call, so only its types are logged.
-func logAttrs(e *store.StoreError, key *store.Key) []slog.Attr {
+// logAttrs returns what is logged of an error. An identity, which isIn recognises, must not appear in the log. An error
+// without a class was not classified by its store, and its text may contain any part of the call, so only its types are
+// logged.
+func logAttrs(e *store.StoreError, isIn func(text string) bool) []slog.Attr {
 	text, advice := store.ErrorTypes(e.Err), e.Advice
-	if e.Err != nil && e.Class != "" && !isIn(key, e.Err.Error()) {
+	if e.Err != nil && e.Class != "" && !isIn(e.Err.Error()) {
 		text = e.Err.Error()
 	}
-	if isIn(key, advice) {
+	if isIn(advice) {
 		advice = ""
 	}
 	return []slog.Attr{slog.String("class", e.Class), slog.String("error", text), slog.String("advice", advice)}

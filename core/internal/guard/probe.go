@@ -32,12 +32,13 @@ func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(contex
 		return ctx.Err()
 	}
 	g.report(p, err)
-	return g.noteError(key, err)
+	return g.noteError(err, func(text string) bool { return isIn(key, text) })
 }
 
 // callWithoutBreaker is callPatiently without the breaker.
 func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	return g.noteError(key, g.attempt(ctx, key, false, f))
+	err := g.attempt(ctx, key, false, f)
+	return g.noteError(err, func(text string) bool { return isIn(key, text) })
 }
 
 // attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
@@ -146,21 +147,20 @@ func (g *Guard) reconnect(of *store.Key) {
 	}()
 }
 
-// probe calls the store's Take for a request whose pass is the breaker's probe. The call goes on when the request has
-// timed out, so that a store is detected even if it answers late or a connection has to be made first.
-func (g *Guard) probe(ctx context.Context, p pass, of *store.Take, a *store.Answer) error {
-	t := *of
-	key := t.Key.Stored(true)
-	t.Key = key.Key() // a copy, as the request's memory may be reused
-	answers := make(chan store.Answer, 1)
+// probe asks the store for a request whose pass is the breaker's probe. The call goes on when the request has timed out,
+// so that a store is detected even if it answers late or a connection has to be made first.
+func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
+	r := of.clone() // as the caller's memory may be reused
+	answers := make(chan *request, 1)
 	ended := make(chan error, 1)
 	var claimed atomic.Bool // by the request's timeout or by the answer, whichever comes first
 	go func() {
-		err := g.attempt(g.background, &t.Key, true, func(ctx context.Context) error {
-			answer, err := g.store.Take(ctx, t)
+		err := g.attempt(g.background, &r.first.Key, true, func(ctx context.Context) error {
+			try := r.clone() // calls may overlap
+			err := g.ask(ctx, try)
 			if err == nil {
 				select {
-				case answers <- answer:
+				case answers <- try:
 				default: // a repeated call gives the same answer
 				}
 			}
@@ -169,8 +169,8 @@ func (g *Guard) probe(ctx context.Context, p pass, of *store.Take, a *store.Answ
 		g.report(p, err)
 		if claimed.CompareAndSwap(false, true) {
 			ended <- err
-		} else if err == nil && g.failure != Local && t.Mode == store.ModeCharge && (<-answers).Allowed {
-			g.undo(&t)
+		} else if err == nil && g.failure != Local && r.first.Mode == store.ModeCharge && (<-answers).admitted() {
+			g.undo(r)
 		}
 	}()
 	var err error
@@ -183,22 +183,30 @@ func (g *Guard) probe(ctx context.Context, p pass, of *store.Take, a *store.Answ
 		err = <-ended
 	}
 	if err == nil {
-		*a = <-answers
+		answered := <-answers
+		for i := range of.len() {
+			_, a := of.at(i)
+			_, from := answered.at(i)
+			*a = *from
+		}
 	}
 	return err
 }
 
-// undo undoes a take that the store has admitted too late for its request. If that fails, the take stays counted, as
-// any other whose answer is late.
-func (g *Guard) undo(t *store.Take) {
+// undo undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
+// take whose answer is late.
+func (g *Guard) undo(r *request) {
 	if g.settler == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(g.background, backgroundTimeouts*g.timeout)
 	defer cancel()
-	protect(func() error { //nolint:errcheck // the take stays counted
-		return g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
-	})
+	for i := range r.len() {
+		t, _ := r.at(i)
+		protect(func() error { //nolint:errcheck // the take stays counted
+			return g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
+		})
+	}
 }
 
 // protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.

@@ -1,0 +1,85 @@
+package guard
+
+import "github.com/sashlimit/sash/core/store"
+
+// request is what one decision is about: takes of different keys, with the same ID, Cost and Mode. It refers to the
+// takes and answers of its caller, and no function may keep it, so that a request stays on its caller's stack.
+type request struct {
+	first  *store.Take
+	answer *store.Answer // about first
+
+	takes   []store.Take // all of them, or nil if there is only one
+	answers []store.Answer
+}
+
+// several reports whether the request is about more than one log.
+func (r *request) several() bool { return r.takes != nil }
+
+func (r *request) len() int { return max(len(r.takes), 1) }
+
+// at returns a take and its answer.
+func (r *request) at(i int) (*store.Take, *store.Answer) {
+	if i == 0 {
+		return r.first, r.answer
+	}
+	return &r.takes[i], &r.answers[i]
+}
+
+func (r *request) setID(id uint64) {
+	for i := range r.len() {
+		t, _ := r.at(i)
+		t.ID = id
+	}
+}
+
+// setAnswers sets all answers to a.
+func (r *request) setAnswers(a store.Answer) {
+	for i := range r.len() {
+		_, answer := r.at(i)
+		*answer = a
+	}
+}
+
+// admitted reports whether all answers admit.
+func (r *request) admitted() bool {
+	for i := range r.len() {
+		if _, a := r.at(i); !a.Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// isIn reports whether a text contains one of the identities.
+func (r *request) isIn(text string) bool {
+	for i := range r.len() {
+		if t, _ := r.at(i); isIn(&t.Key, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// copies returns the takes of several logs and answers that are zero, for functions which move them to the heap.
+func (r *request) copies() (takes []store.Take, answers []store.Answer) {
+	takes, answers = make([]store.Take, len(r.takes)), make([]store.Answer, len(r.takes))
+	copy(takes, r.takes)
+	return takes, answers
+}
+
+// clone returns a copy that does not refer to memory which the caller of Take may reuse.
+func (r *request) clone() *request {
+	c := &request{first: new(store.Take), answer: new(store.Answer)}
+	if r.several() {
+		c.takes, c.answers = r.copies()
+		c.first, c.answer = &c.takes[0], &c.answers[0]
+	}
+	for i := range r.len() {
+		from, _ := r.at(i)
+		to, _ := c.at(i)
+		key := from.Key.Stored(true)
+		*to = *from
+		to.Key = key.Key()
+	}
+	return c
+}
