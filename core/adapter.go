@@ -88,16 +88,16 @@ func serves[C any](l *Limiter) error {
 // an error.
 func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error), faults ...error) Key {
 	if err := errors.Join(faults...); err != nil {
-		return Key{fault: err}
+		return Key{&keySpec{fault: err}}
 	}
 	letters := strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") == ""
 	if !letters || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
-		return Key{fault: &ConfigError{
+		return Key{&keySpec{fault: &ConfigError{
 			Option: "KeyOf", Value: strconv.Quote(kind),
 			Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds),
-		}}
+		}}}
 	}
-	return Key{
+	return Key{&keySpec{
 		name: kind, classes: []keyClass{{kind: kind, scope: anyScope}},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			scope, text, err := f(r)
@@ -105,7 +105,7 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 			id.Kind, id.Scope = kind, scope
 			return id, err
 		},
-	}
+	}}
 }
 
 // Report is for adapters that answer a request although the handler of its refusal has panicked. It logs the place, as

@@ -61,7 +61,7 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
-	window := cmp.Or(time.Duration(l.policy.keep.Load()), MaxWindow)
+	window := cmp.Or(time.Duration(l.policy.horizon.keep.Load()), MaxWindow)
 	if l.policy.fixed != nil {
 		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
 	}
@@ -101,7 +101,7 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.decide(ctx, plan, cost, mode, mode != store.ModePeek, d)
+	return l.decide(ctx, nil, plan, cost, mode, mode != store.ModePeek, d)
 }
 
 // planFor returns the plan for calls without a request.

@@ -85,7 +85,7 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	if l.cost != nil {
 		cost = l.cost(r)
 	}
-	return l.decide(r.Context(), plan, cost, l.mode, true, d)
+	return l.decide(r.Context(), r, plan, cost, l.mode, true, d)
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan, error) {
@@ -98,9 +98,11 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 }
 
 // decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
-// because a Decision is large to copy. try tells that a denial counts towards a ban.
-func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision) error {
-	if err := l.evaluate(ctx, plan, cost, mode, try, d); err != nil {
+// because a Decision is large to copy. r is nil for calls without a request. try tells that a denial counts towards a ban.
+func (l *Limiter) decide(
+	ctx context.Context, r adapter.Request, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
+) error {
+	if err := l.evaluate(ctx, r, plan, cost, mode, try, d); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	if l.observers != nil {
@@ -111,7 +113,7 @@ func (l *Limiter) decide(ctx context.Context, plan *plan, cost int, mode store.M
 
 // evaluate is decide without the observers.
 func (l *Limiter) evaluate(
-	ctx context.Context, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
+	ctx context.Context, r adapter.Request, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
 ) (err error) {
 	d.cost, d.mode = cost, mode
 	if cost < 1 {
@@ -123,6 +125,11 @@ func (l *Limiter) evaluate(
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
 	d.key.Namespace = l.namespace
+	if len(plan.logs) > 0 {
+		if err := l.readKeys(ctx, r, d); err != nil {
+			return err
+		}
+	}
 	if l.ban == nil || mode == store.ModeRecord {
 		err = l.charge(ctx, d, mode)
 	} else {

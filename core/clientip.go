@@ -11,7 +11,7 @@ import (
 // IPv6 clients are distinguished by their /64, which is the smallest prefix that a subscriber has. IPv4-mapped
 // addresses count as IPv4. A peer without an address, as on a Unix socket, is [ErrNoKey].
 func ByIP() Key {
-	return Key{
+	return Key{&keySpec{
 		name: "ByIP", classes: []keyClass{{kind: kindIP}},
 		addrs:  true,
 		noText: true,
@@ -34,5 +34,5 @@ func ByIP() Key {
 			}
 			return p.identity(a), true
 		},
-	}
+	}}
 }

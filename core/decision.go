@@ -34,9 +34,10 @@ type Decision struct {
 	began    time.Duration // time since the process started, or 0 if there are no observers
 	mode     store.Mode
 	source   event.Source
-	taken    int // units of cost that were recorded: all or none
-	key      store.Key
+	taken    int       // units of cost that were recorded: all or none
+	key      store.Key // of the limiter's key
 	id       uint64
+	joint    *joint         // if there are several logs, or nil
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
 }
@@ -140,6 +141,9 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	// A recorded denial may have evicted older units. Removing it would make room that was not there before.
 	if d.taken == 0 || !d.Allowed {
 		return nil
+	}
+	if d.joint != nil {
+		return d.limiter.settleAll(ctx, d, cost)
 	}
 	return d.limiter.settle(ctx, store.Settlement{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
 }

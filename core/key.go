@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,10 @@ import (
 //
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.
-type Key struct {
+type Key struct{ *keySpec }
+
+// keySpec is what a key does. Keys are the same if they have one keySpec.
+type keySpec struct {
 	read func(adapter.Request, *prefixes) (identity, error)
 	// fromText returns the identity that a text names, for calls without a request.
 	fromText      func(string, *prefixes) (identity, bool)
@@ -40,20 +44,23 @@ type Key struct {
 // nothing is limited.
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
-		return Key{fault: &ConfigError{
+		return Key{&keySpec{fault: &ConfigError{
 			Option: "By", Value: "nil",
 			Reason: "give it a function that returns whose quota the request draws from",
-		}}
+		}}}
 	}
-	get := native[C]()
-	return Key{
+	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
+	return Key{&keySpec{
 		name: "By", classes: []keyClass{{kind: kindBy}},
 		callbackTypes: []callbackType{callbackTypeOf[C]("By")},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
+			if asksRequest && r.Native() == nil { // a call without a request reads the key of a limit
+				return identity{}, ErrNoKey
+			}
 			text, err := f(get(r))
 			return textIdentity(text, err)
 		},
-	}
+	}}
 }
 
 // ByHeader is the identity that verify returns for the value of a request header. verify returns an error for a value
@@ -91,7 +98,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			Reason: "net/http takes Host out of the header: use By and the request's Host",
 		}
 	}
-	return Key{
+	return Key{&keySpec{
 		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
 		fault: fault,
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
@@ -110,7 +117,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 		fromText: func(text string, _ *prefixes) (identity, bool) {
 			return identity{Kind: "hdr", Scope: scope, Text: text}, text != ""
 		},
-	}
+	}}
 }
 
 // Unverified makes [ByHeader] take the value as it is. A client that sends a new value with each request then has a new
@@ -122,7 +129,7 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // c.Locals), or in the request's context (context.WithValue). It is a string or a number or has a String method.
 // Without a value it is [ErrNoKey].
 func ByValue(key any) Key {
-	return Key{
+	return Key{&keySpec{
 		name: "ByValue", classes: []keyClass{{kind: kindBy}},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			var text string
@@ -138,17 +145,17 @@ func ByValue(key any) Key {
 			}
 			return textIdentity(text, nil)
 		},
-	}
+	}}
 }
 
 // Global is one quota for all requests together.
 func Global() Key {
-	return Key{
+	return Key{&keySpec{
 		name: "Global", classes: []keyClass{{kind: "all"}},
 		read: func(adapter.Request, *prefixes) (identity, error) {
 			return identity{Kind: "all", Text: "all"}, nil
 		},
-	}
+	}}
 }
 
 // Join combines several keys into one, for example for a quota for each user at each address. If a key returns an
@@ -221,16 +228,17 @@ func First(keys ...Key) Key {
 
 // gather returns a key with the faults and callbacks of the keys within it, for New to check.
 func gather(option string, keys []Key) Key {
-	k := Key{name: option}
+	k := Key{&keySpec{name: option}}
 	if len(keys) == 0 {
 		k.fault = &ConfigError{Option: option, Value: "", Reason: "give it at least one key"}
 	}
 	for i, part := range keys {
-		if part.read == nil && part.fault == nil {
-			part.fault = &ConfigError{
+		if part.keySpec == nil {
+			k.fault = errors.Join(k.fault, &ConfigError{
 				Option: option, Value: fmt.Sprintf("key %d is empty", i+1),
 				Reason: "make it with ByIP, ByHeader, By or another of core's keys",
-			}
+			})
+			continue
 		}
 		k.fault = errors.Join(k.fault, part.fault)
 		k.callbackTypes = append(k.callbackTypes, part.callbackTypes...)

@@ -29,10 +29,38 @@ type Limit struct {
 	Quota  int
 	Window time.Duration
 	Name   string
+
+	by *keySpec // or nil: the limiter's key
 }
 
-// Limits are decided together, on one log and in one step: if one limit denies, none is charged. Their names must
-// differ. There are at most 8.
+// By returns the limit with a key of its own, in place of the limiter's. With others it limits, for example, a user,
+// his organisation and everybody in one decision: if one limit denies, none is charged.
+//
+//	core.Limits{
+//		core.PerMinute(3),                      // for each user, which is the limiter's key
+//		core.PerMinute(100).By(organisation),   // for each organisation
+//		core.PerSecond(1000).By(core.Global()), // for all together
+//	}
+//
+// Make each key once and use it for all limits that it is for: limits of one Key value share one log, and limits of
+// different Key values never do. Each key is read once for each request. If it returns [ErrNoKey] the request is
+// refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such as
+// [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a function
+// that takes a context, or be [ByValue] or [Global].
+//
+// The logs are named by the policy and the key's kind, and by the limits' names if several keys are of one kind. A
+// store outside the process must be a store.Joint.
+func (l Limit) By(k Key) Limit {
+	if l.by = k.keySpec; l.by == nil {
+		l.by = &keySpec{fault: &ConfigError{
+			Option: "By", Value: "no key", Reason: "say whose quota it is, such as core.Global()",
+		}}
+	}
+	return l
+}
+
+// Limits are decided together and in one step: if one limit denies, none is charged. They have the limiter's key, or
+// another one with [Limit.By]. Their names must differ. There are at most 8.
 //
 // Limits are a [Policy].
 type Limits []Limit

@@ -41,6 +41,9 @@ type Limiter struct {
 }
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
+	if d.joint != nil {
+		return l.chargeAll(ctx, d, mode)
+	}
 	var t store.Take // a literal would be built in a temporary and copied
 	t.Plan, t.Cost, t.Mode = l.policy.storePlan(d.plan), d.cost, mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
@@ -61,6 +64,26 @@ func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *De
 	}
 	t.Key = *key
 	from, err := l.guard.Take(ctx, t, a)
+	return d.decidedBy(from, err)
+}
+
+// takeAll is take for several logs. In memory too, their takes have one ID.
+func (l *Limiter) takeAll(ctx context.Context, j *joint, d *Decision) error {
+	if l.memory != nil {
+		id := guard.NewID()
+		for i := range j.takes {
+			j.takes[i].ID = id
+		}
+		l.memory.TakeAll(j.takes, j.answers)
+		d.source = event.Memory
+		return nil
+	}
+	from, err := l.guard.TakeAll(ctx, j.takes, j.answers)
+	return d.decidedBy(from, err)
+}
+
+// decidedBy notes what has decided, and returns the error if nothing has.
+func (d *Decision) decidedBy(from guard.Source, err error) error {
 	switch {
 	case from == guard.FromLocal:
 		d.Degraded, d.storeErr, err = true, err, nil

@@ -24,7 +24,7 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 	fault := func(value, reason string) {
 		faults = append(faults, &ConfigError{Option: option, Value: value, Reason: reason})
 	}
-	if k.read == nil && k.fault == nil {
+	if k.keySpec == nil {
 		fault("no key", "say what the entries are, such as core.ByIP()")
 		return nil, errors.Join(faults...)
 	}

@@ -24,15 +24,15 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	compiled := c.compile(p)
-	if k.read == nil && k.fault == nil {
+	if k.keySpec == nil {
 		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
+		k.keySpec = new(keySpec)
 	}
 	c.faults = append(c.faults, k.fault)
 	if c.store == nil {
 		c.store = NewMemoryStore()
 	}
 	c.addShadow(compiled)
-	compiled.fix()
 	var limits Limits
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
@@ -44,11 +44,16 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.name = compiled.name
 	}
 	c.prefixes.check = &setupCheck{policy: c.name}
+	namespace := store.NewNamespace(c.name, c.secret)
+	compiled.spaces = &logSpaces{
+		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret, joint: lacksJoint(c.store),
+	}
+	c.faults = append(c.faults, compiled.fix())
 	l := &Limiter{
 		policy:        compiled,
 		key:           k,
 		store:         c.store,
-		namespace:     store.NewNamespace(c.name, c.secret),
+		namespace:     namespace,
 		prefixes:      c.prefixes,
 		draft:         c.draft,
 		legacy:        c.legacy,
@@ -103,6 +108,17 @@ func (c *config) addShadow(p *policy) {
 	c.faults = append(c.faults, err)
 	if err == nil && p.name != "" {
 		c.faults = append(c.faults, p.withShadow(shadow))
+	}
+}
+
+// lacksJoint returns an error if the store cannot decide about several logs together.
+func lacksJoint(s Store) error {
+	if _, ok := s.(store.Joint); ok {
+		return nil
+	}
+	return &ConfigError{
+		Option: "By", Value: fmt.Sprintf("%T", s),
+		Reason: "this store cannot decide over the logs of several keys: it has no method TakeAll (store.Joint)",
 	}
 }
 

@@ -28,8 +28,8 @@ type policy struct {
 	shadow        *policy                      // the policy of WithShadow, or nil
 	callbackTypes []callbackType
 	name          string                  // unless WithName gives another
-	keep          atomic.Int64            // the longest window so far
-	most          atomic.Int64            // units of the largest quota so far
+	spaces        *logSpaces              // of the limiter, for plans of several logs
+	horizon       horizon                 // of the log of the limiter's key
 	chosen        atomic.Pointer[[]*plan] // the plans of limits chosen so far
 	context       bool                    // choose takes a context, so it works without a request
 }
@@ -44,6 +44,7 @@ type plan struct {
 	longest int                        // index of the limit with the longest window
 	shadow  *plan                      // or nil
 	all     Limits                     // limits and the limits of shadow
+	logs    []*planLog                 // empty if all limits are of the limiter's key
 	alone   *store.Plan                // the limits without a shadow
 	fixed   *store.Plan                // for the store, if no limits depend on the request
 	stored  atomic.Pointer[store.Plan] // for the store otherwise; see storePlan
@@ -56,7 +57,14 @@ func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
 
 func (ls Limits) compile() (*policy, error) {
 	p, err := newPlan(ls, "limits")
-	return &policy{fixed: p, name: defaultPolicyName(ls)}, err
+	compiled := &policy{fixed: p, name: defaultPolicyName(ls)}
+	for i, l := range ls {
+		known := slices.ContainsFunc(ls[:i], func(earlier Limit) bool { return earlier.by == l.by })
+		if l.by != nil && !known {
+			compiled.callbackTypes = append(compiled.callbackTypes, l.by.callbackTypes...)
+		}
+	}
+	return compiled, err
 }
 
 // LimitBy chooses the limits for each request, for example by the customer's plan or tier. All of them apply to the
@@ -165,13 +173,39 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 			}
 		}
 	}
-	raise(&p.keep, int64(pl.keep))
-	raise(&p.most, int64(pl.alone.Largest()))
+	if failed := p.prepare(pl); failed != nil {
+		return nil, failed
+	}
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), pl)
 		p.chosen.CompareAndSwap(known, &more) // if another request was faster, a later one adds this plan
 	}
 	return pl, err
+}
+
+// prepare finds the logs of a plan, and notes for how long they keep entries.
+func (p *policy) prepare(pl *plan) error {
+	if err := p.spaces.split(pl); err != nil {
+		return err
+	}
+	if len(pl.logs) == 0 {
+		p.horizon.raise(pl.keep, pl.alone.Largest())
+	}
+	for _, log := range pl.logs {
+		log.space.horizon.raise(log.keep, newStorePlan(log.limits, log.shadow, 0, 0, false).Largest())
+	}
+	return nil
+}
+
+// horizon is for how long, and how many units, the logs of a key keep: as many as any of the plans so far may count.
+type horizon struct {
+	keep atomic.Int64 // the longest window
+	most atomic.Int64 // units of the largest quota
+}
+
+func (h *horizon) raise(keep time.Duration, most int) {
+	raise(&h.keep, int64(keep))
+	raise(&h.most, int64(most))
 }
 
 func raise(most *atomic.Int64, to int64) {
@@ -183,10 +217,12 @@ func raise(most *atomic.Int64, to int64) {
 }
 
 // fix makes the plan for the store, unless limits depend on the request.
-func (p *policy) fix() {
-	if p.fixed != nil && !p.varies() {
-		p.fixed.fixed = p.storePlan(p.fixed)
+func (p *policy) fix() error {
+	if p.fixed == nil || p.varies() {
+		return nil
 	}
+	p.fixed.fixed = p.storePlan(p.fixed)
+	return p.spaces.split(p.fixed)
 }
 
 // storePlan returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
@@ -195,11 +231,22 @@ func (p *policy) storePlan(pl *plan) *store.Plan {
 	if pl.fixed != nil {
 		return pl.fixed
 	}
-	keep, bound := time.Duration(p.keep.Load()), int(p.most.Load())
-	sp := pl.stored.Load()
+	return p.horizon.plan(&pl.stored, pl.all, len(pl.all)-len(pl.limits), pl.keep, p.varies())
+}
+
+// planOfLog is storePlan for one of several logs.
+func (p *policy) planOfLog(l *planLog) *store.Plan {
+	return l.space.horizon.plan(&l.stored, l.limits, l.shadow, l.keep, p.varies())
+}
+
+func (h *horizon) plan(
+	stored *atomic.Pointer[store.Plan], limits Limits, shadow int, own time.Duration, varies bool,
+) *store.Plan {
+	keep, bound := time.Duration(h.keep.Load()), int(h.most.Load())
+	sp := stored.Load()
 	if sp == nil || sp.Keep < keep || sp.Bound < bound {
-		sp = newStorePlan(pl.all, len(pl.all)-len(pl.limits), max(keep, pl.keep), bound, p.varies())
-		pl.stored.Store(sp)
+		sp = newStorePlan(limits, shadow, max(keep, own), bound, varies)
+		stored.Store(sp)
 	}
 	return sp
 }
@@ -241,6 +288,9 @@ func newPlan(given Limits, option string) (*plan, error) {
 	var header strings.Builder
 	for i := range p.limits {
 		l := &p.limits[i]
+		if l.by != nil && l.by.fault != nil {
+			faults = append(faults, l.by.fault)
+		}
 		if reason := l.fault(); reason != "" {
 			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
 			continue

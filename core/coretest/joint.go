@@ -15,7 +15,8 @@ import (
 // jointLog is one of the logs of a joint trace.
 type jointLog struct {
 	key    store.Key
-	plans  []*store.Plan // with and without a shadow
+	plans  []*store.Plan // without a shadow, with one, and as a shadow of no other limit
+	plan   int           // which of plans is used
 	oracle oracle
 }
 
@@ -38,6 +39,7 @@ func newJointLogs(name string, r *rand.Rand) (logs []*jointLog) {
 					Limits: append(slices.Clip(limits), store.Limit{Quota: 7, Window: time.Second}),
 					Shadow: 1, Keep: time.Hour,
 				}),
+				store.NewPlan(store.Plan{Limits: limits, Shadow: len(limits), Keep: time.Hour}),
 			},
 		})
 	}
@@ -55,7 +57,15 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 		tr := &jointTrace{
 			t: t, r: r, store: s, joint: joint, settler: settler, advance: advance, repeats: c.Repeats,
 			logs: newJointLogs(fmt.Sprintf("joint-%x-%d", seed, n), r), desc: fmt.Sprintf("seed %#x, trace %d", seed, n),
-			counting: n%4 == 0, weighted: n%3 == 0, shadowed: n%5 == 0,
+			counting: n%4 == 0, weighted: n%3 == 0,
+		}
+		for i, l := range tr.logs {
+			switch {
+			case n%5 == 0:
+				l.plan = 1
+			case n%7 == 0 && i == 0:
+				l.plan = 2
+			}
 		}
 		for range 300 {
 			tr.step()
@@ -75,7 +85,7 @@ type jointTrace struct {
 	desc    string
 	repeats bool
 
-	counting, weighted, shadowed bool
+	counting, weighted bool
 
 	wait time.Duration // what the last denial told
 	id   uint64
@@ -112,11 +122,7 @@ func (tr *jointTrace) step() {
 }
 
 func (tr *jointTrace) next(l *jointLog, cost int, mode store.Mode) store.Take {
-	plan := l.plans[0]
-	if tr.shadowed {
-		plan = l.plans[1]
-	}
-	return store.Take{Key: l.key, Plan: plan, Cost: cost, ID: tr.id, Mode: mode}
+	return store.Take{Key: l.key, Plan: l.plans[l.plan], Cost: cost, ID: tr.id, Mode: mode}
 }
 
 func (tr *jointTrace) cost() int {

@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -52,8 +53,10 @@ func (o *oracle) take(t store.Take) store.Answer {
 		Allowed: t.Mode == store.ModeRecord || o.fits(limits, t.Cost, o.now),
 		Shadow:  o.retry(shadow, t.Cost),
 	}
-	largest := slices.MaxFunc(limits, func(a, b store.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
-	smallest := slices.MinFunc(limits, func(a, b store.Limit) int { return cmp.Compare(a.Quota, b.Quota) }).Quota
+	largest, smallest := 0, math.MaxInt
+	for _, l := range limits {
+		largest, smallest = max(largest, l.Quota), min(smallest, l.Quota)
+	}
 	for i, l := range all {
 		a.State[i].Used = o.used(l.Window, o.now)
 		if a.State[i].Used+t.Cost > l.Quota {

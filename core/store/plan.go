@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -25,7 +26,7 @@ func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + l.Window.S
 // derives from a plan by the plan's address.
 type Plan struct {
 	Limits []Limit       // 1 to MaxLimits, valid, in any order
-	Shadow int           // the last so many of Limits neither admit nor deny; at least one does
+	Shadow int           // the last so many of Limits neither admit nor deny; if all, there is always room
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
 	Varies bool          // other plans on this log may have another Keep: the longest so far holds for the log
 	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of the limits that decide
@@ -46,6 +47,9 @@ func NewPlan(p Plan) *Plan {
 			p.smallest = l.Quota
 		}
 	}
+	if len(p.Limits) == p.Shadow {
+		p.smallest = math.MaxInt
+	}
 	p.Bound = max(p.Bound, p.largest)
 	return &p
 }
@@ -56,7 +60,7 @@ func (p *Plan) Deciding() []Limit { return p.Limits[:len(p.Limits)-p.Shadow] }
 // Shadows returns the limits that do not decide.
 func (p *Plan) Shadows() []Limit { return p.Limits[len(p.Limits)-p.Shadow:] }
 
-// Smallest returns the smallest quota of the limits that decide.
+// Smallest returns the smallest quota of the limits that decide. It is [math.MaxInt] if none does.
 func (p *Plan) Smallest() int { return p.smallest }
 
 // Largest returns the largest quota of the limits that decide.

@@ -103,10 +103,23 @@ func (q *Queues[K]) Wake(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if own := q.queues[key]; own != nil {
-		select {
-		case own.first.wake <- struct{}{}:
-		default:
-		}
+		own.wakeFirst()
+	}
+}
+
+func (q *queue[K]) wakeFirst() {
+	select {
+	case q.first.wake <- struct{}{}:
+	default:
+	}
+}
+
+// WakeAll wakes the first waiter of each queue.
+func (q *Queues[K]) WakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, own := range q.queues {
+		own.wakeFirst()
 	}
 }
 

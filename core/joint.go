@@ -1,0 +1,201 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// planLog is one of several logs that the limits of a plan draw from. Limits of one key share a log.
+type planLog struct {
+	key    *keySpec
+	space  *logSpace
+	limits Limits // those that decide, then those of a shadow
+	shadow int    // how many of limits are a shadow's
+	at     []int  // where each of limits is among all limits of the plan
+	keep   time.Duration
+	stored atomic.Pointer[store.Plan]
+}
+
+// logSpace is where a policy keeps the logs of one key.
+type logSpace struct {
+	namespace *store.Namespace
+	horizon   horizon
+}
+
+// logSpaces has the logSpaces of a policy, by what their names have after the policy's.
+type logSpaces struct {
+	own    *keySpec // the limiter's key
+	first  *logSpace
+	secret []byte
+	joint  error // why the store cannot decide over several logs, or nil
+	others sync.Map
+}
+
+func (s *logSpaces) of(label string) *logSpace {
+	if label == "" {
+		return s.first
+	}
+	if known, ok := s.others.Load(label); ok {
+		return known.(*logSpace) //nolint:forcetypeassert // nothing else is stored
+	}
+	space := &logSpace{namespace: store.NewNamespace(s.first.namespace.Policy()+":k."+label, s.secret)}
+	known, _ := s.others.LoadOrStore(label, space)
+	return known.(*logSpace) //nolint:forcetypeassert // as above
+}
+
+// split finds the logs of a plan whose limits have keys of their own.
+func (s *logSpaces) split(p *plan) error {
+	other := func(l Limit) bool { return l.by != nil && l.by != s.own }
+	if !slices.ContainsFunc(p.all, other) {
+		return nil
+	}
+	if s.joint != nil {
+		return s.joint
+	}
+	for i, limit := range p.all {
+		key := limit.by
+		if key == nil {
+			key = s.own
+		}
+		n := slices.IndexFunc(p.logs, func(l *planLog) bool { return l.key == key })
+		if n < 0 {
+			n = len(p.logs)
+			p.logs = append(p.logs, &planLog{key: key})
+		}
+		log := p.logs[n]
+		log.limits, log.at, log.keep = append(log.limits, limit), append(log.at, i), max(log.keep, limit.Window)
+		if i >= len(p.limits) {
+			log.shadow++
+		}
+	}
+	return s.place(p)
+}
+
+// place gives each log of a plan a space. The name of a space is made of the key's kind, and of the name of a limit if
+// the plan has several keys of that kind.
+func (s *logSpaces) place(p *plan) error {
+	kinds := map[string]int{s.own.name: 1}
+	for _, log := range p.logs {
+		if log.key != s.own {
+			kinds[log.key.name]++
+		}
+	}
+	seen := make(map[string]bool)
+	for _, log := range p.logs {
+		label := ""
+		if log.key != s.own {
+			label = strings.ToLower(log.key.name)
+			if kinds[log.key.name] > 1 {
+				names := make([]string, len(log.limits))
+				for i := range log.limits {
+					names[i] = log.limits[i].Name
+				}
+				label += "." + slices.Min(names)
+			}
+		}
+		if seen[label] {
+			return &ConfigError{
+				Option: "By", Value: log.limits[0].String(),
+				Reason: "two keys of one kind have limits of the same name: give these limits names, so that their " +
+					"logs can be told apart",
+			}
+		}
+		seen[label] = true
+		log.space = s.of(label)
+	}
+	return nil
+}
+
+// joint is what a decision over several logs asks and is answered.
+type joint struct {
+	takes   []store.Take
+	answers []store.Answer
+}
+
+// readKeys reads the keys of a plan's limits. The request is nil for calls without one.
+func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) error {
+	asked := r == nil
+	if asked {
+		r = noRequest{ctx}
+	}
+	logs := d.plan.logs
+	d.joint = &joint{takes: make([]store.Take, len(logs)), answers: make([]store.Answer, len(logs))}
+	for i, log := range logs {
+		id, own := d.key.Identity, log.key == l.key.keySpec
+		if !own {
+			var err error
+			if id, err = log.key.read(r, &l.prefixes); asked && errors.Is(err, ErrNoKey) {
+				return fmt.Errorf("sash: the limit %v is by %s, which finds no key in the context of this call: "+
+					"%w", log.limits[0], log.key.name, err)
+			} else if err != nil {
+				return err
+			}
+		}
+		key := store.Key{Namespace: log.space.namespace, Identity: id}
+		key.Identity = key.Clone()
+		d.joint.takes[i].Key = key
+	}
+	return nil
+}
+
+// chargeAll is charge for a plan of several logs.
+func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) error {
+	j := d.joint
+	for i, log := range d.plan.logs {
+		t := &j.takes[i]
+		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, mode, 0
+		j.answers[i] = store.Answer{}
+	}
+	err := l.takeAll(ctx, j, d)
+	if err == nil {
+		d.id = j.takes[0].ID
+		d.answer = d.plan.merge(j.answers, d.cost, mode)
+		d.fill(mode)
+	}
+	return err
+}
+
+// merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
+// them.
+func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {
+	a.Allowed = true
+	for n, log := range p.logs {
+		from := &answers[n]
+		a.Allowed = a.Allowed && from.Allowed
+		a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
+		for i, at := range log.at {
+			a.State[at] = from.State[i]
+			if from.Denied.Has(i) {
+				a.Denied |= 1 << at
+			}
+		}
+	}
+	a.Allowed = a.Allowed || mode == store.ModeRecord
+	if p.alone.NeverFits(cost) || a.Allowed {
+		a.Retry = 0
+	}
+	if slices.ContainsFunc(p.all[len(p.limits):], func(l Limit) bool { return cost > l.Quota }) {
+		a.Shadow = 0
+	}
+	return a
+}
+
+// settleAll changes the cost of a decision in all its logs.
+func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
+	defer l.queues.WakeAll() // other keys may wait for the same log
+	var errs []error
+	for i := range d.joint.takes {
+		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.id, Cost: cost}
+		errs = append(errs, l.settle(ctx, s, d.Degraded))
+	}
+	return errors.Join(errs...)
+}
