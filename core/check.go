@@ -98,7 +98,8 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 }
 
 // decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
-// because a Decision is large to copy. r is nil for calls without a request. try tells that a denial counts towards a ban.
+// because a Decision is large to copy. r is nil for calls without a request. try tells that a denial counts towards a
+// ban.
 func (l *Limiter) decide(
 	ctx context.Context, r adapter.Request, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
 ) error {

@@ -18,12 +18,14 @@ import (
 )
 
 type (
-	orgKey  struct{}
+	orgKey    struct{}
 	personKey struct{}
 )
 
 // inOrg returns a context of a user's call that names the organisation.
-func inOrg(ctx context.Context, org string) context.Context { return context.WithValue(ctx, orgKey{}, org) }
+func inOrg(ctx context.Context, org string) context.Context {
+	return context.WithValue(ctx, orgKey{}, org)
+}
 
 func perUserAndOrg(user, org int) core.Limits {
 	return core.Limits{core.PerMinute(user), core.PerMinute(org).By(core.ByValue(orgKey{}))}

@@ -56,7 +56,8 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 	for n, done := 0, 0; done < c.Checks; n++ {
 		tr := &jointTrace{
 			t: t, r: r, store: s, joint: joint, settler: settler, advance: advance, repeats: c.Repeats,
-			logs: newJointLogs(fmt.Sprintf("joint-%x-%d", seed, n), r), desc: fmt.Sprintf("seed %#x, trace %d", seed, n),
+			logs:     newJointLogs(fmt.Sprintf("joint-%x-%d", seed, n), r),
+			desc:     fmt.Sprintf("seed %#x, trace %d", seed, n),
 			counting: n%4 == 0, weighted: n%3 == 0,
 		}
 		for i, l := range tr.logs {

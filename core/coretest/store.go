@@ -36,9 +36,9 @@ type StoreConfig struct {
 }
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister]
-// and [store.Merger] are tested if the store has them: otherwise the cases Joint, JointOracle, Settle, Log and Merge are
-// skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the methods of
-// [core.Store].
+// and [store.Merger] are tested if the store has them: otherwise the cases Joint, JointOracle, Settle, Log and Merge
+// are skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need
+// only the methods of [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }

@@ -11,8 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own, Settle
-// for refunds, Log for Limiter.Log, and Merge (with Settle) for core.FailLocal.
+// FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
+// Settle for refunds, Log for Limiter.Log, and Merge (with Settle) for core.FailLocal.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods

@@ -120,8 +120,9 @@ func ValidateAll(takes []Take, answers []Answer) error {
 	}
 	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
 		return &ConfigError{
-			Option: "store.TakeAll", Value: fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
-			Reason: fmt.Sprintf("give it at least one take, an answer for each, and at most %d limits in all", MaxLimits),
+			Option: "store.TakeAll",
+			Value:  fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
+			Reason: fmt.Sprintf("give it a take or more, an answer for each, and at most %d limits in all", MaxLimits),
 		}
 	}
 	return nil

@@ -197,8 +197,8 @@ func (s *Store) Reset(k *store.Key) {
 }
 
 // findOrAdd returns a log for a key, locked, and whether it is the key's own. If there is none, it adds one, or for a
-// peek returns nil. With sweep, other logs are swept first; the caller must then hold the lock of no log. The caller holds
-// the shard's lock, which also guards the shared logs.
+// peek returns nil. The caller holds the shard's lock, which also guards the shared logs. With sweep, other logs are
+// swept first; the caller must then hold the lock of no log.
 func (sh *shard) findOrAdd(
 	s *Store, key *store.Key, hash uint64, now int64, keep time.Duration, mode store.Mode,
 	sweep bool,
