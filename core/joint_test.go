@@ -35,7 +35,8 @@ func perUserAndOrg(user, org int) core.Limits {
 // several logs.
 func TestDeniedUserTakesNothingOfTheOrganisation(t *testing.T) {
 	for name, s := range map[string]core.Store{
-		"memory": core.NewMemoryStore(), "wrapped": struct{ store.Full }{core.NewMemoryStore()}, "fake": &coretest.FakeStore{},
+		"memory": core.NewMemoryStore(), "wrapped": struct{ store.Full }{core.NewMemoryStore()},
+		"fake": &coretest.FakeStore{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter(t, perUserAndOrg(3, 100), core.WithStore(s), core.WithDenyCache(0))
@@ -129,7 +130,9 @@ func TestUndoOverSeveralLogs(t *testing.T) {
 func TestWaitOverSeveralLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, org := time.Now(), core.ByValue(orgKey{})
-		l := newLimiter(t, core.Limits{core.PerMinute(1), core.PerHour(2).By(org), core.PerSecond(100).By(core.Global())})
+		l := newLimiter(t, core.Limits{
+			core.PerMinute(1), core.PerHour(2).By(org), core.PerSecond(100).By(core.Global()),
+		})
 		ctx := inOrg(t.Context(), "acme")
 		for i, step := range []struct {
 			user     string
@@ -190,7 +193,8 @@ func TestKeysOfLimitsWithOtherOptions(t *testing.T) {
 			core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
 		for i := range 3 {
 			d, err := l.Allow(ctx, fmt.Sprint(i))
-			if err != nil || !d.Allowed || shadow == nil || shadow.Allowed != (i < 2) || i == 2 && shadow.RetryAfter == 0 {
+			if err != nil || !d.Allowed || shadow == nil || shadow.Allowed != (i < 2) ||
+				i == 2 && shadow.RetryAfter == 0 {
 				t.Errorf("%d: %v, %v, shadow %v", i, d, err, shadow)
 			}
 		}

@@ -42,6 +42,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"Lists", lists},
 		{"Bans", bans},
 		{"CountDenied", countDenied},
+		{"KeysOfLimits", keysOfLimits},
 		{"Refunds", refunds},
 		{"Identities", identities},
 		{"Spoofing", func(t *testing.T, serve Serve) { Spoofing(t, serve, core.NewMemoryStore()) }},
