@@ -138,3 +138,26 @@ func (l *Limiter) evaluate(
 	}
 	return store.Error(err)
 }
+
+// readKeys reads the keys of a plan's limits. The request is nil for calls without one.
+func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) error {
+	if r == nil {
+		r = noRequest{ctx}
+	}
+	logs := d.plan.logs
+	d.joint = &joint{takes: make([]store.Take, len(logs)), answers: make([]store.Answer, len(logs))}
+	for i, log := range logs {
+		id, own := d.key.Identity, log.key == l.key.keySpec
+		if !own {
+			var err error
+			if id, err = log.key.read(r, &l.prefixes); err != nil {
+				_, call := r.(noRequest)
+				return &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String(), call: call}
+			}
+		}
+		key := store.Key{Namespace: log.space.namespace, Identity: id}
+		key.Identity = key.Clone()
+		d.joint.takes[i].Key = key
+	}
+	return nil
+}

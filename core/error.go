@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 )
 
 var (
@@ -16,3 +17,22 @@ var (
 	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
 )
+
+// limitKeyError is an error of a limit's key, as opposed to the limiter's key.
+type limitKeyError struct {
+	error
+
+	key   string // name of the function that made it
+	limit string
+	call  bool // there was no request
+}
+
+func (e *limitKeyError) Error() string {
+	text := fmt.Sprintf("sash: the key of the limit %s, made by %s: %v", e.limit, e.key, e.error)
+	if e.call {
+		text += "; this call has a context and no request"
+	}
+	return text
+}
+
+func (e *limitKeyError) Unwrap() error { return e.error }

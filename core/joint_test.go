@@ -289,7 +289,7 @@ func TestMistakesWithKeysOfLimits(t *testing.T) {
 	}
 	// Without a request, such a key is an error that names it.
 	if d, err := l.Allow(t.Context(), "192.0.2.1"); !errors.Is(err, core.ErrNoKey) || d.Allowed ||
-		!strings.Contains(err.Error(), "the limit 1/minute is by By") {
+		!strings.Contains(err.Error(), "the limit 1/minute, made by By: ") {
 		t.Errorf("%v, %v", d, err)
 	}
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -49,6 +50,23 @@ func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) erro
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.id = t.ID
+		d.fill(mode)
+	}
+	return err
+}
+
+// chargeAll is charge for a plan of several logs.
+func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) error {
+	j := d.joint
+	for i, log := range d.plan.logs {
+		t := &j.takes[i]
+		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, mode, 0
+		j.answers[i] = store.Answer{}
+	}
+	err := l.takeAll(ctx, j, d)
+	if err == nil {
+		d.id = j.takes[0].ID
+		d.answer = d.plan.merge(j.answers, d.cost, mode)
 		d.fill(mode)
 	}
 	return err
@@ -104,6 +122,17 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 		return nil
 	}
 	return l.guard.Settle(ctx, s, degraded)
+}
+
+// settleAll changes the cost of a decision in all its logs.
+func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
+	defer l.queues.WakeAll() // other keys may wait for the same log
+	var errs []error
+	for i := range d.joint.takes {
+		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.id, Cost: cost}
+		errs = append(errs, l.settle(ctx, s, d.Degraded))
+	}
+	return errors.Join(errs...)
 }
 
 func (l *Limiter) reset(ctx context.Context, key store.Key) error {

@@ -105,7 +105,7 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 	var problem, remedy string
 	switch c {
 	case causeNoKey:
-		problem, remedy = "it has no key", remedyNoKey(r.key)
+		problem, remedy = "it has no key", remedyNoKey(r.keyOf(err))
 	case causeKey:
 		problem, remedy = "its key could not be told", "see why the function that tells it fails"
 	case causeList:
@@ -124,8 +124,16 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 	logSafely(ctx, level, "sash: a request is refused ("+strconv.Itoa(status)+"): "+problem, attrs)
 }
 
+// keyOf returns the name of the key that err is about.
+func (r *refusals) keyOf(err error) string {
+	if of := (*limitKeyError)(nil); errors.As(err, &of) {
+		return of.key
+	}
+	return r.key
+}
+
 func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("policy", r.policy), slog.String("key", r.key)}
+	attrs := []slog.Attr{slog.String("policy", r.policy), slog.String("key", r.keyOf(err))}
 	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}

@@ -1,16 +1,12 @@
 package core
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -121,49 +117,6 @@ type joint struct {
 	answers []store.Answer
 }
 
-// readKeys reads the keys of a plan's limits. The request is nil for calls without one.
-func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) error {
-	asked := r == nil
-	if asked {
-		r = noRequest{ctx}
-	}
-	logs := d.plan.logs
-	d.joint = &joint{takes: make([]store.Take, len(logs)), answers: make([]store.Answer, len(logs))}
-	for i, log := range logs {
-		id, own := d.key.Identity, log.key == l.key.keySpec
-		if !own {
-			var err error
-			if id, err = log.key.read(r, &l.prefixes); asked && errors.Is(err, ErrNoKey) {
-				return fmt.Errorf("sash: the limit %v is by %s, which finds no key in the context of this call: "+
-					"%w", log.limits[0], log.key.name, err)
-			} else if err != nil {
-				return err
-			}
-		}
-		key := store.Key{Namespace: log.space.namespace, Identity: id}
-		key.Identity = key.Clone()
-		d.joint.takes[i].Key = key
-	}
-	return nil
-}
-
-// chargeAll is charge for a plan of several logs.
-func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) error {
-	j := d.joint
-	for i, log := range d.plan.logs {
-		t := &j.takes[i]
-		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, mode, 0
-		j.answers[i] = store.Answer{}
-	}
-	err := l.takeAll(ctx, j, d)
-	if err == nil {
-		d.id = j.takes[0].ID
-		d.answer = d.plan.merge(j.answers, d.cost, mode)
-		d.fill(mode)
-	}
-	return err
-}
-
 // merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
 // them.
 func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {
@@ -187,15 +140,4 @@ func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store
 		a.Shadow = 0
 	}
 	return a
-}
-
-// settleAll changes the cost of a decision in all its logs.
-func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
-	defer l.queues.WakeAll() // other keys may wait for the same log
-	var errs []error
-	for i := range d.joint.takes {
-		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.id, Cost: cost}
-		errs = append(errs, l.settle(ctx, s, d.Degraded))
-	}
-	return errors.Join(errs...)
 }
