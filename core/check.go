@@ -57,6 +57,8 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		if l.refunds != nil && d.taken > 0 {
 			d.served = new(served)
 			d.served.response.Init(r)
+		}
+		if d.served != nil || l.inContext {
 			d.key.Identity = d.key.Clone() // the handler may overwrite the memory that it was read from
 		}
 	}()

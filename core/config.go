@@ -30,6 +30,7 @@ type config struct {
 	skip          func(adapter.Request) bool
 	refunds       func(adapter.Request, int) bool
 	observers     []func(context.Context, Event)
+	inContext     bool
 	deny, fail    any
 	callbackTypes []callbackType
 	given         []string // options that may be given only once

@@ -33,6 +33,7 @@ type Limiter struct {
 	skip      func(adapter.Request) bool
 	refunds   func(adapter.Request, int) bool
 	observers []func(context.Context, Event)
+	inContext bool // handlers get the decision
 	inFlight  *inflight.Set
 	queues    *queue.Queues[queueKey]
 	refusals  *refusals

@@ -64,6 +64,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		skip:          c.skip,
 		refunds:       c.refunds,
 		observers:     c.observers,
+		inContext:     c.inContext,
 		inFlight:      new(inflight.Set),
 		queues:        new(queue.Queues[queueKey]),
 		refusals:      &refusals{policy: c.name, key: k.name},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -221,4 +222,28 @@ func Example_testing() {
 	// 192.0.2.1:1234 200
 	// 192.0.2.1:1235 429
 	// 192.0.2.2:1234 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
+	e.GET("/", func(c echo.Context) error {
+		ctx := c.Request().Context()
+		decision, ok := core.DecisionFrom(ctx)
+		if cost, err := strconv.Atoi(c.QueryParam("cost")); ok && err == nil {
+			if err := decision.Settle(ctx, cost); err != nil {
+				return err
+			}
+		}
+		return c.String(http.StatusOK, fmt.Sprintf("10 an hour, %d left", decision.Remaining))
+	})
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(e, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
 }

@@ -14,6 +14,9 @@ import (
 
 // serve runs the handler. The status of an error is known when the error handler writes it.
 func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
+	if ctx, asked := d.Context(c.Request().Context()); asked {
+		c.SetRequest(c.Request().WithContext(ctx))
+	}
 	seen := d.Response()
 	if seen == nil {
 		d.Serve(func() int { err = next(c); return 0 })

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -215,4 +216,28 @@ func Example_testing() {
 	// 198.51.100.1 200
 	// 198.51.100.1 429
 	// 198.51.100.2 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
+	app.Get("/", func(c *fiber.Ctx) error {
+		ctx := c.UserContext()
+		decision, ok := core.DecisionFrom(ctx)
+		if cost, err := strconv.Atoi(c.Query("cost")); ok && err == nil {
+			if err := decision.Settle(ctx, cost); err != nil {
+				return err
+			}
+		}
+		return c.SendString(fmt.Sprintf("10 an hour, %d left", decision.Remaining))
+	})
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(app, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
 }

@@ -44,6 +44,9 @@ func From(l *core.Limiter) fiber.Handler {
 
 // serve tells d the status. That of an error is known when the app's error handler has answered it.
 func serve(c *fiber.Ctx, d core.Decision) (err error) {
+	if ctx, asked := d.Context(c.UserContext()); asked {
+		c.SetUserContext(ctx)
+	}
 	d.Serve(func() int {
 		if err = c.Next(); err != nil && d.Response() != nil {
 			if err = c.App().ErrorHandler(c, err); err != nil { // as fiber does, which must not ask it again

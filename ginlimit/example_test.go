@@ -2,8 +2,10 @@ package ginlimit_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -189,4 +191,28 @@ func Example_testing() {
 	// 192.0.2.1:1234 200
 	// 192.0.2.1:1235 429
 	// 192.0.2.2:1234 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	r := gin.New()
+	r.Use(ginlimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
+	r.GET("/", func(c *gin.Context) {
+		ctx := c.Request.Context()
+		decision, ok := core.DecisionFrom(ctx)
+		if cost, err := strconv.Atoi(c.Query("cost")); ok && err == nil {
+			if err := decision.Settle(ctx, cost); err != nil {
+				slog.Warn("not charged", "error", err)
+			}
+		}
+		c.String(http.StatusOK, "10 an hour, %d left", decision.Remaining)
+	})
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(r, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
 }

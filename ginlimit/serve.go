@@ -14,6 +14,9 @@ import (
 // serve runs the handlers behind the limiter. gin's writer does not tell when the header goes out, so a client that has
 // left when they end is taken to have left before a status of 500 and above.
 func serve(c *gin.Context, d *core.Decision) {
+	if ctx, asked := d.Context(c.Request.Context()); asked {
+		c.Request = c.Request.WithContext(ctx)
+	}
 	seen := d.Response()
 	if seen == nil {
 		d.Serve(func() int { c.Next(); return 0 })

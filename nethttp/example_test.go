@@ -3,8 +3,10 @@ package nethttp_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/nethttp"
@@ -163,4 +165,26 @@ func Example_testing() {
 	// 192.0.2.1:1234 200
 	// 192.0.2.1:1235 429
 	// 192.0.2.2:1234 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	limit := nethttp.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext())
+	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		decision, ok := core.DecisionFrom(r.Context())
+		if cost, err := strconv.Atoi(r.FormValue("cost")); ok && err == nil {
+			if err := decision.Settle(r.Context(), cost); err != nil {
+				slog.Warn("not charged", "error", err)
+			}
+		}
+		fmt.Fprintf(w, "10 an hour, %d left", decision.Remaining)
+	}))
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(handler, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
 }

@@ -41,6 +41,9 @@ func From(l *core.Limiter) func(http.Handler) http.Handler {
 			case !d.Allowed:
 				adapter.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
 			default:
+				if ctx, asked := d.Context(r.Context()); asked {
+					r = r.WithContext(ctx)
+				}
 				d.Serve(func() int { return serve(next, w, r, d.Response()) })
 			}
 		})
