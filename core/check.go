@@ -59,7 +59,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			d.served.response.Init(r)
 		}
 		if d.served != nil || l.inContext {
-			d.key.Identity = d.key.Clone() // the handler may overwrite the memory that it was read from
+			d.cloneKeys() // the handler may overwrite the memory that they were read from
 		}
 	}()
 	return l.check(r, d)
@@ -147,7 +147,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) 
 		r = noRequest{ctx}
 	}
 	logs := d.plan.logs
-	d.joint = &joint{takes: make([]store.Take, len(logs)), answers: make([]store.Answer, len(logs))}
+	d.joint = newJoint(len(logs))
 	for i, log := range logs {
 		id, own := d.key.Identity, log.key == l.key.keySpec
 		if !own {
@@ -157,9 +157,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) 
 				return &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String(), call: call}
 			}
 		}
-		key := store.Key{Namespace: log.space.namespace, Identity: id}
-		key.Identity = key.Clone()
-		d.joint.takes[i].Key = key
+		d.joint.takes[i].Key = store.Key{Namespace: log.space.namespace, Identity: id}
 	}
 	return nil
 }

@@ -189,3 +189,17 @@ func (d *Decision) violated() []string {
 	}
 	return names
 }
+
+// cloneKeys makes the decision independent of the memory that its keys were read from.
+func (d *Decision) cloneKeys() {
+	d.key.Identity = d.key.Clone()
+	if d.joint == nil {
+		return
+	}
+	own := newJoint(len(d.joint.takes)) // others may use the old one
+	copy(own.takes, d.joint.takes)
+	for i := range own.takes {
+		own.takes[i].Key.Identity = own.takes[i].Key.Clone()
+	}
+	d.joint = own
+}

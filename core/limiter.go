@@ -66,7 +66,6 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) e
 	}
 	err := l.takeAll(ctx, j, d)
 	if err == nil {
-		d.id = j.takes[0].ID
 		d.answer = d.plan.merge(j.answers, d.cost, mode)
 		d.fill(mode)
 	}
@@ -86,13 +85,9 @@ func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *De
 	return d.decidedBy(from, err)
 }
 
-// takeAll is take for several logs. In memory too, their takes have one ID.
+// takeAll is take for several logs.
 func (l *Limiter) takeAll(ctx context.Context, j *joint, d *Decision) error {
 	if l.memory != nil {
-		id := guard.NewID()
-		for i := range j.takes {
-			j.takes[i].ID = id
-		}
 		l.memory.TakeAll(j.takes, j.answers)
 		d.source = event.Memory
 		return nil
@@ -130,7 +125,7 @@ func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
 	defer l.queues.WakeAll() // other keys may wait for the same log
 	var errs []error
 	for i := range d.joint.takes {
-		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.id, Cost: cost}
+		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID, Cost: cost}
 		errs = append(errs, l.settle(ctx, s, d.Degraded))
 	}
 	return errors.Join(errs...)

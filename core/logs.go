@@ -117,6 +117,21 @@ type joint struct {
 	answers []store.Answer
 }
 
+// newJoint makes a joint for n logs. Most requests have two, which take one allocation.
+func newJoint(n int) *joint {
+	if n > 2 {
+		return &joint{takes: make([]store.Take, n), answers: make([]store.Answer, n)}
+	}
+	two := new(struct {
+		joint
+
+		takes   [2]store.Take
+		answers [2]store.Answer
+	})
+	two.joint.takes, two.joint.answers = two.takes[:n], two.answers[:n]
+	return &two.joint
+}
+
 // merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
 // them.
 func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {

@@ -55,7 +55,7 @@ func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
-	e.Decision.key.Identity = d.key.Clone() // the event may outlive the request
+	e.Decision.cloneKeys() // the event may outlive the request
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}

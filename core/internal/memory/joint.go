@@ -18,64 +18,108 @@ type part struct {
 }
 
 // TakeAll decides about the takes of one request, which have different keys: all are recorded, or none. It sets the
-// answers, which must be zero. Each take must have an ID.
-//
-// It locks the shards of all keys in the order of the table, so that two calls never wait for each other, and only then
-// their logs. Takes of one key lock no shard while they hold a log.
+// answers, which must be zero. Takes without an ID get one that their log assigns, as in [Store.Take].
 func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 	var buf [store.MaxLimits]part
-	parts := buf[:0]
-	for i := range takes {
-		hash := takes[i].Key.Hash()
-		parts = append(parts, part{
-			take: &takes[i], answer: &answers[i], hash: hash, shard: &s.shards[hash%shardCount],
-		})
+	parts := buf[:len(takes)]
+	for i := range parts {
+		p := &parts[i]
+		p.take, p.answer, p.hash = &takes[i], &answers[i], takes[i].Key.Hash()
+		p.shard = &s.shards[p.hash%shardCount]
 	}
 	now := s.clock()
-	locked := lockShards(s, parts)
+	if !lockOwn(parts, now) {
+		s.takeAllLocked(parts, now)
+		return
+	}
+	decideAll(parts, now)
 	for i := range parts {
-		parts[i].shard.sweep(s, sweepPerKey) // before logs are locked, because it locks logs as well
+		p := &parts[i]
+		p.log.takes++
+		sweep := p.log.takes%takesPerSweep == 0
+		p.log.mu.Unlock()
+		if sweep {
+			p.shard.sweepNow(s, now)
+		}
+	}
+}
+
+// lockOwn locks the logs if all keys have one of their own. It waits for the first one only, so that two requests never
+// wait for each other, and fails if another is in use.
+func lockOwn(parts []part, now int64) bool {
+	for i := range parts {
+		p := &parts[i]
+		log := p.shard.logs.find(&p.take.Key, p.hash)
+		if log == nil || i == 0 && !log.lock(now) || i > 0 && !log.tryLock(now) {
+			for n := range i {
+				parts[n].log.mu.Unlock()
+				parts[n].log = nil
+			}
+			return false
+		}
+		p.log, p.own = log, true
+	}
+	return true
+}
+
+// takeAllLocked is TakeAll under the locks of the shards of all keys, which it locks in the order of the table. Whoever
+// has locked a log waits for no shard and no other log, unless it has locked their shards before.
+func (s *Store) takeAllLocked(parts []part, now int64) {
+	shards, n := shardsOf(parts)
+	for _, number := range shards[:n] {
+		s.shards[number].mu.Lock()
+	}
+	for i := range parts {
+		if p := &parts[i]; p.shard.logs.find(&p.take.Key, p.hash) == nil {
+			p.shard.sweep(s, sweepPerKey) // before logs are locked, because it locks logs as well
+		}
 	}
 	for i := range parts {
 		parts[i].find(s, parts[:i], now)
 	}
-	if mode, room := takes[0].Mode, hasRoom(parts, now); room || mode == store.ModeRecord {
-		for i := range parts {
-			parts[i].decide(now, mode)
-		}
-	} else {
-		for i := range parts {
-			p := &parts[i]
-			if mode == store.ModeChargeDenied && !p.answer.Allowed {
-				p.decide(now, mode)
-			} else {
-				p.decide(now, store.ModePeek)
-			}
-		}
-	}
+	decideAll(parts, now)
 	for i := range parts {
 		if p := &parts[i]; p.log != nil && !p.held {
 			p.log.mu.Unlock()
 		}
 	}
-	for _, i := range slices.Backward(locked) {
-		s.shards[i].mu.Unlock()
+	for _, number := range shards[:n] {
+		s.shards[number].mu.Unlock()
 	}
 }
 
-// lockShards locks the shards of all parts and returns their numbers, in the order in which they were locked.
-func lockShards(s *Store, parts []part) []int {
-	numbers := make([]int, 0, store.MaxLimits)
+// shardsOf returns the numbers of the parts' shards in ascending order, each once, and how many they are.
+func shardsOf(parts []part) (shards [store.MaxLimits]int, n int) {
 	for i := range parts {
-		if n := int(parts[i].hash % shardCount); !slices.Contains(numbers, n) {
-			numbers = append(numbers, n)
+		number := int(parts[i].hash % shardCount)
+		at, found := slices.BinarySearch(shards[:n], number)
+		if found {
+			continue
+		}
+		copy(shards[at+1:n+1], shards[at:n])
+		shards[at] = number
+		n++
+	}
+	return shards, n
+}
+
+// decideAll decides the takes of all parts, whose logs are locked.
+func decideAll(parts []part, now int64) {
+	mode := parts[0].take.Mode
+	if hasRoom(parts, now) || mode == store.ModeRecord {
+		for i := range parts {
+			parts[i].decide(now, mode)
+		}
+		return
+	}
+	for i := range parts {
+		p := &parts[i]
+		if mode == store.ModeChargeDenied && !p.answer.Allowed {
+			p.decide(now, mode)
+		} else {
+			p.decide(now, store.ModePeek)
 		}
 	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
-		s.shards[n].mu.Lock()
-	}
-	return numbers
 }
 
 // find finds the log of a part, adds it if there is none, and locks it unless an earlier part has.
@@ -135,7 +179,13 @@ func (p *part) decide(now int64, mode store.Mode) {
 		decide(&empty, now, 0, &t, mode, p.answer)
 	case p.own:
 		p.log.decide(&t, p.answer)
+		p.take.ID = t.ID
 	default:
+		if t.ID == 0 { // the shard is locked
+			p.shard.lastID++
+			t.ID = p.shard.lastID
+			p.take.ID = t.ID
+		}
 		p.log.decideShared(p.hash, &t, p.answer)
 	}
 }

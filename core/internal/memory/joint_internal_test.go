@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -37,5 +38,54 @@ func TestJointTakesOfOneShard(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Keys that have logs of their own are decided without the locks of their shards, unless a log is in use.
+func TestPathOfJointTakes(t *testing.T) {
+	s := New(100)
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 100, Window: time.Hour}}})
+	keys := []store.Key{store.NewKey("p", "a"), store.NewKey("p", "b")}
+	used := 0
+	take := func() {
+		t.Helper()
+		takes := []store.Take{{Key: keys[0], Plan: plan, Cost: 1}, {Key: keys[1], Plan: plan, Cost: 1}}
+		answers := make([]store.Answer, 2)
+		s.TakeAll(takes, answers)
+		for i, a := range answers {
+			if !a.Allowed || a.State[0].Used != used || takes[i].ID == 0 {
+				t.Errorf("log %d: %+v, id %d, want %d used", i, a, takes[i].ID, used)
+			}
+		}
+		used++
+	}
+	take()
+
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+	}
+	take() // would wait without end
+	for i := range s.shards {
+		s.shards[i].mu.Unlock()
+	}
+
+	hash := keys[1].Hash()
+	log := s.shards[hash%shardCount].logs.find(&keys[1], hash)
+	log.mu.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		take()
+	}()
+	hash = keys[0].Hash()
+	first := s.shards[hash%shardCount].logs.find(&keys[0], hash)
+	for s.shards[hash%shardCount].mu.TryLock() { // until the other goroutine waits with the shards locked
+		s.shards[hash%shardCount].mu.Unlock()
+		runtime.Gosched()
+	}
+	log.mu.Unlock()
+	<-done
+	if first.Len() != 3 || log.Len() != 3 || first.HasLedger() {
+		t.Errorf("%d and %d entries, want 3; ledger %v", first.Len(), log.Len(), first.HasLedger())
 	}
 }

@@ -38,6 +38,19 @@ func (l *keyLog) lock(now int64) bool {
 	return true
 }
 
+// tryLock is lock unless the log is in use.
+func (l *keyLog) tryLock(now int64) bool {
+	if !l.mu.TryLock() {
+		return false
+	}
+	if l.removed {
+		l.mu.Unlock()
+		return false
+	}
+	l.now = max(l.now, now)
+	return true
+}
+
 // take decides t and unlocks the log, which is locked. It reports whether it is time to sweep other logs.
 func (l *keyLog) take(t *store.Take, a *store.Answer) (sweep bool) {
 	defer l.mu.Unlock()
