@@ -324,3 +324,57 @@ func TestSeveralLogsConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// What one user gives back wakes another one who waits for their organisation's limit.
+func TestUndoWakesOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(1).By(core.ByValue(orgKey{}))})
+		ctx := inOrg(t.Context(), "acme")
+		first, err := l.Allow(ctx, "ann")
+		if err != nil || !first.Allowed {
+			t.Fatalf("%v, %v", first, err)
+		}
+		start := time.Now()
+		go func() {
+			time.Sleep(time.Minute)
+			if err := first.Undo(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		if d, err := l.Wait(ctx, "bob"); err != nil || !d.Allowed || time.Since(start) != time.Minute {
+			t.Errorf("%v, %v after %v, want a minute", d, err, time.Since(start))
+		}
+	})
+}
+
+// A handler may overwrite the memory that the keys were read from: a refund still finds all logs.
+func TestKeysOfLimitsInReusedMemory(t *testing.T) {
+	user, org := []byte("ann"), []byte("acme")
+	in := func(memory []byte) core.Key {
+		return core.By(func(context.Context) (string, error) { return unsafeString(memory), nil })
+	}
+	l := newLimiterBy(t, core.Limits{core.PerHour(1), core.PerDay(1).By(in(org))}, in(user),
+		core.WithRefund(func(context.Context, int) bool { return true }))
+	for range 3 {
+		copy(user, "ann")
+		copy(org, "acme")
+		d, err := l.Check(from("192.0.2.1:1"), new(int))
+		if err != nil || !d.Allowed {
+			t.Fatalf("%v, %v: nothing was refunded", d, err)
+		}
+		d.Serve(func() int {
+			copy(user, "zzz")
+			copy(org, "zzzz")
+			return 200
+		})
+	}
+}
+
+func newLimiterBy(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, k, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

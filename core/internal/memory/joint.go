@@ -15,6 +15,7 @@ type part struct {
 	log    *keyLog // locked, or nil for a peek without a log
 	own    bool    // the log is the key's own
 	held   bool    // an earlier part has locked this log, which both keys share
+	more   int     // units that earlier parts take from the same log
 }
 
 // TakeAll decides about the takes of one request, which have different keys: all are recorded, or none. It sets the
@@ -114,10 +115,14 @@ func decideAll(parts []part, now int64) {
 	}
 	for i := range parts {
 		p := &parts[i]
-		if mode == store.ModeChargeDenied && !p.answer.Allowed {
+		room := p.answer.Allowed
+		if mode == store.ModeChargeDenied && !room {
 			p.decide(now, mode)
 		} else {
 			p.decide(now, store.ModePeek)
+		}
+		if p.answer.Allowed && !room {
+			p.deny()
 		}
 	}
 }
@@ -143,30 +148,46 @@ func hasRoom(parts []part, now int64) bool {
 	all := true
 	for i := range parts {
 		p := &parts[i]
-		cost := 0
 		for j := range parts[:i] {
 			if p.log != nil && parts[j].log == p.log {
-				cost += parts[j].take.Cost
+				p.more += parts[j].take.Cost
 			}
 		}
-		p.answer.Allowed = p.fits(now, cost)
+		p.answer.Allowed = p.fits(now)
 		all = all && p.answer.Allowed
 	}
 	return all
 }
 
-// fits reports whether the log has room for the take and so many units more.
-func (p *part) fits(now int64, more int) bool {
+// fits reports whether the log has room for the take, and for earlier ones of the same log.
+func (p *part) fits(now int64) bool {
 	log, at := &empty, now
 	if p.log != nil {
 		log, at = &p.log.Log, p.log.now
 	}
 	for _, l := range p.take.Plan.Deciding() {
-		if used, _ := log.View(at, l.Window); used+p.take.Cost+more > l.Quota {
+		if used, _ := log.View(at, l.Window); used+p.take.Cost+p.more > l.Quota {
 			return false
 		}
 	}
 	return true
+}
+
+// deny denies a take that has room in its log by itself, but not with the earlier ones of the same log.
+func (p *part) deny() {
+	a, cost := p.answer, p.take.Cost+p.more
+	a.Allowed = false
+	for i, l := range p.take.Plan.Deciding() {
+		if a.State[i].Used+cost <= l.Quota {
+			continue
+		}
+		a.Denied |= 1 << i
+		if cost > l.Quota { // until a key has a log of its own
+			a.Retry = max(a.Retry, l.Window)
+		} else {
+			a.Retry = max(a.Retry, p.log.Wait(p.log.now, l.Window, l.Quota, cost))
+		}
+	}
 }
 
 // decide decides the take of a part in a mode, without unlocking its log.

@@ -89,3 +89,37 @@ func TestPathOfJointTakes(t *testing.T) {
 		t.Errorf("%d and %d entries, want 3; ledger %v", first.Len(), log.Len(), first.HasLedger())
 	}
 }
+
+// Two keys that share a log need room for both in it.
+func TestJointTakesOfOneSharedLog(t *testing.T) {
+	s := New(1)
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Hour}}})
+	filler := store.NewKey("filler", "a")
+	s.Take(&filler, &store.Take{Plan: plan, Cost: 1}, new(store.Answer))
+	var pair []store.Key
+	byBucket := make(map[string]store.Key)
+	for n := 0; pair == nil; n++ {
+		key := store.NewKey("p", fmt.Sprint(n))
+		hash := key.Hash()
+		bucket := fmt.Sprint(hash%shardCount, s.appendBucket(nil, &key, hash))
+		if other, ok := byBucket[bucket]; ok {
+			pair = []store.Key{other, key}
+		}
+		byBucket[bucket] = key
+	}
+	for range 2 {
+		takes := []store.Take{{Key: pair[0], Plan: plan, Cost: 1}, {Key: pair[1], Plan: plan, Cost: 1}}
+		answers := make([]store.Answer, 2)
+		s.TakeAll(takes, answers)
+		if !answers[0].Allowed || answers[1].Allowed || answers[1].Retry != time.Hour || !answers[1].Denied.Has(0) {
+			t.Errorf("%+v, want room for one of them", answers)
+		}
+	}
+	if s.Shared() == 0 {
+		t.Error("no key shares a log")
+	}
+	answer := new(store.Answer)
+	if s.Take(&pair[1], &store.Take{Plan: plan, Cost: 1}, answer); !answer.Allowed {
+		t.Errorf("%+v: the denied request has left a unit", answer)
+	}
+}
