@@ -1,13 +1,12 @@
--- What is asked of all logs, in the whole form.
--- Expects what take.lua provides. Provides mode, without its "v"; varies; keep (us) and keepText; ttl; limits,
--- deciding, quotas, windows; largest, how many units a log keeps where it is trimmed; the tables used and resets, for
--- numbers of each limit and one log.
+-- What is asked of a log, in the whole form.
+-- Expects n, after which the arguments begin; ttl, the first of them; plain; limits. Provides mode, without its "v";
+-- varies; keep (us) and keepText; ttl; deciding, quotas, windows; largest, how many units a log keeps where it is
+-- trimmed; the tables used and resets, for numbers of each limit and one log.
 local first = n + 2 -- where quota and window of each limit begin
 mode, varies, keepText, deciding, largest = 'c', false, '0', limits, 0
 if not plain then
   mode, keepText, ttl, deciding, largest = ttl, ARGV[n + 2], ARGV[n + 3], ARGV[n + 4] + 0, ARGV[n + 5] + 0
-  first, limits = n + 6, (#ARGV - n - 5) / 2
-  varies, mode = #mode > 1, mode:sub(-1)
+  first, varies, mode = n + 6, #mode > 1, mode:sub(-1)
 end
 quotas, windows, used, resets = {}, {}, {}, {}
 for i = 1, limits do

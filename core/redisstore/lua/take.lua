@@ -11,7 +11,7 @@
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
 local plain = tonumber(ttl) -- nil where ARGV has the long form
-local limits = plain and (#ARGV - n - 1) / 2
+local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local quotas, windows, keep, cuts, cut -- set by several and request
 local mode, varies, keepText, deciding, largest, used, resets, decide -- set by request and decide
@@ -38,12 +38,13 @@ for k = 1, n do
       -- include request
       -- include decide
     end
-    local takes, cost, ids = math.floor(#id / 8), 1, id
-    if #id % 8 > 0 then
-      ids, cost = id:sub(1, takes * 8), id:sub(takes * 8 + 2) + 0
-    end
+    -- include ids
     local failed, admitted, wait, shadow = decide(key, ids, takes, cost)
     if failed then return failed end
+    if plain then
+      r = r + 1
+      reply[r] = 0 -- not a short reply
+    end
     -- include whole_reply
   end
 end

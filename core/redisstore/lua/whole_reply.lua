@@ -1,9 +1,5 @@
 -- Writes the whole reply of one log.
--- Expects plain, limits, deciding, admitted, wait, shadow, used, resets. Provides reply and r.
-if plain then
-  r = r + 1
-  reply[r] = 0 -- not a short reply
-end
+-- Expects limits, deciding, admitted, wait, shadow, used, resets. Provides reply and r.
 reply[r + 1], reply[r + 2], r = admitted, wait, r + 2
 if limits > deciding then
   r = r + 1
