@@ -10,7 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Takes of one policy that arrive while others are in flight go to the server together: in one run of the script with
+// Takes of one policy, or of the same policies if they are of several logs, that arrive while others are in flight go to the server together: in one run of the script with
 // several keys, or, if the keys may be on several servers, in one pipeline for each server. Takes of equal key and cost
 // form a group. If fewer than maxInFlight batches are in flight, the caller sends its own take at once. If replies take
 // long, takes wait no longer than maxWait before they are sent, since otherwise they would wait for two round trips.
@@ -40,14 +40,16 @@ type batcher struct {
 	waiting  queue
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
+
+	left leftovers // of takes of several logs that are not asked in one step
 }
 
-// of returns the batcher of a take that goes to the node.
-func (b *batchers) of(t *store.Take, c *conn, node any) *batcher {
-	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, node) {
+// of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.
+func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *batcher {
+	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, others, node) {
 		return latest
 	}
-	key := batchKeyOf(t, node)
+	key := batchKeyOf(t, others, node)
 	b.mu.RLock()
 	known := b.all[key]
 	b.mu.RUnlock()
@@ -55,7 +57,7 @@ func (b *batchers) of(t *store.Take, c *conn, node any) *batcher {
 		b.latest.Store(known)
 		return known
 	}
-	added := newBatcher(c, t)
+	added := newBatcher(c, t, others)
 	added.key = key
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,9 +71,9 @@ func (b *batchers) of(t *store.Take, c *conn, node any) *batcher {
 	return added
 }
 
-func newBatcher(c *conn, t *store.Take) *batcher {
-	b := &batcher{format: newFormat(t), conn: c}
-	b.waiting.room = b.room
+func newBatcher(c *conn, t *store.Take, others []store.Take) *batcher {
+	b := &batcher{format: newFormat(t, others), conn: c}
+	b.waiting.room, b.waiting.rooms = b.room, b.rooms
 	return b
 }
 

@@ -21,7 +21,7 @@ func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 		return errNotAnswered
 	}}
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
-	return newBatcher(c, &store.Take{Plan: plan})
+	return newBatcher(c, &store.Take{Plan: plan}, nil)
 }
 
 var errNotAnswered = errors.New("not answered")

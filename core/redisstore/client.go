@@ -23,7 +23,8 @@ type conn struct {
 	process   func(context.Context, redis.Cmder) error // or nil
 	pipeline  func() redis.Pipeliner                   // if keys may be on several servers
 	node      func(context.Context, string) any        // returns the server that has a key, if there may be several
-	single    bool                                     // one script may use several keys
+	single    bool                                     // one script may use several keys, whichever they are
+	together  func([]string) bool                      // reports whether one script may use these keys; or nil
 	prompt    bool                                     // the client ends a call at the deadline of its context
 	replied   atomic.Bool                              // whether the server has replied at least once
 	abandoned chan struct{}                            // a semaphore of calls that may outlast their deadline
@@ -63,6 +64,7 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		c.together = inOneSlot
 		watchCluster(client)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.replied.Load() {
@@ -77,6 +79,7 @@ func newConn(client Client) *conn {
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
+		c.together = onOneShard(client)
 		watchRing(client)
 	}
 	return c

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -82,11 +83,13 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 	args := cmd.Args()
 	n := args[2].(int)
 	takes := n - 2 // but for the clock's two keys
-	if len(args) <= 3+n+takes {
+	if runs(cmd, redisstore.JointText) {
+		return jointVerdict(args[3+n:], takes, reply)
+	}
+	if !runs(cmd, redisstore.TakeText) {
 		return reply[0]
 	}
-	_, other := args[3+n].(int64) // not a take's id
-	if _, plain := args[3+n+takes].(int64); plain && !other {
+	if _, plain := args[3+n+takes].(int64); plain {
 		if reply[0] == 0 {
 			return reply[1]
 		}
@@ -94,4 +97,28 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 		return max(0, min(slices.Min(reply[:limits]), 1))
 	}
 	return reply[0]
+}
+
+// runs reports whether a command runs this script.
+func runs(cmd redis.Cmder, script string) bool {
+	text, _ := cmd.Args()[1].(string)
+	return strings.Contains(text, script[:200])
+}
+
+// jointVerdict is how many of the takes were admitted that have the first logs, of a script with so many keys.
+func jointVerdict(args []any, keys int, reply []int64) int64 {
+	logs := args[len(args)-1].(int)
+	plan := args[keys/logs:]
+	if _, plain := plan[1].(int64); !plain {
+		return reply[0]
+	}
+	if reply[0] == 0 {
+		return reply[1]
+	}
+	numbers := 0
+	for range logs {
+		numbers += plan[0].(int)
+		plan = plan[2+2*plan[0].(int):]
+	}
+	return max(0, min(slices.Min(reply[:numbers]), 1))
 }

@@ -13,7 +13,7 @@ import (
 func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.Take) ([]store.Answer, error) {
 	rs := s.(*redisStore)
 	rs.conn.single = single
-	b := rs.batchers.of(&takes[0], rs.conn, nil)
+	b := rs.batchers.of(&takes[0], nil, rs.conn, nil)
 	batch := make([]*take, len(takes))
 	for i := range takes {
 		t := &takes[i]
@@ -39,10 +39,16 @@ func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error)
 	return s
 }
 
+// Single has a store use one script for several keys, as it does for a *redis.Client.
+func Single(s core.Store) core.Store {
+	s.(*redisStore).conn.single = true
+	return s
+}
+
 // Batches returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func Batches(ctx context.Context, s core.Store, takes []store.Take) (batches [][]int) {
 	rs := s.(*redisStore)
-	q := queue{room: rs.batchers.of(&takes[0], rs.conn, nil).waiting.room}
+	q := queue{room: rs.batchers.of(&takes[0], nil, rs.conn, nil).waiting.room}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx, key: rs.key(&takes[i].Key), cost: takes[i].Cost}
@@ -79,5 +85,5 @@ func DialsAfterClose() bool { return redials && clonesKeepHooks() }
 // ClonesKeepHooks reports whether the store's client is a clone with the hooks that were there when it was made.
 func ClonesKeepHooks() bool { return clonesKeepHooks() }
 
-// TakeText is the script of takes.
-var TakeText = takeScript.text.(string)
+// TakeText and JointText are the scripts of takes and of requests over several logs.
+var TakeText, JointText = takeScript.text.(string), jointScript.text.(string)

@@ -14,40 +14,94 @@ import (
 
 // batchKey is what takes must have in common to be sent together.
 type batchKey struct {
-	plan *store.Plan
-	mode store.Mode
-	node any
+	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
+	mode  store.Mode
+	node  any
 }
 
-func batchKeyOf(t *store.Take, node any) batchKey {
-	return batchKey{t.Plan, t.Mode, node}
+func batchKeyOf(t *store.Take, others []store.Take, node any) batchKey {
+	k := batchKey{mode: t.Mode, node: node}
+	k.plans[0] = t.Plan
+	for i := range others {
+		k.plans[1+i] = others[i].Plan
+	}
+	return k
 }
 
 // matches reports whether the take has this key, without making one.
-func (k *batchKey) matches(t *store.Take, node any) bool {
-	return k.plan == t.Plan && k.mode == t.Mode && k.node == node
+func (k *batchKey) matches(t *store.Take, others []store.Take, node any) bool {
+	if k.plans[0] != t.Plan || k.mode != t.Mode || k.node != node {
+		return false
+	}
+	for i := range others {
+		if k.plans[1+i] != others[i].Plan {
+			return false
+		}
+	}
+	return len(others)+1 == len(k.plans) || k.plans[len(others)+1] == nil
 }
 
 // format is how takes with one batchKey are written, and how the replies to them are read.
 type format struct {
-	tail    []any // the arguments after those of each key
-	grouped bool  // takes of one key and cost are sent as one group
+	script  script
+	logs    int   // that each take is about
+	tail    []any // the arguments after the ids
+	grouped bool  // takes of the same keys and cost are sent as one group
 	short   int   // the numbers of a short reply, 0 if all replies are whole
 	whole   int   // the numbers of a whole reply
 	room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
+	rooms   []int // the same for each log of a take about several
 }
 
-func newFormat(t *store.Take) format {
-	p := t.Plan
+func newFormat(t *store.Take, others []store.Take) format {
 	f := format{
-		grouped: t.Mode == store.ModeCharge && p.Shadow == 0,
-		whole:   2 + min(p.Shadow, 1) + 2*len(p.Limits),
+		script:  takeScript,
+		logs:    1 + len(others),
+		grouped: t.Mode == store.ModeCharge && t.Plan.Shadow == 0,
+		whole:   wholeSize(t.Plan),
 	}
+	isShort := hasShortForm(t.Plan)
 	if t.Mode == store.ModeChargeDenied {
-		f.room = p.Bound
+		f.room = t.Plan.Bound
 	}
-	if f.grouped && hasShortForm(p) {
-		f.short = len(p.Limits)
+	for i := range others {
+		p := others[i].Plan
+		f.grouped, isShort = f.grouped && p.Shadow == 0, isShort && hasShortForm(p)
+		f.whole += wholeSize(p)
+	}
+	if isShort = isShort && f.grouped; isShort {
+		f.short = len(t.Plan.Limits)
+	}
+	if len(others) == 0 {
+		f.appendPlan(t, isShort)
+		return f
+	}
+	f.script = jointScript
+	f.whole++ // how many takes are admitted
+	f.appendLog(t, isShort)
+	for i := range others {
+		if isShort {
+			f.short += len(others[i].Plan.Limits)
+		}
+		f.appendLog(&others[i], isShort)
+	}
+	f.tail = append(f.tail, f.logs)
+	return f
+}
+
+// appendLog appends the arguments for one of several logs.
+func (f *format) appendLog(t *store.Take, isShort bool) {
+	f.tail = append(f.tail, len(t.Plan.Limits))
+	f.appendPlan(t, isShort)
+	if t.Mode == store.ModeChargeDenied {
+		f.rooms = append(f.rooms, t.Plan.Bound)
+	}
+}
+
+// appendPlan appends the arguments for one log.
+func (f *format) appendPlan(t *store.Take, isShort bool) {
+	p := t.Plan
+	if isShort {
 		f.tail = append(f.tail, ttl(p.Keep))
 	} else {
 		f.tail = append(f.tail, modeText(t), p.Keep.Microseconds(), ttl(p.Keep), len(p.Deciding()), p.Bound)
@@ -55,8 +109,10 @@ func newFormat(t *store.Take) format {
 	for _, limit := range p.Limits {
 		f.tail = append(f.tail, limit.Quota, limit.Window.Microseconds())
 	}
-	return f
 }
+
+// wholeSize is how many numbers a whole reply has about one log.
+func wholeSize(p *store.Plan) int { return 2 + min(p.Shadow, 1) + 2*len(p.Limits) }
 
 // hasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
 // Lua, whose numbers are exact up to 2^53.
@@ -121,19 +177,52 @@ func (f *format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 // program may have written to the key, and the server may be none that runs the scripts.
 func (f *format) answer(one *take, t *store.Take) (store.Answer, error) {
 	if len(one.reply) == f.short {
-		return shortAnswer(one.reply, t)
+		return shortAnswer(one.reply, t, slices.Min(one.reply) > 0)
 	}
-	return wholeAnswer(one, t)
+	return wholeAnswer(one, one.reply, one.reply[0], t)
 }
 
-func shortAnswer(reply []int64, t *store.Take) (a store.Answer, err error) {
-	allowed := slices.Min(reply) > 0
+// answers does the same for a take about several logs.
+func (f *format) answers(one *take, takes []store.Take, answers []store.Answer) (err error) {
+	reply, admitted := one.reply, int64(0)
+	isShort := len(reply) == f.short
+	allowed := isShort && slices.Min(reply) > 0
+	if !isShort {
+		if admitted, reply = reply[0], reply[1:]; admitted < 0 || admitted > int64(one.takes) {
+			return protocolError("%d of %d takes admitted", admitted, one.takes)
+		}
+		allowed = int64(one.place) < admitted
+	}
+	all := true
+	for i := range takes {
+		t := &takes[i]
+		var size int
+		if isShort {
+			size = len(t.Plan.Limits)
+			answers[i], err = shortAnswer(reply[:size], t, allowed)
+		} else {
+			size = wholeSize(t.Plan)
+			answers[i], err = wholeAnswer(one, reply[:size], admitted, t)
+		}
+		if err != nil {
+			return err
+		}
+		reply, all = reply[size:], all && answers[i].Allowed
+	}
+	if all != allowed {
+		return protocolError("a verdict that is not that of the logs in reply %v", one.reply)
+	}
+	return nil
+}
+
+// shortAnswer reads a short reply. recorded tells whether the take was.
+func shortAnswer(reply []int64, t *store.Take, recorded bool) (a store.Answer, err error) {
 	for i, number := range reply {
 		limit := &t.Plan.Limits[i]
 		span, value := limit.Window.Microseconds()+1, max(number, -number)-1
 		used, reset := value/span, time.Duration(value%span)*time.Microsecond
 		good := number > 0 && used < int64(limit.Quota) || number < 0 && used == int64(limit.Quota)
-		if !good || reset == 0 && (used > 0 || allowed) {
+		if !good || reset == 0 && (used > 0 || recorded) {
 			return store.Answer{}, protocolError("numbers out of range in reply %v", reply)
 		}
 		if a.State[i] = (store.State{Used: int(used), Reset: reset}); number < 0 {
@@ -144,10 +233,10 @@ func shortAnswer(reply []int64, t *store.Take) (a store.Answer, err error) {
 	return a, nil
 }
 
-// wholeAnswer reads the answer to one take of a group, of which the first ones were admitted.
-func wholeAnswer(one *take, t *store.Take) (a store.Answer, err error) {
-	reply, p, head := one.reply, t.Plan, 2+min(t.Plan.Shadow, 1)
-	if len(reply) != head+2*len(p.Limits) {
+// wholeAnswer reads the answer to one take of a group from a whole reply about one log. The first takes were recorded.
+func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a store.Answer, err error) {
+	p, head := t.Plan, 2+min(t.Plan.Shadow, 1)
+	if len(reply) != wholeSize(p) {
 		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
 	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], p.Keep.Microseconds()
@@ -160,7 +249,7 @@ func wholeAnswer(one *take, t *store.Take) (a store.Answer, err error) {
 	if p.Shadow > 0 {
 		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
 	}
-	before := min(admitted, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
+	before := min(recorded, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
 	for i := range p.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
 		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= p.Limits[i].Window.Microseconds()

@@ -5,7 +5,7 @@ import (
 	"context"
 )
 
-// group is takes of one key and cost in a batch.
+// group is takes of the same keys and cost in a batch.
 type group struct {
 	first *take
 	takes int
@@ -17,12 +17,16 @@ type group struct {
 // sendOne sends a take by itself.
 func (b *batcher) sendOne(t *take) {
 	q := &t.own
-	if b.conn.single {
+	switch {
+	case b.logs > 1:
+		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.logs+1)), withCost(t.id, t.cost)))
+	case b.conn.single:
 		q.init(takeScript, 1, newSingle(t, 1+len(b.tail)))
 		copy(q.args[keysAt+2:], b.tail)
-	} else {
-		*q = b.newCall(1)
+	default:
+		*q = newCall(takeScript, 1, 1+len(b.tail))
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
+		copy(q.args[keysAt+2:], b.tail)
 	}
 	if t.err = cmp.Or(b.conn.do(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
@@ -34,20 +38,20 @@ func (b *batcher) sendOne(t *take) {
 func (b *batcher) send(ctx context.Context, batch []*take) {
 	groups, of := b.groups(batch)
 	var calls []*call
-	all := make([]texts, len(groups))
-	for i := range groups {
-		all[i] = groups[i].texts()
-	}
+	texts := make([]string, 0, len(groups)*(b.logs+1))
 	if b.conn.single {
-		q := b.newCall(len(groups))
-		for i := range all {
-			q.args[keysAt+i], q.args[keysAt+len(all)+i] = &all[i].key, &all[i].ids
+		for i := range groups {
+			texts = groups[i].first.appendKeys(texts)
 		}
+		for i := range groups {
+			texts = append(texts, groups[i].argument())
+		}
+		q := b.newCall(texts)
 		calls = []*call{&q}
 	} else {
-		for i := range all {
-			q := b.newCall(1)
-			q.args[keysAt], q.args[keysAt+1] = all[i].key, all[i].ids
+		for i := range groups {
+			texts = append(groups[i].first.appendKeys(texts), groups[i].argument())
+			q := b.newCall(texts[i*(b.logs+1):])
 			calls = append(calls, &q)
 		}
 	}
@@ -67,45 +71,52 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	}
 }
 
-// newCall returns a call with room for so many keys and their ids.
-func (b *batcher) newCall(keys int) call {
-	q := newCall(takeScript, keys, keys+len(b.tail))
-	copy(q.args[keysAt+2*keys:], b.tail)
+// newCall returns a call about groups, of which texts are the keys and then the arguments.
+//
+// A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
+// several servers do not follow a pointer to find the key. Texts are not reused as takes are, since a client's hook may
+// keep the arguments of a command.
+func (b *batcher) newCall(texts []string) call {
+	q := newCall(b.script, len(texts)/(b.logs+1)*b.logs, len(texts)/(b.logs+1)+len(b.tail))
+	for i := range texts {
+		if b.conn.single {
+			q.args[keysAt+i] = &texts[i]
+		} else {
+			q.args[keysAt+i] = texts[i]
+		}
+	}
+	copy(q.args[keysAt+len(texts):], b.tail)
 	return q
 }
 
-// texts are the key and the ids of a group, for a command to one server. The command has pointers to them, because
-// pointers need no allocation to become arguments; clients of several servers do not follow a pointer to find the key.
-// Texts are not reused as takes are, since a client's hook may keep the arguments of a command.
-type texts struct{ key, ids string }
-
-// single is texts and the arguments that point to them.
+// single is the key and the ids of one take, and the arguments that point to them.
 type single struct {
-	texts texts
-	args  [keysAt + 5]any // as many as one limit needs
+	key, ids string
+	args     [keysAt + 5]any // as many as one limit needs
 }
 
 // newSingle returns the arguments of a command about one take, with room for so many after the key.
 func newSingle(t *take, args int) []any {
-	s := &single{texts: texts{t.key, withCost(t.id, t.cost)}}
+	s := &single{key: t.key, ids: withCost(t.id, t.cost)}
 	all := s.args[:]
 	if keysAt+1+args > len(all) {
 		all = make([]any, keysAt+1+args)
 	}
 	all = all[:keysAt+1+args]
-	all[keysAt], all[keysAt+1] = &s.texts.key, &s.texts.ids
+	all[keysAt], all[keysAt+1] = &s.key, &s.ids
 	return all
 }
 
-func (g *group) texts() texts {
+// argument returns the argument for the takes of the group.
+func (g *group) argument() string {
 	ids := g.first.id
 	if g.takes > 1 {
 		ids = string(g.ids)
 	}
-	return texts{g.first.key, withCost(ids, g.first.cost)}
+	return withCost(ids, g.first.cost)
 }
 
-// groups puts takes of equal key and cost together, in the order of the first take of each group, and tells the group
+// groups puts takes of equal keys and cost together, in the order of the first take of each group, and tells the group
 // of each take.
 func (b *batcher) groups(batch []*take) (groups []group, of []int) {
 	groups, of = make([]group, 0, len(batch)), make([]int, len(batch))

@@ -3,8 +3,10 @@ package redisstore
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.
 type queue struct {
-	room     int  // units that takes of one key may have in a batch, or 0 for as many as there are
-	fresh    list // in the order of arrival; not yet in the list of their key
+	room     int            // units that takes of one key may have in a batch, or 0 for as many as there are
+	rooms    []int          // the same of each log, for takes about several
+	units    map[string]int // of the takes of a batch about several logs, by the key of each log; set if rooms are
+	fresh    list           // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
 	turns    turns
 	spare    *keyQueue // keyQueues to reuse
@@ -117,17 +119,18 @@ func (q *queue) nextBatch() []*take {
 	}
 	q.sort()
 	q.batches++
+	clear(q.units)
 	var batch []*take
 	var skipped turns // keys whose next take does not fit: they are the first in the next batch
-	units, skips := 0, 0
-	for q.turns.first != nil && len(batch) < batchTakes && units < batchUnits && skips < batchTakes {
+	logs, units, skips := 0, 0, 0
+	for q.turns.first != nil && logs < batchTakes && units < batchUnits && skips < batchTakes {
 		k := q.turns.pop()
 		q.dropGivenUp(k)
 		if k.size == 0 {
 			q.release(k)
 			continue
 		}
-		if t := k.first; len(batch) > 0 && units+t.cost > batchUnits || !q.hasRoom(k, t) {
+		if t := k.first; len(batch) > 0 && units+t.units() > batchUnits || !q.hasRoom(k, t) {
 			skipped.push(k)
 			skips++
 			continue
@@ -135,11 +138,9 @@ func (q *queue) nextBatch() []*take {
 		t := k.pop()
 		q.waiting--
 		batch = append(batch, t)
-		units += t.cost
-		if k.batch != q.batches {
-			k.batch, k.units = q.batches, 0
-		}
-		k.units += t.cost
+		logs += t.logs()
+		units += t.units()
+		q.count(k, t)
 		if k.size == 0 {
 			q.release(k)
 		} else {
@@ -157,7 +158,26 @@ func (q *queue) nextBatch() []*take {
 // not push out each other: when the command is sent again, those that are not in the log any more would be decided a
 // second time. They cannot as long as a log has room for all of their units.
 func (q *queue) hasRoom(k *keyQueue, t *take) bool {
-	return q.room == 0 || k.batch != q.batches || k.units+t.cost <= q.room
+	for i, room := range q.rooms {
+		if units := q.units[t.keys[i]]; units > 0 && units+t.cost > room {
+			return false
+		}
+	}
+	return q.room == 0 || q.rooms != nil || k.batch != q.batches || k.units+t.cost <= q.room
+}
+
+// count notes that the batch has the take.
+func (q *queue) count(k *keyQueue, t *take) {
+	if k.batch != q.batches {
+		k.batch, k.units = q.batches, 0
+	}
+	k.units += t.cost
+	if q.rooms != nil && q.units == nil {
+		q.units = make(map[string]int)
+	}
+	for i := range q.rooms {
+		q.units[t.keys[i]] += t.cost
+	}
 }
 
 // freshFit reports whether all fresh takes go together, so that they need not be sorted by key.
@@ -165,11 +185,12 @@ func (q *queue) freshFit() bool {
 	if q.fresh.size > batchTakes {
 		return false
 	}
-	units := 0
+	logs, units := 0, 0
 	for t := q.fresh.first; t != nil; t = t.next {
-		units += t.cost
+		logs += t.logs()
+		units += t.units()
 	}
-	return units <= batchUnits || q.fresh.size == 1
+	return logs <= batchTakes && units <= batchUnits || q.fresh.size == 1
 }
 
 func (q *queue) takeFresh() []*take {

@@ -94,6 +94,7 @@ func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
 
 func testStore(t *testing.T, repeats bool) {
 	var p *paths
+	var running string
 	coretest.Store(t, coretest.StoreConfig{
 		Repeats: repeats,
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
@@ -102,9 +103,14 @@ func testStore(t *testing.T, repeats bool) {
 			if repeats {
 				c.processor = twice{p, t}
 			}
-			return newStore(c), c.Advance
+			s := newStore(c)
+			if isJointCase(running) {
+				s = redisstore.Single(s)
+			}
+			return s, c.Advance
 		},
 		Run: func(t *testing.T, name string, f func(*testing.T)) {
+			running = name
 			t.Run(name, func(t *testing.T) {
 				f(t)
 				if name == "Oracle" {
@@ -113,6 +119,32 @@ func testStore(t *testing.T, repeats bool) {
 			})
 		},
 	})
+}
+
+func isJointCase(name string) bool { return strings.HasPrefix(name, "Joint") }
+
+// The logs of a request are asked one after the other, as on several servers.
+func TestJointStoreInTurn(t *testing.T) {
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
+			coretest.Store(t, coretest.StoreConfig{
+				Repeats: repeats,
+				Checks:  30_000,
+				New: func(t *testing.T) (core.Store, func(time.Duration)) {
+					c := newClock(newHashed(start(t)))
+					if repeats {
+						c.processor = twice{c.processor, t}
+					}
+					return newStore(c), c.Advance
+				},
+				Run: func(t *testing.T, name string, f func(*testing.T)) {
+					if isJointCase(name) {
+						t.Run(name, f)
+					}
+				},
+			})
+		})
+	}
 }
 
 func TestRetryAfterAdmits(t *testing.T) {

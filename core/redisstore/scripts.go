@@ -13,10 +13,12 @@ var parts embed.FS
 // The scripts. docs/internals.md describes their keys, arguments and replies in the section "Redis formats".
 var (
 	takeScript    = newScript("take")
+	jointScript   = newScript("joint")
 	settleScript  = newScript("settle")
 	entriesScript = newScript("entries")
 	mergeScript   = newScript("merge")
 	resetScript   = newScript("reset")
+	undoScript    = newScript("undo")
 )
 
 // script is a Lua text and the name that Redis gives it. All scripts reply with integers.

@@ -106,13 +106,13 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 		return store.Answer{}, costError(t.Cost)
 	}
 	one, _ := takePool.Get().(*take)
-	one.ctx, one.cost, one.place = ctx, min(t.Cost, MaxQuota+1), 0
+	one.ctx, one.cost, one.place, one.keys = ctx, min(t.Cost, MaxQuota+1), 0, nil
 	one.key, one.id = s.keyAndID(&t.Key, t.ID)
 	var node any
 	if s.conn.node != nil {
 		node = s.conn.node(ctx, one.key)
 	}
-	b := s.batchers.of(&t, s.conn, node)
+	b := s.batchers.of(&t, nil, s.conn, node)
 	if err := b.do(one); err != nil {
 		return store.Answer{}, failed(err)
 	}
@@ -182,8 +182,13 @@ func (s *redisStore) run(ctx context.Context, sc script, key *store.Key, args ..
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
+	return s.runOn(ctx, sc, s.key(key), args...)
+}
+
+// runOn is run with the stored key.
+func (s *redisStore) runOn(ctx context.Context, sc script, key string, args ...any) ([]int64, error) {
 	q := newCall(sc, 1, len(args))
-	q.args[keysAt] = s.key(key)
+	q.args[keysAt] = key
 	copy(q.args[keysAt+1:], args)
 	_, known := s.known.Load(sc.hash)
 	if !known { // the server would need a round trip to say that it does not know the hash

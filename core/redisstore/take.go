@@ -8,7 +8,8 @@ import (
 // take is a take of one caller, on its way to the server and back.
 type take struct {
 	ctx  context.Context
-	key  string
+	key  string   // of its log; of several logs, their keys in a row, which no other logs have
+	keys []string // of several logs
 	id   string
 	cost int
 
@@ -27,6 +28,20 @@ type take struct {
 // takePool has takes that were answered. A take whose caller has given up does not return to it, because a client may
 // still hold its command.
 var takePool = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1)} }}
+
+// appendKeys appends the keys of the take's logs.
+func (t *take) appendKeys(all []string) []string {
+	if t.keys == nil {
+		return append(all, t.key)
+	}
+	return append(all, t.keys...)
+}
+
+// logs returns how many logs the take is about.
+func (t *take) logs() int { return max(1, len(t.keys)) }
+
+// units returns how many units the take may record.
+func (t *take) units() int { return t.cost * t.logs() }
 
 // gaveUp reports whether the take's caller waits no longer.
 func (t *take) gaveUp() bool { return t.ctx.Err() != nil }

@@ -1,6 +1,7 @@
 -- Decides by sliding logs. The windows are computed in count, longest and resets, and in the short paths. A limit of
 -- another algorithm may stand beside others in one decision, so it needs a case in each of these parts.
--- Expects the request, call, now, stamp, far, many. Provides the function decide.
+-- Expects the request, call, now, stamp, far, many; before, whether the takes were executed before, as far as is known;
+-- agree, which tells how many of the takes that fit are recorded, or nil if all are. Provides the function decide.
 -- include functions
 
 -- decide admits and records, of takes on one key with that cost and 8 bytes of ids each, the first ones that fit. It
@@ -18,9 +19,11 @@ decide = function(key, ids, takes, cost)
   local shifted, logNow, logStamp, logKeep, logTtl
   -- Whether entries have expired; whether these were not counted; whether an entry from the future was seen.
   local expired, uncounted, future
+  if before then own, denied, at = executed(key, ids, takes, cost) end
   repeat
     -- include look
     -- include count
+    if agree then admitted = agree(admitted, own / cost) end
     -- include record
   until not again
   local mine = denied and 0 or own + new -- what was trimmed for a denied take is not known when it is sent again

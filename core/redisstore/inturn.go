@@ -1,0 +1,191 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// If no script may use all logs of a request, the logs are asked one after the other. As soon as one denies, the units
+// that others have recorded are removed, and the logs that have not been asked are peeked at.
+
+// undoTimeout bounds the removal of units, which goes on when the caller's context has ended.
+const undoTimeout = time.Second
+
+// inTurn is a request whose logs are asked one after the other.
+type inTurn struct {
+	store   *redisStore
+	takes   []store.Take
+	answers []store.Answer
+	keys    []string // as they are stored
+	id      string
+	left    *leftovers
+	began   time.Time
+}
+
+func (r *inTurn) run(ctx context.Context) (err error) {
+	mode, order := r.takes[0].Mode, r.left.order(len(r.takes))
+	if mode == store.ModePeek || mode == store.ModeRecord { // each for itself
+		err = r.each(order, func(i int) error { return r.take(ctx, i, mode) })
+		if err != nil && mode == store.ModeRecord {
+			err = r.undone(err, r.undo(ctx, order))
+		}
+		return err
+	}
+	for n, i := range order {
+		if err = r.take(ctx, i, mode); err != nil {
+			return r.undone(err, r.undo(ctx, order[:n+1])) // the call that has failed may have recorded its take
+		}
+		if !r.answers[i].Allowed {
+			return r.denied(ctx, order, n)
+		}
+	}
+	return nil
+}
+
+// take asks the log with number i.
+func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
+	t := r.takes[i]
+	t.Mode = mode
+	if r.answers[i], err = r.store.Take(ctx, t); err == nil {
+		r.left.note(i, &t, &r.answers[i])
+	}
+	return err
+}
+
+// denied removes what the first n logs in the order have recorded, and asks those behind the next one, which denies.
+func (r *inTurn) denied(ctx context.Context, order []int, n int) error {
+	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
+	wait := r.undo(ctx, kept)
+	if r.takes[0].Mode == store.ModeChargeDenied {
+		mode = store.ModeChargeDenied // those without room record the denial
+	}
+	err := r.each(rest, func(i int) error { return r.take(ctx, i, mode) })
+	if err != nil {
+		return r.undone(err, wait, r.undo(ctx, order[n:]))
+	}
+	if mode == store.ModeChargeDenied {
+		rest = slices.DeleteFunc(slices.Clone(rest), func(i int) bool { return !r.answers[i].Allowed })
+		again := r.undo(ctx, rest)
+		err = r.undone(nil, wait, again)
+		kept = append(kept, rest...)
+	} else {
+		err = r.undone(nil, wait)
+	}
+	for _, i := range kept {
+		peeked(&r.answers[i])
+	}
+	return err
+}
+
+// peeked makes the answer to a take that was recorded one to a take that was not. They differ where the take would be
+// the oldest unit of a window.
+func peeked(a *store.Answer) {
+	for i := range a.State {
+		if a.State[i].Used == 0 {
+			a.State[i].Reset = 0
+		}
+	}
+}
+
+// each calls f for each of these logs, at the same time, and returns the first error.
+func (r *inTurn) each(logs []int, f func(i int) error) error {
+	errs := make([]error, len(logs))
+	var wg sync.WaitGroup
+	for n, i := range logs {
+		wg.Go(func() { errs[n] = f(i) })
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+// undo begins to remove the take from these logs. It returns a function that waits until it has been removed, or the
+// context has ended, and returns why it may still be there.
+func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
+	if len(logs) == 0 {
+		return func() error { return nil }
+	}
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	done := make(chan error, 1)
+	s, keys, id, began := r.store, r.keys, r.id, r.began // the caller's takes may be gone by then
+	go func() {
+		defer cancel()
+		done <- r.each(logs, func(i int) error { return s.undo(own, keys[i], id, began) })
+	}()
+	return func() error {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return failed(ctx.Err())
+		}
+	}
+}
+
+// undone waits for what undo has begun, and returns err, or the first error of these. It says so if the take may not
+// have been removed.
+func (r *inTurn) undone(err error, waits ...func() error) error {
+	var failure error
+	for _, wait := range waits {
+		failure = cmp.Or(failure, wait())
+	}
+	var told *store.StoreError
+	if failure == nil || !errors.As(cmp.Or(err, failure), &told) {
+		return cmp.Or(err, failure)
+	}
+	said := *told
+	said.Err = fmt.Errorf("%w; some of its logs may count the request nevertheless", told.Err)
+	return &said
+}
+
+// undo removes a take that was recorded since an instant. It leaves one that is older: this was admitted when the same
+// request was decided before.
+func (s *redisStore) undo(ctx context.Context, key, id string, began time.Time) error {
+	for {
+		// The age when the script runs is not known before. Twice what has passed will do, unless this call is slower
+		// than those before it.
+		limit := 2*time.Since(began) + time.Millisecond
+		reply, err := s.runOn(ctx, undoScript, key, id, limit.Microseconds())
+		if err != nil {
+			return err
+		}
+		if len(reply) != 1 || reply[0] < 0 {
+			return protocolError("a reply %v to the removal of a take", reply)
+		}
+		if reply[0] == 0 || time.Duration(reply[0])*time.Microsecond > time.Since(began) {
+			return nil
+		}
+	}
+}
+
+// leftovers tells of each log of a request how much it had left, as a fraction of its quota, when it was last asked
+// about any key.
+type leftovers [store.MaxLimits]atomic.Uint32
+
+// order returns the numbers of the logs, in the order of what they have left.
+func (l *leftovers) order(logs int) []int {
+	order := make([]int, logs)
+	var left [store.MaxLimits]float32
+	for i := range order {
+		order[i], left[i] = i, math.Float32frombits(l[i].Load())
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(left[a], left[b]) })
+	return order
+}
+
+// note notes what the answer tells.
+func (l *leftovers) note(i int, t *store.Take, a *store.Answer) {
+	left := float32(1)
+	for n, limit := range t.Plan.Deciding() {
+		left = min(left, float32(limit.Quota-a.State[n].Used)/float32(limit.Quota))
+	}
+	l[i].Store(math.Float32bits(left))
+}

@@ -1,0 +1,30 @@
+-- Expects the locals of decideAll, and asked, logs, base. Provides the function agree, which decide calls for one log.
+--
+-- fits is how many takes the log has room for, beside those that it has recorded before; there is how many these are.
+-- agree returns how many takes the log records in all, and sets the mode for that. decide may call it once more when it
+-- finds takes in the log while it records them.
+agree = function(fits, there)
+  local j, known = log, rooms[log]
+  rooms[j] = math.max(fits, 0)
+  if not known then
+    least, earlier = math.min(least, math.max(rooms[j], there)), math.max(earlier, there)
+    if j < logs then
+      weigh(j + 1)
+      pick(j)
+    elseif asked == 'c' or asked == 'd' then
+      -- A log has recorded takes only because all had room, so they count as admitted even if a log has lost them.
+      least = math.max(least, earlier)
+      for k = 1, least < takes and not before and logs or 0 do
+        again = again or executed(KEYS[base + k], ids, takes, cost) > 0
+      end
+    end
+  end
+  if failed or again or asked == 'p' then return rooms[j] end
+  if asked == 'r' then
+    least = takes
+  elseif least == 0 and rooms[j] > 0 then
+    return rooms[j] -- another log denies all takes
+  end
+  mode = asked
+  return math.min(least, math.max(rooms[j], there))
+end

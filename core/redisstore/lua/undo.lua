@@ -1,0 +1,11 @@
+-- Removes a take that was recorded of late. docs/internals.md, "Redis formats", describes what a log holds.
+-- KEYS[1] the log; ARGV: 1 the take's id, 2 its age at most (us). Reply: 0, or the take's age if it is older than that.
+-- include clock
+-- include mark
+local key, id, want = KEYS[1], ARGV[1], 0
+-- include find
+if not stamp then return {0} end
+local age = now - (stamp + 0 < far and stamp or stamp - far)
+if age > ARGV[2] + 0 then return {age} end
+-- include settle_units
+return {0}

@@ -1,0 +1,13 @@
+-- Expects the locals of decideAll, and what pick changes. Provides the function weigh, which has decide decide about the
+-- request's takes on its log with number j and those after it, and writes the whole reply of each. It changes failed.
+weigh = function(j)
+  pick(j)
+  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, takes, cost)
+  failed = failed or failure
+  if failed then return end
+  if asked == 'c' or asked == 'd' then
+    if least == takes or rooms[j] > least then admitted, wait = takes, 0 else admitted = least end
+  end
+  local r = r + head + offset
+  -- include whole_reply
+end
