@@ -206,7 +206,7 @@ func (s *faultyStore) Reset(ctx context.Context, key store.Key) error {
 }
 
 // asked returns what was asked since the last call of asked.
-func (s *faultyStore) asked() string {
+func (s *sharedLogs) asked() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls := strings.Join(s.calls, ", ")

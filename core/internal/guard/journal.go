@@ -125,8 +125,8 @@ func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) 
 	}
 }
 
-// note records what the store has to be told about a take: that it was recorded here, or else that it must not be in the
-// store's log.
+// note records what the store has to be told about a take: that it was recorded here, or else that it must not be in
+// the store's log.
 func (j *journal) note(t *store.Take, recorded bool, sent delivery) {
 	switch {
 	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):

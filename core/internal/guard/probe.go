@@ -147,8 +147,8 @@ func (g *Guard) reconnect(of *store.Key) {
 	}()
 }
 
-// probe asks the store for a request whose pass is the breaker's probe. The call goes on when the request has timed out,
-// so that a store is detected even if it answers late or a connection has to be made first.
+// probe asks the store about a request whose pass is the breaker's probe. The call goes on when the request has timed
+// out, so that a store is detected even if it answers late or a connection has to be made first.
 func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	r := of.clone() // as the caller's memory may be reused
 	answers := make(chan *request, 1)
