@@ -201,6 +201,18 @@ func TestJointGrace(t *testing.T) {
 		j.want(FromStore, store.ModeCharge, 1, "u2", true, false)
 		j.want(FromCache, store.ModeCharge, 1, "u3", true, false)
 		time.Sleep(time.Second)
+		j.store.up(j.timeout / 2)
+		var first sync.WaitGroup
+		first.Go(func() {
+			if q := j.take(store.ModeCharge, 1, "u2", "org"); q.from != FromStore || q.allowed() {
+				t.Errorf("%+v", q)
+			}
+		})
+		synctest.Wait() // the store is being asked
+		j.want(FromCache, store.ModeCharge, 1, "u3", true, false)
+		first.Wait()
+		j.store.up(0)
+		time.Sleep(time.Second)
 		org := store.NewKey("p", "org")
 		j.store.logs.Reset(&org) // by another process
 		j.want(FromStore, store.ModeCharge, 1, "u1", false, true)
@@ -407,6 +419,10 @@ func TestJointKnownDenialInOutage(t *testing.T) {
 				}
 				// Here the organisation has no room, so that the denial counts there, but not for the user.
 				j.want(FromLocal, mode, 1, "u2", true, false)
+				q = j.want(FromLocal, mode, 1, "u2", true, false)
+				if mode == store.ModeChargeDenied && q.answers[1].Retry != jointWindow { // after two denials that count
+					t.Errorf("fault %s: %+v", f, q.answers[1])
+				}
 				j.recovers()
 				want := map[string]int{"u1": 2}
 				if mode == store.ModeChargeDenied {
