@@ -75,9 +75,6 @@ type denyVersion struct {
 	sent time.Duration // when the call began, since the start of the cache
 }
 
-// denyVersions are those of a request's takes.
-type denyVersions [store.MaxLimits]denyVersion
-
 func newDenyCache(maxAge time.Duration, start time.Time) *denyCache {
 	if maxAge == 0 {
 		return nil
@@ -227,10 +224,10 @@ func (d *denyCache) lookupAllInOutage(r *request, known *[store.MaxLimits]bool) 
 }
 
 // readVersions sets the versions of the logs of a request.
-func (d *denyCache) readVersions(r *request, now time.Duration, versions *denyVersions) {
-	for i := range r.len() {
-		t, _ := r.at(i)
-		versions[i] = d.version(t, now)
+func (d *denyCache) readVersions(r *request, now time.Duration) {
+	r.version = d.version(r.first, now)
+	for i := range r.versions {
+		r.versions[i] = d.version(&r.takes[i], now)
 	}
 }
 
@@ -247,18 +244,22 @@ func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
 	return v
 }
 
-// updateAll brings the cache up to date with the store's answers to a request which was sent at those versions. Only a
-// log that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
-func (d *denyCache) updateAll(r *request, versions *denyVersions) {
+// updateAll brings the cache up to date with the store's answers to a request. Only a log that denied is remembered: in a
+// request that another log has denied, a take with room was no more than a peek.
+func (d *denyCache) updateAll(r *request) {
+	if !r.several() {
+		d.update(r.first, r.answer, r.version)
+		return
+	}
 	admitted := r.admitted()
-	for i := range r.len() {
-		t, a := r.at(i)
+	for i := range r.takes {
+		t, a := &r.takes[i], &r.answers[i]
 		if a.Allowed && !admitted {
 			peek := *t
 			peek.Mode = store.ModePeek
 			t = &peek
 		}
-		d.update(t, a, versions[i])
+		d.update(t, a, r.versions[i])
 	}
 }
 

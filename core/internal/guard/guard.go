@@ -134,15 +134,12 @@ func (g *Guard) report(p pass, err error) {
 // noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
 // the breaker will not admit. isIn reports whether a text contains an identity that was asked about.
 func (g *Guard) noteError(err error, isIn func(text string) bool) error {
-	if err == nil {
-		return nil
+	if err == nil || err == error(g.lastError.Load()) { //nolint:errorlint // it is returned as it is, and As is slow
+		return err
 	}
 	if err = store.Error(err); store.IsOutage(err) {
 		var failed *store.StoreError
 		errors.As(err, &failed)
-		if failed == g.lastError.Load() {
-			return err
-		}
 		last := *failed
 		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		g.lastError.Store(&last)
@@ -187,7 +184,10 @@ func (g *Guard) TakeAll(
 	if g.denials.lookupAll(takes, answers) {
 		return FromCache, nil
 	}
-	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
+	r := request{
+		first: &takes[0], answer: &answers[0],
+		takes: takes, answers: answers, versions: make([]denyVersion, len(takes)),
+	}
 	return g.take(ctx, &r)
 }
 
@@ -199,8 +199,7 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	var versions denyVersions
-	g.denials.readVersions(r, begun, &versions)
+	g.denials.readVersions(r, begun)
 	sent := unconfirmed
 	if p, ok := g.breaker.bypass(); ok && g.journal.entries.Load() == 0 {
 		err = g.takeDirect(ctx, begun, r)
@@ -208,7 +207,7 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 		g.breaker.allowBypass(p)
 	}
 	if err == nil {
-		g.denials.updateAll(r, &versions)
+		g.denials.updateAll(r)
 		return FromStore, nil
 	}
 	err = g.noteError(err, r.isIn)

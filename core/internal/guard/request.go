@@ -5,11 +5,13 @@ import "github.com/sashlimit/sash/core/store"
 // request is what one decision is about: takes of different keys, with the same ID, Cost and Mode. It refers to the
 // takes and answers of its caller, and no function may keep it, so that a request stays on its caller's stack.
 type request struct {
-	first  *store.Take
-	answer *store.Answer // about first
+	first   *store.Take
+	answer  *store.Answer // about first
+	version denyVersion   // of the log of first, before the store was asked
 
-	takes   []store.Take // all of them, or nil if there is only one
-	answers []store.Answer
+	takes    []store.Take // all of them, or nil if there is only one
+	answers  []store.Answer
+	versions []denyVersion
 }
 
 // several reports whether the request is about more than one log.
@@ -26,9 +28,9 @@ func (r *request) at(i int) (*store.Take, *store.Answer) {
 }
 
 func (r *request) setID(id uint64) {
-	for i := range r.len() {
-		t, _ := r.at(i)
-		t.ID = id
+	r.first.ID = id
+	for i := range r.takes {
+		r.takes[i].ID = id
 	}
 }
 
