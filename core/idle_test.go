@@ -3,8 +3,11 @@ package core_test
 import (
 	"errors"
 	"math"
+	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +33,22 @@ func heap() int {
 	return least
 }
 
+// alone runs a test in a process of its own, because goroutines of earlier tests may still hold memory, or free it while
+// the test measures. It reports whether this is that process.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv("SASH_TEST_ALONE") != "" {
+		return true
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), "SASH_TEST_ALONE=1")
+	out, err := child.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
 // mustTake takes a unit, allowed or denied.
 func mustTake(t *testing.T, l *core.Limiter, key string) {
 	t.Helper()
@@ -40,6 +59,9 @@ func mustTake(t *testing.T, l *core.Limiter, key string) {
 
 // The memory of idle keys is freed within two windows and a minute, whatever the traffic is meanwhile.
 func TestIdleMemoryIsGivenBack(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	for _, c := range []struct {
 		name    string
 		policy  core.Policy
@@ -124,6 +146,9 @@ func TestSlowTrafficKeepsFewKeys(t *testing.T) {
 
 // Logs that keys share leave as well, and the memory of those that remain shrinks.
 func TestSharedLogsAndRingsAreGivenBack(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	for name, costs := range map[string]int{"rings": 1, "ledgers": 2} {
 		inBubble(t, name, func(t *testing.T) {
 			const quota, logs, flood = 4096, 50, 20_000
@@ -261,6 +286,9 @@ func TestStoresAcrossBubbles(t *testing.T) {
 
 // What an outage has recorded leaves as well, also where the limiter was closed and brings nothing back.
 func TestOutageIsGivenBack(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	synctest.Test(t, func(t *testing.T) {
 		store := new(coretest.FakeStore)
 		store.Fail(errors.New("down"))
