@@ -10,10 +10,11 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Takes of one policy, or of the same policies if they are of several logs, that arrive while others are in flight go to the server together: in one run of the script with
+// Takes of one policy that arrive while others are in flight go to the server together: in one run of the script with
 // several keys, or, if the keys may be on several servers, in one pipeline for each server. Takes of equal key and cost
-// form a group. If fewer than maxInFlight batches are in flight, the caller sends its own take at once. If replies take
-// long, takes wait no longer than maxWait before they are sent, since otherwise they would wait for two round trips.
+// form a group. A request over several logs is one take with several keys, and goes with others of the same policies.
+// If fewer than maxInFlight batches are in flight, the caller sends its own take at once. If replies take long, takes
+// wait no longer than maxWait before they are sent, since otherwise they would wait for two round trips.
 const (
 	maxInFlight   = 2
 	flushInFlight = 16 // the most batches in flight when takes have waited for maxWait

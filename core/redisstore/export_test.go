@@ -33,6 +33,33 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.
 	return answers, nil
 }
 
+// TakeAllTogether sends requests over several logs as one batch, as TakeTogether does.
+func TakeAllTogether(ctx context.Context, s core.Store, requests [][]store.Take) ([][]store.Answer, error) {
+	rs := s.(*redisStore)
+	first := requests[0]
+	b := rs.batchers.of(&first[0], first[1:], rs.conn, nil)
+	batch := make([]*take, len(requests))
+	for i, takes := range requests {
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, cost: takes[0].Cost}
+		rs.setKeys(batch[i], takes)
+	}
+	b.send(ctx, batch)
+	answers := make([][]store.Answer, len(requests))
+	for i, takes := range requests {
+		if batch[i].err != nil {
+			return nil, batch[i].err
+		}
+		answers[i] = make([]store.Answer, len(takes))
+		if err := b.answers(batch[i], takes, answers[i]); err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// SlotOf is the hash slot of a stored key in a cluster.
+func SlotOf(key string) int { return slotOf(key) }
+
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
 	s.(*redisStore).conn.process = process

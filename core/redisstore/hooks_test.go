@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // keeper is a hook that keeps the arguments of commands, as one may that reports them later, and their text of that
@@ -72,7 +73,8 @@ func TestArgumentsThatAHookKeeps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d callers", name, callers), func(t *testing.T) {
 				k := new(keeper)
 				client.AddHook(k)
-				l := newLimiter(t, core.PerHour(5), redisstore.New(client), core.WithName(fmt.Sprint(name, callers)))
+				logs := redisstore.New(client)
+				l := newLimiter(t, core.PerHour(5), logs, core.WithName(fmt.Sprint(name, callers)))
 				for round := 0; len(k.args) < 1000; round++ { // the callers of the round before have ended
 					if round > len(k.args)+10 {
 						t.Fatalf("after %d rounds the hook has seen %d commands", round, len(k.args))
@@ -82,6 +84,10 @@ func TestArgumentsThatAHookKeeps(t *testing.T) {
 						wg.Go(func() {
 							for j := range 5 {
 								if _, err := l.AllowN(t.Context(), fmt.Sprint("key ", round, i, j), 1+j%2); err != nil {
+									t.Error(err)
+								}
+								r := newJointRequest(fmt.Sprint(name, callers, round, i%8), 3, 1000)
+								if _, err := r.take(t.Context(), logs, store.ModeCharge); err != nil {
 									t.Error(err)
 								}
 							}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -237,4 +238,44 @@ type looked struct {
 func (c *looked) Err() error {
 	*c.n++
 	return c.Context.Err()
+}
+
+// Takes about several logs count as so many, and a log may be that of takes with other keys as well.
+func TestNextBatchOfSeveralLogs(t *testing.T) {
+	add := func(q *queue, cost int, keys ...string) {
+		q.add(&take{ctx: t.Context(), key: strings.Join(keys, " "), keys: keys, cost: cost})
+	}
+	for _, rooms := range [][]int{nil, {1000, 1000}} {
+		q := queue{rooms: rooms}
+		if rooms != nil {
+			q.room = 1
+		}
+		for i := range 2 * batchTakes {
+			add(&q, 1, fmt.Sprint("user ", i), "all")
+		}
+		for range 4 {
+			if n := len(q.nextBatch()); n != batchTakes/2 {
+				t.Errorf("rooms %v: a batch of %d takes about two logs, want %d", rooms, n, batchTakes/2)
+			}
+		}
+		if q.nextBatch() != nil || q.waiting != 0 {
+			t.Errorf("rooms %v: %d takes are left", rooms, q.waiting)
+		}
+	}
+	q := queue{room: 3, rooms: []int{3, 5}}
+	for _, user := range []string{"a", "b", "a", "c", "a"} {
+		add(&q, 2, user, "all")
+	}
+	add(&q, 9, "d", "all")
+	add(&q, 1, "e", "other")
+	for i, want := range [][]string{
+		{"a all:2", "b all:2", "e other:1"}, {"c all:2", "a all:2"}, {"d all:9"}, {"a all:2"},
+	} {
+		if got := describe(q.nextBatch()); !slices.Equal(got, want) {
+			t.Errorf("batch %d is %v, want %v", i+1, got, want)
+		}
+	}
+	if q.nextBatch() != nil || q.waiting != 0 {
+		t.Errorf("%d takes are left", q.waiting)
+	}
 }

@@ -1,9 +1,9 @@
--- Expects id, base, logs, plain, reply, r; plans, asked, whole; decide and what it uses; failed. Provides the function
--- decideAll.
+-- Expects id, base, logs, plain, reply, r; what plans.lua provides; decide and what it uses; failed. Provides the
+-- function decideAll.
 --
--- decideAll decides about a request in all cases, and writes its whole reply. weigh has decide look at a log. When decide
--- knows how many takes fit, it calls agree, which has weigh do the same with the next log, and only then tells how many
--- are recorded. So nothing is recorded before all logs have been looked at.
+-- decideAll decides about a request in all cases, and writes its whole reply. weigh has decide look at a log. When
+-- decide knows how many takes fit, it calls agree, which has weigh do the same with the next log, and only then tells
+-- how many are recorded. So nothing is recorded before all logs have been looked at.
 decideAll = function()
   local head, weigh = plain and 2 or 1, nil
   -- How many takes fit into each log; how many are admitted, as far as is known; how many were executed before; whether

@@ -14,7 +14,7 @@ local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
 local ask, cutOf, severalOf = nil, {}, {}
 -- Of the log that decide looks at, set by plans.
 local log, mode, ttl, limits, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, offset
-local asked, decide, decideAll, agree, before, failed -- set by plans, decide and decide_all
+local asked, decide, decideAll, agree, before, failed -- set by plans, decide, decide_all and their parts
 if plain then
   -- include ask
 end

@@ -1,5 +1,6 @@
--- Expects the locals of decideAll, and what pick changes. Provides the function weigh, which has decide decide about the
--- request's takes on its log with number j and those after it, and writes the whole reply of each. It changes failed.
+-- Expects the locals of decideAll, and what pick changes. Provides the function weigh. It has decide decide about the
+-- takes of a request on its log with number j and, by way of agree, those after it, and writes the whole reply of each.
+-- It changes failed.
 weigh = function(j)
   pick(j)
   local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, takes, cost)

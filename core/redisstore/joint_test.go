@@ -1,0 +1,747 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// jointRequest makes requests over the logs of some keys, each under a limit of its own.
+type jointRequest struct {
+	keys  []store.Key
+	plans []*store.Plan
+}
+
+var jointID atomic.Uint64
+
+func newJointRequest(name string, quotas ...int) jointRequest {
+	var r jointRequest
+	for i, quota := range quotas {
+		r.keys = append(r.keys, store.NewKey(name, fmt.Sprint("log ", i)))
+		r.plans = append(r.plans, planOf(core.Limits{core.PerHour(quota)}, store.Plan{}))
+	}
+	return r
+}
+
+func (r jointRequest) takes(mode store.Mode) []store.Take {
+	id := jointID.Add(1)
+	takes := make([]store.Take, len(r.keys))
+	for i := range takes {
+		takes[i] = store.Take{Key: r.keys[i], Plan: r.plans[i], Cost: 1, ID: id, Mode: mode}
+	}
+	return takes
+}
+
+// take reports whether a request is admitted.
+func (r jointRequest) take(ctx context.Context, s core.Store, mode store.Mode) (bool, error) {
+	takes := r.takes(mode)
+	answers := make([]store.Answer, len(takes))
+	err := full(s).TakeAll(ctx, takes, answers)
+	return err == nil && !slices.ContainsFunc(answers, func(a store.Answer) bool { return !a.Allowed }), err
+}
+
+// used returns how many units each log holds.
+func (r jointRequest) used(t *testing.T, s core.Store) []int {
+	t.Helper()
+	used := make([]int, len(r.keys))
+	for i, take := range r.takes(store.ModePeek) {
+		a, err := s.Take(t.Context(), take)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used[i] = a.State[0].Used
+	}
+	return used
+}
+
+// A request is one script, which calls no more commands than so many takes do.
+func TestJointRequestIsOneScript(t *testing.T) {
+	rdb := start(t)
+	s := redisstore.New(rdb)
+	ask := func(r jointRequest, want bool) {
+		t.Helper()
+		if ok, err := r.take(t.Context(), s, store.ModeCharge); ok != want || err != nil {
+			t.Fatalf("admitted %v, %v; want %v", ok, err, want)
+		}
+	}
+	for logs := 2; logs <= store.MaxLimits; logs++ {
+		quotas := slices.Repeat([]int{2}, logs)
+		r := newJointRequest(fmt.Sprint("one-script-", logs), quotas...)
+		ask(r, true) // the server knows the script
+		other := newJointRequest(fmt.Sprint("one-script-", logs), append(quotas[1:], 5)...)
+		for _, c := range []struct {
+			r       jointRequest
+			allowed bool
+			want    map[string]int
+		}{
+			{r, true, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zadd": logs, "pexpire": logs}},
+			{r, false, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zscore": logs}},
+			{other, false, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zscore": logs}}, // the last has room
+		} {
+			rdb.ConfigResetStat(t.Context())
+			ask(c.r, c.allowed)
+			c.want["evalsha"] = 1
+			for _, command := range []string{
+				"evalsha", "eval", "time", "zcard", "zrange", "zadd", "pexpire", "zscore", "zcount", "pttl", "zrem",
+			} {
+				if n := calls(t, rdb, command); n != c.want[command] {
+					t.Errorf("%d logs, allowed %v: %d of %s, want %d", logs, c.allowed, n, command, c.want[command])
+				}
+			}
+		}
+	}
+}
+
+// A denial writes nothing, also if the logs that are looked at first have room: so it is given where no writes are.
+func TestJointDenialWritesNothing(t *testing.T) {
+	rdb := start(t)
+	s := redisstore.New(rdb)
+	for name, plan := range map[string]*store.Plan{
+		"short":  planOf(core.Limits{core.PerHour(2)}, store.Plan{}),
+		"shadow": planOf(core.Limits{core.PerHour(2), core.PerDay(1)}, store.Plan{Shadow: 1}),
+		"two":    planOf(core.Limits{core.PerSecond(100), core.PerHour(2)}, store.Plan{}),
+		"varies": planOf(core.Limits{core.PerHour(2)}, store.Plan{Varies: true}),
+	} {
+		r := newJointRequest(name, 100, 0, 50)
+		r.plans[1] = plan
+		for range 2 {
+			if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		if err := rdb.ConfigSet(t.Context(), "min-replicas-to-write", "3").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if ok, err := r.take(t.Context(), s, store.ModeCharge); ok || err != nil {
+				t.Errorf("%s: admitted %v, %v without replicas", name, ok, err)
+			}
+		}
+		rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0")
+		if used := r.used(t, s); !slices.Equal(used, []int{2, 2, 2}) {
+			t.Errorf("%s: the logs hold %v units, want 2 each", name, used)
+		}
+	}
+}
+
+// Requests of the same plans go to the server together.
+func TestJointRequestsAreBatched(t *testing.T) {
+	rdb := start(t)
+	const callers, each, users = 64, 50, 8
+	s := redisstore.New(rdb)
+	shared := newJointRequest("batched", 1000, 1)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			r := newJointRequest(fmt.Sprint("batched-", caller%users), 1000, 150)
+			r.keys[0], r.plans[0] = shared.keys[0], shared.plans[0]
+			for range each {
+				ok, err := r.take(context.Background(), s, store.ModeCharge)
+				if err != nil {
+					t.Error(err)
+				}
+				if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if used := newJointRequest("batched", 1000).used(t, s)[0]; admitted.Load() != 1000 || used != 1000 {
+		t.Errorf("%d admitted, %d units, want 1000", admitted.Load(), used)
+	}
+	if n := calls(t, rdb, "evalsha"); n > callers*each/2 {
+		t.Errorf("%d scripts for %d requests", n, callers*each)
+	}
+}
+
+// Three processes with 64 callers each, and no log is ever above its quota. On one server, none has a unit too few.
+func TestJointProcesses(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	for name, addrs := range map[string][]string{"single": {redistest.Start(t).Addr()}, "cluster": cluster.Addrs()} {
+		t.Run(name, func(t *testing.T) {
+			var outputs [processes]strings.Builder
+			var commands []*exec.Cmd
+			for i := range processes {
+				c := exec.Command(os.Args[0], "-test.run=^TestJointProcess$")
+				c.Env = append(os.Environ(), "SASH_JOINT_REDIS="+strings.Join(addrs, ","))
+				c.Stdout, c.Stderr = &outputs[i], os.Stderr
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				commands = append(commands, c)
+			}
+			total := make([]int, jointUsers)
+			for i, c := range commands {
+				if err := c.Wait(); err != nil {
+					t.Fatalf("process %d: %v\n%s", i, err, outputs[i].String())
+				}
+				for line := range strings.Lines(outputs[i].String()) {
+					var user, n int
+					if k, _ := fmt.Sscanf(line, "user %d admitted %d", &user, &n); k == 2 {
+						total[user] += n
+					}
+				}
+			}
+			s := redisstore.New(redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs}))
+			sum := 0
+			for user, n := range total {
+				sum += n
+				used := jointUser(user).used(t, s)
+				if n > jointUserQuota || used[0] != n {
+					t.Errorf("user %d: %d admitted of %d, the log holds %d", user, n, jointUserQuota, used[0])
+				}
+			}
+			used := jointUser(0).used(t, s)
+			if sum > jointSharedQuota || used[1] != sum || name == "single" && sum != jointSharedQuota {
+				t.Errorf("%d admitted of %d, the log that all share holds %d", sum, jointSharedQuota, used[1])
+			}
+			t.Logf("%d of %d admitted", sum, jointSharedQuota)
+		})
+	}
+}
+
+const (
+	jointUsers       = 12
+	jointUserQuota   = 60
+	jointSharedQuota = 500
+)
+
+// jointUser is a request of one user, beside a log that all users share.
+func jointUser(user int) jointRequest {
+	r := newJointRequest(fmt.Sprint("processes-", user), jointUserQuota, jointSharedQuota)
+	r.keys[1] = store.NewKey("processes", "all")
+	return r
+}
+
+func TestJointProcess(t *testing.T) {
+	addrs := os.Getenv("SASH_JOINT_REDIS")
+	if addrs == "" {
+		return // only as a part of TestJointProcesses
+	}
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ","), ReadTimeout: time.Minute})
+	defer client.Close()
+	s := redisstore.New(client)
+	jointID.Store(rand.Uint64())
+	var admitted [jointUsers]atomic.Int64
+	var wg sync.WaitGroup
+	for caller := range 64 {
+		wg.Go(func() {
+			for i := range 2 * jointUsers {
+				user := (caller + i) % jointUsers
+				ok, err := jointUser(user).take(context.Background(), s, store.ModeCharge)
+				if err != nil {
+					t.Error(err)
+				}
+				if ok {
+					admitted[user].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for user := range admitted {
+		fmt.Printf("user %d admitted %d\n", user, admitted[user].Load())
+	}
+}
+
+// The slot of a key is that of the server. Keys of one slot are asked in one script.
+func TestJointInOneSlot(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { client.Close() })
+	s := redisstore.New(client)
+	stored := func(k store.Key) string { return "sash:" + k.String() }
+	bySlot := map[int]store.Key{}
+	together := newJointRequest("slots", 5, 9)
+	for n := 0; ; n++ {
+		key := store.NewKey("slots", fmt.Sprint(n))
+		slot := redisstore.SlotOf(stored(key))
+		if n < 20 {
+			if want := client.ClusterKeySlot(t.Context(), stored(key)).Val(); int64(slot) != want {
+				t.Fatalf("slot %d of %q, want %d", slot, stored(key), want)
+			}
+		}
+		if other, ok := bySlot[slot]; ok {
+			together.keys = []store.Key{other, key}
+			break
+		}
+		bySlot[slot] = key
+	}
+	apart := newJointRequest("apart", 5, 9)
+	for name, r := range map[string]jointRequest{"one slot": together, "two slots": apart} {
+		admitted := 0
+		for range 8 {
+			ok, err := r.take(t.Context(), s, store.ModeCharge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				admitted++
+			}
+		}
+		if used := r.used(t, s); admitted != 5 || !slices.Equal(used, []int{5, 5}) {
+			t.Errorf("%s: %d admitted, the logs hold %v", name, admitted, used)
+		}
+	}
+	scripts := func() (n int) {
+		for _, node := range cluster.Nodes() {
+			rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
+			n += calls(t, rdb, "evalsha")
+			rdb.Close()
+		}
+		return n
+	}
+	for _, c := range []struct {
+		r    jointRequest
+		want int
+	}{{together, 1}, {apart, 2}} {
+		before := scripts()
+		if _, err := c.r.take(t.Context(), s, store.ModePeek); err != nil {
+			t.Fatal(err)
+		}
+		if n := scripts() - before; n != c.want {
+			t.Errorf("%d scripts, want %d", n, c.want)
+		}
+	}
+}
+
+// slotClock runs scripts on a cluster at an instant of its own: the keys that tell it are in the slot of the first key.
+type slotClock struct{ clock }
+
+func (c slotClock) Process(ctx context.Context, cmd redis.Cmder) error {
+	inner := c.clock
+	inner.processor = tagged{c.processor}
+	return inner.Process(ctx, cmd)
+}
+
+// tagged gives the last two keys of a script the first one as a hash tag, which the script removes.
+type tagged struct{ processor }
+
+func (c tagged) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	n := 3 + args[2].(int)
+	for i := n - 2; i < n; i++ {
+		args[i] = "{" + args[3].(string) + "}" + args[i].(string)
+	}
+	text := args[1].(string)
+	for _, last := range []string{"table.remove(KEYS, #KEYS - 1)", "table.remove(KEYS)"} {
+		text = strings.Replace(text, last, "("+last+":gsub('^{.*}', ''))", 1)
+	}
+	args[1] = text
+	return c.processor.Process(ctx, cmd)
+}
+
+// Random requests on three nodes, against the definition.
+func TestJointStoreOnCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
+			coretest.Store(t, coretest.StoreConfig{
+				Repeats: repeats,
+				Checks:  10_000,
+				New: func(t *testing.T) (core.Store, func(time.Duration)) {
+					client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: time.Minute})
+					t.Cleanup(func() {
+						err := client.ForEachMaster(context.Background(), func(ctx context.Context, node *redis.Client) error {
+							return node.FlushAll(ctx).Err()
+						})
+						if err != nil {
+							t.Error(err)
+						}
+						client.Close()
+					})
+					c := slotClock{newClock(client)}
+					if repeats {
+						c.processor = twice{c.processor, t}
+					}
+					return newStore(c), c.Advance
+				},
+				Run: func(t *testing.T, name string, f func(*testing.T)) {
+					if isJointCase(name) {
+						t.Run(name, f)
+					}
+				},
+			})
+		})
+	}
+}
+
+// A Ring has logs on two servers that know nothing of each other.
+func TestJointOnRing(t *testing.T) {
+	one, two := redistest.Start(t), redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": one.Addr(), "b": two.Addr()}})
+	t.Cleanup(func() { ring.Close() })
+	s := redisstore.New(ring)
+	const quota, users = 40, 10
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	request := func(user int) jointRequest {
+		r := newJointRequest(fmt.Sprint("ring-", user), quota/2, quota)
+		r.keys[1] = store.NewKey("ring", "all")
+		return r
+	}
+	for user := range users {
+		wg.Go(func() {
+			for range 20 {
+				ok, err := request(user).take(context.Background(), s, store.ModeCharge)
+				if err != nil {
+					t.Error(err)
+				}
+				if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for user := range users {
+		for {
+			ok, err := request(user).take(t.Context(), s, store.ModeCharge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			admitted.Add(1)
+		}
+	}
+	sum := 0
+	for user := range users {
+		sum += request(user).used(t, s)[0]
+	}
+	if all := request(0).used(t, s)[1]; admitted.Load() != quota || all != quota || sum != quota {
+		t.Errorf("%d admitted, %d units in the log of all, %d in those of users; want %d", admitted.Load(), all, sum, quota)
+	}
+}
+
+// When the server of one log does not answer, the others forget the request, or the error says that they may not.
+func TestJointFailsInTheMiddle(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), ContextTimeoutEnabled: true, MaxRetries: -1,
+	})
+	t.Cleanup(func() { client.Close() })
+	s := redisstore.New(client)
+	r := newJointRequest("middle", 100, 90, 80)
+	owners := map[*redistest.Server]bool{}
+	for i, n := 0, 0; i < len(r.keys); n++ { // a log on each node
+		r.keys[i] = store.NewKey("middle", fmt.Sprint(n))
+		if owner := cluster.Owner("sash:" + r.keys[i].String()); !owners[owner] {
+			owners[owner] = true
+			i++
+		}
+	}
+	if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+		t.Fatal(err)
+	}
+	used := []int{1, 1, 1}
+	for i := range r.keys {
+		for _, mode := range []store.Mode{store.ModeCharge, store.ModeChargeDenied, store.ModeRecord} {
+			node := cluster.Owner("sash:" + r.keys[i].String())
+			node.Pause()
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ok, err := r.take(ctx, s, mode)
+			cancel()
+			node.Resume()
+			var failure *store.StoreError
+			if ok || !errors.As(err, &failure) {
+				t.Fatalf("log %d, %v: %v, %v; want a StoreError", i, mode, ok, err)
+			}
+			says := strings.Contains(err.Error(), "may count")
+			// The paused server has the take in its input, and executes it now.
+			if !eventually(func() bool { used = r.used(t, s); return slices.Equal(used, []int{1, 1, 1}) }) && !says {
+				t.Errorf("log %d, %v: the logs hold %v units, which the error does not say: %v", i, mode, used, err)
+			}
+			for j, take := range r.takes(store.ModePeek) {
+				if j != i && used[j] != 1 {
+					t.Errorf("log %d, %v: log %d, whose server was well, holds %d units", i, mode, j, used[j])
+				}
+				if err := s.Reset(t.Context(), take.Key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// eventually reports whether condition holds within two seconds.
+func eventually(condition func() bool) bool {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+		if condition() {
+			return true
+		}
+	}
+	return condition()
+}
+
+// A request that was admitted and is decided again keeps its units, whichever log has lost its own since.
+func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
+	c := newClock(start(t))
+	s := newStore(c) // asks one log after the other
+	r := newJointRequest("again", 9, 9)
+	r.plans[1] = planOf(core.Limits{{Quota: 1, Window: time.Second}}, store.Plan{})
+	first, answers := r.takes(store.ModeCharge), make([]store.Answer, 2)
+	if err := full(s).TakeAll(t.Context(), first, answers); err != nil || !answers[0].Allowed || !answers[1].Allowed {
+		t.Fatal(answers, err)
+	}
+	c.Advance(2 * time.Second)
+	other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: 1, ID: jointID.Add(1)}
+	if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	for range 2 { // the second time, the fullest log is asked first
+		if err := full(s).TakeAll(t.Context(), first, answers); err != nil || answers[1].Allowed {
+			t.Fatal(answers, err)
+		}
+		if used := r.used(t, s); used[0] != 1 {
+			t.Errorf("the logs hold %v units, want the first to keep its own", used)
+		}
+	}
+	if ok, err := r.take(t.Context(), s, store.ModeCharge); ok || err != nil {
+		t.Fatal(err)
+	}
+	if used := r.used(t, s); !slices.Equal(used, []int{1, 1}) {
+		t.Errorf("the logs hold %v units after a denial, want 1 each", used)
+	}
+}
+
+// What is sent again so late that windows have passed is answered as a whole: with all logs, or with one that denies.
+func TestJointLateReplays(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	c := &late{clock: newClock(start(t)), r: r}
+	logs := redisstore.Single(newStore(c))
+	for i, limits := range [][]core.Limits{
+		{{{Quota: 5, Window: time.Second}}, {{Quota: 2, Window: time.Millisecond}}},
+		{
+			{{Quota: 3, Window: 100 * time.Millisecond}, {Quota: 12, Window: 5 * time.Second}},
+			{{Quota: 4, Window: 500 * time.Millisecond}},
+		},
+	} {
+		var plans []*store.Plan
+		for _, l := range limits {
+			plans = append(plans, planOf(l, store.Plan{Bound: 12}))
+		}
+		for _, mode := range []store.Mode{store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied} {
+			keys := keysOf(t, 4, fmt.Sprintf("late.%d.%d", i, mode))
+			for round := range 300 {
+				var batch [][]store.Take
+				n, cost := r.IntN(2), 1+max(0, r.IntN(5)-2)
+				for range 1 + r.IntN(6) {
+					id := jointID.Add(1)
+					batch = append(batch, []store.Take{
+						{Key: keys[n], Plan: plans[0], Cost: cost, ID: id, Mode: mode},
+						{Key: keys[2+r.IntN(2)], Plan: plans[1], Cost: cost, ID: id, Mode: mode},
+					})
+					if mode == store.ModeChargeDenied { // these never go together
+						break
+					}
+				}
+				c.again = r.IntN(2) == 0
+				answers, err := redisstore.TakeAllTogether(t.Context(), logs, batch)
+				if err != nil {
+					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v", limits, mode, round, c.again, c.after, err)
+				}
+				for j, all := range answers {
+					for _, a := range all {
+						if a.Allowed && a.Retry != 0 || a.Retry < 0 {
+							t.Errorf("%v, mode %d, round %d, request %d: %+v", limits, mode, round, j, a)
+						}
+					}
+				}
+				c.again = false
+				for k, key := range keys {
+					p := plans[k/2]
+					a, err := logs.Take(t.Context(), store.Take{Key: key, Plan: p, Cost: 1, ID: 1, Mode: store.ModePeek})
+					if err != nil || mode == store.ModeCharge && a.State[0].Used > p.Limits[0].Quota {
+						t.Fatalf("%v, round %d: %d units in log %d, %v", p.Limits, round, a.State[0].Used, k, err)
+					}
+				}
+				c.Advance(time.Duration(r.IntN(300_000)) * time.Microsecond)
+			}
+		}
+	}
+}
+
+// A clock that steps back leaves entries from the future, which keep others out for one window at most.
+func TestJointClockStepsBack(t *testing.T) {
+	for name, limits := range map[string]core.Limits{
+		"one limit": {{Quota: 5, Window: time.Minute}}, "two": {core.PerSecond(100), {Quota: 5, Window: time.Minute}},
+		"long": {{Quota: 5, Window: time.Minute}, {Quota: 1, Window: time.Second}},
+	} {
+		for _, filled := range []int{3, 5} {
+			t.Run(fmt.Sprint(name, filled), func(t *testing.T) {
+				c := newClock(start(t))
+				s := redisstore.Single(newStore(c))
+				r := newJointRequest("steps", 1000, 1000)
+				shadow := 0
+				if name == "long" {
+					shadow = 1
+				}
+				r.plans[1] = planOf(limits, store.Plan{Shadow: shadow})
+				admitted := func() (n int) {
+					for range 8 {
+						ok, err := r.take(t.Context(), s, store.ModeCharge)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if ok {
+							n++
+						}
+					}
+					return n
+				}
+				for range filled {
+					if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.Advance(-time.Hour)
+				if n := admitted(); n != 5-filled {
+					t.Errorf("%d admitted after the step, want the %d that were left", n, 5-filled)
+				}
+				c.Advance(time.Minute)
+				if n := admitted(); n != 5 {
+					t.Errorf("%d admitted a window later, want 5", n)
+				}
+				if used := r.used(t, s); used[0] != 10 {
+					t.Errorf("the other log holds %d units, want 10", used[0])
+				}
+			})
+		}
+	}
+}
+
+func TestJointOddReplies(t *testing.T) {
+	for _, reply := range []any{
+		nil, "OK", int64(1), []any{}, numbers(0), numbers(0, 1), numbers(5), numbers(5, 5, 5), numbers(5, 0), numbers(5, -5),
+		numbers(1, 5), numbers(1<<62, 5), numbers(0, 1, 1, 0, 0, 5), numbers(0, 2, 1, 0, 0, 5, 1, 0, 0, 5),
+		numbers(0, -1, 1, 0, 0, 5, 1, 0, 0, 5), numbers(0, 0, 1, 0, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 0, 0, 5, 0, 5, 9, 5),
+		numbers(0, 1, 0, 5, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 5, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 0, 0, -5, 1, 0, 0, 5),
+		numbers(0, 1, 1, 0, 0, 5, 1, 0, 1<<31, 5), numbers(0, 0, 0, -2, 5, 5, 1, 0, 0, 5),
+		errors.New("ERR broken"), redis.Nil,
+	} {
+		s := redisstore.Single(redisstore.New(odd{reply}))
+		ok, err := newJointRequest("odd", 5, 7).take(t.Context(), s, store.ModeCharge)
+		var failure *store.StoreError
+		if !errors.As(err, &failure) || ok || failure.Class == "" {
+			t.Errorf("reply %v: %v, %v; want a StoreError", reply, ok, err)
+		}
+	}
+	s := redisstore.Single(redisstore.New(odd{numbers(0, 1, 1, 0, 0, 5, 1, 0, 0, 5)}))
+	if ok, err := newJointRequest("odd", 5, 7).take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+		t.Errorf("a good reply: %v, %v", ok, err)
+	}
+}
+
+func TestJointRefusals(t *testing.T) {
+	s := full(redisstore.New(start(t)))
+	r := newJointRequest("refused", 100_000, 20)
+	var config *store.ConfigError
+	ask := func(cost int, mode store.Mode, change func([]store.Take)) error {
+		takes := r.takes(mode)
+		for i := range takes {
+			takes[i].Cost = cost
+		}
+		change(takes)
+		return s.TakeAll(t.Context(), takes, make([]store.Answer, len(takes)))
+	}
+	none := func([]store.Take) {}
+	for name, err := range map[string]error{
+		"no takes":       s.TakeAll(t.Context(), nil, nil),
+		"other cost":     ask(1, store.ModeCharge, func(t []store.Take) { t[1].Cost = 2 }),
+		"other id":       ask(1, store.ModeCharge, func(t []store.Take) { t[1].ID = 2 }),
+		"too large":      ask(redisstore.MaxCost+1, store.ModeCharge, func(t []store.Take) { t[1].Plan = t[0].Plan }),
+		"recorded":       ask(redisstore.MaxCost+1, store.ModeRecord, none),
+		"counted denial": ask(redisstore.MaxCost+1, store.ModeChargeDenied, none),
+	} {
+		if !errors.As(err, &config) {
+			t.Errorf("%s: %v, want a ConfigError", name, err)
+		}
+	}
+	if err := ask(redisstore.MaxCost+1, store.ModeCharge, none); err != nil { // which one quota never admits
+		t.Error(err)
+	}
+	if used := r.used(t, s); !slices.Equal(used, []int{0, 0}) {
+		t.Errorf("the logs hold %v units", used)
+	}
+}
+
+// A caller is back at its own deadline, and one that waits in vain for its turn is not sent.
+func TestJointDeadlines(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	for name, s := range map[string]core.Store{
+		"prompt":     redisstore.New(rdb),
+		"not prompt": redisstore.Single(redisstore.New(anyClient{rdb})),
+		"in turn":    redisstore.New(anyClient{rdb}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newJointRequest("deadlines-"+name[:3], 1000, 1000)
+			if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+				t.Fatal(err)
+			}
+			clock := lateness.Watch()
+			server.Pause()
+			var wg sync.WaitGroup
+			var worst atomic.Int64
+			for range 100 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+					defer cancel()
+					begin := time.Now()
+					if _, err := r.take(ctx, s, store.ModeCharge); classOf(err) != redisstore.ClassTimeout {
+						t.Errorf("%v, from a server that stands still", err)
+					}
+					for took := int64(time.Since(begin)); ; {
+						if before := worst.Load(); took <= before || worst.CompareAndSwap(before, took) {
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			server.Resume()
+			clock.Stop()
+			if worst := time.Duration(worst.Load()); worst > time.Second+clock.Slack() {
+				t.Errorf("a caller with 50ms waited for %v, and a timer was late by up to %v", worst, clock.Worst())
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := r.take(ctx, s, store.ModeCharge); classOf(err) != redisstore.ClassCanceled {
+				t.Errorf("of a caller who has left: %v", err)
+			}
+		})
+	}
+}
+
+func classOf(err error) string {
+	if failure := new(store.StoreError); errors.As(err, &failure) {
+		return failure.Class
+	}
+	return ""
+}
