@@ -32,7 +32,7 @@ type inTurn struct {
 }
 
 func (r *inTurn) run(ctx context.Context) (err error) {
-	mode, order := r.takes[0].Mode, r.left.order(len(r.takes))
+	mode, order := r.takes[0].Mode, r.order()
 	if mode == store.ModePeek || mode == store.ModeRecord { // each for itself
 		err = r.each(order, func(i int) error { return r.take(ctx, i, mode) })
 		if err != nil && mode == store.ModeRecord {
@@ -51,11 +51,25 @@ func (r *inTurn) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// order returns the numbers of the logs, the fullest first. Those that never have room come before all others.
+func (r *inTurn) order() []int {
+	order := make([]int, len(r.takes))
+	var left [store.MaxLimits]float32
+	for i := range order {
+		order[i], left[i] = i, math.Float32frombits(r.left[i].Load())
+		if r.takes[i].Plan.NeverFits(r.takes[i].Cost) {
+			left[i] = -math.MaxFloat32
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(left[a], left[b]) })
+	return order
+}
+
 // take asks the log with number i.
 func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
 	t := r.takes[i]
 	t.Mode = mode
-	if r.answers[i], err = r.store.Take(ctx, t); err == nil {
+	if r.answers[i], err = r.store.take(ctx, t); err == nil {
 		r.left.note(i, &t, &r.answers[i])
 	}
 	return err
@@ -169,17 +183,6 @@ func (s *redisStore) undo(ctx context.Context, key, id string, began time.Time) 
 // leftovers tells of each log of a request how much it had left, as a fraction of its quota, when it was last asked
 // about any key.
 type leftovers [store.MaxLimits]atomic.Uint32
-
-// order returns the numbers of the logs, in the order of what they have left.
-func (l *leftovers) order(logs int) []int {
-	order := make([]int, logs)
-	var left [store.MaxLimits]float32
-	for i := range order {
-		order[i], left[i] = i, math.Float32frombits(l[i].Load())
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(left[a], left[b]) })
-	return order
-}
 
 // note notes what the answer tells.
 func (l *leftovers) note(i int, t *store.Take, a *store.Answer) {

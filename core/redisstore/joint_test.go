@@ -658,7 +658,14 @@ func TestJointOddReplies(t *testing.T) {
 }
 
 func TestJointRefusals(t *testing.T) {
-	s := full(redisstore.New(start(t)))
+	rdb := start(t)
+	for _, s := range []core.Store{redisstore.New(rdb), redisstore.New(anyClient{rdb})} { // in one step, and in turn
+		jointRefusals(t, full(s))
+	}
+}
+
+func jointRefusals(t *testing.T, s store.Full) {
+	t.Helper()
 	r := newJointRequest("refused", 100_000, 20)
 	var config *store.ConfigError
 	ask := func(cost int, mode store.Mode, change func([]store.Take)) error {

@@ -105,6 +105,11 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 	if t.Cost > MaxCost && (t.Mode == store.ModeRecord || !t.Plan.NeverFits(t.Cost)) {
 		return store.Answer{}, costError(t.Cost)
 	}
+	return s.take(ctx, t)
+}
+
+// take is Take for a valid take.
+func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, error) {
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.cost, one.place, one.keys = ctx, min(t.Cost, MaxQuota+1), 0, nil
 	one.key, one.id = s.keyAndID(&t.Key, t.ID)
