@@ -22,9 +22,9 @@ func TestDecisionFrom(t *testing.T) {
 	if _, ok := core.DecisionFrom(ctx); asked || ok || ctx != t.Context() {
 		t.Error("a decision without WithDecisionInContext")
 	}
-	for _, d := range []*core.Decision{&outer, &silent, &inner} {
-		ctx, _ = d.Context(ctx)
-	}
+	ctx, _ = outer.Context(ctx)
+	ctx, _ = silent.Context(ctx)
+	ctx, _ = inner.Context(ctx)
 	if got, ok := core.DecisionFrom(ctx); !ok || got.Policy != "inner" || got.Remaining != 4 {
 		t.Errorf("%v, %v, want the inner limiter's", got, ok)
 	}

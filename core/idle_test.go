@@ -33,8 +33,8 @@ func heap() int {
 	return least
 }
 
-// alone runs a test in a process of its own, because goroutines of earlier tests may still hold memory, or free it while
-// the test measures. It reports whether this is that process.
+// alone runs a test in a process of its own, because goroutines of earlier tests may still hold memory, or free it
+// while the test measures. It reports whether this is that process.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("SASH_TEST_ALONE") != "" {

@@ -88,12 +88,11 @@ func TestUndoOverSeveralLogs(t *testing.T) {
 		h := make(http.Header)
 		d.SetHeaders(h)
 		var own, org int
-		field := h.Get("Ratelimit")
-		if _, err := fmt.Sscanf(field[strings.Index(field, "r="):], "r=%d", &own); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := fmt.Sscanf(field[strings.LastIndex(field, "r="):], "r=%d", &org); err != nil {
-			t.Fatal(err)
+		for i, item := range strings.Split(h.Get("Ratelimit"), ", ") {
+			_, numbers, _ := strings.Cut(item, ";")
+			if _, err := fmt.Sscanf(numbers, "r=%d", []*int{&own, &org}[i]); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return 5 - own, 8 - org
 	}

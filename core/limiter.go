@@ -123,7 +123,7 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 // settleAll changes the cost of a decision in all its logs.
 func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
 	defer l.queues.WakeAll() // other keys may wait for the same log
-	var errs []error
+	errs := make([]error, 0, len(d.joint.takes))
 	for i := range d.joint.takes {
 		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID, Cost: cost}
 		errs = append(errs, l.settle(ctx, s, d.Degraded))

@@ -44,6 +44,19 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.name = compiled.name
 	}
 	c.prefixes.check = &setupCheck{policy: c.name}
+	l := c.limiter(compiled, k)
+	err := errors.Join(c.faults...)
+	if err == nil {
+		warnWithinHandler(c.name)
+		if c.shared {
+			warnSharedLogs(&c, k, compiled.name, named)
+		}
+	}
+	return l, err
+}
+
+// limiter makes a limiter of the settings.
+func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	namespace := store.NewNamespace(c.name, c.secret)
 	compiled.spaces = &logSpaces{
 		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret, joint: lacksJoint(c.store),
@@ -79,14 +92,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.guard.Store, c.guard.Policy = c.store, c.name
 		l.guard = guard.New(c.guard)
 	}
-	err := errors.Join(c.faults...)
-	if err == nil {
-		warnWithinHandler(c.name)
-		if c.shared {
-			warnSharedLogs(&c, k, compiled.name, named)
-		}
-	}
-	return l, err
+	return l
 }
 
 // compile makes p ready for use. It returns a policy even if there are mistakes in p.

@@ -56,6 +56,7 @@ func mayRecord(takes []store.Take) bool {
 		return true
 	case store.ModeChargeDenied:
 		return !all // a log without room records a denial
+	case store.ModeCharge, store.ModePeek:
 	}
 	return !never
 }

@@ -150,7 +150,7 @@ func TestKeysOfLimitsOverThreeProcesses(t *testing.T) {
 				t.Errorf("%d admitted, want %d", total(), orgQuota)
 			}
 			for user := range users {
-				for allow(user, user) { //nolint:revive // until the user or the organisation is denied
+				for allow(user, user) { // until the user or the organisation is denied
 				}
 			}
 			if total() != orgQuota {

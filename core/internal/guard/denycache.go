@@ -244,8 +244,8 @@ func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
 	return v
 }
 
-// updateAll brings the cache up to date with the store's answers to a request. Only a log that denied is remembered: in a
-// request that another log has denied, a take with room was no more than a peek.
+// updateAll brings the cache up to date with the store's answers to a request. Only a log that denied is remembered: in
+// a request that another log has denied, a take with room was no more than a peek.
 func (d *denyCache) updateAll(r *request) {
 	if !r.several() {
 		d.update(r.first, r.answer, r.version)

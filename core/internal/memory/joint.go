@@ -52,15 +52,19 @@ func lockOwn(parts []part, now int64) bool {
 		p := &parts[i]
 		log := p.shard.logs.find(&p.take.Key, p.hash)
 		if log == nil || i == 0 && !log.lock(now) || i > 0 && !log.tryLock(now) {
-			for n := range i {
-				parts[n].log.mu.Unlock()
-				parts[n].log = nil
-			}
+			unlockOwn(parts[:i])
 			return false
 		}
 		p.log, p.own = log, true
 	}
 	return true
+}
+
+func unlockOwn(parts []part) {
+	for i := range parts {
+		parts[i].log.mu.Unlock()
+		parts[i].log, parts[i].own = nil, false
+	}
 }
 
 // takeAllLocked is TakeAll under the locks of the shards of all keys, which it locks in the order of the table. Whoever

@@ -16,7 +16,7 @@ func TestJointTakesOfOneShard(t *testing.T) {
 		s := New(places)
 		plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 2, Window: time.Millisecond}}})
 		groups := make(map[uint64][]store.Key)
-		for n := 0; n < 100*shardCount; n++ {
+		for n := range 100 * shardCount {
 			key := store.NewKey("p", fmt.Sprint(n))
 			shard := key.Hash() % shardCount
 			groups[shard] = append(groups[shard], key)
@@ -101,7 +101,7 @@ func TestJointTakesOfOneSharedLog(t *testing.T) {
 	for n := 0; pair == nil; n++ {
 		key := store.NewKey("p", fmt.Sprint(n))
 		hash := key.Hash()
-		bucket := fmt.Sprint(hash%shardCount, s.appendBucket(nil, &key, hash))
+		bucket := fmt.Sprint(hash%shardCount, string(s.appendBucket(nil, &key, hash)))
 		if other, ok := byBucket[bucket]; ok {
 			pair = []store.Key{other, key}
 		}
