@@ -34,14 +34,16 @@ func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 		return
 	}
 	decideAll(parts, now)
+	var due *shard
 	for i := range parts {
 		p := &parts[i]
-		p.log.takes++
-		sweep := p.log.takes%takesPerSweep == 0
-		p.log.mu.Unlock()
-		if sweep {
-			p.shard.sweepNow(s, now)
+		if p.log.takes++; p.log.takes%takesPerSweep == 0 {
+			due = p.shard
 		}
+		p.log.mu.Unlock()
+	}
+	if due != nil { // only now, because a sweep locks logs
+		due.sweepNow(s, now)
 	}
 }
 
