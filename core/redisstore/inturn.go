@@ -139,6 +139,11 @@ func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
 		case err := <-done:
 			return err
 		case <-ctx.Done():
+		}
+		select {
+		case err := <-done:
+			return err
+		default:
 			return failed(ctx.Err())
 		}
 	}

@@ -635,6 +635,40 @@ func TestJointClockStepsBack(t *testing.T) {
 	}
 }
 
+// Only the newest units are from the future, and not the one that decides.
+func TestJointClockStepsBackUnderTwoLimits(t *testing.T) {
+	c := newClock(start(t))
+	s := redisstore.Single(newStore(c))
+	r := newJointRequest("two", 1000, 1000)
+	r.plans[1] = planOf(core.Limits{core.PerSecond(5), core.PerHour(1000)}, store.Plan{})
+	admitted := func(tries int) (n int) {
+		t.Helper()
+		for range tries {
+			ok, err := r.take(t.Context(), s, store.ModeCharge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				n++
+			}
+		}
+		return n
+	}
+	admitted(1)
+	c.Advance(20 * time.Minute)
+	admitted(3)
+	c.Advance(-10 * time.Minute)
+	if n := admitted(6); n != 2 {
+		t.Errorf("%d admitted at the step, want the 2 that were left", n)
+	}
+	for second := range 5 {
+		c.Advance(time.Second)
+		if n := admitted(6); n != 5 {
+			t.Errorf("%d admitted %d seconds after the step, want 5", n, second+1)
+		}
+	}
+}
+
 func TestJointOddReplies(t *testing.T) {
 	for _, reply := range []any{
 		nil, "OK", int64(1), []any{}, numbers(0), numbers(0, 1), numbers(5), numbers(5, 5, 5), numbers(5, 0), numbers(5, -5),

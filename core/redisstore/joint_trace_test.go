@@ -67,7 +67,7 @@ func traceJoint(t *testing.T, c clock, inTurn, repeats bool) {
 	if !inTurn {
 		logs = redisstore.Single(logs)
 	}
-	for n, answers := 0, 0; answers < 15_000; n++ {
+	for n, answers := 0, 0; answers < 25_000; n++ {
 		tr := &jointTrace{
 			t: t, r: r, c: c, store: full(logs), oracle: new(coretest.FakeStore), inTurn: inTurn, repeats: repeats,
 			desc: fmt.Sprintf("seed %#x, trace %d", seed, n), id: rand.Uint64(),
@@ -87,7 +87,7 @@ func (tr *jointTrace) begin(name string, kind int) {
 	for level, n := range tr.r.Perm(len(batchPolicies))[:2+tr.r.IntN(3)] {
 		l := jointLevel{keys: keysOf(tr.t, 1+tr.r.IntN(3), fmt.Sprint(name, ".", level))}
 		p, deciding := store.Plan{Bound: 40}, batchPolicies[n]
-		if kind == 2 && tr.r.IntN(2) == 0 {
+		if kind == 2 && (level == 0 || tr.r.IntN(2) == 0) {
 			p.Varies, p.Keep = true, 9*time.Second
 		}
 		if kind == 3 && tr.r.IntN(2) == 0 {
@@ -187,7 +187,7 @@ func (tr *jointTrace) batch(mode store.Mode) {
 	}
 	var requests [][]store.Take
 	var names []string
-	for range 1 + tr.r.IntN(6) {
+	for range 1 + tr.r.IntN(2)*tr.r.IntN(7) {
 		tr.id++
 		cost, name := 1, ""
 		if tr.r.IntN(6) == 0 {
