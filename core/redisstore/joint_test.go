@@ -529,6 +529,41 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 	}
 }
 
+// On one server, a request that was admitted is admitted again, whichever log has lost its unit since, and is recorded
+// nowhere a second time.
+func TestJointRequestIsAnsweredAgain(t *testing.T) {
+	for name, long := range map[string]core.Limits{
+		"short form": {core.PerHour(9)}, "long form": {core.PerHour(9), core.PerDay(1)},
+	} {
+		c := newClock(start(t))
+		s := redisstore.Single(newStore(c))
+		r := newJointRequest("again", 9, 9, 9)
+		r.plans[0] = planOf(long, store.Plan{Shadow: len(long) - 1})
+		r.plans[1] = planOf(core.Limits{{Quota: 1, Window: time.Second}}, store.Plan{})
+		first, answers := r.takes(store.ModeCharge), make([]store.Answer, 3)
+		for again := range 3 {
+			if err := full(s).TakeAll(t.Context(), first, answers); err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range answers {
+				if !a.Allowed || a.Retry != 0 {
+					t.Errorf("%s, sent again %d times: log %d answers %+v", name, again, i, a)
+				}
+			}
+			if used := r.used(t, s); !slices.Equal(used, []int{1, 1, 1}) {
+				t.Errorf("%s, sent again %d times: the logs hold %v units, want 1 each", name, again, used)
+			}
+			if again == 0 {
+				c.Advance(2 * time.Second)
+				other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: 1, ID: jointID.Add(1)}
+				if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
+					t.Fatal(a, err)
+				}
+			}
+		}
+	}
+}
+
 // What is sent again so late that windows have passed is answered as a whole: with all logs, or with one that denies.
 func TestJointLateReplays(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
