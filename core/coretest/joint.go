@@ -202,7 +202,8 @@ func (tr *jointTrace) takeAll() {
 
 func (tr *jointTrace) compare(take store.Take, got, want store.Answer) {
 	if tr.repeats && take.Mode == store.ModeChargeDenied && !want.Allowed {
-		want.State, want.Denied, want.Shadow = got.State, got.Denied, got.Shadow // the second time, older units were trimmed
+		// The second time, older units were trimmed.
+		want.State, want.Denied, want.Shadow = got.State, got.Denied, got.Shadow
 	}
 	if got != want {
 		tr.t.Fatalf("%s, step %d, limits %v, cost %d, mode %v:\ngot  %+v\nwant %+v",

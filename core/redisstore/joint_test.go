@@ -94,7 +94,8 @@ func TestJointRequestIsOneScript(t *testing.T) {
 		}{
 			{r, true, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zadd": logs, "pexpire": logs}},
 			{r, false, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zscore": logs}},
-			{other, false, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zscore": logs}}, // the last has room
+			// The last log has room.
+			{other, false, map[string]int{"time": 1, "zcard": logs, "zrange": logs, "zscore": logs}},
 		} {
 			rdb.ConfigResetStat(t.Context())
 			ask(c.r, c.allowed)
@@ -238,7 +239,9 @@ func TestJointProcess(t *testing.T) {
 	if addrs == "" {
 		return // only as a part of TestJointProcesses
 	}
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ","), ReadTimeout: time.Minute})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: strings.Split(addrs, ","), ReadTimeout: time.Minute,
+	})
 	defer client.Close()
 	s := redisstore.New(client)
 	jointID.Store(rand.Uint64())
@@ -360,9 +363,12 @@ func TestJointStoreOnCluster(t *testing.T) {
 				Repeats: repeats,
 				Checks:  10_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
-					client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: time.Minute})
+					client := redis.NewClusterClient(&redis.ClusterOptions{
+						Addrs: cluster.Addrs(), ReadTimeout: time.Minute,
+					})
 					t.Cleanup(func() {
-						err := client.ForEachMaster(context.Background(), func(ctx context.Context, node *redis.Client) error {
+						ctx := context.Background()
+						err := client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 							return node.FlushAll(ctx).Err()
 						})
 						if err != nil {
@@ -431,7 +437,8 @@ func TestJointOnRing(t *testing.T) {
 		sum += request(user).used(t, s)[0]
 	}
 	if all := request(0).used(t, s)[1]; admitted.Load() != quota || all != quota || sum != quota {
-		t.Errorf("%d admitted, %d units in the log of all, %d in those of users; want %d", admitted.Load(), all, sum, quota)
+		t.Errorf("%d admitted, %d units in the log of all, %d in those of users; want %d",
+			admitted.Load(), all, sum, quota)
 	}
 }
 
@@ -598,7 +605,8 @@ func TestJointLateReplays(t *testing.T) {
 				c.again = r.IntN(2) == 0
 				answers, err := redisstore.TakeAllTogether(t.Context(), logs, batch)
 				if err != nil {
-					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v", limits, mode, round, c.again, c.after, err)
+					t.Fatalf("%v, mode %d, round %d, sent again %v after %v: %v",
+						limits, mode, round, c.again, c.after, err)
 				}
 				for j, all := range answers {
 					for _, a := range all {
@@ -610,7 +618,9 @@ func TestJointLateReplays(t *testing.T) {
 				c.again = false
 				for k, key := range keys {
 					p := plans[k/2]
-					a, err := logs.Take(t.Context(), store.Take{Key: key, Plan: p, Cost: 1, ID: 1, Mode: store.ModePeek})
+					a, err := logs.Take(t.Context(), store.Take{
+						Key: key, Plan: p, Cost: 1, ID: 1, Mode: store.ModePeek,
+					})
 					if err != nil || mode == store.ModeCharge && a.State[0].Used > p.Limits[0].Quota {
 						t.Fatalf("%v, round %d: %d units in log %d, %v", p.Limits, round, a.State[0].Used, k, err)
 					}
@@ -706,10 +716,13 @@ func TestJointClockStepsBackUnderTwoLimits(t *testing.T) {
 
 func TestJointOddReplies(t *testing.T) {
 	for _, reply := range []any{
-		nil, "OK", int64(1), []any{}, numbers(0), numbers(0, 1), numbers(5), numbers(5, 5, 5), numbers(5, 0), numbers(5, -5),
+		nil, "OK", int64(1), []any{}, numbers(0), numbers(0, 1), numbers(5), numbers(5, 5, 5), numbers(5, 0),
+		numbers(5, -5),
 		numbers(1, 5), numbers(1<<62, 5), numbers(0, 1, 1, 0, 0, 5), numbers(0, 2, 1, 0, 0, 5, 1, 0, 0, 5),
-		numbers(0, -1, 1, 0, 0, 5, 1, 0, 0, 5), numbers(0, 0, 1, 0, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 0, 0, 5, 0, 5, 9, 5),
-		numbers(0, 1, 0, 5, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 5, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 0, 0, -5, 1, 0, 0, 5),
+		numbers(0, -1, 1, 0, 0, 5, 1, 0, 0, 5), numbers(0, 0, 1, 0, 0, 5, 1, 0, 0, 5),
+		numbers(0, 1, 1, 0, 0, 5, 0, 5, 9, 5),
+		numbers(0, 1, 0, 5, 0, 5, 1, 0, 0, 5), numbers(0, 1, 1, 5, 0, 5, 1, 0, 0, 5),
+		numbers(0, 1, 1, 0, 0, -5, 1, 0, 0, 5),
 		numbers(0, 1, 1, 0, 0, 5, 1, 0, 1<<31, 5), numbers(0, 0, 0, -2, 5, 5, 1, 0, 0, 5),
 		errors.New("ERR broken"), redis.Nil,
 	} {

@@ -337,7 +337,8 @@ func (p *jointPaths) want(t *testing.T) {
 	t.Helper()
 	t.Log(p.count)
 	for _, path := range []string{
-		"short reply admits", "short reply denies", "plain, whole reply", "mode c", "mode p", "mode r", "mode d", "mode vc",
+		"short reply admits", "short reply denies", "plain, whole reply", "mode c", "mode p", "mode r", "mode d",
+		"mode vc",
 	} {
 		if p.count[path] < 20 {
 			t.Errorf("%d scripts by the path %q, want at least 20", p.count[path], path)

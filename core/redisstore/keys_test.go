@@ -44,7 +44,8 @@ func TestDeniedUserTakesNothingOfTheOrganisation(t *testing.T) {
 			t.Cleanup(func() { client.Close() })
 			hook := new(keeper)
 			client.AddHook(hook)
-			l, err := core.New(keysOfLimits(3, 100, 1000), core.By(func(context.Context) (string, error) { return "", nil }),
+			user := core.By(func(context.Context) (string, error) { return "", nil })
+			l, err := core.New(keysOfLimits(3, 100, 1000), user,
 				core.WithStore(redisstore.New(client)), core.WithTimeout(time.Minute), core.WithName("burn"),
 				core.WithDenyCache(time.Minute))
 			if err != nil {
@@ -84,7 +85,8 @@ func TestDeniedUserTakesNothingOfTheOrganisation(t *testing.T) {
 			if sent := hook.sent(); sent != 0 {
 				t.Errorf("%d commands for %d users of a denied organisation, want none", sent, denied-1)
 			}
-			if d, err := l.Peek(context.WithValue(t.Context(), orgKey{}, "other"), "eve"); err != nil || d.Remaining != 3 {
+			other := context.WithValue(t.Context(), orgKey{}, "other")
+			if d, err := l.Peek(other, "eve"); err != nil || d.Remaining != 3 {
 				t.Errorf("another organisation: %v, %v", d, err)
 			}
 		})

@@ -122,7 +122,8 @@ func TestJointDenialIsRemembered(t *testing.T) {
 		if q.answers[0] != (store.Answer{Allowed: true}) {
 			t.Errorf("the log that is not known: %+v", q.answers[0])
 		}
-		if want := denied.answers[1].Retry - time.Second/2; q.answers[1].Retry != want || q.answers[1].State[0].Used != 2 {
+		want := denied.answers[1].Retry - time.Second/2
+		if q.answers[1].Retry != want || q.answers[1].State[0].Used != 2 {
 			t.Errorf("%+v, want a wait of %v", q.answers[1], want)
 		}
 		if q := j.take(store.ModeCharge, 1, "org"); q.from != FromCache || q.allowed() {
@@ -245,7 +246,8 @@ func TestJointFailurePolicies(t *testing.T) {
 				j.store.down(f)
 				for range failuresToOpen + 5 {
 					q := j.take(store.ModeCharge, 1, "u1", "org")
-					open := q.from == FromLocal && q.answers[0] == q.answers[1] && q.answers[0] == store.Answer{Allowed: true}
+					open := q.from == FromLocal && q.answers[0] == q.answers[1] &&
+						q.answers[0] == store.Answer{Allowed: true}
 					if q.err == nil || (failure == Open) != open || failure == Closed && q.from != FromStore {
 						t.Errorf("fault %d: %+v", f, q)
 					}
@@ -335,7 +337,9 @@ func TestJointConfigErrors(t *testing.T) {
 func TestJointIdentitiesAreNotLogged(t *testing.T) {
 	inBubble(t, "", Open, 1, 1, func(j *jointTest) {
 		for _, name := range []string{"u1", "u2"} {
-			err := &store.StoreError{Err: errors.New("no answer about " + name), Class: "timeout", Advice: "look at " + name}
+			err := &store.StoreError{
+				Err: errors.New("no answer about " + name), Class: "timeout", Advice: "look at " + name,
+			}
 			q := j.take(store.ModePeek, 1, "u1", "u2")
 			r := request{first: &q.takes[0], answer: &q.answers[0], takes: q.takes, answers: q.answers}
 			j.noteError(err, r.isIn)
@@ -563,7 +567,8 @@ func TestJointCorrectionFails(t *testing.T) {
 	for call, want := range []string{"take all", "merge", "settle", "settle", "take all"} {
 		for _, f := range []fault{refuses, loses, late, partial, oneKey} {
 			for _, cost := range []int{2, 3} {
-				inBubble(t, fmt.Sprintf("call %d, %s, %s, %d units", call, want, f, cost), Local, 5, 3, func(j *jointTest) {
+				desc := fmt.Sprintf("call %d, %s, %s, %d units", call, want, f, cost)
+				inBubble(t, desc, Local, 5, 3, func(j *jointTest) {
 					j.backlogOf(1, "u1", "org")
 					n := -1
 					j.store.faults(func() fault {

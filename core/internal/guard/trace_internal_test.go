@@ -197,7 +197,8 @@ func TestJointOutagesAgainstModel(t *testing.T) {
 			defer g.Close()
 			for phase := range 10 {
 				tr := &jointTrace{
-					t: t, r: r, desc: fmt.Sprintf("seed %#x, trace %d, phase %d", seed, trace, phase), guard: g, count: count,
+					t: t, r: r, desc: fmt.Sprintf("seed %#x, trace %d, phase %d", seed, trace, phase),
+					guard: g, count: count,
 				}
 				for i, limits := range traceLimits {
 					tr.logs = append(tr.logs, &modelLog{
@@ -378,7 +379,8 @@ func TestJointRandomOutages(t *testing.T) {
 				for _, e := range l.entries {
 					quota := l.plan.Limits[0].Quota
 					if n := l.used(e.at.Add(-window), e.at); n > (1+processes)*quota {
-						t.Errorf("seed %#x, history %d: %d of %d units of %s in a window", seed, history, n, quota, name)
+						t.Errorf("seed %#x, history %d: %d of %d units of %s in a window",
+							seed, history, n, quota, name)
 					}
 				}
 			}
