@@ -361,7 +361,7 @@ func TestJointStoreOnCluster(t *testing.T) {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
 			coretest.Store(t, coretest.StoreConfig{
 				Repeats: repeats,
-				Checks:  10_000,
+				Checks:  5_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					client := redis.NewClusterClient(&redis.ClusterOptions{
 						Addrs: cluster.Addrs(), ReadTimeout: time.Minute,

@@ -129,7 +129,7 @@ func TestJointStoreInTurn(t *testing.T) {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
 			coretest.Store(t, coretest.StoreConfig{
 				Repeats: repeats,
-				Checks:  30_000,
+				Checks:  10_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					c := newClock(newHashed(start(t)))
 					if repeats {
