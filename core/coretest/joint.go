@@ -1,6 +1,7 @@
 package coretest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -314,5 +315,43 @@ func keysOfLimits(t *testing.T, serve Serve) {
 	}
 	if r := request("ann", ""); r.StatusCode != 400 {
 		t.Errorf("a request without an organisation: status %d, want 400", r.StatusCode)
+	}
+}
+
+// Takes that are not those of one request are errors, and record nothing.
+func invalidJointQuestions(t *testing.T, c StoreConfig) {
+	s, _ := c.New(t)
+	joint := optional[store.Joint](&direct{t: t, store: s}, "store.Joint")
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
+	nine := make([]store.Take, store.MaxLimits+1)
+	for i := range nine {
+		nine[i] = store.Take{Key: store.NewKey("joint-invalid", fmt.Sprint(i)), Plan: plan, Cost: 1, ID: 1}
+	}
+	change := func(f func(*store.Take)) []store.Take {
+		takes := slices.Clone(nine[:2])
+		f(&takes[1])
+		return takes
+	}
+	for desc, takes := range map[string][]store.Take{
+		"none":         {},
+		"nine limits":  nine,
+		"a zero key":   change(func(t *store.Take) { t.Key = store.Key{} }),
+		"no plan":      change(func(t *store.Take) { t.Plan = nil }),
+		"another cost": change(func(t *store.Take) { t.Cost = 2 }),
+		"another ID":   change(func(t *store.Take) { t.ID = 2 }),
+		"another mode": change(func(t *store.Take) { t.Mode = store.ModeRecord }),
+		"one key":      change(func(t *store.Take) { t.Key = store.NewKey("joint-invalid", "0") }),
+	} {
+		err := joint.TakeAll(t.Context(), takes, make([]store.Answer, len(takes)))
+		if !errors.As(err, new(*store.ConfigError)) {
+			t.Errorf("%s: %v, want a ConfigError", desc, err)
+		}
+	}
+	if err := joint.TakeAll(t.Context(), nine[:2], make([]store.Answer, 1)); err == nil {
+		t.Error("one answer for two takes: no error")
+	}
+	a, err := s.Take(t.Context(), store.Take{Key: nine[0].Key, Plan: plan, Cost: 1, ID: 3, Mode: store.ModePeek})
+	if err != nil || a.State[0].Used != 0 {
+		t.Errorf("%+v, %v: an invalid request has recorded units", a, err)
 	}
 }

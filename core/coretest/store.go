@@ -13,9 +13,9 @@ import (
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister]
-// and [store.Merger] are tested if the store has them: otherwise the cases Joint, JointOracle, Settle, Log and Merge
-// are skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need
-// only the methods of [core.Store].
+// and [store.Merger] are tested if the store has them: otherwise the cases Settle, Log, Merge and those that begin with
+// Joint are skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them,
+// need only the methods of [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
@@ -46,6 +46,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Oracle", againstOracle},
 		{"Joint", jointConcurrently},
 		{"JointOracle", jointAgainstOracle},
+		{"JointInvalidQuestions", invalidJointQuestions},
 	} {
 		c.Run(t, test.name, func(t *testing.T) { test.f(t, c) })
 	}

@@ -101,14 +101,22 @@ func (t *Take) Validate() error {
 	return t.Key.Validate()
 }
 
-// ValidateAll returns an error for takes that [Joint.TakeAll] does not accept: none, one that is not valid, more than
-// [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
+// ValidateAll returns an error for takes that [Joint.TakeAll] does not accept: none, one that is not valid, two of one
+// key, more than [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
 func ValidateAll(takes []Take, answers []Answer) error {
 	limits := 0
 	for i := range takes {
 		t := &takes[i]
 		if err := t.Validate(); err != nil {
 			return err
+		}
+		for j := range i {
+			if takes[j].Key.names(&t.Key) {
+				return &ConfigError{
+					Option: "store.TakeAll", Value: "one key twice",
+					Reason: "the takes of one request have different keys: put the limits of a key into one plan",
+				}
+			}
 		}
 		if t.Cost != takes[0].Cost || t.ID != takes[0].ID || t.Mode != takes[0].Mode {
 			return &ConfigError{

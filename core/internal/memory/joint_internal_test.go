@@ -16,7 +16,7 @@ func TestJointTakesOfOneShard(t *testing.T) {
 		s := New(places)
 		plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 2, Window: time.Millisecond}}})
 		groups := make(map[uint64][]store.Key)
-		for n := range 100 * shardCount {
+		for n := range 20 * shardCount {
 			key := store.NewKey("p", fmt.Sprint(n))
 			shard := key.Hash() % shardCount
 			groups[shard] = append(groups[shard], key)
