@@ -238,6 +238,7 @@ func gather(option string, keys []Key) Key {
 				Option: option, Value: fmt.Sprintf("key %d is empty", i+1),
 				Reason: "make it with ByIP, ByHeader, By or another of core's keys",
 			})
+			keys[i].keySpec = new(keySpec)
 			continue
 		}
 		k.fault = errors.Join(k.fault, part.fault)
