@@ -506,10 +506,12 @@ func TestJointWithBacklog(t *testing.T) {
 		},
 		{
 			"another decision", []string{"u1", "org"}, 2, store.ModeCharge, false,
+			//nolint:dupword // calls of the store
 			"take all, merge, settle, settle, take all", map[string]int{"u1": 2, "org": 2},
 		},
 		{
 			"another decision of a denial that counts", []string{"u1", "org"}, 2, store.ModeChargeDenied, false,
+			//nolint:dupword // calls of the store
 			"take all, merge, settle, settle, take all", map[string]int{"u1": 2, "org": 3},
 		},
 		{
@@ -618,7 +620,7 @@ func TestJointReplayIsTheProbe(t *testing.T) {
 		if q.answers[0].State[0].Used != failuresToOpen || q.answers[1].State[0].Used != failuresToOpen {
 			t.Errorf("%+v", q.answers)
 		}
-		if calls := j.store.asked(); calls != "merge, merge, take all" {
+		if calls := j.store.asked(); calls != "merge, merge, take all" { //nolint:dupword // calls of the store
 			t.Error(calls)
 		}
 		j.holds(map[string]int{"u1": failuresToOpen + 1, "org": failuresToOpen + 1})
