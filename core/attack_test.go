@@ -130,7 +130,7 @@ func TestSharedLogsArePerPolicy(t *testing.T) {
 
 // After a flood, a key that was not part of it gets a log of its own again. Which buckets are looked at depends on how
 // keys are hashed, so of 3,200 clients a few may share a log.
-func TestPlacesComeBackAfterAFlood(t *testing.T) {
+func TestPlacesAreFreedAfterAFlood(t *testing.T) {
 	denied, shared := 0, 0
 	for round := range 8 {
 		synctest.Test(t, func(t *testing.T) {

@@ -269,7 +269,7 @@ func TestWhatIsNoOutage(t *testing.T) {
 }
 
 // The deny cache denies only takes that the store would deny.
-func TestDenyCacheNeverLies(t *testing.T) {
+func TestDenyCacheAgreesWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counted{FakeStore: new(coretest.FakeStore)}
 		const seed = 7

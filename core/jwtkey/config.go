@@ -22,7 +22,7 @@ import (
 // Key, Keys and Keyfunc are required.
 type Config struct {
 	// Methods are the algorithms that tokens may be signed with, such as "RS256", whatever a token says
-	// of itself. HMAC, where whoever verifies can also sign, does not mix with public keys.
+	// of itself. HMAC, where the key that verifies can also sign, does not mix with public keys.
 	Methods []string
 
 	// Key verifies all tokens: a []byte for HMAC, as long as the hash (32 bytes for HS256), or an

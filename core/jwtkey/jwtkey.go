@@ -1,5 +1,5 @@
-// Package jwtkey limits by who a JSON Web Token says that a client is. Only a verified
-// token says that: whatever is merely written in one, anybody can write.
+// Package jwtkey makes keys of the claims of JSON Web Tokens. It verifies tokens, because a client can write any claim
+// into one that nobody verifies.
 //
 //	core.First(jwtkey.ByClaim("sub", jwtkey.Config{
 //		Methods: []string{"HS256"},
@@ -196,7 +196,7 @@ func (v *verifier) find(r adapter.Request) (string, error) {
 	} else if strings.EqualFold(v.Header, "Authorization") {
 		token = ""
 	}
-	other := func(line string) bool { return line != lines[0] } // whoever authorizes the request may read that one
+	other := func(line string) bool { return line != lines[0] } // later middleware may read that one
 	switch {
 	case slices.ContainsFunc(lines, other), len(token) > v.MaxTokenBytes,
 		strings.ContainsAny(token, " \t\r\n,"): // base64 skips CR and LF

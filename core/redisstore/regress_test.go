@@ -120,7 +120,7 @@ func TestMergeOfMoreThanMembersCanNumber(t *testing.T) {
 }
 
 // A panic of the client once kept its slot among the batches in flight: after two of them no take was answered.
-func TestPanicsBlockNobody(t *testing.T) {
+func TestPanicsDoNotBlockOthers(t *testing.T) {
 	rdb := start(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": rdb.Options().Addr}})
 	defer ring.Close()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// What can reach a log by accident prints without identities, whatever the verb: fmt would print a Key field by field,
-// also under a secret. Key.String and Identity.Label tell the identity to whoever asks for it by name.
+// Types that may be logged by accident print no identities, whatever the verb: fmt would print a Key field by field,
+// also under a secret. Key.String and Identity.Label return the identity.
 
 // String describes the take in one line, without whose it is.
 func (t Take) String() string { return line("Take", t.LogValue()) }

@@ -1,5 +1,5 @@
-// Priority runs first the jobs of whoever has used least in the last hour, so
-// that a customer who floods the queue keeps nobody else waiting.
+// Priority runs the jobs of the customers first that have used least in the last hour, so that a customer who floods
+// the queue does not delay the others.
 package main
 
 import (

@@ -69,8 +69,8 @@ func unlockOwn(parts []part) {
 	}
 }
 
-// takeAllLocked is TakeAll under the locks of the shards of all keys, which it locks in the order of the table. Whoever
-// has locked a log waits for no shard and no other log, unless it has locked their shards before.
+// takeAllLocked is TakeAll under the locks of the shards of all keys, which it locks in the order of the table. There
+// is no deadlock: a goroutine that has locked a log waits for another log only if it has locked both shards before.
 func (s *Store) takeAllLocked(parts []part, now int64) {
 	shards, n := shardsOf(parts)
 	for _, number := range shards[:n] {
