@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -376,4 +377,14 @@ func newLimiterBy(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) 
 		t.Fatal(err)
 	}
 	return l
+}
+
+// A key's kind is not told apart from another by capitals alone, because names of logs have none.
+func TestKeysWhoseKindsDifferInCapitals(t *testing.T) {
+	same := core.KeyOf("byvalue", func(adapter.Request) (scope, text string, err error) { return "", "acme", nil })
+	limits := core.Limits{core.PerHour(1).By(core.ByValue(orgKey{})), core.PerDay(1).By(same)}
+	l := newLimiterBy(t, limits, core.Global())
+	if d, err := l.Allow(inOrg(t.Context(), "acme"), "k"); err != nil || !d.Allowed {
+		t.Errorf("%v, %v", d, err)
+	}
 }

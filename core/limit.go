@@ -42,8 +42,9 @@ type Limit struct {
 //		core.PerSecond(1000).By(core.Global()), // for all together
 //	}
 //
-// Make each key once and use it for all limits that it is for: limits of one Key value share one log, and limits of
-// different Key values never do. Each key is read once for each request. If it returns [ErrNoKey] the request is
+// Make each key once and use it for all limits that it is for: in one decision, limits of one Key value share one log,
+// and limits of different Key values never do. Keys of one kind that [LimitBy] chooses for different requests share
+// logs where their texts are equal. Each key is read once for each request. If it returns [ErrNoKey] the request is
 // refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such as
 // [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a function
 // that takes a context, or be [ByValue] or [Global].

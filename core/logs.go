@@ -79,10 +79,10 @@ func (s *logSpaces) split(p *plan) error {
 // place gives each log of a plan a space. The name of a space is made of the key's kind, and of the name of a limit if
 // the plan has several keys of that kind.
 func (s *logSpaces) place(p *plan) error {
-	kinds := map[string]int{s.own.name: 1}
+	kinds := map[string]int{strings.ToLower(s.own.name): 1}
 	for _, log := range p.logs {
 		if log.key != s.own {
-			kinds[log.key.name]++
+			kinds[strings.ToLower(log.key.name)]++
 		}
 	}
 	seen := make(map[string]bool)
@@ -90,7 +90,7 @@ func (s *logSpaces) place(p *plan) error {
 		label := ""
 		if log.key != s.own {
 			label = strings.ToLower(log.key.name)
-			if kinds[log.key.name] > 1 {
+			if kinds[label] > 1 {
 				names := make([]string, len(log.limits))
 				for i := range log.limits {
 					names[i] = log.limits[i].Name

@@ -81,7 +81,7 @@ func causeOf(status int, err error) (c cause, known bool) {
 		return causeList, true
 	case errors.As(err, &config) && config.Option == "cost":
 		return causeCost, true
-	case config != nil && slices.Contains([]string{"LimitBy", "limits", "WithShadow"}, config.Option):
+	case config != nil && slices.Contains([]string{"LimitBy", "limits", "WithShadow", "By"}, config.Option):
 		return causeLimits, true
 	}
 	return causeKey, true
@@ -157,7 +157,7 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 // isOwnOption reports whether option is in errors that sash itself makes while it serves requests; adapters have a
 // ByRoute. A callback may return any other ConfigError, such as one of ParseLimit, which contains its input.
 func isOwnOption(option string) bool {
-	return slices.Contains([]string{"cost", "limits", "LimitBy", "WithShadow"}, option) ||
+	return slices.Contains([]string{"cost", "limits", "LimitBy", "WithShadow", "By"}, option) ||
 		strings.HasSuffix(option, ".ByRoute")
 }
 

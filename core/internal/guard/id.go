@@ -51,9 +51,6 @@ func random64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// NewID returns an ID for a take of a caller who does not use a Guard. It is never 0.
-func NewID() uint64 { return newID(time.Now()) }
-
 // newID returns an id. It is never 0, which means no id.
 func newID(now time.Time) uint64 { return ids.next(int64(now.Sub(ids.start)), now.UnixNano()) }
 

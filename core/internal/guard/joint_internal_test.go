@@ -328,7 +328,7 @@ func TestJointConfigErrors(t *testing.T) {
 			t.Errorf("no takes: %d, %v", from, err)
 		}
 	}
-	if a, b := NewID(), NewID(); a == 0 || a == b {
+	if a, b := newID(time.Now()), newID(time.Now()); a == 0 || a == b {
 		t.Errorf("ids %d and %d", a, b)
 	}
 }
