@@ -286,8 +286,8 @@ func (r *row) burst(l *core.Limiter, key string, n int) *tally {
 	return of
 }
 
-// stream asks so often a second, however long the answers take, as clients do. The function it gives waits for the
-// last of them.
+// stream asks so often a second for that time, however long the answers take, as clients do. On a busy machine it asks
+// as many times, if later. The function it gives waits for the last of them.
 func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int) string) (wait func() *tally) {
 	of := new(tally)
 	var wg sync.WaitGroup
@@ -295,9 +295,10 @@ func (r *row) stream(l *core.Limiter, rate int, d time.Duration, key func(i int)
 		began := time.Now()
 		tick := time.NewTicker(time.Second / time.Duration(rate))
 		defer tick.Stop()
-		for i := 0; time.Since(began) < d; {
+		all := int(d * time.Duration(rate) / time.Second)
+		for i := 0; i < all; {
 			// A ticker drops what a busy machine does not take in time.
-			for ; i <= int(time.Since(began)*time.Duration(rate)/time.Second); i++ {
+			for ; i < all && i <= int(time.Since(began)*time.Duration(rate)/time.Second); i++ {
 				k := key(i)
 				wg.Go(func() { r.ask(l, k, of) })
 			}
