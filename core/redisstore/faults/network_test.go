@@ -169,12 +169,7 @@ func TestTrickle(t *testing.T) {
 			r.warm(l, key, 5)
 			r.inject(func() { proxy.Trickle(each) })
 			during := r.stream(l, 20, time.Second, only(key))()
-			if each == time.Millisecond {
-				r.degraded(during, false)
-				r.prompt()
-			} else {
-				r.degraded(during, true)
-			}
+			r.degraded(during, each == 20*time.Millisecond)
 			r.exactly("", during.admitted, during.asked)
 			r.lift(l, key, func() { proxy.Trickle(0) })
 			r.logged(l, key, 5+during.asked)
