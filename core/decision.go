@@ -15,8 +15,14 @@ import (
 
 // Decision is the result of one request. Its slices are shared: do not write to them. Printed or logged, it does not
 // contain the key of the request.
+//
+// Granted is the cost of an allowed request, also of [Limiter.Record], and for [Limiter.AllowAtMost] as many units as
+// there were. So many units were charged, except while [FailOpen] counts nothing. It is 0 if the request is denied,
+// even if the denial was recorded ([WithCountDenied]), for [Limiter.Peek], and for a request that no limit was asked
+// about ([WithSkip], [WithAllowList]). [Decision.Undo] and [Decision.Settle] do not change it.
 type Decision struct {
 	Allowed    bool
+	Granted    int           // units that this request may use; see below
 	Remaining  int           // units left after this request, of the limit with the least left
 	RetryAfter time.Duration // until this request fits if no other is admitted; zero if it is allowed or never fits
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
@@ -34,7 +40,7 @@ type Decision struct {
 	began    time.Duration // time since the process started, or 0 if there are no observers
 	mode     store.Mode
 	source   event.Source
-	taken    int       // units of cost that were recorded: all or none
+	taken    int       // units that were recorded
 	key      store.Key // of the limiter's key
 	id       uint64
 	joint    *joint         // if there are several logs, or nil
@@ -51,18 +57,22 @@ type served struct {
 // fill fills in the exported fields from the answer of the store.
 func (d *Decision) fill(mode store.Mode) {
 	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.namespace.Policy()
+	if d.Allowed && mode != store.ModePeek {
+		d.Granted = d.cost
+	}
 	if d.storeErr != nil && d.limiter.guard.Open() {
 		d.plan = nil // nothing was counted, so there is nothing to report
 		return
 	}
-	switch {
-	case !d.Allowed:
+	if mode == store.ModeUpTo {
+		d.Granted = d.answer.Granted
+	}
+	d.taken = d.Granted
+	if !d.Allowed {
 		d.Violated = d.violated()
 		if mode == store.ModeChargeDenied && !d.never() {
 			d.taken = d.cost
 		}
-	case mode != store.ModePeek:
-		d.taken = d.cost
 	}
 	least := d.tightest()
 	d.Remaining, d.ResetAfter = d.left(least), d.answer.State[least].Reset
@@ -76,8 +86,14 @@ func (d *Decision) shadow() *Decision {
 	copy(s.answer.State[:], d.answer.State[len(d.plan.limits):])
 	s.answer.Denied = d.answer.Denied >> len(d.plan.limits)
 	s.answer.Allowed = s.answer.Denied == 0
-	s.fill(store.ModeCharge)
-	s.taken = 0
+	if d.mode == store.ModeUpTo {
+		s.plan.alone.Grant(&s.answer, d.cost)
+		s.mode = d.mode
+	}
+	s.fill(s.mode)
+	if s.taken = 0; d.mode == store.ModePeek {
+		s.Granted = 0
+	}
 	return s
 }
 
@@ -85,7 +101,15 @@ func (d *Decision) shadow() *Decision {
 func (d Decision) Never() bool { return d.never() }
 
 func (d *Decision) never() bool {
-	return !d.Allowed && d.plan != nil && d.plan.alone.NeverFits(d.cost)
+	return !d.Allowed && d.plan != nil && d.plan.alone.NeverFits(d.fitting())
+}
+
+// fitting returns how many units must fit for the request to be allowed.
+func (d *Decision) fitting() int {
+	if d.mode == store.ModeUpTo {
+		return 1
+	}
+	return d.cost
 }
 
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.

@@ -17,7 +17,7 @@ type Event struct {
 	Outcome  event.Outcome
 	Source   event.Source  // where the decision came from
 	Mode     store.Mode    // of the take, such as store.ModePeek
-	Cost     int           // units requested
+	Cost     int           // units requested; Decision.Granted is how many were granted
 	Took     time.Duration // time until the decision; for Wait, including the wait
 	Decision Decision      // the zero Decision if there is none
 	Shadow   *Decision     // what the policy of [WithShadow] would have decided, or nil

@@ -26,7 +26,7 @@ func (d Decision) Format(f fmt.State, verb rune) { format(f, verb, d.String()) }
 func (d Decision) LogValue() slog.Value { return slog.GroupValue(d.attrs()...) }
 
 func (d *Decision) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 10)
 	if d.Policy != "" {
 		attrs = append(attrs, slog.String("policy", d.Policy))
 	}
@@ -41,6 +41,9 @@ func (d *Decision) attrs() []slog.Attr {
 		),
 		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)),
 	)
+	if d.mode == store.ModeUpTo {
+		attrs = append(attrs, slog.Int("granted", d.Granted))
+	}
 	if len(d.Violated) > 0 {
 		attrs = append(attrs, slog.String("violated", strings.Join(d.Violated, ",")))
 	}

@@ -141,7 +141,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 		b = append(b, d.plan.limits[i].Name...)
 		b = append(b, `";r=`...)
 		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.answer.State[i].Reset; reset > 0 && d.cost <= d.plan.limits[i].Quota {
+		if reset := d.answer.State[i].Reset; reset > 0 && d.fitting() <= d.plan.limits[i].Quota {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}

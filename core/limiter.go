@@ -66,7 +66,7 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) e
 	}
 	err := l.takeAll(ctx, j, d)
 	if err == nil {
-		d.answer = d.plan.merge(j.answers, d.cost, mode)
+		d.answer = d.plan.merge(j.answers, d.fitting(), mode)
 		d.fill(mode)
 	}
 	return err

@@ -135,7 +135,7 @@ func newJoint(n int) *joint {
 // merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
 // them.
 func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {
-	a.Allowed = true
+	a.Allowed, a.Granted = true, answers[0].Granted // which is the same of all logs
 	for n, log := range p.logs {
 		from := &answers[n]
 		a.Allowed = a.Allowed && from.Allowed

@@ -121,6 +121,9 @@ func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []s
 	return nil
 }
 
+// GrantsUpTo implements [store.Granter].
+func (s *MemoryStore) GrantsUpTo() {}
+
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
 	if err := t.Key.Validate(); err != nil {

@@ -73,6 +73,9 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 		return f.err
 	}
 	f.takes++
+	if takes[0].Mode == store.ModeUpTo {
+		takes = takesUpTo(takes, func(i int) *oracle { return f.log(takes[i].Key, takes[i].Plan.Keep) })
+	}
 	mode, room := takes[0].Mode, true
 	for i, t := range takes {
 		t.Mode = store.ModePeek
@@ -87,6 +90,9 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 	}
 	return nil
 }
+
+// GrantsUpTo implements [store.Granter].
+func (f *FakeStore) GrantsUpTo() {}
 
 // Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {

@@ -56,11 +56,13 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 	s, advance := c.New(t)
 	joint := optional[store.Joint](&direct{t: t, store: s}, "store.Joint")
 	settler, _ := s.(store.Settler)
+	_, granter := s.(store.Granter)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	for n, done := 0, 0; done < c.Checks; n++ {
 		tr := &jointTrace{
-			t: t, r: r, store: s, joint: joint, settler: settler, advance: advance, repeats: c.Repeats,
+			t: t, r: r, store: s, joint: joint, settler: settler, granter: granter, advance: advance,
+			repeats:  c.Repeats,
 			logs:     newJointLogs(fmt.Sprintf("joint-%x-%d", seed, n), r),
 			desc:     fmt.Sprintf("seed %#x, trace %d", seed, n),
 			counting: n%4 == 0, weighted: n%3 == 0,
@@ -86,6 +88,7 @@ type jointTrace struct {
 	store   store.Store
 	joint   store.Joint
 	settler store.Settler // or nil
+	granter bool          // the store knows ModeUpTo
 	advance func(time.Duration)
 	logs    []*jointLog
 	desc    string
@@ -138,10 +141,30 @@ func (tr *jointTrace) cost() int {
 	return 1
 }
 
+// takesUpTo returns takes of ModeUpTo of one request as their logs decide them: each with the units for which all have
+// room, or, if there are none, each as a peek at one unit.
+func takesUpTo(takes []store.Take, logOf func(int) *oracle) []store.Take {
+	takes = slices.Clone(takes)
+	least := takes[0].Cost
+	for i, t := range takes {
+		least = min(least, logOf(i).grant(t.Plan.Deciding(), t.Cost))
+	}
+	for i := range takes {
+		if takes[i].Cost = least; least == 0 {
+			takes[i].Cost, takes[i].Mode = 1, store.ModePeek
+		}
+	}
+	return takes
+}
+
 // take takes from one log alone.
 func (tr *jointTrace) take(l *jointLog) {
 	tr.id++
-	take := tr.next(l, tr.cost(), store.ModeCharge)
+	mode := store.ModeCharge
+	if tr.granter && tr.r.IntN(3) == 0 {
+		mode = store.ModeUpTo
+	}
+	take := tr.next(l, tr.cost(), mode)
 	got, err := tr.store.Take(tr.t.Context(), take)
 	if err != nil {
 		tr.t.Fatal(err)
@@ -166,11 +189,16 @@ func (tr *jointTrace) takeAll() {
 		mode = store.ModePeek
 	case k == 1:
 		mode = store.ModeRecord
+	case k < 5 && tr.granter:
+		mode = store.ModeUpTo
 	case tr.counting:
 		mode = store.ModeChargeDenied
 	}
 	tr.id++
 	cost := tr.cost()
+	if mode == store.ModeUpTo && tr.weighted {
+		cost = 1 + tr.r.IntN(12)
+	}
 	var takes []store.Take
 	all := true
 	chosen := tr.r.Perm(len(tr.logs))[:1+tr.r.IntN(len(tr.logs))]
@@ -190,8 +218,13 @@ func (tr *jointTrace) takeAll() {
 		tr.t.Fatalf("%s, step %d: %v", tr.desc, tr.done, err)
 	}
 	tr.wait = 0
+	if mode == store.ModeUpTo {
+		takes = takesUpTo(takes, func(n int) *oracle { return &tr.logs[chosen[n]].oracle })
+		mode, all = takes[0].Mode, takes[0].Mode == store.ModeUpTo
+	}
 	for n, i := range chosen {
 		l, take := tr.logs[i], takes[n]
+		cost := take.Cost
 		room := l.oracle.fits(take.Plan.Deciding(), cost, l.oracle.now)
 		if !all && mode != store.ModeRecord && (room || mode != store.ModeChargeDenied) {
 			take.Mode = store.ModePeek

@@ -45,12 +45,25 @@ func (o *oracle) fits(limits []store.Limit, cost int, t time.Duration) bool {
 	return true
 }
 
+// grant is how many units every limit has room for now, up to most.
+func (o *oracle) grant(limits []store.Limit, most int) (units int) {
+	for units < most && o.fits(limits, units+1, o.now) {
+		units++
+	}
+	return units
+}
+
 // take is what a store must answer, and do.
 func (o *oracle) take(t store.Take) store.Answer {
 	all := t.Plan.Limits
 	limits, shadow := all[:len(all)-t.Plan.Shadow], all[len(all)-t.Plan.Shadow:]
+	granted := 0
+	if t.Mode == store.ModeUpTo {
+		granted, t.Cost = o.grant(limits, t.Cost), 1
+	}
 	a := store.Answer{
 		Allowed: t.Mode == store.ModeRecord || o.fits(limits, t.Cost, o.now),
+		Granted: granted,
 		Shadow:  o.retry(shadow, t.Cost),
 	}
 	largest, smallest := 0, math.MaxInt
@@ -65,6 +78,9 @@ func (o *oracle) take(t store.Take) store.Answer {
 	}
 	switch {
 	case t.Mode == store.ModePeek:
+	case t.Mode == store.ModeUpTo && granted == 0:
+	case t.Mode == store.ModeUpTo:
+		o.record(t.ID, granted)
 	case t.Mode == store.ModeRecord:
 		o.record(t.ID, t.Cost)
 		o.trim(max(largest, store.MaxRecorded))

@@ -12,10 +12,10 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister]
-// and [store.Merger] are tested if the store has them: otherwise the cases Settle, Log, Merge and those that begin with
-// Joint are skipped, and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them,
-// need only the methods of [core.Store].
+// Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
+// [store.Merger] and [store.Granter] are tested if the store has them: otherwise the cases Settle, Log, Merge, those
+// that begin with Joint and those with UpTo are skipped, and so are those steps of Oracle. All other cases, bans, limits
+// that vary and shadows among them, need only the methods of [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
@@ -47,6 +47,11 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Joint", jointConcurrently},
 		{"JointOracle", jointAgainstOracle},
 		{"JointInvalidQuestions", invalidJointQuestions},
+		{"UpTo", grantsWhatIsLeft},
+		{"UpToLeast", grantsTheLeast},
+		{"UpToConcurrently", grantsConcurrently},
+		{"JointUpTo", jointGrants},
+		{"JointUpToConcurrently", jointGrantsConcurrently},
 	} {
 		c.Run(t, test.name, func(t *testing.T) { test.f(t, c) })
 	}

@@ -137,14 +137,15 @@ func (tr *trace) run(name string) {
 			case 2:
 				tr.vary()
 			default:
-				tr.take(tr.plain, store.ModeCharge, tr.limits)
+				tr.take(tr.plain, tr.mode(), tr.limits)
 			}
 		case k < 27:
 			tr.take(tr.plain, store.ModePeek, tr.limits)
 		case k < 30:
-			tr.take(tr.shadowed, store.ModeCharge, tr.limits)
+			mode := tr.mode()
+			tr.take(tr.shadowed, mode, tr.limits)
 			if tr.shadow != nil {
-				tr.compareShadow(shadow)
+				tr.compareShadow(shadow, mode)
 			}
 		case k < 31:
 			tr.take(tr.plain, store.ModeRecord, tr.limits)
@@ -216,6 +217,18 @@ func (tr *trace) cost() int {
 	return 1
 }
 
+// mode is that of most takes, and for some of a store that knows it ModeUpTo.
+func (tr *trace) mode() store.Mode {
+	often := 12
+	if tr.lead == 3 {
+		often = 2
+	}
+	if _, ok := tr.store.(store.Granter); ok && tr.r.IntN(often) == 0 {
+		return store.ModeUpTo
+	}
+	return store.ModeCharge
+}
+
 // take compares a decision of one limiter with the oracle's.
 func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
 	cost := tr.cost()
@@ -227,6 +240,9 @@ func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
 		got, err = l.Peek(tr.t.Context(), "k")
 	case store.ModeRecord:
 		got, err = l.Record(tr.t.Context(), "k", cost)
+	case store.ModeUpTo:
+		cost += tr.r.IntN(2) * tr.r.IntN(400) // above most quotas
+		got, err = l.AllowAtMost(tr.t.Context(), "k", cost)
 	case store.ModeCharge, store.ModeChargeDenied:
 		got, err = l.AllowN(tr.t.Context(), "k", cost)
 	}
@@ -258,7 +274,7 @@ func (tr *trace) compare(desc string, got, want core.Decision) {
 // visible returns the exported fields of a decision.
 func visible(d core.Decision) core.Decision {
 	v := core.Decision{Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
-		Used: d.Used, Violated: d.Violated, Banned: d.Banned}
+		Used: d.Used, Violated: d.Violated, Banned: d.Banned, Granted: d.Granted}
 	if len(v.Violated) == 0 {
 		v.Violated = nil
 	}
@@ -268,6 +284,10 @@ func visible(d core.Decision) core.Decision {
 // expect returns the decision for an answer of the store.
 func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.Decision {
 	d := core.Decision{Allowed: a.Allowed, RetryAfter: a.Retry}
+	charged := cost
+	if mode == store.ModeUpTo { // which asks for one unit
+		charged, cost = a.Granted, 1
+	}
 	never, longest := false, 0
 	for i, l := range limits {
 		never = never || cost > l.Quota
@@ -275,9 +295,11 @@ func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.
 			longest = i
 		}
 	}
-	charged := cost
 	if mode == store.ModePeek || !a.Allowed && (mode != store.ModeChargeDenied || never) {
 		charged = 0
+	}
+	if a.Allowed {
+		d.Granted = charged
 	}
 	least, left := -1, 0
 	for i, l := range limits {
@@ -294,7 +316,7 @@ func expect(limits core.Limits, cost int, mode store.Mode, a store.Answer) core.
 }
 
 // compareShadow compares the shadow's decision with the oracle's for the log as it was before the last take.
-func (tr *trace) compareShadow(got *core.Decision) {
+func (tr *trace) compareShadow(got *core.Decision, mode store.Mode) {
 	if got == nil {
 		tr.t.Fatalf("%s, step %d: no shadow", tr.desc, tr.done)
 	}
@@ -302,12 +324,12 @@ func (tr *trace) compareShadow(got *core.Decision) {
 		return e.id == tr.made[len(tr.made)-1].id
 	})
 	o := oracle{now: tr.oracle.now, entries: before}
-	a := o.take(store.Take{Plan: planOf(tr.shadow), Cost: tr.lastCost})
-	want := expect(tr.shadow, tr.lastCost, store.ModeCharge, a)
+	a := o.take(store.Take{Plan: planOf(tr.shadow), Cost: tr.lastCost, Mode: mode})
+	want := expect(tr.shadow, tr.lastCost, mode, a)
 	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining ||
-		got.Used != want.Used || !slices.Equal(got.Violated, want.Violated) {
-		tr.t.Fatalf("%s, step %d, cost %d: shadow\ngot  %+v\nwant %+v",
-			tr.desc, tr.done, tr.lastCost, visible(*got), want)
+		got.Used != want.Used || got.Granted != want.Granted || !slices.Equal(got.Violated, want.Violated) {
+		tr.t.Fatalf("%s, step %d, cost %d, mode %v: shadow\ngot  %+v\nwant %+v",
+			tr.desc, tr.done, tr.lastCost, mode, visible(*got), want)
 	}
 	tr.done++
 }

@@ -17,6 +17,9 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 	if t.Cost > MaxCost && mayRecord(takes) {
 		return costError(t.Cost)
 	}
+	if t.Mode == store.ModeUpTo {
+		return errUpTo
+	}
 	if len(takes) == 1 {
 		answers[0], err = s.Take(ctx, *t)
 		return err

@@ -105,6 +105,9 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 	if t.Cost > MaxCost && (t.Mode == store.ModeRecord || !t.Plan.NeverFits(t.Cost)) {
 		return store.Answer{}, costError(t.Cost)
 	}
+	if t.Mode == store.ModeUpTo {
+		return store.Answer{}, errUpTo
+	}
 	return s.take(ctx, t)
 }
 
@@ -124,6 +127,9 @@ func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, erro
 	defer takePool.Put(one)
 	return b.answer(one, &t)
 }
+
+var errUpTo = &store.ConfigError{Option: "store.Take", Value: store.ModeUpTo.String(),
+	Reason: "redisstore cannot grant a part of what is asked (store.Granter)"}
 
 func costError(cost int) error {
 	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),

@@ -12,7 +12,8 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// Settle for refunds, Log for Limiter.Log, and Merge (with Settle) for core.FailLocal.
+// GrantsUpTo for Limiter.AllowAtMost, Settle for refunds, Log for Limiter.Log, and Merge (with Settle) for
+// core.FailLocal.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
@@ -24,13 +25,22 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, mode, room := time.Now(), takes[0].Mode, true
+	now, mode, room, least := time.Now(), takes[0].Mode, true, takes[0].Cost
 	for i, t := range takes {
 		t.Mode = store.ModePeek
+		if mode == store.ModeUpTo {
+			t.Cost = 1
+		}
 		answers[i] = s.take(now, t)
 		room = room && answers[i].Allowed
+		for n, limit := range t.Plan.Deciding() {
+			least = min(least, limit.Quota-answers[i].State[n].Used)
+		}
 	}
 	for i, t := range takes {
+		if mode == store.ModeUpTo {
+			t.Cost = least
+		}
 		record := room || mode == store.ModeRecord || mode == store.ModeChargeDenied && !answers[i].Allowed
 		if record && mode != store.ModePeek {
 			answers[i] = s.take(now, t)
@@ -39,6 +49,9 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 	s.sweep(now)
 	return nil
 }
+
+// GrantsUpTo states that take and TakeAll know store.ModeUpTo.
+func (s FullStore) GrantsUpTo() {}
 
 // Settle changes the cost of a recorded take.
 func (s FullStore) Settle(_ context.Context, settled store.Settlement) error {

@@ -91,6 +91,11 @@ func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
 		a.State[i].Used = units(l.window(now, limit.Window))
 	}
 	p.Judge(&a, t.Cost, t.Mode) // fills in Allowed and Denied
+	units := t.Cost
+	if t.Mode == store.ModeUpTo {
+		p.Grant(&a, t.Cost)
+		units, t.Cost = a.Granted, 1 // a denial is one of a unit
+	}
 	a.Shadow = l.wait(now, p.Shadows(), t.Cost)
 
 	switch {
@@ -98,6 +103,7 @@ func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
 		l.record(now, t)
 		l.trim(max(p.Largest(), store.MaxRecorded))
 	case t.Mode != store.ModePeek && a.Allowed:
+		t.Cost = units
 		l.record(now, t)
 	case t.Mode == store.ModeChargeDenied && !p.NeverFits(t.Cost):
 		l.record(now, t)

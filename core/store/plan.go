@@ -71,7 +71,12 @@ func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest }
 
 // Judge fills in Denied and Allowed of an answer of which State[i].Used is known for each limit. A take is allowed if
 // all limits that decide have room for its cost, and always in [ModeRecord].
+//
+// In [ModeUpTo] it judges one unit, whatever the cost is; [Plan.Grant] then tells how many there are.
 func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
+	if mode == ModeUpTo {
+		cost = 1
+	}
 	var denied LimitSet
 	for i := range p.Limits {
 		if p.Limits[i].denies(a.State[i].Used, cost) {
@@ -80,4 +85,13 @@ func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 	}
 	a.Denied = denied
 	a.Allowed = denied&(1<<(len(p.Limits)-p.Shadow)-1) == 0 || mode == ModeRecord
+}
+
+// Grant fills in Granted of an answer in [ModeUpTo] of which State[i].Used is known for each limit: the least that a
+// limit that decides has left, from 0 to cost. It is 0 exactly if Judge does not allow the take.
+func (p *Plan) Grant(a *Answer, cost int) {
+	for i, l := range p.Deciding() {
+		cost = min(cost, l.Quota-a.State[i].Used)
+	}
+	a.Granted = max(cost, 0)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
-// [Lister] and [Merger]. A limiter whose options need one of them cannot be made on a store without it.
+// [Granter], [Lister] and [Merger]. A limiter whose options need one of them cannot be made on a store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
@@ -46,6 +46,10 @@ type Joint interface {
 	// If one of the logs has no room, the others are as if they had been asked in [ModePeek]. Under [ModeChargeDenied]
 	// the logs without room record the take, as Take does, and the others nothing. Under [ModeRecord] all record it.
 	//
+	// Under [ModeUpTo] all logs record the same number of units: as many as the log with the least has room for, at
+	// most Cost. Each answer has that number as Granted, and 0 if a log has no room for one unit; the logs with room
+	// are then as if they had been asked for one unit in ModePeek.
+	//
 	// A store of one server does so in one atomic step. A store of several servers may ask one after the other and
 	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
 	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
@@ -60,6 +64,15 @@ type Settler interface {
 	// nothing if the take is not in the log: if it was never recorded, has left the longest window, was removed, or
 	// has been trimmed in part. It trims nothing and asks no limit: the log may then hold more than a quota.
 	Settle(ctx context.Context, s Settlement) error
+}
+
+// Granter is a [Store] that knows [ModeUpTo]. [core.Limiter.AllowAtMost] needs it. Without this method a store that was
+// written before the mode would be asked in it, and might record more units than a quota has left.
+//
+// [core.Limiter.AllowAtMost]: https://pkg.go.dev/github.com/sashlimit/sash/core#Limiter.AllowAtMost
+type Granter interface {
+	// GrantsUpTo does nothing. It states that Take, and TakeAll of a [Joint], do what ModeUpTo says.
+	GrantsUpTo()
 }
 
 // Lister is a [Store] that can show a log.
@@ -88,7 +101,7 @@ type Full interface {
 type Take struct {
 	Key  Key
 	Plan *Plan
-	Cost int    // units, at least 1; it may be above a quota: limiters ask for up to 10,000,001
+	Cost int    // units, in ModeUpTo the most; at least 1. It may be above a quota: limiters ask for up to 10,000,001
 	ID   uint64 // the caller's; it names this take among all takes of all processes, and is not 0
 	Mode Mode
 }
@@ -153,9 +166,15 @@ const (
 	// Trimming counts the units of all entries that are kept, the new one included. The oldest entry that remains may
 	// lose a part of its units.
 	ModeChargeDenied
+	// ModeUpTo records as many units as all limits that decide have room for, at most Cost, as one entry with that
+	// cost: [Answer.Granted]. If they have no room for one unit, the take is a denial of one unit, which leaves no
+	// trace. Only a store that is a [Granter] is asked in this mode.
+	//
+	// A take that was recorded is granted the same units when it is executed again with its ID.
+	ModeUpTo
 )
 
-var modes = [...]string{"charge", "peek", "record", "charge denied"}
+var modes = [...]string{"charge", "peek", "record", "charge denied", "up to"}
 
 // String is the mode in words fit for a metric, such as "charge".
 func (m Mode) String() string {
@@ -169,10 +188,14 @@ func (m Mode) String() string {
 const MaxRecorded = 100_000
 
 // Answer is what the log says about a [Take]. A store fills in State[i].Used of each limit, has [Plan.Judge] fill in
-// Allowed and Denied, and records the take.
+// Allowed and Denied, and in [ModeUpTo] [Plan.Grant] fill in Granted, and records the take.
+//
+// In ModeUpTo, Denied, Retry and Shadow are those of a take of one unit, whatever its Cost is. So a limit that does
+// not decide is in Denied if it would have granted nothing; it would have granted what is left of its quota otherwise.
 type Answer struct {
 	Allowed bool
 	Denied  LimitSet // the limits without room for the take, those that do not decide included
+	Granted int      // units recorded in ModeUpTo: 1 to Cost if the take is recorded, or else 0. In other modes 0
 
 	// Retry is how long it takes until the limits that decide have room for the same take, as the log is after this
 	// one. It is 0 if the take is allowed, and if the limits never will have room for it.

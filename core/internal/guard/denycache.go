@@ -103,7 +103,8 @@ func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[has
 // cacheable reports whether denials of t may be answered from the cache. They may not if each denial is to be counted,
 // or if shadow limits look at the log as well.
 func (d *denyCache) cacheable(t *store.Take) bool {
-	return t.Plan.Shadow == 0 && (t.Mode == store.ModeCharge || t.Mode == store.ModePeek)
+	return t.Plan.Shadow == 0 &&
+		(t.Mode == store.ModeCharge || t.Mode == store.ModePeek || t.Mode == store.ModeUpTo)
 }
 
 // lookup sets a to the store's answer to t if that is known to be a denial.
@@ -123,11 +124,12 @@ func (d *denyCache) lookup(t *store.Take, a *store.Answer) (found bool) {
 	return true
 }
 
-// find returns the entry of the log, limits and cost of t, or nil.
+// find returns the entry of the log, limits and cost of t, or nil. A take of ModeUpTo is denied if and only if one of a
+// unit is, and has its wait.
 func (d *denyCache) find(t *store.Take) *denyEntry {
-	hash := t.Key.Hash()
+	hash, cost := t.Key.Hash(), fitting(t)
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		same := e.hash == hash && e.cost == t.Cost && e.plan == t.Plan
+		same := e.hash == hash && e.cost == cost && e.plan == t.Plan
 		if same && !e.stale.Load() && e.key.Equal(&t.Key) {
 			return e
 		}
@@ -194,7 +196,8 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 // lookupInOutage is lookup while the store does not answer. An entry is then used for its whole wait, and for larger
 // costs as well, whose waits are at least as long.
 func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) {
-	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(t.Cost) {
+	cost := fitting(t)
+	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
 		return false
 	}
 	hash, now := t.Key.Hash(), time.Since(d.start)
@@ -202,7 +205,7 @@ func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) 
 	defer d.mu.Unlock()
 	var longest *denyEntry
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= t.Cost && now < e.expires
+		denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= cost && now < e.expires
 		if denies && (longest == nil || e.expires > longest.expires) {
 			longest = e
 		}
@@ -269,7 +272,7 @@ func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {
-		d.unitsAdded(t, v.hash)
+		d.unitsAdded(t, a, v.hash)
 	}
 	if a.Allowed {
 		if d.outages && t.Mode != store.ModePeek && t.Mode != store.ModeRecord {
@@ -280,7 +283,7 @@ func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
 	if a.Retry <= 0 || !d.outages && !d.cacheable(t) {
 		return
 	}
-	e := d.newEntry(t, v, t.Cost, a.Retry)
+	e := d.newEntry(t, v, fitting(t), a.Retry)
 	if d.cacheable(t) {
 		lasts := a.Retry
 		for i := range t.Plan.Limits {
@@ -316,27 +319,28 @@ func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
 // addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
 // the oldest one leaves the window. The entry is used in outages only.
 func (d *denyCache) addUsedUp(t *store.Take, a *store.Answer, v denyVersion) {
+	units := unitsOf(t, a)
 	var wait time.Duration
 	for i, limit := range t.Plan.Deciding() {
-		if a.State[i].Used+t.Cost >= limit.Quota {
+		if a.State[i].Used+units >= limit.Quota {
 			wait = max(wait, a.State[i].Reset)
 		}
 	}
 	if wait > 0 {
 		e := d.newEntry(t, v, 1, wait)
-		e.setStates(t, a, t.Cost)
+		e.setStates(t, a, units)
 		d.add(&t.Key, e, v)
 	}
 }
 
 // unitsAdded is called when a take may have added units to a log. If takes have different costs, the waits of entries
 // with larger costs are too short from now on, and so are the waits of answers that are still on their way.
-func (d *denyCache) unitsAdded(t *store.Take, hash uint64) {
-	above := t.Cost // entries with larger costs become stale
+func (d *denyCache) unitsAdded(t *store.Take, a *store.Answer, hash uint64) {
+	above := unitsOf(t, a) // entries with larger costs become stale
 	switch {
 	case t.Mode == store.ModePeek:
 		above = math.MaxInt
-	case t.Mode != store.ModeCharge:
+	case t.Mode != store.ModeCharge && t.Mode != store.ModeUpTo:
 		above = 0 // the take was recorded whether there was room or not
 	}
 	if above == 0 || above < math.MaxInt && d.weighted.Load() {

@@ -379,7 +379,9 @@ func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bo
 		t, a := r.at(i)
 		with := *a
 		backlogs[i].addTo(t, &with)
-		if t.Plan.Judge(&with, t.Cost, t.Mode); !with.Allowed {
+		t.Plan.Judge(&with, t.Cost, t.Mode)
+		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
+		if !with.Allowed || with.Granted < a.Granted {
 			return false
 		}
 		*a = with

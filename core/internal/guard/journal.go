@@ -94,7 +94,7 @@ func (j *journal) take(r *request, sent delivery) {
 	admitted := r.admitted()
 	for i := range r.len() {
 		t, a := r.at(i)
-		j.note(t, admitted || !a.Allowed && t.Mode == store.ModeChargeDenied, sent)
+		j.note(t, a, admitted || !a.Allowed && t.Mode == store.ModeChargeDenied, sent)
 	}
 }
 
@@ -112,7 +112,7 @@ func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) 
 		t, a := r.at(i)
 		if !known[i] {
 			peek := *t
-			peek.Mode = store.ModePeek
+			peek.Mode, peek.Cost = store.ModePeek, fitting(t)
 			j.takeOne(&peek, a)
 		}
 		counted := !a.Allowed && t.Mode == store.ModeChargeDenied
@@ -121,18 +121,19 @@ func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) 
 			j.takeOne(t, &own)
 			a.Retry = max(a.Retry, own.Retry)
 		}
-		j.note(t, counted, sent)
+		j.note(t, a, counted, sent)
 	}
 }
 
-// note records what the store has to be told about a take: that it was recorded here, or else that it must not be in
-// the store's log.
-func (j *journal) note(t *store.Take, recorded bool, sent delivery) {
+// note records what the store has to be told about a take: that it was counted here, or else that it must not be in
+// the store's log. In ModeUpTo the store may have granted another number of units.
+func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delivery) {
+	other := t.Mode == store.ModeUpTo && sent != unsent
 	switch {
 	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
-	case recorded && sent != delivered:
-		j.add(t, journalEntry{id: t.ID, cost: int32(t.Cost), delivery: sent})
-	case !recorded && sent != unsent:
+	case counted && (sent != delivered || other):
+		j.add(t, journalEntry{id: t.ID, cost: int32(unitsOf(t, a)), delivery: sent, settled: other})
+	case !counted && sent != unsent:
 		j.add(t, journalEntry{id: t.ID, delivery: sent, settled: true})
 	}
 }
@@ -182,7 +183,7 @@ func (j *journal) trim(b *backlog, t *store.Take) {
 		most = max(store.MaxRecorded, t.Plan.Bound)
 	case store.ModeChargeDenied:
 		most = t.Plan.Bound
-	case store.ModeCharge, store.ModePeek:
+	case store.ModeCharge, store.ModePeek, store.ModeUpTo:
 	}
 	over := b.units - most
 	if over <= 0 {

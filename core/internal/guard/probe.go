@@ -169,7 +169,7 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 		g.report(p, err)
 		if claimed.CompareAndSwap(false, true) {
 			ended <- err
-		} else if err == nil && g.failure != Local && r.first.Mode == store.ModeCharge && (<-answers).admitted() {
+		} else if err == nil && g.failure != Local && charges(r.first.Mode) && (<-answers).admitted() {
 			g.undo(r)
 		}
 	}()
@@ -192,6 +192,9 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	}
 	return err
 }
+
+// charges reports whether what is recorded in a mode is what was admitted.
+func charges(mode store.Mode) bool { return mode == store.ModeCharge || mode == store.ModeUpTo }
 
 // undo undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
 // take whose answer is late.

@@ -27,6 +27,22 @@ func (r *request) at(i int) (*store.Take, *store.Answer) {
 	return &r.takes[i], &r.answers[i]
 }
 
+// fitting returns how many units must fit for t to be allowed.
+func fitting(t *store.Take) int {
+	if t.Mode == store.ModeUpTo {
+		return 1
+	}
+	return t.Cost
+}
+
+// unitsOf returns how many units a log holds of t if it was allowed and recorded.
+func unitsOf(t *store.Take, a *store.Answer) int {
+	if t.Mode == store.ModeUpTo {
+		return a.Granted
+	}
+	return t.Cost
+}
+
 func (r *request) setID(id uint64) {
 	r.first.ID = id
 	for i := range r.takes {

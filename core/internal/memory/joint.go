@@ -3,6 +3,7 @@ package memory
 import (
 	"slices"
 
+	"github.com/sashlimit/sash/core/internal/slide"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -16,6 +17,7 @@ type part struct {
 	own    bool    // the log is the key's own
 	held   bool    // an earlier part has locked this log, which both keys share
 	more   int     // units that earlier parts take from the same log
+	cost   int     // units that must fit: those of the take, or in ModeUpTo the most that fit into all logs
 }
 
 // TakeAll decides about the takes of one request, which have different keys: all are recorded, or none. It sets the
@@ -25,7 +27,7 @@ func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 	parts := buf[:len(takes)]
 	for i := range parts {
 		p := &parts[i]
-		p.take, p.answer, p.hash = &takes[i], &answers[i], takes[i].Key.Hash()
+		p.take, p.answer, p.hash, p.cost = &takes[i], &answers[i], takes[i].Key.Hash(), takes[i].Cost
 		p.shard = &s.shards[p.hash%shardCount]
 	}
 	now := s.clock()
@@ -113,6 +115,9 @@ func shardsOf(parts []part) (shards [store.MaxLimits]int, n int) {
 // decideAll decides the takes of all parts, whose logs are locked.
 func decideAll(parts []part, now int64) {
 	mode := parts[0].take.Mode
+	if mode == store.ModeUpTo {
+		fitCost(parts, now)
+	}
 	if hasRoom(parts, now) || mode == store.ModeRecord {
 		for i := range parts {
 			parts[i].decide(now, mode)
@@ -148,6 +153,36 @@ func (p *part) find(s *Store, earlier []part, now int64) {
 	p.log, p.own = p.shard.findOrAdd(s, &t.Key, p.hash, now, t.Plan.Keep, t.Mode, false)
 }
 
+// fitCost lowers the costs to the most units for which all logs have room, or to 1 if they have none. Keys that share
+// one log need room for all of them.
+func fitCost(parts []part, now int64) {
+	most := parts[0].cost
+	for i := range parts {
+		p, takes := &parts[i], 1
+		for j := range parts[:i] {
+			if p.log != nil && parts[j].log == p.log {
+				takes++
+			}
+		}
+		log, at := p.view(now)
+		for _, l := range p.take.Plan.Deciding() {
+			used, _ := log.View(at, l.Window)
+			most = min(most, (l.Quota-used)/takes)
+		}
+	}
+	for i := range parts {
+		parts[i].cost = max(most, 1)
+	}
+}
+
+// view returns the log of a part to look at, and the instant for which.
+func (p *part) view(now int64) (*slide.Log, int64) {
+	if p.log == nil {
+		return &empty, now
+	}
+	return &p.log.Log, p.log.now
+}
+
 // hasRoom reports whether all logs have room. It sets Allowed of each answer. Keys that share one log need room for all
 // of them.
 func hasRoom(parts []part, now int64) bool {
@@ -156,7 +191,7 @@ func hasRoom(parts []part, now int64) bool {
 		p := &parts[i]
 		for j := range parts[:i] {
 			if p.log != nil && parts[j].log == p.log {
-				p.more += parts[j].take.Cost
+				p.more += parts[j].cost
 			}
 		}
 		p.answer.Allowed = p.fits(now)
@@ -167,12 +202,9 @@ func hasRoom(parts []part, now int64) bool {
 
 // fits reports whether the log has room for the take, and for earlier ones of the same log.
 func (p *part) fits(now int64) bool {
-	log, at := &empty, now
-	if p.log != nil {
-		log, at = &p.log.Log, p.log.now
-	}
+	log, at := p.view(now)
 	for _, l := range p.take.Plan.Deciding() {
-		if used, _ := log.View(at, l.Window); used+p.take.Cost+p.more > l.Quota {
+		if used, _ := log.View(at, l.Window); used+p.cost+p.more > l.Quota {
 			return false
 		}
 	}
@@ -181,7 +213,7 @@ func (p *part) fits(now int64) bool {
 
 // deny denies a take that has room in its log by itself, but not with the earlier ones of the same log.
 func (p *part) deny() {
-	a, cost := p.answer, p.take.Cost+p.more
+	a, cost := p.answer, p.cost+p.more
 	a.Allowed = false
 	for i, l := range p.take.Plan.Deciding() {
 		if a.State[i].Used+cost <= l.Quota {
@@ -199,7 +231,7 @@ func (p *part) deny() {
 // decide decides the take of a part in a mode, without unlocking its log.
 func (p *part) decide(now int64, mode store.Mode) {
 	t := *p.take
-	t.Mode = mode
+	t.Mode, t.Cost = mode, p.cost
 	*p.answer = store.Answer{}
 	switch {
 	case p.log == nil:
