@@ -121,11 +121,18 @@ func (tr *limiterTrace) step() {
 		k = 0
 	}
 	switch {
-	case k < 20:
+	case k < 17:
 		tr.ask(tr.plain, (*core.Limiter).AllowN, tr.cost())
+	case k < 20:
+		tr.askUpTo(tr.plain, tr.cost())
 	case k < 25:
-		if len(tr.all) > 0 {
-			tr.ask(tr.all[tr.r.IntN(len(tr.all))], (*core.Limiter).AllowN, tr.cost())
+		if len(tr.all) == 0 {
+			return
+		}
+		if p := tr.all[tr.r.IntN(len(tr.all))]; k == 24 {
+			tr.askUpTo(p, tr.cost())
+		} else {
+			tr.ask(p, (*core.Limiter).AllowN, tr.cost())
 		}
 	case k < 30:
 		tr.ask(tr.plain, peekN, 1)
@@ -153,6 +160,18 @@ func peekN(l *core.Limiter, ctx context.Context, key string, _ int) (core.Decisi
 
 // question is [core.Limiter.AllowN] or another method.
 type question func(*core.Limiter, context.Context, string, int) (core.Decision, error)
+
+// askUpTo asks for as many units as there are, but often for many more than that unless the requests are alike. It is
+// denied as a request for one is.
+func (tr *limiterTrace) askUpTo(p limiterPair, most int) {
+	if !tr.alike && tr.r.IntN(4) == 0 {
+		most += 1000
+	}
+	upTo := func(l *core.Limiter, ctx context.Context, key string, _ int) (core.Decision, error) {
+		return l.AllowAtMost(ctx, key, most)
+	}
+	tr.ask(p, upTo, 1)
+}
 
 func (tr *limiterTrace) ask(p limiterPair, how question, cost int) {
 	if tr.r.IntN(5) == 0 {
@@ -196,7 +215,7 @@ func (tr *limiterTrace) failed(err error) bool {
 // shown returns the exported fields of a decision, for any store.
 func shown(d core.Decision) core.Decision {
 	v := core.Decision{Allowed: d.Allowed, Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
-	v.Used, v.Banned = d.Used, d.Banned
+	v.Used, v.Banned, v.Granted = d.Used, d.Banned, d.Granted
 	if len(d.Violated) > 0 {
 		v.Violated = slices.Clone(d.Violated)
 	}
@@ -315,6 +334,8 @@ func (s *takeSpy) Take(ctx context.Context, t store.Take) (store.Answer, error) 
 	s.seen(t)
 	return s.Full.Take(ctx, t)
 }
+
+func (*takeSpy) GrantsUpTo() {}
 
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
@@ -558,7 +579,8 @@ func TestOutageAgainstOracle(t *testing.T) {
 		// While entries are being replayed, an answer may report them twice, but does not decide by that. As soon as
 		// they are in the store, it is exact again.
 		tr.loose = func(got, want core.Decision, _ int) bool {
-			if !want.Allowed || !got.Allowed || got.Degraded || got.Used < want.Used || got.Remaining > want.Remaining {
+			if !want.Allowed || !got.Allowed || got.Granted != want.Granted || got.Degraded || got.Used < want.Used ||
+				got.Remaining > want.Remaining {
 				return false
 			}
 			count["told while it was replayed"]++

@@ -71,7 +71,8 @@ func TestNewPlanOfAChangedPlan(t *testing.T) {
 }
 
 // Judge agrees with the definition: a limit denies if used + cost > quota, and a take is allowed if no deciding limit
-// denies, or if its mode is ModeRecord.
+// denies, or if its mode is ModeRecord. In ModeUpTo it judges a cost of one unit. Grant grants the largest cost for
+// which no deciding limit denies.
 func FuzzJudge(f *testing.F) {
 	for range 20 {
 		f.Add(rand.Uint64(), rand.Uint64())
@@ -90,8 +91,17 @@ func FuzzJudge(f *testing.F) {
 				a.State[i].Used = 1000 // of no limit
 			}
 			states := a.State
-			p, cost, mode := store.NewPlan(given), 1+r.IntN(8), store.Mode(r.IntN(4))
+			p, cost, mode := store.NewPlan(given), 1+r.IntN(8), store.Mode(r.IntN(5))
 			p.Judge(&a, cost, mode)
+			if p.Grant(&a, cost); a.Granted != grant(p, &a, cost) {
+				t.Fatalf("limits %v, the last %d shadows, used %v, cost %d: %d granted, want %d",
+					p.Limits, p.Shadow, a.State, cost, a.Granted, grant(p, &a, cost))
+			}
+			if mode == store.ModeUpTo {
+				if cost = 1; a.Allowed != (a.Granted > 0) {
+					t.Fatalf("limits %v, used %v: allowed %v, %d granted", p.Limits, a.State, a.Allowed, a.Granted)
+				}
+			}
 
 			allowed, never := true, false
 			for i := range store.MaxLimits {
@@ -113,6 +123,16 @@ func FuzzJudge(f *testing.F) {
 			}
 		}
 	})
+}
+
+// grant returns the largest cost up to most that no limit which decides denies.
+func grant(p *store.Plan, a *store.Answer, most int) int {
+	for i, l := range p.Deciding() {
+		for most > 0 && a.State[i].Used+most > l.Quota {
+			most--
+		}
+	}
+	return most
 }
 
 func TestLimitSet(t *testing.T) {

@@ -649,26 +649,31 @@ func TestJointLongBacklog(t *testing.T) {
 // logs have what it has admitted.
 func TestJointLateProbe(t *testing.T) {
 	for _, failure := range []Failure{Open, Closed, Local} {
-		inBubble(t, fmt.Sprint("policy ", failure), failure, 5, 5, func(j *jointTest) {
-			j.store.down(refuses)
-			for range failuresToOpen {
-				j.take(store.ModePeek, 1, "u1", "org")
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(2 * retryStore)
-			j.store.up(3 * j.timeout)
-			q := j.take(store.ModeCharge, 1, "u1", "org")
-			if q.err == nil || q.allowed() != (failure != Closed) {
-				t.Errorf("policy %d: %+v", failure, q)
-			}
-			time.Sleep(2 * retryStore)
-			want := map[string]int{}
-			if j.recovers(); failure == Local {
-				want = map[string]int{"u1": 1, "org": 1}
-			}
-			j.holds(want)
-		})
+		lateProbe(t, failure, store.ModeCharge, 1, 1)
+		lateProbe(t, failure, store.ModeUpTo, 9, 5)
 	}
+}
+
+func lateProbe(t *testing.T, failure Failure, mode store.Mode, cost, units int) {
+	inBubble(t, fmt.Sprintf("policy %d, %v", failure, mode), failure, 5, 6, func(j *jointTest) {
+		j.store.down(refuses)
+		for range failuresToOpen {
+			j.take(store.ModePeek, 1, "u1", "org")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(2 * retryStore)
+		j.store.up(3 * j.timeout)
+		q := j.take(mode, cost, "u1", "org")
+		if q.err == nil || q.allowed() != (failure != Closed) {
+			t.Errorf("policy %d: %+v", failure, q)
+		}
+		time.Sleep(2 * retryStore)
+		want := map[string]int{}
+		if j.recovers(); failure == Local {
+			want = map[string]int{"u1": units, "org": units}
+		}
+		j.holds(want)
+	})
 }
 
 // A store whose answers take 80 % of the timeout decides again soon after an outage, under steady traffic over several

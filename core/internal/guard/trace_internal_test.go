@@ -42,8 +42,12 @@ func (l *modelLog) fits(cost int) bool {
 	})
 }
 
-func (l *modelLog) add(t *store.Take) {
-	l.entries = append(l.entries, modelEntry{time.Now(), t.ID, t.Cost})
+func (l *modelLog) add(t *store.Take, a *store.Answer) {
+	cost := t.Cost
+	if t.Mode == store.ModeUpTo {
+		cost = a.Granted
+	}
+	l.entries = append(l.entries, modelEntry{time.Now(), t.ID, cost})
 }
 
 func (l *modelLog) settle(id uint64, cost int) {
@@ -108,6 +112,9 @@ func (tr *jointTrace) choose() (q *asked, logs []*modelLog) {
 	if tr.r.IntN(4) == 0 {
 		cost = 2
 	}
+	if mode == store.ModeCharge && tr.r.IntN(4) == 0 {
+		mode, cost = store.ModeUpTo, 1+tr.r.IntN(5)
+	}
 	for _, i := range tr.r.Perm(len(tr.logs))[:1+tr.r.IntN(3)] {
 		l := tr.logs[i]
 		logs = append(logs, l)
@@ -123,9 +130,18 @@ func (tr *jointTrace) ask() {
 	if q.err != nil && q.from != FromLocal {
 		tr.t.Fatal(q.err)
 	}
-	want := true
+	want, granted := true, 0
+	if cost := q.takes[0].Cost; q.takes[0].Mode == store.ModeUpTo {
+		full := func(l *modelLog) bool { return !l.fits(granted + 1) }
+		for granted < cost && !slices.ContainsFunc(logs, full) {
+			granted++
+		}
+	}
 	for i, l := range logs {
-		fits := l.fits(q.takes[i].Cost)
+		fits := l.fits(fitting(&q.takes[i]))
+		if got := q.answers[i].Granted; got != granted {
+			tr.t.Fatalf("%s: take %d is granted %d from %d, want %d", tr.desc, i, got, q.from, granted)
+		}
 		if want = want && fits; q.from != FromCache && q.answers[i].Allowed != fits && !tr.denied(q) {
 			tr.t.Fatalf("%s: take %d is answered from %d: %+v, want %v: %+v", tr.desc, i, q.from, q.answers[i], fits, l)
 		}
@@ -134,9 +150,9 @@ func (tr *jointTrace) ask() {
 		tr.t.Fatalf("%s: answered from %d: %v, want %v", tr.desc, q.from, q.answers, want)
 	}
 	tr.count[fmt.Sprintf("from %d, several %t, admitted %t", q.from, len(logs) > 1, want)]++
-	if want && q.takes[0].Mode == store.ModeCharge {
+	if want && q.takes[0].Mode != store.ModePeek {
 		for i, l := range logs {
-			l.add(&q.takes[i])
+			l.add(&q.takes[i], &q.answers[i])
 		}
 		tr.made = append(tr.made, q)
 	}
@@ -260,11 +276,11 @@ type admitted struct {
 	process int
 }
 
-func (o *outages) ask(process int, names []string, cost int) {
+func (o *outages) ask(process int, names []string, cost int, mode store.Mode) {
 	q := &asked{answers: make([]store.Answer, len(names))}
 	for _, name := range names {
 		l := o.logs[name]
-		q.takes = append(q.takes, store.Take{Key: l.key, Plan: l.plan, Cost: cost})
+		q.takes = append(q.takes, store.Take{Key: l.key, Plan: l.plan, Cost: cost, Mode: mode})
 	}
 	q.from, q.err = o.guards[process].TakeAll(o.t.Context(), q.takes, q.answers)
 	o.mu.Lock()
@@ -274,7 +290,10 @@ func (o *outages) ask(process int, names []string, cost int) {
 	}
 	if q.allowed() {
 		for i, name := range names {
-			o.logs[name].add(&q.takes[i])
+			o.logs[name].add(&q.takes[i], &q.answers[i])
+			if n := q.answers[i].Granted; mode == store.ModeUpTo && (n < 1 || n > cost || n != q.answers[0].Granted) {
+				o.t.Errorf("answers %+v of %d units", q.answers, cost)
+			}
 		}
 		o.made = append(o.made, &admitted{q, process})
 	}
@@ -314,10 +333,13 @@ func (o *outages) step() {
 	default: // several at the same time
 		var all sync.WaitGroup
 		for range 1 + o.r.IntN(3) {
-			process, cost := o.r.IntN(len(o.guards)), 1+o.r.IntN(2)
+			process, cost, mode := o.r.IntN(len(o.guards)), 1+o.r.IntN(2), store.ModeCharge
+			if o.r.IntN(3) == 0 {
+				cost, mode = 1+o.r.IntN(4), store.ModeUpTo
+			}
 			names := []string{fmt.Sprint("u", o.r.IntN(3)), "org", "all"}[:1+o.r.IntN(3)]
 			o.r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-			all.Go(func() { o.ask(process, names, cost) })
+			all.Go(func() { o.ask(process, names, cost, mode) })
 		}
 		all.Wait()
 	}
