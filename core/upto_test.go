@@ -239,8 +239,12 @@ func TestAllowAtMostFromTheDenyCache(t *testing.T) {
 			t.Errorf("%v, %v", d, err)
 		}
 		reaches("a grant and a denial of 3 units", 2)
-		part := allowAtMost(t, l, ctx, 3, 2)
+		part := allowAtMost(t, l, ctx, 4, 2)
 		reaches("after a denial of 3 units", 1)
+		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed || d.RetryAfter != time.Hour {
+			t.Errorf("%v, %v", d, err)
+		}
+		reaches("3 units again, whose wait is longer now", 1)
 		allowAtMost(t, l, ctx, 7, 0)
 		reaches("the first grant of nothing", 1)
 		time.Sleep(time.Second)

@@ -545,6 +545,38 @@ func TestJointWithBacklog(t *testing.T) {
 	}
 }
 
+// A grant is asked about again if a backlog leaves fewer units than the store has granted.
+func TestJointGrantWithBacklog(t *testing.T) {
+	inBubble(t, "", Local, 5, 4, func(j *jointTest) {
+		j.backlogOf(1, "u1", "org")
+		j.store.asked()
+		if q := j.take(store.ModeUpTo, 9, "u2", "org"); q.answers[0].Granted != 3 || q.answers[1].Granted != 3 {
+			t.Errorf("%+v, want 3 units granted", q)
+		}
+		if calls := j.store.asked(); !strings.HasSuffix(calls, "settle, settle, take all") {
+			t.Error(calls)
+		}
+		j.recovers()
+		j.holds(map[string]int{"u1": 1, "u2": 3, "org": 4})
+	})
+}
+
+// In an outage a log that had more units than were granted is not taken for used up.
+func TestJointGrantUsesUpOneLog(t *testing.T) {
+	inBubble(t, "", Local, 3, 5, func(j *jointTest) {
+		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Granted != 3 || q.from != FromStore {
+			t.Errorf("%+v, want 3 units granted", q)
+		}
+		j.store.down(refuses)
+		if q := j.take(store.ModeUpTo, 9, "u2", "org"); q.answers[0].Granted != 3 || q.from != FromLocal {
+			t.Errorf("%+v, want 3 units granted", q)
+		}
+		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Allowed || q.from != FromLocal {
+			t.Errorf("%+v, want a denial by the user's log", q)
+		}
+	})
+}
+
 // A denial that one log has recorded is not asked about again, whatever the other log's backlog says.
 func TestJointDenialThatCountsWithBacklog(t *testing.T) {
 	inBubble(t, "", Local, 2, 3, func(j *jointTest) {

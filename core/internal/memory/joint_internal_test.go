@@ -92,23 +92,54 @@ func TestPathOfJointTakes(t *testing.T) {
 	}
 }
 
-// Two keys that share a log need room for both in it.
-func TestJointTakesOfOneSharedLog(t *testing.T) {
-	s := New(1)
+// pairOfOneLog returns two keys that share a log, after it has filled the only place of s.
+func pairOfOneLog(s *Store) []store.Key {
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Hour}}})
 	filler := store.NewKey("filler", "a")
 	s.Take(&filler, &store.Take{Plan: plan, Cost: 1}, new(store.Answer))
-	var pair []store.Key
 	byBucket := make(map[string]store.Key)
-	for n := 0; pair == nil; n++ {
+	for n := 0; ; n++ {
 		key := store.NewKey("p", fmt.Sprint(n))
 		hash := key.Hash()
 		bucket := fmt.Sprint(hash%shardCount, string(s.appendBucket(nil, &key, hash)))
 		if other, ok := byBucket[bucket]; ok {
-			pair = []store.Key{other, key}
+			return []store.Key{other, key}
 		}
 		byBucket[bucket] = key
 	}
+}
+
+// In ModeUpTo two keys that share a log are granted the same, for which it has room.
+func TestJointUpToOfOneSharedLog(t *testing.T) {
+	s := New(1)
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
+	pair := pairOfOneLog(s)
+	ask := func() []store.Answer {
+		takes := []store.Take{
+			{Key: pair[0], Plan: plan, Cost: 4, Mode: store.ModeUpTo},
+			{Key: pair[1], Plan: plan, Cost: 4, Mode: store.ModeUpTo},
+		}
+		answers := make([]store.Answer, 2)
+		s.TakeAll(takes, answers)
+		return answers
+	}
+	if a := ask(); a[0].Granted != 2 || a[1].Granted != 2 || !a[0].Allowed || !a[1].Allowed {
+		t.Errorf("%+v, want 2 units granted to both", a)
+	}
+	if a := ask(); !a[0].Allowed || a[1].Allowed || a[0].Granted+a[1].Granted > 0 || a[1].Retry <= 0 {
+		t.Errorf("%+v, want room for a unit of one of them", a)
+	}
+	a := new(store.Answer)
+	if s.Take(&pair[1], &store.Take{Plan: plan, Cost: 4, Mode: store.ModeUpTo}, a); a.Granted != 1 {
+		t.Errorf("%+v, want the last unit granted", a)
+	}
+}
+
+// Two keys that share a log need room for both in it.
+func TestJointTakesOfOneSharedLog(t *testing.T) {
+	s := New(1)
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Hour}}})
+	pair := pairOfOneLog(s)
 	for range 2 {
 		takes := []store.Take{{Key: pair[0], Plan: plan, Cost: 1}, {Key: pair[1], Plan: plan, Cost: 1}}
 		answers := make([]store.Answer, 2)
