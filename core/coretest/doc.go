@@ -10,6 +10,8 @@
 //		})
 //	}
 //
+// [Explore] takes the same functions, and runs every small sequence of operations in place of random ones.
+//
 // An adapter for another framework runs the suite that sash's own adapters run:
 //
 //	func serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {

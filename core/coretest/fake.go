@@ -73,21 +73,11 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 		return f.err
 	}
 	f.takes++
-	if takes[0].Mode == store.ModeUpTo {
-		takes = takesUpTo(takes, func(i int) *oracle { return f.log(takes[i].Key, takes[i].Plan.Keep) })
-	}
-	mode, room := takes[0].Mode, true
+	logs := make([]*oracle, len(takes))
 	for i, t := range takes {
-		t.Mode = store.ModePeek
-		answers[i] = f.log(t.Key, t.Plan.Keep).take(t)
-		room = room && answers[i].Allowed
+		logs[i] = f.log(t.Key, t.Plan.Keep)
 	}
-	for i, t := range takes {
-		record := room || mode == store.ModeRecord || mode == store.ModeChargeDenied && !answers[i].Allowed
-		if record && mode != store.ModePeek {
-			answers[i] = f.log(t.Key, t.Plan.Keep).take(t)
-		}
-	}
+	copy(answers, takeAll(takes, logs))
 	return nil
 }
 

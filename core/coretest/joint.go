@@ -141,22 +141,6 @@ func (tr *jointTrace) cost() int {
 	return 1
 }
 
-// takesUpTo returns takes of ModeUpTo of one request as their logs decide them: each with the units for which all have
-// room, or, if there are none, each as a peek at one unit.
-func takesUpTo(takes []store.Take, logOf func(int) *oracle) []store.Take {
-	takes = slices.Clone(takes)
-	least := takes[0].Cost
-	for i, t := range takes {
-		least = min(least, logOf(i).grant(t.Plan.Deciding(), t.Cost))
-	}
-	for i := range takes {
-		if takes[i].Cost = least; least == 0 {
-			takes[i].Cost, takes[i].Mode = 1, store.ModePeek
-		}
-	}
-	return takes
-}
-
 // take takes from one log alone.
 func (tr *jointTrace) take(l *jointLog) {
 	tr.id++
@@ -219,7 +203,11 @@ func (tr *jointTrace) takeAll() {
 	}
 	tr.wait = 0
 	if mode == store.ModeUpTo {
-		takes = takesUpTo(takes, func(n int) *oracle { return &tr.logs[chosen[n]].oracle })
+		logs := make([]*oracle, len(takes))
+		for n, i := range chosen {
+			logs[n] = &tr.logs[i].oracle
+		}
+		takes = takesUpTo(takes, logs)
 		mode, all = takes[0].Mode, takes[0].Mode == store.ModeUpTo
 	}
 	for n, i := range chosen {

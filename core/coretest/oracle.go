@@ -99,6 +99,58 @@ func (o *oracle) take(t store.Take) store.Answer {
 	return a
 }
 
+// takeAll is what a store must answer, and do, about the takes of one request.
+func takeAll(takes []store.Take, logs []*oracle) []store.Answer {
+	if takes[0].Mode == store.ModeUpTo {
+		takes = takesUpTo(takes, logs)
+	}
+	answers := make([]store.Answer, len(takes))
+	mode, room := takes[0].Mode, true
+	for i, t := range takes {
+		t.Mode = store.ModePeek
+		answers[i] = logs[i].take(t)
+		room = room && answers[i].Allowed
+	}
+	for i, t := range takes {
+		record := room || mode == store.ModeRecord || mode == store.ModeChargeDenied && !answers[i].Allowed
+		if record && mode != store.ModePeek {
+			answers[i] = logs[i].take(t)
+		}
+	}
+	return answers
+}
+
+// takesUpTo returns takes of ModeUpTo of one request as their logs decide them: each with the units for which all have
+// room, or, if there are none, each as a peek at one unit.
+func takesUpTo(takes []store.Take, logs []*oracle) []store.Take {
+	takes = slices.Clone(takes)
+	least := takes[0].Cost
+	for i, t := range takes {
+		least = min(least, logs[i].grant(t.Plan.Deciding(), t.Cost))
+	}
+	for i := range takes {
+		if takes[i].Cost = least; least == 0 {
+			takes[i].Cost, takes[i].Mode = 1, store.ModePeek
+		}
+	}
+	return takes
+}
+
+// holds reports whether the log has an entry with that ID.
+func (o *oracle) holds(id uint64) bool {
+	return slices.ContainsFunc(o.entries, func(e oracleEntry) bool { return e.id == id })
+}
+
+// holdsPart reports whether the log has an entry with that ID of which the rest was trimmed.
+func (o *oracle) holdsPart(id uint64) bool {
+	return slices.ContainsFunc(o.entries, func(e oracleEntry) bool { return e.id == id && e.part })
+}
+
+// newerAt reports whether an entry of an instant has an ID that was made later.
+func (o *oracle) newerAt(at time.Duration, id uint64) bool {
+	return slices.ContainsFunc(o.entries, func(e oracleEntry) bool { return e.at == at && e.id > id })
+}
+
 func (o *oracle) reset(window time.Duration) time.Duration {
 	for _, e := range o.entries {
 		if o.now-window < e.at {
