@@ -44,7 +44,7 @@ func (r *run) growth() {
 		{quotas, grown{row: "100", keys: units / 100, held: 80, quota: 100}},
 		{quotas, grown{row: "1,000", keys: units / 1000, held: 800, quota: 1000}},
 		{quotas, grown{row: "10,000", keys: units / 10_000, held: 8000, quota: 10_000}},
-		{quotas, grown{row: "100,000", keys: max(1, units/100_000), held: 80_000, quota: redisstore.MaxQuota}},
+		{quotas, grown{row: "100,000", keys: max(1, units/100_000), held: 80_000, quota: 100_000}},
 		{limits, grown{row: "1 limit", keys: units / 100, held: 50, quota: 100}},
 		{limits, grown{row: "2 limits", keys: units / 100, held: 50, quota: 100, further: 1}},
 		{limits, grown{row: "3 limits", keys: units / 100, held: 50, quota: 100, further: 2}},

@@ -240,7 +240,7 @@ func (r *run) service(t *Table, s service, wrk string) error {
 		case nothing:
 			row.Kind = floor
 		case sashRedis:
-			j.Addrs, j.Quota = []string{r.server().Addr()}, redisstore.MaxQuota
+			j.Addrs, j.Quota = []string{r.server().Addr()}, 100_000
 		case theirs:
 			row.Name, row.Kind = s.name+": "+s.other.name, s.other.kind
 		}

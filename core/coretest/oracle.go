@@ -183,12 +183,15 @@ func (o *oracle) record(id uint64, cost int) {
 	o.entries = append(o.entries, oracleEntry{id: id, at: o.now, cost: cost})
 }
 
-// trim forgets the oldest units beyond so many, one after the other.
+// trim forgets the oldest units beyond so many.
 func (o *oracle) trim(units int) {
-	for excess := o.used(1<<62, o.now) - units; excess > 0; excess-- {
-		o.entries[0].cost--
-		o.entries[0].part = true
-		if o.entries[0].cost == 0 {
+	for excess := o.used(1<<62, o.now) - units; excess > 0; {
+		oldest := &o.entries[0]
+		out := min(excess, oldest.cost)
+		excess -= out
+		oldest.cost -= out
+		oldest.part = true
+		if oldest.cost == 0 {
 			o.entries = o.entries[1:]
 		}
 	}

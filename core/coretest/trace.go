@@ -27,6 +27,8 @@ type trace struct {
 	lead    int // which kind of limiter is called most
 	repeats bool
 
+	unitsOnly bool // stores may keep logs whose entries all cost one unit in another way
+
 	plain, counting, shadowed, banning *core.Limiter // on the same log
 	varying                            *core.Limiter
 	limits, shadow, chosen             core.Limits // shadow is nil in a trace without one
@@ -90,6 +92,7 @@ func againstOracle(t *testing.T, c StoreConfig) {
 			repeats: c.Repeats,
 			desc:    fmt.Sprintf("seed %#x, trace %d", seed, n),
 		}
+		tr.unitsOnly = r.IntN(2) == 0
 		if n%3 == 0 {
 			tr.shadow = tracePolicies[r.IntN(len(tracePolicies))]
 		}
@@ -152,9 +155,9 @@ func (tr *trace) run(name string) {
 		case k < 34:
 			tr.settle(0)
 		case k < 37:
-			tr.settle(tr.r.IntN(12))
+			tr.settle(tr.someUnits(12))
 		case k < 38:
-			tr.settle(tr.r.IntN(400)) // above most quotas
+			tr.settle(tr.someUnits(400)) // above most quotas
 		case k < 39:
 			tr.log()
 		case tr.r.IntN(40) == 0:
@@ -211,7 +214,7 @@ func (tr *trace) untilOneLeaves() time.Duration {
 }
 
 func (tr *trace) cost() int {
-	if tr.r.IntN(3) == 0 {
+	if !tr.unitsOnly && tr.r.IntN(3) == 0 {
 		return 1 + tr.r.IntN(min(tr.limits[0].Quota+1, 40))
 	}
 	return 1
@@ -227,6 +230,14 @@ func (tr *trace) mode() store.Mode {
 		return store.ModeUpTo
 	}
 	return store.ModeCharge
+}
+
+// someUnits is a cost below most.
+func (tr *trace) someUnits(most int) int {
+	if tr.unitsOnly {
+		most = 2
+	}
+	return tr.r.IntN(most)
 }
 
 // take compares a decision of one limiter with the oracle's.
@@ -464,7 +475,7 @@ func (tr *trace) merge() {
 	for range tr.r.IntN(4) {
 		tr.merged++
 		age := time.Duration(tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond
-		more = append(more, store.Entry{ID: 1<<40 + tr.merged, Age: age, Cost: 1 + tr.r.IntN(3)})
+		more = append(more, store.Entry{ID: 1<<40 + tr.merged, Age: age, Cost: max(1, tr.someUnits(4))})
 	}
 	for range 1 + tr.r.IntN(2) {
 		request := store.MergeRequest{Key: tr.key, Keep: tr.keep, Entries: more}

@@ -416,7 +416,7 @@ func TestSettleOfManyUnits(t *testing.T) {
 	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
-	for _, cost := range []int{3001, 10_000, 4999, 1000, 3000, 1, redisstore.MaxCost, 0} {
+	for _, cost := range []int{3001, 10_000, 4999, 1000, 3000, 1, core.MaxQuota, 0} {
 		if err := full(logs).Settle(t.Context(), store.Settlement{Key: key, ID: 1, Cost: cost}); err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"encoding/binary"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -151,10 +150,12 @@ func idText(id uint64) string {
 
 // withCost returns the argument for takes with these ids.
 func withCost(ids string, cost int) string {
-	if cost > 1 {
-		return ids + " " + strconv.Itoa(cost)
+	if cost <= 1 {
+		return ids
 	}
-	return ids
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], uint32(cost)) //nolint:gosec // at most maxCost
+	return ids + string(b[:])
 }
 
 // cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
@@ -252,7 +253,7 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 	before := min(recorded, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
 	for i := range p.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
-		good = good && used >= 0 && used < 1<<31 && reset >= 0 && reset <= p.Limits[i].Window.Microseconds()
+		good = good && used >= 0 && used < 1<<53 && reset >= 0 && reset <= p.Limits[i].Window.Microseconds()
 		used += before
 		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}

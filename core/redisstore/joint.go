@@ -14,7 +14,7 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 		return err
 	}
 	t := &takes[0]
-	if t.Cost > MaxCost && mayRecord(takes) {
+	if t.Cost > maxCost {
 		return costError(t.Cost)
 	}
 	if t.Mode == store.ModeUpTo {
@@ -25,7 +25,7 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 		return err
 	}
 	one, _ := takePool.Get().(*take)
-	one.ctx, one.cost, one.place = ctx, min(t.Cost, MaxQuota+1), 0
+	one.ctx, one.cost, one.place = ctx, t.Cost, 0
 	s.setKeys(one, takes)
 	if !s.conn.single && (s.conn.together == nil || !s.conn.together(one.keys)) {
 		r := inTurn{
@@ -45,23 +45,6 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 	}
 	defer takePool.Put(one)
 	return b.answers(one, takes, answers)
-}
-
-// mayRecord reports whether a log may record the take's cost.
-func mayRecord(takes []store.Take) bool {
-	never, all := false, true
-	for i := range takes {
-		fits := !takes[i].Plan.NeverFits(takes[i].Cost)
-		never, all = never || !fits, all && !fits
-	}
-	switch takes[0].Mode {
-	case store.ModeRecord:
-		return true
-	case store.ModeChargeDenied:
-		return !all // a log without room records a denial
-	case store.ModeCharge, store.ModePeek:
-	}
-	return !never
 }
 
 // setKeys sets the take's keys and id. They share an allocation, as in keyAndID.

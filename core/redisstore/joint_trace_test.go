@@ -28,6 +28,8 @@ type jointTrace struct {
 	repeats bool
 	desc    string
 
+	unitsOnly bool // all entries cost one unit, so that logs without weights answer
+
 	levels  []jointLevel // a request has a log of each
 	made    []store.Settlement
 	now     time.Duration
@@ -75,6 +77,7 @@ func traceJoint(t *testing.T, c clock, inTurn, repeats bool) {
 		tr := &jointTrace{
 			t: t, r: r, c: c, store: full(logs), oracle: new(coretest.FakeStore), inTurn: inTurn, repeats: repeats,
 			desc: fmt.Sprintf("seed %#x, trace %d", seed, n), id: rand.Uint64(),
+			unitsOnly: n/4%2 == 0,
 		}
 		tr.begin(fmt.Sprintf("joint-%x-%d", seed, n), n%4)
 		for range 150 {
@@ -144,7 +147,9 @@ func (tr *jointTrace) step() {
 		tr.batch([]store.Mode{store.ModeRecord, store.ModeChargeDenied}[k-18])
 	case k < 21 && len(tr.made) > 0:
 		s := tr.made[len(tr.made)-1-tr.r.IntN(min(len(tr.made), 20))]
-		s.Cost = []int{0, 0, tr.r.IntN(12)}[tr.r.IntN(3)]
+		if s.Cost = []int{0, 0, tr.r.IntN(12)}[tr.r.IntN(3)]; tr.unitsOnly {
+			s.Cost = min(s.Cost, 1)
+		}
 		tr.must(tr.store.Settle(tr.t.Context(), s))
 		tr.must(tr.oracle.Settle(tr.t.Context(), s))
 	case k < 22:
@@ -168,7 +173,11 @@ func (tr *jointTrace) step() {
 		for range 1 + tr.r.IntN(3) {
 			tr.id++
 			age := time.Duration(tr.r.Int64N(int64(p.Keep/time.Microsecond))) * time.Microsecond
-			m.Entries = append(m.Entries, store.Entry{ID: tr.id, Age: age, Cost: 1 + tr.r.IntN(2)})
+			entry := store.Entry{ID: tr.id, Age: age, Cost: 1}
+			if !tr.unitsOnly {
+				entry.Cost += tr.r.IntN(2)
+			}
+			m.Entries = append(m.Entries, entry)
 		}
 		tr.must(tr.store.Merge(tr.t.Context(), m))
 		tr.must(tr.oracle.Merge(tr.t.Context(), m))
@@ -194,7 +203,7 @@ func (tr *jointTrace) batch(mode store.Mode) {
 	for range 1 + tr.r.IntN(2)*tr.r.IntN(7) {
 		tr.id++
 		cost, name := 1, ""
-		if tr.r.IntN(6) == 0 {
+		if !tr.unitsOnly && tr.r.IntN(6) == 0 {
 			cost = 1 + tr.r.IntN(plans[0].Limits[0].Quota+1)
 		}
 		var takes []store.Take

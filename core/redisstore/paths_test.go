@@ -106,10 +106,10 @@ func whyLong(id any) string {
 	if !ok {
 		text = *id.(*string)
 	}
-	switch takes, _, costs := strings.Cut(text, " "); {
-	case costs && len(text)%8 != 0:
+	switch {
+	case len(text)%8 != 0:
 		return "a cost"
-	case len(takes) > 8:
+	case len(text) > 8:
 		return "takes of one log"
 	}
 	return "an odd log" // it varies, holds more than a quota or entries from the future, or the take was there already

@@ -26,11 +26,8 @@ type keyQueue struct {
 	units int    // of these takes
 }
 
-// The bounds of a batch. A script is to keep the server busy for a millisecond or two at most.
-const (
-	batchTakes = 128
-	batchUnits = 1000
-)
+// batchTakes bounds a batch. A script is to keep the server busy for a millisecond or two at most.
+const batchTakes = 128
 
 // maxSpares bounds the empty keyQueues that a queue keeps.
 const maxSpares = 2 * batchTakes
@@ -122,15 +119,15 @@ func (q *queue) nextBatch() []*take {
 	clear(q.units)
 	var batch []*take
 	var skipped turns // keys whose next take does not fit: they are the first in the next batch
-	logs, units, skips := 0, 0, 0
-	for q.turns.first != nil && logs < batchTakes && units < batchUnits && skips < batchTakes {
+	logs, skips := 0, 0
+	for q.turns.first != nil && logs < batchTakes && skips < batchTakes {
 		k := q.turns.pop()
 		q.dropGivenUp(k)
 		if k.size == 0 {
 			q.release(k)
 			continue
 		}
-		if t := k.first; len(batch) > 0 && units+t.units() > batchUnits || !q.hasRoom(k, t) {
+		if !q.hasRoom(k, k.first) {
 			skipped.push(k)
 			skips++
 			continue
@@ -139,7 +136,6 @@ func (q *queue) nextBatch() []*take {
 		q.waiting--
 		batch = append(batch, t)
 		logs += t.logs()
-		units += t.units()
 		q.count(k, t)
 		if k.size == 0 {
 			q.release(k)
@@ -185,12 +181,11 @@ func (q *queue) freshFit() bool {
 	if q.fresh.size > batchTakes {
 		return false
 	}
-	logs, units := 0, 0
+	logs := 0
 	for t := q.fresh.first; t != nil; t = t.next {
 		logs += t.logs()
-		units += t.units()
 	}
-	return logs <= batchTakes && units <= batchUnits || q.fresh.size == 1
+	return logs <= batchTakes || q.fresh.size == 1
 }
 
 func (q *queue) takeFresh() []*take {

@@ -22,6 +22,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // start gives a client of an empty server, and looks at every key that the test leaves.
@@ -566,8 +567,8 @@ func TestWhatNewRefuses(t *testing.T) {
 		{"nil option", redisstore.New(good, nil), core.PerSecond(1), []string{"nil option"}},
 		{"empty prefix", redisstore.New(good, redisstore.WithPrefix("")), core.PerSecond(1),
 			[]string{`redisstore.WithPrefix("")`}},
-		{"all at once", redisstore.New(nil, redisstore.WithPrefix("{a}")), core.PerSecond(100_001),
-			[]string{"redisstore.New(nil)", `redisstore.WithPrefix("{a}")`, "at most 100000"}},
+		{"all at once", redisstore.New(nil, redisstore.WithPrefix("{a}")), core.PerSecond(0),
+			[]string{"redisstore.New(nil)", `redisstore.WithPrefix("{a}")`, "limits(0/second)"}},
 	} {
 		_, err := core.New(c.limit, core.ByIP(), core.WithStore(c.store))
 		for _, want := range c.want {
@@ -577,20 +578,25 @@ func TestWhatNewRefuses(t *testing.T) {
 		}
 	}
 	store := redisstore.New(good, redisstore.WithPrefix("my-app"))
-	if _, err := core.New(core.PerSecond(100_000), core.ByIP(), core.WithStore(store)); err != nil {
+	if _, err := core.New(core.PerSecond(core.MaxQuota), core.ByIP(), core.WithStore(store)); err != nil {
 		t.Errorf("a good configuration, and no server to be reached: %v", err)
 	}
 }
 
 func TestCostAboveWhatIsRecordedAtOnce(t *testing.T) {
-	l := newLimiter(t, core.PerHour(100_000), redisstore.New(start(t)))
-	var config *core.ConfigError
-	var store *core.StoreError
-	if _, err := l.AllowN(t.Context(), "k", redisstore.MaxCost+1); !errors.As(err, &config) || errors.As(err, &store) {
-		t.Errorf("a cost of 10,001: %v; want a ConfigError, since the store works", err)
+	logs := full(redisstore.New(start(t)))
+	take := store.Take{
+		Key: store.NewKey("p", "k"), Plan: planOf(core.Limits{core.PerHour(core.MaxQuota)}, store.Plan{}), ID: 1,
 	}
-	if d, err := l.AllowN(t.Context(), "k", redisstore.MaxCost); err != nil || !d.Allowed {
-		t.Errorf("a cost of 10,000: %+v, %v", d, err)
+	for cost, wrong := range map[int]bool{core.MaxQuota: false, core.MaxQuota + 1: false, 1 << 31: true} {
+		take.Cost = cost
+		_, err := logs.Take(t.Context(), take)
+		settled := logs.Settle(t.Context(), store.Settlement{Key: take.Key, ID: 1, Cost: cost})
+		for _, err := range []error{err, settled} {
+			if errors.As(err, new(*core.ConfigError)) != wrong || errors.As(err, new(*core.StoreError)) {
+				t.Errorf("a cost of %d: %v; want a ConfigError %v, since the store works", cost, err, wrong)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,11 +15,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// The most that a log in Redis may hold. A full log of 100,000 takes needs about 11 MB.
-const (
-	MaxQuota = 100_000
-	MaxCost  = 10_000
-)
+// maxCost is the most units that an entry can have in a log.
+const maxCost = math.MaxInt32
 
 // Option changes a store.
 type Option func(*redisStore)
@@ -68,7 +66,7 @@ type redisStore struct {
 // LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
 func (s *redisStore) LogsOf() (client any, prefix string) { return s.client, s.prefix }
 
-func (s *redisStore) Validate(p *store.Plan) error {
+func (s *redisStore) Validate(*store.Plan) error {
 	faults := slices.Clip(s.faults)
 	if s.conn == nil {
 		faults = append(faults, &store.ConfigError{Option: "redisstore.New", Value: "nil",
@@ -77,13 +75,6 @@ func (s *redisStore) Validate(p *store.Plan) error {
 	if !validPrefix(s.prefix) {
 		faults = append(faults, &store.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix),
 			Reason: "a prefix is 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
-	}
-	for _, l := range p.Limits {
-		if l.Quota > MaxQuota {
-			faults = append(faults, &store.ConfigError{Option: "limits", Value: l.String(),
-				Reason: fmt.Sprintf("Redis keeps an entry for each unit: a quota there is at most %d; "+
-					"use a shorter window", MaxQuota)})
-		}
 	}
 	return errors.Join(faults...)
 }
@@ -102,7 +93,7 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 	if err := t.Validate(); err != nil {
 		return store.Answer{}, err
 	}
-	if t.Cost > MaxCost && (t.Mode == store.ModeRecord || !t.Plan.NeverFits(t.Cost)) {
+	if t.Cost > maxCost {
 		return store.Answer{}, costError(t.Cost)
 	}
 	if t.Mode == store.ModeUpTo {
@@ -114,7 +105,7 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 // take is Take for a valid take.
 func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, error) {
 	one, _ := takePool.Get().(*take)
-	one.ctx, one.cost, one.place, one.keys = ctx, min(t.Cost, MaxQuota+1), 0, nil
+	one.ctx, one.cost, one.place, one.keys = ctx, t.Cost, 0, nil
 	one.key, one.id = s.keyAndID(&t.Key, t.ID)
 	var node any
 	if s.conn.node != nil {
@@ -133,11 +124,11 @@ var errUpTo = &store.ConfigError{Option: "store.Take", Value: store.ModeUpTo.Str
 
 func costError(cost int) error {
 	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
-		Reason: fmt.Sprintf("redisstore records at most %d units at once", MaxCost)}
+		Reason: fmt.Sprintf("redisstore records at most %d units at once", maxCost)}
 }
 
 func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
-	if t.Cost > MaxCost {
+	if t.Cost > maxCost {
 		return costError(t.Cost)
 	}
 	_, err := s.run(ctx, settleScript, &t.Key, idText(t.ID), t.Cost)
@@ -159,9 +150,6 @@ func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duratio
 	return entries, nil
 }
 
-// maxUnits is how many units a take can have in a log, since two bytes number them.
-const maxUnits = 1 << 16
-
 // mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
 const mergedAtOnce = 500
 
@@ -174,7 +162,7 @@ func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
 		args := make([]any, 0, 3+3*len(part))
 		args = append(args, m.Keep.Microseconds(), ttl(m.Keep), varies)
 		for _, e := range part {
-			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxUnits))
+			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxCost))
 		}
 		if _, err := s.run(ctx, mergeScript, &m.Key, args...); err != nil {
 			return err

@@ -40,8 +40,5 @@ func (t *take) appendKeys(all []string) []string {
 // logs returns how many logs the take is about.
 func (t *take) logs() int { return max(1, len(t.keys)) }
 
-// units returns how many units the take may record.
-func (t *take) units() int { return t.cost * t.logs() }
-
 // gaveUp reports whether the take's caller waits no longer.
 func (t *take) gaveUp() bool { return t.ctx.Err() != nil }

@@ -30,6 +30,7 @@ type batchTrace struct {
 	limits, shadow core.Limits
 	varied         []core.Limits // nil unless windows vary
 	keep           time.Duration
+	unitsOnly      bool // all entries cost one unit, so that logs without weights answer
 
 	now     time.Duration
 	ids     uint64
@@ -89,6 +90,8 @@ func traceBatches(t *testing.T, c clock, single, repeats bool) (answers, left in
 			keys:   keysOf(t, 6, fmt.Sprintf("trace-%x-%d", seed, n)),
 			limits: batchPolicies[n%len(batchPolicies)],
 			ids:    rand.Uint64(),
+
+			unitsOnly: n/4%2 == 0,
 		}
 		tr.run(n % 4)
 		answers += tr.answers
@@ -180,7 +183,7 @@ func (tr *batchTrace) batch(mode store.Mode) {
 		}
 		tr.ids++
 		take.Key, take.ID, take.Cost = tr.keys[k], tr.ids, 1
-		if tr.r.IntN(8) == 0 {
+		if !tr.unitsOnly && tr.r.IntN(8) == 0 {
 			take.Cost = 1 + tr.r.IntN(take.Plan.Limits[0].Quota+1)
 		}
 		batch, of = append(batch, take), append(of, k)
@@ -248,6 +251,9 @@ func (tr *batchTrace) settle() {
 	}
 	s := tr.made[len(tr.made)-1-tr.r.IntN(min(len(tr.made), 20))]
 	s.Cost = []int{0, 0, tr.r.IntN(12), tr.r.IntN(400)}[tr.r.IntN(4)]
+	if tr.unitsOnly {
+		s.Cost = min(s.Cost, 1)
+	}
 	tr.must(full(tr.store).Settle(tr.t.Context(), s))
 	tr.must(tr.oracle.Settle(tr.t.Context(), s))
 }
@@ -257,7 +263,11 @@ func (tr *batchTrace) merge(key store.Key) {
 	for range tr.r.IntN(4) {
 		tr.ids++
 		age := time.Duration(tr.r.Int64N(int64(tr.keep/time.Microsecond))) * time.Microsecond
-		m.Entries = append(m.Entries, store.Entry{ID: tr.ids, Age: age, Cost: 1 + tr.r.IntN(3)})
+		entry := store.Entry{ID: tr.ids, Age: age, Cost: 1}
+		if !tr.unitsOnly {
+			entry.Cost += tr.r.IntN(3)
+		}
+		m.Entries = append(m.Entries, entry)
 	}
 	tr.must(full(tr.store).Merge(tr.t.Context(), m))
 	tr.must(tr.oracle.Merge(tr.t.Context(), m))

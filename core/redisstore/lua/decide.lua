@@ -12,11 +12,14 @@ decide = function(key, ids, takes, cost)
   local own, denied, at = 0, false, nil
   -- How many takes are admitted; whether the cost is above a quota; units added; whether to look at the log once more.
   local admitted, never, new, again
-  -- Of the log: how many entries it has; the rank of the oldest, and its score, false if there is none, nil if it is
-  -- not known any more; what mark_read tells; whether the mark is missing, or has too short a window.
-  local units, first, oldest, mark, near, kept, extend
-  -- Whether its scores are those of "keep:"; now and stamp as such scores; how long entries stay (us); the TTL (ms).
-  local shifted, logNow, logStamp, logKeep, logTtl
+  -- Of the log: how many entries and units it has, and how many of these are weights; the score of the oldest entry,
+  -- false if there is none, nil if it is not known any more.
+  local entries, units, extra, oldest
+  -- What mark_read tells; whether the mark is missing, or has too short a window.
+  local mark, near, weighted, kept, extend
+  -- Whether its scores are those of "keep:"; by how much they are higher than stamps; now and stamp as such scores; how
+  -- long entries stay (us); the TTL (ms).
+  local shifted, shift, logNow, logStamp, logKeep, logTtl
   -- Whether entries have expired; whether these were not counted; whether an entry from the future was seen.
   local expired, uncounted, future
   if before then own, denied, at = executed(key, ids, takes, cost) end

@@ -1,27 +1,31 @@
 -- What the parts of decide call.
--- Expects call, mode. Provides scoreAt, add and executed.
+-- Expects call, mode, now, far. Provides scoreAt, weights, weightSearch, add and executed.
 
 local function scoreAt(key, rank)
   return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
 end
 
--- add adds the units of takes, and returns how many of them were there already. The member of each first unit ends with
--- ending.
-local function add(key, score, ids, takes, cost, ending)
-  if takes == 1 and cost == 1 then return 1 - call('ZADD', key, 'NX', score, ids:sub(1, 8) .. ending) end
-  local batch, b, there = {}, 0, takes * cost
-  for t = 1, takes do
-    local id = ids:sub(8 * t - 7, 8 * t)
-    for unit = 0, cost - 1 do
-      local number = unit == 0 and ending or string.char(math.floor(unit / 256), unit % 256)
-      batch[b + 1], batch[b + 2], b = score, id .. number, b + 2
-      if b == 2000 or t == takes and unit == cost - 1 then -- unpack has room for some thousands
-        there = there - call('ZADD', key, 'NX', unpack(batch, 1, b))
-        b = 0
+-- include weights_all
+
+-- add adds takes. The members of their entries end with ending. It returns how many of their units were there already,
+-- and the sum of all weights, which was extra before.
+local function add(key, score, ids, takes, cost, ending, extra)
+  local batch, there = {}, takes
+  if takes == 1 and cost == 1 then
+    there = 1 - call('ZADD', key, 'NX', score, ids:sub(1, 8) .. ending)
+  elseif cost == 1 then
+    for t = 1, takes do batch[2 * t - 1], batch[2 * t] = score, ids:sub(8 * t - 7, 8 * t) end
+    there = takes - call('ZADD', key, 'NX', unpack(batch))
+  else
+    for t = 1, takes do
+      local id = ids:sub(8 * t - 7, 8 * t)
+      if call('ZADD', key, 'NX', score, id .. ending) == 1 then
+        there, extra = there - 1, extra + cost - 1
+        weights().addWeight(key, id, now, cost - 1, extra)
       end
     end
   end
-  return there
+  return there * cost, extra
 end
 
 -- executed returns, of takes that were executed before, how many of their units are there, whether they were denied,

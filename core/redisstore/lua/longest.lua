@@ -7,7 +7,8 @@ for i = from, to do
     longest = -1
   elseif longest >= 0 and used[i] + counted + cost > quotas[i] then
     -- A limit denies while the unit that must leave is in its window: with quota 5 and cost 1, the fifth newest.
-    local instant = scoreAt(key, cost - quotas[i] - 1 - skipped)
+    local unit = quotas[i] - cost + 1 + skipped
+    local instant = extra > 0 and weightSearch().unitAt(key, unit, shift) or scoreAt(key, -unit)
     future = future or instant > logNow
     longest = math.max(longest, math.min(instant, logNow) + windows[i] - logNow)
   end

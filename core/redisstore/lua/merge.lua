@@ -3,30 +3,41 @@
 -- each entry. Reply: 1.
 -- include clock
 -- include mark
+-- include weights
 local key = KEYS[1]
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, kept
+local mark, near, weighted, kept
 -- include mark_read
-local keep, ttl = ARGV[1] + 0, ARGV[2]
+local keep, ttl, shift, all = ARGV[1] + 0, ARGV[2], 0, 0
 local extend = ARGV[3] == 'v'
 if mark then
   extend = kept < keep
   if not extend then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
-  if not near then now = now + far end
+  if not near then shift = far end
+  if weighted then all = (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80 end
 end
 
-local added = 0
+-- isThere reports whether the log has an entry of a take: admitted, denied, or trimmed in part.
+local function isThere(id)
+  return call('ZSCORE', key, id) or call('ZSCORE', key, id .. '\0') or call('ZSCORE', key, id .. '\1')
+end
+
+local added, weighs = 0, false
 for i = 4, #ARGV, 3 do
-  local id, age, score = ARGV[i], ARGV[i + 1] + 0, string.format('%.0f', now - ARGV[i + 1])
-  if age < keep and not call('ZSCORE', key, id .. '\0') and call('ZADD', key, 'NX', score, id) == 1 then
+  local id, age, weight = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2] - 1
+  if age < keep and not isThere(id) then
+    call('ZADD', key, string.format('%.0f', now - age + shift), id)
     added = added + 1
-    for unit = 1, ARGV[i + 2] - 1 do
-      call('ZADD', key, 'NX', score, id .. string.char(math.floor(unit / 256), unit % 256))
+    if weight > 0 then
+      weighs, all = true, all + weight
+      addWeight(key, id, now - age, weight, all)
     end
   end
 end
-if added > 0 and extend then
-  local window, entries, shifted = ARGV[1], call('ZCARD', key) - (mark and 1 or 0), mark and not near
+if added > 0 and (extend or weighs and not weighted) then
+  local window = (extend or not mark) and ARGV[1] or string.format('%.0f', kept)
+  local entries, shifted = call('ZCOUNT', key, '1', '+inf'), shift > 0
+  weighted = weighted or weighs
   -- include mark_set
 end
 if added > 0 then call('PEXPIRE', key, ttl) end

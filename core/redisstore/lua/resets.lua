@@ -6,8 +6,12 @@ for i = 1, limits do
   if held == new and new > 0 then
     reset = windows[i]
   elseif held > 0 then
-    oldest = oldest or scoreAt(key, first)
-    reset = math.max(0, math.min((oldest > opens and oldest or scoreAt(key, -held)) - opens, windows[i]))
+    oldest = oldest or scoreAt(key, -entries)
+    local since = oldest
+    if oldest <= opens then
+      since = call('ZRANGEBYSCORE', key, opens + 1, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0
+    end
+    reset = math.max(0, math.min(since - opens, windows[i]))
   end
   resets[i] = reset
 end

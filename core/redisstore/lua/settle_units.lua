@@ -1,39 +1,23 @@
 -- Changes how many units a take has in a log.
--- Expects key, id, call; first, the member of its first unit; stamp, its score; want, its units from now on; far, many.
-local function member(unit)
-  return unit == 0 and first or id .. string.char(math.floor(unit / 256), unit % 256)
-end
-
--- The units are numbered, so a search by halves finds how many there are.
-local have, beyond = 1, 2
-while call('ZSCORE', key, member(beyond - 1)) do have, beyond = beyond, beyond * 2 end
-while beyond - have > 1 do
-  local middle = math.floor((have + beyond) / 2)
-  if call('ZSCORE', key, member(middle - 1)) then have = middle else beyond = middle end
-end
-
-local command, batch, b = want > have and 'ZADD' or 'ZREM', {}, 0
-for unit = math.min(have, want), math.max(have, want) - 1 do
-  if want > have then
-    b = b + 1
-    batch[b] = stamp
-  end
-  b = b + 1
-  batch[b] = member(unit)
-  if b >= 2000 then -- unpack has room for some thousands
-    call(command, key, unpack(batch, 1, b))
-    b = 0
-  end
-end
-if b > 0 then call(command, key, unpack(batch, 1, b)) end
-
--- A log whose mark is "near:" changes its scores when it has become short.
-local size = want < have and call('ZCARD', key) or 0 -- with the mark, if there is one
-local shorter = size > 0 and size <= many and size + have - want > many
-local head = shorter and call('ZRANGE', key, '0', '0', 'WITHSCORES') or {}
-local mark, near, kept
+-- Expects key, id, call; first, the member of its entry; stamp, its score; want, its units from now on; far, many.
+local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
+local mark, near, weighted, kept
 -- include mark_read
-if near then
-  local window, entries, shifted = mark:sub(6), size - 1, false
+local shifted = mark and not near
+local at, all, weight = stamp - (shifted and far or 0), 0, 0
+-- include weights
+if weighted then
+  all = (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80
+  weight = removeWeight(key, id, at, all)
+end
+if want == 0 then call('ZREM', key, first) end
+if want > 1 then addWeight(key, id, at, want - 1, all - weight + want - 1) end
+
+-- A log whose mark is "near:" changes its scores when it has become short. A take tells the window of a log that had no
+-- mark.
+local entries = call('ZCOUNT', key, '1', '+inf')
+if want > 1 and not weighted or near and want == 0 and entries < many then
+  local window = string.format('%.0f', mark and kept or 0)
+  weighted = weighted or want > 1
   -- include mark_set
 end

@@ -5,20 +5,29 @@ if type(armed) == 'table' and armed.err then
   if units == 0 then call('UNLINK', key) end -- without a TTL the entry would never leave
   return armed
 end
-units = units + new
+local removed = 0
+entries = entries + new / cost
 future = future or oldest and oldest > logNow
 if expired then
-  local opens = logNow - logKeep
-  if units > 2 * many and scoreAt(key, first + 2 * many) <= opens then -- the next takes remove the rest
-    units = units - call('ZREMRANGEBYRANK', key, first, first + 2 * many - 1)
+  local opens, most = logNow - logKeep, 2 * many -- the next takes remove the rest
+  if extra > 0 then
+    if entries > most then opens = math.min(opens, scoreAt(key, most - entries - 1)) end
+    removed, extra = weightSearch().drop(key, opens, shift, extra)
+  elseif entries > most and scoreAt(key, most - entries) <= opens then
+    removed = call('ZREMRANGEBYRANK', key, -entries, most - entries - 1)
   else
-    units = units - call('ZREMRANGEBYSCORE', key, '1', opens)
+    removed = call('ZREMRANGEBYSCORE', key, '1', opens)
   end
-  oldest = nil
-  if uncounted then used[1] = units - new end
+  entries, oldest = entries - removed, nil
+  if uncounted then used[1] = entries + extra - new end
 end
 local bound = mode == 'r' and math.max(largest, 100000) or largest
-if (mode == 'r' or admitted == 0) and units > bound then
-  call('ZREMRANGEBYRANK', key, first, first + units - bound - 1)
-  units, oldest = bound, nil
+if (mode == 'r' or admitted == 0) and entries + extra > bound then
+  if extra > 0 then
+    removed, extra = weightSearch().dropToUnits(key, bound, entries, shift, extra)
+  else
+    removed = call('ZREMRANGEBYRANK', key, -entries, -bound - 1)
+  end
+  entries, oldest = entries - removed, nil
 end
+units = entries + extra

@@ -1,0 +1,197 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// weightTrace is the life of a long log with weights, beside an exact and slow store.
+type weightTrace struct {
+	t      *testing.T
+	r      *rand.Rand
+	rdb    *redis.Client
+	c      clock
+	store  core.Store
+	oracle *coretest.FakeStore
+	desc   string
+
+	key        store.Key
+	plan       *store.Plan
+	ids        uint64
+	sequential bool
+	made       []uint64
+	last       time.Duration // the wait of the last denial
+	answers    int
+	levels     [3]int // how many weights, and blocks of each level, the log had at most
+}
+
+// TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle. Many ids end a block, so that
+// logs have blocks of both levels.
+func TestWeightsAgainstOracle(t *testing.T) {
+	least := 4000
+	if testing.Short() {
+		least = 400
+	}
+	for _, repeats := range []bool{false, true} {
+		for n, limits := range []core.Limits{
+			{{Quota: 2_000_000, Window: 10 * time.Second}},
+			{{Quota: 400_000, Window: time.Second}, {Quota: 2_000_000, Window: 10 * time.Second}},
+			{{Quota: core.MaxQuota, Window: 3 * time.Second}},
+			{{Quota: core.MaxQuota, Window: time.Minute}},
+		} {
+			t.Run(fmt.Sprintf("%v, sent twice %v", limits, repeats), func(t *testing.T) {
+				rdb := start(t)
+				c := newClock(newHashed(rdb))
+				if repeats {
+					c.processor = twice{c.processor, t}
+				}
+				seed := rand.Uint64()
+				tr := &weightTrace{
+					t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(c),
+					oracle: new(coretest.FakeStore), key: keysOf(t, 1, fmt.Sprint("weights", n))[0],
+					plan: planOf(limits, store.Plan{Bound: limits[0].Quota}), desc: fmt.Sprintf("seed %#x", seed),
+					sequential: n == 3,
+				}
+				for tr.answers < least {
+					tr.step(repeats)
+				}
+				t.Logf("%d answers; at most %d weights, %d and %d blocks",
+					tr.answers, tr.levels[0], tr.levels[1], tr.levels[2])
+				if tr.levels[0] < 200 || tr.levels[1] < 3 || tr.levels[2] < 5 && !tr.sequential {
+					t.Errorf("%v weights and blocks are too few", tr.levels)
+				}
+			})
+		}
+	}
+}
+
+func (tr *weightTrace) step(repeats bool) {
+	tr.wait()
+	switch k := tr.r.IntN(100); {
+	case k < 60:
+		tr.take(store.ModeCharge)
+	case k < 75:
+		tr.take(store.ModePeek)
+	case k < 76 && !repeats: // sent twice, a denial that counts has itself in its numbers
+		tr.take(store.ModeChargeDenied)
+	case k < 79 && !repeats: // nor is it known what was trimmed for it
+		tr.take(store.ModeRecord)
+	case k < 93:
+		tr.settle()
+	case k < 96:
+		tr.merge()
+	default:
+		tr.compareLogs()
+	}
+}
+
+func (tr *weightTrace) wait() {
+	keep := tr.plan.Keep
+	d := time.Duration(tr.r.Int64N(int64(keep/900/time.Microsecond))) * time.Microsecond
+	switch tr.r.IntN(60) {
+	case 0, 1, 2:
+		d = tr.last - time.Duration(tr.r.IntN(2))*time.Microsecond
+	case 3:
+		d = time.Duration(tr.r.Int64N(int64(keep/8/time.Microsecond))) * time.Microsecond
+	case 4, 5, 6, 7, 8, 9:
+		d = 0
+	}
+	if tr.r.IntN(2000) == 0 {
+		d = keep
+	}
+	d = max(d, 0)
+	tr.c.Advance(d)
+	tr.oracle.Advance(d)
+}
+
+func (tr *weightTrace) nextID() uint64 {
+	if tr.sequential {
+		tr.ids++
+		return tr.ids
+	}
+	tr.ids += 1 << 16
+	low := []uint64{0, 0, 64, 192, 1, 77, 255, 3}[tr.r.IntN(8)] // the first ends blocks of both levels, the next of one
+	return tr.ids | low
+}
+
+func (tr *weightTrace) take(mode store.Mode) {
+	quota := tr.plan.Limits[0].Quota
+	cost := 1
+	switch tr.r.IntN(10) {
+	case 0, 1, 2, 3, 4, 5:
+		cost = 1 + tr.r.IntN(quota/900)
+	case 6:
+		cost = 1 + tr.r.IntN(quota)
+		if mode == store.ModeCharge && tr.r.IntN(10) > 0 {
+			mode = store.ModePeek // a log of few entries is of no interest here
+		}
+	}
+	take := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: cost, Mode: mode}
+	got, err := tr.store.Take(tr.t.Context(), take)
+	tr.must(err)
+	want, err := tr.oracle.Take(tr.t.Context(), take)
+	tr.must(err)
+	if got != want {
+		tr.t.Fatalf("%s, after %d answers: %v, %v, cost %d:\ngot  %+v\nwant %+v", tr.desc, tr.answers,
+			tr.plan.Limits, mode, cost, got, want)
+	}
+	tr.answers++
+	if tr.last = want.Retry; mode != store.ModePeek {
+		tr.made = append(tr.made, take.ID)
+	}
+}
+
+// settle corrects one of all takes, mostly one of the youngest.
+func (tr *weightTrace) settle() {
+	if len(tr.made) == 0 {
+		return
+	}
+	n := tr.r.IntN(min(len(tr.made), []int{20, 600}[tr.r.IntN(2)]))
+	s := store.Settlement{Key: tr.key, ID: tr.made[len(tr.made)-1-n]}
+	if tr.r.IntN(2) == 0 {
+		s.Cost = 1 + tr.r.IntN(tr.plan.Limits[0].Quota/200)
+	}
+	tr.must(full(tr.store).Settle(tr.t.Context(), s))
+	tr.must(tr.oracle.Settle(tr.t.Context(), s))
+}
+
+func (tr *weightTrace) merge() {
+	m := store.MergeRequest{Key: tr.key, Keep: tr.plan.Keep}
+	for range tr.r.IntN(4) {
+		age := time.Duration(tr.r.Int64N(int64(m.Keep/time.Microsecond))) * time.Microsecond
+		m.Entries = append(m.Entries, store.Entry{ID: tr.nextID(), Age: age, Cost: 1 + tr.r.IntN(3000)})
+	}
+	tr.must(full(tr.store).Merge(tr.t.Context(), m))
+	tr.must(tr.oracle.Merge(tr.t.Context(), m))
+}
+
+func (tr *weightTrace) compareLogs() {
+	got, err := full(tr.store).Log(tr.t.Context(), tr.key, tr.plan.Keep)
+	tr.must(err)
+	want, err := tr.oracle.Log(tr.t.Context(), tr.key, tr.plan.Keep)
+	tr.must(err)
+	if g, w := fmt.Sprint(sinceFirst(got)), fmt.Sprint(sinceFirst(want)); g != w {
+		tr.t.Fatalf("%s, after %d answers: log\ngot  %v\nwant %v", tr.desc, tr.answers, g, w)
+	}
+	for level, scores := range [][2]string{{"0.4", "(1"}, {"0.025", "(0.0625"}, {"0.0015625", "(0.00390625"}} {
+		for _, key := range tr.rdb.Keys(tr.t.Context(), "*").Val() {
+			n := tr.rdb.ZCount(tr.t.Context(), key, scores[0], scores[1]).Val()
+			tr.levels[level] = max(tr.levels[level], int(n))
+		}
+	}
+}
+
+func (tr *weightTrace) must(err error) {
+	tr.t.Helper()
+	if err != nil {
+		tr.t.Fatalf("%s: %v", tr.desc, err)
+	}
+}
