@@ -92,7 +92,7 @@ func againstOracle(t *testing.T, c StoreConfig) {
 			repeats: c.Repeats,
 			desc:    fmt.Sprintf("seed %#x, trace %d", seed, n),
 		}
-		tr.unitsOnly = r.IntN(2) == 0
+		tr.unitsOnly = r.IntN(3) > 0
 		if n%3 == 0 {
 			tr.shadow = tracePolicies[r.IntN(len(tracePolicies))]
 		}
@@ -120,7 +120,7 @@ func (tr *trace) run(name string) {
 	tr.shadowed = with(tr.limits, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
 	tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
 	tr.key = store.NewKey(name, "k")
-	mostlyTakes := tr.r.IntN(2) == 0
+	mostlyTakes := tr.unitsOnly || tr.r.IntN(2) == 0
 	if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // the limiter learns how long entries stay
 		tr.t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func (tr *trace) mode() store.Mode {
 	if tr.lead == 3 {
 		often = 2
 	}
-	if _, ok := tr.store.(store.Granter); ok && tr.r.IntN(often) == 0 {
+	if _, ok := tr.store.(store.Granter); ok && !tr.unitsOnly && tr.r.IntN(often) == 0 {
 		return store.ModeUpTo
 	}
 	return store.ModeCharge

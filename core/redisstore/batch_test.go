@@ -37,7 +37,7 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 			rdb := start(t)
 			c := newClock(rdb)
 			if repeats {
-				c.processor = twice{rdb, t}
+				c.processor = twice{processor: rdb, t: t}
 			}
 			together, alone := newStore(c), newStore(c)
 			const keys, seed = 5, 11
@@ -275,7 +275,7 @@ func sideBySide(batch []store.Take, of []int) []int {
 
 // Everything at once through batches: exact, on one server, a cluster and a ring.
 func TestBatchesAreExact(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3)
+	cluster := startCluster(t)
 	one, two := redistest.Start(t), redistest.Start(t)
 	for name, client := range map[string]redisstore.Client{
 		"single":  redis.NewClient(&redis.Options{Addr: one.Addr()}),

@@ -130,9 +130,9 @@ func hasShortForm(p *store.Plan) bool {
 func modeText(t *store.Take) string {
 	i := 2 * int(t.Mode)
 	if t.Plan.Varies {
-		return "vcvpvrvd"[i : i+2]
+		return "vcvpvrvdvu"[i : i+2]
 	}
-	return "vcvpvrvd"[i+1 : i+2]
+	return "vcvpvrvdvu"[i+1 : i+2]
 }
 
 // ttl is the TTL in milliseconds of a log with entries that stay for keep. It is one second more, since Redis counts
@@ -189,7 +189,7 @@ func (f *format) answers(one *take, takes []store.Take, answers []store.Answer) 
 	isShort := len(reply) == f.short
 	allowed := isShort && slices.Min(reply) > 0
 	if !isShort {
-		if admitted, reply = reply[0], reply[1:]; admitted < 0 || admitted > int64(one.takes) {
+		if admitted, reply = reply[0], reply[1:]; admitted < 0 || admitted > most(one, &takes[0]) {
 			return protocolError("%d of %d takes admitted", admitted, one.takes)
 		}
 		allowed = int64(one.place) < admitted
@@ -241,7 +241,9 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
 	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], p.Keep.Microseconds()
-	good := admitted >= 0 && admitted <= int64(one.takes) && (wait == 0) == (admitted == int64(one.takes)) &&
+	all := most(one, t)
+	refused := admitted < all && (t.Mode != store.ModeUpTo || admitted == 0)
+	good := admitted >= 0 && admitted <= all && (wait != 0) == refused &&
 		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
 	allowed := int64(one.place) < admitted
 	if !allowed {
@@ -261,5 +263,16 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 		return store.Answer{}, protocolError("numbers out of range in reply %v", reply)
 	}
 	a.Allowed = allowed // also if the take was sent twice, and others were admitted in between
+	if t.Mode == store.ModeUpTo {
+		a.Granted = int(recorded)
+	}
 	return a, nil
+}
+
+// most is how many takes, or units of a take for up to so many, a reply admits at most.
+func most(one *take, t *store.Take) int64 {
+	if t.Mode == store.ModeUpTo {
+		return int64(t.Cost)
+	}
+	return int64(one.takes)
 }

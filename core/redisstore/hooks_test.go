@@ -63,7 +63,7 @@ func argsText(args []any) string {
 
 // A command's arguments stay as they are for as long as a hook keeps them.
 func TestArgumentsThatAHookKeeps(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3)
+	cluster := startCluster(t)
 	clients := map[string]redis.UniversalClient{
 		"single":  redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()}),
 		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}),

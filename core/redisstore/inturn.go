@@ -26,6 +26,7 @@ type inTurn struct {
 	answers []store.Answer
 	keys    []string // as they are stored
 	id      string
+	cost    int // of the next take; in ModeUpTo what the logs so far have granted
 	left    *leftovers
 	began   time.Time
 }
@@ -46,8 +47,28 @@ func (r *inTurn) run(ctx context.Context) (err error) {
 		if !r.answers[i].Allowed {
 			return r.denied(ctx, order, n)
 		}
+		if mode == store.ModeUpTo {
+			r.cost = r.answers[i].Granted
+		}
+	}
+	if mode == store.ModeUpTo {
+		if err = r.grantLeast(ctx, order); err != nil {
+			return r.undone(err, r.undo(ctx, order))
+		}
 	}
 	return nil
+}
+
+// grantLeast corrects the logs that have granted more units than a later one.
+func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
+	return r.each(order, func(i int) error {
+		if r.answers[i].Granted == r.cost {
+			return nil
+		}
+		r.answers[i].Granted = r.cost
+		_, err := r.store.runOn(ctx, settleScript, r.keys[i], r.id, r.cost)
+		return err
+	})
 }
 
 // order returns the numbers of the logs, the fullest first. Those that never have room come before all others.
@@ -67,7 +88,7 @@ func (r *inTurn) order() []int {
 // take asks the log with number i.
 func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
 	t := r.takes[i]
-	t.Mode = mode
+	t.Mode, t.Cost = mode, r.cost
 	if r.answers[i], err = r.store.take(ctx, t); err == nil {
 		r.left.note(i, &t, &r.answers[i])
 	}
@@ -78,6 +99,9 @@ func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
 func (r *inTurn) denied(ctx context.Context, order []int, n int) error {
 	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
 	wait := r.undo(ctx, kept)
+	if r.takes[0].Mode == store.ModeUpTo {
+		r.cost = 1
+	}
 	if r.takes[0].Mode == store.ModeChargeDenied {
 		mode = store.ModeChargeDenied // those without room record the denial
 	}
@@ -102,6 +126,7 @@ func (r *inTurn) denied(ctx context.Context, order []int, n int) error {
 // peeked makes the answer to a take that was recorded one to a take that was not. They differ where the take would be
 // the oldest unit of a window.
 func peeked(a *store.Answer) {
+	a.Granted = 0
 	for i := range a.State {
 		if a.State[i].Used == 0 {
 			a.State[i].Reset = 0

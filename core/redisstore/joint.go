@@ -17,9 +17,6 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 	if t.Cost > maxCost {
 		return costError(t.Cost)
 	}
-	if t.Mode == store.ModeUpTo {
-		return errUpTo
-	}
 	if len(takes) == 1 {
 		answers[0], err = s.Take(ctx, *t)
 		return err
@@ -29,8 +26,9 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 	s.setKeys(one, takes)
 	if !s.conn.single && (s.conn.together == nil || !s.conn.together(one.keys)) {
 		r := inTurn{
-			store: s, takes: takes, answers: answers, keys: one.keys, id: one.id, began: time.Now(),
-			left: &s.batchers.of(t, takes[1:], s.conn, nil).left,
+			store: s, takes: takes, answers: answers, keys: one.keys, id: one.id, cost: t.Cost,
+			began: time.Now(),
+			left:  &s.batchers.of(t, takes[1:], s.conn, nil).left,
 		}
 		takePool.Put(one)
 		return r.run(ctx)

@@ -51,7 +51,7 @@ func TestJointBatchesAgainstOracle(t *testing.T) {
 				p := newJointPaths(newHashed(start(t)))
 				c := newClock(p)
 				if repeats {
-					c.processor = twice{p, t}
+					c.processor = twice{processor: p, t: t}
 				}
 				traceJoint(t, c, inTurn, repeats)
 				if !inTurn {

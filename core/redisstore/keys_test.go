@@ -26,7 +26,7 @@ func keysOfLimits(user, org, all int) core.Limits {
 }
 
 func clientsOfAllKinds(t *testing.T) map[string]func() redis.UniversalClient {
-	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3)
+	server, cluster := redistest.Start(t), startCluster(t)
 	return map[string]func() redis.UniversalClient{
 		"one server": func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: server.Addr()}) },
 		"cluster": func() redis.UniversalClient {

@@ -51,7 +51,7 @@ func TestStoreOfLongLogs(t *testing.T) {
 					rdb := start(t)
 					c := newClock(fewer{rdb, t})
 					if repeats {
-						c.processor = twice{c.processor, t}
+						c.processor = twice{processor: c.processor, t: t}
 					}
 					return newStore(c), c.Advance
 				},
@@ -181,10 +181,15 @@ func (l *longLog) vary(varies bool) {
 	}
 	l.varied = true
 	there := map[string]int{}
-	for _, member := range l.rdb.ZRange(l.t.Context(), l.key(), 0, -1).Val() {
-		there[member[:8]]++
-		if len(member) == 8 {
-			there[member+" whole"]++
+	for _, z := range l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, -1).Val() {
+		switch member := z.Member.(string); {
+		case z.Score >= 1: // an entry
+			there[member[:8]]++
+			if len(member) == 8 {
+				there[member+" whole"]++
+			}
+		case z.Score >= 0.4: // the rest of its units
+			there[member[:8]] += int(binary.BigEndian.Uint32([]byte(member[8:12])))
 		}
 	}
 	for i := range l.units {
@@ -219,6 +224,7 @@ func (l *longLog) invariant() {
 		kind = all[0].Member.(string)[:5]
 		all = all[1:]
 	}
+	all = slices.DeleteFunc(all, func(z redis.Z) bool { return z.Score < 1 }) // weights
 	l.kinds[kind]++
 	if kind == "near:" && len(all) < many {
 		l.t.Fatalf("take %d: a log of %d units has its own scores", l.id, len(all))

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // stat is one number of what a server tells about itself.
@@ -23,6 +24,18 @@ func stat(t *testing.T, rdb *redis.Client, section, name string) int {
 		t.Fatalf("no %s in INFO %s: %v", name, section, err)
 	}
 	return n
+}
+
+// fill adds entries of that cost to a log, as of now.
+func fill(t *testing.T, logs core.Store, key store.Key, keep time.Duration, entries, cost int) {
+	t.Helper()
+	m := store.MergeRequest{Key: key, Keep: keep}
+	for i := range entries {
+		m.Entries = append(m.Entries, store.Entry{ID: 1<<50 + uint64(i), Cost: cost})
+	}
+	if err := full(logs).Merge(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A take under another window changes few entries of a log, however many there are, so that other takes do not wait
@@ -38,14 +51,10 @@ func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 	}
 	hour := newLimiter(t, core.PerHour(100_000), newStore(c), name)
 	day := varied(core.Limit{Quota: 100_000, Window: 24 * time.Hour})
-	fill := func() {
+	filled := func() {
 		t.Helper()
 		rdb.FlushAll(t.Context())
-		for range entries / 10_000 {
-			if d, err := hour.AllowN(t.Context(), "k", 10_000); err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
-		}
+		fill(t, newStore(c), store.NewKey("plan", "k"), time.Hour, entries, 1)
 	}
 	allow := func(desc string, l *core.Limiter, used, most int) {
 		t.Helper()
@@ -60,7 +69,7 @@ func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 		t.Logf("%s: %d changes in %d us", desc, changes, stat(t, rdb, "commandstats", "cmdstat_eval:calls=1,usec="))
 	}
 
-	fill()
+	filled()
 	allow("the first take of another window", day, entries, 10)
 	allow("the next one", day, entries+1, 10)
 	allow("a take of the old window", hour, entries+2, 10)
@@ -72,7 +81,7 @@ func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 		allow(fmt.Sprint("when they have left, ", used), day, used, 2*most+10)
 	}
 
-	fill()
+	filled()
 	c.Advance(-2 * time.Hour)
 	allow("when the clock has stepped back", hour, entries, entries+10) // all that would stay too long
 	allow("when it is repaired", hour, entries+1, 10)

@@ -96,9 +96,6 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 	if t.Cost > maxCost {
 		return store.Answer{}, costError(t.Cost)
 	}
-	if t.Mode == store.ModeUpTo {
-		return store.Answer{}, errUpTo
-	}
 	return s.take(ctx, t)
 }
 
@@ -119,8 +116,8 @@ func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, erro
 	return b.answer(one, &t)
 }
 
-var errUpTo = &store.ConfigError{Option: "store.Take", Value: store.ModeUpTo.String(),
-	Reason: "redisstore cannot grant a part of what is asked (store.Granter)"}
+// GrantsUpTo implements [store.Granter].
+func (s *redisStore) GrantsUpTo() {}
 
 func costError(cost int) error {
 	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),

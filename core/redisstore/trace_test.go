@@ -60,7 +60,7 @@ func TestBatchesAgainstOracle(t *testing.T) {
 				p := newPaths(newHashed(start(t)))
 				c := newClock(p)
 				if repeats {
-					c.processor = twice{p, t}
+					c.processor = twice{processor: p, t: t}
 				}
 				answers, left := traceBatches(t, c, single, repeats)
 				t.Logf("%6d logs that have emptied after another one", left)

@@ -11,9 +11,9 @@ agree = function(fits, there)
     if j < logs then
       weigh(j + 1)
       pick(j)
-    elseif asked == 'c' or asked == 'd' then
+    elseif asked ~= 'p' and asked ~= 'r' then
       -- A log has recorded takes only because all had room, so they count as admitted even if a log has lost them.
-      least = math.max(least, earlier)
+      least = upTo and earlier > 0 and earlier or math.max(least, earlier)
       for k = 1, least < takes and not before and logs or 0 do
         again = again or executed(KEYS[base + k], ids, takes, cost) > 0
       end

@@ -29,6 +29,7 @@ decide = function(key, ids, takes, cost)
     if agree then admitted = agree(admitted, own / cost) end
     -- include record
   until not again
+  local refused = admitted < takes and not (upTo and admitted > 0)
   local mine = denied and 0 or own + new -- what was trimmed for a denied take is not known when it is sent again
   -- include shadow
   if new > 0 then

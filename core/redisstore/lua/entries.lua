@@ -9,7 +9,7 @@ local mark, near, weighted, kept
 local shift, from = mark and not near and far or 0, now - ARGV[1] + 1
 if weighted then
   for _, member in ipairs(call('ZRANGEBYSCORE', key, string.format('%.17g', (from + far) * 2 ^ -53), '(1')) do
-    of[member:sub(1, 8)] = struct.unpack('>I4', member, 9)
+    of[member:sub(1, 8) .. member:sub(13)] = struct.unpack('>I4', member, 9)
   end
 end
 local found = call('ZRANGEBYSCORE', key, from + shift, '+inf', 'WITHSCORES')
@@ -19,7 +19,7 @@ for i = 1, #found, 2 do
   if id == last then
     reply[r] = reply[r] + 1
   else
-    reply[r + 1], reply[r + 2], r, last = found[i + 1] - shift, 1 + (of[id] or 0), r + 2, id
+    reply[r + 1], reply[r + 2], r, last = found[i + 1] - shift, 1 + (of[found[i]] or 0), r + 2, id
   end
 end
 return reply

@@ -13,6 +13,11 @@ local function add(key, score, ids, takes, cost, ending, extra)
   local batch, there = {}, takes
   if takes == 1 and cost == 1 then
     there = 1 - call('ZADD', key, 'NX', score, ids:sub(1, 8) .. ending)
+  elseif upTo then
+    if call('ZADD', key, 'NX', score, ids) == 1 then
+      there, extra = 0, extra + takes - 1
+      weights().addWeight(key, ids, now, takes - 1, extra)
+    end
   elseif cost == 1 then
     for t = 1, takes do batch[2 * t - 1], batch[2 * t] = score, ids:sub(8 * t - 7, 8 * t) end
     there = takes - call('ZADD', key, 'NX', unpack(batch))
@@ -21,7 +26,7 @@ local function add(key, score, ids, takes, cost, ending, extra)
       local id = ids:sub(8 * t - 7, 8 * t)
       if call('ZADD', key, 'NX', score, id .. ending) == 1 then
         there, extra = there - 1, extra + cost - 1
-        weights().addWeight(key, id, now, cost - 1, extra)
+        weights().addWeight(key, id .. ending, now, cost - 1, extra)
       end
     end
   end
@@ -32,7 +37,10 @@ end
 -- and since when.
 local function executed(key, ids, takes, cost)
   local since = call('ZSCORE', key, ids:sub(1, 8))
-  if since then
+  if since and upTo then
+    since = since + 0
+    return 1 + weights().weightOf(key, ids, since < far and since or since - far), false, since
+  elseif since then
     local t = 1
     while t < takes and call('ZSCORE', key, ids:sub(8 * t + 1, 8 * t + 8)) do t = t + 1 end
     return t * cost, false, since + 0

@@ -2,7 +2,7 @@
 -- Expects key, cost, the request. Provides the state of the log but for expired and uncounted.
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
 -- include mark_read
-extra, oldest, extend = 0, head[2] and head[2] + 0, (varies or cost > 1) and not mark
+extra, oldest, extend = 0, head[2] and head[2] + 0, (varies or cost > 1 or upTo and takes > 1) and not mark
 if weighted then
   entries = call('ZCOUNT', key, '1', '+inf')
   extra = (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80

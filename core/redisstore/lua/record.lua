@@ -3,7 +3,7 @@
 again, new = false, 0
 admitted = mode == 'r' and takes or math.max(admitted, 0)
 if own > 0 then
-  admitted = denied and 0 or math.max(admitted, own / cost)
+  admitted = denied and 0 or upTo and own or math.max(admitted, own / cost)
 elseif admitted < takes and mode ~= 'p' then
   own, denied, at = executed(key, ids, takes, cost)
   again = own > 0

@@ -8,10 +8,10 @@ local at, all, weight = stamp - (shifted and far or 0), 0, 0
 -- include weights
 if weighted then
   all = (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80
-  weight = removeWeight(key, id, at, all)
+  weight = removeWeight(key, first, at, all)
 end
 if want == 0 then call('ZREM', key, first) end
-if want > 1 then addWeight(key, id, at, want - 1, all - weight + want - 1) end
+if want > 1 then addWeight(key, first, at, want - 1, all - weight + want - 1) end
 
 -- A log whose mark is "near:" changes its scores when it has become short. A take tells the window of a log that had no
 -- mark.

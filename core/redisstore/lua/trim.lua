@@ -6,7 +6,7 @@ if type(armed) == 'table' and armed.err then
   return armed
 end
 local removed = 0
-entries = entries + new / cost
+entries = entries + (upTo and 1 or new / cost)
 future = future or oldest and oldest > logNow
 if expired then
   local opens, most = logNow - logKeep, 2 * many -- the next takes remove the rest

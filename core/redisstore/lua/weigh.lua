@@ -6,7 +6,9 @@ weigh = function(j)
   local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, takes, cost)
   failed = failed or failure
   if failed then return end
-  if asked == 'c' or asked == 'd' then
+  if upTo then
+    if rooms[j] > 0 or least > 0 then admitted, wait = math.max(least, 1), 0 end
+  elseif asked == 'c' or asked == 'd' then
     if least == takes or rooms[j] > least then admitted, wait = takes, 0 else admitted = least end
   end
   local r = r + head + offset

@@ -34,34 +34,40 @@ end
 
 -- addBlock adds a block of a level that ends at an instant.
 local function addBlock(key, level, at)
-  local last = call('ZREVRANGEBYSCORE', key, highs[level], lows[level], 'LIMIT', '0', '1')[1]
+  local last = call('ZRANGE', key, highs[level], lows[level], 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
   local below = level - 1
   local from = last and after(below, select(2, struct.unpack('>Bd', last))) or lows[below]
   local sum = sumOf(below, call('ZRANGEBYSCORE', key, from, scoreOf(below, at)))
   call('ZADD', key, scoreOf(level, at), struct.pack('>Bdd', level, at, sum))
 end
 
--- addWeight gives the entry of that id and instant a weight. all is the sum of all weights with this one.
-local function addWeight(key, id, at, weight, all)
-  call('ZADD', key, all * 2 ^ -80, 'sum', scoreOf(0, at), id .. struct.pack('>I4', weight))
-  local ends = id:byte(8) % 64 == 0
-  if not addToBlocks(key, at, weight) and ends then
+-- addWeight gives an entry of that instant a weight. all is the sum of all weights with this one.
+local function addWeight(key, entry, at, weight, all)
+  local member = entry:sub(1, 8) .. struct.pack('>I4', weight) .. entry:sub(9)
+  call('ZADD', key, all * 2 ^ -80, 'sum', scoreOf(0, at), member)
+  local high, low = entry:byte(7, 8)
+  if not addToBlocks(key, at, weight) and low % 64 == 0 then
     addBlock(key, 1, at)
-    if id:byte(8) == 0 and id:byte(7) % 16 == 0 then addBlock(key, 2, at) end
+    if low == 0 and high % 16 == 0 then addBlock(key, 2, at) end
   end
 end
 
--- removeWeight removes the weight of the entry of that id and instant, and returns it: 0 if there is none.
-local function removeWeight(key, id, at, all)
+-- weightOf returns the weight of an entry of that instant, and the member that has it: 0 if there is none.
+local function weightOf(key, entry, at)
   local score = scoreOf(0, at)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score, score)) do
-    if member:sub(1, 8) == id then
-      local weight = struct.unpack('>I4', member, 9)
-      call('ZREM', key, member)
-      setSum(key, all - weight)
-      addToBlocks(key, at, -weight)
-      return weight
-    end
+    if member:sub(1, 8) .. member:sub(13) == entry then return (struct.unpack('>I4', member, 9)), member end
   end
   return 0
+end
+
+-- removeWeight removes the weight of an entry of that instant, and returns it. all is the sum of all weights.
+local function removeWeight(key, entry, at, all)
+  local weight, member = weightOf(key, entry, at)
+  if member then
+    call('ZREM', key, member)
+    setSum(key, all - weight)
+    addToBlocks(key, at, -weight)
+  end
+  return weight
 end

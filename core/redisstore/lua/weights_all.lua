@@ -6,7 +6,7 @@ local function weights()
   if weighing then return weighing end
   -- include weights
   weighing = {lows = lows, highs = highs, scoreOf = scoreOf, after = after, sumOf = sumOf, setSum = setSum,
-    addWeight = addWeight, removeWeight = removeWeight}
+    addWeight = addWeight, weightOf = weightOf, removeWeight = removeWeight}
   return weighing
 end
 

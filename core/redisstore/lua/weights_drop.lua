@@ -20,15 +20,15 @@ local function dropToUnits(key, units, entries, shift, all)
   local removed, left = drop(key, oldest - 1, shift, all)
   local excess = entries - removed + left - units
   for _, member in ipairs(excess > 0 and call('ZRANGEBYSCORE', key, oldest, oldest) or {}) do
-    local id = member:sub(1, 8)
-    local weight = removeWeight(key, id, oldest - shift, left)
+    local weight = removeWeight(key, member, oldest - shift, left)
     left = left - weight
     call('ZREM', key, member)
     if weight >= excess then
       weight = weight - excess
       left = left + weight
-      call('ZADD', key, oldest, id .. '\1')
-      if weight > 0 then addWeight(key, id, oldest - shift, weight, left) end
+      local part = member:sub(1, 8) .. '\1'
+      call('ZADD', key, oldest, part)
+      if weight > 0 then addWeight(key, part, oldest - shift, weight, left) end
       break
     end
     removed, excess = removed + 1, excess - weight - 1

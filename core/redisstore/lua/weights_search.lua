@@ -52,8 +52,8 @@ end
 local function unitAt(key, units, shift)
   local newer, from, to = 0, nil, nil -- the unit is after the instant from, but not after to; nil for no bound
   for level = 2, 1, -1 do
-    local blocks = call('ZREVRANGEBYSCORE', key, to and scoreOf(level, to) or highs[level],
-      from and after(level, from) or lows[level])
+    local blocks = call('ZRANGE', key, to and scoreOf(level, to) or highs[level],
+      from and after(level, from) or lows[level], 'BYSCORE', 'REV')
     local ends, sums, n, sum = {}, {}, #blocks, newer
     for i = 1, n do
       local _, last, inside = struct.unpack('>Bdd', blocks[i])
@@ -64,8 +64,8 @@ local function unitAt(key, units, shift)
     if i > 1 then newer, to = sums[i - 1], ends[i - 1] end
     if i <= n then from = ends[i] end
   end
-  local weights = call('ZREVRANGEBYSCORE', key, to and scoreOf(0, to) or highs[0],
-    from and after(0, from) or lows[0], 'WITHSCORES')
+  local weights = call('ZRANGE', key, to and scoreOf(0, to) or highs[0],
+    from and after(0, from) or lows[0], 'BYSCORE', 'REV', 'WITHSCORES')
   local instants, sums, n, sum = {}, {}, 0, newer
   for k = 1, #weights, 2 do
     local at = weights[k + 1] * 2 ^ 53 - far
