@@ -151,7 +151,7 @@ func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 // the total so far. A cost above the quota is recorded as such, and other requests wait until it has left the window.
 // If nothing was taken, or the units have left, it does nothing.
 //
-// The cost is at least 0, which is [Decision.Undo], and at most [MaxQuota] (Redis: 10,000).
+// The cost is at least 0, which is [Decision.Undo], and at most [MaxQuota].
 func (d Decision) Settle(ctx context.Context, cost int) error {
 	if cost < 0 || cost > MaxQuota {
 		return &ConfigError{
