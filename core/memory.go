@@ -133,6 +133,15 @@ func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
 	return nil
 }
 
+// Renew implements [store.Renewer].
+func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
+	if err := r.Key.Validate(); err != nil {
+		return err
+	}
+	s.logs.Renew(&r)
+	return nil
+}
+
 // Log implements [store.Lister].
 func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration) ([]Entry, error) {
 	if err := key.Validate(); err != nil {

@@ -50,6 +50,7 @@ func (d *direct) noError(err error) {
 func (d *direct) settler() store.Settler { return optional[store.Settler](d, "store.Settler") }
 func (d *direct) lister() store.Lister   { return optional[store.Lister](d, "store.Lister") }
 func (d *direct) merger() store.Merger   { return optional[store.Merger](d, "store.Merger") }
+func (d *direct) renewer() store.Renewer { return optional[store.Renewer](d, "store.Renewer") }
 
 func optional[I any](d *direct, name string) I {
 	able, ok := d.store.(I)

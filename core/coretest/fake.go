@@ -100,6 +100,11 @@ func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
 	return f.on(m.Key, m.Keep, func(o *oracle) { o.merge(m.Entries) })
 }
 
+// Renew implements [store.Renewer].
+func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
+	return f.on(r.Key, r.Keep, func(o *oracle) { o.renew(r.IDs, r.Lease) })
+}
+
 // Reset implements [store.Store].
 func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
 	return f.on(key, 0, func(o *oracle) { o.entries = nil })

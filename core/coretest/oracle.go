@@ -57,9 +57,22 @@ func (o *oracle) grant(limits []store.Limit, most int) (units int) {
 func (o *oracle) take(t store.Take) store.Answer {
 	all := t.Plan.Limits
 	limits, shadow := all[:len(all)-t.Plan.Shadow], all[len(all)-t.Plan.Shadow:]
-	granted := 0
+	granted, slots := 0, t.Plan.Slots
 	if t.Mode == store.ModeUpTo {
-		granted, t.Cost = o.grant(limits, t.Cost), 1
+		if granted = o.grant(limits, t.Cost); slots {
+			granted = t.Cost
+		}
+		t.Cost = 1
+	}
+	if slots {
+		t.Cost = 1
+		switch t.Mode {
+		case store.ModeChargeDenied:
+			t.Mode = store.ModeCharge
+		case store.ModeRecord:
+			t.Mode = store.ModePeek
+		case store.ModeCharge, store.ModePeek, store.ModeUpTo:
+		}
 	}
 	a := store.Answer{
 		Allowed: t.Mode == store.ModeRecord || o.fits(limits, t.Cost, o.now),
@@ -204,6 +217,15 @@ func (o *oracle) settle(id uint64, cost int) {
 		}
 	}
 	o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.cost == 0 })
+}
+
+func (o *oracle) renew(ids []uint64, lease time.Duration) {
+	for i := range o.entries {
+		if e := &o.entries[i]; slices.Contains(ids, e.id) && o.now-lease < e.at {
+			e.at = o.now
+		}
+	}
+	slices.SortStableFunc(o.entries, func(a, b oracleEntry) int { return cmp.Compare(a.at, b.at) })
 }
 
 func (o *oracle) merge(entries []store.Entry) {

@@ -12,8 +12,8 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// GrantsUpTo for Limiter.AllowAtMost, Settle for refunds, Log for Limiter.Log, and Merge (with Settle) for
-// core.FailLocal.
+// GrantsUpTo for Limiter.AllowAtMost, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal,
+// and Renew (with Settle) for core.InFlight.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
@@ -85,6 +85,18 @@ func (s FullStore) Merge(_ context.Context, m store.MergeRequest) error {
 		}
 		slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.at.Sub(b.at), 0) })
 		l.expire(now)
+	})
+}
+
+// Renew moves the entries that are younger than the lease to now.
+func (s FullStore) Renew(_ context.Context, r store.Renewal) error {
+	return s.with(r.Key, r.Keep, func(l *keyLog, now time.Time) {
+		for i := range l.entries {
+			if e := &l.entries[i]; slices.Contains(r.IDs, e.id) && now.Sub(e.at) < r.Lease {
+				e.at = now
+			}
+		}
+		slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.at.Sub(b.at), 0) })
 	})
 }
 

@@ -87,6 +87,7 @@ func (s *MapStore) sweep(now time.Time) {
 // take answers t and records it as its mode says.
 func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
 	p := t.Plan
+	t.Cost, t.Mode = p.Counted(t.Cost, t.Mode) // others for slots
 	for i, limit := range p.Limits {
 		a.State[i].Used = units(l.window(now, limit.Window))
 	}

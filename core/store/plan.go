@@ -31,6 +31,12 @@ type Plan struct {
 	Varies bool          // other plans on this log may have another Keep: the longest so far holds for the log
 	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of the limits that decide
 
+	// Slots makes the log one of requests in flight: each take counts one unit, whatever its Cost is, and its entry
+	// leaves when it is settled to 0, or when it was not renewed for a window (see [Renewer]). Denials are never
+	// recorded, so ModeChargeDenied is ModeCharge. ModeRecord, which asks no limit, is ModePeek. A log has plans of
+	// slots only, or none.
+	Slots bool
+
 	smallest, largest int
 }
 
@@ -66,15 +72,32 @@ func (p *Plan) Smallest() int { return p.smallest }
 // Largest returns the largest quota of the limits that decide.
 func (p *Plan) Largest() int { return p.largest }
 
-// NeverFits reports whether a cost is above a quota of the limits that decide, so that no wait will ever let it pass.
-func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest }
+// NeverFits reports whether a cost is above a quota of the limits that decide, so that no wait will ever let it pass. It
+// is false for slots, since each take needs only one.
+func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest && !p.Slots }
+
+// Counted returns how many units a take of that Cost counts, and in which mode it is recorded. These are its Cost and
+// Mode, unless the plan is of slots.
+func (p *Plan) Counted(cost int, mode Mode) (units int, as Mode) {
+	if !p.Slots {
+		return cost, mode
+	}
+	switch mode {
+	case ModeRecord:
+		mode = ModePeek
+	case ModeChargeDenied:
+		mode = ModeCharge
+	case ModeCharge, ModePeek, ModeUpTo:
+	}
+	return 1, mode
+}
 
 // Judge fills in Denied and Allowed of an answer of which State[i].Used is known for each limit. A take is allowed if
-// all limits that decide have room for its cost, and always in [ModeRecord].
+// all limits that decide have room for what it counts, and always in [ModeRecord] unless the plan is of slots.
 //
 // In [ModeUpTo] it judges one unit, whatever the cost is; [Plan.Grant] then tells how many there are.
 func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
-	if mode == ModeUpTo {
+	if cost, mode = p.Counted(cost, mode); mode == ModeUpTo {
 		cost = 1
 	}
 	var denied LimitSet
@@ -88,10 +111,15 @@ func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 }
 
 // Grant fills in Granted of an answer in [ModeUpTo] of which State[i].Used is known for each limit: the least that a
-// limit that decides has left, from 0 to cost. It is 0 exactly if Judge does not allow the take.
+// limit that decides has left, from 0 to cost; of slots, cost if there is one. It is 0 exactly if Judge does not allow
+// the take.
 func (p *Plan) Grant(a *Answer, cost int) {
+	most := cost
 	for i, l := range p.Deciding() {
-		cost = min(cost, l.Quota-a.State[i].Used)
+		most = min(most, l.Quota-a.State[i].Used)
 	}
-	a.Granted = max(cost, 0)
+	if p.Slots && most > 0 {
+		most = cost
+	}
+	a.Granted = max(most, 0)
 }

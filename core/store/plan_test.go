@@ -135,6 +135,38 @@ func grant(p *store.Plan, a *store.Answer, most int) int {
 	return most
 }
 
+// Takes of slots count one unit each, whatever they cost, and record no denials.
+func TestPlanOfSlots(t *testing.T) {
+	limits := []store.Limit{{Quota: 2, Window: time.Second}}
+	for _, slots := range []bool{false, true} {
+		p := store.NewPlan(store.Plan{Limits: limits, Slots: slots})
+		if p.NeverFits(3) == slots || p.NeverFits(2) {
+			t.Errorf("slots %v: NeverFits(3) is %v", slots, p.NeverFits(3))
+		}
+		for mode, want := range map[store.Mode]store.Mode{
+			store.ModeCharge: store.ModeCharge, store.ModePeek: store.ModePeek,
+			store.ModeRecord: store.ModePeek, store.ModeChargeDenied: store.ModeCharge,
+		} {
+			units, as := p.Counted(7, mode)
+			if slots && (units != 1 || as != want) || !slots && (units != 7 || as != mode) {
+				t.Errorf("slots %v, mode %v: counts %d as %v", slots, mode, units, as)
+			}
+			for used := range 4 {
+				var a store.Answer
+				a.State[0].Used = used
+				p.Judge(&a, 2, mode)
+				room := used+units <= 2
+				if !slots { // of a cost of 2
+					room = used == 0
+				}
+				if a.Denied.Has(0) == room || a.Allowed != (room || mode == store.ModeRecord && !slots) {
+					t.Errorf("slots %v, mode %v, %d used: %+v", slots, mode, used, a)
+				}
+			}
+		}
+	}
+}
+
 func TestLimitSet(t *testing.T) {
 	for set := range 1 << store.MaxLimits {
 		for i := range store.MaxLimits {

@@ -17,7 +17,8 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
-// [Granter], [Lister] and [Merger]. A limiter whose options need one of them cannot be made on a store without it.
+// [Granter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store
+// without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
@@ -88,6 +89,14 @@ type Merger interface {
 	Merge(ctx context.Context, m MergeRequest) error
 }
 
+// Renewer is a [Store] that can renew slots, which are the entries of a plan with [Plan.Slots]. Limits of requests in
+// flight need it, and a [Settler], which gives slots back.
+type Renewer interface {
+	// Renew moves the entries of takes to now, at the end of the log. Entries that are at least Lease old, or that the
+	// log does not hold, stay as they are: another take may have got the slot meanwhile.
+	Renew(ctx context.Context, r Renewal) error
+}
+
 // Full is a store that can do everything, as a MemoryStore and those of redisstore can.
 type Full interface {
 	Store
@@ -95,6 +104,7 @@ type Full interface {
 	Settler
 	Lister
 	Merger
+	Renewer
 }
 
 // Take is one request as a store sees it.
@@ -225,6 +235,14 @@ type Settlement struct {
 	Key  Key
 	ID   uint64 // that of the Take
 	Cost int    // units, at least 0
+}
+
+// Renewal names takes whose slots are still in use.
+type Renewal struct {
+	Key   Key
+	IDs   []uint64      // those of the Takes, in any order
+	Lease time.Duration // the shortest window of the limits; entries that old have lost their slots
+	Keep  time.Duration // as in Plan
 }
 
 // MergeRequest is what to add to a log.

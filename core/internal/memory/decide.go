@@ -12,28 +12,31 @@ import (
 // limit's window is (now-Window, now].
 func decide(log *slide.Log, now int64, id uint64, t *store.Take, mode store.Mode, a *store.Answer) uint64 {
 	p := t.Plan
+	cost, mode := p.Counted(t.Cost, mode)
 	for i := range p.Limits {
 		a.State[i].Used, a.State[i].Reset = log.View(now, p.Limits[i].Window)
 	}
-	p.Judge(a, t.Cost, mode)
-	cost, units := t.Cost, t.Cost // those that must fit, and those that are added then
+	p.Judge(a, cost, mode)
+	units := cost // those that are added, where cost must fit
 	if mode == store.ModeUpTo {
 		p.Grant(a, t.Cost)
-		cost, units = 1, a.Granted
+		if cost = 1; !p.Slots {
+			units = a.Granted
+		}
 	}
 	if p.Shadow > 0 {
 		a.Shadow = retryAfter(log, now, cost, p.Shadows())
 	}
 	switch {
 	case mode == store.ModeRecord:
-		id = log.Add(now, id, t.Cost)
+		id = log.Add(now, id, cost)
 		log.Trim(max(p.Largest(), store.MaxRecorded))
 	case a.Allowed && mode != store.ModePeek:
 		id = log.Add(now, id, units)
-	case !a.Allowed && mode == store.ModeChargeDenied && !p.NeverFits(t.Cost):
-		id = log.Add(now, id, t.Cost)
+	case !a.Allowed && mode == store.ModeChargeDenied && !p.NeverFits(cost):
+		id = log.Add(now, id, cost)
 		log.Trim(p.Bound)
-		a.Retry = retryAfter(log, now, t.Cost, p.Deciding())
+		a.Retry = retryAfter(log, now, cost, p.Deciding())
 	default:
 		if !a.Allowed {
 			a.Retry = retryAfter(log, now, cost, p.Deciding())

@@ -27,7 +27,8 @@ func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 	parts := buf[:len(takes)]
 	for i := range parts {
 		p := &parts[i]
-		p.take, p.answer, p.hash, p.cost = &takes[i], &answers[i], takes[i].Key.Hash(), takes[i].Cost
+		p.take, p.answer, p.hash = &takes[i], &answers[i], takes[i].Key.Hash()
+		p.cost, _ = takes[i].Plan.Counted(takes[i].Cost, takes[i].Mode)
 		p.shard = &s.shards[p.hash%shardCount]
 	}
 	now := s.clock()
@@ -114,13 +115,14 @@ func shardsOf(parts []part) (shards [store.MaxLimits]int, n int) {
 
 // decideAll decides the takes of all parts, whose logs are locked.
 func decideAll(parts []part, now int64) {
-	mode := parts[0].take.Mode
+	mode, granted := parts[0].take.Mode, 0
 	if mode == store.ModeUpTo {
-		fitCost(parts, now)
+		granted = fitCost(parts, now)
 	}
 	if hasRoom(parts, now) || mode == store.ModeRecord {
 		for i := range parts {
 			parts[i].decide(now, mode)
+			parts[i].answer.Granted = granted
 		}
 		return
 	}
@@ -153,12 +155,15 @@ func (p *part) find(s *Store, earlier []part, now int64) {
 	p.log, p.own = p.shard.findOrAdd(s, &t.Key, p.hash, now, t.Plan.Keep, t.Mode, false)
 }
 
-// fitCost lowers the costs to the most units for which all logs have room, or to 1 if they have none. Keys that share
-// one log need room for all of them.
-func fitCost(parts []part, now int64) {
-	most := parts[0].cost
+// fitCost lowers the costs to the most units for which all logs have room, or to 1 if they have none, and returns that
+// number. Keys that share one log need room for all of them. Slots do not count: a take needs one of them.
+func fitCost(parts []part, now int64) int {
+	most := parts[0].take.Cost
 	for i := range parts {
 		p, takes := &parts[i], 1
+		if p.take.Plan.Slots {
+			continue
+		}
 		for j := range parts[:i] {
 			if p.log != nil && parts[j].log == p.log {
 				takes++
@@ -170,9 +175,13 @@ func fitCost(parts []part, now int64) {
 			most = min(most, (l.Quota-used)/takes)
 		}
 	}
+	most = max(most, 1)
 	for i := range parts {
-		parts[i].cost = max(most, 1)
+		if !parts[i].take.Plan.Slots {
+			parts[i].cost = most
+		}
 	}
+	return most
 }
 
 // view returns the log of a part to look at, and the instant for which.

@@ -76,17 +76,18 @@ func (l *keyLog) takeShared(hash uint64, t *store.Take, a *store.Answer) {
 
 // decideShared is takeShared without the lock.
 func (l *keyLog) decideShared(hash uint64, t *store.Take, a *store.Answer) {
-	mode := t.Mode
+	units, mode := t.Plan.Counted(t.Cost, t.Mode)
+	records := mode == store.ModeRecord
 	l.keep = max(l.keep, t.Plan.Keep)
 	l.Drop(l.now - int64(l.keep))
 	switch {
 	case mode == store.ModeChargeDenied:
 		mode = store.ModeCharge // the denied takes of one key must not deny others
-	case mode == store.ModeRecord && l.Units(0)+t.Cost > store.MaxRecorded:
+	case records && l.Units(0)+units > store.MaxRecorded:
 		mode = store.ModePeek // the recorded takes of one key must not trim those of others
 	}
 	decide(&l.Log, l.now, sharedID(hash, t.ID), t, mode, a)
-	if t.Mode == store.ModeRecord {
+	if records {
 		a.Allowed, a.Retry = true, 0
 	}
 }

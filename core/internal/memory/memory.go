@@ -7,6 +7,7 @@ package memory
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,24 @@ func (s *Store) Settle(t *store.Settlement) {
 	case log != nil:
 		log.Settle(sharedID(hash, t.ID), t.Cost)
 	}
+}
+
+// Renew moves the entries of takes to the end of the log, unless they are at least a lease old.
+func (s *Store) Renew(r *store.Renewal) {
+	sh, log, own, hash := s.locked(&r.Key)
+	defer sh.unlock(log)
+	if log == nil {
+		return
+	}
+	ids := slices.Clone(r.IDs)
+	if !own {
+		for i, id := range ids {
+			ids[i] = sharedID(hash, id)
+		}
+	}
+	slices.Sort(ids)
+	log.keep = max(log.keep, r.Keep)
+	log.Renew(log.now, log.now-int64(r.Lease), ids)
 }
 
 // Log returns the entries of a key in the last window. Of a shared log it returns only those of this key.

@@ -1,5 +1,7 @@
 package slide
 
+import "slices"
+
 // ledger stores the entries of a [Log] with their costs and IDs.
 //
 // Entries carry a running total of units, so that the units since an instant, and the instant of a unit, are found by
@@ -145,6 +147,37 @@ func (l *Log) Settle(id uint64, cost int) {
 			*l.entry(j - 1) = *l.entry(j)
 		}
 		l.count--
+	}
+	l.updateEnds()
+}
+
+// Renew moves the entries with these IDs to instant now, at the end of the log and in the order that they have there,
+// unless they are of instant cut or before. The IDs are in ascending order. No entry is after now.
+func (l *Log) Renew(now, cut int64, ids []uint64) {
+	first := l.Since(cut)
+	if first == int(l.count) || len(ids) == 0 {
+		return
+	}
+	l.openLedger()
+	var renewed []entry // each with its own cost as total
+	before := l.totalBefore(first)
+	end, kept := before, first
+	for i := first; i < int(l.count); i++ {
+		e := *l.entry(i)
+		cost := e.total - before
+		before = e.total
+		if _, found := slices.BinarySearch(ids, e.id); found && e.id != 0 {
+			renewed = append(renewed, entry{now, e.id, cost})
+			continue
+		}
+		end += cost
+		*l.entry(kept) = entry{e.at, e.id, end}
+		kept++
+	}
+	for _, e := range renewed {
+		end += e.total
+		*l.entry(kept) = entry{e.at, e.id, end}
+		kept++
 	}
 	l.updateEnds()
 }

@@ -32,6 +32,19 @@ func (l *plainLog) insert(at int64, id uint64, cost int) {
 	*l = slices.Insert(*l, i, entry{at, id, uint64(cost)})
 }
 
+func (l *plainLog) renew(now, cut int64, ids []uint64) {
+	kept, renewed := plainLog{}, plainLog{}
+	for _, e := range *l {
+		if e.at > cut && e.id != 0 && slices.Contains(ids, e.id) {
+			e.at = now
+			renewed = append(renewed, e)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	*l = append(kept, renewed...)
+}
+
 func (l *plainLog) trim(units int) {
 	held := 0
 	for i := len(*l) - 1; i >= 0; i-- {
@@ -79,6 +92,16 @@ func TestLogAgainstSlice(t *testing.T) {
 			}
 			log.Insert(at, id, cost)
 			list.insert(at, id, cost)
+		case op == 5 && (!alike || step%phase > phase/2 && r.IntN(100) == 0): // entries are renewed
+			ids, cut := []uint64{1 << 60}, now-r.Int64N(500)
+			for _, e := range list {
+				if r.IntN(4) == 0 {
+					ids = append(ids, e.id)
+				}
+			}
+			slices.Sort(ids)
+			log.Renew(now, cut, ids)
+			list.renew(now, cut, ids)
 		case op == 4: // the oldest units are removed
 			if step%20 == 0 {
 				units := 1 + r.IntN(1000)
