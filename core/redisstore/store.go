@@ -101,6 +101,8 @@ func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, erro
 
 // take is Take for a valid take.
 func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, error) {
+	asked := t.Cost
+	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.cost, one.place, one.keys = ctx, t.Cost, 0, nil
 	one.key, one.id = s.keyAndID(&t.Key, t.ID)
@@ -113,7 +115,11 @@ func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, erro
 		return store.Answer{}, failed(err)
 	}
 	defer takePool.Put(one)
-	return b.answer(one, &t)
+	a, err := b.answer(one, &t)
+	if a.Granted > 0 && t.Plan.Slots {
+		a.Granted = asked // one slot is enough for all
+	}
+	return a, err
 }
 
 // GrantsUpTo implements [store.Granter].
