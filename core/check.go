@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -54,6 +55,9 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			return
 		}
 		d.limiter, d.token = l, token
+		if d.joint != nil && d.joint.held != nil {
+			d.joint.held.Context = r.Context()
+		}
 		if l.refunds != nil && d.taken > 0 {
 			d.served = new(served)
 			d.served.response.Init(r)
@@ -149,8 +153,12 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) 
 	logs := d.plan.logs
 	d.joint = newJoint(len(logs))
 	for i, log := range logs {
-		id, own := d.key.Identity, log.key == l.key.keySpec
-		if !own {
+		id := d.key.Identity
+		same := slices.IndexFunc(logs[:i], func(earlier *planLog) bool { return earlier.key == log.key })
+		switch {
+		case same >= 0:
+			id = d.joint.takes[same].Key.Identity
+		case log.key != l.key.keySpec:
 			var err error
 			if id, err = log.key.read(r, &l.prefixes); err != nil {
 				_, call := r.(noRequest)

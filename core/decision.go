@@ -24,7 +24,7 @@ type Decision struct {
 	Allowed    bool
 	Granted    int           // units that this request may use; see below
 	Remaining  int           // units left after this request, of the limit with the least left
-	RetryAfter time.Duration // until this request fits if no other is admitted; zero if it is allowed or never fits
+	RetryAfter time.Duration // until this request fits if no other is admitted; zero if that is not known, or never
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
 	Used       int           // units in the window before this request, of the longest limit
 	Policy     string        // name of the policy
@@ -70,12 +70,15 @@ func (d *Decision) fill(mode store.Mode) {
 	d.taken = d.Granted
 	if !d.Allowed {
 		d.Violated = d.violated()
+		if d.awaitsSlot() {
+			d.RetryAfter = 0 // nobody knows when a request ends
+		}
 		if mode == store.ModeChargeDenied && !d.never() {
 			d.taken = d.cost
 		}
 	}
 	least := d.tightest()
-	d.Remaining, d.ResetAfter = d.left(least), d.answer.State[least].Reset
+	d.Remaining, d.ResetAfter = d.left(least), d.reset(least)
 	d.Used = d.answer.State[d.plan.longest].Used
 }
 
@@ -129,6 +132,9 @@ func (e *LimitedError) Error() string {
 	if d.Never() {
 		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
 	}
+	if d.plan != nil && d.awaitsSlot() && !d.Banned {
+		return fmt.Sprintf("sash: limited by %s: too many requests at the same time", over)
+	}
 	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
 }
 
@@ -139,12 +145,31 @@ func (e *LimitedError) Unwrap() error {
 	return nil
 }
 
-// Undo gives back the units that this decision has taken, exactly once, however often it is called. After they have
-// left the window, or after [Limiter.Reset], it does nothing; it never makes room for more than the quota. A denial has
-// nothing to give back, even if it was recorded ([WithCountDenied]).
+// Undo gives back the units that this decision has taken, exactly once, however often it is called, and ends what it
+// holds, as [Decision.Release] does. After they have left the window, or after [Limiter.Reset], it does nothing; it
+// never makes room for more than the quota. A denial has nothing to give back, even if it was recorded
+// ([WithCountDenied]).
 //
 // An error means that the store could not be asked, so the units may still be counted.
 func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
+
+// Release ends what the decision holds: a slot of each [InFlight], for other requests to take. It gives no units back.
+// Middleware calls it when the handler has ended in whatever way; without HTTP, defer it:
+//
+//	d, err := limiter.Allow(ctx, "customer 7")
+//	if err != nil || !d.Allowed {
+//		return errors.Join(err, d.Err())
+//	}
+//	defer d.Release(context.WithoutCancel(ctx))
+//
+// It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
+// error means that the store could not be asked, so the slot is taken until its lease ends ([Limit.Lease]).
+func (d Decision) Release(ctx context.Context) error {
+	if d.joint == nil || d.joint.held == nil {
+		return nil
+	}
+	return d.limiter.release(ctx, d.joint.held)
+}
 
 // Settle changes the cost of this decision to cost units, more or less than it has taken, as if it had been that from
 // the beginning: for work whose cost is known only afterwards, such as tokens or bytes. It may be called again, with
@@ -174,7 +199,36 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
-	return max(0, d.plan.limits[i].Quota-d.answer.State[i].Used-d.taken)
+	taken := d.taken
+	if d.plan.limits[i].inFlight {
+		if taken = 0; d.takesSlots() {
+			taken = 1
+		}
+	}
+	return max(0, d.plan.limits[i].Quota-d.answer.State[i].Used-taken)
+}
+
+// takesSlots reports whether this request has taken a slot of each limit of requests in flight.
+func (d *Decision) takesSlots() bool {
+	return d.Allowed && d.taken > 0 && (d.mode == store.ModeCharge || d.mode == store.ModeChargeDenied)
+}
+
+// reset returns how long it takes until the oldest unit leaves the window of limit i: 0 if the limit has none.
+func (d *Decision) reset(i int) time.Duration {
+	if d.plan.limits[i].inFlight {
+		return 0
+	}
+	return d.answer.State[i].Reset
+}
+
+// awaitsSlot reports whether a limit of requests in flight has denied.
+func (d *Decision) awaitsSlot() bool {
+	for i := range d.plan.limits {
+		if d.plan.limits[i].inFlight && d.denies(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // denies reports whether limit i has denied.
@@ -222,6 +276,7 @@ func (d *Decision) cloneKeys() {
 	}
 	own := newJoint(len(d.joint.takes)) // others may use the old one
 	copy(own.takes, d.joint.takes)
+	own.held = d.joint.held
 	for i := range own.takes {
 		own.takes[i].Key.Identity = own.takes[i].Key.Clone()
 	}

@@ -123,6 +123,9 @@ func WithFailLocalKeys(n int) Option {
 // not answer, it returns as soon as that is known. The error then tells how many units were not replayed; later calls
 // return the same error. Close does not close the store. A closed limiter continues to decide.
 func (l *Limiter) Close() error {
+	if l.slots != nil {
+		l.slots.Close()
+	}
 	if l.guard == nil {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 		b = append(b, d.plan.limits[i].Name...)
 		b = append(b, `";r=`...)
 		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.answer.State[i].Reset; reset > 0 && d.fitting() <= d.plan.limits[i].Quota {
+		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.limits[i].Quota {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
@@ -158,5 +158,7 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	}
 	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
-	h.Set(fieldReset, strconv.FormatInt(seconds(d.answer.State[i].Reset), 10))
+	if !d.plan.limits[i].inFlight { // nobody knows when a request ends
+		h.Set(fieldReset, strconv.FormatInt(seconds(d.reset(i)), 10))
+	}
 }

@@ -19,11 +19,13 @@ var layers = []struct {
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
+	{module + "core/internal/slots", []string{module + "core/store"}},
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/memory", []string{module + "core/store", module + "core/internal/slide"}},
 	{module + "core/internal/guard", []string{
 		module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
+		module + "core/internal/slots",
 	}},
 	{module + "core", []string{
 		module + "core/adapter",
@@ -34,6 +36,7 @@ var layers = []struct {
 		module + "core/internal/inflight",
 		module + "core/internal/queue",
 		module + "core/internal/slide",
+		module + "core/internal/slots",
 		module + "core/store",
 	}},
 }

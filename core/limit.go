@@ -17,8 +17,8 @@ const (
 	MaxWindow = 365 * 24 * time.Hour // longest window
 )
 
-// Limit is a quota of units in any window of the given length. At instant t the window is (t-Window, t]: an entry that
-// is exactly one Window old is no longer in it.
+// Limit is a quota of units in any window of the given length, or of requests at the same time: see [InFlight]. At
+// instant t the window is (t-Window, t]: an entry that is exactly one Window old is no longer in it.
 //
 // Quota is 1 to [MaxQuota] units. Window is [MinWindow] to [MaxWindow], in whole microseconds. Name is what clients see
 // in the RateLimit header fields: 1 to 64 letters, digits, '.', '_' or '-'. If it is empty, the name is made of quota
@@ -30,7 +30,10 @@ type Limit struct {
 	Window time.Duration
 	Name   string
 
-	by *keySpec // or nil: the limiter's key
+	by       *keySpec // or nil: the limiter's key
+	inFlight bool     // of requests at the same time; once it is compiled, Window is the lease
+	leased   bool     // Lease was called
+	lease    time.Duration
 }
 
 // By returns the limit with a key of its own, in place of the limiter's. With others it limits, for example, a user,
@@ -78,6 +81,34 @@ func PerHour(quota int) Limit { return Limit{Quota: quota, Window: time.Hour} }
 // PerDay allows quota units in any 24 hours.
 func PerDay(quota int) Limit { return Limit{Quota: quota, Window: day} }
 
+// The bounds of [Limit.Lease], and what it is without.
+const (
+	minLease     = time.Second
+	maxLease     = time.Hour
+	defaultLease = 30 * time.Second
+)
+
+// InFlight allows n requests at the same time, 1 to [MaxQuota]. Each has a slot from the decision until it ends:
+// middleware gives the slot back when the handler ends in any way, and [Decision.Release] does without HTTP. It may
+// stand alone or with other limits, and takes one slot whatever the request costs.
+//
+//	core.Limits{core.PerMinute(100), core.InFlight(4)}
+//
+// A denial does not tell when to come again ([Decision].RetryAfter is 0), because nobody knows when a request ends.
+// [Limiter.Wait] waits for a slot. A process that dies gives its slots back when their lease ends; see [Limit.Lease].
+// [Limiter.Reset] leaves slots alone, and [Limiter.Record] takes none. While the store does not answer, [FailLocal]
+// limits within each process. A store outside the process must be a store.Renewer and a store.Settler.
+func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defaultLease} }
+
+// Lease sets for how long a slot of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The
+// default is 30s. The limiter renews its slots three times within a lease, however long the requests take, so the lease
+// is only for processes that die, and for what is never released. A slot whose lease has ended is not taken back, even
+// if its request goes on, since another may have it. Limits that [LimitBy] chooses for the same key need equal leases.
+func (l Limit) Lease(d time.Duration) Limit {
+	l.lease, l.leased = d, true
+	return l
+}
+
 const day = 24 * time.Hour
 
 var units = []struct {
@@ -105,19 +136,35 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s".
-func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + period(l.Window) }
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "4 in flight".
+func (l Limit) String() string {
+	if l.inFlight {
+		return strconv.Itoa(l.Quota) + inFlightText
+	}
+	return strconv.Itoa(l.Quota) + "/" + period(l.Window)
+}
 
-func (l Limit) defaultName() string { return strconv.Itoa(l.Quota) + "-per-" + period(l.Window) }
+const inFlightText = " in flight"
+
+func (l Limit) defaultName() string {
+	if l.inFlight {
+		return strconv.Itoa(l.Quota) + "-in-flight"
+	}
+	return strconv.Itoa(l.Quota) + "-per-" + period(l.Window)
+}
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
 // per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
-// [time.ParseDuration] reads it. The error is a [ConfigError].
+// [time.ParseDuration] reads it. "4 in flight" is [InFlight](4). The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(reason string) (Limit, error) {
 		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}
 	}
-	amount, rest, found := strings.Cut(s, "/")
+	amount, inFlight := strings.CutSuffix(strings.TrimSpace(s), inFlightText)
+	rest, found := "", inFlight
+	if !found {
+		amount, rest, found = strings.Cut(s, "/")
+	}
 	if !found {
 		amount, rest, found = strings.Cut(s, " per ")
 	}
@@ -132,13 +179,16 @@ func ParseLimit(s string) (Limit, error) {
 	if err != nil {
 		return bad(fmt.Sprintf("the quota %s is more than %d", amount, MaxQuota))
 	}
-	window, err := parsePeriod(rest)
-	if err != nil {
-		return bad(err.Error())
+	l := InFlight(quota)
+	if !inFlight {
+		window, err := parsePeriod(rest)
+		if err != nil {
+			return bad(err.Error())
+		}
+		l = Limit{Quota: quota, Window: window}
 	}
-	l := Limit{Quota: quota, Window: window}
-	if reason := l.fault(); reason != "" {
-		return bad(reason)
+	if reasons := l.faults(); len(reasons) > 0 {
+		return bad(reasons[0])
 	}
 	return l, nil
 }
@@ -182,7 +232,39 @@ func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// fault returns what a valid limit must be where this one differs, or "" if it is valid.
+// faults returns what a valid limit must be where this one differs.
+func (l Limit) faults() (reasons []string) {
+	if !l.inFlight {
+		if reason := l.fault(); reason != "" {
+			reasons = append(reasons, reason)
+		}
+		if l.leased {
+			reasons = append(reasons, "a lease is for core.InFlight: leave Lease out of a limit that has a window")
+		}
+		return reasons
+	}
+	if l.Quota < 1 || l.Quota > MaxQuota {
+		reasons = append(reasons, fmt.Sprintf("allow 1 to %d requests at the same time", MaxQuota))
+	}
+	if l.Window != 0 {
+		reasons = append(reasons, fmt.Sprintf("requests at the same time have no window, so leave out the %v: for a "+
+			"quota in a window, add another limit", l.Window))
+	}
+	if l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0 {
+		reasons = append(reasons, fmt.Sprintf("the lease %v must be %v to %v, in whole microseconds: it is renewed "+
+			"while the request runs", l.lease, minLease, maxLease))
+	}
+	if l.Name != "" && !validName(l.Name) {
+		reasons = append(reasons, nameFault(l.Name))
+	}
+	return reasons
+}
+
+func nameFault(name string) string {
+	return fmt.Sprintf("the name %q must be 1 to 64 letters, digits, '.', '_' or '-'", name)
+}
+
+// fault returns what a valid limit of a window must be where this one differs, or "" if it is valid.
 func (l Limit) fault() string {
 	switch {
 	case l.Quota < 1 || l.Quota > MaxQuota:
@@ -192,7 +274,7 @@ func (l Limit) fault() string {
 	case l.Window%time.Microsecond != 0:
 		return fmt.Sprintf("the window %v must be whole microseconds", l.Window)
 	case l.Name != "" && !validName(l.Name):
-		return fmt.Sprintf("the name %q must be 1 to 64 letters, digits, '.', '_' or '-'", l.Name)
+		return nameFault(l.Name)
 	}
 	return ""
 }

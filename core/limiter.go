@@ -10,6 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -36,6 +37,7 @@ type Limiter struct {
 	inContext bool // handlers get the decision
 	inFlight  *inflight.Set
 	queues    *queue.Queues[queueKey]
+	slots     *slots.Set // of requests in flight
 	refusals  *refusals
 
 	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
@@ -66,10 +68,49 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) e
 	}
 	err := l.takeAll(ctx, j, d)
 	if err == nil {
-		d.answer = d.plan.merge(j.answers, d.fitting(), mode)
-		d.fill(mode)
+		plan := d.plan
+		d.answer = plan.merge(j.answers, d.fitting(), mode)
+		if d.fill(mode); d.takesSlots() && plan.hasSlots() {
+			l.hold(d, plan)
+		}
 	}
 	return err
+}
+
+// hold notes which slots a decision has taken, until it is released.
+func (l *Limiter) hold(d *Decision, plan *plan) {
+	held := make([]slots.Slot, 0, 1)
+	for i, log := range plan.logs {
+		if log.slots {
+			t := &d.joint.takes[i]
+			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
+			held = append(held, slots.Slot{Key: key, ID: t.ID, Plan: t.Plan, Others: log.key != l.key.keySpec})
+		}
+	}
+	d.joint.held = l.slots.Hold(held, d.Degraded)
+}
+
+// release gives the slots of a decision back.
+func (l *Limiter) release(ctx context.Context, held *slots.Held) error {
+	err := held.Release(ctx)
+	for i := range held.Slots() {
+		if slot := &held.Slots()[i]; slot.Others {
+			l.queues.WakeAll()
+		} else {
+			l.queues.Wake(queueKey{l.namespace, slot.Key.Identity})
+		}
+	}
+	return err
+}
+
+// memorySlots are slots in this process's memory.
+type memorySlots struct{ logs *memory.Store }
+
+func (m memorySlots) Renew(r *store.Renewal) { m.logs.Renew(r) }
+
+func (m memorySlots) Release(_ context.Context, s *slots.Slot, _ bool) error {
+	m.logs.Settle(&store.Settlement{Key: s.Key, ID: s.ID})
+	return nil
 }
 
 // take passes t to the logs in memory or to the guard of the store. It fills in the rest of t: the key, and for a store
@@ -125,8 +166,14 @@ func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
 	defer l.queues.WakeAll() // other keys may wait for the same log
 	errs := make([]error, 0, len(d.joint.takes))
 	for i := range d.joint.takes {
+		if d.plan.logs[i].slots { // it takes one slot whatever it costs
+			continue
+		}
 		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID, Cost: cost}
 		errs = append(errs, l.settle(ctx, s, d.Degraded))
+	}
+	if cost == 0 {
+		errs = append(errs, d.Release(ctx))
 	}
 	return errors.Join(errs...)
 }

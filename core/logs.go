@@ -7,12 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// planLog is one of several logs that the limits of a plan draw from. Limits of one key share a log.
+// planLog is one of the logs that the limits of a plan draw from. Limits of one key share a log, except that those of
+// requests in flight have another one.
 type planLog struct {
 	key    *keySpec
+	slots  bool // of requests in flight
 	space  *logSpace
 	limits Limits // those that decide, then those of a shadow
 	shadow int    // how many of limits are a shadow's
@@ -33,6 +36,7 @@ type logSpaces struct {
 	first  *logSpace
 	secret []byte
 	joint  error // why the store cannot decide over several logs, or nil
+	slots  error // why it cannot hold slots of requests in flight, or nil
 	others sync.Map
 }
 
@@ -43,18 +47,21 @@ func (s *logSpaces) of(label string) *logSpace {
 	if known, ok := s.others.Load(label); ok {
 		return known.(*logSpace) //nolint:forcetypeassert // nothing else is stored
 	}
-	space := &logSpace{namespace: store.NewNamespace(s.first.namespace.Policy()+":k."+label, s.secret)}
+	space := &logSpace{namespace: store.NewNamespace(s.first.namespace.Policy()+":"+label, s.secret)}
 	known, _ := s.others.LoadOrStore(label, space)
 	return known.(*logSpace) //nolint:forcetypeassert // as above
 }
 
-// split finds the logs of a plan whose limits have keys of their own.
+// split finds the logs of a plan, unless all limits draw from the same log of the limiter's key.
 func (s *logSpaces) split(p *plan) error {
-	other := func(l Limit) bool { return l.by != nil && l.by != s.own }
-	if !slices.ContainsFunc(p.all, other) {
+	inFlight := slices.ContainsFunc(p.all, func(l Limit) bool { return l.inFlight })
+	keys := slices.ContainsFunc(p.all, func(l Limit) bool { return l.by != nil && l.by != s.own })
+	switch {
+	case !inFlight && !keys:
 		return nil
-	}
-	if s.joint != nil {
+	case inFlight && s.slots != nil:
+		return s.slots
+	case keys && s.joint != nil:
 		return s.joint
 	}
 	for i, limit := range p.all {
@@ -62,10 +69,10 @@ func (s *logSpaces) split(p *plan) error {
 		if key == nil {
 			key = s.own
 		}
-		n := slices.IndexFunc(p.logs, func(l *planLog) bool { return l.key == key })
+		n := slices.IndexFunc(p.logs, func(l *planLog) bool { return l.key == key && l.slots == limit.inFlight })
 		if n < 0 {
 			n = len(p.logs)
-			p.logs = append(p.logs, &planLog{key: key})
+			p.logs = append(p.logs, &planLog{key: key, slots: limit.inFlight})
 		}
 		log := p.logs[n]
 		log.limits, log.at, log.keep = append(log.limits, limit), append(log.at, i), max(log.keep, limit.Window)
@@ -73,23 +80,41 @@ func (s *logSpaces) split(p *plan) error {
 			log.shadow++
 		}
 	}
+	if len(p.logs) > 1 && s.joint != nil {
+		return &ConfigError{
+			Option: "InFlight", Value: limitsText(p.limits),
+			Reason: "this store cannot decide about it together with other limits: it has no method TakeAll " +
+				"(store.Joint); give it a limiter of its own",
+		}
+	}
 	return s.place(p)
+}
+
+// hasSlots reports whether one of the plan's logs is of requests in flight.
+func (p *plan) hasSlots() bool {
+	return slices.ContainsFunc(p.logs, func(l *planLog) bool { return l.slots })
 }
 
 // place gives each log of a plan a space. The name of a space is made of the key's kind, and of the name of a limit if
 // the plan has several keys of that kind.
 func (s *logSpaces) place(p *plan) error {
-	kinds := map[string]int{strings.ToLower(s.own.name): 1}
+	kinds := make(map[string]int)
+	for _, slots := range []bool{false, true} {
+		kinds[(&planLog{key: s.own, slots: slots}).kind()] = 1
+	}
 	for _, log := range p.logs {
 		if log.key != s.own {
-			kinds[strings.ToLower(log.key.name)]++
+			kinds[log.kind()]++
 		}
 	}
 	seen := make(map[string]bool)
 	for _, log := range p.logs {
 		label := ""
-		if log.key != s.own {
-			label = strings.ToLower(log.key.name)
+		switch {
+		case log.key == s.own && log.slots:
+			label = "f"
+		case log.key != s.own:
+			label = log.kind()
 			if kinds[label] > 1 {
 				names := make([]string, len(log.limits))
 				for i := range log.limits {
@@ -111,10 +136,19 @@ func (s *logSpaces) place(p *plan) error {
 	return nil
 }
 
+// kind names the kind of the log's key. A log of slots is named in another way than one of windows.
+func (l *planLog) kind() string {
+	if l.slots {
+		return "f." + strings.ToLower(l.key.name)
+	}
+	return "k." + strings.ToLower(l.key.name)
+}
+
 // joint is what a decision over several logs asks and is answered.
 type joint struct {
 	takes   []store.Take
 	answers []store.Answer
+	held    *slots.Held // the slots that the decision holds, or nil
 }
 
 // newJoint makes a joint for n logs. Most requests have two, which take one allocation.
@@ -139,7 +173,9 @@ func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store
 	for n, log := range p.logs {
 		from := &answers[n]
 		a.Allowed = a.Allowed && from.Allowed
-		a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
+		if !log.slots { // nobody knows when a slot is given back
+			a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
+		}
 		for i, at := range log.at {
 			a.State[at] = from.State[i]
 			if from.Denied.Has(i) {
@@ -151,7 +187,7 @@ func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store
 	if p.alone.NeverFits(cost) || a.Allowed {
 		a.Retry = 0
 	}
-	if slices.ContainsFunc(p.all[len(p.limits):], func(l Limit) bool { return cost > l.Quota }) {
+	if slices.ContainsFunc(p.all[len(p.limits):], func(l Limit) bool { return cost > l.Quota && !l.inFlight }) {
 		a.Shadow = 0
 	}
 	return a

@@ -7,6 +7,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -37,7 +38,11 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
-	c.faults = append(c.faults, c.store.Validate(newStorePlan(c.ban.appendLimit(limits), 0, 0, 0, false)))
+	windows, inFlight := limits.apart()
+	c.faults = append(c.faults, c.store.Validate(newStorePlan(c.ban.appendLimit(windows), 0, 0, 0, false)))
+	if len(inFlight) > 0 {
+		c.faults = append(c.faults, c.store.Validate(newStorePlan(inFlight, 0, 0, 0, false)))
+	}
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
 	if !named {
@@ -59,7 +64,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	namespace := store.NewNamespace(c.name, c.secret)
 	compiled.spaces = &logSpaces{
-		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret, joint: lacksJoint(c.store),
+		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret,
+		joint: lacksJoint(c.store), slots: lacksSlots(c.store),
 	}
 	c.faults = append(c.faults, compiled.fix())
 	l := &Limiter{
@@ -88,9 +94,11 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
 		l.memory = own.logs
+		l.slots = slots.New(memorySlots{own.logs})
 	} else {
 		c.guard.Store, c.guard.Policy = c.store, c.name
 		l.guard = guard.New(c.guard)
+		l.slots = l.guard.NewSlots()
 	}
 	return l
 }
@@ -126,6 +134,19 @@ func lacksJoint(s Store) error {
 	return &ConfigError{
 		Option: "By", Value: fmt.Sprintf("%T", s),
 		Reason: "this store cannot decide over the logs of several keys: it has no method TakeAll (store.Joint)",
+	}
+}
+
+// lacksSlots returns an error if the store cannot hold slots of requests in flight.
+func lacksSlots(s Store) error {
+	_, renews := s.(store.Renewer)
+	if _, settles := s.(store.Settler); renews && settles {
+		return nil
+	}
+	return &ConfigError{
+		Option: "InFlight", Value: fmt.Sprintf("%T", s),
+		Reason: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
+			"store.Settler; a wrapper embeds store.Full)",
 	}
 }
 

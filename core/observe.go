@@ -61,6 +61,7 @@ func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	}
 	err := l.observe(ctx, &e)
 	if err != nil {
+		err = errors.Join(err, d.Release(context.WithoutCancel(ctx))) // nobody gets the decision
 		*d = Decision{}
 	}
 	return err

@@ -40,12 +40,13 @@ type plan struct {
 	limits  Limits
 	names   []string
 	header  string                     // RateLimit-Policy
-	keep    time.Duration              // the longest window
+	keep    time.Duration              // the longest window, leases not included
 	longest int                        // index of the limit with the longest window
 	shadow  *plan                      // or nil
 	all     Limits                     // limits and the limits of shadow
 	logs    []*planLog                 // empty if all limits are of the limiter's key
-	alone   *store.Plan                // the limits without a shadow
+	alone   *store.Plan                // the limits without a shadow and without those of requests in flight
+	slots   *store.Plan                // the limits of requests in flight without a shadow, or nil
 	fixed   *store.Plan                // for the store, if no limits depend on the request
 	stored  atomic.Pointer[store.Plan] // for the store otherwise; see storePlan
 }
@@ -119,7 +120,7 @@ func (p *policy) withShadow(shadow *policy) error {
 func (p *plan) withShadow(shadow *plan) (*plan, error) {
 	both := &plan{
 		given: p.given, limits: p.limits, names: p.names, header: p.header, longest: p.longest, alone: p.alone,
-		shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
+		slots: p.slots, shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
 	}
 	if len(both.all) > maxLimits {
 		return p, &ConfigError{
@@ -160,7 +161,7 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	}
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = validate(pl.alone)
+		err = pl.validate(validate)
 	}
 	if err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	if p.shadow != nil {
 		var sh *plan
 		if sh, err = newPlan(shadow, "WithShadow"); err == nil {
-			if err = validate(sh.alone); err == nil {
+			if err = sh.validate(validate); err == nil {
 				pl, err = pl.withShadow(sh)
 			}
 		}
@@ -221,8 +222,13 @@ func (p *policy) fix() error {
 	if p.fixed == nil || p.varies() {
 		return nil
 	}
-	p.fixed.fixed = p.storePlan(p.fixed)
-	return p.spaces.split(p.fixed)
+	if err := p.spaces.split(p.fixed); err != nil {
+		return err
+	}
+	if len(p.fixed.logs) == 0 {
+		p.fixed.fixed = p.storePlan(p.fixed)
+	}
+	return nil
 }
 
 // storePlan returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
@@ -251,9 +257,11 @@ func (h *horizon) plan(
 	return sp
 }
 
+// newStorePlan makes a plan of limits that have windows, or of limits of requests in flight.
 func newStorePlan(limits Limits, shadow int, keep time.Duration, bound int, varies bool) *store.Plan {
 	p := store.Plan{Shadow: shadow, Keep: keep, Bound: bound, Varies: varies}
 	for _, l := range limits {
+		p.Slots = l.inFlight
 		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
 	}
 	return store.NewPlan(p)
@@ -291,8 +299,10 @@ func newPlan(given Limits, option string) (*plan, error) {
 		if l.by != nil && l.by.fault != nil {
 			faults = append(faults, l.by.fault)
 		}
-		if reason := l.fault(); reason != "" {
-			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
+		if reasons := l.faults(); len(reasons) > 0 {
+			for _, reason := range reasons {
+				faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
+			}
 			continue
 		}
 		if l.Name == "" {
@@ -306,18 +316,53 @@ func newPlan(given Limits, option string) (*plan, error) {
 			})
 		}
 		p.names = append(p.names, l.Name)
-		if l.Window > p.keep {
+		if l.inFlight {
+			l.Window = l.lease
+		} else if l.Window > p.keep {
 			p.keep, p.longest = l.Window, i
 		}
 		if i > 0 {
 			header.WriteString(", ")
 		}
-		// The window is rounded up, so that a client which waits that long is not too early.
-		fmt.Fprintf(&header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
+		l.appendPolicy(&header)
 	}
 	p.header, p.all = header.String(), p.limits
-	p.alone = newStorePlan(p.limits, 0, 0, 0, false)
+	windows, inFlight := p.limits.apart()
+	p.alone = newStorePlan(windows, 0, 0, 0, false)
+	if len(inFlight) > 0 {
+		p.slots = newStorePlan(inFlight, 0, 0, 0, false)
+	}
 	return p, errors.Join(faults...)
+}
+
+// appendPolicy appends the limit as an item of RateLimit-Policy.
+func (l *Limit) appendPolicy(header *strings.Builder) {
+	if l.inFlight {
+		fmt.Fprintf(header, `"%s";q=%d;qu="concurrent-requests"`, l.Name, l.Quota)
+		return
+	}
+	// The window is rounded up, so that a client which waits that long is not too early.
+	fmt.Fprintf(header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
+}
+
+// apart returns the limits that have windows and those of requests in flight.
+func (ls Limits) apart() (windows, inFlight Limits) {
+	for _, l := range ls {
+		if l.inFlight {
+			inFlight = append(inFlight, l)
+		} else {
+			windows = append(windows, l)
+		}
+	}
+	return windows, inFlight
+}
+
+// validate calls f, which is that of a store, with what the plan will ask of it.
+func (p *plan) validate(f func(*store.Plan) error) error {
+	if p.slots == nil {
+		return f(p.alone)
+	}
+	return errors.Join(f(p.alone), f(p.slots))
 }
 
 // defaultPolicyName is made of quotas and windows as well as names, so that different limits never share a log because

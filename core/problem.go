@@ -22,6 +22,8 @@ func (d *Decision) Problem() adapter.Problem {
 		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
 	}
 	switch s := max(1, seconds(d.RetryAfter)); {
+	case d.plan != nil && d.awaitsSlot() && !d.Banned:
+		p.Detail = "Try again when another request has ended."
 	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
 	case s == 1:

@@ -47,14 +47,36 @@ func (l *Limiter) refund(d *Decision, status int) {
 	}
 }
 
+// Deferred is for adapters whose handlers may begin what goes on after they have returned. Called while
+// [Decision.Serve] runs the handler, it returns a function that ends what the decision holds, which Serve then does not
+// do, or nil if the decision holds nothing.
+func (d *Decision) Deferred() (release func()) {
+	if d.joint == nil || d.joint.held == nil {
+		return nil
+	}
+	d.joint.held.Defer()
+	return d.releaseServed
+}
+
+// releaseServed is Release for a request that has been served. The client may have left, but the guard of the store
+// knows a deadline.
+func (d *Decision) releaseServed() {
+	ctx := context.WithoutCancel(d.joint.held.Context)
+	d.Release(ctx) //nolint:errcheck // the guard logs failures of the store, and the lease ends the slot
+}
+
 // Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check] has allowed.
 // handler returns the response's status, or 0 if that is not known yet; then Sent of [Decision.Response] sets it later.
-// A panic is status 500 if Sent has not been called.
+// A panic is status 500 if Sent has not been called. When the handler has ended, in whatever way, Serve ends what the
+// decision holds.
 func (d *Decision) Serve(handler func() (status int)) {
 	status, returned := 0, false
 	defer func() {
 		if d.token != (inflight.Token{}) {
 			d.limiter.inFlight.Release(d.token)
+		}
+		if d.joint != nil && d.joint.held != nil && !d.joint.held.Deferred() {
+			d.releaseServed()
 		}
 		if d.served != nil {
 			d.served.decision = *d

@@ -135,7 +135,9 @@ func testStore(t *testing.T, repeats bool) {
 	})
 }
 
-func isJointCase(name string) bool { return strings.HasPrefix(name, "Joint") || strings.HasPrefix(name, "Slots") }
+func isJointCase(name string) bool {
+	return strings.HasPrefix(name, "Joint") || strings.HasPrefix(name, "Slots")
+}
 
 // The logs of a request are asked one after the other, as on several servers.
 func TestJointStoreInTurn(t *testing.T) {

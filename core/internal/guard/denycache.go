@@ -101,9 +101,9 @@ func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denyEntry] {
 func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyCounters] }
 
 // cacheable reports whether denials of t may be answered from the cache. They may not if each denial is to be counted,
-// or if shadow limits look at the log as well.
+// if shadow limits look at the log as well, or if nobody knows when it will have room again.
 func (d *denyCache) cacheable(t *store.Take) bool {
-	return t.Plan.Shadow == 0 &&
+	return t.Plan.Shadow == 0 && !t.Plan.Slots &&
 		(t.Mode == store.ModeCharge || t.Mode == store.ModePeek || t.Mode == store.ModeUpTo)
 }
 
@@ -148,6 +148,9 @@ func (d *denyCache) lookupAll(takes []store.Take, answers []store.Answer) (found
 	var entries [store.MaxLimits]*denyEntry
 	for i := range takes {
 		t := &takes[i]
+		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
+			continue
+		}
 		if !d.cacheable(t) {
 			return false // the shadow limits of one take look at its log in each request
 		}
@@ -268,7 +271,7 @@ func (d *denyCache) updateAll(r *request) {
 
 // update brings the cache up to date with the store's answer to t, which was sent at version v.
 func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
-	if d == nil {
+	if d == nil || t.Plan.Slots {
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -61,11 +62,13 @@ type Guard struct {
 	settler store.Settler
 	merger  store.Merger
 	lister  store.Lister
+	renewer store.Renewer
 	failure Failure
 	start   time.Time
 	breaker breaker
 	denials *denyCache
-	journal *journal // of Local
+	slots   *slots.Set // held by requests in flight; see NewSlots
+	journal *journal   // of Local
 	log     outageLog
 
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
@@ -89,6 +92,7 @@ func New(c Config) *Guard {
 	g.settler, _ = c.Store.(store.Settler)
 	g.merger, _ = c.Store.(store.Merger)
 	g.lister, _ = c.Store.(store.Lister)
+	g.renewer, _ = c.Store.(store.Renewer)
 	g.timeout = c.Timeout
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.log.attrs.Store(new([]slog.Attr))
