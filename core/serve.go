@@ -7,6 +7,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/slots"
 )
 
 // Response returns nil unless a callback needs the status of the response.
@@ -54,15 +55,16 @@ func (d *Decision) Deferred() (release func()) {
 	if d.joint == nil || d.joint.held == nil {
 		return nil
 	}
-	d.joint.held.Defer()
-	return d.releaseServed
+	l, held := d.limiter, d.joint.held // and not d, which refers to the framework's request
+	held.Defer()
+	return func() { l.releaseServed(held) }
 }
 
-// releaseServed is Release for a request that has been served. The client may have left, but the guard of the store
-// knows a deadline.
-func (d *Decision) releaseServed() {
-	ctx := context.WithoutCancel(d.joint.held.Context)
-	d.Release(ctx) //nolint:errcheck // the guard logs failures of the store, and the lease ends the slot
+// releaseServed releases what a request holds that has been served. The client may have left, so the request's context
+// does not end this; the guard of a store knows a deadline.
+func (l *Limiter) releaseServed(held *slots.Held) {
+	ctx := context.WithoutCancel(held.Context)
+	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the slot
 }
 
 // Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check] has allowed.
@@ -76,7 +78,7 @@ func (d *Decision) Serve(handler func() (status int)) {
 			d.limiter.inFlight.Release(d.token)
 		}
 		if d.joint != nil && d.joint.held != nil && !d.joint.held.Deferred() {
-			d.releaseServed()
+			d.limiter.releaseServed(d.joint.held)
 		}
 		if d.served != nil {
 			d.served.decision = *d

@@ -7,6 +7,8 @@
 package fiberlimit
 
 import (
+	"runtime"
+
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
@@ -53,12 +55,37 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 				err = c.SendStatus(fiber.StatusInternalServerError)
 			}
 		}
+		if c.Response().IsBodyStream() || c.Context().Hijacked() {
+			releaseAtEnd(c, d.Deferred())
+		}
 		if status := c.Response().StatusCode(); status != fiber.StatusOK || !c.Context().Hijacked() {
 			return status
 		}
 		return fiber.StatusSwitchingProtocols // which a handler that has taken over the connection may send itself
 	})
 	return err
+}
+
+// releaseAtEnd calls release when fasthttp has sent the body stream, or when the handler of the hijacked connection has
+// ended.
+func releaseAtEnd(c *fiber.Ctx, release func()) {
+	if release == nil {
+		return
+	}
+	e := &ending{release}
+	c.Context().SetUserValue(e, e)
+	// fasthttp drops the context of a connection that was hijacked and has failed before its handler began.
+	runtime.SetFinalizer(e, func(e *ending) { go e.release() })
+}
+
+// ending is a user value, which fasthttp closes when it has done with a request.
+type ending struct{ release func() }
+
+// Close implements [io.Closer].
+func (e *ending) Close() error {
+	runtime.SetFinalizer(e, nil)
+	e.release()
+	return nil
 }
 
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429, unless the handler

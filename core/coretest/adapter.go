@@ -21,7 +21,8 @@ type AdapterConfig struct {
 	HTTP2 Serve // the same over HTTP/2, for frameworks that have it
 
 	// Handler mounts limiters as Serve does in front of any handler. It is for frameworks on net/http, whose adapters
-	// must report the status that was sent, also if the client leaves or the handler panics or hijacks the connection.
+	// must report the status that was sent and end what InFlight holds, also if the client leaves or the handler panics
+	// or hijacks the connection.
 	Handler func(next http.Handler, limiters ...*core.Limiter) http.Handler
 }
 
@@ -38,6 +39,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"SameLimiterTwice", sameLimiterTwice},
 		{"TwoLimiters", twoLimiters},
 		{"ConcurrentExactly", requestsExactly},
+		{"InFlight", requestsInFlight},
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
 		{"Lists", lists},
 		{"Bans", bans},
@@ -54,6 +56,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 	}
 	if c.Handler != nil {
 		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
+		t.Run("Slots", func(t *testing.T) { slotsAfterEndings(t, c.Handler) })
 	}
 	t.Run("Headers", func(t *testing.T) {
 		Headers(t, StoreConfig{New: func(*testing.T) (core.Store, func(time.Duration)) {
