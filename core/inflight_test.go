@@ -270,8 +270,9 @@ func TestMistakesWithInFlight(t *testing.T) {
 		}
 	}
 	l := newLimiter(t, core.InFlight(1), core.WithStore(oneSlotLog{oneLog{full}, full, full}))
-	allowed(t, l, "k", true)
+	d := allowed(t, l, "k", true)
 	allowed(t, l, "k", false)
+	release(t, d)
 	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.InFlight(1)} }),
 		core.WithStore(oneLog{full}))
 	if d, err := chosen.Allow(t.Context(), "k"); d.Allowed || !errors.As(err, new(*core.ConfigError)) {

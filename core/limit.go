@@ -96,9 +96,11 @@ const (
 //
 // A denial does not tell when to come again ([Decision].RetryAfter is 0), because nobody knows when a request ends.
 // [Limiter.Wait] waits for a slot. A handler that takes over its connection holds the slot until it returns, and in
-// fiber until the connection's own handler or the body's stream has ended. A process that dies gives its slots back when their lease ends; see [Limit.Lease].
-// [Limiter.Reset] leaves slots alone, and [Limiter.Record] takes none. While the store does not answer, [FailLocal]
-// limits within each process. A store outside the process must be a store.Renewer and a store.Settler.
+// fiber until the connection's own handler or the body's stream has ended. [Limiter.Reset] leaves slots alone, and
+// [Limiter.Record] takes none.
+//
+// A process that dies gives its slots back when their lease ends; see [Limit.Lease]. While the store does not answer,
+// [FailLocal] limits within each process. A store outside the process must be a store.Renewer and a store.Settler.
 func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defaultLease} }
 
 // Lease sets for how long a slot of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The

@@ -218,6 +218,9 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	if sent == unconfirmed && store.IsOutage(err) && time.Since(now) > g.timeout/2 {
 		g.reconnect(&r.first.Key)
 	}
+	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) && r.takesSlots() {
+		go g.undoSlots(r.clone()) // the store may have recorded them
+	}
 	switch {
 	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
 		return FromStore, err
@@ -235,12 +238,22 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 // takeLocal decides a request in this process.
 func (g *Guard) takeLocal(r *request, sent delivery) {
 	r.setAnswers(store.Answer{})
+	for i := range r.len() {
+		if t, _ := r.at(i); t.Plan.Slots && g.slots != nil {
+			g.slots.Merge(&t.Key, func(ids []uint64) { g.journal.hold(t, ids) })
+		}
+	}
 	var known [store.MaxLimits]bool
 	if g.denials.lookupAllInOutage(r, &known) {
 		g.journal.deny(r, &known, sent)
 	} else {
 		g.journal.take(r, sent)
 	}
+	g.startReplays()
+}
+
+// startReplays starts the goroutine that replays the journal, unless it runs or there is nothing to replay.
+func (g *Guard) startReplays() {
 	if g.journal.entries.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
 		go g.replayInBackground()
 	}

@@ -24,6 +24,8 @@ type journal struct {
 
 	replays bool // decisions are recorded for replay
 
+	unconfirmedSlots sync.Map // IDs of takes of slots that were admitted here and that the store may have recorded too
+
 	shards [journalShards]journalShard
 }
 
@@ -94,7 +96,7 @@ func (j *journal) take(r *request, sent delivery) {
 	admitted := r.admitted()
 	for i := range r.len() {
 		t, a := r.at(i)
-		j.note(t, a, admitted || !a.Allowed && t.Mode == store.ModeChargeDenied, sent)
+		j.note(t, a, admitted || !a.Allowed && countsDenied(t), sent)
 	}
 }
 
@@ -115,7 +117,7 @@ func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) 
 			peek.Mode, peek.Cost = store.ModePeek, fitting(t)
 			j.takeOne(&peek, a)
 		}
-		counted := !a.Allowed && t.Mode == store.ModeChargeDenied
+		counted := !a.Allowed && countsDenied(t)
 		if counted {
 			var own store.Answer
 			j.takeOne(t, &own)
@@ -125,12 +127,40 @@ func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) 
 	}
 }
 
+// countsDenied reports whether t is recorded although it is denied.
+func countsDenied(t *store.Take) bool {
+	_, mode := t.Plan.Counted(t.Cost, t.Mode)
+	return mode == store.ModeChargeDenied
+}
+
+// hold adds slots that the store knows to the log of this process, unless it has them already.
+func (j *journal) hold(t *store.Take, ids []uint64) {
+	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep}
+	for _, id := range ids {
+		m.Entries = append(m.Entries, store.Entry{ID: id, Cost: 1})
+	}
+	j.logs.Merge(&m)
+}
+
+// release notes that the store has to be told that a slot was given back, if it may have recorded it.
+func (j *journal) release(t *store.Take, degraded bool) {
+	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); degraded && !sent {
+		return
+	}
+	j.add(t, journalEntry{id: t.ID, delivery: unconfirmed, settled: true})
+}
+
 // note records what the store has to be told about a take: that it was counted here, or else that it must not be in
 // the store's log. In ModeUpTo the store may have granted another number of units.
 func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delivery) {
-	other := t.Mode == store.ModeUpTo && sent != unsent
+	_, mode := t.Plan.Counted(t.Cost, t.Mode)
+	other := mode == store.ModeUpTo && sent != unsent
 	switch {
-	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
+	case t.Plan.Slots && counted: // in this process only
+		if sent == unconfirmed {
+			j.unconfirmedSlots.Store(t.ID, nil)
+		}
+	case mode == store.ModePeek || mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
 	case counted && (sent != delivered || other):
 		j.add(t, journalEntry{id: t.ID, cost: int32(unitsOf(t, a)), delivery: sent, settled: other})
 	case !counted && sent != unsent:

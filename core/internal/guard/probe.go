@@ -212,6 +212,16 @@ func (g *Guard) undo(r *request) {
 	}
 }
 
+// undoSlots is undo for the takes of slots alone. Slots that the store has recorded for nobody would be taken until
+// their lease ends.
+func (g *Guard) undoSlots(r *request) {
+	for i := range r.len() {
+		if t, _ := r.at(i); t.Plan.Slots {
+			g.undo(&request{first: t})
+		}
+	}
+}
+
 // protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
 func protect(f func() error) (err error) {
 	defer func() {

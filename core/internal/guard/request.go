@@ -58,14 +58,27 @@ func (r *request) setAnswers(a store.Answer) {
 	}
 }
 
-// admitted reports whether all answers admit.
+// admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
+	if r.several() && r.first.Mode == store.ModeRecord {
+		return true
+	}
 	for i := range r.len() {
 		if _, a := r.at(i); !a.Allowed {
 			return false
 		}
 	}
 	return true
+}
+
+// takesSlots reports whether one of the takes is of slots.
+func (r *request) takesSlots() bool {
+	for i := range r.len() {
+		if t, _ := r.at(i); t.Plan.Slots {
+			return true
+		}
+	}
+	return false
 }
 
 // isIn reports whether a text contains one of the identities.

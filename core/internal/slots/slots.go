@@ -70,6 +70,7 @@ func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace, k.Identity} }
 type log struct {
 	key         store.Key
 	ids         []uint64
+	fresh       []uint64 // those of ids that Merge was not told
 	lease, keep time.Duration
 }
 
@@ -94,7 +95,7 @@ func (s *Set) add(slot *Slot) {
 		l = &log{key: slot.Key, lease: lease}
 		s.held[key] = l
 	}
-	l.ids = append(l.ids, slot.ID)
+	l.ids, l.fresh = append(l.ids, slot.ID), append(l.fresh, slot.ID)
 	l.lease, l.keep = min(l.lease, lease), max(l.keep, slot.Plan.Keep)
 	if s.timer == nil || l.lease/renewals < s.period {
 		s.start(l.lease / renewals)
@@ -122,14 +123,8 @@ func (s *Set) remove(slot *Slot) {
 	if l == nil {
 		return
 	}
-	i := slices.Index(l.ids, slot.ID)
-	if i < 0 {
-		return
-	}
-	last := len(l.ids) - 1
-	l.ids[i] = l.ids[last]
-	l.ids = l.ids[:last]
-	if last > 0 {
+	l.ids, l.fresh = without(l.ids, slot.ID), without(l.fresh, slot.ID)
+	if len(l.ids) > 0 {
 		return
 	}
 	delete(s.held, key)
@@ -137,6 +132,17 @@ func (s *Set) remove(slot *Slot) {
 		s.timer.Stop()
 		s.timer = nil
 	}
+}
+
+// without removes an ID, and changes the order of the others.
+func without(ids []uint64, id uint64) []uint64 {
+	i := slices.Index(ids, id)
+	if i < 0 {
+		return ids
+	}
+	last := len(ids) - 1
+	ids[i] = ids[last]
+	return ids[:last]
 }
 
 // tick renews all slots and starts the timer again. It does nothing if the timer was replaced meanwhile.
@@ -189,14 +195,15 @@ func (s *Set) due(timer int) (due []store.Renewal) {
 	return due
 }
 
-// Of returns the slots that are held in the log of a key.
-func (s *Set) Of(key *store.Key) []uint64 {
+// Merge calls f with the slots that are held in the log of a key, except those of earlier calls. None of them is
+// released before f has returned.
+func (s *Set) Merge(key *store.Key, f func(ids []uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.held[logKeyOf(key)]; l != nil {
-		return slices.Clone(l.ids)
+	if l := s.held[logKeyOf(key)]; l != nil && len(l.fresh) > 0 {
+		f(l.fresh)
+		l.fresh = nil
 	}
-	return nil
 }
 
 // Len returns how many slots are held.

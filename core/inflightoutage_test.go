@@ -1,0 +1,206 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// flaky is a store that executes calls or not, and answers or not.
+type flaky struct {
+	store.Full
+
+	silent, lost atomic.Bool // it does not answer; and what it is asked is not executed
+}
+
+func (f *flaky) down(lost bool) { f.silent.Store(true); f.lost.Store(lost) }
+func (f *flaky) up()            { f.silent.Store(false); f.lost.Store(false) }
+
+func (f *flaky) call(execute func() error) error {
+	if f.lost.Load() {
+		return errDown
+	}
+	if err := execute(); err != nil || !f.silent.Load() {
+		return err
+	}
+	return errDown
+}
+
+func (f *flaky) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
+	err = f.call(func() error { a, err = f.Full.Take(ctx, t); return err })
+	return a, err
+}
+
+func (f *flaky) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	return f.call(func() error { return f.Full.TakeAll(ctx, takes, answers) })
+}
+
+func (f *flaky) Settle(ctx context.Context, s store.Settlement) error {
+	return f.call(func() error { return f.Full.Settle(ctx, s) })
+}
+
+func (f *flaky) Renew(ctx context.Context, r store.Renewal) error {
+	return f.call(func() error { return f.Full.Renew(ctx, r) })
+}
+
+func (f *flaky) Merge(ctx context.Context, m store.MergeRequest) error {
+	return f.call(func() error { return f.Full.Merge(ctx, m) })
+}
+
+// slotsIn returns how many slots and units the store itself counts for a key of an unnamed limiter.
+func slotsIn(t *testing.T, s store.Full, policy core.Policy, key string) int {
+	t.Helper()
+	d, err := newLimiter(t, policy, core.WithStore(s)).Peek(t.Context(), key)
+	if err != nil {
+		t.Error(err)
+	}
+	return d.Used
+}
+
+func release(t *testing.T, d core.Decision) {
+	t.Helper()
+	if err := d.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// In an outage a process counts the slots that its requests hold, those that it has taken from the store before
+// included. It tells the store only which ones are free again.
+func TestInFlightInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &flaky{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.InFlight(3), core.WithStore(logs))
+		first, second := allowed(t, l, "k", true), allowed(t, l, "k", true)
+		logs.down(true)
+		third := allowed(t, l, "k", true)
+		if !third.Degraded {
+			t.Errorf("%v", third)
+		}
+		allowed(t, l, "k", false)
+		release(t, third)
+		release(t, third)
+		third = allowed(t, l, "k", true)
+		allowed(t, l, "k", false)
+		if err := first.Release(t.Context()); err == nil {
+			t.Error("released in the store, which is down")
+		}
+		fourth := allowed(t, l, "k", true)
+		allowed(t, l, "k", false)
+		time.Sleep(20 * time.Second)
+		allowed(t, l, "k", false)
+
+		logs.up()
+		time.Sleep(5 * time.Second)
+		if n := slotsIn(t, logs.Full, core.InFlight(3), "k"); n != 1 {
+			t.Errorf("the store counts %d slots after the outage, want the one that it has given", n)
+		}
+		for _, d := range []core.Decision{first, second, third, fourth} {
+			release(t, d)
+		}
+		if n := slotsIn(t, logs.Full, core.InFlight(3), "k"); n != 0 {
+			t.Errorf("the store counts %d slots at the end", n)
+		}
+		logs.down(true)
+		for range 3 {
+			allowed(t, l, "k", true)
+		}
+		allowed(t, l, "k", false)
+		logs.up()
+		time.Sleep(5 * time.Second)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An outage that is longer than a lease does not end the slots of this process.
+func TestInFlightInLongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &flaky{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limits{core.InFlight(2).Lease(time.Second), core.PerHour(100)}, core.WithStore(logs))
+		d := allowed(t, l, "k", true)
+		logs.down(true)
+		allowed(t, l, "k", true)
+		for range 10 {
+			time.Sleep(time.Second)
+			allowed(t, l, "k", false)
+		}
+		release(t, allowed(t, l, "other", true))
+		logs.up()
+		time.Sleep(5 * time.Second)
+		if n := slotsIn(t, logs.Full, core.InFlight(2), "k"); n != 0 {
+			t.Errorf("%d slots were taken back", n)
+		}
+		release(t, d)
+		if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != 2 {
+			t.Errorf("%v, %v: the units of the outage are missing", d, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A store that executes what it is asked and does not answer keeps no slot of it.
+func TestInFlightWithLostAnswers(t *testing.T) {
+	for _, policy := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				logs := &flaky{Full: core.NewMemoryStore()}
+				l := newLimiter(t, core.InFlight(1), core.WithStore(logs), core.WithFailure(policy))
+				logs.down(false)
+				for range 3 {
+					d, err := l.Allow(t.Context(), "k")
+					if (err != nil) != (policy == core.FailClosed) {
+						t.Errorf("%v, %v", d, err)
+					}
+					defer d.Release(t.Context())
+					if policy == core.FailLocal {
+						allowed(t, l, "k", false)
+						release(t, d)
+					}
+				}
+				logs.up()
+				time.Sleep(5 * time.Second)
+				if n := slotsIn(t, logs.Full, core.InFlight(1), "k"); n != 0 {
+					t.Errorf("%d slots are left behind", n)
+				}
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Slots are renewed although a renewal fails now and then.
+func TestRenewalsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &flaky{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.InFlight(1).Lease(3*time.Second), core.WithStore(logs))
+		d := allowed(t, l, "k", true)
+		for range 20 {
+			time.Sleep(900 * time.Millisecond)
+			logs.down(true)
+			time.Sleep(200 * time.Millisecond) // a renewal is due
+			logs.up()
+			time.Sleep(900 * time.Millisecond)
+			if n := slotsIn(t, logs.Full, core.InFlight(1).Lease(3*time.Second), "k"); n != 1 {
+				t.Fatal("the slot is lost")
+			}
+		}
+		release(t, d)
+		if n := slotsIn(t, logs.Full, core.InFlight(1), "k"); n != 0 {
+			t.Errorf("%d slots are left behind", n)
+		}
+		if err := errors.Join(l.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
