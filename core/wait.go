@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/queue"
@@ -14,6 +15,9 @@ import (
 // served in order. They do not poll: the first of them sleeps until the instant when it can be admitted, or until this
 // limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users of the log, such as
 // [Limiter.Allow] and other processes, compete for each unit. What other processes give back is seen at that instant.
+//
+// Nobody knows when a slot of [InFlight] will be free. A call that waits for one is woken when this limiter gives one
+// back ([Decision.Release], or the end of a handler), and looks after 50 ms to 1 s whether another process has.
 //
 // Wait returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
 // tells the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
@@ -75,7 +79,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 	case <-w.First():
 	case <-ctx.Done():
 	}
-	for {
+	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
 		if err := ctx.Err(); err != nil {
 			return last, Decision{}, err
 		}
@@ -90,12 +94,25 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			err := errors.Join(ctx.Err(), last.Undo(context.WithoutCancel(ctx)))
 			return Decision{key: last.key}, Decision{}, err
 		}
-		if err := tooLong(ctx, last.RetryAfter); err != nil {
+		wait, slot := last.RetryAfter, last.awaitsSlot() && !last.Banned
+		if slot {
+			wait = last.answer.Retry // of other limits
+		}
+		if err := tooLong(ctx, wait); err != nil && !(slot && wait == 0) {
 			return last, last, err
 		}
-		w.Sleep(ctx, last.RetryAfter)
+		if slot {
+			wait = max(wait, poll/2+rand.N(poll/2))
+		}
+		w.Sleep(ctx, wait)
 	}
 }
+
+// Calls that wait for a slot look for one at intervals of minPoll to maxPoll, less up to half of it at random.
+const (
+	minPoll = 100 * time.Millisecond
+	maxPoll = time.Second
+)
 
 // foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it. It computes the shortest
 // wait that is possible if none of those gives up, so a wait can end with ctx although foresee returned no error.
@@ -139,6 +156,9 @@ func (l *Limiter) foresee(
 func (p *plan) spread(units int) (first int, later time.Duration, by int) {
 	first = units
 	for i, limit := range p.limits {
+		if limit.inFlight {
+			continue
+		}
 		full := (units - 1) / limit.Quota
 		if wait := time.Duration(full) * limit.Window; wait > later {
 			first, later, by = units-full*limit.Quota, wait, i
