@@ -193,3 +193,66 @@ func TestMergeWithoutID(t *testing.T) {
 		t.Errorf("%d entries, want 1", len(entries))
 	}
 }
+
+// Slots are renewed in logs of one key and in those that keys share: each key's own only, and not after a lease. The
+// sweep keeps the logs while slots are renewed, and removes them afterwards.
+func TestRenewSlots(t *testing.T) {
+	for _, places := range []int{100, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(places)
+			filler := newPolicy(s, "filler", 1, time.Hour)
+			filler.allow("x")
+			l := newPolicy(s, "p", 3, 3*time.Second)
+			l.plan = store.NewPlan(store.Plan{Limits: l.plan.Limits, Slots: true, Keep: 10 * time.Second})
+			renew := func(text string, ids ...uint64) {
+				s.Renew(&store.Renewal{
+					Key: *textKey(l.ns, text), IDs: ids, Lease: 3 * time.Second, Keep: 10 * time.Second,
+				})
+			}
+			wantFree := func(free bool) {
+				t.Helper()
+				if _, allowed := l.take("a", 1, store.ModePeek); allowed != free {
+					t.Errorf("%d places: a slot is free: %v, want %v", places, allowed, free)
+				}
+			}
+			b := other(textKey(l.ns, "a")).Text
+			first, _ := l.take("a", 5, store.ModeCharge)
+			second, _ := l.take("a", 1, store.ModeCharge)
+			third, _ := l.take("a", 1, store.ModeCharge)
+			wantFree(false)
+			for range 200 {
+				time.Sleep(time.Second)
+				renew("a", third, first, 99)
+				renew(b, second)
+				s.sweepAll()
+			}
+			wantFree(true)
+			if _, allowed := l.take("a", 1, store.ModeCharge); !allowed {
+				t.Error("the slot that was not renewed is taken")
+			}
+			wantFree(false)
+			renew("a", second) // lost
+			time.Sleep(3*time.Second - 1)
+			renew("a", first)
+			time.Sleep(1)
+			l.take("a", 1, store.ModeCharge)
+			l.take("a", 1, store.ModeCharge)
+			wantFree(false)
+			renew("a", third) // lost, but in the log still
+			time.Sleep(3*time.Second - 1)
+			renew("a", third)
+			time.Sleep(1)
+			wantFree(true)
+			time.Sleep(20 * time.Second)
+			s.sweepAll()
+			for log := range s.logs() {
+				if log.key.Equal(textKey(l.ns, "a")) {
+					t.Error("the empty log is still there")
+				}
+			}
+			if n := s.sharedLogs.Load(); n != 0 {
+				t.Errorf("%d shared logs are left", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+const (
+	heldSlots = 10
+	heldLease = 2 * time.Second
+)
+
+func heldLimit() core.Limit { return core.InFlight(heldSlots).Lease(heldLease) }
+
+// stamps returns when the slots in the only log were renewed, in microseconds.
+func stamps(t *testing.T, rdb *redis.Client) (all []int64) {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys %q, %v; want one", keys, err)
+	}
+	entries, err := rdb.ZRangeWithScores(t.Context(), keys[0], 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, int64(e.Score))
+	}
+	return all
+}
+
+// The slots of a process that is killed are free again when their lease ends, and none is earlier.
+func TestSlotsOfKilledProcess(t *testing.T) {
+	rdb := start(t)
+	c := exec.Command(os.Args[0], "-test.run=^TestSlotHoldingProcess$")
+	c.Env = append(os.Environ(), "SASH_SLOTS_REDIS="+rdb.Options().Addr)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "held 10\n" {
+		c.Process.Kill()
+		t.Fatalf("%q, %v", line, err)
+	}
+	l := newLimiter(t, heldLimit(), redisstore.New(rdb))
+	first := stamps(t, rdb)
+	for range 3 { // the process lives for more than a lease
+		last := slices.Max(stamps(t, rdb))
+		for slices.Min(stamps(t, rdb)) <= last {
+			if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+				t.Fatalf("%v, %v: a slot is free while the process lives", d, err)
+			}
+		}
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	last := stamps(t, rdb)
+	if len(first) != heldSlots || len(last) != heldSlots {
+		t.Errorf("%d slots, then %d; want %d", len(first), len(last), heldSlots)
+	}
+	for n := range heldSlots {
+		d, err := l.Wait(t.Context(), "k")
+		now := rdb.Time(t.Context()).Val()
+		if early := time.UnixMicro(last[n]).Add(heldLease).Sub(now); err != nil || !d.Allowed || early > 0 {
+			t.Errorf("slot %d: %v, %v; %v before the lease ends", n, d, err, early)
+		}
+		defer d.Release(context.WithoutCancel(t.Context()))
+	}
+	free := rdb.Time(t.Context()).Val().Sub(time.UnixMicro(last[heldSlots-1]).Add(heldLease))
+	t.Logf("all slots are taken again %v after their leases have ended", free)
+	if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+		t.Errorf("%v, %v: one slot too many", d, err)
+	}
+}
+
+func TestSlotHoldingProcess(t *testing.T) {
+	addr := os.Getenv("SASH_SLOTS_REDIS")
+	if addr == "" {
+		return // only as a part of TestSlotsOfKilledProcess
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	l := newLimiter(t, heldLimit(), redisstore.New(rdb))
+	held := 0
+	for range heldSlots {
+		if d, err := l.Allow(t.Context(), "k"); err == nil && d.Allowed {
+			held++
+		}
+	}
+	fmt.Println("held", held)
+	os.Stdin.Read(make([]byte, 1)) // until it is killed, or its parent has ended
+}
+
+// Requests of two limiters of one Redis, as of two processes: no more run at the same time than there are slots, also
+// together with a window.
+func TestSlotsOfTwoClients(t *testing.T) {
+	const requests, slots = 200, 10
+	for _, policy := range []core.Policy{
+		core.InFlight(slots), core.Limits{core.InFlight(slots), core.PerHour(2 * requests)},
+	} {
+		rdb := start(t)
+		other := redis.NewClient(rdb.Options())
+		defer other.Close()
+		var limiters []*core.Limiter
+		for _, client := range []*redis.Client{rdb, other} {
+			limiters = append(limiters, newLimiter(t, policy, redisstore.New(client), core.WithName("slots")))
+		}
+		var running, most, served atomic.Int64
+		var all sync.WaitGroup
+		for n := range requests {
+			all.Go(func() {
+				d, err := limiters[n%2].Wait(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := running.Add(1)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				served.Add(1)
+				running.Add(-1)
+				if err := d.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if most.Load() > slots || served.Load() != requests {
+			t.Errorf("%v: %d at a time and %d served, want %d at most and %d",
+				policy, most.Load(), served.Load(), slots, requests)
+		}
+		if keys := rdb.Keys(t.Context(), "*:f:*").Val(); len(keys) > 0 {
+			t.Errorf("slots are left in %s", strings.Join(keys, ", "))
+		}
+	}
+}
