@@ -55,9 +55,6 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			return
 		}
 		d.limiter, d.token = l, token
-		if d.joint != nil && d.joint.held != nil {
-			d.joint.held.Context = r.Context()
-		}
 		if l.refunds != nil && d.taken > 0 {
 			d.served = new(served)
 			d.served.response.Init(r)

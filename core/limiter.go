@@ -71,14 +71,14 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) e
 		plan := d.plan
 		d.answer = plan.merge(j.answers, d.fitting(), mode)
 		if d.fill(mode); d.takesSlots() && plan.hasSlots() {
-			l.hold(d, plan)
+			l.hold(ctx, d, plan)
 		}
 	}
 	return err
 }
 
 // hold notes which slots a decision has taken, until it is released.
-func (l *Limiter) hold(d *Decision, plan *plan) {
+func (l *Limiter) hold(ctx context.Context, d *Decision, plan *plan) {
 	held := make([]slots.Slot, 0, 1)
 	for i, log := range plan.logs {
 		if log.slots {
@@ -88,6 +88,7 @@ func (l *Limiter) hold(d *Decision, plan *plan) {
 		}
 	}
 	d.joint.held = l.slots.Hold(held, d.Degraded)
+	d.joint.held.Context = ctx
 }
 
 // release gives the slots of a decision back.

@@ -48,9 +48,9 @@ func (l *Limiter) refund(d *Decision, status int) {
 	}
 }
 
-// Deferred is for adapters whose handlers may begin what goes on after they have returned. Called while
-// [Decision.Serve] runs the handler, it returns a function that ends what the decision holds, which Serve then does not
-// do, or nil if the decision holds nothing.
+// Deferred is for adapters whose handlers may begin what goes on after they have returned. It returns a function that
+// ends what the decision holds, as [Decision.Release] does, or nil if it holds nothing. If Deferred is called while
+// [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
 	if d.joint == nil || d.joint.held == nil {
 		return nil

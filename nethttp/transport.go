@@ -27,6 +27,8 @@ import (
 // be read again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
 // (RFC 9110, 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the
 // context or is longer than an hour, the longest pause.
+//
+// Under [core.InFlight], a request has its slot until the response's body has been read to its end or closed.
 type Transport struct {
 	// Limiter says how much. Only its policy and its store matter here, not its key. Without one each request fails.
 	Limiter *core.Limiter
@@ -55,13 +57,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		key = t.Key(r)
 	}
 	for sent := 1; ; sent++ {
-		if err := t.wait(r.Context(), key); err != nil {
+		d, err := t.wait(r.Context(), key)
+		if err != nil {
 			if r.Body != nil {
 				r.Body.Close()
 			}
 			return nil, err
 		}
-		response, err := t.base().RoundTrip(r)
+		response, err := t.roundTrip(r, &d)
 		if err != nil {
 			return response, err
 		}
@@ -85,6 +88,57 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
+// roundTrip sends a request of a decision, and ends what that holds with the response.
+func (t *Transport) roundTrip(r *http.Request, d *core.Decision) (response *http.Response, err error) {
+	release := d.Deferred()
+	if release == nil {
+		return t.base().RoundTrip(r)
+	}
+	held := false
+	defer func() {
+		if !held {
+			release()
+		}
+	}()
+	response, err = t.base().RoundTrip(r)
+	if err != nil || response.Body == nil || response.Body == http.NoBody {
+		return response, err
+	}
+	held = true
+	body := heldBody{response.Body, release}
+	if w, ok := response.Body.(io.Writer); ok { // of a connection that was taken over
+		response.Body = heldConn{body, w}
+	} else {
+		response.Body = body
+	}
+	return response, nil
+}
+
+// heldBody is the body of a response whose request holds something until the body ends.
+type heldBody struct {
+	io.ReadCloser
+
+	release func()
+}
+
+func (b heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b heldBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
+type heldConn struct {
+	heldBody
+	io.Writer
+}
+
 // CloseIdleConnections is what [http.Client.CloseIdleConnections] calls. It does so for Base.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
@@ -100,11 +154,11 @@ func (t *Transport) base() http.RoundTripper {
 }
 
 // wait returns when a request for key may be sent, and has its unit.
-func (t *Transport) wait(ctx context.Context, key string) error {
+func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error) {
 	for {
 		if left := t.paused(key); left > 0 {
 			if endsWithin(ctx, left) {
-				return fmt.Errorf("sash: the server has asked for a pause of another %v, "+
+				return core.Decision{}, fmt.Errorf("sash: the server has asked for a pause of another %v, "+
 					"and the context ends before: %w",
 					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
@@ -117,11 +171,11 @@ func (t *Transport) wait(ctx context.Context, key string) error {
 		}
 		d, err := t.Limiter.Wait(ctx, key)
 		if err != nil || t.paused(key) <= 0 {
-			return err
+			return d, err
 		}
 		// A pause has begun meanwhile, and a unit counts from when it is used.
 		if err := d.Undo(context.WithoutCancel(ctx)); err != nil {
-			return err
+			return core.Decision{}, err
 		}
 	}
 }

@@ -717,3 +717,86 @@ func TestTransportCloseIdleConnections(t *testing.T) {
 		client.CloseIdleConnections()
 	})
 }
+
+// Under InFlight a request has its slot until the body of its response has been read or closed.
+func TestTransportHoldsSlots(t *testing.T) {
+	var down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case down.Load():
+			panic(http.ErrAbortHandler)
+		case r.Header.Get("Upgrade") != "":
+			c, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			rw.Flush()
+			line, _ := rw.ReadString('\n')
+			io.WriteString(c, line)
+		default:
+			io.WriteString(w, "text")
+		}
+	}))
+	defer server.Close()
+	l, err := core.New(core.InFlight(1), core.ByHeader("User", core.Unverified))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &nethttp.Transport{
+		Limiter: l, Key: func(*http.Request) string { return "k" },
+	}}
+	used := func(want int) {
+		t.Helper()
+		if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != want {
+			t.Errorf("%v, %v: want %d in use", d, err, want)
+		}
+	}
+	ask := func(method, upgrade string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if upgrade != "" {
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", upgrade)
+		}
+		response, err := client.Do(r)
+		if (err != nil) != down.Load() {
+			t.Fatal(err)
+		}
+		return response
+	}
+	for range 3 {
+		response := ask(http.MethodGet, "")
+		used(1)
+		if body, err := io.ReadAll(response.Body); string(body) != "text" || err != nil {
+			t.Errorf("%q, %v", body, err)
+		}
+		used(0)
+		response.Body.Close()
+		response = ask(http.MethodGet, "")
+		used(1)
+		response.Body.Close()
+		used(0)
+		ask(http.MethodHead, "").Body.Close()
+		used(0)
+		response = ask(http.MethodGet, "echo")
+		used(1)
+		if _, err := io.WriteString(response.Body.(io.Writer), "ping\n"); err != nil {
+			t.Error(err)
+		}
+		if body, err := io.ReadAll(response.Body); string(body) != "ping\n" || err != nil {
+			t.Errorf("%q, %v", body, err)
+		}
+		response.Body.Close()
+		used(0)
+		down.Store(true)
+		ask(http.MethodPost, "") //nolint:bodyclose // it fails
+		used(0)
+		down.Store(false)
+	}
+}
