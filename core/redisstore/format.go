@@ -3,6 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -90,7 +91,11 @@ func newFormat(t *store.Take, others []store.Take) format {
 
 // appendLog appends the arguments for one of several logs.
 func (f *format) appendLog(t *store.Take, isShort bool) {
-	f.tail = append(f.tail, len(t.Plan.Limits))
+	if t.Plan.Slots {
+		f.tail = append(f.tail, "0"+strconv.Itoa(len(t.Plan.Limits)))
+	} else {
+		f.tail = append(f.tail, len(t.Plan.Limits))
+	}
 	f.appendPlan(t, isShort)
 	if t.Mode == store.ModeChargeDenied {
 		f.rooms = append(f.rooms, t.Plan.Bound)
@@ -210,7 +215,8 @@ func (f *format) answers(one *take, takes []store.Take, answers []store.Answer) 
 		}
 		reply, all = reply[size:], all && answers[i].Allowed
 	}
-	if all != allowed {
+	if all != allowed && takes[0].Mode != store.ModeRecord { // of slots, this mode asks whether there is one
+
 		return protocolError("a verdict that is not that of the logs in reply %v", one.reply)
 	}
 	return nil

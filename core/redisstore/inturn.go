@@ -65,7 +65,9 @@ func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
 		if r.answers[i].Granted == r.cost {
 			return nil
 		}
-		r.answers[i].Granted = r.cost
+		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots {
+			return nil
+		}
 		_, err := r.store.runOn(ctx, settleScript, r.keys[i], r.id, r.cost)
 		return err
 	})
@@ -77,7 +79,7 @@ func (r *inTurn) order() []int {
 	var left [store.MaxLimits]float32
 	for i := range order {
 		order[i], left[i] = i, math.Float32frombits(r.left[i].Load())
-		if r.takes[i].Plan.NeverFits(r.takes[i].Cost) {
+		if r.takes[i].Mode != store.ModeUpTo && r.takes[i].Plan.NeverFits(r.takes[i].Cost) {
 			left[i] = -math.MaxFloat32
 		}
 	}

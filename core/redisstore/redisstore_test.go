@@ -123,9 +123,6 @@ func testStore(t *testing.T, repeats bool) {
 		Run: func(t *testing.T, name string, f func(*testing.T)) {
 			running = name
 			t.Run(name, func(t *testing.T) {
-				if name == "SlotsOracle" {
-					t.Skip("the scripts count the cost of takes of slots")
-				}
 				f(t)
 				if name == "Oracle" {
 					p.want(t, tracedPaths)
@@ -154,7 +151,7 @@ func TestJointStoreInTurn(t *testing.T) {
 					return newStore(c), c.Advance
 				},
 				Run: func(t *testing.T, name string, f func(*testing.T)) {
-					if isJointCase(name) && name != "SlotsOracle" {
+					if isJointCase(name) {
 						t.Run(name, f)
 					}
 				},

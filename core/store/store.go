@@ -102,6 +102,7 @@ type Full interface {
 	Store
 	Joint
 	Settler
+	Granter
 	Lister
 	Merger
 	Renewer

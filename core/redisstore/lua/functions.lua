@@ -1,5 +1,5 @@
 -- What the parts of decide call.
--- Expects call, mode, now, far. Provides scoreAt, weights, weightSearch, add and executed.
+-- Expects call, mode, asked, now, far. Provides scoreAt, weights, weightSearch, add and executed.
 
 local function scoreAt(key, rank)
   return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
@@ -45,7 +45,7 @@ local function executed(key, ids, takes, cost)
     while t < takes and call('ZSCORE', key, ids:sub(8 * t + 1, 8 * t + 8)) do t = t + 1 end
     return t * cost, false, since + 0
   end
-  since = mode == 'd' and call('ZSCORE', key, ids .. '\0')
+  since = (asked or mode) == 'd' and call('ZSCORE', key, ids .. '\0')
   if since then return cost, true, since + 0 end
   return 0, false, nil
 end

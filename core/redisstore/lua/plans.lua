@@ -3,9 +3,9 @@
 -- replies about the logs of a request are; the function pick.
 local n, whole, plans = requests + 1, 0, {}
 for j = 1, logs do
-  limits, ttl = ARGV[n] + 0, ARGV[n + 1]
+  limits, slots, ttl = ARGV[n] + 0, ARGV[n]:sub(1, 1) == '0', ARGV[n + 1]
   -- include request
-  plans[j] = {ttl, limits, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, whole}
+  plans[j] = {ttl, limits, slots, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, whole}
   n, whole = first + 2 * limits, whole + 2 + 2 * limits + (limits > deciding and 1 or 0)
 end
 asked = mode
@@ -14,5 +14,6 @@ asked = mode
 -- recorded; and offset, where the whole reply of the log begins behind those of the logs before it.
 local function pick(j)
   log, mode = j, 'p'
-  ttl, limits, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, offset = unpack(plans[j])
+  ttl, limits, slots, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, offset
+    = unpack(plans[j])
 end

@@ -4,7 +4,7 @@ again, new = false, 0
 admitted = mode == 'r' and takes or math.max(admitted, 0)
 if own > 0 then
   admitted = denied and 0 or upTo and own or math.max(admitted, own / cost)
-elseif admitted < takes and mode ~= 'p' then
+elseif (admitted < takes or mode == 'd') and mode ~= 'p' then -- a denial that was recorded stays one
   own, denied, at = executed(key, ids, takes, cost)
   again = own > 0
 end

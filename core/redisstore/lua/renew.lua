@@ -5,7 +5,7 @@
 -- include mark
 local key, lease, ttl = KEYS[1], ARGV[1] + 0, ARGV[2] + 0
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, kept
+local mark, near, weighted, kept
 -- include mark_read
 if mark then
   ttl = math.max(ttl, math.floor(kept / 1000) + 1000)

@@ -15,7 +15,7 @@ local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local quotas, windows, keep, cuts, cut -- set by several and request
 local mode, upTo, varies, keepText, deciding, largest, used, resets, decide -- set by request and decide
-local agree, before -- not used here
+local agree, before, asked -- not used here
 local leaving = false -- whether the last log had expired entries: then the next one mostly has some as well
 
 for k = 1, n do

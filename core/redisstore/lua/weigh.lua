@@ -3,7 +3,7 @@
 -- It changes failed.
 weigh = function(j)
   pick(j)
-  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, takes, cost)
+  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, slots and upTo and 1 or takes, slots and 1 or cost)
   failed = failed or failure
   if failed then return end
   if upTo then
