@@ -339,6 +339,33 @@ func TestServeReleases(t *testing.T) {
 	}
 }
 
+// Denials that count take no slot, and what is admitted under WithCountDenied is released.
+func TestInFlightWithCountedDenials(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.InFlight(2), core.PerHour(5)}, core.WithStore(s),
+				core.WithCountDenied())
+			first := allowed(t, l, "k", true)
+			release(t, allowed(t, l, "k", true))
+			second := allowed(t, l, "k", true)
+			for range 9 { // by the slots alone, so the window is not charged
+				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "2-in-flight" {
+					t.Errorf("%+v", d)
+				}
+			}
+			release(t, first)
+			release(t, second)
+			release(t, allowed(t, l, "k", true))
+			release(t, allowed(t, l, "k", true))
+			for range 9 {
+				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "5-per-hour" || d.RetryAfter == 0 {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+}
+
 // A decision that nobody gets, because an observer panics, holds nothing.
 func TestObserverPanicsWithSlot(t *testing.T) {
 	panics := true

@@ -72,8 +72,8 @@ func (p *Plan) Smallest() int { return p.smallest }
 // Largest returns the largest quota of the limits that decide.
 func (p *Plan) Largest() int { return p.largest }
 
-// NeverFits reports whether a cost is above a quota of the limits that decide, so that no wait will ever let it pass. It
-// is false for slots, since each take needs only one.
+// NeverFits reports whether a cost is above a quota of the limits that decide, so that no wait will ever let it pass.
+// It is false for slots, since each take needs only one.
 func (p *Plan) NeverFits(cost int) bool { return cost > p.smallest && !p.Slots }
 
 // Counted returns how many units a take of that Cost counts, and in which mode it is recorded. These are its Cost and
@@ -82,14 +82,11 @@ func (p *Plan) Counted(cost int, mode Mode) (units int, as Mode) {
 	if !p.Slots {
 		return cost, mode
 	}
-	switch mode {
-	case ModeRecord:
-		mode = ModePeek
-	case ModeChargeDenied:
-		mode = ModeCharge
-	case ModeCharge, ModePeek, ModeUpTo:
-	}
-	return 1, mode
+	return 1, slotModes[mode&7]
+}
+
+var slotModes = [8]Mode{
+	ModeCharge: ModeCharge, ModePeek: ModePeek, ModeRecord: ModePeek, ModeChargeDenied: ModeCharge, ModeUpTo: ModeUpTo,
 }
 
 // Judge fills in Denied and Allowed of an answer of which State[i].Used is known for each limit. A take is allowed if
