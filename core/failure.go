@@ -121,8 +121,8 @@ func WithFailLocalKeys(n int) Option {
 // Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine
 // that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does
 // not answer, it returns as soon as that is known. The error then tells how many units were not replayed; later calls
-// return the same error. Slots of [InFlight] are renewed no longer, so those still held end with their lease. Close does
-// not close the store. A closed limiter continues to decide.
+// return the same error. Slots of [InFlight] are renewed no longer, so those still held end with their lease. Close
+// does not close the store. A closed limiter continues to decide.
 func (l *Limiter) Close() error {
 	if l.slots != nil {
 		l.slots.Close()

@@ -119,6 +119,30 @@ func TestInFlightInOutage(t *testing.T) {
 	})
 }
 
+// Neither a denial for want of a slot nor the slot that was the last one is remembered in an outage.
+func TestInFlightDenialInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &flaky{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limits{core.InFlight(1), core.PerHour(100)}, core.WithStore(logs))
+		held := allowed(t, l, "k", true)
+		allowed(t, l, "k", false)
+		other := allowed(t, l, "other", true)
+		logs.down(true)
+		for key, d := range map[string]core.Decision{"k": held, "other": other} {
+			allowed(t, l, key, false)
+			if err := d.Release(t.Context()); err == nil {
+				t.Error("released in the store, which is down")
+			}
+			release(t, allowed(t, l, key, true))
+		}
+		logs.up()
+		time.Sleep(5 * time.Second)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An outage that is longer than a lease does not end the slots of this process.
 func TestInFlightInLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
