@@ -386,7 +386,7 @@ func TestObserverPanicsWithSlot(t *testing.T) {
 		panics = false
 		for _, key := range []string{"k", ""} {
 			if d, err := l.Peek(t.Context(), key); err == nil && d.Used != 0 {
-				t.Errorf("%d, key %q: %+v", i, key, d)
+				t.Fatalf("%d, key %q: %+v", i, key, d)
 			}
 		}
 	}
