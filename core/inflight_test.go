@@ -136,6 +136,23 @@ func TestInFlightWithWindows(t *testing.T) {
 	}
 }
 
+// A denial by a slot and a window has no known wait: the window alone would tell one that is too short.
+func TestInFlightAndWindowDeny(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.InFlight(1), core.PerHour(1)}, core.WithStore(s), core.WithDenyCache(0))
+			held := allowed(t, l, "k", true)
+			if d := allowed(t, l, "k", false); d.RetryAfter != 0 || len(d.Violated) != 2 {
+				t.Errorf("%+v", d)
+			}
+			release(t, held)
+			if d := allowed(t, l, "k", false); d.RetryAfter == 0 || len(d.Violated) != 1 {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
 // Limits that depend on the request, and shadows, may be of requests in flight.
 func TestInFlightChosenAndShadowed(t *testing.T) {
 	for name, s := range slotStores() {
