@@ -2,7 +2,9 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,8 +122,12 @@ func jointVerdict(args []any, keys int, reply []int64) int64 {
 	}
 	numbers := 0
 	for range logs {
-		numbers += plan[0].(int)
-		plan = plan[2+2*plan[0].(int):]
+		limits, err := strconv.Atoi(fmt.Sprint(plan[0])) // of slots it is text
+		if err != nil {
+			panic(err)
+		}
+		numbers += limits
+		plan = plan[2+2*limits:]
 	}
 	return max(0, min(slices.Min(reply[:numbers]), 1))
 }

@@ -265,7 +265,11 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 		used += before
 		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
-	if p.Judge(&a, t.Cost, t.Mode); !good || !allowed && a.Allowed {
+	p.Judge(&a, t.Cost, t.Mode)
+	if !allowed && a.Allowed && t.Mode == store.ModeChargeDenied { // denied when it was sent first, which had no answer
+		a.Allowed, a.Denied = false, a.Denied|(1<<len(p.Deciding())-1)
+	}
+	if !good || !allowed && a.Allowed {
 		return store.Answer{}, protocolError("numbers out of range in reply %v", reply)
 	}
 	a.Allowed = allowed // also if the take was sent twice, and others were admitted in between
