@@ -53,10 +53,10 @@ func (f *flaky) Merge(ctx context.Context, m store.MergeRequest) error {
 	return f.call(func() error { return f.Full.Merge(ctx, m) })
 }
 
-// slotsIn returns how many slots and units the store itself counts for a key of an unnamed limiter.
-func slotsIn(t *testing.T, s store.Full, policy core.Policy, key string) int {
+// slotsIn returns how many slots and units the store itself counts for the key "k" of an unnamed limiter.
+func slotsIn(t *testing.T, s store.Full, policy core.Policy) int {
 	t.Helper()
-	d, err := newLimiter(t, policy, core.WithStore(s)).Peek(t.Context(), key)
+	d, err := newLimiter(t, policy, core.WithStore(s)).Peek(t.Context(), "k")
 	if err != nil {
 		t.Error(err)
 	}
@@ -97,13 +97,13 @@ func TestInFlightInOutage(t *testing.T) {
 
 		logs.up()
 		time.Sleep(5 * time.Second)
-		if n := slotsIn(t, logs.Full, core.InFlight(3), "k"); n != 1 {
+		if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 1 {
 			t.Errorf("the store counts %d slots after the outage, want the one that it has given", n)
 		}
 		for _, d := range []core.Decision{first, second, third, fourth} {
 			release(t, d)
 		}
-		if n := slotsIn(t, logs.Full, core.InFlight(3), "k"); n != 0 {
+		if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 0 {
 			t.Errorf("the store counts %d slots at the end", n)
 		}
 		logs.down(true)
@@ -158,7 +158,7 @@ func TestInFlightInLongOutage(t *testing.T) {
 		release(t, allowed(t, l, "other", true))
 		logs.up()
 		time.Sleep(5 * time.Second)
-		if n := slotsIn(t, logs.Full, core.InFlight(2), "k"); n != 0 {
+		if n := slotsIn(t, logs.Full, core.InFlight(2)); n != 0 {
 			t.Errorf("%d slots were taken back", n)
 		}
 		release(t, d)
@@ -192,7 +192,7 @@ func TestInFlightWithLostAnswers(t *testing.T) {
 				}
 				logs.up()
 				time.Sleep(5 * time.Second)
-				if n := slotsIn(t, logs.Full, core.InFlight(1), "k"); n != 0 {
+				if n := slotsIn(t, logs.Full, core.InFlight(1)); n != 0 {
 					t.Errorf("%d slots are left behind", n)
 				}
 				if err := l.Close(); err != nil {
@@ -215,12 +215,12 @@ func TestRenewalsThatFail(t *testing.T) {
 			time.Sleep(200 * time.Millisecond) // a renewal is due
 			logs.up()
 			time.Sleep(900 * time.Millisecond)
-			if n := slotsIn(t, logs.Full, core.InFlight(1).Lease(3*time.Second), "k"); n != 1 {
+			if n := slotsIn(t, logs.Full, core.InFlight(1).Lease(3*time.Second)); n != 1 {
 				t.Fatal("the slot is lost")
 			}
 		}
 		release(t, d)
-		if n := slotsIn(t, logs.Full, core.InFlight(1), "k"); n != 0 {
+		if n := slotsIn(t, logs.Full, core.InFlight(1)); n != 0 {
 			t.Errorf("%d slots are left behind", n)
 		}
 		if err := errors.Join(l.Close(), l.Close()); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // allowAtMost asks for up to cost units, and compares what is granted.
-func allowAtMost(t *testing.T, l *core.Limiter, ctx context.Context, cost, granted int) core.Decision { //nolint:revive
+func allowAtMost(ctx context.Context, t *testing.T, l *core.Limiter, cost, granted int) core.Decision {
 	t.Helper()
 	d, err := l.AllowAtMost(ctx, "k", cost)
 	if err != nil || d.Granted != granted || d.Allowed != (granted > 0) {
@@ -31,19 +31,19 @@ func TestAllowAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerMinute(8)}, core.WithName("api"))
-		first := allowAtMost(t, l, ctx, 3, 3)
+		first := allowAtMost(ctx, t, l, 3, 3)
 		if first.Remaining != 2 || first.Used != 0 {
 			t.Errorf("%v, want 2 remaining", first)
 		}
 		time.Sleep(time.Second / 4)
-		part := allowAtMost(t, l, ctx, 1_000_000_000, 2)
+		part := allowAtMost(ctx, t, l, 1_000_000_000, 2)
 		if part.Remaining != 0 || part.Used != 3 || part.Err() != nil {
 			t.Errorf("%v, want none remaining of 3 used", part)
 		}
 		if text := fmt.Sprint(part); !strings.Contains(text, " granted=2") {
 			t.Errorf("printed %s", text)
 		}
-		none := allowAtMost(t, l, ctx, 6, 0)
+		none := allowAtMost(ctx, t, l, 6, 0)
 		if none.RetryAfter != 750*time.Millisecond || none.Never() || errors.Is(none.Err(), core.ErrCostExceedsQuota) ||
 			fmt.Sprint(none.Violated) != "[5-per-second]" {
 			t.Errorf("%v, want a denial of a unit", none)
@@ -59,10 +59,10 @@ func TestAllowAtMost(t *testing.T) {
 		if err := first.Settle(ctx, 4); err != nil {
 			t.Error(err)
 		}
-		allowAtMost(t, l, ctx, 9, 1)
+		allowAtMost(ctx, t, l, 9, 1)
 		time.Sleep(time.Second)
-		allowAtMost(t, l, ctx, 9, 3) // of the minute
-		allowAtMost(t, l, ctx, 9, 0)
+		allowAtMost(ctx, t, l, 9, 3) // of the minute
+		allowAtMost(ctx, t, l, 9, 0)
 	})
 }
 
@@ -89,16 +89,16 @@ func TestGranted(t *testing.T) {
 	want("AllowN of too many", d, 0, 0)
 	d, _ = l.AllowN(ctx, "k", 7)
 	want("AllowN above the quota", d, 0, 0)
-	if d = allowAtMost(t, l, ctx, 2, 2); !heard.Shadow.Allowed || heard.Mode != store.ModeUpTo || heard.Cost != 2 {
+	if d = allowAtMost(ctx, t, l, 2, 2); !heard.Shadow.Allowed || heard.Mode != store.ModeUpTo || heard.Cost != 2 {
 		t.Errorf("event %v", heard)
 	}
 	want("AllowAtMost of which the shadow grants a part", d, 2, 1)
-	d = allowAtMost(t, l, ctx, 5, 1)
+	d = allowAtMost(ctx, t, l, 5, 1)
 	want("AllowAtMost of which a part is granted", d, 1, 0)
 	if heard.Shadow.Allowed || heard.Cost != 5 || heard.Shadow.RetryAfter <= 0 {
 		t.Errorf("event %v", heard)
 	}
-	want("AllowAtMost of nothing", allowAtMost(t, l, ctx, 5, 0), 0, 0)
+	want("AllowAtMost of nothing", allowAtMost(ctx, t, l, 5, 0), 0, 0)
 	d, _ = l.Record(ctx, "k", 3)
 	want("Record", d, 3, 0)
 	if err := l.Reset(ctx, "k"); err != nil {
@@ -108,7 +108,7 @@ func TestGranted(t *testing.T) {
 	want("WaitN", d, 6, 0)
 
 	l = newLimiter(t, core.PerHour(1), core.WithCountDenied())
-	allowAtMost(t, l, ctx, 3, 1)
+	allowAtMost(ctx, t, l, 3, 1)
 	if d, _ := l.Allow(ctx, "k"); d.Granted != 0 {
 		t.Errorf("a denial that was recorded: %v", d)
 	}
@@ -118,9 +118,9 @@ func TestGranted(t *testing.T) {
 		t.Errorf("a request that is skipped: %v, %v", d, err)
 	}
 	banning := newLimiter(t, core.PerHour(1), core.WithBan(1, time.Hour, time.Hour))
-	allowAtMost(t, banning, ctx, 3, 1)
+	allowAtMost(ctx, t, banning, 3, 1)
 	for range 2 {
-		if d := allowAtMost(t, banning, ctx, 3, 0); !d.Banned {
+		if d := allowAtMost(ctx, t, banning, 3, 0); !d.Banned {
 			t.Errorf("%v, want a ban", d)
 		}
 	}
@@ -133,8 +133,8 @@ func TestAllowAtMostOfSeveralKeys(t *testing.T) {
 			l := newLimiter(t, perUserAndOrg(3, 5), core.WithStore(s), core.WithDenyCache(0),
 				core.WithShadow(core.Limit{Name: "shadow", Quota: 4, Window: time.Minute}.By(core.ByValue(orgKey{}))))
 			ctx := inOrg(t.Context(), "acme")
-			first := allowAtMost(t, l, ctx, 10, 3)
-			if d := allowAtMost(t, l, ctx, 10, 0); fmt.Sprint(d.Violated) != "[3-per-minute]" {
+			first := allowAtMost(ctx, t, l, 10, 3)
+			if d := allowAtMost(ctx, t, l, 10, 0); fmt.Sprint(d.Violated) != "[3-per-minute]" {
 				t.Errorf("%v, want a denial by the user's limit", d)
 			}
 			ask := func(user string, granted int) core.Decision {
@@ -196,13 +196,13 @@ func TestAllowAtMostInOutage(t *testing.T) {
 		other := newLimiter(t, core.PerHour(5), core.WithStore(fake), core.WithName("local"))
 		fake.Fail(errDown)
 		for range 2 {
-			if d := allowAtMost(t, open, t.Context(), 9, 9); !d.Degraded || d.Undo(t.Context()) != nil {
+			if d := allowAtMost(t.Context(), t, open, 9, 9); !d.Degraded || d.Undo(t.Context()) != nil {
 				t.Errorf("FailOpen: %v", d)
 			}
 		}
-		allowAtMost(t, local, t.Context(), 3, 3)
-		part := allowAtMost(t, local, t.Context(), 3, 2)
-		if d := allowAtMost(t, local, t.Context(), 3, 0); !d.Degraded || d.RetryAfter != time.Hour {
+		allowAtMost(t.Context(), t, local, 3, 3)
+		part := allowAtMost(t.Context(), t, local, 3, 2)
+		if d := allowAtMost(t.Context(), t, local, 3, 0); !d.Degraded || d.RetryAfter != time.Hour {
 			t.Errorf("FailLocal: %v", d)
 		}
 		if err := part.Settle(t.Context(), 1); err != nil {
@@ -234,23 +234,23 @@ func TestAllowAtMostFromTheDenyCache(t *testing.T) {
 			asked = 0
 		}
 		ctx := t.Context()
-		first := allowAtMost(t, l, ctx, 3, 3)
+		first := allowAtMost(ctx, t, l, 3, 3)
 		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed {
 			t.Errorf("%v, %v", d, err)
 		}
 		reaches("a grant and a denial of 3 units", 2)
-		part := allowAtMost(t, l, ctx, 4, 2)
+		part := allowAtMost(ctx, t, l, 4, 2)
 		reaches("after a denial of 3 units", 1)
 		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed || d.RetryAfter != time.Hour {
 			t.Errorf("%v, %v", d, err)
 		}
 		reaches("3 units again, whose wait is longer now", 1)
-		allowAtMost(t, l, ctx, 7, 0)
+		allowAtMost(ctx, t, l, 7, 0)
 		reaches("the first grant of nothing", 1)
 		time.Sleep(time.Second)
 		fake.Advance(time.Second)
 		for cost := range 9 {
-			if d := allowAtMost(t, l, ctx, 1+cost, 0); d.RetryAfter != time.Hour-time.Second {
+			if d := allowAtMost(ctx, t, l, 1+cost, 0); d.RetryAfter != time.Hour-time.Second {
 				t.Errorf("%v, want a wait of an hour less a second", d)
 			}
 		}
@@ -261,17 +261,17 @@ func TestAllowAtMostFromTheDenyCache(t *testing.T) {
 		if err := part.Undo(ctx); err != nil {
 			t.Error(err)
 		}
-		allowAtMost(t, l, ctx, 7, 2)
+		allowAtMost(ctx, t, l, 7, 2)
 		reaches("after two units were given back", 1)
 		if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed {
 			t.Errorf("%v, %v", d, err)
 		}
 		reaches("denied one unit", 1)
-		allowAtMost(t, l, ctx, 7, 0)
+		allowAtMost(ctx, t, l, 7, 0)
 		reaches("after a denial of one unit", 0)
 		if err := first.Undo(ctx); err != nil {
 			t.Error(err)
 		}
-		allowAtMost(t, l, ctx, 3, 3)
+		allowAtMost(ctx, t, l, 3, 3)
 	})
 }

@@ -25,7 +25,6 @@ type slotServer struct {
 	t        *testing.T
 	l        *core.Limiter
 	listener net.Listener
-	freed    chan struct{}
 }
 
 func newSlotServer(t *testing.T, h fiber.Handler, opts ...core.Option) *slotServer {

@@ -795,7 +795,7 @@ func TestTransportHoldsSlots(t *testing.T) {
 		response.Body.Close()
 		used(0)
 		down.Store(true)
-		ask(http.MethodPost, "") //nolint:bodyclose // it fails
+		ask(http.MethodPost, "")
 		used(0)
 		down.Store(false)
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
-// [store.Merger], [store.Renewer] and [store.Granter] are tested if the store has them: otherwise the cases Settle, Log,
-// Merge, those that begin with Joint or Slots and those with UpTo are skipped, and so are those steps of Oracle. All
-// other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
+// [store.Merger], [store.Renewer] and [store.Granter] are tested if the store has them: otherwise the cases Settle,
+// Log, Merge, those that begin with Joint or Slots and those with UpTo are skipped, and so are those steps of Oracle.
+// All other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }

@@ -159,7 +159,7 @@ func withCost(ids string, cost int) string {
 		return ids
 	}
 	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], uint32(cost)) //nolint:gosec // at most maxCost
+	binary.BigEndian.PutUint32(b[:], uint32(cost)) // at most maxCost
 	return ids + string(b[:])
 }
 
@@ -215,8 +215,8 @@ func (f *format) answers(one *take, takes []store.Take, answers []store.Answer) 
 		}
 		reply, all = reply[size:], all && answers[i].Allowed
 	}
-	if all != allowed && takes[0].Mode != store.ModeRecord { // of slots, this mode asks whether there is one
-
+	// Of slots, ModeRecord asks whether there is one.
+	if all != allowed && takes[0].Mode != store.ModeRecord {
 		return protocolError("a verdict that is not that of the logs in reply %v", one.reply)
 	}
 	return nil

@@ -750,8 +750,8 @@ func jointRefusals(t *testing.T, s store.Full) {
 	t.Helper()
 	r := newJointRequest("refused", 100_000, 20)
 	var config *store.ConfigError
-	ask := func(cost int, mode store.Mode, change func([]store.Take)) error {
-		takes := r.takes(mode)
+	ask := func(cost int, change func([]store.Take)) error {
+		takes := r.takes(store.ModeCharge)
 		for i := range takes {
 			takes[i].Cost = cost
 		}
@@ -761,15 +761,15 @@ func jointRefusals(t *testing.T, s store.Full) {
 	none := func([]store.Take) {}
 	for name, err := range map[string]error{
 		"no takes":   s.TakeAll(t.Context(), nil, nil),
-		"other cost": ask(1, store.ModeCharge, func(t []store.Take) { t[1].Cost = 2 }),
-		"other id":   ask(1, store.ModeCharge, func(t []store.Take) { t[1].ID = 2 }),
-		"too large":  ask(1<<31, store.ModeCharge, none),
+		"other cost": ask(1, func(t []store.Take) { t[1].Cost = 2 }),
+		"other id":   ask(1, func(t []store.Take) { t[1].ID = 2 }),
+		"too large":  ask(tooMuch(), none),
 	} {
 		if !errors.As(err, &config) {
 			t.Errorf("%s: %v, want a ConfigError", name, err)
 		}
 	}
-	if err := ask(core.MaxQuota, store.ModeCharge, none); err != nil { // which one quota never admits
+	if err := ask(core.MaxQuota, none); err != nil { // which one quota never admits
 		t.Error(err)
 	}
 	if used := r.used(t, s); !slices.Equal(used, []int{0, 0}) {

@@ -38,7 +38,7 @@ func TestNextBatch(t *testing.T) {
 			0, []waiting{{"a", 1, 1}, {"b", 2, 1}, {"a", 3, 1}},
 			[][]string{{"a:1", "b:2", "a:3"}},
 		},
-		"large costs":                  {0, []waiting{{"a", 600, 1}, {"b", 5_000_000, 1}}, [][]string{{"a:600", "b:5000000"}}},
+		"large costs":                  {0, []waiting{{"a", 600, 1}, {"b", 5000, 1}}, [][]string{{"a:600", "b:5000"}}},
 		"as many takes as a batch has": {0, []waiting{{"a", 1, batchTakes}}, [][]string{{"...128"}}},
 		"one take more": {
 			0, []waiting{{"a", 1, batchTakes}, {"b", 1, 1}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"regexp"
@@ -36,7 +37,7 @@ func start(t *testing.T) *redis.Client {
 	return rdb
 }
 
-// startCluster starts three masters that are not taken for failed when a busy machine delays what they say to each other.
+// startCluster starts three masters that are not taken for failed when a busy machine delays their messages.
 func startCluster(t *testing.T) *redistest.Cluster {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 3)
@@ -593,12 +594,18 @@ func TestWhatNewRefuses(t *testing.T) {
 	}
 }
 
+// tooMuch is a cost that the store does not record.
+func tooMuch() int {
+	most := math.MaxInt32
+	return most + 1 // not a constant, which 32 bits have no room for
+}
+
 func TestCostAboveWhatIsRecordedAtOnce(t *testing.T) {
 	logs := full(redisstore.New(start(t)))
 	take := store.Take{
 		Key: store.NewKey("p", "k"), Plan: planOf(core.Limits{core.PerHour(core.MaxQuota)}, store.Plan{}), ID: 1,
 	}
-	for cost, wrong := range map[int]bool{core.MaxQuota: false, core.MaxQuota + 1: false, 1 << 31: true} {
+	for cost, wrong := range map[int]bool{core.MaxQuota: false, core.MaxQuota + 1: false, tooMuch(): true} {
 		take.Cost = cost
 		_, err := logs.Take(t.Context(), take)
 		settled := logs.Settle(t.Context(), store.Settlement{Key: take.Key, ID: 1, Cost: cost})

@@ -141,7 +141,10 @@ func TestSlotsOfTwoClients(t *testing.T) {
 					return
 				}
 				now := running.Add(1)
-				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				for old := most.Load(); now > old; old = most.Load() {
+					if most.CompareAndSwap(old, now) {
+						break
+					}
 				}
 				served.Add(1)
 				running.Add(-1)

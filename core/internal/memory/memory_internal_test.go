@@ -232,16 +232,16 @@ func TestRenewSlots(t *testing.T) {
 			}
 			wantFree(false)
 			renew("a", second) // lost
-			time.Sleep(3*time.Second - 1)
+			time.Sleep(3*time.Second - time.Nanosecond)
 			renew("a", first)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			l.take("a", 1, store.ModeCharge)
 			l.take("a", 1, store.ModeCharge)
 			wantFree(false)
 			renew("a", third) // lost, but in the log still
-			time.Sleep(3*time.Second - 1)
+			time.Sleep(3*time.Second - time.Nanosecond)
 			renew("a", third)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			wantFree(true)
 			time.Sleep(20 * time.Second)
 			s.sweepAll()
