@@ -17,6 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 const (
@@ -161,5 +162,25 @@ func TestSlotsOfTwoClients(t *testing.T) {
 		if keys := rdb.Keys(t.Context(), "*:f:*").Val(); len(keys) > 0 {
 			t.Errorf("slots are left in %s", strings.Join(keys, ", "))
 		}
+	}
+}
+
+// A slot is renewed in a log whose windows vary as in any other: its scores are then others than the instants.
+func TestRenewWhereWindowsVary(t *testing.T) {
+	c := newClock(start(t))
+	s := newStore(c)
+	plan := planOf(core.Limits{{Quota: 1, Window: 2 * time.Second}}, store.Plan{Keep: 10 * time.Second, Varies: true})
+	take := store.Take{Key: store.NewKey("varies", "k"), Plan: plan, Cost: 1, ID: 1}
+	mustTake(t, s, take)
+	c.Advance(time.Second)
+	r := store.Renewal{Key: take.Key, Lease: 2 * time.Second, Keep: plan.Keep, IDs: []uint64{1}}
+	if err := s.(store.Renewer).Renew(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(1500 * time.Millisecond)
+	take.ID, take.Mode = 2, store.ModePeek
+	a, err := s.Take(t.Context(), take)
+	if want := (store.State{Used: 1, Reset: 500 * time.Millisecond}); err != nil || a.State[0] != want {
+		t.Errorf("%+v, %v; want %+v", a.State[0], err, want)
 	}
 }
