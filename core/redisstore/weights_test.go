@@ -195,3 +195,38 @@ func (tr *weightTrace) must(err error) {
 		tr.t.Fatalf("%s: %v", tr.desc, err)
 	}
 }
+
+// When a clock has stepped back, entries from the future move to the present with their weights. The sums of blocks
+// must then not count them a second time.
+func TestWeightsWhenTheClockStepsBack(t *testing.T) {
+	const quota, keep = 2_000_000, 10 * time.Second
+	rdb := start(t)
+	c := newClock(newHashed(rdb))
+	seed := rand.Uint64()
+	tr := &weightTrace{
+		t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(c), oracle: new(coretest.FakeStore),
+		key: keysOf(t, 1, "steps-back")[0], desc: fmt.Sprintf("seed %#x", seed),
+		plan: planOf(core.Limits{{Quota: quota, Window: keep}}, store.Plan{Bound: quota}),
+	}
+	const entries, apart, step = 800, 10 * time.Millisecond, 3 * time.Second
+	present := store.MergeRequest{Key: tr.key, Keep: keep}
+	for i := range entries {
+		take := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: 2 + tr.r.IntN(1000)}
+		mustTake(t, tr.store, take)
+		tr.made = append(tr.made, take.ID)
+		age := max(0, time.Duration(entries-i)*apart-step)
+		present.Entries = append(present.Entries, store.Entry{ID: take.ID, Age: age, Cost: take.Cost})
+		c.Advance(apart)
+	}
+	c.Advance(-step)
+	denied := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: quota - 5} // looks at one of the newest units
+	a, err := tr.store.Take(t.Context(), denied)
+	tr.must(err)
+	if a.Allowed || a.Retry != keep {
+		t.Fatalf("%s: %+v; want a denial for %v", tr.desc, a, keep)
+	}
+	tr.must(tr.oracle.Merge(t.Context(), present))
+	for tr.answers < 2000 {
+		tr.step(false)
+	}
+}

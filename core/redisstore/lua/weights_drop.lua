@@ -37,11 +37,11 @@ local function dropToUnits(key, units, entries, shift, all)
   return removed, left
 end
 
--- moveTo moves the weights of later instants to that one. They are then in no block.
+-- moveTo moves the weights of later instants to that one. They are then in no block, also if one ended there.
 local function moveTo(key, at)
   local score = scoreOf(0, at)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, after(0, at), highs[0])) do
     call('ZADD', key, 'XX', score, member)
   end
-  for level = 1, 2 do call('ZREMRANGEBYSCORE', key, after(level, at), highs[level]) end
+  for level = 1, 2 do call('ZREMRANGEBYSCORE', key, scoreOf(level, at), highs[level]) end
 end
