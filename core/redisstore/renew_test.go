@@ -184,3 +184,30 @@ func TestRenewWhereWindowsVary(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", a.State[0], err, want)
 	}
 }
+
+// A request for up to so many units that is executed again is granted what it was granted before, also where one of
+// its logs counts slots.
+func TestSlotsWithGrantsSentTwice(t *testing.T) {
+	c := newClock(start(t))
+	c.processor = twice{processor: c.processor, t: t}
+	s := full(redisstore.Single(newStore(c)))
+	rate := planOf(core.Limits{core.PerHour(5)}, store.Plan{})
+	slots := planOf(core.Limits{core.PerMinute(2)}, store.Plan{Slots: true})
+	for _, first := range []int{0, 1} {
+		keys := keysOf(t, 2, fmt.Sprint("grants", first))
+		takes := []store.Take{{Key: keys[0], Plan: rate}, {Key: keys[1], Plan: slots}}
+		takes[0], takes[1] = takes[first], takes[1-first]
+		for i := range takes {
+			takes[i].Cost, takes[i].ID, takes[i].Mode = 8, 1, store.ModeUpTo
+		}
+		answers := make([]store.Answer, 2)
+		if err := s.TakeAll(t.Context(), takes, answers); err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range answers {
+			if !a.Allowed || a.Granted != 5 || a.State[0].Used != 0 {
+				t.Errorf("log %d, slots %v: %+v; want 5 granted", i, takes[i].Plan.Slots, a)
+			}
+		}
+	}
+}
