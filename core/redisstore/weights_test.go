@@ -230,3 +230,27 @@ func TestWeightsWhenTheClockStepsBack(t *testing.T) {
 		tr.step(false)
 	}
 }
+
+// An entry that counts though it was denied, and one that was trimmed in part, are not added again by a merge.
+func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
+	s := full(newStore(newClock(start(t))))
+	take := store.Take{
+		Key: store.NewKey("merge", "k"), Plan: planOf(core.Limits{{Quota: 2, Window: time.Hour}}, store.Plan{Bound: 3}),
+		Cost: 2, ID: 1, Mode: store.ModeChargeDenied,
+	}
+	mustTake(t, s, take)
+	take.ID = 2
+	if a, err := s.Take(t.Context(), take); err != nil || a.Allowed {
+		t.Fatalf("%+v, %v; want a denial", a, err)
+	}
+	for id := range uint64(2) {
+		m := store.MergeRequest{Key: take.Key, Keep: time.Hour, Entries: []store.Entry{{ID: id + 1, Cost: 2}}}
+		if err := s.Merge(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		take.Mode = store.ModePeek
+		if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != 3 {
+			t.Errorf("merged entry %d: %+v, %v; want 3 units used", id+1, a.State[0], err)
+		}
+	}
+}
