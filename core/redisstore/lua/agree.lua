@@ -1,10 +1,11 @@
 -- Expects the locals of decideAll, and asked, logs, base. Provides the function agree, which decide calls for one log.
 --
 -- fits is how many takes the log has room for, beside those that it has recorded before; there is how many these are.
--- agree returns how many takes the log records in all, and sets the mode for that. decide may call it once more when it
--- finds takes in the log while it records them.
-agree = function(fits, there)
+-- denied is whether the log has recorded a denial of them before. agree returns how many takes the log records in all,
+-- and sets the mode for that. decide may call it once more when it finds takes in the log while it records them.
+agree = function(fits, there, denied)
   local j, known = log, rooms[log]
+  deniedBefore = deniedBefore or denied
   if slots and upTo then -- one slot is enough for all units
     fits, there = fits > 0 and takes or 0, there > 0 and takes or 0
   end
@@ -22,7 +23,7 @@ agree = function(fits, there)
       end
     end
   end
-  if failed or again or asked == 'p' or asked == 'r' and slots then return rooms[j] end
+  if failed or again or deniedBefore or asked == 'p' or asked == 'r' and slots then return rooms[j] end
   if asked == 'r' then
     least = takes
   elseif least == 0 and rooms[j] > 0 then

@@ -26,7 +26,7 @@ decide = function(key, ids, takes, cost)
   repeat
     -- include look
     -- include count
-    if agree then admitted = agree(denied and 0 or admitted, denied and 0 or own / cost) end
+    if agree then admitted = agree(denied and 0 or admitted, denied and 0 or own / cost, denied) end
     -- include record
   until not again
   local refused = admitted < takes and not (upTo and admitted > 0)

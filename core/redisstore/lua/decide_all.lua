@@ -7,13 +7,14 @@
 decideAll = function()
   local head, weigh = plain and 2 or 1, nil
   -- How many takes fit into each log; how many are admitted, as far as is known; how many were executed before; whether
-  -- this was found out after some logs were looked at, as if their units were those of others.
-  local rooms, least, earlier, again
+  -- this was found out after some logs were looked at, as if their units were those of others; whether a log has
+  -- recorded the denial of the request before, so that none records it now.
+  local rooms, least, earlier, again, deniedBefore
   -- include ids
   -- include agree
   -- include weigh
   repeat
-    before, rooms, least, earlier, again = again, {}, takes, 0, false
+    before, rooms, least, earlier, again, deniedBefore = again, {}, takes, 0, false, false
     weigh(1)
     if failed then return end
   until not again
