@@ -266,7 +266,9 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}
 	p.Judge(&a, t.Cost, t.Mode)
-	if !allowed && a.Allowed && t.Mode == store.ModeChargeDenied { // denied when it was sent first, which had no answer
+	if !allowed && a.Allowed && t.Mode == store.ModeChargeDenied {
+		// The denial was recorded when the take was sent before, and there is room by now. Which limit has denied it
+		// is not known any more.
 		a.Allowed, a.Denied = false, a.Denied|(1<<len(p.Deciding())-1)
 	}
 	if !good || !allowed && a.Allowed {

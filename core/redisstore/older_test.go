@@ -122,7 +122,8 @@ func asksOf(t *testing.T, s store.Full, key, other store.Key) map[string]func() 
 		}
 	}
 	for _, varies := range []bool{false, true} {
-		m := store.MergeRequest{Key: key, Keep: time.Hour, Varies: varies, Entries: []store.Entry{{ID: 1 << 60, Cost: 1}}}
+		m := store.MergeRequest{Key: key, Keep: time.Hour, Varies: varies}
+		m.Entries = []store.Entry{{ID: 1 << 60, Cost: 1}}
 		all[fmt.Sprint("merge, varies ", varies)] = func() error { return s.Merge(t.Context(), m) }
 	}
 	return all

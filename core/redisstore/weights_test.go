@@ -219,7 +219,8 @@ func TestWeightsWhenTheClockStepsBack(t *testing.T) {
 		c.Advance(apart)
 	}
 	c.Advance(-step)
-	denied := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: quota - 5} // looks at one of the newest units
+	// The wait is that of one of the newest units.
+	denied := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: quota - 5}
 	a, err := tr.store.Take(t.Context(), denied)
 	tr.must(err)
 	if a.Allowed || a.Retry != keep {
