@@ -505,34 +505,45 @@ func eventually(condition func() bool) bool {
 	return condition()
 }
 
-// A request that was admitted and is decided again keeps its units, whichever log has lost its own since.
+// A request that was admitted and is decided again keeps its units, whichever log has lost its own since. With a cost,
+// its log has a mark and other scores.
 func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
-	c := newClock(start(t))
-	s := newStore(c) // asks one log after the other
-	r := newJointRequest("again", 9, 9)
-	r.plans[1] = planOf(core.Limits{{Quota: 1, Window: time.Second}}, store.Plan{})
-	first, answers := r.takes(store.ModeCharge), make([]store.Answer, 2)
-	if err := full(s).TakeAll(t.Context(), first, answers); err != nil || !answers[0].Allowed || !answers[1].Allowed {
-		t.Fatal(answers, err)
-	}
-	c.Advance(2 * time.Second)
-	other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: 1, ID: jointID.Add(1)}
-	if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
-		t.Fatal(a, err)
-	}
-	for range 2 { // the second time, the fullest log is asked first
-		if err := full(s).TakeAll(t.Context(), first, answers); err != nil || answers[1].Allowed {
+	for _, cost := range []int{1, 2} {
+		c := newClock(start(t))
+		s := newStore(c) // asks one log after the other
+		r := newJointRequest(fmt.Sprint("again", cost), 9, 9)
+		r.plans[1] = planOf(core.Limits{{Quota: cost, Window: time.Second}}, store.Plan{})
+		takes := func() []store.Take {
+			all := r.takes(store.ModeCharge)
+			for i := range all {
+				all[i].Cost = cost
+			}
+			return all
+		}
+		first, answers := takes(), make([]store.Answer, 2)
+		if err := full(s).TakeAll(t.Context(), first, answers); err != nil || !answers[0].Allowed || !answers[1].Allowed {
 			t.Fatal(answers, err)
 		}
-		if used := r.used(t, s); used[0] != 1 {
-			t.Errorf("the logs hold %v units, want the first to keep its own", used)
+		c.Advance(2 * time.Second)
+		other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: cost, ID: jointID.Add(1)}
+		if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
+			t.Fatal(a, err)
 		}
-	}
-	if ok, err := r.take(t.Context(), s, store.ModeCharge); ok || err != nil {
-		t.Fatal(err)
-	}
-	if used := r.used(t, s); !slices.Equal(used, []int{1, 1}) {
-		t.Errorf("the logs hold %v units after a denial, want 1 each", used)
+		for range 2 { // the second time, the fullest log is asked first
+			if err := full(s).TakeAll(t.Context(), first, answers); err != nil || answers[1].Allowed {
+				t.Fatal(answers, err)
+			}
+			if used := r.used(t, s); used[0] != cost {
+				t.Errorf("the logs hold %v units, want the first to keep its own", used)
+			}
+		}
+		err := full(s).TakeAll(t.Context(), takes(), answers)
+		if err != nil || answers[1].Allowed {
+			t.Fatal(answers, err)
+		}
+		if used := r.used(t, s); !slices.Equal(used, []int{cost, cost}) {
+			t.Errorf("the logs hold %v units after a denial, want %d each", used, cost)
+		}
 	}
 }
 
