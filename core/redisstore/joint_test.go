@@ -521,7 +521,8 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 			return all
 		}
 		first, answers := takes(), make([]store.Answer, 2)
-		if err := full(s).TakeAll(t.Context(), first, answers); err != nil || !answers[0].Allowed || !answers[1].Allowed {
+		err := full(s).TakeAll(t.Context(), first, answers)
+		if err != nil || !answers[0].Allowed || !answers[1].Allowed {
 			t.Fatal(answers, err)
 		}
 		c.Advance(2 * time.Second)
@@ -537,8 +538,7 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 				t.Errorf("the logs hold %v units, want the first to keep its own", used)
 			}
 		}
-		err := full(s).TakeAll(t.Context(), takes(), answers)
-		if err != nil || answers[1].Allowed {
+		if err = full(s).TakeAll(t.Context(), takes(), answers); err != nil || answers[1].Allowed {
 			t.Fatal(answers, err)
 		}
 		if used := r.used(t, s); !slices.Equal(used, []int{cost, cost}) {
