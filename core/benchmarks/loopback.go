@@ -25,7 +25,6 @@ import (
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/echolimit"
 	"github.com/sashlimit/sash/fiberlimit"
 	"github.com/sashlimit/sash/ginlimit"

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"time"
-
-	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // checks measures what a caller sees: how many checks, how long one takes,
