@@ -13,7 +13,8 @@ local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
 local ask, cutOf, severalOf = nil, {}, {}
 -- Of the log that decide looks at, set by plans.
-local log, mode, upTo, ttl, limits, slots, deciding, varies, keepText, keep, largest, quotas, windows, used, resets, offset
+local log, mode, upTo, ttl, limits, slots, deciding, varies, keepText, keep, largest, quotas, windows
+local used, resets, offset
 local asked, decide, decideAll, agree, before, failed -- set by plans, decide, decide_all and their parts
 if plain then
   -- include ask

@@ -1,7 +1,7 @@
 -- What is asked of a log, in the whole form.
 -- Expects n, after which the arguments begin; ttl, the first of them; plain; limits. Provides mode, without its "v";
--- upTo, whether that is "u"; varies; keep (us) and keepText; ttl; deciding, quotas, windows; largest, how many units a log keeps where it is
--- trimmed; the tables used and resets, for numbers of each limit and one log.
+-- upTo, whether that is "u"; varies; keep (us) and keepText; ttl; deciding, quotas, windows; largest, how many units a
+-- log keeps where it is trimmed; the tables used and resets, for numbers of each limit and one log.
 local first = n + 2 -- where quota and window of each limit begin
 mode, varies, keepText, deciding, largest = 'c', false, '0', limits, 0
 if not plain then

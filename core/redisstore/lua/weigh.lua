@@ -3,7 +3,8 @@
 -- It changes failed.
 weigh = function(j)
   pick(j)
-  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, slots and upTo and 1 or takes, slots and 1 or cost)
+  local number, each = slots and upTo and 1 or takes, slots and 1 or cost
+  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, number, each)
   failed = failed or failure
   if failed then return end
   if upTo then

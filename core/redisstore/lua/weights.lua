@@ -1,8 +1,8 @@
 -- What scripts know of weights: see docs/internals.md, "Redis formats".
 -- Expects call, far. Provides the functions below.
 
--- Level 0 has the weights, level 1 the sums of blocks of about 64 weights, and level 2 those of 64 blocks. The scores of
--- a level are in one range, which is below that of the level before.
+-- Level 0 has the weights, level 1 the sums of blocks of about 64 weights, and level 2 those of 64 blocks. The scores
+-- of a level are in one range, which is below that of the level before.
 local lows = {[0] = '0.4', '0.025', '0.0015625'}
 local highs = {[0] = '(1', '(0.0625', '(0.00390625'}
 
