@@ -1,0 +1,167 @@
+package coretest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// worldKind is what the worlds of one kind are made of.
+type worldKind struct {
+	name    string
+	plans   [2]*store.Plan
+	takes   []operation // mode and cost
+	logs    []logSet    // of takes and resets
+	settles []int       // costs to which takes are settled
+	steps   []time.Duration
+	resets  bool
+	alike   bool // both logs have equal limits
+}
+
+const worldWindow = 10 * time.Millisecond
+
+// worldKinds returns all kinds. In the steps the windows of a kind have their edges: a sum of three of them is each
+// window, and each window less a microsecond.
+func worldKinds() []*worldKind {
+	plan := func(shadow, bound int, limits ...store.Limit) *store.Plan {
+		return store.NewPlan(store.Plan{Limits: limits, Shadow: shadow, Bound: bound})
+	}
+	two, three := store.Limit{Quota: 2, Window: worldWindow}, store.Limit{Quota: 3, Window: 2 * worldWindow}
+	modes := []operation{
+		{mode: store.ModeCharge, cost: 1}, {mode: store.ModeCharge, cost: 2},
+		{mode: store.ModeChargeDenied, cost: 1}, {mode: store.ModeUpTo, cost: 2},
+	}
+	all := append(slices.Clip(modes), operation{mode: store.ModeChargeDenied, cost: 2},
+		operation{mode: store.ModeUpTo, cost: 3}, operation{mode: store.ModeRecord, cost: 1})
+	edges := []time.Duration{0, time.Microsecond, worldWindow - time.Microsecond, worldWindow}
+	first := []logSet{1}
+	return []*worldKind{
+		{
+			name: "one limit", plans: [2]*store.Plan{plan(0, 0, two)}, takes: all, logs: first,
+			settles: []int{0, 1, 3}, steps: edges, resets: true,
+		},
+		{
+			name: "two limits", plans: [2]*store.Plan{plan(0, 0, two, three)}, takes: modes, logs: first,
+			settles: []int{0, 1}, steps: edges,
+		},
+		{
+			name: "shadow and bound", plans: [2]*store.Plan{plan(1, 3, two, three)}, takes: modes, logs: first,
+			settles: []int{0, 3}, steps: edges,
+		},
+		{
+			name: "two logs alike", plans: [2]*store.Plan{plan(0, 0, two), plan(0, 0, two)}, takes: modes,
+			logs: []logSet{1, 2, 3}, settles: []int{0}, steps: edges[:3], resets: true, alike: true,
+		},
+		{
+			name: "two logs", plans: [2]*store.Plan{plan(0, 0, two), plan(0, 0, three)}, takes: modes[:4:4],
+			logs: []logSet{1, 2, 3}, settles: []int{0}, steps: edges[2:],
+		},
+	}
+}
+
+// logSet is a set of logs: bit 0 is the first, bit 1 the second.
+type logSet uint8
+
+func (s logSet) has(log int) bool { return s>>log&1 == 1 }
+
+func (s logSet) String() string { return [...]string{"none", "log 1", "log 2", "both logs"}[s] }
+
+// operation is one step of a world.
+type operation struct {
+	what operationKind
+	logs logSet // of a take and of a reset
+	mode store.Mode
+	cost int // of a take and of a settlement
+	of   int // the number of the take that is settled or executed again
+}
+
+type operationKind uint8
+
+const (
+	taking operationKind = iota
+	settling
+	again
+	resetting
+)
+
+func (o operation) String() string {
+	switch o.what {
+	case taking:
+		return fmt.Sprintf("%v of %d from %v", o.mode, o.cost, o.logs)
+	case settling:
+		return fmt.Sprintf("settle operation %d to %d", o.of+1, o.cost)
+	case again:
+		return fmt.Sprintf("operation %d again", o.of+1)
+	case resetting:
+		return fmt.Sprintf("reset %v", o.logs)
+	}
+	return "unknown"
+}
+
+// sequences returns all sequences of n operations that begin with those given.
+func (e *explorer) sequences(begin []operation, n int) (all [][]operation) {
+	if n == 0 {
+		return [][]operation{slices.Clone(begin)}
+	}
+	for _, o := range e.next(begin) {
+		all = append(all, e.sequences(append(slices.Clip(begin), o), n-1)...)
+	}
+	return all
+}
+
+// next returns the operations that may follow others. A take that was settled is not executed again, since its caller
+// has had the reply.
+func (e *explorer) next(before []operation) (all []operation) {
+	for _, logs := range e.logs {
+		// Where the logs are alike, the first operation that is not about both is about the first log.
+		both := func(o operation) bool { return o.what != taking && o.what != resetting || o.logs == 3 }
+		if e.alike && logs == 2 && !slices.ContainsFunc(before, func(o operation) bool { return !both(o) }) {
+			continue
+		}
+		if logs == 3 && e.joint == nil {
+			continue
+		}
+		for _, take := range e.takes {
+			if take.mode == store.ModeUpTo && !e.granter {
+				continue
+			}
+			take.logs = logs
+			all = append(all, take)
+		}
+		if e.resets && logs != 3 && len(before) > 0 {
+			all = append(all, operation{what: resetting, logs: logs})
+		}
+	}
+	for i, o := range before {
+		if o.what != taking {
+			continue
+		}
+		if e.settler != nil {
+			for _, cost := range e.settles {
+				all = append(all, operation{what: settling, of: i, cost: cost})
+			}
+		}
+		settled := func(later operation) bool { return later.what == settling && later.of == i }
+		if e.repeats && !slices.ContainsFunc(before, settled) {
+			all = append(all, operation{what: again, of: i})
+		}
+	}
+	return all
+}
+
+// allSteps returns all sequences of n steps.
+func (e *explorer) allSteps(n int) [][]time.Duration {
+	all := [][]time.Duration{nil}
+	for range n {
+		var longer [][]time.Duration
+		for _, steps := range all {
+			for _, step := range e.steps {
+				longer = append(longer, append(slices.Clip(steps), step))
+			}
+		}
+		all = longer
+	}
+	return all
+}
