@@ -32,6 +32,7 @@ func keysOf(t *testing.T, n int, name string) []store.Key {
 // A batch gives the answers that its takes would get one by one, takes of equal key and cost grouped. The oracle test
 // shows that single takes are right. A batch that is sent again admits the same.
 func TestBatchIsLikeOneByOne(t *testing.T) {
+	t.Parallel()
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
 			rdb := start(t)

@@ -31,6 +31,7 @@ func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*
 
 // The logs of a request are asked in one script. Takes are also executed again after other operations.
 func TestExplore(t *testing.T) {
+	t.Parallel()
 	explore(t, 4000, coretest.ExploreConfig{Repeats: true}, func(_ *testing.T, c clock) core.Store {
 		return redisstore.Single(newStore(c))
 	})
@@ -38,6 +39,7 @@ func TestExplore(t *testing.T) {
 
 // The first reply is as if the script had been executed once, and the second execution leaves the logs as they are.
 func TestExploreWhenEveryCommandIsSentTwice(t *testing.T) {
+	t.Parallel()
 	explore(t, 1500, coretest.ExploreConfig{Repeats: true}, func(t *testing.T, c clock) core.Store {
 		c.processor = firstOfTwo{c.processor, t}
 		return redisstore.Single(newStore(c))
@@ -66,5 +68,6 @@ func (c firstOfTwo) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // The logs of a request are asked one after the other, as on several servers.
 func TestExploreInTurn(t *testing.T) {
+	t.Parallel()
 	explore(t, 700, coretest.ExploreConfig{}, func(_ *testing.T, c clock) core.Store { return newStore(c) })
 }

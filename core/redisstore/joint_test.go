@@ -356,6 +356,7 @@ func (c tagged) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // Random requests on three nodes, against the definition.
 func TestJointStoreOnCluster(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {

@@ -45,6 +45,7 @@ type jointLevel struct {
 }
 
 func TestJointBatchesAgainstOracle(t *testing.T) {
+	t.Parallel()
 	for _, inTurn := range []bool{false, true} {
 		for _, repeats := range []bool{false, true} {
 			t.Run(fmt.Sprintf("in turn %v, sent twice %v", inTurn, repeats), func(t *testing.T) {

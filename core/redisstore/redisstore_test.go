@@ -97,10 +97,12 @@ func only(t *testing.T, rdb redis.Cmdable) string {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	testStore(t, false)
 }
 
 func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
+	t.Parallel()
 	testStore(t, true)
 }
 
@@ -139,6 +141,7 @@ func isJointCase(name string) bool {
 
 // The logs of a request are asked one after the other, as on several servers.
 func TestJointStoreInTurn(t *testing.T) {
+	t.Parallel()
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
 			coretest.Store(t, coretest.StoreConfig{

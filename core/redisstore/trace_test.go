@@ -54,6 +54,7 @@ var batchPolicies = []core.Limits{
 // TestBatchesAgainstOracle compares batches with the oracle on every path: short and long paths, logs that have
 // emptied next to each other, several takes of one log, windows that vary, shadows, costs and corrections.
 func TestBatchesAgainstOracle(t *testing.T) {
+	t.Parallel()
 	for _, single := range []bool{true, false} {
 		for _, repeats := range []bool{false, true} {
 			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
