@@ -23,7 +23,7 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	take(2, 4)
 	take(3, 4) // one unit of the first remains
 	b, _, _ := j.beginReplay(k)
-	recorded := func() part { return j.nextPart(k, b, maxPart) }
+	recorded := func() part { return j.nextPart(k, b) }
 	first, again := recorded(), recorded()
 	oldest := first.entries[0]
 	if len(first.entries) != 3 || oldest.cost != 1 || oldest.id == 0 || again.entries[0].id != oldest.id {
@@ -45,6 +45,26 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	take(13, 4) // one unit remains of 11, which was replayed whole
 	if p := recorded(); len(p.entries) != 2 || p.entries[0].id != 12 {
 		t.Errorf("%v are replayed, want 12 and 13", p.entries)
+	}
+}
+
+// A part is bounded by its entries, since an entry of any cost is one to the store.
+func TestPartsOfABacklog(t *testing.T) {
+	j := newJournal(10)
+	j.replays = true
+	key := store.NewKey("p", "parts")
+	plan := planOf(10_000_000, time.Minute)
+	for id := range uint64(maxPart + 2) {
+		take := &store.Take{Key: key, Plan: plan, Cost: 5000, ID: id + 1, Mode: store.ModeCharge}
+		j.take(&request{first: take, answer: new(store.Answer)}, unsent)
+	}
+	b, _, _ := j.beginReplay(&key)
+	for _, want := range []int{maxPart, 2, 0} {
+		p := j.nextPart(&key, b)
+		if len(p.entries) != want {
+			t.Errorf("a part of %d entries, want %d", len(p.entries), want)
+		}
+		j.markMerged(b, p)
 	}
 }
 

@@ -62,11 +62,16 @@ func (q *asked) allowed() bool {
 	return !slices.ContainsFunc(q.answers, denied)
 }
 
-func (j *jointTest) take(mode store.Mode, cost int, names ...string) *asked {
+func (j *jointTest) takes(mode store.Mode, cost int, names ...string) *asked {
 	q := &asked{answers: make([]store.Answer, len(names))}
 	for _, name := range names {
 		q.takes = append(q.takes, store.Take{Key: store.NewKey("p", name), Plan: j.plans[name], Cost: cost, Mode: mode})
 	}
+	return q
+}
+
+func (j *jointTest) take(mode store.Mode, cost int, names ...string) *asked {
+	q := j.takes(mode, cost, names...)
 	q.from, q.err = j.TakeAll(j.Context(), q.takes, q.answers)
 	return q
 }
@@ -664,8 +669,19 @@ func TestJointReplayIsTheProbe(t *testing.T) {
 func TestJointLongBacklog(t *testing.T) {
 	inBubble(t, "", Local, 10_000, 10_000, func(j *jointTest) {
 		j.store.down(refuses)
-		j.take(store.ModeCharge, maxPart, "u1", "org")
-		j.take(store.ModeCharge, maxPart, "u2", "org")
+		for range maxPart - 1 { // takes of this policy would open the breaker
+			for _, names := range [][]string{{"u1", "org"}, {"u2", "org"}} {
+				q := j.takes(store.ModeCharge, 1, names...)
+				r := &request{
+					first: &q.takes[0], answer: &q.answers[0],
+					takes: q.takes, answers: q.answers, versions: make([]denyVersion, len(q.takes)),
+				}
+				r.setID(newID(time.Now()))
+				j.journal.take(r, unsent)
+			}
+		}
+		j.take(store.ModeCharge, 1, "u1", "org")
+		j.take(store.ModeCharge, 1, "u2", "org")
 		j.store.down(answers)
 		j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
 		synctest.Wait()

@@ -72,7 +72,7 @@ type run struct {
 }
 
 const (
-	maxPart        = 500  // units added to a log of the store by one call
+	maxPart        = 500  // entries added to a log of the store by one call
 	maxCorrections = 1000 // of one key
 	compactFrom    = 64   // entries
 	journalShards  = 64
@@ -332,7 +332,7 @@ func (j *journal) reset(key store.Key) *run {
 // backlogSnapshot is a backlog at one instant.
 type backlogSnapshot struct {
 	replay  bool          // there is something to replay
-	long    bool          // there are more than maxPart units
+	long    bool          // there are more than maxPart entries
 	entries []store.Entry // oldest first; empty if long
 }
 
@@ -355,7 +355,7 @@ func (j *journal) snapshot(key *store.Key) (s backlogSnapshot) {
 		return s
 	}
 	j.expire(b)
-	s.replay, s.long = len(b.entries) > 0, b.units > maxPart
+	s.replay, s.long = len(b.entries) > 0, len(b.entries) > maxPart
 	if s.long {
 		return s
 	}
@@ -439,18 +439,15 @@ type part struct {
 	entries []journalEntry
 }
 
-// nextPart returns entries of up to that many units. They are unconfirmed from now on.
-func (j *journal) nextPart(key *store.Key, b *backlog, units int) (p part) {
+// nextPart returns the oldest entries, maxPart at most. They are unconfirmed from now on.
+func (j *journal) nextPart(key *store.Key, b *backlog) (p part) {
 	sh, _ := j.lock(key)
 	defer sh.mu.Unlock()
 	j.expire(b)
 	p.key, p.keep, p.varies = key, b.keep, b.varies
 	j.removeFunc(b, (*journalEntry).void)
-	for i := range b.entries {
+	for i := range min(len(b.entries), maxPart) {
 		e := &b.entries[i]
-		if units -= max(int(e.cost), 1); units < 0 && i > 0 {
-			break
-		}
 		p.entries = append(p.entries, *e)
 		if e.cost > 0 && e.delivery == unsent {
 			e.delivery = unconfirmed

@@ -30,7 +30,7 @@ func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run
 	var err error
 	defer func() { g.journal.endReplay(key, run, err) }()
 	for err == nil {
-		p := g.journal.nextPart(key, b, maxPart)
+		p := g.journal.nextPart(key, b)
 		if len(p.entries) == 0 {
 			return
 		}
