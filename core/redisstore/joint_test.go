@@ -698,32 +698,7 @@ func TestJointClockStepsBackUnderTwoLimits(t *testing.T) {
 	s := redisstore.Single(newStore(c))
 	r := newJointRequest("two", 1000, 1000)
 	r.plans[1] = planOf(core.Limits{core.PerSecond(5), core.PerHour(1000)}, store.Plan{})
-	admitted := func(tries int) (n int) {
-		t.Helper()
-		for range tries {
-			ok, err := r.take(t.Context(), s, store.ModeCharge)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok {
-				n++
-			}
-		}
-		return n
-	}
-	admitted(1)
-	c.Advance(20 * time.Minute)
-	admitted(3)
-	c.Advance(-10 * time.Minute)
-	if n := admitted(6); n != 2 {
-		t.Errorf("%d admitted at the step, want the 2 that were left", n)
-	}
-	for second := range 5 {
-		c.Advance(time.Second)
-		if n := admitted(6); n != 5 {
-			t.Errorf("%d admitted %d seconds after the step, want 5", n, second+1)
-		}
-	}
+	stepsBack(t, c, func() (bool, error) { return r.take(t.Context(), s, store.ModeCharge) })
 }
 
 func TestJointOddReplies(t *testing.T) {

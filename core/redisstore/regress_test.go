@@ -247,30 +247,38 @@ func inBothStores(t *testing.T, f func(*testing.T, core.Store)) {
 func TestClockStepsBackUnderTwoLimits(t *testing.T) {
 	c := newClock(start(t))
 	l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerHour(1000)}, newStore(c))
-	allowed := func(tries int) (n int) {
+	stepsBack(t, c, func() (bool, error) {
+		d, err := l.Allow(t.Context(), "k")
+		return d.Allowed, err
+	})
+}
+
+// stepsBack sets the clock back under limits of 5 a second and 1,000 an hour.
+func stepsBack(t *testing.T, c clock, ask func() (bool, error)) {
+	admitted := func(tries int) (n int) {
 		t.Helper()
 		for range tries {
-			d, err := l.Allow(t.Context(), "k")
+			ok, err := ask()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d.Allowed {
+			if ok {
 				n++
 			}
 		}
 		return n
 	}
-	allowed(1)
+	admitted(1)
 	c.Advance(20 * time.Minute)
-	allowed(3)
+	admitted(3)
 	c.Advance(-10 * time.Minute)
-	if n := allowed(6); n != 2 {
-		t.Errorf("%d allowed at the step, want the 2 that were left", n)
+	if n := admitted(6); n != 2 {
+		t.Errorf("%d admitted at the step, want the 2 that were left", n)
 	}
 	for second := range 5 {
 		c.Advance(time.Second)
-		if n := allowed(6); n != 5 {
-			t.Errorf("%d allowed %d seconds after the step, want 5", n, second+1)
+		if n := admitted(6); n != 5 {
+			t.Errorf("%d admitted %d seconds after the step, want 5", n, second+1)
 		}
 	}
 }
