@@ -21,8 +21,9 @@ type ExploreConfig struct {
 
 	// Repeats says that the store finds out by the ID whether it has executed a take before. Commands are then also
 	// executed again, at once or after up to two other operations, as a client does that has lost the reply. They are
-	// recorded once, and answered as before: what was admitted is admitted, and a recorded denial stays one. A world ends early where a repeated take was trimmed, has
-	// left its windows or was removed from one of two logs, since it is not defined what a store then knows about it.
+	// recorded once, and answered as before: what was admitted is admitted, and a recorded denial stays one. A world
+	// ends early where a repeated take was trimmed, has left its windows or was removed from one of two logs, since it
+	// is not defined what a store then knows about it.
 	Repeats bool
 
 	// Worlds is about how many worlds of each kind are explored at most, chosen at random; zero means all of them, two

@@ -101,7 +101,7 @@ func TestWeightsAgainstOracle(t *testing.T) {
 	}
 }
 
-// few reports whether the log never had so many weights, and so many blocks of each level, that all searches were needed.
+// few reports whether the log never had so many weights and blocks that all searches were needed.
 func (tr *weightTrace) few() bool {
 	if tr.sequential {
 		return tr.levels[0] < 80
