@@ -115,7 +115,7 @@ func TestReplica(t *testing.T) {
 	replica := redistest.StartReplica(t, master)
 	r := begin(t, "read-only", "a client of a replica")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: replica.Addr()}))
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: replica.Addr()}), longTimeout)
 	r.inject(func() {})
 	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
 	r.degraded(during, true)
@@ -130,7 +130,7 @@ func TestLoading(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "loading", "restarted with data that it loads for 1 s")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.warm(l, "k", 5)
 	r.inject(server.RestartLoading)
 	during := r.stream(l, 200, time.Second, only("k"))()
@@ -285,7 +285,7 @@ func TestTooManyClients(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "too many clients", "maxclients 1, and another has it")
 	defer r.end()
-	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}))
+	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.warm(l, "k", 5)
 	var other net.Conn
 	r.inject(func() {
