@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -63,6 +64,7 @@ func SlotOf(key string) int { return slotOf(key) }
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
 	s.(*redisStore).conn.process = process
+	s.(*redisStore).undoTimeout = time.Minute // what was not removed in time would differ from an oracle's log
 	return s
 }
 

@@ -16,9 +16,6 @@ import (
 // If no script may use all logs of a request, the logs are asked one after the other. As soon as one denies, the units
 // that others have recorded are removed, and the logs that have not been asked are peeked at.
 
-// undoTimeout bounds the removal of units, which goes on when the caller's context has ended.
-const undoTimeout = time.Second
-
 // inTurn is a request whose logs are asked one after the other.
 type inTurn struct {
 	store   *redisStore
@@ -153,7 +150,7 @@ func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
 	if len(logs) == 0 {
 		return func() error { return nil }
 	}
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.store.undoTimeout)
 	done := make(chan error, 1)
 	s, keys, id, began := r.store, r.keys, r.id, r.began // the caller's takes may be gone by then
 	go func() {

@@ -37,7 +37,7 @@ func WithPrefix(prefix string) Option {
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
 func New(client Client, opts ...Option) store.Store {
-	s := &redisStore{prefix: "sash"}
+	s := &redisStore{prefix: "sash", undoTimeout: time.Second}
 	if !isNil(client) {
 		s.client, s.conn = client, newConn(client)
 	}
@@ -60,7 +60,8 @@ type redisStore struct {
 	prefixGiven bool
 	faults      []error // of the options
 	batchers    batchers
-	known       sync.Map // hashes of scripts, other than that of takes, that the server has run
+	known       sync.Map      // hashes of scripts, other than that of takes, that the server has run
+	undoTimeout time.Duration // of removals of units, which go on when the caller's context has ended
 }
 
 // LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
