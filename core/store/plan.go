@@ -10,22 +10,73 @@ import (
 const MaxLimits = 8
 
 // Limit is a quota of units in any window of the given length. At instant t the window is (t-Window, t]: an entry
-// exactly one Window old has left it.
+// exactly one Window old has left it. This is what a [SlidingLog] says; see [Algorithm] for the others.
 type Limit struct {
-	Quota  int
-	Window time.Duration // in whole microseconds
+	Quota     int           // units, of a TokenBucket those that a full one has
+	Window    time.Duration // in whole microseconds; of calendar periods, the longest that there is
+	Algorithm Algorithm
+	Refill    int       // units that a TokenBucket gains in each Window, evenly; 0 for other algorithms
+	Calendar  *Calendar // periods of a FixedWindow, or nil: then period n begins n Windows after the Unix epoch
 }
+
+// Algorithm is how the units of a limit are counted. All but SlidingLog keep a few numbers for a key instead of what
+// was admitted. So they have no entries, and do not know a take by its ID: they are asked in [ModeCharge], [ModePeek]
+// and [ModeUpTo] only, by plans of one limit without shadows, and there is nothing to settle, list or merge.
+//
+// In the answer about such a limit, Used is the units that are not available: a take of n units has room if Used+n is
+// at most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and
+// Reset how long it takes, after this take, until Used is one less. A store asks [Plan.Judge] as for a log.
+type Algorithm uint8
+
+const (
+	// SlidingLog counts exactly, in any window. It is the default.
+	SlidingLog Algorithm = iota
+	// FixedWindow counts in periods that follow each other. Used is the units of the present one, and all of them are
+	// available again when it ends.
+	FixedWindow
+	// SlidingCounter estimates the units of the window from those of the present period of one Window, and the one
+	// before: Used is the former plus the latter times the part of that period which the window still covers, rounded
+	// up. Periods are those of a FixedWindow.
+	SlidingCounter
+	// TokenBucket has units that come back one by one, one in each [Limit.Interval]. It is computed as the generic cell
+	// rate algorithm (ITU-T I.371): all that is kept is the instant when the bucket is full again.
+	TokenBucket
+)
+
+var algorithms = [...]string{"sliding log", "fixed window", "sliding counter", "token bucket"}
+
+// String is the algorithm in words, such as "fixed window".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithms) {
+		return algorithms[a]
+	}
+	return "unknown"
+}
+
+// Calendar has the beginnings of periods that follow each other, in Unix microseconds and whole minutes: of the period
+// before the present one, of the present one, of the next one and of the one after that. A store finds the present one
+// by its own clock, which may differ from that of the limiter by a period: so it is the first, the second or the third.
+// If its clock is even before or after these, it takes the nearest of them.
+type Calendar [4]int64
+
+// Interval returns in how many nanoseconds a TokenBucket gains a unit, rounded up.
+func (l Limit) Interval() int64 { return (int64(l.Window) + int64(l.Refill) - 1) / int64(l.Refill) }
 
 // denies reports whether a limit whose window holds so many units has no room for cost more.
 func (l Limit) denies(used, cost int) bool { return used+cost > l.Quota }
 
 // String is the limit as core.ParseLimit reads it, such as "100/1m0s".
-func (l Limit) String() string { return strconv.Itoa(l.Quota) + "/" + l.Window.String() }
+func (l Limit) String() string {
+	if l.Algorithm == TokenBucket {
+		return strconv.Itoa(l.Refill) + "/" + l.Window.String() + " burst " + strconv.Itoa(l.Quota)
+	}
+	return strconv.Itoa(l.Quota) + "/" + l.Window.String()
+}
 
 // Plan is what a policy asks of a log. [NewPlan] makes one; it is not changed afterwards, so a store may keep what it
 // derives from a plan by the plan's address.
 type Plan struct {
-	Limits []Limit       // 1 to MaxLimits, valid, in any order
+	Limits []Limit       // 1 to MaxLimits, valid, in any order; one if it is not a SlidingLog
 	Shadow int           // the last so many of Limits neither admit nor deny; if all, there is always room
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
 	Varies bool          // other plans on this log may have another Keep: the longest so far holds for the log
@@ -59,6 +110,9 @@ func NewPlan(p Plan) *Plan {
 	p.Bound = max(p.Bound, p.largest)
 	return &p
 }
+
+// Algorithm returns how the plan's limits count. A plan of an algorithm other than SlidingLog has one limit.
+func (p *Plan) Algorithm() Algorithm { return p.Limits[0].Algorithm }
 
 // Deciding returns the limits that admit and deny.
 func (p *Plan) Deciding() []Limit { return p.Limits[:len(p.Limits)-p.Shadow] }

@@ -1,0 +1,155 @@
+// Package counter computes fixed windows, sliding counters and token buckets: the algorithms that keep a few numbers
+// for a key instead of a log.
+//
+// It has no locks and no clock: callers serialize the use of a [State] and pass the current instant, in microseconds
+// since the Unix epoch. Numbers are integers throughout, so that two stores decide alike.
+package counter
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// State is what is kept for one key. The zero State is that of a key which has used nothing.
+type State struct {
+	// Mark is the number of the period that Units are of; of calendar periods, the instant of the latest take; and of
+	// a token bucket the instant in nanoseconds when it is full again.
+	Mark   int64
+	Units  int64 // of the period
+	Before int64 // units of the period before: of a sliding counter alone
+}
+
+// View is a State as one limit sees it at one instant. At makes one.
+type View struct {
+	limit *store.Limit
+	now   int64 // us
+	begin int64 // of the period
+	end   int64 // of the period
+	State       // as of that period: what has ended is zero
+}
+
+// At returns the state as the limit sees it at instant now.
+func (s *State) At(limit *store.Limit, now int64) View {
+	v := View{limit: limit, now: now, State: *s}
+	switch {
+	case limit.Algorithm == store.TokenBucket:
+		v.Mark = max(v.Mark, now*1000)
+		// A bucket that was emptied in the future is empty now: the clock has been set back.
+		v.Mark = min(v.Mark, now*1000+int64(limit.Quota)*limit.Interval())
+		return v
+	case limit.Calendar != nil:
+		v.findPeriod(limit.Calendar)
+		return v
+	}
+	window := limit.Window.Microseconds()
+	number := floorDiv(now, window)
+	v.begin, v.end = number*window, (number+1)*window
+	// Units of a later period count in this one: the clock has been set back.
+	if v.Mark < number {
+		v.Before = 0
+		if v.Mark == number-1 {
+			v.Before = v.Units
+		}
+		v.Units = 0
+	}
+	v.Mark = number
+	return v
+}
+
+// findPeriod finds the period of a calendar. Its units count unless the latest was taken before it. So where the
+// calendar of a limit has changed, no unit that is in the present period is lost.
+func (v *View) findPeriod(c *store.Calendar) {
+	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
+	i := 1
+	for v.now >= c[i] {
+		i++
+	}
+	v.begin, v.end = c[i-1], c[i]
+	if v.Mark < v.begin {
+		v.Units = 0
+	}
+	v.Mark = v.now
+}
+
+// Used returns how many units are not available.
+func (v *View) Used() int {
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
+		interval := v.limit.Interval()
+		return int((v.Mark - v.now*1000 + interval - 1) / interval)
+	case store.SlidingCounter:
+		return int(v.Units + v.covered(v.Before, v.end-v.now))
+	case store.FixedWindow, store.SlidingLog:
+	}
+	return int(v.Units)
+}
+
+// covered returns the part of units that left of a period is of it, rounded up.
+func (v *View) covered(units, left int64) int64 {
+	return mulDivUp(units, left, v.end-v.begin)
+}
+
+// Add adds units.
+func (v *View) Add(units int) {
+	if v.limit.Algorithm == store.TokenBucket {
+		v.Mark += int64(units) * v.limit.Interval()
+	} else {
+		v.Units += int64(units)
+	}
+}
+
+// Until returns how long it takes until Used is at most that many, which is less than it is now, if nothing is added.
+func (v *View) Until(used int) time.Duration {
+	var wait int64
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
+		wait = (v.Mark - int64(used)*v.limit.Interval() - v.now*1000 + 999) / 1000
+	case store.SlidingCounter:
+		window := v.end - v.begin
+		if room := int64(used) - v.Units; room >= 0 { // within this period
+			wait = v.end - v.now - mulDiv(room, window, v.Before)
+		} else { // in the next, of which this is the period before
+			wait = v.end - v.now + window - mulDiv(int64(used), window, v.Units)
+		}
+	case store.FixedWindow, store.SlidingLog:
+		wait = v.end - v.now
+	}
+	return time.Duration(wait) * time.Microsecond
+}
+
+// Ends returns the instant from which on the state says no more than the zero State.
+func (v *View) Ends() int64 {
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
+		return (v.Mark + 999) / 1000
+	case store.SlidingCounter:
+		return 2*v.end - v.begin
+	case store.FixedWindow, store.SlidingLog:
+	}
+	return v.end
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// mulDiv returns a·b/c, rounded down, for a <= c or b <= c.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}
+
+// mulDivUp is mulDiv rounded up.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	lo, carry := bits.Add64(lo, uint64(c-1), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(c))
+	return int64(q)
+}
