@@ -83,6 +83,9 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
+	if fixed := l.policy.fixed; fixed != nil && fixed.counts != SlidingLog {
+		return nil, countsAlone("Log", fixed.counts)
+	}
 	window := cmp.Or(time.Duration(l.policy.horizon.keep.Load()), MaxWindow)
 	if l.policy.fixed != nil {
 		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
@@ -108,6 +111,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
+	for space := range l.policy.spaces.counting {
+		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.namespace, Identity: id}))
+	}
 	if err == nil && l.ban != nil {
 		err = l.ban.lift(ctx, l, id)
 	}

@@ -129,6 +129,12 @@ func (l *Limiter) evaluate(
 	d.limiter, d.plan = l, plan
 	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
 	d.key.Namespace = l.namespace
+	if mode == store.ModeRecord && plan.counts != SlidingLog {
+		return countsAlone("Record", plan.counts)
+	}
+	if plan.only != nil {
+		d.key.Namespace = plan.only.space.namespace
+	}
 	if len(plan.logs) > 0 {
 		if err := l.readKeys(ctx, r, d); err != nil {
 			return err

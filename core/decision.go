@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -191,6 +192,14 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	if d.taken == 0 || !d.Allowed {
 		return nil
 	}
+	if d.plan.counts != SlidingLog {
+		option := "Settle"
+		if cost == 0 {
+			option = "Undo"
+			return errors.Join(countsAlone(option, d.plan.counts), d.Release(ctx))
+		}
+		return countsAlone(option, d.plan.counts)
+	}
 	if d.joint != nil {
 		return d.limiter.settleAll(ctx, d, cost)
 	}
@@ -205,7 +214,7 @@ func (d *Decision) left(i int) int {
 			taken = 1
 		}
 	}
-	return max(0, d.plan.limits[i].Quota-d.answer.State[i].Used-taken)
+	return max(0, d.plan.limits[i].most()-d.answer.State[i].Used-taken)
 }
 
 // takesSlots reports whether this request has taken a slot of each limit of requests in flight.

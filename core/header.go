@@ -141,7 +141,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 		b = append(b, d.plan.limits[i].Name...)
 		b = append(b, `";r=`...)
 		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.limits[i].Quota {
+		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.limits[i].most() {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
@@ -156,7 +156,7 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
 		return
 	}
-	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].Quota))
+	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].most()))
 	h.Set(fieldRemaining, strconv.Itoa(left))
 	if !d.plan.limits[i].inFlight { // nobody knows when a request ends
 		h.Set(fieldReset, strconv.FormatInt(seconds(d.reset(i)), 10))

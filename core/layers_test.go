@@ -22,10 +22,13 @@ var layers = []struct {
 	{module + "core/internal/slots", []string{module + "core/store"}},
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
-	{module + "core/internal/memory", []string{module + "core/store", module + "core/internal/slide"}},
+	{module + "core/internal/counter", []string{module + "core/store"}},
+	{module + "core/internal/memory", []string{
+		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",
+	}},
 	{module + "core/internal/guard", []string{
 		module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
-		module + "core/internal/slots",
+		module + "core/internal/counter", module + "core/internal/slots",
 	}},
 	{module + "core", []string{
 		module + "core/adapter",
@@ -33,6 +36,7 @@ var layers = []struct {
 		module + "core/internal/guard",
 		module + "core/internal/memory",
 		module + "core/internal/clientip",
+		module + "core/internal/counter",
 		module + "core/internal/inflight",
 		module + "core/internal/queue",
 		module + "core/internal/slide",

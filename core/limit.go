@@ -34,6 +34,10 @@ type Limit struct {
 	inFlight bool     // of requests at the same time; once it is compiled, Window is the lease
 	leased   bool     // Lease was called
 	lease    time.Duration
+
+	algorithm Algorithm
+	burst     int  // of a token bucket
+	nested    bool // the refill of a token bucket has an algorithm itself
 }
 
 // By returns the limit with a key of its own, in place of the limiter's. With others it limits, for example, a user,
@@ -139,37 +143,51 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "4 in flight".
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight". It does
+// not tell which algorithm a limit without a burst has.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + inFlightText
 	}
-	return strconv.Itoa(l.Quota) + "/" + period(l.Window)
+	text := strconv.Itoa(l.Quota) + "/" + period(l.Window)
+	if l.algorithm == store.TokenBucket {
+		text += burstText + strconv.Itoa(l.burst)
+	}
+	return text
 }
 
-const inFlightText = " in flight"
+const (
+	inFlightText = " in flight"
+	burstText    = " burst "
+)
 
 func (l Limit) defaultName() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + "-in-flight"
 	}
-	return strconv.Itoa(l.Quota) + "-per-" + period(l.Window)
+	name := strconv.Itoa(l.Quota) + "-per-" + period(l.Window)
+	if l.algorithm == store.TokenBucket {
+		name += "-burst-" + strconv.Itoa(l.burst)
+	}
+	return name
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
 // per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
-// [time.ParseDuration] reads it. "4 in flight" is [InFlight](4). The error is a [ConfigError].
+// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4). The error
+// is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(reason string) (Limit, error) {
 		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}
 	}
-	amount, inFlight := strings.CutSuffix(strings.TrimSpace(s), inFlightText)
+	rated, burst, bursts := strings.Cut(s, burstText)
+	amount, inFlight := strings.CutSuffix(strings.TrimSpace(rated), inFlightText)
 	rest, found := "", inFlight
 	if !found {
-		amount, rest, found = strings.Cut(s, "/")
+		amount, rest, found = strings.Cut(rated, "/")
 	}
 	if !found {
-		amount, rest, found = strings.Cut(s, " per ")
+		amount, rest, found = strings.Cut(rated, " per ")
 	}
 	if !found {
 		return bad(`write a quota and a window, as in "100/minute" or "10 per 5m"`)
@@ -189,6 +207,13 @@ func ParseLimit(s string) (Limit, error) {
 			return bad(err.Error())
 		}
 		l = Limit{Quota: quota, Window: window}
+	}
+	if bursts {
+		n, err := strconv.Atoi(strings.TrimSpace(burst))
+		if err != nil || !digits(strings.TrimSpace(burst)) || inFlight {
+			return bad(fmt.Sprintf("the burst %q is not a whole number of units after a rate", burst))
+		}
+		l = TokenBucket(l, n)
 	}
 	if reasons := l.faults(); len(reasons) > 0 {
 		return bad(reasons[0])
@@ -244,7 +269,14 @@ func (l Limit) faults() (reasons []string) {
 		if l.leased {
 			reasons = append(reasons, "a lease is for core.InFlight: leave Lease out of a limit that has a window")
 		}
+		if len(reasons) == 0 {
+			reasons = l.algorithmFaults()
+		}
 		return reasons
+	}
+	if l.algorithm != SlidingLog {
+		reasons = append(reasons, fmt.Sprintf("requests at the same time are not counted as a %v: leave With out",
+			l.algorithm))
 	}
 	if l.Quota < 1 || l.Quota > MaxQuota {
 		reasons = append(reasons, fmt.Sprintf("allow 1 to %d requests at the same time", MaxQuota))

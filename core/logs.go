@@ -1,6 +1,8 @@
 package core
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
@@ -12,10 +14,12 @@ import (
 )
 
 // planLog is one of the logs that the limits of a plan draw from. Limits of one key share a log, except that those of
-// requests in flight have another one.
+// requests in flight have another one. A limit of another algorithm than the sliding log has numbers instead, of its
+// own, which are named like a log.
 type planLog struct {
 	key    *keySpec
 	slots  bool // of requests in flight
+	counts bool // of another algorithm
 	space  *logSpace
 	limits Limits // those that decide, then those of a shadow
 	shadow int    // how many of limits are a shadow's
@@ -28,6 +32,7 @@ type planLog struct {
 type logSpace struct {
 	namespace *store.Namespace
 	horizon   horizon
+	counts    bool // of a limit of another algorithm that has the limiter's key
 }
 
 // logSpaces has the logSpaces of a policy, by what their names have after the policy's.
@@ -35,21 +40,32 @@ type logSpaces struct {
 	own    *keySpec // the limiter's key
 	first  *logSpace
 	secret []byte
-	joint  error // why the store cannot decide over several logs, or nil
-	slots  error // why it cannot hold slots of requests in flight, or nil
+	joint  error                 // why the store cannot decide over several logs, or nil
+	slots  error                 // why it cannot hold slots of requests in flight, or nil
+	counts func(Algorithm) error // why it does not have an algorithm, or nil
 	others sync.Map
 }
 
-func (s *logSpaces) of(label string) *logSpace {
+// of returns the space with a label. counts says that it is of a limit of another algorithm with the limiter's key.
+func (s *logSpaces) of(label string, counts bool) *logSpace {
 	if label == "" {
 		return s.first
 	}
 	if known, ok := s.others.Load(label); ok {
 		return known.(*logSpace) //nolint:forcetypeassert // nothing else is stored
 	}
-	space := &logSpace{namespace: store.NewNamespace(s.first.namespace.Policy()+":"+label, s.secret)}
+	name := s.first.namespace.Policy() + ":" + label
+	space := &logSpace{namespace: store.NewNamespace(name, s.secret), counts: counts}
 	known, _ := s.others.LoadOrStore(label, space)
 	return known.(*logSpace) //nolint:forcetypeassert // as above
+}
+
+// counting calls yield with the spaces of limits of other algorithms that have the limiter's key.
+func (s *logSpaces) counting(yield func(*logSpace) bool) {
+	s.others.Range(func(_, space any) bool {
+		of := space.(*logSpace) //nolint:forcetypeassert // nothing else is stored
+		return !of.counts || yield(of)
+	})
 }
 
 // split finds the logs of a plan, unless all limits draw from the same log of the limiter's key.
@@ -57,7 +73,7 @@ func (s *logSpaces) split(p *plan) error {
 	inFlight := slices.ContainsFunc(p.all, func(l Limit) bool { return l.inFlight })
 	keys := slices.ContainsFunc(p.all, func(l Limit) bool { return l.by != nil && l.by != s.own })
 	switch {
-	case !inFlight && !keys:
+	case !inFlight && !keys && p.counts == SlidingLog:
 		return nil
 	case inFlight && s.slots != nil:
 		return s.slots
@@ -69,10 +85,18 @@ func (s *logSpaces) split(p *plan) error {
 		if key == nil {
 			key = s.own
 		}
-		n := slices.IndexFunc(p.logs, func(l *planLog) bool { return l.key == key && l.slots == limit.inFlight })
+		counts := limit.algorithm != SlidingLog
+		if counts {
+			if err := s.counts(limit.algorithm); err != nil {
+				return err
+			}
+		}
+		n := slices.IndexFunc(p.logs, func(l *planLog) bool {
+			return l.key == key && l.slots == limit.inFlight && !l.counts && !counts
+		})
 		if n < 0 {
 			n = len(p.logs)
-			p.logs = append(p.logs, &planLog{key: key, slots: limit.inFlight})
+			p.logs = append(p.logs, &planLog{key: key, slots: limit.inFlight, counts: counts})
 		}
 		log := p.logs[n]
 		log.limits, log.at, log.keep = append(log.limits, limit), append(log.at, i), max(log.keep, limit.Window)
@@ -81,13 +105,23 @@ func (s *logSpaces) split(p *plan) error {
 		}
 	}
 	if len(p.logs) > 1 && s.joint != nil {
+		option := "InFlight"
+		if p.counts != SlidingLog {
+			option = "With"
+		}
 		return &ConfigError{
-			Option: "InFlight", Value: limitsText(p.limits),
+			Option: option, Value: limitsText(p.limits),
 			Reason: "this store cannot decide about it together with other limits: it has no method TakeAll " +
 				"(store.Joint); give it a limiter of its own",
 		}
 	}
-	return s.place(p)
+	if err := s.place(p); err != nil {
+		return err
+	}
+	if len(p.logs) == 1 && p.logs[0].counts && p.logs[0].key == s.own {
+		p.only, p.logs = p.logs[0], nil
+	}
+	return nil
 }
 
 // hasSlots reports whether one of the plan's logs is of requests in flight.
@@ -103,7 +137,7 @@ func (s *logSpaces) place(p *plan) error {
 		kinds[(&planLog{key: s.own, slots: slots}).kind()] = 1
 	}
 	for _, log := range p.logs {
-		if log.key != s.own {
+		if log.key != s.own && !log.counts {
 			kinds[log.kind()]++
 		}
 	}
@@ -111,6 +145,8 @@ func (s *logSpaces) place(p *plan) error {
 	for _, log := range p.logs {
 		label := ""
 		switch {
+		case log.counts:
+			label = counterLabel(log, s.own, s.first.namespace.Policy())
 		case log.key == s.own && log.slots:
 			label = "f"
 		case log.key != s.own:
@@ -131,9 +167,32 @@ func (s *logSpaces) place(p *plan) error {
 			}
 		}
 		seen[label] = true
-		log.space = s.of(label)
+		log.space = s.of(label, log.counts && log.key == s.own)
 	}
 	return nil
+}
+
+// letters name the algorithms in the names of logs.
+var letters = [...]string{store.FixedWindow: "w", store.SlidingCounter: "s", store.TokenBucket: "t"}
+
+const longestLabel = 24
+
+// counterLabel returns what tells the numbers of a limit apart from those of others, and from logs. The limit's name is
+// a part of it, so that numbers are kept when other limits are added, unless the policy's name says as much.
+func counterLabel(l *planLog, own *keySpec, policy string) string {
+	limit := &l.limits[0]
+	label, name := letters[limit.algorithm], strings.ToLower(limit.Name)
+	if l.key != own {
+		label += "k." + strings.ToLower(l.key.name)
+	}
+	if name == policy {
+		return label
+	}
+	if len(name) > longestLabel {
+		sum := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(sum[:8])
+	}
+	return label + "." + name
 }
 
 // kind names the kind of the log's key. A log of slots is named in another way than one of windows.
@@ -187,7 +246,7 @@ func (p *plan) merge(answers []store.Answer, cost int, mode store.Mode) (a store
 	if p.alone.NeverFits(cost) || a.Allowed {
 		a.Retry = 0
 	}
-	if slices.ContainsFunc(p.all[len(p.limits):], func(l Limit) bool { return cost > l.Quota && !l.inFlight }) {
+	if slices.ContainsFunc(p.all[len(p.limits):], func(l Limit) bool { return cost > l.most() && !l.inFlight }) {
 		a.Shadow = 0
 	}
 	return a

@@ -124,6 +124,9 @@ func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []s
 // GrantsUpTo implements [store.Granter].
 func (s *MemoryStore) GrantsUpTo() {}
 
+// Counts implements [store.Counter]: it has all algorithms.
+func (s *MemoryStore) Counts(a Algorithm) bool { return a <= store.TokenBucket }
+
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
 	if err := t.Key.Validate(); err != nil {

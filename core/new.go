@@ -38,10 +38,11 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if compiled.fixed != nil {
 		limits = compiled.fixed.all
 	}
-	windows, inFlight := limits.apart()
-	c.faults = append(c.faults, c.store.Validate(newStorePlan(c.ban.appendLimit(windows), 0, 0, 0, false)))
-	if len(inFlight) > 0 {
-		c.faults = append(c.faults, c.store.Validate(newStorePlan(inFlight, 0, 0, 0, false)))
+	for _, part := range c.ban.appendLimit(limits).forStores() {
+		c.faults = append(c.faults, c.store.Validate(part))
+	}
+	if compiled.fixed != nil {
+		c.faults = append(c.faults, c.unfit(compiled.fixed.limits)...)
 	}
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
@@ -65,8 +66,9 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	namespace := store.NewNamespace(c.name, c.secret)
 	compiled.spaces = &logSpaces{
 		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret,
-		joint: lacksJoint(c.store), slots: lacksSlots(c.store),
+		joint: lacksJoint(c.store), slots: lacksSlots(c.store), counts: lacksAlgorithm(c.store),
 	}
+	compiled.unfit = c.unfit
 	c.faults = append(c.faults, compiled.fix())
 	l := &Limiter{
 		policy:        compiled,
@@ -148,6 +150,44 @@ func lacksSlots(s Store) error {
 		Reason: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
 			"store.Settler; a wrapper embeds store.Full)",
 	}
+}
+
+// lacksAlgorithm returns a function that returns an error if the store does not know an algorithm.
+func lacksAlgorithm(s Store) func(Algorithm) error {
+	return func(a Algorithm) error {
+		if counter, ok := s.(store.Counter); ok && counter.Counts(a) {
+			return nil
+		}
+		return &ConfigError{
+			Option: "With", Value: a.String(),
+			Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) does not "+
+				"say so; use a sliding log", s),
+		}
+	}
+}
+
+// unfit returns an error for each option that the algorithms of these limits cannot serve.
+func (c *config) unfit(limits Limits) (faults []error) {
+	a := limits.counting()
+	if a == SlidingLog {
+		return nil
+	}
+	fault := func(option, reason string) {
+		faults = append(faults, &ConfigError{
+			Option: option, Value: a.String(), Reason: reason + ": leave the option out, or use a sliding log",
+		})
+	}
+	if c.refunds != nil {
+		fault("WithRefund", "this algorithm does not know requests, so none can be taken back")
+	}
+	if c.mode == store.ModeChargeDenied {
+		fault("WithCountDenied", "this algorithm counts no denials")
+	}
+	if c.failLocal {
+		fault("WithFailure(FailLocal)",
+			"this algorithm does not know requests, so what is admitted in an outage cannot be added to the store")
+	}
+	return faults
 }
 
 // lacks returns an error for each option that needs an optional method which the store does not have.

@@ -29,6 +29,7 @@ type policy struct {
 	callbackTypes []callbackType
 	name          string                  // unless WithName gives another
 	spaces        *logSpaces              // of the limiter, for plans of several logs
+	unfit         func(Limits) []error    // tells which options of the limiter the limits' algorithms cannot serve
 	horizon       horizon                 // of the log of the limiter's key
 	chosen        atomic.Pointer[[]*plan] // the plans of limits chosen so far
 	context       bool                    // choose takes a context, so it works without a request
@@ -44,9 +45,10 @@ type plan struct {
 	longest int                        // index of the limit with the longest window
 	shadow  *plan                      // or nil
 	all     Limits                     // limits and the limits of shadow
-	logs    []*planLog                 // empty if all limits are of the limiter's key
+	logs    []*planLog                 // empty if there is one
+	only    *planLog                   // the only one if it is of another algorithm, or nil
+	counts  Algorithm                  // of the first limit that is not a sliding log
 	alone   *store.Plan                // the limits without a shadow and without those of requests in flight
-	slots   *store.Plan                // the limits of requests in flight without a shadow, or nil
 	fixed   *store.Plan                // for the store, if no limits depend on the request
 	stored  atomic.Pointer[store.Plan] // for the store otherwise; see storePlan
 }
@@ -120,7 +122,13 @@ func (p *policy) withShadow(shadow *policy) error {
 func (p *plan) withShadow(shadow *plan) (*plan, error) {
 	both := &plan{
 		given: p.given, limits: p.limits, names: p.names, header: p.header, longest: p.longest, alone: p.alone,
-		slots: p.slots, shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
+		counts: p.counts, shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
+	}
+	if shadow.counts != SlidingLog {
+		return p, &ConfigError{
+			Option: "WithShadow", Value: shadow.counts.String(),
+			Reason: "limits are tried out as sliding logs: give it limits without With",
+		}
 	}
 	if len(both.all) > maxLimits {
 		return p, &ConfigError{
@@ -161,7 +169,7 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	}
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = pl.validate(validate)
+		err = errors.Join(append(p.unfit(pl.limits), pl.validate(validate))...)
 	}
 	if err != nil {
 		return nil, err
@@ -189,7 +197,7 @@ func (p *policy) prepare(pl *plan) error {
 	if err := p.spaces.split(pl); err != nil {
 		return err
 	}
-	if len(pl.logs) == 0 {
+	if len(pl.logs) == 0 && pl.only == nil {
 		p.horizon.raise(pl.keep, pl.alone.Largest())
 	}
 	for _, log := range pl.logs {
@@ -225,7 +233,7 @@ func (p *policy) fix() error {
 	if err := p.spaces.split(p.fixed); err != nil {
 		return err
 	}
-	if len(p.fixed.logs) == 0 {
+	if len(p.fixed.logs) == 0 && p.fixed.only == nil {
 		p.fixed.fixed = p.storePlan(p.fixed)
 	}
 	return nil
@@ -236,6 +244,9 @@ func (p *policy) fix() error {
 func (p *policy) storePlan(pl *plan) *store.Plan {
 	if pl.fixed != nil {
 		return pl.fixed
+	}
+	if pl.only != nil {
+		return p.planOfLog(pl.only)
 	}
 	return p.horizon.plan(&pl.stored, pl.all, len(pl.all)-len(pl.limits), pl.keep, p.varies())
 }
@@ -262,7 +273,7 @@ func newStorePlan(limits Limits, shadow int, keep time.Duration, bound int, vari
 	p := store.Plan{Shadow: shadow, Keep: keep, Bound: bound, Varies: varies}
 	for _, l := range limits {
 		p.Slots = l.inFlight
-		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
+		p.Limits = append(p.Limits, l.forStore())
 	}
 	return store.NewPlan(p)
 }
@@ -327,11 +338,8 @@ func newPlan(given Limits, option string) (*plan, error) {
 		l.appendPolicy(&header)
 	}
 	p.header, p.all = header.String(), p.limits
-	windows, inFlight := p.limits.apart()
-	p.alone = newStorePlan(windows, 0, 0, 0, false)
-	if len(inFlight) > 0 {
-		p.slots = newStorePlan(inFlight, 0, 0, 0, false)
-	}
+	windows, _ := p.limits.apart()
+	p.alone, p.counts = newStorePlan(windows, 0, 0, 0, false), p.limits.counting()
 	return p, errors.Join(faults...)
 }
 
@@ -342,7 +350,11 @@ func (l *Limit) appendPolicy(header *strings.Builder) {
 		return
 	}
 	// The window is rounded up, so that a client which waits that long is not too early.
-	fmt.Fprintf(header, `"%s";q=%d;w=%d`, l.Name, l.Quota, seconds(l.Window))
+	quota, window := l.Quota, l.Window
+	if l.algorithm == store.TokenBucket { // the rate is told as that of the whole bucket
+		quota, window = l.burst, time.Duration(l.forStore().Interval()*int64(l.burst))
+	}
+	fmt.Fprintf(header, `"%s";q=%d;w=%d`, l.Name, quota, seconds(window))
 }
 
 // apart returns the limits that have windows and those of requests in flight.
@@ -357,12 +369,35 @@ func (ls Limits) apart() (windows, inFlight Limits) {
 	return windows, inFlight
 }
 
+// forStores returns the plans that stores are asked about: one of the limits that share a log, one of those of
+// requests in flight, and one of each limit of another algorithm.
+func (ls Limits) forStores() (plans []*store.Plan) {
+	var rest []Limits
+	windows, inFlight := ls.apart()
+	logs := slices.DeleteFunc(slices.Clone(windows), func(l Limit) bool { return l.algorithm != SlidingLog })
+	for _, l := range windows {
+		if l.algorithm != SlidingLog {
+			rest = append(rest, Limits{l})
+		}
+	}
+	for _, part := range append(rest, inFlight, logs) {
+		if len(part) > 0 {
+			plans = append(plans, newStorePlan(part, 0, 0, 0, false))
+		}
+	}
+	if len(plans) == 0 { // requests choose the limits
+		plans = append(plans, newStorePlan(nil, 0, 0, 0, false))
+	}
+	return plans
+}
+
 // validate calls f, which is that of a store, with what the plan will ask of it.
 func (p *plan) validate(f func(*store.Plan) error) error {
-	if p.slots == nil {
-		return f(p.alone)
+	var faults []error
+	for _, part := range p.limits.forStores() {
+		faults = append(faults, f(part))
 	}
-	return errors.Join(f(p.alone), f(p.slots))
+	return errors.Join(faults...)
 }
 
 // defaultPolicyName is made of quotas and windows as well as names, so that different limits never share a log because

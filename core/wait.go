@@ -91,7 +91,10 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			if ctx.Err() == nil {
 				return last, last, nil
 			}
-			err := errors.Join(ctx.Err(), last.Undo(context.WithoutCancel(ctx)))
+			err := ctx.Err()
+			if plan.counts == SlidingLog { // otherwise the units stay counted
+				err = errors.Join(err, last.Undo(context.WithoutCancel(ctx)))
+			}
 			return Decision{key: last.key}, Decision{}, err
 		}
 		wait, slot := last.RetryAfter, last.awaitsSlot() && !last.Banned
@@ -156,7 +159,7 @@ func (l *Limiter) foresee(
 func (p *plan) spread(units int) (first int, later time.Duration, by int) {
 	first = units
 	for i, limit := range p.limits {
-		if limit.inFlight {
+		if limit.inFlight || limit.algorithm != SlidingLog {
 			continue
 		}
 		full := (units - 1) / limit.Quota

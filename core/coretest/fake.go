@@ -140,3 +140,6 @@ func (f *FakeStore) log(key store.Key, keep time.Duration) *oracle {
 	}
 	return &l.oracle
 }
+
+// Counts implements [store.Counter]: it has the sliding log alone.
+func (f *FakeStore) Counts(a store.Algorithm) bool { return a == store.SlidingLog }

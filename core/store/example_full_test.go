@@ -12,7 +12,7 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// GrantsUpTo for Limiter.AllowAtMost, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal,
+// GrantsUpTo for Limiter.AllowAtMost, Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal,
 // and Renew (with Settle) for core.InFlight.
 type FullStore struct{ *MapStore }
 
@@ -52,6 +52,9 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 
 // GrantsUpTo states that take and TakeAll know store.ModeUpTo.
 func (s FullStore) GrantsUpTo() {}
+
+// Counts states that there is no algorithm but the sliding log.
+func (s FullStore) Counts(a store.Algorithm) bool { return a == store.SlidingLog }
 
 // Settle changes the cost of a recorded take.
 func (s FullStore) Settle(_ context.Context, settled store.Settlement) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
-// [Granter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store
+// [Granter], [Counter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store
 // without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
@@ -76,6 +76,13 @@ type Granter interface {
 	GrantsUpTo()
 }
 
+// Counter is a [Store] that has other algorithms than the sliding log. Limits with them need it. Without this method a
+// store that was written before the algorithms would count such limits as logs.
+type Counter interface {
+	// Counts reports whether Take, and TakeAll of a [Joint], know limits of an algorithm.
+	Counts(a Algorithm) bool
+}
+
 // Lister is a [Store] that can show a log.
 type Lister interface {
 	// Log returns the entries younger than window, oldest first, with At and Cost.
@@ -103,6 +110,7 @@ type Full interface {
 	Joint
 	Settler
 	Granter
+	Counter
 	Lister
 	Merger
 	Renewer

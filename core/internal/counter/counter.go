@@ -23,14 +23,18 @@ type State struct {
 
 // View is a State as one limit sees it at one instant. At makes one.
 type View struct {
+	State // as of the present period: what has ended is zero
+
 	limit *store.Limit
 	now   int64 // us
+	late  int64 // how far now is after the instant that was given
 	begin int64 // of the period
 	end   int64 // of the period
-	State       // as of that period: what has ended is zero
 }
 
-// At returns the state as the limit sees it at instant now.
+// At returns the state as the limit sees it at instant now. If there are units of a later period, the clock has been
+// set back: it is then the beginning of the next period as far as this state is concerned, so that those units count
+// when that begins, and no longer than they should if the clock was far ahead.
 func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
 	switch {
@@ -45,16 +49,17 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	}
 	window := limit.Window.Microseconds()
 	number := floorDiv(now, window)
-	v.begin, v.end = number*window, (number+1)*window
-	// Units of a later period count in this one: the clock has been set back.
-	if v.Mark < number {
-		v.Before = 0
-		if v.Mark == number-1 {
-			v.Before = v.Units
-		}
-		v.Units = 0
+	switch {
+	case v.Mark == number:
+	case v.Mark > number:
+		number++
+		v.now, v.late = number*window, number*window-now
+	case v.Mark == number-1:
+		v.Before, v.Units = v.Units, 0
+	default:
+		v.Before, v.Units = 0, 0
 	}
-	v.Mark = number
+	v.Mark, v.begin, v.end = number, number*window, (number+1)*window
 	return v
 }
 
@@ -66,11 +71,14 @@ func (v *View) findPeriod(c *store.Calendar) {
 	for v.now >= c[i] {
 		i++
 	}
-	v.begin, v.end = c[i-1], c[i]
-	if v.Mark < v.begin {
+	switch {
+	case v.Mark < c[i-1]:
 		v.Units = 0
+	case v.Mark >= c[i] && i < len(c)-1:
+		v.now, v.late = c[i], c[i]-v.now
+		i++
 	}
-	v.Mark = v.now
+	v.Mark, v.begin, v.end = v.now, c[i-1], c[i]
 }
 
 // Used returns how many units are not available.
@@ -116,7 +124,7 @@ func (v *View) Until(used int) time.Duration {
 	case store.FixedWindow, store.SlidingLog:
 		wait = v.end - v.now
 	}
-	return time.Duration(wait) * time.Microsecond
+	return time.Duration(v.late+wait) * time.Microsecond
 }
 
 // Ends returns the instant from which on the state says no more than the zero State.

@@ -2,8 +2,8 @@ package memory
 
 import (
 	"slices"
+	"time"
 
-	"github.com/sashlimit/sash/core/internal/slide"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -17,6 +17,7 @@ type part struct {
 	own    bool    // the log is the key's own
 	held   bool    // an earlier part has locked this log, which both keys share
 	more   int     // units that earlier parts take from the same log
+	wall   int64   // the instant by the wall clock, if the limit is of another algorithm than the sliding log
 	cost   int     // units that must fit: those of the take, or in ModeUpTo the most that fit into all logs
 }
 
@@ -30,6 +31,9 @@ func (s *Store) TakeAll(takes []store.Take, answers []store.Answer) {
 		p.take, p.answer, p.hash = &takes[i], &answers[i], takes[i].Key.Hash()
 		p.cost, _ = takes[i].Plan.Counted(takes[i].Cost, takes[i].Mode)
 		p.shard = &s.shards[p.hash%shardCount]
+		if counts(p.take.Plan) {
+			p.wall = time.Now().UnixMicro()
+		}
 	}
 	now := s.clock()
 	if !lockOwn(parts, now) {
@@ -169,10 +173,9 @@ func fitCost(parts []part, now int64) int {
 				takes++
 			}
 		}
-		log, at := p.view(now)
-		for _, l := range p.take.Plan.Deciding() {
-			used, _ := log.View(at, l.Window)
-			most = min(most, (l.Quota-used)/takes)
+		used := p.used(now)
+		for i, l := range p.take.Plan.Deciding() {
+			most = min(most, (l.Quota-used[i])/takes)
 		}
 	}
 	most = max(most, 1)
@@ -184,12 +187,21 @@ func fitCost(parts []part, now int64) int {
 	return most
 }
 
-// view returns the log of a part to look at, and the instant for which.
-func (p *part) view(now int64) (*slide.Log, int64) {
-	if p.log == nil {
-		return &empty, now
+// used returns how many units each limit that decides has in its window.
+func (p *part) used(now int64) (used [store.MaxLimits]int) {
+	if counts(p.take.Plan) {
+		v := p.log.look(p.take.Plan, p.wall)
+		used[0] = v.Used()
+		return used
 	}
-	return &p.log.Log, p.log.now
+	log := &empty
+	if p.log != nil {
+		log, now = &p.log.Log, p.log.now
+	}
+	for i, l := range p.take.Plan.Deciding() {
+		used[i], _ = log.View(now, l.Window)
+	}
+	return used
 }
 
 // hasRoom reports whether all logs have room. It sets Allowed of each answer. Keys that share one log need room for all
@@ -211,9 +223,9 @@ func hasRoom(parts []part, now int64) bool {
 
 // fits reports whether the log has room for the take, and for earlier ones of the same log.
 func (p *part) fits(now int64) bool {
-	log, at := p.view(now)
-	for _, l := range p.take.Plan.Deciding() {
-		if used, _ := log.View(at, l.Window); used+p.cost+p.more > l.Quota {
+	used := p.used(now)
+	for i, l := range p.take.Plan.Deciding() {
+		if used[i]+p.cost+p.more > l.Quota {
 			return false
 		}
 	}
@@ -229,9 +241,13 @@ func (p *part) deny() {
 			continue
 		}
 		a.Denied |= 1 << i
-		if cost > l.Quota { // until a key has a log of its own
+		switch {
+		case cost > l.Quota: // until a key has a log of its own
 			a.Retry = max(a.Retry, l.Window)
-		} else {
+		case counts(p.take.Plan):
+			v := p.log.look(p.take.Plan, p.wall)
+			a.Retry = v.Until(l.Quota - cost)
+		default:
 			a.Retry = max(a.Retry, p.log.Wait(p.log.now, l.Window, l.Quota, cost))
 		}
 	}
@@ -243,6 +259,10 @@ func (p *part) decide(now int64, mode store.Mode) {
 	t.Mode, t.Cost = mode, p.cost
 	*p.answer = store.Answer{}
 	switch {
+	case counts(t.Plan) && p.log == nil:
+		decideWithout(&t, p.wall, p.cost, p.answer)
+	case counts(t.Plan):
+		p.log.count(&t, p.wall, p.cost, mode, p.answer)
 	case p.log == nil:
 		decide(&empty, now, 0, &t, mode, p.answer)
 	case p.own:

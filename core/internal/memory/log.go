@@ -19,6 +19,7 @@ type keyLog struct {
 	now     int64 // the latest instant at which the log was locked: instants never run backwards
 	takes   uint8
 	varies  bool // takes have had different windows
+	counts  bool // it has the numbers of another algorithm
 	removed bool // from the table
 }
 
@@ -61,6 +62,10 @@ func (l *keyLog) take(t *store.Take, a *store.Answer) (sweep bool) {
 
 // decide is take without the lock.
 func (l *keyLog) decide(t *store.Take, a *store.Answer) {
+	if counts(t.Plan) {
+		l.count(t, time.Now().UnixMicro(), t.Cost, t.Mode, a)
+		return
+	}
 	if l.keep < t.Plan.Keep || t.Plan.Varies { // a write would invalidate the cache line on other cores
 		l.keep, l.varies = max(l.keep, t.Plan.Keep), l.varies || t.Plan.Varies
 	}
@@ -76,6 +81,10 @@ func (l *keyLog) takeShared(hash uint64, t *store.Take, a *store.Answer) {
 
 // decideShared is takeShared without the lock.
 func (l *keyLog) decideShared(hash uint64, t *store.Take, a *store.Answer) {
+	if counts(t.Plan) {
+		l.count(t, time.Now().UnixMicro(), t.Cost, t.Mode, a)
+		return
+	}
 	units, mode := t.Plan.Counted(t.Cost, t.Mode)
 	records := mode == store.ModeRecord
 	l.keep = max(l.keep, t.Plan.Keep)

@@ -101,7 +101,7 @@ func (sh *shard) takeNew(s *Store, key *store.Key, hash uint64, now int64, t *st
 	}
 	defer sh.mu.Unlock()
 	if log == nil { // a peek
-		decide(&empty, now, 0, t, t.Mode, a)
+		decideEmpty(t, now, a)
 		return
 	}
 	if t.ID == 0 {
@@ -112,6 +112,14 @@ func (sh *shard) takeNew(s *Store, key *store.Key, hash uint64, now int64, t *st
 }
 
 var empty slide.Log // answers peeks at keys without a log; nothing is added to it
+
+func decideEmpty(t *store.Take, now int64, a *store.Answer) {
+	if counts(t.Plan) {
+		decideWithout(t, time.Now().UnixMicro(), t.Cost, a)
+		return
+	}
+	decide(&empty, now, 0, t, t.Mode, a)
+}
 
 func (s *Store) clock() int64 { return int64(time.Since(s.start)) }
 
@@ -237,7 +245,8 @@ func (sh *shard) findOrAdd(
 		sh.now = shared.now // a log of the key's own must not begin before the shared log's entries
 		shared.Drop(shared.now - int64(shared.keep))
 		// The key keeps sharing the log until its entries have left: a log of its own would be a second quota.
-		if shared.Len() > longestSearch || shared.Holds(hash, math.MaxUint32<<32) {
+		// It is not known whose numbers of another algorithm are, so all keys do.
+		if shared.Len() > longestSearch || shared.Holds(hash, math.MaxUint32<<32) || shared.Len() == 0 && !shared.isVoid() {
 			if mode != store.ModePeek {
 				s.shared.Add(1)
 			}

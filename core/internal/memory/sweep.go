@@ -75,9 +75,13 @@ func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	log.lock(sh.now)
 	defer log.mu.Unlock()
 	log.Drop(log.now - int64(log.keep))
-	if log.Len() == 0 {
+	if log.isVoid() {
 		sh.remove(s, i)
 		return true
+	}
+	if log.Len() == 0 {
+		p.due = dueAt(log.Spare()[endNumber], 0)
+		return false
 	}
 	log.Shrink()
 	p.due = dueAt(log.At(log.Len()-1), log.keep)
@@ -223,7 +227,7 @@ func (sh *shard) tidyShared(s *Store, name string) {
 	defer log.mu.Unlock()
 	sh.now = max(sh.now, log.now)
 	log.Drop(log.now - int64(log.keep))
-	if log.Len() == 0 {
+	if log.isVoid() {
 		delete(sh.shared, name)
 		s.sharedLogs.Add(-1)
 		return

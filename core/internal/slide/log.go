@@ -225,6 +225,9 @@ func (l *Log) resize(size int) {
 	l.ring, l.head = ring, 0
 }
 
+// Spare returns memory that callers may use while the log has no entries. It is zero in a new log.
+func (l *Log) Spare() *[tailSize]int64 { return &l.tail }
+
 // Shrink frees memory if at most a quarter of it is used. Call it about once in the longest window: then a log that is
 // filled again in each window keeps the memory that it needs.
 func (l *Log) Shrink() {

@@ -1,0 +1,118 @@
+package core
+
+import (
+	"fmt"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for a
+// key, and not what was admitted and when. They take less memory and are not exact: each says what it gives up.
+//
+// As they do not know single requests, these are errors with them: [WithRefund], [WithCountDenied] and [WithShadow]
+// with such limits when the limiter is made, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record]
+// when they are called. What the failure policy [FailLocal] admits in an outage is not added to the store afterwards,
+// so it is an error to ask for FailLocal; it remains the default. A command that a client of the store sends a second
+// time, because a reply was lost, counts twice. Over several servers of a cluster, a request that one such limit denies
+// may be counted by another, when requests for the same keys come at the same time.
+//
+// All of this holds for a limiter if one of its limits has such an algorithm.
+type Algorithm = store.Algorithm
+
+// The algorithms of [Limit.With].
+const (
+	// SlidingLog is exact: never more than the quota in any window, and no denial while there is room. It is the
+	// default.
+	SlidingLog = store.SlidingLog
+
+	// FixedWindow counts in periods that follow each other, such as minutes of the clock. Around the end of a period it
+	// admits up to twice the quota in less than a window. Periods begin at the Unix epoch, in UTC.
+	FixedWindow = store.FixedWindow
+
+	// SlidingCounter counts in periods as well, and adds to the count of the present one the part of the period before
+	// that the window still covers, as if its requests had come evenly. Where they have not, it admits more than the
+	// quota in some windows, and denies in others that have room.
+	SlidingCounter = store.SlidingCounter
+)
+
+// With returns the limit with another [Algorithm].
+//
+//	core.PerMinute(100).With(core.FixedWindow)
+func (l Limit) With(a Algorithm) Limit {
+	l.algorithm = a
+	return l
+}
+
+// TokenBucket allows bursts: a client may use up to burst units at once, 1 to [MaxQuota], and they come back one by
+// one at the rate of refill. For example, 50 units that come back at 10 a second:
+//
+//	core.TokenBucket(core.PerSecond(10), 50)
+//
+// In a window it admits up to burst units and what comes back meanwhile. An empty bucket must be full again within 365
+// days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm, with the
+// time for one unit rounded up to a nanosecond.
+func TokenBucket(refill Limit, burst int) Limit {
+	if refill.algorithm != SlidingLog {
+		refill.nested = true
+	}
+	refill.algorithm, refill.burst = store.TokenBucket, burst
+	return refill
+}
+
+// most returns how many units there are at once at most.
+func (l *Limit) most() int {
+	if l.algorithm == store.TokenBucket {
+		return l.burst
+	}
+	return l.Quota
+}
+
+// forStore returns the limit as a store sees it.
+func (l *Limit) forStore() store.Limit {
+	s := store.Limit{Quota: l.most(), Window: l.Window, Algorithm: l.algorithm}
+	if l.algorithm == store.TokenBucket {
+		s.Refill = l.Quota
+	}
+	return s
+}
+
+// algorithmFaults returns what is wrong with the algorithm of a limit whose other fields are valid.
+func (l Limit) algorithmFaults() (reasons []string) {
+	switch {
+	case l.nested:
+		reasons = append(reasons, "the refill of core.TokenBucket is a plain rate, such as core.PerSecond(10)")
+	case l.algorithm > store.TokenBucket:
+		reasons = append(reasons, fmt.Sprintf("there is no algorithm %d: choose SlidingLog, FixedWindow or "+
+			"SlidingCounter, or make the limit with core.TokenBucket", l.algorithm))
+	case l.algorithm != store.TokenBucket:
+		if l.burst != 0 {
+			reasons = append(reasons, fmt.Sprintf("a burst is for a token bucket: make a %v of another limit",
+				l.algorithm))
+		}
+	case l.burst < 1 || l.burst > MaxQuota:
+		reasons = append(reasons, fmt.Sprintf("the burst %d must be 1 to %d units: core.TokenBucket(refill, burst)",
+			l.burst, MaxQuota))
+	case l.forStore().Interval() > int64(MaxWindow)/int64(l.burst):
+		reasons = append(reasons, fmt.Sprintf("an empty bucket of %d must be full again within %v: refill it faster, "+
+			"or make it smaller", l.burst, period(MaxWindow)))
+	}
+	return reasons
+}
+
+// counting returns the first algorithm among the limits that is not SlidingLog, or SlidingLog if there is none.
+func (ls Limits) counting() Algorithm {
+	for _, l := range ls {
+		if !l.inFlight && l.algorithm != SlidingLog {
+			return l.algorithm
+		}
+	}
+	return SlidingLog
+}
+
+// countsAlone returns an error that says what cannot be done with a limit that keeps no log.
+func countsAlone(option string, a Algorithm) error {
+	return &ConfigError{
+		Option: option, Value: a.String(),
+		Reason: "this algorithm does not know requests: use limits of sliding logs alone",
+	}
+}

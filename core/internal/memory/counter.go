@@ -1,0 +1,75 @@
+package memory
+
+import (
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/counter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// A limit of another algorithm than the sliding log has a keyLog without entries. Its numbers are where a log has its
+// newest entries, so that logs are no longer than they were. They are those of the wall clock, as calendars are.
+const (
+	markNumber = iota
+	unitsNumber
+	beforeNumber
+	endNumber // the instant on the store's clock from which on the others say nothing
+)
+
+// counts reports whether a plan is of another algorithm than the sliding log.
+func counts(p *store.Plan) bool { return p.Limits[0].Algorithm != store.SlidingLog }
+
+// look returns the numbers of a log as the plan's limit sees them at that instant of the wall clock. The log may be nil.
+func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
+	var s counter.State
+	if l != nil && l.counts && l.Len() == 0 && l.now < l.Spare()[endNumber] {
+		n := l.Spare()
+		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber]}
+	}
+	return s.At(&p.Limits[0], wall)
+}
+
+// count answers t, of which cost units must fit, by a limit of another algorithm than the sliding log.
+func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *store.Answer) {
+	v := l.look(t.Plan, wall)
+	if !countIn(&v, t.Plan, cost, mode, a) {
+		return
+	}
+	l.counts = true
+	n := l.Spare()
+	n[markNumber], n[unitsNumber], n[beforeNumber] = v.Mark, v.Units, v.Before
+	n[endNumber] = l.now + (v.Ends()-wall)*int64(time.Microsecond)
+}
+
+// countIn does the same in v, and reports whether it has added units.
+func countIn(v *counter.View, p *store.Plan, cost int, mode store.Mode, a *store.Answer) (added bool) {
+	a.State[0].Used = v.Used()
+	p.Judge(a, cost, mode)
+	units := cost
+	if mode == store.ModeUpTo {
+		p.Grant(a, cost)
+		units, cost = a.Granted, 1
+	}
+	switch {
+	case a.Allowed && mode != store.ModePeek:
+		v.Add(units)
+		added = true
+	case !a.Allowed && !p.NeverFits(cost):
+		a.Retry = v.Until(p.Limits[0].Quota - cost)
+	}
+	if used := v.Used(); used > 0 {
+		a.State[0].Reset = v.Until(used - 1)
+	}
+	return added
+}
+
+// decideWithout answers a peek at a key that has no log, by a limit of another algorithm than the sliding log.
+func decideWithout(t *store.Take, wall int64, cost int, a *store.Answer) {
+	v := (*keyLog)(nil).look(t.Plan, wall)
+	countIn(&v, t.Plan, cost, store.ModePeek, a)
+}
+
+// isVoid reports whether the log says no more than a new one.
+func (l *keyLog) isVoid() bool {
+	return l.Len() == 0 && (!l.counts || l.now >= l.Spare()[endNumber])
+}
