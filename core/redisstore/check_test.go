@@ -82,7 +82,7 @@ func scriptCommands(t *testing.T) (names []string) {
 			t.Fatal(err)
 		}
 		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(string(text), -1) {
-			option := slices.Contains([]string{"WITHSCORES", "LIMIT", "BYSCORE", "REV"}, word[1])
+			option := slices.Contains([]string{"WITHSCORES", "LIMIT", "BYSCORE", "REV", "KEEPTTL"}, word[1])
 			if name := word[1]; !option && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

@@ -19,6 +19,8 @@ var needed = []string{
 	"ZRANGE key 0 0",
 	"ZRANGEBYSCORE key 0 0",
 	"ZSCORE key member",
+	"GET key",
+	"SET key value XX",
 	"INFO",
 }
 

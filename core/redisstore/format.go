@@ -72,7 +72,12 @@ func newFormat(t *store.Take, others []store.Take) format {
 	if isShort = isShort && f.grouped; isShort {
 		f.short = len(t.Plan.Limits)
 	}
-	if len(others) == 0 {
+	switch {
+	case len(others) == 0 && counts(t.Plan):
+		f.script = counterScript
+		f.appendCounter(t)
+		return f
+	case len(others) == 0:
 		f.appendPlan(t, isShort)
 		return f
 	}
@@ -91,6 +96,10 @@ func newFormat(t *store.Take, others []store.Take) format {
 
 // appendLog appends the arguments for one of several logs.
 func (f *format) appendLog(t *store.Take, isShort bool) {
+	if counts(t.Plan) {
+		f.appendCounter(t)
+		return
+	}
 	if t.Plan.Slots {
 		f.tail = append(f.tail, "0"+strconv.Itoa(len(t.Plan.Limits)))
 	} else {
@@ -121,6 +130,9 @@ func wholeSize(p *store.Plan) int { return 2 + min(p.Shadow, 1) + 2*len(p.Limits
 // hasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
 // Lua, whose numbers are exact up to 2^53.
 func hasShortForm(p *store.Plan) bool {
+	if counts(p) {
+		return false
+	}
 	longest := time.Duration(0)
 	for _, limit := range p.Limits {
 		if int64(limit.Quota)+1 >= (1<<53)/(limit.Window.Microseconds()+1) {
@@ -246,7 +258,7 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 	if len(reply) != wholeSize(p) {
 		return a, protocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
-	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], p.Keep.Microseconds()
+	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], max(p.Keep, longest(p, 0)).Microseconds()
 	all := most(one, t)
 	refused := admitted < all && (t.Mode != store.ModeUpTo || admitted == 0)
 	good := admitted >= 0 && admitted <= all && (wait != 0) == refused &&
@@ -261,7 +273,7 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 	before := min(recorded, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
 	for i := range p.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
-		good = good && used >= 0 && used < 1<<53 && reset >= 0 && reset <= p.Limits[i].Window.Microseconds()
+		good = good && used >= 0 && used < 1<<53 && reset >= 0 && reset <= longest(p, i).Microseconds()
 		used += before
 		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
 	}

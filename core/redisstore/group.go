@@ -21,10 +21,10 @@ func (b *batcher) sendOne(t *take) {
 	case b.logs > 1:
 		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.logs+1)), withCost(t.id, t.cost)))
 	case b.conn.single:
-		q.init(takeScript, 1, newSingle(t, 1+len(b.tail)))
+		q.init(b.script, 1, newSingle(t, 1+len(b.tail)))
 		copy(q.args[keysAt+2:], b.tail)
 	default:
-		*q = newCall(takeScript, 1, 1+len(b.tail))
+		*q = newCall(b.script, 1, 1+len(b.tail))
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
 		copy(q.args[keysAt+2:], b.tail)
 	}

@@ -15,6 +15,10 @@ import (
 
 // If no script may use all logs of a request, the logs are asked one after the other. As soon as one denies, the units
 // that others have recorded are removed, and the logs that have not been asked are peeked at.
+//
+// Limits of other algorithms than the sliding log come last, since nothing can be removed from their numbers. If there
+// are several, they are peeked at first: so a request that one of them denies is counted by another only if the
+// requests of others have used it up in between.
 
 // inTurn is a request whose logs are asked one after the other.
 type inTurn struct {
@@ -36,6 +40,9 @@ func (r *inTurn) run(ctx context.Context) (err error) {
 			err = r.undone(err, r.undo(ctx, order))
 		}
 		return err
+	}
+	if enough, err := r.peekAtCounters(ctx, order); err != nil || !enough {
+		return err // nothing was recorded
 	}
 	for n, i := range order {
 		if err = r.take(ctx, i, mode); err != nil {
@@ -62,7 +69,7 @@ func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
 		if r.answers[i].Granted == r.cost {
 			return nil
 		}
-		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots {
+		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots || counts(r.takes[i].Plan) {
 			return nil
 		}
 		_, err := r.store.runOn(ctx, settleScript, r.keys[i], r.id, r.cost)
@@ -80,8 +87,45 @@ func (r *inTurn) order() []int {
 			left[i] = -math.MaxFloat32
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(left[a], left[b]) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		if of := counts(r.takes[a].Plan); of != counts(r.takes[b].Plan) {
+			if of {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(left[a], left[b])
+	})
 	return order
+}
+
+// peekAtCounters asks the limits of other algorithms than the sliding log whether all have room, if there are several.
+// If one has not, it asks all logs, and nothing is recorded. In ModeUpTo it lowers the cost to what they have left.
+func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, err error) {
+	first := slices.IndexFunc(order, func(i int) bool { return counts(r.takes[i].Plan) })
+	if first < 0 || len(order)-first < 2 {
+		return true, nil
+	}
+	asked, upTo := r.cost, r.takes[0].Mode == store.ModeUpTo
+	if upTo {
+		r.cost = 1
+	}
+	peek := func(i int) error { return r.take(ctx, i, store.ModePeek) }
+	if err := r.each(order[first:], peek); err != nil {
+		return false, err
+	}
+	enough = true
+	for _, i := range order[first:] {
+		enough = enough && r.answers[i].Allowed
+		asked = min(asked, r.takes[i].Plan.Limits[0].Quota-r.answers[i].State[0].Used)
+	}
+	if !enough {
+		return false, r.each(order[:first], peek)
+	}
+	if upTo {
+		r.cost = asked
+	}
+	return true, nil
 }
 
 // take asks the log with number i.
@@ -147,6 +191,7 @@ func (r *inTurn) each(logs []int, f func(i int) error) error {
 // undo begins to remove the take from these logs. It returns a function that waits until it has been removed, or the
 // context has ended, and returns why it may still be there.
 func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
+	logs = slices.DeleteFunc(slices.Clone(logs), func(i int) bool { return counts(r.takes[i].Plan) })
 	if len(logs) == 0 {
 		return func() error { return nil }
 	}

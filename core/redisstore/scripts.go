@@ -13,6 +13,7 @@ var parts embed.FS
 // The scripts. docs/internals.md describes their keys, arguments and replies in the section "Redis formats".
 var (
 	takeScript    = newScript("take")
+	counterScript = newScript("counter")
 	jointScript   = newScript("joint")
 	settleScript  = newScript("settle")
 	entriesScript = newScript("entries")

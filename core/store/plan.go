@@ -53,7 +53,7 @@ func (a Algorithm) String() string {
 	return "unknown"
 }
 
-// Calendar has the beginnings of periods that follow each other, in Unix microseconds and whole minutes: of the period
+// Calendar has the beginnings of periods that follow each other, in Unix microseconds, at whole seconds: of the period
 // before the present one, of the present one, of the next one and of the one after that. A store finds the present one
 // by its own clock, which may differ from that of the limiter by a period: so it is the first, the second or the third.
 // If its clock is even before or after these, it takes the nearest of them.

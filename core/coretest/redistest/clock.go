@@ -13,7 +13,7 @@ import (
 // them at the clock's instant; everything else about them is the server's work.
 //
 // Keys expire in the time of the server, where a slow test takes longer than by the clock. So a script that sets
-// a key's TTL with PEXPIRE sets an hour more than it says, and PTTL tells it an hour less.
+// a key's TTL with PEXPIRE or SET sets an hour more than it says, and PTTL tells it an hour less.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -36,6 +36,9 @@ const anHourMore = `local redis = (function(server) ` +
 	`local function more(call) return function(...) ` +
 	`local command, key, ttl = ... ` +
 	`if command == 'PEXPIRE' then return call(command, key, string.format('%.0f', ttl + 3600000)) end ` +
+	`local option, px = select(4, ...) ` +
+	`if command == 'SET' and option == 'PX' then ` +
+	`return call(command, key, ttl, option, string.format('%.0f', px + 3600000)) end ` +
 	`local reply = call(...) ` +
 	`if command == 'PTTL' and type(reply) == 'number' and reply >= 0 then return reply - 3600000 end ` +
 	`return reply end end ` + //nolint:dupword // Lua

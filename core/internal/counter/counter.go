@@ -127,7 +127,8 @@ func (v *View) Until(used int) time.Duration {
 	return time.Duration(v.late+wait) * time.Microsecond
 }
 
-// Ends returns the instant from which on the state says no more than the zero State.
+// Ends returns the instant from which on the state need not be kept. The units of a calendar's period may be in a later
+// one by another calendar, so they are kept for one more.
 func (v *View) Ends() int64 {
 	switch v.limit.Algorithm {
 	case store.TokenBucket:
@@ -135,6 +136,9 @@ func (v *View) Ends() int64 {
 	case store.SlidingCounter:
 		return 2*v.end - v.begin
 	case store.FixedWindow, store.SlidingLog:
+	}
+	if v.limit.Calendar != nil {
+		return v.end + v.limit.Window.Microseconds()
 	}
 	return v.end
 }

@@ -1,4 +1,5 @@
--- Expects the locals of decideAll, and asked, logs, base. Provides the function agree, which decide calls for one log.
+-- Expects the locals of decideAll, and asked, logs, base, counters. Provides the function agree, which decide calls for
+-- one log.
 --
 -- fits is how many takes the log has room for, beside those that it has recorded before; there is how many these are.
 -- denied is whether the log has recorded a denial of them before. agree returns how many takes the log records in all,
@@ -19,7 +20,7 @@ agree = function(fits, there, denied)
       -- A log has recorded takes only because all had room, so they count as admitted even if a log has lost them.
       least = upTo and earlier > 0 and earlier or math.max(least, earlier)
       for k = 1, (least < takes or asked == 'd') and not before and logs or 0 do
-        again = again or executed(KEYS[base + k], ids, takes, cost) > 0
+        again = again or not counters[k] and executed(KEYS[base + k], ids, takes, cost) > 0
       end
     end
   end

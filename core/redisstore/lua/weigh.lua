@@ -4,7 +4,12 @@
 weigh = function(j)
   pick(j)
   local number, each = slots and upTo and 1 or takes, slots and 1 or cost
-  local failure, admitted, wait, shadow = decide(KEYS[base + j], ids, number, each)
+  local failure, admitted, wait, shadow
+  if counters[j] then
+    failure, admitted, wait, shadow = count(KEYS[base + j], number, each)
+  else
+    failure, admitted, wait, shadow = decide(KEYS[base + j], ids, number, each)
+  end
   failed = failed or failure
   if failed then return end
   if upTo then

@@ -1,0 +1,91 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/counter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// The scripts compute what package counter does, with windows and quotas of any size and in batches of one key, also
+// when the clock is set back.
+func TestCountersLikeThoseInMemory(t *testing.T) {
+	t.Parallel()
+	const clockBegins = 1_763_700_000_000_007 // of redistest.NewClock
+	longest := 36 * 24 * time.Hour
+	calendar := store.Calendar{clockBegins - 7 - 50e6, clockBegins - 7 + 10e6, clockBegins - 7 + 600e6, clockBegins - 7 + 1190e6}
+	for i, l := range []store.Limit{
+		{Quota: 5, Window: time.Second, Algorithm: store.FixedWindow},
+		{Quota: 10_000_000, Window: 24 * time.Hour, Algorithm: store.FixedWindow},
+		{Quota: 9, Window: time.Millisecond, Algorithm: store.FixedWindow},
+		{Quota: 20, Window: 10 * time.Minute, Algorithm: store.FixedWindow, Calendar: &calendar},
+		{Quota: 7, Window: time.Second, Algorithm: store.SlidingCounter},
+		{Quota: 7, Window: 1234567 * time.Microsecond, Algorithm: store.SlidingCounter},
+		{Quota: 9_000_000, Window: longest, Algorithm: store.SlidingCounter},
+		{Quota: 5, Window: time.Second, Refill: 3, Algorithm: store.TokenBucket},
+		{Quota: 1, Window: longest, Refill: 1, Algorithm: store.TokenBucket},
+		{Quota: 9_999_991, Window: time.Second, Refill: 9_999_991, Algorithm: store.TokenBucket},
+	} {
+		t.Run(fmt.Sprint(l.Algorithm, " ", l), func(t *testing.T) {
+			c := newClock(newHashed(start(t)))
+			seed := rand.Uint64()
+			r := rand.New(rand.NewPCG(seed, 0))
+			plan, key := store.NewPlan(store.Plan{Limits: []store.Limit{l}}), keysOf(t, 1, fmt.Sprint("counter", i))[0]
+			span := l.Window
+			if l.Algorithm == store.TokenBucket {
+				span = time.Duration(int64(l.Quota) * l.Interval()).Truncate(time.Microsecond)
+			}
+			s, now := newStore(c), int64(clockBegins)
+			var state counter.State
+			for id := range uint64(2000) {
+				step := time.Duration(r.Int64N(int64(span/3/time.Microsecond)+1)) * time.Microsecond
+				switch r.IntN(40) {
+				case 0:
+					step = span
+				case 1:
+					step = -min(step, time.Duration(now-clockBegins)*time.Microsecond)
+				case 2, 3, 4, 5, 6, 7, 8, 9:
+					step = 0
+				}
+				c.Advance(step)
+				now += step.Microseconds()
+				take := store.Take{
+					Key: key, Plan: plan, Cost: 1 + r.IntN(2+l.Quota/3), ID: id + 1,
+					Mode: []store.Mode{store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeUpTo}[r.IntN(4)],
+				}
+				got, err := s.Take(t.Context(), take)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := countInMemory(&state, &l, plan, &take, now); got != want {
+					t.Fatalf("seed %#x, take %d, cost %d, %v: %+v, want %+v", seed, id, take.Cost, take.Mode, got, want)
+				}
+			}
+		})
+	}
+}
+
+func countInMemory(s *counter.State, l *store.Limit, p *store.Plan, t *store.Take, now int64) (a store.Answer) {
+	v := s.At(l, now)
+	a.State[0].Used = v.Used()
+	p.Judge(&a, t.Cost, t.Mode)
+	units, cost := t.Cost, t.Cost
+	if t.Mode == store.ModeUpTo {
+		p.Grant(&a, cost)
+		units, cost = a.Granted, 1
+	}
+	if a.Allowed && t.Mode != store.ModePeek {
+		v.Add(units)
+		*s = v.State
+	}
+	if !a.Allowed && cost <= l.Quota {
+		a.Retry = v.Until(l.Quota - cost)
+	}
+	if used := v.Used(); used > 0 {
+		a.State[0].Reset = v.Until(used - 1)
+	}
+	return a
+}

@@ -1,0 +1,17 @@
+-- Expects the locals of decideAll, counters, agree and what pick changes. Provides the function count.
+--
+-- count decides as decide does, by the limit of the picked log, which is no sliding log. It does not know takes that
+-- were executed before, but the sliding logs of the request do.
+count = function(key, takes, cost)
+  local view, till, put = unpack(counters[log])
+  local quota = quotas[1]
+  local before, added = view(call('GET', key)), 0
+  local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
+  admitted = agree(admitted, 0, false)
+  if mode ~= 'p' and admitted > earlier then
+    added = (admitted - earlier) * cost
+    put(key, added)
+  end
+  -- include counter_told
+  return nil, admitted, wait, 0
+end
