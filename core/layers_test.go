@@ -15,6 +15,7 @@ var layers = []struct {
 	pkg string
 	may []string
 }{
+	{module + "core/internal/calendar", nil},
 	{module + "core/internal/clientip", nil},
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},

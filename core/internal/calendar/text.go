@@ -1,0 +1,206 @@
+package calendar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// layouts has, by Unit, how the beginning of periods is written, but for the time of day.
+var layouts = [...]string{Hour: "", Day: "", Week: "Monday", Month: "2", Quarter: "01-02", Year: "01-02"}
+
+// String formats the calendar as [Parse] reads it, for example:
+//
+//	month
+//	day in Europe/Berlin
+//	day in +05:45 from 09:30
+//	hour in UTC from 00:15
+//	week in UTC from Sunday
+//	month in Asia/Tokyo from 31
+//	quarter in UTC from 02-15
+//	year in Europe/London from 04-06 12:00:30
+//
+// The zone is left out of a week, month, quarter or year in UTC that begins as periods do by default. Hours and days
+// always have one, because limits take those without one for any 60 minutes and any 24 hours.
+// The zero value is "".
+func (c Calendar) String() string {
+	if c.zone == nil {
+		return ""
+	}
+	text, begins := c.unit.String(), c.beginsText()
+	if begins == "" && c.zone == time.UTC && c.unit > Day {
+		return text
+	}
+	text += " in " + zoneText(c.zone)
+	if begins != "" {
+		text += " from " + begins
+	}
+	return text
+}
+
+// beginsText formats when periods begin, or returns "" if they begin as they do by default.
+func (c Calendar) beginsText() string {
+	if c == New(c.unit, c.zone) {
+		return ""
+	}
+	layout := layouts[c.unit]
+	switch {
+	case c.second%minute != 0:
+		layout += " 15:04:05"
+	case c.second != 0 || layout == "":
+		layout += " 15:04"
+	}
+	return c.anchor().Format(strings.TrimSpace(layout))
+}
+
+// anchor returns an anchor of the calendar, in UTC.
+func (c Calendar) anchor() time.Time {
+	if c.unit == Week {
+		return time.Unix(c.origin(), 0).UTC()
+	}
+	const leapYear = 1972
+	month, dayOfMonth := time.January+time.Month(c.month), max(1, int(c.day))
+	anchor := time.Date(leapYear, month, dayOfMonth, 0, 0, int(c.second), 0, time.UTC)
+	if anchor.Day() != dayOfMonth {
+		// Quarters from the end of May, August and November are not named by the end of February.
+		anchor = time.Date(leapYear, month+3, dayOfMonth, 0, 0, int(c.second), 0, time.UTC)
+	}
+	return anchor
+}
+
+// Equal reports whether all periods of two calendars are equal. Zones are taken for equal if they have the same name
+// and now the same offsets, so a zone may have been loaded twice.
+func (c Calendar) Equal(other Calendar) bool {
+	zone, otherZone := c.zone, other.zone
+	c.zone = otherZone
+	if c != other {
+		return false
+	}
+	if zone == otherZone {
+		return true
+	}
+	if zone == nil || otherZone == nil || zoneText(zone) != zoneText(otherZone) {
+		return false
+	}
+	// A name may also be that of a zone of one offset.
+	const year = 2026
+	for _, month := range []time.Month{time.January, time.July} {
+		t := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+		_, offset := t.In(zone).Zone()
+		if _, otherOffset := t.In(otherZone).Zone(); offset != otherOffset {
+			return false
+		}
+	}
+	return true
+}
+
+const offsetLayout = "-07:00"
+
+// zoneText returns the zone's name, or its offset if it has none.
+func zoneText(zone *time.Location) string {
+	if name := zone.String(); name != "" {
+		return name
+	}
+	return time.Unix(0, 0).In(zone).Format(offsetLayout)
+}
+
+// Parse reads a calendar from text as [Calendar.String] formats it. A zone that is left out is UTC. The error tells
+// what is wrong with which part of the text.
+func Parse(text string) (Calendar, error) {
+	rest, begins, anchored := strings.Cut(text, " from ")
+	name, zoneName, zoned := strings.Cut(rest, " in ")
+	unit := unitOf(strings.TrimSpace(name))
+	if unit == 0 {
+		return Calendar{}, fmt.Errorf("the period %q is none of hour, day, week, month, quarter and year", name)
+	}
+	c := New(unit, time.UTC)
+	if anchored {
+		anchor, ok := parseAnchor(unit, strings.Fields(begins))
+		if !ok {
+			return Calendar{}, fmt.Errorf("a %v does not begin at %q: write %s", unit, begins, examples[unit])
+		}
+		c = c.From(anchor)
+	}
+	if zoned {
+		zone, err := parseZone(strings.TrimSpace(zoneName))
+		if err != nil {
+			return Calendar{}, err
+		}
+		c.zone = zone
+	}
+	return c, nil
+}
+
+// examples has, by Unit, what may be written after "from".
+var examples = [...]string{
+	Hour:    `minutes, such as "00:15"`,
+	Day:     `a time of day, such as "09:30"`,
+	Week:    `a day, such as "Sunday" or "Sunday 09:30"`,
+	Month:   `a day, such as "31" or "31 09:30"`,
+	Quarter: `month and day, such as "02-15" or "02-15 09:30"`,
+	Year:    `month and day, such as "04-06" or "04-06 09:30"`,
+}
+
+func unitOf(name string) Unit {
+	for u := Hour; u <= Year; u++ {
+		if units[u].name == name {
+			return u
+		}
+	}
+	return 0
+}
+
+// parseAnchor reads an anchor in UTC from a date as the layout of the unit has it, and a time of day.
+func parseAnchor(unit Unit, words []string) (anchor time.Time, ok bool) {
+	layout := layouts[unit]
+	if layout == "" {
+		anchor, ok = time.Unix(0, 0).UTC(), len(words) == 1
+	} else if len(words) > 0 {
+		anchor, ok = parseDate(layout, words[0])
+		words = words[1:]
+	}
+	if !ok || len(words) == 0 {
+		return anchor, ok
+	}
+	clock, err := time.Parse(time.TimeOnly, words[0])
+	if err != nil {
+		clock, err = time.Parse("15:04", words[0])
+	}
+	if err != nil || len(words) > 1 || clock.Nanosecond() != 0 || unit == Hour && clock.Hour() != 0 {
+		return anchor, false
+	}
+	h, m, s := clock.Clock()
+	return anchor.Add(time.Duration(h*hour+m*minute+s) * time.Second), true
+}
+
+func parseDate(layout, word string) (date time.Time, ok bool) {
+	if layout != layouts[Week] {
+		date, err := time.Parse(layout, word)
+		return date, err == nil
+	}
+	// time.Parse reads the names of weekdays, but makes no date of them.
+	for n := range 7 {
+		date = time.Date(1970, 1, 5+n, 0, 0, 0, 0, time.UTC)
+		if strings.EqualFold(date.Weekday().String(), word) {
+			return date, true
+		}
+	}
+	return date, false
+}
+
+// parseZone reads the name of a zone, or an offset such as "+05:45".
+func parseZone(name string) (*time.Location, error) {
+	if t, err := time.Parse(offsetLayout, name); err == nil {
+		_, offset := t.Zone()
+		return time.FixedZone(name, offset), nil
+	}
+	if name == "" {
+		return nil, errors.New(`write a time zone after "in", such as "Europe/Berlin" or "UTC"`)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: write a name such as %q or %q", err, "Europe/Berlin", "UTC")
+	}
+	return zone, nil
+}

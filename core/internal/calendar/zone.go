@@ -1,0 +1,44 @@
+package calendar
+
+import "time"
+
+// maxShift is more than the difference of two offsets of a zone can be: RFC 9636, section 3.2, has them more than -25
+// and less than 26 hours.
+const maxShift = 51 * hour
+
+// offset returns how many seconds the zone's clock is ahead of UTC at an instant.
+func (c Calendar) offset(at int64) int64 {
+	_, seconds := time.Unix(at, 0).In(c.zone).Zone()
+	return int64(seconds)
+}
+
+// offsetUntil returns the zone's offset at an instant, and until when it is known not to change: the offset may be the
+// same afterwards.
+func (c Calendar) offsetUntil(at int64) (offset, until int64) {
+	t := time.Unix(at, 0).In(c.zone)
+	_, seconds := t.Zone()
+	_, end := t.ZoneBounds()
+	if end.IsZero() {
+		return int64(seconds), 1<<63 - 1
+	}
+	until = end.Unix()
+	if until <= at {
+		// By a zone's rule for the future, no year has more than 365 days: ZoneBounds has December 31 of a leap
+		// year end when it begins.
+		until += day
+	}
+	return int64(seconds), until
+}
+
+// reach returns the first instant at which the zone's clock shows wall or a later time. One of the zone's offsets is
+// enough to know an instant that is not after it.
+func (c Calendar) reach(wall, offset int64) int64 {
+	from := wall - offset - maxShift
+	for {
+		now, until := c.offsetUntil(from)
+		if at := wall - now; at < until {
+			return max(at, from) // it is before from if the clock was set forward then
+		}
+		from = until
+	}
+}
