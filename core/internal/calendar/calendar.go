@@ -25,15 +25,16 @@ const (
 
 // units has, by Unit, the name and length of its periods. A length is in seconds or in months.
 var units = [...]struct {
-	name            string
-	seconds, months int64
+	name              string
+	seconds, months   int64
+	shortest, longest int64 // seconds, if the clock is never changed
 }{
-	Hour:    {"hour", hour, 0},
-	Day:     {"day", day, 0},
-	Week:    {"week", week, 0},
-	Month:   {"month", 0, 1},
-	Quarter: {"quarter", 0, 3},
-	Year:    {"year", 0, 12},
+	Hour:    {"hour", hour, 0, hour, hour},
+	Day:     {"day", day, 0, day, day},
+	Week:    {"week", week, 0, week, week},
+	Month:   {"month", 0, 1, 28 * day, 31 * day},
+	Quarter: {"quarter", 0, 3, 89 * day, 92 * day}, // 89 days: from January 31 to April 30
+	Year:    {"year", 0, 12, 365 * day, 366 * day},
 }
 
 // String returns the unit's name, such as "month".

@@ -311,6 +311,30 @@ func TestStarting(t *testing.T) {
 	}
 }
 
+func TestBounds(t *testing.T) {
+	const days = 24 * time.Hour
+	for _, tt := range []struct {
+		calendar          string
+		shortest, longest time.Duration
+	}{
+		{"hour in UTC", time.Hour, time.Hour},
+		{"day in +05:45", days, days},
+		{"day in Europe/Berlin", 23 * time.Hour, 25 * time.Hour},
+		{"hour in Europe/Berlin", 0, 2 * time.Hour},
+		{"week in America/New_York", 7*days - time.Hour, 7*days + time.Hour},
+		{"month", 28 * days, 31 * days},
+		{"month in Europe/Berlin", 28*days - time.Hour, 31*days + time.Hour},
+		{"quarter", 89 * days, 92 * days},
+		{"year", 365 * days, 366 * days},
+	} {
+		c := parse(t, tt.calendar)
+		if c.Shortest() != tt.shortest || c.Longest() != tt.longest {
+			t.Errorf("%v: Shortest is %v and Longest %v, want %v and %v",
+				c, c.Shortest(), c.Longest(), tt.shortest, tt.longest)
+		}
+	}
+}
+
 func TestPeriodAllocatesNothing(t *testing.T) {
 	for _, text := range []string{"hour in Europe/Berlin", "week", "month in America/New_York from 31", "year"} {
 		c, now := parse(t, text), at(t, "2026-10-25 01:30Z")

@@ -42,3 +42,36 @@ func (c Calendar) reach(wall, offset int64) int64 {
 		from = until
 	}
 }
+
+// The years that [Calendar.Longest] and [Calendar.Shortest] look at.
+const (
+	firstYear = 1970
+	lastYear  = 2100 // by then, the rules of all zones repeat
+)
+
+// Longest returns a bound that no period is longer than, of those that begin since 1970. It is exact where the clock
+// is never changed and where changes alternate, as most do. It looks at all these changes, which takes much longer
+// than [Calendar.Period].
+func (c Calendar) Longest() time.Duration {
+	return time.Duration(units[c.unit].longest+c.shift()) * time.Second
+}
+
+// Shortest returns a bound that no period is shorter than, of those that begin since 1970. It is 0 where a change of
+// the clock may leave a moment of a period. See [Calendar.Longest].
+func (c Calendar) Shortest() time.Duration {
+	return time.Duration(max(0, units[c.unit].shortest-c.shift())) * time.Second
+}
+
+// shift returns the difference between the zone's largest and least offset.
+func (c Calendar) shift() int64 {
+	at := time.Date(firstYear, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	end := time.Date(lastYear, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	least, at := c.offsetUntil(at)
+	largest := least
+	for at < end {
+		var offset int64
+		offset, at = c.offsetUntil(at)
+		least, largest = min(least, offset), max(largest, offset)
+	}
+	return largest - least
+}
