@@ -114,7 +114,7 @@ func (c Calendar) Unit() Unit { return c.unit }
 func (c Calendar) Zone() *time.Location { return c.zone }
 
 // Period returns the period that holds t: start is not after t, and end is. The period after it starts at its end.
-// Both are whole seconds, in the calendar's zone.
+// Both are whole seconds, in the calendar's zone. It takes all instants that [time.UnixMicro] returns.
 func (c Calendar) Period(t time.Time) (start, end time.Time) {
 	now := t.Unix()
 	offset := c.offset(now)
