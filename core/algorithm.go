@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sashlimit/sash/core/store"
 )
@@ -52,7 +53,7 @@ func (l Limit) With(a Algorithm) Limit {
 // days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm, with the
 // time for one unit rounded up to a nanosecond.
 func TokenBucket(refill Limit, burst int) Limit {
-	if refill.algorithm != SlidingLog {
+	if refill.algorithm != SlidingLog || refill.aligned.isSet() || refill.inFlight {
 		refill.nested = true
 	}
 	refill.algorithm, refill.burst = store.TokenBucket, burst
@@ -70,6 +71,9 @@ func (l *Limit) most() int {
 // forStore returns the limit as a store sees it.
 func (l *Limit) forStore() store.Limit {
 	s := store.Limit{Quota: l.most(), Window: l.Window, Algorithm: l.algorithm}
+	if l.aligned.isSet() {
+		s.Calendar = around(l.aligned.calendar, time.Now())
+	}
 	if l.algorithm == store.TokenBucket {
 		s.Refill = l.Quota
 	}
@@ -81,6 +85,9 @@ func (l Limit) algorithmFaults() (reasons []string) {
 	switch {
 	case l.nested:
 		reasons = append(reasons, "the refill of core.TokenBucket is a plain rate, such as core.PerSecond(10)")
+	case l.aligned.isSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
+		reasons = append(reasons, fmt.Sprintf("periods of the calendar are not counted by a %v: leave With out, or use "+
+			"a window such as core.PerDay(n) without In", l.algorithm))
 	case l.algorithm > store.TokenBucket:
 		reasons = append(reasons, fmt.Sprintf("there is no algorithm %d: choose SlidingLog, FixedWindow or "+
 			"SlidingCounter, or make the limit with core.TokenBucket", l.algorithm))

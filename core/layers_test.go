@@ -37,6 +37,7 @@ var layers = []struct {
 		module + "core/internal/guard",
 		module + "core/internal/memory",
 		module + "core/internal/clientip",
+		module + "core/internal/calendar",
 		module + "core/internal/counter",
 		module + "core/internal/inflight",
 		module + "core/internal/queue",

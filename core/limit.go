@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/calendar"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -38,6 +39,7 @@ type Limit struct {
 	algorithm Algorithm
 	burst     int  // of a token bucket
 	nested    bool // the refill of a token bucket has an algorithm itself
+	aligned   aligned
 }
 
 // By returns the limit with a key of its own, in place of the limiter's. With others it limits, for example, a user,
@@ -143,13 +145,16 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight". It does
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "month", "4 in flight". It does
 // not tell which algorithm a limit without a burst has.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + inFlightText
 	}
 	text := strconv.Itoa(l.Quota) + "/" + period(l.Window)
+	if l.aligned.isSet() {
+		return strconv.Itoa(l.Quota) + "/" + l.aligned.calendar.String()
+	}
 	if l.algorithm == store.TokenBucket {
 		text += burstText + strconv.Itoa(l.burst)
 	}
@@ -166,6 +171,9 @@ func (l Limit) defaultName() string {
 		return strconv.Itoa(l.Quota) + "-in-flight"
 	}
 	name := strconv.Itoa(l.Quota) + "-per-" + period(l.Window)
+	if l.aligned.isSet() {
+		name = strconv.Itoa(l.Quota) + "-per-" + l.aligned.calendar.Unit().String()
+	}
 	if l.algorithm == store.TokenBucket {
 		name += "-burst-" + strconv.Itoa(l.burst)
 	}
@@ -174,8 +182,9 @@ func (l Limit) defaultName() string {
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
 // per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
-// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4). The error
-// is a [ConfigError].
+// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4). "1000/week"
+// and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is [Limit.In],
+// and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(reason string) (Limit, error) {
 		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}
@@ -202,11 +211,14 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	l := InFlight(quota)
 	if !inFlight {
-		window, err := parsePeriod(rest)
-		if err != nil {
-			return bad(err.Error())
+		l = Limit{Quota: quota}
+		var err error
+		if l.Window, err = parsePeriod(rest); err != nil {
+			if l.aligned.calendar, err = calendar.Parse(rest); err != nil {
+				return bad(fmt.Sprintf("the window %q is neither a unit (second, minute, hour, day), a duration (10s, "+
+					"5m), nor a period of the calendar (month, day in Europe/Berlin): %v", rest, err))
+			}
 		}
-		l = Limit{Quota: quota, Window: window}
 	}
 	if bursts {
 		n, err := strconv.Atoi(strings.TrimSpace(burst))
@@ -304,6 +316,12 @@ func (l Limit) fault() string {
 	switch {
 	case l.Quota < 1 || l.Quota > MaxQuota:
 		return fmt.Sprintf("the quota must be 1 to %d units", MaxQuota)
+	case l.aligned.fault != "":
+		return l.aligned.fault
+	case l.aligned.isSet() && l.Name != "" && !validName(l.Name):
+		return nameFault(l.Name)
+	case l.aligned.isSet():
+		return ""
 	case l.Window < MinWindow || l.Window > MaxWindow:
 		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h)", l.Window)
 	case l.Window%time.Microsecond != 0:

@@ -261,7 +261,7 @@ func (h *horizon) plan(
 ) *store.Plan {
 	keep, bound := time.Duration(h.keep.Load()), int(h.most.Load())
 	sp := stored.Load()
-	if sp == nil || sp.Keep < keep || sp.Bound < bound {
+	if sp == nil || sp.Keep < keep || sp.Bound < bound || !isPresent(sp) {
 		sp = newStorePlan(limits, shadow, max(keep, own), bound, varies)
 		stored.Store(sp)
 	}
@@ -327,6 +327,9 @@ func newPlan(given Limits, option string) (*plan, error) {
 			})
 		}
 		p.names = append(p.names, l.Name)
+		if l.aligned.isSet() {
+			l.algorithm, l.Window = FixedWindow, l.aligned.calendar.Longest()
+		}
 		if l.inFlight {
 			l.Window = l.lease
 		} else if l.Window > p.keep {

@@ -9,9 +9,6 @@ import (
 
 // This file writes limits of other algorithms than the sliding log as arguments of scripts.
 
-// Counts implements [store.Counter]: it has all algorithms.
-func (s *redisStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
-
 // counts reports whether a plan is of another algorithm than the sliding log.
 func counts(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
 

@@ -90,6 +90,9 @@ func validPrefix(s string) bool {
 	return s != "" && len(s) <= 16
 }
 
+// Counts implements [store.Counter]: it has all algorithms.
+func (s *redisStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
+
 func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	if err := t.Validate(); err != nil {
 		return store.Answer{}, err

@@ -1,0 +1,99 @@
+package core
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// aligned is how the windows of a limit follow a calendar. It is zero if they slide.
+type aligned struct {
+	calendar calendar.Calendar
+	anchor   time.Time // of From, or zero
+	fault    string    // what is wrong with it, or empty
+}
+
+func (a *aligned) isSet() bool { return a.calendar != calendar.Calendar{} }
+
+// PerWeek allows quota units in each week of the calendar, from Monday 0:00 in UTC: see [Limit.In] and [Limit.From].
+// The units of a period are counted in one number ([FixedWindow]), which is exact here, since all of them are available
+// again when the next period begins: the RetryAfter of a denial ends there. A log of a million entries would be no more
+// exact, and would take 100 MB.
+func PerWeek(quota int) Limit { return perPeriod(quota, calendar.Week) }
+
+// PerMonth allows quota units in each month of the calendar in UTC. See [PerWeek].
+func PerMonth(quota int) Limit { return perPeriod(quota, calendar.Month) }
+
+// PerQuarter allows quota units in each quarter of the calendar in UTC. See [PerWeek].
+func PerQuarter(quota int) Limit { return perPeriod(quota, calendar.Quarter) }
+
+// PerYear allows quota units in each year of the calendar in UTC. See [PerWeek].
+func PerYear(quota int) Limit { return perPeriod(quota, calendar.Year) }
+
+func perPeriod(quota int, unit calendar.Unit) Limit {
+	return Limit{Quota: quota, aligned: aligned{calendar: calendar.New(unit, time.UTC)}}
+}
+
+// In returns the limit with periods that begin by the clock of a time zone: at midnight, or for [PerHour] at the full
+// hour. It makes [PerDay] and [PerHour], whose windows slide, limits of the calendar as [PerWeek] describes them. Days
+// have 23 or 25 hours when clocks are changed.
+//
+//	berlin, err := time.LoadLocation("Europe/Berlin")
+//	core.PerDay(10).In(berlin)
+//
+// If the zone of a running service is changed, units that were counted in what is the present period by the new zone
+// remain counted.
+func (l Limit) In(zone *time.Location) Limit {
+	a := &l.aligned
+	switch {
+	case zone == nil:
+		a.fault = "the time zone is nil: look at the error of time.LoadLocation"
+	case a.isSet():
+		a.calendar = calendar.New(a.calendar.Unit(), zone)
+	case l.Window == day:
+		a.calendar = calendar.New(calendar.Day, zone)
+	case l.Window == time.Hour:
+		a.calendar = calendar.New(calendar.Hour, zone)
+	default:
+		a.fault = "only hours, days and longer periods of the calendar can be aligned: use core.PerHour, PerDay, " +
+			"PerWeek, PerMonth, PerQuarter or PerYear"
+	}
+	if a.fault == "" && !a.anchor.IsZero() {
+		a.calendar = a.calendar.From(a.anchor)
+	}
+	return l
+}
+
+// From returns the limit with periods that begin as the anchor does, such as billing periods: on its weekday, day of the
+// month, or day of the year, and at its time of day in the limit's zone. It is for [PerWeek], [PerMonth], [PerQuarter]
+// and [PerYear], and for other limits after [Limit.In]. If a month is too short, its last day is used: months from
+// January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
+func (l Limit) From(anchor time.Time) Limit {
+	if !l.aligned.isSet() {
+		l.aligned.fault = cmp.Or(l.aligned.fault, "only periods of the calendar begin at an anchor: say in which zone, with In, or use "+
+			"core.PerWeek, PerMonth, PerQuarter or PerYear")
+		return l
+	}
+	l.aligned.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable
+	l.aligned.calendar = l.aligned.calendar.From(anchor)
+	return l
+}
+
+// around returns the calendar's periods around an instant, as a store is told them.
+func around(c calendar.Calendar, now time.Time) *store.Calendar {
+	begin, end := c.Period(now)
+	before, _ := c.Period(begin.Add(-time.Second))
+	_, after := c.Period(end)
+	return &store.Calendar{before.UnixMicro(), begin.UnixMicro(), end.UnixMicro(), after.UnixMicro()}
+}
+
+// isPresent reports whether a store plan has the calendar's present period. It is true for plans without a calendar.
+func isPresent(p *store.Plan) bool {
+	if len(p.Limits) == 0 || p.Limits[0].Calendar == nil {
+		return true
+	}
+	c, now := p.Limits[0].Calendar, time.Now().UnixMicro()
+	return c[1] <= now && now < c[2]
+}
