@@ -182,6 +182,9 @@ const longestLabel = 24
 func counterLabel(l *planLog, own *keySpec, policy string) string {
 	limit := &l.limits[0]
 	label, name := letters[limit.algorithm], strings.ToLower(limit.Name)
+	if limit.aligned.isSet() {
+		label = "c"
+	}
 	if l.key != own {
 		label += "k." + strings.ToLower(l.key.name)
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -12,8 +13,25 @@ import (
 // counts reports whether a plan is of another algorithm than the sliding log.
 func counts(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
 
-// appendCounter appends the arguments for a limit of another algorithm than the sliding log.
-func (f *format) appendCounter(t *store.Take) {
+// hasShortCounter reports whether there is a short path for a plan of another algorithm than the sliding log.
+func hasShortCounter(p *store.Plan) bool {
+	l := &p.Limits[0]
+	fits := int64(l.Quota)+1 < (1<<53)/(span(l)+1)
+	return fits && (l.Algorithm == store.FixedWindow && l.Calendar == nil ||
+		l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
+}
+
+// span is what reset can be in a short reply, in microseconds.
+func span(l *store.Limit) int64 {
+	if l.Algorithm == store.TokenBucket {
+		return l.Interval() / 1000
+	}
+	return l.Window.Microseconds()
+}
+
+// appendCounter appends the arguments for a limit of another algorithm than the sliding log. A capital letter asks for
+// short replies.
+func (f *format) appendCounter(t *store.Take, isShort bool) {
 	l := &t.Plan.Limits[0]
 	window := l.Window.Microseconds()
 	mode := modeText(t)
@@ -28,6 +46,9 @@ func (f *format) appendCounter(t *store.Take) {
 		f.tail = append(f.tail, "c", mode, l.Quota, c[0], c[1], c[2], c[3], window)
 	default:
 		f.tail = append(f.tail, "w", mode, l.Quota, window)
+	}
+	if isShort {
+		f.tail[0] = strings.ToUpper(f.tail[0].(string)) //nolint:forcetypeassert // it is one of these
 	}
 }
 

@@ -1,14 +1,32 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sashlimit/sash/core/internal/counter"
 	"github.com/sashlimit/sash/core/store"
 )
+
+// shorts counts the short replies to takes, and all.
+type shorts struct {
+	processor
+
+	short, all int
+}
+
+func (s *shorts) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := s.processor.Process(ctx, cmd)
+	if s.all++; len(cmd.(*redis.IntSliceCmd).Val()) == 1 {
+		s.short++
+	}
+	return err
+}
 
 // The scripts compute what package counter does, with windows and quotas of any size and in batches of one key, also
 // when the clock is set back.
@@ -26,11 +44,14 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 		{Quota: 7, Window: 1234567 * time.Microsecond, Algorithm: store.SlidingCounter},
 		{Quota: 9_000_000, Window: longest, Algorithm: store.SlidingCounter},
 		{Quota: 5, Window: time.Second, Refill: 3, Algorithm: store.TokenBucket},
+		{Quota: 5, Window: time.Second, Refill: 4, Algorithm: store.TokenBucket},
+		{Quota: 2, Window: 3 * time.Hour, Refill: 1, Algorithm: store.TokenBucket},
 		{Quota: 1, Window: longest, Refill: 1, Algorithm: store.TokenBucket},
 		{Quota: 9_999_991, Window: time.Second, Refill: 9_999_991, Algorithm: store.TokenBucket},
 	} {
 		t.Run(fmt.Sprint(l.Algorithm, " ", l), func(t *testing.T) {
-			c := newClock(newHashed(start(t)))
+			paths := &shorts{processor: newHashed(start(t))}
+			c := newClock(paths)
 			seed := rand.Uint64()
 			r := rand.New(rand.NewPCG(seed, 0))
 			plan, key := store.NewPlan(store.Plan{Limits: []store.Limit{l}}), keysOf(t, 1, fmt.Sprint("counter", i))[0]
@@ -63,6 +84,11 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 				if want := countInMemory(&state, &l, plan, &take, now); got != want {
 					t.Fatalf("seed %#x, take %d, cost %d, %v: %+v, want %+v", seed, id, take.Cost, take.Mode, got, want)
 				}
+			}
+			hasShort := l.Quota < 100 && (l.Algorithm == store.FixedWindow && l.Calendar == nil ||
+				l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
+			if (paths.short > 100) != hasShort || paths.all-paths.short < 500 {
+				t.Errorf("%d of %d replies are short", paths.short, paths.all)
 			}
 		})
 	}

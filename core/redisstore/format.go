@@ -75,7 +75,10 @@ func newFormat(t *store.Take, others []store.Take) format {
 	switch {
 	case len(others) == 0 && counts(t.Plan):
 		f.script = counterScript
-		f.appendCounter(t)
+		isShort = f.grouped && hasShortCounter(t.Plan)
+		if f.appendCounter(t, isShort); isShort {
+			f.short = 1
+		}
 		return f
 	case len(others) == 0:
 		f.appendPlan(t, isShort)
@@ -97,7 +100,7 @@ func newFormat(t *store.Take, others []store.Take) format {
 // appendLog appends the arguments for one of several logs.
 func (f *format) appendLog(t *store.Take, isShort bool) {
 	if counts(t.Plan) {
-		f.appendCounter(t)
+		f.appendCounter(t, false)
 		return
 	}
 	if t.Plan.Slots {
@@ -238,8 +241,8 @@ func (f *format) answers(one *take, takes []store.Take, answers []store.Answer) 
 func shortAnswer(reply []int64, t *store.Take, recorded bool) (a store.Answer, err error) {
 	for i, number := range reply {
 		limit := &t.Plan.Limits[i]
-		span, value := limit.Window.Microseconds()+1, max(number, -number)-1
-		used, reset := value/span, time.Duration(value%span)*time.Microsecond
+		per, value := span(limit)+1, max(number, -number)-1
+		used, reset := value/per, time.Duration(value%per)*time.Microsecond
 		good := number > 0 && used < int64(limit.Quota) || number < 0 && used == int64(limit.Quota)
 		if !good || reset == 0 && (used > 0 || recorded) {
 			return store.Answer{}, protocolError("numbers out of range in reply %v", reply)

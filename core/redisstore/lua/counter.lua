@@ -1,24 +1,37 @@
 -- Decides takes of one limit by another algorithm than the sliding log, in the order of KEYS and in one step.
 -- docs/internals.md, "Redis formats", describes KEYS, ARGV, the reply, and what a key holds.
--- include clock
+--
+-- The common take, one unit to be charged to a fixed window or a token bucket, is decided without a function, as in
+-- take.lua. All other takes, and those that the short paths leave undecided, are decided by the functions that
+-- counter_of sets.
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
 
 local n, reply, r = #KEYS, {}, 0
-local limits, deciding, shadow, used, resets = 1, 1, 0, {}, {}
-local view, till, put
-local quota, mode = ARGV[n + 3] + 0, ARGV[n + 2]
-local first, upTo, algorithm = n + 4, mode == 'u', ARGV[n + 1]
--- include counter_of
+local algorithm, mode, quota, first = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3] + 0, n + 4
+local short, upTo, view, till, put, used, resets = algorithm, mode == 'u', nil, nil, nil, nil, nil
+-- include short_begin
 
 for k = 1, n do
-  local key, id = KEYS[k], ARGV[k]
-  -- include ids
-  local before = view(call('GET', key))
-  local admitted, added = math.max(math.min(takes, math.floor((quota - before) / cost)), 0), 0
-  if mode ~= 'p' and admitted > 0 then
-    added = admitted * cost
-    put(key, added)
+  local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
+  if short == 'W' and #id == 8 then
+    -- include short_window
+  elseif short == 'T' and #id == 8 then
+    -- include short_bucket
   end
-  -- include counter_told
-  -- include whole_reply
+  if told then
+    r = r + 1
+  else
+    if not view then
+      used, resets = {}, {}
+      -- include counter_of
+    end
+    if short == 'W' or short == 'T' then
+      r = r + 1
+      reply[r] = 0 -- not a short reply
+    end
+    -- include counter_whole
+  end
 end
 return reply

@@ -5,8 +5,10 @@
 -- view takes the value of the key, or false, and returns how many units are used now;
 -- till returns how long it takes (us) until no more than that many are used, which is less than now;
 -- put adds units and writes the value.
-if algorithm == 'w' or algorithm == 'c' then
+if algorithm == 'w' or algorithm == 'W' then
   -- include fixed_window
+elseif algorithm == 'c' then
+  -- include calendar
 elseif algorithm == 's' then
   -- include sliding_counter
 else

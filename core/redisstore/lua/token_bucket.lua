@@ -1,5 +1,6 @@
--- A token bucket. Its value is the instant when it is full again, in nanoseconds since 1970. A number of Lua is not
--- exact up to that, so instants and times are a number of microseconds and one of nanoseconds below 1,000.
+-- A token bucket. Its value is the instant when it is full again, in microseconds since 1970, with three digits more
+-- for nanoseconds if units do not take whole microseconds to come back. A number of Lua is not exact up to these, so
+-- instants and times are a number of microseconds and one of nanoseconds below 1,000.
 -- Expects first, now, call. Sets view, till, put.
 local most, interval, fraction = ARGV[first - 1] + 0, ARGV[first] + 0, ARGV[first + 1] + 0
 local ahead, nanos -- from now to that instant
@@ -15,7 +16,7 @@ local function isAfter(time, part) return ahead > time or ahead == time and nano
 
 view = function(value)
   ahead, nanos = 0, 0
-  if value then ahead, nanos = value:sub(1, -4) - now, value:sub(-3) + 0 end
+  if value then ahead, nanos = value:sub(1, 16) - now, (tonumber(value:sub(17)) or 0) end
   if ahead < 0 then ahead, nanos = 0, 0 end
   if isAfter(times(most)) then ahead, nanos = times(most) end -- the clock was set back
   local used = math.floor((ahead + nanos / 1000) / (interval + fraction / 1000)) -- or nearly so
@@ -33,6 +34,7 @@ put = function(key, added)
   local time, part = times(added)
   nanos = nanos + part
   ahead, nanos = ahead + time + math.floor(nanos / 1000), nanos % 1000
-  local value = string.format('%.0f%03d', now + ahead, nanos)
+  local value = string.format('%.0f', now + ahead)
+  if fraction > 0 then value = value .. string.format('%03d', nanos) end
   call('SET', key, value, 'PX', string.format('%.0f', math.ceil(ahead / 1000) + 1000))
 end
