@@ -1,10 +1,14 @@
 package main
 
 import (
-	"bytes"
-	_ "embed"
+	"errors"
 	"strings"
-	"text/template"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // chart is a picture of some tables: panels of bars, each panel on a scale of
@@ -129,74 +133,128 @@ func (r *results) named(name string) *Table {
 	return new(Table)
 }
 
-//go:embed chart.svg.tmpl
-var chartText string
-
-var chartTemplate = template.Must(template.New("chart").Parse(chartText))
-
-// mark is one thing that is drawn. Y is where its text stands, Top where its
-// box begins.
-type mark struct {
-	X, Y, Top, Width, Tail float64
-	Class                  kind
-	Name, Text, Ratio      string
-}
-
 // svg draws two panels beside each other, row by row.
 func (c chart) svg() ([]byte, error) {
 	const (
-		margin, gap = 28.0, 40.0
-		width       = 880.0
-		panelWidth  = (width - 2*margin - gap) / 2
-		nameWidth   = 150.0
-		longest     = 134.0 // bar
-		line        = 22.0
+		gap   = 40
+		width = (pictureWidth - 2*margin - gap) / 2
+		head  = 30 // of a panel
+		line  = 22 // of a bar
 	)
-	picture := struct {
-		chart
-		Width, Height  float64
-		Legend         []mark
-		Headings, Bars []mark
-	}{chart: c, Width: width}
+	height := vg.Length(pictureHead + 40)
+	for i := 0; i < len(c.panels); i += 2 {
+		height += 2*head + line*vg.Length(rows(c.panels[i:]))
+	}
+	p := newPicture(height-8, c.Title, c.Note)
+	p.legend(pictureHead+4, c.legend()...)
+	y := vg.Length(pictureHead + 52)
+	for i := 0; i < len(c.panels); i += 2 {
+		for j, panel := range c.panels[i:min(i+2, len(c.panels))] {
+			x := margin + vg.Length(j)*(width+gap)
+			p.text(x, y, panel.title, bold(13, ink))
+			p.StrokeLine2(draw.LineStyle{Color: rule, Width: 1}, x, p.Max.Y-y-8, x+width, p.Max.Y-y-8)
+			drawn, names, err := panel.plot(width)
+			if err != nil {
+				return nil, err
+			}
+			left := nameWidth - names
+			drawn.Draw(p.part(x+left, y+head-15, width-left, line*vg.Length(len(panel.bars))))
+		}
+		y += 2*head + line*vg.Length(rows(c.panels[i:]))
+	}
+	return p.bytes()
+}
 
+// rows is how many bars are below each other in the first two panels.
+func rows(panels []panel) (n int) {
+	for _, p := range panels[:min(2, len(panels))] {
+		n = max(n, len(p.bars))
+	}
+	return n
+}
+
+func (c chart) legend() (entries []legendEntry) {
 	says := map[kind]string{
 		exact: "exact", window: "fixed or weighed windows",
 		bucket: "GCRA or token bucket", floor: "the least it can cost",
 	}
 	used := make(map[kind]bool)
-	y := 136.0
-	for i := 0; i < len(c.panels); i += 2 {
-		rows := 0
-		for j, p := range c.panels[i:min(i+2, len(c.panels))] {
-			x := margin + float64(j)*(panelWidth+gap)
-			picture.Headings = append(picture.Headings, mark{X: x, Y: y, Width: panelWidth, Name: p.title})
-			most := 0.0
-			for _, b := range p.bars {
-				most = max(most, b.value, b.tail)
-			}
-			for k, b := range p.bars {
-				used[b.kind] = true
-				at := y + 30 + line*float64(k)
-				picture.Bars = append(picture.Bars, mark{
-					X: x + nameWidth, Y: at, Top: at - 11, Class: b.kind,
-					Width: max(1.5, longest*b.value/most), Tail: longest * b.tail / most,
-					Name: b.name, Text: b.text, Ratio: b.ratio,
-				})
-			}
-			rows = max(rows, len(p.bars))
+	for _, p := range c.panels {
+		for _, b := range p.bars {
+			used[b.kind] = true
 		}
-		y += 30 + line*float64(rows) + 30
 	}
-	picture.Height = y - 22
-
-	x := margin
 	for _, k := range []kind{exact, window, bucket, floor} {
 		if used[k] {
-			picture.Legend = append(picture.Legend, mark{X: x, Y: 98, Top: 88, Class: k, Name: says[k]})
-			x += 40 + 6.8*float64(len(says[k]))
+			entries = append(entries, legendEntry{colours[k], says[k]})
 		}
 	}
-	var b bytes.Buffer
-	err := chartTemplate.Execute(&b, picture)
-	return b.Bytes(), err
+	return entries
+}
+
+// nameWidth is the space at the left of all bars.
+const nameWidth = 150
+
+// plot has bars below each other, with names at the left and numbers at the right. Its bars begin at the given width of
+// the names.
+func (p panel) plot(width vg.Length) (drawn *plot.Plot, names vg.Length, err error) {
+	const longest = 134
+	drawn = plot.New()
+	drawn.BackgroundColor = nil
+	drawn.HideAxes()
+	most := 0.0
+	for i, b := range p.bars {
+		most = max(most, b.value, b.tail)
+		labels, err := b.add(drawn, float64(len(p.bars)-1-i)) // from below
+		if err != nil {
+			return nil, 0, err
+		}
+		names = max(names, labels)
+	}
+	drawn.X.Min, drawn.X.Max = 0, most*float64((width-nameWidth)/longest)
+	drawn.Y.Min, drawn.Y.Max = -0.5, float64(len(p.bars))-0.5
+	drawn.X.Padding, drawn.Y.Padding = 0, 0
+	return drawn, names, nil
+}
+
+// add draws the bar at a height, and returns the width of its name.
+func (b bar) add(p *plot.Plot, y float64) (vg.Length, error) {
+	box, err := plotter.NewBarChart(plotter.Values{b.value}, 14)
+	if err != nil {
+		return 0, err
+	}
+	// The least of all bars is a line.
+	box.Horizontal, box.XMin, box.Color = true, y, colours[b.kind]
+	box.LineStyle = draw.LineStyle{Color: colours[b.kind], Width: 1}
+	begin, end := plotter.XY{Y: y}, plotter.XY{X: max(b.value, b.tail), Y: y}
+	line, err := plotter.NewLine(plotter.XYs{begin, end})
+	if err != nil {
+		return 0, err
+	}
+	line.Color, line.Width = colours[b.kind], 2
+	p.Add(box, line)
+
+	name, number := plain(12, ink), plain(12, ink)
+	if b.kind == exact {
+		name = bold(12, ink)
+	}
+	name.XAlign = draw.XRight
+	after := number.Width(b.text + " ")
+	return name.Width(b.name) + 8, errors.Join(
+		label(p, begin, -8, b.name, name),
+		label(p, end, 6, b.text, number),
+		label(p, end, 6+after, b.ratio, plain(12, dim)),
+	)
+}
+
+// label writes beside a point.
+func label(p *plot.Plot, at plotter.XY, right vg.Length, s string, style text.Style) error {
+	l, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{at}, Labels: []string{s}})
+	if err != nil {
+		return err
+	}
+	style.YAlign = draw.YCenter
+	l.TextStyle[0], l.Offset = style, vg.Point{X: right, Y: 1}
+	p.Add(l)
+	return nil
 }
