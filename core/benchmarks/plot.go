@@ -70,7 +70,8 @@ func newPicture(height vg.Length, title, note string) *picture {
 const pictureHead = 84
 
 func plain(size vg.Length, t tone) text.Style {
-	return text.Style{Color: t, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}, Handler: plot.DefaultTextHandler}
+	sans := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+	return text.Style{Color: t, Font: sans, Handler: plot.DefaultTextHandler}
 }
 
 func bold(size vg.Length, t tone) text.Style {

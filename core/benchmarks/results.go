@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,6 +127,10 @@ func (r *results) write(dir string) error {
 	if files["README.md"], err = r.readme(filepath.Join(dir, "README.md")); err != nil {
 		return err
 	}
+	return writeFiles(dir, files)
+}
+
+func writeFiles(dir string, files map[string][]byte) error {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -140,19 +145,7 @@ func (r *results) write(dir string) error {
 
 // readme returns the file at path with new results between its two marks.
 func (r *results) readme(path string) ([]byte, error) {
-	const begin, end = "<!-- results -->\n", "<!-- end of results -->"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	before, rest, ok := bytes.Cut(text, []byte(begin))
-	_, after, also := bytes.Cut(rest, []byte(end))
-	if !ok || !also {
-		return nil, fmt.Errorf("%s has no marks for results", path)
-	}
-	var b bytes.Buffer
-	b.Write(before)
-	b.WriteString(begin)
+	var b strings.Builder
 	fmt.Fprintf(&b, "%s, `%s`: %d cores of %s (%s), which Redis and its clients share, "+
 		"and of which others took %.0f %%. Go %s, Redis %s, go-redis %s.\n\n",
 		r.Date, r.Command, r.Cores, r.CPU, r.System, 100*r.Others,
@@ -161,9 +154,22 @@ func (r *results) readme(path string) ([]byte, error) {
 	for _, t := range r.Tables {
 		b.WriteString("\n" + t.text())
 	}
-	b.WriteString(end)
-	b.Write(after)
-	return b.Bytes(), nil
+	return replaced(path, "results", b.String())
+}
+
+// replaced returns the file at path with another text between the two marks of this name.
+func replaced(path, name, text string) ([]byte, error) {
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	before, rest, ok := bytes.Cut(old, []byte(begin))
+	_, after, also := bytes.Cut(rest, []byte(end))
+	if !ok || !also {
+		return nil, fmt.Errorf("%s has no marks for %s", path, name)
+	}
+	return slices.Concat(before, []byte(begin+text+end), after), nil
 }
 
 // participants are the modules that take part.

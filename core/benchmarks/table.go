@@ -143,14 +143,23 @@ func (t *Table) text() string {
 		}
 		lines = append(lines, line)
 	}
-	widths := make([]int, len(t.Columns)+1)
+	text := markdown(t.Title, lines)
+	if len(faults) > 0 {
+		text += "\nNo number (–), because it did other work: " + strings.Join(faults, " ") + "\n"
+	}
+	return text
+}
+
+// markdown is a table whose columns line up. Its first line are their names.
+func markdown(title string, lines [][]string) string {
+	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
 		for i, cell := range line {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell), 3)
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s\n\n", t.Title)
+	fmt.Fprintf(&b, "### %s\n\n", title)
 	for i, line := range lines {
 		for j, cell := range line {
 			pad := strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell))
@@ -168,9 +177,6 @@ func (t *Table) text() string {
 			}
 			b.WriteByte('\n')
 		}
-	}
-	if len(faults) > 0 {
-		b.WriteString("\nNo number (–), because it did other work: " + strings.Join(faults, " ") + "\n")
 	}
 	return b.String()
 }
