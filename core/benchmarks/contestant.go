@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	fiberlimiter "github.com/gofiber/fiber/v2/middleware/limiter"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
@@ -61,6 +63,29 @@ func inMemory() []contestant {
 		xTimeRate(),
 		mapAndClock(),
 	}
+}
+
+// judged are the contestants whose accuracy is measured. In Redis are only those that are not in memory as well.
+func judged(rdb redis.UniversalClient) []contestant {
+	return []contestant{
+		algorithm("sash", exact, one, local),
+		algorithm("sash, in Redis", exact, one, remote(rdb)),
+		ululeMemory(),
+		redisRate(rdb),
+		httprateCounter(),
+		throttledMemory(),
+		goLimiterInStep(),
+		fiberOwn("fiber's fixed", fiberlimiter.FixedWindow{}),
+		fiberOwn("fiber's sliding", fiberlimiter.SlidingWindow{}),
+		echoStore(),
+	}
+}
+
+// algorithm is sash with logs of its own. In Redis, limiters of one name share them.
+func algorithm(name string, k kind, limits func(limit) core.Limits, store func(limit) core.Store) contestant {
+	c := sash(name, limits, store, core.WithName(strings.NewReplacer(" ", "-", ",", "").Replace(strings.ToLower(name))))
+	c.kind = k
+	return c
 }
 
 // contestant is one way to limit.

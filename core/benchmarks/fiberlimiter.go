@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"net"
 
 	"github.com/gofiber/fiber/v2"
@@ -22,6 +24,26 @@ var onFiber = framework{
 	limit: func(l limit) request {
 		return fiberApp(fiberlimiter.New(fiberlimiter.Config{Max: l.quota, Expiration: l.window}))
 	},
+}
+
+// fiberOwn asks with whole requests, since there is no other way.
+func fiberOwn(name string, algorithm fiberlimiter.LimiterHandler) contestant {
+	return contestant{
+		peer:    peer{name: name, module: onFiber.other.module, kind: window},
+		forgets: true,
+		make: func(l limit) (limiter, error) {
+			send := fiberApp(fiberlimiter.New(fiberlimiter.Config{
+				Max: l.quota, Expiration: l.window, LimiterMiddleware: algorithm,
+			}))
+			return limiter{check: func(context.Context, string) (bool, error) {
+				status := send()
+				if status != fiber.StatusOK && status != fiber.StatusTooManyRequests {
+					return false, fmt.Errorf("status %d", status)
+				}
+				return status == fiber.StatusOK, nil
+			}}, nil
+		},
+	}
 }
 
 func fiberApp(limits ...fiber.Handler) request {

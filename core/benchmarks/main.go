@@ -5,11 +5,13 @@
 //	go run . -quick      # a look at all of it in a minute; writes nothing
 //	go run . -only redis # one part
 //	go run . -draw       # the charts and tables of the last results again
+//	go run . accuracy    # how exact each limiter is, in a few seconds; writes a chart and the tables of README.md
 //
 // It is a module of its own, so that its contestants are nobody's dependencies.
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -56,6 +58,13 @@ func main() {
 	out := flag.String("out", "", "the folder for results, charts and the tables of README.md; "+
 		"by default this one, after a whole run")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		if flag.NArg() > 1 || flag.Arg(0) != "accuracy" {
+			finish(fmt.Errorf("%q: the only word that this program knows is accuracy", flag.Args()))
+		}
+		finish(accuracy(cmp.Or(*out, "."), judged))
+		return
+	}
 	if *out == "" && (*draw || !*quick && *only == "") {
 		*out = "."
 	}

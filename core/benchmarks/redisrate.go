@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func redisRate(rdb *redis.Client) contestant {
+func redisRate(rdb redis.UniversalClient) contestant {
 	return contestant{
 		peer: peer{
 			"redis_rate", "github.com/go-redis/redis_rate/v10", bucket,

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
 )
@@ -58,7 +56,7 @@ func three(l limit) core.Limits {
 	return append(two(l), core.Limit{Quota: 2 * l.quota, Window: 3 * l.window})
 }
 
-func remote(rdb *redis.Client, opts ...redisstore.Option) func(limit) core.Store {
+func remote(rdb redisstore.Client, opts ...redisstore.Option) func(limit) core.Store {
 	return func(limit) core.Store { return redisstore.New(rdb, opts...) }
 }
 

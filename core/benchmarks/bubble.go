@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/coretest/redistest"
+)
+
+// inBubble calls f in a bubble of testing/synctest, where time passes only while every goroutine waits, and returns
+// when f does. Some peers have goroutines that never end, and a bubble ends only with all of its goroutines. So this
+// one stays, with its time stopped and all that f holds, until the program ends. Only tests may enter a bubble, so the
+// program runs one.
+func inBubble(f func()) {
+	done, never := make(chan struct{}), make(chan struct{})
+	test := testing.InternalTest{Name: "bubble", F: func(t *testing.T) {
+		synctest.Test(t, func(*testing.T) {
+			f()
+			close(done)
+			<-never // made outside of the bubble, so this is no waiting that lets time pass
+			runtime.KeepAlive(f)
+		})
+	}}
+	all := func(string, string) (bool, error) { return true, nil }
+	go testing.Main(all, []testing.InternalTest{test}, nil, nil)
+	<-done
+}
+
+// inStep is a client of Redis whose scripts run at the bubble's time, but years later: a bubble begins in 2000, when
+// the seconds since 1970 had a digit less.
+type inStep struct {
+	*redis.Client
+	clock *redistest.Clock
+
+	mu   sync.Mutex
+	told time.Time // what the clock says
+}
+
+func newInStep(addr string) *inStep {
+	// Time stands still during a call, so it cannot time out.
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1})
+	c := &inStep{Client: rdb, clock: redistest.NewClock()}
+	_, now := c.clock.Script("", nil)
+	sec, _ := strconv.ParseInt(now[0], 10, 64)
+	micros, _ := strconv.ParseInt(now[1], 10, 64)
+	c.told = time.Unix(sec, micros*1000)
+	return c
+}
+
+const yearsLater = 26 * 365 * 24 * time.Hour
+
+// script returns a script that runs at the bubble's time.
+func (c *inStep) script(text string, keys []string) (string, []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().Add(yearsLater)
+	c.clock.Advance(now.Sub(c.told))
+	c.told = now
+	return c.clock.Script(text, keys)
+}
+
+func (c *inStep) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(redistest.ErrNoScript)
+	return cmd
+}
+
+func (c *inStep) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	script = plainScript(script)
+	if !strings.Contains(script, "call('TIME')") {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(errors.New("the script asks for the time in a way that is not known"))
+		return cmd
+	}
+	script, keys = c.script(script, keys)
+	return c.Client.Eval(ctx, script, keys, args...)
+}
+
+// plainScript writes a script of redis_rate as [redistest.Clock] expects it. Its keys live an hour longer, because they
+// expire in the server's time.
+var plainScript = strings.NewReplacer(
+	`redis.call("TIME")`, `call('TIME')`,
+	`"EX", math.ceil(reset_after)`, `"EX", 3600 + math.ceil(reset_after)`,
+).Replace
