@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -49,12 +50,7 @@ func every(from, to, gap time.Duration) (at []time.Duration) {
 }
 
 // burst is n requests at one instant.
-func burst(when time.Duration, n int) (at []time.Duration) {
-	for range n {
-		at = append(at, when)
-	}
-	return at
-}
+func burst(at time.Duration, n int) []time.Duration { return slices.Repeat([]time.Duration{at}, n) }
 
 // poisson is requests that know nothing of each other: the same ones in each run.
 func poisson(to, mean time.Duration) (at []time.Duration) {
