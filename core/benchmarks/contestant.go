@@ -38,6 +38,9 @@ func onServer(rdb *redis.Client) []contestant {
 		sash("sash, 2 limits", two, remote(rdb), asked),
 		sash("sash, 3 limits", three, remote(rdb), asked),
 		costing(10, sash("sash", one, remote(rdb), asked)),
+		sash("sash, fixed window", using(core.FixedWindow), remote(rdb), asked),
+		sash("sash, sliding counter", using(core.SlidingCounter), remote(rdb), asked),
+		sash("sash, token bucket", bucketOf, remote(rdb), asked),
 		redisRate(rdb),
 		costing(10, redisRate(rdb)),
 		ululeRedis(rdb),
@@ -51,6 +54,9 @@ func onServer(rdb *redis.Client) []contestant {
 func inMemory() []contestant {
 	return []contestant{
 		sash("sash", one, local),
+		sash("sash, fixed window", using(core.FixedWindow), local),
+		sash("sash, sliding counter", using(core.SlidingCounter), local),
+		sash("sash, token bucket", bucketOf, local),
 		ululeMemory(),
 		goLimiter(),
 		httprateCounter(),
@@ -70,6 +76,9 @@ func judged(rdb redis.UniversalClient) []contestant {
 	return []contestant{
 		algorithm("sash", exact, one, local),
 		algorithm("sash, in Redis", exact, one, remote(rdb)),
+		algorithm("sash, fixed window", window, using(core.FixedWindow), local),
+		algorithm("sash, sliding counter", window, using(core.SlidingCounter), remote(rdb)),
+		algorithm("sash, token bucket", bucket, bucketOf, remote(rdb)),
 		ululeMemory(),
 		redisRate(rdb),
 		httprateCounter(),

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"time"
+
+	"github.com/sashlimit/sash/core"
 )
 
 // checks measures what a caller sees: how many checks, how long one takes,
@@ -210,7 +212,7 @@ func (r *run) serverCost() {
 
 // serverBytes measures what a key takes in Redis when its quota is used up.
 func (r *run) serverBytes() {
-	quotas := []int{100, 1000}
+	quotas := []int{10, 100, 1000, 10_000}
 	var columns []string
 	for _, quota := range quotas {
 		columns = append(columns, "a key of "+number(float64(quota)), "a unit of "+number(float64(quota)))
@@ -222,6 +224,9 @@ func (r *run) serverBytes() {
 		for _, c := range []contestant{
 			sash("sash", one, remote(s.rdb)),
 			costing(10, sash("sash", one, remote(s.rdb))),
+			sash("sash, fixed window", using(core.FixedWindow), remote(s.rdb)),
+			sash("sash, sliding counter", using(core.SlidingCounter), remote(s.rdb)),
+			sash("sash, token bucket", bucketOf, remote(s.rdb)),
 			redisRate(s.rdb),
 			ululeRedis(s.rdb),
 			throttledRedis(s.rdb),

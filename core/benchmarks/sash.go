@@ -46,6 +46,14 @@ func (c checker) check(ctx context.Context, key string) (bool, error) {
 
 func one(l limit) core.Limits { return core.Limits{{Quota: l.quota, Window: l.window}} }
 
+// using is one with another algorithm.
+func using(a core.Algorithm) func(limit) core.Limits {
+	return func(l limit) core.Limits { return core.Limits{one(l)[0].With(a)} }
+}
+
+// bucketOf is a bucket of the quota that is full again after a window.
+func bucketOf(l limit) core.Limits { return core.Limits{core.TokenBucket(one(l)[0], l.quota)} }
+
 // Further limits keep the log longer. Of a load that keeps the first half full
 // they admit all.
 func two(l limit) core.Limits {
