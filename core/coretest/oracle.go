@@ -53,15 +53,21 @@ func (o *oracle) grant(limits []store.Limit, most int) (units int) {
 	return units
 }
 
+// grantOf is how many units a take of ModeUpTo gets. A slot is one, whatever a request costs.
+func (o *oracle) grantOf(t store.Take) int {
+	if t.Plan.Slots {
+		return t.Cost * o.grant(t.Plan.Deciding(), 1)
+	}
+	return o.grant(t.Plan.Deciding(), t.Cost)
+}
+
 // take is what a store must answer, and do.
 func (o *oracle) take(t store.Take) store.Answer {
 	all := t.Plan.Limits
 	limits, shadow := all[:len(all)-t.Plan.Shadow], all[len(all)-t.Plan.Shadow:]
 	granted, slots := 0, t.Plan.Slots
 	if t.Mode == store.ModeUpTo {
-		if granted = o.grant(limits, t.Cost); slots {
-			granted = t.Cost
-		}
+		granted = o.grantOf(t)
 		t.Cost = 1
 	}
 	if slots {
@@ -92,7 +98,7 @@ func (o *oracle) take(t store.Take) store.Answer {
 	switch {
 	case t.Mode == store.ModePeek:
 	case t.Mode == store.ModeUpTo && granted == 0:
-	case t.Mode == store.ModeUpTo:
+	case t.Mode == store.ModeUpTo && !slots:
 		o.record(t.ID, granted)
 	case t.Mode == store.ModeRecord:
 		o.record(t.ID, t.Cost)
@@ -139,7 +145,7 @@ func takesUpTo(takes []store.Take, logs []*oracle) []store.Take {
 	takes = slices.Clone(takes)
 	least := takes[0].Cost
 	for i, t := range takes {
-		least = min(least, logs[i].grant(t.Plan.Deciding(), t.Cost))
+		least = min(least, logs[i].grantOf(t))
 	}
 	for i := range takes {
 		if takes[i].Cost = least; least == 0 {
