@@ -133,6 +133,9 @@ func decideAll(parts []part, now int64) {
 	for i := range parts {
 		p := &parts[i]
 		room := p.answer.Allowed
+		if mode == store.ModeUpTo && room { // where slots deny, the others were to record more than one unit
+			p.cost, p.more = 1, 0
+		}
 		if mode == store.ModeChargeDenied && !room {
 			p.decide(now, mode)
 		} else {
