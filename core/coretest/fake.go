@@ -10,7 +10,8 @@ import (
 )
 
 // FakeStore is a store for tests: exact and slow. Its time stands still until Advance, and it fails when Fail says so.
-// The zero value is ready. Give its limiters [core.WithDenyCache](0): the deny cache goes by real time.
+// It begins at the Unix epoch, from which the periods of a [core.FixedWindow] are counted too. The zero value is ready.
+// Give its limiters [core.WithDenyCache](0): the deny cache goes by real time.
 type FakeStore struct {
 	mu    sync.Mutex
 	now   time.Duration
@@ -84,6 +85,9 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 // GrantsUpTo implements [store.Granter].
 func (f *FakeStore) GrantsUpTo() {}
 
+// Counts implements [store.Counter]: it has all algorithms.
+func (f *FakeStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
+
 // Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
 	return f.on(s.Key, 0, func(o *oracle) { o.settle(s.ID, s.Cost) })
@@ -107,7 +111,7 @@ func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
 
 // Reset implements [store.Store].
 func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
-	return f.on(key, 0, func(o *oracle) { o.entries = nil })
+	return f.on(key, 0, func(o *oracle) { o.entries, o.tally = nil, nil })
 }
 
 // on calls question with the log of a key. If keep is positive, it first drops entries older than the longest keep.
@@ -140,6 +144,3 @@ func (f *FakeStore) log(key store.Key, keep time.Duration) *oracle {
 	}
 	return &l.oracle
 }
-
-// Counts implements [store.Counter]: it has the sliding log alone.
-func (f *FakeStore) Counts(a store.Algorithm) bool { return a == store.SlidingLog }

@@ -15,6 +15,7 @@ import (
 type oracle struct {
 	now     time.Duration
 	entries []oracleEntry // in the order of their instants
+	tally   tally         // in place of entries, of a limit of another algorithm than the sliding log
 }
 
 type oracleEntry struct {
@@ -47,6 +48,9 @@ func (o *oracle) fits(limits []store.Limit, cost int, t time.Duration) bool {
 
 // grant is how many units every limit has room for now, up to most.
 func (o *oracle) grant(limits []store.Limit, most int) (units int) {
+	if len(limits) > 0 && limits[0].Algorithm != store.SlidingLog {
+		return max(0, min(most, limits[0].Quota-o.tally.used(&limits[0], o.now.Microseconds())))
+	}
 	for units < most && o.fits(limits, units+1, o.now) {
 		units++
 	}
@@ -63,6 +67,9 @@ func (o *oracle) grantOf(t store.Take) int {
 
 // take is what a store must answer, and do.
 func (o *oracle) take(t store.Take) store.Answer {
+	if t.Plan.Algorithm() != store.SlidingLog {
+		return o.tally.take(t, o.now.Microseconds())
+	}
 	all := t.Plan.Limits
 	limits, shadow := all[:len(all)-t.Plan.Shadow], all[len(all)-t.Plan.Shadow:]
 	granted, slots := 0, t.Plan.Slots
