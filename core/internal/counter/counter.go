@@ -32,6 +32,9 @@ type View struct {
 	end   int64 // of the period
 }
 
+// longestRefill is how many nanoseconds it takes at most until a bucket is full, and a little more.
+const longestRefill = int64(366 * 24 * time.Hour)
+
 // At returns the state as the limit sees it at instant now. If there are units of a later period, the clock has been
 // set back: it is then the beginning of the next period as far as this state is concerned, so that those units count
 // when that begins, and no longer than they should if the clock was far ahead.
@@ -39,9 +42,11 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
 	switch {
 	case limit.Algorithm == store.TokenBucket:
-		v.Mark = max(v.Mark, now*1000)
-		// A bucket that was emptied in the future is empty now: the clock has been set back.
-		v.Mark = min(v.Mark, now*1000+int64(limit.Quota)*limit.Interval())
+		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+longestRefill {
+			// A bucket that was emptied in the future is empty now: the clock has been set back. One that was emptied
+			// when it held more units than now is not, or else its waits would end too early.
+			v.Mark = now*1000 + int64(limit.Quota)*limit.Interval()
+		}
 		return v
 	case limit.Calendar != nil:
 		v.findPeriod(limit.Calendar)

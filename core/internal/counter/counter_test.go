@@ -154,3 +154,23 @@ func TestClockStepsBack(t *testing.T) {
 		}
 	}
 }
+
+// Waits of a bucket that held more units when they were taken end when there is room, and not before.
+func TestBucketBecomesSmaller(t *testing.T) {
+	large := store.Limit{Algorithm: store.TokenBucket, Quota: 100, Refill: 10, Window: time.Second}
+	small := large
+	small.Quota = 10
+	var s counter.State
+	v := s.At(&large, 1e15)
+	v.Add(100)
+	s = v.State
+	v = s.At(&small, 1e15)
+	wait := v.Until(small.Quota - 1)
+	if want := 9100 * time.Millisecond; wait != want {
+		t.Errorf("a wait of %v, want %v", wait, want)
+	}
+	at, before := s.At(&small, 1e15+wait.Microseconds()), s.At(&small, 1e15+wait.Microseconds()-1)
+	if at.Used() != 9 || before.Used() != 10 {
+		t.Errorf("%d used after the wait and %d before, want 9 and 10", at.Used(), before.Used())
+	}
+}
