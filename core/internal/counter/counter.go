@@ -49,7 +49,7 @@ func (s *State) At(limit *store.Limit, now int64) View {
 		}
 		return v
 	case limit.Calendar != nil:
-		v.findPeriod(limit.Calendar)
+		v.findPeriod(limit.Calendar, now)
 		return v
 	}
 	window := limit.Window.Microseconds()
@@ -70,8 +70,9 @@ func (s *State) At(limit *store.Limit, now int64) View {
 
 // findPeriod finds the period of a calendar. Its units count unless the latest was taken before it. So where the
 // calendar of a limit has changed, no unit that is in the present period is lost.
-func (v *View) findPeriod(c *store.Calendar) {
+func (v *View) findPeriod(c *store.Calendar, now int64) {
 	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
+	v.late = max(v.now-now, 0)
 	i := 1
 	for v.now >= c[i] {
 		i++
@@ -80,7 +81,7 @@ func (v *View) findPeriod(c *store.Calendar) {
 	case v.Mark < c[i-1]:
 		v.Units = 0
 	case v.Mark >= c[i] && i < len(c)-1:
-		v.now, v.late = c[i], c[i]-v.now
+		v.now, v.late = c[i], c[i]-now
 		i++
 	}
 	v.Mark, v.begin, v.end = v.now, c[i-1], c[i]

@@ -174,3 +174,23 @@ func TestBucketBecomesSmaller(t *testing.T) {
 		t.Errorf("%d used after the wait and %d before, want 9 and 10", at.Used(), before.Used())
 	}
 }
+
+// A clock before a calendar is in its first period, and waits until that ends.
+func TestClockBeforeCalendar(t *testing.T) {
+	l := store.Limit{
+		Algorithm: store.FixedWindow, Quota: 1, Window: time.Minute, Calendar: &store.Calendar{60e6, 120e6, 180e6, 240e6},
+	}
+	var s counter.State
+	v := s.At(&l, 50e6)
+	v.Add(1)
+	s = v.State
+	for _, now := range []int64{50e6, 55e6, 60e6, 119_999_999} {
+		v := s.At(&l, now)
+		if wait := v.Until(0); v.Used() != 1 || now+wait.Microseconds() != 120e6 {
+			t.Errorf("at %d: %d used, a wait of %v, want 1 until 120000000", now, v.Used(), wait)
+		}
+	}
+	if v := s.At(&l, 120e6); v.Used() != 0 {
+		t.Errorf("%d used in the second period", v.Used())
+	}
+}
