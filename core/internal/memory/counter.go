@@ -13,8 +13,12 @@ const (
 	markNumber = iota
 	unitsNumber
 	beforeNumber
-	endNumber // the instant on the store's clock from which on the others say nothing
+	endNumber // the instant on the store's clock from which on the others are forgotten
 )
+
+// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock. A take reads the two one
+// after the other, and may wait in between. So it is the wall clock that ends a period, unless that was set back.
+const endSlack = time.Second
 
 // counts reports whether a plan is of another algorithm than the sliding log.
 func counts(p *store.Plan) bool { return p.Limits[0].Algorithm != store.SlidingLog }
@@ -32,13 +36,17 @@ func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
 // count answers t, of which cost units must fit, by a limit of another algorithm than the sliding log.
 func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *store.Answer) {
 	v := l.look(t.Plan, wall)
-	if !countIn(&v, t.Plan, cost, mode, a) {
+	added, n := countIn(&v, t.Plan, cost, mode, a), l.Spare()
+	if a.Retry > 0 && l.counts { // the wall clock may have been set back
+		left := time.Duration(n[endNumber] - l.now).Truncate(time.Microsecond)
+		a.Retry = min(a.Retry, max(left, 0)+time.Microsecond)
+	}
+	if !added {
 		return
 	}
 	l.counts = true
-	n := l.Spare()
 	n[markNumber], n[unitsNumber], n[beforeNumber] = v.Mark, v.Units, v.Before
-	n[endNumber] = l.now + (v.Ends()-wall)*int64(time.Microsecond)
+	n[endNumber] = l.now + (v.Ends()-wall)*int64(time.Microsecond) + int64(endSlack)
 }
 
 // countIn does the same in v, and reports whether it has added units.

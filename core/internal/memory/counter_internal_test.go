@@ -1,0 +1,61 @@
+package memory
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+func windowPlan(quota int, window time.Duration) *store.Plan {
+	return store.NewPlan(store.Plan{Limits: []store.Limit{
+		{Quota: quota, Window: window, Algorithm: store.FixedWindow},
+	}})
+}
+
+// counted takes from a log's numbers, at an instant of the log's clock and of the wall clock in microseconds.
+func counted(l *keyLog, p *store.Plan, now time.Duration, wall int64, mode store.Mode) (a store.Answer) {
+	l.now = max(l.now, int64(now))
+	l.count(&store.Take{Plan: p, Cost: 1}, wall, 1, mode, &a)
+	return a
+}
+
+// A take reads the store's clock first, may then wait for a lock, and reads the wall clock. Numbers are not forgotten
+// before their period ends by the wall clock.
+func TestPeriodsEndByTheWallClock(t *testing.T) {
+	const second = 1_000_000
+	for _, late := range []time.Duration{0, 300 * time.Microsecond, 20 * time.Millisecond} {
+		l, p := new(keyLog), windowPlan(1, time.Second)
+		if a := counted(l, p, 0, 5*second+late.Microseconds(), store.ModeCharge); !a.Allowed {
+			t.Fatalf("late by %v: %+v", late, a)
+		}
+		a := counted(l, p, time.Second-time.Microsecond, 6*second-1, store.ModeCharge)
+		if a.Allowed || a.Retry != time.Microsecond {
+			t.Errorf("late by %v, a microsecond before the period ends: %+v", late, a)
+		}
+		if a := counted(l, p, time.Second, 6*second, store.ModeCharge); !a.Allowed {
+			t.Errorf("late by %v, at the end of the period: %+v", late, a)
+		}
+	}
+}
+
+// After the wall clock was set back, nobody is denied for longer than a period and a second, nor told so.
+func TestWallClockSetBack(t *testing.T) {
+	const day = 86_400_000_000
+	bucket := store.NewPlan(store.Plan{Limits: []store.Limit{
+		{Quota: 1, Window: time.Minute, Algorithm: store.TokenBucket, Refill: 1},
+	}})
+	for _, p := range []*store.Plan{windowPlan(1, time.Minute), bucket} {
+		l := new(keyLog)
+		if a := counted(l, p, time.Second, 400*day, store.ModeCharge); !a.Allowed {
+			t.Fatalf("%+v", a)
+		}
+		a := counted(l, p, 2*time.Second, 399*day, store.ModeCharge)
+		if a.Allowed || a.Retry <= 0 || a.Retry > time.Minute+time.Second {
+			t.Errorf("%v: %+v, want a denial of a minute or less", p.Algorithm(), a)
+		}
+		if a := counted(l, p, 2*time.Second+a.Retry, 399*day, store.ModeCharge); !a.Allowed {
+			t.Errorf("%v: %+v, want it allowed after the wait", p.Algorithm(), a)
+		}
+	}
+}
