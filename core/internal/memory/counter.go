@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/counter"
@@ -44,7 +45,9 @@ func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *
 	if !added {
 		return
 	}
-	l.counts = true
+	if l.counts = true; l.Len() > 0 {
+		l.Drop(math.MaxInt64) // a key has plans of one algorithm, so these say nothing any more
+	}
 	n[markNumber], n[unitsNumber], n[beforeNumber] = v.Mark, v.Units, v.Before
 	n[endNumber] = l.now + (v.Ends()-wall)*int64(time.Microsecond) + int64(endSlack)
 }

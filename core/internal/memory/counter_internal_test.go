@@ -59,3 +59,23 @@ func TestWallClockSetBack(t *testing.T) {
 		}
 	}
 }
+
+// A key that is asked by plans of several algorithms, which no limiter does, breaks nothing.
+func TestNumbersInPlaceOfEntries(t *testing.T) {
+	l := new(keyLog)
+	log := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 50, Window: time.Minute}}})
+	window := windowPlan(50, time.Minute)
+	for i := range 200 {
+		now := time.Duration(i) * time.Second
+		if counted(l, window, now, int64(i)*1_000_000, store.ModeCharge); l.Len() != 0 {
+			t.Fatalf("%d entries beside numbers", l.Len())
+		}
+		for n := range i % 20 {
+			var a store.Answer
+			l.decide(&store.Take{Plan: log, Cost: 1 + i%2}, &a)
+			if a.State[0].Used != n*(1+i%2) {
+				t.Fatalf("step %d, take %d: %+v", i, n, a)
+			}
+		}
+	}
+}
