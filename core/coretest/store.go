@@ -13,9 +13,12 @@ import (
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
-// [store.Merger], [store.Renewer] and [store.Granter] are tested if the store has them: otherwise the cases Settle,
-// Log, Merge, those that begin with Joint or Slots and those with UpTo are skipped, and so are those steps of Oracle.
-// All other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
+// [store.Merger], [store.Renewer], [store.Granter] and [store.Counter] are tested if the store has them: otherwise the
+// cases Settle, Log, Merge, those that begin with Joint, Slots, Algorithm or Calendar and those with UpTo are skipped,
+// and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the
+// methods of [core.Store].
+//
+// The cases of algorithms run for each that the store counts by, and not under Repeats.
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
@@ -55,6 +58,18 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Slots", slotsAreHeld},
 		{"SlotsOracle", slotsAgainstOracle},
 		{"SlotsConcurrently", slotsConcurrently},
+		{"AlgorithmBoundary", algorithmBoundary},
+		{"AlgorithmSequences", algorithmSequences},
+		{"AlgorithmAtTheEdge", algorithmAtTheEdge},
+		{"AlgorithmCosts", algorithmCosts},
+		{"AlgorithmQuotaChanges", algorithmQuotaChanges},
+		{"AlgorithmsApart", algorithmsApart},
+		{"AlgorithmsConcurrently", algorithmsConcurrently},
+		{"CalendarPeriods", calendarPeriods},
+		{"JointAlgorithms", jointAlgorithms},
+		{"JointAlgorithmPolicy", jointAlgorithmPolicy},
+		{"AlgorithmsOracle", algorithmsAgainstOracle},
+		{"JointAlgorithmsOracle", jointAlgorithmsAgainstOracle},
 	} {
 		c.Run(t, test.name, func(t *testing.T) { test.f(t, c) })
 	}
