@@ -296,7 +296,7 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 	if g.journal.entries.Load() > 0 {
 		replay, long = g.journal.snapshots(r, &backlogs)
 	}
-	if replay && (state != closed || long) {
+	if replay && (state != closed || long || !r.keepEntries()) {
 		if err = g.replayFirst(ctx, r, &backlogs, state); err != nil {
 			return unsent, err
 		}
@@ -317,7 +317,8 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 }
 
 // replayFirst replays the backlogs of a request's keys before the store is asked. If the breaker is not closed, the
-// first replay is its probe. It fails if a replay takes long or is another request's probe.
+// first replay is its probe. It fails if a replay takes long or is another request's probe. If the breaker is closed, it
+// waits for the replays of a request only that cannot be taken back after the store was asked.
 func (g *Guard) replayFirst(
 	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
 ) (err error) {
@@ -327,7 +328,7 @@ func (g *Guard) replayFirst(
 		}
 		t, _ := r.at(i)
 		switch run, started := g.startReplay(ctx, &t.Key); {
-		case state == closed:
+		case state == closed && (backlogs[i].long || r.keepEntries()):
 			err = errReplaying
 		case run == nil: // nothing is left
 		case !started && g.breaker.state() != closed:

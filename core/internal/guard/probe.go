@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -147,6 +148,8 @@ func (g *Guard) reconnect(of *store.Key) {
 	}()
 }
 
+var errNotRepeated = errors.New("a take that would count twice is not repeated")
+
 // probe asks the store about a request whose pass is the breaker's probe. The call goes on when the request has timed
 // out, so that a store is detected even if it answers late or a connection has to be made first.
 func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
@@ -154,8 +157,12 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	answers := make(chan *request, 1)
 	ended := make(chan error, 1)
 	var claimed atomic.Bool // by the request's timeout or by the answer, whichever comes first
+	var asked atomic.Bool
 	go func() {
 		err := g.attempt(g.background, &r.first.Key, true, func(ctx context.Context) error {
+			if asked.Swap(true) && !r.keepEntries() {
+				return errNotRepeated
+			}
 			try := r.clone() // calls may overlap
 			err := g.ask(ctx, try)
 			if err == nil {
@@ -206,6 +213,9 @@ func (g *Guard) undo(r *request) {
 	defer cancel()
 	for i := range r.len() {
 		t, _ := r.at(i)
+		if !keepsEntries(t) {
+			continue
+		}
 		protect(func() error { //nolint:errcheck // the take stays counted
 			return g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
 		})

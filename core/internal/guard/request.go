@@ -81,6 +81,19 @@ func (r *request) takesSlots() bool {
 	return false
 }
 
+// keepsEntries reports whether t has an entry that its ID names. Only then may it be executed twice, settled and merged.
+func keepsEntries(t *store.Take) bool { return t.Plan.Algorithm() == store.SlidingLog }
+
+// keepEntries reports whether all takes have entries.
+func (r *request) keepEntries() bool {
+	for i := range r.len() {
+		if t, _ := r.at(i); !keepsEntries(t) {
+			return false
+		}
+	}
+	return true
+}
+
 // isIn reports whether a text contains one of the identities.
 func (r *request) isIn(text string) bool {
 	for i := range r.len() {
