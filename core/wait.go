@@ -91,10 +91,11 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			if ctx.Err() == nil {
 				return last, last, nil
 			}
-			err := ctx.Err()
-			if plan.counts == SlidingLog { // otherwise the units stay counted
-				err = errors.Join(err, last.Undo(context.WithoutCancel(ctx)))
+			back := last.Undo
+			if plan.counts != SlidingLog { // its units stay counted
+				back = last.Release
 			}
+			err := errors.Join(ctx.Err(), back(context.WithoutCancel(ctx)))
 			return Decision{key: last.key}, Decision{}, err
 		}
 		wait, slot := last.RetryAfter, last.awaitsSlot() && !last.Banned
