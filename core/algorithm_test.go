@@ -1,0 +1,526 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// wantFault checks for a ConfigError about an option, with a value, whose text has the words.
+func wantFault(t *testing.T, err error, option, value string, words ...string) {
+	t.Helper()
+	var faults []*core.ConfigError
+	var collect func(error)
+	collect = func(err error) {
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range several.Unwrap() {
+				collect(e)
+			}
+			return
+		}
+		var fault *core.ConfigError
+		if errors.As(err, &fault) {
+			faults = append(faults, fault)
+		}
+	}
+	collect(err)
+	for _, f := range faults {
+		has := func(word string) bool { return strings.Contains(f.Reason, word) }
+		if f.Option == option && f.Value == value && !slices.ContainsFunc(words, func(w string) bool { return !has(w) }) {
+			return
+		}
+	}
+	t.Errorf("%v; want a ConfigError of %s with %q and %q", err, option, value, words)
+}
+
+// algorithmNames has the names of the algorithms in the order of algorithmLimits.
+var algorithmNames = []string{"fixed window", "sliding counter", "token bucket"}
+
+// What the documentation of core.Algorithm lists is an error that names the option and the algorithm.
+func TestWhatAlgorithmsCannotDo(t *testing.T) {
+	refund := core.WithRefund(func(context.Context, int) bool { return true })
+	for i, limit := range algorithmLimits(3, time.Minute) {
+		name := algorithmNames[i]
+		beside := core.Limits{core.PerHour(9), limit}
+		for _, p := range []core.Policy{limit, beside} {
+			newWith := func(opts ...core.Option) error { _, err := core.New(p, core.Global(), opts...); return err }
+			wantFault(t, newWith(refund), "WithRefund", name, "leave the option out")
+			wantFault(t, newWith(core.WithCountDenied()), "WithCountDenied", name, "counts no denials")
+			wantFault(t, newWith(core.WithFailure(core.FailLocal)), "WithFailure(FailLocal)", name, "outage")
+			all := newWith(refund, core.WithCountDenied())
+			wantFault(t, all, "WithRefund", name)
+			wantFault(t, all, "WithCountDenied", name)
+
+			l := newLimiter(t, p)
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Allowed {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			wantFault(t, d.Undo(t.Context()), "Undo", name)
+			wantFault(t, d.Settle(t.Context(), 2), "Settle", name)
+			wantFault(t, d.Settle(t.Context(), 0), "Undo", name)
+			_, err = l.Log(t.Context(), "k")
+			wantFault(t, err, "Log", name)
+			_, err = l.Record(t.Context(), "k", 1)
+			wantFault(t, err, "Record", name)
+			if again, err := l.Peek(t.Context(), "k"); err != nil || again.Remaining != 2 {
+				t.Errorf("%+v, %v: an error has changed what is left", again, err)
+			}
+		}
+		_, err := core.New(core.PerHour(9), core.Global(), core.WithShadow(limit))
+		wantFault(t, err, "WithShadow", name, "sliding logs")
+		if _, err := core.New(limit, core.Global(), core.WithShadow(core.PerHour(1))); err != nil {
+			t.Errorf("a shadow of a log beside a %s: %v", name, err)
+		}
+	}
+}
+
+// plainStore, countingStore and windowStore have some of the interfaces of a FakeStore.
+type (
+	plainStore    struct{ core.Store }
+	countingStore struct {
+		core.Store
+		store.Counter
+	}
+	windowsOnly struct{}
+)
+
+func (windowsOnly) Counts(a core.Algorithm) bool { return a <= core.FixedWindow }
+
+// A store that does not have an algorithm, or cannot decide about several limits, is an error that says so.
+func TestStoresWithoutAlgorithms(t *testing.T) {
+	newOn := func(p core.Policy, s core.Store) error {
+		_, err := core.New(p, core.Global(), core.WithStore(s))
+		return err
+	}
+	fake := new(coretest.FakeStore)
+	for i, limit := range algorithmLimits(3, time.Minute) {
+		wantFault(t, newOn(limit, plainStore{fake}), "With", algorithmNames[i], "plainStore", "store.Counter")
+		if err := newOn(limit, countingStore{fake, fake}); err != nil {
+			t.Errorf("a store without Joint, for one limit: %v", err)
+		}
+		err := newOn(core.Limits{core.PerHour(1), limit}, countingStore{fake, fake})
+		var fault *core.ConfigError
+		if !errors.As(err, &fault) || fault.Option != "With" || !strings.Contains(fault.Reason, "store.Joint") {
+			t.Errorf("a store without Joint, for two limits: %v", err)
+		}
+		if err := newOn(limit, countingStore{fake, windowsOnly{}}); i == 0 && err != nil {
+			t.Errorf("a store with fixed windows: %v", err)
+		} else if i > 0 {
+			wantFault(t, err, "With", algorithmNames[i], "countingStore")
+		}
+	}
+}
+
+// Limits that a request chooses are checked like others: the request is refused, and nothing is charged.
+func TestLimitByOfAlgorithms(t *testing.T) {
+	type tier struct{}
+	limits := algorithmLimits(3, time.Minute)
+	choose := core.LimitBy(func(ctx context.Context) core.Limits {
+		if i, ok := ctx.Value(tier{}).(int); ok {
+			return core.Limits{limits[i]}
+		}
+		return core.Limits{core.PerMinute(3)}
+	})
+	in := func(i int) context.Context { return context.WithValue(t.Context(), tier{}, i) }
+	refund := core.WithRefund(func(context.Context, int) bool { return true })
+	for i, name := range algorithmNames {
+		for option, with := range map[string]core.Option{
+			"WithRefund": refund, "WithCountDenied": core.WithCountDenied(),
+			"WithFailure(FailLocal)": core.WithFailure(core.FailLocal),
+		} {
+			l := newLimiter(t, choose, with)
+			_, err := l.Allow(in(i), "k")
+			wantFault(t, err, option, name)
+			if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+				t.Errorf("%s, a log: %+v, %v", option, d, err)
+			}
+		}
+		l := newLimiter(t, choose, core.WithStore(plainStore{new(coretest.FakeStore)}))
+		_, err := l.Allow(in(i), "k")
+		wantFault(t, err, "With", name, "plainStore")
+	}
+
+	// Each of the limits has numbers of its own, whichever was chosen before.
+	l := newLimiter(t, choose, core.WithName("tiers"))
+	for n := range 4 {
+		for i := range limits {
+			if d, err := l.Allow(in(i), "k"); err != nil || d.Allowed != (n < 3) {
+				t.Errorf("%s, request %d: %+v, %v", algorithmNames[i], n+1, d, err)
+			}
+		}
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed != (n < 3) {
+			t.Errorf("a log, request %d: %+v, %v", n+1, d, err)
+		}
+	}
+	if err := l.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range limits {
+		if d, err := l.Peek(in(i), "k"); err != nil || d.Used != 0 {
+			t.Errorf("%s after a reset: %+v, %v", algorithmNames[i], d, err)
+		}
+	}
+}
+
+func TestInvalidAlgorithms(t *testing.T) {
+	for _, c := range []struct {
+		limit  core.Limit
+		reason string
+	}{
+		{core.TokenBucket(core.PerSecond(10), 0), "the burst 0 must be 1 to 10000000 units"},
+		{core.TokenBucket(core.PerSecond(10), -1), "the burst -1 must be"},
+		{core.TokenBucket(core.PerSecond(10), core.MaxQuota+1), "the burst 10000001 must be"},
+		{core.TokenBucket(core.PerDay(1), 366), "must be full again within 365d"},
+		{core.TokenBucket(core.PerSecond(0), 1), "the quota must be 1 to"},
+		{core.TokenBucket(core.TokenBucket(core.PerSecond(10), 5), 5), "a plain rate"},
+		{core.TokenBucket(core.PerSecond(10).With(core.FixedWindow), 5), "a plain rate"},
+		{core.TokenBucket(core.PerSecond(10), 5).With(core.FixedWindow), "a burst is for a token bucket"},
+		{core.TokenBucket(core.PerSecond(10), 5).With(core.SlidingLog), "a burst is for a token bucket"},
+		{core.PerSecond(10).With(core.Algorithm(9)), "there is no algorithm 9"},
+		{core.PerSecond(10).With(core.Algorithm(3)), "the burst 0 must be"},
+		{core.InFlight(4).With(core.FixedWindow), "at the same time"},
+		{core.TokenBucket(core.InFlight(4), 2), "at the same time"},
+	} {
+		_, err := core.New(c.limit, core.Global())
+		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("%v: %v, want %q", c.limit, err, c.reason)
+		}
+	}
+	if _, err := core.New(core.TokenBucket(core.PerDay(1), 365), core.Global()); err != nil {
+		t.Errorf("a bucket that is full within 365 days: %v", err)
+	}
+}
+
+func TestParseTokenBucket(t *testing.T) {
+	for text, want := range map[string]core.Limit{
+		"10/second burst 50":    core.TokenBucket(core.PerSecond(10), 50),
+		"10 per 5m burst 1":     core.TokenBucket(core.Limit{Quota: 10, Window: 5 * time.Minute}, 1),
+		"1/day burst 365":       core.TokenBucket(core.PerDay(1), 365),
+		" 10/second  burst  7 ": core.TokenBucket(core.PerSecond(10), 7),
+	} {
+		got, err := core.ParseLimit(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
+		}
+		if again, err := core.ParseLimit(got.String()); err != nil || again != got {
+			t.Errorf("%q, printed %q: %v, %v", text, got, again, err)
+		}
+	}
+	for text, words := range map[string]string{
+		"10/second burst":           "window",
+		"10/second burst ":          `the burst "" is not`,
+		"10/second burst x":         `the burst "x" is not`,
+		"10/second burst -1":        `the burst "-1" is not`,
+		"10/second burst +1":        `the burst "+1" is not`,
+		"10/second burst 0":         "the burst 0 must be",
+		"10/second burst 10000001":  "the burst 10000001 must be",
+		"10/second burst 1e30":      `the burst "1e30" is not`,
+		"10/second burst 5 burst 5": "burst",
+		"4 in flight burst 5":       "burst",
+		"1/day burst 366":           "full again",
+		"burst 5":                   "write a quota and a window",
+	} {
+		l, err := core.ParseLimit(text)
+		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v, %v; want %q", text, l, err, words)
+		}
+	}
+}
+
+// The header fields of a response tell the limit as a client has to see it.
+func TestHeadersOfAlgorithms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(15 * time.Second) // into a minute
+		for i, want := range [][]string{
+			{`"2-per-minute";q=2;w=60`, `"2-per-minute";r=1;t=45`, `"2-per-minute";r=0;t=45`, "45", "2"},
+			{`"2-per-minute";q=2;w=60`, `"2-per-minute";r=1;t=105`, `"2-per-minute";r=0;t=75`, "75", "2"},
+			{`"2-per-minute-burst-2";q=2;w=60`, `"2-per-minute-burst-2";r=1;t=30`, `"2-per-minute-burst-2";r=0;t=30`,
+				"30", "2"},
+			{`"10-per-second-burst-50";q=50;w=5`, `"10-per-second-burst-50";r=49;t=1`,
+				`"10-per-second-burst-50";r=0;t=1`, "1", "50"},
+		} {
+			limit := append(algorithmLimits(2, time.Minute), core.TokenBucket(core.PerSecond(10), 50))[i]
+			l := newLimiter(t, limit, core.WithHeaders(core.HeadersBoth))
+			send := func() http.Header {
+				d, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}, new(int))
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := make(http.Header)
+				d.SetHeaders(h)
+				return h
+			}
+			first := send()
+			if first.Get("RateLimit-Policy") != want[0] || first.Get("RateLimit") != want[1] ||
+				first.Get("X-RateLimit-Limit") != want[4] || first.Get("Retry-After") != "" {
+				t.Errorf("%v: %q", limit, first)
+			}
+			for l := first; l.Get("Retry-After") == ""; l = send() {
+				first = l
+			}
+			denied := send()
+			if denied.Get("RateLimit-Policy") != want[0] || denied.Get("RateLimit") != want[2] ||
+				denied.Get("Retry-After") != want[3] || denied.Get("X-RateLimit-Reset") != want[3] ||
+				denied.Get("X-RateLimit-Remaining") != "0" || denied.Get("Cache-Control") != "no-store" {
+				t.Errorf("%v denied: %q", limit, denied)
+			}
+		}
+		mixed := core.Limits{core.PerHour(5)}
+		for i, limit := range algorithmLimits(5, time.Minute) {
+			limit.Name = "abc"[i : i+1]
+			mixed = append(mixed, limit)
+		}
+		d, err := newLimiter(t, mixed).AllowN(t.Context(), "k", 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := make(http.Header)
+		d.SetHeaders(h)
+		policy := `"5-per-hour";q=5;w=3600, "a";q=5;w=60, "b";q=5;w=60, "c";q=5;w=60`
+		left := `"5-per-hour";r=3;t=3600, "a";r=3;t=45, "b";r=3;t=75, "c";r=3;t=12`
+		if h.Get("RateLimit-Policy") != policy || h.Get("RateLimit") != left {
+			t.Errorf("several limits: %q, want %s and %s", h, policy, left)
+		}
+	})
+}
+
+// Callers that wait get the units as they come back, in order, and no sooner.
+func TestWaitOfAlgorithms(t *testing.T) {
+	for i, limit := range algorithmLimits(2, time.Minute) {
+		inBubble(t, algorithmNames[i], func(t *testing.T) {
+			time.Sleep(15 * time.Second)
+			l := newLimiter(t, limit)
+			began := time.Now()
+			var mu sync.Mutex
+			var at []string
+			for n := range 6 {
+				go func() {
+					if d, err := l.Wait(t.Context(), "k"); err != nil || !d.Allowed {
+						t.Errorf("%+v, %v", d, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					at = append(at, fmt.Sprint(n, ":", time.Since(began)))
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Minute)
+			want := []string{
+				"[0:0s 1:0s 2:45s 3:45s 4:1m45s 5:1m45s]",
+				"[0:0s 1:0s 2:1m15s 3:1m45s 4:2m45s 5:3m45s]",
+				"[0:0s 1:0s 2:30s 3:1m0s 4:1m30s 5:2m0s]",
+			}[i]
+			if got := fmt.Sprint(at); got != want {
+				t.Errorf("admitted at %s, want %s", got, want)
+			}
+			if _, err := l.WaitN(t.Context(), "k", 3); !errors.Is(err, core.ErrCostExceedsQuota) {
+				t.Errorf("more than there ever are: %v", err)
+			}
+			l.AllowN(t.Context(), "k", 2)
+			began = time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			d, err := l.WaitN(ctx, "k", 2)
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 0 || d.RetryAfter <= time.Second {
+				t.Errorf("a context that ends before: %+v, %v after %v", d, err, time.Since(began))
+			}
+			if d, err := l.WaitN(t.Context(), "k", 2); err != nil || !d.Allowed || d.Used != 0 {
+				t.Errorf("all units: %+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// cancels ends the context of a caller while its take is executed.
+type cancels struct {
+	*coretest.FakeStore
+
+	cancel context.CancelFunc
+}
+
+func (s *cancels) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	s.cancel()
+	return s.FakeStore.TakeAll(ctx, takes, answers)
+}
+
+// A wait that ends with its context leaves its units counted, and holds no slot.
+func TestCancelledWaitOfAlgorithms(t *testing.T) {
+	for i, limit := range algorithmLimits(5, time.Minute) {
+		inBubble(t, algorithmNames[i], func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &cancels{new(coretest.FakeStore), cancel}
+			l := newLimiter(t, core.Limits{limit, core.InFlight(1)}, core.WithStore(s), core.WithDenyCache(0))
+			defer l.Close()
+			if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait: %v", err)
+			}
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Allowed || d.Used != 1 {
+				t.Errorf("%+v, %v: want the slot to be free, and one unit counted", d, err)
+			}
+			if err := d.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Bans count denials of any algorithm.
+func TestBansOfAlgorithms(t *testing.T) {
+	for i, limit := range algorithmLimits(1, time.Second) {
+		inBubble(t, algorithmNames[i], func(t *testing.T) {
+			l := newLimiter(t, limit, core.WithBan(3, time.Minute, time.Minute))
+			for n := range 6 {
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil || d.Allowed != (n == 0) || d.Banned != (n >= 3) {
+					t.Errorf("request %d: %+v, %v", n+1, d, err)
+				}
+			}
+			time.Sleep(30 * time.Second)
+			if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
+				t.Errorf("within the ban: %+v, %v", d, err)
+			}
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+				t.Errorf("after a reset: %+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// Keys leave a memory store when their numbers say nothing any more, and not before.
+func TestNumbersLeaveMemory(t *testing.T) {
+	for i, limit := range algorithmLimits(3, time.Minute) {
+		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": core.Limits{core.PerSecond(9), limit}} {
+			inBubble(t, algorithmNames[i]+" "+name, func(t *testing.T) {
+				s := core.NewMemoryStore()
+				l := newLimiter(t, p, core.WithStore(s))
+				keys := 500 * map[string]int{"alone": 1, "beside a log": 2}[name]
+				for n := range 500 {
+					if d, err := l.AllowN(t.Context(), fmt.Sprint(n), 3); err != nil || !d.Allowed {
+						t.Fatalf("%+v, %v", d, err)
+					}
+				}
+				if s.Keys() != keys {
+					t.Errorf("%d keys, want %d", s.Keys(), keys)
+				}
+				for range 59 { // denials and peeks change nothing
+					time.Sleep(time.Second)
+					if d, err := l.AllowN(t.Context(), "7", 3); err != nil || d.Allowed {
+						t.Fatalf("%+v, %v", d, err)
+					}
+				}
+				if s.Keys() < 500 {
+					t.Errorf("%d keys a second before a minute is over, want at least 500", s.Keys())
+				}
+				if d, err := l.Peek(t.Context(), "9"); err != nil || d.Used == 0 {
+					t.Errorf("%+v, %v", d, err)
+				}
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if s.Keys() != 0 {
+					t.Errorf("%d keys in the end", s.Keys())
+				}
+			})
+		}
+	}
+}
+
+// A full memory store has keys share numbers: no key gets more than its quota, and all together no more than those of
+// the places.
+func TestFullStoreOfAlgorithms(t *testing.T) {
+	for i, limit := range algorithmLimits(3, time.Minute) {
+		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": core.Limits{core.PerSecond(9), limit}} {
+			inBubble(t, algorithmNames[i]+" "+name, func(t *testing.T) {
+				const places = 50
+				s := core.NewMemoryStore(core.WithMaxKeys(places))
+				l := newLimiter(t, p, core.WithStore(s))
+				admitted, total := map[string]int{}, 0
+				for n := range 20_000 {
+					key := fmt.Sprint("key ", n%4000)
+					d, err := l.AllowAtMost(t.Context(), key, 1+n%3)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if admitted[key] += d.Granted; admitted[key] > 3 {
+						t.Fatalf("%s: %d admitted", key, admitted[key])
+					}
+					total += d.Granted
+				}
+				if most := (places + 64*16) * 3; total > most || s.Shared() == 0 || s.Keys() > places {
+					t.Errorf("%d admitted, want %d at most; %d takes of shared logs, %d keys", total, most, s.Shared(), s.Keys())
+				}
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if s.Keys() != 0 {
+					t.Errorf("%d keys in the end", s.Keys())
+				}
+				for _, key := range []string{"key 1", "key 3999"} { // also of numbers that were shared
+					if d, err := l.AllowN(t.Context(), key, 3); err != nil || !d.Allowed {
+						t.Errorf("%s, after all have left: %+v, %v", key, d, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Requests over the same numbers in either order neither wait for each other forever nor admit too many or too few.
+func TestAlgorithmsInEitherOrder(t *testing.T) {
+	type org struct{}
+	const quota, callers, each = 300, 32, 40
+	for i, limit := range algorithmLimits(quota, 24*time.Hour) {
+		inBubble(t, algorithmNames[i], func(t *testing.T) {
+			s := core.NewMemoryStore()
+			limit.Name = "shared"
+			user := algorithmLimits(1000, 24*time.Hour)[(i+1)%3]
+			user.Name = "user"
+			shared := limit.By(core.ByValue(org{}))
+			ahead := newLimiter(t, core.Limits{user, shared}, core.WithStore(s), core.WithName("orders"))
+			behind := newLimiter(t, core.Limits{shared, user}, core.WithStore(s), core.WithName("orders"))
+			ctx := context.WithValue(t.Context(), org{}, "acme")
+			var units atomic.Int64
+			var wg sync.WaitGroup
+			for n := range callers {
+				wg.Go(func() {
+					l := []*core.Limiter{ahead, behind}[n%2]
+					for range each {
+						d, err := l.Allow(ctx, fmt.Sprint(n%5))
+						if err != nil {
+							t.Error(err)
+						}
+						units.Add(int64(d.Granted))
+					}
+				})
+			}
+			wg.Wait()
+			used := 0
+			for n := range 5 {
+				d, err := newLimiter(t, user, core.WithStore(s), core.WithName("orders")).Peek(ctx, fmt.Sprint(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				used += d.Used
+			}
+			if units.Load() != quota || used != quota {
+				t.Errorf("%d admitted, %d in the users' numbers, want %d", units.Load(), used, quota)
+			}
+		})
+	}
+}
