@@ -25,7 +25,7 @@ func wantFault(t *testing.T, err error, option, value string, words ...string) {
 	var faults []*core.ConfigError
 	var collect func(error)
 	collect = func(err error) {
-		if several, ok := err.(interface{ Unwrap() []error }); ok {
+		if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it looks at each error
 			for _, e := range several.Unwrap() {
 				collect(e)
 			}
@@ -38,8 +38,8 @@ func wantFault(t *testing.T, err error, option, value string, words ...string) {
 	}
 	collect(err)
 	for _, f := range faults {
-		has := func(word string) bool { return strings.Contains(f.Reason, word) }
-		if f.Option == option && f.Value == value && !slices.ContainsFunc(words, func(w string) bool { return !has(w) }) {
+		lacks := func(word string) bool { return !strings.Contains(f.Reason, word) }
+		if f.Option == option && f.Value == value && !slices.ContainsFunc(words, lacks) {
 			return
 		}
 	}
@@ -407,7 +407,8 @@ func TestBansOfAlgorithms(t *testing.T) {
 // Keys leave a memory store when their numbers say nothing any more, and not before.
 func TestNumbersLeaveMemory(t *testing.T) {
 	for i, limit := range algorithmLimits(3, time.Minute) {
-		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": core.Limits{core.PerSecond(9), limit}} {
+		beside := core.Limits{core.PerSecond(9), limit}
+		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {
 			inBubble(t, algorithmNames[i]+" "+name, func(t *testing.T) {
 				s := core.NewMemoryStore()
 				l := newLimiter(t, p, core.WithStore(s))
@@ -446,7 +447,8 @@ func TestNumbersLeaveMemory(t *testing.T) {
 // the places.
 func TestFullStoreOfAlgorithms(t *testing.T) {
 	for i, limit := range algorithmLimits(3, time.Minute) {
-		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": core.Limits{core.PerSecond(9), limit}} {
+		beside := core.Limits{core.PerSecond(9), limit}
+		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {
 			inBubble(t, algorithmNames[i]+" "+name, func(t *testing.T) {
 				const places = 50
 				s := core.NewMemoryStore(core.WithMaxKeys(places))
@@ -464,7 +466,8 @@ func TestFullStoreOfAlgorithms(t *testing.T) {
 					total += d.Granted
 				}
 				if most := (places + 64*16) * 3; total > most || s.Shared() == 0 || s.Keys() > places {
-					t.Errorf("%d admitted, want %d at most; %d takes of shared logs, %d keys", total, most, s.Shared(), s.Keys())
+					t.Errorf("%d admitted, want %d at most; %d takes of shared logs, %d keys",
+						total, most, s.Shared(), s.Keys())
 				}
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()

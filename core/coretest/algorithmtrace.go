@@ -177,7 +177,9 @@ func (tr *algorithmTrace) makeKeys(name string, a store.Algorithm) {
 }
 
 func (tr *algorithmTrace) window() time.Duration {
-	windows := []time.Duration{core.MinWindow, 7 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, time.Hour}
+	windows := []time.Duration{
+		core.MinWindow, 7 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, time.Hour,
+	}
 	const longest = int64(core.MaxWindow / time.Microsecond)
 	switch n := tr.r.IntN(2 * len(windows)); {
 	case n < len(windows):

@@ -21,7 +21,8 @@ type Limit struct {
 
 // Algorithm is how the units of a limit are counted. All but SlidingLog keep a few numbers for a key instead of what
 // was admitted. So they have no entries, and do not know a take by its ID: they are asked in [ModeCharge], [ModePeek]
-// and [ModeUpTo] only, by plans of one limit without shadows, and there is nothing to settle, list or merge.
+// and [ModeUpTo] only, by plans of one limit without shadows, and there is nothing to settle, list or merge. All plans
+// of a key have the same algorithm.
 //
 // In the answer about such a limit, Used is the units that are not available: a take of n units has room if Used+n is
 // at most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and

@@ -178,7 +178,8 @@ func TestBucketBecomesSmaller(t *testing.T) {
 // A clock before a calendar is in its first period, and waits until that ends.
 func TestClockBeforeCalendar(t *testing.T) {
 	l := store.Limit{
-		Algorithm: store.FixedWindow, Quota: 1, Window: time.Minute, Calendar: &store.Calendar{60e6, 120e6, 180e6, 240e6},
+		Algorithm: store.FixedWindow, Quota: 1, Window: time.Minute,
+		Calendar: &store.Calendar{60e6, 120e6, 180e6, 240e6},
 	}
 	var s counter.State
 	v := s.At(&l, 50e6)

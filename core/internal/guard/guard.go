@@ -317,8 +317,8 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 }
 
 // replayFirst replays the backlogs of a request's keys before the store is asked. If the breaker is not closed, the
-// first replay is its probe. It fails if a replay takes long or is another request's probe. If the breaker is closed, it
-// waits for the replays of a request only that cannot be taken back after the store was asked.
+// first replay is its probe. It fails if a replay takes long or is another request's probe. If the breaker is closed,
+// it waits for replays only if the request cannot be taken back after the store was asked.
 func (g *Guard) replayFirst(
 	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
 ) (err error) {

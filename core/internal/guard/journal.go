@@ -151,8 +151,8 @@ func (j *journal) release(t *store.Take, degraded bool) {
 }
 
 // note records what the store has to be told about a take: that it was counted here, or else that it must not be in
-// the store's log. In ModeUpTo the store may have granted another number of units. Algorithms other than the sliding log
-// do not know takes, so the store is told nothing about them.
+// the store's log. In ModeUpTo the store may have granted another number of units. Algorithms other than the sliding
+// log do not know takes, so the store is told nothing about them.
 func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delivery) {
 	if !keepsEntries(t) {
 		return

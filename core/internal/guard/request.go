@@ -81,7 +81,7 @@ func (r *request) takesSlots() bool {
 	return false
 }
 
-// keepsEntries reports whether t has an entry that its ID names. Only then may it be executed twice, settled and merged.
+// keepsEntries reports whether t has an entry that its ID names. Only then may it be sent twice, settled or merged.
 func keepsEntries(t *store.Take) bool { return t.Plan.Algorithm() == store.SlidingLog }
 
 // keepEntries reports whether all takes have entries.

@@ -17,14 +17,15 @@ const (
 	endNumber // the instant on the store's clock from which on the others are forgotten
 )
 
-// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock. A take reads the two one
-// after the other, and may wait in between. So it is the wall clock that ends a period, unless that was set back.
+// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock. A take reads the two
+// one after the other, and may wait in between. So it is the wall clock that ends a period, unless that was set back.
 const endSlack = time.Second
 
 // counts reports whether a plan is of another algorithm than the sliding log.
 func counts(p *store.Plan) bool { return p.Limits[0].Algorithm != store.SlidingLog }
 
-// look returns the numbers of a log as the plan's limit sees them at that instant of the wall clock. The log may be nil.
+// look returns the numbers of a log as the plan's limit sees them at that instant of the wall clock. The log may be
+// nil.
 func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
 	var s counter.State
 	if l != nil && l.counts && l.Len() == 0 && l.now < l.Spare()[endNumber] {

@@ -14,9 +14,9 @@ func windowPlan(quota int, window time.Duration) *store.Plan {
 }
 
 // counted takes from a log's numbers, at an instant of the log's clock and of the wall clock in microseconds.
-func counted(l *keyLog, p *store.Plan, now time.Duration, wall int64, mode store.Mode) (a store.Answer) {
+func counted(l *keyLog, p *store.Plan, now time.Duration, wall int64) (a store.Answer) {
 	l.now = max(l.now, int64(now))
-	l.count(&store.Take{Plan: p, Cost: 1}, wall, 1, mode, &a)
+	l.count(&store.Take{Plan: p, Cost: 1}, wall, 1, store.ModeCharge, &a)
 	return a
 }
 
@@ -26,14 +26,14 @@ func TestPeriodsEndByTheWallClock(t *testing.T) {
 	const second = 1_000_000
 	for _, late := range []time.Duration{0, 300 * time.Microsecond, 20 * time.Millisecond} {
 		l, p := new(keyLog), windowPlan(1, time.Second)
-		if a := counted(l, p, 0, 5*second+late.Microseconds(), store.ModeCharge); !a.Allowed {
+		if a := counted(l, p, 0, 5*second+late.Microseconds()); !a.Allowed {
 			t.Fatalf("late by %v: %+v", late, a)
 		}
-		a := counted(l, p, time.Second-time.Microsecond, 6*second-1, store.ModeCharge)
+		a := counted(l, p, time.Second-time.Microsecond, 6*second-1)
 		if a.Allowed || a.Retry != time.Microsecond {
 			t.Errorf("late by %v, a microsecond before the period ends: %+v", late, a)
 		}
-		if a := counted(l, p, time.Second, 6*second, store.ModeCharge); !a.Allowed {
+		if a := counted(l, p, time.Second, 6*second); !a.Allowed {
 			t.Errorf("late by %v, at the end of the period: %+v", late, a)
 		}
 	}
@@ -47,14 +47,14 @@ func TestWallClockSetBack(t *testing.T) {
 	}})
 	for _, p := range []*store.Plan{windowPlan(1, time.Minute), bucket} {
 		l := new(keyLog)
-		if a := counted(l, p, time.Second, 400*day, store.ModeCharge); !a.Allowed {
+		if a := counted(l, p, time.Second, 400*day); !a.Allowed {
 			t.Fatalf("%+v", a)
 		}
-		a := counted(l, p, 2*time.Second, 399*day, store.ModeCharge)
+		a := counted(l, p, 2*time.Second, 399*day)
 		if a.Allowed || a.Retry <= 0 || a.Retry > time.Minute+time.Second {
 			t.Errorf("%v: %+v, want a denial of a minute or less", p.Algorithm(), a)
 		}
-		if a := counted(l, p, 2*time.Second+a.Retry, 399*day, store.ModeCharge); !a.Allowed {
+		if a := counted(l, p, 2*time.Second+a.Retry, 399*day); !a.Allowed {
 			t.Errorf("%v: %+v, want it allowed after the wait", p.Algorithm(), a)
 		}
 	}
@@ -67,7 +67,7 @@ func TestNumbersInPlaceOfEntries(t *testing.T) {
 	window := windowPlan(50, time.Minute)
 	for i := range 200 {
 		now := time.Duration(i) * time.Second
-		if counted(l, window, now, int64(i)*1_000_000, store.ModeCharge); l.Len() != 0 {
+		if counted(l, window, now, int64(i)*1_000_000); l.Len() != 0 {
 			t.Fatalf("%d entries beside numbers", l.Len())
 		}
 		for n := range i % 20 {
