@@ -32,8 +32,10 @@ type View struct {
 	end   int64 // of the period
 }
 
-// longestRefill is how many nanoseconds it takes at most until a bucket is full, and a little more.
-const longestRefill = int64(366 * 24 * time.Hour)
+// mostRefills is how many times longer than an empty one a bucket may need to be full again. One that needs longer was
+// emptied in the future, so the clock has been set back: it is empty now. One that needs less has held more units when
+// it was emptied, by a limit with the same name; its waits must not end too early.
+const mostRefills = 10
 
 // At returns the state as the limit sees it at instant now. If there are units of a later period, the clock has been
 // set back: it is then the beginning of the next period as far as this state is concerned, so that those units count
@@ -42,10 +44,9 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
 	switch {
 	case limit.Algorithm == store.TokenBucket:
-		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+longestRefill {
-			// A bucket that was emptied in the future is empty now: the clock has been set back. One that was emptied
-			// when it held more units than now is not, or else its waits would end too early.
-			v.Mark = now*1000 + int64(limit.Quota)*limit.Interval()
+		refill := int64(limit.Quota) * limit.Interval()
+		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
+			v.Mark = now*1000 + refill
 		}
 		return v
 	case limit.Calendar != nil:

@@ -8,10 +8,10 @@ view = function(value)
   from = math.min(math.max(now, ARGV[first] + 0), ARGV[first + 3] - 1)
   while from >= ARGV[first + i] + 0 do i = i + 1 end
   local ends = ARGV[first + i] + 0
-  last, second, left = value and value:sub(1, -9) + 0, math.floor(from / 1000000), ends - from
+  last, second, left = value and value:sub(1, -9) + 0, math.floor(from / 1000000), ends - math.min(from, now)
   units = last and last * 1000000 >= ARGV[first + i - 1] + 0 and value:sub(-8) + 0 or 0
   if units > 0 and last * 1000000 >= ends and i < 3 then -- the clock was set back
-    second, left = ends / 1000000, ARGV[first + i + 1] - from
+    second, left = ends / 1000000, ARGV[first + i + 1] - math.min(from, now)
   end
   return units
 end
