@@ -1,5 +1,5 @@
--- A sliding counter. Its value is a decimal number of three parts: the number of the period, modulo 800 and plus 100;
--- the units of the period, in eight digits; and those of the period before, in eight.
+-- A sliding counter. Its value is a decimal number of three parts: the number of the period; the units of the period,
+-- in eight digits; and those of the period before, in eight.
 -- Expects first, now, call. Sets view, till, put.
 local window = ARGV[first] + 0
 local number, units, before, from, ends
@@ -25,14 +25,14 @@ end
 view = function(value)
   number, units, before, from = (now - now % window) / window, 0, 0, now
   if value then
-    local ahead = (value:sub(1, -17) - 100 - number) % 800
+    local ahead = value:sub(1, -17) - number
     units, before = value:sub(-16, -9) + 0, value:sub(-8) + 0
-    if ahead > 0 and ahead < 400 then -- the clock was set back
+    if ahead > 0 then -- the clock was set back
       number = number + 1
       from = number * window
-    elseif ahead == 799 then
+    elseif ahead == -1 then
       units, before = 0, units
-    elseif ahead > 0 then
+    elseif ahead < 0 then
       units, before = 0, 0
     end
   end
@@ -47,6 +47,6 @@ end
 
 put = function(key, added)
   units = units + added
-  local value = string.format('%.0f%08d%08d', 100 + number % 800, units, before)
+  local value = string.format('%.0f%08d%08d', number, units, before)
   call('SET', key, value, 'PX', string.format('%.0f', math.ceil((ends + window - now) / 1000) + 1000))
 end
