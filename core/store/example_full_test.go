@@ -12,8 +12,8 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// GrantsUpTo for Limiter.AllowAtMost, Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal,
-// and Renew (with Settle) for core.InFlight.
+// GrantsUpTo for Limiter.AllowAtMost, Counts for core.FixedWindow and the like, which it does not have, Settle for
+// refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
@@ -33,6 +33,9 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 		}
 		answers[i] = s.take(now, t)
 		room = room && answers[i].Allowed
+		if t.Plan.Slots { // a request takes one
+			continue
+		}
 		for n, limit := range t.Plan.Deciding() {
 			least = min(least, limit.Quota-answers[i].State[n].Used)
 		}

@@ -86,7 +86,7 @@ func (s *MapStore) sweep(now time.Time) {
 
 // take answers t and records it as its mode says.
 func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
-	p := t.Plan
+	p, asked := t.Plan, t.Cost
 	t.Cost, t.Mode = p.Counted(t.Cost, t.Mode) // others for slots
 	for i, limit := range p.Limits {
 		a.State[i].Used = units(l.window(now, limit.Window))
@@ -94,8 +94,9 @@ func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
 	p.Judge(&a, t.Cost, t.Mode) // fills in Allowed and Denied
 	units := t.Cost
 	if t.Mode == store.ModeUpTo {
-		p.Grant(&a, t.Cost)
-		units, t.Cost = a.Granted, 1 // a denial is one of a unit
+		if p.Grant(&a, asked); !p.Slots {
+			units, t.Cost = a.Granted, 1 // a denial is one of a unit
+		}
 	}
 	a.Shadow = l.wait(now, p.Shadows(), t.Cost)
 
