@@ -206,7 +206,7 @@ func algorithmCosts(t *testing.T, c StoreConfig) {
 // 64 callers at once get exactly a quota.
 func algorithmsConcurrently(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
-		const callers, each, quota = 64, 20, 700
+		const callers, each, quota = 64, 8, 300
 		l := limiter(t, k.store, coreLimit(a, quota, time.Hour), core.WithName(fmt.Sprintf("concurrent-%d", a)))
 		var units atomic.Int64
 		var wg sync.WaitGroup
@@ -411,6 +411,59 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 			}
 		}
 	}
+}
+
+// Many requests at once over the numbers of a user and those of all, in either order: neither admits more than its quota
+// or than it counts. A store of several servers may count requests that were denied.
+func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
+	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
+		joint := optional[store.Joint](k.direct, "store.Joint")
+		const callers, users, each, userQuota, quota = 64, 16, 10, 30, 300
+		user := planFor(limitOf(k.algorithms[(int(a)+1)%len(k.algorithms)], userQuota, time.Hour))
+		all := planFor(limitOf(a, quota, time.Hour))
+		keyOf := func(n int) store.Key { return store.NewKey(fmt.Sprintf("counting:user%d", a), fmt.Sprint(n)) }
+		var id atomic.Uint64
+		var admitted [users]atomic.Int64
+		var wg sync.WaitGroup
+		for caller := range callers {
+			wg.Go(func() {
+				for range each {
+					takes := []store.Take{
+						{Key: keyOf(caller % users), Plan: user, Cost: 1, ID: 1000 + id.Add(1)},
+						{Key: k.key, Plan: all, Cost: 1},
+					}
+					if takes[1].ID = takes[0].ID; caller%2 == 0 {
+						takes[0], takes[1] = takes[1], takes[0]
+					}
+					answers := make([]store.Answer, 2)
+					if err := joint.TakeAll(t.Context(), takes, answers); err != nil {
+						t.Error(err)
+					}
+					if answers[0].Allowed && answers[1].Allowed {
+						admitted[caller%users].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		k.id = 1000 + id.Load()
+		counts := func(p *store.Plan, units int) {
+			t.Helper()
+			used := k.take(p, store.ModePeek, 1).State[0].Used
+			if quota := p.Limits[0].Quota; used < units || used > quota {
+				t.Errorf("%d units used of %d, want at least the %d that were admitted", used, quota, units)
+			}
+		}
+		total := 0
+		for n := range users {
+			total += int(admitted[n].Load())
+		}
+		counts(all, total)
+		for n := range users {
+			k.key = keyOf(n)
+			counts(user, int(admitted[n].Load()))
+		}
+	})
 }
 
 // Limits of several algorithms and keys in one policy: a limiter waits for the last of those that deny.

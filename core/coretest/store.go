@@ -68,6 +68,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"CalendarPeriods", calendarPeriods},
 		{"JointAlgorithms", jointAlgorithms},
 		{"JointAlgorithmPolicy", jointAlgorithmPolicy},
+		{"JointAlgorithmsConcurrently", jointAlgorithmsConcurrently},
 		{"AlgorithmsOracle", algorithmsAgainstOracle},
 		{"JointAlgorithmsOracle", jointAlgorithmsAgainstOracle},
 	} {

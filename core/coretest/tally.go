@@ -107,12 +107,20 @@ func (y *tally) take(t store.Take, now int64) (a store.Answer) {
 	}
 	if a.Allowed && t.Mode != store.ModePeek {
 		y.forget(l, now)
-		*y = append(*y, tallied{at, units})
+		y.add(at, units)
 	}
 	if used := y.used(l, now); used > 0 {
 		a.State[0].Reset = y.wait(l, now, used-1)
 	}
 	return a
+}
+
+func (y *tally) add(at int64, units int) {
+	if n := len(*y); n > 0 && (*y)[n-1].at == at {
+		(*y)[n-1].units += units
+	} else {
+		*y = append(*y, tallied{at, units})
+	}
 }
 
 // forget drops what says nothing any more, so that lists are short.
