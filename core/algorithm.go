@@ -39,6 +39,9 @@ const (
 // With returns the limit with another [Algorithm].
 //
 //	core.PerMinute(100).With(core.FixedWindow)
+//
+// Its numbers are kept by its Name, which is made of quota and window unless it is set. Set it if the quota may change,
+// as with [LimitBy], or else each quota has numbers of its own.
 func (l Limit) With(a Algorithm) Limit {
 	l.algorithm = a
 	return l
