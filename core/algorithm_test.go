@@ -484,6 +484,42 @@ func TestFullStoreOfAlgorithms(t *testing.T) {
 	}
 }
 
+// A key that has drawn from shared numbers stays with them until they say nothing any more: with the next free place it
+// would have a second quota.
+func TestNoSecondQuotaOutOfSharedNumbers(t *testing.T) {
+	for i, limit := range algorithmLimits(1, time.Minute) {
+		inBubble(t, algorithmNames[i], func(t *testing.T) {
+			s := core.NewMemoryStore(core.WithMaxKeys(1))
+			l := newLimiter(t, limit, core.WithStore(s))
+			take := func(key string, want bool) core.Decision {
+				t.Helper()
+				d, err := l.Allow(t.Context(), key)
+				if err != nil || d.Allowed != want {
+					t.Errorf("%s: %+v, %v; want allowed %v", key, d, err, want)
+				}
+				return d
+			}
+			time.Sleep(10 * time.Second)
+			take("a", true)
+			take("b", true)
+			if err := l.Reset(t.Context(), "a"); err != nil || s.Keys() != 0 {
+				t.Fatalf("%d keys, %v", s.Keys(), err)
+			}
+			d := take("b", false)
+			time.Sleep(d.RetryAfter - time.Microsecond)
+			take("b", false)
+			time.Sleep(time.Microsecond)
+			take("b", true)
+			take("b", false)
+			time.Sleep(3 * time.Minute)
+			take("b", true)
+			if s.Keys() != 1 {
+				t.Errorf("%d keys, want b's own numbers now", s.Keys())
+			}
+		})
+	}
+}
+
 // Requests over the same numbers in either order neither wait for each other forever nor admit too many or too few.
 func TestAlgorithmsInEitherOrder(t *testing.T) {
 	type org struct{}
