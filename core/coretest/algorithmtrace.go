@@ -128,7 +128,7 @@ func runAlgorithmTraces(t *testing.T, c StoreConfig, jointOf func(*direct) store
 	r := rand.New(rand.NewPCG(seed, 3))
 	_, granter := k.store.(store.Granter)
 	perAlgorithm := make(map[store.Algorithm]int)
-	for n, done := 0, 0; done < c.Checks/6; n++ {
+	for n, done := 0, 0; done < c.Checks/12; n++ {
 		a := k.algorithms[n%len(k.algorithms)]
 		tr := &algorithmTrace{
 			counting: k, r: r, oracle: oracle, granter: granter, desc: fmt.Sprintf("seed %#x, trace %d", seed, n),
