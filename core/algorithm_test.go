@@ -324,9 +324,11 @@ func TestWaitOfAlgorithms(t *testing.T) {
 				"[0:0s 1:0s 2:1m15s 3:1m45s 4:2m45s 5:3m45s]",
 				"[0:0s 1:0s 2:30s 3:1m0s 4:1m30s 5:2m0s]",
 			}[i]
+			mu.Lock()
 			if got := fmt.Sprint(at); got != want {
 				t.Errorf("admitted at %s, want %s", got, want)
 			}
+			mu.Unlock()
 			if _, err := l.WaitN(t.Context(), "k", 3); !errors.Is(err, core.ErrCostExceedsQuota) {
 				t.Errorf("more than there ever are: %v", err)
 			}
