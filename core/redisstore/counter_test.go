@@ -77,6 +77,15 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 					Key: key, Plan: plan, Cost: 1 + r.IntN(2+l.Quota/3), ID: id + 1,
 					Mode: []store.Mode{store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeUpTo}[r.IntN(4)],
 				}
+				if l.Calendar != nil && r.IntN(8) == 0 { // it changes
+					changed := l
+					changed.Calendar = new(store.Calendar)
+					for i, begin := range calendar {
+						changed.Calendar[i] = begin + int64(r.IntN(5)-2)*2e6
+					}
+					plan, l = store.NewPlan(store.Plan{Limits: []store.Limit{changed}}), changed
+					take.Plan = plan
+				}
 				got, err := s.Take(t.Context(), take)
 				if err != nil {
 					t.Fatal(err)

@@ -18,7 +18,8 @@ type State struct {
 	// a token bucket the instant in nanoseconds when it is full again.
 	Mark   int64
 	Units  int64 // of the period
-	Before int64 // units of the period before: of a sliding counter alone
+	Before int64 // units of the period before, not of a fixed window without a calendar
+	Latest int64 // of calendar periods, the instant of the latest take of the period before
 }
 
 // View is a State as one limit sees it at one instant. At makes one.
@@ -69,8 +70,9 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	return v
 }
 
-// findPeriod finds the period of a calendar. Its units count unless the latest was taken before it. So where the
-// calendar of a limit has changed, no unit that is in the present period is lost.
+// findPeriod finds the period of a calendar. Units of the latest period that had some, and of the one before, count if
+// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the present
+// period is lost.
 func (v *View) findPeriod(c *store.Calendar, now int64) {
 	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
 	v.late = max(v.now-now, 0)
@@ -80,12 +82,15 @@ func (v *View) findPeriod(c *store.Calendar, now int64) {
 	}
 	switch {
 	case v.Mark < c[i-1]:
-		v.Units = 0
+		v.Before, v.Latest, v.Units = v.Units, v.Mark, 0
 	case v.Mark >= c[i] && i < len(c)-1:
 		v.now, v.late = c[i], c[i]-now
 		i++
 	}
-	v.Mark, v.begin, v.end = v.now, c[i-1], c[i]
+	if v.begin, v.end = c[i-1], c[i]; v.Latest >= v.begin {
+		v.Units, v.Before, v.Latest = v.Units+v.Before, 0, 0
+	}
+	v.Mark = v.now
 }
 
 // Used returns how many units are not available.

@@ -14,6 +14,7 @@ const (
 	markNumber = iota
 	unitsNumber
 	beforeNumber
+	latestNumber
 	endNumber // the instant on the store's clock from which on the others are forgotten
 )
 
@@ -30,7 +31,7 @@ func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
 	var s counter.State
 	if l != nil && l.counts && l.Len() == 0 && l.now < l.Spare()[endNumber] {
 		n := l.Spare()
-		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber]}
+		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber], Latest: n[latestNumber]}
 	}
 	return s.At(&p.Limits[0], wall)
 }
@@ -49,7 +50,7 @@ func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *
 	if l.counts = true; l.Len() > 0 {
 		l.Drop(math.MaxInt64) // a key has plans of one algorithm, so these say nothing any more
 	}
-	n[markNumber], n[unitsNumber], n[beforeNumber] = v.Mark, v.Units, v.Before
+	n[markNumber], n[unitsNumber], n[beforeNumber], n[latestNumber] = v.Mark, v.Units, v.Before, v.Latest
 	n[endNumber] = l.now + (v.Ends()-wall)*int64(time.Microsecond) + int64(endSlack)
 }
 
