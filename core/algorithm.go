@@ -89,8 +89,8 @@ func (l Limit) algorithmFaults() (reasons []string) {
 	case l.nested:
 		reasons = append(reasons, "the refill of core.TokenBucket is a plain rate, such as core.PerSecond(10)")
 	case l.aligned.isSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
-		reasons = append(reasons, fmt.Sprintf("periods of the calendar are not counted by a %v: leave With out, or use "+
-			"a window such as core.PerDay(n) without In", l.algorithm))
+		reasons = append(reasons, fmt.Sprintf("periods of the calendar are not counted by a %v: leave With out, or "+
+			"use a window such as core.PerDay(n) without In", l.algorithm))
 	case l.algorithm > store.TokenBucket:
 		reasons = append(reasons, fmt.Sprintf("there is no algorithm %d: choose SlidingLog, FixedWindow or "+
 			"SlidingCounter, or make the limit with core.TokenBucket", l.algorithm))

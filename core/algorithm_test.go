@@ -25,7 +25,7 @@ func wantFault(t *testing.T, err error, option, value string, words ...string) {
 	var faults []*core.ConfigError
 	var collect func(error)
 	collect = func(err error) {
-		if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it looks at each error
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, e := range several.Unwrap() {
 				collect(e)
 			}
@@ -269,8 +269,8 @@ func TestHeadersOfAlgorithms(t *testing.T) {
 				first.Get("X-RateLimit-Limit") != want[4] || first.Get("Retry-After") != "" {
 				t.Errorf("%v: %q", limit, first)
 			}
-			for l := first; l.Get("Retry-After") == ""; l = send() {
-				first = l
+			for l := first; l.Get("Retry-After") == ""; {
+				l = send()
 			}
 			denied := send()
 			if denied.Get("RateLimit-Policy") != want[0] || denied.Get("RateLimit") != want[2] ||

@@ -206,6 +206,14 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	return d.limiter.settle(ctx, store.Settlement{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
 }
 
+// takeBack is Undo for a decision that its caller never got. Where requests are not known, the units stay counted.
+func (d *Decision) takeBack(ctx context.Context) error {
+	if d.plan.counts != SlidingLog {
+		return d.Release(ctx)
+	}
+	return d.Undo(ctx)
+}
+
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
 	taken := d.taken

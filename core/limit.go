@@ -145,8 +145,8 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "month", "4 in flight". It does
-// not tell which algorithm a limit without a burst has.
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day in
+// Europe/Berlin". It does not tell which algorithm a limit without a burst has.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + inFlightText
@@ -182,9 +182,9 @@ func (l Limit) defaultName() string {
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
 // per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
-// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4). "1000/week"
-// and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is [Limit.In],
-// and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
+// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4).
+// "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
+// [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(reason string) (Limit, error) {
 		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}

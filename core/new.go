@@ -160,8 +160,8 @@ func lacksAlgorithm(s Store) func(Algorithm) error {
 		}
 		return &ConfigError{
 			Option: "With", Value: a.String(),
-			Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) does not "+
-				"say so; use a sliding log", s),
+			Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) does "+
+				"not say so; use a sliding log", s),
 		}
 	}
 }

@@ -396,9 +396,10 @@ func (ls Limits) forStores() (plans []*store.Plan) {
 
 // validate calls f, which is that of a store, with what the plan will ask of it.
 func (p *plan) validate(f func(*store.Plan) error) error {
-	var faults []error
-	for _, part := range p.limits.forStores() {
-		faults = append(faults, f(part))
+	parts := p.limits.forStores()
+	faults := make([]error, len(parts))
+	for i, part := range parts {
+		faults[i] = f(part)
 	}
 	return errors.Join(faults...)
 }

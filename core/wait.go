@@ -91,11 +91,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			if ctx.Err() == nil {
 				return last, last, nil
 			}
-			back := last.Undo
-			if plan.counts != SlidingLog { // its units stay counted
-				back = last.Release
-			}
-			err := errors.Join(ctx.Err(), back(context.WithoutCancel(ctx)))
+			err := errors.Join(ctx.Err(), last.takeBack(context.WithoutCancel(ctx)))
 			return Decision{key: last.key}, Decision{}, err
 		}
 		wait, slot := last.RetryAfter, last.awaitsSlot() && !last.Banned

@@ -57,10 +57,10 @@ func (k *counting) waits(p *store.Plan, cost int) {
 func algorithmBoundary(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
 		for n, window := range []time.Duration{1500 * time.Millisecond, time.Second, 77777 * time.Microsecond} {
-			for _, part := range []time.Duration{0, 3, 5, 9} {
+			for _, part := range []int{0, 3, 5, 9} {
 				k.key = store.NewKey("counting:boundary", fmt.Sprint(a, n, part))
 				p := planFor(limitOf(a, 7, window))
-				k.to(window, part*window/10)
+				k.to(window, window*time.Duration(part)/10)
 				k.take(p, store.ModeCharge, 4)
 				k.step(window / 13)
 				if got := k.take(p, store.ModeUpTo, 9); k.hasGranter() && got.Granted != 7-got.State[0].Used {
@@ -413,8 +413,8 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 	}
 }
 
-// Many requests at once over the numbers of a user and those of all, in either order: neither admits more than its quota
-// or than it counts. A store of several servers may count requests that were denied.
+// Many requests at once over the numbers of a user and those of all, in either order: neither admits more than its
+// quota or than it counts. A store of several servers may count requests that were denied.
 func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
 		joint := optional[store.Joint](k.direct, "store.Joint")

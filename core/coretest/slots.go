@@ -115,7 +115,8 @@ func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 			slots.Keep, tr.keep = 5*time.Second, 5*time.Second
 		}
 		window := store.Plan{
-			Limits: []store.Limit{{Quota: 20, Window: 3 * time.Second}, {Quota: 15, Window: 2 * time.Second}}, Shadow: n % 2,
+			Limits: []store.Limit{{Quota: 20, Window: 3 * time.Second}, {Quota: 15, Window: 2 * time.Second}},
+			Shadow: n % 2,
 		}
 		for i, p := range []store.Plan{slots, window} {
 			tr.logs[i] = &jointLog{

@@ -59,7 +59,7 @@ func longest(p *store.Plan, i int) time.Duration {
 	case store.SlidingLog:
 		return l.Window
 	case store.TokenBucket:
-		return 10*time.Duration(int64(l.Quota)*l.Interval()) + time.Microsecond // see mostRefills in core/internal/counter
+		return 10*time.Duration(int64(l.Quota)*l.Interval()) + time.Microsecond // see mostRefills
 	case store.FixedWindow, store.SlidingCounter:
 	}
 	return time.Duration(min(int64(l.Window), math.MaxInt64/3) * 3)

@@ -34,7 +34,8 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 	t.Parallel()
 	const clockBegins = 1_763_700_000_000_007 // of redistest.NewClock
 	longest := 36 * 24 * time.Hour
-	calendar := store.Calendar{clockBegins - 7 - 50e6, clockBegins - 7 + 10e6, clockBegins - 7 + 600e6, clockBegins - 7 + 1190e6}
+	const second = clockBegins - 7
+	calendar := store.Calendar{second - 50e6, second + 10e6, second + 600e6, second + 1190e6}
 	for i, l := range []store.Limit{
 		{Quota: 5, Window: time.Second, Algorithm: store.FixedWindow},
 		{Quota: 10_000_000, Window: 24 * time.Hour, Algorithm: store.FixedWindow},

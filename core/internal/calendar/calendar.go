@@ -94,6 +94,7 @@ func (c Calendar) From(anchor time.Time) Calendar {
 	h, m, s := anchor.Clock()
 	c.second = int32(h*hour + m*minute + s)
 	switch c.unit {
+	case Day:
 	case Hour:
 		c.second %= hour
 	case Week:

@@ -203,7 +203,7 @@ func TestPeriod(t *testing.T) {
 
 // TestDSTYear walks through the periods of a year that has two changes of the clock.
 func TestDSTYear(t *testing.T) {
-	const halfHour = 30 * time.Minute
+	const half = 30 * time.Minute
 	for _, tt := range []struct {
 		zone  string
 		year  int
@@ -220,8 +220,8 @@ func TestDSTYear(t *testing.T) {
 		},
 		{
 			"Australia/Lord_Howe", 2026,
-			map[time.Duration]int{23*time.Hour + halfHour: 1, 24 * time.Hour: 363, 24*time.Hour + halfHour: 1},
-			map[time.Duration]int{halfHour: 1, time.Hour: 8758, 3 * halfHour: 1},
+			map[time.Duration]int{23*time.Hour + half: 1, 24 * time.Hour: 363, 24*time.Hour + half: 1},
+			map[time.Duration]int{half: 1, time.Hour: 8758, 3 * half: 1},
 		},
 		{
 			"America/Sao_Paulo", 2017, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 363, 25 * time.Hour: 1},

@@ -83,7 +83,7 @@ func TestZoneText(t *testing.T) {
 		"day in +01:00": time.FixedZone("", 3600),
 		"day in -03:30": time.FixedZone("", -12600),
 		"day in Office": time.FixedZone("Office", 3600),
-		"day in Local":  time.Local,
+		"day in Local":  time.Local, //nolint:gosmopolitan // it has a name that is none of a zone
 	} {
 		if got := calendar.New(calendar.Day, zone).String(); got != want {
 			t.Errorf("a day in %v is %q, want %q", zone, got, want)

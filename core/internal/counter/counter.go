@@ -71,8 +71,8 @@ func (s *State) At(limit *store.Limit, now int64) View {
 }
 
 // findPeriod finds the period of a calendar. Units of the latest period that had some, and of the one before, count if
-// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the present
-// period is lost.
+// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the
+// present period is lost.
 func (v *View) findPeriod(c *store.Calendar, now int64) {
 	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
 	v.late = max(v.now-now, 0)

@@ -246,7 +246,8 @@ func (sh *shard) findOrAdd(
 		shared.Drop(shared.now - int64(shared.keep))
 		// The key keeps sharing the log until its entries have left: a log of its own would be a second quota.
 		// It is not known whose numbers of another algorithm are, so all keys do.
-		if shared.Len() > longestSearch || shared.Holds(hash, math.MaxUint32<<32) || shared.Len() == 0 && !shared.isVoid() {
+		counting := shared.Len() == 0 && !shared.isVoid()
+		if counting || shared.Len() > longestSearch || shared.Holds(hash, math.MaxUint32<<32) {
 			if mode != store.ModePeek {
 				s.shared.Add(1)
 			}
