@@ -145,8 +145,8 @@ func period(window time.Duration) string {
 	return window.String()
 }
 
-// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day in
-// Europe/Berlin". It does not tell which algorithm a limit without a burst has.
+// String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day
+// in Europe/Berlin". It does not tell which algorithm a limit without a burst has.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + inFlightText
