@@ -26,6 +26,10 @@ type StoreConfig struct {
 	// pushed out what its answer would tell.
 	Repeats bool
 
+	// OneLimit says that each log has one limit, which is always the same, and each take costs one unit, as with
+	// redisstore.WithStream. Cases that need more are skipped, and Oracle leaves such steps out.
+	OneLimit bool
+
 	// Checks is how many random decisions are compared with the oracle; zero
 	// means 100,000.
 	Checks int

@@ -27,6 +27,8 @@ type trace struct {
 	lead    int // which kind of limiter is called most
 	repeats bool
 
+	oneLimit bool // see StoreConfig.OneLimit
+
 	unitsOnly bool // stores may keep logs whose entries all cost one unit in another way
 
 	plain, counting, shadowed, banning *core.Limiter // on the same log
@@ -93,7 +95,12 @@ func againstOracle(t *testing.T, c StoreConfig) {
 			desc:    fmt.Sprintf("seed %#x, trace %d", seed, n),
 		}
 		tr.unitsOnly = n%5 < 2 // 5 has no factor in common with the numbers of policies and kinds
-		if n%3 == 0 {
+		if c.OneLimit {
+			tr.limits, tr.oneLimit, tr.unitsOnly = tr.limits[:1], true, true
+			if tr.lead == 1 || tr.lead == 2 { // which need bans, or limits that vary
+				tr.lead += 2
+			}
+		} else if n%3 == 0 {
 			tr.shadow = tracePolicies[r.IntN(len(tracePolicies))]
 		}
 		tr.run(fmt.Sprintf("oracle-%x-%d", seed, n))
@@ -115,15 +122,17 @@ func (tr *trace) run(name string) {
 	}
 	tr.plain = with(tr.limits)
 	tr.counting = with(tr.limits, core.WithCountDenied())
-	tr.banning = with(tr.limits, core.WithBan(banDenials, banWithin, banFirst))
 	var shadow *core.Decision
 	tr.shadowed = with(tr.limits, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
-	tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
+	if !tr.oneLimit {
+		tr.banning = with(tr.limits, core.WithBan(banDenials, banWithin, banFirst))
+		tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
+		if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // the limiter learns how long entries stay
+			tr.t.Fatal(err)
+		}
+	}
 	tr.key = store.NewKey(name, "k")
 	mostlyTakes := tr.unitsOnly || tr.r.IntN(2) == 0
-	if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // the limiter learns how long entries stay
-		tr.t.Fatal(err)
-	}
 	for range 1500 {
 		tr.wait()
 		k := tr.r.IntN(40)
