@@ -24,6 +24,7 @@ const (
 
 // batchers are the batchers of a store that were used of late.
 type batchers struct {
+	stream bool // logs are streams: see WithStream
 	latest atomic.Pointer[batcher]
 	mu     sync.RWMutex
 	all    map[batchKey]*batcher
@@ -42,7 +43,8 @@ type batcher struct {
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
 
-	left leftovers // of takes of several logs that are not asked in one step
+	clock serverTime // if logs are streams
+	left  leftovers  // of takes of several logs that are not asked in one step
 }
 
 // of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.
@@ -59,6 +61,9 @@ func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *ba
 		return known
 	}
 	added := newBatcher(c, t, others)
+	if b.stream {
+		added.toStream()
+	}
 	added.key = key
 	b.mu.Lock()
 	defer b.mu.Unlock()

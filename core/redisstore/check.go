@@ -29,12 +29,16 @@ import (
 // can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
 // itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	s := New(client, opts...).(*redisStore) //nolint:forcetypeassert // New returns a *store
+	s := newStore(client, opts)
 	if err := s.Validate(new(store.Plan)); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- check(ctx, client, s.prefix) }()
+	c := &checker{prefix: s.prefix, needed: needed}
+	if s.batchers.stream {
+		c.needed = neededByStreams
+	}
+	go func() { done <- c.check(ctx, client) }()
 	select {
 	case err := <-done:
 		return err
@@ -61,6 +65,7 @@ var probeHash = redis.NewScript(probe).Hash()
 // checker collects the problems of servers that are checked at the same time.
 type checker struct {
 	prefix string
+	needed []string
 
 	mu      sync.Mutex
 	servers int
@@ -72,8 +77,7 @@ type finding struct {
 	err  error
 }
 
-func check(ctx context.Context, client Client, prefix string) error {
-	c := &checker{prefix: prefix}
+func (c *checker) check(ctx context.Context, client Client) error {
 	var err error
 	switch client := client.(type) {
 	case interface {
@@ -125,7 +129,7 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 			return // EVAL would fail for the same reason
 		}
 	}
-	reply, err := client.Eval(ctx, probe, []string{key}, probeArgs()...).StringSlice()
+	reply, err := client.Eval(ctx, probe, []string{key}, c.args()...).StringSlice()
 	if err == nil && len(reply)%2 != 1 {
 		err = fmt.Errorf("a reply of %d texts", len(reply))
 	}
@@ -149,7 +153,7 @@ const keyTries = 1000
 func (c *checker) findKey(ctx context.Context, client Client, master bool) (key string, err error) {
 	for n := range keyTries {
 		key = c.prefix + ":check:" + strconv.Itoa(n)
-		err = client.EvalSha(ctx, probeHash, []string{key}, probeArgs()...).Err()
+		err = client.EvalSha(ctx, probeHash, []string{key}, c.args()...).Err()
 		if !master || !redis.HasErrorPrefix(err, "MOVED") {
 			break
 		}
@@ -157,10 +161,11 @@ func (c *checker) findKey(ctx context.Context, client Client, master bool) (key 
 	return key, err
 }
 
-func probeArgs() []any {
-	args := make([]any, len(needed))
-	for i := range needed {
-		args[i] = needed[i]
+// args returns the arguments of the probe.
+func (c *checker) args() []any {
+	args := make([]any, len(c.needed))
+	for i := range c.needed {
+		args[i] = c.needed[i]
 	}
 	return args
 }

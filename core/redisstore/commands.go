@@ -24,8 +24,24 @@ var needed = []string{
 	"INFO",
 }
 
+// neededByStreams are the same if logs are streams. ZRANGE is for a log that is still a sorted set.
+var neededByStreams = []string{
+	"TIME",
+	"XADD key NOMKSTREAM 1-1 i value",
+	"XDEL key 1-1",
+	"XTRIM key MAXLEN 0",
+	"PEXPIRE key 1",
+	"PTTL key",
+	"UNLINK key",
+	"XLEN key",
+	"XRANGE key - +",
+	"XREVRANGE key + -",
+	"ZRANGE key 0 0",
+	"INFO",
+}
+
 // commands returns the commands that the store's user must be allowed to run.
-func commands() []string {
+func commands(needed []string) []string {
 	names := []string{"EVAL", "EVALSHA"}
 	for _, line := range needed {
 		if name, _, _ := strings.Cut(line, " "); name != "INFO" {

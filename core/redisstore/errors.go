@@ -90,8 +90,9 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"LOADING", ClassBusy, "wait: the server loads its data"},
 	{"BUSY ", ClassBusy, "find who runs a script that does not end, and end it (SCRIPT KILL)"},
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
-	{"WRONGTYPE", ClassType,
-		"find who else writes to the store's keys, delete this one, and tell both apart with WithPrefix"},
+	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and tell both apart with " +
+		"WithPrefix; if that is a store with WithStream, give this one WithStream, too"},
+	{"UNITS", ClassType, "leave WithStream out, or wait until these takes have left their window, or delete the key"},
 	{"max number of clients reached", ClassRefused,
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
 	{"DB index is out of range", ClassScript, adviseDatabase},
@@ -181,7 +182,8 @@ func permissionAdvice(reply string) string {
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(commands()...) + "; redisstore.Check tells what is missing"
+	return grant(commands(needed)...) + " (WithStream: +xadd +xdel +xtrim +xlen +xrange +xrevrange)" +
+		"; redisstore.Check tells what is missing"
 }
 
 // replyError is an error of the server, like those of go-redis.

@@ -10,9 +10,17 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
+// logsOf returns the store itself, or what a store with streams is made of.
+func logsOf(s core.Store) *redisStore {
+	if s, ok := s.(*streamStore); ok {
+		return s.logs
+	}
+	return s.(*redisStore)
+}
+
 // TakeTogether sends takes of one policy as one batch: in one script if single, in one pipeline if not.
 func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.Take) ([]store.Answer, error) {
-	rs := s.(*redisStore)
+	rs := logsOf(s)
 	rs.conn.single = single
 	b := rs.batchers.of(&takes[0], nil, rs.conn, nil)
 	batch := make([]*take, len(takes))
@@ -36,7 +44,7 @@ func TakeTogether(ctx context.Context, s core.Store, single bool, takes []store.
 
 // TakeAllTogether sends requests over several logs as one batch, as TakeTogether does.
 func TakeAllTogether(ctx context.Context, s core.Store, requests [][]store.Take) ([][]store.Answer, error) {
-	rs := s.(*redisStore)
+	rs := logsOf(s)
 	first := requests[0]
 	b := rs.batchers.of(&first[0], first[1:], rs.conn, nil)
 	batch := make([]*take, len(requests))
@@ -63,20 +71,20 @@ func SlotOf(key string) int { return slotOf(key) }
 
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
-	s.(*redisStore).conn.process = process
-	s.(*redisStore).undoTimeout = time.Minute // what was not removed in time would differ from an oracle's log
+	logsOf(s).conn.process = process
+	logsOf(s).undoTimeout = time.Minute // what was not removed in time would differ from an oracle's log
 	return s
 }
 
 // Single has a store use one script for several keys, as it does for a *redis.Client.
 func Single(s core.Store) core.Store {
-	s.(*redisStore).conn.single = true
+	logsOf(s).conn.single = true
 	return s
 }
 
 // Batches returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func Batches(ctx context.Context, s core.Store, takes []store.Take) (batches [][]int) {
-	rs := s.(*redisStore)
+	rs := logsOf(s)
 	q := queue{room: rs.batchers.of(&takes[0], nil, rs.conn, nil).waiting.room}
 	waiting := make(map[*take]int)
 	for i := range takes {
@@ -96,7 +104,7 @@ func Batches(ctx context.Context, s core.Store, takes []store.Take) (batches [][
 
 // Queued returns how many takes wait for a batch.
 func Queued(s core.Store) (n int) {
-	rs := s.(*redisStore)
+	rs := logsOf(s)
 	rs.batchers.mu.RLock()
 	defer rs.batchers.mu.RUnlock()
 	for _, b := range rs.batchers.all {
@@ -116,3 +124,6 @@ func ClonesKeepHooks() bool { return clonesKeepHooks() }
 
 // TakeText and JointText are the scripts of takes and of requests over several logs.
 var TakeText, JointText = takeScript.text.(string), jointScript.text.(string)
+
+// StreamTakeText is the script of takes if logs are streams.
+var StreamTakeText = streamTakeScript.text.(string)

@@ -51,6 +51,7 @@ type format struct {
 	whole   int   // the numbers of a whole reply
 	room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
 	rooms   []int // the same for each log of a take about several
+	stream  bool  // the logs are streams, and the last argument is the time of the server
 }
 
 func newFormat(t *store.Take, others []store.Take) format {
@@ -95,6 +96,12 @@ func newFormat(t *store.Take, others []store.Take) format {
 	}
 	f.tail = append(f.tail, f.logs)
 	return f
+}
+
+// toStream changes the format to that of logs in streams.
+func (f *format) toStream() {
+	f.script, f.stream = streamTakeScript, true
+	f.tail = append(f.tail, int64(0))
 }
 
 // appendLog appends the arguments for one of several logs.

@@ -22,13 +22,13 @@ func (b *batcher) sendOne(t *take) {
 		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.logs+1)), withCost(t.id, t.cost)))
 	case b.conn.single:
 		q.init(b.script, 1, newSingle(t, 1+len(b.tail)))
-		copy(q.args[keysAt+2:], b.tail)
+		b.setTail(q.args[keysAt+2:])
 	default:
 		*q = newCall(b.script, 1, 1+len(b.tail))
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
-		copy(q.args[keysAt+2:], b.tail)
+		b.setTail(q.args[keysAt+2:])
 	}
-	if t.err = cmp.Or(b.conn.do(t.ctx, q), q.err); t.err == nil {
+	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
 	}
 	t.takes = 1
@@ -55,7 +55,7 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 			calls = append(calls, &q)
 		}
 	}
-	err := b.conn.do(ctx, calls...)
+	err := b.exchange(ctx, calls...)
 	for i := range groups {
 		g, q, last := &groups[i], calls[0], i == len(groups)-1
 		if !b.conn.single {
@@ -85,8 +85,16 @@ func (b *batcher) newCall(texts []string) call {
 			q.args[keysAt+i] = texts[i]
 		}
 	}
-	copy(q.args[keysAt+len(texts):], b.tail)
+	b.setTail(q.args[keysAt+len(texts):])
 	return q
+}
+
+// setTail sets the arguments after the ids.
+func (b *batcher) setTail(args []any) {
+	copy(args, b.tail)
+	if b.stream {
+		args[len(args)-1] = b.clock.since(!b.conn.single && b.key.node == nil)
+	}
 }
 
 // single is the key and the ids of one take, and the arguments that point to them.

@@ -22,6 +22,19 @@ func planOf(limits core.Limits, p store.Plan) *store.Plan {
 // full returns a store as one that can do everything, which those of this package can.
 func full(s core.Store) store.Full { return s.(store.Full) }
 
+// listing returns a store as one that has what those with streams have as well.
+func listing(s core.Store) interface {
+	store.Settler
+	store.Lister
+	store.Merger
+} {
+	return s.(interface {
+		store.Settler
+		store.Lister
+		store.Merger
+	})
+}
+
 // kept returns a plan like p that keeps entries for formsKeep, and so many units.
 func kept(p *store.Plan, bound int) *store.Plan {
 	more := store.Plan{Limits: p.Limits, Shadow: p.Shadow, Keep: formsKeep, Varies: p.Varies, Bound: bound}

@@ -343,13 +343,18 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 // waits for the reply until its ReadTimeout, and does not try again if the next connection's handshake takes as long,
 // as it may on a slow machine: the suite of faults has that.
 func TestLostRepliesChargeOnce(t *testing.T) {
+	lostReplies(t, func(rdb *redis.Client, key string) int64 { return rdb.ZCard(t.Context(), key).Val() })
+}
+
+// lostReplies is TestLostRepliesChargeOnce for a store with these options. size counts the entries of a log.
+func lostReplies(t *testing.T, size func(*redis.Client, string) int64, opts ...redisstore.Option) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer direct.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1, ReadTimeout: 30 * time.Second})
 	defer rdb.Close()
-	l := newLimiter(t, core.PerHour(10), redisstore.New(rdb))
+	l := newLimiter(t, core.PerHour(10), redisstore.New(rdb, opts...))
 	if _, err := l.Peek(t.Context(), "k"); err != nil { // the server knows the script, the pool a connection
 		t.Fatal(err)
 	}
@@ -385,12 +390,14 @@ func TestLostRepliesChargeOnce(t *testing.T) {
 	if n := executions() - first; n < 30 {
 		t.Fatalf("15 requests were executed %d times: no reply was lost, so the test proves nothing", n)
 	}
-	if n := direct.ZCard(t.Context(), only(t, direct)).Val(); n != 10 {
+	if n := size(direct, only(t, direct)); n != 10 {
 		t.Errorf("%d entries after 15 requests of a quota of 10", n)
 	}
 }
 
-func TestClockSteps(t *testing.T) {
+func TestClockSteps(t *testing.T) { clockSteps(t, newStore) }
+
+func clockSteps(t *testing.T, newStore func(processor) core.Store) {
 	const quota, window = 5, time.Minute
 	for _, step := range []time.Duration{-time.Second, -window / 2, -window, -time.Hour, -24 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {

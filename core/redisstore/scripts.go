@@ -20,6 +20,11 @@ var (
 	mergeScript   = newScript("merge")
 	resetScript   = newScript("reset")
 	undoScript    = newScript("undo")
+
+	streamTakeScript    = newScript("stream_take")
+	streamSettleScript  = newScript("stream_settle")
+	streamEntriesScript = newScript("stream_entries")
+	streamMergeScript   = newScript("stream_merge")
 )
 
 // script is a Lua text and the name that Redis gives it. All scripts reply with integers.

@@ -37,6 +37,14 @@ func WithPrefix(prefix string) Option {
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
 func New(client Client, opts ...Option) store.Store {
+	s := newStore(client, opts)
+	if s.batchers.stream {
+		return &streamStore{s}
+	}
+	return s
+}
+
+func newStore(client Client, opts []Option) *redisStore {
 	s := &redisStore{prefix: "sash", undoTimeout: time.Second}
 	if !isNil(client) {
 		s.client, s.conn = client, newConn(client)
@@ -143,7 +151,12 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 }
 
 func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	reply, err := s.run(ctx, entriesScript, &key, window.Microseconds())
+	return s.log(ctx, entriesScript, key, window)
+}
+
+// log is Log by that script.
+func (s *redisStore) log(ctx context.Context, sc script, key store.Key, window time.Duration) ([]store.Entry, error) {
+	reply, err := s.run(ctx, sc, &key, window.Microseconds())
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +174,11 @@ func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duratio
 const mergedAtOnce = 500
 
 func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
+	return s.merge(ctx, mergeScript, m)
+}
+
+// merge is Merge by that script.
+func (s *redisStore) merge(ctx context.Context, sc script, m store.MergeRequest) error {
 	varies := ""
 	if m.Varies {
 		varies = "v"
@@ -171,7 +189,7 @@ func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
 		for _, e := range part {
 			args = append(args, idText(e.ID), e.Age.Microseconds(), min(e.Cost, maxCost))
 		}
-		if _, err := s.run(ctx, mergeScript, &m.Key, args...); err != nil {
+		if _, err := s.run(ctx, sc, &m.Key, args...); err != nil {
 			return err
 		}
 	}

@@ -255,7 +255,7 @@ func (tr *batchTrace) settle() {
 	if tr.unitsOnly {
 		s.Cost = min(s.Cost, 1)
 	}
-	tr.must(full(tr.store).Settle(tr.t.Context(), s))
+	tr.must(listing(tr.store).Settle(tr.t.Context(), s))
 	tr.must(tr.oracle.Settle(tr.t.Context(), s))
 }
 
@@ -270,7 +270,7 @@ func (tr *batchTrace) merge(key store.Key) {
 		}
 		m.Entries = append(m.Entries, entry)
 	}
-	tr.must(full(tr.store).Merge(tr.t.Context(), m))
+	tr.must(listing(tr.store).Merge(tr.t.Context(), m))
 	tr.must(tr.oracle.Merge(tr.t.Context(), m))
 }
 
@@ -280,7 +280,7 @@ func (tr *batchTrace) reset(key store.Key) {
 }
 
 func (tr *batchTrace) log(key store.Key) {
-	got, err := full(tr.store).Log(tr.t.Context(), key, tr.keep)
+	got, err := listing(tr.store).Log(tr.t.Context(), key, tr.keep)
 	tr.must(err)
 	want, err := tr.oracle.Log(tr.t.Context(), key, tr.keep)
 	tr.must(err)

@@ -1,0 +1,28 @@
+-- Writes the reply of one log.
+-- Expects takes, mode, plain, quota, window, and what stream_look.lua and stream_record.lua provide. Provides reply
+-- and r.
+local left, wait = 0, 0
+if size > 0 then left = math.min(oldest, now) + window - now end
+if admitted < takes then
+  local instant = oldest -- that of the unit which must leave: with quota 5, the fifth newest
+  if size > quota then
+    local first = call('XRANGE', key, '-', '+', 'COUNT', size - quota + 1)
+    instant = instantOf(first[#first])
+  end
+  wait = size < quota and 1 or math.min(instant, now) + window - now -- 1: if there is room by now
+  if mode ~= 'p' and instant > now then -- the clock has stepped back: entries leave in one window at most
+    local _, rewrite, entriesOf = rarely()
+    rewrite(key, entriesOf(key))
+  end
+end
+if plain and takes == 1 and (admitted == 1 and held < quota or admitted == 0 and size == quota) then
+  local i, sign = 1, 2 * admitted - 1
+  -- include short_reply
+  r = r + 1
+else
+  if plain then
+    r = r + 1
+    reply[r] = 0 -- not a short reply
+  end
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], r = admitted, wait, held, left, r + 4
+end

@@ -1,0 +1,21 @@
+-- Removes a take. docs/internals.md, "A log in a stream", describes what a log holds.
+-- KEYS[1] the log; ARGV[1] the take's id. Reply: 1.
+-- include clock
+-- include stream
+local key, id = KEYS[1], ARGV[1]
+local _, failed = sizeOf(key)
+if failed then return failed end
+local last, count = '+', 8 -- most takes that are removed are among the newest
+repeat
+  local found = call('XREVRANGE', key, last, '-', 'COUNT', count)
+  for i = 1, #found do
+    local value = found[i][2][2]
+    if value == id or value == id .. '\0' then
+      call('XDEL', key, found[i][1])
+      return {1}
+    end
+  end
+  local all = #found < count
+  last, count = not all and '(' .. found[#found][1], math.min(2 * count, 1000)
+until all
+return {1}

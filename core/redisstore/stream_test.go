@@ -1,0 +1,578 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// newStreams is newStore for logs in streams, of a single server.
+func newStreams(c processor) core.Store {
+	return redisstore.Single(redisstore.WithProcess(redisstore.New(c, redisstore.WithStream()), c.Process))
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	testStreams(t, false)
+}
+
+func TestStreamsWhenEveryCommandIsSentTwice(t *testing.T) {
+	t.Parallel()
+	testStreams(t, true)
+}
+
+func testStreams(t *testing.T, repeats bool) {
+	var running string
+	coretest.Store(t, coretest.StoreConfig{
+		OneLimit: true,
+		Repeats:  repeats,
+		Checks:   checksOfStreams,
+		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+			rdb := start(t)
+			if running == "ConcurrentExactly" && !repeats { // on the server's clock
+				return redisstore.New(rdb, redisstore.WithStream()), nil
+			}
+			c := newClock(newHashed(rdb))
+			if repeats {
+				c.processor = twice{processor: c.processor, t: t}
+			}
+			return newStreams(c), c.Advance
+		},
+		Run: func(t *testing.T, name string, f func(*testing.T)) {
+			if running = name; name != "ConcurrentExactly" || !repeats { // which is slow where the clock stands still
+				t.Run(name, f)
+			}
+		},
+	})
+}
+
+const checksOfStreams = 20_000
+
+// Batches of takes give the answers of the definition, also when each command is sent twice: groups of takes of one
+// log, denials that count, corrections, merged entries.
+func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
+	t.Parallel()
+	for _, single := range []bool{true, false} {
+		for _, repeats := range []bool{false, true} {
+			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
+				c := newClock(newHashed(start(t)))
+				if repeats {
+					c.processor = twice{processor: c.processor, t: t}
+				}
+				seed := rand.Uint64()
+				logs, oracle := newStreams(c), new(coretest.FakeStore)
+				for n, answers := 0, 0; answers < checksOfStreams/4; n++ {
+					tr := &batchTrace{
+						t: t, r: rand.New(rand.NewPCG(seed, uint64(n))), c: c, store: logs, oracle: oracle,
+						single: single, repeats: repeats, unitsOnly: true, ids: rand.Uint64(),
+						desc:   fmt.Sprintf("seed %#x, trace %d", seed, n),
+						keys:   keysOf(t, 6, fmt.Sprintf("streams-%x-%d", seed, n)),
+						limits: batchPolicies[n%3],
+					}
+					tr.run(0)
+					answers += tr.answers
+				}
+			})
+		}
+	}
+}
+
+// lateCopies executes commands a second time after others, as a server does that has received a command on two
+// connections.
+type lateCopies struct {
+	processor
+
+	t    *testing.T
+	r    *rand.Rand
+	seen []redis.Cmder
+}
+
+func (c *lateCopies) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := c.processor.Process(ctx, cmd)
+	if runs(cmd, redisstore.StreamTakeText) {
+		c.seen = append(c.seen, redis.NewIntSliceCmd(ctx, cmd.Args()...))
+	}
+	for len(c.seen) > 0 && c.r.IntN(2) == 0 {
+		i := c.r.IntN(len(c.seen))
+		if err := c.processor.Process(ctx, c.seen[i]); err != nil {
+			c.t.Error(err)
+		}
+		c.seen = slices.Delete(c.seen, i, i+1)
+	}
+	return err
+}
+
+// A take is in the log once, however late its command is executed again, and whatever else has happened to the log
+// meanwhile but for a correction of that take.
+func TestCommandsToStreamsThatAreExecutedLate(t *testing.T) {
+	rdb := start(t)
+	r := rand.New(rand.NewPCG(rand.Uint64(), 18))
+	c := newClock(rdb)
+	c.processor = &lateCopies{processor: rdb, t: t, r: r}
+	logs := []core.Store{newStreams(c), newStreams(c)} // of two processes
+	const window, quota = time.Hour, 5000
+	plan := planOf(core.Limits{{Quota: quota, Window: window}}, store.Plan{})
+	keys := keysOf(t, 3, "late")
+	var taken [3]int
+	for id := uint64(1); id <= 1000; id++ {
+		c.Advance(time.Duration(r.IntN(3)) * time.Microsecond)
+		k := r.IntN(len(keys))
+		take := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: id}
+		a, err := logs[r.IntN(2)].Take(t.Context(), take)
+		if err != nil || !a.Allowed || a.State[0].Used != taken[k] {
+			t.Fatalf("take %d: %+v, %v; want %d used", id, a, err, taken[k])
+		}
+		taken[k]++
+		if r.IntN(5) == 0 { // an outage's entries, which make a new stream
+			m := store.MergeRequest{Key: keys[k], Keep: window}
+			m.Entries = []store.Entry{{ID: 1<<40 + id, Age: time.Second, Cost: 1}}
+			if err := listing(logs[0]).Merge(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			taken[k]++
+		}
+	}
+}
+
+func TestClockStepsOfStreams(t *testing.T) { clockSteps(t, newStreams) }
+
+// The entries of a clock that was ahead leave in one window, and no command is executed at a time before the reply
+// that its sender has seen.
+func TestStreamsOfAClockThatStepsBack(t *testing.T) {
+	rdb := start(t)
+	const window = time.Minute
+	for _, step := range []time.Duration{time.Microsecond, time.Millisecond, 3 * time.Second, time.Hour} {
+		for _, undone := range []bool{false, true} {
+			c := newClock(rdb)
+			c.processor = twice{processor: rdb, t: t}
+			l := newLimiter(t, core.Limit{Quota: 5, Window: window}, newStreams(c), core.WithName(fmt.Sprint(
+				"step.", step.Microseconds(), ".", undone)))
+			allow := func(want bool, remaining int) core.Decision {
+				t.Helper()
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil || d.Allowed != want || d.Remaining != remaining || d.ResetAfter > window {
+					t.Fatalf("step %v, undone %v: %+v, %v; want allowed %v, %d left", step, undone, d, err, want, remaining)
+				}
+				return d
+			}
+			for i := range 4 {
+				allow(true, 4-i)
+			}
+			d := allow(true, 0)
+			if undone { // its id is the last of the stream nevertheless
+				if err := d.Undo(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Advance(-step)
+			if undone {
+				allow(true, 0)
+			}
+			if d := allow(false, 0); d.RetryAfter > window {
+				t.Errorf("step %v: retry after %v", step, d.RetryAfter)
+			}
+			c.Advance(window)
+			allow(true, 4)
+		}
+	}
+}
+
+// What comes with a command is the time of the reply before it, or 0 if the clock has stepped back since; for several
+// servers it is a second earlier.
+func TestTimeThatComesWithCommands(t *testing.T) {
+	for _, single := range []bool{true, false} {
+		c := newClock(start(t))
+		var sent []int64
+		s := redisstore.WithProcess(redisstore.New(c, redisstore.WithStream()),
+			func(ctx context.Context, cmd redis.Cmder) error {
+				if args := cmd.Args(); args[0] == "eval" {
+					sent = append(sent, args[len(args)-1].(int64))
+				}
+				return c.Process(ctx, cmd)
+			})
+		if single {
+			s = redisstore.Single(s)
+		}
+		l := newLimiter(t, core.PerHour(5), s)
+		for _, step := range []time.Duration{0, 2 * time.Second, -1500 * time.Millisecond, 0} {
+			c.Advance(step)
+			if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+		}
+		begin := sent[1]
+		want := []int64{0, begin, begin + 2_000_000, 0, begin + 500_000}
+		if !slices.Equal(sent, want) || single != (begin == 1_763_700_000_000_007) {
+			t.Errorf("single %v: sent %v, want %v", single, sent, want)
+		}
+	}
+}
+
+// On several servers, whose clocks may differ, commands come with an earlier time.
+func TestStreamsOfSeveralServers(t *testing.T) {
+	for name, connect := range clientsOfAllKinds(t) {
+		t.Run(name, func(t *testing.T) {
+			client := connect()
+			defer client.Close()
+			l := newLimiter(t, core.PerMinute(5), redisstore.New(client, redisstore.WithStream()))
+			for _, key := range []string{"a", "b", "c", "d", "e"} {
+				for i := range 10 {
+					if d, err := l.Allow(t.Context(), key); err != nil || d.Allowed != (i < 5) {
+						t.Fatalf("request %d of %s: %+v, %v", i, key, d, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestLostRepliesChargeStreamsOnce(t *testing.T) {
+	lostReplies(t, func(rdb *redis.Client, key string) int64 { return rdb.XLen(t.Context(), key).Val() },
+		redisstore.WithStream())
+}
+
+// Streams keep no more than WithCountDenied and Record ask for.
+func TestStreamsAreTrimmed(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	logs := newStreams(c)
+	plan := planOf(core.Limits{core.PerHour(2)}, store.Plan{Bound: 5})
+	key := keysOf(t, 1, "trimmed")[0]
+	ask := func(mode store.Mode, id uint64, used int) {
+		t.Helper()
+		a, err := logs.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
+		if err != nil || a.State[0].Used != used {
+			t.Errorf("take %d, mode %v: %+v, %v; want %d used", id, mode, a, err, used)
+		}
+	}
+	for id, used := range []int{0, 1, 2, 3, 4, 5, 5} {
+		ask(store.ModeChargeDenied, uint64(id+1), used)
+		c.Advance(time.Second)
+	}
+	ask(store.ModePeek, 100, 5)
+	pipe := rdb.Pipeline()
+	for i := range store.MaxRecorded - 6 {
+		id := fmt.Sprintf("1763700000000007-%d", i+100)
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stored(key), ID: id, Values: []string{"i", "12345678"}})
+	}
+	rdb.Del(t.Context(), stored(key))
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rdb.Expire(t.Context(), stored(key), 2*time.Hour)
+	for id := range uint64(8) {
+		ask(store.ModeRecord, 200+id, min(store.MaxRecorded-6+int(id), store.MaxRecorded))
+	}
+}
+
+// A log in a sorted set becomes a stream when a store with streams first uses it.
+func TestSetsBecomeStreams(t *testing.T) {
+	limit := core.Limit{Quota: 3000, Window: time.Hour}
+	for name, form := range map[string]struct {
+		entries int
+		varies  bool
+	}{"plain": {300, false}, "keep": {300, true}, "near": {2500, true}} {
+		for _, first := range []string{"take", "peek", "settle", "log", "merge"} {
+			t.Run(name+" "+first, func(t *testing.T) {
+				rdb := start(t)
+				c := newClock(rdb)
+				sets, streams := newStore(c), newStreams(c)
+				key := keysOf(t, 1, "converted")[0]
+				plan := planOf(core.Limits{limit}, store.Plan{})
+				fill(t, sets, key, time.Hour, form.entries-2, 1)
+				c.Advance(time.Minute)
+				varied := planOf(core.Limits{limit}, store.Plan{Varies: form.varies})
+				take := store.Take{Key: key, Plan: varied, Cost: 1, ID: 7}
+				ask := func(s core.Store, want int) {
+					t.Helper()
+					if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != want {
+						t.Errorf("%+v, %v; want %d used", a.State[0], err, want)
+					}
+				}
+				ask(sets, form.entries-2)
+				take.ID, take.Mode, take.Plan = 8, store.ModeChargeDenied, planOf(core.Limits{{Quota: 1, Window: time.Hour}},
+					store.Plan{Bound: 5000, Varies: form.varies})
+				ask(sets, form.entries-1)
+				before, err := listing(sets).Log(t.Context(), key, time.Hour)
+				if err != nil || len(before) != form.entries {
+					t.Fatal(len(before), err)
+				}
+				ttl := rdb.PTTL(t.Context(), stored(key)).Val()
+
+				take.ID, take.Mode, take.Plan = 9, store.ModePeek, plan
+				switch first {
+				case "take":
+					take.Mode = store.ModeCharge
+					ask(streams, form.entries)
+					if err := listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: 9}); err != nil {
+						t.Fatal(err)
+					}
+				case "peek":
+					ask(streams, form.entries)
+				case "settle":
+					err = listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: 99})
+				case "merge":
+					m := store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 8, Cost: 1}}}
+					err = listing(streams).Merge(t.Context(), m)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				after, err := listing(streams).Log(t.Context(), key, time.Hour)
+				if err != nil || !slices.Equal(after, before) {
+					t.Errorf("%v: %d entries, before %d", err, len(after), len(before))
+				}
+				if kind := rdb.Type(t.Context(), stored(key)).Val(); kind != "stream" {
+					t.Errorf("the log is a %s", kind)
+				}
+				if now := rdb.PTTL(t.Context(), stored(key)).Val(); now > ttl+time.Minute || now < ttl-time.Minute {
+					t.Errorf("PTTL %v, before %v", now, ttl)
+				}
+				for n, id := range []uint64{7, 8, 1 << 50} {
+					if err := listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: id}); err != nil {
+						t.Fatal(err)
+					}
+					take.Mode = store.ModePeek
+					ask(streams, form.entries-1-n)
+				}
+			})
+		}
+	}
+}
+
+// What a stream cannot hold stays a sorted set, and a store without WithStream does not use a stream.
+func TestLogsThatAreNotConverted(t *testing.T) {
+	rdb := start(t)
+	sets, streams := redisstore.New(rdb), redisstore.New(rdb, redisstore.WithStream())
+	key := keysOf(t, 1, "refused")[0]
+	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(10)}, store.Plan{}), Cost: 3, ID: 1}
+	if a, err := sets.Take(t.Context(), take); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	take.Cost, take.ID = 1, 2
+	_, err := streams.Take(t.Context(), take)
+	wantClass(t, err, redisstore.ClassType, "leave WithStream out")
+	_, err = listing(streams).Log(t.Context(), key, time.Hour)
+	wantClass(t, err, redisstore.ClassType, "leave WithStream out")
+	if a, err := sets.Take(t.Context(), take); err != nil || a.State[0].Used != 3 {
+		t.Errorf("%+v, %v; want 3 units in the set", a.State[0], err)
+	}
+
+	if err := streams.Reset(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := streams.Take(t.Context(), take); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	_, err = sets.Take(t.Context(), take)
+	wantClass(t, err, redisstore.ClassType, "give this one WithStream")
+	if n := rdb.XLen(t.Context(), stored(key)).Val(); n != 1 {
+		t.Errorf("%d entries in the stream", n)
+	}
+
+	rdb.Set(t.Context(), stored(key), "another program's", time.Minute)
+	_, err = streams.Take(t.Context(), take)
+	wantClass(t, err, redisstore.ClassType, "WithPrefix")
+}
+
+// A user who lacks a permission loses no log, and leaves no key without an expiry.
+func TestMissingPermissionsForStreams(t *testing.T) {
+	rdb := start(t)
+	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, true)...)
+	for i, missing := range append([]string{"none"}, needed...) {
+		name := fmt.Sprint("user", i)
+		rules := []any{"ACL", "SETUSER", name, "on", "nopass", "~sash:*", "-@all", "+ping", "+hello"}
+		for _, command := range needed {
+			if command != missing {
+				rules = append(rules, "+"+command)
+			}
+		}
+		if err := rdb.Do(t.Context(), rules...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr, Username: name, Password: password})
+		keys := keysOf(t, 2, name)
+		sets, streams := redisstore.New(rdb), redisstore.New(client, redisstore.WithStream())
+		plan := planOf(core.Limits{{Quota: 3, Window: 10 * time.Minute}}, store.Plan{})
+		for id := range uint64(3) {
+			take := store.Take{Key: keys[0], Plan: plan, Cost: 1, ID: id + 1}
+			if _, err := sets.Take(t.Context(), take); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range uint64(5) {
+			for _, key := range keys {
+				a, err := streams.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id + 10})
+				if missing == "none" && (err != nil || a.Allowed != (key.Text == keys[1].Text && id < 3)) {
+					t.Errorf("%s, take %d: %+v, %v", key.Text, id, a, err)
+				}
+			}
+		}
+		size := rdb.XLen(t.Context(), stored(keys[0])).Val() + rdb.ZCard(t.Context(), stored(keys[0])).Val()
+		if size < 3 {
+			t.Errorf("without %s: %d entries of 3", missing, size)
+		}
+		client.Close()
+	}
+} // and checkKeys looks for what has no TTL
+
+func TestCheckOfPermissionsForStreams(t *testing.T) {
+	s := redistest.Start(t)
+	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, true)...)
+	client := func(name string, rules ...string) *redis.Client {
+		all := []string{"ACL", "SETUSER", name, "reset", "on", "nopass", "~sash:*", "+info"}
+		for _, command := range needed {
+			all = append(all, "+"+command)
+		}
+		do(t, s, append(all, rules...)...)
+		return plain(t, &redis.Options{Addr: s.Addr(), Username: name, Password: password})
+	}
+	wantProblems(t, check(t, client("enough"), redisstore.WithStream()))
+	for _, command := range needed {
+		wantProblems(t, check(t, client("no-"+command, "-"+command), redisstore.WithStream()),
+			[]string{"sash: store (auth): ", "ACL SETUSER <user> +" + strings.ToLower(command)})
+	}
+}
+
+// The entries and the TTL of a stream are there after a restart.
+func TestStreamsSurviveARestart(t *testing.T) {
+	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer rdb.Close()
+	l := newLimiter(t, core.PerHour(3), redisstore.New(rdb, redisstore.WithStream()))
+	for i := range 4 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed != (i < 3) {
+			t.Fatal(d, err)
+		}
+	}
+	s.Kill()
+	s.Restart()
+	if ttl := rdb.PTTL(t.Context(), only(t, rdb)).Val(); ttl <= 0 || ttl > time.Hour+time.Second {
+		t.Errorf("PTTL %v after a restart", ttl)
+	}
+	d, err := l.Allow(t.Context(), "k")
+	if err != nil || d.Allowed || d.Used != 3 {
+		t.Errorf("%+v, %v; want a denial with 3 used", d, err)
+	}
+}
+
+// A unit takes about 28 bytes. MEMORY USAGE of Redis 7.0 takes each node of the tree that has the parts of a stream for
+// 244 bytes, which is too much: so where units are far from each other, the memory of the server is measured.
+func TestBytesOfStreams(t *testing.T) {
+	rdb := start(t)
+	const quota = 1000
+	used := func() (n int) {
+		_, rest, _ := strings.Cut(rdb.Info(t.Context(), "memory").Val(), "used_memory:")
+		fmt.Sscanf(rest, "%d", &n)
+		return n
+	}
+	for n, c := range []struct {
+		window time.Duration
+		logs   int
+	}{{0, 2}, {time.Minute, 2}, {time.Minute, 30}, {time.Hour, 30}} {
+		clock := newClock(newHashed(rdb))
+		s, takes := newStreams(clock), make([]store.Take, c.logs)
+		plan := planOf(core.Limits{{Quota: quota, Window: max(c.window, time.Minute)}}, store.Plan{})
+		keys := keysOf(t, c.logs, fmt.Sprint("bytes.", n))
+		before, told := used(), 0
+		for range quota {
+			for i := range keys {
+				takes[i] = store.Take{Key: keys[i], Plan: plan, Cost: 1, ID: rand.Uint64()}
+			}
+			if _, err := redisstore.TakeTogether(t.Context(), s, true, takes); err != nil {
+				t.Fatal(err)
+			}
+			clock.Advance(c.window / quota * 9 / 10)
+		}
+		grown := used() - before
+		for i := range keys {
+			told += int(rdb.MemoryUsage(t.Context(), stored(keys[i]), 0).Val())
+		}
+		real, usage := float64(grown)/float64(quota*c.logs), float64(told)/float64(quota*c.logs)
+		t.Logf("%d units in %v: %.1f bytes each, MEMORY USAGE %.1f", quota, c.window, real, usage)
+		if c.window == 0 && usage > 28 || usage > 34.5 {
+			t.Errorf("%d units in %v: MEMORY USAGE tells %.1f bytes each", quota, c.window, usage)
+		}
+		if c.logs == 30 && real > 28.5 { // the first logs make the server allocate other memory as well
+			t.Errorf("%d units in %v take %.1f bytes each", quota, c.window, real)
+		}
+	}
+}
+
+// What a stream cannot do is an error when the limiter is made, or else when it is asked for.
+func TestWhatStreamsRefuse(t *testing.T) {
+	rdb := start(t)
+	s := redisstore.New(rdb, redisstore.WithStream())
+	one := core.PerMinute(5)
+	chosen := core.LimitBy(func(context.Context) core.Limits { return core.Limits{one} })
+	byTenant := core.By(func(context.Context) (string, error) { return "t", nil })
+	for name, c := range map[string]struct {
+		policy core.Policy
+		opts   []core.Option
+		want   string
+	}{
+		"several limits": {core.Limits{one, core.PerHour(50)}, nil, "2 limits"},
+		"several keys":   {core.Limits{one, core.PerHour(50).By(byTenant)}, nil, "2 limits"},
+		"in flight":      {core.InFlight(3), nil, "requests in flight"},
+		"LimitBy":        {chosen, nil, "limits of requests"},
+		"WithShadow":     {one, []core.Option{core.WithShadow(core.PerHour(5))}, "core.WithShadow"},
+		"WithBan":        {one, []core.Option{core.WithBan(3, time.Minute, time.Minute)}, "core.WithBan"},
+	} {
+		_, err := core.New(c.policy, core.Global(), append(c.opts, core.WithStore(s))...)
+		if text := fmt.Sprint(err); !strings.Contains(text, "redisstore.WithStream(") || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %v; want an error of WithStream with %q", name, err, c.want)
+		}
+	}
+	l := newLimiter(t, one, s, core.WithCountDenied())
+	_, costly := l.AllowN(t.Context(), "k", 2)
+	_, upTo := l.AllowAtMost(t.Context(), "k", 2)
+	d, err := l.Allow(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := store.NewKey("p", "k")
+	take := func(change func(*store.Take)) error {
+		take := store.Take{Key: key, Plan: planOf(core.Limits{one}, store.Plan{}), Cost: 1, ID: 1}
+		change(&take)
+		_, err := s.Take(t.Context(), take)
+		return err
+	}
+	for name, err := range map[string]error{
+		"AllowN":      costly,
+		"AllowAtMost": upTo,
+		"Settle":      d.Settle(t.Context(), 2),
+		"Merge": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute,
+			Entries: []store.Entry{{ID: 1, Cost: 2}}}),
+		"Merge of varied": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute, Varies: true}),
+		"two limits":      take(func(t *store.Take) { t.Plan = planOf(core.Limits{one, core.PerHour(9)}, store.Plan{}) }),
+		"varied":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Varies: true}) }),
+		"longer":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
+		"shadow":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
+		"slots":           take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Slots: true}) }),
+		"up to":           take(func(t *store.Take) { t.Mode = store.ModeUpTo }),
+	} {
+		var wrong *core.ConfigError
+		if !errors.As(err, &wrong) {
+			t.Errorf("%s: %v, want a ConfigError", name, err)
+		}
+	}
+	if n := len(rdb.Keys(t.Context(), "*").Val()); n != 1 {
+		t.Errorf("%d keys, want the one of the take that was admitted", n)
+	}
+	if err := d.Settle(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+}
