@@ -19,6 +19,17 @@ func TestFakeStore(t *testing.T) {
 	})
 }
 
+func TestFakeStoreWithOneLimit(t *testing.T) {
+	coretest.Store(t, coretest.StoreConfig{
+		OneLimit: true,
+		Checks:   2000,
+		New: func(*testing.T) (core.Store, func(time.Duration)) {
+			store := new(coretest.FakeStore)
+			return store, store.Advance
+		},
+	})
+}
+
 func TestFakeStoreFails(t *testing.T) {
 	store := new(coretest.FakeStore)
 	l, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(store), core.WithFailure(core.FailClosed))

@@ -6,6 +6,8 @@
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
 // ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZSCORE on keys "sash:*".
+// With [WithStream] these are EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK, XADD, XDEL, XLEN, XRANGE, XREVRANGE, XTRIM and
+// ZRANGE.
 // The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //
 // A request over several logs is decided in one step if one script may use all of them: on one server, in one hash slot

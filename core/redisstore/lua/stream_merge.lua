@@ -21,8 +21,9 @@ if #all == size then return {1} end
 table.sort(all, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
 local entries = {}
 for i, entry in ipairs(all) do entries[2 * i - 1], entries[2 * i] = entry[1], entry[2] end
-local _, rewrite = rarely()
-_, failed = rewrite(key, entries)
-if failed then return failed end
-call('PEXPIRE', key, ARGV[2])
-return {1}
+local _, refused = rebuilding().rewrite(key, entries)
+if refused then return refused end
+local armed = redis.pcall('PEXPIRE', key, ARGV[2])
+if armed == 1 then return {1} end
+if size == 0 then call('UNLINK', key) end -- without a TTL the entries would never leave
+return armed

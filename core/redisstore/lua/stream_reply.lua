@@ -10,10 +10,7 @@ if admitted < takes then
     instant = instantOf(first[#first])
   end
   wait = size < quota and 1 or math.min(instant, now) + window - now -- 1: if there is room by now
-  if mode ~= 'p' and instant > now then -- the clock has stepped back: entries leave in one window at most
-    local _, rewrite, entriesOf = rarely()
-    rewrite(key, entriesOf(key))
-  end
+  if mode ~= 'p' and instant > now then rebuilding().repair(key) end -- so that it leaves in one window at most
 end
 if plain and takes == 1 and (admitted == 1 and held < quota or admitted == 0 and size == quota) then
   local i, sign = 1, 2 * admitted - 1

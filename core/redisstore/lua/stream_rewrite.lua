@@ -1,15 +1,6 @@
 -- Replaces a stream, since entries can be added to its end only.
 -- Expects call, now, instantOf. Provides the functions below.
 
--- entriesOf returns instant and value of each entry of a stream. An entry from the future becomes one of now.
-local function entriesOf(key)
-  local entries = {}
-  for i, entry in ipairs(call('XRANGE', key, '-', '+')) do
-    entries[2 * i - 1], entries[2 * i] = math.min(instantOf(entry), now), entry[2][2]
-  end
-  return entries
-end
-
 -- rewrite replaces a log by a stream of entries, which are instants and values in turn, oldest first. It returns the
 -- number that the next entry of now has in its id, or nil and an error if the server would refuse to add entries.
 local function rewrite(key, entries)
@@ -27,4 +18,14 @@ local function rewrite(key, entries)
   end
   if left > 0 and #entries > 0 then call('PEXPIRE', key, left) end
   return last == now and number + 1 or 0
+end
+
+-- repair moves entries from the future to now. A clock that has stepped back leaves such entries. It returns what
+-- rewrite does.
+local function repair(key)
+  local entries = {}
+  for i, entry in ipairs(call('XRANGE', key, '-', '+')) do
+    entries[2 * i - 1], entries[2 * i] = math.min(instantOf(entry), now), entry[2][2]
+  end
+  return rewrite(key, entries)
 end
