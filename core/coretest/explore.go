@@ -26,6 +26,9 @@ type ExploreConfig struct {
 	// is not defined what a store then knows about it.
 	Repeats bool
 
+	// OneLimit is as in [StoreConfig]: only worlds of one log, one limit and takes of one unit are explored.
+	OneLimit bool
+
 	// Worlds is about how many worlds of each kind are explored at most, chosen at random; zero means all of them, two
 	// million without Repeats.
 	Worlds int
@@ -51,6 +54,9 @@ func Explore(t *testing.T, c ExploreConfig) {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
 	}
 	for _, kind := range worldKinds() {
+		if c.OneLimit && !kind.keepOneLimit() {
+			continue
+		}
 		c.Run(t, kind.name, func(t *testing.T) {
 			e := &explorer{
 				t: t, worldKind: kind, callers: max(c.Callers, 1), repeats: c.Repeats,

@@ -61,6 +61,14 @@ func worldKinds() []*worldKind {
 	}
 }
 
+// keepOneLimit leaves takes and settlements of one unit in a kind with one log of one limit. It reports whether this is
+// such a kind.
+func (k *worldKind) keepOneLimit() bool {
+	k.takes = slices.DeleteFunc(slices.Clone(k.takes), func(o operation) bool { return o.cost > 1 })
+	k.settles = slices.DeleteFunc(slices.Clone(k.settles), func(cost int) bool { return cost > 1 })
+	return k.plans[1] == nil && len(k.plans[0].Limits) == 1
+}
+
 // logSet is a set of logs: bit 0 is the first, bit 1 the second.
 type logSet uint8
 

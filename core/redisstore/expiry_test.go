@@ -299,17 +299,22 @@ func TestMergedAgainDoNotMove(t *testing.T) {
 
 // What is as old as its window has left, and is not merged. A microsecond younger, it is.
 func TestMergeOfWhatIsLeaving(t *testing.T) {
-	logs := newStore(newClock(newHashed(start(t))))
+	for _, newStore := range []func(processor) core.Store{newStore, newStreams} {
+		mergeOfWhatIsLeaving(t, listing(newStore(newClock(newHashed(start(t))))))
+	}
+}
+
+func mergeOfWhatIsLeaving(t *testing.T, logs listingStore) {
 	key := keysOf(t, 1, "merged")[0]
 	m := store.MergeRequest{Key: key, Keep: formsKeep}
 	for i, age := range []time.Duration{formsKeep + time.Microsecond, formsKeep, formsKeep - time.Microsecond} {
 		m.Entries = append(m.Entries, store.Entry{ID: uint64(i + 1), Age: age, Cost: 1})
 	}
-	if err := full(logs).Merge(t.Context(), m); err != nil {
+	if err := logs.Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	// Asked about twice the window, the log tells what it has.
-	if entries, err := full(logs).Log(t.Context(), key, 2*formsKeep); err != nil || len(entries) != 1 {
+	if entries, err := logs.Log(t.Context(), key, 2*formsKeep); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v; want the youngest only", entries, err)
 	}
 }
@@ -342,7 +347,12 @@ func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 
 // A denial that counts is in the log under another name; what an outage has recorded of it is the same take.
 func TestCountedDenialsAreMergedOnce(t *testing.T) {
-	logs := newStore(newClock(newHashed(start(t))))
+	for _, newStore := range []func(processor) core.Store{newStore, newStreams} {
+		countedDenials(t, newStore(newClock(newHashed(start(t)))))
+	}
+}
+
+func countedDenials(t *testing.T, logs core.Store) {
 	key := keysOf(t, 1, "merged")[0]
 	limits := core.Limits{{Quota: 1, Window: formsKeep}}
 	for id := range uint64(2) {
@@ -356,10 +366,10 @@ func TestCountedDenialsAreMergedOnce(t *testing.T) {
 	for id := range uint64(3) {
 		m.Entries = append(m.Entries, store.Entry{ID: id + 1, Cost: 1})
 	}
-	if err := full(logs).Merge(t.Context(), m); err != nil {
+	if err := listing(logs).Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := full(logs).Log(t.Context(), key, formsKeep)
+	entries, err := listing(logs).Log(t.Context(), key, formsKeep)
 	if want := []sinceEntry{{0, 1}, {0, 1}, {0, 1}}; err != nil || !slices.Equal(sinceFirst(entries), want) {
 		t.Errorf("%v, %v; want three entries of one unit", entries, err)
 	}

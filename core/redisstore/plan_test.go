@@ -22,18 +22,14 @@ func planOf(limits core.Limits, p store.Plan) *store.Plan {
 // full returns a store as one that can do everything, which those of this package can.
 func full(s core.Store) store.Full { return s.(store.Full) }
 
-// listing returns a store as one that has what those with streams have as well.
-func listing(s core.Store) interface {
+// listingStore has what a store with streams can do beside taking.
+type listingStore interface {
 	store.Settler
 	store.Lister
 	store.Merger
-} {
-	return s.(interface {
-		store.Settler
-		store.Lister
-		store.Merger
-	})
 }
+
+func listing(s core.Store) listingStore { return s.(listingStore) }
 
 // kept returns a plan like p that keeps entries for formsKeep, and so many units.
 func kept(p *store.Plan, bound int) *store.Plan {

@@ -90,6 +90,16 @@ func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
 	}
 }
 
+// In small worlds the first reply is as if a command had been executed once, and the second execution leaves the logs as
+// they are.
+func TestExploreStreams(t *testing.T) {
+	t.Parallel()
+	explore(t, 2000, coretest.ExploreConfig{OneLimit: true}, func(t *testing.T, c clock) core.Store {
+		c.processor = firstOfTwo{c.processor, t}
+		return newStreams(c)
+	})
+}
+
 // lateCopies executes commands a second time after others, as a server does that has received a command on two
 // connections.
 type lateCopies struct {
