@@ -288,6 +288,48 @@ func TestStreamsAreTrimmed(t *testing.T) {
 	}
 }
 
+// A stream is in Redis at least as long as its youngest entry in the window, however little it had left before, and no
+// longer than a second more.
+func TestStreamsOutliveTheirEntries(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	logs := newStreams(c)
+	keys, id := keysOf(t, 6, "outlive"), uint64(0)
+	for i, limit := range []core.Limit{hundred, few} {
+		for j, mode := range []store.Mode{store.ModeCharge, store.ModeRecord, store.ModeChargeDenied} {
+			key := keys[3*i+j]
+			ask := func(left time.Duration, act func() error) {
+				t.Helper()
+				if left > 0 && !rdb.PExpire(t.Context(), stored(key), clockMore+left).Val() {
+					t.Fatal("no key")
+				}
+				id++
+				least, most := lasts(t, rdb, key, func() {
+					if err := act(); err != nil {
+						t.Fatal(err)
+					}
+				})
+				if most < formsKeep || least > formsKeep+time.Second {
+					t.Errorf("%v, mode %v, with %v left: the key stays for %v", limit, mode, left, most)
+				}
+			}
+			take := func() error {
+				plan := planOf(core.Limits{limit}, store.Plan{})
+				_, err := logs.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
+				return err
+			}
+			ask(0, take)
+			c.Advance(time.Second)
+			ask(time.Second, take)
+			ask(formsKeep-50*time.Millisecond, take)
+			ask(time.Second, func() error {
+				entries := []store.Entry{{ID: id, Cost: 1}}
+				return listing(logs).Merge(t.Context(), store.MergeRequest{Key: key, Keep: formsKeep, Entries: entries})
+			})
+		}
+	}
+}
+
 // A log in a sorted set becomes a stream when a store with streams first uses it.
 func TestSetsBecomeStreams(t *testing.T) {
 	limit := core.Limit{Quota: 3000, Window: time.Hour}
