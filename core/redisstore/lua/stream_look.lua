@@ -1,7 +1,7 @@
 -- What a log holds before its takes. Expired entries are removed.
--- Expects key, ids, takes, since, mode, quota, window, call, now. Provides size; oldest, the instant of the oldest
+-- Expects key, ids, takes, since, mode, quota, window, cut, call, now. Provides size; oldest, the instant of the oldest
 -- entry, or nil; own, how many of the takes, from the first on, were executed before; denied, whether a denial was
--- recorded then.
+-- recorded then. Sets cut.
 --
 -- A node of a stream keeps the bytes of entries that are removed, and each command that looks for the oldest entry goes
 -- through them: so only a log that may be full is looked at before it is trimmed.
@@ -10,6 +10,7 @@ if failed then return failed end
 local oldest, own, denied = nil, 0, false
 if size >= quota then oldest = instantOf(call('XRANGE', key, '-', '+', 'COUNT', '1')[1]) end
 if size > 0 and not (oldest and oldest > now - window) then
+  cut = cut or string.format('%.0f', now - window + 1)
   size = size - call('XTRIM', key, 'MINID', '=', cut)
   oldest = size > 0 and instantOf(call('XRANGE', key, '-', '+', 'COUNT', '1')[1]) or nil
 end

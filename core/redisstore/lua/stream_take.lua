@@ -11,7 +11,7 @@ local plain = tonumber(ttl) -- nil where ARGV has the long form
 local mode, bound, first = 'c', 0, n + 2
 if not plain then mode, ttl, bound, first = ttl, ARGV[n + 3], ARGV[n + 5] + 0, n + 6 end
 local quota, window = ARGV[first] + 0, ARGV[first + 1] + 0
-local cut = string.format('%.0f', now - window + 1)
+local cut -- the first instant that is not expired, as text
 
 for k = 1, n do
   local key, ids = KEYS[k], ARGV[k]
