@@ -52,7 +52,7 @@ func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
 		if n := len(q.reply) - 1; n < 1 {
 			q.err = protocolError("a reply of %d numbers", n+1)
 		} else {
-			b.clock.Store(q.reply[n])
+			b.clock.Store(max(0, q.reply[n]))
 			q.reply = q.reply[:n]
 		}
 	}

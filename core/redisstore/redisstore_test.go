@@ -665,11 +665,15 @@ func TestOddReplies(t *testing.T) {
 		numbers(1<<62, 0, 0, 0), numbers(0, 1<<62, 5, 5), numbers(1, 0, 1<<62, 0), numbers(1, 0, 0, 1<<62),
 		map[any]any{"a": 1}, true, 1.5, errors.New("ERR broken"), redis.Nil,
 	} {
-		l := newLimiter(t, core.PerSecond(5), redisstore.New(odd{reply}))
-		d, err := l.Allow(t.Context(), "k")
-		var store *core.StoreError
-		if !errors.As(err, &store) || d.Allowed {
-			t.Errorf("reply %v: %+v, %v; want a StoreError", reply, d, err)
+		for _, logs := range []core.Store{
+			redisstore.New(odd{reply}), redisstore.New(odd{reply}, redisstore.WithStream()),
+		} {
+			l := newLimiter(t, core.PerSecond(5), logs)
+			d, err := l.Allow(t.Context(), "k")
+			var store *core.StoreError
+			if !errors.As(err, &store) || d.Allowed {
+				t.Errorf("reply %v, %T: %+v, %v; want a StoreError", reply, logs, d, err)
+			}
 		}
 	}
 }

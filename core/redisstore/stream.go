@@ -10,31 +10,31 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// WithStream keeps each log in a Redis stream instead of a sorted set, which saves memory where a quota is large: Redis
-// keeps a sorted set of more than 128 entries as a skiplist. Bytes a unit when the quota is used up, the key included, as
-// measured with Redis 7.0:
+// WithStream keeps each log in a Redis stream instead of a sorted set, which saves memory where a quota is large:
+// Redis keeps a sorted set of more than 128 entries as a skiplist. Bytes a unit when the quota is used up, the key
+// included, as measured with Redis 7.0:
 //
 //	quota          10    100   1,000   10,000
 //	sorted set     38     22     110      121
 //	stream        441     44      28       26
 //
-// A check takes about one and a half times as much of Redis' CPU. So choose it for quotas above 128 where memory counts
-// more than CPU, and leave it out for small quotas: each stream takes 4 kB at least.
+// A check takes about one and a half times as much of Redis' CPU. So choose it for quotas above 128 where memory
+// counts more than CPU, and leave it out for small quotas: each stream takes 4 kB at least.
 //
 // The decisions are the same, to the microsecond. But a stream has the log of one limit, which is always the same, and
-// each take costs one unit. Anything else is a [store.ConfigError] with the Option "redisstore.WithStream". When the
-// limiter is made, that is several limits, also if they have keys of their own, and core.LimitBy, core.InFlight,
-// core.WithShadow and core.WithBan; when it is asked for, a cost above 1 and core.Limiter.AllowAtMost.
+// each take costs one unit. Anything else is a [store.ConfigError]: when the limiter is made, for several limits, also
+// if they have keys of their own, and for core.LimitBy, core.InFlight, core.WithShadow and core.WithBan; when it is
+// asked for, for a cost above 1 (also above the quota), for settling to more than 1, and for core.Limiter.AllowAtMost.
 //
-// A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the units
-// recorded next to it have left, up to a hundred. So this option is not for limiters that give most units back.
+// A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the
+// units recorded next to it have left, up to a hundred. So this option is not for limiters that give most units back.
 //
-// A log in a sorted set becomes a stream, without a loss, when a store with this option first uses it; that takes about
-// 2 µs for each entry. A set with takes of more than one unit is refused instead, and so is a stream by a store without
-// this option: the [store.StoreError] has [ClassType] and tells what to do, and core.WithFailure decides about such a
-// key and those that are asked about in the same batch. In a rolling deploy that adds the option, this happens in the
-// processes that do not have it yet; in one that removes it, in the new ones, until the key has expired or was reset. To
-// begin with new logs instead, give the store another prefix, or the limiter another name.
+// A log in a sorted set becomes a stream, without a loss, when a store with this option first uses it; that takes
+// about 2 µs for each entry. A set with takes of more than one unit is refused instead, and so is a stream by a store
+// without this option: the [store.StoreError] has [ClassType] and tells what to do, and core.WithFailure decides about
+// such a key and those that are asked about in the same batch. In a rolling deploy that adds the option, this happens
+// in the processes that do not have it yet; in one that removes it, in the new ones, until the key has expired or was
+// reset. To begin with new logs instead, give the store another prefix, or the limiter another name.
 func WithStream() Option {
 	return func(s *redisStore) {
 		if s.batchers.stream {
@@ -63,8 +63,8 @@ func streamError(value, reason string) error {
 func checkStreamPlan(p *store.Plan) error {
 	switch {
 	case p.Slots:
-		return streamError("requests in flight", "slots cannot be renewed in a stream: give the limit core.InFlight to "+
-			"a limiter of its own, on a store without WithStream")
+		return streamError("requests in flight", "slots cannot be renewed in a stream: give the limit core.InFlight "+
+			"to a limiter of its own, on a store without WithStream")
 	case p.Varies, len(p.Limits) == 0:
 		return streamError("limits of requests", "a stream has the log of one limit, which is always the same: "+
 			"leave WithStream out where core.LimitBy chooses the limits")
@@ -97,7 +97,7 @@ func (s *streamStore) Take(ctx context.Context, t store.Take) (store.Answer, err
 		return store.Answer{}, err
 	}
 	if t.Mode == store.ModeUpTo {
-		return store.Answer{}, streamError(t.Mode.String(), "a stream cannot grant a part of a cost: leave WithStream out")
+		return store.Answer{}, streamError(t.Mode.String(), "a stream cannot grant a part: leave WithStream out")
 	}
 	return s.logs.take(ctx, t)
 }

@@ -90,8 +90,8 @@ func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
 	}
 }
 
-// In small worlds the first reply is as if a command had been executed once, and the second execution leaves the logs as
-// they are.
+// In small worlds the first reply is as if a command had been executed once, and the second execution leaves the logs
+// as they are.
 func TestExploreStreams(t *testing.T) {
 	t.Parallel()
 	explore(t, 2000, coretest.ExploreConfig{OneLimit: true}, func(t *testing.T, c clock) core.Store {
@@ -174,7 +174,7 @@ func TestStreamsOfAClockThatStepsBack(t *testing.T) {
 				t.Helper()
 				d, err := l.Allow(t.Context(), "k")
 				if err != nil || d.Allowed != want || d.Remaining != remaining || d.ResetAfter > window {
-					t.Fatalf("step %v, undone %v: %+v, %v; want allowed %v, %d left", step, undone, d, err, want, remaining)
+					t.Fatalf("step %v, undone %v: %+v, %v; want %v, %d left", step, undone, d, err, want, remaining)
 				}
 				return d
 			}
@@ -332,7 +332,6 @@ func TestStreamsOutliveTheirEntries(t *testing.T) {
 
 // A log in a sorted set becomes a stream when a store with streams first uses it.
 func TestSetsBecomeStreams(t *testing.T) {
-	limit := core.Limit{Quota: 3000, Window: time.Hour}
 	for name, form := range map[string]struct {
 		entries int
 		varies  bool
@@ -341,66 +340,86 @@ func TestSetsBecomeStreams(t *testing.T) {
 			t.Run(name+" "+first, func(t *testing.T) {
 				rdb := start(t)
 				c := newClock(rdb)
-				sets, streams := newStore(c), newStreams(c)
-				key := keysOf(t, 1, "converted")[0]
-				plan := planOf(core.Limits{limit}, store.Plan{})
-				fill(t, sets, key, time.Hour, form.entries-2, 1)
-				c.Advance(time.Minute)
-				varied := planOf(core.Limits{limit}, store.Plan{Varies: form.varies})
-				take := store.Take{Key: key, Plan: varied, Cost: 1, ID: 7}
-				ask := func(s core.Store, want int) {
-					t.Helper()
-					if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != want {
-						t.Errorf("%+v, %v; want %d used", a.State[0], err, want)
-					}
-				}
-				ask(sets, form.entries-2)
-				take.ID, take.Mode, take.Plan = 8, store.ModeChargeDenied, planOf(core.Limits{{Quota: 1, Window: time.Hour}},
-					store.Plan{Bound: 5000, Varies: form.varies})
-				ask(sets, form.entries-1)
-				before, err := listing(sets).Log(t.Context(), key, time.Hour)
-				if err != nil || len(before) != form.entries {
-					t.Fatal(len(before), err)
-				}
-				ttl := rdb.PTTL(t.Context(), stored(key)).Val()
-
-				take.ID, take.Mode, take.Plan = 9, store.ModePeek, plan
-				switch first {
-				case "take":
-					take.Mode = store.ModeCharge
-					ask(streams, form.entries)
-					if err := listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: 9}); err != nil {
-						t.Fatal(err)
-					}
-				case "peek":
-					ask(streams, form.entries)
-				case "settle":
-					err = listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: 99})
-				case "merge":
-					m := store.MergeRequest{Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 8, Cost: 1}}}
-					err = listing(streams).Merge(t.Context(), m)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				after, err := listing(streams).Log(t.Context(), key, time.Hour)
+				cv := conversion{t: t, sets: newStore(c), streams: newStreams(c), key: keysOf(t, 1, "converted")[0]}
+				before := cv.fill(c, form.entries, form.varies)
+				ttl := rdb.PTTL(t.Context(), stored(cv.key)).Val()
+				cv.use(first, form.entries)
+				after, err := listing(cv.streams).Log(t.Context(), cv.key, time.Hour)
 				if err != nil || !slices.Equal(after, before) {
 					t.Errorf("%v: %d entries, before %d", err, len(after), len(before))
 				}
-				if kind := rdb.Type(t.Context(), stored(key)).Val(); kind != "stream" {
+				if kind := rdb.Type(t.Context(), stored(cv.key)).Val(); kind != "stream" {
 					t.Errorf("the log is a %s", kind)
 				}
-				if now := rdb.PTTL(t.Context(), stored(key)).Val(); now > ttl+time.Minute || now < ttl-time.Minute {
+				if now := rdb.PTTL(t.Context(), stored(cv.key)).Val(); now > ttl+time.Minute || now < ttl-time.Minute {
 					t.Errorf("PTTL %v, before %v", now, ttl)
 				}
-				for n, id := range []uint64{7, 8, 1 << 50} {
-					if err := listing(streams).Settle(t.Context(), store.Settlement{Key: key, ID: id}); err != nil {
-						t.Fatal(err)
-					}
-					take.Mode = store.ModePeek
-					ask(streams, form.entries-1-n)
+				for n, id := range []uint64{7, 8, 1 << 50} { // a take, a denial that counts, an entry that was merged
+					cv.settle(id)
+					cv.ask(cv.streams, 9, store.ModePeek, store.Plan{}, form.entries-1-n)
 				}
 			})
+		}
+	}
+}
+
+// conversion is a log in a sorted set that becomes a stream.
+type conversion struct {
+	t             *testing.T
+	sets, streams core.Store
+	key           store.Key
+}
+
+// ask takes of a store, and compares the units used before.
+func (c *conversion) ask(s core.Store, id uint64, mode store.Mode, p store.Plan, used int) {
+	c.t.Helper()
+	limits := core.Limits{core.PerHour(3000)}
+	if mode == store.ModeChargeDenied {
+		limits = core.Limits{core.PerHour(1)}
+	}
+	take := store.Take{Key: c.key, Plan: planOf(limits, p), Cost: 1, ID: id, Mode: mode}
+	if a, err := s.Take(c.t.Context(), take); err != nil || a.State[0].Used != used {
+		c.t.Errorf("%+v, %v; want %d used", a.State[0], err, used)
+	}
+}
+
+func (c *conversion) settle(id uint64) {
+	c.t.Helper()
+	err := listing(c.streams).Settle(c.t.Context(), store.Settlement{Key: c.key, ID: id})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// fill makes a log with so many entries, of which one is a denial that counts, and lists it.
+func (c *conversion) fill(clock clock, entries int, varies bool) []core.Entry {
+	c.t.Helper()
+	fill(c.t, c.sets, c.key, time.Hour, entries-2, 1)
+	clock.Advance(time.Minute)
+	c.ask(c.sets, 7, store.ModeCharge, store.Plan{Varies: varies}, entries-2)
+	c.ask(c.sets, 8, store.ModeChargeDenied, store.Plan{Bound: 5000, Varies: varies}, entries-1)
+	all, err := listing(c.sets).Log(c.t.Context(), c.key, time.Hour)
+	if err != nil || len(all) != entries {
+		c.t.Fatal(len(all), err)
+	}
+	return all
+}
+
+// use has the store with streams use the log so that it is the same afterwards.
+func (c *conversion) use(how string, entries int) {
+	c.t.Helper()
+	switch how {
+	case "take":
+		c.ask(c.streams, 9, store.ModeCharge, store.Plan{}, entries)
+		c.settle(9)
+	case "peek":
+		c.ask(c.streams, 9, store.ModePeek, store.Plan{}, entries)
+	case "settle":
+		c.settle(99)
+	case "merge":
+		m := store.MergeRequest{Key: c.key, Keep: time.Hour, Entries: []store.Entry{{ID: 8, Cost: 1}}}
+		if err := listing(c.streams).Merge(c.t.Context(), m); err != nil {
+			c.t.Fatal(err)
 		}
 	}
 }
@@ -564,7 +583,7 @@ func TestBytesOfStreams(t *testing.T) {
 	}
 }
 
-// What a stream cannot do is an error when the limiter is made, or else when it is asked for.
+// What a stream cannot do is an error when the limiter is made.
 func TestWhatStreamsRefuse(t *testing.T) {
 	rdb := start(t)
 	s := redisstore.New(rdb, redisstore.WithStream())
@@ -584,10 +603,18 @@ func TestWhatStreamsRefuse(t *testing.T) {
 		"WithBan":        {one, []core.Option{core.WithBan(3, time.Minute, time.Minute)}, "core.WithBan"},
 	} {
 		_, err := core.New(c.policy, core.Global(), append(c.opts, core.WithStore(s))...)
-		if text := fmt.Sprint(err); !strings.Contains(text, "redisstore.WithStream(") || !strings.Contains(text, c.want) {
+		text := fmt.Sprint(err)
+		if !strings.Contains(text, "redisstore.WithStream(") || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %v; want an error of WithStream with %q", name, err, c.want)
 		}
 	}
+}
+
+// What can only be known of a call is an error of that call, and nothing is recorded.
+func TestWhatCallsOfStreamsRefuse(t *testing.T) {
+	rdb := start(t)
+	s := redisstore.New(rdb, redisstore.WithStream())
+	one := core.PerMinute(5)
 	l := newLimiter(t, one, s, core.WithCountDenied())
 	_, costly := l.AllowN(t.Context(), "k", 2)
 	_, upTo := l.AllowAtMost(t.Context(), "k", 2)
@@ -602,6 +629,7 @@ func TestWhatStreamsRefuse(t *testing.T) {
 		_, err := s.Take(t.Context(), take)
 		return err
 	}
+	two := core.Limits{one, core.PerHour(9)}
 	for name, err := range map[string]error{
 		"AllowN":      costly,
 		"AllowAtMost": upTo,
@@ -609,7 +637,7 @@ func TestWhatStreamsRefuse(t *testing.T) {
 		"Merge": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute,
 			Entries: []store.Entry{{ID: 1, Cost: 2}}}),
 		"Merge of varied": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute, Varies: true}),
-		"two limits":      take(func(t *store.Take) { t.Plan = planOf(core.Limits{one, core.PerHour(9)}, store.Plan{}) }),
+		"two limits":      take(func(t *store.Take) { t.Plan = planOf(two, store.Plan{}) }),
 		"varied":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Varies: true}) }),
 		"longer":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
 		"shadow":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
