@@ -265,8 +265,13 @@ func TestThousandOfThreeThousand(t *testing.T) {
 }
 
 func TestDenialWritesNothing(t *testing.T) {
+	denialWritesNothing(t)
+	denialWritesNothing(t, redisstore.WithStream())
+}
+
+func denialWritesNothing(t *testing.T, opts ...redisstore.Option) {
 	rdb := start(t)
-	l := newLimiter(t, core.PerHour(2), redisstore.New(rdb))
+	l := newLimiter(t, core.PerHour(2), redisstore.New(rdb, opts...))
 	for range 2 {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
 			t.Fatal(d, err)
