@@ -30,7 +30,7 @@ import (
 // units recorded next to it have left, up to a hundred. So this option is not for limiters that give most units back.
 //
 // A log in a sorted set becomes a stream, without a loss, when a store with this option first uses it; that takes
-// about 2 µs for each entry. A set with takes of more than one unit is refused instead, and so is a stream by a store
+// about 3 µs for each entry. A set with takes of more than one unit is refused instead, and so is a stream by a store
 // without this option: the [store.StoreError] has [ClassType] and tells what to do, and core.WithFailure decides about
 // such a key and those that are asked about in the same batch. In a rolling deploy that adds the option, this happens
 // in the processes that do not have it yet; in one that removes it, in the new ones, until the key has expired or was
