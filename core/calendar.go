@@ -68,8 +68,8 @@ func (l Limit) In(zone *time.Location) Limit {
 
 // From returns the limit with periods that begin as the anchor does, such as billing periods: on its weekday, day of
 // the month, or day of the year, and at its time of day in the limit's zone. It is for [PerWeek], [PerMonth],
-// [PerQuarter] and [PerYear], and for other limits after [Limit.In]. If a month is too short, its last day is used: months from
-// January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
+// [PerQuarter] and [PerYear], and for other limits after [Limit.In]. If a month is too short, its last day is used:
+// months from January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
 func (l Limit) From(anchor time.Time) Limit {
 	if !l.aligned.isSet() {
 		l.aligned.fault = cmp.Or(l.aligned.fault, "only periods of the calendar begin at an anchor: say in "+
