@@ -55,7 +55,7 @@ func TestOlderVersionsRefuseWeights(t *testing.T) {
 			}
 		},
 		"long-log": func(s store.Full, key store.Key) {
-			fill(t, s, key, time.Hour, 2100, 1)
+			fill(t, s, key, 2100)
 			mustTake(t, s, store.Take{Key: key, Plan: fixed, Cost: 5, ID: 1 << 40})
 		},
 	} {

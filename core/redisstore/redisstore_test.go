@@ -524,7 +524,7 @@ func TestFixedLimitsBecomeVaried(t *testing.T) {
 	c := newClock(start(t))
 	name := core.WithName("plan")
 	fixed := newLimiter(t, core.PerHour(10_000), newStore(c), name)
-	fill(t, newStore(c), store.NewKey("plan", "k"), time.Hour, 5000, 1)
+	fill(t, newStore(c), store.NewKey("plan", "k"), 5000)
 	for _, limit := range []core.Limit{
 		core.PerSecond(10_000), core.PerDay(10_000), core.PerSecond(10_000), core.PerHour(10_000),
 	} {

@@ -26,12 +26,12 @@ func stat(t *testing.T, rdb *redis.Client, section, name string) int {
 	return n
 }
 
-// fill adds entries of that cost to a log, as of now.
-func fill(t *testing.T, logs core.Store, key store.Key, keep time.Duration, entries, cost int) {
+// fill adds entries of one unit to a log with a window of an hour, as of now.
+func fill(t *testing.T, logs core.Store, key store.Key, entries int) {
 	t.Helper()
-	m := store.MergeRequest{Key: key, Keep: keep}
+	m := store.MergeRequest{Key: key, Keep: time.Hour}
 	for i := range entries {
-		m.Entries = append(m.Entries, store.Entry{ID: 1<<50 + uint64(i), Cost: cost})
+		m.Entries = append(m.Entries, store.Entry{ID: 1<<50 + uint64(i), Cost: 1})
 	}
 	if err := full(logs).Merge(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 	filled := func() {
 		t.Helper()
 		rdb.FlushAll(t.Context())
-		fill(t, newStore(c), store.NewKey("plan", "k"), time.Hour, entries, 1)
+		fill(t, newStore(c), store.NewKey("plan", "k"), entries)
 	}
 	allow := func(desc string, l *core.Limiter, used, most int) {
 		t.Helper()

@@ -394,7 +394,7 @@ func (c *conversion) settle(id uint64) {
 // fill makes a log with so many entries, of which one is a denial that counts, and lists it.
 func (c *conversion) fill(clock clock, entries int, varies bool) []core.Entry {
 	c.t.Helper()
-	fill(c.t, c.sets, c.key, time.Hour, entries-2, 1)
+	fill(c.t, c.sets, c.key, entries-2)
 	clock.Advance(time.Minute)
 	c.ask(c.sets, 7, store.ModeCharge, store.Plan{Varies: varies}, entries-2)
 	c.ask(c.sets, 8, store.ModeChargeDenied, store.Plan{Bound: 5000, Varies: varies}, entries-1)
@@ -572,13 +572,13 @@ func TestBytesOfStreams(t *testing.T) {
 		for i := range keys {
 			told += int(rdb.MemoryUsage(t.Context(), stored(keys[i]), 0).Val())
 		}
-		real, usage := float64(grown)/float64(quota*c.logs), float64(told)/float64(quota*c.logs)
-		t.Logf("%d units in %v: %.1f bytes each, MEMORY USAGE %.1f", quota, c.window, real, usage)
+		memory, usage := float64(grown)/float64(quota*c.logs), float64(told)/float64(quota*c.logs)
+		t.Logf("%d units in %v: %.1f bytes each, MEMORY USAGE %.1f", quota, c.window, memory, usage)
 		if c.window == 0 && usage > 28 || usage > 34.5 {
 			t.Errorf("%d units in %v: MEMORY USAGE tells %.1f bytes each", quota, c.window, usage)
 		}
-		if c.logs == 30 && real > 28.5 { // the first logs make the server allocate other memory as well
-			t.Errorf("%d units in %v take %.1f bytes each", quota, c.window, real)
+		if c.logs == 30 && memory > 28.5 { // the first logs make the server allocate other memory as well
+			t.Errorf("%d units in %v take %.1f bytes each", quota, c.window, memory)
 		}
 	}
 }
