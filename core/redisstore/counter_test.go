@@ -68,7 +68,8 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 				case 0:
 					step = span
 				case 1:
-					step = -min(step, time.Duration(now-clockBegins)*time.Microsecond)
+					far := time.Duration(r.IntN(2)*r.IntN(15)) * span // more than any bucket is from full
+					step = -min(step+far, time.Duration(now-clockBegins)*time.Microsecond)
 				case 2, 3, 4, 5, 6, 7, 8, 9:
 					step = 0
 				}
@@ -115,6 +116,8 @@ func countInMemory(s *counter.State, l *store.Limit, p *store.Plan, t *store.Tak
 	}
 	if a.Allowed && t.Mode != store.ModePeek {
 		v.Add(units)
+	}
+	if (a.Allowed || v.Moved) && t.Mode != store.ModePeek {
 		*s = v.State
 	}
 	if !a.Allowed && cost <= l.Quota {

@@ -44,7 +44,7 @@ func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *
 		left := time.Duration(n[endNumber] - l.now).Truncate(time.Microsecond)
 		a.Retry = min(a.Retry, max(left, 0)+time.Microsecond)
 	}
-	if !added {
+	if !added { // a state that has moved is forgotten by the store's own clock
 		return
 	}
 	if l.counts = true; l.Len() > 0 {

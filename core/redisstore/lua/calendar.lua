@@ -6,6 +6,7 @@ local left, units, second, latest, before
 
 view = function(value)
   local i, from, last = 1, math.min(math.max(now, ARGV[first] + 0), ARGV[first + 3] - 1), 0
+  local moved = false
   while from >= ARGV[first + i] + 0 do i = i + 1 end
   local begin, ends = ARGV[first + i - 1] + 0, ARGV[first + i] + 0
   second, left, units, latest, before = math.floor(from / 1000000), ends - math.min(from, now), 0, 0, 0
@@ -17,9 +18,10 @@ view = function(value)
     latest, before, units = last / 1000000, units, 0
   elseif last >= ends and i < 3 then -- the clock was set back
     second, left, begin = ends / 1000000, ARGV[first + i + 1] - math.min(from, now), ends
+    moved = last >= ARGV[first + i + 1] + 0
   end
   if latest * 1000000 >= begin then units, before = units + before, 0 end
-  return units
+  return units, moved
 end
 
 till = function() return left end

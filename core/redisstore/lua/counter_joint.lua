@@ -5,13 +5,12 @@
 count = function(key, takes, cost)
   local view, till, put = unpack(counters[log])
   local quota = quotas[1]
-  local before, added = view(call('GET', key)), 0
+  local before, moved = view(call('GET', key))
+  local added = 0
   local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
   admitted = agree(admitted, 0, false)
-  if mode ~= 'p' and admitted > earlier then
-    added = (admitted - earlier) * cost
-    put(key, added)
-  end
+  if mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
+  if added > 0 or moved and asked ~= 'p' then put(key, added) end
   -- include counter_told
   return nil, admitted, wait, 0
 end

@@ -5,19 +5,19 @@ local scale, same, window = 100000000, 80000000, ARGV[first] + 0
 local mark, units, left, kept -- left: how long the period lasts (us); kept: whether the value's mark stays, and its TTL
 
 view = function(value)
-  local number, ahead = (now - now % window) / window, same - 1
+  local number, ahead, moved = (now - now % window) / window, same - 1, false
   units = 0
   if value then
     units = value % scale
     ahead = ((value - units) / scale - number) % same
   end
   if ahead > 0 and ahead < same / 2 then -- the clock was set back
-    number, ahead = number + 1, ahead - 1
+    number, ahead, moved = number + 1, ahead - 1, ahead > 1
   elseif ahead > 0 then
     units = 0
   end
   mark, left, kept = number % same, (number + 1) * window - now, ahead == 0
-  return units
+  return units, moved
 end
 
 till = function() return left end

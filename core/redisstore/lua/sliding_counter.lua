@@ -23,13 +23,14 @@ local function past()
 end
 
 view = function(value)
+  local moved = false
   number, units, before, from = (now - now % window) / window, 0, 0, now
   if value then
     local ahead = value:sub(1, -17) - number
     units, before = value:sub(-16, -9) + 0, value:sub(-8) + 0
     if ahead > 0 then -- the clock was set back
       number = number + 1
-      from = number * window
+      from, moved = number * window, ahead > 1
     elseif ahead == -1 then
       units, before = 0, units
     elseif ahead < 0 then
@@ -37,7 +38,7 @@ view = function(value)
     end
   end
   ends = (number + 1) * window
-  return units + past()
+  return units + past(), moved
 end
 
 till = function(used)

@@ -18,11 +18,12 @@ view = function(value)
   ahead, nanos = 0, 0
   if value then ahead, nanos = value:sub(1, 16) - now, (tonumber(value:sub(17)) or 0) end
   if ahead < 0 then ahead, nanos = 0, 0 end
-  if isAfter(times(10 * most)) then ahead, nanos = times(most) end -- see mostRefills in core/internal/counter
+  local moved = isAfter(times(10 * most)) -- see mostRefills in core/internal/counter
+  if moved then ahead, nanos = times(most) end
   local used = math.floor((ahead + nanos / 1000) / (interval + fraction / 1000)) -- or nearly so
   while isAfter(times(used)) do used = used + 1 end
   while used > 0 and not isAfter(times(used - 1)) do used = used - 1 end
-  return used
+  return used, moved
 end
 
 till = function(used)
