@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core/internal/counter"
+	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -127,4 +128,35 @@ func countInMemory(s *counter.State, l *store.Limit, p *store.Plan, t *store.Tak
 		a.State[0].Reset = v.Until(used - 1)
 	}
 	return a
+}
+
+// Requests of one group over a log and a window that are executed again, when the window has room and the log has none.
+func TestCounterBesideLogWhenSentTwice(t *testing.T) {
+	c := newClock(newHashed(start(t)))
+	c.processor = twice{processor: c.processor, t: t}
+	s := redisstore.Single(newStore(c))
+	keys := keysOf(t, 2, "beside")
+	plans := []*store.Plan{
+		store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Minute}}}),
+		store.NewPlan(store.Plan{Limits: []store.Limit{
+			{Quota: 2, Window: time.Minute, Algorithm: store.FixedWindow},
+		}}),
+	}
+	var requests [][]store.Take
+	for id := range uint64(2) {
+		var takes []store.Take
+		for i := range keys {
+			takes = append(takes, store.Take{Key: keys[i], Plan: plans[i], Cost: 1, ID: id + 1})
+		}
+		requests = append(requests, takes)
+	}
+	answers, err := redisstore.TakeAllTogether(t.Context(), s, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if a[0].Allowed != (i == 0) || !a[1].Allowed {
+			t.Errorf("request %d: %+v", i, a)
+		}
+	}
 }
