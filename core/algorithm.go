@@ -12,7 +12,7 @@ import (
 //
 // As they do not know single requests, these are errors with them: [WithRefund], [WithCountDenied] and [WithShadow]
 // with such limits when the limiter is made, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record]
-// when they are called. What the failure policy [FailLocal] admits in an outage is not added to the store afterwards,
+// when they are called. A [Limiter.Wait] that ends with its context may have taken its units. What the failure policy [FailLocal] admits in an outage is not added to the store afterwards,
 // so it is an error to ask for FailLocal; it remains the default. A command that a client of the store sends a second
 // time, because a reply was lost, counts twice. Over several servers of a cluster, a request that one such limit denies
 // may be counted by another, when requests for the same keys come at the same time.
@@ -40,8 +40,8 @@ const (
 //
 //	core.PerMinute(100).With(core.FixedWindow)
 //
-// Its numbers are kept by its Name, which is made of quota and window unless it is set. Set it if the quota may change,
-// as with [LimitBy], or else each quota has numbers of its own.
+// Its numbers are kept by its window and by its Name if it has one, whatever the quota is. So with [LimitBy] a customer
+// who changes to a larger plan keeps what was used. Two limits of one window and key need names.
 func (l Limit) With(a Algorithm) Limit {
 	l.algorithm = a
 	return l

@@ -565,3 +565,39 @@ func TestAlgorithmsInEitherOrder(t *testing.T) {
 		})
 	}
 }
+
+// A customer who changes to a larger plan keeps what was used, and limits of different windows never share numbers.
+func TestNumbersOfPlans(t *testing.T) {
+	for desc, of := range map[string]func(quota int) core.Limit{
+		"calendar": func(quota int) core.Limit { return core.PerMonth(quota) },
+		"window":   func(quota int) core.Limit { return core.PerHour(quota).With(core.FixedWindow) },
+		"counter":  func(quota int) core.Limit { return core.PerHour(quota).With(core.SlidingCounter) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var limits core.Limits
+			l, err := core.New(core.LimitBy(func(context.Context) core.Limits { return limits }), core.Global())
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := func(want int, now ...core.Limit) {
+				t.Helper()
+				limits = now
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil || d.Remaining != want || d.Allowed != (want >= 0 && d.RetryAfter == 0) {
+					t.Errorf("%s, %v: %+v, %v; want %d left", desc, now, d, err, want)
+				}
+			}
+			left(1, of(2))
+			left(0, of(2))
+			left(2, of(5))
+			left(0, of(2)) // denied
+			left(1, of(5))
+			named := func(window time.Duration) core.Limit {
+				return core.Limit{Quota: 2, Window: window, Name: "api"}.With(core.FixedWindow)
+			}
+			left(1, named(time.Hour))
+			left(1, named(time.Minute))
+			left(0, named(time.Hour))
+		})
+	}
+}

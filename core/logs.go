@@ -146,7 +146,7 @@ func (s *logSpaces) place(p *plan) error {
 		label := ""
 		switch {
 		case log.counts:
-			label = counterLabel(log, s.own, s.first.namespace.Policy())
+			label = counterLabel(log, s.own)
 		case log.key == s.own && log.slots:
 			label = "f"
 		case log.key != s.own:
@@ -162,8 +162,8 @@ func (s *logSpaces) place(p *plan) error {
 		if seen[label] {
 			return &ConfigError{
 				Option: "By", Value: log.limits[0].String(),
-				Reason: "two keys of one kind have limits of the same name: give these limits names, so that their " +
-					"logs can be told apart",
+				Reason: "two limits would be kept under one name: give these limits names, so that what they count can " +
+					"be told apart",
 			}
 		}
 		seen[label] = true
@@ -175,22 +175,25 @@ func (s *logSpaces) place(p *plan) error {
 // letters name the algorithms in the names of logs.
 var letters = [...]string{store.FixedWindow: "w", store.SlidingCounter: "s", store.TokenBucket: "t"}
 
-const longestLabel = 24
+const longestLabel = 32
 
-// counterLabel returns what tells the numbers of a limit apart from those of others, and from logs. The limit's name is
-// a part of it, so that numbers are kept when other limits are added, unless the policy's name says as much.
-func counterLabel(l *planLog, own *keySpec, policy string) string {
+// counterLabel returns what tells the numbers of a limit apart from those of others, and from logs: the algorithm, the
+// key, the window, and the name if the limit was given one. The quota has no part in it, so that a customer who changes
+// to a larger plan keeps what was used; and numbers are kept when other limits are added.
+func counterLabel(l *planLog, own *keySpec) string {
 	limit := &l.limits[0]
-	label, name := letters[limit.algorithm], strings.ToLower(limit.Name)
+	label, window := letters[limit.algorithm], period(limit.Window)
 	if limit.aligned.isSet() {
-		label = "c"
+		label, window = "c", limit.aligned.calendar.Unit().String()
 	}
 	if l.key != own {
 		label += "k." + strings.ToLower(l.key.name)
 	}
-	if name == policy {
+	label += "." + window
+	if limit.Name == limit.defaultName() {
 		return label
 	}
+	name := strings.ToLower(limit.Name)
 	if len(name) > longestLabel {
 		sum := sha256.Sum256([]byte(name))
 		name = hex.EncodeToString(sum[:8])
