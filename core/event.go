@@ -31,8 +31,8 @@ func (e *Event) NearLimit() bool {
 	if e.Outcome != event.Allowed || d.plan == nil {
 		return false
 	}
-	for i, limit := range d.plan.limits {
-		if 5*d.left(i) < limit.Quota {
+	for i := range d.plan.limits {
+		if 5*d.left(i) < d.plan.limits[i].most() {
 			return true
 		}
 	}

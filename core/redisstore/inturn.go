@@ -88,13 +88,15 @@ func (r *inTurn) order() []int {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		if of := counts(r.takes[a].Plan); of != counts(r.takes[b].Plan) {
-			if of {
-				return 1
-			}
-			return -1
+		of, other := counts(r.takes[a].Plan), counts(r.takes[b].Plan)
+		never := min(left[a], left[b]) == -math.MaxFloat32
+		switch {
+		case of == other || never:
+			return cmp.Compare(left[a], left[b])
+		case of:
+			return 1
 		}
-		return cmp.Compare(left[a], left[b])
+		return -1
 	})
 	return order
 }

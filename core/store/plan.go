@@ -113,7 +113,13 @@ func NewPlan(p Plan) *Plan {
 }
 
 // Algorithm returns how the plan's limits count. A plan of an algorithm other than SlidingLog has one limit.
-func (p *Plan) Algorithm() Algorithm { return p.Limits[0].Algorithm }
+// It is SlidingLog for a plan without limits.
+func (p *Plan) Algorithm() Algorithm {
+	if len(p.Limits) == 0 {
+		return SlidingLog
+	}
+	return p.Limits[0].Algorithm
+}
 
 // Deciding returns the limits that admit and deny.
 func (p *Plan) Deciding() []Limit { return p.Limits[:len(p.Limits)-p.Shadow] }

@@ -1,5 +1,5 @@
--- Decides by sliding logs. The windows are computed in count, longest and resets, and in the short paths. A limit of
--- another algorithm may stand beside others in one decision, so it needs a case in each of these parts.
+-- Decides by sliding logs. The windows are computed in count, longest and resets, and in the short paths. Limits of
+-- other algorithms are decided by counter.lua, and beside logs by counter_joint.lua.
 -- Expects the request, call, now, stamp, far, many; before, whether the takes were executed before, as far as is known;
 -- agree, which tells how many of the takes that fit are recorded, or nil if all are. Provides the function decide.
 -- include functions
