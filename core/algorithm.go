@@ -12,10 +12,11 @@ import (
 //
 // As they do not know single requests, these are errors with them: [WithRefund], [WithCountDenied] and [WithShadow]
 // with such limits when the limiter is made, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record]
-// when they are called. A [Limiter.Wait] that ends with its context may have taken its units. What the failure policy [FailLocal] admits in an outage is not added to the store afterwards,
-// so it is an error to ask for FailLocal; it remains the default. A command that a client of the store sends a second
-// time, because a reply was lost, counts twice. Over several servers of a cluster, a request that one such limit denies
-// may be counted by another, when requests for the same keys come at the same time.
+// when they are called. A [Limiter.Wait] that ends with its context may have taken its units. What the failure policy
+// [FailLocal] admits in an outage is not added to the store afterwards, so it is an error to ask for FailLocal; it
+// remains the default. A command that a client of the store sends a second time, because a reply was lost, counts
+// twice. Over several servers of a cluster, a request that one such limit denies may be counted by another, when
+// requests for the same keys come at the same time.
 //
 // All of this holds for a limiter if one of its limits has such an algorithm.
 type Algorithm = store.Algorithm

@@ -569,7 +569,7 @@ func TestAlgorithmsInEitherOrder(t *testing.T) {
 // A customer who changes to a larger plan keeps what was used, and limits of different windows never share numbers.
 func TestNumbersOfPlans(t *testing.T) {
 	for desc, of := range map[string]func(quota int) core.Limit{
-		"calendar": func(quota int) core.Limit { return core.PerMonth(quota) },
+		"calendar": core.PerMonth,
 		"window":   func(quota int) core.Limit { return core.PerHour(quota).With(core.FixedWindow) },
 		"counter":  func(quota int) core.Limit { return core.PerHour(quota).With(core.SlidingCounter) },
 	} {

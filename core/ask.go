@@ -103,9 +103,9 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	return entries, nil
 }
 
-// Reset deletes the log of key, what its limits of other algorithms have counted, and its bans. What limits with keys of
-// their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of those
-// which this limiter has not chosen yet. An unknown key is not an error.
+// Reset deletes the log of key, what its limits of other algorithms have counted, and its bans. What limits with keys
+// of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of
+// those which this limiter has not chosen yet. An unknown key is not an error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {

@@ -162,8 +162,8 @@ func (s *logSpaces) place(p *plan) error {
 		if seen[label] {
 			return &ConfigError{
 				Option: "By", Value: log.limits[0].String(),
-				Reason: "two limits would be kept under one name: give these limits names, so that what they count can " +
-					"be told apart",
+				Reason: "two limits would be kept under one name: give these limits names, so that what they count " +
+					"can be told apart",
 			}
 		}
 		seen[label] = true

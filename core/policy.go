@@ -404,8 +404,8 @@ func (p *plan) validate(f func(*store.Plan) error) error {
 	return errors.Join(faults...)
 }
 
-// defaultPolicyName is made of quotas and windows as well as names, so that limits of different quotas never share a log
-// because they have the same Name. Periods of the calendar that begin at different instants do.
+// defaultPolicyName is made of quotas and windows as well as names, so that limits of different quotas never share a
+// log because they have the same Name. Periods of the calendar that begin at different instants do.
 func defaultPolicyName(limits Limits) string {
 	names := make([]string, len(limits))
 	for i, l := range limits {

@@ -72,8 +72,8 @@ func checkStreamPlan(p *store.Plan) error {
 		return streamError(strconv.Itoa(len(p.Limits))+" limits", "a stream has the log of one limit: make a limiter "+
 			"for each limit, or leave WithStream out; core.WithBan and core.WithShadow add limits, too")
 	case counts(p):
-		return streamError(p.Algorithm().String(), "a stream has the log of one limit: leave WithStream out where limits "+
-			"have other algorithms or follow the calendar")
+		return streamError(p.Algorithm().String(), "a stream has the log of one limit: leave WithStream out where "+
+			"limits have other algorithms or follow the calendar")
 	case p.Keep > p.Limits[0].Window:
 		return streamError("entries that stay for "+p.Keep.String(), "a stream keeps entries for the window of its "+
 			"limit, "+p.Limits[0].Window.String()+": leave WithStream out")
