@@ -11,6 +11,11 @@ count = function(key, takes, cost)
   admitted = agree(admitted, 0, false)
   if mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
   if added > 0 or moved and asked ~= 'p' then put(key, added) end
+  local after = before + added
+  if earlier > 0 then -- they were counted when they were executed before
+    before = math.max(before - earlier * cost, 0)
+    rooms[log] = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
+  end
   -- include counter_told
   return nil, admitted, wait, 0
 end

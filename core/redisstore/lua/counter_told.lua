@@ -1,7 +1,7 @@
 -- What the reply tells about a limit of another algorithm than the sliding log.
--- Expects before, how many units were used; added, how many this script has added; admitted, takes, cost, upTo, quota,
--- till. Provides wait; fills used and resets.
-local wait, after = 0, before + added
+-- Expects before, how many units were used; after, how many are now; admitted, takes, cost, upTo, quota, till. Provides
+-- wait; fills used and resets.
+local wait = 0
 if admitted < takes and not (upTo and admitted > 0) and after + cost > quota then
   wait = cost > quota and -1 or math.max(till(quota - cost), 1)
 end

@@ -8,5 +8,6 @@ if mode ~= 'p' and (admitted > 0 or moved) then
   added = admitted * cost
   put(key, added)
 end
+local after = before + added
 -- include counter_told
 -- include whole_reply

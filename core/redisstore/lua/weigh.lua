@@ -15,11 +15,7 @@ weigh = function(j)
   if upTo then
     if rooms[j] > 0 or least > 0 then admitted, wait = math.max(least, 1), 0 end
   elseif asked == 'c' or asked == 'd' then
-    if least == takes or rooms[j] > least then
-      admitted, wait = takes, 0
-    else -- room that was found for takes which are executed again is not theirs
-      admitted, wait = least, wait == 0 and 1 or wait
-    end
+    if least == takes or rooms[j] > least then admitted, wait = takes, 0 else admitted = least end
   end
   local r = r + head + offset
   -- include whole_reply
