@@ -26,12 +26,12 @@ func newStreams(c processor) core.Store {
 
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	testStreams(t, false)
-}
-
-func TestStreamsWhenEveryCommandIsSentTwice(t *testing.T) {
-	t.Parallel()
-	testStreams(t, true)
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
+			t.Parallel()
+			testStreams(t, repeats)
+		})
+	}
 }
 
 func testStreams(t *testing.T, repeats bool) {

@@ -333,61 +333,6 @@ func (j *journal) reset(key store.Key) *run {
 	return b.run
 }
 
-// backlogSnapshot is a backlog at one instant.
-type backlogSnapshot struct {
-	replay  bool          // there is something to replay
-	long    bool          // there are more than maxPart entries
-	entries []store.Entry // oldest first; empty if long
-}
-
-// snapshots fills in the backlogs of a request's keys. It reports whether one of them has something to replay, and
-// whether one of them is long.
-func (j *journal) snapshots(r *request, backlogs *[store.MaxLimits]backlogSnapshot) (replay, long bool) {
-	for i := range r.len() {
-		t, _ := r.at(i)
-		s := &backlogs[i]
-		*s = j.snapshot(&t.Key)
-		replay, long = replay || s.replay, long || s.long
-	}
-	return replay, long
-}
-
-func (j *journal) snapshot(key *store.Key) (s backlogSnapshot) {
-	sh, b := j.lock(key)
-	defer sh.mu.Unlock()
-	if b == nil {
-		return s
-	}
-	j.expire(b)
-	s.replay, s.long = len(b.entries) > 0, len(b.entries) > maxPart
-	if s.long {
-		return s
-	}
-	now := j.now()
-	for i := range b.entries {
-		e := &b.entries[i]
-		s.entries = append(s.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
-	}
-	return s
-}
-
-// addTo adds the entries to the states of an answer from a store that does not have them.
-func (s *backlogSnapshot) addTo(t *store.Take, a *store.Answer) {
-	for i := range t.Plan.Limits {
-		window, state := t.Plan.Limits[i].Window, &a.State[i]
-		for n := range s.entries {
-			e := &s.entries[n]
-			if e.Cost == 0 || e.Age >= window {
-				continue
-			}
-			if reset := window - e.Age; state.Reset == 0 || reset < state.Reset {
-				state.Reset = reset
-			}
-			state.Used += e.Cost
-		}
-	}
-}
-
 // beginReplay returns the replay of a key's backlog, and whether the caller has started it and must run it. Without a
 // backlog it returns nil.
 func (j *journal) beginReplay(key *store.Key) (b *backlog, r *run, started bool) {
@@ -433,57 +378,6 @@ func (sh *journalShard) remove(b *backlog, hash uint64) {
 	} else {
 		sh.backlogs[hash] = first
 	}
-}
-
-// part is the part of a backlog that is replayed next.
-type part struct {
-	key     *store.Key
-	keep    time.Duration
-	varies  bool
-	entries []journalEntry
-}
-
-// nextPart returns the oldest entries, maxPart at most. They are unconfirmed from now on.
-func (j *journal) nextPart(key *store.Key, b *backlog) (p part) {
-	sh, _ := j.lock(key)
-	defer sh.mu.Unlock()
-	j.expire(b)
-	p.key, p.keep, p.varies = key, b.keep, b.varies
-	j.removeFunc(b, (*journalEntry).void)
-	for i := range min(len(b.entries), maxPart) {
-		e := &b.entries[i]
-		p.entries = append(p.entries, *e)
-		if e.cost > 0 && e.delivery == unsent {
-			e.delivery = unconfirmed
-		}
-	}
-	return p
-}
-
-// markMerged records that the store has a part. Entries that were settled meanwhile remain, since the store has to be
-// told their cost.
-func (j *journal) markMerged(b *backlog, p part) {
-	stored := make(map[uint64]bool, len(p.entries))
-	for i := range p.entries {
-		if p.entries[i].cost > 0 {
-			stored[p.entries[i].id] = true
-		}
-	}
-	sh, _ := j.lock(p.key)
-	defer sh.mu.Unlock()
-	j.removeFunc(b, func(e *journalEntry) bool {
-		if stored[e.id] {
-			e.delivery = delivered
-		}
-		return e.delivery == delivered && !e.settled
-	})
-}
-
-// markSettled records that the store has been told the cost of an entry, unless it has changed again.
-func (j *journal) markSettled(key *store.Key, b *backlog, told journalEntry) {
-	sh, _ := j.lock(key)
-	defer sh.mu.Unlock()
-	j.removeFunc(b, func(e *journalEntry) bool { return e.id == told.id && e.cost == told.cost })
 }
 
 // keys returns the keys that have a backlog. No shard is locked while the caller handles a key.

@@ -1,0 +1,171 @@
+package coretest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Where one limit of a request denies, those of other algorithms, keys and logs are as they were.
+func jointAlgorithms(t *testing.T, c StoreConfig) {
+	k := newCounting(t, c)
+	joint := optional[store.Joint](k.direct, "store.Joint")
+	k.to(time.Minute, time.Second)
+	var takes []store.Take
+	quotas := []int{5, 7, 9, 11}
+	for i, a := range append([]store.Algorithm{store.SlidingLog}, k.algorithms...) {
+		takes = append(takes, store.Take{
+			Key: store.NewKey("counting:joint", fmt.Sprint(a)), Plan: planFor(limitOf(a, quotas[i], time.Minute)),
+		})
+	}
+	ask := func(mode store.Mode, cost int) []store.Answer {
+		t.Helper()
+		k.id++
+		answers := make([]store.Answer, len(takes))
+		for i := range takes {
+			takes[i].Cost, takes[i].Mode, takes[i].ID = cost, mode, k.id
+		}
+		k.noError(joint.TakeAll(t.Context(), takes, answers))
+		return answers
+	}
+	want := func(used int) {
+		t.Helper()
+		for i, a := range ask(store.ModePeek, 1) {
+			if a.State[0].Used != used {
+				t.Errorf("limit %d: %+v, want %d units used", i, a, used)
+			}
+		}
+	}
+	ask(store.ModeCharge, 4)
+	want(4)
+	for i, a := range ask(store.ModeCharge, 2) { // the log has room for one
+		if a.Allowed != (i > 0) || (a.Retry > 0) != (i == 0) || a.State[0].Used != 4 {
+			t.Errorf("limit %d: %+v, want a denial of the first and nothing charged", i, a)
+		}
+	}
+	want(4)
+	if k.hasGranter() {
+		for i, a := range ask(store.ModeUpTo, 3) {
+			if a.Granted != 1 || !a.Allowed {
+				t.Errorf("limit %d: %+v, want 1 unit granted", i, a)
+			}
+		}
+		want(5)
+	}
+	// Each of the others denies alone as well.
+	for i := 1; i < len(takes); i++ {
+		k.step(3 * time.Minute)
+		k.key = takes[i].Key
+		k.take(takes[i].Plan, store.ModeCharge, quotas[i])
+		for n, a := range ask(store.ModeCharge, 1) {
+			if a.Allowed != (n != i) || (a.Retry > 0) != (n == i) {
+				t.Errorf("limit %d is full, limit %d: %+v", i, n, a)
+			}
+		}
+		for n, a := range ask(store.ModePeek, 1) {
+			if want := map[bool]int{true: quotas[i]}[n == i]; a.State[0].Used != want {
+				t.Errorf("limit %d is full, limit %d: %+v, want %d used", i, n, a, want)
+			}
+		}
+	}
+}
+
+// Many requests at once over the numbers of a user and those of all, in either order: neither admits more than its
+// quota or than it counts. A store of several servers may count requests that were denied.
+func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
+	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
+		joint := optional[store.Joint](k.direct, "store.Joint")
+		const callers, users, each, userQuota, quota = 64, 16, 10, 30, 300
+		user := planFor(limitOf(k.algorithms[(int(a)+1)%len(k.algorithms)], userQuota, time.Hour))
+		all := planFor(limitOf(a, quota, time.Hour))
+		keyOf := func(n int) store.Key { return store.NewKey(fmt.Sprintf("counting:user%d", a), fmt.Sprint(n)) }
+		var id atomic.Uint64
+		var admitted [users]atomic.Int64
+		var wg sync.WaitGroup
+		for caller := range callers {
+			wg.Go(func() {
+				for range each {
+					takes := []store.Take{
+						{Key: keyOf(caller % users), Plan: user, Cost: 1, ID: 1000 + id.Add(1)},
+						{Key: k.key, Plan: all, Cost: 1},
+					}
+					if takes[1].ID = takes[0].ID; caller%2 == 0 {
+						takes[0], takes[1] = takes[1], takes[0]
+					}
+					answers := make([]store.Answer, 2)
+					if err := joint.TakeAll(t.Context(), takes, answers); err != nil {
+						t.Error(err)
+					}
+					if answers[0].Allowed && answers[1].Allowed {
+						admitted[caller%users].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		k.id = 1000 + id.Load()
+		counts := func(p *store.Plan, units int) {
+			t.Helper()
+			used := k.take(p, store.ModePeek, 1).State[0].Used
+			if quota := p.Limits[0].Quota; used < units || used > quota {
+				t.Errorf("%d units used of %d, want at least the %d that were admitted", used, quota, units)
+			}
+		}
+		total := 0
+		for n := range users {
+			total += int(admitted[n].Load())
+		}
+		counts(all, total)
+		for n := range users {
+			k.key = keyOf(n)
+			counts(user, int(admitted[n].Load()))
+		}
+	})
+}
+
+// Limits of several algorithms and keys in one policy: a limiter waits for the last of those that deny.
+func jointAlgorithmPolicy(t *testing.T, c StoreConfig) {
+	k := newCounting(t, c)
+	optional[store.Joint](k.direct, "store.Joint")
+	type org struct{}
+	limits := core.Limits{{Name: "log", Quota: 100, Window: time.Minute}}
+	for i, a := range k.algorithms {
+		limit := coreLimit(a, 6+2*i, time.Minute)
+		limit.Name = fmt.Sprint("own", i)
+		limits = append(limits, limit)
+	}
+	shared := coreLimit(k.algorithms[0], 7, time.Minute).By(core.ByValue(org{}))
+	shared.Name = "organisation"
+	l := limiter(t, k.store, append(limits, shared), core.WithName("mixed"))
+	ctx := context.WithValue(t.Context(), org{}, "acme")
+	k.to(time.Minute, time.Second)
+	ask := func(key string, cost int, allowed bool, violated string) core.Decision {
+		t.Helper()
+		d, err := l.AllowN(ctx, key, cost)
+		if err != nil || d.Allowed != allowed || !allowed && fmt.Sprint(d.Violated) != violated {
+			t.Errorf("%s, %d units: %+v, %v; want allowed %v, violated %s", key, cost, d, err, allowed, violated)
+		}
+		return d
+	}
+	ask("ann", 6, true, "")
+	for range 3 {
+		ask("ann", 1, false, "[own0]")
+		ask("bob", 2, false, "[organisation]")
+	}
+	ask("bob", 1, true, "")
+	d := ask("bob", 1, false, "[organisation]")
+	k.step(d.RetryAfter - time.Microsecond)
+	ask("bob", 1, false, "[organisation]")
+	k.step(time.Microsecond)
+	ask("bob", 1, true, "")
+	k.noError(l.Reset(ctx, "bob"))
+	if d, err := l.Peek(ctx, "bob"); err != nil || d.Used != 0 {
+		t.Errorf("after a reset: %+v, %v", d, err)
+	}
+}
