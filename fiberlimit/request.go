@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/utils"
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -19,7 +20,16 @@ func (q request) Context() context.Context { return q.c.UserContext() }
 func (q request) Peer() adapter.Peer       { return peer(q.c.Context()) }
 func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
 func (q request) Native() any              { return q.c }
-func (q request) Gone() bool               { return false } // fasthttp does not look while a handler runs
+
+// Target returns texts in the request's memory.
+func (q request) Target() adapter.Target {
+	u := q.c.Request().URI()
+	return adapter.Target{
+		Method: q.c.Method(), Host: utils.UnsafeString(u.Host()), Path: utils.UnsafeString(u.Path()),
+	}
+}
+
+func (q request) Gone() bool { return false } // fasthttp does not look while a handler runs
 func (q request) Header(name string) (values []string) {
 	for _, line := range q.c.Request().Header.PeekAll(name) {
 		values = append(values, string(line))

@@ -23,3 +23,5 @@ func (q request) Value(key any) any {
 }
 
 func (q request) Native() any { return q.c }
+
+func (q request) Target() adapter.Target { return adapter.TargetOf(q.c.Request) }

@@ -19,3 +19,5 @@ func (q request) Header(name string) []string { return q.r.Header.Values(name) }
 func (q request) Value(key any) any { return q.r.Context().Value(key) }
 
 func (q request) Native() any { return q.r }
+
+func (q request) Target() adapter.Target { return adapter.TargetOf(q.r) }

@@ -24,6 +24,24 @@ type Request interface {
 	Native() any                 // the framework's own request, the parameter of callbacks that users write for it
 }
 
+// Target is what a request asks for.
+type Target struct {
+	Method string
+	Host   string // as the client has sent it, so there may be a port
+	Path   string // decoded
+}
+
+// Targeter is a [Request] that tells its target, which rules match (package rules).
+type Targeter interface {
+	Request
+	Target() Target
+}
+
+// TargetOf returns the target of a net/http request.
+func TargetOf(r *http.Request) Target {
+	return Target{Method: r.Method, Host: r.Host, Path: r.URL.Path}
+}
+
 // Peer is the other end of the connection that a request came over.
 type Peer struct {
 	Addr netip.Addr // not valid where there is none, as on a Unix socket

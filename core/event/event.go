@@ -20,11 +20,16 @@ const (
 	Refunded     // WithRefund gave back what it had taken
 	RefundFailed // WithRefund could not
 	ShadowFailed // LimitBy of WithShadow has chosen wrong limits
+
+	// These are told of a file of rules, and not of a request.
+
+	Reloaded     // the rules of a file are in force
+	ReloadFailed // a file of rules was not taken over, because there are mistakes in it
 )
 
 var outcomes = [...]string{
 	"allowed", "denied", "banned", "forbidden", "listed", "skipped", "no key", "failed",
-	"refunded", "refund failed", "shadow failed",
+	"refunded", "refund failed", "shadow failed", "reloaded", "reload failed",
 }
 
 // String is the outcome in words fit for a metric, such as "denied" or "no key".
