@@ -3,10 +3,10 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -148,6 +148,9 @@ func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
 
 // identityOf finds the identity that key names, for calls without a request.
 func (l *Limiter) identityOf(key string, id *identity) error {
+	if l.choose != nil {
+		return errors.New("sash: this call names a key, and rules choose keys by the request")
+	}
 	if l.key.fromText != nil {
 		if named, ok := l.key.fromText(key, &l.prefixes); ok {
 			*id = named
@@ -160,16 +163,3 @@ func (l *Limiter) identityOf(key string, id *identity) error {
 	id.Kind, id.Text = kindBy, key
 	return nil
 }
-
-// noRequest is what callbacks get in calls with a context and no request.
-type noRequest struct{ ctx context.Context }
-
-func (r noRequest) Context() context.Context { return r.ctx }
-
-func (noRequest) Peer() adapter.Peer { return adapter.Peer{} }
-
-func (noRequest) Header(string) []string { return nil }
-
-func (r noRequest) Value(key any) any { return r.ctx.Value(key) }
-
-func (noRequest) Native() any { return nil }

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -54,7 +53,9 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			}
 			return
 		}
-		d.limiter, d.token = l, token
+		if d.token = token; d.limiter == nil {
+			d.limiter = l
+		}
 		if l.refunds != nil && d.taken > 0 {
 			d.served = new(served)
 			d.served.response.Init(r)
@@ -77,6 +78,9 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	case l.skip != nil && l.skip(r):
 		return l.pass(r.Context(), event.Skipped, d)
 	}
+	if l.choose != nil {
+		return l.checkRules(r, d)
+	}
 	if d.key.Identity, err = l.key.read(r, &l.prefixes); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
@@ -89,6 +93,22 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 		cost = l.cost(r)
 	}
 	return l.decide(r.Context(), r, plan, cost, l.mode, true, d)
+}
+
+// checkRules decides about a request by the rules that apply to it.
+func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
+	c := newChoice(l, r)
+	defer c.free()
+	of, plan, err := l.chosen(c, l.choose, d)
+	switch {
+	case err != nil:
+		return l.failed(r.Context(), d, err)
+	case plan == nil && c.Listed:
+		return l.pass(r.Context(), event.Listed, d)
+	case plan == nil:
+		return l.pass(r.Context(), event.Skipped, d)
+	}
+	return of.decide(r.Context(), r, plan, c.cost(), l.mode, true, d)
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan, error) {
@@ -135,7 +155,7 @@ func (l *Limiter) evaluate(
 	if plan.only != nil {
 		d.key.Namespace = plan.only.space.namespace
 	}
-	if len(plan.logs) > 0 {
+	if len(plan.logs) > 0 && d.joint == nil {
 		if err := l.readKeys(ctx, r, d); err != nil {
 			return err
 		}
@@ -153,22 +173,5 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) 
 	if r == nil {
 		r = noRequest{ctx}
 	}
-	logs := d.plan.logs
-	d.joint = newJoint(len(logs))
-	for i, log := range logs {
-		id := d.key.Identity
-		same := slices.IndexFunc(logs[:i], func(earlier *planLog) bool { return earlier.key == log.key })
-		switch {
-		case same >= 0:
-			id = d.joint.takes[same].Key.Identity
-		case log.key != l.key.keySpec:
-			var err error
-			if id, err = log.key.read(r, &l.prefixes); err != nil {
-				_, call := r.(noRequest)
-				return &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String(), call: call}
-			}
-		}
-		d.joint.takes[i].Key = store.Key{Namespace: log.space.namespace, Identity: id}
-	}
-	return nil
+	return l.readKeysWith(r, &l.prefixes, d)
 }

@@ -57,7 +57,8 @@ type served struct {
 
 // fill fills in the exported fields from the answer of the store.
 func (d *Decision) fill(mode store.Mode) {
-	d.Allowed, d.RetryAfter, d.Policy = d.answer.Allowed, d.answer.Retry, d.limiter.namespace.Policy()
+	d.Allowed, d.RetryAfter = d.answer.Allowed, d.answer.Retry
+	d.Policy = d.policyName()
 	if d.Allowed && mode != store.ModePeek {
 		d.Granted = d.cost
 	}
@@ -78,9 +79,30 @@ func (d *Decision) fill(mode store.Mode) {
 			d.taken = d.cost
 		}
 	}
+	if len(d.plan.limits) == 0 { // there are only limits that are tried out
+		return
+	}
 	least := d.tightest()
 	d.Remaining, d.ResetAfter = d.left(least), d.reset(least)
 	d.Used = d.answer.State[d.plan.longest].Used
+}
+
+// policyName returns the name of the policy, or of the rule that has denied; if none has, of the first that applies.
+func (d *Decision) policyName() string {
+	if d.plan == nil || len(d.plan.rules) == 0 {
+		return d.limiter.namespace.Policy()
+	}
+	return d.rule().policy
+}
+
+// rule returns the rule of the first limit that has denied, or the first rule.
+func (d *Decision) rule() *ruleText {
+	for i := range d.plan.limits {
+		if d.denies(i) {
+			return d.plan.rules[i]
+		}
+	}
+	return d.plan.rules[0]
 }
 
 // shadow returns what the shadow policy would have decided.
@@ -99,6 +121,32 @@ func (d *Decision) shadow() *Decision {
 		s.Granted = 0
 	}
 	return s
+}
+
+// LimitState is a limit of a decision; see [Decision.Limits].
+type LimitState struct {
+	Name       string        // as in the header fields
+	Quota      int           // units, of a token bucket those that a full one has
+	Used       int           // units in the window before this request, or requests in flight
+	Remaining  int           // units left after this request
+	ResetAfter time.Duration // until the oldest unit leaves the window; 0 if there is none, and for requests in flight
+	Denies     bool          // this limit has denied
+}
+
+// Limits returns the limits that this request was asked about, as it has left them. It is empty if no limit was asked.
+func (d *Decision) Limits() []LimitState {
+	if d.plan == nil {
+		return nil
+	}
+	states := make([]LimitState, len(d.plan.limits))
+	for i := range states {
+		l := &d.plan.limits[i]
+		states[i] = LimitState{
+			Name: l.Name, Quota: l.most(), Used: d.answer.State[i].Used, Remaining: d.left(i),
+			ResetAfter: d.reset(i), Denies: d.denies(i),
+		}
+	}
+	return states
 }
 
 // Never reports whether the request was denied because it costs more than a whole quota, so that waiting cannot help.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -124,6 +125,17 @@ func WithFailLocalKeys(n int) Option {
 // return the same error. Slots of [InFlight] are renewed no longer, so those still held end with their lease. Close
 // does not close the store. A closed limiter continues to decide.
 func (l *Limiter) Close() error {
+	if l.variants == nil {
+		return l.closeOne()
+	}
+	var errs [len(l.variants)]error
+	for i, v := range l.variants {
+		errs[i] = v.closeOne()
+	}
+	return errors.Join(errs[:]...)
+}
+
+func (l *Limiter) closeOne() error {
 	if l.slots != nil {
 		l.slots.Close()
 	}

@@ -54,7 +54,7 @@ const (
 // and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another limiter has
 // written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
-	if d.plan == nil {
+	if d.plan == nil || len(d.plan.limits) == 0 {
 		return
 	}
 	if !d.Allowed {

@@ -33,6 +33,7 @@ func textIdentity(text string, err error) (identity, error) {
 type prefixes struct {
 	v4, v6 int
 	check  *setupCheck // of the limiter, or nil
+	read   *keysRead   // by a request whose limits are chosen by rules, or nil
 }
 
 func (p *prefixes) identity(a netip.Addr) identity {

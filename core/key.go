@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,51 @@ type keySpec struct {
 	callbackTypes []callbackType
 	fault         error
 	name          string // the function that made it, or the kind given to KeyOf
+	label         string // in the names of logs, or empty: the name
 
 	classes       []keyClass
 	addrs, noText bool // it may find addresses, and it never finds texts
+}
+
+// text is the key in the names of logs.
+func (k *keySpec) text() string { return cmp.Or(k.label, strings.ToLower(k.name)) }
+
+// readOnce is read, unless the request has read the key before.
+func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
+	if p.read == nil {
+		return k.read(r, p)
+	}
+	known := p.read
+	for i := range known.n {
+		if of := &known.keys[i]; of.key == k && of.bits == [2]int{p.v4, p.v6} {
+			return of.id, of.err
+		}
+	}
+	id, err := k.read(r, p)
+	if known.n < len(known.keys) {
+		known.keys[known.n] = keyRead{k, [2]int{p.v4, p.v6}, id, err}
+		known.n++
+	}
+	return id, err
+}
+
+// keysRead are the keys that a request has read.
+type keysRead struct {
+	keys [16]keyRead
+	n    int
+}
+
+type keyRead struct {
+	key  *keySpec
+	bits [2]int // of prefixes
+	id   identity
+	err  error
+}
+
+// reset forgets the keys, whose texts may be in memory that a server uses again.
+func (k *keysRead) reset() {
+	clear(k.keys[:k.n])
+	k.n = 0
 }
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
@@ -172,7 +215,7 @@ func Join(keys ...Key) Key {
 		var buf [128]byte
 		b := buf[:0]
 		for i := range keys {
-			id, err := keys[i].read(r, p)
+			id, err := keys[i].readOnce(r, p)
 			if err != nil {
 				return identity{}, err
 			}
@@ -217,7 +260,7 @@ func First(keys ...Key) Key {
 		err := ErrNoKey
 		for i := range keys {
 			var id identity
-			if id, err = keys[i].read(r, p); err == nil || !errors.Is(err, ErrNoKey) {
+			if id, err = keys[i].readOnce(r, p); err == nil || !errors.Is(err, ErrNoKey) {
 				return id, err
 			}
 		}

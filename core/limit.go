@@ -32,6 +32,8 @@ type Limit struct {
 	Name   string
 
 	by       *keySpec // or nil: the limiter's key
+	prefix   string   // of the name that is made of quota and window
+	named    bool     // Name was given, and is not what it would be without; once it is compiled
 	inFlight bool     // of requests at the same time; once it is compiled, Window is the lease
 	leased   bool     // Lease was called
 	lease    time.Duration

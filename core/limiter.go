@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -40,9 +41,16 @@ type Limiter struct {
 	slots     *slots.Set // of requests in flight
 	refusals  *refusals
 
+	choose     any       // the function of NewRules, or nil
+	variants   *variants // of a limiter with rules
+	ruleSpaces *sync.Map // of *namedSpaces by name, of a limiter with rules
+
 	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
 	callbackTypes []callbackType
 }
+
+// variants are copies of a limiter that differ in what decides while the store does not answer, by Failure.
+type variants [3]*Limiter
 
 func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
 	if d.joint != nil {

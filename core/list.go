@@ -60,22 +60,28 @@ func listed(lists []*list, r adapter.Request) (passes bool, err error) {
 			continue
 		}
 		p := wholeAddress
-		id, err := l.key.read(r, &p)
-		if errors.Is(err, ErrNoKey) {
-			continue
-		}
+		found, err := l.names(r, &p)
 		if err != nil {
-			return false, &listError{err}
+			return false, err
 		}
-		if !l.contains(&id) {
-			continue
-		}
-		if !l.passes {
+		if found && !l.passes {
 			return false, ErrForbidden
 		}
-		passes = true
+		passes = passes || found
 	}
 	return passes, nil
+}
+
+// names reports whether the list names the client of a request. p is wholeAddress.
+func (l *list) names(r adapter.Request, p *prefixes) (bool, error) {
+	id, err := l.key.readOnce(r, p)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return false, nil
+	case err != nil:
+		return false, &listError{err}
+	}
+	return l.contains(&id), nil
 }
 
 func (l *list) contains(id *identity) bool {

@@ -25,7 +25,7 @@ type planLog struct {
 	shadow int    // how many of limits are a shadow's
 	at     []int  // where each of limits is among all limits of the plan
 	keep   time.Duration
-	stored atomic.Pointer[store.Plan]
+	stored *atomic.Pointer[store.Plan]
 }
 
 // logSpace is where a policy keeps the logs of one key.
@@ -37,17 +37,27 @@ type logSpace struct {
 
 // logSpaces has the logSpaces of a policy, by what their names have after the policy's.
 type logSpaces struct {
+	*namedSpaces
+
 	own    *keySpec // the limiter's key
-	first  *logSpace
+	label  string   // begins what the names have after the policy's, or empty
 	secret []byte
 	joint  error                 // why the store cannot decide over several logs, or nil
 	slots  error                 // why it cannot hold slots of requests in flight, or nil
 	counts func(Algorithm) error // why it does not have an algorithm, or nil
-	others sync.Map
+}
+
+// namedSpaces are the spaces of a policy's name.
+type namedSpaces struct {
+	first  *logSpace
+	others sync.Map // by label
 }
 
 // of returns the space with a label. counts says that it is of a limit of another algorithm with the limiter's key.
 func (s *logSpaces) of(label string, counts bool) *logSpace {
+	if s.label != "" {
+		label = strings.TrimSuffix(s.label+"."+label, ".")
+	}
 	if label == "" {
 		return s.first
 	}
@@ -72,18 +82,30 @@ func (s *logSpaces) counting(yield func(*logSpace) bool) {
 func (s *logSpaces) split(p *plan) error {
 	inFlight := slices.ContainsFunc(p.all, func(l Limit) bool { return l.inFlight })
 	keys := slices.ContainsFunc(p.all, func(l Limit) bool { return l.by != nil && l.by != s.own })
-	switch {
-	case !inFlight && !keys && p.counts == SlidingLog:
+	if !inFlight && !keys && p.counts == SlidingLog {
 		return nil
-	case inFlight && s.slots != nil:
-		return s.slots
-	case keys && s.joint != nil:
+	}
+	if keys && s.joint != nil {
 		return s.joint
 	}
+	if err := s.separate(p); err != nil {
+		return err
+	}
+	if len(p.logs) == 1 && p.logs[0].counts && p.logs[0].key == s.own {
+		p.only, p.logs = p.logs[0], nil
+	}
+	return nil
+}
+
+// separate finds all logs of a plan.
+func (s *logSpaces) separate(p *plan) error {
 	for i, limit := range p.all {
 		key := limit.by
 		if key == nil {
 			key = s.own
+		}
+		if limit.inFlight && s.slots != nil {
+			return s.slots
 		}
 		counts := limit.algorithm != SlidingLog
 		if counts {
@@ -96,7 +118,9 @@ func (s *logSpaces) split(p *plan) error {
 		})
 		if n < 0 {
 			n = len(p.logs)
-			p.logs = append(p.logs, &planLog{key: key, slots: limit.inFlight, counts: counts})
+			p.logs = append(p.logs, &planLog{
+				key: key, slots: limit.inFlight, counts: counts, stored: new(atomic.Pointer[store.Plan]),
+			})
 		}
 		log := p.logs[n]
 		log.limits, log.at, log.keep = append(log.limits, limit), append(log.at, i), max(log.keep, limit.Window)
@@ -115,13 +139,7 @@ func (s *logSpaces) split(p *plan) error {
 				"(store.Joint); give it a limiter of its own",
 		}
 	}
-	if err := s.place(p); err != nil {
-		return err
-	}
-	if len(p.logs) == 1 && p.logs[0].counts && p.logs[0].key == s.own {
-		p.only, p.logs = p.logs[0], nil
-	}
-	return nil
+	return s.place(p)
 }
 
 // hasSlots reports whether one of the plan's logs is of requests in flight.
@@ -187,10 +205,10 @@ func counterLabel(l *planLog, own *keySpec) string {
 		label, window = "c", limit.aligned.calendar.Unit().String()
 	}
 	if l.key != own {
-		label += "k." + strings.ToLower(l.key.name)
+		label += "k." + l.key.text()
 	}
 	label += "." + window
-	if limit.Name == limit.defaultName() {
+	if !limit.named {
 		return label
 	}
 	name := strings.ToLower(limit.Name)
@@ -204,9 +222,9 @@ func counterLabel(l *planLog, own *keySpec) string {
 // kind names the kind of the log's key. A log of slots is named in another way than one of windows.
 func (l *planLog) kind() string {
 	if l.slots {
-		return "f." + strings.ToLower(l.key.name)
+		return "f." + l.key.text()
 	}
-	return "k." + strings.ToLower(l.key.name)
+	return "k." + l.key.text()
 }
 
 // joint is what a decision over several logs asks and is answered.

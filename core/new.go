@@ -65,7 +65,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	namespace := store.NewNamespace(c.name, c.secret)
 	compiled.spaces = &logSpaces{
-		own: k.keySpec, first: &logSpace{namespace: namespace}, secret: c.secret,
+		namedSpaces: &namedSpaces{first: &logSpace{namespace: namespace}}, own: k.keySpec, secret: c.secret,
 		joint: lacksJoint(c.store), slots: lacksSlots(c.store), counts: lacksAlgorithm(c.store),
 	}
 	compiled.unfit = c.unfit

@@ -34,8 +34,12 @@ func (l *Limiter) begin() time.Duration {
 
 // event returns an event with the fields that all events about d have.
 func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
+	policy := l.namespace.Policy()
+	if d.limiter != nil {
+		policy = d.policyName()
+	}
 	e := Event{
-		Policy: l.namespace.Policy(), Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
+		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
 		Key: d.key.Label(), Err: err,
 	}
 	if d.began != 0 {

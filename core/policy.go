@@ -48,10 +48,14 @@ type plan struct {
 	logs    []*planLog                 // empty if there is one
 	only    *planLog                   // the only one if it is of another algorithm, or nil
 	counts  Algorithm                  // of the first limit that is not a sliding log
+	rules   []*ruleText                // of each limit, if rules have chosen them
 	alone   *store.Plan                // the limits without a shadow and without those of requests in flight
 	fixed   *store.Plan                // for the store, if no limits depend on the request
 	stored  atomic.Pointer[store.Plan] // for the store otherwise; see storePlan
 }
+
+// ruleText is what a decision says of the rule of a limit.
+type ruleText struct{ policy, detail string }
 
 // chosenPlans is how many plans of LimitBy are remembered. Further ones are compiled for each request.
 const chosenPlans = 64
@@ -125,10 +129,7 @@ func (p *plan) withShadow(shadow *plan) (*plan, error) {
 		counts: p.counts, shadow: shadow, all: slices.Concat(p.limits, shadow.limits), keep: max(p.keep, shadow.keep),
 	}
 	if shadow.counts != SlidingLog {
-		return p, &ConfigError{
-			Option: "WithShadow", Value: shadow.counts.String(),
-			Reason: "limits are tried out as sliding logs: give it limits without With",
-		}
+		return p, shadowFault(shadow.counts)
 	}
 	if len(both.all) > maxLimits {
 		return p, &ConfigError{
@@ -138,6 +139,13 @@ func (p *plan) withShadow(shadow *plan) (*plan, error) {
 		}
 	}
 	return both, nil
+}
+
+func shadowFault(a Algorithm) error {
+	return &ConfigError{
+		Option: "WithShadow", Value: a.String(),
+		Reason: "limits are tried out as sliding logs: give it limits without With",
+	}
 }
 
 // varies reports whether limits depend on the request.
@@ -253,7 +261,7 @@ func (p *policy) storePlan(pl *plan) *store.Plan {
 
 // planOfLog is storePlan for one of several logs.
 func (p *policy) planOfLog(l *planLog) *store.Plan {
-	return l.space.horizon.plan(&l.stored, l.limits, l.shadow, l.keep, p.varies())
+	return l.space.horizon.plan(l.stored, l.limits, l.shadow, l.keep, p.varies())
 }
 
 func (h *horizon) plan(
@@ -304,7 +312,6 @@ func newPlan(given Limits, option string) (*plan, error) {
 		p.given[i].Name = strings.Clone(p.given[i].Name) // fasthttp may reuse its memory
 	}
 	p.limits = slices.Clone(p.given)
-	var header strings.Builder
 	for i := range p.limits {
 		l := &p.limits[i]
 		if l.by != nil && l.by.fault != nil {
@@ -316,8 +323,8 @@ func newPlan(given Limits, option string) (*plan, error) {
 			}
 			continue
 		}
-		if l.Name == "" {
-			l.Name = l.defaultName()
+		if l.named = l.Name != "" && l.Name != l.defaultName(); l.Name == "" {
+			l.Name = l.prefix + l.defaultName()
 		}
 		if slices.Contains(p.names, l.Name) {
 			faults = append(faults, &ConfigError{
@@ -335,15 +342,25 @@ func newPlan(given Limits, option string) (*plan, error) {
 		} else if l.Window > p.keep {
 			p.keep, p.longest = l.Window, i
 		}
-		if i > 0 {
-			header.WriteString(", ")
-		}
-		l.appendPolicy(&header)
 	}
-	p.header, p.all = header.String(), p.limits
+	if p.all = p.limits; len(faults) == 0 {
+		p.header = p.limits.header()
+	}
 	windows, _ := p.limits.apart()
 	p.alone, p.counts = newStorePlan(windows, 0, 0, 0, false), p.limits.counting()
 	return p, errors.Join(faults...)
+}
+
+// header returns the field RateLimit-Policy.
+func (ls Limits) header() string {
+	var header strings.Builder
+	for i := range ls {
+		if i > 0 {
+			header.WriteString(", ")
+		}
+		ls[i].appendPolicy(&header)
+	}
+	return header.String()
 }
 
 // appendPolicy appends the limit as an item of RateLimit-Policy.

@@ -1,0 +1,147 @@
+package core
+
+import (
+	"sync"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Choice is which rules a request is asked about. It reads each key once. It is for package rules; see [NewRules].
+type Choice struct {
+	Cost   int  // units of the request; 1 if it is not set
+	Listed bool // the request passes because of an allow list; used if no rule is added
+
+	request  adapter.Request
+	prefixes prefixes
+	whole    prefixes
+	read     keysRead
+	rules    [store.MaxLimits]*Prepared
+	n        int
+	more     bool // than there is room for
+}
+
+var choices = sync.Pool{New: func() any { return new(Choice) }}
+
+func newChoice(l *Limiter, r adapter.Request) *Choice {
+	c := choices.Get().(*Choice) //nolint:forcetypeassert // nothing else is in the pool
+	c.request, c.prefixes, c.whole = r, l.prefixes, wholeAddress
+	c.prefixes.read, c.whole.read = &c.read, &c.read
+	return c
+}
+
+func (c *Choice) free() {
+	c.read.reset()
+	clear(c.rules[:c.n])
+	c.request, c.n, c.more, c.Cost, c.Listed = nil, 0, false, 0, false
+	choices.Put(c)
+}
+
+// Add adds a rule that applies to the request.
+func (c *Choice) Add(p *Prepared) {
+	if c.n == len(c.rules) {
+		c.more = true
+		return
+	}
+	c.rules[c.n] = p
+	c.n++
+}
+
+// Rules returns the rules that were added.
+func (c *Choice) Rules() []*Prepared { return c.rules[:c.n] }
+
+// Identity returns what a key finds in the request. An address has all its bits.
+func (c *Choice) Identity(k Key) (store.Identity, error) {
+	return k.readOnce(c.request, &c.whole)
+}
+
+// Names reports whether a list names the request's client.
+func (c *Choice) Names(l *List) (bool, error) { return l.names(c.request, &c.whole) }
+
+// List is an allow list or a deny list of a rule.
+type List struct{ *list }
+
+// NewList makes a list of the clients that a key finds; see [WithAllowList].
+func NewList(k Key, entries []string) (*List, error) {
+	l, err := newList("list", k, entries, true)
+	if err != nil {
+		return nil, err
+	}
+	return &List{l}, nil
+}
+
+// plan returns the plan of the rules that were added.
+func (c *Choice) plan(joint error) (*plan, error) {
+	if c.more {
+		return nil, tooManyLimits(c.rules[:])
+	}
+	if c.n == 1 {
+		return c.rules[0].plan, nil
+	}
+	with := c.rules[0].with
+	with.mu.RLock()
+	pl := with.plans[c.rules]
+	with.mu.RUnlock()
+	if pl != nil {
+		return pl, nil
+	}
+	pl, err := combine(c.rules[:c.n], joint)
+	if err != nil {
+		return nil, err
+	}
+	with.mu.Lock()
+	defer with.mu.Unlock()
+	if known := with.plans[c.rules]; known != nil {
+		return known, nil
+	}
+	if len(with.plans) < maxCombinations {
+		with.plans[c.rules] = pl
+	}
+	return pl, nil
+}
+
+// failure returns the strictest failure policy of the rules.
+func (c *Choice) failure() Failure {
+	strictest := FailOpen
+	for _, p := range c.rules[:c.n] {
+		switch p.failure {
+		case FailClosed:
+			return FailClosed
+		case FailLocal:
+			strictest = FailLocal
+		}
+	}
+	return strictest
+}
+
+// chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
+// is none.
+func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *plan, err error) {
+	f := choose.(func(adapter.Request, *Choice) error) //nolint:forcetypeassert // NewRules and Preview give it
+	if err = f(c.request, c); err != nil || c.n == 0 {
+		return l, nil, err
+	}
+	if pl, err = c.plan(l.policy.spaces.joint); err != nil {
+		return l, nil, err
+	}
+	of = l.variants[c.failure()]
+	d.limiter, d.plan = of, pl
+	if pl.only == nil {
+		if err = of.readKeysWith(c.request, &c.prefixes, d); err == nil {
+			d.key.Identity = d.joint.takes[0].Key.Identity
+		}
+		return of, pl, err
+	}
+	log := pl.only
+	if d.key.Identity, err = log.key.readOnce(c.request, &c.prefixes); err != nil {
+		err = &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String()}
+	}
+	return of, pl, err
+}
+
+func (c *Choice) cost() int {
+	if c.Cost == 0 {
+		return 1
+	}
+	return c.Cost
+}

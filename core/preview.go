@@ -1,0 +1,28 @@
+package core
+
+import (
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers do not
+// hear of it. The limiter is one of [NewRules].
+func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choice) error) (d Decision, err error) {
+	c := newChoice(l, r)
+	defer c.free()
+	err = adapter.Guard(func() error {
+		of, plan, err := l.chosen(c, choose, &d)
+		if err != nil || plan == nil {
+			return err
+		}
+		return of.evaluate(r.Context(), r, plan, c.cost(), store.ModePeek, false, &d)
+	})
+	if err != nil {
+		return Decision{}, err
+	}
+	if d.plan == nil {
+		d.Allowed = true
+	}
+	d.cloneKeys()
+	return d, nil
+}

@@ -1,0 +1,44 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// readKeysWith is readKeys with prefixes that may have read keys before.
+func (l *Limiter) readKeysWith(r adapter.Request, p *prefixes, d *Decision) error {
+	logs := d.plan.logs
+	d.joint = newJoint(len(logs))
+	for i, log := range logs {
+		id := d.key.Identity
+		same := slices.IndexFunc(logs[:i], func(earlier *planLog) bool { return earlier.key == log.key })
+		switch {
+		case same >= 0:
+			id = d.joint.takes[same].Key.Identity
+		case log.key != l.key.keySpec:
+			var err error
+			if id, err = log.key.readOnce(r, p); err != nil {
+				_, call := r.(noRequest)
+				return &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String(), call: call}
+			}
+		}
+		d.joint.takes[i].Key = store.Key{Namespace: log.space.namespace, Identity: id}
+	}
+	return nil
+}
+
+// noRequest is what callbacks get in calls with a context and no request.
+type noRequest struct{ ctx context.Context }
+
+func (r noRequest) Context() context.Context { return r.ctx }
+
+func (noRequest) Peer() adapter.Peer { return adapter.Peer{} }
+
+func (noRequest) Header(string) []string { return nil }
+
+func (r noRequest) Value(key any) any { return r.ctx.Value(key) }
+
+func (noRequest) Native() any { return nil }

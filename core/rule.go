@@ -1,0 +1,318 @@
+package core
+
+// This file is for package rules, which limits requests by rules of a file. Applications use that.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Rule is the limits of a rule, or of a part of it that applies by itself.
+type Rule struct {
+	Policy  string  // Decision.Policy
+	Name    string  // of its logs, as that of WithName; Rules of one name have different Labels
+	Label   string  // ends the names of its logs: of [a-z0-9._-], or empty
+	Prefix  string  // begins the names of limits that have none
+	Key     Key     // of limits that have none
+	Limits  Limits  // to which By gives other keys
+	Shadow  bool    // asked and reported, but never denies
+	Failure Failure // while the store does not answer; of several Rules the strictest
+	Detail  string  // of the problem document of a denial, or empty for the usual one
+}
+
+// Prepared is a [Rule] that a limiter can ask.
+type Prepared struct {
+	text    ruleText
+	failure Failure
+	shadow  bool
+	limits  *plan // of the rule, with its logs
+	plan    *plan // for requests to which no other rule applies
+	with    *combinations
+}
+
+// combinations are the plans of rules that were prepared together.
+type combinations struct {
+	mu    sync.RWMutex
+	plans map[[store.MaxLimits]*Prepared]*plan
+}
+
+// maxCombinations is how many plans are kept. Further ones are made for each request.
+const maxCombinations = 4096
+
+// NewRules makes a limiter that asks the rules which choose adds to a [Choice]; a request to which none is added passes
+// uncounted. An error refuses the request. Options that a rule has a field for are errors. The limiter is for requests
+// only: [Limiter.Allow] and other methods that name a key return errors.
+func NewRules(name string, choose func(adapter.Request, *Choice) error, opts ...Option) (*Limiter, error) {
+	opts = append(slices.Clone(opts), WithName(name), ruleOptions)
+	l, err := build(chosenByRules{}, Global(), opts)
+	if err != nil {
+		return nil, err
+	}
+	l.choose = choose
+	l.ruleSpaces, l.variants = new(sync.Map), new(variants)
+	if l.guard == nil {
+		l.variants = &variants{l, l, l}
+		return l, nil
+	}
+	c := configure(opts)
+	for f := range l.variants {
+		own := *l
+		if Failure(f) != FailLocal {
+			c.guard.Store, c.guard.Policy = l.store, name
+			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
+			own.guard = guard.New(c.guard)
+			own.slots = own.guard.NewSlots()
+		}
+		l.variants[f] = &own
+	}
+	return l, nil
+}
+
+// chosenByRules is the policy of a limiter with rules.
+type chosenByRules struct{}
+
+func (chosenByRules) compile() (*policy, error) {
+	return &policy{name: "rules", choose: func(adapter.Request) Limits { return nil }}, nil
+}
+
+// ruleOptions is an option that checks those before it.
+func ruleOptions(c *config) {
+	for option, instead := range map[string]string{
+		"WithShadow": "shadow: true in a rule", "WithBan": "a deny list, or a limit over a longer window",
+		"WithFailure": "failure in a rule", "WithCost": "cost in a rule",
+	} {
+		if slices.Contains(c.given, option) {
+			c.fault(option, "rules", "rules say this themselves: use "+instead)
+		}
+	}
+}
+
+// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options are
+// WithDeny and WithError of an adapter, and [WithHeaders].
+func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
+	c := configure(opts)
+	for _, option := range c.given {
+		if !slices.Contains([]string{"WithDeny", "WithError", "WithHeaders"}, option) {
+			c.fault(option, "too late", "give it when the limiter or the rules are made")
+		}
+	}
+	if len(c.lists) > 0 || len(c.observers) > 0 {
+		c.fault("lists and observers", "too late", "give them when the limiter or the rules are made")
+	}
+	answer := func(l *Limiter) *Limiter {
+		own := *l
+		if slices.Contains(c.given, "WithHeaders") {
+			own.draft, own.legacy = c.draft, c.legacy
+		}
+		if c.deny != nil {
+			own.deny = c.deny
+		}
+		if c.fail != nil {
+			own.fail = c.fail
+		}
+		own.callbackTypes = slices.Concat(l.callbackTypes, c.callbackTypes)
+		return &own
+	}
+	own := answer(l)
+	if l.variants != nil {
+		own.variants = new(variants)
+		for f, v := range l.variants {
+			own.variants[f] = answer(v)
+		}
+	}
+	return own, errors.Join(c.faults...)
+}
+
+// Prepare checks rules and makes them ready. A [Choice] is of rules that were prepared together. Rules with the names
+// and labels of others that this limiter has prepared before have the same logs. The errors are those of each rule, in
+// the same order.
+func (l *Limiter) Prepare(rules []Rule) ([]*Prepared, []error) {
+	prepared, faults := make([]*Prepared, len(rules)), make([]error, len(rules))
+	with := &combinations{plans: make(map[[store.MaxLimits]*Prepared]*plan)}
+	for i := range rules {
+		prepared[i], faults[i] = l.prepare(&rules[i], with)
+	}
+	return prepared, faults
+}
+
+func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
+	if r.Key.keySpec == nil {
+		r.Key = Global() // of no limit, or it is a mistake that split finds
+	}
+	limits := slices.Clone(r.Limits)
+	for i := range limits {
+		limits[i].prefix = r.Prefix
+	}
+	pl, err := newPlan(limits, "limits")
+	if err = errors.Join(err, r.Key.fault); err != nil {
+		return nil, err
+	}
+	err = errors.Join(append(l.policy.unfit(pl.limits), pl.validate(l.store.Validate))...)
+	if r.Shadow && pl.counts != SlidingLog {
+		err = errors.Join(err, shadowFault(pl.counts))
+	}
+	if err != nil {
+		return nil, err
+	}
+	spaces := *l.policy.spaces
+	spaces.namedSpaces, spaces.own, spaces.label = l.names(r.Name, spaces.secret), r.Key.keySpec, r.Label
+	if err := spaces.separate(pl); err != nil {
+		return nil, err
+	}
+	p := &Prepared{
+		text: ruleText{r.Policy, r.Detail}, failure: r.Failure, shadow: r.Shadow, limits: pl, with: with,
+	}
+	for _, log := range pl.logs {
+		if r.Shadow {
+			log.shadow = len(log.limits)
+		}
+		log.space.horizon.raise(log.keep, newStorePlan(log.limits, 0, 0, 0, false).Largest())
+	}
+	p.plan, err = combine([]*Prepared{p}, spaces.joint)
+	return p, err
+}
+
+// names returns the spaces of rules with a name.
+func (l *Limiter) names(name string, secret []byte) *namedSpaces {
+	known, ok := l.ruleSpaces.Load(name)
+	if !ok {
+		fresh := &namedSpaces{first: &logSpace{namespace: store.NewNamespace(name, secret)}}
+		known, _ = l.ruleSpaces.LoadOrStore(name, fresh)
+	}
+	return known.(*namedSpaces) //nolint:forcetypeassert // nothing else is stored
+}
+
+// Alone returns a rule of only one of its limits, to ask about that limit.
+func (p *Prepared) Alone(limit int) *Prepared {
+	own := &Prepared{text: p.text, failure: p.failure, with: new(combinations)}
+	pl := &plan{limits: p.limits.limits[limit : limit+1], names: p.limits.names[limit : limit+1]}
+	for _, log := range p.limits.logs {
+		if at := slices.Index(log.at, limit); at >= 0 {
+			of := &planLog{key: log.key, slots: log.slots, counts: log.counts, space: log.space, at: []int{0}}
+			of.limits, of.keep, of.stored = log.limits[at:at+1], log.keep, new(atomic.Pointer[store.Plan])
+			pl.logs = []*planLog{of}
+		}
+	}
+	own.limits = pl
+	own.plan, _ = combine([]*Prepared{own}, nil) // one log is no mistake
+	return own
+}
+
+// combine makes one plan of those of several rules.
+func combine(rules []*Prepared, joint error) (*plan, error) {
+	pl, tried := new(plan), new(plan)
+	for _, p := range rules {
+		if !p.shadow {
+			pl.add(p)
+		}
+	}
+	for _, p := range rules {
+		if p.shadow {
+			tried.add(p)
+		}
+	}
+	for _, log := range tried.logs {
+		for i := range log.at {
+			log.at[i] += len(pl.limits)
+		}
+	}
+	pl.logs, pl.all = append(pl.logs, tried.logs...), slices.Concat(pl.limits, tried.limits)
+	if len(pl.all) > maxLimits {
+		return nil, tooManyLimits(rules)
+	}
+	if len(pl.logs) > 1 && joint != nil {
+		return nil, joint
+	}
+	if len(tried.limits) > 0 {
+		pl.shadow, pl.keep = tried, max(pl.keep, tried.keep)
+		if len(pl.limits) == 0 {
+			pl.rules = tried.rules
+		}
+	}
+	for _, part := range []*plan{pl, tried} {
+		windows, _ := part.limits.apart()
+		part.alone, part.counts = newStorePlan(windows, 0, 0, 0, false), part.limits.counting()
+		part.header = part.limits.header()
+	}
+	if len(pl.logs) == 1 && !pl.logs[0].slots {
+		pl.only, pl.logs = pl.logs[0], nil
+	}
+	return pl, nil
+}
+
+// add adds the limits of a rule, and copies of its logs.
+func (pl *plan) add(p *Prepared) {
+	first := len(pl.limits)
+	for i, l := range p.limits.limits {
+		if !l.inFlight && l.Window > pl.keep {
+			pl.keep, pl.longest = l.Window, first+i
+		}
+		pl.rules = append(pl.rules, &p.text)
+	}
+	pl.limits, pl.names = append(pl.limits, p.limits.limits...), append(pl.names, p.limits.names...)
+	for _, log := range p.limits.logs {
+		own := *log
+		own.at = slices.Clone(log.at)
+		for i := range own.at {
+			own.at[i] += first
+		}
+		pl.logs = append(pl.logs, &own)
+	}
+}
+
+func tooManyLimits(rules []*Prepared) error {
+	names := make([]string, len(rules))
+	for i, p := range rules {
+		names[i] = p.text.policy
+	}
+	return &ConfigError{
+		Option: "limits", Value: strings.Join(names, ", "),
+		Reason: fmt.Sprintf("these rules apply to one request, and have more than %d limits together", maxLimits),
+	}
+}
+
+// Labelled returns a copy of k that ends the names of logs with label: of [a-z0-9._-].
+func (k Key) Labelled(label string) Key {
+	own := *k.keySpec
+	own.label = label
+	return Key{&own}
+}
+
+// Reloaded tells the observers that the rules have changed, or why they have not.
+func (l *Limiter) Reloaded(ctx context.Context, err error) {
+	outcome := event.Reloaded
+	if err != nil {
+		outcome = event.ReloadFailed
+	}
+	e := l.event(outcome, new(Decision), err)
+	l.refusals.logPanic(ctx, causeHandler, "sash: an observer has panicked when rules were reloaded", "correct it",
+		l.observe(ctx, &e))
+}
+
+// Err returns what is wrong with a key, which [New] would report.
+func (k Key) Err() error {
+	if k.keySpec == nil {
+		return &ConfigError{Option: "key", Value: "none", Reason: "make it with ByIP, ByHeader, By or another of core's keys"}
+	}
+	return k.fault
+}
+
+// RuleSet is a *rules.Set of package rules, which adapters do not depend on.
+type RuleSet interface {
+	Limiter(opts ...Option) (*Limiter, error)
+}
+
+// Explainer is a *rules.Set of package rules. E is rules.Explanation.
+type Explainer[E any] interface {
+	Explain(r adapter.Request) E
+}
