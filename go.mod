@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/felixge/httpsnoop v1.0.4
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/gin-gonic/gin v1.10.0
 	github.com/go-chi/chi/v5 v5.3.0
 	github.com/gofiber/fiber/v2 v2.52.15
@@ -11,6 +12,7 @@ require (
 	github.com/labstack/echo/v4 v4.15.4
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/valyala/fasthttp v1.51.0
+	go.yaml.in/yaml/v4 v4.0.0
 )
 
 require (

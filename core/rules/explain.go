@@ -1,0 +1,184 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// Explanation tells what the rules in force say about a request.
+type Explanation struct {
+	Decision core.Decision     // what would be decided; the zero Decision if there is an Err
+	Err      error             // why there would be no decision: core.ErrForbidden for a client on a deny list
+	Rules    []RuleExplanation // in the order of the file
+}
+
+// RuleExplanation tells whether a rule applies to a request, and why not.
+type RuleExplanation struct {
+	Name    string
+	Applies bool
+	Reason  string // the condition that fails, or the earlier rule that applies; empty if there is nothing to say
+	Limits  []LimitExplanation
+}
+
+// LimitExplanation is a limit of a rule that applies.
+type LimitExplanation struct {
+	Limit      string // as the file says it
+	Quota      int
+	Used       int           // units in the window now
+	Remaining  int           // units left now
+	RetryAfter time.Duration // until this limit would admit the request; 0 if it would now, or if that is not known
+}
+
+// Explain tells which rules apply to a request and why the others do not, what their limits have left, and what would
+// be decided. It charges nothing, and observers do not hear of it. Adapters have a function of this name for requests
+// of their framework.
+func (s *Set) Explain(r adapter.Request) (e Explanation) {
+	a := s.active.Load()
+	leaves := make([][]*core.Prepared, len(a.rules))
+	cost := 0
+	e.Decision, e.Err = s.limiter.Preview(r, func(r adapter.Request, c *core.Choice) error {
+		err := a.explain(r, c, &e, leaves)
+		if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
+			c.Cost = own.Cost()
+		}
+		cost = c.Cost
+		return err
+	})
+	for i := range e.Rules {
+		for _, leaf := range leaves[i] {
+			for n, l := range a.rules[i].limitsOf(leaf) {
+				e.Rules[i].Limits = append(e.Rules[i].Limits, s.limitNow(r, leaf.Alone(n), l.text, cost))
+			}
+		}
+	}
+	return e
+}
+
+// explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
+func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) (err error) {
+	e.Rules = make([]RuleExplanation, len(a.rules))
+	earlier := ""
+	for i, rule := range a.rules {
+		one := &e.Rules[i]
+		one.Name = rule.name
+		reason, failed := rule.mismatch(r, c)
+		switch {
+		case failed != nil:
+			err = errors.Join(err, failed)
+			one.Reason = "a condition could not be checked"
+			continue
+		case reason != "":
+			one.Reason = reason
+			continue
+		case earlier != "" && !a.all:
+			one.Reason = fmt.Sprintf("an earlier rule applies: %s", earlier)
+			continue
+		}
+		earlier = rule.name
+		before, listed := len(c.Rules()), c.Listed
+		c.Listed = false
+		failed = rule.apply(c)
+		added := c.Rules()[before:]
+		leaves[i], one.Applies = slices.Clone(added), true
+		switch {
+		case errors.Is(failed, core.ErrForbidden):
+			one.Reason = "the client is on its deny list"
+		case failed != nil:
+			one.Reason = "its key could not be read"
+		case c.Listed:
+			one.Reason = "the client is on its allow list"
+		case rule.unlimited:
+			one.Reason = "unlimited"
+		case len(added) == 0:
+			one.Reason = "no descriptor has a limit for this request"
+		}
+		c.Listed = c.Listed || listed
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// limitNow returns how much of a limit is left.
+func (s *Set) limitNow(r adapter.Request, alone *core.Prepared, text string, cost int) LimitExplanation {
+	l := LimitExplanation{Limit: text}
+	d, err := s.limiter.Preview(r, func(_ adapter.Request, c *core.Choice) error {
+		c.Add(alone)
+		c.Cost = cost
+		return nil
+	})
+	if states := d.Limits(); err == nil && len(states) == 1 {
+		l.Quota, l.Used, l.Remaining = states[0].Quota, states[0].Used, states[0].Remaining
+		l.RetryAfter = d.RetryAfter
+	}
+	return l
+}
+
+// limitsOf returns the limits that were prepared together.
+func (r *rule) limitsOf(p *core.Prepared) []limit {
+	if r.prepared == p {
+		return r.limits
+	}
+	var found []limit
+	r.leaves(func(d *descriptor) bool {
+		if d.prepared == p {
+			found = d.limits
+		}
+		return found != nil
+	})
+	return found
+}
+
+// mismatch returns the condition of a rule that fails, or "".
+func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
+	t, ok := req.(adapter.Targeter)
+	if !ok {
+		return "", errNoTarget
+	}
+	m, target := &r.match, t.Target()
+	switch {
+	case m.methods != nil && !slices.Contains(m.methods, target.Method):
+		return "match.methods: the request's method is another", nil
+	case m.host != "" && m.host != lower(hostOf(target.Host)):
+		return "match.host: the request's host is another", nil
+	case m.path != nil && !m.path.matches(target.Path):
+		return "match.path: the request's path does not match " + m.route, nil
+	}
+	for i := range m.of {
+		cond := &m.of[i]
+		var texts []string
+		if cond.kind == "headers" {
+			for _, line := range req.Header(cond.name) {
+				texts = append(texts, strings.Trim(line, " \t"))
+			}
+		} else {
+			text, ok, err := textOfKey(c, cond.key)
+			if err != nil {
+				return "", err
+			}
+			if ok {
+				texts = []string{text}
+			}
+		}
+		field := "match." + cond.kind + "." + cond.name
+		switch {
+		case len(texts) == 0:
+			return field + ": the request has none", nil
+		case !intersect(cond.values, texts):
+			return field + ": the request has another value", nil
+		}
+	}
+	return "", nil
+}
+
+func (p *pattern) matches(path string) bool {
+	tree, found := new(pathTree), newBits(1)
+	tree.add(p, 0)
+	tree.match(cleanPath(path), found)
+	return found.has(0)
+}

@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// The words for algorithms.
+const (
+	slidingLog     = "sliding_window_log"
+	slidingCounter = "sliding_window_counter"
+	fixedWindow    = "fixed_window"
+	tokenBucket    = "token_bucket"
+)
+
+var algorithmNames = []string{slidingLog, slidingCounter, fixedWindow, tokenBucket}
+
+// limit is a limit of a rule.
+type limit struct {
+	core.Limit
+
+	text   string
+	node   *yaml.Node
+	key    *key // or nil: that of the rule
+	counts bool // of another algorithm than the sliding log
+}
+
+// limits reads the limits of a rule or a descriptor. usual is the algorithm of the rule.
+func (k *keys) limits(n *yaml.Node, field, usual string) (all []limit) {
+	list := items(n)
+	if n != nil && n.Kind == yaml.SequenceNode && len(list) == 0 {
+		k.add(n, field, "the list is empty", `write at least one limit, such as "100/minute", or unlimited: true`)
+	}
+	for i, one := range list {
+		if l, ok := k.limit(one, item(field, i), usual); ok {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+func (k *keys) limit(n *yaml.Node, field, usual string) (l limit, ok bool) {
+	at, at2, algorithm, own := n, field, usual, false
+	if n.Kind == yaml.MappingNode {
+		if at, at2 = get(n, "limit"), join(field, "limit"); at == nil {
+			return l, false
+		}
+		if a := get(n, "algorithm"); a != nil {
+			algorithm, own = a.Value, true
+		}
+		if named := get(n, "key"); named != nil {
+			if l.key = k.of(named, join(field, "key"), keyWords); l.key == nil {
+				return l, false
+			}
+		}
+	}
+	if at.Kind != yaml.ScalarNode {
+		return l, false
+	}
+	parsed, err := core.ParseLimit(at.Value)
+	if err != nil {
+		k.badLimit(at, at2, err)
+		return l, false
+	}
+	l.Limit, l.text, l.node = parsed, at.Value, at
+	if l.Limit, l.counts, ok = k.with(n, at, field, l.Limit, algorithm, own); !ok {
+		return l, false
+	}
+	if l.key != nil {
+		l.Limit = l.By(l.key.Key)
+	}
+	if n.Kind == yaml.MappingNode {
+		l.Name = textAt(n, "name")
+		if named := get(n, "name"); named != nil && !isLimitName(l.Name) {
+			k.add(named, join(field, "name"), fmt.Sprintf("%q is not a limit's name", cut(l.Name)),
+				"use 1 to 64 letters, digits, '.', '_' or '-'")
+			return l, false
+		}
+	}
+	return l, true
+}
+
+func (k *keys) badLimit(at *yaml.Node, field string, err error) {
+	_, remedy := reason(err)
+	problem := fmt.Sprintf("%q is not a limit", cut(at.Value))
+	quota, _, _ := strings.Cut(at.Value, "/")
+	if strings.Trim(quota, "0 ") == "" && quota != "" {
+		remedy = "to refuse every request, use deny; the quota is at least 1"
+	} else if full := reasonOf(err); full != "" {
+		problem, remedy = problem+": "+full, `write one such as "100/minute", "10/second burst 50" or "4 in flight"`
+	}
+	k.add(at, field, problem, remedy)
+}
+
+// with gives a limit an algorithm, and reports whether it is another than the sliding log. own says that it is the
+// limit's own, and not that of the rule.
+func (k *keys) with(
+	n, at *yaml.Node, field string, l core.Limit, algorithm string, own bool,
+) (made core.Limit, counts, ok bool) {
+	form := l.String()
+	inFlight, bursts := strings.HasSuffix(form, " in flight"), strings.Contains(form, " burst ")
+	calendar := !inFlight && (l.Window == 0 || strings.Contains(form, " in ") || strings.Contains(form, " from "))
+	counts = bursts || calendar
+	name := at
+	if own {
+		name = get(n, "algorithm")
+	}
+	impossible := func(reason, remedy string) (core.Limit, bool, bool) {
+		k.add(name, field, fmt.Sprintf("%q cannot be a %s: %s", cut(at.Value), algorithm, reason), remedy)
+		return l, counts, false
+	}
+	switch {
+	case algorithm == "" || !slices.Contains(algorithmNames, algorithm):
+		return l, counts, true
+	case inFlight && own:
+		return impossible("requests in flight have no window", "remove the algorithm")
+	case bursts && own && algorithm != tokenBucket:
+		return impossible("a burst makes it a token bucket", "remove the algorithm, or the burst")
+	case inFlight || bursts:
+		return l, counts, true
+	case calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
+		return impossible("periods of the calendar are counted one by one",
+			"remove the algorithm, or choose "+fixedWindow)
+	}
+	switch algorithm {
+	case fixedWindow:
+		return l.With(core.FixedWindow), true, true
+	case slidingCounter:
+		return l.With(core.SlidingCounter), true, true
+	case tokenBucket:
+		return core.TokenBucket(l, l.Quota), true, true
+	}
+	return l, counts, true
+}
+
+func reasonOf(err error) string {
+	problem, remedy := reason(err)
+	if _, rest, ok := strings.Cut(problem, ": "); ok {
+		problem = rest
+	}
+	if problem == "this is not possible" {
+		return remedy
+	}
+	return problem + ": " + remedy
+}
+
+const nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+
+func isLimitName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(strings.ToLower(s), nameLetters) == ""
+}

@@ -1,0 +1,102 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// unreachable reports rules that never apply because an earlier one does.
+func (k *keys) unreachable(doc *document) {
+	if doc.all {
+		return
+	}
+	for i, r := range doc.rules {
+		for _, earlier := range doc.rules[:i] {
+			if !earlier.match.faulty && !r.match.faulty && earlier.match.covers(&r.match) {
+				k.add(first(r.node), r.field,
+					fmt.Sprintf("no request reaches this rule: rule %q of line %d matches all that this one does",
+						cut(earlier.name), first(earlier.node).Line),
+					"put it in front of that one, narrow the match of that one, or write apply: all")
+				break
+			}
+		}
+	}
+}
+
+// most returns how many limits of a rule a request may be asked about.
+func (r *rule) most() int { return len(r.limits) + mostOf(r.tree) }
+
+func mostOf(groups []*group) (sum int) {
+	for _, g := range groups {
+		most := 0
+		for _, d := range g.all() {
+			below, own := mostOf(d.below), len(d.limits)
+			if below == 0 || d.shadow {
+				most = max(most, below+own)
+			} else {
+				most = max(most, below, own)
+			}
+		}
+		sum += most
+	}
+	return sum
+}
+
+// maxSteps bounds the search for rules that apply together.
+const maxSteps = 1_000_000
+
+// tooMany reports rules that may apply to one request and have more limits together than are decided at once. What the
+// search does not find, because there are too many rules, is an error of that request.
+func (k *keys) tooMany(doc *document) {
+	for _, r := range doc.rules {
+		if n := r.most(); n > store.MaxLimits {
+			k.add(first(r.node), r.field, fmt.Sprintf("a request may have %d limits of this rule", n),
+				fmt.Sprintf("write at most %d that hold together", store.MaxLimits))
+			return
+		}
+	}
+	if !doc.all {
+		return
+	}
+	steps := 0
+	var search func(together []*rule, limits, from int) bool
+	search = func(together []*rule, limits, from int) bool {
+		if limits > store.MaxLimits {
+			k.togetherTooMany(together, limits)
+			return true
+		}
+		for i := from; i < len(doc.rules) && steps < maxSteps; i++ {
+			r := doc.rules[i]
+			if steps++; r.most() == 0 || !meetsAll(r, together) {
+				continue
+			}
+			if search(append(together[:len(together):len(together)], r), limits+r.most(), i+1) {
+				return true
+			}
+		}
+		return false
+	}
+	search(nil, 0, 0)
+}
+
+func meetsAll(r *rule, others []*rule) bool {
+	for _, o := range others {
+		if !r.match.meets(&o.match) {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *keys) togetherTooMany(together []*rule, limits int) {
+	names := make([]string, len(together))
+	for i, r := range together {
+		names[i] = r.name
+	}
+	last := together[len(together)-1]
+	k.add(first(last.node), last.field,
+		fmt.Sprintf("a request may match %s, which have %d limits together", cut(strings.Join(names, ", ")), limits),
+		fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
+}

@@ -1,0 +1,274 @@
+// Package rules limits requests by rules of a file, which can be changed while a server runs.
+//
+//	set, err := rules.Load("limits.yaml")
+//	...
+//	go set.Watch(ctx)
+//	http.ListenAndServe(":8080", nethttp.Rules(set)(mux))
+//
+// The file is YAML or JSON:
+//
+//	rules:
+//	- name: login
+//	  match: {methods: [POST], path: /login}
+//	  key: ip
+//	  limits: [5/minute, 50/day]
+//	- name: api
+//	  match: {path: /v1/}
+//	  key: {first: [{header: X-API-Key, verify: keys}, ip]}
+//	  limits:
+//	  - 10/second burst 50
+//	  - {limit: 100000/day, key: global, name: all}
+//
+// The first rule that matches a request applies, or all of them with "apply: all". Its limits are one decision, as
+// [core.Limits] are. A request that matches no rule passes. docs/rules.md describes all fields.
+//
+// A file is checked as a whole: [Load] reports every mistake with its line, column and remedy. What requests have used
+// is kept when a file is loaded again, since logs are named by domain, rule and key, and not by their limits.
+package rules
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// Set is the rules of a file. It is safe for concurrent use.
+type Set struct {
+	path    string // or empty
+	name    string // of the file in errors
+	options options
+	limiter *core.Limiter
+	active  atomic.Pointer[state]
+
+	mu     sync.Mutex // guards loading
+	failed string     // hash of the last file that was not taken over
+}
+
+// state is the rules that are in force.
+type state struct {
+	rules  []*rule
+	index  *index
+	all    bool
+	hash   string
+	loaded time.Time
+}
+
+// Load reads a file of rules. The error joins all mistakes; each in the file is an [Error].
+func Load(path string, opts ...Option) (*Set, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return newSet(path, path, content, opts)
+}
+
+// Parse is Load for a text. name stands for the file's in errors.
+func Parse(text []byte, name string, opts ...Option) (*Set, error) {
+	return newSet("", name, text, opts)
+}
+
+func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
+	s := &Set{path: path, name: name}
+	s.options.verifiers = make(map[string]func(context.Context, string) (string, error))
+	for _, o := range opts {
+		if o == nil {
+			s.options.fault("Option", "nil", "leave it out")
+			continue
+		}
+		o(&s.options)
+	}
+	var err error
+	s.limiter, err = core.NewRules("rules", s.choose, s.options.core...)
+	known := s.limiter
+	if err != nil { // the file is checked all the same
+		known, _ = core.NewRules("rules", s.choose)
+	}
+	made, mistakes := s.read(content, known)
+	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
+		return nil, err
+	}
+	s.active.Store(made)
+	return s, nil
+}
+
+// read makes the rules of a file ready for a limiter.
+func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
+	f := &faults{file: s.name}
+	root := parse(content, f)
+	if root == nil {
+		return nil, f.err()
+	}
+	if c := (&checker{faults: f}); !c.check(root, fileShape, "", 0) || c.nodes > maxNodes {
+		return nil, f.err()
+	}
+	k := &keys{faults: f, options: &s.options, known: make(map[string]*key)}
+	doc := k.read(root)
+	k.unreachable(doc)
+	k.tooMany(doc)
+	if len(f.all) == 0 { // else limits may be missing
+		k.prepare(doc, l)
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	matches := make([]match, len(doc.rules))
+	for i, r := range doc.rules {
+		matches[i] = r.match
+	}
+	return &state{
+		rules: doc.rules, index: newIndex(matches), all: doc.all, hash: hashOf(content), loaded: time.Now(),
+	}, nil
+}
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
+func (s *Set) Hash() string { return s.active.Load().hash }
+
+// Loaded returns when the rules that are in force were loaded.
+func (s *Set) Loaded() time.Time { return s.active.Load().loaded }
+
+// Limiter returns a limiter that asks the rules in force, for adapters. The options are WithDeny and WithError of the
+// adapter, and [core.WithHeaders]. All limiters of a set share what they know.
+func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
+	return s.limiter.Answering(opts...)
+}
+
+// Close replays what was admitted while the store did not answer; see [core.Limiter.Close].
+func (s *Set) Close() error { return s.limiter.Close() }
+
+// manyRules is how many rules are looked for without an allocation.
+const manyRules = 2048
+
+// choose adds the rules that apply to a request.
+func (s *Set) choose(r adapter.Request, c *core.Choice) error {
+	a := s.active.Load()
+	var few [manyRules / 64]uint64
+	found := set(few[:])
+	if len(a.rules) > manyRules {
+		found = newBits(len(a.rules))
+	} else {
+		found = found[:(len(a.rules)+63)/64]
+	}
+	if err := a.index.find(r, c, found); err != nil {
+		return err
+	}
+	for i := found.next(0); i >= 0; i = found.next(i + 1) {
+		if err := a.rules[i].apply(c); err != nil {
+			return err
+		}
+		if !a.all {
+			break
+		}
+	}
+	if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
+		c.Cost = own.Cost()
+	}
+	return nil
+}
+
+// apply adds what the rule asks of a request that it matches.
+func (r *rule) apply(c *core.Choice) error {
+	if r.deny != nil {
+		named, err := c.Names(r.deny)
+		if err != nil {
+			return err
+		}
+		if named {
+			return core.ErrForbidden
+		}
+	}
+	if r.allow != nil {
+		if named, err := c.Names(r.allow); err != nil || named {
+			c.Listed = c.Listed || named
+			return err
+		}
+	}
+	if r.prepared != nil {
+		c.Add(r.prepared)
+		c.Cost = max(c.Cost, r.cost)
+		return nil
+	}
+	decided, err := descend(r.tree, c)
+	if decided {
+		c.Cost = max(c.Cost, r.cost)
+	}
+	return err
+}
+
+// descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
+// that says unlimited.
+func descend(groups []*group, c *core.Choice) (decided bool, err error) {
+	for _, g := range groups {
+		text, ok, err := textOfKey(c, g.key)
+		if err != nil {
+			return decided, err
+		}
+		if !ok {
+			continue
+		}
+		d := g.values[text]
+		if d == nil {
+			d = g.every
+		}
+		if d == nil {
+			continue
+		}
+		below, err := descend(d.below, c)
+		if err != nil {
+			return decided, err
+		}
+		switch {
+		case d.prepared != nil && (!below || d.shadow):
+			c.Add(d.prepared)
+			decided = decided || !d.shadow || below
+		case below || d.unlimited:
+			decided = true
+		}
+	}
+	return decided, nil
+}
+
+// Reload loads the file again. If there are mistakes in it, the rules in force remain, and the error tells them.
+func (s *Set) Reload() error {
+	if s.path == "" {
+		return errors.New("rules: this set was made of a text: use Load for a file that can be loaded again")
+	}
+	return s.reload(context.Background(), true)
+}
+
+// reload loads the file again unless it is that of the rules in force. asked says that a bad file is told again that
+// was told before.
+func (s *Set) reload(ctx context.Context, asked bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	content, err := os.ReadFile(s.path)
+	if err != nil {
+		return s.keepOld(ctx, "unreadable", fmt.Errorf("rules: %w", err), asked)
+	}
+	hash := hashOf(content)
+	if hash == s.Hash() && !asked {
+		s.failed = ""
+		return nil
+	}
+	made, err := s.read(content, s.limiter)
+	if err != nil {
+		return s.keepOld(ctx, hash, err, asked)
+	}
+	s.failed = ""
+	s.active.Store(made)
+	s.limiter.Reloaded(ctx, nil)
+	return nil
+}
