@@ -38,6 +38,14 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return nethttp.WithError(f)
 }
 
+// Rules limits what the handlers behind it serve by the rules of a file; see [nethttp.Rules].
+func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
+	return nethttp.Rules(set, opts...)
+}
+
+// Explain tells what the rules of a set say about a request; see [nethttp.Explain].
+func Explain[E any](set core.Explainer[E], r *http.Request) E { return nethttp.Explain(set, r) }
+
 // errNoRoute is a ConfigError of constant text, which the limiter logs.
 var errNoRoute = &core.ConfigError{
 	Option: "chilimit.ByRoute",

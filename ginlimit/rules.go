@@ -1,0 +1,20 @@
+package ginlimit
+
+import (
+	"github.com/gin-gonic/gin"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option.
+func Rules(set core.RuleSet, opts ...core.Option) gin.HandlerFunc {
+	l, err := set.Limiter(opts...)
+	if err != nil {
+		panic(err)
+	}
+	return From(l)
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set core.Explainer[E], c *gin.Context) E { return set.Explain(request{c}) }

@@ -1,0 +1,25 @@
+package nethttp
+
+import (
+	"net/http"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option.
+func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
+	l, err := set.Limiter(opts...)
+	if err != nil {
+		panic(err)
+	}
+	return From(l)
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set core.Explainer[E], r *http.Request) E {
+	return set.Explain(request{r})
+}
+
+var _ adapter.Targeter = request{}
