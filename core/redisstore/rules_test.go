@@ -1,0 +1,190 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+// ruled is a request that rules are asked about.
+type ruled struct {
+	method, path string
+	values       map[string]string
+}
+
+func (r *ruled) Context() context.Context { return context.Background() }
+func (r *ruled) Header(string) []string   { return nil }
+func (r *ruled) Native() any              { return r }
+func (r *ruled) Target() adapter.Target   { return adapter.Target{Method: r.method, Path: r.path} }
+func (r *ruled) Peer() adapter.Peer       { return adapter.Peer{Addr: netip.MustParseAddr("192.0.2.1")} }
+func (r *ruled) Value(key any) any {
+	name, _ := key.(string)
+	if v, ok := r.values[name]; ok {
+		return v
+	}
+	return nil
+}
+
+// service is a set of rules on a store whose clock the test moves.
+type service struct {
+	t       *testing.T
+	limiter *core.Limiter
+	store   core.Store
+	advance func(time.Duration)
+}
+
+// ask returns the decision about a request, which is served at once.
+func (s *service) ask(r ruled) core.Decision {
+	s.t.Helper()
+	d, err := s.limiter.Check(&r, &r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if d.Allowed {
+		d.Serve(func() int { return 200 })
+	}
+	return d
+}
+
+// want checks how many of n requests are admitted at once.
+func (s *service) want(what string, r ruled, n, admitted int) {
+	s.t.Helper()
+	got := 0
+	for range n {
+		if s.ask(r).Allowed {
+			got++
+		}
+	}
+	if got != admitted {
+		s.t.Errorf("%s: %d of %d admitted, want %d", what, got, n, admitted)
+	}
+}
+
+// onBothStores runs f for a set of rules in memory and on Redis, with a clock that stands still.
+func onBothStores(t *testing.T, name, text string, f func(*service)) {
+	with := func(t *testing.T, store core.Store, advance func(time.Duration)) {
+		set, err := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(
+			core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		l, err := set.Limiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&service{t, l, store, advance})
+	}
+	t.Run(name+" in memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { with(t, core.NewMemoryStore(), time.Sleep) })
+	})
+	t.Run(name+" on Redis", func(t *testing.T) {
+		t.Parallel()
+		c := newClock(newHashed(start(t)))
+		with(t, redisstore.Single(newStore(c)), c.Advance)
+	})
+}
+
+// The classic rate limiter service: rules for a unit of time, for each value of a descriptor and for one value, with
+// four strategies; the edge of a window; and several rules for one service.
+func TestClassicRules(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
+		onBothStores(t, strategy+" per unit", fmt.Sprintf(`
+rules: [{name: api, key: global, algorithm: %s, limits: [4/minute]}]`, strategy), func(s *service) {
+			toNextMinute(s)
+			s.want("the first minute", ruled{}, 6, 4)
+			s.advance(2 * time.Minute)
+			s.want("two minutes later", ruled{}, 6, 4)
+		})
+		onBothStores(t, strategy+" per value", fmt.Sprintf(`
+rules:
+- name: api
+  algorithm: %s
+  descriptors: [{key: user, limits: [2/minute]}]`, strategy), func(s *service) {
+			toNextMinute(s)
+			s.want("anna", ruled{values: map[string]string{"user": "anna"}}, 3, 2)
+			s.want("bert", ruled{values: map[string]string{"user": "bert"}}, 3, 2)
+			s.want("nobody", ruled{}, 3, 3)
+			s.advance(2 * time.Minute)
+			s.want("anna again", ruled{values: map[string]string{"user": "anna"}}, 3, 2)
+		})
+		onBothStores(t, strategy+" for one value", fmt.Sprintf(`
+rules:
+- name: api
+  algorithm: %s
+  descriptors:
+  - {key: user, value: vip, limits: [5/minute]}
+  - {key: user, value: root, unlimited: true}
+  - {key: user, limits: [2/minute]}`, strategy), func(s *service) {
+			toNextMinute(s)
+			s.want("vip", ruled{values: map[string]string{"user": "vip"}}, 7, 5)
+			s.want("root", ruled{values: map[string]string{"user": "root"}}, 20, 20)
+			s.want("another", ruled{values: map[string]string{"user": "anna"}}, 4, 2)
+		})
+		onBothStores(t, strategy+" for a service", fmt.Sprintf(`
+apply: all
+rules:
+- {name: all, key: global, algorithm: %[1]s, limits: [5/minute]}
+- {name: users, key: {value: user}, algorithm: %[1]s, limits: [2/minute]}
+- {name: writes, match: {methods: [POST], path: /orders/}, key: global, algorithm: %[1]s, limits: [1/minute]}`,
+			strategy), func(s *service) {
+			toNextMinute(s)
+			anna, bert := map[string]string{"user": "anna"}, map[string]string{"user": "bert"}
+			s.want("anna writes", ruled{"POST", "/orders/1", anna}, 3, 1)
+			s.want("anna reads", ruled{"GET", "/orders/1", anna}, 3, 1)
+			s.want("bert writes", ruled{"POST", "/orders/1", bert}, 3, 0)
+			s.want("bert reads", ruled{"GET", "/", bert}, 3, 2)
+			s.want("cleo", ruled{"GET", "/", map[string]string{"user": "cleo"}}, 3, 1) // the service is used up
+		})
+	}
+	for strategy, most := range map[string]int{"fixed_window": 8, "sliding_window_log": 4} {
+		onBothStores(t, strategy+" at the edge", fmt.Sprintf(`
+rules: [{name: api, key: global, algorithm: %s, limits: [4/minute]}]`, strategy), func(s *service) {
+			toNextMinute(s)
+			s.advance(59 * time.Second)
+			admitted := 0
+			for range 2 {
+				for range 6 {
+					if s.ask(ruled{}).Allowed {
+						admitted++
+					}
+				}
+				s.advance(2 * time.Second)
+			}
+			if admitted != most {
+				s.t.Errorf("%d admitted within 2 s, want %d", admitted, most)
+			}
+		})
+	}
+}
+
+// toNextMinute moves the clock to the beginning of a minute, which a fixed window tells.
+func toNextMinute(s *service) {
+	s.t.Helper()
+	set, err := rules.Parse([]byte(`rules: [{name: clock, key: global, algorithm: fixed_window, limits: [1000/minute]}]`),
+		"clock.yaml", rules.WithOptions(core.WithStore(s.store), core.WithTimeout(time.Minute)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer set.Close()
+	l, err := set.Limiter()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r := new(ruled)
+	d, err := l.Check(r, r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	d.Serve(func() int { return 200 })
+	s.advance(d.ResetAfter)
+}
