@@ -23,7 +23,7 @@ type request struct {
 
 func (r *request) Context() context.Context    { return context.Background() }
 func (r *request) Peer() adapter.Peer          { return r.peer }
-func (r *request) Header(name string) []string { return r.header[name] }
+func (r *request) Header(name string) []string { return r.header.Values(name) }
 func (r *request) Value(key any) any           { return r.values[key] }
 func (r *request) Native() any                 { return r }
 func (r *request) Cost() int                   { return r.cost }

@@ -65,18 +65,28 @@ func (s *Set) Watch(ctx context.Context) error {
 	}
 }
 
-// watchDirs watches the directories that hold the file and what it links to.
+// watchDirs watches the directories of the file and of all links that lead to it.
 func (s *Set) watchDirs(w *fsnotify.Watcher) error {
 	if err := w.Add(filepath.Dir(s.path)); err != nil {
 		return fmt.Errorf("rules: %s cannot be watched: %w", s.path, err)
 	}
-	target, err := filepath.EvalSymlinks(s.path)
-	if err != nil || filepath.Dir(target) == filepath.Dir(s.path) {
-		return nil //nolint:nilerr // a file that is missing now may come
+	path := s.path
+	for range maxLinks {
+		target, err := os.Readlink(path)
+		if err != nil { // it is no link, or is missing now and may come
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+		w.Add(filepath.Dir(path)) //nolint:errcheck // a change of the links before is seen all the same
 	}
-	w.Add(filepath.Dir(target)) //nolint:errcheck // a change of the link itself is seen all the same
 	return nil
 }
+
+// maxLinks is how many links of a file are followed.
+const maxLinks = 40
 
 // keepOld tells why the rules of a file are not taken over. A file that was told is told again only if somebody has
 // asked for it.

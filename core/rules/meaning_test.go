@@ -1,0 +1,455 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// with makes a request of "METHOD host/path" with values of earlier middleware: "user=7 plan=pro".
+func with(target, values string) *request {
+	method, rest, _ := strings.Cut(target, " ")
+	host, path, _ := strings.Cut(rest, "/")
+	r := &request{
+		method: method, host: host, path: "/" + path, header: make(http.Header), values: make(map[any]any),
+		peer: adapter.PeerAddr(tcpAddr("192.0.2.1:1234")),
+	}
+	for pair := range strings.FieldsSeq(values) {
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case name == "ip":
+			r.peer = adapter.PeerAddr(tcpAddr(value + ":1234"))
+		case 'A' <= name[0] && name[0] <= 'Z':
+			r.header.Add(name, value)
+		default:
+			r.values[name] = value
+		}
+	}
+	return r
+}
+
+// limited asks the rules for requests.
+type limited struct {
+	t *testing.T
+	*rules.Set
+
+	limiter *core.Limiter
+}
+
+func limit(t *testing.T, text string, opts ...rules.Option) *limited {
+	t.Helper()
+	set := parse(t, text, opts...)
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &limited{t, set, l}
+}
+
+func (l *limited) ask(r *request) (core.Decision, error) {
+	d, err := l.limiter.Check(r, r)
+	if err == nil && d.Allowed {
+		d.Serve(func() int { return 200 })
+	}
+	return d, err
+}
+
+// want checks that so many of n equal requests are admitted.
+func (l *limited) want(target, values string, n, admitted int) {
+	l.t.Helper()
+	got := 0
+	for range n {
+		d, err := l.ask(with(target, values))
+		if err != nil {
+			l.t.Fatalf("%s %s: %v", target, values, err)
+		}
+		if d.Allowed {
+			got++
+		}
+	}
+	if got != admitted {
+		l.t.Errorf("%s %s: %d of %d admitted, want %d", target, values, got, n, admitted)
+	}
+}
+
+// The documented examples of envoyproxy/ratelimit, translated.
+func TestEnvoyExamples(t *testing.T) {
+	t.Run("databases", func(t *testing.T) {
+		l := limit(t, `
+domain: mongo_cps
+rules:
+- name: databases
+  descriptors:
+  - {key: database, value: users, limits: [500/hour]}
+  - {key: database, value: default, limits: [400/hour]}
+`)
+		l.want("GET /", "database=users", 510, 500)
+		l.want("GET /", "database=default", 410, 400)
+		l.want("GET /", "database=other", 600, 600) // no descriptor, no limit
+	})
+	t.Run("messages", func(t *testing.T) {
+		l := limit(t, `
+domain: messaging
+rules:
+- name: sms
+  descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+    - {key: to_number, limits: [5/day]}
+  - {key: to_number, limits: [100/day]}
+`)
+		l.want("GET /", "message_type=marketing to_number=2061111111", 7, 5)
+		l.want("GET /", "message_type=marketing to_number=2062222222", 7, 5)
+		l.want("GET /", "message_type=alert to_number=2061111111", 100, 95) // five were marketing
+		l.want("GET /", "to_number=2062222222", 100, 95)
+		l.want("GET /", "message_type=marketing", 200, 200) // without a number neither applies
+	})
+	t.Run("addresses", func(t *testing.T) {
+		l := limit(t, `
+domain: edge_proxy_per_ip
+rules:
+- name: addresses
+  deny: {key: ip, values: [50.0.0.5]}
+  descriptors:
+  - {key: ip, limits: [10/hour]}
+  - {key: ip, value: 50.0.0.6, limits: [100/hour]}
+`)
+		l.want("GET /", "ip=50.0.0.1", 12, 10)
+		l.want("GET /", "ip=50.0.0.2", 12, 10)
+		l.want("GET /", "ip=50.0.0.6", 102, 100)
+		if _, err := l.ask(with("GET /", "ip=50.0.0.5")); !errors.Is(err, core.ErrForbidden) {
+			t.Errorf("an address of the deny list: %v", err)
+		}
+	})
+	t.Run("unlimited", func(t *testing.T) {
+		l := limit(t, `
+domain: internal
+rules:
+- name: ldap
+  descriptors:
+  - {key: ldap, limits: [5/hour]}
+  - {key: ldap, value: robot, unlimited: true}
+  - key: azure
+    limits: [3/hour]
+    descriptors: [{key: role, value: admin, unlimited: true}]
+`)
+		l.want("GET /", "ldap=robot", 50, 50)
+		l.want("GET /", "ldap=anna", 7, 5)
+		l.want("GET /", "azure=x role=admin", 50, 50)
+		l.want("GET /", "azure=x role=user", 5, 3)
+	})
+	t.Run("shadow mode", func(t *testing.T) {
+		var mu sync.Mutex
+		var denied int
+		l := limit(t, `
+domain: shadow
+rules:
+- name: tried
+  descriptors:
+  - {key: user, value: a, shadow: true, limits: [2/hour]}
+  - {key: user, limits: [2/hour]}
+`, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Shadow != nil && !e.Shadow.Allowed {
+				denied++
+			}
+		})))
+		l.want("GET /", "user=a", 5, 5)
+		l.want("GET /", "user=b", 5, 2)
+		if denied != 3 {
+			t.Errorf("the shadow has denied %d, want 3", denied)
+		}
+	})
+}
+
+func TestMatches(t *testing.T) {
+	l := limit(t, `
+rules:
+- {name: method, match: {methods: [GET], path: /m}, key: global, limits: [1/day]}
+- {name: host, match: {host: API.example.com}, key: global, limits: [1/day]}
+- {name: path, match: {path: "/users/{id}"}, key: global, limits: [1/day]}
+- {name: root, match: {path: "/{$}"}, key: global, limits: [1/day]}
+- {name: header, match: {headers: {x-plan: [free, trial]}}, key: global, limits: [1/day]}
+- {name: value, match: {values: {tier: 2}}, key: global, limits: [1/day]}
+- {name: claim, match: {claims: {role: admin}}, key: global, limits: [1/day]}
+`, rules.WithClaims(func(claim string) core.Key { return core.ByValue("claim " + claim) }))
+	for _, test := range []struct{ target, values, rule string }{
+		{"GET /m", "", "method"},
+		{"HEAD /m", "", "method"},
+		{"POST /m", "", ""},
+		{"GET api.example.com/x", "", "host"},
+		{"GET api.EXAMPLE.com.:8080/x", "", "host"},
+		{"GET www.example.com/x", "", ""},
+		{"GET /users/7", "", "path"},
+		{"GET //users/./7", "", "path"},
+		{"GET /users/7/x", "", ""},
+		{"GET /users/", "", ""},
+		{"GET /", "", "root"},
+		{"GET /x", "X-Plan=trial", "header"},
+		{"GET /x", "X-Plan=paid", ""},
+		{"GET /x", "X-Plan=paid X-Plan=free", "header"},
+		{"GET /x", "tier=2", "value"},
+		{"GET /x", "tier=3", ""},
+	} {
+		e := l.Explain(with(test.target, test.values))
+		if e.Err != nil {
+			t.Errorf("%s %s: %v", test.target, test.values, e.Err)
+		}
+		var applies []string
+		for _, r := range e.Rules {
+			if r.Applies {
+				applies = append(applies, r.Name)
+			} else if r.Reason == "" {
+				t.Errorf("%s %s: rule %s has no reason", test.target, test.values, r.Name)
+			}
+		}
+		if strings.Join(applies, " ") != test.rule {
+			t.Errorf("%s %s: %v, want %s", test.target, test.values, applies, test.rule)
+		}
+		if d, err := l.ask(with(test.target, test.values)); err != nil || d.Policy != test.rule {
+			t.Errorf("%s %s: decided by %q, %v; want %q", test.target, test.values, d.Policy, err, test.rule)
+		}
+	}
+	r := with("GET /x", "")
+	r.values["claim role"] = "admin"
+	if d, err := l.ask(r); err != nil || d.Policy != "claim" {
+		t.Errorf("a claim: %v, %v", d, err)
+	}
+}
+
+func TestAllRules(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- {name: service, key: global, limits: [6/day], cost: 2}
+- {name: users, key: {value: user}, limits: [2/day], match: {values: {user: [a, b, c]}}}
+- {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
+- {name: staff, match: {path: /staff}, unlimited: true}
+- {name: listed, key: {value: user}, limits: [1/day], allow: [a], match: {values: {user: [a, b]}}}
+`)
+	d, err := l.ask(with("GET /", "user=a"))
+	if err != nil || !d.Allowed || d.Policy != "service" || len(d.Limits()) != 2 {
+		t.Fatalf("%+v, %v, %+v", d, err, d.Limits())
+	}
+	if d, _ = l.ask(with("GET /", "user=a")); d.Allowed || d.Policy != "users" || d.Violated[0] != "users-2-per-day" {
+		t.Errorf("the second costs 2 as well: %v", d)
+	}
+	l.want("GET /", "user=b", 1, 0) // costs 2 of 1
+	l.want("GET /staff", "", 1, 1)  // the service counts it all the same
+	l.want("GET /", "", 3, 1)
+}
+
+func TestKeysOfRules(t *testing.T) {
+	reads := 0
+	verify := func(_ context.Context, key string) (string, error) {
+		reads++
+		if key == "bad" {
+			return "", core.ErrNoKey
+		}
+		return "customer " + key, nil
+	}
+	l := limit(t, `
+apply: all
+rules:
+- {name: keys, match: {path: /k}, key: {header: X-API-Key, verify: keys}, limits: [3/day, {limit: 4/day, key: {join: [{header: X-API-Key, verify: keys}, ip]}}]}
+- {name: too, match: {path: /k}, key: {first: [{header: X-API-Key, verify: keys}, ip]}, limits: [5/day]}
+- {name: route, match: {path: "/r/{id}"}, key: route, limits: [2/day]}
+- {name: proxy, match: {path: /p}, key: {forwarded: [192.0.2.0/24]}, limits: [2/day]}
+`, rules.WithVerifier("keys", verify))
+	l.want("GET /k", "X-Api-Key=1", 4, 3)
+	if reads != 4 {
+		t.Errorf("the verifier was called %d times for 4 requests", reads)
+	}
+	l.want("GET /k", "X-Api-Key=2", 4, 3)
+	if _, err := l.ask(with("GET /k", "X-Api-Key=bad")); !errors.Is(err, core.ErrNoKey) {
+		t.Errorf("a key that is not verified: %v", err)
+	}
+	l.want("GET /r/1", "", 1, 1)
+	l.want("GET /r/2", "ip=192.0.2.9", 2, 1)
+	l.want("HEAD /r/3", "", 1, 0) // as GET
+	l.want("POST /r/1", "", 3, 2)
+	l.want("BREW /r/1", "", 1, 1)
+	l.want("BREW2 /r/1", "", 2, 1) // made up methods share a quota
+	l.want("GET /p", "X-Forwarded-For=203.0.113.7", 3, 2)
+	l.want("GET /p", "X-Forwarded-For=203.0.113.8", 3, 2)
+}
+
+func TestListsAndMessage(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: api
+  key: {value: user}
+  limits: [1/day]
+  allow: [root]
+  deny: {key: ip, values: ["203.0.113.0/24", "2001:db8::/32"]}
+  message: Buy a larger plan.
+`)
+	l.want("GET /", "user=root", 5, 5)
+	l.want("GET /", "user=a", 1, 1)
+	d, err := l.ask(with("GET /", "user=a"))
+	if p := d.Problem(); err != nil || d.Allowed || p.Detail != "Buy a larger plan." {
+		t.Errorf("%v, %v, %+v", d, err, p)
+	}
+	for _, ip := range []string{"203.0.113.99", "[2001:db8::9]"} {
+		if _, err := l.ask(with("GET /", "user=root ip="+ip)); !errors.Is(err, core.ErrForbidden) {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	if _, err := l.ask(with("GET /", "")); !errors.Is(err, core.ErrNoKey) {
+		t.Errorf("a request without a user: %v", err)
+	}
+}
+
+// Requests in flight are counted by rules as well, and a slot that is only tried out denies nothing.
+func TestInFlightByRules(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- {name: busy, key: global, limits: [2 in flight], match: {path: /a}}
+- {name: tried, key: global, limits: [1 in flight], shadow: true}
+`)
+	var open []core.Decision
+	for range 3 {
+		r := with("GET /a", "")
+		d, err := l.limiter.Check(r, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, d)
+	}
+	if !open[0].Allowed || !open[1].Allowed || open[2].Allowed || open[2].Policy != "busy" {
+		t.Errorf("%v", open)
+	}
+	r := with("GET /b", "")
+	other, err := l.limiter.Check(r, r)
+	if err != nil || !other.Allowed {
+		t.Errorf("beside what is tried out: %v, %v", other, err)
+	}
+	for _, d := range append(open[:2], other) {
+		d.Serve(func() int { return 200 })
+	}
+	l.want("GET /a", "", 5, 5)
+}
+
+// The strictest failure policy of the rules that apply holds.
+func TestFailureByRules(t *testing.T) {
+	down := unavailable{core.NewMemoryStore()}
+	l := limit(t, `
+apply: all
+rules:
+- {name: usual, match: {path: /l/}, key: global, limits: [2/day]}
+- {name: open, match: {path: "/{x}/open"}, key: global, limits: [1/day], failure: open}
+- {name: closed, match: {path: "/{x}/closed"}, key: global, limits: [1/day], failure: closed}
+`, rules.WithOptions(core.WithStore(down)))
+	l.want("GET /x/open", "", 5, 5)
+	l.want("GET /l/open", "", 5, 1) // both are enforced in the process
+	for _, path := range []string{"/l/closed", "/x/closed"} {
+		if _, err := l.ask(with("GET "+path, "")); !errors.As(err, new(*core.StoreError)) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := l.Close(); err == nil {
+		t.Error("Close does not tell what was not replayed")
+	}
+}
+
+// A limiter of rules has no key of its own, so calls that name one are errors.
+func TestCallsThatNameAKey(t *testing.T) {
+	l := limit(t, minimal).limiter
+	ctx := t.Context()
+	_, allow := l.Allow(ctx, "k")
+	_, wait := l.Wait(ctx, "k")
+	_, log := l.Log(ctx, "k")
+	_, record := l.Record(ctx, "k", 1)
+	_, peek := l.Peek(ctx, "k")
+	for name, err := range map[string]error{
+		"Allow": allow, "Wait": wait, "Log": log, "Record": record, "Peek": peek, "Reset": l.Reset(ctx, "k"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "rules choose keys by the request") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Each request is one event, which names its rule.
+func TestEventsOfRules(t *testing.T) {
+	var got []string
+	l := limit(t, `
+rules:
+- {name: a, match: {path: /a}, key: {value: user}, limits: [1/day], allow: [root]}
+- {name: b, match: {path: /b}, key: ip, limits: [1/day], deny: [192.0.2.9]}
+`, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+		got = append(got, fmt.Sprintf("%s %v %s", e.Policy, e.Outcome, e.Key))
+	})))
+	for _, r := range []*request{
+		with("GET /a", "user=7"), with("GET /a", "user=7"), with("GET /a", "user=root"), with("GET /a", ""),
+		with("GET /b", ""), with("GET /b", "ip=192.0.2.9"), with("GET /c", ""),
+	} {
+		l.ask(r) //nolint:errcheck // the events tell
+		l.Explain(r)
+	}
+	want := []string{
+		"a allowed 7", "a denied 7", "rules listed ", "a no key ", "b allowed 192.0.2.1", "rules forbidden ", "rules skipped ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// unavailable is a store that does not answer.
+type unavailable struct{ *core.MemoryStore }
+
+var errDown = &core.StoreError{Err: errors.New("down")}
+
+func (unavailable) Take(context.Context, store.Take) (store.Answer, error) {
+	return store.Answer{}, errDown
+}
+
+func (unavailable) TakeAll(context.Context, []store.Take, []store.Answer) error { return errDown }
+
+func (unavailable) Merge(context.Context, store.MergeRequest) error { return errDown }
+
+func TestExplanation(t *testing.T) {
+	l := limit(t, `
+rules:
+- {name: first, match: {path: /a/, methods: [POST]}, key: ip, limits: [5/day]}
+- {name: second, match: {path: /a/}, key: ip, limits: [2/minute, {limit: 9/day, key: global}]}
+- {name: third, match: {path: /}, key: ip, limits: [1/hour]}
+`)
+	l.want("GET /a/x", "", 2, 2)
+	for range 3 { // it charges nothing
+		e := l.Explain(with("GET /a/x", ""))
+		if e.Err != nil || e.Decision.Allowed || e.Decision.Policy != "second" {
+			t.Fatalf("%+v", e)
+		}
+		if got := fmt.Sprint(e.Rules[0].Reason, "|", e.Rules[1].Reason, "|", e.Rules[2].Reason); got !=
+			"match.methods: the request's method is another||an earlier rule applies: second" {
+			t.Errorf("reasons: %s", got)
+		}
+		limits := e.Rules[1].Limits
+		if len(limits) != 2 {
+			t.Fatalf("%+v", limits)
+		}
+		if first := limits[0]; first.Limit != "2/minute" || first.Used != 2 || first.Remaining != 0 ||
+			first.RetryAfter <= 0 || first.RetryAfter > time.Minute {
+			t.Errorf("%+v", first)
+		}
+		if second := limits[1]; second.Limit != "9/day" || second.Quota != 9 || second.Used != 2 ||
+			second.Remaining != 7 || second.RetryAfter != 0 {
+			t.Errorf("%+v", second)
+		}
+	}
+}

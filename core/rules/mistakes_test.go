@@ -1,0 +1,349 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+// mistakes are files, and where and what their mistakes are: "line:column field: words that are in the text".
+var mistakes = map[string]struct {
+	text string
+	want []string
+}{
+	"empty":           {"", []string{"1:1 : the file is empty"}},
+	"only a comment":  {"# nothing\n", []string{"1:1 : the file is empty"}},
+	"no rules":        {"domain: a\n", []string{"1:1 : there is no \"rules\""}},
+	"no rule":         {"rules: []\n", []string{"1:8 rules: there are no rules"}},
+	"a list":          {"- name: a\n", []string{"1:1 : this is a list, and must be a mapping"}},
+	"bad YAML":        {"rules:\n- name: a\n  key: [ip\n", []string{"4:1 : did not find expected"}},
+	"bad indentation": {"rules:\n- name: a\n   key: ip\n", []string{"3:7 : mapping values are not allowed"}},
+	"tab":             {"rules:\n\t- name: a\n", []string{"2:1 : found character that cannot start any token"}},
+	"not UTF-8":       {"rules:\n- name: \"\xff\"\n", []string{"2:10 : this is not UTF-8"}},
+	"two documents":   {minimal + "---\nrules: []\n", []string{"4:1 : this is a second document"}},
+	"unknown anchor":  {"rules: *a\n", []string{"1:8 : unknown anchor"}},
+
+	"unknown field": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], kost: 2}\n",
+		[]string{`2:42 rules[0].kost: there is no such field; did you mean "cost"?`},
+	},
+	"field far from any": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], requests_per_unit: 2}\n",
+		[]string{"2:42 rules[0].requests_per_unit: there is no such field; fields are name, match, key"},
+	},
+	"unknown field at the top": {
+		minimal + "appyl: all\n", []string{`3:1 appyl: there is no such field; did you mean "apply"?`},
+	},
+	"field twice": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], key: global}\n",
+		[]string{"2:42 rules[0].key: this field is there twice; merge it with that of line 2"},
+	},
+	"name is no text": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], 0.25: 1}\n",
+		[]string{`2:42 rules[0]: "0.25" is not a field's name`},
+	},
+	"field without a value": {
+		"rules:\n- name: a\n  key:\n  limits: [1/minute]\n",
+		[]string{"3:7 rules[0].key: this is nothing, and must be a text or a mapping of fields"},
+	},
+	"no name": {
+		"rules:\n- {key: ip, limits: [1/minute]}\n", []string{`2:4 rules[0]: there is no "name"`},
+	},
+	"bad name": {
+		"rules:\n- {name: Log in, key: ip, limits: [1/minute]}\n",
+		[]string{`2:10 rules[0].name: "Log in" is not a name; use 1 to 48 lower-case letters`},
+	},
+	"name is a number": {
+		"rules:\n- {name: 7, key: ip, limits: [1/minute]}\n",
+		[]string{`2:10 rules[0].name: this is "7" without quotes, and must be a text`},
+	},
+	"name twice": {
+		"apply: all\nrules:\n- {name: a, key: ip, limits: [1/minute]}\n- {name: a, key: global, limits: [1/minute]}\n",
+		[]string{`4:10 rules[1].name: the name "a" is there twice; choose another one: line 3 has it too`},
+	},
+	"long names together": {
+		"domain: " + strings.Repeat("d", 30) + "\nrules:\n- {name: " + strings.Repeat("a", 20) +
+			", key: ip, limits: [1/minute]}\n",
+		[]string{"3:10 rules[0].name: domain and name are longer than 47 together"},
+	},
+	"bad domain": {"domain: \"\"\n" + minimal, []string{`1:9 domain: "" is not a name`}},
+	"bad apply":  {"apply: frist\n" + minimal, []string{`1:8 apply: "frist" is not one of them; did you mean "first"?`}},
+
+	"no key": {
+		"rules:\n- {name: a, limits: [1/minute]}\n", []string{`2:4 rules[0]: it is not said whose quota "1/minute" is`},
+	},
+	"unknown key": {
+		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not one of them; did you mean "ip"?`},
+	},
+	"two keys in one": {
+		"rules:\n- {name: a, key: {claim: sub, value: user}, limits: [1/minute]}\n",
+		[]string{"2:31 rules[0].key.value: there are two keys: claim and value"},
+	},
+	"a key of nothing": {
+		"rules:\n- {name: a, key: {verify: keys}, limits: [1/minute]}\n",
+		[]string{"2:19 rules[0].key: this says no key"},
+	},
+	"nobody verifies": {
+		"rules:\n- {name: a, key: {header: X-API-Key}, limits: [1/minute]}\n",
+		[]string{"2:19 rules[0].key: nobody verifies the header"},
+	},
+	"verifier not registered": {
+		"rules:\n- {name: a, key: {header: X-API-Key, verify: kyes}, limits: [1/minute]}\n",
+		[]string{`2:46 rules[0].key.verify: the verifier "kyes" is not registered; register it with rules.WithVerifier; registered are keys, other`},
+	},
+	"a claim that nobody reads": {
+		"rules:\n- {name: a, key: {claim: sub}, limits: [1/minute]}\n",
+		[]string{"2:26 rules[0].key.claim: the program reads no claims; give rules.WithClaims"},
+	},
+	"untrustworthy networks": {
+		"rules:\n- {name: a, key: {forwarded: [10.0.0.0/8, 10.0.0.0/33]}, limits: [1/minute]}\n",
+		[]string{`2:43 rules[0].key.forwarded[1]: "10.0.0.0/33"`},
+	},
+	"the same key twice": {
+		"rules:\n- {name: a, key: {join: [ip, ip]}, limits: [1/minute]}\n",
+		[]string{"2:30 rules[0].key.join[1]: this key is there twice"},
+	},
+
+	"bad unit": {
+		"rules:\n- {name: a, key: ip, limits: [1/fortnight]}\n", []string{`2:31 rules[0].limits[0]: "1/fortnight" is not a limit`},
+	},
+	"quota 0": {
+		"rules:\n- {name: a, key: ip, limits: [0/minute]}\n",
+		[]string{`2:31 rules[0].limits[0]: "0/minute" is not a limit; to refuse every request, use deny`},
+	},
+	"limit is a number": {
+		"rules:\n- {name: a, key: ip, limits: [100]}\n",
+		[]string{"2:31 rules[0].limits[0]: this is \"100\", and must be a text or a mapping of fields"},
+	},
+	"limits are no list": {
+		"rules:\n- {name: a, key: ip, limits: 1/minute}\n", []string{`2:30 rules[0].limits: this is "1/minute", and must be a list`},
+	},
+	"limits are a mapping": {
+		"rules:\n- name: a\n  key: ip\n  limits:\n    unit: minute\n", []string{"5:5 rules[0].limits: this is a mapping, and must be a list"},
+	},
+	"limit without a limit": {
+		"rules:\n- {name: a, limits: [{key: ip}]}\n", []string{`2:23 rules[0].limits[0]: there is no "limit"`},
+	},
+	"two limits of one name": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute, {limit: 1/minute, key: global}]}\n",
+		[]string{`2:22 rules[0].limits: 1/minute: the name "a-1-per-minute" is there twice`},
+	},
+	"bad algorithm": {
+		"rules:\n- {name: a, key: ip, algorithm: leaky_bucket, limits: [1/minute]}\n",
+		[]string{`2:33 rules[0].algorithm: "leaky_bucket" is not one of them; choose sliding_window_log, sliding_window_counter, fixed_window, token_bucket`},
+	},
+	"algorithm of requests in flight": {
+		"rules:\n- {name: a, key: ip, limits: [{limit: 4 in flight, algorithm: fixed_window}]}\n",
+		[]string{`2:63 rules[0].limits[0]: "4 in flight" cannot be a fixed_window`},
+	},
+	"too many limits": {
+		"rules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s, 6/s, 7/s, 8/s, 9/s]}\n",
+		[]string{"2:4 rules[0]: a request may have 9 limits of this rule"},
+	},
+	"too many limits together": {
+		"apply: all\nrules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n" +
+			"- {name: b, key: ip, match: {path: /a}, limits: [1/s, 2/s]}\n" +
+			"- {name: c, key: ip, match: {path: /b/}, limits: [1/s, 2/s, 3/s, 4/s]}\n",
+		[]string{"5:4 rules[2]: a request may match a, c, which have 9 limits together"},
+	},
+	"local without a log": {
+		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], failure: local}\n",
+		[]string{"2:61 rules[0].failure: only limits of the algorithm sliding_window_log"},
+	},
+	"shadow without a log": {
+		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], shadow: true}\n",
+		[]string{"2:22 rules[0].limits: token bucket: limits are tried out as sliding logs"},
+	},
+	"cost 0": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], cost: 0}\n", []string{"2:48 rules[0].cost: 0 is out of range"},
+	},
+
+	"limits and unlimited": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], unlimited: true}\n",
+		[]string{"2:42 rules[0].unlimited: this stands beside limits"},
+	},
+	"nothing is allowed": {
+		"rules:\n- {name: a, key: ip}\n", []string{"2:4 rules[0]: this says not how much is allowed"},
+	},
+	"unlimited with a unit": {
+		"rules:\n- name: a\n  descriptors:\n  - {key: user, unlimited: true, limits: [1/minute]}\n",
+		[]string{"4:34 rules[0].descriptors[0].limits: this stands beside unlimited"},
+	},
+	"descriptor without a key": {
+		"rules:\n- name: a\n  descriptors:\n  - {value: x, limits: [1/minute]}\n",
+		[]string{`4:6 rules[0].descriptors[0]: there is no "key"`},
+	},
+	"descriptor with an empty key": {
+		"rules:\n- name: a\n  descriptors:\n  - {key: \"\", limits: [1/minute]}\n",
+		[]string{"4:11 rules[0].descriptors[0].key: the key is empty"},
+	},
+	"descriptor twice": {
+		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: x, limits: [1/minute]}\n" +
+			"  - {key: user, value: x, limits: [2/minute]}\n",
+		[]string{"5:6 rules[0].descriptors[1].key: this key and value are there twice; merge it with the descriptor of line 4"},
+	},
+	"wildcard": {
+		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: \"a*\", limits: [1/minute]}\n",
+		[]string{`4:24 rules[0].descriptors[0].value: "a*" has a wildcard`},
+	},
+	"misspelled descriptor": {
+		"rules:\n- name: a\n  descriptors:\n  - {key: user, limit: [1/minute]}\n",
+		[]string{
+			"4:6 rules[0].descriptors[0]: this says not how much",
+			`4:17 rules[0].descriptors[0].limit: there is no such field; did you mean "limits"?`,
+		},
+	},
+	"key beside descriptors": {
+		"rules:\n- {name: a, key: ip, descriptors: [{key: user, limits: [1/minute]}]}\n",
+		[]string{"2:13 rules[0].key: the keys of descriptors stand in these"},
+	},
+
+	"bad method": {
+		"rules:\n- {name: a, match: {methods: [get]}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:31 rules[0].match.methods[0]: no request has the method "get"; write GET`},
+	},
+	"host with a port": {
+		"rules:\n- {name: a, match: {host: \"example.com:80\"}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:27 rules[0].match.host: "example.com:80" is not a host`},
+	},
+	"no alternatives": {
+		"rules:\n- {name: a, match: {headers: {X-Plan: []}}, key: ip, limits: [1/minute]}\n",
+		[]string{"2:39 rules[0].match.headers.X-Plan: this is empty, so nothing can match"},
+	},
+	"path without a slash": {
+		"rules:\n- {name: a, match: {path: users}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:27 rules[0].match.path: "users": a path begins with a slash`},
+	},
+	"path with a method": {
+		"rules:\n- {name: a, match: {path: GET /users}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:27 rules[0].match.path: "GET /users": a path begins with a slash`},
+	},
+	"path that is not clean": {
+		"rules:\n- {name: a, match: {path: /a/../b}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:27 rules[0].match.path: "/a/../b": no path is like this`},
+	},
+	"star in a path": {
+		"rules:\n- {name: a, match: {path: /a/*}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:27 rules[0].match.path: "/a/*": * is not a wildcard`},
+	},
+	"unreachable": {
+		"rules:\n- {name: a, match: {path: /a/}, key: ip, limits: [1/minute]}\n" +
+			"- {name: b, match: {path: \"/a/{id}\", methods: [GET]}, key: ip, limits: [1/minute]}\n",
+		[]string{`3:4 rules[1]: no request reaches this rule: rule "a" of line 2 matches all`},
+	},
+
+	"allow without a key": {
+		"rules:\n- {name: a, allow: [x], limits: [{limit: 1/minute, key: ip}]}\n",
+		[]string{"2:20 rules[0].allow: the rule has no key that these could be values of"},
+	},
+	"deny what is no address": {
+		"rules:\n- {name: a, deny: {key: ip, values: [10.0.0.0/8, localhost]}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:50 rules[0].deny.values[1]: "localhost": this key finds addresses`},
+	},
+	"all at once": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute, x], kost: 1}\n- {name: A, match: {path: x}, key: ip, limits: [1/minute]}\n",
+		[]string{
+			`2:41 rules[0].limits[1]: "x" is not a limit`,
+			"2:45 rules[0].kost: there is no such field",
+			`3:10 rules[1].name: "A" is not a name`,
+			`3:27 rules[1].match.path: "x": a path`,
+		},
+	},
+}
+
+const minimal = "rules:\n- {name: a, key: ip, limits: [1/minute]}\n"
+
+func TestMistakes(t *testing.T) {
+	verify := rules.WithVerifier("keys", core.Unverified)
+	other := rules.WithVerifier("other", core.Unverified)
+	for name, test := range mistakes {
+		t.Run(name, func(t *testing.T) {
+			set, err := rules.Parse([]byte(test.text), "limits.yaml", verify, other)
+			if set != nil || err == nil {
+				t.Fatal("there is no error")
+			}
+			joined, _ := err.(interface{ Unwrap() []error }) //nolint:errorlint // that of errors.Join
+			var got []string
+			for _, one := range joined.Unwrap() {
+				var e *rules.Error
+				for _, e := range one.(interface{ Unwrap() []error }).Unwrap() {
+					got = append(got, e.Error())
+				}
+				if !errors.As(one, &e) || e.File != "limits.yaml" || e.Remedy == "" {
+					t.Errorf("%#v", one)
+				}
+			}
+			if len(got) != len(test.want) {
+				t.Errorf("%d mistakes, want %d:\n%s", len(got), len(test.want), strings.Join(got, "\n"))
+				return
+			}
+			for i, want := range test.want {
+				at, text, _ := strings.Cut(want, " ")
+				text = strings.TrimPrefix(text, ": ")
+				if !strings.HasPrefix(got[i], "limits.yaml:"+at+": "+text) {
+					t.Errorf("got  %s\nwant %s", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+// JSON is read as well, with tabs and with positions.
+func TestJSON(t *testing.T) {
+	text := "{\n\t\"$schema\": \"x\",\n\t\"rules\": [\n\t\t{\"name\": \"a\", \"key\": \"ip\", \"limits\": [\"1\\/minute\"]}\n\t]\n}\n"
+	parse(t, text)
+	_, err := rules.Parse([]byte(strings.Replace(text, "key", "kez", 1)), "limits.json")
+	if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Line != 4 || e.Column != 4 && e.Column != 17 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOptionsOfRules(t *testing.T) {
+	for name, opt := range map[string]rules.Option{
+		"nil":                    nil,
+		"WithVerifier":           rules.WithVerifier("keys", nil),
+		"unverified":             rules.WithVerifier("unverified", core.Unverified),
+		"WithClaims":             rules.WithClaims(nil),
+		"WithName":               rules.WithOptions(core.WithName("x")),
+		"WithShadow":             rules.WithOptions(core.WithShadow(core.PerMinute(1))),
+		"WithFailure":            rules.WithOptions(core.WithFailure(core.FailOpen)),
+		"WithBan":                rules.WithOptions(core.WithBan(1, 1e9, 1e9)),
+		"WithCost":               rules.WithOptions(core.WithCost(func(context.Context) int { return 1 })),
+		"a mistake of New's own": rules.WithOptions(core.WithTimeout(-1)),
+	} {
+		_, err := rules.Parse([]byte("rulez: []"), "limits.yaml", opt)
+		var config *core.ConfigError
+		var e *rules.Error
+		if !errors.As(err, &config) || !errors.As(err, &e) {
+			t.Errorf("%s: %v; want this mistake and that of the file", name, err)
+		}
+	}
+}
+
+func TestLoadMissingFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	if _, err := rules.Load(path); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v", err)
+	}
+}
+
+func ExampleParse() {
+	_, err := rules.Parse([]byte(`
+rules:
+- name: login
+  match: {pth: /login}
+  key: ip
+  limits: [5/minuet]
+`), "limits.yaml")
+	fmt.Println(err)
+	// Output:
+	// limits.yaml:4:11: rules[0].match.pth: there is no such field; did you mean "path"?
+	// limits.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: the window "minuet" is neither a unit (second, minute, hour, day), a duration (10s, 5m), nor a period of the calendar (month, day in Europe/Berlin): the period "minuet" is none of hour, day, week, month, quarter and year; write one such as "100/minute", "10/second burst 50" or "4 in flight"
+}

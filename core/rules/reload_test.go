@@ -1,0 +1,351 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+// file is a file of rules that a test changes.
+type file struct {
+	t    *testing.T
+	path string
+}
+
+func newFile(t *testing.T, text string) file {
+	f := file{t, filepath.Join(t.TempDir(), "limits.yaml")}
+	f.write(text)
+	return f
+}
+
+// write replaces the file at once, as editors and deployments do.
+func (f file) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path+".new", []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(f.path+".new", f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f file) load(opts ...rules.Option) *limited {
+	f.t.Helper()
+	set, err := rules.Load(f.path, opts...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	l, err := set.Limiter()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return &limited{f.t, set, l}
+}
+
+const userRule = "rules:\n- {name: api, key: {value: user}, limits: [%s]}\n"
+
+// What was used is kept when limits change, and when other rules come and go.
+func TestReloadKeepsWhatWasUsed(t *testing.T) {
+	f := newFile(t, fmt.Sprintf(userRule, "5/hour, 100/day"))
+	l := f.load()
+	before := l.Loaded()
+	l.want("GET /", "user=a", 3, 3)
+	hash := l.Hash()
+	for text, left := range map[string]int{
+		fmt.Sprintf(userRule, "7/hour"): 4,
+		"apply: all\nrules:\n- {name: x, key: ip, limits: [100/hour]}\n" +
+			strings.TrimPrefix(fmt.Sprintf(userRule, "{limit: 3/day, name: other}"), "rules:\n"): 0,
+		"domain: default\n" + fmt.Sprintf(userRule, "10/hour, 4/day"): 1,
+	} {
+		f.write(text)
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range l.Explain(with("GET /", "user=a")).Rules {
+			for _, limit := range r.Limits {
+				if r.Name == "api" && limit.Used != 3 {
+					t.Errorf("%s\nused %d, want 3", text, limit.Used)
+				}
+			}
+		}
+		if d := l.Explain(with("GET /", "user=a")).Decision; d.Remaining != left {
+			t.Errorf("%s\n%d left, want %d", text, d.Remaining, left)
+		}
+		if l.Hash() == hash || len(l.Hash()) != 64 || !l.Loaded().After(before) {
+			t.Errorf("hash %s, loaded %v", l.Hash(), l.Loaded())
+		}
+	}
+	for _, counted := range []string{"fixed_window", "sliding_window_counter", "token_bucket"} {
+		f.write(fmt.Sprintf("rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [5/hour]}\n", counted))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=a", 3, 3)
+		f.write(fmt.Sprintf("rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [4/hour]}\n", counted))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=a", 3, 1)
+	}
+}
+
+// events collects the outcomes that are not those of requests.
+type events struct {
+	mu  sync.Mutex
+	all []core.Event
+}
+
+func (e *events) observer() rules.Option {
+	return rules.WithOptions(core.WithObserver(func(_ context.Context, one core.Event) {
+		if !one.Outcome.IsDecision() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.all = append(e.all, one)
+		}
+	}))
+}
+
+func (e *events) wait(t *testing.T, n int) []core.Event {
+	t.Helper()
+	for range 2000 {
+		e.mu.Lock()
+		all := e.all
+		e.mu.Unlock()
+		if len(all) >= n {
+			return all
+		}
+		time.Sleep(10 * time.Millisecond) // a file system has no other clock
+	}
+	t.Fatalf("%d events did not come", n)
+	return nil
+}
+
+// logs counts the lines of slog.
+type logs struct {
+	slog.Handler
+
+	errors atomic.Int32
+	last   atomic.Pointer[string]
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelError {
+		l.errors.Add(1)
+		var b strings.Builder
+		r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&b, a); return true })
+		text := b.String()
+		l.last.Store(&text)
+	}
+	return nil
+}
+
+func capture(t *testing.T) *logs {
+	old := slog.Default()
+	l := &logs{Handler: old.Handler()}
+	slog.SetDefault(slog.New(l))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return l
+}
+
+// A bad file changes nothing, and is told once with its mistakes.
+func TestBadFileKeepsTheOldRules(t *testing.T) {
+	lines := capture(t)
+	seen := new(events)
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	hash := l.Hash()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- l.Watch(ctx) }()
+	f.write("rules:\n- {nane: api, key: ip, limits: [x]}\n")
+	all := seen.wait(t, 1)
+	if e := all[0]; e.Outcome != event.ReloadFailed || e.Err == nil || !strings.Contains(e.Err.Error(), ":2:4: ") {
+		t.Errorf("%v: %v", e, e.Err)
+	}
+	if l.Hash() != hash || lines.errors.Load() != 1 || !strings.Contains(*lines.last.Load(), "did you mean") {
+		t.Errorf("hash %s, %d lines, %s", l.Hash(), lines.errors.Load(), *lines.last.Load())
+	}
+	if err := os.Chtimes(f.path, time.Now(), time.Now()); err != nil { // it is touched, and is as bad as before
+		t.Fatal(err)
+	}
+	l.want("GET /", "user=a", 3, 2)
+	f.write(fmt.Sprintf(userRule, "4/hour"))
+	all = seen.wait(t, 2)
+	if all[1].Outcome != event.Reloaded || lines.errors.Load() != 1 {
+		t.Errorf("%v, %d lines", all[1], lines.errors.Load())
+	}
+	l.want("GET /", "user=a", 3, 2)
+	f.write(fmt.Sprintf(userRule, "x"))
+	seen.wait(t, 3)
+	if err := l.Reload(); err == nil { // who asks is told again
+		t.Error("Reload returned no error")
+	}
+	seen.wait(t, 4)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A ConfigMap of Kubernetes is a link to a link, which is replaced.
+func TestWatchLinks(t *testing.T) {
+	seen := new(events)
+	dir := t.TempDir()
+	version := func(n int) {
+		t.Helper()
+		data := filepath.Join(dir, fmt.Sprintf("..v%d", n))
+		link := filepath.Join(dir, "..data.new")
+		for _, err := range []error{
+			os.Mkdir(data, 0o700),
+			os.WriteFile(filepath.Join(data, "limits.yaml"), fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", n)), 0o600),
+			os.Symlink(data, link),
+			os.Rename(link, filepath.Join(dir, "..data")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	version(1)
+	f := file{t, filepath.Join(dir, "limits.yaml")}
+	if err := os.Symlink(filepath.Join("..data", "limits.yaml"), f.path); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "elsewhere.yaml")
+	if err := os.Symlink(f.path, other); err != nil {
+		t.Fatal(err)
+	}
+	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seen.observer())
+	go l.Watch(t.Context())         //nolint:errcheck // it ends with the test
+	go elsewhere.Watch(t.Context()) //nolint:errcheck // as above
+	for n := 2; n < 5; n++ {
+		// Watch reads the file once when it has begun, so an earlier version may be left out, but not the last.
+		version(n)
+		for _, l := range []*limited{l, elsewhere} {
+			for l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != n {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}
+}
+
+// A SIGHUP loads the file again, even if the file system has told nothing.
+func TestHangup(t *testing.T) {
+	seen := new(events)
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) //nolint:errcheck // it ends with the test
+	f.write(fmt.Sprintf(userRule, "3/hour"))
+	seen.wait(t, 1) // Watch has begun
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	seen.wait(t, 2)
+}
+
+func TestTextCannotBeReloaded(t *testing.T) {
+	set := parse(t, minimal)
+	if set.Reload() == nil || set.Watch(t.Context()) == nil {
+		t.Error("there is no error")
+	}
+}
+
+func full(l core.LimitState) bool { return l.Used >= l.Quota }
+
+// While rules change all the time, each decision is one by a whole set of rules.
+func TestReloadUnderLoad(t *testing.T) {
+	const workers = 64
+	versions := []string{
+		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [40/hour]}\n- {name: b, key: {value: user}, limits: [40/hour]}\n",
+		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [80/hour, {limit: 160/day, name: day}]}\n" +
+			"- {name: b, key: {value: user}, limits: [80/hour]}\n- {name: c, key: {value: user}, limits: [1000/hour]}\n",
+		"apply: all\nrules:\n- {name: b, key: {value: user}, limits: [60/hour]}\n- {name: a, key: {value: user}, limits: [60/hour]}\n",
+	}
+	// The sets of quotas that a decision may have been made by.
+	whole := map[string]bool{"[40 40]": true, "[80 160 80 1000]": true, "[60 60]": true}
+	f := newFile(t, versions[0])
+	l := f.load()
+	duration, every := 10*time.Second, 50*time.Millisecond
+	if testing.Short() {
+		duration = time.Second
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var admitted [8]atomic.Int64 // by user
+	var decisions atomic.Int64
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				user := r.IntN(len(admitted))
+				d, err := l.ask(with("GET /", fmt.Sprintf("user=u%d", user)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var quotas []int
+				for _, limit := range d.Limits() {
+					quotas = append(quotas, limit.Quota)
+				}
+				if decisions.Add(1); !whole[fmt.Sprint(quotas)] {
+					t.Errorf("decided by %v", quotas)
+					return
+				}
+				if d.Allowed == slices.ContainsFunc(d.Limits(), full) {
+					t.Errorf("allowed %v with %+v", d.Allowed, d.Limits())
+				}
+				if d.Allowed {
+					admitted[user].Add(1)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	reloads := 0
+	for end := time.Now().Add(duration); time.Now().Before(end); time.Sleep(every) {
+		reloads++
+		f.write(versions[reloads%len(versions)])
+		if err := l.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	f.write(versions[1])
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for user := range admitted {
+		e := l.Explain(with("GET /", fmt.Sprintf("user=u%d", user)))
+		n := int(admitted[user].Load())
+		if n > 80 || n < 40 {
+			t.Errorf("user %d was admitted %d times, want 40 to 80", user, n)
+		}
+		for _, r := range e.Rules[:2] {
+			if r.Limits[0].Used != n {
+				t.Errorf("user %d, rule %s: %d used, and %d were admitted", user, r.Name, r.Limits[0].Used, n)
+			}
+		}
+	}
+	t.Logf("%d decisions, %d reloads", decisions.Load(), reloads)
+}
