@@ -88,6 +88,7 @@ var given = map[string]string{
 	"app":           "*fiber.App",
 	"costOf":        "func(string) int",
 	"ctx":           "context.Context",
+	"customerOf":    "func(context.Context, string) (string, error)",
 	"e":             "*echo.Echo",
 	"limiter":       "*core.Limiter",
 	"loginHandler":  "http.Handler",
@@ -97,6 +98,7 @@ var given = map[string]string{
 	"r":             "*gin.Engine",
 	"rdb":           "*redis.Client",
 	"searchHandler": "http.Handler",
+	"set":           "*rules.Set",
 	"store":         "core.Store",
 }
 
@@ -131,6 +133,7 @@ var imports = map[string]string{
 	"ginlimit":   "github.com/sashlimit/sash/ginlimit",
 	"nethttp":    "github.com/sashlimit/sash/nethttp",
 	"redisstore": "github.com/sashlimit/sash/core/redisstore",
+	"rules":      "github.com/sashlimit/sash/core/rules",
 }
 
 // file is a Go file of body with the imports that it needs.
