@@ -24,9 +24,13 @@ func (q request) Native() any              { return q.c }
 // Target returns texts in the request's memory.
 func (q request) Target() adapter.Target {
 	u := q.c.Request().URI()
-	return adapter.Target{
+	t := adapter.Target{
 		Method: q.c.Method(), Host: utils.UnsafeString(u.Host()), Path: utils.UnsafeString(u.Path()),
 	}
+	if raw := utils.UnsafeString(u.PathOriginal()); raw != t.Path {
+		t.RawPath = raw
+	}
+	return t
 }
 
 func (q request) Gone() bool { return false } // fasthttp does not look while a handler runs

@@ -29,6 +29,9 @@ type Target struct {
 	Method string
 	Host   string // as the client has sent it, so there may be a port
 	Path   string // decoded
+
+	// RawPath is the path as the client has sent it, unless that is the usual encoding of Path; then it may be empty.
+	RawPath string
 }
 
 // Targeter is a [Request] that tells its target, which rules match (package rules).
@@ -39,7 +42,7 @@ type Targeter interface {
 
 // TargetOf returns the target of a net/http request.
 func TargetOf(r *http.Request) Target {
-	return Target{Method: r.Method, Host: r.Host, Path: r.URL.Path}
+	return Target{Method: r.Method, Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
 }
 
 // Peer is the other end of the connection that a request came over.

@@ -15,6 +15,7 @@ import (
 // request is a request of no framework.
 type request struct {
 	method, host, path string
+	raw                string
 	peer               adapter.Peer
 	header             http.Header
 	values             map[any]any
@@ -28,7 +29,7 @@ func (r *request) Value(key any) any           { return r.values[key] }
 func (r *request) Native() any                 { return r }
 func (r *request) Cost() int                   { return r.cost }
 func (r *request) Target() adapter.Target {
-	return adapter.Target{Method: r.method, Host: r.host, Path: r.path}
+	return adapter.Target{Method: r.method, Host: r.host, Path: r.path, RawPath: r.raw}
 }
 
 // manyRules is a file of n rules with paths, methods, hosts and headers.

@@ -63,7 +63,14 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
 func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) (err error) {
 	e.Rules = make([]RuleExplanation, len(a.rules))
-	earlier := ""
+	found := newBits(len(a.rules))
+	other, _ := a.index.find(r, c, found) // an error is found again below, with its rule
+	earlier := a.first(found)
+	a.narrow(found)
+	if other != nil {
+		a.narrow(other)
+		found.addSet(other)
+	}
 	for i, rule := range a.rules {
 		one := &e.Rules[i]
 		one.Name = rule.name
@@ -76,11 +83,10 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 		case reason != "":
 			one.Reason = reason
 			continue
-		case earlier != "" && !a.all:
+		case !found.has(i):
 			one.Reason = fmt.Sprintf("an earlier rule applies: %s", earlier)
 			continue
 		}
-		earlier = rule.name
 		before, listed := len(c.Rules()), c.Listed
 		c.Listed = false
 		failed = rule.apply(c)
@@ -102,6 +108,14 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// first returns the name of the first rule of a set, or "".
+func (a *state) first(found set) string {
+	if i := found.next(0); i >= 0 {
+		return a.rules[i].name
+	}
+	return ""
 }
 
 // limitNow returns how much of a limit is left.
@@ -146,7 +160,7 @@ func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
 		return "match.methods: the request's method is another", nil
 	case m.host != "" && m.host != lower(hostOf(target.Host)):
 		return "match.host: the request's host is another", nil
-	case m.path != nil && !m.path.matches(target.Path):
+	case m.path != nil && !m.path.matches(target):
 		return "match.path: the request's path does not match " + m.route, nil
 	}
 	for i := range m.of {
@@ -176,9 +190,13 @@ func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
 	return "", nil
 }
 
-func (p *pattern) matches(path string) bool {
+// matches reports whether a path matches, in one of the ways in which it may be read.
+func (p *pattern) matches(t adapter.Target) bool {
 	tree, found := new(pathTree), newBits(1)
 	tree.add(p, 0)
-	tree.match(cleanPath(path), found)
+	tree.match(cleanPath(t.Path), found)
+	if sent := segmentsSent(t); sent != nil {
+		tree.matchSegments(sent, found)
+	}
 	return found.has(0)
 }

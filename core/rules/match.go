@@ -288,29 +288,43 @@ func (c *choices) accept(text string) set {
 	return c.any
 }
 
-// find adds the rules that match a request to found, which is empty.
-func (x *index) find(r adapter.Request, c *core.Choice, found set) error {
+// find adds the rules that match a request to found, which is empty. A path that may be read in two ways, because of
+// encoded slashes or dots, is read in both: the cleaned path decides about found, and the segments as they were sent
+// about other, which is nil if there is one way. A framework may route by either.
+func (x *index) find(r adapter.Request, c *core.Choice, found set) (other set, err error) {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
-		return errNoTarget
+		return nil, errNoTarget
 	}
 	target := t.Target()
-	found.addSet(x.noPath)
 	x.paths.match(cleanPath(target.Path), found)
+	found.addSet(x.noPath)
+	both := found
+	if sent := segmentsSent(target); sent != nil {
+		other, both = newBits(x.rules), newBits(x.rules)
+		x.paths.matchSegments(sent, other)
+		other.addSet(x.noPath)
+		both.addSet(found)
+		both.addSet(other)
+	}
 	if x.methods.asked {
-		found.keep(x.methods.accept(target.Method))
+		both.keep(x.methods.accept(target.Method))
 	}
 	if x.hosts.asked {
-		found.keep(x.hosts.accept(lower(hostOf(target.Host))))
+		both.keep(x.hosts.accept(lower(hostOf(target.Host))))
 	}
 	for i := range x.of {
-		if d := &x.of[i]; d.asking.meets(found) {
-			if err := d.keep(r, c, found); err != nil {
-				return err
+		if d := &x.of[i]; d.asking.meets(both) {
+			if err := d.keep(r, c, both); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return nil
+	if other != nil {
+		found.keep(both)
+		other.keep(both)
+	}
+	return other, nil
 }
 
 // keep removes the rules whose condition does not hold.
@@ -334,14 +348,11 @@ func (d *dimension) keep(r adapter.Request, c *core.Choice, found set) error {
 	case 1:
 		found.keep(d.choices.accept(strings.Trim(lines[0], " \t")))
 	default: // any of the lines may fulfil it
-		for i := found.next(0); i >= 0; i = found.next(i + 1) {
-			holds := slices.ContainsFunc(lines, func(line string) bool {
-				return d.choices.accept(strings.Trim(line, " \t")).has(i)
-			})
-			if !holds {
-				found.remove(i)
-			}
+		accepted := make(set, len(found))
+		for _, line := range lines {
+			accepted.addSet(d.choices.accept(strings.Trim(line, " \t")))
 		}
+		found.keep(accepted)
 	}
 	return nil
 }

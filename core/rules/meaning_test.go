@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -450,6 +451,65 @@ rules:
 		if second := limits[1]; second.Limit != "9/day" || second.Quota != 9 || second.Used != 2 ||
 			second.Remaining != 7 || second.RetryAfter != 0 {
 			t.Errorf("%+v", second)
+		}
+	}
+}
+
+// A client cannot escape a rule by a path that the framework reads in another way than the rules.
+func TestPathsThatAreReadInTwoWays(t *testing.T) {
+	const text = `
+apply: %s
+rules:
+- {name: health, match: {path: /health}, unlimited: true}
+- {name: api, match: {path: /v1/}, key: global, limits: [1000/day]}
+- {name: user, match: {path: "/users/{id}"}, key: global, limits: [1000/day]}
+- {name: rest, match: {path: /}, key: global, limits: [1000/day]}
+`
+	for path, want := range map[string]string{
+		"/health":                   "", // it is unlimited
+		"/v1/a":                     "api",
+		"/v1/../health":             "api",
+		"/v1/x%2F..%2F..%2Fhealth":  "api",
+		"/v1/%2e%2e/health":         "api",
+		"/health%2F..%2Fv1%2Fx":     "api",
+		"/health/../v1/x":           "api",
+		"//v1/x":                    "api",
+		"/users/a%2Fb":              "user", // one segment of net/http, and two of gin
+		"/users/..%2Fusers%2F7":     "user",
+		"/%75sers/7":                "user",
+		"/%76%31/x":                 "api",
+		"/.well-known/x":            "rest",
+		"/v1/..%2f..%2f..%2fetc%zz": "",
+	} {
+		u, err := url.Parse(path)
+		if err != nil {
+			continue // a server refuses it
+		}
+		for _, apply := range []string{"first", "all"} {
+			l := limit(t, fmt.Sprintf(text, apply))
+			r := with("GET /", "")
+			r.path, r.raw = u.Path, u.RawPath
+			if strings.HasPrefix(path, "//") { // which url.Parse takes for a host
+				r.path = path
+			}
+			var applied []string
+			for _, one := range l.Explain(r).Rules {
+				if one.Applies && len(one.Limits) > 0 {
+					applied = append(applied, one.Name)
+				}
+			}
+			d, err := l.ask(r)
+			if err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			if apply == "all" {
+				want := strings.TrimSpace(strings.Replace(want, "rest", "", 1) + " rest")
+				if strings.Join(applied, " ") != want {
+					t.Errorf("%s: all of %v, want %s", path, applied, want)
+				}
+			} else if !slices.Contains(applied, want) && want != "" || want == "" && len(applied) > 0 || len(d.Limits()) != len(applied) {
+				t.Errorf("%s: %v, want %s; decided by %+v", path, applied, want, d.Limits())
+			}
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
 	"strings"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -187,5 +189,51 @@ func isClean(p string) bool {
 	if p == "" || p[0] != '/' {
 		return false
 	}
-	return !strings.Contains(p, "//") && !strings.Contains(p, "/.")
+	for rest := p[1:]; ; {
+		segment, after, more := strings.Cut(rest, "/")
+		if segment == "." || segment == ".." || segment == "" && more {
+			return false
+		}
+		if !more {
+			return true
+		}
+		rest = after
+	}
+}
+
+// segmentsSent returns the segments of a path as they were sent, decoded one by one. It returns nil if they are those of
+// the cleaned path. The last one is empty if the path ends with a slash.
+func segmentsSent(t adapter.Target) []string {
+	if t.RawPath == "" && (t.Path == "" || isClean(t.Path)) {
+		return nil
+	}
+	parts := strings.Split(strings.TrimPrefix(cmp.Or(t.RawPath, t.Path), "/"), "/")
+	if t.RawPath == "" {
+		return parts
+	}
+	for i, part := range parts {
+		if decoded, err := url.PathUnescape(part); err == nil {
+			parts[i] = decoded
+		}
+	}
+	return parts
+}
+
+// matchSegments is match for segments that may be like no segment of a cleaned path.
+func (t *pathTree) matchSegments(rest []string, found set) {
+	if len(rest) == 0 {
+		found.addAll(t.end)
+		return
+	}
+	found.addAll(t.multi)
+	if len(rest) == 1 && rest[0] == "" {
+		found.addAll(t.slash)
+		return
+	}
+	if next := t.literal[rest[0]]; next != nil {
+		next.matchSegments(rest[1:], found)
+	}
+	if t.wild != nil {
+		t.wild.matchSegments(rest[1:], found)
+	}
 }

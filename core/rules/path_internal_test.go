@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -112,7 +113,8 @@ func TestPatternsAmongEachOther(t *testing.T) {
 		p, q := patternOf(t, a), patternOf(t, b)
 		covers, meets := true, false
 		for _, path := range paths {
-			both := [2]bool{p.matches(path), q.matches(path)}
+			t := adapter.Target{Path: path}
+			both := [2]bool{p.matches(t), q.matches(t)}
 			covers, meets = covers && (both[0] || !both[1]), meets || both[0] && both[1]
 		}
 		if p.covers(q) != covers || p.meets(q) != meets || q.meets(p) != meets {

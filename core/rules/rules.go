@@ -162,21 +162,31 @@ func (s *Set) choose(r adapter.Request, c *core.Choice) error {
 	} else {
 		found = found[:(len(a.rules)+63)/64]
 	}
-	if err := a.index.find(r, c, found); err != nil {
+	other, err := a.index.find(r, c, found)
+	if err != nil {
 		return err
+	}
+	a.narrow(found)
+	if other != nil {
+		a.narrow(other)
+		found.addSet(other)
 	}
 	for i := found.next(0); i >= 0; i = found.next(i + 1) {
 		if err := a.rules[i].apply(c); err != nil {
 			return err
-		}
-		if !a.all {
-			break
 		}
 	}
 	if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
 		c.Cost = own.Cost()
 	}
 	return nil
+}
+
+// narrow leaves the first rule that matches, unless all apply.
+func (a *state) narrow(found set) {
+	if !a.all {
+		found.only(found.next(0))
+	}
 }
 
 // apply adds what the rule asks of a request that it matches.
