@@ -34,9 +34,16 @@ func goBuild(t *testing.T, args ...string) string {
 // behind that. It ends with the test.
 func run(t *testing.T, path string, env ...string) (url string, out *bufio.Reader) {
 	t.Helper()
-	c := exec.Command(path)
+	return start(t, exec.Command(path), env...)
+}
+
+// start is run for a command.
+func start(t *testing.T, c *exec.Cmd, env ...string) (url string, out *bufio.Reader) {
+	t.Helper()
 	c.Env = append(os.Environ(), append([]string{"PORT=0", "REDIS_URL="}, env...)...)
-	c.Stderr = os.Stderr
+	if c.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
 	pipe, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,73 @@
+// Gateway is a reverse proxy that limits requests by the rules of a file, in front of any service.
+//
+//	go run ./examples/gateway -rules examples/gateway/limits.yaml -to http://localhost:9000 -listen :8080
+//
+// With REDIS_URL set, several of it share what they have counted. A changed file is taken over at once, and on SIGHUP.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+func main() {
+	file := flag.String("rules", "", "`FILE` of rules, such as examples/gateway/limits.yaml")
+	target := flag.String("to", "", "`URL` of the service behind this, such as http://localhost:9000")
+	listen := flag.String("listen", ":8080", "`ADDRESS` to listen on")
+	flag.Parse()
+	to, err := url.Parse(*target)
+	if *file == "" || err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "gateway: give it -rules FILE and -to URL, with http:// or https://")
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(*file, to, *listen); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(file string, to *url.URL, listen string) error {
+	signal.Ignore(syscall.SIGHUP) // until Watch handles it, which loads the file in any case
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
+	store := core.Store(core.NewMemoryStore())
+	if address := os.Getenv("REDIS_URL"); address != "" {
+		options, err := redis.ParseURL(address)
+		if err != nil {
+			return err
+		}
+		store = redisstore.New(redis.NewClient(options))
+	}
+	set, err := rules.Load(file, rules.WithOptions(core.WithStore(store)))
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := set.Watch(ctx); err != nil {
+			slog.Error("the rules are not loaded again when they change", "error", err)
+		}
+	}()
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return errors.Join(err, set.Close())
+	}
+	fmt.Printf("http://%s\n", listener.Addr())
+	return errors.Join(serve(ctx, listener, nethttp.Rules(set)(proxy(to))), set.Close())
+}
