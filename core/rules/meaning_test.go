@@ -134,6 +134,34 @@ rules:
 			t.Errorf("an address of the deny list: %v", err)
 		}
 	})
+	t.Run("levels", func(t *testing.T) {
+		l := limit(t, `
+domain: example4
+rules:
+- name: levels
+  descriptors:
+  - key: key
+    value: value
+    descriptors: [{key: subkey, limits: [300/hour]}]
+`)
+		l.want("GET /", "key=value subkey=subvalue", 310, 300)
+		l.want("GET /", "key=value subkey=another", 310, 300)
+		l.want("GET /", "key=value", 310, 310)
+		l.want("GET /", "key=other subkey=subvalue", 310, 310)
+	})
+	t.Run("values beside every value", func(t *testing.T) {
+		l := limit(t, `
+domain: example8
+rules:
+- name: values
+  descriptors:
+  - {key: key1, limits: [10/hour]}
+  - {key: key1, value: value1, limits: [20/hour]}
+`)
+		l.want("GET /", "key1=unspecified_value", 21, 10)
+		l.want("GET /", "key1=unspecified_value2", 21, 10)
+		l.want("GET /", "key1=value1", 21, 20)
+	})
 	t.Run("unlimited", func(t *testing.T) {
 		l := limit(t, `
 domain: internal
@@ -155,12 +183,14 @@ rules:
 		var mu sync.Mutex
 		var denied int
 		l := limit(t, `
-domain: shadow
+domain: example6
 rules:
-- name: tried
+- name: users
   descriptors:
-  - {key: user, value: a, shadow: true, limits: [2/hour]}
-  - {key: user, limits: [2/hour]}
+  - key: service
+    descriptors:
+    - {key: user, value: user-a, shadow: true, limits: [10/hour]}
+    - {key: user, value: user-b, limits: [20/hour]}
 `, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -168,10 +198,11 @@ rules:
 				denied++
 			}
 		})))
-		l.want("GET /", "user=a", 5, 5)
-		l.want("GET /", "user=b", 5, 2)
-		if denied != 3 {
-			t.Errorf("the shadow has denied %d, want 3", denied)
+		l.want("GET /", "service=auth-service user=user-a", 25, 25)
+		l.want("GET /", "service=auth-service user=user-b", 25, 20)
+		l.want("GET /", "service=auth-service user=user-c", 25, 25)
+		if denied != 15 {
+			t.Errorf("the shadow has denied %d, want 15", denied)
 		}
 	})
 }

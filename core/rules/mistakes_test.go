@@ -41,6 +41,9 @@ var mistakes = map[string]struct {
 	"unknown field at the top": {
 		minimal + "appyl: all\n", []string{`3:1 appyl: there is no such field; did you mean "apply"?`},
 	},
+	"domain twice": {
+		"domain: a\ndomain: b\n" + minimal, []string{"2:1 domain: this field is there twice; merge it with that of line 1"},
+	},
 	"field twice": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], key: global}\n",
 		[]string{"2:42 rules[0].key: this field is there twice; merge it with that of line 2"},
