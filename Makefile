@@ -38,7 +38,7 @@ test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES=
 		path=$$(command -v "$$server") || { echo "$$server: not found" >&2; failed="$$failed $$server"; continue; }; \
 		path=$$(cd "$$(dirname "$$path")" && pwd)/$$(basename "$$path"); \
 		echo "== $$path: $$("$$path" --version)"; \
-		SASH_REDIS_SERVER=$$path SASH_REQUIRE_REDIS=1 go test -p 1 -count=1 $(REDIS_TESTS) || failed="$$failed $$server"; \
+		SASH_REDIS_SERVER=$$path SASH_REQUIRE_REDIS=1 go test -p 1 -count=1 -timeout 30m $(REDIS_TESTS) || failed="$$failed $$server"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on:$$failed" >&2; exit 1; fi
 
