@@ -1,5 +1,7 @@
 package core
 
+// This file is for package rules, as rule.go is.
+
 import (
 	"sync"
 

@@ -1,5 +1,7 @@
 package core
 
+// This file is for package rules, as rule.go is.
+
 import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/store"
