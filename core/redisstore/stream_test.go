@@ -545,15 +545,19 @@ func TestStreamsSurviveARestart(t *testing.T) {
 func TestBytesOfStreams(t *testing.T) {
 	rdb := start(t)
 	const quota = 1000
-	used := func() (n int) {
-		_, rest, _ := strings.Cut(rdb.Info(t.Context(), "memory").Val(), "used_memory:")
+	measured := make(map[time.Duration][]float64)
+	used := func() (n int) { // without what clients and scripts take
+		_, rest, _ := strings.Cut(rdb.Info(t.Context(), "memory").Val(), "used_memory_dataset:")
 		fmt.Sscanf(rest, "%d", &n)
 		return n
 	}
 	for n, c := range []struct {
 		window time.Duration
 		logs   int
-	}{{0, 2}, {time.Minute, 2}, {time.Minute, 30}, {time.Hour, 30}} {
+	}{
+		{0, 2}, {time.Minute, 2},
+		{time.Minute, 30}, {time.Minute, 30}, {time.Minute, 30}, {time.Hour, 30}, {time.Hour, 30}, {time.Hour, 30},
+	} {
 		clock := newClock(newHashed(rdb))
 		s, takes := newStreams(clock), make([]store.Take, c.logs)
 		plan := planOf(core.Limits{{Quota: quota, Window: max(c.window, time.Minute)}}, store.Plan{})
@@ -577,8 +581,13 @@ func TestBytesOfStreams(t *testing.T) {
 		if c.window == 0 && usage > 28 || usage > 34.5 {
 			t.Errorf("%d units in %v: MEMORY USAGE tells %.1f bytes each", quota, c.window, usage)
 		}
-		if c.logs == 30 && memory > 28.5 { // the first logs make the server allocate other memory as well
-			t.Errorf("%d units in %v take %.1f bytes each", quota, c.window, memory)
+		if c.logs == 30 { // the first logs make the server allocate other memory as well
+			measured[c.window] = append(measured[c.window], memory)
+		}
+	}
+	for window, all := range measured { // buffers of the server itself come and go
+		if slices.Sort(all); all[1] > 28.05 {
+			t.Errorf("%d units in %v take %.1f bytes each", quota, window, all)
 		}
 	}
 }
