@@ -29,6 +29,10 @@ var mistakes = map[string]struct {
 	"not UTF-8":       {"rules:\n- name: \"\xff\"\n", []string{"2:10 : this is not UTF-8"}},
 	"two documents":   {minimal + "---\nrules: []\n", []string{"4:1 : this is a second document"}},
 	"unknown anchor":  {"rules: *a\n", []string{"1:8 : unknown anchor"}},
+	"alias of the list that it is in": {
+		"rules:\n- name: a\n  key: &a {first: [ip, *a]}\n  limits: [1/minute]\n",
+		[]string{"3:20 : the file is too large or too deep; write fewer rules, without aliases in aliases"},
+	},
 
 	"unknown field": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], kost: 2}\n",

@@ -107,7 +107,7 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	if root == nil {
 		return nil, f.err()
 	}
-	if c := (&checker{faults: f}); !c.check(root, fileShape, "", 0) || c.nodes > maxNodes {
+	if c := (&checker{faults: f}); !c.check(root, fileShape, "", 0) || c.beyond {
 		return nil, f.err()
 	}
 	k := &keys{faults: f, options: &s.options, known: make(map[string]*key)}

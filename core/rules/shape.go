@@ -160,13 +160,17 @@ const maxNodes = 1_000_000
 type checker struct {
 	*faults
 
-	nodes int
+	nodes  int
+	beyond bool // maxNodes or maxDepth: reading the document might not end
 }
 
 // check reports what does not fit the shape. It reports whether the kind of the node does.
 func (c *checker) check(n *yaml.Node, s *shape, field string, depth int) bool {
-	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
-		c.add(n, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
+	if c.nodes++; c.beyond || c.nodes > maxNodes || depth > maxDepth {
+		if !c.beyond {
+			c.add(n, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
+		}
+		c.beyond = true
 		return false
 	}
 	n = resolve(n)
