@@ -24,8 +24,10 @@ func (q request) Native() any              { return q.c }
 // Target returns texts in the request's memory.
 func (q request) Target() adapter.Target {
 	u := q.c.Request().URI()
+	config := q.c.App().Config()
 	t := adapter.Target{
 		Method: q.c.Method(), Host: utils.UnsafeString(u.Host()), Path: utils.UnsafeString(u.Path()),
+		AnyCase: !config.CaseSensitive, AnySlash: !config.StrictRouting,
 	}
 	if raw := utils.UnsafeString(u.PathOriginal()); raw != t.Path {
 		t.RawPath = raw

@@ -32,6 +32,9 @@ type Target struct {
 
 	// RawPath is the path as the client has sent it, unless that is the usual encoding of Path; then it may be empty.
 	RawPath string
+
+	AnyCase  bool // the framework serves /Login as /login
+	AnySlash bool // and /login/ as /login
 }
 
 // Targeter is a [Request] that tells its target, which rules match (package rules).

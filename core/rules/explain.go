@@ -64,13 +64,9 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) (err error) {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
-	other, _ := a.index.find(r, c, found) // an error is found again below, with its rule
+	others, _ := a.index.find(r, c, found) // an error is found again below, with its rule
+	a.narrow(found, others)
 	earlier := a.first(found)
-	a.narrow(found)
-	if other != nil {
-		a.narrow(other)
-		found.addSet(other)
-	}
 	for i, rule := range a.rules {
 		one := &e.Rules[i]
 		one.Name = rule.name
@@ -192,11 +188,10 @@ func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
 
 // matches reports whether a path matches, in one of the ways in which it may be read.
 func (p *pattern) matches(t adapter.Target) bool {
-	tree, found := new(pathTree), newBits(1)
-	tree.add(p, 0)
-	tree.match(cleanPath(t.Path), found)
-	if sent := segmentsSent(t); sent != nil {
-		tree.matchSegments(sent, found)
+	one, found := newPaths([]match{{path: p}}), newBits(1)
+	one.match(&t, found)
+	for _, segments := range readings(&t) {
+		one.matchSegments(segments, &t, found)
 	}
 	return found.has(0)
 }

@@ -57,7 +57,7 @@ func (k *keys) match(n *yaml.Node, field string) (m match) {
 	m.methods = slices.Compact(m.methods)
 	k.emptyList(get(n, "methods"), join(field, "methods"))
 	if host := get(n, "host"); host != nil {
-		if m.host = strings.ToLower(host.Value); m.host == "" || strings.ContainsAny(m.host, "/*: ") &&
+		if m.host = lower(host.Value); m.host == "" || strings.ContainsAny(m.host, "/*: ") &&
 			net.ParseIP(strings.Trim(m.host, "[]")) == nil {
 			k.add(host, join(field, "host"), fmt.Sprintf("%q is not a host", cut(host.Value)),
 				"write a name without port, path and wildcards, such as api.example.com")
@@ -195,7 +195,7 @@ func intersect(a, b []string) bool {
 // index finds the rules that match a request.
 type index struct {
 	rules   int
-	paths   pathTree
+	paths   paths
 	noPath  set
 	methods choices
 	hosts   choices
@@ -218,12 +218,10 @@ type dimension struct {
 }
 
 func newIndex(all []match) *index {
-	x := &index{rules: len(all), noPath: newBits(len(all))}
+	x := &index{rules: len(all), noPath: newBits(len(all)), paths: newPaths(all)}
 	for i := range all {
-		if p := all[i].path; p == nil {
+		if all[i].path == nil {
 			x.noPath.add(i)
-		} else {
-			x.paths.add(p, i)
 		}
 	}
 	x.methods = newChoices(all, func(m *match) []string { return m.methods })
@@ -288,43 +286,58 @@ func (c *choices) accept(text string) set {
 	return c.any
 }
 
-// find adds the rules that match a request to found, which is empty. A path that may be read in two ways, because of
-// encoded slashes or dots, is read in both: the cleaned path decides about found, and the segments as they were sent
-// about other, which is nil if there is one way. A framework may route by either.
-func (x *index) find(r adapter.Request, c *core.Choice, found set) (other set, err error) {
+// find adds the rules that match a request to found, which is empty. A path that may be read in several ways, because of
+// encoded slashes or dots, is read in each: the cleaned path decides about found, and each of the other readings about
+// one of others. A framework may route by any.
+func (x *index) find(r adapter.Request, c *core.Choice, found set) (others []set, err error) {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
 		return nil, errNoTarget
 	}
 	target := t.Target()
-	x.paths.match(cleanPath(target.Path), found)
+	x.paths.match(&target, found)
 	found.addSet(x.noPath)
-	both := found
-	if sent := segmentsSent(target); sent != nil {
-		other, both = newBits(x.rules), newBits(x.rules)
-		x.paths.matchSegments(sent, other)
+	possible := found
+	for _, segments := range readings(&target) {
+		other := newBits(x.rules)
+		x.paths.matchSegments(segments, &target, other)
 		other.addSet(x.noPath)
-		both.addSet(found)
-		both.addSet(other)
+		others = append(others, other)
 	}
+	if others != nil {
+		possible = slices.Clone(found)
+		for _, other := range others {
+			possible.addSet(other)
+		}
+	}
+	if err := x.keep(r, c, &target, possible); err != nil {
+		return nil, err
+	}
+	if others != nil {
+		found.keep(possible)
+		for _, other := range others {
+			other.keep(possible)
+		}
+	}
+	return others, nil
+}
+
+// keep removes the rules of which a condition other than the path does not hold.
+func (x *index) keep(r adapter.Request, c *core.Choice, target *adapter.Target, found set) error {
 	if x.methods.asked {
-		both.keep(x.methods.accept(target.Method))
+		found.keep(x.methods.accept(target.Method))
 	}
 	if x.hosts.asked {
-		both.keep(x.hosts.accept(lower(hostOf(target.Host))))
+		found.keep(x.hosts.accept(lower(hostOf(target.Host))))
 	}
 	for i := range x.of {
-		if d := &x.of[i]; d.asking.meets(both) {
-			if err := d.keep(r, c, both); err != nil {
-				return nil, err
+		if d := &x.of[i]; d.asking.meets(found) {
+			if err := d.keep(r, c, found); err != nil {
+				return err
 			}
 		}
 	}
-	if other != nil {
-		found.keep(both)
-		other.keep(both)
-	}
-	return other, nil
+	return nil
 }
 
 // keep removes the rules whose condition does not hold.
@@ -371,11 +384,17 @@ func textOfKey(c *core.Choice, k *key) (text string, ok bool, err error) {
 	return id.Text, true, nil
 }
 
-// lower is strings.ToLower, without an allocation for a text that is in lower case.
+// lower returns s with the letters A to Z in lower case, without an allocation if there are none.
 func lower(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {
-			return strings.ToLower(s)
+			b := []byte(s)
+			for ; i < len(b); i++ {
+				if 'A' <= b[i] && b[i] <= 'Z' {
+					b[i] += 'a' - 'A'
+				}
+			}
+			return string(b)
 		}
 	}
 	return s

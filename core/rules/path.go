@@ -1,13 +1,11 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"path"
 	"strings"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -109,67 +107,6 @@ func (p *pattern) meets(q *pattern) bool {
 	return p.multi && (q.multi || q.slash) || q.multi && p.slash || !p.multi && !q.multi && p.slash == q.slash
 }
 
-// pathTree finds the rules whose patterns a path matches.
-type pathTree struct {
-	literal map[string]*pathTree
-	wild    *pathTree
-	end     []int // of patterns that end here
-	slash   []int // of patterns that end with a slash and nothing behind it
-	multi   []int // of patterns for all that follows a slash
-}
-
-func (t *pathTree) add(p *pattern, rule int) {
-	for _, s := range p.segments {
-		next := t.wild
-		if s != "" {
-			next = t.literal[s]
-		}
-		if next == nil {
-			next = new(pathTree)
-			if s == "" {
-				t.wild = next
-			} else {
-				if t.literal == nil {
-					t.literal = make(map[string]*pathTree)
-				}
-				t.literal[s] = next
-			}
-		}
-		t = next
-	}
-	switch {
-	case p.multi:
-		t.multi = append(t.multi, rule)
-	case p.slash:
-		t.slash = append(t.slash, rule)
-	default:
-		t.end = append(t.end, rule)
-	}
-}
-
-// match adds the rules that match what is left of a cleaned path: "", or a slash and more.
-func (t *pathTree) match(rest string, found set) {
-	if rest == "" {
-		found.addAll(t.end)
-		return
-	}
-	found.addAll(t.multi)
-	if rest == "/" {
-		found.addAll(t.slash)
-		return
-	}
-	segment, rest := rest[1:], ""
-	if i := strings.IndexByte(segment, '/'); i >= 0 {
-		segment, rest = segment[:i], segment[i:]
-	}
-	if next := t.literal[segment]; next != nil {
-		next.match(rest, found)
-	}
-	if t.wild != nil {
-		t.wild.match(rest, found)
-	}
-}
-
 // cleanPath returns a path as http.ServeMux cleans it.
 func cleanPath(p string) string {
 	if isClean(p) {
@@ -198,42 +135,5 @@ func isClean(p string) bool {
 			return true
 		}
 		rest = after
-	}
-}
-
-// segmentsSent returns the segments of a path as they were sent, decoded one by one. It returns nil if they are those of
-// the cleaned path. The last one is empty if the path ends with a slash.
-func segmentsSent(t adapter.Target) []string {
-	if t.RawPath == "" && (t.Path == "" || isClean(t.Path)) {
-		return nil
-	}
-	parts := strings.Split(strings.TrimPrefix(cmp.Or(t.RawPath, t.Path), "/"), "/")
-	if t.RawPath == "" {
-		return parts
-	}
-	for i, part := range parts {
-		if decoded, err := url.PathUnescape(part); err == nil {
-			parts[i] = decoded
-		}
-	}
-	return parts
-}
-
-// matchSegments is match for segments that may be like no segment of a cleaned path.
-func (t *pathTree) matchSegments(rest []string, found set) {
-	if len(rest) == 0 {
-		found.addAll(t.end)
-		return
-	}
-	found.addAll(t.multi)
-	if len(rest) == 1 && rest[0] == "" {
-		found.addAll(t.slash)
-		return
-	}
-	if next := t.literal[rest[0]]; next != nil {
-		next.matchSegments(rest[1:], found)
-	}
-	if t.wild != nil {
-		t.wild.matchSegments(rest[1:], found)
 	}
 }

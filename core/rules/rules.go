@@ -162,15 +162,11 @@ func (s *Set) choose(r adapter.Request, c *core.Choice) error {
 	} else {
 		found = found[:(len(a.rules)+63)/64]
 	}
-	other, err := a.index.find(r, c, found)
+	others, err := a.index.find(r, c, found)
 	if err != nil {
 		return err
 	}
-	a.narrow(found)
-	if other != nil {
-		a.narrow(other)
-		found.addSet(other)
-	}
+	a.narrow(found, others)
 	for i := found.next(0); i >= 0; i = found.next(i + 1) {
 		if err := a.rules[i].apply(c); err != nil {
 			return err
@@ -182,10 +178,16 @@ func (s *Set) choose(r adapter.Request, c *core.Choice) error {
 	return nil
 }
 
-// narrow leaves the first rule that matches, unless all apply.
-func (a *state) narrow(found set) {
+// narrow leaves in found what applies: all rules, or the first rule of each reading of the path.
+func (a *state) narrow(found set, others []set) {
 	if !a.all {
 		found.only(found.next(0))
+	}
+	for _, other := range others {
+		if !a.all {
+			other.only(other.next(0))
+		}
+		found.addSet(other)
 	}
 }
 
