@@ -3,6 +3,8 @@ package echolimit
 import (
 	"cmp"
 	"context"
+	"net/url"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -16,8 +18,42 @@ func (q request) Context() context.Context    { return q.c.Request().Context() }
 func (q request) Peer() adapter.Peer          { return adapter.PeerOf(q.c.Request()) }
 func (q request) Header(name string) []string { return q.c.Request().Header.Values(name) }
 func (q request) Native() any                 { return q.c }
-func (q request) Target() adapter.Target      { return adapter.TargetOf(q.c.Request()) }
 func (q request) Value(key any) any {
 	name, _ := key.(string)
 	return cmp.Or(q.c.Get(name), q.c.Request().Context().Value(key))
+}
+
+func (q request) Target() adapter.Target {
+	t := adapter.TargetOf(q.c.Request())
+	if segments := endsInParam(q.c.Path()); segments > 0 {
+		t.RawPath = joinFrom(segments, t.RawPath, q.c.Request().URL)
+	}
+	return t
+}
+
+// endsInParam returns the number of segments of a route such as /users/:id, and 0 for other routes.
+func endsInParam(route string) int {
+	last := strings.LastIndexByte(route, '/') + 1
+	if last == 0 || !strings.HasPrefix(route[last:], ":") {
+		return 0
+	}
+	return strings.Count(route, "/")
+}
+
+// joinFrom returns the path as it was sent, raw or the encoded one, with slashes encoded from a segment on. A parameter
+// at the end of a route has the rest of the path in echo, so that /users/:id serves /users/7/x as well.
+func joinFrom(segment int, raw string, u *url.URL) string {
+	if raw == "" && strings.Count(u.Path, "/") <= segment {
+		return ""
+	}
+	sent := cmp.Or(raw, u.EscapedPath())
+	for i := range len(sent) {
+		if sent[i] != '/' {
+			continue
+		}
+		if segment--; segment < 0 {
+			return sent[:i] + strings.ReplaceAll(sent[i:], "/", "%2F")
+		}
+	}
+	return raw
 }

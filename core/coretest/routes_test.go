@@ -13,9 +13,11 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v2"
+	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/echolimit"
 	"github.com/sashlimit/sash/fiberlimit"
 	"github.com/sashlimit/sash/ginlimit"
 	"github.com/sashlimit/sash/nethttp"
@@ -51,6 +53,16 @@ var routers = map[string]func(*rules.Set) func(net.Listener) error{
 			r.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
 		}
 		return serveHTTP(r)
+	},
+	"echo": func(set *rules.Set) func(net.Listener) error {
+		e := echo.New()
+		e.Use(echolimit.Rules(set))
+		for route, path := range map[string]string{
+			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/:id",
+		} {
+			e.GET(path, func(c echo.Context) error { return c.String(http.StatusOK, route) })
+		}
+		return serveHTTP(e)
 	},
 	"gin":                   ginRouter(func(*gin.Engine) {}),
 	"gin, raw":              ginRouter(func(e *gin.Engine) { e.UseRawPath = true }),
