@@ -410,3 +410,25 @@ rules:
 		}
 	}
 }
+
+// A path that may be read in several ways is told to the rules as the proxy has it.
+func TestOddPaths(t *testing.T) {
+	const text = `rules:
+- {name: health, match: {path: /health}, unlimited: true}
+- {name: v1, match: {path: /v1/}, key: global, limits: [100/day]}
+`
+	s := withRules(t, text)
+	for _, path := range []string{"/v1/x", "/v1/..%2Fhealth", "/v1/%2e%2e/health", "/v1%2Fx", "/health%2F..%2Fv1%2Fx"} {
+		for form, w := range map[string]*httptest.ResponseRecorder{
+			"nginx": call(s, http.MethodGet, "/auth", "",
+				"X-Original-Method: GET", "X-Original-Uri: "+path, "X-Forwarded-For: 192.0.2.1"),
+			"Traefik": call(s, http.MethodGet, "/auth", "", "X-Forwarded-Method: GET", "X-Forwarded-Host: a.example",
+				"X-Forwarded-Uri: "+path, "X-Forwarded-For: 192.0.2.1"),
+			"Envoy": call(s, http.MethodGet, "/authz"+path, ""),
+		} {
+			if limits := w.Header().Get("RateLimit-Policy"); !strings.Contains(limits, "v1-100-per-day") {
+				t.Errorf("%s: %s is limited by %q; %d %s", form, path, limits, w.Code, w.Body)
+			}
+		}
+	}
+}

@@ -105,7 +105,9 @@ func fromProxy(r *http.Request) (*request, error) {
 	peer := cutPeer(header)
 	return &request{
 		ctx: r.Context(), peer: peer, header: header,
-		target: adapter.Target{Method: r.Header[method][0], Host: host[0], Path: target.Path},
+		target: adapter.Target{
+			Method: r.Header[method][0], Host: host[0], Path: target.Path, RawPath: target.RawPath,
+		},
 	}, nil
 }
 
@@ -133,5 +135,6 @@ func parsePeer(text string) adapter.Peer {
 func fromEnvoy(r *http.Request) *request {
 	target := adapter.TargetOf(r)
 	target.Path = strings.TrimPrefix(target.Path, "/authz")
+	target.RawPath = strings.TrimPrefix(target.RawPath, "/authz")
 	return &request{ctx: r.Context(), target: target, peer: adapter.PeerOf(r), header: r.Header}
 }
