@@ -13,8 +13,9 @@ import (
 func ByIP() Key {
 	return Key{&keySpec{
 		name: "ByIP", classes: []keyClass{{kind: kindIP}},
-		addrs:  true,
-		noText: true,
+		addrs:    true,
+		noText:   true,
+		byPrefix: true,
 		read: func(r adapter.Request, p *prefixes) (identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {

@@ -32,6 +32,7 @@ type keySpec struct {
 
 	classes       []keyClass
 	addrs, noText bool // it may find addresses, and it never finds texts
+	byPrefix      bool // what it finds depends on prefixes
 }
 
 // text is the key in the names of logs.
@@ -44,7 +45,7 @@ func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
 	}
 	known := p.read
 	for i := range known.n {
-		if of := &known.keys[i]; of.key == k && of.bits == [2]int{p.v4, p.v6} {
+		if of := &known.keys[i]; of.key == k && (!k.byPrefix || of.bits == [2]int{p.v4, p.v6}) {
 			return of.id, of.err
 		}
 	}
@@ -284,6 +285,7 @@ func gather(option string, keys []Key) Key {
 			keys[i].keySpec = new(keySpec)
 			continue
 		}
+		k.byPrefix = k.byPrefix || part.byPrefix
 		k.fault = errors.Join(k.fault, part.fault)
 		k.callbackTypes = append(k.callbackTypes, part.callbackTypes...)
 	}

@@ -319,6 +319,28 @@ rules:
 	l.want("GET /p", "X-Forwarded-For=203.0.113.8", 3, 2)
 }
 
+// A request reads a key once for lists, descriptors and limits together.
+func TestKeyIsReadOnce(t *testing.T) {
+	reads := 0
+	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) { reads++; return key, nil })
+	const key = "{header: X-K, verify: keys}"
+	for _, rule := range []string{
+		"key: KEY, limits: [5/day], deny: [x], allow: [y]",
+		"descriptors: [{key: KEY, limits: [5/day]}]",
+		"key: {first: [KEY, ip]}, limits: [5/day], deny: [x]",
+		"key: {join: [KEY, ip]}, limits: [5/day], deny: {key: KEY, values: [x]}",
+	} {
+		l := limit(t, "rules:\n- {name: a, "+strings.ReplaceAll(rule, "KEY", key)+"}\n", verify)
+		reads = 0
+		if l.want("GET /", "X-K=1", 1, 1); reads != 1 {
+			t.Errorf("%s: the verifier was called %d times", rule, reads)
+		}
+	}
+	l := limit(t, "rules:\n- {name: a, key: ip, limits: [1/day], deny: [2001:db8::1]}\n")
+	l.want("GET /", "ip=[2001:db8::2]", 1, 1)
+	l.want("GET /", "ip=[2001:db8::3]", 1, 0) // of one /64
+}
+
 func TestListsAndMessage(t *testing.T) {
 	l := limit(t, `
 rules:
