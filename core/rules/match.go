@@ -57,12 +57,12 @@ func (k *keys) match(n *yaml.Node, field string) (m match) {
 	m.methods = slices.Compact(m.methods)
 	k.emptyList(get(n, "methods"), join(field, "methods"))
 	if host := get(n, "host"); host != nil {
-		if m.host = lower(host.Value); m.host == "" || strings.ContainsAny(m.host, "/*: ") &&
-			net.ParseIP(strings.Trim(m.host, "[]")) == nil {
+		name := lower(host.Value)
+		m.host = hostOf(name)
+		if m.host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			k.add(host, join(field, "host"), fmt.Sprintf("%q is not a host", cut(host.Value)),
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
-		m.host = hostOf(m.host)
 	}
 	if p := get(n, "path"); p != nil {
 		m.path, m.route = k.parsePattern(p, join(field, "path")), p.Value
@@ -95,21 +95,36 @@ func (k *keys) conditions(m *match, n *yaml.Node, kind, field string) {
 					"a name is letters, digits and '-'; for Host use the field host")
 				continue
 			}
+			if m.condition(kind, c.name) != nil {
+				k.add(name, at, "this header is there twice", "write one list with its values: case makes no difference")
+				continue
+			}
 		} else if c.key = k.conditionKey(name, at, kind); c.key == nil {
 			continue
 		}
-		k.emptyList(value, at)
-		if value.Kind == yaml.ScalarNode {
-			c.values = []string{value.Value}
-		}
-		for _, one := range items(value) {
-			c.values = append(c.values, one.Value)
-		}
-		slices.Sort(c.values)
-		c.values = slices.Compact(c.values)
+		c.values = k.alternatives(value, at, kind)
 		m.of = append(m.of, c)
 	}
 	slices.SortStableFunc(m.of, func(a, b condition) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// alternatives returns the values that fulfil a condition, sorted.
+func (k *keys) alternatives(n *yaml.Node, field, kind string) (values []string) {
+	k.emptyList(n, field)
+	add := func(one *yaml.Node, field string) {
+		if one.Value == "" && one.Kind == yaml.ScalarNode && kind != "headers" {
+			k.add(one, field, "no key has an empty value", "write a value")
+		}
+		values = append(values, one.Value)
+	}
+	if n.Kind == yaml.ScalarNode {
+		add(n, field)
+	}
+	for i, one := range items(n) {
+		add(one, item(field, i))
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }
 
 func (k *keys) conditionKey(name *yaml.Node, field, kind string) *key {
@@ -132,7 +147,7 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
 }
 
-// has reports whether c is among the conditions.
+// condition returns the condition on a header, a claim or a value, or nil.
 func (m *match) condition(kind, name string) *condition {
 	for i := range m.of {
 		if m.of[i].kind == kind && m.of[i].name == name {

@@ -29,6 +29,22 @@ var mistakes = map[string]struct {
 	"not UTF-8":       {"rules:\n- name: \"\xff\"\n", []string{"2:10 : this is not UTF-8"}},
 	"two documents":   {minimal + "---\nrules: []\n", []string{"4:1 : this is a second document"}},
 	"unknown anchor":  {"rules: *a\n", []string{"1:8 : unknown anchor"}},
+	"host of nothing": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: [1/minute], match: {host: '[]'}}\n",
+		[]string{`2:56 rules[0].match.host: "." is not a host`, `3:56 rules[1].match.host: "[]" is not a host`},
+	},
+	"header twice": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {headers: {X-Plan: a, x-plan: b}}}\n",
+		[]string{`2:71 rules[0].match.headers.x-plan: this header is there twice; write one list with its values`},
+	},
+	"empty value of middleware": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {values: {plan: ''}}}\n",
+		[]string{"2:65 rules[0].match.values.plan: no key has an empty value; write a value"},
+	},
+	"empty value among others": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {values: {plan: [a, '']}}}\n",
+		[]string{"2:69 rules[0].match.values.plan[1]: no key has an empty value; write a value"},
+	},
 	"alias of the list that it is in": {
 		"rules:\n- name: a\n  key: &a {first: [ip, *a]}\n  limits: [1/minute]\n",
 		[]string{"3:20 : the file is too large or too deep; write fewer rules, without aliases in aliases"},
