@@ -28,3 +28,14 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 	d.cloneKeys()
 	return d, nil
 }
+
+// Exempt reports whether a list or [WithSkip] of the limiter passes a request before any rule is asked. If a deny list
+// names the client, the error is [ErrForbidden].
+func (l *Limiter) Exempt(r adapter.Request) (passes bool, err error) {
+	err = adapter.Guard(func() (err error) {
+		passes, err = listed(l.lists, r)
+		passes = passes || err == nil && l.skip != nil && l.skip(r)
+		return err
+	})
+	return passes, err
+}

@@ -36,8 +36,9 @@ type LimitExplanation struct {
 }
 
 // Explain tells which rules apply to a request and why the others do not, what their limits have left, and what would
-// be decided. It charges nothing, and observers do not hear of it. Adapters have a function of this name for requests
-// of their framework.
+// be decided. It charges nothing, and observers do not hear of it. A request that a list or core.WithSkip of
+// [WithOptions] decides about gets that decision, whatever the rules say. Adapters have a function of this name for
+// requests of their framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	a := s.active.Load()
 	leaves := make([][]*core.Prepared, len(a.rules))
@@ -57,14 +58,19 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 			}
 		}
 	}
+	if passes, err := s.limiter.Exempt(r); err != nil {
+		e.Decision, e.Err = core.Decision{}, err
+	} else if passes {
+		e.Decision, e.Err = core.Decision{Allowed: true}, nil
+	}
 	return e
 }
 
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
-func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) (err error) {
+func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
-	others, _ := a.index.find(r, c, found) // an error is found again below, with its rule
+	others, err := a.index.find(r, c, found) // which ends the decision; rules are told about all the same
 	a.narrow(found, others)
 	earlier := a.first(found)
 	for i, rule := range a.rules {
@@ -73,7 +79,6 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 		reason, failed := rule.mismatch(r, c)
 		switch {
 		case failed != nil:
-			err = errors.Join(err, failed)
 			one.Reason = "a condition could not be checked"
 			continue
 		case reason != "":
@@ -101,7 +106,9 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 			one.Reason = "no descriptor has a limit for this request"
 		}
 		c.Listed = c.Listed || listed
-		err = errors.Join(err, failed)
+		if err == nil { // the first ends the decision
+			err = failed
+		}
 	}
 	return err
 }
