@@ -145,6 +145,9 @@ func (l *Limiter) Prepare(rules []Rule) ([]*Prepared, []error) {
 	return prepared, faults
 }
 
+// Joins returns nil if the store can decide about rules together, and otherwise why not.
+func (l *Limiter) Joins() error { return l.policy.spaces.joint }
+
 func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
 	if r.Key.keySpec == nil {
 		r.Key = Global() // of no limit, or it is a mistake that split finds

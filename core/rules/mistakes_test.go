@@ -29,6 +29,11 @@ var mistakes = map[string]struct {
 	"not UTF-8":       {"rules:\n- name: \"\xff\"\n", []string{"2:10 : this is not UTF-8"}},
 	"two documents":   {minimal + "---\nrules: []\n", []string{"4:1 : this is a second document"}},
 	"unknown anchor":  {"rules: *a\n", []string{"1:8 : unknown anchor"}},
+	"too many limits of a descriptor and one below in shadow": {
+		"rules:\n- name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/day, 3/day, 4/day, 5/day]\n" +
+			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
+		[]string{"2:3 rules[0]: a request may have 9 limits of this rule"},
+	},
 	"host of nothing": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: [1/minute], match: {host: '[]'}}\n",
 		[]string{`2:56 rules[0].match.host: "." is not a host`, `3:56 rules[1].match.host: "[]" is not a host`},
@@ -369,4 +374,34 @@ rules:
 	// Output:
 	// limits.yaml:4:11: rules[0].match.pth: there is no such field; did you mean "path"?
 	// limits.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: the window "minuet" is neither a unit (second, minute, hour, day), a duration (10s, 5m), nor a period of the calendar (month, day in Europe/Berlin): the period "minuet" is none of hour, day, week, month, quarter and year; write one such as "100/minute", "10/second burst 50" or "4 in flight"
+}
+
+// alone is a store that cannot decide over several logs.
+type alone struct{ core.Store }
+
+func TestStoreOfOneLog(t *testing.T) {
+	store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
+	const two = "rules:\n- {name: a, %skey: ip, limits: [5/day]}\n- {name: b, %skey: ip, limits: [6/day]}\n"
+	const nested = "rules:\n- name: a\n  descriptors:\n  - {key: user, limits: [5/day]}\n" +
+		"  - {key: %s, value: x, limits: [6/day]}\n"
+	const shadow = "rules:\n- name: a\n  descriptors:\n" +
+		"  - {key: user, limits: [5/day], descriptors: [{key: plan, shadow: %t, limits: [6/day]}]}\n"
+	for text, at := range map[string]string{
+		fmt.Sprintf(two, "match: {path: /a}, ", ""):                                     "",
+		"apply: all\n" + fmt.Sprintf(two, "match: {path: /a}, ", "match: {path: /b}, "): "",
+		"apply: all\n" + fmt.Sprintf(two, "", ""):                                       "limits.yaml:4:4: rules[1]: ",
+		fmt.Sprintf(nested, "user"):                                                     "",
+		fmt.Sprintf(nested, "plan"):                                                     "limits.yaml:2:3: rules[0]: ",
+		fmt.Sprintf(shadow, false):                                                      "",
+		fmt.Sprintf(shadow, true):                                                       "limits.yaml:2:3: rules[0]: ",
+		"rules:\n- {name: a, key: ip, limits: [5/day, {limit: 6/day, key: global}]}\n":  "limits.yaml:2:22: rules[0].limits: ",
+	} {
+		_, err := rules.Parse([]byte(text), "limits.yaml", store)
+		switch {
+		case at == "" && err != nil, at != "" && (err == nil || !strings.HasPrefix(err.Error(), at)):
+			t.Errorf("%s\n%v, want %q", text, err, at)
+		case err != nil && !strings.Contains(err.Error(), "store.Joint"):
+			t.Errorf("%v does not name store.Joint", err)
+		}
+	}
 }

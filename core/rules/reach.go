@@ -26,22 +26,69 @@ func (k *keys) unreachable(doc *document) {
 }
 
 // most returns how many limits of a rule a request may be asked about.
-func (r *rule) most() int { return len(r.limits) + mostOf(r.tree) }
+func (r *rule) most() int {
+	return len(r.limits) + mostOf(r.tree, func(d *descriptor) int { return len(d.limits) })
+}
 
-func mostOf(groups []*group) (sum int) {
+// parts returns how many parts of a rule that have limits may apply to a request.
+func (r *rule) parts() int {
+	return min(len(r.limits), 1) + mostOf(r.tree, func(d *descriptor) int { return min(len(d.limits), 1) })
+}
+
+// mostOf returns the largest sum over descriptors that may apply together.
+func mostOf(groups []*group, of func(*descriptor) int) int {
+	decided, undecided := mostBelow(groups, of)
+	return max(decided, undecided)
+}
+
+// mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
+// so that those above apply as well: see descend.
+func mostBelow(groups []*group, of func(*descriptor) int) (decided, undecided int) {
+	decides := false
 	for _, g := range groups {
-		most := 0
+		most, mostUndecided := 0, 0
 		for _, d := range g.all() {
-			below, own := mostOf(d.below), len(d.limits)
-			if below == 0 || d.shadow {
-				most = max(most, below+own)
-			} else {
-				most = max(most, below, own)
+			yes, no := mostBelow(d.below, of)
+			switch own := of(d); {
+			case d.unlimited || !d.shadow && own > 0:
+				yes, no = max(yes, no+own), 0
+			case yes >= 0:
+				yes, no = yes+own, no+own
+			default:
+				no += own
+			}
+			decides = decides || yes >= 0
+			most, mostUndecided = max(most, yes, no), max(mostUndecided, no)
+		}
+		decided, undecided = decided+most, undecided+mostUndecided
+	}
+	if !decides {
+		decided = -1
+	}
+	return decided, undecided
+}
+
+// notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
+func (k *keys) notJoined(doc *document, err error) {
+	if err == nil {
+		return
+	}
+	problem, remedy := reason(err)
+	for i, r := range doc.rules {
+		if r.parts() > 1 {
+			k.add(first(r.node), r.field, "limits of several descriptors may apply to one request: "+problem,
+				remedy+", or write a rule for each")
+			continue
+		}
+		for _, earlier := range doc.rules[:i] {
+			if doc.all && r.parts() > 0 && earlier.parts() > 0 && earlier.match.meets(&r.match) {
+				k.add(first(r.node), r.field,
+					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
+					remedy+", or write apply: first")
+				break
 			}
 		}
-		sum += most
 	}
-	return sum
 }
 
 // maxSteps bounds the search for rules that apply together.

@@ -114,6 +114,7 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	doc := k.read(root)
 	k.unreachable(doc)
 	k.tooMany(doc)
+	k.notJoined(doc, l.Joins())
 	if len(f.all) == 0 { // else limits may be missing
 		k.prepare(doc, l)
 	}
