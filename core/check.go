@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -100,6 +101,9 @@ func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
 	c := newChoice(l, r)
 	defer c.free()
 	of, plan, err := l.chosen(c, l.choose, d)
+	if err == nil {
+		err = l.shadowsFailed(r.Context(), c)
+	}
 	switch {
 	case err != nil:
 		return l.failed(r.Context(), d, err)
@@ -108,7 +112,17 @@ func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
 	case plan == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	return of.decide(r.Context(), r, plan, c.cost(), l.mode, true, d)
+	return of.decide(r.Context(), r, plan, c.Units(), l.mode, true, d)
+}
+
+// shadowsFailed tells the observers of rules in shadow whose keys could not be read.
+func (l *Limiter) shadowsFailed(ctx context.Context, c *Choice) (err error) {
+	for _, failed := range c.failed {
+		e := l.event(event.ShadowFailed, new(Decision), failed)
+		e.Policy = failed.policy
+		err = errors.Join(err, l.observe(ctx, &e))
+	}
+	return err
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan, error) {

@@ -3,6 +3,8 @@ package core
 // This file is for package rules, as rule.go is.
 
 import (
+	"cmp"
+	"errors"
 	"sync"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -12,6 +14,7 @@ import (
 // Choice is which rules a request is asked about. It reads each key once. It is for package rules; see [NewRules].
 type Choice struct {
 	Cost   int  // units of the request; 1 if it is not set
+	Tried  int  // units if Cost is not set, because all rules are in shadow
 	Listed bool // the request passes because of an allow list; used if no rule is added
 
 	request  adapter.Request
@@ -20,7 +23,8 @@ type Choice struct {
 	read     keysRead
 	rules    [store.MaxLimits]*Prepared
 	n        int
-	more     bool // than there is room for
+	more     bool             // than there is room for
+	failed   []*limitKeyError // of rules in shadow
 }
 
 var choices = sync.Pool{New: func() any { return new(Choice) }}
@@ -35,18 +39,36 @@ func newChoice(l *Limiter, r adapter.Request) *Choice {
 func (c *Choice) free() {
 	c.read.reset()
 	clear(c.rules[:c.n])
-	c.request, c.n, c.more, c.Cost, c.Listed = nil, 0, false, 0, false
+	c.request, c.n, c.more, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, false, 0, 0, false, nil
 	choices.Put(c)
 }
 
-// Add adds a rule that applies to the request.
+// Add adds a rule that applies to the request. One in shadow is left out if the request has not the keys of its limits.
 func (c *Choice) Add(p *Prepared) {
+	if p.shadow && !c.hasKeys(p) {
+		return
+	}
 	if c.n == len(c.rules) {
 		c.more = true
 		return
 	}
 	c.rules[c.n] = p
 	c.n++
+}
+
+// hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
+func (c *Choice) hasKeys(p *Prepared) bool {
+	for _, log := range p.limits.logs {
+		if _, err := log.key.readOnce(c.request, &c.prefixes); err != nil {
+			if !errors.Is(err, ErrNoKey) {
+				failed := p.limits.keyError(log, err)
+				failed.policy = p.text.policy
+				c.failed = append(c.failed, failed)
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // Rules returns the rules that were added.
@@ -102,16 +124,26 @@ func (c *Choice) plan(joint error) (*plan, error) {
 	return pl, nil
 }
 
-// failure returns the strictest failure policy of the rules.
+// failure returns the strictest failure policy of the rules. Rules in shadow refuse nothing, so theirs counts only if
+// there are no others, and FailClosed is FailOpen then.
 func (c *Choice) failure() Failure {
-	strictest := FailOpen
+	strictest, tried := FailOpen, FailOpen
+	enforced := false
 	for _, p := range c.rules[:c.n] {
-		switch p.failure {
-		case FailClosed:
+		switch {
+		case p.shadow && p.failure == FailLocal:
+			tried = FailLocal
+		case p.shadow:
+		case p.failure == FailClosed:
 			return FailClosed
-		case FailLocal:
-			strictest = FailLocal
+		case p.failure == FailLocal:
+			strictest, enforced = FailLocal, true
+		default:
+			enforced = true
 		}
+	}
+	if !enforced {
+		return tried
 	}
 	return strictest
 }
@@ -136,14 +168,10 @@ func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *p
 	}
 	log := pl.only
 	if d.key.Identity, err = log.key.readOnce(c.request, &c.prefixes); err != nil {
-		err = &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String()}
+		err = pl.keyError(log, err)
 	}
 	return of, pl, err
 }
 
-func (c *Choice) cost() int {
-	if c.Cost == 0 {
-		return 1
-	}
-	return c.Cost
-}
+// Units returns what the request costs.
+func (c *Choice) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }

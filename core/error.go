@@ -22,9 +22,10 @@ var (
 type limitKeyError struct {
 	error
 
-	key   string // name of the function that made it
-	limit string
-	call  bool // there was no request
+	key    string // name of the function that made it
+	limit  string
+	policy string // the rule, or empty
+	call   bool   // there was no request
 }
 
 func (e *limitKeyError) Error() string {

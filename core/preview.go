@@ -17,7 +17,7 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 		if err != nil || plan == nil {
 			return err
 		}
-		return of.evaluate(r.Context(), r, plan, c.cost(), store.ModePeek, false, &d)
+		return of.evaluate(r.Context(), r, plan, c.Units(), store.ModePeek, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err

@@ -21,13 +21,26 @@ func (l *Limiter) readKeysWith(r adapter.Request, p *prefixes, d *Decision) erro
 		case log.key != l.key.keySpec:
 			var err error
 			if id, err = log.key.readOnce(r, p); err != nil {
-				_, call := r.(noRequest)
-				return &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String(), call: call}
+				failed := d.plan.keyError(log, err)
+				_, failed.call = r.(noRequest)
+				return failed
 			}
 		}
 		d.joint.takes[i].Key = store.Key{Namespace: log.space.namespace, Identity: id}
 	}
 	return nil
+}
+
+// keyError is an error of the key of one of the plan's logs.
+func (p *plan) keyError(log *planLog, err error) *limitKeyError {
+	e := &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String()}
+	switch at := log.at[0]; {
+	case at < len(p.rules) && at < len(p.limits):
+		e.policy = p.rules[at].policy
+	case p.shadow != nil && at >= len(p.limits) && at-len(p.limits) < len(p.shadow.rules):
+		e.policy = p.shadow.rules[at-len(p.limits)].policy
+	}
+	return e
 }
 
 // noRequest is what callbacks get in calls with a context and no request.

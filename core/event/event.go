@@ -19,7 +19,7 @@ const (
 
 	Refunded     // WithRefund gave back what it had taken
 	RefundFailed // WithRefund could not
-	ShadowFailed // LimitBy of WithShadow has chosen wrong limits
+	ShadowFailed // LimitBy of WithShadow has chosen wrong limits, or a key of a rule in shadow could not be read
 
 	// These are told of a file of rules, and not of a request.
 

@@ -48,7 +48,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 		if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
 			c.Cost = own.Cost()
 		}
-		cost = c.Cost
+		cost = c.Units()
 		return err
 	})
 	for i := range e.Rules {

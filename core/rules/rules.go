@@ -209,13 +209,16 @@ func (r *rule) apply(c *core.Choice) error {
 			return err
 		}
 	}
-	if r.prepared != nil {
-		c.Add(r.prepared)
-		c.Cost = max(c.Cost, r.cost)
-		return nil
-	}
-	decided, err := descend(r.tree, c)
+	decided, err := r.prepared != nil, error(nil)
 	if decided {
+		c.Add(r.prepared)
+	} else {
+		decided, err = descend(r.tree, c)
+	}
+	switch {
+	case r.shadow: // which must not change what others ask
+		c.Tried = max(c.Tried, r.cost)
+	case decided:
 		c.Cost = max(c.Cost, r.cost)
 	}
 	return err

@@ -1,0 +1,52 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+// A rule in shadow refuses no request: neither by its key, nor by its cost, nor while the store does not answer.
+func TestShadowRefusesNothing(t *testing.T) {
+	var failed []core.Event
+	observe := core.WithObserver(func(_ context.Context, e core.Event) {
+		if e.Outcome == event.ShadowFailed {
+			failed = append(failed, e)
+		}
+	})
+	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
+		return "", fmt.Errorf("%w: %s", errBroken, key)
+	})
+	const real = "- {name: real, key: ip, limits: [2/day]}\n"
+	for name, test := range map[string]struct {
+		shadow, request string
+		failures        int
+	}{
+		"no key":             {"{name: tried, key: {value: user}, limits: [1/day], shadow: true}", "", 0},
+		"no key of a limit":  {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: user}}], shadow: true}", "", 0},
+		"a verifier's error": {"{name: tried, key: {header: X-K, verify: keys}, limits: [1/day], shadow: true}", "X-K=1", 3},
+		"a cost":             {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
+	} {
+		failed = nil
+		l := limit(t, "apply: all\nrules:\n"+real+"- "+test.shadow+"\n", verify, rules.WithOptions(observe))
+		if l.want("GET /", test.request, 3, 2); len(failed) != test.failures {
+			t.Errorf("%s: %d events of a failed shadow, want %d", name, len(failed), test.failures)
+		}
+		for _, e := range failed {
+			if e.Policy != "tried" || !errors.Is(e.Err, errBroken) {
+				t.Errorf("%s: %s %v", name, e.Policy, e.Err)
+			}
+		}
+		l = limit(t, "rules:\n- "+test.shadow+"\n", verify)
+		l.want("GET /", test.request, 3, 3)
+	}
+	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
+	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
+	limit(t, "apply: all\nrules:\n"+real+"- "+closed+"\n", down).want("GET /", "", 3, 2)
+	limit(t, "rules:\n- "+closed+"\n", down).want("GET /", "", 3, 3)
+}
