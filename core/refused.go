@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const (
 	causeKey
 	causeList
 	causeLimits
+	causeRules
 	causeCost
 	causeStore
 	causePanic
@@ -81,6 +83,8 @@ func causeOf(status int, err error) (c cause, known bool) {
 		return causeList, true
 	case errors.As(err, &config) && config.Option == "cost":
 		return causeCost, true
+	case config != nil && config.Option == "rules":
+		return causeRules, true
 	case config != nil && slices.Contains([]string{"LimitBy", "limits", "WithShadow", "By"}, config.Option):
 		return causeLimits, true
 	}
@@ -105,13 +109,16 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 	var problem, remedy string
 	switch c {
 	case causeNoKey:
-		problem, remedy = "it has no key", remedyNoKey(r.keyOf(err))
+		_, key := r.about(err)
+		problem, remedy = "it has no key", remedyNoKey(key)
 	case causeKey:
 		problem, remedy = "its key could not be told", "see why the function that tells it fails"
 	case causeList:
 		problem, remedy = "the key of a list could not be told", "see why the function that tells it fails"
 	case causeLimits:
 		problem, remedy = "LimitBy has chosen no limits, or wrong ones", "return at least one limit for every request"
+	case causeRules:
+		problem, remedy = "the rules cannot decide about it", "correct the file of rules, or its adapter"
 	case causeCost:
 		problem = "its cost is out of range"
 		remedy = "correct what WithCost returns; WithSkip lets a request pass for nothing"
@@ -124,16 +131,17 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 	logSafely(ctx, level, "sash: a request is refused ("+strconv.Itoa(status)+"): "+problem, attrs)
 }
 
-// keyOf returns the name of the key that err is about.
-func (r *refusals) keyOf(err error) string {
+// about returns the names of the policy and of the key that err is about.
+func (r *refusals) about(err error) (policy, key string) {
 	if of := (*limitKeyError)(nil); errors.As(err, &of) {
-		return of.key
+		return cmp.Or(of.policy, r.policy), of.key
 	}
-	return r.key
+	return r.policy, r.key
 }
 
 func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("policy", r.policy), slog.String("key", r.keyOf(err))}
+	policy, key := r.about(err)
+	attrs := []slog.Attr{slog.String("policy", policy), slog.String("key", key)}
 	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing
 		attrs = append(attrs, slog.String("error", store.ErrorTypes(err)))
 	}
@@ -157,7 +165,7 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 // isOwnOption reports whether option is in errors that sash itself makes while it serves requests; adapters have a
 // ByRoute. A callback may return any other ConfigError, such as one of ParseLimit, which contains its input.
 func isOwnOption(option string) bool {
-	return slices.Contains([]string{"cost", "limits", "LimitBy", "WithShadow", "By"}, option) ||
+	return slices.Contains([]string{"cost", "limits", "rules", "LimitBy", "WithShadow", "By"}, option) ||
 		strings.HasSuffix(option, ".ByRoute")
 }
 

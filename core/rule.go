@@ -279,8 +279,9 @@ func tooManyLimits(rules []*Prepared) error {
 		names[i] = p.text.policy
 	}
 	return &ConfigError{
-		Option: "limits", Value: strings.Join(names, ", "),
-		Reason: fmt.Sprintf("these rules apply to one request, and have more than %d limits together", maxLimits),
+		Option: "rules", Value: "request",
+		Reason: fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
+			strings.Join(names, ", ")),
 	}
 }
 

@@ -1,0 +1,56 @@
+package rules_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+// The event and the log line of a request that is refused name the rule, and tell what is wrong.
+func TestRefusalsOfRules(t *testing.T) {
+	var logged bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	defer slog.SetDefault(before)
+	var policy string
+	observe := rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) { policy = e.Policy }))
+	many := "limits: [1/day, 2/day, 3/day, 4/day, 5/day]"
+	for name, test := range map[string]struct {
+		text, path, policy string
+		status             int
+		logged             []string
+	}{
+		"no key": {
+			"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: [5/day]}\n",
+			"/", "b", http.StatusBadRequest, []string{"policy=b", "it has no key", "key=ByValue"},
+		},
+		"too many limits": {
+			"rules:\n- {name: a, key: ip, match: {path: /a/}, " + many + "}\n- {name: b, key: ip, " + many + "}\n",
+			"/a/..", "rules", http.StatusInternalServerError,
+			[]string{"policy=rules", "the rules cannot decide about it", "more than 8 limits together: a, b"},
+		},
+	} {
+		logged.Reset()
+		l := limit(t, test.text, observe)
+		r := with("GET "+test.path, "")
+		_, err := l.ask(r)
+		if status := core.ProblemOf(err).Status; status != test.status || policy != test.policy {
+			t.Errorf("%s: %d, %s; want %d, %s", name, status, policy, test.status, test.policy)
+		}
+		if e := l.Explain(r); fmt.Sprint(e.Err) != fmt.Sprint(err) {
+			t.Errorf("%s: %v, and explained as %v", name, err, e.Err)
+		}
+		for _, part := range test.logged {
+			if !strings.Contains(logged.String(), part) {
+				t.Errorf("%s: %q is not in %s", name, part, logged.String())
+			}
+		}
+	}
+}
