@@ -67,7 +67,7 @@ func checkStreamPlan(p *store.Plan) error {
 			"to a limiter of its own, on a store without WithStream")
 	case p.Varies, len(p.Limits) == 0:
 		return streamError("limits of requests", "a stream has the log of one limit, which is always the same: "+
-			"leave WithStream out where core.LimitBy chooses the limits")
+			"leave WithStream out where core.LimitBy or rules choose the limits")
 	case len(p.Limits) > 1, p.Shadow > 0:
 		return streamError(strconv.Itoa(len(p.Limits))+" limits", "a stream has the log of one limit: make a limiter "+
 			"for each limit, or leave WithStream out; core.WithBan and core.WithShadow add limits, too")
