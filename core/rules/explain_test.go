@@ -52,13 +52,15 @@ func randomRequest(r *rand.Rand) *request {
 	var values []string
 	for _, pair := range []string{
 		"user=" + anyOf(r, "ann", "bob", "mallory"), "plan=" + anyOf(r, "pro", "free"),
-		"X-Key=" + anyOf(r, "k", "broken", "none"), "X-Plan=a", "X-Skip=1", "ip=" + anyOf(r, "192.0.2.1", "192.0.2.2", "203.0.113.9"),
+		"X-Key=" + anyOf(r, "k", "broken", "none"), "X-Plan=a", "X-Skip=1",
+		"ip=" + anyOf(r, "192.0.2.1", "192.0.2.2", "203.0.113.9"),
 	} {
 		if r.IntN(3) > 0 {
 			values = append(values, pair)
 		}
 	}
-	return with(anyOf(r, "GET", "POST")+" "+anyOf(r, "h", "")+anyOf(r, "/a", "/v1/x", "/v1/..%2Fa", "/"), strings.Join(values, " "))
+	target := anyOf(r, "GET", "POST") + " " + anyOf(r, "h", "") + anyOf(r, "/a", "/v1/x", "/v1/..%2Fa", "/")
+	return with(target, strings.Join(values, " "))
 }
 
 var errBroken = errors.New("broken")

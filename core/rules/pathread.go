@@ -71,9 +71,9 @@ func (p *paths) matchSegments(segments []string, t *adapter.Target, found set) {
 	p.folded.matchSegments(own, t.AnySlash, found)
 }
 
-// readings returns the segments of a path in each way that a framework may read it, other than decoded and then cleaned:
-// as it was sent, cleaned or not, with its segments decoded one by one; and decoded as a whole, but not cleaned. It
-// returns nil if they are all those of the cleaned path.
+// readings returns the segments of a path in each way that a framework may read it, other than decoded and then
+// cleaned: as it was sent, cleaned or not, with its segments decoded one by one; and decoded as a whole, but not
+// cleaned. It returns nil if they are all those of the cleaned path.
 func readings(t *adapter.Target) (all [][]string) {
 	if t.RawPath == "" && (t.Path == "" || isClean(t.Path)) {
 		return nil

@@ -40,8 +40,8 @@ func (t *pathTree) add(p *pattern, rule int) {
 	}
 }
 
-// match adds the rules that match what is left of a cleaned path: "", or a slash and more. anySlash says that a slash at
-// the end of the path makes no difference.
+// match adds the rules that match what is left of a cleaned path: "", or a slash and more. anySlash says that a slash
+// at the end of the path makes no difference.
 func (t *pathTree) match(rest string, anySlash bool, found set) {
 	if len(rest) <= 1 {
 		t.matchEnd(rest == "/", anySlash, found)

@@ -28,7 +28,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 		failures        int
 	}{
 		"no key":             {"{name: tried, key: {value: user}, limits: [1/day], shadow: true}", "", 0},
-		"no key of a limit":  {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: user}}], shadow: true}", "", 0},
+		"no key of a limit":  {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: u}}], shadow: true}", "", 0},
 		"a verifier's error": {"{name: tried, key: {header: X-K, verify: keys}, limits: [1/day], shadow: true}", "X-K=1", 3},
 		"a cost":             {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
 	} {
