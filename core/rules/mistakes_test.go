@@ -34,6 +34,15 @@ var mistakes = map[string]struct {
 			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
 		[]string{"2:3 rules[0]: a request may have 9 limits of this rule"},
 	},
+	"merge key": {
+		"rules:\n- &a {name: a, key: ip, limits: [1/minute], match: {path: /a}}\n- {<<: *a, name: b}\n",
+		[]string{`3:4 rules[1]: "<<" is not a field's name; write the fields out`},
+	},
+	"default name that is too long": {
+		"rules:\n- name: a-rule-with-a-long-name\n  key: ip\n" +
+			"  limits: [1/day, 1000000/month in America/Argentina/ComodRivadavia]\n",
+		[]string{`4:19 rules[0].limits[1]: the name of the limit "1000000/month in America/`},
+	},
 	"host of nothing": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: [1/minute], match: {host: '[]'}}\n",
 		[]string{`2:56 rules[0].match.host: "." is not a host`, `3:56 rules[1].match.host: "[]" is not a host`},

@@ -76,7 +76,7 @@ func (p *preparer) add(r *rule, of leaf, own *key, label string, names map[strin
 	if own != nil {
 		one.Key = own.Key
 	}
-	for _, l := range of.limits {
+	for i, l := range of.limits {
 		one.Limits = append(one.Limits, l.Limit)
 		if l.Name != "" {
 			continue
@@ -88,14 +88,14 @@ func (p *preparer) add(r *rule, of leaf, own *key, label string, names map[strin
 			names[form] = label
 		}
 		if len(one.Prefix)+len(form)+8 > 64 && len(r.name)+len(form) > 40 {
-			p.tooLong(l, r)
+			p.tooLong(l, item(join(of.field, "limits"), i))
 		}
 	}
 	p.rules, p.of = append(p.rules, one), append(p.of, of)
 }
 
 // tooLong reports a limit whose default name would be too long.
-func (p *preparer) tooLong(l limit, r *rule) {
-	p.faults.add(l.node, r.field, fmt.Sprintf("the name of the limit %q would be too long", cut(l.text)),
+func (p *preparer) tooLong(l limit, field string) {
+	p.faults.add(l.node, field, fmt.Sprintf("the name of the limit %q would be too long", cut(l.text)),
 		"give it one: {limit: "+l.text+", name: NAME}")
 }

@@ -291,8 +291,11 @@ func (c *checker) checkName(n *yaml.Node, i int, field string) bool {
 		if name.Kind == yaml.ScalarNode {
 			found = fmt.Sprintf("%q", cut(name.Value))
 		}
-		c.add(name, field, found+" is not a field's name", "write a text; names of fields are words, and values that "+
-			"look like numbers are quoted")
+		remedy := "write a text; names of fields are words, and values that look like numbers are quoted"
+		if name.ShortTag() == "!!merge" {
+			remedy = "write the fields out: they are not merged with those of another mapping"
+		}
+		c.add(name, field, found+" is not a field's name", remedy)
 		return false
 	}
 	for j := 0; j < i; j += 2 {
