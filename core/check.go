@@ -115,10 +115,10 @@ func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
 	return of.decide(r.Context(), r, plan, c.Units(), l.mode, true, d)
 }
 
-// shadowsFailed tells the observers of rules in shadow whose keys could not be read.
+// shadowsFailed tells the observers of rules in shadow that could not be asked.
 func (l *Limiter) shadowsFailed(ctx context.Context, c *Choice) (err error) {
 	for _, failed := range c.failed {
-		e := l.event(event.ShadowFailed, new(Decision), failed)
+		e := l.event(event.ShadowFailed, new(Decision), failed.err)
 		e.Policy = failed.policy
 		err = errors.Join(err, l.observe(ctx, &e))
 	}

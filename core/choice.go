@@ -23,8 +23,14 @@ type Choice struct {
 	read     keysRead
 	rules    [store.MaxLimits]*Prepared
 	n        int
-	more     bool             // than there is room for
-	failed   []*limitKeyError // of rules in shadow
+	more     bool // than there is room for
+	failed   []failedShadow
+}
+
+// failedShadow is a rule in shadow that could not be asked.
+type failedShadow struct {
+	policy string
+	err    error
 }
 
 var choices = sync.Pool{New: func() any { return new(Choice) }}
@@ -63,12 +69,17 @@ func (c *Choice) hasKeys(p *Prepared) bool {
 			if !errors.Is(err, ErrNoKey) {
 				failed := p.limits.keyError(log, err)
 				failed.policy = p.text.policy
-				c.failed = append(c.failed, failed)
+				c.Fail(failed.policy, failed)
 			}
 			return false
 		}
 	}
 	return true
+}
+
+// Fail notes that a rule in shadow could not be asked. Observers hear of it, and the request is decided without it.
+func (c *Choice) Fail(policy string, err error) {
+	c.failed = append(c.failed, failedShadow{policy, err})
 }
 
 // Rules returns the rules that were added.

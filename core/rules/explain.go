@@ -96,7 +96,7 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 		switch {
 		case errors.Is(failed, core.ErrForbidden):
 			one.Reason = "the client is on its deny list"
-		case failed != nil:
+		case failed != nil, len(added) == 0 && rule.prepared != nil && !c.Listed:
 			one.Reason = "its key could not be read"
 		case c.Listed:
 			one.Reason = "the client is on its allow list"

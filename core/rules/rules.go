@@ -192,8 +192,17 @@ func (a *state) narrow(found set, others []set) {
 	}
 }
 
-// apply adds what the rule asks of a request that it matches.
+// apply adds what the rule asks of a request that it matches. An error of a rule in shadow refuses no request.
 func (r *rule) apply(c *core.Choice) error {
+	err := r.ask(c)
+	if err != nil && r.shadow && !errors.Is(err, core.ErrForbidden) {
+		c.Fail(r.name, err)
+		return nil
+	}
+	return err
+}
+
+func (r *rule) ask(c *core.Choice) error {
 	if r.deny != nil {
 		named, err := c.Names(r.deny)
 		if err != nil {

@@ -30,7 +30,14 @@ func TestShadowRefusesNothing(t *testing.T) {
 		"no key":             {"{name: tried, key: {value: user}, limits: [1/day], shadow: true}", "", 0},
 		"no key of a limit":  {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: u}}], shadow: true}", "", 0},
 		"a verifier's error": {"{name: tried, key: {header: X-K, verify: keys}, limits: [1/day], shadow: true}", "X-K=1", 3},
-		"a cost":             {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
+		"a descriptor's error": {
+			"{name: tried, descriptors: [{key: {header: X-K, verify: keys}, limits: [1/day]}], shadow: true}", "X-K=1", 3,
+		},
+		"a list's error": {
+			"{name: tried, key: ip, limits: [1/day], deny: {key: {header: X-K, verify: keys}, values: [x]}, shadow: true}",
+			"X-K=1", 3,
+		},
+		"a cost": {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
 	} {
 		failed = nil
 		l := limit(t, "apply: all\nrules:\n"+real+"- "+test.shadow+"\n", verify, rules.WithOptions(observe))
@@ -49,4 +56,8 @@ func TestShadowRefusesNothing(t *testing.T) {
 	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
 	limit(t, "apply: all\nrules:\n"+real+"- "+closed+"\n", down).want("GET /", "", 3, 2)
 	limit(t, "rules:\n- "+closed+"\n", down).want("GET /", "", 3, 3)
+	e := limit(t, "rules:\n- {name: a, key: {value: user}, limits: [1/day], shadow: true}\n").Explain(with("GET /", ""))
+	if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != "its key could not be read" {
+		t.Errorf("%+v", e)
+	}
 }
