@@ -98,6 +98,9 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 			one.Reason = "the client is on its deny list"
 		case failed != nil, len(added) == 0 && rule.prepared != nil && !c.Listed:
 			one.Reason = "its key could not be read"
+			if rule.shadow && rule.deny != nil {
+				one.Reason = "its key could not be read, or the client is on its deny list"
+			}
 		case c.Listed:
 			one.Reason = "the client is on its allow list"
 		case rule.unlimited:

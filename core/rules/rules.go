@@ -192,10 +192,11 @@ func (a *state) narrow(found set, others []set) {
 	}
 }
 
-// apply adds what the rule asks of a request that it matches. An error of a rule in shadow refuses no request.
+// apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
+// no request.
 func (r *rule) apply(c *core.Choice) error {
 	err := r.ask(c)
-	if err != nil && r.shadow && !errors.Is(err, core.ErrForbidden) {
+	if err != nil && r.shadow {
 		c.Fail(r.name, err)
 		return nil
 	}

@@ -52,6 +52,11 @@ func TestShadowRefusesNothing(t *testing.T) {
 		l = limit(t, "rules:\n- "+test.shadow+"\n", verify)
 		l.want("GET /", test.request, 3, 3)
 	}
+	failed = nil
+	l := limit(t, "rules:\n- {name: tried, key: ip, limits: [1/day], deny: [192.0.2.1], shadow: true}\n", rules.WithOptions(observe))
+	if l.want("GET /", "", 3, 3); len(failed) != 3 || !errors.Is(failed[0].Err, core.ErrForbidden) {
+		t.Errorf("a deny list in shadow: %v", failed)
+	}
 	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
 	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
 	limit(t, "apply: all\nrules:\n"+real+"- "+closed+"\n", down).want("GET /", "", 3, 2)
