@@ -18,6 +18,14 @@ type StoredKey struct {
 	bytes [21]byte
 }
 
+// Bytes returns how many bytes of memory the key takes apart from the StoredKey itself.
+func (k *StoredKey) Bytes() int {
+	if k.long == nil {
+		return 0
+	}
+	return len(*k.long)
+}
+
 // class is what most keys of a namespace have in common. It is found in the cache, and kept once.
 type class struct {
 	namespace   *Namespace

@@ -450,6 +450,16 @@ func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
 	return n == v.n || d.outages && n/versionRemoved == v.n/versionRemoved
 }
 
+// len returns the number of entries, some of which may have expired.
+func (d *denyCache) len() int {
+	if d == nil {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
 // sweep removes expired entries from the next bucket.
 func (d *denyCache) sweep(now time.Duration) {
 	buckets := *d.buckets.Load()

@@ -18,9 +18,11 @@ type journal struct {
 	logs        *memory.Store
 	start       time.Time
 	maxBacklogs int64
-	backlogs    atomic.Int64 // number of backlogs
-	entries     atomic.Int64 // number of entries in all backlogs
-	lostUnits   atomic.Int64 // units for which there was no backlog left
+	backlogs    atomic.Int64  // number of backlogs
+	entries     atomic.Int64  // number of entries in all backlogs
+	lostUnits   atomic.Int64  // units for which there was no backlog left, until they are logged
+	lost        atomic.Uint64 // all of these units
+	replayed    atomic.Uint64 // entries
 
 	replays bool // decisions are recorded for replay
 
@@ -183,6 +185,7 @@ func (j *journal) add(t *store.Take, e journalEntry) {
 		if j.backlogs.Add(1) > j.maxBacklogs {
 			j.backlogs.Add(-1)
 			j.lostUnits.Add(int64(e.cost))
+			j.lost.Add(uint64(e.cost))
 			return
 		}
 		b = sh.add(&t.Key, hash)

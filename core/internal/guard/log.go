@@ -17,6 +17,7 @@ const logInterval = 10 * time.Second // at least, between two outages that are l
 type outageLog struct {
 	policy, failure string
 	attrs           atomic.Pointer[[]slog.Attr] // of the latest failure
+	outages         atomic.Uint64               // that have begun
 
 	mu      sync.Mutex
 	logged  time.Time // when the beginning of an outage was last logged
@@ -29,6 +30,7 @@ func (l *outageLog) change(open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if open {
+		l.outages.Add(1)
 		if l.logs = time.Since(l.logged) >= logInterval; l.logs {
 			l.logged = time.Now()
 		}

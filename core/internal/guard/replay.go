@@ -85,6 +85,7 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) er
 		return g.merger.Merge(ctx, try)
 	})
 	if err == nil {
+		g.journal.replayed.Add(uint64(len(m.Entries)))
 		g.journal.markMerged(b, p)
 		g.denials.markStale(p.key)
 	}

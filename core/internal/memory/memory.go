@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/slide"
 	"github.com/sashlimit/sash/core/store"
@@ -77,6 +78,34 @@ func (s *Store) Keys() int { return int(s.keys.Load()) }
 // Shared returns how many takes were decided by a shared log since the store was made. If it grows, more than MaxKeys
 // keys are in use, or very many of them are addresses in one prefix.
 func (s *Store) Shared() uint64 { return s.shared.Load() }
+
+// Bytes returns how many bytes of memory the keys and their logs take, without what the allocator rounds up. It locks
+// each log for a moment.
+func (s *Store) Bytes() int {
+	total := int(unsafe.Sizeof(*s))
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		table := sh.logs.all()
+		total += len(table) * int(unsafe.Sizeof(slot{}))
+		for i := range table {
+			if log := table[i].log.Load(); log != nil {
+				total += log.bytes()
+			}
+		}
+		for name, log := range sh.shared {
+			total += len(name) + log.bytes()
+		}
+		sh.mu.Unlock()
+	}
+	return total
+}
+
+func (l *keyLog) bytes() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(unsafe.Sizeof(*l)) + l.key.Bytes() + l.Log.Bytes()
+}
 
 // Take decides and records t, and sets a, which must be zero. The key is an argument of its own because it is large and
 // copying it into t takes time. If t has no ID, Take sets it to one that the log assigns, which saves the log memory.

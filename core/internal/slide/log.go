@@ -7,6 +7,7 @@ package slide
 import (
 	"math/bits"
 	"time"
+	"unsafe"
 )
 
 // Log is a list of entries, oldest first. An entry has an instant, a cost in units, and an ID by which it can be
@@ -46,6 +47,14 @@ func (l *Log) Cap() int {
 		return len(l.ledger.ring)
 	}
 	return len(l.ring)
+}
+
+// Bytes returns how many bytes of memory the entries take, apart from those in the Log itself.
+func (l *Log) Bytes() int {
+	if l.ledger != nil {
+		return int(unsafe.Sizeof(*l.ledger)) + len(l.ledger.ring)*int(unsafe.Sizeof(entry{}))
+	}
+	return len(l.ring) * int(unsafe.Sizeof(l.oldest))
 }
 
 // HasLedger reports whether the log stores more of its entries than instants.

@@ -1,0 +1,60 @@
+package core
+
+import (
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Stats is what a limiter holds now, and what it has counted since it was made: what no [Event] tells, because it is
+// not about one request. Packages prommetrics and otelmetrics export it. Counters of a program never decrease.
+type Stats struct {
+	Policy   string // name of the policy
+	Store    Store  `json:"-"` // tells which limiters share one
+	InFlight int    // slots of [InFlight] that requests of this process hold
+
+	// All limiters of a [MemoryStore] have these of it in common. They are 0 for another store.
+
+	Keys    int    // that have a log of their own
+	MaxKeys int    // see [WithMaxKeys]
+	Bytes   int    // of memory that the logs use
+	Shared  uint64 // requests that have drawn from a log which their key shares with others
+
+	// These are of any other store, and zero for a MemoryStore.
+
+	Breaker  string         // "closed" while the store is asked, "open" while it is not, "half open" for a probe
+	Outages  uint64         // how often the breaker has opened
+	Failures uint64         // calls of requests that the store has not answered
+	Denials  int            // that are remembered, so that the store is not asked
+	Backlog  int64          // takes that were decided without the store, and that it still has to be told
+	Replayed uint64         // takes that the store was told after they were decided without it
+	Lost     uint64         // units that were admitted without the store, and that it cannot be told
+	Batches  *store.Batches // of all limiters of the store; nil unless it is a [store.Batcher]
+}
+
+// Stats returns a snapshot. It asks no store outside the process. For a [MemoryStore] it looks at each key, which takes
+// some milliseconds for 100,000 keys, so call it at intervals and not for each request.
+func (l *Limiter) Stats() Stats {
+	s := Stats{Policy: l.namespace.Policy(), Store: l.store}
+	if l.memory != nil {
+		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
+		s.InFlight = l.slots.Len()
+		return s
+	}
+	parts := []*Limiter{l}
+	if l.variants != nil {
+		parts = l.variants[:]
+	}
+	for _, part := range parts {
+		g := part.guard.Stats()
+		if s.Breaker == "" || s.Breaker == "closed" || g.Breaker == "open" {
+			s.Breaker = g.Breaker
+		}
+		s.InFlight += part.slots.Len()
+		s.Outages, s.Failures, s.Replayed = s.Outages+g.Outages, s.Failures+g.Failures, s.Replayed+g.Replayed
+		s.Denials, s.Backlog, s.Lost = s.Denials+g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost
+	}
+	if batcher, ok := l.store.(store.Batcher); ok {
+		b := batcher.Batches()
+		s.Batches = &b
+	}
+	return s
+}
