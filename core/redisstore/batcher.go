@@ -25,6 +25,7 @@ const (
 // batchers are the batchers of a store that were used of late.
 type batchers struct {
 	stream bool // logs are streams: see WithStream
+	counts batchCounts
 	latest atomic.Pointer[batcher]
 	mu     sync.RWMutex
 	all    map[batchKey]*batcher
@@ -34,8 +35,9 @@ type batchers struct {
 type batcher struct {
 	format
 
-	key  batchKey
-	conn *conn
+	key    batchKey
+	conn   *conn
+	counts *batchCounts // of the store
 
 	mu       sync.Mutex
 	inFlight int // batches
@@ -64,7 +66,7 @@ func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *ba
 	if b.stream {
 		added.toStream()
 	}
-	added.key = key
+	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known := b.all[key]; known != nil {
@@ -78,7 +80,7 @@ func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *ba
 }
 
 func newBatcher(c *conn, t *store.Take, others []store.Take) *batcher {
-	b := &batcher{format: newFormat(t, others), conn: c}
+	b := &batcher{format: newFormat(t, others), conn: c, counts: new(batchCounts)}
 	b.waiting.room, b.waiting.rooms = b.room, b.rooms
 	return b
 }

@@ -16,6 +16,7 @@ type group struct {
 
 // sendOne sends a take by itself.
 func (b *batcher) sendOne(t *take) {
+	b.counts.add(1)
 	q := &t.own
 	switch {
 	case b.logs > 1:
@@ -36,6 +37,7 @@ func (b *batcher) sendOne(t *take) {
 
 // send sends a batch, and gives each take the part of the reply that is about its group.
 func (b *batcher) send(ctx context.Context, batch []*take) {
+	b.counts.add(len(batch))
 	groups, of := b.groups(batch)
 	var calls []*call
 	texts := make([]string, 0, len(groups)*(b.logs+1))

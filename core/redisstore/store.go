@@ -75,6 +75,9 @@ type redisStore struct {
 // LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
 func (s *redisStore) LogsOf() (client any, prefix string) { return s.client, s.prefix }
 
+// Batches implements [store.Batcher].
+func (s *redisStore) Batches() store.Batches { return s.batchers.counts.snapshot() }
+
 func (s *redisStore) Validate(*store.Plan) error {
 	faults := slices.Clip(s.faults)
 	if s.conn == nil {

@@ -51,6 +51,9 @@ type streamStore struct{ logs *redisStore }
 // LogsOf does the same as for other stores of this package: both kinds have the same keys.
 func (s *streamStore) LogsOf() (client any, prefix string) { return s.logs.LogsOf() }
 
+// Batches implements [store.Batcher].
+func (s *streamStore) Batches() store.Batches { return s.logs.Batches() }
+
 func (s *streamStore) Validate(p *store.Plan) error {
 	return errors.Join(s.logs.Validate(p), checkStreamPlan(p))
 }
