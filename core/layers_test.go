@@ -43,7 +43,7 @@ var layers = []struct {
 		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",
 	}},
 	{module + "core/internal/guard", []string{
-		module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
+		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
 		module + "core/internal/counter", module + "core/internal/slots",
 	}},
 	{module + "core", layersOfCore},

@@ -22,6 +22,29 @@ func WithObserver(f func(context.Context, Event)) Option {
 	}
 }
 
+// WithStoreObserver calls f after each call to a store outside the process, with how long it took: those of requests,
+// and those that renew slots, look whether the store answers again, or tell it what was admitted without it. A
+// [MemoryStore] is not such a store. f runs on the goroutine of the call, so it must be quick and must not block. The
+// option may be given several times: all functions are called, in this order. A panic of f is dropped.
+func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
+	return func(c *config) {
+		if f == nil {
+			c.fault("WithStoreObserver", "nil", "give it a function, or leave the option out")
+			return
+		}
+		before := c.guard.StoreCalls
+		c.guard.StoreCalls = func(ctx context.Context, call event.StoreCall) {
+			if before != nil {
+				before(ctx, call)
+			}
+			adapter.Guard(func() error { //nolint:errcheck // a request does not fail for it
+				f(ctx, call)
+				return nil
+			})
+		}
+	}
+}
+
 var processStart = time.Now()
 
 // begin returns the time for Event.Took, or 0 if there are no observers.

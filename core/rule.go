@@ -106,7 +106,7 @@ func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
 			c.fault(option, "too late", "give it when the limiter or the rules are made")
 		}
 	}
-	if len(c.lists) > 0 || len(c.observers) > 0 {
+	if len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil {
 		c.fault("lists and observers", "too late", "give them when the limiter or the rules are made")
 	}
 	answer := func(l *Limiter) *Limiter {

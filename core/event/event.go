@@ -1,6 +1,8 @@
 // Package event has the words in which a limiter's observer is told what has become of a request: see core.Event.
 package event
 
+import "time"
+
 // Outcome is what has become of a request, or what has happened to it later.
 type Outcome uint8
 
@@ -64,4 +66,36 @@ func (s Source) String() string {
 		return sources[s]
 	}
 	return "unknown"
+}
+
+// Operation is what a store is asked to do: a method of one of the interfaces of package store.
+type Operation uint8
+
+// Each [StoreCall] has one of these operations.
+const (
+	Take Operation = iota
+	TakeAll
+	Settle
+	Merge
+	Log
+	Renew
+	Reset
+)
+
+var operations = [...]string{"take", "take all", "settle", "merge", "log", "renew", "reset"}
+
+// String is the operation in words fit for a metric, such as "take all".
+func (o Operation) String() string {
+	if int(o) < len(operations) {
+		return operations[o]
+	}
+	return "unknown"
+}
+
+// StoreCall is a call to a store outside the process.
+type StoreCall struct {
+	Policy    string // name of the limiter's policy
+	Operation Operation
+	Took      time.Duration // until the store returned, also if nobody waited any more
+	Err       error         `json:"-"` // what it returned, or nil
 }

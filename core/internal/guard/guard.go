@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -51,18 +52,16 @@ type Config struct {
 	Timeout   time.Duration // of a decision
 	DenyCache time.Duration // how long a denial is answered from memory at most; 0 disables the cache
 	LocalKeys int           // keys that Local counts separately
+
+	StoreCalls func(context.Context, event.StoreCall) // is told of each call to the store, unless it is nil
 }
 
 // Guard calls a store that may not answer.
 type Guard struct {
 	deadlines // of each decision
 
-	store   store.Store
-	joint   store.Joint // the store, or nil if it is none
-	settler store.Settler
-	merger  store.Merger
-	lister  store.Lister
-	renewer store.Renewer
+	parts // of the store
+
 	failure Failure
 	start   time.Time
 	breaker breaker
@@ -87,12 +86,14 @@ type Guard struct {
 
 // New makes a guard. It does no I/O and starts no goroutine.
 func New(c Config) *Guard {
-	g := &Guard{store: c.Store, failure: c.Failure, start: time.Now()}
-	g.joint, _ = c.Store.(store.Joint)
-	g.settler, _ = c.Store.(store.Settler)
-	g.merger, _ = c.Store.(store.Merger)
-	g.lister, _ = c.Store.(store.Lister)
-	g.renewer, _ = c.Store.(store.Renewer)
+	g := &Guard{failure: c.Failure, start: time.Now()}
+	p := parts{store: c.Store}
+	p.joint, _ = c.Store.(store.Joint)
+	p.settler, _ = c.Store.(store.Settler)
+	p.merger, _ = c.Store.(store.Merger)
+	p.lister, _ = c.Store.(store.Lister)
+	p.renewer, _ = c.Store.(store.Renewer)
+	g.parts = p.observe(c.Policy, c.StoreCalls)
 	g.timeout = c.Timeout
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.log.attrs.Store(new([]slog.Attr))
@@ -282,8 +283,6 @@ func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request)
 	}()
 	return g.ask(ctx, r)
 }
-
-var errPanicked = errors.New("the store has panicked")
 
 // takeGuarded asks the store if the breaker admits it and the backlogs of the keys permit it.
 func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request) (sent delivery, err error) {
