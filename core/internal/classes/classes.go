@@ -1,0 +1,77 @@
+// Package classes names errors for metrics, so that a program has a small number of names whatever its errors say.
+package classes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+const (
+	most    = 64 // names of a Set, which a store that names its errors wrongly cannot exceed
+	longest = 64 // bytes of a name
+	other   = "other"
+)
+
+// Set names errors. The zero value is ready for use.
+type Set struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// Of returns the class of an error. That of a [store.StoreError] is its own. An error of sash's options is "config", a
+// panic "panic", a context's end "canceled", and any other error "callback". No class depends on the text of an error.
+func (s *Set) Of(err error) string {
+	var failed *store.StoreError
+	switch {
+	case errors.As(err, &failed):
+		return s.word(failed.Class)
+	case errors.As(err, new(*adapter.PanicError)):
+		return "panic"
+	case errors.As(err, new(*store.ConfigError)):
+		return "config"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "canceled"
+	}
+	return "callback"
+}
+
+// OfStore returns the class of what a store has returned: "ok" for nil.
+func (s *Set) OfStore(err error) string {
+	var failed *store.StoreError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &failed):
+		return s.word(failed.Class)
+	case errors.As(err, new(*store.ConfigError)):
+		return "config"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "canceled"
+	}
+	return other
+}
+
+// word returns a class as it is, unless it is no word or there are too many.
+func (s *Set) word(class string) string {
+	if class == "" || len(class) > longest || strings.Trim(class, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+		return other
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[class] {
+		return class
+	}
+	if len(s.known) >= most {
+		return other
+	}
+	if s.known == nil {
+		s.known = make(map[string]bool)
+	}
+	s.known[strings.Clone(class)] = true
+	return class
+}
