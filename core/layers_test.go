@@ -51,10 +51,15 @@ var layers = []struct {
 		module + "core", "go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify", "golang.org/x/sys",
 	}, layersOfCore...)},
 	{module + "core/internal/classes", []string{module + "core/adapter", module + "core/store"}},
-	// Only those who import it have Prometheus in their programs.
+	// Only those who import these have Prometheus or OpenTelemetry in their programs.
 	{module + "core/prommetrics", append([]string{
-		module + "core", module + "core/internal/classes", "github.com/prometheus", "github.com/beorn7/perks",
-		"github.com/cespare/xxhash", "google.golang.org/protobuf", "golang.org/x/sys",
+		module + "core", module + "core/internal/classes", module + "core/internal/totals",
+		"github.com/prometheus", "github.com/beorn7/perks", "github.com/cespare/xxhash",
+		"google.golang.org/protobuf", "golang.org/x/sys",
+	}, layersOfCore...)},
+	{module + "core/otelmetrics", append([]string{
+		module + "core", module + "core/internal/classes", module + "core/internal/totals",
+		"go.opentelemetry.io/otel", "github.com/go-logr",
 	}, layersOfCore...)},
 	// Users of an adapter need no package that reads files.
 	{module + "nethttp", append([]string{module + "core", "github.com/felixge/httpsnoop"}, layersOfCore...)},

@@ -1,11 +1,10 @@
 package prommetrics
 
 import (
-	"reflect"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/totals"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -88,7 +87,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	for _, s := range c.stats() {
+	for _, s := range totals.Of(c) {
 		send := func(metrics []metric) {
 			for _, m := range metrics {
 				to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.value(s), s.Policy)
@@ -111,53 +110,6 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		if s.Batches != nil {
 			to <- histogram(s.Batches, s.Policy)
 		}
-	}
-}
-
-// stats returns the sums of the limiters of each policy.
-func (c collector) stats() (all []*core.Stats) {
-	byPolicy := make(map[string]*core.Stats)
-	limiters, stores := make(map[*core.Limiter]bool), make(map[core.Store]bool)
-	for _, l := range c {
-		if l == nil || limiters[l] {
-			continue
-		}
-		limiters[l] = true
-		s := l.Stats()
-		if reflect.TypeOf(s.Store).Comparable() {
-			if stores[s.Store] {
-				s.Keys, s.MaxKeys, s.Bytes, s.Shared, s.Batches = 0, 0, 0, 0, nil
-			}
-			stores[s.Store] = true
-		}
-		sum := byPolicy[s.Policy]
-		if sum == nil {
-			byPolicy[s.Policy] = &s
-			all = append(all, &s)
-			continue
-		}
-		add(sum, &s)
-	}
-	return all
-}
-
-func add(sum, s *core.Stats) {
-	sum.InFlight, sum.Keys, sum.MaxKeys = sum.InFlight+s.InFlight, sum.Keys+s.Keys, sum.MaxKeys+s.MaxKeys
-	sum.Bytes, sum.Shared = sum.Bytes+s.Bytes, sum.Shared+s.Shared
-	if sum.Breaker == "" || sum.Breaker == "closed" && s.Breaker != "" || s.Breaker == "open" {
-		sum.Breaker = s.Breaker
-	}
-	sum.Outages, sum.Failures, sum.Denials = sum.Outages+s.Outages, sum.Failures+s.Failures, sum.Denials+s.Denials
-	sum.Backlog, sum.Replayed, sum.Lost = sum.Backlog+s.Backlog, sum.Replayed+s.Replayed, sum.Lost+s.Lost
-	switch {
-	case s.Batches == nil:
-	case sum.Batches == nil:
-		sum.Batches = s.Batches
-	default:
-		for i, n := range s.Batches.Sizes {
-			sum.Batches.Sizes[i] += n
-		}
-		sum.Batches.Takes += s.Batches.Takes
 	}
 }
 

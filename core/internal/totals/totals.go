@@ -1,0 +1,55 @@
+// Package totals adds up what limiters hold, for packages that export it.
+package totals
+
+import (
+	"reflect"
+
+	"github.com/sashlimit/sash/core"
+)
+
+// Of returns the sums of the limiters of each policy, in the order of the first of each. What is of a store is in the
+// sum of the first limiter that uses it, and nowhere else.
+func Of(limiters []*core.Limiter) (all []*core.Stats) {
+	byPolicy := make(map[string]*core.Stats)
+	seen, stores := make(map[*core.Limiter]bool), make(map[core.Store]bool)
+	for _, l := range limiters {
+		if l == nil || seen[l] {
+			continue
+		}
+		seen[l] = true
+		s := l.Stats()
+		if reflect.TypeOf(s.Store).Comparable() {
+			if stores[s.Store] {
+				s.Keys, s.MaxKeys, s.Bytes, s.Shared, s.Batches = 0, 0, 0, 0, nil
+			}
+			stores[s.Store] = true
+		}
+		if sum := byPolicy[s.Policy]; sum != nil {
+			add(sum, &s)
+			continue
+		}
+		byPolicy[s.Policy] = &s
+		all = append(all, &s)
+	}
+	return all
+}
+
+func add(sum, s *core.Stats) {
+	sum.InFlight, sum.Keys, sum.MaxKeys = sum.InFlight+s.InFlight, sum.Keys+s.Keys, sum.MaxKeys+s.MaxKeys
+	sum.Bytes, sum.Shared = sum.Bytes+s.Bytes, sum.Shared+s.Shared
+	if sum.Breaker == "" || sum.Breaker == "closed" && s.Breaker != "" || s.Breaker == "open" {
+		sum.Breaker = s.Breaker
+	}
+	sum.Outages, sum.Failures, sum.Denials = sum.Outages+s.Outages, sum.Failures+s.Failures, sum.Denials+s.Denials
+	sum.Backlog, sum.Replayed, sum.Lost = sum.Backlog+s.Backlog, sum.Replayed+s.Replayed, sum.Lost+s.Lost
+	switch {
+	case s.Batches == nil:
+	case sum.Batches == nil:
+		sum.Batches = s.Batches
+	default:
+		for i, n := range s.Batches.Sizes {
+			sum.Batches.Sizes[i] += n
+		}
+		sum.Batches.Takes += s.Batches.Takes
+	}
+}
