@@ -309,6 +309,56 @@ func TestReloads(t *testing.T) {
 		"sash_rules_reloads_total", "sash_slots_in_flight")
 }
 
+// The rules of a file have a breaker for each way to decide without the store.
+func TestRulesInAnOutage(t *testing.T) {
+	const text = `rules:
+- {name: a, match: {path: /a}, key: global, limits: [1000/hour], failure: closed}
+- {name: b, key: global, limits: [1000/hour]}
+`
+	synctest.Test(t, func(t *testing.T) {
+		r := prometheus.NewRegistry()
+		s := new(coretest.FakeStore)
+		set, err := rules.Parse([]byte(text), "x.yaml", rules.WithOptions(core.WithStore(s),
+			core.WithObserver(prommetrics.Observer(r)), core.WithStoreObserver(prommetrics.StoreObserver(r))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := set.Limiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		r.MustRegister(prommetrics.Collector(l))
+		h := nethttp.From(l)(http.NotFoundHandler())
+		ask := func(path string, n int) {
+			for range n {
+				time.Sleep(time.Millisecond)
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+			}
+		}
+		ask("/a", 1)
+		ask("/b", 1)
+		s.Fail(errors.New("x"))
+		ask("/a", 7)
+		has(t, r, "breaker_state(rules,closed) 0\nbreaker_state(rules,half open) 0\nbreaker_state(rules,open) 1\n"+
+			"outages_total(rules) 1", "sash_breaker_state", "sash_outages_total")
+		ask("/b", 7)
+		has(t, r, `
+decisions_total(allowed,a,store) 1
+decisions_total(allowed,b,local) 7
+decisions_total(allowed,b,store) 1
+decisions_total(failed,a,none) 7
+errors_total(other,a) 7
+errors_total(other,b) 7
+outages_total(rules) 2
+replay_backlog(rules) 7
+store_call_duration_seconds(ok,take) 2
+store_call_duration_seconds(other,take) 10`, "sash_decisions_total", "sash_errors_total", "sash_outages_total",
+			"sash_replay_backlog", "sash_store_call_duration_seconds")
+		s.Fail(nil)
+	})
+}
+
 // Observers of one registerer have the same metrics. If they cannot be registered, the panic says what to do.
 func TestRegistering(t *testing.T) {
 	r, within := prometheus.NewRegistry(), prometheus.NewRegistry()
