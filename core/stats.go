@@ -5,7 +5,7 @@ import (
 )
 
 // Stats is what a limiter holds now, and what it has counted since it was made: what no [Event] tells, because it is
-// not about one request. Packages prommetrics and otelmetrics export it. Counters of a program never decrease.
+// not about one request. Packages prommetrics and otelmetrics export it.
 type Stats struct {
 	Policy   string // name of the policy
 	Store    Store  `json:"-"` // tells which limiters share one
@@ -22,7 +22,7 @@ type Stats struct {
 
 	Breaker  string         // "closed" while the store is asked, "open" while it is not, "half open" for a probe
 	Outages  uint64         // how often the breaker has opened
-	Failures uint64         // calls of requests that the store has not answered
+	Failures uint64         // calls that the store has not answered
 	Denials  int            // that are remembered, so that the store is not asked
 	Backlog  int64          // takes that were decided without the store, and that it still has to be told
 	Replayed uint64         // takes that the store was told after they were decided without it
