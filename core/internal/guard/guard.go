@@ -401,6 +401,9 @@ func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bo
 		if !with.Allowed || with.Granted < a.Granted {
 			return false
 		}
+		if t.Mode == store.ModeUpTo && a.Granted < t.Cost && backlogs[i].lowers { // then there is room for more
+			return false
+		}
 		*a = with
 	}
 	return true

@@ -567,6 +567,26 @@ func TestJointGrantWithBacklog(t *testing.T) {
 	})
 }
 
+// A grant is asked about again if the store has a take that was undone while it did not answer.
+func TestGrantBesideUndoneTake(t *testing.T) {
+	for _, names := range [][]string{{"u1"}, {"u1", "org"}} {
+		inBubble(t, "", Local, 10, 10, func(j *jointTest) {
+			j.store.down(loses)
+			undone := j.take(store.ModeCharge, 9, names...)
+			for _, take := range undone.takes {
+				if err := j.Settle(t.Context(), store.Settlement{Key: take.Key, ID: take.ID}, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.store.up(0)
+			if q := j.take(store.ModeUpTo, 9, names...); q.answers[0].Granted != 9 || q.from != FromStore {
+				t.Errorf("%v: %+v, want 9 units granted", names, q)
+			}
+			j.recovers()
+		})
+	}
+}
+
 // In an outage a log that had more units than were granted is not taken for used up.
 func TestJointGrantUsesUpOneLog(t *testing.T) {
 	inBubble(t, "", Local, 3, 5, func(j *jointTest) {

@@ -10,6 +10,7 @@ import (
 type backlogSnapshot struct {
 	replay  bool          // there is something to replay
 	long    bool          // there are more than maxPart entries
+	lowers  bool          // the store may have more units of a take than it is to have; not set if long
 	entries []store.Entry // oldest first; empty if long
 }
 
@@ -39,6 +40,7 @@ func (j *journal) snapshot(key *store.Key) (s backlogSnapshot) {
 	now := j.now()
 	for i := range b.entries {
 		e := &b.entries[i]
+		s.lowers = s.lowers || e.settled || e.cost == 0
 		s.entries = append(s.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
 	}
 	return s
