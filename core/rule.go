@@ -306,7 +306,8 @@ func (l *Limiter) Reloaded(ctx context.Context, err error) {
 // Err returns what is wrong with a key, which [New] would report.
 func (k Key) Err() error {
 	if k.keySpec == nil {
-		return &ConfigError{Option: "key", Value: "none", Reason: "make it with ByIP, ByHeader, By or another of core's keys"}
+		return &ConfigError{Option: "key", Value: "none", Reason: "make it with ByIP, ByHeader, By or another of " +
+			"core's keys"}
 	}
 	return k.fault
 }

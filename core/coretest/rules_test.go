@@ -15,9 +15,16 @@ func TestRulesInFrameworks(t *testing.T) {
 	const text = `
 rules:
 - {name: host, match: {host: api.example.com}, key: ip, limits: [2/day]}
-- {name: user, match: {path: "/users/{id}"}, key: {header: X-User, verify: unverified}, limits: [1/day, {limit: 3/day, key: global}]}
+- name: user
+  match: {path: "/users/{id}"}
+  key: {header: X-User, verify: unverified}
+  limits: [1/day, {limit: 3/day, key: global}]
 - {name: files, match: {path: /files/, methods: [GET], headers: {X-Plan: [free, trial]}}, key: route, limits: [1/day]}
-- {name: gone, match: {path: /gone}, key: ip, limits: [1/day], deny: {key: {header: X-User, verify: unverified}, values: [mallory]}}
+- name: gone
+  match: {path: /gone}
+  key: ip
+  limits: [1/day]
+  deny: {key: {header: X-User, verify: unverified}, values: [mallory]}
 `
 	type ask struct {
 		path, host, user, plan string
@@ -29,9 +36,11 @@ rules:
 		{path: "/x", host: "API.example.com:99", status: 200, limits: `"host-2-per-day";r=1;t=86400`},
 		{path: "/x", host: "api.example.com.", status: 200, limits: `"host-2-per-day";r=0;t=86400`},
 		{path: "/y", host: "api.example.com", status: 429, limits: `"host-2-per-day";r=0;t=86400`},
-		{path: "/users/1", user: "a", status: 200, limits: `"user-1-per-day";r=0;t=86400, "user-3-per-day";r=2;t=86400`},
+		{path: "/users/1", user: "a", status: 200, limits: `"user-1-per-day";r=0;t=86400, ` +
+			`"user-3-per-day";r=2;t=86400`},
 		{path: "/users/2", user: "a", status: 429, limits: `"user-1-per-day";r=0;t=86400`},
-		{path: "/%75sers/2", user: "b", status: 200, limits: `"user-1-per-day";r=0;t=86400, "user-3-per-day";r=1;t=86400`},
+		{path: "/%75sers/2", user: "b", status: 200, limits: `"user-1-per-day";r=0;t=86400, ` +
+			`"user-3-per-day";r=1;t=86400`},
 		{path: "/users/2", status: 400},
 		{path: "/users/", user: "a", status: 200},
 		{path: "/users/1/x", user: "a", status: 200},
@@ -94,7 +103,8 @@ rules:
 			}
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, without+"/y", nil)
 			r.Host = "api.example.com"
-			if w := send(r); w.StatusCode != 429 || w.Header.Get("RateLimit") != "" || w.Header.Get("Retry-After") == "" {
+			w := send(r)
+			if w.StatusCode != 429 || w.Header.Get("RateLimit") != "" || w.Header.Get("Retry-After") == "" {
 				t.Errorf("without header fields: %d %v", w.StatusCode, w.Header)
 			}
 		})

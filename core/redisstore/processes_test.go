@@ -148,7 +148,7 @@ func killed(user int) jointRequest {
 	return r
 }
 
-// Processes are killed while they ask one server of a cluster after the other. What they have taken may be missing until
+// Processes are killed while they ask one server of a cluster after the other. What they have taken may miss until
 // it leaves its window, at most one request for each caller, but no log admits more than its quota.
 func TestKilledBetweenServers(t *testing.T) {
 	cluster := startCluster(t)

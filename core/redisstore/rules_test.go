@@ -170,7 +170,8 @@ rules: [{name: api, key: global, algorithm: %s, limits: [4/minute]}]`, strategy)
 // toNextMinute moves the clock to the beginning of a minute, which a fixed window tells.
 func toNextMinute(s *service) {
 	s.t.Helper()
-	set, err := rules.Parse([]byte(`rules: [{name: clock, key: global, algorithm: fixed_window, limits: [1000/minute]}]`),
+	set, err := rules.Parse([]byte(`rules: [{name: clock, key: global, algorithm: fixed_window, limits: `+
+		`[1000/minute]}]`),
 		"clock.yaml", rules.WithOptions(core.WithStore(s.store), core.WithTimeout(time.Minute)))
 	if err != nil {
 		s.t.Fatal(err)

@@ -37,7 +37,8 @@ func manyRules(n int, apply string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apply: %s\nrules:\n", apply)
 	for i := range n {
-		fmt.Fprintf(&b, "- name: r%d\n  match: {methods: [GET, POST], path: \"/v%d/service%d/{id}\", host: api%d.example.com, "+
+		fmt.Fprintf(&b, "- name: r%d\n  match: {methods: [GET, POST], path: \"/v%d/service%d/{id}\", host: "+
+			"api%d.example.com, "+
 			"headers: {X-Plan: [free, plan%d]}}\n  key: ip\n  limits: [1000000/minute]\n", i, i%7, i, i%5, i%3)
 	}
 	return b.String()
@@ -63,8 +64,10 @@ func TestRulesAllocateNothing(t *testing.T) {
 	}{
 		"first of 1,000":  {manyRules(1000, "first"), requestFor(999)},
 		"all of 1,000":    {manyRules(1000, "all"), requestFor(999)},
-		"no rule matches": {manyRules(1000, "first"), &request{method: "GET", path: "/", peer: adapter.PeerAddr(tcpAddr("192.0.2.1:1234"))}},
-		"values":          {`{rules: [{name: a, key: {value: user}, limits: [1000000/minute]}]}`, &request{values: map[any]any{"user": "7"}, peer: adapter.PeerAddr(tcpAddr("192.0.2.1:1234"))}},
+		"no rule matches": {manyRules(1000, "first"), with("GET /", "")},
+		"values": {
+			`{rules: [{name: a, key: {value: user}, limits: [1000000/minute]}]}`, with("GET /", "user=7"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := parse(t, test.text)

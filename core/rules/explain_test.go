@@ -29,7 +29,8 @@ func randomSet(r *rand.Rand) string {
 			}
 		}
 		maybe(2, "match: {%s}", anyOf(r, "path: /a", "path: /v1/", "methods: [GET]", "values: {plan: pro}",
-			"headers: {X-Key: [k, broken]}", "claims: {broken: x}", "host: h, headers: {X-Plan: a}, claims: {broken: x}"))
+			"headers: {X-Key: [k, broken]}", "claims: {broken: x}", "host: h, headers: {X-Plan: a}, claims: "+
+				"{broken: x}"))
 		if r.IntN(3) == 0 {
 			parts = append(parts, fmt.Sprintf("descriptors: [{key: %s, limits: [%d/day], shadow: %t}, "+
 				"{key: plan, value: pro, limits: [%d/hour], descriptors: [{key: user, unlimited: true}]}]",

@@ -18,7 +18,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("rules: &a\n- &b {name: a, key: *b, limits: *a}\n")
 	f.Add("rules:\n- name: x\n  apply: [*x]\n")
 	f.Add("&a [*a, *a]")
-	f.Add(`{"rules": [{"name": "a", "descriptors": [{"key": {"join": ["ip", {"first": ["route", "global"]}]}, "limits": ["3 in flight"]}]}]}`)
+	f.Add(`{"rules": [{"name": "a", "descriptors": [{"key": {"join": ["ip", {"first": ["route", "global"]}]}, ` +
+		`"limits": ["3 in flight"]}]}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		set, err := rules.Parse([]byte(text), "limits.yaml", rules.WithVerifier("keys", core.Unverified),
 			rules.WithClaims(func(claim string) core.Key { return core.ByValue(claim) }))
@@ -26,7 +27,8 @@ func FuzzParse(f *testing.F) {
 			lines := 1 + strings.Count(text, "\n") + strings.Count(text, "\r")
 			for _, part := range unjoin(err) {
 				var e *rules.Error
-				if !errors.As(part, &e) || e.Line < 1 || e.Line > lines+2 || e.Column < 1 || e.Problem == "" || e.Remedy == "" {
+				if !errors.As(part, &e) || e.Line < 1 || e.Line > lines+2 || e.Column < 1 ||
+					e.Problem == "" || e.Remedy == "" {
 					t.Fatalf("%q: %#v", text, part)
 				}
 			}
@@ -36,7 +38,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []*request{with("GET /a", "user=1 X-API-Key=2"), with("POST example.com/", ""), requestFor(1)} {
+		asked := []*request{with("GET /a", "user=1 X-API-Key=2"), with("POST example.com/", ""), requestFor(1)}
+		for _, r := range asked {
 			set.Explain(r)
 			if d, err := l.Check(r, r); err == nil && d.Allowed {
 				d.Serve(func() int { return 200 })

@@ -64,8 +64,9 @@ func TestIndexAgainstConditions(t *testing.T) {
 		for range 60 {
 			q := &asked{
 				target: adapter.Target{
-					Method: one(r, "GET", "HEAD", "POST", "PUT", "X"), Host: one(r, "a.example", "B.EXAMPLE:1", "c", ""),
-					Path: paths[r.IntN(len(paths))],
+					Method: one(r, "GET", "HEAD", "POST", "PUT", "X"),
+					Host:   one(r, "a.example", "B.EXAMPLE:1", "c", ""),
+					Path:   paths[r.IntN(len(paths))],
 				},
 				header: make(http.Header), values: make(map[any]any),
 			}
@@ -106,7 +107,8 @@ func TestIndexAgainstConditions(t *testing.T) {
 	}
 }
 
-// What is said to cover another rule matches all that it does, and rules that are said not to meet never match together.
+// What is said to cover another rule matches all that it does, and rules that are said not to meet never match
+// together.
 func TestMatchesAmongEachOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	covered, apart := 0, 0
@@ -122,7 +124,8 @@ func TestMatchesAmongEachOther(t *testing.T) {
 					Method: one(r, "GET", "HEAD", "POST", "PUT"), Host: one(r, "a.example", "b.example"),
 					Path: one(r, "/", "/a", "/a/", "/a/b", "/b/a/c", "/a/b/"),
 				},
-				header: http.Header{"X-A": {one(r, "1", "2")}}, values: map[any]any{"v": one(r, "1", "2"), "w": one(r, "x", "y")},
+				header: http.Header{"X-A": {one(r, "1", "2")}},
+				values: map[any]any{"v": one(r, "1", "2"), "w": one(r, "x", "y")},
 			}
 			matches := make([]bool, len(rules))
 			set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error { //nolint:errcheck // of no interest

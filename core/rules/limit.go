@@ -88,13 +88,27 @@ func (k *keys) limit(n *yaml.Node, field, usual string) (l limit, ok bool) {
 func (k *keys) badLimit(at *yaml.Node, field string, err error) {
 	_, remedy := reason(err)
 	problem := fmt.Sprintf("%q is not a limit", cut(at.Value))
-	quota, _, _ := strings.Cut(at.Value, "/")
+	quota, window, _ := strings.Cut(at.Value, "/")
+	if strings.Contains(err.Error(), "is neither a unit") && window != "" {
+		k.add(at, field, fmt.Sprintf("%s: there is no window %q", problem, cut(window)), windowRemedy(window))
+		return
+	}
 	if strings.Trim(quota, "0 ") == "" && quota != "" {
 		remedy = "to refuse every request, use deny; the quota is at least 1"
 	} else if full := reasonOf(err); full != "" {
 		problem, remedy = problem+": "+full, `write one such as "100/minute", "10/second burst 50" or "4 in flight"`
 	}
 	k.add(at, field, problem, remedy)
+}
+
+var windows = []string{"second", "minute", "hour", "day", "week", "month", "quarter", "year"}
+
+func windowRemedy(window string) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(window), " ")
+	if near := nearest(strings.TrimSuffix(word, "s"), windows); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "write " + strings.Join(windows, ", ") + ", or a duration such as 10s"
 }
 
 // with gives a limit an algorithm, and reports whether it is another than the sliding log. own says that it is the

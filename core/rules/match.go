@@ -93,7 +93,8 @@ func (k *keys) conditions(m *match, n *yaml.Node, kind, field string) {
 				continue
 			}
 			if m.condition(kind, c.name) != nil {
-				k.add(name, at, "this header is there twice", "write one list with its values: case makes no difference")
+				k.add(name, at, "this header is there twice", "write one list with its values: case makes no "+
+					"difference")
 				continue
 			}
 		} else if c.key = k.conditionKey(name, at, kind); c.key == nil {

@@ -296,7 +296,10 @@ func TestKeysOfRules(t *testing.T) {
 	l := limit(t, `
 apply: all
 rules:
-- {name: keys, match: {path: /k}, key: {header: X-API-Key, verify: keys}, limits: [3/day, {limit: 4/day, key: {join: [{header: X-API-Key, verify: keys}, ip]}}]}
+- name: keys
+  match: {path: /k}
+  key: {header: X-API-Key, verify: keys}
+  limits: [3/day, {limit: 4/day, key: {join: [{header: X-API-Key, verify: keys}, ip]}}]
 - {name: too, match: {path: /k}, key: {first: [{header: X-API-Key, verify: keys}, ip]}, limits: [5/day]}
 - {name: route, match: {path: "/r/{id}"}, key: route, limits: [2/day]}
 - {name: proxy, match: {path: /p}, key: {forwarded: [192.0.2.0/24]}, limits: [2/day]}
@@ -322,7 +325,10 @@ rules:
 // A request reads a key once for lists, descriptors and limits together.
 func TestKeyIsReadOnce(t *testing.T) {
 	reads := 0
-	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) { reads++; return key, nil })
+	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
+		reads++
+		return key, nil
+	})
 	const key = "{header: X-K, verify: keys}"
 	for _, rule := range []string{
 		"key: KEY, limits: [5/day], deny: [x], allow: [y]",
@@ -456,7 +462,8 @@ rules:
 		l.Explain(r)
 	}
 	want := []string{
-		"a allowed 7", "a denied 7", "rules listed ", "a no key ", "b allowed 192.0.2.1", "rules forbidden ", "rules skipped ",
+		"a allowed 7", "a denied 7", "rules listed ", "a no key ", "b allowed 192.0.2.1",
+		"rules forbidden ", "rules skipped ",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -560,7 +567,8 @@ rules:
 				if strings.Join(applied, " ") != want {
 					t.Errorf("%s: all of %v, want %s", path, applied, want)
 				}
-			} else if !slices.Contains(applied, want) && want != "" || want == "" && len(applied) > 0 || len(d.Limits()) != len(applied) {
+			} else if !slices.Contains(applied, want) && want != "" || want == "" && len(applied) > 0 ||
+				len(d.Limits()) != len(applied) {
 				t.Errorf("%s: %v, want %s; decided by %+v", path, applied, want, d.Limits())
 			}
 		}

@@ -44,7 +44,8 @@ var mistakes = map[string]struct {
 		[]string{`4:19 rules[0].limits[1]: the name of the limit "1000000/month in America/`},
 	},
 	"host of nothing": {
-		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: [1/minute], match: {host: '[]'}}\n",
+		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: " +
+			"[1/minute], match: {host: '[]'}}\n",
 		[]string{`2:56 rules[0].match.host: "." is not a host`, `3:56 rules[1].match.host: "[]" is not a host`},
 	},
 	"header twice": {
@@ -76,7 +77,8 @@ var mistakes = map[string]struct {
 		minimal + "appyl: all\n", []string{`3:1 appyl: there is no such field; did you mean "apply"?`},
 	},
 	"domain twice": {
-		"domain: a\ndomain: b\n" + minimal, []string{"2:1 domain: this field is there twice; merge it with that of line 1"},
+		"domain: a\ndomain: b\n" + minimal, []string{"2:1 domain: this field is there twice; merge it with that of " +
+			"line 1"},
 	},
 	"field twice": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], key: global}\n",
@@ -111,13 +113,16 @@ var mistakes = map[string]struct {
 		[]string{"3:10 rules[0].name: domain and name are longer than 47 together"},
 	},
 	"bad domain": {"domain: \"\"\n" + minimal, []string{`1:9 domain: "" is not a name`}},
-	"bad apply":  {"apply: frist\n" + minimal, []string{`1:8 apply: "frist" is not one of them; did you mean "first"?`}},
+	"bad apply": {
+		"apply: frist\n" + minimal, []string{`1:8 apply: "frist" is not one of them; did you mean "first"?`},
+	},
 
 	"no key": {
 		"rules:\n- {name: a, limits: [1/minute]}\n", []string{`2:4 rules[0]: it is not said whose quota "1/minute" is`},
 	},
 	"unknown key": {
-		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not one of them; did you mean "ip"?`},
+		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not one of them; ` +
+			`did you mean "ip"?`},
 	},
 	"two keys in one": {
 		"rules:\n- {name: a, key: {claim: sub, value: user}, limits: [1/minute]}\n",
@@ -133,7 +138,8 @@ var mistakes = map[string]struct {
 	},
 	"verifier not registered": {
 		"rules:\n- {name: a, key: {header: X-API-Key, verify: kyes}, limits: [1/minute]}\n",
-		[]string{`2:46 rules[0].key.verify: the verifier "kyes" is not registered; register it with rules.WithVerifier; registered are keys, other`},
+		[]string{`2:46 rules[0].key.verify: the verifier "kyes" is not registered; register it with ` +
+			`rules.WithVerifier; registered are keys, other`},
 	},
 	"a claim that nobody reads": {
 		"rules:\n- {name: a, key: {claim: sub}, limits: [1/minute]}\n",
@@ -149,7 +155,8 @@ var mistakes = map[string]struct {
 	},
 
 	"bad unit": {
-		"rules:\n- {name: a, key: ip, limits: [1/fortnight]}\n", []string{`2:31 rules[0].limits[0]: "1/fortnight" is not a limit`},
+		"rules:\n- {name: a, key: ip, limits: [1/fortnight]}\n", []string{`2:31 rules[0].limits[0]: "1/fortnight" ` +
+			`is not a limit`},
 	},
 	"quota 0": {
 		"rules:\n- {name: a, key: ip, limits: [0/minute]}\n",
@@ -160,10 +167,12 @@ var mistakes = map[string]struct {
 		[]string{"2:31 rules[0].limits[0]: this is \"100\", and must be a text or a mapping of fields"},
 	},
 	"limits are no list": {
-		"rules:\n- {name: a, key: ip, limits: 1/minute}\n", []string{`2:30 rules[0].limits: this is "1/minute", and must be a list`},
+		"rules:\n- {name: a, key: ip, limits: 1/minute}\n", []string{`2:30 rules[0].limits: this is "1/minute", and ` +
+			`must be a list`},
 	},
 	"limits are a mapping": {
-		"rules:\n- name: a\n  key: ip\n  limits:\n    unit: minute\n", []string{"5:5 rules[0].limits: this is a mapping, and must be a list"},
+		"rules:\n- name: a\n  key: ip\n  limits:\n    unit: minute\n", []string{"5:5 rules[0].limits: this is a " +
+			"mapping, and must be a list"},
 	},
 	"limit without a limit": {
 		"rules:\n- {name: a, limits: [{key: ip}]}\n", []string{`2:23 rules[0].limits[0]: there is no "limit"`},
@@ -174,7 +183,8 @@ var mistakes = map[string]struct {
 	},
 	"bad algorithm": {
 		"rules:\n- {name: a, key: ip, algorithm: leaky_bucket, limits: [1/minute]}\n",
-		[]string{`2:33 rules[0].algorithm: "leaky_bucket" is not one of them; choose sliding_window_log, sliding_window_counter, fixed_window, token_bucket`},
+		[]string{`2:33 rules[0].algorithm: "leaky_bucket" is not one of them; choose sliding_window_log, ` +
+			`sliding_window_counter, fixed_window, token_bucket`},
 	},
 	"algorithm of requests in flight": {
 		"rules:\n- {name: a, key: ip, limits: [{limit: 4 in flight, algorithm: fixed_window}]}\n",
@@ -199,7 +209,8 @@ var mistakes = map[string]struct {
 		[]string{"2:22 rules[0].limits: token bucket: limits are tried out as sliding logs"},
 	},
 	"cost 0": {
-		"rules:\n- {name: a, key: ip, limits: [1/minute], cost: 0}\n", []string{"2:48 rules[0].cost: 0 is out of range"},
+		"rules:\n- {name: a, key: ip, limits: [1/minute], cost: 0}\n", []string{"2:48 rules[0].cost: 0 is out of " +
+			"range"},
 	},
 
 	"limits and unlimited": {
@@ -224,7 +235,8 @@ var mistakes = map[string]struct {
 	"descriptor twice": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: x, limits: [1/minute]}\n" +
 			"  - {key: user, value: x, limits: [2/minute]}\n",
-		[]string{"5:6 rules[0].descriptors[1].key: this key and value are there twice; merge it with the descriptor of line 4"},
+		[]string{"5:6 rules[0].descriptors[1].key: this key and value are there twice; merge it with the descriptor " +
+			"of line 4"},
 	},
 	"wildcard": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: \"a*\", limits: [1/minute]}\n",
@@ -285,7 +297,8 @@ var mistakes = map[string]struct {
 		[]string{`2:50 rules[0].deny.values[1]: "localhost": this key finds addresses`},
 	},
 	"all at once": {
-		"rules:\n- {name: a, key: ip, limits: [1/minute, x], kost: 1}\n- {name: A, match: {path: x}, key: ip, limits: [1/minute]}\n",
+		"rules:\n- {name: a, key: ip, limits: [1/minute, x], kost: 1}\n- {name: A, match: {path: x}, key: ip, " +
+			"limits: [1/minute]}\n",
 		[]string{
 			`2:41 rules[0].limits[1]: "x" is not a limit`,
 			"2:45 rules[0].kost: there is no such field",
@@ -334,7 +347,8 @@ func TestMistakes(t *testing.T) {
 
 // JSON is read as well, with tabs and with positions.
 func TestJSON(t *testing.T) {
-	text := "{\n\t\"$schema\": \"x\",\n\t\"rules\": [\n\t\t{\"name\": \"a\", \"key\": \"ip\", \"limits\": [\"1\\/minute\"]}\n\t]\n}\n"
+	text := "{\n\t\"$schema\": \"x\",\n\t\"rules\": [\n\t\t{\"name\": \"a\", \"key\": \"ip\", \"limits\": " +
+		"[\"1\\/minute\"]}\n\t]\n}\n"
 	parse(t, text)
 	_, err := rules.Parse([]byte(strings.Replace(text, "key", "kez", 1)), "limits.json")
 	if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Line != 4 || e.Column != 4 && e.Column != 17 {
@@ -378,11 +392,11 @@ rules:
   match: {pth: /login}
   key: ip
   limits: [5/minuet]
-`), "limits.yaml")
+`), "api.yaml")
 	fmt.Println(err)
 	// Output:
-	// limits.yaml:4:11: rules[0].match.pth: there is no such field; did you mean "path"?
-	// limits.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: the window "minuet" is neither a unit (second, minute, hour, day), a duration (10s, 5m), nor a period of the calendar (month, day in Europe/Berlin): the period "minuet" is none of hour, day, week, month, quarter and year; write one such as "100/minute", "10/second burst 50" or "4 in flight"
+	// api.yaml:4:11: rules[0].match.pth: there is no such field; did you mean "path"?
+	// api.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: there is no window "minuet"; did you mean "minute"?
 }
 
 // alone is a store that cannot decide over several logs.
@@ -403,7 +417,8 @@ func TestStoreOfOneLog(t *testing.T) {
 		fmt.Sprintf(nested, "plan"):                                                     "limits.yaml:2:3: rules[0]: ",
 		fmt.Sprintf(shadow, false):                                                      "",
 		fmt.Sprintf(shadow, true):                                                       "limits.yaml:2:3: rules[0]: ",
-		"rules:\n- {name: a, key: ip, limits: [5/day, {limit: 6/day, key: global}]}\n":  "limits.yaml:2:22: rules[0].limits: ",
+		"rules:\n- {name: a, key: ip, limits: [5/day, {limit: 6/day, key: global}]}\n": "limits.yaml:2:22: " +
+			"rules[0].limits: ",
 	} {
 		_, err := rules.Parse([]byte(text), "limits.yaml", store)
 		switch {

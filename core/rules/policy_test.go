@@ -28,7 +28,8 @@ func TestRefusalsOfRules(t *testing.T) {
 		logged             []string
 	}{
 		"no key": {
-			"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: [5/day]}\n",
+			"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: " +
+				"[5/day]}\n",
 			"/", "b", http.StatusBadRequest, []string{"policy=b", "it has no key", "key=ByValue"},
 		},
 		"too many limits": {

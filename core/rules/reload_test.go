@@ -89,13 +89,14 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 			t.Errorf("hash %s, loaded %v", l.Hash(), l.Loaded())
 		}
 	}
+	const counts = "rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [%[2]d/hour]}\n"
 	for _, counted := range []string{"fixed_window", "sliding_window_counter", "token_bucket"} {
-		f.write(fmt.Sprintf("rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [5/hour]}\n", counted))
+		f.write(fmt.Sprintf(counts, counted, 5))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
 		l.want("GET /", "user=a", 3, 3)
-		f.write(fmt.Sprintf("rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [4/hour]}\n", counted))
+		f.write(fmt.Sprintf(counts, counted, 4))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
@@ -210,9 +211,10 @@ func TestWatchLinks(t *testing.T) {
 		t.Helper()
 		data := filepath.Join(dir, fmt.Sprintf("..v%d", n))
 		link := filepath.Join(dir, "..data.new")
+		text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", n))
 		for _, err := range []error{
 			os.Mkdir(data, 0o700),
-			os.WriteFile(filepath.Join(data, "limits.yaml"), fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", n)), 0o600),
+			os.WriteFile(filepath.Join(data, "limits.yaml"), text, 0o600),
 			os.Symlink(data, link),
 			os.Rename(link, filepath.Join(dir, "..data")),
 		} {
@@ -271,10 +273,13 @@ func full(l core.LimitState) bool { return l.Used >= l.Quota }
 func TestReloadUnderLoad(t *testing.T) {
 	const workers = 64
 	versions := []string{
-		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [40/hour]}\n- {name: b, key: {value: user}, limits: [40/hour]}\n",
+		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [40/hour]}\n- {name: b, key: {value: user}, " +
+			"limits: [40/hour]}\n",
 		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [80/hour, {limit: 160/day, name: day}]}\n" +
-			"- {name: b, key: {value: user}, limits: [80/hour]}\n- {name: c, key: {value: user}, limits: [1000/hour]}\n",
-		"apply: all\nrules:\n- {name: b, key: {value: user}, limits: [60/hour]}\n- {name: a, key: {value: user}, limits: [60/hour]}\n",
+			"- {name: b, key: {value: user}, limits: [80/hour]}\n- {name: c, key: {value: user}, limits: " +
+			"[1000/hour]}\n",
+		"apply: all\nrules:\n- {name: b, key: {value: user}, limits: [60/hour]}\n- {name: a, key: {value: user}, " +
+			"limits: [60/hour]}\n",
 	}
 	// The sets of quotas that a decision may have been made by.
 	whole := map[string]bool{"[40 40]": true, "[80 160 80 1000]": true, "[60 60]": true}

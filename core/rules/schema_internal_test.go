@@ -68,7 +68,8 @@ func schema(s *shape, definitions map[string]any, top bool) map[string]any {
 func TestSchema(t *testing.T) {
 	definitions := make(map[string]any)
 	root := schema(fileShape, definitions, true)
-	root["$schema"], root["title"], root["definitions"] = "http://json-schema.org/draft-07/schema#", "Rules of sash", definitions
+	root["$schema"], root["title"] = "http://json-schema.org/draft-07/schema#", "Rules of sash"
+	root["definitions"] = definitions
 	want, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
 		t.Fatal(err)

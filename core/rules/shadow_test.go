@@ -27,14 +27,19 @@ func TestShadowRefusesNothing(t *testing.T) {
 		shadow, request string
 		failures        int
 	}{
-		"no key":             {"{name: tried, key: {value: user}, limits: [1/day], shadow: true}", "", 0},
-		"no key of a limit":  {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: u}}], shadow: true}", "", 0},
-		"a verifier's error": {"{name: tried, key: {header: X-K, verify: keys}, limits: [1/day], shadow: true}", "X-K=1", 3},
+		"no key": {"{name: tried, key: {value: user}, limits: [1/day], shadow: true}", "", 0},
+		"no key of a limit": {"{name: tried, key: ip, limits: [1/day, {limit: 9/day, key: {value: u}}], shadow: " +
+			"true}", "", 0},
+		"a verifier's error": {
+			"{name: tried, key: {header: X-K, verify: keys}, limits: [1/day], shadow: true}", "X-K=1", 3,
+		},
 		"a descriptor's error": {
-			"{name: tried, descriptors: [{key: {header: X-K, verify: keys}, limits: [1/day]}], shadow: true}", "X-K=1", 3,
+			"{name: tried, descriptors: [{key: {header: X-K, verify: keys}, limits: [1/day]}], shadow: true}",
+			"X-K=1", 3,
 		},
 		"a list's error": {
-			"{name: tried, key: ip, limits: [1/day], deny: {key: {header: X-K, verify: keys}, values: [x]}, shadow: true}",
+			"{name: tried, key: ip, limits: [1/day], deny: {key: {header: X-K, verify: keys}, values: [x]}, shadow: " +
+				"true}",
 			"X-K=1", 3,
 		},
 		"a cost": {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
@@ -53,7 +58,8 @@ func TestShadowRefusesNothing(t *testing.T) {
 		l.want("GET /", test.request, 3, 3)
 	}
 	failed = nil
-	l := limit(t, "rules:\n- {name: tried, key: ip, limits: [1/day], deny: [192.0.2.1], shadow: true}\n", rules.WithOptions(observe))
+	l := limit(t, "rules:\n- {name: tried, key: ip, limits: [1/day], deny: [192.0.2.1], shadow: true}\n",
+		rules.WithOptions(observe))
 	if l.want("GET /", "", 3, 3); len(failed) != 3 || !errors.Is(failed[0].Err, core.ErrForbidden) {
 		t.Errorf("a deny list in shadow: %v", failed)
 	}
