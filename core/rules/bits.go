@@ -53,8 +53,6 @@ func (s set) next(i int) int {
 
 func (s set) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-func (s set) remove(i int) { s[i/64] &^= 1 << (i % 64) }
-
 // only removes all rules but i. A negative i is that of no rule.
 func (s set) only(i int) {
 	clear(s)
