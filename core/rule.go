@@ -254,22 +254,22 @@ func combine(rules []*Prepared, joint error) (*plan, error) {
 }
 
 // add adds the limits of a rule, and copies of its logs.
-func (pl *plan) add(p *Prepared) {
-	first := len(pl.limits)
-	for i, l := range p.limits.limits {
-		if !l.inFlight && l.Window > pl.keep {
-			pl.keep, pl.longest = l.Window, first+i
+func (p *plan) add(of *Prepared) {
+	first := len(p.limits)
+	for i, l := range of.limits.limits {
+		if !l.inFlight && l.Window > p.keep {
+			p.keep, p.longest = l.Window, first+i
 		}
-		pl.rules = append(pl.rules, &p.text)
+		p.rules = append(p.rules, &of.text)
 	}
-	pl.limits, pl.names = append(pl.limits, p.limits.limits...), append(pl.names, p.limits.names...)
-	for _, log := range p.limits.logs {
+	p.limits, p.names = append(p.limits, of.limits.limits...), append(p.names, of.limits.names...)
+	for _, log := range of.limits.logs {
 		own := *log
 		own.at = slices.Clone(log.at)
 		for i := range own.at {
 			own.at[i] += first
 		}
-		pl.logs = append(pl.logs, &own)
+		p.logs = append(p.logs, &own)
 	}
 }
 

@@ -37,7 +37,7 @@ var seconds = metric.WithExplicitBucketBoundaries(
 // must panics if the meter cannot make an instrument.
 func must[I any](instrument I, err error) I {
 	if err != nil {
-		panic("otelmetrics: " + err.Error())
+		panic("otelmetrics: " + err.Error()) //nolint:forbidigo // documented: a mistake of the program
 	}
 	return instrument
 }
@@ -55,6 +55,7 @@ func counter(m metric.Meter, name, unit, description string) metric.Int64Counter
 // what the last of them decided: a denial is the last.
 func Observer(m metric.Meter) func(context.Context, core.Event) {
 	if m == nil {
+		//nolint:forbidigo // documented: a mistake of the program
 		panic("otelmetrics: the meter is nil: give it one, such as otel.Meter")
 	}
 	o := &observer{
@@ -193,7 +194,7 @@ func note(span trace.Span, e *core.Event) {
 	attrs := []attribute.KeyValue{
 		attrPolicy.String(e.Policy), attrResult.String(e.Outcome.String()), attrSource.String(e.Source.String()),
 	}
-	switch d := &e.Decision; e.Outcome {
+	switch d := &e.Decision; e.Outcome { //nolint:exhaustive // of the others nothing more is known
 	case event.Allowed:
 		attrs = append(attrs, attrRemaining.Int(d.Remaining))
 	case event.Denied, event.Banned:
@@ -207,6 +208,7 @@ func note(span trace.Span, e *core.Event) {
 // called several times with one meter.
 func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
 	if m == nil {
+		//nolint:forbidigo // documented: a mistake of the program
 		panic("otelmetrics: the meter is nil: give it one, such as otel.Meter")
 	}
 	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,

@@ -372,6 +372,7 @@ func TestRegistering(t *testing.T) {
 	has(t, r, "decisions_total(allowed,p,none) 2", "sash_decisions_total")
 	has(t, within, "decisions_total(allowed,p,x,none) 2", "sash_decisions_total")
 	other := prometheus.NewRegistry()
+	//nolint:promlinter // it is a wrong one
 	other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "sash_decisions_total", Help: "Another."}))
 	for name, registerer := range map[string]prometheus.Registerer{"another metric": other, "nil": nil} {
 		func() {

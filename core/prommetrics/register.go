@@ -31,6 +31,7 @@ func configure(opts []Option) config {
 // limiters can be given observers of one registerer. It panics if there is another metric of that name.
 func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	if r == nil {
+		//nolint:forbidigo // documented: a mistake of the program
 		panic("prommetrics: the registerer is nil: give it one, such as prometheus.DefaultRegisterer")
 	}
 	err := r.Register(c)
@@ -41,6 +42,7 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 		}
 	}
 	if err != nil {
+		//nolint:forbidigo // documented: a mistake of the program
 		panic(fmt.Sprintf("prommetrics: a metric cannot be registered: %v; give it a registry of its own, "+
 			"or one of prometheus.WrapRegistererWithPrefix", err))
 	}

@@ -212,7 +212,7 @@ func readAdmitted(t *testing.T, out *bufio.Reader, admitted []int) {
 	admitted[user]++
 }
 
-func TestKilledProcess(t *testing.T) {
+func TestKilledProcess(*testing.T) {
 	addrs := os.Getenv("SASH_KILLED_REDIS")
 	if addrs == "" {
 		return // only as a part of TestKilledBetweenServers
@@ -229,7 +229,7 @@ func TestKilledProcess(t *testing.T) {
 					fmt.Fprintln(os.Stderr, err)
 				}
 				if ok {
-					os.Stdout.WriteString(fmt.Sprintf("admitted %d\n", user)) // in one write, which a kill does not cut
+					fmt.Fprintf(os.Stdout, "admitted %d\n", user) // in one write, which a kill does not cut
 				}
 			}
 		}()

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +84,7 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 			one.Reason = reason
 			continue
 		case !found.has(i):
-			one.Reason = fmt.Sprintf("an earlier rule applies: %s", earlier)
+			one.Reason = "an earlier rule applies: " + earlier
 			continue
 		}
 		before, listed := len(c.Rules()), c.Listed
@@ -93,27 +92,33 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 		failed = rule.apply(c)
 		added := c.Rules()[before:]
 		leaves[i], one.Applies = slices.Clone(added), true
-		switch {
-		case errors.Is(failed, core.ErrForbidden):
-			one.Reason = "the client is on its deny list"
-		case failed != nil, len(added) == 0 && rule.prepared != nil && !c.Listed:
-			one.Reason = "its key could not be read"
-			if rule.shadow && rule.deny != nil {
-				one.Reason = "its key could not be read, or the client is on its deny list"
-			}
-		case c.Listed:
-			one.Reason = "the client is on its allow list"
-		case rule.unlimited:
-			one.Reason = "unlimited"
-		case len(added) == 0:
-			one.Reason = "no descriptor has a limit for this request"
-		}
+		one.Reason = rule.reason(c, failed, len(added))
 		c.Listed = c.Listed || listed
 		if err == nil { // the first ends the decision
 			err = failed
 		}
 	}
 	return err
+}
+
+// reason returns what there is to say about a rule that applies, after it has added so much to the choice.
+func (r *rule) reason(c *core.Choice, failed error, added int) string {
+	switch {
+	case errors.Is(failed, core.ErrForbidden):
+		return "the client is on its deny list"
+	case failed != nil, added == 0 && r.prepared != nil && !c.Listed:
+		if r.shadow && r.deny != nil {
+			return "its key could not be read, or the client is on its deny list"
+		}
+		return "its key could not be read"
+	case c.Listed:
+		return "the client is on its allow list"
+	case r.unlimited:
+		return "unlimited"
+	case added == 0:
+		return "no descriptor has a limit for this request"
+	}
+	return ""
 }
 
 // first returns the name of the first rule of a set, or "".

@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 
 // unjoin returns the errors that were joined.
 func unjoin(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // that of errors.Join
+	joined, ok := err.(interface{ Unwrap() []error }) // that of errors.Join
 	if !ok {
 		return []error{err}
 	}

@@ -128,7 +128,7 @@ func TestMatchesAmongEachOther(t *testing.T) {
 				values: map[any]any{"v": one(r, "1", "2"), "w": one(r, "x", "y")},
 			}
 			matches := make([]bool, len(rules))
-			set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error { //nolint:errcheck // of no interest
+			set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error { // of no interest
 				for i, rule := range rules {
 					reason, _ := rule.mismatch(q, c)
 					matches[i] = reason == ""

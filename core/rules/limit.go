@@ -54,9 +54,10 @@ func (k *keys) limit(n *yaml.Node, field, usual string) (l limit, ok bool) {
 			algorithm, own = a.Value, true
 		}
 		if named := get(n, "key"); named != nil {
-			if l.key = k.of(named, join(field, "key"), keyWords); l.key == nil {
-				return l, false
-			}
+			l.key = k.of(named, join(field, "key"), keyWords)
+		}
+		if l.key == nil && get(n, "key") != nil {
+			return l, false
 		}
 	}
 	if at.Kind != yaml.ScalarNode {

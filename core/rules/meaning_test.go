@@ -458,7 +458,7 @@ rules:
 		with("GET /a", "user=7"), with("GET /a", "user=7"), with("GET /a", "user=root"), with("GET /a", ""),
 		with("GET /b", ""), with("GET /b", "ip=192.0.2.9"), with("GET /c", ""),
 	} {
-		l.ask(r) //nolint:errcheck // the events tell
+		l.ask(r) // the events tell
 		l.Explain(r)
 	}
 	want := []string{

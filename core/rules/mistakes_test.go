@@ -319,7 +319,7 @@ func TestMistakes(t *testing.T) {
 			if set != nil || err == nil {
 				t.Fatal("there is no error")
 			}
-			joined, _ := err.(interface{ Unwrap() []error }) //nolint:errorlint // that of errors.Join
+			joined, _ := err.(interface{ Unwrap() []error }) // that of errors.Join
 			var got []string
 			for _, one := range joined.Unwrap() {
 				var e *rules.Error

@@ -34,7 +34,7 @@ func parse(content []byte, f *faults) *yaml.Node {
 		return nil
 	}
 	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
-		f.add(start, "", "the file is empty", "write a list of rules: rules:")
+		f.add(start, "", "the file is empty", "write a list: rules:")
 		return nil
 	}
 	if err := decode(decoder, &second); err == nil && len(second.Content) > 0 {

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 func patternOf(t *testing.T, text string) *pattern {

@@ -50,10 +50,11 @@ func (p *preparer) addAll(r *rule, groups []*group, names map[string]string) {
 	for _, g := range groups {
 		for _, d := range g.all() {
 			if len(d.limits) > 0 {
-				label := "d"
+				labels := []string{"d"}
 				for _, of := range d.above {
-					label += "." + of.label
+					labels = append(labels, of.label)
 				}
+				label := strings.Join(labels, ".")
 				if len(label) > longestLabel {
 					label = "d-" + hash(label)
 				}

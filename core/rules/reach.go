@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sashlimit/sash/core/store"
@@ -119,7 +120,7 @@ func (k *keys) tooMany(doc *document) {
 			if steps++; r.most() == 0 || !meetsAll(r, together) {
 				continue
 			}
-			if search(append(together[:len(together):len(together)], r), limits+r.most(), i+1) {
+			if search(append(slices.Clip(together), r), limits+r.most(), i+1) {
 				return true
 			}
 		}

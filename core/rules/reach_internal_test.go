@@ -64,7 +64,7 @@ func TestMostOfDescriptors(t *testing.T) {
 					q.values[name] = fmt.Sprint(value)
 				}
 			}
-			set.limiter.Preview(q, func(_ adapter.Request, c *core.Choice) error { //nolint:errcheck // of no interest
+			set.limiter.Preview(q, func(_ adapter.Request, c *core.Choice) error { // of no interest
 				if err := rule.apply(c); err != nil {
 					return err
 				}

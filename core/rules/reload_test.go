@@ -233,8 +233,8 @@ func TestWatchLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seen.observer())
-	go l.Watch(t.Context())         //nolint:errcheck // it ends with the test
-	go elsewhere.Watch(t.Context()) //nolint:errcheck // as above
+	go l.Watch(t.Context())         // it ends with the test
+	go elsewhere.Watch(t.Context()) // as above
 	for n := 2; n < 5; n++ {
 		// Watch reads the file once when it has begun, so an earlier version may be left out, but not the last.
 		version(n)
@@ -251,7 +251,7 @@ func TestHangup(t *testing.T) {
 	seen := new(events)
 	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
 	l := f.load(seen.observer())
-	go l.Watch(t.Context()) //nolint:errcheck // it ends with the test
+	go l.Watch(t.Context()) // it ends with the test
 	f.write(fmt.Sprintf(userRule, "3/hour"))
 	seen.wait(t, 1) // Watch has begun
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {

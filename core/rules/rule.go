@@ -114,7 +114,7 @@ func (k *keys) rule(n *yaml.Node, field string) *rule {
 	if cost := get(n, "cost"); cost != nil {
 		r.cost, _ = integer(cost)
 		if r.cost > core.MaxQuota {
-			k.add(cost, join(field, "cost"), fmt.Sprintf("%s is more than any quota", cut(cost.Value)),
+			k.add(cost, join(field, "cost"), cut(cost.Value)+" is more than any quota",
 				fmt.Sprintf("write 1 to %d", core.MaxQuota))
 		}
 	}
@@ -150,7 +150,7 @@ func (k *keys) one(n *yaml.Node, field string, names ...string) {
 	case len(there) == 0:
 		k.add(first(n), field, "this says not how much is allowed", "add "+all)
 	case len(there) > 1:
-		k.add(nameNode(n, there[1]), join(field, there[1]), fmt.Sprintf("this stands beside %s", there[0]),
+		k.add(nameNode(n, there[1]), join(field, there[1]), "this stands beside "+there[0],
 			"keep one of "+all)
 	}
 }

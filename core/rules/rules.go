@@ -64,7 +64,7 @@ type state struct {
 
 // Load reads a file of rules. The error joins all mistakes; each in the file is an [Error].
 func Load(path string, opts ...Option) (*Set, error) {
-	content, err := os.ReadFile(path)
+	content, err := os.ReadFile(path) //nolint:gosec // the program names it
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

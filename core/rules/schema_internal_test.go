@@ -55,11 +55,11 @@ func schema(s *shape, definitions map[string]any, top bool) map[string]any {
 	case boolean:
 		m["type"] = "boolean"
 	case either:
-		var any []any
+		var all []any
 		for _, one := range s.either {
-			any = append(any, schema(one, definitions, false))
+			all = append(all, schema(one, definitions, false))
 		}
-		m["anyOf"] = any
+		m["anyOf"] = all
 	}
 	return m
 }

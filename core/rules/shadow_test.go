@@ -22,7 +22,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
 		return "", fmt.Errorf("%w: %s", errBroken, key)
 	})
-	const real = "- {name: real, key: ip, limits: [2/day]}\n"
+	const enforced = "- {name: real, key: ip, limits: [2/day]}\n"
 	for name, test := range map[string]struct {
 		shadow, request string
 		failures        int
@@ -45,7 +45,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 		"a cost": {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
 	} {
 		failed = nil
-		l := limit(t, "apply: all\nrules:\n"+real+"- "+test.shadow+"\n", verify, rules.WithOptions(observe))
+		l := limit(t, "apply: all\nrules:\n"+enforced+"- "+test.shadow+"\n", verify, rules.WithOptions(observe))
 		if l.want("GET /", test.request, 3, 2); len(failed) != test.failures {
 			t.Errorf("%s: %d events of a failed shadow, want %d", name, len(failed), test.failures)
 		}
@@ -65,7 +65,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 	}
 	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
 	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
-	limit(t, "apply: all\nrules:\n"+real+"- "+closed+"\n", down).want("GET /", "", 3, 2)
+	limit(t, "apply: all\nrules:\n"+enforced+"- "+closed+"\n", down).want("GET /", "", 3, 2)
 	limit(t, "rules:\n- "+closed+"\n", down).want("GET /", "", 3, 3)
 	e := limit(t, "rules:\n- {name: a, key: {value: user}, limits: [1/day], shadow: true}\n").Explain(with("GET /", ""))
 	if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != "its key could not be read" {

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -118,7 +119,7 @@ func listShape(doc string) *shape {
 	}}}}
 }
 
-func init() { // shapes that refer to themselves
+func init() { //nolint:gochecknoinits // shapes that refer to themselves
 	keys := listOf("", keyShape)
 	keyShape.either = []*shape{
 		textOf("the peer's address, one quota for all, or the request's method and the rule's path", keyWords...),
@@ -174,7 +175,7 @@ func (c *checker) check(n *yaml.Node, s *shape, field string, depth int) bool {
 		return false
 	}
 	n = resolve(n)
-	switch s.kind {
+	switch s.kind { //nolint:exhaustive // the others are below
 	case either:
 		for _, one := range s.either {
 			if fits(n, one) {
@@ -194,7 +195,7 @@ func (c *checker) check(n *yaml.Node, s *shape, field string, depth int) bool {
 		c.wrongKind(n, s, field)
 		return false
 	}
-	switch s.kind {
+	switch s.kind { //nolint:exhaustive // of the others nothing is left to check
 	case list:
 		for i, one := range n.Content {
 			c.check(one, s.of, item(field, i), depth+1)
@@ -215,7 +216,7 @@ func (c *checker) check(n *yaml.Node, s *shape, field string, depth int) bool {
 // fits reports whether a node is of the kind that a shape has.
 func fits(n *yaml.Node, s *shape) bool {
 	tag := n.ShortTag()
-	switch s.kind {
+	switch s.kind { //nolint:exhaustive // either is below
 	case object, table:
 		return n.Kind == yaml.MappingNode
 	case list:
@@ -243,7 +244,7 @@ func (c *checker) wrongKind(n *yaml.Node, s *shape, field string) {
 	}
 	remedy := "write " + want
 	found := "a mapping"
-	switch n.Kind {
+	switch n.Kind { //nolint:exhaustive // the others are mappings
 	case yaml.SequenceNode:
 		found = "a list"
 	case yaml.ScalarNode:
@@ -301,7 +302,7 @@ func (c *checker) checkName(n *yaml.Node, i int, field string) bool {
 	for j := 0; j < i; j += 2 {
 		if n.Content[j].Value == name.Value {
 			c.add(name, join(field, name.Value), "this field is there twice", "merge it with that of line "+
-				fmt.Sprint(n.Content[j].Line)+", or remove one")
+				strconv.Itoa(n.Content[j].Line)+", or remove one")
 			return false
 		}
 	}
@@ -330,7 +331,7 @@ func (c *checker) checkWord(n *yaml.Node, s *shape, field string) {
 
 func (c *checker) checkNumber(n *yaml.Node, s *shape, field string) {
 	if v, ok := integer(n); !ok || v < s.least {
-		c.add(n, field, fmt.Sprintf("%s is out of range", cut(n.Value)),
-			fmt.Sprintf("write a whole number from %d", s.least))
+		c.add(n, field, cut(n.Value)+" is out of range",
+			"write a whole number from "+strconv.Itoa(s.least))
 	}
 }

@@ -82,7 +82,7 @@ func (s *Set) watchDirs(w *fsnotify.Watcher) error {
 		path = target
 		w.Add(filepath.Dir(path)) //nolint:errcheck // a change of the links before is seen all the same
 	}
-	return nil
+	return nil //nolint:nilerr // Readlink fails at the end of the links
 }
 
 // maxLinks is how many links of a file are followed.

@@ -19,11 +19,11 @@ type StoredKey struct {
 }
 
 // Bytes returns how many bytes of memory the key takes apart from the StoredKey itself.
-func (k *StoredKey) Bytes() int {
-	if k.long == nil {
+func (s *StoredKey) Bytes() int {
+	if s.long == nil {
 		return 0
 	}
-	return len(*k.long)
+	return len(*s.long)
 }
 
 // class is what most keys of a namespace have in common. It is found in the cache, and kept once.

@@ -34,7 +34,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	url := fmt.Sprintf("http://127.0.0.1:%d", listener.Addr().(*net.TCPAddr).Port)
+	url := fmt.Sprintf("http://127.0.0.1:%d", listener.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // it is TCP
 	fmt.Println(url)
 	go traffic(url)
 	log.Fatal(http.Serve(listener, handler)) //nolint:gosec // an example without timeouts

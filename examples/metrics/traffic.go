@@ -1,9 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -18,12 +18,12 @@ func traffic(url string) {
 			route = "/login"
 		}
 		for range n {
-			r, err := http.NewRequest(http.MethodGet, url+route, nil)
+			r, err := http.NewRequest(http.MethodGet, url+route, nil) //nolint:gosec // to itself
 			if err != nil {
 				return
 			}
-			r.Header.Set("X-Customer", fmt.Sprint(customer))
-			if response, err := http.DefaultClient.Do(r); err == nil {
+			r.Header.Set("X-Customer", strconv.Itoa(customer))
+			if response, err := http.DefaultClient.Do(r); err == nil { //nolint:gosec // as above
 				response.Body.Close()
 			}
 		}

@@ -189,7 +189,7 @@ func TestMistakesOfCallers(t *testing.T) {
 		``:                                 "EOF",
 		`{`:                                "unexpected EOF",
 		`[]`:                               "array",
-		`null null`:                        "something stands behind",
+		`null 1`:                           "something stands behind",
 		`{} {}`:                            "something stands behind",
 		`{}]`:                              "something stands behind",
 		`{"pth":"/"}`:                      `unknown field \"pth\"`,

@@ -104,6 +104,7 @@ func (s *Store) Bytes() int {
 func (l *keyLog) bytes() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	//nolint:staticcheck // keyLog has a method bytes of its own
 	return int(unsafe.Sizeof(*l)) + l.key.Bytes() + l.Log.Bytes()
 }
 
