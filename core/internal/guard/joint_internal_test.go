@@ -702,6 +702,7 @@ func TestJointLongBacklog(t *testing.T) {
 		}
 		j.take(store.ModeCharge, 1, "u1", "org")
 		j.take(store.ModeCharge, 1, "u2", "org")
+		synctest.Wait() // for the replays that these have started, which fail
 		j.store.down(answers)
 		j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
 		synctest.Wait()
