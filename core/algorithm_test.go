@@ -154,6 +154,22 @@ func TestLimitByOfAlgorithms(t *testing.T) {
 		wantFault(t, err, "With", name, "plainStore")
 	}
 
+	// There is nothing to list if no log was chosen.
+	for i, name := range algorithmNames {
+		l := newLimiter(t, choose)
+		if _, err := l.Allow(in(i), "k"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.Log(t.Context(), "k")
+		wantFault(t, err, "Log", name)
+		if _, err := l.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 1 {
+			t.Errorf("%s beside a log: %v, %v", name, entries, err)
+		}
+	}
+
 	// Each of the limits has numbers of its own, whichever was chosen before.
 	l := newLimiter(t, choose, core.WithName("tiers"))
 	for n := range 4 {

@@ -86,6 +86,11 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if fixed := l.policy.fixed; fixed != nil && fixed.counts != SlidingLog {
 		return nil, countsAlone("Log", fixed.counts)
 	}
+	if l.policy.fixed == nil && l.policy.horizon.keep.Load() == 0 {
+		for space := range l.policy.spaces.counting { // LimitBy has chosen such limits only
+			return nil, countsAlone("Log", space.counts)
+		}
+	}
 	window := cmp.Or(time.Duration(l.policy.horizon.keep.Load()), MaxWindow)
 	if l.policy.fixed != nil {
 		window = l.policy.fixed.limits[l.policy.fixed.longest].Window

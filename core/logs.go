@@ -32,7 +32,7 @@ type planLog struct {
 type logSpace struct {
 	namespace *store.Namespace
 	horizon   horizon
-	counts    bool // of a limit of another algorithm that has the limiter's key
+	counts    Algorithm // of a limit of another algorithm that has the limiter's key, or SlidingLog
 }
 
 // logSpaces has the logSpaces of a policy, by what their names have after the policy's.
@@ -53,8 +53,9 @@ type namedSpaces struct {
 	others sync.Map // by label
 }
 
-// of returns the space with a label. counts says that it is of a limit of another algorithm with the limiter's key.
-func (s *logSpaces) of(label string, counts bool) *logSpace {
+// of returns the space with a label. counts is the algorithm if it is another than SlidingLog and the limit has the
+// limiter's key.
+func (s *logSpaces) of(label string, counts Algorithm) *logSpace {
 	if s.label != "" {
 		label = strings.TrimSuffix(s.label+"."+label, ".")
 	}
@@ -74,7 +75,7 @@ func (s *logSpaces) of(label string, counts bool) *logSpace {
 func (s *logSpaces) counting(yield func(*logSpace) bool) {
 	s.others.Range(func(_, space any) bool {
 		of := space.(*logSpace) //nolint:forcetypeassert // nothing else is stored
-		return !of.counts || yield(of)
+		return of.counts == SlidingLog || yield(of)
 	})
 }
 
@@ -185,7 +186,11 @@ func (s *logSpaces) place(p *plan) error {
 			}
 		}
 		seen[label] = true
-		log.space = s.of(label, log.counts && log.key == s.own)
+		counts := SlidingLog
+		if log.key == s.own {
+			counts = log.limits[0].algorithm
+		}
+		log.space = s.of(label, counts)
 	}
 	return nil
 }
