@@ -3,8 +3,6 @@ package otelmetrics
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -78,7 +76,6 @@ func Observer(m metric.Meter) func(context.Context, core.Event) {
 			metric.WithAttributeSet(attribute.NewSet(attrSource.String(event.Source(s).String()))),
 		}
 	}
-	o.policies.Store(new(map[string]*policy))
 	return o.observe
 }
 
@@ -94,8 +91,7 @@ type observer struct {
 	bySource [sources][]metric.RecordOption
 	classes  classes.Set
 
-	mu       sync.Mutex
-	policies atomic.Pointer[map[string]*policy] // replaced under the lock, so that reading it needs none
+	policies classes.Names[policy]
 }
 
 // policy has the attributes of a policy's metrics. Making them for each request would allocate.
@@ -109,29 +105,15 @@ func with(attrs ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attrs...))}
 }
 
-// policy returns the attributes of a policy, and adds them if it is new.
-func (o *observer) policy(name string) *policy {
-	if p := (*o.policies.Load())[name]; p != nil {
-		return p
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	known := *o.policies.Load()
-	if p := known[name]; p != nil {
-		return p
-	}
+// policy returns the attributes of a policy, which are made when it is new.
+func (o *observer) policy(name string) *policy { return o.policies.Of(name, o.newPolicy) }
+
+func (o *observer) newPolicy(name string) *policy {
 	of := attrPolicy.String(name)
-	p := &policy{
+	return &policy{
 		alone: with(of), shadowAllowed: with(of, attrResult.String("allowed")),
 		shadowDenied: with(of, attrResult.String("denied")),
 	}
-	more := maps.Clone(known)
-	if more == nil {
-		more = make(map[string]*policy)
-	}
-	more[name] = p
-	o.policies.Store(&more)
-	return p
 }
 
 func (o *observer) observe(ctx context.Context, e core.Event) {

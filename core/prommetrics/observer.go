@@ -3,8 +3,6 @@ package prommetrics
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +39,6 @@ func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, cor
 	for s := range o.bySource {
 		o.bySource[s] = o.durations.WithLabelValues(event.Source(s).String())
 	}
-	o.policies.Store(new(map[string]*policy))
 	return o.observe
 }
 
@@ -57,8 +54,7 @@ type observer struct {
 	bySource  [sources]prometheus.Observer
 	classes   classes.Set
 
-	mu       sync.Mutex
-	policies atomic.Pointer[map[string]*policy] // replaced under the lock, so that reading it needs none
+	policies classes.Names[policy]
 }
 
 // policy has the counters of a policy.
@@ -70,29 +66,15 @@ type policy struct {
 
 type counter struct{ prometheus.Counter }
 
-// policy returns the counters of a policy, and adds them if it is new.
-func (o *observer) policy(name string) *policy {
-	if p := (*o.policies.Load())[name]; p != nil {
-		return p
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	known := *o.policies.Load()
-	if p := known[name]; p != nil {
-		return p
-	}
-	p := &policy{
+// policy returns the counters of a policy, which are made when it is new.
+func (o *observer) policy(name string) *policy { return o.policies.Of(name, o.newPolicy) }
+
+func (o *observer) newPolicy(name string) *policy {
+	return &policy{
 		near: o.near.WithLabelValues(name), degraded: o.degraded.WithLabelValues(name),
 		shadowAllowed: o.shadows.WithLabelValues(name, "allowed"),
 		shadowDenied:  o.shadows.WithLabelValues(name, "denied"),
 	}
-	more := maps.Clone(known)
-	if more == nil {
-		more = make(map[string]*policy)
-	}
-	more[name] = p
-	o.policies.Store(&more)
-	return p
 }
 
 func (o *observer) observe(_ context.Context, e core.Event) {
