@@ -229,8 +229,13 @@ const (
 
 // jointUser is a request of one user, beside a log that all users share.
 func jointUser(user int) jointRequest {
-	r := newJointRequest(fmt.Sprint("processes-", user), jointUserQuota, jointSharedQuota)
-	r.keys[1] = store.NewKey("processes", "all")
+	return besideShared("processes", user, jointUserQuota, jointSharedQuota)
+}
+
+// besideShared is a request of one user, beside a log that all users of a policy share.
+func besideShared(policy string, user, quota, shared int) jointRequest {
+	r := newJointRequest(fmt.Sprint(policy, "-", user), quota, shared)
+	r.keys[1] = store.NewKey(policy, "all")
 	return r
 }
 

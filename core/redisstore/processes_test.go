@@ -142,11 +142,7 @@ const (
 )
 
 // killed is a request of one of three users, beside a log that all users share, on another server of the cluster.
-func killed(user int) jointRequest {
-	r := newJointRequest(fmt.Sprint("killed-", user), killedQuota, killedShared)
-	r.keys[1] = store.NewKey("killed", "all")
-	return r
-}
+func killed(user int) jointRequest { return besideShared("killed", user, killedQuota, killedShared) }
 
 // Processes are killed while they ask one server of a cluster after the other. What they have taken may miss until
 // it leaves its window, at most one request for each caller, but no log admits more than its quota.
