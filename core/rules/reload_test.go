@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -104,36 +105,21 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// events collects the outcomes that are not those of requests.
-type events struct {
-	mu  sync.Mutex
-	all []core.Event
-}
+// events has the events of limiters that are not those of requests.
+type events chan core.Event
 
-func (e *events) observer() rules.Option {
+func newEvents() events { return make(events, 100) }
+
+func (e events) observer() rules.Option {
 	return rules.WithOptions(core.WithObserver(func(_ context.Context, one core.Event) {
 		if !one.Outcome.IsDecision() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.all = append(e.all, one)
+			e <- one
 		}
 	}))
 }
 
-func (e *events) wait(t *testing.T, n int) []core.Event {
-	t.Helper()
-	for range 2000 {
-		e.mu.Lock()
-		all := e.all
-		e.mu.Unlock()
-		if len(all) >= n {
-			return all
-		}
-		time.Sleep(10 * time.Millisecond) // a file system has no other clock
-	}
-	t.Fatalf("%d events did not come", n)
-	return nil
-}
+// next waits for the next event. go test ends a test for which none comes.
+func (e events) next() core.Event { return <-e }
 
 // logs counts the lines of slog.
 type logs struct {
@@ -166,7 +152,7 @@ func capture(t *testing.T) *logs {
 // A bad file changes nothing, and is told once with its mistakes.
 func TestBadFileKeepsTheOldRules(t *testing.T) {
 	lines := capture(t)
-	seen := new(events)
+	seen := newEvents()
 	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
 	l := f.load(seen.observer())
 	hash := l.Hash()
@@ -174,8 +160,7 @@ func TestBadFileKeepsTheOldRules(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- l.Watch(ctx) }()
 	f.write("rules:\n- {nane: api, key: ip, limits: [x]}\n")
-	all := seen.wait(t, 1)
-	if e := all[0]; e.Outcome != event.ReloadFailed || e.Err == nil || !strings.Contains(e.Err.Error(), ":2:4: ") {
+	if e := seen.next(); e.Outcome != event.ReloadFailed || e.Err == nil || !strings.Contains(e.Err.Error(), ":2:4: ") {
 		t.Errorf("%v: %v", e, e.Err)
 	}
 	if l.Hash() != hash || lines.errors.Load() != 1 || !strings.Contains(*lines.last.Load(), "did you mean") {
@@ -186,17 +171,16 @@ func TestBadFileKeepsTheOldRules(t *testing.T) {
 	}
 	l.want("GET /", "user=a", 3, 2)
 	f.write(fmt.Sprintf(userRule, "4/hour"))
-	all = seen.wait(t, 2)
-	if all[1].Outcome != event.Reloaded || lines.errors.Load() != 1 {
-		t.Errorf("%v, %d lines", all[1], lines.errors.Load())
+	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
+		t.Errorf("%v, %d lines", e, lines.errors.Load())
 	}
 	l.want("GET /", "user=a", 3, 2)
 	f.write(fmt.Sprintf(userRule, "x"))
-	seen.wait(t, 3)
+	seen.next()
 	if err := l.Reload(); err == nil { // who asks is told again
 		t.Error("Reload returned no error")
 	}
-	seen.wait(t, 4)
+	seen.next()
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -205,7 +189,7 @@ func TestBadFileKeepsTheOldRules(t *testing.T) {
 
 // A ConfigMap of Kubernetes is a link to a link, which is replaced.
 func TestWatchLinks(t *testing.T) {
-	seen := new(events)
+	seen, seenElsewhere := newEvents(), newEvents()
 	dir := t.TempDir()
 	version := func(n int) {
 		t.Helper()
@@ -232,15 +216,15 @@ func TestWatchLinks(t *testing.T) {
 	if err := os.Symlink(f.path, other); err != nil {
 		t.Fatal(err)
 	}
-	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seen.observer())
+	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seenElsewhere.observer())
 	go l.Watch(t.Context())         // it ends with the test
 	go elsewhere.Watch(t.Context()) // as above
 	for n := 2; n < 5; n++ {
 		// Watch reads the file once when it has begun, so an earlier version may be left out, but not the last.
 		version(n)
-		for _, l := range []*limited{l, elsewhere} {
+		for l, seen := range map[*limited]events{l: seen, elsewhere: seenElsewhere} {
 			for l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != n {
-				time.Sleep(5 * time.Millisecond)
+				seen.next()
 			}
 		}
 	}
@@ -248,16 +232,16 @@ func TestWatchLinks(t *testing.T) {
 
 // A SIGHUP loads the file again, even if the file system has told nothing.
 func TestHangup(t *testing.T) {
-	seen := new(events)
+	seen := newEvents()
 	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
 	l := f.load(seen.observer())
 	go l.Watch(t.Context()) // it ends with the test
 	f.write(fmt.Sprintf(userRule, "3/hour"))
-	seen.wait(t, 1) // Watch has begun
+	seen.next() // Watch has begun
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	seen.wait(t, 2)
+	seen.next()
 }
 
 func TestTextCannotBeReloaded(t *testing.T) {
@@ -322,12 +306,12 @@ func TestReloadUnderLoad(t *testing.T) {
 				if d.Allowed {
 					admitted[user].Add(1)
 				}
-				time.Sleep(time.Millisecond)
+				runtime.Gosched()
 			}
 		})
 	}
 	reloads := 0
-	for end := time.Now().Add(duration); time.Now().Before(end); time.Sleep(every) {
+	for began, ticks := time.Now(), time.NewTicker(every); time.Since(began) < duration; <-ticks.C {
 		reloads++
 		f.write(versions[reloads%len(versions)])
 		if err := l.Reload(); err != nil {
