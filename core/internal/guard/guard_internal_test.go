@@ -2,7 +2,9 @@ package guard
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -135,5 +137,39 @@ func TestLateSuccessAllowsNoBypass(t *testing.T) {
 	}
 	if !ask(1) { // a call to the store would block
 		t.Error("the store was called though the breaker is open")
+	}
+}
+
+// A call that is repeated ends before the next one begins: a take that the store executed after it was told to remove it
+// would count for good. A store that does not end calls in time holds nobody up for long.
+func TestRepeatedCallsEnd(t *testing.T) {
+	const timeout = 2 * time.Second
+	for _, test := range []struct {
+		ends time.Duration // of the first call, since its context ended
+		wait time.Duration // for it
+	}{{timeout / 2, timeout / 2}, {time.Hour, timeout}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := New(Config{Store: constant{}, Policy: "p", Failure: Local, Timeout: timeout, LocalKeys: 10})
+			key := store.NewKey("p", "k")
+			var calls atomic.Int32
+			var ended atomic.Bool
+			begun := time.Now()
+			err := g.attempt(t.Context(), &key, false, func(ctx context.Context) error {
+				if calls.Add(1) > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				time.Sleep(test.ends)
+				ended.Store(true)
+				return ctx.Err()
+			})
+			if took := time.Since(begun); err != nil || calls.Load() != 2 || took != timeout+test.wait {
+				t.Errorf("%d calls in %v: %v", calls.Load(), took, err)
+			}
+			if ended.Load() != (test.ends < timeout) {
+				t.Errorf("the first call has ended: %t", ended.Load())
+			}
+			time.Sleep(test.ends) // the bubble must have no goroutines left
+		})
 	}
 }

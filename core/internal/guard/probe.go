@@ -43,13 +43,18 @@ func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(c
 }
 
 // attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
-// Hence f must be idempotent.
+// Hence f must be idempotent. Before attempt returns, it ends the calls that are still under way, so that none of them
+// is executed after what the caller does next. It waits for that for a timeout at most.
 func (g *Guard) attempt(
 	parent context.Context, key *store.Key, probe bool, f func(context.Context) error,
 ) error {
 	ctx, cancel := context.WithTimeout(parent, max(backgroundTimeouts*g.timeout, retryStore))
-	defer cancel()
 	answers := make(chan error, backgroundTimeouts+1)
+	pending := 1
+	defer func() {
+		cancel()
+		drain(answers, pending, g.timeout)
+	}()
 	again := time.NewTicker(max(g.timeout, retryStore))
 	defer again.Stop()
 	var took atomic.Int64
@@ -70,7 +75,7 @@ func (g *Guard) attempt(
 		}
 	}
 	go call()
-	for pending := 1; ; {
+	for {
 		select {
 		case err := <-answers:
 			if pending--; store.IsOutage(err) && pending > 0 {
@@ -88,6 +93,19 @@ func (g *Guard) attempt(
 			connect() // a store that answers as late as this needs several round trips for each connection
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// drain receives n answers, for d at most.
+func drain(answers <-chan error, n int, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for range n {
+		select {
+		case <-answers:
+		case <-timer.C:
+			return
 		}
 	}
 }
