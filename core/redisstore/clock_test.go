@@ -27,7 +27,14 @@ type clock struct {
 	*redistest.Clock
 }
 
-func newClock(c processor) clock { return clock{c, redistest.NewClock()} }
+// newClock returns a client that runs scripts at an instant of its own. The server gets their hashes, since a test may
+// send 100,000 of them.
+func newClock(c processor) clock {
+	if rdb, ok := c.(*redis.Client); ok {
+		c = newHashed(rdb)
+	}
+	return clock{c, redistest.NewClock()}
+}
 
 // newStore makes a store that gives the client its commands whole, as it does with go-redis' own.
 func newStore(c processor) core.Store { return redisstore.WithProcess(redisstore.New(c), c.Process) }

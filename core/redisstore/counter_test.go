@@ -132,7 +132,7 @@ func countInMemory(s *counter.State, l *store.Limit, p *store.Plan, t *store.Tak
 
 // Requests of one group over a log and a window that are executed again, when the window has room and the log has none.
 func TestCounterBesideLogWhenSentTwice(t *testing.T) {
-	c := newClock(newHashed(start(t)))
+	c := newClock(start(t))
 	c.processor = twice{processor: c.processor, t: t}
 	s := redisstore.Single(newStore(c))
 	keys := keysOf(t, 2, "beside")

@@ -138,7 +138,7 @@ func TestKeysOutliveMergedEntries(t *testing.T) {
 // What has left is removed by the next take that is admitted, so that a log in steady use does not grow.
 func TestWhatHasLeftIsRemoved(t *testing.T) {
 	rdb := start(t)
-	c := newClock(newHashed(rdb))
+	c := newClock(rdb)
 	logs := newStore(c)
 	id := uint64(0)
 	for i, key := range keysOf(t, len(forms), "forms") {
@@ -169,7 +169,7 @@ func TestWhatHasLeftIsRemoved(t *testing.T) {
 // A take that is sent again later, as by a client that has waited for its reply, stays at the instant when it was
 // recorded.
 func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
-	c := newClock(newHashed(start(t)))
+	c := newClock(start(t))
 	logs := newStore(c)
 	for i, key := range keysOf(t, len(forms), "forms") {
 		take := forms[i].take
@@ -201,7 +201,7 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 
 // A copy of a take that arrives after the take has left the window finds the entries of others.
 func TestCopiesOfWhatHasLeft(t *testing.T) {
-	c := newClock(newHashed(start(t)))
+	c := newClock(start(t))
 	logs := newStore(c)
 	key := keysOf(t, 1, "copies")[0]
 	for _, take := range []struct {
@@ -222,7 +222,7 @@ func TestCopiesOfWhatHasLeft(t *testing.T) {
 // Limiters of one log choose windows by the request. A limiter that has seen only short windows removes no entry that
 // another still needs, whichever of them comes first.
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
-	c := newClock(newHashed(start(t)))
+	c := newClock(start(t))
 	for i, key := range keysOf(t, 2, "plans") {
 		logs, id := newStore(c), uint64(0)
 		take := func(limit core.Limit) store.Answer {
@@ -276,7 +276,7 @@ func TestRefusedExpiryForgetsNothing(t *testing.T) {
 
 // Entries that are merged again later, in which case their age is not known so exactly, stay where they are.
 func TestMergedAgainDoNotMove(t *testing.T) {
-	c := newClock(newHashed(start(t)))
+	c := newClock(start(t))
 	logs := newStore(c)
 	key := keysOf(t, 1, "merged")[0]
 	m := store.MergeRequest{Key: key, Keep: formsKeep}
@@ -300,7 +300,7 @@ func TestMergedAgainDoNotMove(t *testing.T) {
 // What is as old as its window has left, and is not merged. A microsecond younger, it is.
 func TestMergeOfWhatIsLeaving(t *testing.T) {
 	for _, newStore := range []func(processor) core.Store{newStore, newStreams} {
-		mergeOfWhatIsLeaving(t, listing(newStore(newClock(newHashed(start(t))))))
+		mergeOfWhatIsLeaving(t, listing(newStore(newClock(start(t)))))
 	}
 }
 
@@ -348,7 +348,7 @@ func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 // A denial that counts is in the log under another name; what an outage has recorded of it is the same take.
 func TestCountedDenialsAreMergedOnce(t *testing.T) {
 	for _, newStore := range []func(processor) core.Store{newStore, newStreams} {
-		countedDenials(t, newStore(newClock(newHashed(start(t)))))
+		countedDenials(t, newStore(newClock(start(t))))
 	}
 }
 
@@ -379,7 +379,7 @@ func countedDenials(t *testing.T, logs core.Store) {
 // admission has as many as for a log that is not there, and one more.
 func TestLogsThatEmptiedTogether(t *testing.T) {
 	rdb := start(t)
-	c := newClock(newHashed(rdb))
+	c := newClock(rdb)
 	logs := newStore(c)
 	keys := keysOf(t, 8, "emptied")
 	id := uint64(0)
@@ -423,7 +423,7 @@ func calls(t *testing.T, rdb *redis.Client, command string) (n int) {
 
 // A take may be settled to more units than a script can hand over at once, and back.
 func TestSettleOfManyUnits(t *testing.T) {
-	logs := newStore(newClock(newHashed(start(t))))
+	logs := newStore(newClock(start(t)))
 	key := keysOf(t, 1, "many")[0]
 	plan := planOf(core.Limits{core.PerHour(100_000)}, store.Plan{Keep: time.Hour})
 	take := store.Take{Key: key, Plan: plan, Cost: 2, ID: 1}

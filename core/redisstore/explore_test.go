@@ -23,7 +23,7 @@ func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*
 		c.Worlds = 0
 	}
 	c.New = func(t *testing.T) (core.Store, func(time.Duration)) {
-		c := newClock(newHashed(start(t)))
+		c := newClock(start(t))
 		return newStore(t, c), c.Advance
 	}
 	coretest.Explore(t, c)

@@ -16,14 +16,35 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// hashed sends scripts by their hash as soon as the server knows them, since each run of a test sends 100,000.
+// hashed sends scripts by their hash as soon as the server knows them.
 type hashed struct {
 	processor
 
-	known *sync.Map // from a script's text to its hash
+	hashes *texts
 }
 
-func newHashed(c processor) hashed { return hashed{c, new(sync.Map)} }
+func newHashed(c processor) hashed { return hashed{c, new(texts)} }
+
+// texts maps scripts to texts. It is no map, because hashing a script takes longer than comparing it with itself.
+type texts struct {
+	mu       sync.Mutex
+	from, to []string
+}
+
+func (m *texts) load(from string) (to string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.from, from); i >= 0 {
+		return m.to[i], true
+	}
+	return "", false
+}
+
+func (m *texts) store(from, to string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.from, m.to = append(m.from, from), append(m.to, to)
+}
 
 func (c hashed) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := slices.Clone(cmd.Args())
@@ -31,7 +52,7 @@ func (c hashed) Process(ctx context.Context, cmd redis.Cmder) error {
 	if args[0] != "eval" {
 		return c.processor.Process(ctx, cmd)
 	}
-	hash, known := c.known.Load(text)
+	hash, known := c.hashes.load(text)
 	if known {
 		args[0], args[1] = "evalsha", hash
 	}
@@ -41,7 +62,7 @@ func (c hashed) Process(ctx context.Context, cmd redis.Cmder) error {
 	cmd.SetErr(err)
 	if err == nil && !known {
 		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
-		c.known.Store(text, hex.EncodeToString(sum[:]))
+		c.hashes.store(text, hex.EncodeToString(sum[:]))
 	}
 	return err
 }
@@ -115,7 +136,7 @@ func whyLong(id any) string {
 	return "an odd log" // it varies, holds more than a quota or entries from the future, or the take was there already
 }
 
-// tracedPaths are those that random traces have to take, and how often at least in 100,000 answers: about a third of
+// tracedPaths are those that random traces have to take, and how often at least in 100,000 checks: about a third of
 // what they do.
 var tracedPaths = map[string]int{
 	"one limit admits":      3000,

@@ -365,8 +365,8 @@ func (s *tap) Take(ctx context.Context, t store.Take) (a store.Answer, err error
 
 // TestSeveralLimits checks cases of the short path for several limits.
 func TestSeveralLimits(t *testing.T) {
-	c := newClock(start(t))
-	rdb := c.processor.(*redis.Client)
+	rdb := start(t)
+	c := newClock(rdb)
 	s := &tap{Full: full(newStore(c))}
 	l := newLimiter(t, core.Limits{core.PerSecond(3), {Quota: 20, Window: 10 * time.Second}}, s)
 	allow := func() core.Decision {

@@ -88,7 +88,7 @@ func onBothStores(t *testing.T, name, text string, f func(*service)) {
 	})
 	t.Run(name+" on Redis", func(t *testing.T) {
 		t.Parallel()
-		c := newClock(newHashed(start(t)))
+		c := newClock(start(t))
 		with(t, redisstore.Single(newStore(c)), c.Advance)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -43,7 +44,7 @@ func fill(t *testing.T, logs core.Store, key store.Key, entries int) {
 func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 	const entries, most = 90_000, 2_000
 	rdb := start(t)
-	c := newClock(rdb)
+	c := clock{rdb, redistest.NewClock()} // sends EVAL, whose statistics are read below
 	name := core.WithName("plan")
 	varied := func(limit core.Limit) *core.Limiter {
 		policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{limit} })

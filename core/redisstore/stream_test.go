@@ -45,7 +45,7 @@ func testStreams(t *testing.T, repeats bool) {
 			if running == "ConcurrentExactly" && !repeats { // on the server's clock
 				return redisstore.New(rdb, redisstore.WithStream()), nil
 			}
-			c := newClock(newHashed(rdb))
+			c := newClock(rdb)
 			if repeats {
 				c.processor = twice{processor: c.processor, t: t}
 			}
@@ -68,7 +68,7 @@ func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
 	for _, single := range []bool{true, false} {
 		for _, repeats := range []bool{false, true} {
 			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
-				c := newClock(newHashed(start(t)))
+				c := newClock(start(t))
 				if repeats {
 					c.processor = twice{processor: c.processor, t: t}
 				}
@@ -558,7 +558,7 @@ func TestBytesOfStreams(t *testing.T) {
 		{0, 2}, {time.Minute, 2},
 		{time.Minute, 30}, {time.Minute, 30}, {time.Minute, 30}, {time.Hour, 30}, {time.Hour, 30}, {time.Hour, 30},
 	} {
-		clock := newClock(newHashed(rdb))
+		clock := newClock(rdb)
 		s, takes := newStreams(clock), make([]store.Take, c.logs)
 		plan := planOf(core.Limits{{Quota: quota, Window: max(c.window, time.Minute)}}, store.Plan{})
 		keys := keysOf(t, c.logs, fmt.Sprint("bytes.", n))

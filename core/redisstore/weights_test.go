@@ -74,7 +74,7 @@ func TestWeightsAgainstOracle(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%v, sent twice %v", limits, repeats), func(t *testing.T) {
 				rdb := start(t)
-				c := newClock(newHashed(rdb))
+				c := newClock(rdb)
 				if n%2 == 0 {
 					c.processor = searches{c.processor, t}
 				}
@@ -237,7 +237,7 @@ func (tr *weightTrace) must(err error) {
 func TestWeightsWhenTheClockStepsBack(t *testing.T) {
 	const quota, keep = 2_000_000, 10 * time.Second
 	rdb := start(t)
-	c := newClock(newHashed(rdb))
+	c := newClock(rdb)
 	seed := rand.Uint64()
 	tr := &weightTrace{
 		t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(c), oracle: new(coretest.FakeStore),

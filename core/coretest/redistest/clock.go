@@ -15,9 +15,13 @@ import (
 // Keys expire in the time of the server, where a slow test takes longer than by the clock. So a script that sets
 // a key's TTL with PEXPIRE or SET sets an hour more than it says, and PTTL tells it an hour less.
 type Clock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu      sync.Mutex
+	now     time.Time
+	scripts []script
 }
+
+// script is the text of a script that was passed to [Clock.Script], and what it returned.
+type script struct{ text, timed string }
 
 // NewClock is a clock at an instant whose microseconds begin with zeros, which
 // is where scripts that build numbers from text go wrong.
@@ -51,8 +55,15 @@ func (c *Clock) Script(text string, keys []string) (string, []string) {
 	defer c.mu.Unlock()
 	micros := c.now.UnixMicro()
 	keys = append(slices.Clone(keys), strconv.FormatInt(micros/1e6, 10), strconv.FormatInt(micros%1e6, 10))
-	text = strings.Replace(text, "call('TIME')", "{table.remove(KEYS, #KEYS - 1), table.remove(KEYS)}", 1)
-	return anHourMore + text, keys
+	for _, s := range c.scripts { // not a map, since hashing a script takes longer than comparing it with itself
+		if s.text == text {
+			return s.timed, keys
+		}
+	}
+	timed := strings.Replace(text, "call('TIME')", "{table.remove(KEYS, #KEYS - 1), table.remove(KEYS)}", 1)
+	timed = anHourMore + timed
+	c.scripts = append(c.scripts, script{text, timed})
+	return timed, keys
 }
 
 // ErrNoScript is what a server says that has never seen a script.
