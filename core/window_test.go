@@ -1,0 +1,194 @@
+package core_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
+)
+
+// windowsOf returns the windows of a decision about a key.
+func windowsOf(t *testing.T, l *core.Limiter, key string) []core.LimitWindow {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows, err := d.Windows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return windows
+}
+
+func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The windows of a decision show the log as it is when they are asked for, and asking counts nothing.
+func TestWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := 0
+		l, err := core.New(core.Limits{core.PerSecond(4), core.PerMinute(9)}, core.Global(),
+			core.WithObserver(func(context.Context, core.Event) { events++ }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := allow(t, l, "k", 1)
+		time.Sleep(10 * time.Second)
+		allow(t, l, "k", 3)
+		time.Sleep(250 * time.Millisecond)
+		told := events
+		for range 3 {
+			windows, err := d.Windows(t.Context())
+			if err != nil || len(windows) != 2 {
+				t.Fatal(windows, err)
+			}
+			second, minute := windows[0], windows[1]
+			if second.Used != 3 || second.Remaining != 1 || len(second.Entries) != 1 || second.Quota != 4 {
+				t.Errorf("second: %+v", second)
+			}
+			if minute.Used != 4 || minute.Remaining != 5 || len(minute.Entries) != 2 || minute.Entries[1].Cost != 3 {
+				t.Errorf("minute: %+v", minute)
+			}
+			if minute.Key != "k" || minute.Window != time.Minute || minute.Algorithm != "sliding log" {
+				t.Errorf("minute: %+v", minute)
+			}
+			for _, w := range windows {
+				if !w.Now.Equal(time.Now()) {
+					t.Errorf("%s: it is %v on the clock of the store, and %v here", w.Name, w.Now, time.Now())
+				}
+			}
+		}
+		if events != told {
+			t.Errorf("observers were told %d times", events-told)
+		}
+	})
+}
+
+// Limits with keys of their own have windows of their own, and resetting one leaves the others. Algorithms other than
+// the log have no entries.
+func TestWindowsOfSeveralKeys(t *testing.T) {
+	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
+	user := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
+	l, err := core.New(core.Limits{
+		core.PerMinute(5), core.PerHour(50).By(all), core.PerMinute(7).With(core.FixedWindow), core.InFlight(3),
+	}, user, core.WithShadow(core.PerMinute(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := allow(t, l, "u", 2)
+	used := func() (n []int) {
+		windows, err := d.Windows(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range windows {
+			n = append(n, w.Used)
+		}
+		return n
+	}
+	windows, err := d.Windows(t.Context())
+	if err != nil || len(windows) != 4 {
+		t.Fatal(windows, err)
+	}
+	for i, want := range []struct {
+		key, algorithm string
+		entries        int
+		used           int
+	}{
+		{"u", "sliding log", 1, 2}, {"everybody", "sliding log", 1, 2}, {"u", "fixed window", 0, 2},
+		{"u", "in flight", 0, 1},
+	} {
+		w := windows[i]
+		if w.Key != want.key || w.Algorithm != want.algorithm || len(w.Entries) != want.entries || w.Used != want.used {
+			t.Errorf("%d: %+v, want %+v", i, w, want)
+		}
+	}
+	for i, want := range [][]int{{0, 2, 2, 1}, {0, 0, 2, 1}, {0, 0, 0, 1}} {
+		if err := windows[i].Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for at, n := range used() {
+			if n != want[at] {
+				t.Errorf("after %d resets: %v used, want %v", i+1, used(), want)
+				break
+			}
+		}
+	}
+}
+
+// Resetting the window of the limiter's key lifts a ban.
+func TestWindowOfBanned(t *testing.T) {
+	l, err := core.New(core.PerMinute(1), core.Global(), core.WithBan(2, time.Minute, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		allow(t, l, "k", 1)
+	}
+	d := allow(t, l, "k", 1)
+	if !d.Banned {
+		t.Fatal(d)
+	}
+	windows, err := d.Windows(t.Context())
+	if err != nil || len(windows) != 1 || windows[0].Used != 1 {
+		t.Fatal(windows, err)
+	}
+	if err := windows[0].Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d = allow(t, l, "k", 1); !d.Allowed {
+		t.Error(d)
+	}
+}
+
+// A request that no limit was asked about has no windows.
+func TestWindowsOfSkipped(t *testing.T) {
+	var skipped core.Decision
+	l, err := core.New(core.PerMinute(1), core.Global(),
+		core.WithSkip(func(context.Context) bool { return true }),
+		core.WithObserver(func(_ context.Context, e core.Event) {
+			if e.Outcome == event.Skipped {
+				skipped = e.Decision
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if windows, err := skipped.Windows(t.Context()); len(windows) > 0 || err != nil || !skipped.Allowed {
+		t.Error(windows, err, skipped)
+	}
+}
+
+// If the store fails, there are no windows and an error says why.
+func TestWindowsOfFailingStore(t *testing.T) {
+	var broken atomic.Bool
+	l, err := core.New(core.PerMinute(3), core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
+		core.WithFailure(core.FailClosed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := allow(t, l, "k", 1)
+	if windows, err := d.Windows(t.Context()); err != nil || len(windows) != 1 {
+		t.Fatal(windows, err)
+	}
+	broken.Store(true)
+	if windows, err := d.Windows(t.Context()); err == nil || len(windows) > 0 {
+		t.Error(windows, err)
+	}
+}
