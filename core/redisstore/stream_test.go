@@ -545,7 +545,6 @@ func TestStreamsSurviveARestart(t *testing.T) {
 func TestBytesOfStreams(t *testing.T) {
 	rdb := start(t)
 	const quota = 1000
-	measured := make(map[time.Duration][]float64)
 	used := func() (n int) { // without what clients and scripts take
 		_, rest, _ := strings.Cut(rdb.Info(t.Context(), "memory").Val(), "used_memory_dataset:")
 		fmt.Sscanf(rest, "%d", &n)
@@ -555,8 +554,7 @@ func TestBytesOfStreams(t *testing.T) {
 		window time.Duration
 		logs   int
 	}{
-		{0, 2}, {time.Minute, 2},
-		{time.Minute, 30}, {time.Minute, 30}, {time.Minute, 30}, {time.Hour, 30}, {time.Hour, 30}, {time.Hour, 30},
+		{0, 2}, {time.Minute, 2}, {time.Minute, 200}, {time.Hour, 200},
 	} {
 		clock := newClock(rdb)
 		s, takes := newStreams(clock), make([]store.Take, c.logs)
@@ -577,17 +575,14 @@ func TestBytesOfStreams(t *testing.T) {
 			told += int(rdb.MemoryUsage(t.Context(), stored(keys[i]), 0).Val())
 		}
 		memory, usage := float64(grown)/float64(quota*c.logs), float64(told)/float64(quota*c.logs)
-		t.Logf("%d units in %v: %.1f bytes each, MEMORY USAGE %.1f", quota, c.window, memory, usage)
+		t.Logf("%d units in %v: %.2f bytes each, MEMORY USAGE %.1f", quota, c.window, memory, usage)
 		if c.window == 0 && usage > 28 || usage > 34.5 {
 			t.Errorf("%d units in %v: MEMORY USAGE tells %.1f bytes each", quota, c.window, usage)
 		}
-		if c.logs == 30 { // the first logs make the server allocate other memory as well
-			measured[c.window] = append(measured[c.window], memory)
-		}
-	}
-	for window, all := range measured { // buffers of the server itself come and go
-		if slices.Sort(all); all[1] > 28.05 {
-			t.Errorf("%d units in %v take %.1f bytes each", quota, window, all)
+		// The first logs make the server allocate other memory as well, and its buffers come and go: some 10 kB, which
+		// few logs would turn into bytes for each unit.
+		if c.logs > 2 && memory > 28.1 {
+			t.Errorf("%d units in %v take %.2f bytes each", quota, c.window, memory)
 		}
 	}
 }
