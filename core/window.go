@@ -16,8 +16,8 @@ type LimitWindow struct {
 	Key       string        // whose quota it is. It may be personal data
 	Now       time.Time     // on the clock of the store, as Entries are
 
-	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none, and if the
-	// store cannot list a log.
+	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none, and if
+	// the store cannot list a log.
 	Entries []Entry
 
 	decision *Decision

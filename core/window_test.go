@@ -13,20 +13,6 @@ import (
 	"github.com/sashlimit/sash/core/event"
 )
 
-// windowsOf returns the windows of a decision about a key.
-func windowsOf(t *testing.T, l *core.Limiter, key string) []core.LimitWindow {
-	t.Helper()
-	d, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	windows, err := d.Windows(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return windows
-}
-
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), key, cost)

@@ -140,8 +140,8 @@ func TestLateSuccessAllowsNoBypass(t *testing.T) {
 	}
 }
 
-// A call that is repeated ends before the next one begins: a take that the store executed after it was told to remove it
-// would count for good. A store that does not end calls in time holds nobody up for long.
+// A call that is repeated ends before the next one begins: a take that the store executed after it was told to remove
+// it would count for good. A store that does not end calls in time holds nobody up for long.
 func TestRepeatedCallsEnd(t *testing.T) {
 	const timeout = 2 * time.Second
 	for _, test := range []struct {

@@ -103,7 +103,7 @@ func drain(answers <-chan error, n int, d time.Duration) {
 	defer timer.Stop()
 	for range n {
 		select {
-		case <-answers:
+		case <-answers: //nolint:errcheck // another call has answered
 		case <-timer.C:
 			return
 		}
