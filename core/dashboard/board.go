@@ -1,0 +1,183 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/store"
+)
+
+const (
+	interval = time.Second     // between samples
+	forget   = 2 * time.Minute // after the last page was closed, what is known about keys is forgotten
+)
+
+// Board counts the decisions of limiters for the page of [Handler]. The zero Board is ready for use, and must not be
+// copied. It may be used by any number of limiters and goroutines.
+//
+// While nobody looks at the page, a decision costs a few atomic additions, and one goroutine wakes up once a second
+// until there has been no decision for five minutes.
+type Board struct {
+	policies classes.Names[policy]
+	running  atomic.Bool // a goroutine samples the counters
+	keys     keys
+
+	mu       sync.Mutex
+	order    []*policy // by name
+	limiters []*core.Limiter
+	pages    map[*page]struct{}
+	quiet    int // seconds without a decision
+	unseen   int // seconds without a page
+	closed   chan struct{}
+	stores   []storeMessage
+	storesAt time.Time
+}
+
+// Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names. The
+// decisions of a limiter are counted whether it was added or not, if it has Observe as its observer.
+func (b *Board) Add(limiters ...*core.Limiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range limiters {
+		if l != nil && !slices.Contains(b.limiters, l) {
+			b.limiters = append(b.limiters, l)
+		}
+	}
+}
+
+// Observe counts a decision. It is for [core.WithObserver].
+func (b *Board) Observe(_ context.Context, e core.Event) {
+	p := b.policies.Of(e.Policy, b.newPolicy)
+	switch e.Outcome {
+	case event.Allowed, event.Denied, event.Banned:
+		if e.Mode == store.ModePeek {
+			return // nothing was asked for
+		}
+		b.decided(p, &e)
+	case event.Listed, event.Skipped:
+		p.count[admitted].Add(1)
+	case event.Forbidden:
+		p.count[denied].Add(1)
+	case event.NoKey:
+		p.count[noKey].Add(1)
+	case event.Failed:
+		p.count[failed].Add(1)
+	case event.RefundFailed:
+		p.count[refundFailed].Add(1)
+	case event.ShadowFailed:
+		p.count[shadowFailed].Add(1)
+	case event.ReloadFailed:
+		p.count[reloadFailed].Add(1)
+	case event.Refunded, event.Reloaded:
+	}
+	if !b.running.Load() && b.running.CompareAndSwap(false, true) {
+		go b.run()
+	}
+}
+
+func (b *Board) decided(p *policy, e *core.Event) {
+	if e.Outcome == event.Allowed {
+		p.count[admitted].Add(1)
+		if e.NearLimit() {
+			p.count[near].Add(1)
+		}
+	} else {
+		p.count[denied].Add(1)
+	}
+	if e.Decision.Degraded {
+		p.count[degraded].Add(1)
+	}
+	if e.Shadow != nil && !e.Shadow.Allowed {
+		p.count[shadowDenied].Add(1)
+	}
+	b.keys.add(e)
+}
+
+func (b *Board) newPolicy(name string) *policy {
+	p := &policy{name: name}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.order = append(b.order, p)
+	slices.SortFunc(b.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
+	return p
+}
+
+// run samples the counters once a second, until nothing happens any more and nobody looks.
+func (b *Board) run() {
+	for range time.Tick(interval) {
+		if b.sample() {
+			continue
+		}
+		b.running.Store(false)
+		if !b.changed() || !b.running.CompareAndSwap(false, true) {
+			return // a decision that comes now starts another goroutine
+		}
+	}
+}
+
+// sample moves the counters into the history and tells the pages. It reports whether it has to be called again.
+func (b *Board) sample() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.quiet++
+	for _, p := range b.order {
+		if p.sample() {
+			b.quiet = 0
+		}
+	}
+	if b.unseen++; len(b.pages) > 0 {
+		b.unseen = 0
+		b.keys.tick()
+		b.send()
+	} else if time.Duration(b.unseen)*interval >= forget {
+		b.keys.forget()
+	}
+	return b.quiet < seconds || b.unseen < int(forget/interval)
+}
+
+// changed reports whether there is something to sample.
+func (b *Board) changed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.order {
+		for i, n := range p.sampled {
+			if p.count[i].Load() != n {
+				return true
+			}
+		}
+	}
+	return len(b.pages) > 0
+}
+
+// limiterOf returns a limiter that was added, by the name of its policy, or nil.
+func (b *Board) limiterOf(name string) *core.Limiter {
+	b.mu.Lock()
+	limiters := slices.Clone(b.limiters)
+	b.mu.Unlock()
+	for _, l := range limiters {
+		if nameOf(l) == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// nameOf and limitsOf return what a limiter tells about itself when it is logged.
+func nameOf(l *core.Limiter) string   { return attr(l, "policy") }
+func limitsOf(l *core.Limiter) string { return attr(l, "limits") }
+
+func attr(l *core.Limiter, key string) string {
+	for _, a := range l.LogValue().Group() {
+		if a.Key == key {
+			return a.Value.String()
+		}
+	}
+	return ""
+}

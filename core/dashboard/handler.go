@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"embed"
+	"errors"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/sashlimit/sash/core"
+)
+
+//go:embed page
+var files embed.FS
+
+// Handler returns the page of a board. Mount it under any path that ends in a slash, with or without
+// [http.StripPrefix]. It panics if an option or the board is nil.
+//
+// The page uses these paths below its own: board.js, board.css, events, window and reset. A proxy before it must not
+// collect the answer of events.
+func Handler(b *Board, opts ...Option) http.Handler {
+	h := &handler{board: b}
+	if b == nil {
+		h.faults = append(h.faults, &core.ConfigError{
+			Option: "dashboard.Handler", Value: "nil", Reason: "give it the Board that limiters have as their observer",
+		})
+	}
+	for _, option := range opts {
+		if option == nil {
+			h.faults = append(h.faults, &core.ConfigError{
+				Option: "dashboard.Option", Value: "nil", Reason: "leave it out",
+			})
+			continue
+		}
+		option(h)
+	}
+	if err := errors.Join(h.faults...); err != nil {
+		panic(err) //nolint:forbidigo // a mistake in the program, which ends when it starts
+	}
+	return h
+}
+
+// route is what the handler does at a path below its own.
+type route struct {
+	method string
+	serve  func(*handler, http.ResponseWriter, *http.Request)
+}
+
+var routes = map[string]route{
+	"":          {http.MethodGet, asset("index.html", "text/html; charset=utf-8")},
+	"board.js":  {http.MethodGet, asset("board.js", "text/javascript; charset=utf-8")},
+	"board.css": {http.MethodGet, asset("board.css", "text/css; charset=utf-8")},
+	"events":    {http.MethodGet, (*handler).stream},
+	"window":    {http.MethodPost, (*handler).window},
+	"reset":     {http.MethodPost, (*handler).reset},
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+			"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		"X-Content-Type-Options":     "nosniff",
+		"Referrer-Policy":            "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin",
+		"Cache-Control":              "no-store",
+	} {
+		w.Header().Set(name, value)
+	}
+	_, name := path.Split(r.URL.Path)
+	to, known := routes[name]
+	if r.URL.Path == "" || !known && !strings.Contains(name, ".") {
+		redirect(w, r)
+		return
+	}
+	switch {
+	case !known:
+		http.NotFound(w, r)
+	case r.Method != to.method && (r.Method != http.MethodHead || to.method != http.MethodGet):
+		w.Header().Set("Allow", to.method)
+		http.Error(w, "use "+to.method, http.StatusMethodNotAllowed)
+	case h.origins.Check(r) != nil:
+		http.Error(w, "this request comes from a page of another site", http.StatusForbidden)
+	default:
+		to.serve(h, w, r)
+	}
+}
+
+// redirect adds a slash to the path of the page, below which it finds the rest. The new path is relative, because a
+// prefix may have been removed from that of r.
+func redirect(w http.ResponseWriter, r *http.Request) {
+	full, _, _ := strings.Cut(r.RequestURI, "?")
+	w.Header().Set("Location", "./"+path.Base(full)+"/")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+func asset(name, contentType string) func(*handler, http.ResponseWriter, *http.Request) {
+	text, err := files.ReadFile("page/" + name)
+	if err != nil {
+		panic(err) //nolint:forbidigo // it is embedded
+	}
+	return func(_ *handler, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Write(text)
+	}
+}

@@ -1,0 +1,365 @@
+'use strict';
+
+const seconds = 300; // of history
+const svgNames = 'http://www.w3.org/2000/svg';
+const byId = id => document.getElementById(id);
+
+// element makes an element with attributes. Children are elements or texts; texts are never read as HTML.
+function element(name, attributes = {}, ...children) {
+  const e = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+  e.append(...children);
+  return e;
+}
+
+function svg(name, attributes = {}, ...children) {
+  const e = document.createElementNS(svgNames, name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+  e.append(...children);
+  return e;
+}
+
+function setText(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+const plural = (n, one, many) => `${n.toLocaleString('en')} ${n === 1 ? one : many}`;
+
+function duration(s) {
+  if (s < 1) return `${Math.ceil(s * 1000)} ms`;
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 120) return `${Math.round(s)} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+const size = bytes => bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+
+// Policies.
+
+const policies = new Map(); // by name: history and what shows it
+
+function policyRow(name) {
+  const cells = {};
+  const cell = label => {
+    cells[label] = element('td', {class: 'number', 'data-name': label});
+    return cells[label];
+  };
+  const history = {
+    admitted: svg('path', {class: 'admitted'}),
+    denied: svg('path', {class: 'denied'}),
+  };
+  const limits = element('small');
+  const total = element('small');
+  const row = element('tr', {},
+    element('th', {scope: 'row'}, name, limits),
+    element('td', {class: 'wide'},
+      svg('svg', {class: 'history', viewBox: `0 0 ${seconds} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
+        history.admitted, history.denied),
+      total),
+    cell('Admitted'), cell('Denied'), cell('Near limit'), cell('Degraded'));
+  return {row, cells, history, limits, total, samples: []};
+}
+
+function showPolicies(message) {
+  const body = byId('policies').tBodies[0];
+  const named = new Set(message.policies.map(p => p.name));
+  for (const [name, p] of policies) {
+    if (!named.has(name)) {
+      p.row.remove();
+      policies.delete(name);
+    }
+  }
+  message.policies.forEach((given, i) => {
+    let p = policies.get(given.name);
+    if (!p) {
+      p = policyRow(given.name);
+      policies.set(given.name, p);
+    }
+    if (body.rows[i] !== p.row) body.insertBefore(p.row, body.rows[i] || null);
+    if (given.history.length === seconds) p.samples = [];
+    p.samples.push(...given.history);
+    while (p.samples.length < seconds) p.samples.unshift([0, 0, 0, 0, 0]);
+    p.samples.splice(0, p.samples.length - seconds);
+    setText(p.limits, given.limits || '');
+    const last = p.samples[seconds - 1];
+    ['Admitted', 'Denied', 'Near limit', 'Degraded'].forEach((label, n) => {
+      setText(p.cells[label], last[n].toLocaleString('en'));
+    });
+    p.cells.Degraded.classList.toggle('bad', last[3] > 0);
+    const sum = n => p.samples.reduce((sum, s) => sum + s[n], 0).toLocaleString('en');
+    setText(p.total, `${sum(0)} admitted, ${sum(1)} denied`);
+    drawHistory(p);
+  });
+  byId('no-policies').hidden = message.policies.length > 0;
+  byId('others').hidden = !message.others;
+  setText(byId('others'), `${plural(message.others, 'policy', 'policies')} with fewer requests not shown.`);
+}
+
+// drawHistory draws what was admitted from below, and what was denied on top of it.
+function drawHistory(p) {
+  const most = Math.max(1, ...p.samples.map(s => s[0] + s[1]));
+  let admitted = '', denied = '';
+  p.samples.forEach((s, x) => {
+    const a = 40 * s[0] / most, d = 40 * s[1] / most;
+    if (a > 0) admitted += `M${x} 40v${-a}h1v${a}z`;
+    if (d > 0) denied += `M${x} ${40 - a}v${-d}h1v${d}z`;
+  });
+  p.history.admitted.setAttribute('d', admitted);
+  p.history.denied.setAttribute('d', denied);
+}
+
+// showList replaces the rows of a list if they have changed, and keeps them and their focus otherwise.
+function showList(list, texts, make) {
+  const key = JSON.stringify(texts);
+  if (list.dataset.shown === key) return;
+  list.dataset.shown = key;
+  list.replaceChildren(...texts.map(make));
+}
+
+function showWrong(message) {
+  const wrong = message.policies.flatMap(p => (p.wrong || []).map(w => `${p.name}: ${w.count.toLocaleString('en')} ${w.what}`));
+  for (const s of message.stores) {
+    if (s.lost) wrong.push(`${s.policy}: ${plural(s.lost, 'unit', 'units')} that the store cannot be told`);
+    if (s.breaker && s.breaker !== 'closed') wrong.push(`${s.policy}: the store does not answer`);
+    if (s.shared) wrong.push(`${s.policy}: ${plural(s.shared, 'request', 'requests')} of keys that share a log, since the store is full`);
+  }
+  byId('wrong').hidden = wrong.length === 0;
+  showList(byId('wrong').querySelector('ul'), wrong, text => element('li', {}, text));
+}
+
+function showStores(message) {
+  const about = s => s.maxKeys
+    ? [`in memory, ${s.keys.toLocaleString('en')} of ${s.maxKeys.toLocaleString('en')} keys`, size(s.bytes)]
+    : s.breaker
+      ? [`breaker ${s.breaker}`, plural(s.outages, 'outage', 'outages'), plural(s.failures, 'failed call', 'failed calls'),
+        `${plural(s.denials, 'denial', 'denials')} remembered`, `${s.backlog.toLocaleString('en')} to be replayed`,
+        `${s.replayed.toLocaleString('en')} replayed`]
+      : ['as above'];
+  const rows = message.stores.map(s => [s.policy, about(s).concat(s.inFlight ? [`${s.inFlight} in flight`] : []).join(', ')]);
+  byId('stores').hidden = rows.length === 0;
+  showList(byId('stores').querySelector('tbody'), rows, ([name, text]) =>
+    element('tr', {}, element('th', {scope: 'row'}, name), element('td', {class: 'wide'}, text)));
+}
+
+// Keys.
+
+const keyRows = new Map(); // by id
+
+function keyRow(k) {
+  const requests = element('td', {class: 'number', 'data-name': 'Requests'});
+  const button = element('button', {type: 'button', 'aria-label': `Show the window of ${k.name || k.id}, ${k.policy}`}, 'Window');
+  button.addEventListener('click', () => look({id: k.id}));
+  const row = element('tr', {},
+    element('th', {scope: 'row', class: 'key'}, k.name === '' ? '(all)' : k.name || k.id),
+    element('td', {'data-name': 'Policy'}, k.policy), requests, element('td', {}, button));
+  return {row, requests};
+}
+
+function showKeys(message) {
+  const body = byId('keys').tBodies[0];
+  const ids = new Set(message.hot.map(k => k.id));
+  for (const [id, k] of keyRows) {
+    if (!ids.has(id) && !k.row.contains(document.activeElement)) {
+      k.row.remove();
+      keyRows.delete(id);
+    }
+  }
+  const focused = document.activeElement;
+  message.hot.forEach((given, i) => {
+    let k = keyRows.get(given.id);
+    if (!k) {
+      k = keyRow(given);
+      keyRows.set(given.id, k);
+    }
+    setText(k.requests, given.requests.toLocaleString('en'));
+    if (body.rows[i] !== k.row) body.insertBefore(k.row, body.rows[i] || null);
+  });
+  if (focused !== document.activeElement && body.contains(focused)) focused.focus({preventScroll: true});
+  byId('no-keys').hidden = message.hot.length > 0;
+}
+
+let mayAct = false;
+
+function showActions(message) {
+  if (message.actions === undefined) return;
+  mayAct = message.actions;
+  byId('find').hidden = !mayAct || message.stores.length === 0;
+  const names = message.stores.map(s => s.policy);
+  showList(byId('find').policy, names, name => element('option', {}, name));
+}
+
+byId('find').addEventListener('submit', e => {
+  e.preventDefault();
+  look({policy: e.target.policy.value, key: e.target.key.value});
+});
+
+// The window of one key.
+
+let asked = null; // what the window is of
+let shownLimits = []; // what is drawn, with when it was fetched
+
+function post(path, question) {
+  return fetch(path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(question)});
+}
+
+function look(question) {
+  asked = question;
+  shownLimits = [];
+  byId('limits').replaceChildren();
+  setText(byId('window-error'), '');
+  setText(byId('window-title'), 'Window');
+  byId('window').hidden = false;
+  byId('window-title').focus();
+  refresh();
+}
+
+byId('close').addEventListener('click', () => {
+  asked = null;
+  byId('window').hidden = true;
+});
+
+let refreshing = false;
+
+async function refresh() {
+  const question = asked;
+  if (!question || refreshing || document.hidden) return;
+  refreshing = true;
+  try {
+    const response = await post('window', question);
+    if (question !== asked) return;
+    if (response.ok) showWindow(await response.json());
+    else setText(byId('window-error'), await response.text());
+  } catch {
+    setText(byId('window-error'), 'The program does not answer.');
+  } finally {
+    refreshing = false;
+    if (question !== asked) refresh();
+  }
+}
+
+function limitPanel(limit, i) {
+  const text = element('p', {class: 'text'});
+  const drawing = svg('svg', {viewBox: '0 0 1000 100', preserveAspectRatio: 'none', 'aria-hidden': 'true'});
+  const axis = element('div', {class: 'axis', 'aria-hidden': 'true'},
+    element('span', {}, `${duration(limit.window)} ago`), element('span', {}, 'now'));
+  const heading = element('header', {}, element('h3', {}, limit.name));
+  if (mayAct) heading.append(resetButton(limit, i));
+  const key = element('p', {class: 'hint'}, `${limit.algorithm} of `, element('span', {class: 'key'}, limit.key || 'all requests'));
+  const panel = element('div', {class: 'limit'}, heading, key, text);
+  if (limit.algorithm === 'sliding log') panel.append(drawing, axis);
+  return {panel, text, drawing, limit, at: 0};
+}
+
+// resetButton asks once more before it resets.
+function resetButton(limit, i) {
+  const button = element('button', {type: 'button'}, 'Reset');
+  let sure = 0;
+  button.addEventListener('click', async () => {
+    if (!sure) {
+      button.textContent = 'Delete this log?';
+      sure = setTimeout(() => {
+        sure = 0;
+        button.textContent = 'Reset';
+      }, 5000);
+      return;
+    }
+    clearTimeout(sure);
+    sure = 0;
+    button.textContent = 'Reset';
+    const response = await post('reset', {...asked, limit: i}).catch(() => null);
+    setText(byId('window-error'), response?.ok ? '' : response ? await response.text() : 'The program does not answer.');
+    refresh();
+  });
+  return button;
+}
+
+function showWindow(answer) {
+  setText(byId('window-error'), '');
+  setText(byId('window-title'), `Window of ${answer.name || 'all requests'}, ${answer.policy}`);
+  const names = answer.limits.map(l => l.name).join();
+  if (shownLimits.map(s => s.limit.name).join() !== names || shownLimits.length === 0) {
+    shownLimits = answer.limits.map(limitPanel);
+    byId('limits').replaceChildren(...shownLimits.map(s => s.panel));
+    if (answer.limits.length === 0) byId('limits').textContent = 'No limit was asked about this key.';
+  }
+  answer.limits.forEach((limit, i) => {
+    const s = shownLimits[i];
+    s.limit = limit;
+    s.at = performance.now();
+    let text = `${limit.used.toLocaleString('en')} of ${plural(limit.quota, 'unit', 'units')} used, ` +
+      `${limit.remaining.toLocaleString('en')} left.`;
+    if (limit.reset > 0) text += ` ${limit.remaining > 0 ? 'More room' : 'Room'} comes in ${duration(limit.reset)}.`;
+    setText(s.text, text);
+    draw(s);
+  });
+}
+
+// draw draws a log: each entry as a mark that moves to the left and out of the window, and above it how many units are
+// in the window since then. Where that line meets the left edge it shows what is used now, below the line of the quota.
+function draw(s) {
+  const {limit} = s;
+  const since = (performance.now() - s.at) / 1000;
+  const marks = limit.marks.map(([age, cost]) => [age + since, cost]).filter(([age]) => age < limit.window);
+  const most = Math.max(limit.quota, limit.used) * 1.1;
+  const x = age => 1000 * (1 - Math.max(0, age) / limit.window);
+  const y = units => 88 - 84 * units / most;
+  let units = 0, used = `M1000 ${y(0)}`, entries = '';
+  for (const [age, cost] of marks.toReversed()) {
+    used += `H${x(age).toFixed(1)}`;
+    units += cost;
+    used += `V${y(units).toFixed(1)}`;
+    entries += `M${x(age).toFixed(1)} 92V100`;
+  }
+  const quota = y(limit.quota).toFixed(1);
+  s.drawing.replaceChildren(
+    svg('path', {class: 'quota', d: `M0 ${quota}H1000`}),
+    svg('path', {class: 'used', d: `${used}H0`}),
+    svg('path', {class: 'entry', d: entries}));
+}
+
+const still = matchMedia('(prefers-reduced-motion: reduce)');
+let drawn = 0;
+
+function move(now) {
+  if (asked && !still.matches && now - drawn > 50) {
+    drawn = now;
+    shownLimits.forEach(draw);
+  }
+  requestAnimationFrame(move);
+}
+
+requestAnimationFrame(move);
+
+// Events.
+
+let events = null;
+let silent = 0; // a stream ends each minute, and the next one begins a second later
+
+function listen() {
+  events = new EventSource('events');
+  events.onmessage = e => {
+    const message = JSON.parse(e.data);
+    clearTimeout(silent);
+    silent = 0;
+    setText(byId('state'), 'Live');
+    showPolicies(message);
+    showWrong(message);
+    showKeys(message);
+    showStores(message);
+    showActions(message);
+    refresh();
+  };
+  events.onerror = () => {
+    if (!silent) silent = setTimeout(() => setText(byId('state'), 'The program does not answer. Connecting…'), 4000);
+  };
+}
+
+// A page that nobody sees gives its connection back, of which browsers have few for one host.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) events.close();
+  else if (events.readyState === EventSource.CLOSED) listen();
+});
+
+listen();

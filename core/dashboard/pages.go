@@ -1,0 +1,117 @@
+package dashboard
+
+import (
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/totals"
+)
+
+const maxPages = 100 // open at the same time
+
+// page is an open page. Its channel has room for one message.
+type page struct {
+	messages   chan []byte
+	identities bool
+	actions    bool
+}
+
+// open adds a page, unless there are too many. closed is closed by Close.
+func (b *Board) open(identities, actions bool) (p *page, closed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pages) >= maxPages {
+		return nil, nil
+	}
+	b.keys.watch()
+	if b.pages == nil {
+		b.pages = make(map[*page]struct{})
+	}
+	if b.closed == nil {
+		b.closed = make(chan struct{})
+	}
+	p = &page{make(chan []byte, 1), identities, actions}
+	b.pages[p] = struct{}{}
+	b.unseen = 0
+	p.messages <- b.first(p)
+	if b.running.CompareAndSwap(false, true) {
+		go b.run()
+	}
+	return p, b.closed
+}
+
+func (b *Board) close(p *page) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.pages, p)
+}
+
+// Close ends the streams of all open pages, which connect again. A server that shuts down waits up to a minute for them
+// otherwise:
+//
+//	server.RegisterOnShutdown(board.Close)
+func (b *Board) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed != nil {
+		close(b.closed)
+		b.closed = nil
+	}
+}
+
+// send tells all pages about the latest second. A page that has not fetched its last message gets the whole history in
+// its place. The lock must be held.
+func (b *Board) send() {
+	var latest [2][]byte // without identities and with them
+	for p := range b.pages {
+		select {
+		case <-p.messages:
+			p.messages <- b.first(p)
+			continue
+		default:
+		}
+		i := 0
+		if p.identities {
+			i = 1
+		}
+		if latest[i] == nil {
+			latest[i] = encode(b.message(1, p.identities))
+		}
+		p.messages <- latest[i]
+	}
+}
+
+// first returns a page's first message. The lock must be held.
+func (b *Board) first(p *page) []byte {
+	m := b.message(seconds, p.identities)
+	m.Actions = &p.actions
+	return encode(m)
+}
+
+// message returns what happened in the latest seconds. The lock must be held.
+func (b *Board) message(latest int, identities bool) *message {
+	m := &message{
+		Second: time.Now().Unix(), Hot: b.keys.hottest(identities), Policies: []policyMessage{}, Stores: b.storesNow(),
+	}
+	limits := make(map[string]string, len(b.limiters))
+	for _, l := range b.limiters {
+		limits[nameOf(l)] = limitsOf(l)
+	}
+	shown, others := busiest(b.order)
+	m.Others = others
+	for _, p := range shown {
+		m.Policies = append(m.Policies, p.message(latest, limits[p.name]))
+	}
+	return m
+}
+
+// storesNow returns what stores hold. It asks them once a second at most, since that looks at each key of a store in
+// memory. The lock must be held.
+func (b *Board) storesNow() []storeMessage {
+	if now := time.Now(); b.stores == nil || now.Sub(b.storesAt) >= interval/2 {
+		b.stores, b.storesAt = []storeMessage{}, now
+		for _, s := range totals.Of(b.limiters) {
+			b.stores = append(b.stores, storeMessageOf(s))
+		}
+	}
+	return b.stores
+}

@@ -1,0 +1,174 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
+)
+
+const (
+	maxQuestion = 4 << 10 // bytes
+	maxMarks    = 400     // of one log; entries beyond are drawn together
+)
+
+// question is what a page asks about a key.
+type question struct {
+	ID     string `json:"id"`     // of a hot key, or else:
+	Policy string `json:"policy"` // a limiter that was added
+	Key    string `json:"key"`
+	Limit  int    `json:"limit"` // which one is to be reset
+}
+
+// answer is what a page is told about a key.
+type answer struct {
+	Policy string         `json:"policy"`
+	Name   string         `json:"name"` // of the key, or what stands for it
+	Limits []limitMessage `json:"limits"`
+}
+
+// limitMessage is a limit and its log. Times are in seconds.
+type limitMessage struct {
+	Name      string  `json:"name"`
+	Key       string  `json:"key"` // or what stands for it
+	Algorithm string  `json:"algorithm"`
+	Quota     int     `json:"quota"`
+	Used      int     `json:"used"`
+	Remaining int     `json:"remaining"`
+	Window    float64 `json:"window"`
+	Reset     float64 `json:"reset"` // until the oldest unit leaves the window
+	Marks     []mark  `json:"marks"` // oldest first; none unless it is a sliding log
+}
+
+// mark is one entry, or several that are close to each other: how old it is, and its units.
+type mark [2]float64
+
+// refusal is an error with the status of its answer.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (e *refusal) Error() string { return e.text }
+
+// window tells the page about a key. Keys with many requests may be looked at by everybody; others are found by their
+// names, which is an action, since it would tell whether somebody has made requests.
+func (h *handler) window(w http.ResponseWriter, r *http.Request) {
+	a := new(answer)
+	q, err := ask(w, r)
+	var windows []core.LimitWindow
+	if err == nil {
+		windows, err = h.windows(r, q, a)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	a.Limits = make([]limitMessage, len(windows))
+	for i := range windows {
+		a.Limits[i] = h.limit(a.Policy, &windows[i])
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(encode(a))
+}
+
+// reset deletes the log of one limit of a key.
+func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
+	if !h.mayAct(r) {
+		refuse(w, errNotAuthorised)
+		return
+	}
+	q, err := ask(w, r)
+	var windows []core.LimitWindow
+	if err == nil {
+		windows, err = h.windows(r, q, new(answer))
+	}
+	switch {
+	case err != nil:
+	case q.Limit < 0 || q.Limit >= len(windows):
+		err = &refusal{http.StatusNotFound, "the key has no such limit"}
+	default:
+		err = windows[q.Limit].Reset(r.Context())
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+var errNotAuthorised = &refusal{http.StatusForbidden, "this is for those whom WithActions authorises"}
+
+func ask(w http.ResponseWriter, r *http.Request) (q question, err error) {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q); err != nil {
+		return q, &refusal{http.StatusBadRequest, "a question is JSON with a few short fields"}
+	}
+	return q, nil
+}
+
+// refuse answers with an error. The text of a store's error may have an identity in it, so only its class is told.
+func refuse(w http.ResponseWriter, err error) {
+	status, text := http.StatusBadGateway, err.Error()
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		status = refused.status
+	} else if failed := (*store.StoreError)(nil); errors.As(err, &failed) {
+		text = "the store does not answer: " + cmp.Or(failed.Class, "it says no more")
+	}
+	http.Error(w, text, status)
+}
+
+// windows returns the windows of the key of a question.
+func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitWindow, error) {
+	if q.ID != "" {
+		d, name, ok := h.board.keys.find(q.ID)
+		if !ok {
+			return nil, &refusal{http.StatusNotFound, "this key is not among those with the most requests any more"}
+		}
+		policy, key, _ := strings.Cut(name, separator)
+		a.Policy, a.Name = policy, h.shown(policy, key)
+		return d.Windows(r.Context())
+	}
+	if !h.mayAct(r) {
+		return nil, errNotAuthorised
+	}
+	l := h.board.limiterOf(q.Policy)
+	if l == nil {
+		return nil, &refusal{http.StatusNotFound, "no limiter with this policy was given to Board.Add"}
+	}
+	a.Policy, a.Name = q.Policy, q.Key
+	d, err := l.Peek(r.Context(), q.Key)
+	if err != nil {
+		return nil, err
+	}
+	return d.Windows(r.Context())
+}
+
+// shown returns a key as pages have it.
+func (h *handler) shown(policy, key string) string {
+	if h.identities {
+		return key
+	}
+	return h.board.keys.hashOf(policy + separator + key)
+}
+
+func (h *handler) limit(policy string, w *core.LimitWindow) limitMessage {
+	m := limitMessage{
+		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm,
+		Quota: w.Quota, Used: w.Used, Remaining: w.Remaining,
+		Window: w.Window.Seconds(), Reset: w.ResetAfter.Seconds(), Marks: []mark{},
+	}
+	width := w.Window / maxMarks
+	for i, e := range w.Entries {
+		age := w.Now.Sub(e.At)
+		if n := len(m.Marks); i > 0 && len(w.Entries) > maxMarks && m.Marks[n-1][0]-age.Seconds() < width.Seconds() {
+			m.Marks[n-1][1] += float64(e.Cost)
+			continue
+		}
+		m.Marks = append(m.Marks, mark{age.Seconds(), float64(e.Cost)})
+	}
+	return m
+}
