@@ -85,6 +85,7 @@ func ask(url string) {
 // given are the variables that the other blocks may use without declaring them.
 var given = map[string]string{
 	"admin":         "*gin.RouterGroup",
+	"adminsOnly":    "func(http.Handler) http.Handler",
 	"app":           "*fiber.App",
 	"costOf":        "func(string) int",
 	"ctx":           "context.Context",
@@ -108,6 +109,7 @@ var imports = map[string]string{
 	"chi":         "github.com/go-chi/chi/v5",
 	"context":     "context",
 	"coretest":    "github.com/sashlimit/sash/core/coretest",
+	"dashboard":   "github.com/sashlimit/sash/core/dashboard",
 	"cors":        "github.com/gofiber/fiber/v2/middleware/cors",
 	"echo":        "github.com/labstack/echo/v4",
 	"errors":      "errors",

@@ -5,6 +5,13 @@ set -eu
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+version() {
+	case $1 in
+	chromium) "$1" --version ;;
+	*) "$1" -v ;;
+	esac
+}
+
 as_root() {
 	if [ "$(id -u)" -ne 0 ] && have sudo; then
 		sudo "$@"
@@ -18,7 +25,7 @@ PATH="$PATH:/usr/sbin:/usr/local/sbin"
 
 for program in "$@"; do
 	if have "$program"; then
-		"$program" -v
+		version "$program"
 		continue
 	fi
 	package=$program
@@ -45,5 +52,5 @@ for program in "$@"; do
 		echo "$package was installed, but $program is not on PATH ($PATH)." >&2
 		exit 1
 	fi
-	"$program" -v
+	version "$program"
 done

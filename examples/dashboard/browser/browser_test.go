@@ -1,0 +1,367 @@
+package browser
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const patience = time.Minute // until the test gives up waiting for something on a page
+
+// startProgram builds and starts the example, and returns the address of its page.
+func startProgram(t *testing.T) (address string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "dashboard")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "..", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := exec.CommandContext(t.Context(), program)
+	run.Env = append(os.Environ(), "PORT=0")
+	run.Stderr = os.Stderr
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		run.Process.Kill() //nolint:errcheck // it may have ended
+		run.Wait()         //nolint:errcheck // it was killed
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// browser is a tab. What the page reports as an error fails the test.
+type browser struct {
+	*testing.T
+	ctx context.Context
+}
+
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("SASH_REQUIRE_CHROMIUM") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience))
+	if os.Geteuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox)
+	}
+	allocator, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(t.Logf))
+	t.Cleanup(cancel)
+	b := &browser{t, ctx}
+	var mu sync.Mutex
+	chromedp.ListenTarget(ctx, func(e any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("the page: %v", e.ExceptionDetails)
+		case *log.EventEntryAdded: // such as what the Content-Security-Policy has blocked
+			if e.Entry.Level == log.LevelError && !strings.Contains(e.Entry.URL, "favicon") {
+				t.Errorf("the page: %s %s", e.Entry.Text, e.Entry.URL)
+			}
+		}
+	})
+	if err := chromedp.Run(ctx, log.Enable()); err != nil { // without a timeout, at whose end the browser would end
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *browser) run(actions ...chromedp.Action) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// sees waits until a JavaScript expression is true.
+func (b *browser) sees(expression string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(patience))); err != nil {
+		var text string
+		chromedp.Run(b.ctx, chromedp.Text("body", &text)) //nolint:errcheck // it has failed already
+		b.Fatalf("%s: %v\n%s", expression, err, text)
+	}
+}
+
+// is returns the value of a JavaScript expression.
+func is[T any](b *browser, expression string) (value T) {
+	b.Helper()
+	b.run(chromedp.Evaluate(expression, &value))
+	return value
+}
+
+// screenshot saves a picture of the page if SASH_SCREENSHOTS names a directory.
+func (b *browser) screenshot(name string) {
+	b.Helper()
+	dir := os.Getenv("SASH_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	var picture []byte
+	b.run(chromedp.FullScreenshot(&picture, 100))
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// send starts traffic of a kind, as a button of the example does.
+func (b *browser) send(address, kind string) {
+	b.Helper()
+	r, err := http.Post(address+"traffic/"+kind, "", nil) //nolint:noctx // it returns at once
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusAccepted {
+		b.Fatal(r.Status)
+	}
+}
+
+// row is an expression for the text of a policy's row.
+func row(policy string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('#policies tbody tr')].find(r => r.cells[0].innerText.startsWith(%q))?.innerText`,
+		policy)
+}
+
+const windowButton = `#keys button[aria-label="Show the window of visitor, sliding-log"]`
+
+// A burst is decided as the buttons' page and the dashboard say; the window of a key fills, drains and is reset.
+func TestDashboard(t *testing.T) {
+	b := startBrowser(t)
+	address := startProgram(t)
+
+	b.run(chromedp.EmulateViewport(1100, 900), chromedp.Navigate(address+"limits/"))
+	b.sees(`document.getElementById('state').innerText === 'Live'`)
+	b.send(address, "burst")
+	for _, policy := range []string{"sliding-log", "fixed-window", "sliding-counter", "token-bucket"} {
+		b.sees(row(policy) + `?.includes('10 admitted, 20 denied')`)
+	}
+
+	b.run(chromedp.Click(windowButton))
+	b.sees(`document.querySelector('.limit .text')?.innerText.startsWith('10 of 10 units used, 0 left. Room comes in ')`)
+	if marks := is[int](b, `document.querySelector('.limit .entry').getAttribute('d').split('M').length - 1`); marks != 10 {
+		t.Errorf("%d entries are drawn, want 10", marks)
+	}
+	b.screenshot("window")
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`) // it drains
+	if drawn := is[string](b, `document.querySelector('.limit .entry').getAttribute('d')`); drawn != "" {
+		t.Errorf("%q is still drawn", drawn)
+	}
+
+	b.send(address, "burst")
+	b.sees(`document.querySelector('.limit .text').innerText.startsWith('10 of 10 units used')`)
+	b.run(chromedp.Click(`.limit button`))
+	b.sees(`document.querySelector('.limit button').innerText === 'Delete this log?'`)
+	b.run(chromedp.Click(`.limit button`))
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`)
+	b.send(address, "burst")
+	b.sees(row("sliding-log") + `?.includes('30 admitted, 60 denied')`)
+	b.sees(row("fixed-window") + `?.includes(' admitted, ')`)
+
+	b.run(
+		chromedp.SetValue(`#find select`, "token-bucket"), chromedp.SendKeys(`#find input`, "somebody"+kb.Enter))
+	b.sees(`document.getElementById('window-title').innerText === 'Window of somebody, token-bucket'`)
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`)
+	b.run(chromedp.Click(`#close`))
+	b.sees(`document.getElementById('window').hidden`)
+}
+
+// Each control is reached with the keyboard, shows that it is, and does with it what it does with a mouse.
+func TestKeyboard(t *testing.T) {
+	b := startBrowser(t)
+	address := startProgram(t)
+	b.run(chromedp.Navigate(address + "limits/"))
+	b.sees(`document.getElementById('state').innerText === 'Live'`)
+	b.send(address, "burst")
+	b.sees(`document.querySelectorAll('#keys button').length === 4`)
+	b.tabThrough([]string{"BUTTON", "BUTTON", "BUTTON", "BUTTON", "SELECT", "INPUT", "BUTTON"})
+	b.run(chromedp.Focus(windowButton), chromedp.KeyEvent(kb.Enter))
+	b.sees(`document.activeElement.id === 'window-title'`)
+	b.sees(`document.querySelector('.limit button')`)
+	b.run(chromedp.KeyEvent(kb.Tab))
+	b.sees(`document.activeElement.innerText === 'Reset'`)
+	b.run(chromedp.KeyEvent(kb.Tab))
+	b.sees(`document.activeElement.id === 'close'`)
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.sees(`document.getElementById('window').hidden`)
+
+	b.run(chromedp.Navigate(address))
+	b.sees(`document.querySelectorAll('.lane').length === 4`)
+	b.tabThrough([]string{"BUTTON", "BUTTON", "BUTTON", "BUTTON", "A"})
+	b.run(chromedp.Focus(`button[data-kind=burst]`), chromedp.KeyEvent(kb.Enter))
+	b.sees(`[...document.querySelectorAll('.lane span')].every(e => e.innerText === '10 of 10 in one window')`)
+}
+
+// tabThrough presses the tabulator key, which must lead to elements of these kinds.
+func (b *browser) tabThrough(want []string) {
+	b.Helper()
+	for i, kind := range want {
+		b.run(chromedp.KeyEvent(kb.Tab))
+		got := is[string](b, `document.activeElement.tagName`)
+		outline := is[string](b, `getComputedStyle(document.activeElement).outlineStyle`)
+		if got != kind || outline == "none" {
+			b.Errorf("after %d tabs: %s with outline %s, want %s", i+1, got, outline, kind)
+		}
+	}
+}
+
+// The pages can be read by everybody: names for what can be used, enough contrast, nothing wider than the screen.
+func TestAccessibility(t *testing.T) {
+	b := startBrowser(t)
+	address := startProgram(t)
+	b.run(chromedp.Navigate(address + "limits/"))
+	b.sees(`document.getElementById('state').innerText === 'Live'`)
+	b.send(address, "edge")
+	b.send(address, "flood")
+	b.sees(`document.querySelectorAll('#keys button').length === 4`)
+	b.run(chromedp.Click(windowButton))
+	b.sees(`document.querySelector('.limit button')`)
+	b.sees(row("fixed-window") + `?.includes('20 admitted')`)
+	b.checkPage("dashboard")
+	b.run(chromedp.Navigate(address))
+	b.sees(`[...document.querySelectorAll('.lane span')].some(e => e.innerText === '20 of 10 in one window')`)
+	b.checkPage("algorithms")
+}
+
+// checkPage checks the page in light and dark, on a screen and on a phone.
+func (b *browser) checkPage(name string) {
+	b.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for device, size := range map[string][2]int64{"screen": {1100, 900}, "phone": {360, 740}} {
+			scheme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme}
+			desc := fmt.Sprintf("%s-%s-%s", name, scheme.Value, device)
+			b.run(
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{scheme}),
+				chromedp.EmulateViewport(size[0], size[1]),
+			)
+			if wide := is[int64](b, `document.documentElement.scrollWidth`); wide > size[0] {
+				b.Errorf("%s is %d pixels wide", desc, wide)
+			}
+			for _, problem := range is[[]string](b, "("+lowContrast+")()") {
+				b.Errorf("%s: %s", desc, problem)
+			}
+			b.checkNames(desc)
+			b.checkAxe(desc)
+			b.screenshot(desc)
+		}
+	}
+}
+
+// lowContrast finds texts whose contrast is below 4.5:1, which WCAG 2.2 asks for (1.4.3).
+const lowContrast = `() => {
+	const parse = color => color.match(/[\d.]+/g).map(Number);
+	const linear = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+	const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+	const behind = e => {
+		for (; e; e = e.parentElement) {
+			const color = parse(getComputedStyle(e).backgroundColor);
+			if (color.length < 4 || color[3] > 0) return color;
+		}
+		return [255, 255, 255];
+	};
+	const problems = [];
+	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	while (texts.nextNode()) {
+		const e = texts.currentNode.parentElement;
+		if (!texts.currentNode.textContent.trim() || !e.checkVisibility() || e.closest('noscript')) continue;
+		const [a, b] = [luminance(parse(getComputedStyle(e).color)), luminance(behind(e))];
+		const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		if (contrast < 4.5) problems.push(contrast.toFixed(2) + ': ' + texts.currentNode.textContent.trim());
+	}
+	if (texts.root.innerText.length < 100) problems.push('there is hardly any text');
+	return problems;
+}`
+
+type axValue struct {
+	Value any `json:"value"`
+}
+
+// checkNames looks at what the browser tells a screen reader.
+func (b *browser) checkNames(desc string) {
+	b.Helper()
+	var tree struct { // not that of package accessibility, which fails on what newer browsers add
+		Nodes []struct {
+			Ignored bool    `json:"ignored"`
+			Role    axValue `json:"role"`
+			Name    axValue `json:"name"`
+		} `json:"nodes"`
+	}
+	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+		return cdp.Execute(ctx, accessibility.CommandGetFullAXTree, nil, &tree)
+	}))
+	roles := map[string]int{}
+	for _, n := range tree.Nodes {
+		role, name := fmt.Sprint(n.Role.Value), n.Name.Value
+		if n.Ignored {
+			continue
+		}
+		roles[role]++
+		switch role {
+		case "button", "link", "textbox", "combobox", "heading", "columnheader", "rowheader":
+			if name == nil || name == "" {
+				b.Errorf("%s: a %s has no name", desc, role)
+			}
+		}
+	}
+	for _, role := range []string{"button", "heading", "main", "status"} {
+		if roles[role] == 0 {
+			b.Errorf("%s has no %s: %v", desc, role, roles)
+		}
+	}
+}
+
+// checkAxe runs axe-core on the page if SASH_AXE names its file.
+func (b *browser) checkAxe(desc string) {
+	b.Helper()
+	path := os.Getenv("SASH_AXE")
+	if path == "" {
+		return
+	}
+	script, err := os.ReadFile(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.run(chromedp.Evaluate(string(script), nil))
+	var violations []string
+	b.run(chromedp.Evaluate(
+		`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + n.html + ' ' + n.failureSummary)))`,
+		&violations, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	for _, v := range violations {
+		b.Errorf("%s: axe: %s", desc, v)
+	}
+	b.Logf("%s: axe found %d violations", desc, len(violations))
+}
