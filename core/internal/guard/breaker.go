@@ -22,8 +22,9 @@ func jitter() time.Duration { return retryStore + rand.N(retryStore/2) }
 // Calls that were in flight when another one failed usually fail for the same reason. Such failures are coincident and
 // count once.
 type breaker struct {
-	start    time.Time
-	onChange func(open bool) // is called when the breaker opens or closes, but not when a probe fails
+	start     time.Time
+	onChange  func(open bool) // is called when the breaker opens or closes, but not when a probe fails
+	onSuccess func()          // is called when a call has succeeded after others had failed
 
 	// While nothing has failed since a call that succeeded began, calls bypass the breaker, because it takes a lock.
 	failures          atomic.Uint64 // reported so far
@@ -31,6 +32,7 @@ type breaker struct {
 
 	mu          sync.Mutex
 	consecutive int           // failures since the last success
+	failing     bool          // a failure was counted since the last success
 	lastFailure time.Duration // when a failure was last counted, since start
 	open        bool
 	retryAt     time.Duration // when the probe is admitted, since start
@@ -106,9 +108,10 @@ func (b *breaker) bypassFailure(begun time.Duration) {
 // success reports that the store has answered a call.
 func (b *breaker) success(p pass) {
 	b.mu.Lock()
-	closes := false
+	closes, ends := false, false
 	if p.generation == b.generation {
-		b.consecutive = 0
+		ends = b.failing
+		b.consecutive, b.failing = 0, false
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
 			b.generation++
@@ -118,6 +121,16 @@ func (b *breaker) success(p pass) {
 	if closes {
 		b.onChange(false)
 	}
+	if ends {
+		b.onSuccess()
+	}
+}
+
+// isFailing reports whether a call has failed and none has succeeded since then.
+func (b *breaker) isFailing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failing
 }
 
 // allowBypass lets calls bypass the breaker, unless another call has failed since the one with pass p began.
@@ -135,7 +148,7 @@ func (b *breaker) failure(p pass) {
 		b.probing, b.lastFailure = false, now
 		b.retryAt = now + jitter()
 	case p.begun >= b.lastFailure:
-		b.lastFailure = now
+		b.lastFailure, b.failing = now, true
 		if b.consecutive++; b.consecutive >= failuresToOpen {
 			b.open, b.consecutive, opens = true, 0, true
 			b.retryAt = now + jitter()

@@ -18,7 +18,10 @@ type breakerTest struct {
 func testBreaker(t *testing.T, f func(b *breakerTest)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &breakerTest{T: t}
-		b.breaker = &breaker{start: time.Now(), onChange: func(open bool) { b.changes = append(b.changes, open) }}
+		b.breaker = &breaker{
+			start: time.Now(), onSuccess: func() {},
+			onChange: func(open bool) { b.changes = append(b.changes, open) },
+		}
 		f(b)
 	})
 }

@@ -96,8 +96,7 @@ func New(c Config) *Guard {
 	g.parts = p.observe(c.Policy, c.StoreCalls)
 	g.timeout = c.Timeout
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
-	g.log.attrs.Store(new([]slog.Attr))
-	g.breaker.start, g.breaker.onChange = g.start, g.log.change
+	g.breaker.start, g.breaker.onChange, g.breaker.onSuccess = g.start, g.log.change, g.log.succeeded
 	g.closed, g.replaySlots = make(chan struct{}), make(chan struct{}, maxRequested)
 	g.background, g.cancel = context.WithCancel(context.Background())
 	g.denials = newDenyCache(c.DenyCache, g.start)
@@ -148,8 +147,7 @@ func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 		last := *failed
 		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		g.lastError.Store(&last)
-		attrs := logAttrs(failed, isIn)
-		g.log.attrs.Store(&attrs)
+		g.log.failed(g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, isIn) })
 	}
 	return err
 }

@@ -347,12 +347,19 @@ func TestJointIdentitiesAreNotLogged(t *testing.T) {
 			}
 			q := j.take(store.ModePeek, 1, "u1", "u2")
 			r := request{first: &q.takes[0], answer: &q.answers[0], takes: q.takes, answers: q.answers}
-			j.noteError(err, r.isIn)
-			if text := fmt.Sprint(*j.log.attrs.Load()); strings.Contains(text, name) {
+			failed := func(err error) string {
+				p, _ := j.breaker.admit()
+				j.breaker.failure(p)
+				text := logged(func() { j.noteError(err, r.isIn) })
+				j.breaker.success(p)
+				time.Sleep(logInterval)
+				return text
+			}
+			if text := failed(err); !strings.Contains(text, "class=timeout") || strings.Contains(text, name) {
 				t.Errorf("logged: %s", text)
 			}
-			j.noteError(&store.StoreError{Err: errors.New("no answer"), Class: "timeout"}, r.isIn)
-			if text := fmt.Sprint(*j.log.attrs.Load()); !strings.Contains(text, "no answer") {
+			text := failed(&store.StoreError{Err: errors.New("no answer"), Class: "timeout"})
+			if !strings.Contains(text, "no answer") {
 				t.Errorf("logged: %s", text)
 			}
 		}

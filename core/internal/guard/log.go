@@ -13,11 +13,12 @@ import (
 
 const logInterval = 10 * time.Second // at least, between two outages that are logged
 
-// outageLog logs the beginning and the end of outages.
+// outageLog logs when the store stops to answer, at the first call that fails, and when it answers again.
 type outageLog struct {
 	policy, failure string
-	attrs           atomic.Pointer[[]slog.Attr] // of the latest failure
-	outages         atomic.Uint64               // that have begun
+	outages         atomic.Uint64 // of the breaker
+
+	failing atomic.Bool // the store has stopped to answer; set under the lock
 
 	mu      sync.Mutex
 	logged  time.Time // when the beginning of an outage was last logged
@@ -25,31 +26,53 @@ type outageLog struct {
 	skipped int       // lines not logged since the last one that was
 }
 
-// change logs that the breaker has opened or closed.
+// change counts how often the breaker opens.
 func (l *outageLog) change(open bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if open {
 		l.outages.Add(1)
-		if l.logs = time.Since(l.logged) >= logInterval; l.logs {
-			l.logged = time.Now()
-		}
 	}
-	if !l.logs {
-		l.skipped++
+}
+
+// failed notes that a call has failed. isFailing tells whether another one has succeeded meanwhile.
+func (l *outageLog) failed(isFailing func() bool, attrs func() []slog.Attr) {
+	if l.failing.Load() {
 		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failing.Load() || !isFailing() {
+		return
+	}
+	l.failing.Store(true)
+	if l.logs = time.Since(l.logged) >= logInterval; l.logs {
+		l.logged = time.Now()
+		l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides", attrs()...)
+	} else {
+		l.skipped++
+	}
+}
+
+// succeeded notes that a call has succeeded after others had failed.
+func (l *outageLog) succeeded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.failing.Swap(false) {
+		return
+	}
+	if l.logs {
+		l.log(slog.LevelInfo, "sash: the store answers again")
+	} else {
+		l.skipped++
+	}
+}
+
+func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
 	attrs := []slog.Attr{slog.String("policy", l.policy), slog.String("failure", l.failure)}
 	if l.skipped > 0 {
 		attrs = append(attrs, slog.Int("lines left out", l.skipped))
 	}
 	l.skipped = 0
-	level, text := slog.LevelInfo, "sash: the store answers again"
-	if open {
-		level, text = slog.LevelError, "sash: the store does not answer, so the failure policy decides"
-		attrs = append(attrs, *l.attrs.Load()...)
-	}
-	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
+	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
 }
 
 // logAttrs returns what is logged of an error. An identity, which isIn recognises, must not appear in the log. An error
