@@ -61,6 +61,10 @@ var layers = []struct {
 		module + "core", module + "core/internal/classes", module + "core/internal/totals",
 		"go.opentelemetry.io/otel", "github.com/go-logr",
 	}, layersOfCore...)},
+	{module + "core/dashboard", append([]string{
+		module + "core", module + "core/internal/classes", module + "core/internal/totals",
+		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
+	}, layersOfCore...)},
 	// Users of an adapter need no package that reads files.
 	{module + "nethttp", append([]string{module + "core", "github.com/felixge/httpsnoop"}, layersOfCore...)},
 }
