@@ -189,3 +189,50 @@ func toNextMinute(s *service) {
 	d.Serve(func() int { return 200 })
 	s.advance(d.ResetAfter)
 }
+
+// A decision by rules shows the windows of all limits that were asked, each with its own key, and resets one of them.
+func TestWindowsOfRules(t *testing.T) {
+	t.Parallel()
+	onBothStores(t, "windows", `
+apply: all
+rules:
+- name: user
+  descriptors: [{key: user, limits: [3/minute]}]
+- name: all
+  key: global
+  limits: [100/minute, {limit: 50/minute, algorithm: fixed_window}]`, func(s *service) {
+		var d core.Decision
+		for range 3 {
+			if d = s.ask(ruled{values: map[string]string{"user": "anna"}}); !d.Allowed {
+				s.t.Fatal(d)
+			}
+			s.advance(10 * time.Second)
+		}
+		windows := func() (all []core.LimitWindow) {
+			all, err := d.Windows(s.t.Context())
+			if err != nil || len(all) != 3 {
+				s.t.Fatal(all, err)
+			}
+			return all
+		}
+		first := windows()
+		for i, want := range []struct {
+			used, remaining, entries int
+			reset                    time.Duration
+		}{{3, 0, 3, 30 * time.Second}, {3, 97, 3, 30 * time.Second}, {3, 47, 0, 0}} {
+			w := first[i]
+			if w.Used != want.used || w.Remaining != want.remaining || len(w.Entries) != want.entries {
+				s.t.Errorf("%d: %+v", i, w)
+			}
+			if want.entries > 0 && (w.ResetAfter != want.reset || w.Now.Sub(w.Entries[0].At) != 30*time.Second) {
+				s.t.Errorf("%d: the oldest entry is %v old, and leaves in %v", i, w.Now.Sub(w.Entries[0].At), w.ResetAfter)
+			}
+		}
+		if err := first[0].Reset(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+		if after := windows(); after[0].Used != 0 || after[1].Used != 3 || after[2].Used != 3 {
+			s.t.Errorf("after the reset: %+v", after)
+		}
+	})
+}
