@@ -18,11 +18,11 @@ type outageLog struct {
 	policy, failure string
 	outages         atomic.Uint64 // of the breaker
 
-	failing atomic.Bool // the store has stopped to answer; set under the lock
+	told atomic.Bool // the beginning of the latest outage was logged, and its end was not; set under the lock
 
 	mu      sync.Mutex
+	failing bool      // the store has stopped to answer
 	logged  time.Time // when the beginning of an outage was last logged
-	logs    bool      // the beginning of the latest outage was logged, so its end is too
 	skipped int       // lines not logged since the last one that was
 }
 
@@ -35,19 +35,22 @@ func (l *outageLog) change(open bool) {
 
 // failed notes that a call has failed. isFailing tells whether another one has succeeded meanwhile.
 func (l *outageLog) failed(isFailing func() bool, attrs func() []slog.Attr) {
-	if l.failing.Load() {
+	if l.told.Load() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failing.Load() || !isFailing() {
-		return
-	}
-	l.failing.Store(true)
-	if l.logs = time.Since(l.logged) >= logInterval; l.logs {
-		l.logged = time.Now()
+	switch {
+	case l.told.Load() || !isFailing():
+	case time.Since(l.logged) >= logInterval: // also if the outage has begun before, and goes on
+		if l.failing {
+			l.skipped--
+		}
+		l.failing, l.logged = true, time.Now()
+		l.told.Store(true)
 		l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides", attrs()...)
-	} else {
+	case !l.failing:
+		l.failing = true
 		l.skipped++
 	}
 }
@@ -56,10 +59,10 @@ func (l *outageLog) failed(isFailing func() bool, attrs func() []slog.Attr) {
 func (l *outageLog) succeeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.failing.Swap(false) {
+	if !l.failing {
 		return
 	}
-	if l.logs {
+	if l.failing = false; l.told.Swap(false) {
 		l.log(slog.LevelInfo, "sash: the store answers again")
 	} else {
 		l.skipped++

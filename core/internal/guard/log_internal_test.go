@@ -38,7 +38,7 @@ func TestFirstFailureIsLogged(t *testing.T) {
 			fails = failing
 			return logged(func() {
 				take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-				g.Take(t.Context(), take, new(store.Answer)) //nolint:errcheck // it fails
+				g.Take(t.Context(), take, new(store.Answer))
 			})
 		}
 		const (
@@ -79,6 +79,14 @@ func TestFirstFailureIsLogged(t *testing.T) {
 			t.Errorf("%d outages, the breaker is %d", n, g.breaker.state())
 		}
 		time.Sleep(2 * retryStore)
+		wants(ask(false), ends)
+
+		time.Sleep(logInterval)
+		wants(ask(true), begins)
+		wants(ask(false), ends)
+		wants(ask(true)) // the beginning of an outage that goes on for longer
+		time.Sleep(logInterval)
+		wants(ask(true), begins)
 		wants(ask(false), ends)
 	})
 }
