@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -154,7 +153,9 @@ func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
 // identityOf finds the identity that key names, for calls without a request.
 func (l *Limiter) identityOf(key string, id *identity) error {
 	if l.choose != nil {
-		return errors.New("sash: this call names a key, and rules choose keys by the request")
+		return &ConfigError{
+			Option: "key", Value: "a text", Reason: "this call names a key, and rules choose keys by the request",
+		}
 	}
 	if l.key.fromText != nil {
 		if named, ok := l.key.fromText(key, &l.prefixes); ok {

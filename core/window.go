@@ -1,11 +1,14 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
 )
+
+const maxListed = 10_000 // units of a log whose entries are listed
 
 // LimitWindow is a limit of a decision as it stands later, for pages that show it to people; see [Decision.Windows].
 type LimitWindow struct {
@@ -14,64 +17,122 @@ type LimitWindow struct {
 	Window    time.Duration // of the limit, or the lease of InFlight
 	Algorithm string        // such as "sliding log", or "in flight"
 	Key       string        // whose quota it is. It may be personal data
-	Now       time.Time     // on the clock of the store, as Entries are
 
-	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none, and if
-	// the store cannot list a log.
+	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none; if more
+	// than 10,000 units are used, since listing them would take long; and if the store cannot list a log.
 	Entries []Entry
+
+	// Now is when Entries were listed, on their clock, which is that of the store. It is the time of this process if
+	// there are no entries, or if some have come or left meanwhile.
+	Now time.Time
 
 	decision *Decision
 	key      store.Key
 }
 
-// Windows returns the limits that the request was asked about, as they stand now: what the same keys would be answered
-// to a request of one unit, and the entries of their logs. It counts nothing, and observers are not told. It asks the
-// store once for the answer and once for each log, so it is for pages that people look at and not for each request.
-// Without limits, as for a skipped request, it returns none.
+// Windows returns the limits that the request was asked about, as they stand now for the same keys, and the entries of
+// their logs. It looks at limits alone: neither at bans nor at lists. Nothing is counted, and observers are not told.
+//
+// It asks the store twice about each log, so it is for pages that people look at and not for each request. If the store
+// does not answer it fails, whatever [WithFailure] says. Without limits, as for a skipped request, it returns none.
 func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 	if d.plan == nil {
 		return nil, nil
 	}
 	l := d.limiter
-	logs := d.plan.logs
-	if len(logs) == 0 {
-		logs = []*planLog{{counts: d.plan.only != nil, at: indexes(len(d.plan.limits)), key: l.key.keySpec}}
+	if l.guard != nil {
+		ctx = l.guard.Within(ctx, time.Now())
 	}
-	now := Decision{limiter: l, plan: d.plan, key: d.key, joint: d.joint, cost: 1, mode: store.ModePeek}
+	now := &Decision{limiter: l, plan: d.plan, key: d.key, joint: d.joint, cost: 1, mode: store.ModePeek}
 	now.cloneKeys() // others may use the takes of d
+	logs, err := now.peek(ctx)
+	if err != nil {
+		return nil, store.Error(err)
+	}
 	windows := make([]LimitWindow, len(d.plan.limits))
+	for i, state := range now.Limits() {
+		windows[i].LimitState = state
+	}
 	for i, log := range logs {
 		key := now.key
 		if d.joint != nil {
 			key = now.joint.takes[i].Key
 		}
-		for _, at := range log.at {
-			if at >= len(windows) {
-				continue // of a shadow
-			}
-			limit := &d.plan.limits[at]
-			w := &windows[at]
-			w.Window, w.Algorithm, w.Key = limit.Window, limit.algorithm.String(), key.Label()
-			w.decision, w.key = &now, key
-			switch {
-			case log.slots:
-				w.Algorithm = "in flight"
-			case !log.counts && l.lister != nil:
-				var err error
-				if w.Entries, err = l.lister.Log(ctx, key, limit.Window); err != nil {
-					return nil, store.Error(err)
-				}
-			}
+		if err := now.list(ctx, log, key, windows); err != nil {
+			return nil, store.Error(err)
 		}
 	}
-	if err := l.charge(ctx, &now, now.mode); err != nil { // not evaluate, since bans leave the log as it is
-		return nil, store.Error(err)
-	}
-	for i, state := range now.Limits() {
-		windows[i].LimitState = state
-		windows[i].Now = windows[i].storeTime()
-	}
 	return windows, nil
+}
+
+// peek asks about each log by itself, because the deny cache answers for all of them when one denies. It returns the
+// logs.
+func (d *Decision) peek(ctx context.Context) (logs []*planLog, err error) {
+	if logs = d.plan.logs; len(logs) == 0 {
+		own := &planLog{counts: d.plan.only != nil, at: indexes(len(d.plan.limits)), keep: d.plan.keep}
+		err = d.limiter.charge(ctx, d, d.mode) // not evaluate, since bans leave the log as it is
+		return []*planLog{own}, cmp.Or(err, d.storeErr)
+	}
+	j := d.joint
+	for i, log := range logs {
+		t := &j.takes[i]
+		t.Plan, t.Cost, t.Mode, t.ID = d.limiter.policy.planOfLog(log), d.cost, d.mode, 0
+		key := t.Key
+		j.answers[i] = store.Answer{}
+		err = d.limiter.take(ctx, &key, t, d, &j.answers[i])
+		if err = cmp.Or(err, d.storeErr); err != nil {
+			return nil, err
+		}
+	}
+	d.answer = d.plan.merge(j.answers, d.fitting(), d.mode)
+	d.fill(d.mode)
+	return logs, nil
+}
+
+// list fills in the rest of the windows of a log's limits.
+func (d *Decision) list(ctx context.Context, log *planLog, key store.Key, windows []LimitWindow) (err error) {
+	most := 0
+	for _, at := range log.at {
+		if at < len(windows) { // and not of a shadow
+			most = max(most, windows[at].Used)
+		}
+	}
+	var entries []Entry
+	listed := !log.slots && !log.counts && d.limiter.lister != nil && most <= maxListed
+	if listed {
+		if entries, err = d.limiter.lister.Log(ctx, key, log.keep); err != nil {
+			return err
+		}
+	}
+	for _, at := range log.at {
+		if at >= len(windows) {
+			continue
+		}
+		limit, w := &d.plan.limits[at], &windows[at]
+		w.Window, w.Algorithm, w.Key = limit.Window, limit.algorithm.String(), key.Label()
+		w.decision, w.key = d, key
+		if log.slots {
+			w.Algorithm = "in flight"
+		}
+		if w.Now = time.Now(); listed {
+			w.setEntries(entries)
+		}
+	}
+	return nil
+}
+
+// setEntries sets the entries that are in the window: the latest ones, which have its units. The time of the store
+// follows from the oldest of them, and when it leaves.
+func (w *LimitWindow) setEntries(all []Entry) {
+	units, first := 0, len(all)
+	for first > 0 && units < w.Used {
+		first--
+		units += all[first].Cost
+	}
+	w.Entries = append([]Entry{}, all[first:]...)
+	if units == w.Used && units > 0 {
+		w.Now = w.Entries[0].At.Add(w.Window - w.ResetAfter)
+	}
 }
 
 func indexes(n int) []int {
@@ -80,19 +141,6 @@ func indexes(n int) []int {
 		at[i] = i
 	}
 	return at
-}
-
-// storeTime returns the time of the store, which follows from the oldest entry and when it leaves. If entries have come
-// or left since they were listed, it is unknown, and the time of this process is as good as any.
-func (w *LimitWindow) storeTime() time.Time {
-	units := 0
-	for _, e := range w.Entries {
-		units += e.Cost
-	}
-	if units == 0 || units != w.Used {
-		return time.Now()
-	}
-	return w.Entries[0].At.Add(w.Window - w.ResetAfter)
 }
 
 // Reset deletes what the log of the limit holds for this key, and with it what other limits of the same key have

@@ -178,3 +178,70 @@ func TestWindowsOfFailingStore(t *testing.T) {
 		t.Error(windows, err)
 	}
 }
+
+// A denial that is remembered says nothing about the other limits of a request, so each is asked.
+func TestWindowsOfRememberedDenial(t *testing.T) {
+	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
+	l, err := core.New(core.Limits{core.PerMinute(1), core.PerHour(50).By(all)},
+		core.By(func(context.Context) (string, error) { return "", core.ErrNoKey }),
+		core.WithStore(failing{core.NewMemoryStore(), new(atomic.Bool)}), core.WithDenyCache(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow(t, l, "u", 1)
+	allow(t, l, "u", 1)
+	d := allow(t, l, "u", 1)
+	windows, err := d.Windows(t.Context())
+	if err != nil || d.Allowed || len(windows) != 2 {
+		t.Fatal(windows, err, d)
+	}
+	for _, w := range windows {
+		if w.Used != 1 || w.Remaining != w.Quota-1 || len(w.Entries) != 1 {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+// Windows are those of the store: if it does not answer, there is an error and no numbers, whatever the failure policy.
+func TestWindowsInOutage(t *testing.T) {
+	for _, failure := range []core.Failure{core.FailOpen, core.FailLocal, core.FailClosed} {
+		for _, limit := range []core.Limit{core.PerMinute(3), core.PerMinute(3).With(core.FixedWindow)} {
+			if failure == core.FailLocal && limit == core.PerMinute(3).With(core.FixedWindow) {
+				continue // which there is not
+			}
+			var broken atomic.Bool
+			l, err := core.New(limit, core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
+				core.WithFailure(failure))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := allow(t, l, "k", 1)
+			broken.Store(true)
+			if windows, err := d.Windows(t.Context()); err == nil || len(windows) > 0 {
+				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
+			}
+			broken.Store(false)
+			if windows, err := d.Windows(t.Context()); err != nil || len(windows) != 1 || windows[0].Used != 1 {
+				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
+			}
+		}
+	}
+}
+
+// The entries of a very long log are not listed.
+func TestWindowOfLongLog(t *testing.T) {
+	l, err := core.New(core.Limits{core.PerSecond(20_000), core.PerHour(20_000)}, core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		cost    int
+		entries int
+	}{{10_000, 1}, {1, 0}} {
+		d := allow(t, l, "k", test.cost)
+		windows, err := d.Windows(t.Context())
+		if err != nil || len(windows) != 2 || len(windows[1].Entries) != test.entries || windows[1].Used < test.cost {
+			t.Errorf("%+v, %v; want %d entries", windows, err, test.entries)
+		}
+	}
+}

@@ -225,7 +225,7 @@ rules:
 				s.t.Errorf("%d: %+v", i, w)
 			}
 			if want.entries > 0 && (w.ResetAfter != want.reset || w.Now.Sub(w.Entries[0].At) != 30*time.Second) {
-				s.t.Errorf("%d: the oldest entry is %v old, and leaves in %v", i, w.Now.Sub(w.Entries[0].At), w.ResetAfter)
+				s.t.Errorf("%d: the oldest entry, of %v, leaves in %v at %v", i, w.Entries[0].At, w.ResetAfter, w.Now)
 			}
 		}
 		if err := first[0].Reset(s.t.Context()); err != nil {

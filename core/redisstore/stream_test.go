@@ -580,8 +580,8 @@ func TestBytesOfStreams(t *testing.T) {
 		if c.window == 0 && usage > 28 || usage > 34.5 {
 			t.Errorf("%d units in %v: MEMORY USAGE tells %.1f bytes each", quota, c.window, usage)
 		}
-		// The first logs make the server allocate other memory as well: some 10 kB, which few logs would turn into bytes
-		// for each unit.
+		// The first logs make the server allocate other memory as well: some 10 kB, which few logs would turn into
+		// bytes for each unit.
 		if c.logs > 2 && memory > 28.1 {
 			t.Errorf("%d units in %v take %.2f bytes each", quota, c.window, memory)
 		}
