@@ -38,10 +38,12 @@ type Board struct {
 	closed   chan struct{}
 	stores   []storeMessage
 	storesAt time.Time
+	shown    map[*policy]bool // in the last message
 }
 
-// Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names. The
-// decisions of a limiter are counted whether it was added or not, if it has Observe as its observer.
+// Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names; of
+// several limiters of one policy, those of the first. The decisions of a limiter are counted whether it was added or
+// not, if it has Observe as its observer.
 func (b *Board) Add(limiters ...*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,14 +54,21 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	}
 }
 
+// Remove forgets limiters that were added, such as those of a customer who has left.
+func (b *Board) Remove(limiters ...*core.Limiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limiters = slices.DeleteFunc(b.limiters, func(l *core.Limiter) bool { return slices.Contains(limiters, l) })
+}
+
 // Observe counts a decision. It is for [core.WithObserver].
 func (b *Board) Observe(_ context.Context, e core.Event) {
+	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
+		return // it was Peek, which asks for nothing; pages use it too
+	}
 	p := b.policies.Of(e.Policy, b.newPolicy)
 	switch e.Outcome {
 	case event.Allowed, event.Denied, event.Banned:
-		if e.Mode == store.ModePeek {
-			return // nothing was asked for
-		}
 		b.decided(p, &e)
 	case event.Listed, event.Skipped:
 		p.count[admitted].Add(1)
@@ -132,9 +141,9 @@ func (b *Board) sample() bool {
 			b.quiet = 0
 		}
 	}
+	b.keys.tick()
 	if b.unseen++; len(b.pages) > 0 {
 		b.unseen = 0
-		b.keys.tick()
 		b.send()
 	} else if time.Duration(b.unseen)*interval >= forget {
 		b.keys.forget()

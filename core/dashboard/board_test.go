@@ -205,8 +205,8 @@ func TestDecisionsAreCounted(t *testing.T) {
 	})
 }
 
-// Decisions of random seconds, with pauses in which the board's goroutine ends, are all in the history, each in its
-// second, whether a page has looked all the time or was opened later.
+// Decisions of random seconds, with pauses in which the board's goroutine may end, are all in the history, whether a
+// page has looked or was opened later.
 func TestHistory(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -2,11 +2,13 @@ package dashboard_test
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
@@ -59,7 +61,9 @@ func streams(t *testing.T, name, url string) {
 		"/limits/": "<title>Rate limits</title>", "/limits/board.js": "EventSource",
 		"/limits/events": `data: {"second":`,
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a stream ends after a minute
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,8 +68,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_, name := path.Split(r.URL.Path)
 	to, known := routes[name]
-	if r.URL.Path == "" || !known && !strings.Contains(name, ".") {
-		redirect(w, r)
+	if full, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(full, "/") &&
+		(r.URL.Path == "" || !known && !strings.Contains(name, ".")) {
+		redirect(w, full)
 		return
 	}
 	switch {
@@ -86,9 +87,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // redirect adds a slash to the path of the page, below which it finds the rest. The new path is relative, because a
-// prefix may have been removed from that of r.
-func redirect(w http.ResponseWriter, r *http.Request) {
-	full, _, _ := strings.Cut(r.RequestURI, "?")
+// prefix may have been removed from that of the request.
+func redirect(w http.ResponseWriter, full string) {
 	w.Header().Set("Location", "./"+path.Base(full)+"/")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }

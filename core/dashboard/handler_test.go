@@ -37,6 +37,7 @@ func TestPaths(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/limits/", page)
 	mux.Handle("/admin/limits/", http.StripPrefix("/admin/limits", page))
+	mux.Handle("/slash/", http.StripPrefix("/slash/", page))
 	mux.Handle("/admin/other", http.StripPrefix("/admin/other", page))
 	mux.Handle("/plain", page)
 	for _, test := range []struct {
@@ -49,6 +50,8 @@ func TestPaths(t *testing.T) {
 		{"GET", "/limits/board.js", 200, ""},
 		{"GET", "/admin/limits/", 200, ""},
 		{"GET", "/admin/limits/board.css", 200, ""},
+		{"GET", "/slash/", 200, ""},
+		{"GET", "/slash/board.js", 200, ""},
 		{"GET", "/admin/other", 307, "./other/"},
 		{"GET", "/plain", 307, "./plain/"},
 		{"GET", "/plain?x=/y", 307, "./plain/"},
@@ -109,6 +112,7 @@ func TestMistakes(t *testing.T) {
 // window is the answer about a key.
 type window struct {
 	Policy, Name string
+	Banned       bool
 	Limits       []struct {
 		Name, Key, Algorithm   string
 		Quota, Used, Remaining int
@@ -209,13 +213,16 @@ func TestWindowOfHotKey(t *testing.T) {
 	if len(six.Limits) != 1 || six.Limits[0].Used != 2 {
 		t.Errorf("%+v", six)
 	}
-	for _, limit := range []int{-1, 1} {
-		question := fmt.Sprintf(`{"id":%q,"limit":%d}`, m.Hot[0].ID, limit)
-		if a := serve(t, h, http.MethodPost, "/reset", question); a.Code != http.StatusNotFound {
+	// What is reset must be what the page has shown.
+	for _, other := range []string{`"limit":-1`, `"limit":1`, `"limit":0`, `"limit":0,"name":"3-per-minute"`,
+		`"limit":0,"name":"4-per-minute","of":"` + w.Name + `"`} {
+		question := fmt.Sprintf(`{"id":%q,%s}`, m.Hot[0].ID, other)
+		if a := serve(t, h, http.MethodPost, "/reset", question); a.Code != http.StatusConflict {
 			t.Errorf("%s: %d", question, a.Code)
 		}
 	}
-	if a := serve(t, h, http.MethodPost, "/reset", first); a.Code != http.StatusNoContent {
+	reset := fmt.Sprintf(`{"id":%q,"limit":0,"name":%q,"of":%q}`, m.Hot[0].ID, w.Limits[0].Name, w.Limits[0].Key)
+	if a := serve(t, h, http.MethodPost, "/reset", reset); a.Code != http.StatusNoContent {
 		t.Errorf("%d: %s", a.Code, a.Body)
 	}
 	if d, err := p.login.Peek(t.Context(), "203.0.113.77"); err != nil || d.Remaining != 3 {
@@ -281,6 +288,8 @@ func TestAuthorisation(t *testing.T) {
 	p.allow(t, p.login, "203.0.113.77", 2)
 	admin := func(r *http.Request) bool { return r.Header.Get("X-User") == "admin" }
 	const byName = `{"policy":"login","key":"203.0.113.77"}`
+	of := ask(t, dashboard.Handler(&p.board, dashboard.WithActions(anybody)), byName).Limits[0]
+	reset := fmt.Sprintf(`%s,"limit":0,"name":%q,"of":%q}`, strings.TrimSuffix(byName, "}"), of.Name, of.Key)
 	for _, test := range []struct {
 		desc          string
 		opts          []dashboard.Option
@@ -306,7 +315,7 @@ func TestAuthorisation(t *testing.T) {
 		if w := serve(t, h, http.MethodPost, "/window", byName, test.header...); w.Code != test.window {
 			t.Errorf("%s: window %d, %s", test.desc, w.Code, w.Body)
 		}
-		if w := serve(t, h, http.MethodPost, "/reset", byName, test.header...); w.Code != test.reset {
+		if w := serve(t, h, http.MethodPost, "/reset", reset, test.header...); w.Code != test.reset {
 			t.Errorf("%s: reset %d, %s", test.desc, w.Code, w.Body)
 		}
 		d, err := p.login.Peek(t.Context(), "203.0.113.77")
@@ -317,7 +326,7 @@ func TestAuthorisation(t *testing.T) {
 	h := dashboard.Handler(&p.board, dashboard.WithActions(anybody))
 	for question, status := range map[string]int{
 		`{"policy":"none","key":"k"}`: 404,
-		`{"policy":"login","key":""}`: 502,
+		`{"policy":"login","key":""}`: 400,
 		`{"id":"none"}`:               404,
 		`{`:                           400,
 		`{"key":"` + strings.Repeat("k", 5000) + `"}`: 400,
@@ -329,6 +338,31 @@ func TestAuthorisation(t *testing.T) {
 		if w := serve(t, h, http.MethodPost, "/window", question); w.Code != status {
 			t.Errorf("%.60s: %d, %s", question, w.Code, w.Body)
 		}
+	}
+}
+
+// The window of a banned key says so. A limiter that was removed is not looked up any more.
+func TestBannedAndRemoved(t *testing.T) {
+	var p shop
+	h, latest := p.watch(t, dashboard.WithActions(anybody))
+	l, err := core.New(core.PerMinute(1), core.Global(), core.WithName("login"),
+		core.WithBan(2, time.Minute, time.Hour), core.WithObserver(p.board.Observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.board.Add(l)
+	const byName = `{"policy":"login","key":"k"}`
+	p.allow(t, l, "k", 2)
+	if ask(t, h, byName).Banned {
+		t.Error("banned too early")
+	}
+	p.allow(t, l, "k", 3)
+	if !ask(t, h, byName).Banned || !ask(t, h, fmt.Sprintf(`{"id":%q}`, latest().Hot[0].ID)).Banned {
+		t.Error("the page does not say that the key is banned")
+	}
+	p.board.Remove(l)
+	if w := serve(t, h, http.MethodPost, "/window", byName); w.Code != http.StatusNotFound {
+		t.Errorf("%d: %s", w.Code, w.Body)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,10 +51,6 @@ const separator = "\x00" // of a policy and a key in what the sketch counts
 func (k *keys) watch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.secret == nil {
-		k.secret = make([]byte, sha256.Size)
-		rand.Read(k.secret)
-	}
 	if k.top == nil {
 		k.top = topk.NewHeavyKeeper(topKeys, sketchRow, sketch, decay, 0)
 		k.latest = make(map[string]core.Decision)
@@ -79,13 +76,25 @@ func (k *keys) add(e *core.Event) {
 	if k.top == nil {
 		return
 	}
-	expelled, in := k.top.Add(name, 1)
-	if expelled != "" {
-		delete(k.latest, expelled)
+	if _, in := k.top.Add(name, 1); !in {
+		return
 	}
-	if in {
-		k.latest[name] = e.Decision
+	if _, known := k.latest[name]; known && e.Decision.Degraded {
+		return // FailOpen has asked no limit
 	}
+	if k.latest[name] = e.Decision; len(k.latest) > 2*topKeys {
+		k.prune()
+	}
+}
+
+// prune forgets the keys that the sketch has expelled, or has not taken although it said so, as it does with a key that
+// has as few requests as the last one. The lock must be held.
+func (k *keys) prune() {
+	in := make(map[string]bool, topKeys)
+	for _, item := range k.top.List() {
+		in[item.Key] = true
+	}
+	maps.DeleteFunc(k.latest, func(name string, _ core.Decision) bool { return !in[name] })
 }
 
 // tick is called once a second.
@@ -132,8 +141,12 @@ func (k *keys) find(id string) (d core.Decision, name string, ok bool) {
 }
 
 // hash returns what stands for a name on pages. Without the secret, which no other process knows, nobody can tell a
-// name by trying which one has that hash.
+// name by trying which one has that hash. The lock must be held.
 func (k *keys) hash(name string) string {
+	if k.secret == nil {
+		k.secret = make([]byte, sha256.Size)
+		rand.Read(k.secret)
+	}
 	h := hmac.New(sha256.New, k.secret)
 	h.Write([]byte(name))
 	return hex.EncodeToString(h.Sum(nil)[:6])

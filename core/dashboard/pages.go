@@ -78,6 +78,11 @@ func (b *Board) send() {
 		}
 		p.messages <- latest[i]
 	}
+	shown, _ := busiest(b.order)
+	b.shown = make(map[*policy]bool, len(shown))
+	for _, p := range shown {
+		b.shown[p] = true
+	}
 }
 
 // first returns a page's first message. The lock must be held.
@@ -87,7 +92,8 @@ func (b *Board) first(p *page) []byte {
 	return encode(m)
 }
 
-// message returns what happened in the latest seconds. The lock must be held.
+// message returns what happened in the latest seconds, and the history of policies that pages have not shown yet. The
+// lock must be held.
 func (b *Board) message(latest int, identities bool) *message {
 	m := &message{
 		Second: time.Now().Unix(), Hot: b.keys.hottest(identities), Policies: []policyMessage{}, Stores: b.storesNow(),
@@ -99,7 +105,11 @@ func (b *Board) message(latest int, identities bool) *message {
 	shown, others := busiest(b.order)
 	m.Others = others
 	for _, p := range shown {
-		m.Policies = append(m.Policies, p.message(latest, limits[p.name]))
+		n := latest
+		if !b.shown[p] {
+			n = seconds
+		}
+		m.Policies = append(m.Policies, p.message(n, limits[p.name]))
 	}
 	return m
 }

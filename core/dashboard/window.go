@@ -21,13 +21,18 @@ type question struct {
 	ID     string `json:"id"`     // of a hot key, or else:
 	Policy string `json:"policy"` // a limiter that was added
 	Key    string `json:"key"`
-	Limit  int    `json:"limit"` // which one is to be reset
+
+	// The limit that is to be reset. The limits of a key may have changed since the page got them.
+	Limit int    `json:"limit"`
+	Name  string `json:"name"`
+	Of    string `json:"of"` // the limit's key
 }
 
 // answer is what a page is told about a key.
 type answer struct {
 	Policy string         `json:"policy"`
-	Name   string         `json:"name"` // of the key, or what stands for it
+	Name   string         `json:"name"`   // of the key, or what stands for it
+	Banned bool           `json:"banned"` // by WithBan, whatever the limits have left
 	Limits []limitMessage `json:"limits"`
 }
 
@@ -82,15 +87,17 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		refuse(w, errNotAuthorised)
 		return
 	}
+	a := new(answer)
 	q, err := ask(w, r)
 	var windows []core.LimitWindow
 	if err == nil {
-		windows, err = h.windows(r, q, new(answer))
+		windows, err = h.windows(r, q, a)
 	}
 	switch {
 	case err != nil:
-	case q.Limit < 0 || q.Limit >= len(windows):
-		err = &refusal{http.StatusNotFound, "the key has no such limit"}
+	case q.Limit < 0 || q.Limit >= len(windows) || windows[q.Limit].Name != q.Name ||
+		h.shown(a.Policy, windows[q.Limit].Key) != q.Of:
+		err = &refusal{http.StatusConflict, "the key has other limits now"}
 	default:
 		err = windows[q.Limit].Reset(r.Context())
 	}
@@ -110,13 +117,22 @@ func ask(w http.ResponseWriter, r *http.Request) (q question, err error) {
 	return q, nil
 }
 
-// refuse answers with an error. The text of a store's error may have an identity in it, so only its class is told.
+// refuse answers with an error. The text of an error from elsewhere may have an identity in it, so only its types are
+// told.
 func refuse(w http.ResponseWriter, err error) {
-	status, text := http.StatusBadGateway, err.Error()
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		status = refused.status
-	} else if failed := (*store.StoreError)(nil); errors.As(err, &failed) {
+	status, text := http.StatusBadGateway, "the program has failed: "+store.ErrorTypes(err)
+	var refused *refusal
+	var failed *store.StoreError
+	var config *core.ConfigError
+	switch {
+	case errors.As(err, &refused):
+		status, text = refused.status, refused.text
+	case errors.As(err, &failed):
 		text = "the store does not answer: " + cmp.Or(failed.Class, "it says no more")
+	case errors.As(err, &config):
+		status, text = http.StatusUnprocessableEntity, config.Error()
+	case errors.Is(err, core.ErrNoKey):
+		status, text = http.StatusBadRequest, "give the name of a key"
 	}
 	http.Error(w, text, status)
 }
@@ -129,7 +145,7 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitW
 			return nil, &refusal{http.StatusNotFound, "this key is not among those with the most requests any more"}
 		}
 		policy, key, _ := strings.Cut(name, separator)
-		a.Policy, a.Name = policy, h.shown(policy, key)
+		a.Policy, a.Name, a.Banned = policy, h.shown(policy, key), d.Banned
 		return d.Windows(r.Context())
 	}
 	if !h.mayAct(r) {
@@ -139,11 +155,11 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitW
 	if l == nil {
 		return nil, &refusal{http.StatusNotFound, "no limiter with this policy was given to Board.Add"}
 	}
-	a.Policy, a.Name = q.Policy, q.Key
 	d, err := l.Peek(r.Context(), q.Key)
 	if err != nil {
 		return nil, err
 	}
+	a.Policy, a.Name, a.Banned = q.Policy, q.Key, d.Banned
 	return d.Windows(r.Context())
 }
 

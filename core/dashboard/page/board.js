@@ -210,6 +210,7 @@ function look(question) {
   byId('limits').replaceChildren();
   setText(byId('window-error'), '');
   setText(byId('window-title'), 'Window');
+  setText(byId('done'), '');
   byId('window').hidden = false;
   byId('window-title').focus();
   refresh();
@@ -228,9 +229,10 @@ async function refresh() {
   refreshing = true;
   try {
     const response = await post('window', question);
+    const answer = response.ok ? await response.json() : await response.text();
     if (question !== asked) return;
-    if (response.ok) showWindow(await response.json());
-    else setText(byId('window-error'), await response.text());
+    if (response.ok) showWindow(answer);
+    else setText(byId('window-error'), answer);
   } catch {
     setText(byId('window-error'), 'The program does not answer.');
   } finally {
@@ -252,13 +254,16 @@ function limitPanel(limit, i) {
   return {panel, text, drawing, limit, at: 0};
 }
 
-// resetButton asks once more before it resets.
+// resetButton asks once more before it resets. The second click of a double-click is no answer.
 function resetButton(limit, i) {
   const button = element('button', {type: 'button'}, 'Reset');
-  let sure = 0;
+  let sure = 0, since = 0;
   button.addEventListener('click', async () => {
+    if (sure && performance.now() - since < 400) return;
     if (!sure) {
+      since = performance.now();
       button.textContent = 'Delete this log?';
+      setText(byId('done'), `Press again to delete the log of ${limit.name}.`);
       sure = setTimeout(() => {
         sure = 0;
         button.textContent = 'Reset';
@@ -268,8 +273,9 @@ function resetButton(limit, i) {
     clearTimeout(sure);
     sure = 0;
     button.textContent = 'Reset';
-    const response = await post('reset', {...asked, limit: i}).catch(() => null);
+    const response = await post('reset', {...asked, limit: i, name: limit.name, of: limit.key}).catch(() => null);
     setText(byId('window-error'), response?.ok ? '' : response ? await response.text() : 'The program does not answer.');
+    setText(byId('done'), response?.ok ? `The log of ${limit.name} was deleted.` : '');
     refresh();
   });
   return button;
@@ -278,8 +284,9 @@ function resetButton(limit, i) {
 function showWindow(answer) {
   setText(byId('window-error'), '');
   setText(byId('window-title'), `Window of ${answer.name || 'all requests'}, ${answer.policy}`);
-  const names = answer.limits.map(l => l.name).join();
-  if (shownLimits.map(s => s.limit.name).join() !== names || shownLimits.length === 0) {
+  byId('banned').hidden = !answer.banned;
+  const names = limits => JSON.stringify(limits.map(l => [l.name, l.key, l.algorithm]));
+  if (names(shownLimits.map(s => s.limit)) !== names(answer.limits) || shownLimits.length === 0) {
     shownLimits = answer.limits.map(limitPanel);
     byId('limits').replaceChildren(...shownLimits.map(s => s.panel));
     if (answer.limits.length === 0) byId('limits').textContent = 'No limit was asked about this key.';
@@ -352,14 +359,19 @@ function listen() {
     refresh();
   };
   events.onerror = () => {
+    if (events.readyState === EventSource.CLOSED) { // after an answer with another status, such as that of a proxy
+      setTimeout(() => {
+        if (!document.hidden && events.readyState === EventSource.CLOSED) listen();
+      }, 5000);
+    }
     if (!silent) silent = setTimeout(() => setText(byId('state'), 'The program does not answer. Connecting…'), 4000);
   };
 }
 
 // A page that nobody sees gives its connection back, of which browsers have few for one host.
 document.addEventListener('visibilitychange', () => {
-  if (document.hidden) events.close();
-  else if (events.readyState === EventSource.CLOSED) listen();
+  if (document.hidden) events?.close();
+  else if (!events || events.readyState === EventSource.CLOSED) listen();
 });
 
-listen();
+if (!document.hidden) listen();
