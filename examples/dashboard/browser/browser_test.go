@@ -68,7 +68,8 @@ func startBrowser(t *testing.T) *browser {
 		}
 		t.Skip(err)
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience))
+	opts := append(
+		chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox)
 	}
@@ -153,8 +154,9 @@ func (b *browser) send(address, kind string) {
 
 // row is an expression for the text of a policy's row.
 func row(policy string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll('#policies tbody tr')].find(r => r.cells[0].innerText.startsWith(%q))?.innerText`,
-		policy)
+	const find = `[...document.querySelectorAll('#policies tbody tr')]` +
+		`.find(r => r.cells[0].innerText.startsWith(%q))?.innerText`
+	return fmt.Sprintf(find, policy)
 }
 
 const windowButton = `#keys button[aria-label="Show the window of visitor, sliding-log"]`
@@ -172,13 +174,15 @@ func TestDashboard(t *testing.T) {
 	}
 
 	b.run(chromedp.Click(windowButton))
-	b.sees(`document.querySelector('.limit .text')?.innerText.startsWith('10 of 10 units used, 0 left. Room comes in ')`)
-	if marks := is[int](b, `document.querySelector('.limit .entry').getAttribute('d').split('M').length - 1`); marks != 10 {
+	b.sees(`document.querySelector('.limit .text')?.innerText` +
+		`.startsWith('10 of 10 units used, 0 left. Room comes in ')`)
+	const entries = `document.querySelector('.limit .entry').getAttribute('d')`
+	if marks := is[int](b, entries+`.split('M').length - 1`); marks != 10 {
 		t.Errorf("%d entries are drawn, want 10", marks)
 	}
 	b.screenshot("window")
 	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`) // it drains
-	if drawn := is[string](b, `document.querySelector('.limit .entry').getAttribute('d')`); drawn != "" {
+	if drawn := is[string](b, entries); drawn != "" {
 		t.Errorf("%q is still drawn", drawn)
 	}
 
@@ -358,7 +362,8 @@ func (b *browser) checkAxe(desc string) {
 	b.run(chromedp.Evaluate(string(script), nil))
 	var violations []string
 	b.run(chromedp.Evaluate(
-		`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + n.html + ' ' + n.failureSummary)))`,
+		`axe.run().then(r => r.violations.flatMap(v => `+
+			`v.nodes.map(n => v.id + ': ' + n.html + ' ' + n.failureSummary)))`,
 		&violations, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	for _, v := range violations {
 		b.Errorf("%s: axe: %s", desc, v)
