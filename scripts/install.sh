@@ -28,20 +28,27 @@ for program in "$@"; do
 		version "$program"
 		continue
 	fi
-	package=$program
+	packages=$program
 	if have apt-get; then
+		# Chromium ends at its first text if there are no fonts, and its package does not depend on any.
+		[ "$program" != chromium ] || packages="$packages fonts-dejavu-core"
 		as_root apt-get update
-		# The package also starts a server on the usual port, which the tests never use.
+		# The packages of servers also start them on their usual ports, which the tests never use.
+		# shellcheck disable=SC2086 # several packages
 		as_root env DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y --no-install-recommends "$package"
+			apt-get install -y --no-install-recommends $packages
 	else
-		package=${program%-server} # redis
+		packages=${program%-server} # redis
 		if have dnf; then
-			as_root dnf install -y "$package"
+			[ "$program" != chromium ] || packages="$packages dejavu-sans-fonts"
+			# shellcheck disable=SC2086 # as above
+			as_root dnf install -y $packages
 		elif have apk; then
-			as_root apk add "$package"
+			[ "$program" != chromium ] || packages="$packages font-dejavu"
+			# shellcheck disable=SC2086 # as above
+			as_root apk add $packages
 		elif have brew; then
-			brew install "$package" # refuses to run as root
+			brew install "$packages" # refuses to run as root
 		else
 			echo "$program is missing, and so are apt-get, dnf, apk and brew:" \
 				"install it so that it is on PATH." >&2
@@ -49,7 +56,7 @@ for program in "$@"; do
 		fi
 	fi
 	if ! have "$program"; then
-		echo "$package was installed, but $program is not on PATH ($PATH)." >&2
+		echo "$packages: installed, but $program is not on PATH ($PATH)." >&2
 		exit 1
 	fi
 	version "$program"

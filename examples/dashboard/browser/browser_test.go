@@ -68,11 +68,9 @@ func startBrowser(t *testing.T) *browser {
 		}
 		t.Skip(err)
 	}
-	opts := append(
-		chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience))
-	if os.Geteuid() == 0 {
-		opts = append(opts, chromedp.NoSandbox)
-	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.WSURLReadTimeout(patience),
+		chromedp.NoSandbox) // which containers and root do not have; the pages are our own
 	allocator, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(t.Logf))
