@@ -252,7 +252,7 @@ func TestAccessibility(t *testing.T) {
 	b.sees(`document.querySelectorAll('#keys button').length === 4`)
 	b.run(chromedp.Click(windowButton))
 	b.sees(`document.querySelector('.limit button')`)
-	b.sees(row("fixed-window") + `?.includes('20 admitted')`)
+	b.sees(row("fixed-window") + `?.match(/(\d+) admitted/)?.[1] >= 20`)
 	b.checkPage("dashboard")
 	b.run(chromedp.Navigate(address))
 	b.send(address, "edge") // again, as the page shows half a minute
