@@ -23,7 +23,7 @@ type LimitWindow struct {
 	Entries []Entry
 
 	// Now is when Entries were listed, on their clock, which is that of the store. It is the time of this process if
-	// there are no entries, or if some have come or left meanwhile.
+	// there are no entries, if some have come or left meanwhile, or if [WithShadow] looks further back.
 	Now time.Time
 
 	decision *Decision
@@ -98,10 +98,14 @@ func (d *Decision) list(ctx context.Context, log *planLog, key store.Key, window
 		}
 	}
 	var entries []Entry
+	units := 0
 	listed := !log.slots && !log.counts && d.limiter.lister != nil && most <= maxListed
 	if listed {
 		if entries, err = d.limiter.lister.Log(ctx, key, log.keep); err != nil {
 			return err
+		}
+		for _, e := range entries {
+			units += e.Cost
 		}
 	}
 	for _, at := range log.at {
@@ -115,22 +119,22 @@ func (d *Decision) list(ctx context.Context, log *planLog, key store.Key, window
 			w.Algorithm = "in flight"
 		}
 		if w.Now = time.Now(); listed {
-			w.setEntries(entries)
+			w.setEntries(entries, units == most)
 		}
 	}
 	return nil
 }
 
-// setEntries sets the entries that are in the window: the latest ones, which have its units. The time of the store
-// follows from the oldest of them, and when it leaves.
-func (w *LimitWindow) setEntries(all []Entry) {
+// setEntries sets the entries that are in the window: the latest ones, which have its units. If they are those that the
+// limit was asked about, the time of the store follows from the oldest of them and when it leaves.
+func (w *LimitWindow) setEntries(all []Entry, same bool) {
 	units, first := 0, len(all)
 	for first > 0 && units < w.Used {
 		first--
 		units += all[first].Cost
 	}
 	w.Entries = append([]Entry{}, all[first:]...)
-	if units == w.Used && units > 0 {
+	if same && units == w.Used && units > 0 {
 		w.Now = w.Entries[0].At.Add(w.Window - w.ResetAfter)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/store"
 )
 
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
@@ -244,4 +245,30 @@ func TestWindowOfLongLog(t *testing.T) {
 			t.Errorf("%+v, %v; want %d entries", windows, err, test.entries)
 		}
 	}
+}
+
+// growing is a store to whose logs an entry comes just before they are listed.
+type growing struct{ store.Full }
+
+func (g growing) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
+	entries, err := g.Full.Log(ctx, key, window)
+	return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
+}
+
+// The time of the store does not follow from entries other than those that the limit was asked about.
+func TestWindowWhileEntriesCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(growing{core.NewMemoryStore()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		allow(t, l, "k", 1)
+		time.Sleep(10 * time.Second)
+		d := allow(t, l, "k", 1)
+		windows, err := d.Windows(t.Context())
+		if err != nil || len(windows) != 1 || !windows[0].Now.Equal(time.Now()) {
+			t.Errorf("%+v, %v; it is %v", windows, err, time.Now())
+		}
+	})
 }
