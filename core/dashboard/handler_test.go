@@ -386,7 +386,7 @@ func TestStoreFails(t *testing.T) {
 	fake.Fail(nil)
 }
 
-// A million clients take no more memory than a few, and those with the most requests are found among them.
+// Those with the most requests are found among a million clients. What is kept of keys has a test of its own.
 func TestManyKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a million keys")
