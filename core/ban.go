@@ -31,7 +31,7 @@ func WithBan(denials int, within, first time.Duration) Option {
 }
 
 // decide denies during a ban, and otherwise charges; with try, a denial counts towards a ban.
-func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool) error {
+func (b *ban) decide(ctx context.Context, d *Decision, try bool) error {
 	l := d.limiter
 	if l.guard != nil {
 		ctx = l.guard.Within(ctx, time.Now()) // one deadline for all calls of the store
@@ -42,7 +42,7 @@ func (b *ban) decide(ctx context.Context, d *Decision, mode store.Mode, try bool
 	}
 	lookErr := d.storeErr // of look, which tells nothing about the charge
 	d.storeErr = nil
-	if err := l.charge(ctx, d, mode); err != nil {
+	if err := l.charge(ctx, d); err != nil {
 		return err
 	}
 	d.storeErr = cmp.Or(d.storeErr, lookErr)

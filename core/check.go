@@ -89,11 +89,11 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
-	cost := 1
+	d.cost, d.mode = 1, l.mode
 	if l.cost != nil {
-		cost = l.cost(r)
+		d.cost = l.cost(r)
 	}
-	return l.decide(r.Context(), r, plan, cost, l.mode, true, d)
+	return l.decide(r.Context(), r, plan, true, d)
 }
 
 // checkRules decides about a request by the rules that apply to it.
@@ -112,7 +112,8 @@ func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
 	case plan == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	return of.decide(r.Context(), r, plan, c.Units(), l.mode, true, d)
+	d.cost, d.mode = c.Units(), l.mode
+	return of.decide(r.Context(), r, plan, true, d)
 }
 
 // shadowsFailed tells the observers of rules in shadow that could not be asked.
@@ -134,13 +135,11 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	return plan, err
 }
 
-// decide makes every decision except those of Wait. d has an identity and nothing else; decide fills it in place,
-// because a Decision is large to copy. r is nil for calls without a request. try tells that a denial counts towards a
-// ban.
-func (l *Limiter) decide(
-	ctx context.Context, r adapter.Request, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
-) error {
-	if err := l.evaluate(ctx, r, plan, cost, mode, try, d); err != nil {
+// decide makes every decision except those of Wait. d has an identity, a cost and a mode, and nothing else; decide
+// fills it in place, because a Decision is large to copy. r is nil for calls without a request. try tells that a denial
+// counts towards a ban.
+func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) error {
+	if err := l.evaluate(ctx, r, plan, try, d); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	if l.observers != nil {
@@ -150,20 +149,17 @@ func (l *Limiter) decide(
 }
 
 // evaluate is decide without the observers.
-func (l *Limiter) evaluate(
-	ctx context.Context, r adapter.Request, plan *plan, cost int, mode store.Mode, try bool, d *Decision,
-) (err error) {
-	d.cost, d.mode = cost, mode
-	if cost < 1 {
+func (l *Limiter) evaluate(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) (err error) {
+	if d.cost < 1 {
 		return &ConfigError{
-			Option: "cost", Value: strconv.Itoa(cost),
+			Option: "cost", Value: strconv.Itoa(d.cost),
 			Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing",
 		}
 	}
 	d.limiter, d.plan = l, plan
-	d.cost = min(cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
+	d.cost = min(d.cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
 	d.key.Namespace = l.namespace
-	if mode == store.ModeRecord && plan.counts != SlidingLog {
+	if d.mode == store.ModeRecord && plan.counts != SlidingLog {
 		return countsAlone("Record", plan.counts)
 	}
 	if plan.only != nil {
@@ -174,12 +170,15 @@ func (l *Limiter) evaluate(
 			return err
 		}
 	}
-	if l.ban == nil || mode == store.ModeRecord {
-		err = l.charge(ctx, d, mode)
+	if l.ban == nil || d.mode == store.ModeRecord {
+		err = l.charge(ctx, d)
 	} else {
-		err = l.ban.decide(ctx, d, mode, try)
+		err = l.ban.decide(ctx, d, try)
 	}
-	return store.Error(err)
+	if err != nil {
+		return store.Error(err)
+	}
+	return nil
 }
 
 // readKeys reads the keys of a plan's limits. The request is nil for calls without one.

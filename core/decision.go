@@ -56,17 +56,17 @@ type served struct {
 }
 
 // fill fills in the exported fields from the answer of the store.
-func (d *Decision) fill(mode store.Mode) {
+func (d *Decision) fill() {
 	d.Allowed, d.RetryAfter = d.answer.Allowed, d.answer.Retry
 	d.Policy = d.policyName()
-	if d.Allowed && mode != store.ModePeek {
+	if d.Allowed && d.mode != store.ModePeek {
 		d.Granted = d.cost
 	}
 	if d.storeErr != nil && d.limiter.guard.Open() {
 		d.plan = nil // nothing was counted, so there is nothing to report
 		return
 	}
-	if mode == store.ModeUpTo {
+	if d.mode == store.ModeUpTo {
 		d.Granted = d.answer.Granted
 	}
 	d.taken = d.Granted
@@ -75,7 +75,7 @@ func (d *Decision) fill(mode store.Mode) {
 		if d.awaitsSlot() {
 			d.RetryAfter = 0 // nobody knows when a request ends
 		}
-		if mode == store.ModeChargeDenied && !d.never() {
+		if d.mode == store.ModeChargeDenied && !d.never() {
 			d.taken = d.cost
 		}
 	}
@@ -116,7 +116,7 @@ func (d *Decision) shadow() *Decision {
 		s.plan.alone.Grant(&s.answer, d.cost)
 		s.mode = d.mode
 	}
-	s.fill(s.mode)
+	s.fill()
 	if s.taken = 0; d.mode == store.ModePeek {
 		s.Granted = 0
 	}
@@ -301,6 +301,9 @@ func (d *Decision) denies(i int) bool { return !d.Allowed && d.answer.Denied.Has
 
 // tightest returns the limit with the least left; for a denial, only limits that denied are compared.
 func (d *Decision) tightest() int {
+	if len(d.plan.limits) == 1 {
+		return 0
+	}
 	least := -1
 	for i := range d.plan.limits {
 		if d.Allowed || d.denies(i) {

@@ -52,33 +52,33 @@ type Limiter struct {
 // variants are copies of a limiter that differ in what decides while the store does not answer, by Failure.
 type variants [3]*Limiter
 
-func (l *Limiter) charge(ctx context.Context, d *Decision, mode store.Mode) error {
+func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 	if d.joint != nil {
-		return l.chargeAll(ctx, d, mode)
+		return l.chargeAll(ctx, d)
 	}
 	var t store.Take // a literal would be built in a temporary and copied
-	t.Plan, t.Cost, t.Mode = l.policy.storePlan(d.plan), d.cost, mode
+	t.Plan, t.Cost, t.Mode = l.policy.storePlan(d.plan), d.cost, d.mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.id = t.ID
-		d.fill(mode)
+		d.fill()
 	}
 	return err
 }
 
 // chargeAll is charge for a plan of several logs.
-func (l *Limiter) chargeAll(ctx context.Context, d *Decision, mode store.Mode) error {
+func (l *Limiter) chargeAll(ctx context.Context, d *Decision) error {
 	j := d.joint
 	for i, log := range d.plan.logs {
 		t := &j.takes[i]
-		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, mode, 0
+		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, d.mode, 0
 		j.answers[i] = store.Answer{}
 	}
 	err := l.takeAll(ctx, j, d)
 	if err == nil {
 		plan := d.plan
-		d.answer = plan.merge(j.answers, d.fitting(), mode)
-		if d.fill(mode); d.takesSlots() && plan.hasSlots() {
+		d.answer = plan.merge(j.answers, d.fitting(), d.mode)
+		if d.fill(); d.takesSlots() && plan.hasSlots() {
 			l.hold(ctx, d, plan)
 		}
 	}

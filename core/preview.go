@@ -17,7 +17,8 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 		if err != nil || plan == nil {
 			return err
 		}
-		return of.evaluate(r.Context(), r, plan, c.Units(), store.ModePeek, false, &d)
+		d.cost, d.mode = c.Units(), store.ModePeek
+		return of.evaluate(r.Context(), r, plan, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err

@@ -64,7 +64,7 @@ type Calendar [4]int64
 func (l Limit) Interval() int64 { return (int64(l.Window) + int64(l.Refill) - 1) / int64(l.Refill) }
 
 // denies reports whether a limit whose window holds so many units has no room for cost more.
-func (l Limit) denies(used, cost int) bool { return used+cost > l.Quota }
+func (l *Limit) denies(used, cost int) bool { return used+cost > l.Quota }
 
 // String is the limit as core.ParseLimit reads it, such as "100/1m0s".
 func (l Limit) String() string {
