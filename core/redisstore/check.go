@@ -47,7 +47,8 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 	}
 }
 
-// probe is a script that replies with the output of INFO, then with name and error of each command that fails.
+// probe is a script that replies with the output of INFO, then with name and error of each command that fails. The
+// answer of INCRBY that its argument is no integer means that the command may be called.
 const probe = `
 local reply = {''}
 for i = 1, #ARGV do
@@ -55,6 +56,7 @@ for i = 1, #ARGV do
   for word in ARGV[i]:gmatch('%S+') do words[#words + 1] = word == 'key' and KEYS[1] or word end
   local said = redis.pcall(unpack(words))
   local failed = type(said) == 'table' and said.err
+  if failed and failed:find('not an integer', 1, true) then failed = nil end
   if failed then reply[#reply + 1], reply[#reply + 2] = words[1], failed end
   reply[1] = words[1] == 'INFO' and not failed and said or reply[1]
 end

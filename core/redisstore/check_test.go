@@ -85,7 +85,7 @@ func scriptCommands(t *testing.T, streams bool) (names []string) {
 			t.Fatal(err)
 		}
 		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(string(text), -1) {
-			option := slices.Contains([]string{"WITHSCORES", "LIMIT", "BYSCORE", "REV", "KEEPTTL",
+			option := slices.Contains([]string{"WITHSCORES", "LIMIT", "BYSCORE", "REV",
 				"COUNT", "MINID", "MAXLEN", "WRONGTYPE"}, word[1])
 			if name := word[1]; !option && !slices.Contains(names, name) {
 				names = append(names, name)

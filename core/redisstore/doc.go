@@ -6,7 +6,7 @@
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
 // ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZSCORE, and for limits of
-// other algorithms GET and SET, on keys "sash:*".
+// other algorithms GET, SET and INCRBY, on keys "sash:*".
 // With [WithStream] these are EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK, XADD, XDEL, XLEN, XRANGE, XREVRANGE, XTRIM
 // and ZRANGE. The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //

@@ -2,7 +2,7 @@
 -- 2^53.
 -- Expects first, now, call. Sets view, till, put.
 local scale, same, window = 100000000, 80000000, ARGV[first] + 0
-local mark, units, left, kept -- left: how long the period lasts (us); kept: whether the value's mark stays, and its TTL
+local mark, units, left, kept -- left: how long the period lasts (us); kept: whether the value's mark and TTL stay
 
 view = function(value)
   local number, ahead, moved = (now - now % window) / window, same - 1, false
@@ -24,10 +24,10 @@ till = function() return left end
 
 put = function(key, added)
   units = units + added
-  local value = string.format('%.0f', mark * scale + units)
   if kept then
-    call('SET', key, value, 'KEEPTTL')
+    call('INCRBY', key, added)
   else
-    call('SET', key, value, 'PX', string.format('%.0f', math.ceil(left / 1000) + 1000))
+    call('SET', key, string.format('%.0f', mark * scale + units), 'PX',
+      string.format('%.0f', math.ceil(left / 1000) + 1000))
   end
 end

@@ -3,7 +3,7 @@
 local value = call('GET', key)
 local units = value and value - mark or 0
 if value and units >= 0 and units < quota then
-  call('SET', key, string.format('%.0f', value + 1), 'KEEPTTL')
+  call('INCRBY', key, '1')
   reply[r + 1], told = units * (span + 1) + left + 1, true
 elseif units == quota then
   reply[r + 1], told = -(units * (span + 1) + left + 1), true
