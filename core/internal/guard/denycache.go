@@ -52,6 +52,7 @@ type denyEntry struct {
 	retry      time.Duration  // the wait when the answer arrived
 	first      [2]store.State // of the first limits
 	more       []store.State  // of further limits
+	denied     store.LimitSet // the limits that deny cost
 	probing    atomic.Bool    // one lookup has missed since freshUntil, so that its caller calls the store
 	stale      atomic.Bool    // still denied, but the wait has become longer
 }
@@ -175,11 +176,13 @@ func (d *denyCache) lookupAll(takes []store.Take, answers []store.Answer) (found
 // clock before that, so no wait ends too early.
 func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - e.received
-	*a = store.Answer{Retry: max(e.retry-passed, 0)}
+	*a = store.Answer{Retry: max(e.retry-passed, 0), Denied: e.denied}
 	for i := range t.Plan.Limits {
 		a.State[i] = *e.state(i)
 	}
-	t.Plan.Judge(a, t.Cost, t.Mode)
+	if fitting(t) != e.cost { // it is larger, so more limits may deny
+		t.Plan.Judge(a, t.Cost, t.Mode)
+	}
 	for i := range t.Plan.Limits {
 		s := &a.State[i]
 		if s.Reset -= passed; s.Reset <= 0 {
@@ -302,16 +305,20 @@ func (d *denyCache) newEntry(t *store.Take, v denyVersion, cost int, retry time.
 	}
 }
 
-// setStates copies the states of the limits from a, with that many units added to each.
+// setStates copies the states of the limits from a, with that many units added to each, and finds those that deny.
 func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
 	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
 		e.more = make([]store.State, more)
 	}
+	var now store.Answer
 	for i := range t.Plan.Limits {
-		s := a.State[i]
+		s := &now.State[i]
+		*s = a.State[i]
 		s.Used += units
-		*e.state(i) = s
+		*e.state(i) = *s
 	}
+	t.Plan.Judge(&now, e.cost, store.ModePeek)
+	e.denied = now.Denied
 }
 
 // addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
