@@ -135,7 +135,7 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.decide(ctx, nil, plan, mode != store.ModePeek, d)
+	return l.reported(ctx, d, l.decide(ctx, nil, plan, mode != store.ModePeek, d))
 }
 
 // planFor returns the plan for calls without a request.

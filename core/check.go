@@ -93,7 +93,7 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	if l.cost != nil {
 		d.cost = l.cost(r)
 	}
-	return l.decide(r.Context(), r, plan, true, d)
+	return l.reported(r.Context(), d, l.decide(r.Context(), r, plan, true, d))
 }
 
 // checkRules decides about a request by the rules that apply to it.
@@ -113,7 +113,7 @@ func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	d.cost, d.mode = c.Units(), l.mode
-	return of.decide(r.Context(), r, plan, true, d)
+	return of.reported(r.Context(), d, of.decide(r.Context(), r, plan, true, d))
 }
 
 // shadowsFailed tells the observers of rules in shadow that could not be asked.
@@ -135,21 +135,10 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	return plan, err
 }
 
-// decide makes every decision except those of Wait. d has an identity, a cost and a mode, and nothing else; decide
+// decide makes every decision, which the caller reports. d has an identity, a cost and a mode, and nothing else; decide
 // fills it in place, because a Decision is large to copy. r is nil for calls without a request. try tells that a denial
 // counts towards a ban.
-func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) error {
-	if err := l.evaluate(ctx, r, plan, try, d); err != nil {
-		return l.failed(ctx, d, err)
-	}
-	if l.observers != nil {
-		return l.notify(ctx, d)
-	}
-	return nil
-}
-
-// evaluate is decide without the observers.
-func (l *Limiter) evaluate(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) (err error) {
+func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) (err error) {
 	if d.cost < 1 {
 		return &ConfigError{
 			Option: "cost", Value: strconv.Itoa(d.cost),

@@ -57,7 +57,10 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 		return l.chargeAll(ctx, d)
 	}
 	var t store.Take // a literal would be built in a temporary and copied
-	t.Plan, t.Cost, t.Mode = l.policy.storePlan(d.plan), d.cost, d.mode
+	if t.Plan = d.plan.fixed; t.Plan == nil {
+		t.Plan = l.policy.storePlan(d.plan)
+	}
+	t.Cost, t.Mode = d.cost, d.mode
 	err := l.take(ctx, &d.key, &t, d, &d.answer)
 	if err == nil {
 		d.id = t.ID

@@ -71,6 +71,22 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
+// reported returns err, after what has been decided, or the error, was reported to the observers.
+func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
+	if err == nil && l.observers == nil {
+		return nil
+	}
+	return l.report(ctx, d, err)
+}
+
+// report is separate so that reported is short enough to be inlined.
+func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
+	if err != nil {
+		return l.failed(ctx, d, err)
+	}
+	return l.notify(ctx, d)
+}
+
 // notify reports a decision to the observers.
 func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	outcome := event.Denied

@@ -201,12 +201,9 @@ func (p *policy) fix() error {
 	return nil
 }
 
-// storePlan returns the plan for the store. It is remade after a longer window or a larger quota was chosen, because
-// entries must be kept for every plan that may count them.
+// storePlan returns the plan for the store, where pl.fixed is nil. It is remade after a longer window or a larger quota
+// was chosen, because entries must be kept for every plan that may count them.
 func (p *policy) storePlan(pl *plan) *store.Plan {
-	if pl.fixed != nil {
-		return pl.fixed
-	}
 	if pl.only != nil {
 		return p.planOfLog(pl.only)
 	}

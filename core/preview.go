@@ -18,7 +18,7 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 			return err
 		}
 		d.cost, d.mode = c.Units(), store.ModePeek
-		return of.evaluate(r.Context(), r, plan, false, &d)
+		return of.decide(r.Context(), r, plan, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err

@@ -65,7 +65,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 	id := last.key.Identity
 	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
 		last.cost, last.mode = cost, store.ModePeek
-		if err = l.evaluate(ctx, nil, plan, false, &last); err == nil {
+		if err = l.decide(ctx, nil, plan, false, &last); err == nil {
 			err = last.Err()
 		}
 		return last, last, err
@@ -85,7 +85,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decis
 			return last, Decision{}, err
 		}
 		last = Decision{key: store.Key{Identity: id}, cost: cost, mode: store.ModeCharge}
-		if err := l.evaluate(ctx, nil, plan, false, &last); err != nil {
+		if err := l.decide(ctx, nil, plan, false, &last); err != nil {
 			return Decision{key: last.key}, Decision{}, err
 		}
 		if last.Allowed {
@@ -126,7 +126,7 @@ func (l *Limiter) foresee(
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + w.Cost)
 		d = Decision{key: store.Key{Identity: w.Key.identity}, cost: units, mode: store.ModePeek}
-		err = l.evaluate(ctx, nil, plan, false, &d)
+		err = l.decide(ctx, nil, plan, false, &d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}

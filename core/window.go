@@ -70,7 +70,7 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 func (d *Decision) peek(ctx context.Context) (logs []*planLog, err error) {
 	if logs = d.plan.logs; len(logs) == 0 {
 		own := &planLog{counts: d.plan.only != nil, at: indexes(len(d.plan.limits)), keep: d.plan.keep}
-		err = d.limiter.charge(ctx, d) // not evaluate, since bans leave the log as it is
+		err = d.limiter.charge(ctx, d) // not decide, since bans leave the log as it is
 		return []*planLog{own}, cmp.Or(err, d.storeErr)
 	}
 	j := d.joint
