@@ -90,19 +90,19 @@ type Plan struct {
 	Slots bool
 
 	smallest, largest int
-	deciding          LimitSet // the limits that decide
+	shadows           LimitSet // the limits that do not decide
 }
 
 // NewPlan returns a copy of p with Keep and Bound raised to what its limits need. It refers to the same Limits, which
 // must not be changed afterwards.
 func NewPlan(p Plan) *Plan {
-	p.smallest, p.largest, p.deciding = 0, 0, 0 // p may be a changed copy of another plan
+	p.smallest, p.largest, p.shadows = 0, 0, 0 // p may be a changed copy of another plan
 	for i, l := range p.Limits {
 		p.Keep = max(p.Keep, l.Window)
 		if i >= len(p.Limits)-p.Shadow {
+			p.shadows |= 1 << i
 			continue
 		}
-		p.deciding |= 1 << i
 		if p.largest = max(p.largest, l.Quota); i == 0 || l.Quota < p.smallest {
 			p.smallest = l.Quota
 		}
@@ -167,7 +167,7 @@ func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 		}
 	}
 	a.Denied = denied
-	a.Allowed = denied&p.deciding == 0 || mode == ModeRecord
+	a.Allowed = denied&^p.shadows == 0 || mode == ModeRecord
 }
 
 // Grant fills in Granted of an answer in [ModeUpTo] of which State[i].Used is known for each limit: the least that a

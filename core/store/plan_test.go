@@ -179,3 +179,24 @@ func TestLimitSet(t *testing.T) {
 		t.Error("a full set has a limit that no plan has")
 	}
 }
+
+// A plan that was not made by NewPlan denies as well.
+func TestJudgeOfLiterals(t *testing.T) {
+	limits := []store.Limit{{Quota: 5, Window: time.Minute}, {Quota: 1, Window: time.Minute}}
+	for _, c := range []struct {
+		plan    *store.Plan
+		used    int
+		allowed bool
+	}{
+		{&store.Plan{Limits: limits[:1]}, 4, true},
+		{&store.Plan{Limits: limits[:1]}, 5, false},
+		{store.NewPlan(store.Plan{Limits: limits, Shadow: 1}), 4, true},
+		{store.NewPlan(store.Plan{Limits: limits, Shadow: 1}), 5, false},
+	} {
+		var a store.Answer
+		a.State[0].Used, a.State[1].Used = c.used, c.used
+		if c.plan.Judge(&a, 1, store.ModeCharge); a.Allowed != c.allowed {
+			t.Errorf("%+v with %d used: allowed %v", c.plan, c.used, a.Allowed)
+		}
+	}
+}
