@@ -135,7 +135,7 @@ func (l *Limiter) plan(r adapter.Request) (*plan, error) {
 	return plan, err
 }
 
-// decide makes every decision, which the caller reports. d has an identity, a cost and a mode, and nothing else; decide
+// decide makes every decision, and tells no observer. d has an identity, a cost and a mode, and nothing else; decide
 // fills it in place, because a Decision is large to copy. r is nil for calls without a request. try tells that a denial
 // counts towards a ban.
 func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) (err error) {

@@ -71,7 +71,8 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
-// reported returns err, after what has been decided, or the error, was reported to the observers.
+// reported tells the observers of a decision, or of err if there is none. It returns err, with the errors of observers
+// that panicked.
 func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
 	if err == nil && l.observers == nil {
 		return nil

@@ -47,8 +47,8 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 	}
 }
 
-// probe is a script that replies with the output of INFO, then with name and error of each command that fails. The
-// answer of INCRBY that its argument is no integer means that the command may be called.
+// probe is a script that replies with the output of INFO, then with name and error of each command that fails. INCRBY
+// may be called if it refuses its argument, which is not an integer.
 const probe = `
 local reply = {''}
 for i = 1, #ARGV do

@@ -4,7 +4,7 @@ import "strings"
 
 // needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. TIME comes
 // before writes, since Redis 6 may refuse writes after it, and ZADD before other writes, since after a write no command
-// is refused for lack of memory. INCRBY is given no integer. INFO is for Check alone.
+// is refused for lack of memory. INCRBY gets a word, which it refuses to add. INFO is for Check alone.
 var needed = []string{
 	"TIME",
 	"ZADD key XX 0 member",

@@ -310,15 +310,15 @@ func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
 	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
 		e.more = make([]store.State, more)
 	}
-	var now store.Answer
+	var judged store.Answer
 	for i := range t.Plan.Limits {
-		s := &now.State[i]
+		s := &judged.State[i]
 		*s = a.State[i]
 		s.Used += units
 		*e.state(i) = *s
 	}
-	t.Plan.Judge(&now, e.cost, store.ModePeek)
-	e.denied = now.Denied
+	t.Plan.Judge(&judged, e.cost, store.ModePeek)
+	e.denied = judged.Denied
 }
 
 // addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
