@@ -201,6 +201,10 @@ func (l *longLog) vary(varies bool) {
 			}
 		case z.Score >= 0.4: // the rest of its units
 			there[member[:8]] += int(binary.BigEndian.Uint32([]byte(member[8:12])))
+		case z.Score >= 0.1: // the same of the entries of a block
+			for ; member != ""; member = member[20:] {
+				there[member[:8]] += int(binary.BigEndian.Uint32([]byte(member[8:12])))
+			}
 		}
 	}
 	for i := range l.units {

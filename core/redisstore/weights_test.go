@@ -32,11 +32,11 @@ type weightTrace struct {
 	made       []uint64
 	last       time.Duration // the wait of the last denial
 	answers    int
-	levels     [3]int // how many weights, and blocks of each level, the log had at most
+	levels     [4]int // how many weights outside packs, blocks of each level, and packs the log had at most
 }
 
-// searches runs the scripts so that they add up the weights before an instant where they are 3 at most, instead of 100,
-// and use the blocks where they are more.
+// searches runs the scripts so that they subtract the weights before an instant where no block ends before, instead of
+// five at most, and otherwise use the sums of blocks.
 type searches struct {
 	processor
 
@@ -46,8 +46,8 @@ type searches struct {
 func (c searches) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	if text, ok := args[1].(string); ok && strings.Contains(text, "sumSince") {
-		args[1] = strings.Replace(text, "<= 100 then", "<= 3 then", 1)
-		if args[1] == text && !strings.Contains(text, "<= 3 then") {
+		args[1] = strings.Replace(text, "<= 5 then", "<= 0 then", 1)
+		if args[1] == text && !strings.Contains(text, "<= 0 then") {
 			c.t.Error("the script has no limit")
 		}
 	}
@@ -91,8 +91,8 @@ func TestWeightsAgainstOracle(t *testing.T) {
 				for tr.answers < least || tr.few() && tr.answers < 10*least {
 					tr.step(repeats)
 				}
-				t.Logf("%d answers; at most %d weights, %d and %d blocks",
-					tr.answers, tr.levels[0], tr.levels[1], tr.levels[2])
+				t.Logf("%d answers; at most %d weights outside packs, %d and %d blocks, %d packs",
+					tr.answers, tr.levels[0], tr.levels[1], tr.levels[2], tr.levels[3])
 				if tr.few() {
 					t.Errorf("%v weights and blocks are too few", tr.levels)
 				}
@@ -101,12 +101,12 @@ func TestWeightsAgainstOracle(t *testing.T) {
 	}
 }
 
-// few reports whether the log never had so many weights and blocks that all searches were needed.
+// few reports whether the log never had so many weights, blocks and packs that all searches were needed.
 func (tr *weightTrace) few() bool {
 	if tr.sequential {
-		return tr.levels[0] < 80
+		return tr.levels[3] < 3
 	}
-	return tr.levels[0] < 100 || tr.levels[1] < 3 || tr.levels[2] < 3
+	return tr.levels[0] < 20 || tr.levels[1] < 10 || tr.levels[2] < 3 || tr.levels[3] < 8
 }
 
 func (tr *weightTrace) step(repeats bool) {
@@ -154,7 +154,10 @@ func (tr *weightTrace) nextID() uint64 {
 		return tr.ids
 	}
 	tr.ids += 1 << 16
-	low := []uint64{0, 0, 64, 192, 1, 77, 255, 3}[tr.r.IntN(8)] // the first ends blocks of both levels, the next of one
+	low := tr.r.Uint64N(32) // 0 ends blocks of both levels
+	if 0 < low && low < 4 {
+		low *= 64 // these end blocks of one
+	}
 	return tr.ids | low
 }
 
@@ -201,8 +204,14 @@ func (tr *weightTrace) settle() {
 
 func (tr *weightTrace) merge() {
 	m := store.MergeRequest{Key: tr.key, Keep: tr.plan.Keep}
-	for range tr.r.IntN(4) {
-		age := time.Duration(tr.r.Int64N(int64(m.Keep/time.Microsecond))) * time.Microsecond
+	n, least, most := tr.r.IntN(4), time.Duration(0), m.Keep
+	if tr.r.IntN(8) == 0 { // so many at about the same time that their weights do not all fit into a pack
+		n = 80
+		least = time.Duration(tr.r.Int64N(int64(most/time.Microsecond))) * time.Microsecond
+		most = min(most, least+m.Keep/3000)
+	}
+	for range n {
+		age := least + time.Duration(tr.r.Int64N(int64((most-least)/time.Microsecond)+1))*time.Microsecond
 		m.Entries = append(m.Entries, store.Entry{ID: tr.nextID(), Age: age, Cost: 1 + tr.r.IntN(3000)})
 	}
 	tr.must(full(tr.store).Merge(tr.t.Context(), m))
@@ -217,7 +226,9 @@ func (tr *weightTrace) compareLogs() {
 	if g, w := fmt.Sprint(sinceFirst(got)), fmt.Sprint(sinceFirst(want)); g != w {
 		tr.t.Fatalf("%s, after %d answers: log\ngot  %v\nwant %v", tr.desc, tr.answers, g, w)
 	}
-	for level, scores := range [][2]string{{"0.4", "(1"}, {"0.025", "(0.0625"}, {"0.0015625", "(0.00390625"}} {
+	for level, scores := range [][2]string{
+		{"0.4", "(1"}, {"0.025", "(0.0625"}, {"0.0015625", "(0.00390625"}, {"0.1", "(0.25"},
+	} {
 		for _, key := range tr.rdb.Keys(tr.t.Context(), "*").Val() {
 			n := tr.rdb.ZCount(tr.t.Context(), key, scores[0], scores[1]).Val()
 			tr.levels[level] = max(tr.levels[level], int(n))
@@ -235,6 +246,12 @@ func (tr *weightTrace) must(err error) {
 // When a clock has stepped back, entries from the future move to the present with their weights. The sums of blocks
 // must then not count them a second time.
 func TestWeightsWhenTheClockStepsBack(t *testing.T) {
+	for _, sequential := range []bool{false, true} {
+		t.Run(fmt.Sprint("sequential ", sequential), func(t *testing.T) { stepBack(t, sequential) })
+	}
+}
+
+func stepBack(t *testing.T, sequential bool) {
 	const quota, keep = 2_000_000, 10 * time.Second
 	rdb := start(t)
 	c := newClock(rdb)
@@ -242,7 +259,8 @@ func TestWeightsWhenTheClockStepsBack(t *testing.T) {
 	tr := &weightTrace{
 		t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(c), oracle: new(coretest.FakeStore),
 		key: keysOf(t, 1, "steps-back")[0], desc: fmt.Sprintf("seed %#x", seed),
-		plan: planOf(core.Limits{{Quota: quota, Window: keep}}, store.Plan{Bound: quota}),
+		plan:       planOf(core.Limits{{Quota: quota, Window: keep}}, store.Plan{Bound: quota}),
+		sequential: sequential,
 	}
 	const entries, apart, step = 800, 10 * time.Millisecond, 3 * time.Second
 	present := store.MergeRequest{Key: tr.key, Keep: keep}

@@ -11,6 +11,12 @@ if weighted then
   for _, member in ipairs(call('ZRANGEBYSCORE', key, string.format('%.17g', (from + far) * 2 ^ -53), '(1')) do
     of[member:sub(1, 8) .. member:sub(13)] = struct.unpack('>I4', member, 9)
   end
+  for _, pack in ipairs(call('ZRANGEBYSCORE', key, string.format('%.17g', (from + far) * 2 ^ -55), '(0.25')) do
+    for i = 1, #pack, 20 do
+      local weight, rest = struct.unpack('>I4B', pack, i + 8)
+      of[pack:sub(i, i + 7) .. (rest == 2 and '' or string.char(rest))] = weight
+    end
+  end
 end
 local found = call('ZRANGEBYSCORE', key, from + shift, '+inf', 'WITHSCORES')
 local reply, r, last = {}, 0, nil

@@ -39,7 +39,7 @@ local function executed(key, ids, takes, cost)
   local since = call('ZSCORE', key, ids:sub(1, 8))
   if since and upTo then
     since = since + 0
-    return 1 + weights().weightOf(key, ids, since < far and since or since - far), false, since
+    return 1 + weights().withPacks().weightOf(key, ids, since < far and since or since - far), false, since
   elseif since then
     local t = 1
     while t < takes and call('ZSCORE', key, ids:sub(8 * t + 1, 8 * t + 8)) do t = t + 1 end

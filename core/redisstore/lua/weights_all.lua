@@ -5,16 +5,16 @@ local weighing, searching
 local function weights()
   if weighing then return weighing end
   -- include weights
-  weighing = {lows = lows, highs = highs, scoreOf = scoreOf, after = after, sumOf = sumOf, setSum = setSum,
-    addWeight = addWeight, weightOf = weightOf, removeWeight = removeWeight}
+  weighing = {packs = packs, lows = lows, highs = highs, scoreOf = scoreOf, after = after, sumOf = sumOf,
+    addWeight = addWeight, withPacks = withPacks}
   return weighing
 end
 
 local function weightSearch()
   if searching then return searching end
   local w = weights()
-  local lows, highs, scoreOf, after, sumOf, setSum = w.lows, w.highs, w.scoreOf, w.after, w.sumOf, w.setSum
-  local addWeight, removeWeight = w.addWeight, w.removeWeight
+  local packs, lows, highs, scoreOf, after, sumOf = w.packs, w.lows, w.highs, w.scoreOf, w.after, w.sumOf
+  local addWeight, withPacks = w.addWeight, w.withPacks
   -- include weights_search
   -- include weights_drop
   searching = {sumSince = sumSince, unitAt = unitAt, drop = drop, dropToUnits = dropToUnits, moveTo = moveTo}

@@ -7,8 +7,15 @@ local function drop(key, score, shift, all)
   local at = score - shift
   local left = sumSince(key, at + 1, all)
   if left < all then
-    for level = 0, 2 do call('ZREMRANGEBYSCORE', key, lows[level], scoreOf(level, at)) end
-    setSum(key, left)
+    call('ZREMRANGEBYSCORE', key, lows[0], scoreOf(0, at))
+    if call('ZREMRANGEBYSCORE', key, lows[1], scoreOf(1, at)) > 0 then -- where a block of this level ends, all may
+      call('ZREMRANGEBYSCORE', key, lows[2], scoreOf(2, at))
+      call('ZREMRANGEBYSCORE', key, lows[packs], scoreOf(packs, at))
+      local block = call('ZRANGEBYSCORE', key, lows[1], highs[1], 'LIMIT', '0', '1')[1]
+      local to = block and scoreOf(packs, (select(2, struct.unpack('>Bd', block)))) or highs[packs]
+      withPacks().loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
+    end
+    call('ZADD', key, left * 2 ^ -80, 'sum')
   end
   return call('ZREMRANGEBYSCORE', key, '1', score), left
 end
@@ -20,8 +27,8 @@ local function dropToUnits(key, units, entries, shift, all)
   local removed, left = drop(key, oldest - 1, shift, all)
   local excess = entries - removed + left - units
   for _, member in ipairs(excess > 0 and call('ZRANGEBYSCORE', key, oldest, oldest) or {}) do
-    local weight = removeWeight(key, member, oldest - shift, left)
-    left = left - weight
+    local weight
+    weight, left = withPacks().setWeight(key, member, oldest - shift, 0, left)
     call('ZREM', key, member)
     if weight >= excess then
       weight = weight - excess
@@ -39,9 +46,12 @@ end
 
 -- moveTo moves the weights of later instants to that one. They are then in no block, also if one ended there.
 local function moveTo(key, at)
+  for level = 1, 2 do call('ZREMRANGEBYSCORE', key, scoreOf(level, at), highs[level]) end
+  local block = call('ZRANGE', key, highs[1], lows[1], 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
+  local from = block and after(packs, (select(2, struct.unpack('>Bd', block)))) or lows[packs]
+  withPacks().loosen(key, call('ZRANGEBYSCORE', key, from, highs[packs]), 0)
   local score = scoreOf(0, at)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, after(0, at), highs[0])) do
     call('ZADD', key, 'XX', score, member)
   end
-  for level = 1, 2 do call('ZREMRANGEBYSCORE', key, scoreOf(level, at), highs[level]) end
 end
