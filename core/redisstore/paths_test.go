@@ -111,9 +111,12 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 		if slices.Min(reply[:limits]) < 0 {
 			verdict = "denies"
 		}
-		if limits == 1 {
+		switch {
+		case len(idOf(id)) > 8:
+			p.count["a cost "+verdict]++
+		case limits == 1:
 			p.count["one limit "+verdict]++
-		} else {
+		default:
 			p.count["several limits "+verdict]++
 		}
 		reply = reply[limits:]
@@ -121,12 +124,16 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
+func idOf(arg any) string {
+	if text, ok := arg.(*string); ok {
+		return *text
+	}
+	return arg.(string)
+}
+
 // whyLong is why a plain question about a log has had a whole answer.
 func whyLong(id any) string {
-	text, ok := id.(string)
-	if !ok {
-		text = *id.(*string)
-	}
+	text := idOf(id)
 	switch {
 	case len(text)%8 != 0:
 		return "a cost"

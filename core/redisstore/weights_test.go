@@ -54,6 +54,22 @@ func (c searches) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.processor.Process(ctx, cmd)
 }
 
+// longForms counts, under a key of the server, the answers of the path cost to questions in the long form.
+type longForms struct {
+	processor
+
+	t *testing.T
+}
+
+func (c longForms) Process(ctx context.Context, cmd redis.Cmder) error {
+	const reply = "= 1, 0, held, left, r + 3"
+	args := cmd.Args()
+	if text, ok := args[1].(string); ok && strings.Contains(text, reply) {
+		args[1] = strings.Replace(text, reply, reply+" call('INCR', 'long-forms') call('PEXPIRE', 'long-forms', 600000)", 1)
+	}
+	return c.processor.Process(ctx, cmd)
+}
+
 // TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle. Many ids end a block, so that
 // logs have blocks of both levels.
 func TestWeightsAgainstOracle(t *testing.T) {
@@ -71,6 +87,7 @@ func TestWeightsAgainstOracle(t *testing.T) {
 			{{Quota: 400_000, Window: time.Second}, {Quota: 2_000_000, Window: 10 * time.Second}},
 			{{Quota: core.MaxQuota, Window: 3 * time.Second}},
 			{{Quota: core.MaxQuota, Window: time.Minute}},
+			{{Quota: core.MaxQuota, Window: 24 * time.Hour}}, // asked about in the long form
 		} {
 			t.Run(fmt.Sprintf("%v, sent twice %v", limits, repeats), func(t *testing.T) {
 				rdb := start(t)
@@ -78,9 +95,14 @@ func TestWeightsAgainstOracle(t *testing.T) {
 				if n%2 == 0 {
 					c.processor = searches{c.processor, t}
 				}
+				if n == 4 {
+					c.processor = longForms{c.processor, t}
+				}
 				if repeats {
 					c.processor = twice{processor: c.processor, t: t}
 				}
+				asked := newPaths(c.processor)
+				c.processor = asked
 				seed := rand.Uint64()
 				tr := &weightTrace{
 					t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(c),
@@ -95,6 +117,15 @@ func TestWeightsAgainstOracle(t *testing.T) {
 					tr.answers, tr.levels[0], tr.levels[1], tr.levels[2], tr.levels[3])
 				if tr.few() {
 					t.Errorf("%v weights and blocks are too few", tr.levels)
+				}
+				switch {
+				case len(limits) > 1 || repeats: // no short path answers
+				case n == 4:
+					if short, _ := rdb.Get(t.Context(), "long-forms").Int(); short < tr.answers/5 {
+						t.Errorf("%d of %d answers by the short path", short, tr.answers)
+					}
+				default:
+					asked.want(t, map[string]int{"a cost admits": tr.answers / 5})
 				}
 			})
 		}
@@ -307,5 +338,79 @@ func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
 		if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != 3 {
 			t.Errorf("merged entry %d: %+v, %v; want 3 units used", id+1, a.State[0], err)
 		}
+	}
+}
+
+// An entry from the future moves to the present also where the next take could be admitted at once.
+func TestCostsWhenTheClockStepsBack(t *testing.T) {
+	const keep = 10 * time.Second
+	c := newClock(start(t))
+	s := newStore(c)
+	take := store.Take{
+		Key:  keysOf(t, 1, "steps-back")[0],
+		Plan: planOf(core.Limits{{Quota: 100, Window: keep}}, store.Plan{Bound: 100}), ID: 1, Cost: 5,
+	}
+	mustTake(t, s, take)
+	c.Advance(-3 * time.Second)
+	take.ID = 2
+	mustTake(t, s, take)
+	c.Advance(keep)
+	take.Mode = store.ModePeek
+	if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != 0 {
+		t.Errorf("%+v, %v; want no units a window later", a.State[0], err)
+	}
+}
+
+// A take that keeps entries for longer than its window lasts says so to the log.
+func TestCostsKeptLonger(t *testing.T) {
+	const window = 10 * time.Second
+	c := newClock(start(t))
+	s := newStore(c)
+	plan := func(window, keep time.Duration) *store.Plan {
+		return planOf(core.Limits{{Quota: core.MaxQuota, Window: window}}, store.Plan{Bound: core.MaxQuota, Keep: keep})
+	}
+	take := store.Take{Key: keysOf(t, 1, "kept-longer")[0], Cost: 5}
+	for _, keep := range []time.Duration{window, 2 * window} {
+		take.Plan = plan(window, keep)
+		take.ID++
+		mustTake(t, s, take)
+	}
+	c.Advance(window)
+	take.ID++
+	mustTake(t, s, take)
+	take.Mode, take.Plan = store.ModePeek, plan(2*window, 2*window)
+	if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != 15 {
+		t.Errorf("%+v, %v; want 15 units in the longer window", a.State[0], err)
+	}
+}
+
+// Where one entry has expired, a take is admitted up to the quota and not beyond.
+func TestCostsUpToTheQuota(t *testing.T) {
+	const window = 10 * time.Second
+	c := newClock(start(t))
+	s := newStore(c)
+	take := store.Take{
+		Key:  keysOf(t, 1, "up-to-the-quota")[0],
+		Plan: planOf(core.Limits{{Quota: 10, Window: window}}, store.Plan{Bound: 10}),
+	}
+	for _, step := range []struct {
+		cost    int
+		wait    time.Duration
+		allowed bool
+	}{
+		{10, window, true},
+		{5, window / 2, true}, // the only one has expired
+		{1, 0, true},
+		{4, window / 2, true},
+		{6, 0, false}, // the first of three has expired
+		{5, window / 2, true},
+		{6, 0, false},
+		{5, 0, true},
+	} {
+		take.ID, take.Cost = take.ID+1, step.cost
+		if a, err := s.Take(t.Context(), take); err != nil || a.Allowed != step.allowed {
+			t.Fatalf("take %d with cost %d: %+v, %v; want allowed: %v", take.ID, take.Cost, a, err, step.allowed)
+		}
+		c.Advance(step.wait)
 	}
 }

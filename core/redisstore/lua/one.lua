@@ -1,7 +1,8 @@
 -- The short path of one limit and a log that is not empty.
 -- Expects key, id, size, and what take.lua and clock.lua provide. Provides told and the short reply; cut and leaving
--- where entries have expired.
+-- where entries have expired; marked, whether the log has a mark.
 -- include one_look
+marked = oldest == '0'
 if sign < 0 then
   told = not call('ZSCORE', key, id)
 elseif sign > 0 and call('ZADD', key, 'NX', stamp, id) == 1 then

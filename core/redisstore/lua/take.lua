@@ -2,9 +2,9 @@
 -- formats", describes KEYS, ARGV, the reply, and what a log holds.
 --
 -- The time of the script is that of its calls of commands, 0.4 to 1.4 us each, then that of arguments, of numbers in
--- the reply and of functions made, 0.1 to 0.3 us each. The common take, one unit to be charged, is therefore decided
--- without a function, by the short paths empty, one and several. All other takes, and those that these parts leave
--- undecided, go to the function decide, which is made when it is first needed.
+-- the reply and of functions made, 0.1 to 0.3 us each. Common takes are therefore decided without a function: one unit
+-- to be charged by the short paths empty, one and several, and other costs by the path cost. All other takes, and those
+-- that these parts leave undecided, go to the function decide, which is made when it is first needed.
 -- include clock
 -- include mark
 
@@ -19,7 +19,7 @@ local agree, before, asked -- not used here
 local leaving = false -- whether the last log had expired entries: then the next one mostly has some as well
 
 for k = 1, n do
-  local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
+  local key, id, told, marked = KEYS[k], ARGV[k], false, false -- told: whether a short path has replied
   local size = plain and #id == 8 and call('ZCARD', key) -- false if the take is not for the short paths
   if leaving and size and size <= many then
     local removed = call('ZREMRANGEBYSCORE', key, '1', cut)
@@ -31,6 +31,9 @@ for k = 1, n do
     -- include one
   elseif size then
     -- include several
+  end
+  if not told and limits == 1 and (marked or #id == 12) then
+    -- include cost
   end
   if told then
     r = r + limits
