@@ -1,7 +1,8 @@
 -- Packs: members that have about eight weights of one block each, which takes a third of the memory. The weights of
 -- the oldest block are not packed: so no pack has to be written anew for each entry that leaves the log.
 -- A pack has a record of 20 bytes for each weight, by instants: the member of level 0, with a byte 2 if the entry's has
--- 8 bytes, and the instant in 7. Its score is that of its last record. Weights of one instant are in one pack.
+-- 8 bytes, and the instant in 7. Its score is that of its last record, or of one that was there. Weights of one instant
+-- are in one pack, or outside packs.
 -- Expects what weights.lua provides. Provides the functions below.
 
 local function recordOf(member, at) return (member .. '\2'):sub(1, 13) .. struct.pack('>I7', at) end
@@ -76,8 +77,10 @@ end
 -- that; of a pack, also the begin of the record.
 local function weightOf(key, entry, at)
   local pack = call('ZRANGEBYSCORE', key, scoreOf(packs, at), highs[packs], 'WITHSCORES', 'LIMIT', '0', '1')
-  local id, i = entry:sub(1, 8), 0
-  repeat i = pack[1] and pack[1]:find(id, i + 1, true) until not i or i % 20 == 1
+  local id, rest, i = entry:sub(1, 8), entry:byte(9) or 2, 0
+  repeat
+    i = pack[1] and pack[1]:find(id, i + 1, true)
+  until not i or i % 20 == 1 and pack[1]:byte(i + 12) == rest
   if i then return struct.unpack('>I4', pack[1], i + 8), pack[1], pack[2], i end
   local score = scoreOf(0, at)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, score, score)) do

@@ -1,0 +1,105 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// weighed is a log with weights.
+type weighed struct {
+	t     *testing.T
+	rdb   *redis.Client
+	clock clock
+	store store.Full
+	take  store.Take
+}
+
+func newWeighed(t *testing.T, quota int) *weighed {
+	rdb := start(t)
+	c := newClock(rdb)
+	w := &weighed{t: t, rdb: rdb, clock: c, store: full(newStore(c))}
+	w.take.Key = keysOf(t, 1, "weighed")[0]
+	w.take.Plan = planOf(core.Limits{{Quota: quota, Window: 10 * time.Second}}, store.Plan{Bound: quota})
+	return w
+}
+
+// admit has the log admit a take. Ids that end with a byte of 0 to 0xf0 by 0x10 may end blocks.
+func (w *weighed) admit(id uint64, cost int) {
+	w.t.Helper()
+	w.take.ID, w.take.Cost = id, cost
+	mustTake(w.t, w.store, w.take)
+	w.clock.Advance(time.Millisecond)
+}
+
+func (w *weighed) settle(id uint64, cost int) {
+	w.t.Helper()
+	if err := w.store.Settle(w.t.Context(), store.Settlement{Key: w.take.Key, ID: id, Cost: cost}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *weighed) members() int { return int(w.rdb.ZCard(w.t.Context(), stored(w.take.Key)).Val()) }
+
+// A take of which a part was trimmed and that is then sent again has two entries with its id, perhaps in one pack.
+func TestTrimmedTakeSentAgain(t *testing.T) {
+	const x = 0x77000001
+	w := newWeighed(t, 1000)
+	oracle := new(coretest.FakeStore)
+	compare := func() {
+		t.Helper()
+		peek := w.take
+		peek.ID, peek.Cost, peek.Mode = 0xff, 900, store.ModePeek
+		got, err := w.store.Take(t.Context(), peek)
+		if want, _ := oracle.Take(t.Context(), peek); err != nil || got != want {
+			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+		}
+	}
+	take := func(id uint64, cost int, mode store.Mode) {
+		t.Helper()
+		w.take.ID, w.take.Cost, w.take.Mode = id, cost, mode
+		if _, err := w.store.Take(t.Context(), w.take); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := oracle.Take(t.Context(), w.take); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.Advance(time.Millisecond)
+		oracle.Advance(time.Millisecond)
+	}
+	settle := func(id uint64, cost int) {
+		t.Helper()
+		w.settle(id, cost)
+		if err := oracle.Settle(t.Context(), store.Settlement{Key: w.take.Key, ID: id, Cost: cost}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(x, 500, store.ModeCharge)
+	for i := range uint64(100) { // packs are for long logs
+		take(0x10000001+i<<16, 4, store.ModeCharge)
+	}
+	take(0x88000001, 200, store.ModeChargeDenied) // a part of x is trimmed
+	settle(0x88000001, 2)
+	take(x, 150, store.ModeCharge)
+	older := store.MergeRequest{
+		Key: w.take.Key, Keep: 10 * time.Second, Entries: []store.Entry{{ID: 0x99000000, Age: 9 * time.Second, Cost: 2}},
+	}
+	if err := w.store.Merge(t.Context(), older); err != nil { // it ends the oldest block, which is not packed
+		t.Fatal(err)
+	}
+	if err := oracle.Merge(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(100) { // so that both entries of x are in one pack
+		settle(0x10000001+i<<16, 1)
+	}
+	take(0xaa000000, 2, store.ModeCharge)
+	compare()
+	settle(x, 2)
+	compare()
+}
