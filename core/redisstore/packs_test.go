@@ -103,3 +103,27 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 	settle(x, 2)
 	compare()
 }
+
+// Sums of blocks whose weights were all given back leave the log.
+func TestBlocksWithoutWeightsLeave(t *testing.T) {
+	for name, left := range map[string]int{"nothing is left": 0, "one unit is left": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := newWeighed(t, 100_000)
+			for id := range uint64(300) {
+				w.admit(id<<16, 900)
+				w.settle(id<<16, left)
+			}
+			if left == 0 {
+				if n := w.members(); n > 0 {
+					t.Errorf("%d members of an empty log", n)
+				}
+				return
+			}
+			w.clock.Advance(10 * time.Second)
+			w.admit(1, 2)
+			if n := w.members(); n > 5 {
+				t.Errorf("%d members of a log with one entry", n)
+			}
+		})
+	}
+}

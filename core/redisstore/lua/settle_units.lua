@@ -12,9 +12,12 @@ end
 if want == 0 then call('ZREM', key, first) end
 
 -- A log whose mark is "near:" changes its scores when it has become short. A take tells the window of a log that had no
--- mark.
-local entries = (want > 1 and not weighted or near and want == 0) and call('ZCOUNT', key, '1', '+inf')
-if entries and (want > 1 or entries < many) then
+-- mark. Of a log without entries no sums of blocks must be left, for they would leave with an entry only.
+local ended = want == 0 and weighted and first:byte(8) % 16 == 0
+local entries = (want > 1 and not weighted or near and want == 0 or ended) and call('ZCOUNT', key, '1', '+inf')
+if ended and entries == 0 then
+  call('UNLINK', key)
+elseif want > 1 and not weighted or near and want == 0 and entries < many then
   local window = string.format('%.0f', mark and kept or 0)
   weighted = weighted or want > 1
   -- include mark_set

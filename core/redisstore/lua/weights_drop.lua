@@ -8,14 +8,14 @@ local function drop(key, score, shift, all)
   local left = sumSince(key, at + 1, all)
   if left < all then
     call('ZREMRANGEBYSCORE', key, lows[0], scoreOf(0, at))
-    if call('ZREMRANGEBYSCORE', key, lows[1], scoreOf(1, at)) > 0 then -- where a block of this level ends, all may
-      call('ZREMRANGEBYSCORE', key, lows[2], scoreOf(2, at))
-      call('ZREMRANGEBYSCORE', key, lows[packs], scoreOf(packs, at))
-      local block = call('ZRANGEBYSCORE', key, lows[1], highs[1], 'LIMIT', '0', '1')[1]
-      local to = block and scoreOf(packs, (select(2, struct.unpack('>Bd', block)))) or highs[packs]
-      withPacks().loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
-    end
     call('ZADD', key, left * 2 ^ -80, 'sum')
+  end
+  if call('ZREMRANGEBYSCORE', key, lows[1], scoreOf(1, at)) > 0 then -- where a block of this level ends, all may
+    call('ZREMRANGEBYSCORE', key, lows[2], scoreOf(2, at))
+    call('ZREMRANGEBYSCORE', key, lows[packs], scoreOf(packs, at))
+    local block = call('ZRANGEBYSCORE', key, lows[1], highs[1], 'LIMIT', '0', '1')[1]
+    local to = block and scoreOf(packs, (select(2, struct.unpack('>Bd', block)))) or highs[packs]
+    withPacks().loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
   end
   return call('ZREMRANGEBYSCORE', key, '1', score), left
 end

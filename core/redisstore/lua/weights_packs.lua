@@ -22,14 +22,16 @@ local function recordsIn(found, from, to)
   return instants, weights
 end
 
--- packBlocks packs the weights of the blocks after the latest pack, or after the oldest block if there is none.
+-- packBlocks packs the weights of the blocks after the latest pack, and not those of the oldest block. It looks at the
+-- latest few blocks, since packs are due in each log that has more.
 local function packBlocks(key)
-  local last = call('ZRANGE', key, highs[packs], lows[packs], 'BYSCORE', 'REV', 'LIMIT', '0', '1', 'WITHSCORES')[2]
-  last = last and last * 2 ^ 55 - far
-  for _, block in ipairs(call('ZRANGEBYSCORE', key, last and after(1, last) or lows[1], highs[1])) do
-    local ends, added, records = select(2, struct.unpack('>Bd', block)), {}, {}
-    local from, to = after(0, last or 0), scoreOf(0, ends)
-    local found = last and call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES') or {}
+  local done = call('ZRANGE', key, highs[packs], lows[packs], 'BYSCORE', 'REV', 'LIMIT', '0', '1', 'WITHSCORES')[2]
+  done = done and done * 2 ^ 55 - far or 0
+  local blocks = call('ZRANGE', key, highs[1], lows[1], 'BYSCORE', 'REV', 'LIMIT', '0', '9')
+  for b = #blocks - 1, 1, -1 do
+    local last, ends = select(2, struct.unpack('>Bd', blocks[b + 1])), select(2, struct.unpack('>Bd', blocks[b]))
+    local from, to, added, records = after(0, math.max(last, done)), scoreOf(0, ends), {}, {}
+    local found = ends > done and call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES') or {}
     for i = 1, #found, 2 do
       records[#records + 1] = recordOf(found[i], found[i + 1] * 2 ^ 53 - far)
       if #records >= 8 and found[i + 1] ~= found[i + 3] or i == #found - 1 then
@@ -41,17 +43,16 @@ local function packBlocks(key)
       call('ZREMRANGEBYSCORE', key, from, to)
       call('ZADD', key, unpack(added))
     end
-    last = ends
   end
 end
 
 -- loosen removes packs and makes members of level 0 of their records after an instant.
-local function loosen(key, found, after)
+local function loosen(key, found, since)
   local added = {}
   for p = 1, #found do
     for i = 1, #found[p], 20 do
       local rest, at = struct.unpack('>BI7', found[p], i + 12)
-      if at > after then
+      if at > since then
         added[#added + 1], added[#added + 2] = scoreOf(0, at), found[p]:sub(i, i + (rest == 2 and 11 or 12))
       end
     end

@@ -1,5 +1,5 @@
--- The search in a log with weights. It takes the sums of the blocks of level 2, of some 32 of level 1, and some 32
--- weights. It does not use the sum of the oldest block of a level, of which a part may have left the log.
+-- The search in a log with weights. It takes the sums of the blocks of level 2, of some 16 to 64 of level 1, and as
+-- many weights. It does not use the sum of the oldest block of a level, of which a part may have left the log.
 -- Expects scoreAt, and what weights.lua provides. Provides sumSince and unitAt.
 
 -- sumAfter returns the sum of the weights after a block of that level, of which last is the end, or nil for all.
