@@ -127,3 +127,24 @@ func TestBlocksWithoutWeightsLeave(t *testing.T) {
 		})
 	}
 }
+
+// Where very many entries have expired at once, a take removes a part of them.
+func TestExpiredCostsLeaveInParts(t *testing.T) {
+	w := newWeighed(t, 100_000)
+	for id := range uint64(9000) {
+		w.take.ID, w.take.Cost = id<<16|id%64, 2 // one in 64 ends a block
+		mustTake(t, w.store, w.take)
+		w.clock.Advance(time.Microsecond)
+	}
+	w.clock.Advance(10 * time.Second)
+	w.admit(2, 2)
+	if n := w.members(); n < 4000 {
+		t.Errorf("%d members after one take, want thousands", n)
+	}
+	for id := uint64(3); w.members() > 10; id++ {
+		if id > 9 {
+			t.Fatalf("%d members after %d takes", w.members(), id)
+		}
+		w.admit(id, 2)
+	}
+}

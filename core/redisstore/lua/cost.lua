@@ -1,5 +1,6 @@
 -- The short path of one limit and a log with weights: it admits. It leaves to decide what it does not admit, and logs
--- with entries from the future. The arguments may have the long form, as where a window is long.
+-- with entries from the future. The arguments may have the long form, as where a window is long: then only takes with
+-- a cost come here.
 -- Expects key, id, and what take.lua and clock.lua provide. Provides told and the reply.
 local first = plain and n or n + 4
 local keepText, quota, window = ARGV[first + 3], ARGV[first + 2] + 0, ARGV[first + 3] + 0

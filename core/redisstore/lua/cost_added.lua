@@ -2,7 +2,7 @@
 -- Expects key, id, entry, cost, window, and what cost_look.lua provides. Changes held and left.
 local weight, expired, ttl = cost - 1, 0, ARGV[plain and n + 1 or n + 3]
 if entries * 1000000 <= window or call('PTTL', key) < ttl - 900 then call('PEXPIRE', key, ttl) end
-local size = entries < 200 and 16 or entries < 500 and 32 or 64 -- of a block, at least
+local size = entries < 200 and 16 or entries < 500 and 32 or 64 -- of blocks; addWeight decides
 if id:byte(8) % size > 0 and not (opened and call('ZCOUNT', key, '0.025', opened * 2 ^ -57) > 0) then
   sum = sum - gone
   local score = (sum + weight) * 2 ^ -80
@@ -23,6 +23,6 @@ else -- a block may begin or end
 end
 held = entries - expired + sum
 if opened then
-  if expired ~= 1 then first[4] = call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] end
-  left = held > 0 and math.min(first[4] - far - now + window, window) or window
+  if expired ~= 1 then oldest[4] = call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] end
+  left = held > 0 and math.min(oldest[4] - far - now + window, window) or window
 end
