@@ -87,7 +87,8 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 	settle(0x88000001, 2)
 	take(x, 150, store.ModeCharge)
 	older := store.MergeRequest{
-		Key: w.take.Key, Keep: 10 * time.Second, Entries: []store.Entry{{ID: 0x99000000, Age: 9 * time.Second, Cost: 2}},
+		Key: w.take.Key, Keep: 10 * time.Second,
+		Entries: []store.Entry{{ID: 0x99000000, Age: 9 * time.Second, Cost: 2}},
 	}
 	if err := w.store.Merge(t.Context(), older); err != nil { // it ends the oldest block, which is not packed
 		t.Fatal(err)

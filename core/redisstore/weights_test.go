@@ -63,9 +63,10 @@ type longForms struct {
 
 func (c longForms) Process(ctx context.Context, cmd redis.Cmder) error {
 	const reply = "= 1, 0, held, left, r + 3"
+	const count = " call('INCR', 'long-forms') call('PEXPIRE', 'long-forms', 600000)"
 	args := cmd.Args()
 	if text, ok := args[1].(string); ok && strings.Contains(text, reply) {
-		args[1] = strings.Replace(text, reply, reply+" call('INCR', 'long-forms') call('PEXPIRE', 'long-forms', 600000)", 1)
+		args[1] = strings.Replace(text, reply, reply+count, 1)
 	}
 	return c.processor.Process(ctx, cmd)
 }
