@@ -44,6 +44,17 @@ func (w *weighed) settle(id uint64, cost int) {
 	}
 }
 
+// used is how many units the window of a plan holds.
+func (w *weighed) used(plan *store.Plan) int {
+	w.t.Helper()
+	peek := store.Take{Key: w.take.Key, Plan: plan, ID: 0xff, Cost: 1, Mode: store.ModePeek}
+	a, err := w.store.Take(w.t.Context(), peek)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a.State[0].Used
+}
+
 func (w *weighed) members() int { return int(w.rdb.ZCard(w.t.Context(), stored(w.take.Key)).Val()) }
 
 // A take of which a part was trimmed and that is then sent again has two entries with its id, perhaps in one pack.
@@ -147,5 +158,61 @@ func TestExpiredCostsLeaveInParts(t *testing.T) {
 			t.Fatalf("%d members after %d takes", w.members(), id)
 		}
 		w.admit(id, 2)
+	}
+}
+
+// An entry from the future moves to the present also where the next take could be admitted at once.
+func TestCostsWhenTheClockStepsBack(t *testing.T) {
+	w := newWeighed(t, 100)
+	w.admit(1, 5)
+	w.clock.Advance(-3 * time.Second)
+	w.admit(2, 5)
+	w.clock.Advance(10 * time.Second)
+	if n := w.used(w.take.Plan); n != 0 {
+		t.Errorf("%d units used a window later, want none", n)
+	}
+}
+
+// A take that keeps entries for longer than its window lasts says so to the log.
+func TestCostsKeptLonger(t *testing.T) {
+	const window = 10 * time.Second
+	plan := func(window, keep time.Duration) *store.Plan {
+		return planOf(core.Limits{{Quota: core.MaxQuota, Window: window}}, store.Plan{Bound: core.MaxQuota, Keep: keep})
+	}
+	w := newWeighed(t, core.MaxQuota)
+	w.take.Plan = plan(window, window)
+	w.admit(1, 5)
+	w.take.Plan = plan(window, 2*window)
+	w.admit(2, 5)
+	w.clock.Advance(window)
+	w.admit(3, 5)
+	if n := w.used(plan(2*window, 2*window)); n != 15 {
+		t.Errorf("%d units in the longer window, want 15", n)
+	}
+}
+
+// Where one entry has expired, a take is admitted up to the quota and not beyond.
+func TestCostsUpToTheQuota(t *testing.T) {
+	const window = 10 * time.Second
+	w := newWeighed(t, 10)
+	for i, step := range []struct {
+		cost    int
+		wait    time.Duration
+		allowed bool
+	}{
+		{10, window, true},
+		{5, window / 2, true}, // the only one has expired
+		{1, 0, true},
+		{4, window / 2, true},
+		{6, 0, false}, // the first of three has expired
+		{5, window / 2, true},
+		{6, 0, false},
+		{5, 0, true},
+	} {
+		w.take.ID, w.take.Cost = uint64(i+1), step.cost
+		if a, err := w.store.Take(t.Context(), w.take); err != nil || a.Allowed != step.allowed {
+			t.Fatalf("take %d with cost %d: %+v, %v; want allowed: %v", i+1, step.cost, a, err, step.allowed)
+		}
+		w.clock.Advance(step.wait)
 	}
 }

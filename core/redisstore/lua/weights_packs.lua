@@ -23,7 +23,7 @@ local function recordsIn(found, from, to)
 end
 
 -- packBlocks packs the weights of the blocks after the latest pack, and not those of the oldest block. It looks at the
--- latest few blocks, since packs are due in each log that has more.
+-- latest nine blocks only, since very many may be without weights.
 local function packBlocks(key)
   local done = call('ZRANGE', key, highs[packs], lows[packs], 'BYSCORE', 'REV', 'LIMIT', '0', '1', 'WITHSCORES')[2]
   done = done and done * 2 ^ 55 - far or 0
