@@ -3,12 +3,15 @@ GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 FUZZTIME ?= 30s
 
-# -race, or nothing where there is no C compiler. It is found out once, before the first command of a target that uses it.
-RACE = $(eval RACE := $(shell sh scripts/race.sh))$(RACE)
+# go test with a line for each package and a summary. -timeout is the limit of each package by itself.
+TESTRING := go run ./.ci/testring
+PACKAGES := ./... ./.ci/testring
+
+# What has goroutines, for test-race.
+RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
 # What the tests of Redis run on, for test-engines: paths or names of redis-server and valkey-server binaries.
 ENGINES ?=
-REDIS_TESTS := ./core/coretest/redistest ./core/redisstore/...
 
 # The newest of each dependency that the tests pass with, for test-latest.
 LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 github.com/golang-jwt/jwt/v5@v5.3.1 \
@@ -17,23 +20,37 @@ LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 githu
 	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-faults test-engines test-latest lint fuzz bench tidy
+.PHONY: help test test-race test-long test-all test-faults test-engines test-latest lint fuzz bench tidy
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run all tests, with the race detector if there is a C compiler, installing what they start if it is missing
-	sh scripts/install.sh redis-server nginx chromium
-	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test $(RACE) -shuffle=on -timeout 30m ./...
-	cd core/jwtkey/recipes && go test $(RACE) -shuffle=on -timeout 30m ./...
-	cd examples/recipes && SASH_REQUIRE_REDIS=1 go test $(RACE) -shuffle=on -timeout 30m ./...
-	cd core/benchmarks && SASH_REQUIRE_REDIS=1 go test -shuffle=on ./...
-	cd examples/dashboard/browser && SASH_REQUIRE_CHROMIUM=1 go test -shuffle=on ./...
-	$(MAKE) test-faults
+test: ## Run the tests of every package, the long ones shortened: 3 minutes
+	@echo "make test: the tests of every package, the long ones shortened: about 3 minutes, on a fresh clone 6"
+	@for program in redis-server nginx; do sh .ci/install.sh $$program || \
+		echo "$$program cannot be installed here, so the tests that start it are skipped" >&2; done
+	@$(TESTRING) -short -shuffle=on -parallel 4 -timeout 5m $(PACKAGES) # parallel tests wait for servers, mostly
+
+test-race: ## Run the tests of what has goroutines with the race detector, if there is a C compiler
+	@echo "make test-race: packages with goroutines, with the race detector"
+	@if sh .ci/race.sh; then sh .ci/install.sh redis-server && \
+		SASH_REQUIRE_REDIS=1 $(TESTRING) -race -short -shuffle=on -timeout 15m $(RACING); fi
+
+test-long: ## Run all tests at full length, and those of the other modules and of Chromium
+	@echo "make test-long: all tests of all modules at full length, with Chromium: about 12 minutes"
+	sh .ci/install.sh redis-server nginx chromium
+	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -shuffle=on -timeout 30m $$(go list $(PACKAGES) | grep -v /faults$$)
+	SASH_REQUIRE_REDIS=1 $(TESTRING) -count=1 -timeout 30m ./core/redisstore/faults
+	$(TESTRING) -C core/jwtkey/recipes -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 $(TESTRING) -C examples/recipes -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 $(TESTRING) -C core/benchmarks -shuffle=on ./...
+	SASH_REQUIRE_CHROMIUM=1 $(TESTRING) -C examples/dashboard/browser -shuffle=on ./...
+
+test-all: test test-race test-long ## Run all of these
 
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
-	sh scripts/install.sh redis-server
-	cd core/redisstore/faults && SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 go test $(RACE) -count=1 -timeout 30m
+	sh .ci/install.sh redis-server
+	SASH_REQUIRE_REDIS=1 go test -v -count=1 -timeout 30m ./core/redisstore/faults
 
 test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES="redis-server /opt/valkey/valkey-server"
 	@test -n "$(strip $(ENGINES))" || { echo "ENGINES names no server: make test-engines ENGINES=\"redis-server valkey-server\"" >&2; exit 2; }
@@ -41,26 +58,29 @@ test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES=
 		path=$$(command -v "$$server") || { echo "$$server: not found" >&2; failed="$$failed $$server"; continue; }; \
 		path=$$(cd "$$(dirname "$$path")" && pwd)/$$(basename "$$path"); \
 		echo "== $$path: $$("$$path" --version)"; \
-		SASH_REDIS_SERVER=$$path SASH_REQUIRE_REDIS=1 go test -p 1 -count=1 -timeout 30m $(REDIS_TESTS) || failed="$$failed $$server"; \
+		export SASH_REDIS_SERVER=$$path SASH_REQUIRE_REDIS=1; \
+		go test -p 1 -count=1 -timeout 30m ./core/coretest/redistest ./core/redisstore && \
+			go test -short -count=1 ./core/redisstore/faults || failed="$$failed $$server"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on:$$failed" >&2; exit 1; fi
 
-test-latest: ## Run all tests with the newest dependencies (LATEST), leaving go.mod as it is
-	sh scripts/install.sh redis-server nginx
+test-latest: ## Run what make test does, and all faults, with the newest dependencies (LATEST), leaving go.mod as it is
+	sh .ci/install.sh redis-server nginx
 	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	cp go.mod "$$dir/latest.mod"; cp go.sum "$$dir/latest.sum"; \
 	go get -modfile="$$dir/latest.mod" -t $(LATEST) ./...; \
-	export GOFLAGS="$$GOFLAGS -modfile=$$dir/latest.mod"; \
+	export GOFLAGS="$$GOFLAGS -modfile=$$dir/latest.mod" SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1; \
 	go list -m $(foreach module,$(LATEST),$(firstword $(subst @, ,$(module)))); \
-	SASH_FAULTS=1 SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test -shuffle=on ./...
+	$(TESTRING) -short -shuffle=on $(PACKAGES); \
+	$(TESTRING) -count=1 ./core/redisstore/faults
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
-	GOARCH=386 go vet ./...
-	go run $(STATICCHECK) ./...
-	go run $(GOLANGCILINT) run
+	go vet $(PACKAGES)
+	GOARCH=386 go vet $(PACKAGES)
+	go run $(STATICCHECK) $(PACKAGES)
+	go run $(GOLANGCILINT) run $(PACKAGES)
 
 fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 	@set -e; for package in $$(go list ./...); do \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that programs are on PATH which the tests start: sh scripts/install.sh redis-server nginx
+# Makes sure that programs are on PATH which the tests start: sh .ci/install.sh redis-server nginx
 # Those that are missing are installed with the package manager of the system.
 set -eu
 
@@ -32,8 +32,14 @@ for program in "$@"; do
 	if have apt-get; then
 		# Chromium ends at its first text if there are no fonts, and its package does not depend on any.
 		[ "$program" != chromium ] || packages="$packages fonts-dejavu-core"
-		as_root apt-get update
-		# The packages of servers also start them on their usual ports, which the tests never use.
+		as_root apt-get -o Acquire::http::Timeout=30 update
+		# Debian's packages start their servers unless this program forbids it. The tests start servers themselves.
+		policy=/usr/sbin/policy-rc.d
+		if [ ! -e $policy ]; then
+			trap 'as_root rm -f $policy' EXIT
+			printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+			as_root chmod +x $policy
+		fi
 		# shellcheck disable=SC2086 # several packages
 		as_root env DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y --no-install-recommends $packages
