@@ -46,6 +46,21 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 	return deny, fail, nil
 }
 
+// LimiterOf returns the limiter of a set for Rules of an adapter. It panics on a wrong option, and if set is nil, as
+// it is where the error of rules.Load was forgotten.
+func LimiterOf(set RuleSet, opts ...Option) *Limiter {
+	if isNil(set) {
+		panic(&ConfigError{ //nolint:forbidigo // documented: a mistake of the program
+			Option: "Rules", Value: "nil", Reason: "make the set with rules.Load and look at its error",
+		})
+	}
+	l, err := set.Limiter(opts...)
+	if err != nil {
+		panic(err) //nolint:forbidigo // as above
+	}
+	return l
+}
+
 // OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's own way. C is
 // the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {

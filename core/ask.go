@@ -14,7 +14,7 @@ import (
 //
 // The key is the text that the limiter's key would return for a request, so that both name the same log. For [ByIP] it
 // is an address, for [ByHeader] and [By] an identity, and for [First] whichever its keys accept. Under [Global] and
-// [Join], the text names a separate log.
+// [Join], and with keys of package jwtkey, the text names a separate log.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
 	err = l.ask(ctx, key, 1, l.mode, &d)
 	return d, err
@@ -76,7 +76,7 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 }
 
 // Log lists the entries in the window of the longest limit, with instants and costs, oldest first. They do not tell who
-// made the requests.
+// made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {
@@ -107,30 +107,13 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	return entries, nil
 }
 
-// Reset deletes the log of key, what its limits of other algorithms have counted, and its bans. What limits with keys
-// of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of
-// those which this limiter has not chosen yet. An unknown key is not an error.
-func (l *Limiter) Reset(ctx context.Context, key string) error {
-	var id identity
-	if err := l.identityOf(key, &id); err != nil {
-		return err
-	}
-	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
-	for space := range l.policy.spaces.counting {
-		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.namespace, Identity: id}))
-	}
-	if err == nil && l.ban != nil {
-		err = l.ban.lift(ctx, l, id)
-	}
-	return err
-}
-
 // ask fills in d, which must be zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
 	d.began, d.mode, d.cost = l.begin(), mode, cost
 	if err = l.identityOf(key, &d.key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
+	l.asked.set()
 	plan, err := l.planFor(ctx)
 	if err != nil {
 		return l.failed(ctx, d, err)

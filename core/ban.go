@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,11 @@ import (
 // twice as long, up to 64 times first. A ban is forgotten 128 times first after it began. A request during a ban is
 // denied (429) with Banned set and the problem type "abnormal-usage-detected". It is not counted, so trying does not
 // prolong the ban. [Limiter.Reset] lifts it.
+//
+// A denial counts if a limit that has a window and the limiter's key has denied, alone or with others. Denials by
+// limits with another key ([Limit.By]) do not count, since other clients may have used those up, and neither do denials
+// by [InFlight]. If no limit counts, [New] returns an error. All clients that share the limiter's key are banned
+// together, so do not ban requests by [Global].
 //
 // Denials are counted exactly, in a log of their own, and bans are kept in another, so a request calls the store twice,
 // and a denied one three times. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] does not count as a
@@ -27,6 +33,15 @@ func WithBan(denials int, within, first time.Duration) Option {
 			return
 		}
 		c.ban = b
+	}
+}
+
+// checkBan reports a ban that no denial of these limits counts towards.
+func (c *config) checkBan(limits Limits, own Key) {
+	counts := func(l Limit) bool { return l.isOwn(own.keySpec) }
+	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, counts) {
+		c.fault("WithBan", limitsText(limits), "clients are banned for denials by limits that have a window and the "+
+			"limiter's key: add one, or leave the option out")
 	}
 }
 
@@ -46,10 +61,20 @@ func (b *ban) decide(ctx context.Context, d *Decision, try bool) error {
 		return err
 	}
 	d.storeErr = cmp.Or(d.storeErr, lookErr)
-	if d.Allowed || !try {
+	if d.Allowed || !try || !d.deniedByOwn() {
 		return nil
 	}
 	return b.count(ctx, d, past)
+}
+
+// deniedByOwn reports whether a window of the limiter's key has denied.
+func (d *Decision) deniedByOwn() bool {
+	for i := range d.plan.limits {
+		if d.denies(i) && d.plan.limits[i].isOwn(d.limiter.key.keySpec) {
+			return true
+		}
+	}
+	return false
 }
 
 // look denies d during a ban, and returns the units of past bans.

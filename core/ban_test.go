@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -411,6 +412,72 @@ func TestBanAndCountDenied(t *testing.T) {
 		time.Sleep(time.Second)
 		ann.passes(3)
 	})
+}
+
+// What others have brought about bans nobody: one attacker filled the common limit, and whoever retried was banned.
+func TestBanForOwnDenialsOnly(t *testing.T) {
+	const m, h = time.Minute, time.Hour
+	all, own := core.Global(), core.ByValue(personKey{})
+	wide := core.PerHour(1000)
+	for _, c := range []struct {
+		desc   string
+		limits core.Limits
+		opts   []core.Option
+		bans   bool
+	}{
+		{"everybody's window", core.Limits{wide, core.PerHour(3).By(all)}, nil, false},
+		{"everybody's numbers", core.Limits{wide, core.PerHour(3).By(all).With(core.FixedWindow)}, nil, false},
+		{"everybody's window, denials counted", core.Limits{wide, core.PerHour(3).By(all)},
+			[]core.Option{core.WithCountDenied()}, false},
+		{"everybody at the same time", core.Limits{wide, core.InFlight(3).By(all)}, nil, false},
+		{"at the same time", core.Limits{wide, core.InFlight(3)}, nil, false},
+		{"a shadow", core.Limits{wide}, []core.Option{core.WithShadow(core.PerHour(3))}, false},
+		{"the own window", core.Limits{core.PerHour(3), wide.By(all)}, nil, true},
+		{"the own window, by its key", core.Limits{core.PerHour(3).By(own), wide.By(all)}, nil, true},
+		{"the own window alone, by its key", core.Limits{core.PerHour(3).By(own)}, nil, true},
+		{"the own numbers", core.Limits{core.PerHour(3).With(core.FixedWindow), wide.By(all)}, nil, true},
+		{"the own window, with a shadow", core.Limits{core.PerHour(3), wide.By(all)},
+			[]core.Option{core.WithShadow(core.PerHour(1))}, true},
+		{"both", core.Limits{core.PerHour(3).By(all), core.PerDay(3)}, nil, true},
+	} {
+		down := new(coretest.FakeStore)
+		down.Fail(errDown)
+		for name, s := range map[string]core.Store{
+			"memory": core.NewMemoryStore(), "guarded": struct{ store.Full }{core.NewMemoryStore()}, "outage": down,
+		} {
+			inBubble(t, c.desc+"/"+name, func(t *testing.T) {
+				l := newLimiterBy(t, c.limits, own, append(c.opts, core.WithStore(s), core.WithBan(2, m, h))...)
+				defer l.Close()
+				attacker, honest := tries{t, l, "mallory"}, tries{t, l, "ann"}
+				attacker.passes(3)
+				for i := range 3 {
+					if d := attacker.allow(); d.Banned != (c.bans && i > 0) {
+						attacker.wrong(d, "a ban only for denials of her own window")
+					}
+					if c.bans {
+						continue
+					}
+					if d := honest.allow(); d.Banned {
+						honest.wrong(d, "no ban")
+					}
+					if d, err := l.AllowAtMost(t.Context(), honest.key, 9); err != nil || d.Banned {
+						t.Errorf("%+v, %v; want no ban", d, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A ban that nothing leads to is a mistake.
+func TestBanWithoutAnOwnWindow(t *testing.T) {
+	const want = `sash: WithBan(100/minute,4 in flight): clients are banned for denials by limits that have a window ` +
+		`and the limiter's key: add one, or leave the option out`
+	limits := core.Limits{core.PerMinute(100).By(core.Global()), core.InFlight(4)}
+	_, err := core.New(limits, core.ByIP(), core.WithBan(2, time.Minute, time.Hour))
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
 }
 
 // If the store fails at any step, no request passes. A banned client's request asks the store only once.

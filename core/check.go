@@ -34,7 +34,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		return nil
 	}
 	began := l.begin()
-	d.began, d.mode = began, l.mode
+	d.began, d.mode, d.borrowed = began, l.mode, true
 	defer func() {
 		if p := recover(); p != nil {
 			l.inFlight.Release(token)
@@ -65,11 +65,21 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			d.cloneKeys() // the handler may overwrite the memory that they were read from
 		}
 	}()
-	return l.check(r, d)
+	if !l.rereads {
+		return l.check(r, nil, d)
+	}
+	c := newChoice(l, r)
+	defer c.free()
+	return l.check(r, c, d)
 }
 
-func (l *Limiter) check(r adapter.Request, d *Decision) error {
-	listed, err := listed(l.lists, r)
+// check decides about a request. c remembers what its keys are, or is nil if none is read twice.
+func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
+	own, whole := &l.prefixes, &wholeAddress
+	if c != nil {
+		own, whole = &c.prefixes, &c.whole
+	}
+	listed, err := listed(l.lists, r, whole)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
@@ -80,9 +90,14 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	if l.choose != nil {
-		return l.checkRules(r, d)
+		return l.checkRules(c, d)
 	}
-	if d.key.Identity, err = l.key.read(r, &l.prefixes); err != nil {
+	if c == nil { // which is faster than readOnce
+		d.key.Identity, err = l.key.read(r, own)
+	} else {
+		d.key.Identity, err = l.key.readOnce(r, own)
+	}
+	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	plan, err := l.plan(r)
@@ -93,13 +108,18 @@ func (l *Limiter) check(r adapter.Request, d *Decision) error {
 	if l.cost != nil {
 		d.cost = l.cost(r)
 	}
+	if c != nil && len(plan.logs) > 0 { // otherwise decide reads the keys of limits
+		d.limiter, d.plan = l, plan
+		if err := l.readKeysWith(r, own, d); err != nil {
+			return l.failed(r.Context(), d, err)
+		}
+	}
 	return l.reported(r.Context(), d, l.decide(r.Context(), r, plan, true, d))
 }
 
 // checkRules decides about a request by the rules that apply to it.
-func (l *Limiter) checkRules(r adapter.Request, d *Decision) error {
-	c := newChoice(l, r)
-	defer c.free()
+func (l *Limiter) checkRules(c *Choice, d *Decision) error {
+	r := c.request
 	of, plan, err := l.chosen(c, l.choose, d)
 	if err == nil {
 		err = l.shadowsFailed(r.Context(), c)

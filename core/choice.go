@@ -17,6 +17,11 @@ type Choice struct {
 	Tried  int  // units if Cost is not set, because all rules are in shadow
 	Listed bool // the request passes because of an allow list; used if no rule is added
 
+	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
+	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
+	// spelled.
+	Ambiguous bool
+
 	request  adapter.Request
 	prefixes prefixes
 	whole    prefixes
@@ -46,6 +51,7 @@ func (c *Choice) free() {
 	c.read.reset()
 	clear(c.rules[:c.n])
 	c.request, c.n, c.more, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, false, 0, 0, false, nil
+	c.Ambiguous = false
 	choices.Put(c)
 }
 
@@ -135,6 +141,27 @@ func (c *Choice) plan(joint error) (*plan, error) {
 	return pl, nil
 }
 
+// fewerPlan returns a plan of the rules of an ambiguous request without those in shadow, and false if all are. err is
+// why there is none of all rules.
+func (c *Choice) fewerPlan(joint, err error) (pl *plan, ok bool, failed error) {
+	kept := c.rules[:0]
+	for _, p := range c.rules[:c.n] {
+		if p.shadow {
+			c.Fail(p.text.policy, err)
+		} else {
+			kept = append(kept, p)
+		}
+	}
+	clear(c.rules[len(kept):c.n])
+	if c.n = len(kept); c.n == 0 {
+		return nil, false, nil
+	}
+	if pl, failed = c.plan(joint); failed != nil {
+		return nil, false, &ambiguousError{failed}
+	}
+	return pl, true, nil
+}
+
 // failure returns the strictest failure policy of the rules. Rules in shadow refuse nothing, so theirs counts only if
 // there are no others, and FailClosed is FailOpen then.
 func (c *Choice) failure() Failure {
@@ -166,7 +193,11 @@ func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *p
 	if err = f(c.request, c); err != nil || c.n == 0 {
 		return l, nil, err
 	}
-	if pl, err = c.plan(l.policy.spaces.joint); err != nil {
+	ok := true
+	if pl, err = c.plan(l.policy.spaces.joint); err != nil && c.Ambiguous {
+		pl, ok, err = c.fewerPlan(l.policy.spaces.joint, err)
+	}
+	if err != nil || !ok {
 		return l, nil, err
 	}
 	of = l.variants[c.failure()]

@@ -1,7 +1,10 @@
 package core_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/http"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -46,6 +49,21 @@ func TestProxiesAreNamedRightly(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: the error does not say %q:\n%v", c.desc, want, err)
 			}
+		}
+	}
+}
+
+// A listener on a Unix socket is a proxy only if it is named.
+func TestUnixSocketsAreTrustedByName(t *testing.T) {
+	for _, c := range []struct {
+		trusted []string
+		want    error
+	}{{[]string{"10.0.0.0/8"}, core.ErrNoKey}, {[]string{"10.0.0.0/8", "unix"}, nil}} {
+		r := from("@", "X-Forwarded-For", "203.0.113.9")
+		r.Request = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
+			&net.UnixAddr{Name: "/run/sash.sock", Net: "unix"}))
+		if _, err := keyOf(t, core.ByForwardedIP(c.trusted...), r); !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, want %v", c.trusted, err, c.want)
 		}
 	}
 }

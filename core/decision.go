@@ -40,6 +40,7 @@ type Decision struct {
 	cost     int           // units requested
 	began    time.Duration // time since the process started, or 0 if there are no observers
 	mode     store.Mode
+	borrowed bool // the texts of keys may be in memory that a server uses again
 	source   event.Source
 	taken    int       // units that were recorded
 	key      store.Key // of the limiter's key
@@ -212,7 +213,8 @@ func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 //	defer d.Release(context.WithoutCancel(ctx))
 //
 // It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
-// error means that the store could not be asked, so the slot is taken until its lease ends ([Limit.Lease]).
+// error means that the store could not be asked, so the slot is taken until its lease ends ([Limit.Lease], which tells
+// what becomes of a slot that is never released).
 func (d Decision) Release(ctx context.Context) error {
 	if d.joint == nil || d.joint.held == nil {
 		return nil
@@ -273,10 +275,9 @@ func (d *Decision) left(i int) int {
 	return max(0, d.plan.limits[i].most()-d.answer.State[i].Used-taken)
 }
 
-// takesSlots reports whether this request has taken a slot of each limit of requests in flight.
-func (d *Decision) takesSlots() bool {
-	return d.Allowed && d.taken > 0 && (d.mode == store.ModeCharge || d.mode == store.ModeChargeDenied)
-}
+// takesSlots reports whether this request has taken a slot of each limit of requests in flight. All that takes units
+// does, except Record.
+func (d *Decision) takesSlots() bool { return d.Allowed && d.taken > 0 && d.mode != store.ModeRecord }
 
 // reset returns how long it takes until the oldest unit leaves the window of limit i: 0 if the limit has none.
 func (d *Decision) reset(i int) time.Duration {
@@ -338,6 +339,7 @@ func (d *Decision) violated() []string {
 
 // cloneKeys makes the decision independent of the memory that its keys were read from.
 func (d *Decision) cloneKeys() {
+	d.borrowed = false
 	d.key.Identity = d.key.Clone()
 	if d.joint == nil {
 		return

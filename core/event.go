@@ -12,6 +12,9 @@ import (
 // and Outcome needs no special cases.
 //
 // Printed, logged or written as JSON, an Event leaves out Key and the text of Err.
+//
+// An Event may be kept. That of a call such as Allow refers to the text that the call was given, so give it a copy of a
+// text in memory that changes, such as a parameter of fiber.
 type Event struct {
 	Policy   string // name of the policy
 	Outcome  event.Outcome
@@ -23,6 +26,24 @@ type Event struct {
 	Shadow   *Decision     // what the policy of [WithShadow] would have decided, or nil
 	Key      string        `json:"-"` // whose quota it is. It may be personal data
 	Err      error         `json:"-"` // why there is no decision, or why it is Degraded, or nil
+
+	life *lifetime // of the limiter, or nil if no limiter has made the event
+}
+
+// Keep is for observers that keep something for each policy, such as metrics: k is what they keep for Policy. It
+// reports whether the limiter that made the event is open. If not, the event is late, and nothing should be begun for
+// it.
+//
+// Keep calls k.Opened if this limiter was not given k before, and [Limiter.Close] then calls k.Closed, on its own
+// goroutine. When Closed was called as often as Opened, the policy has no limiter any more. Opened must not block, and
+// must not call this limiter. k must be comparable, as pointers are. Call Keep for each event: it takes some
+// nanoseconds. A panic of Closed is dropped.
+func (e *Event) Keep(k interface {
+	Opened()
+	Closed()
+},
+) (open bool) {
+	return e.life == nil || e.life.keep(k)
 }
 
 // NearLimit reports whether a request was allowed and leaves less than a fifth of a limit's quota.

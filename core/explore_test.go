@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -19,10 +20,10 @@ func explore(t *testing.T, makeStore func() core.Store) {
 	c := coretest.ExploreConfig{
 		New:    func(*testing.T) (core.Store, func(time.Duration)) { return makeStore(), time.Sleep },
 		Run:    inBubble,
-		Worlds: 100_000,
+		Worlds: testlen.Of(5000, 100_000),
 	}
 	if raceEnabled { // which makes it ten times slower
-		c.Worlds = 10_000
+		c.Worlds = min(c.Worlds, 10_000)
 	}
 	if os.Getenv("SASH_EXPLORE") == "all" {
 		c.Worlds = 0

@@ -65,6 +65,11 @@ func WithFailure(f Failure) Option {
 // several round trips: for a distant store, allow at least four, which redisstore.Check measures. A request that is
 // cancelled meanwhile is decided all the same, so that clients cannot avoid being counted by disconnecting.
 //
+// Time in which this process could not run, because it had no CPU time, does not count: the store may have answered,
+// and nobody could read it. So in an overloaded process a decision may take up to 5s longer, and if the store is then
+// asked again, twice as long. The log has a line about that, and [Stats] has Stalled. While the process can run, and
+// for calls on a connection that is open, a store that does not answer is given up after the timeout.
+//
 // Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
 // several times as long.
 func WithTimeout(d time.Duration) Option {
@@ -123,8 +128,12 @@ func WithFailLocalKeys(n int) Option {
 // that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does
 // not answer, it returns as soon as that is known. The error then tells how many units were not replayed; later calls
 // return the same error. Slots of [InFlight] are renewed no longer, so those still held end with their lease. Close
-// does not close the store. A closed limiter continues to decide.
+// does not close the store.
+//
+// A closed limiter continues to decide, but the packages prommetrics, otelmetrics and dashboard do not count what it
+// decides. They drop what they have of a policy when its last limiter is closed; see [Event.Keep].
 func (l *Limiter) Close() error {
+	defer l.life.close()
 	if l.variants == nil {
 		return l.closeOne()
 	}

@@ -14,10 +14,15 @@ const (
 	kindUnidentified = "ip-unidentified"
 )
 
-// kindBy is the kind of the texts that a user's function returns.
-const kindBy = "by"
+const (
+	kindBy  = "by"  // of the texts that a user's function returns
+	kindAll = "all" // of Global
+)
 
-var ownKinds = []string{"all", "by", "hdr", "ip", "join"}
+// everybody is what Global finds.
+var everybody = identity{Kind: kindAll, Text: "all"}
+
+var ownKinds = []string{kindAll, kindBy, "hdr", "ip", "join"}
 
 func textIdentity(text string, err error) (identity, error) {
 	if err != nil {

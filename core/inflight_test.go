@@ -87,6 +87,42 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// What AllowAtMost is granted, in full or in part, has one slot until it is released or undone.
+func TestAllowAtMostInFlight(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.PerHour(12), core.InFlight(2)}, core.WithStore(s))
+			held := func(want int) {
+				t.Helper()
+				if n := l.Stats().InFlight; n != want {
+					t.Errorf("%d slots are held, want %d", n, want)
+				}
+			}
+			for range 3 {
+				d := allowAtMost(t.Context(), t, l, 2, 2)
+				if left := d.Limits()[1].Remaining; left != 1 {
+					t.Errorf("%d slots left, want 1", left)
+				}
+				held(1)
+				release(t, d)
+				held(0)
+			}
+			first := allowAtMost(t.Context(), t, l, 4, 4)
+			part := allowAtMost(t.Context(), t, l, 4, 2)
+			held(2)
+			if d := allowAtMost(t.Context(), t, l, 4, 0); len(d.Violated) != 2 || d.RetryAfter != 0 {
+				t.Errorf("%+v", d)
+			}
+			held(2)
+			if err := errors.Join(first.Undo(t.Context()), part.Undo(t.Context())); err != nil {
+				t.Error(err)
+			}
+			held(0)
+			release(t, allowAtMost(t.Context(), t, l, 9, 6))
+		})
+	}
+}
+
 // A denial by either of two limits takes nothing of the other, and what a window has admitted stays after a release.
 func TestInFlightWithWindows(t *testing.T) {
 	for name, s := range slotStores() {

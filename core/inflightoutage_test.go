@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -71,7 +72,7 @@ func release(t *testing.T, d core.Decision) {
 }
 
 // In an outage a process counts the slots that its requests hold, those that it has taken from the store before
-// included. It tells the store only which ones are free again.
+// included. When the store answers again, it has those that are still held.
 func TestInFlightInOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := &flaky{Full: core.NewMemoryStore()}
@@ -97,8 +98,8 @@ func TestInFlightInOutage(t *testing.T) {
 
 		logs.up()
 		time.Sleep(5 * time.Second)
-		if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 1 {
-			t.Errorf("the store counts %d slots after the outage, want the one that it has given", n)
+		if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 3 {
+			t.Errorf("the store counts %d slots after the outage, want those that requests hold", n)
 		}
 		for _, d := range []core.Decision{first, second, third, fourth} {
 			release(t, d)
@@ -147,10 +148,18 @@ func TestInFlightDenialInOutage(t *testing.T) {
 func TestInFlightInLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := &flaky{Full: core.NewMemoryStore()}
-		l := newLimiter(t, core.Limits{core.InFlight(2).Lease(time.Second), core.PerHour(100)}, core.WithStore(logs))
-		d := allowed(t, l, "k", true)
+		policy := core.Limits{core.InFlight(2).Lease(time.Second), core.PerHour(100)}
+		l := newLimiter(t, policy, core.WithStore(logs))
+		slots := func(want int) {
+			t.Helper()
+			d, err := newLimiter(t, policy, core.WithStore(logs.Full)).Peek(t.Context(), "k")
+			if err != nil || d.Limits()[0].Used != want {
+				t.Errorf("%+v, %v; want %d slots in the store", d.Limits(), err, want)
+			}
+		}
+		first := allowed(t, l, "k", true)
 		logs.down(true)
-		allowed(t, l, "k", true)
+		second := allowed(t, l, "k", true)
 		for range 10 {
 			time.Sleep(time.Second)
 			allowed(t, l, "k", false)
@@ -158,10 +167,10 @@ func TestInFlightInLongOutage(t *testing.T) {
 		release(t, allowed(t, l, "other", true))
 		logs.up()
 		time.Sleep(5 * time.Second)
-		if n := slotsIn(t, logs.Full, core.InFlight(2)); n != 0 {
-			t.Errorf("%d slots were taken back", n)
-		}
-		release(t, d)
+		slots(2)
+		release(t, first)
+		release(t, second)
+		slots(0)
 		if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != 2 {
 			t.Errorf("%v, %v: the units of the outage are missing", d, err)
 		}
@@ -227,4 +236,96 @@ func TestRenewalsThatFail(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A store that is silent for more than a third of a lease keeps the slots, whenever that begins.
+func TestSlotsOverSilence(t *testing.T) {
+	for begin := 100 * time.Millisecond; begin < 4*time.Second; begin += 300 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			logs, limit := &flaky{Full: core.NewMemoryStore()}, core.InFlight(1).Lease(12*time.Second)
+			l := newLimiter(t, limit, core.WithStore(logs))
+			d := allowed(t, l, "k", true)
+			time.Sleep(begin)
+			logs.down(true)
+			for range 50 { // requests open the breaker
+				time.Sleep(100 * time.Millisecond)
+				allowed(t, l, "k", false)
+			}
+			logs.up()
+			for range 120 {
+				time.Sleep(100 * time.Millisecond)
+				if n := slotsIn(t, logs.Full, limit); n != 1 {
+					t.Errorf("silent from %v on: the slot is lost", begin)
+					break
+				}
+			}
+			release(t, d)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A store that loses its logs has all slots again after a third of a lease, those beyond the quota included. Then
+// nobody is admitted until fewer requests run than there are slots.
+func TestSlotsThatAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs, limit := &flaky{Full: core.NewMemoryStore()}, core.InFlight(2).Lease(3*time.Second)
+		var limiters []*core.Limiter
+		for range 3 {
+			limiters = append(limiters, newLimiter(t, limit, core.WithStore(logs), core.WithName("p")))
+		}
+		old := []core.Decision{allowed(t, limiters[0], "k", true), allowed(t, limiters[1], "k", true)}
+		logs.Full = core.NewMemoryStore()
+		young := []core.Decision{allowed(t, limiters[2], "k", true), allowed(t, limiters[1], "k", true)}
+		time.Sleep(time.Second + time.Millisecond)
+		denied := func() {
+			t.Helper()
+			for _, l := range limiters {
+				allowed(t, l, "k", false)
+			}
+		}
+		denied()
+		for _, d := range young {
+			release(t, d)
+			denied()
+		}
+		release(t, old[0])
+		defer release(t, allowed(t, limiters[2], "k", true))
+		denied()
+		release(t, old[1])
+	})
+}
+
+// A process whose requests hold all slots denies at once when the store has lost them, and takes no units.
+func TestSlotsThatAreLostOfOneProcess(t *testing.T) {
+	for _, window := range []core.Limit{core.PerHour(9), core.PerHour(9).With(core.FixedWindow)} {
+		synctest.Test(t, func(t *testing.T) {
+			logs := &flaky{Full: core.NewMemoryStore()}
+			l := newLimiter(t, core.Limits{window, core.InFlight(2)}, core.WithStore(logs))
+			defer release(t, allowed(t, l, "k", true))
+			d := allowed(t, l, "k", true)
+			logs.Full = core.NewMemoryStore()
+			lost := allowed(t, l, "k", false)
+			if lost.Granted != 0 || lost.RetryAfter != 0 || lost.Remaining != 0 || l.Stats().InFlight != 2 ||
+				strings.Join(lost.Violated, "") != "2-in-flight" {
+				t.Errorf("%+v", lost)
+			}
+			states := lost.Limits()
+			if states[0].ResetAfter != 0 || states[1].Used != 2 || !states[1].Denies || states[0].Denies {
+				t.Errorf("%+v", states)
+			}
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != 0 && window == core.PerHour(9) {
+				t.Errorf("%+v, %v: units were taken", d, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v, %v", d, err)
+			}
+			release(t, d)
+			release(t, allowed(t, l, "k", true))
+		})
+	}
 }

@@ -200,9 +200,9 @@ func TestKeysOfLimitsWithOtherOptions(t *testing.T) {
 		}
 	})
 	t.Run("WithBan", func(t *testing.T) {
-		l := newLimiter(t, core.Limits{core.PerMinute(100), core.PerMinute(1).By(org)},
+		l := newLimiter(t, core.Limits{core.PerMinute(2), core.PerHour(2).By(org)},
 			core.WithBan(2, time.Hour, time.Minute))
-		for i, want := range []string{"", "1-per-minute", "ban", "ban"} {
+		for i, want := range []string{"", "", "2-per-minute 2-per-hour", "ban", "ban"} {
 			d, err := l.Allow(ctx, "ann")
 			if err != nil || strings.Join(d.Violated, " ") != want {
 				t.Errorf("%d: %v, %v", i, d, err)

@@ -27,8 +27,9 @@ type keySpec struct {
 	fromText      func(string, *prefixes) (identity, bool)
 	callbackTypes []callbackType
 	fault         error
-	name          string // the function that made it, or the kind given to KeyOf
-	label         string // in the names of logs, or empty: the name
+	parts         []*keySpec // of First and Join
+	name          string     // the function that made it, or the kind given to KeyOf
+	label         string     // in the names of logs, or empty: the name
 
 	classes       []keyClass
 	addrs, noText bool // it may find addresses, and it never finds texts
@@ -45,13 +46,13 @@ func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
 	}
 	known := p.read
 	for i := range known.n {
-		if of := &known.keys[i]; of.key == k && (!k.byPrefix || of.bits == [2]int{p.v4, p.v6}) {
+		if of := &known.keys[i]; of.key == k && (!k.byPrefix || of.by == p) {
 			return of.id, of.err
 		}
 	}
 	id, err := k.read(r, p)
 	if known.n < len(known.keys) {
-		known.keys[known.n] = keyRead{k, [2]int{p.v4, p.v6}, id, err}
+		known.keys[known.n] = keyRead{k, p, id, err}
 		known.n++
 	}
 	return id, err
@@ -64,10 +65,10 @@ type keysRead struct {
 }
 
 type keyRead struct {
-	key  *keySpec
-	bits [2]int // of prefixes
-	id   identity
-	err  error
+	key *keySpec
+	by  *prefixes
+	id  identity
+	err error
 }
 
 // reset forgets the keys, whose texts may be in memory that a server uses again.
@@ -195,10 +196,8 @@ func ByValue(key any) Key {
 // Global is one quota for all requests together.
 func Global() Key {
 	return Key{&keySpec{
-		name: "Global", classes: []keyClass{{kind: "all"}},
-		read: func(adapter.Request, *prefixes) (identity, error) {
-			return identity{Kind: "all", Text: "all"}, nil
-		},
+		name: "Global", classes: []keyClass{{kind: kindAll}},
+		read: func(adapter.Request, *prefixes) (identity, error) { return everybody, nil },
 	}}
 }
 
@@ -285,6 +284,7 @@ func gather(option string, keys []Key) Key {
 			keys[i].keySpec = new(keySpec)
 			continue
 		}
+		k.parts = append(k.parts, part.keySpec)
 		k.byPrefix = k.byPrefix || part.byPrefix
 		k.fault = errors.Join(k.fault, part.fault)
 		k.callbackTypes = append(k.callbackTypes, part.callbackTypes...)

@@ -263,3 +263,52 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 		}
 	}
 }
+
+// A request reads each key once, whatever it is for: a key of lists called verify again, such as a query of a database.
+func TestKeyIsReadOnce(t *testing.T) {
+	reads := 0
+	user := core.ByHeader("User", func(_ context.Context, name string) (string, error) {
+		reads++
+		return name, nil
+	})
+	ip, all := core.ByIP(), core.Global()
+	or, at := core.First(user, ip), core.Join(user, ip)
+	quotas := core.Limits{core.PerDay(100), core.PerHour(9).By(at), core.PerDay(9).By(or)}
+	named := core.Limits{core.PerHour(100), core.PerHour(9).By(user)}
+	deny, allow := core.WithDenyList(user, "mallory"), core.WithAllowList(user, "monitor")
+	shadow := core.WithShadow(core.PerHour(50).By(at))
+	chosen := func(*http.Request) core.Limits { return core.Limits{core.PerHour(100)} }
+	for desc, c := range map[string]struct {
+		policy core.Policy
+		key    core.Key
+		opts   []core.Option
+	}{
+		"no list":                  {core.PerHour(100), user, nil},
+		"a list":                   {core.PerHour(100), user, []core.Option{deny}},
+		"two lists":                {core.PerHour(100), user, []core.Option{deny, allow}},
+		"two lists of another key": {core.PerHour(100), ip, []core.Option{deny, allow}},
+		"a first, and its list":    {core.PerHour(100), or, []core.Option{core.WithDenyList(or, "mallory")}},
+		"a first, and a list":      {core.PerHour(100), or, []core.Option{deny}},
+		"a join, and a list":       {core.PerHour(100), at, []core.Option{deny}},
+		"keys of limits":           {quotas, user, nil},
+		"a list's and a limit's":   {named, all, []core.Option{deny}},
+		"a limit's and its slots'": {core.Limits{core.PerHour(9).By(at), core.InFlight(99).By(user)}, all, nil},
+		"a shadow":                 {core.PerHour(100), user, []core.Option{shadow}},
+		"limits by request":        {core.LimitBy(chosen), user, []core.Option{deny, allow}},
+	} {
+		l := newLimiterBy(t, c.policy, c.key, c.opts...)
+		reads = 0
+		for range 5 {
+			if d, err := l.Check(from("203.0.113.9:1", "User", "ann"), nil); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", desc, d, err)
+			}
+		}
+		if reads != 5 {
+			t.Errorf("%s: %d reads for 5 requests", desc, reads)
+		}
+		if _, err := l.Check(from("203.0.113.9:1", "User", "mallory"), nil); len(c.opts) > 0 && desc != "a shadow" &&
+			!errors.Is(err, core.ErrForbidden) {
+			t.Errorf("%s: %v", desc, err)
+		}
+	}
+}

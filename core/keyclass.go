@@ -11,6 +11,11 @@ type keyClass struct {
 // anyScope is the scope of keys that determine it for each request.
 const anyScope = "*"
 
+// finds reports whether the key may find identities of a kind.
+func (k *keySpec) finds(kind string) bool {
+	return slices.ContainsFunc(k.classes, func(c keyClass) bool { return c.kind == kind })
+}
+
 // overlap reports whether keys of these classes may name the same log.
 func overlap(a, b []keyClass, x, y *prefixes) bool {
 	return slices.ContainsFunc(a, func(a keyClass) bool {

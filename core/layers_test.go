@@ -17,6 +17,7 @@ var layersOfCore = []string{
 	module + "core/internal/clientip",
 	module + "core/internal/calendar",
 	module + "core/internal/counter",
+	module + "core/internal/deadline",
 	module + "core/internal/inflight",
 	module + "core/internal/queue",
 	module + "core/internal/slide",
@@ -32,6 +33,7 @@ var layers = []struct {
 }{
 	{module + "core/internal/calendar", nil},
 	{module + "core/internal/clientip", nil},
+	{module + "core/internal/deadline", nil},
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
@@ -44,7 +46,7 @@ var layers = []struct {
 	}},
 	{module + "core/internal/guard", []string{
 		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
-		module + "core/internal/counter", module + "core/internal/slots",
+		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/slots",
 	}},
 	{module + "core", layersOfCore},
 	{module + "core/rules", append([]string{

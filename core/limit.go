@@ -71,6 +71,9 @@ func (l Limit) By(k Key) Limit {
 	return l
 }
 
+// isOwn reports whether the limit has a window and a limiter's own key.
+func (l *Limit) isOwn(own *keySpec) bool { return !l.inFlight && (l.by == nil || l.by == own) }
+
 // Limits are decided together and in one step: if one limit denies, none is charged. They have the limiter's key, or
 // another one with [Limit.By]. Their names must differ. There are at most 8.
 //
@@ -113,8 +116,15 @@ func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defau
 
 // Lease sets for how long a slot of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The
 // default is 30s. The limiter renews its slots three times within a lease, however long the requests take, so the lease
-// is only for processes that die, and for what is never released. A slot whose lease has ended is not taken back, even
-// if its request goes on, since another may have it. Limits that [LimitBy] chooses for the same key need equal leases.
+// is only for processes that die. Limits that [LimitBy] chooses for the same key need equal leases.
+//
+// A renewal also takes back a slot that was lost, as in a Redis that was restarted without its data or did not answer
+// for a lease, even if others have taken all slots meanwhile. So at most a third of a lease after the loss nobody is
+// admitted until fewer requests run than there are slots.
+//
+// A slot that is never released ([Decision.Release] was forgotten) is renewed for ten leases, and then for as long as
+// the program refers to the decision. The garbage collector finds that out: within minutes, but at no certain time.
+// Then the slot ends with its lease, and the log has a warning.
 func (l Limit) Lease(d time.Duration) Limit {
 	l.lease, l.leased = d, true
 	return l
@@ -123,15 +133,15 @@ func (l Limit) Lease(d time.Duration) Limit {
 const day = 24 * time.Hour
 
 var units = []struct {
-	name, short string
-	length      time.Duration
+	name, medium, short string
+	length              time.Duration
 }{
-	{"day", "d", day},
-	{"hour", "h", time.Hour},
-	{"minute", "m", time.Minute},
-	{"second", "s", time.Second},
-	{"millisecond", "ms", time.Millisecond},
-	{"microsecond", "us", time.Microsecond},
+	{"day", "day", "d", day},
+	{"hour", "hr", "h", time.Hour},
+	{"minute", "min", "m", time.Minute},
+	{"second", "sec", "s", time.Second},
+	{"millisecond", "msec", "ms", time.Millisecond},
+	{"microsecond", "usec", "us", time.Microsecond},
 }
 
 // period formats a window in its largest whole unit: "minute", "5m", "1500ms".
@@ -183,7 +193,7 @@ func (l Limit) defaultName() string {
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
-// per 2 hours". The period is a unit (second, minute, hour, day), a number of units, or a duration as
+// per 2 hours". The period is a unit (second, minute, hour, day; or sec, min, hr), a number of units, or a duration as
 // [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4).
 // "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
 // [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
@@ -213,13 +223,8 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	l := InFlight(quota)
 	if !inFlight {
-		l = Limit{Quota: quota}
-		var err error
-		if l.Window, err = parsePeriod(rest); err != nil {
-			if l.aligned.calendar, err = calendar.Parse(rest); err != nil {
-				return bad(fmt.Sprintf("the window %q is neither a unit (second, minute, hour, day), a duration (10s, "+
-					"5m), nor a period of the calendar (month, day in Europe/Berlin): %v", rest, err))
-			}
+		if l, err = parseRate(quota, rest); err != nil {
+			return bad(err.Error())
 		}
 	}
 	if bursts {
@@ -235,6 +240,24 @@ func ParseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
+// parseRate returns the limit of a quota in a window or a period of the calendar.
+func parseRate(quota int, window string) (l Limit, err error) {
+	l.Quota = quota
+	if l.Window, err = parsePeriod(window); err == nil {
+		return l, nil
+	}
+	if l.aligned.calendar, err = calendar.Parse(window); err == nil {
+		return l, nil
+	}
+	unit, _, _ := strings.Cut(window, " from ")
+	unit, _, _ = strings.Cut(unit, " in ")
+	if _, unknown := calendar.Parse(unit); unknown == nil { // what follows the unit is wrong
+		return l, err
+	}
+	return l, fmt.Errorf("the window %q is neither a unit (second, minute, hour, day), a duration (10s, 5m), nor a "+
+		"period of the calendar (month, day in Europe/Berlin): %w", window, err)
+}
+
 func parsePeriod(s string) (time.Duration, error) {
 	fail := fmt.Errorf("the window %q is neither a unit (second, minute, hour, day) nor a duration (10s, 5m)", s)
 	i := 0
@@ -243,7 +266,7 @@ func parsePeriod(s string) (time.Duration, error) {
 	}
 	count, unit := s[:i], strings.TrimPrefix(s[i:], " ")
 	for _, u := range units {
-		if unit != u.name && unit != u.name+"s" && unit != u.short {
+		if one := strings.TrimSuffix(unit, "s"); unit != u.short && one != u.name && one != u.medium {
 			continue
 		}
 		if count == "" {
@@ -324,6 +347,9 @@ func (l Limit) fault() string {
 		return nameFault(l.Name)
 	case l.aligned.isSet():
 		return ""
+	case l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
+		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h): if %d seconds are meant, write "+
+			"%[2]d*time.Second", l.Window, int64(l.Window))
 	case l.Window < MinWindow || l.Window > MaxWindow:
 		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h)", l.Window)
 	case l.Window%time.Microsecond != 0:

@@ -20,6 +20,12 @@ func TestParseLimit(t *testing.T) {
 		{"5/ 10s", core.Limit{Quota: 5, Window: 10 * time.Second}},
 		{"1 per second", core.PerSecond(1)},
 		{"7/h", core.PerHour(7)},
+		{"5/min", core.PerMinute(5)},
+		{"5 per 30 mins", core.Limit{Quota: 5, Window: 30 * time.Minute}},
+		{"5/sec", core.PerSecond(5)},
+		{"5/30 secs", core.Limit{Quota: 5, Window: 30 * time.Second}},
+		{"5/hr", core.PerHour(5)},
+		{"5/2hrs", core.Limit{Quota: 5, Window: 2 * time.Hour}},
 		{"7 per day", core.PerDay(7)},
 		{"20 per 2 hours", core.Limit{Quota: 20, Window: 2 * time.Hour}},
 		{"20/1m30s", core.Limit{Quota: 20, Window: 90 * time.Second}},
@@ -48,6 +54,39 @@ func TestParseLimit(t *testing.T) {
 		} else if config.Reason == "" || !strings.HasPrefix(err.Error(), "sash: ParseLimit(") {
 			t.Errorf("ParseLimit(%q): message %q", text, err)
 		}
+	}
+}
+
+// Where only the zone is wrong, or the beginning, the window is not blamed.
+func TestParseLimitOfACalendar(t *testing.T) {
+	for text, want := range map[string]string{
+		"10/month in Berlin":          `unknown time zone Berlin: write a name such as "Europe/Berlin" or "UTC"`,
+		"10 per day in Nowhere":       `unknown time zone Nowhere: write a name such as "Europe/Berlin" or "UTC"`,
+		"10/month in":                 `the window "month in" is neither a unit`,
+		"10/month in UTC from Sunday": `a month does not begin at "Sunday": write a day, such as "31" or "31 09:30"`,
+		"10/moon in Europe/Berlin":    `the window "moon in Europe/Berlin" is neither a unit`,
+	} {
+		var config *core.ConfigError
+		if _, err := core.ParseLimit(text); !errors.As(err, &config) || !strings.HasPrefix(config.Reason, want) {
+			t.Errorf("ParseLimit(%q): %v, want %s", text, err, want)
+		}
+	}
+}
+
+// A window that is a number without a unit is taken for nanoseconds, and the error asks for seconds.
+func TestWindowWithoutAUnit(t *testing.T) {
+	const seconds = "must be 1ms to 365 days (8760h): if 60 seconds are meant, write 60*time.Second"
+	_, err := core.New(core.Limit{Quota: 5, Window: 60}, core.Global())
+	if err == nil || !strings.Contains(err.Error(), "the window 60ns "+seconds) {
+		t.Error(err)
+	}
+	_, err = core.New(core.PerMinute(5), core.Global(), core.WithBan(5, 60, time.Minute))
+	if err == nil || !strings.Contains(err.Error(), "the window 60ns "+seconds) {
+		t.Error(err)
+	}
+	_, err = core.New(core.Limit{Quota: 5, Window: 500 * time.Microsecond}, core.Global())
+	if err == nil || strings.Contains(err.Error(), "seconds") {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -37,9 +38,12 @@ type Limiter struct {
 	observers []func(context.Context, Event)
 	inContext bool // handlers get the decision
 	inFlight  *inflight.Set
-	queues    *queue.Queues[queueKey]
+	queues    *queue.Queues[queueKey, *planLog]
 	slots     *slots.Set // of requests in flight
 	refusals  *refusals
+	asked     asked
+
+	rereads bool // a request may read a key more than once, unless it remembers its keys
 
 	choose     any       // the function of NewRules, or nil
 	variants   *variants // of a limiter with rules
@@ -47,10 +51,21 @@ type Limiter struct {
 
 	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
 	callbackTypes []callbackType
+
+	life *lifetime
 }
 
 // variants are copies of a limiter that differ in what decides while the store does not answer, by Failure.
 type variants [3]*Limiter
+
+// asked notes that a call has named a key by a text. Copies of a limiter share it.
+type asked struct{ *atomic.Bool }
+
+func (a asked) set() {
+	if !a.Load() { // reading is faster where many processors do it
+		a.Store(true)
+	}
+}
 
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 	if d.joint != nil {
@@ -88,39 +103,80 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision) error {
 	return err
 }
 
-// hold notes which slots a decision has taken, until it is released.
+// hold notes which slots a decision has taken, until it is released. If requests of this process hold all of them
+// already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
 func (l *Limiter) hold(ctx context.Context, d *Decision, plan *plan) {
 	held := make([]slots.Slot, 0, 1)
 	for i, log := range plan.logs {
 		if log.slots {
 			t := &d.joint.takes[i]
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
-			held = append(held, slots.Slot{Key: key, ID: t.ID, Plan: t.Plan, Others: log.key != l.key.keySpec})
+			held = append(held, slots.Slot{Key: key, ID: t.ID, Plan: t.Plan, Degraded: d.Degraded})
 		}
 	}
-	d.joint.held = l.slots.Hold(held, d.Degraded)
-	d.joint.held.Context = ctx
+	if d.joint.held = l.slots.Hold(ctx, held); d.joint.held == nil {
+		l.denyHeld(ctx, d, held)
+	}
+}
+
+// denyHeld makes d a denial, because requests of this process hold all slots. It gives back the units that were taken
+// with them, except those of other algorithms.
+func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) {
+	for i, log := range d.plan.logs {
+		a := &d.joint.answers[i]
+		a.Granted = 0
+		switch {
+		case log.slots:
+			log.denyHeld(a, int(held[0].Taken))
+			held = held[1:]
+			continue
+		case !log.counts:
+			s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID}
+			l.settleLog(ctx, s, d.Degraded) //nolint:errcheck // what the store is not told stays counted
+		}
+		for n := range log.limits {
+			if a.State[n].Used == 0 {
+				a.State[n].Reset = 0
+			}
+		}
+	}
+	d.answer = d.plan.merge(d.joint.answers, d.fitting(), d.mode)
+	d.Granted = 0
+	d.fill()
+}
+
+// denyHeld makes the answer of a log of slots a denial where the slots that are held use up a limit.
+func (l *planLog) denyHeld(a *store.Answer, held int) {
+	for n, limit := range l.limits {
+		a.State[n].Used = max(a.State[n].Used, held)
+		if n < len(l.limits)-l.shadow && held >= limit.Quota {
+			a.Allowed = false
+			a.Denied |= 1 << n
+		}
+	}
 }
 
 // release gives the slots of a decision back.
 func (l *Limiter) release(ctx context.Context, held *slots.Held) error {
 	err := held.Release(ctx)
 	for i := range held.Slots() {
-		if slot := &held.Slots()[i]; slot.Others {
-			l.queues.WakeAll()
-		} else {
-			l.queues.Wake(queueKey{l.namespace, slot.Key.Identity})
-		}
+		l.wake(&held.Slots()[i].Key)
 	}
 	return err
 }
 
+// wake wakes the first call that waits for a log to which something was given back.
+func (l *Limiter) wake(log *store.Key) { l.queues.Wake(queueKeyOf(log)) }
+
 // memorySlots are slots in this process's memory.
 type memorySlots struct{ logs *memory.Store }
 
-func (m memorySlots) Renew(r *store.Renewal) { m.logs.Renew(r) }
+func (m memorySlots) Renew(_ context.Context, r *store.Renewal, _ []uint64) error {
+	m.logs.Renew(r)
+	return nil
+}
 
-func (m memorySlots) Release(_ context.Context, s *slots.Slot, _ bool) error {
+func (m memorySlots) Release(_ context.Context, s *slots.Slot) error {
 	m.logs.Settle(&store.Settlement{Key: s.Key, ID: s.ID})
 	return nil
 }
@@ -165,7 +221,12 @@ func (d *Decision) decidedBy(from guard.Source, err error) error {
 }
 
 func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool) error {
-	defer l.queues.Wake(queueKeyOf(&s.Key))
+	defer l.wake(&s.Key)
+	return l.settleLog(ctx, s, degraded)
+}
+
+// settleLog is settle without waking those who wait.
+func (l *Limiter) settleLog(ctx context.Context, s store.Settlement, degraded bool) error {
 	if l.memory != nil {
 		l.memory.Settle(&s)
 		return nil
@@ -175,7 +236,6 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 
 // settleAll changes the cost of a decision in all its logs.
 func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
-	defer l.queues.WakeAll() // other keys may wait for the same log
 	errs := make([]error, 0, len(d.joint.takes))
 	for i := range d.joint.takes {
 		if d.plan.logs[i].slots { // it takes one slot whatever it costs
@@ -191,7 +251,7 @@ func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
 }
 
 func (l *Limiter) reset(ctx context.Context, key store.Key) error {
-	defer l.queues.Wake(queueKeyOf(&key))
+	defer l.wake(&key)
 	if l.memory != nil {
 		l.memory.Reset(&key)
 		return nil
@@ -200,7 +260,7 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 }
 
 // queueKey is a comparable store.Key. Limiters with the same policy name, and so the same log, have separate queues,
-// because each has its own namespace.
+// because each has its own namespaces.
 type queueKey struct {
 	namespace *store.Namespace
 	identity

@@ -53,14 +53,14 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 // wholeAddress are prefixes that distinguish all addresses.
 var wholeAddress = prefixes{v4: 32, v6: 128}
 
-// listed reports whether an allow list names the client. If a deny list does, the error is ErrForbidden.
-func listed(lists []*list, r adapter.Request) (passes bool, err error) {
+// listed reports whether an allow list names the client. If a deny list does, the error is ErrForbidden. p is
+// wholeAddress, or the same of a request that remembers its keys.
+func listed(lists []*list, r adapter.Request, p *prefixes) (passes bool, err error) {
 	for _, l := range lists {
 		if passes && l.passes {
 			continue
 		}
-		p := wholeAddress
-		found, err := l.names(r, &p)
+		found, err := l.names(r, p)
 		if err != nil {
 			return false, err
 		}
@@ -72,7 +72,7 @@ func listed(lists []*list, r adapter.Request) (passes bool, err error) {
 	return passes, nil
 }
 
-// names reports whether the list names the client of a request. p is wholeAddress.
+// names reports whether the list names the client of a request. p is as in listed.
 func (l *list) names(r adapter.Request, p *prefixes) (bool, error) {
 	id, err := l.key.readOnce(r, p)
 	switch {

@@ -18,6 +18,7 @@ import (
 // own, which are named like a log.
 type planLog struct {
 	key    *keySpec
+	own    bool // key is that of the limiter or the rule
 	slots  bool // of requests in flight
 	counts bool // of another algorithm
 	space  *logSpace
@@ -120,7 +121,8 @@ func (s *logSpaces) separate(p *plan) error {
 		if n < 0 {
 			n = len(p.logs)
 			p.logs = append(p.logs, &planLog{
-				key: key, slots: limit.inFlight, counts: counts, stored: new(atomic.Pointer[store.Plan]),
+				key: key, own: key == s.own, slots: limit.inFlight, counts: counts,
+				stored: new(atomic.Pointer[store.Plan]),
 			})
 		}
 		log := p.logs[n]

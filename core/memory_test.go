@@ -230,11 +230,13 @@ func TestNothingIsAllocated(t *testing.T) {
 	exchange := http.Header{}
 	plan := core.Limits{core.PerSecond(100), core.PerMinute(200)}
 	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return plan }))
+	observed := newLimiter(t, core.PerSecond(1000), core.WithObserver(func(context.Context, core.Event) {}))
 	i := 0
 	for _, c := range []struct {
 		desc string
 		f    func() (core.Decision, error)
 	}{
+		{"observed", func() (core.Decision, error) { return observed.Allow(t.Context(), "k") }},
 		{"one key, mostly denied", func() (core.Decision, error) { return l.Allow(t.Context(), "k") }},
 		{"three limits", func() (core.Decision, error) { return several.Allow(t.Context(), "k") }},
 		{"many keys", func() (core.Decision, error) { i++; return l.Allow(t.Context(), keys[i%len(keys)]) }},

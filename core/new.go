@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
@@ -43,6 +44,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	}
 	if compiled.fixed != nil {
 		c.faults = append(c.faults, c.unfit(compiled.fixed.limits)...)
+		c.checkBan(compiled.fixed.limits, k)
 	}
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
@@ -55,7 +57,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if err == nil {
 		warnWithinHandler(c.name)
 		if c.shared {
-			warnSharedLogs(&c, k, compiled.name, named)
+			l.life.unshare = shareLogs(&c, k, compiled.name, named)
 		}
 	}
 	return l, err
@@ -85,10 +87,13 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		skip:          c.skip,
 		refunds:       c.refunds,
 		observers:     c.observers,
+		life:          new(lifetime),
 		inContext:     c.inContext,
 		inFlight:      new(inflight.Set),
-		queues:        new(queue.Queues[queueKey]),
+		queues:        new(queue.Queues[queueKey, *planLog]),
 		refusals:      &refusals{policy: c.name, key: k.name},
+		asked:         asked{new(atomic.Bool)},
+		rereads:       c.rereads(compiled, k),
 		deny:          c.deny,
 		fail:          c.fail,
 		callbackTypes: append(append(compiled.callbackTypes, k.callbackTypes...), c.callbackTypes...),
@@ -102,6 +107,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		l.guard = guard.New(c.guard)
 		l.slots = l.guard.NewSlots()
 	}
+	l.slots.Freed = l.wake
 	return l
 }
 

@@ -62,8 +62,11 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 		policy = d.policyName()
 	}
 	e := Event{
-		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost,
-		Key: d.key.Label(), Err: err,
+		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost, Key: d.key.Text, Err: err,
+		life: l.life,
+	}
+	if d.borrowed || d.key.Addr.IsValid() {
+		e.Key = d.key.Label()
 	}
 	if d.began != 0 {
 		e.Took = time.Since(processStart) - d.began
@@ -99,7 +102,9 @@ func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
-	e.Decision.cloneKeys() // the event may outlive the request
+	if d.borrowed || d.joint != nil {
+		e.Decision.cloneKeys() // the event may outlive the request
+	}
 	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}

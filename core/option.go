@@ -122,6 +122,10 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // routes that are abused. The wait is over when no further request has come for as long as Retry-After says, which is
 // exact. At most as many units are kept as the largest quota. Requests that cost more than a quota are not recorded,
 // nor are those of [Limiter.Wait] while they wait.
+//
+// A denied request is recorded by the limits that have denied it. If clients share the key of such a limit, as that of
+// an organisation ([Limit.By]), [Global] or one address, a single client that keeps trying keeps all of them out. Give
+// such limits to another limiter, without this option.
 func WithCountDenied() Option {
 	return func(c *config) {
 		c.once("WithCountDenied")

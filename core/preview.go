@@ -34,7 +34,7 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 // names the client, the error is [ErrForbidden].
 func (l *Limiter) Exempt(r adapter.Request) (passes bool, err error) {
 	err = adapter.Guard(func() (err error) {
-		passes, err = listed(l.lists, r)
+		passes, err = listed(l.lists, r, &wholeAddress)
 		passes = passes || err == nil && l.skip != nil && l.skip(r)
 		return err
 	})

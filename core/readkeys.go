@@ -31,6 +31,35 @@ func (l *Limiter) readKeysWith(r adapter.Request, p *prefixes, d *Decision) erro
 	return nil
 }
 
+// rereads reports whether the limiter's key, those of its lists and those of its limits have parts in common.
+func (c *config) rereads(p *policy, own Key) bool {
+	keys := []*keySpec{own.keySpec}
+	for _, l := range c.lists {
+		keys = append(keys, l.key.keySpec)
+	}
+	if p.fixed != nil {
+		for _, log := range p.fixed.logs {
+			if !slices.Contains(keys[1+len(c.lists):], log.key) && log.key != own.keySpec { // others are read once
+				keys = append(keys, log.key)
+			}
+		}
+	}
+	seen := make(map[*keySpec]bool)
+	return slices.ContainsFunc(keys, func(k *keySpec) bool { return k.repeats(seen) })
+}
+
+// repeats reports whether the key or a part of it was seen before. Addresses are read again.
+func (k *keySpec) repeats(seen map[*keySpec]bool) bool {
+	if len(k.parts) > 0 {
+		return slices.ContainsFunc(k.parts, func(part *keySpec) bool { return part.repeats(seen) })
+	}
+	if seen[k] {
+		return true
+	}
+	seen[k] = !k.byPrefix
+	return false
+}
+
 // keyError is an error of the key of one of the plan's logs.
 func (p *plan) keyError(log *planLog, err error) *limitKeyError {
 	e := &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String()}

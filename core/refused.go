@@ -23,6 +23,7 @@ type cause int
 
 const (
 	causeNoKey cause = iota
+	causeAmbiguous
 	causeKey
 	causeList
 	causeLimits
@@ -77,6 +78,8 @@ func causeOf(status int, err error) (c cause, known bool) {
 		return 0, false
 	case errors.As(err, new(*adapter.PanicError)):
 		return causePanic, true
+	case errors.As(err, new(*ambiguousError)):
+		return causeAmbiguous, true
 	case status == http.StatusBadRequest:
 		return causeNoKey, true
 	case errors.As(err, new(*listError)):
@@ -103,7 +106,7 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 		return
 	}
 	level := slog.LevelError
-	if c == causeNoKey {
+	if c == causeNoKey || c == causeAmbiguous {
 		level = slog.LevelWarn
 	}
 	var problem, remedy string
@@ -111,10 +114,13 @@ func (r *refusals) log(ctx context.Context, status int, err error) {
 	case causeNoKey:
 		_, key := r.about(err)
 		problem, remedy = "it has no key", remedyNoKey(key)
+	case causeAmbiguous:
+		problem = "its path can be read in several ways, and their rules cannot be decided together"
+		remedy = "if such paths are expected, write fewer limits in these rules"
 	case causeKey:
-		problem, remedy = "its key could not be told", "see why the function that tells it fails"
+		problem, remedy = "its key could not be told", remedyKey
 	case causeList:
-		problem, remedy = "the key of a list could not be told", "see why the function that tells it fails"
+		problem, remedy = "the key of a list could not be told", remedyKey
 	case causeLimits:
 		problem, remedy = "LimitBy has chosen no limits, or wrong ones", "return at least one limit for every request"
 	case causeRules:
@@ -186,6 +192,9 @@ func withoutQuotes(s string) string {
 	}
 	return string(b)
 }
+
+const remedyKey = "see why verify, or the key's function, fails; if the request has no valid key, return " +
+	"core.ErrNoKey instead of another error"
 
 func remedyNoKey(key string) string {
 	switch key {

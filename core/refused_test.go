@@ -57,6 +57,7 @@ var refusals = []struct {
 			"a request is refused (500): its key could not be told",
 			"key=ByHeader",
 			`error="*fmt.wrapError *core_test.adaError"`,
+			"has no valid key, return core.ErrNoKey",
 		},
 	},
 	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
@@ -106,7 +107,10 @@ var refusals = []struct {
 		core.PerMinute(9),
 		byText(ada, nil),
 		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
-		[]string{"the key of a list could not be told", `error="*core.listError *errors.errorString"`},
+		[]string{
+			"the key of a list could not be told", "return core.ErrNoKey",
+			`error="*core.listError *errors.errorString"`,
+		},
 	},
 	{
 		"an observer that panics",

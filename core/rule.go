@@ -58,7 +58,7 @@ func NewRules(name string, choose func(adapter.Request, *Choice) error, opts ...
 	if err != nil {
 		return nil, err
 	}
-	l.choose = choose
+	l.choose, l.rereads = choose, true
 	l.ruleSpaces, l.variants = new(sync.Map), new(variants)
 	if l.guard == nil {
 		l.variants = &variants{l, l, l}
@@ -72,6 +72,7 @@ func NewRules(name string, choose func(adapter.Request, *Choice) error, opts ...
 			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
 			own.guard = guard.New(c.guard)
 			own.slots = own.guard.NewSlots()
+			own.slots.Freed = own.wake
 		}
 		l.variants[f] = &own
 	}
@@ -291,6 +292,9 @@ func (k Key) Labelled(label string) Key {
 	own.label = label
 	return Key{&own}
 }
+
+// DefaultName returns the name that a limit has if it is given none.
+func (l Limit) DefaultName() string { return l.defaultName() }
 
 // Reloaded tells the observers that the rules have changed, or why they have not.
 func (l *Limiter) Reloaded(ctx context.Context, err error) {

@@ -10,12 +10,12 @@ import (
 	"weak"
 )
 
-// sharers holds the limiters on each shared store, as long as the store lives.
+// sharers holds the limiters on each shared store that are not closed, as long as the store lives.
 var sharers struct {
 	sync.Mutex
 
-	of   map[logNamespace][]*sharer
-	said map[[3]string]bool // pairs of places, and of policies if these differ
+	of   map[logNamespace][]*sharer // not empty
+	said map[[3]string]bool         // pairs of places, and of policies if these differ
 }
 
 // logNamespace identifies where limiters of one name keep their logs.
@@ -35,6 +35,7 @@ type sharer struct {
 	prefixes prefixes
 	secret   uint64
 	place    string // file and line that made it
+	limiters int    // that are equal and not closed
 }
 
 func (s *sharer) equal(o *sharer) bool {
@@ -42,12 +43,12 @@ func (s *sharer) equal(o *sharer) bool {
 		s.prefixes == o.prefixes && reflect.DeepEqual(s.keys, o.keys)
 }
 
-// warnSharedLogs warns if a limiter on a shared store uses the same logs as one that was made before it, unless both
-// were given that name and have equal limits.
-func warnSharedLogs(c *config, k Key, policy string, named bool) {
+// shareLogs warns if a limiter on a shared store uses the same logs as another that is not closed, unless both were
+// given that name and have equal limits. The function that it returns is called when the limiter is closed.
+func shareLogs(c *config, k Key, policy string, named bool) (unshare func()) {
 	ns, ok := logNamespaceOf(c)
 	if !ok {
-		return // the store has no pointer to identify it by
+		return nil // the store has no pointer to identify it by
 	}
 	s := &sharer{
 		policy:   policy,
@@ -76,8 +77,28 @@ func warnSharedLogs(c *config, k Key, policy string, named bool) {
 		}
 	}
 	// The latest is last, and equal ones are kept once, so their number is bounded by the program's source.
-	all := slices.DeleteFunc(sharers.of[ns], s.equal)
+	all := sharers.of[ns]
+	if i := slices.IndexFunc(all, s.equal); i >= 0 {
+		s = all[i]
+		all = slices.Delete(all, i, i+1)
+	}
+	s.limiters++
 	sharers.of[ns] = append(all, s)
+	return func() { unshareLogs(ns, s) }
+}
+
+func unshareLogs(ns logNamespace, s *sharer) {
+	sharers.Lock()
+	defer sharers.Unlock()
+	if s.limiters--; s.limiters > 0 {
+		return
+	}
+	rest := slices.DeleteFunc(sharers.of[ns], func(o *sharer) bool { return o == s })
+	if len(rest) == 0 {
+		delete(sharers.of, ns)
+		return
+	}
+	sharers.of[ns] = rest
 }
 
 func warnSharer(name string, first, second *sharer) {

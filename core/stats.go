@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -10,6 +12,7 @@ type Stats struct {
 	Policy   string // name of the policy
 	Store    Store  `json:"-"` // tells which limiters share one
 	InFlight int    // slots of [InFlight] that requests of this process hold
+	Closed   bool   // [Limiter.Close] has ended
 
 	// All limiters of a [MemoryStore] have these of it in common. They are 0 for another store.
 
@@ -23,6 +26,7 @@ type Stats struct {
 	Breaker  string         // "closed" while the store is asked, "open" while it is not, "half open" for a probe
 	Outages  uint64         // how often the breaker has opened
 	Failures uint64         // calls that the store has not answered
+	Stalled  time.Duration  // in which requests waited, and this process could not run
 	Denials  int            // that are remembered, so that the store is not asked
 	Backlog  int64          // takes that were decided without the store, and that it still has to be told
 	Replayed uint64         // takes that the store was told after they were decided without it
@@ -33,7 +37,7 @@ type Stats struct {
 // Stats returns a snapshot. It asks no store outside the process. For a [MemoryStore] it looks at each key, which takes
 // some milliseconds for 100,000 keys, so call it at intervals and not for each request.
 func (l *Limiter) Stats() Stats {
-	s := Stats{Policy: l.namespace.Policy(), Store: l.store}
+	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.closed.Load()}
 	if l.memory != nil {
 		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
 		s.InFlight = l.slots.Len()
@@ -51,6 +55,7 @@ func (l *Limiter) Stats() Stats {
 		s.InFlight += part.slots.Len()
 		s.Outages, s.Failures, s.Replayed = s.Outages+g.Outages, s.Failures+g.Failures, s.Replayed+g.Replayed
 		s.Denials, s.Backlog, s.Lost = s.Denials+g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost
+		s.Stalled += g.Stalled
 	}
 	if batcher, ok := l.store.(store.Batcher); ok {
 		b := batcher.Batches()

@@ -12,101 +12,132 @@ import (
 )
 
 // Wait takes one unit of key's quota as soon as one is available. Calls of one limiter that wait for the same key are
-// served in order. They do not poll: the first of them sleeps until the instant when it can be admitted, or until this
+// served in order. So are calls with different keys while they wait for the same limit, which has a key of its own
+// ([Limit.By]). They do not poll: the first of them sleeps until the instant when it can be admitted, or until this
 // limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users of the log, such as
 // [Limiter.Allow] and other processes, compete for each unit. What other processes give back is seen at that instant.
 //
 // Nobody knows when a slot of [InFlight] will be free. A call that waits for one is woken when this limiter gives one
-// back ([Decision.Release], or the end of a handler), and looks after 50 ms to 1 s whether another process has.
+// back ([Decision.Release], or the end of a handler). The first of those that wait for the same slots also looks after
+// 50 ms to 1 s whether another process has given one back.
 //
 // Wait returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
 // tells the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
 // [WithCountDenied].
-func (l *Limiter) Wait(ctx context.Context, key string) (Decision, error) {
-	return l.WaitN(ctx, key, 1)
+func (l *Limiter) Wait(ctx context.Context, key string) (d Decision, err error) {
+	err = l.waitN(ctx, key, 1, &d)
+	return d, err
 }
 
 // WaitN waits for cost units, and takes them all at once. It does not wait for a cost above a quota: the error is
 // [ErrCostExceedsQuota].
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, err error) {
+	err = l.waitN(ctx, key, cost, &d)
+	return d, err
+}
+
+// waitN fills in d, which must be zero. While a call waits, it is the only Decision on the stack, because the stack is
+// most of the memory that a waiter takes.
+func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) error {
 	if l == nil || l.store == nil {
-		return Decision{}, &ConfigError{
+		return &ConfigError{
 			Option: "Wait", Value: "no limiter", Reason: "make it with core.New and look at its error",
 		}
 	}
 	began := l.begin()
-	last, d, err := l.wait(ctx, key, cost)
-	if l.observers == nil {
-		return d, err
+	told, err := l.wait(ctx, key, cost, d)
+	if l.observers != nil {
+		d.began, d.mode, d.cost = began, store.ModeCharge, cost
+		err = l.waited(ctx, d, err)
 	}
-	last.began, last.mode, last.cost = began, store.ModeCharge, cost
-	if err != nil && last.plan == nil {
-		return d, l.failed(ctx, &last, err)
+	if !told {
+		*d = Decision{}
 	}
-	if panicked := l.notify(ctx, &last); panicked != nil {
-		return Decision{}, errors.Join(err, panicked)
-	}
-	return d, err
+	return err
 }
 
-// wait is WaitN without the observers. They get last, the last decision, even if the caller gets none because its
-// context has ended.
-func (l *Limiter) wait(ctx context.Context, key string, cost int) (last, d Decision, err error) {
+// waited reports the end of a wait to the observers.
+func (l *Limiter) waited(ctx context.Context, d *Decision, err error) error {
+	if err != nil && d.plan == nil {
+		return l.failed(ctx, d, err)
+	}
+	if panicked := l.notify(ctx, d); panicked != nil {
+		return errors.Join(err, panicked)
+	}
+	return err
+}
+
+// wait fills in d, the last decision. The caller is told of it unless its context has ended or the store has failed.
+func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (told bool, err error) {
 	if err = ctx.Err(); err != nil {
-		return last, d, err
+		return false, err
 	}
-	if err = l.identityOf(key, &last.key.Identity); err != nil {
-		return last, d, err
+	if err = l.identityOf(key, &d.key.Identity); err != nil {
+		return false, err
 	}
+	l.asked.set()
 	plan, err := l.planFor(ctx)
 	if err != nil {
-		return last, d, err
+		return false, err
 	}
-	id := last.key.Identity
 	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
-		last.cost, last.mode = cost, store.ModePeek
-		if err = l.decide(ctx, nil, plan, false, &last); err == nil {
-			err = last.Err()
-		}
-		return last, last, err
+		return true, l.decideNever(ctx, plan, cost, d)
 	}
-	w, ahead := l.queues.Join(queueKey{l.namespace, id}, cost)
+	w, ahead := l.queues.Join(queueKey{l.namespace, d.key.Identity}, cost)
 	defer w.Leave()
-	if last, err = l.foresee(ctx, plan, w, ahead); err != nil {
-		return last, last, err
+	if err = l.foresee(ctx, plan, w, ahead, d); err != nil {
+		return true, err
 	}
-	last = Decision{key: store.Key{Identity: id}}
-	select {
-	case <-w.First():
-	case <-ctx.Done():
-	}
+	w.Turn(ctx)
 	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
-		if err := ctx.Err(); err != nil {
-			return last, Decision{}, err
+		if err = ctx.Err(); err != nil {
+			return false, err
 		}
-		last = Decision{key: store.Key{Identity: id}, cost: cost, mode: store.ModeCharge}
-		if err := l.decide(ctx, nil, plan, false, &last); err != nil {
-			return Decision{key: last.key}, Decision{}, err
+		d.begin(w, cost, store.ModeCharge)
+		if err = l.decide(ctx, nil, plan, false, d); err != nil {
+			d.begin(w, 0, 0)
+			return false, err
 		}
-		if last.Allowed {
-			if ctx.Err() == nil {
-				return last, last, nil
-			}
-			err := errors.Join(ctx.Err(), last.takeBack(context.WithoutCancel(ctx)))
-			return Decision{key: last.key}, Decision{}, err
+		if d.Allowed {
+			err = l.served(ctx, w, d)
+			return err == nil, err
 		}
-		wait, slot := last.RetryAfter, last.awaitsSlot() && !last.Banned
-		if slot {
-			wait = last.answer.Retry // of other limits
+		until, err := d.line(ctx, w, poll)
+		if err != nil {
+			return true, err
 		}
-		if err := tooLong(ctx, wait); err != nil && !(slot && wait == 0) {
-			return last, last, err
-		}
-		if slot {
-			wait = max(wait, poll/2+rand.N(poll/2))
-		}
-		w.Sleep(ctx, wait)
+		w.Sleep(ctx, until)
 	}
+}
+
+// waiter is a call of Wait.
+type waiter = queue.Waiter[queueKey, *planLog]
+
+// begin makes d ready for the next question of a waiter. The keys of its logs were read for the first one.
+func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
+	joint := d.joint
+	*d = Decision{}
+	d.key.Identity, d.cost, d.mode, d.joint = w.Key.identity, cost, mode, joint
+}
+
+// decideNever decides about a cost that no wait helps.
+func (l *Limiter) decideNever(ctx context.Context, plan *plan, cost int, d *Decision) error {
+	d.cost, d.mode = cost, store.ModePeek
+	if err := l.decide(ctx, nil, plan, false, d); err != nil {
+		return err
+	}
+	return d.Err()
+}
+
+// served tells the waiter that it is admitted, unless its context has ended.
+func (l *Limiter) served(ctx context.Context, w *waiter, d *Decision) error {
+	if err := ctx.Err(); err != nil {
+		err = errors.Join(err, d.takeBack(context.WithoutCancel(ctx)))
+		d.begin(w, 0, 0)
+		return err
+	}
+	w.Admitted(d.room(w))
+	return nil
 }
 
 // Calls that wait for a slot look for one at intervals of minPoll to maxPoll, less up to half of it at random.
@@ -115,23 +146,84 @@ const (
 	maxPoll = time.Second
 )
 
-// foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it. It computes the shortest
-// wait that is possible if none of those gives up, so a wait can end with ctx although foresee returned no error.
-func (l *Limiter) foresee(
-	ctx context.Context, plan *plan, w *queue.Waiter[queueKey], ahead int,
-) (d Decision, err error) {
+// line puts a waiter that was denied into the line of the log that it waits for. It returns for how long to sleep, or
+// an error if ctx ends before the waiter can be admitted.
+func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wait time.Duration, err error) {
+	log, of := d.awaited(w)
+	wait = d.RetryAfter
+	if of != nil {
+		wait = d.answer.Retry
+	}
+	if of != nil && of.slots {
+		wait = poll/2 + rand.N(poll/2)
+	} else if err = tooLong(ctx, wait); err != nil {
+		return 0, err
+	}
+	w.Line(log, of)
+	return wait, nil
+}
+
+// awaited returns which of the logs that have denied a request it waits for: that with the longest wait. Of logs of
+// slots, which have none, it is the one in whose line the waiter is already. One log is enough, because the request
+// cannot be admitted before that one has room. During a ban, and if there is one log only, it is that of the waiter's
+// key.
+func (d *Decision) awaited(w *waiter) (log queueKey, of *planLog) {
+	log = w.Key
+	if d.joint == nil || d.Banned {
+		return log, nil
+	}
+	longest := time.Duration(-1)
+	for i, pl := range d.plan.logs {
+		a, key := &d.joint.answers[i], queueKeyOf(&d.joint.takes[i].Key)
+		wait := a.Retry
+		if pl.slots {
+			wait = 0 // which is shorter than that of any window
+		}
+		if !a.Allowed && (wait > longest || wait == longest && w.InLine(key, pl)) {
+			log, of, longest = key, pl, wait
+		}
+	}
+	return log, of
+}
+
+// room returns for how many waiters as w the log has room in whose line w was, after w was admitted.
+func (d *Decision) room(w *waiter) int {
+	if d.plan == nil { // nothing was counted, in an outage
+		return 1
+	}
+	for i, log := range d.plan.logs {
+		if !w.InLine(queueKeyOf(&d.joint.takes[i].Key), log) {
+			continue
+		}
+		left := MaxQuota
+		for _, limit := range log.at[:len(log.at)-log.shadow] {
+			left = min(left, d.left(limit))
+		}
+		if log.slots {
+			return left
+		}
+		return (left + d.cost - 1) / d.cost
+	}
+	return 0
+}
+
+// foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it, and fills in d. It
+// computes the shortest wait that is possible if none of those gives up, so a wait can end with ctx although foresee
+// returned no error.
+func (l *Limiter) foresee(ctx context.Context, plan *plan, w *waiter, ahead int, d *Decision) (err error) {
 	if _, ends := ctx.Deadline(); !ends {
-		return Decision{}, nil
+		return nil
 	}
 	for ahead > 0 {
 		units, later, by := plan.spread(ahead + w.Cost)
-		d = Decision{key: store.Key{Identity: w.Key.identity}, cost: units, mode: store.ModePeek}
-		err = l.decide(ctx, nil, plan, false, &d)
+		d.begin(w, units, store.ModePeek)
+		err = l.decide(ctx, nil, plan, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}
 		if err != nil {
-			return Decision{key: d.key}, err
+			d.begin(w, 0, 0)
+			return err
 		}
 		if d.Allowed {
 			d.Allowed, d.Violated = false, plan.names[by:by+1:by+1]
@@ -144,11 +236,12 @@ func (l *Limiter) foresee(
 		// Waiters that have left the queue meanwhile may be in the log already, and would count twice.
 		now := w.Ahead()
 		if now == ahead {
-			return d, err
+			return err
 		}
 		ahead = now
 	}
-	return Decision{}, nil
+	d.begin(w, 0, 0)
+	return nil
 }
 
 // spread returns when the last of units that wait in a queue can be admitted at the earliest: later than the last of

@@ -27,13 +27,18 @@ func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http
 // From is New for a limiter that is at hand. It panics if the limiter's
 // callbacks are written for another framework.
 func From(l *core.Limiter) func(http.Handler) http.Handler {
+	return FromRequest(l, func(r *http.Request) adapter.Request { return request{r} })
+}
+
+// FromRequest is From for packages that adapt a router on net/http: of makes what the limiter sees of a request.
+func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(http.Handler) http.Handler {
 	deny, fail, err := core.Bind[*http.Request](l, answerDenied, answerError)
 	if err != nil {
 		panic(err)
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, err := l.Check(request{r}, w.Header())
+			d, err := l.Check(of(r), w.Header())
 			d.SetHeaders(w.Header())
 			switch {
 			case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -48,6 +49,56 @@ func used(t *testing.T, l *core.Limiter) int {
 func ann(r *http.Request) { r.Header.Set("User", "ann") }
 
 func back(r *http.Request) { r.Header.Set("Back", "1") }
+
+// unwrapped is a writer of which only http.ResponseController finds out that it can be hijacked.
+type unwrapped struct{ http.ResponseWriter }
+
+func (w unwrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Outer middleware may have a writer that leaves all but writing to http.ResponseController.
+func TestRefundUpgradeBehindUnwrap(t *testing.T) {
+	for desc, wrap := range map[string]func(http.ResponseWriter) http.ResponseWriter{
+		"Unwrap": func(w http.ResponseWriter) http.ResponseWriter { return unwrapped{w} },
+		"Unwrap and Flush": func(w http.ResponseWriter) http.ResponseWriter {
+			return struct {
+				unwrapped
+				http.Flusher
+			}{unwrapped{w}, w.(http.Flusher)}
+		},
+	} {
+		asked := make(chan int, 1)
+		limit := nethttp.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool {
+			asked <- status
+			return false
+		}))
+		var flushes, could bool
+		h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, flushes = w.(http.Flusher)
+			c, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			io.Copy(io.Discard, rw)
+		}))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w = wrap(w)
+			_, could = w.(http.Flusher)
+			h.ServeHTTP(w, r)
+		}))
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		c.Close()
+		if status := <-asked; status != http.StatusSwitchingProtocols || flushes != could {
+			t.Errorf("%s: asked about %d, want 101; Flusher %t, want %t", desc, status, flushes, could)
+		}
+		server.Close()
+	}
+}
 
 // WithRefund's callback is called once, with the request and the status that the client gets.
 func TestRefund(t *testing.T) {

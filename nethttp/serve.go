@@ -17,7 +17,12 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adap
 		next.ServeHTTP(w, r)
 		return 0
 	}
-	return watch(w, seen, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+	return watch(w, seen, func(w http.ResponseWriter) {
+		if _, ok := w.(http.Hijacker); !ok && r.Header.Get("Upgrade") != "" {
+			w = seen.Upgrade(w)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.

@@ -33,8 +33,13 @@ type Target struct {
 	// RawPath is the path as the client has sent it, unless that is the usual encoding of Path; then it may be empty.
 	RawPath string
 
+	// Routed is the path that earlier middleware has left for the router, encoded or not, unless that is Path or
+	// RawPath; then it may be empty.
+	Routed string
+
 	AnyCase  bool // the framework serves /Login as /login
 	AnySlash bool // and /login/ as /login
+	AnyEnd   bool // later middleware may make it serve /login/ and /login.json as /login
 }
 
 // Targeter is a [Request] that tells its target, which rules match (package rules).

@@ -2,6 +2,8 @@ package adapter_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -169,3 +171,17 @@ func TestResponseSentWhileEnding(t *testing.T) {
 		}
 	}
 }
+
+// A writer that cannot be hijacked gets no method Hijack, nor does one that wraps such a writer.
+func TestUpgradeOfWritersWithoutHijack(t *testing.T) {
+	for _, w := range []http.ResponseWriter{httptest.NewRecorder(), unwraps{httptest.NewRecorder()}} {
+		if got := new(adapter.Response).Upgrade(w); got != w {
+			t.Errorf("%T becomes %T", w, got)
+		}
+	}
+}
+
+// unwraps wraps a writer that cannot be hijacked.
+type unwraps struct{ http.ResponseWriter }
+
+func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }

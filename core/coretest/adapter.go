@@ -44,6 +44,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"Lists", lists},
 		{"Bans", bans},
 		{"CountDenied", countDenied},
+		{"Resets", resets},
 		{"KeysOfLimits", keysOfLimits},
 		{"Refunds", refunds},
 		{"Identities", identities},
@@ -328,6 +329,36 @@ func lists(t *testing.T, serve Serve) {
 	ask("ann", 429, 0, 1, denied(`"3-per-10s";r=0;t=10`, "10"))
 	ask("monitor", 200, 1, 0, nil)
 	ask("mallory", 403, 0, 0, problem(nil))
+}
+
+// What no text names, such as a user at an address, is reset by the decision about its request.
+func resets(t *testing.T, serve Serve) {
+	var last core.Decision
+	l := limiterFor(t, new(FakeStore), three, core.Join(core.ByIP(), core.ByHeader("User", core.Unverified)),
+		core.WithObserver(func(_ context.Context, e core.Event) { last = e.Decision }))
+	send := serve(t, func() string { return text }, l)
+	ask := func(user string, status int) {
+		t.Helper()
+		r := newRequest(t, "GET")
+		r.Header.Set("User", user)
+		if response := send(r); response.StatusCode != status {
+			t.Errorf("%s: status %d, want %d", user, response.StatusCode, status)
+		}
+	}
+	for range 3 {
+		ask("bob", 200)
+		ask("ann", 200)
+	}
+	ask("bob", 429)
+	ask("ann", 429)
+	if err := l.Reset(t.Context(), "ann"); !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("reset of a text: %v, want a ConfigError", err)
+	}
+	if err := last.Reset(t.Context()); err != nil {
+		t.Errorf("reset: %v", err)
+	}
+	ask("ann", 200)
+	ask("bob", 429)
 }
 
 // The answer to a banned client names the end of the ban, and neither the remaining quota nor the window's end.

@@ -31,7 +31,8 @@ type StoreConfig struct {
 	OneLimit bool
 
 	// Checks is how many random decisions are compared with the oracle; zero
-	// means 100,000.
+	// means 100,000. With go test -short it is a twentieth, or 2,000 if Checks
+	// is not less.
 	Checks int
 }
 

@@ -106,7 +106,7 @@ func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
 
 // Renew implements [store.Renewer].
 func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
-	return f.on(r.Key, r.Keep, func(o *oracle) { o.renew(r.IDs, r.Lease) })
+	return f.on(r.Key, r.Keep, func(o *oracle) { o.renew(r.IDs) })
 }
 
 // Reset implements [store.Store].

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -75,7 +76,7 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 				l.plan = 2
 			}
 		}
-		for range 300 {
+		for range testlen.Of(60, 300) {
 			tr.step()
 		}
 		done += tr.done
@@ -239,7 +240,8 @@ func (tr *jointTrace) compare(take store.Take, got, want store.Answer) {
 func jointConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	joint := optional[store.Joint](&direct{t: t, store: s}, "store.Joint")
-	const users, each, userQuota, sharedQuota = 16, 60, 40, 300
+	const users = 16
+	each, userQuota, sharedQuota := testlen.Of(12, 60), testlen.Of(10, 40), testlen.Of(60, 300)
 	user := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: userQuota, Window: time.Hour}}})
 	shared := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: sharedQuota, Window: time.Hour}}})
 	all := store.NewKey("joint", "all")

@@ -232,13 +232,11 @@ func (o *oracle) settle(id uint64, cost int) {
 	o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.cost == 0 })
 }
 
-func (o *oracle) renew(ids []uint64, lease time.Duration) {
-	for i := range o.entries {
-		if e := &o.entries[i]; slices.Contains(ids, e.id) && o.now-lease < e.at {
-			e.at = o.now
-		}
+func (o *oracle) renew(ids []uint64) {
+	for _, id := range ids {
+		o.entries = slices.DeleteFunc(o.entries, func(e oracleEntry) bool { return e.id == id })
+		o.record(id, 1)
 	}
-	slices.SortStableFunc(o.entries, func(a, b oracleEntry) int { return cmp.Compare(a.at, b.at) })
 }
 
 func (o *oracle) merge(entries []store.Entry) {

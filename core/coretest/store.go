@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
@@ -26,6 +27,7 @@ func Store(t *testing.T, c StoreConfig) {
 	if c.Checks == 0 {
 		c.Checks = 100_000
 	}
+	c.Checks = testlen.Of(min(c.Checks, max(c.Checks/20, 2000)), c.Checks)
 	for _, test := range []struct {
 		name string
 		f    func(*testing.T, StoreConfig)
@@ -295,7 +297,7 @@ func largeQuotaAndCost(t *testing.T, c StoreConfig) {
 }
 
 func concurrentExactly(t *testing.T, c StoreConfig) {
-	exactlyTheQuota(t, c, 50, 1000, func(l *core.Limiter) int {
+	exactlyTheQuota(t, c, testlen.Of(10, 50), testlen.Of(200, 1000), func(l *core.Limiter) int {
 		d, err := l.Allow(t.Context(), "k")
 		if err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -133,7 +134,7 @@ func (tr *trace) run(name string) {
 	}
 	tr.key = store.NewKey(name, "k")
 	mostlyTakes := tr.unitsOnly || tr.r.IntN(2) == 0
-	for range 1500 {
+	for range testlen.Of(75, 1500) {
 		tr.wait()
 		k := tr.r.IntN(40)
 		if mostlyTakes && k >= 30 && k < 38 && tr.r.IntN(4) > 0 {

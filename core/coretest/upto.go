@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -131,7 +132,7 @@ func jointGrants(t *testing.T, c StoreConfig) {
 func grantsConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	(&direct{t: t, store: s}).granter()
-	exactlyTheQuota(t, c, 30, 10_000, func(l *core.Limiter) int {
+	exactlyTheQuota(t, c, testlen.Of(6, 30), testlen.Of(2000, 10_000), func(l *core.Limiter) int {
 		cost := 1 + rand.IntN(40)
 		d, err := l.AllowAtMost(t.Context(), "k", cost)
 		if err != nil || d.Granted < 0 || d.Granted > cost || d.Allowed != (d.Granted > 0) {
@@ -148,7 +149,8 @@ func jointGrantsConcurrently(t *testing.T, c StoreConfig) {
 	d := newDirect(t, s)
 	d.granter()
 	joint := optional[store.Joint](d, "store.Joint")
-	const users, each, userQuota, sharedQuota = 16, 20, 250, 3000
+	const users = 16
+	each, userQuota, sharedQuota := testlen.Of(5, 20), testlen.Of(60, 250), testlen.Of(700, 3000)
 	user := planOfOne(userQuota, time.Hour, store.Plan{})
 	shared := planOfOne(sharedQuota, time.Hour, store.Plan{})
 	all := store.NewKey("upto", "all")

@@ -15,6 +15,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -54,7 +55,7 @@ func TestBatchIsLikeOneByOne(t *testing.T) {
 				for _, mode := range []store.Mode{
 					store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied,
 				} {
-					for round := range 150 {
+					for round := range testlen.Of(15, 150) {
 						var batch []store.Take
 						var of []int
 						for range 1 + r.IntN(20) {
@@ -276,6 +277,7 @@ func sideBySide(batch []store.Take, of []int) []int {
 
 // Everything at once through batches: exact, on one server, a cluster and a ring.
 func TestBatchesAreExact(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	one, two := redistest.Start(t), redistest.Start(t)
 	for name, client := range map[string]redisstore.Client{

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -112,6 +113,11 @@ func (b *batcher) do(t *take) error {
 	case <-t.done:
 		return t.err
 	case <-t.ctx.Done():
+	}
+	select {
+	case <-t.done: // both may be ready
+		return t.err
+	default:
 		return t.ctx.Err()
 	}
 }
@@ -176,6 +182,9 @@ func (b *batcher) run(batch []*take) {
 
 // batchContext returns a context that lasts until the last deadline of the batch. The callers heed their own contexts.
 func batchContext(batch []*take) (context.Context, context.CancelFunc) {
+	if last, ok := lastOf(batch); ok {
+		return last, func() {}
+	}
 	ctx := context.WithoutCancel(batch[0].ctx)
 	var last time.Time
 	for _, t := range batch {
@@ -188,4 +197,18 @@ func batchContext(batch []*take) (context.Context, context.CancelFunc) {
 		}
 	}
 	return context.WithDeadline(ctx, last)
+}
+
+// lastOf returns the context of a batch that ends last, if it is one of those which no caller can cancel.
+func lastOf(batch []*take) (last deadline.Context, ok bool) {
+	for i, t := range batch {
+		ctx, ok := t.ctx.(deadline.Context)
+		if !ok {
+			return ctx, false
+		}
+		if i == 0 || ctx.EndsAfter(last) {
+			last = ctx
+		}
+	}
+	return last, true
 }

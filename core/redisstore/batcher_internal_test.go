@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,10 +17,11 @@ import (
 // batcherTo returns a batcher whose commands go to process instead of a server. Commands that process does not answer
 // fail.
 func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
-	c := &conn{single: true, prompt: true, process: func(ctx context.Context, cmd redis.Cmder) error {
+	c := &conn{single: true, prompt: true, silence: new(silence)}
+	c.process = func(ctx context.Context, cmd redis.Cmder) error {
 		process(ctx, cmd)
 		return errNotAnswered
-	}}
+	}
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
 	return newBatcher(c, &store.Take{Plan: plan}, nil)
 }
@@ -168,4 +170,38 @@ func TestTakesAreSentWithinMaxWait(t *testing.T) {
 		<-sent
 	}
 	b.until(func() bool { return b.inFlight == 0 && b.waiting.waiting == 0 })
+}
+
+// ending is a context that ends when its Done is called after some other calls, but not before all else has happened.
+type ending struct {
+	context.Context
+
+	calls int
+}
+
+func (e *ending) Done() <-chan struct{} {
+	if e.calls--; e.calls >= 0 {
+		return nil
+	}
+	time.Sleep(time.Minute)
+	return ended
+}
+
+// A reply that is there wins over a deadline that has passed, in a batch and if a client does not heed deadlines.
+func TestReplyWinsOverDeadline(t *testing.T) {
+	for range 20 { // the choice was at random
+		synctest.Test(t, func(t *testing.T) {
+			b := batcherTo(func(context.Context, redis.Cmder) {})
+			b.inFlight = maxInFlight
+			if err := b.do(newTake(&ending{context.Background(), 0}, "k")); !errors.Is(err, errNotAnswered) {
+				t.Errorf("a take of a batch: %v", err)
+			}
+			b.conn.prompt, b.conn.abandoned = false, make(chan struct{}, 1)
+			q := newCall(b.script, 1, 0)
+			ctx := &ending{context.Background(), 1} // there is one call before the server is asked
+			if err := b.conn.do(ctx, &q); err != nil || !errors.Is(q.err, errNotAnswered) {
+				t.Errorf("a call: %v, %v", err, q.err)
+			}
+		})
+	}
 }

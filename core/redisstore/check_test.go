@@ -244,6 +244,7 @@ func TestCheckOfVersion(t *testing.T) {
 }
 
 func TestCheckOfCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	for _, node := range c.Nodes() {
 		wantProblems(t, check(t, plain(t, at(node))), []string{"redis.NewClusterClient"})

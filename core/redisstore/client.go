@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"reflect"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
 // Client is the part of a go-redis client that the store needs. *redis.Client, *redis.ClusterClient, *redis.Ring and
-// failover clients have it.
+// failover clients have it. Clients of other types may need [WithOneServer].
 type Client interface {
 	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
@@ -29,37 +33,18 @@ type conn struct {
 	replied   atomic.Bool                              // whether the server has replied at least once
 	abandoned chan struct{}                            // a semaphore of calls that may outlast their deadline
 	dials     *dialWatch                               // of the client of a single server, or nil
+	silence   *silence                                 // of the server, or of all servers
 }
 
 // maxAbandoned bounds the calls in clients that do not heed deadlines.
 const maxAbandoned = 256
 
 func newConn(client Client) *conn {
-	c := &conn{Client: client, abandoned: make(chan struct{}, maxAbandoned)}
+	c := &conn{Client: client, abandoned: make(chan struct{}, maxAbandoned), silence: new(silence)}
 	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
 	switch client := client.(type) {
 	case *redis.Client:
-		// The clone shares the pool, but heeds deadlines and retries without a pause. With a pause, a call would end at
-		// its deadline without the server's error.
-		own := client.WithTimeout(client.Options().ReadTimeout)
-		o := own.Options()
-		o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
-		c.Client, c.process, c.single = own, own.Process, true
-		dials := watchDials(client, false)
-		if c.dials = dials; dials != nil {
-			c.process = func(ctx context.Context, cmd redis.Cmder) error {
-				return (&dialCtx{watch: dials}).process(ctx, own, cmd)
-			}
-		}
-		if !clonesKeepHooks() {
-			detours := detoursOf(client)
-			c.process = func(ctx context.Context, cmd redis.Cmder) error {
-				detours.add(client)
-				return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
-			}
-		}
-		c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
-			o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
+		c.toOneServer(client)
 	case *redis.ClusterClient:
 		o := client.Options()
 		c.process, c.pipeline = client.Process, client.Pipeline
@@ -83,6 +68,37 @@ func newConn(client Client) *conn {
 		watchRing(client)
 	}
 	return c
+}
+
+// toOneServer has the scripts run by a clone of the client, or by the client where a clone would lose its hooks.
+func (c *conn) toOneServer(client *redis.Client) {
+	// The clone shares the pool, but heeds deadlines and retries without a pause. With a pause, a call would end at
+	// its deadline without the server's error.
+	own := client.WithTimeout(client.Options().ReadTimeout)
+	o := own.Options()
+	o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
+	c.Client, c.process, c.single = own, own.Process, true
+	dials := watchDials(client, false)
+	c.dials, c.silence = dials, &dials.silence
+	c.process = func(ctx context.Context, cmd redis.Cmder) error {
+		if redials || deadline.Stalls(ctx) {
+			return (&dialCtx{watch: dials}).process(ctx, own, cmd)
+		}
+		err := own.Process(ctx, cmd)
+		if !deadline.Stalls(ctx) {
+			dials.silence.note(err, time.Now())
+		}
+		return err
+	}
+	if !clonesKeepHooks() {
+		detours := detoursOf(client)
+		c.process = func(ctx context.Context, cmd redis.Cmder) error {
+			detours.add(client)
+			return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
+		}
+	}
+	c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
+		o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
 }
 
 // usualDialer identifies the default dialer, which heeds deadlines if there is no TLS. The dialer of a failover client,
@@ -116,9 +132,19 @@ func (c *conn) do(ctx context.Context, calls ...*call) error {
 	if c.pipeline != nil && redials {
 		ctx = storeCtx{ctx}
 	}
+	ctx, cancel := c.silence.inTime(ctx)
+	defer cancel()
 	if c.prompt {
 		return c.send(ctx, calls)
 	}
+	if one, ok := deadline.ForOne(ctx); ok {
+		return c.doAside(one, calls)
+	}
+	return c.doAside(ctx, calls)
+}
+
+// doAside is do for clients that do not heed deadlines.
+func (c *conn) doAside(ctx context.Context, calls []*call) error {
 	select {
 	case c.abandoned <- struct{}{}:
 	case <-ctx.Done():
@@ -135,13 +161,22 @@ func (c *conn) do(ctx context.Context, calls ...*call) error {
 		defer func() { <-c.abandoned }()
 		done <- c.send(ctx, late)
 	}()
-	select {
-	case err := <-done:
+	ended := func(err error) error {
 		for i, q := range calls {
 			*q = *late[i]
 		}
 		return err
+	}
+	select {
+	case err := <-done:
+		return ended(err)
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // both may be ready
+		return ended(err)
+	default:
+		c.silence.unanswered()
 		return c.dials.reason(ctx.Err())
 	}
 }
@@ -162,8 +197,11 @@ func (c *conn) send(ctx context.Context, calls []*call) (err error) {
 		q.byText()
 		c.run(ctx, q)
 	}
-	if q.err == nil && !c.replied.Load() {
-		c.replied.Store(true)
+	if q.err == nil {
+		c.silence.heard()
+		if !c.replied.Load() {
+			c.replied.Store(true)
+		}
 	}
 	return nil
 }
@@ -175,16 +213,30 @@ func (c *conn) run(ctx context.Context, q *call) {
 		q.reply = cmd.Val()
 		return
 	}
-	keys := make([]string, q.keys)
+	keys, args := make([]string, q.keys), q.args[keysAt+q.keys:]
 	for i := range keys {
-		keys[i], _ = q.args[keysAt+i].(string)
+		keys[i], _ = valueOf(q.args[keysAt+i]).(string)
+	}
+	if c.single {
+		args = slices.Clone(args)
+		for i := range args {
+			args[i] = valueOf(args[i])
+		}
 	}
 	script, _ := q.args[scriptAt].(string)
 	run := c.EvalSha
 	if q.args[commandAt] == eval {
 		run = c.Eval
 	}
-	q.reply, q.err = run(ctx, script, keys, q.args[keysAt+q.keys:]...).Int64Slice()
+	q.reply, q.err = run(ctx, script, keys, args...).Int64Slice()
+}
+
+// valueOf returns the text that an argument points to, or else the argument.
+func valueOf(argument any) any {
+	if text, ok := argument.(*string); ok {
+		return *text
+	}
+	return argument
 }
 
 func (c *conn) sendAll(ctx context.Context, calls []*call) error {

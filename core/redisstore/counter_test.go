@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core/internal/counter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -63,7 +64,8 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 			}
 			s, now := newStore(c), int64(clockBegins)
 			var state counter.State
-			for id := range uint64(2000) {
+			takes := testlen.Of(200, 2000)
+			for id := range uint64(takes) {
 				step := time.Duration(r.Int64N(int64(span/3/time.Microsecond)+1)) * time.Microsecond
 				switch r.IntN(40) {
 				case 0:
@@ -99,7 +101,7 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 			}
 			hasShort := l.Quota < 100 && (l.Algorithm == store.FixedWindow && l.Calendar == nil ||
 				l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
-			if (paths.short > 100) != hasShort || paths.all-paths.short < 500 {
+			if (paths.short > takes/20) != hasShort || paths.all-paths.short < takes/4 {
 				t.Errorf("%d of %d replies are short", paths.short, paths.all)
 			}
 		})
@@ -158,5 +160,53 @@ func TestCounterBesideLogWhenSentTwice(t *testing.T) {
 		if a[0].Allowed != (i == 0) || !a[1].Allowed {
 			t.Errorf("request %d: %+v", i, a)
 		}
+	}
+}
+
+// A fixed window of a clock that was ten years ahead counts as any window from the future, also where the number of its
+// period has begun again from 0 in the value.
+func TestFixedWindowFromYearsAhead(t *testing.T) {
+	t.Parallel()
+	c := newClock(newHashed(start(t)))
+	s, key := redisstore.Single(newStore(c)), keysOf(t, 1, "years")[0]
+	limit := store.Limit{Quota: 3, Window: 8 * time.Second, Algorithm: store.FixedWindow}
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{limit}})
+	take := func(id uint64, allowed bool) {
+		t.Helper()
+		a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
+		if err != nil || a.Allowed != allowed {
+			t.Fatalf("take %d: %+v, %v", id, a, err)
+		}
+	}
+	const years = 10 * 365 * 24 * time.Hour
+	c.Advance(years)
+	for id := range uint64(3) {
+		take(id+1, true)
+	}
+	c.Advance(-years)
+	take(4, false)
+	c.Advance(2 * limit.Window)
+	take(5, true)
+}
+
+// The units of a sliding counter's period count in the next one as well, so its value stays for both.
+func TestSlidingCounterOutlivesItsPeriod(t *testing.T) {
+	t.Parallel()
+	rdb := start(t)
+	c := newClock(newHashed(rdb))
+	s, key := redisstore.Single(newStore(c)), keysOf(t, 1, "outlives")[0]
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{
+		{Quota: 9, Window: 10 * time.Second, Algorithm: store.SlidingCounter},
+	}})
+	for id, left := range []time.Duration{20 * time.Second, 13 * time.Second} { // a period begins with the clock
+		if _, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(id + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		const most = time.Second // what the value stays longer than it must
+		got := rdb.PTTL(t.Context(), stored(key)).Val() - clockMore
+		if got < left-most/2 || got > left+most {
+			t.Errorf("take %d: the value stays for %v, want %v or somewhat more", id, got, left)
+		}
+		c.Advance(7 * time.Second)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"weak"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
 // From go-redis 9.15 on, a pool that cannot connect dials again: five times, 100 ms apart (Options.DialerRetries),
@@ -34,6 +36,8 @@ type dialWatch struct {
 	waiting map[*dialCtx]uint64 // calls by their number
 	last    error               // of the latest dial
 	ended   time.Time           // when the latest dial ended
+
+	silence silence
 }
 
 // recentDial is how long a failed dial is the reason why calls time out. A pool that cannot connect dials once a
@@ -44,11 +48,8 @@ const recentDial = 2 * time.Second
 // one.
 var dialWatches, watchedNodes sync.Map
 
-// watchDials returns the client's watch, or nil if its pool dials once.
+// watchDials returns the client's watch.
 func watchDials(client *redis.Client, node bool) *dialWatch {
-	if !redials {
-		return nil
-	}
 	added := &dialWatch{client: weak.Make(client), node: node, waiting: map[*dialCtx]uint64{}}
 	known, first := storeOnce(&dialWatches, client, added)
 	w, _ := known.(*dialWatch)
@@ -108,10 +109,22 @@ func (c storeCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// dialling is the context of a dial, which ends but has no deadline.
+type dialling struct{ context.Context }
+
+func (dialling) Deadline() (end time.Time, ok bool) { return end, false }
+
 // DialHook notes how a dial ends, and does not change it unless the client is closed: its pool would go on dialling for
-// up to five times the DialTimeout.
+// up to five times the DialTimeout. Unless the server hangs, a dial of the store ends when its context does: at the
+// deadline itself a net.Dialer would fail even if the connection was made before, and this process could not run.
 func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if one, ok := deadline.ForOne(ctx); ok && !w.silence.hangs() {
+			ctx = dialling{one}
+		}
+		if !redials {
+			return next(ctx, network, addr)
+		}
 		w.mu.Lock()
 		before, again := w.calls, w.last != nil
 		w.mu.Unlock()
@@ -223,7 +236,7 @@ func (w *dialWatch) remove(c *dialCtx) {
 type dialCtx struct {
 	context.Context
 
-	watch *dialWatch // if nil, only the parent ends the context
+	watch *dialWatch
 
 	mu     sync.Mutex
 	asked  bool          // whether Done was called
@@ -231,11 +244,16 @@ type dialCtx struct {
 	closed bool          // whether done is
 	stop   func() bool   // stops watching the parent
 	cause  error         // the error of the dial that has failed
+	until  time.Time     // the deadline of the latest operation on a connection
 }
 
 func (c *dialCtx) Done() <-chan struct{} {
 	c.mu.Lock()
-	if !c.asked {
+	if c.timedOut() {
+		c.mu.Unlock()
+		return ended
+	}
+	if !c.asked || !redials {
 		c.asked = true
 		c.mu.Unlock()
 		return c.Context.Done()
@@ -256,11 +274,39 @@ func (c *dialCtx) Done() <-chan struct{} {
 func (c *dialCtx) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cause != nil {
+	switch {
+	case c.cause != nil:
 		return context.Canceled
+	case c.timedOut():
+		return context.DeadlineExceeded
 	}
 	return c.Context.Err()
 }
+
+// Deadline is called before each operation on a connection.
+func (c *dialCtx) Deadline() (time.Time, bool) {
+	end, ok := c.Context.Deadline()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = end
+	return end, ok
+}
+
+func (c *dialCtx) lastDeadline() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.until
+}
+
+// timedOut reports whether an operation has timed out. The context then ends, although a [deadline.Context] may last
+// longer: otherwise go-redis would repeat the command.
+func (c *dialCtx) timedOut() bool { return !c.until.IsZero() && !time.Now().Before(c.until) }
+
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // end ends the context, with a cause if a dial has failed.
 func (c *dialCtx) end(cause error) {
@@ -274,12 +320,11 @@ func (c *dialCtx) end(cause error) {
 
 // process runs a command, whether the client's dials are watched or not.
 func (c *dialCtx) process(ctx context.Context, client *redis.Client, cmd redis.Cmder) error {
-	if c.watch == nil {
-		return client.Process(ctx, cmd)
-	}
 	c.Context = ctx
 	defer c.release()
-	return c.dialError(client.Process(c, cmd), cmd)
+	err := client.Process(c, cmd)
+	c.watch.silence.note(err, c.lastDeadline())
+	return c.dialError(err, cmd)
 }
 
 // dialError replaces the errors of commands that a failed dial has ended by the error of the dial.

@@ -256,6 +256,7 @@ func TestErrorClassOfContext(t *testing.T) {
 }
 
 func TestErrorClassesOfCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	owner := c.Owner(takeKey)
 	var other *redistest.Server

@@ -10,14 +10,16 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // explore runs small worlds on a server, and all of them if SASH_EXPLORE is "all".
 func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*testing.T, clock) core.Store) {
 	c.Callers, c.Worlds = 32, worlds
-	if raceEnabled || testing.Short() {
-		c.Worlds /= 10
+	c.Worlds = testlen.Of(worlds/20, worlds)
+	if raceEnabled {
+		c.Worlds = min(c.Worlds, worlds/10)
 	}
 	if os.Getenv("SASH_EXPLORE") == "all" {
 		c.Worlds = 0

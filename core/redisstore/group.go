@@ -3,6 +3,9 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"slices"
+
+	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
 // group is takes of the same keys and cost in a batch.
@@ -29,6 +32,7 @@ func (b *batcher) sendOne(t *take) {
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
 		b.setTail(q.args[keysAt+2:])
 	}
+	b.lookThrough(q, t)
 	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
 	}
@@ -56,6 +60,9 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 			q := b.newCall(texts[i*(b.logs+1):])
 			calls = append(calls, &q)
 		}
+	}
+	for _, q := range calls {
+		b.lookThrough(q, batch...)
 	}
 	err := b.exchange(ctx, calls...)
 	for i := range groups {
@@ -96,6 +103,14 @@ func (b *batcher) setTail(args []any) {
 	copy(args, b.tail)
 	if b.stream {
 		args[len(args)-1] = b.clock.since(!b.conn.single && b.key.node == nil)
+	}
+}
+
+// lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before
+// may be older than the latest reply.
+func (b *batcher) lookThrough(q *call, takes ...*take) {
+	if b.stream && slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) }) {
+		q.args[len(q.args)-1] = int64(0)
 	}
 }
 

@@ -63,6 +63,7 @@ func argsText(args []any) string {
 
 // A command's arguments stay as they are for as long as a hook keeps them.
 func TestArgumentsThatAHookKeeps(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	clients := map[string]redis.UniversalClient{
 		"single":  redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()}),

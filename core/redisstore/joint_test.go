@@ -177,6 +177,7 @@ func TestJointRequestsAreBatched(t *testing.T) {
 
 // Three processes with 64 callers each, and no log is ever above its quota. On one server, none has a unit too few.
 func TestJointProcesses(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	for name, addrs := range map[string][]string{"single": {redistest.Start(t).Addr()}, "cluster": cluster.Addrs()} {
 		t.Run(name, func(t *testing.T) {
@@ -274,6 +275,7 @@ func TestJointProcess(t *testing.T) {
 
 // The slot of a key is that of the server. Keys of one slot are asked in one script.
 func TestJointInOneSlot(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { client.Close() })
@@ -450,6 +452,7 @@ func TestJointOnRing(t *testing.T) {
 
 // When the server of one log does not answer, the others forget the request, or the error says that they may not.
 func TestJointFailsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs(), ContextTimeoutEnabled: true, MaxRetries: -1,

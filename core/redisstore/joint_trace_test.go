@@ -13,6 +13,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -70,7 +71,7 @@ func traceJoint(t *testing.T, c clock, inTurn, repeats bool) {
 	if !inTurn {
 		logs = redisstore.Single(logs)
 	}
-	most := 25_000
+	most := testlen.Of(5000, 25_000)
 	if inTurn { // which takes several times as long
 		most /= 3
 	}
@@ -81,7 +82,7 @@ func traceJoint(t *testing.T, c clock, inTurn, repeats bool) {
 			unitsOnly: n/4%2 == 0,
 		}
 		tr.begin(fmt.Sprintf("joint-%x-%d", seed, n), n%4)
-		for range 150 {
+		for range testlen.Of(30, 150) {
 			tr.wait()
 			tr.step()
 		}
@@ -354,8 +355,8 @@ func (p *jointPaths) want(t *testing.T) {
 		"short reply admits", "short reply denies", "plain, whole reply", "mode c", "mode p", "mode r", "mode d",
 		"mode vc",
 	} {
-		if p.count[path] < 20 {
-			t.Errorf("%d scripts by the path %q, want at least 20", p.count[path], path)
+		if least := testlen.Of(2, 20); p.count[path] < least {
+			t.Errorf("%d scripts by the path %q, want at least %d", p.count[path], path, least)
 		}
 	}
 }

@@ -38,6 +38,7 @@ func clientsOfAllKinds(t *testing.T) map[string]func() redis.UniversalClient {
 // A user who is denied by his own limit takes nothing of his organisation's, and what a denied organisation asks is
 // answered from memory, whichever of its users asks.
 func TestDeniedUserTakesNothingOfTheOrganisation(t *testing.T) {
+	t.Parallel()
 	for name, connect := range clientsOfAllKinds(t) {
 		t.Run(name, func(t *testing.T) {
 			client := connect()
@@ -108,6 +109,7 @@ func (k *keeper) sent() int {
 // Many requests at once from three processes: no quota is exceeded. On one server no unit of the organisation is lost
 // to a request that was denied; on a cluster none is lost in the end.
 func TestKeysOfLimitsOverThreeProcesses(t *testing.T) {
+	t.Parallel()
 	for name, connect := range clientsOfAllKinds(t) {
 		t.Run(name, func(t *testing.T) {
 			const users, userQuota, orgQuota = 16, 20, 200

@@ -163,6 +163,18 @@ var tracedPaths = map[string]int{
 	"mode vc, shadow":       400,
 }
 
+// few reports whether one of these paths has answered less often.
+func (p *paths) few(least map[string]int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, n := range least {
+		if p.count[path] < n {
+			return true
+		}
+	}
+	return false
+}
+
 // want fails the test unless each of these paths has answered so often at least.
 func (p *paths) want(t *testing.T, least map[string]int) {
 	t.Helper()

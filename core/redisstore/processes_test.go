@@ -147,6 +147,7 @@ func killed(user int) jointRequest { return besideShared("killed", user, killedQ
 // Processes are killed while they ask one server of a cluster after the other. What they have taken may miss until
 // it leaves its window, at most one request for each caller, but no log admits more than its quota.
 func TestKilledBetweenServers(t *testing.T) {
+	t.Parallel()
 	cluster := startCluster(t)
 	addrs := strings.Join(cluster.Addrs(), ",")
 	admitted := make([]int, 3)

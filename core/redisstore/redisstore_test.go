@@ -23,6 +23,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -117,9 +118,10 @@ func testStore(t *testing.T, repeats bool) {
 	checks, least := 100_000, maps.Clone(tracedPaths)
 	if repeats { // half of the checks are as many commands
 		checks /= 2
-		for path := range least {
-			least[path] /= 2
-		}
+	}
+	for path, n := range least {
+		n = n * checks / 100_000
+		least[path] = testlen.Of(max(n/100, 1), n)
 	}
 	coretest.Store(t, coretest.StoreConfig{
 		Repeats: repeats,
@@ -199,6 +201,7 @@ func TestRetryAfterAdmits(t *testing.T) {
 // The classic sequence in real time, ten times as fast. A second limit, which is never reached, keeps the log of it
 // all: at each instant the log says whether a request was to be admitted, however late the ticks are.
 func TestClassicSequenceInRealTime(t *testing.T) {
+	t.Parallel()
 	const quota, window = 5, time.Second
 	l := newLimiter(t, core.Limits{{Quota: quota, Window: window}, core.PerHour(1000)}, redisstore.New(start(t)))
 	tick := time.NewTicker(window / 10)
@@ -693,6 +696,7 @@ func TestOddReplies(t *testing.T) {
 }
 
 func TestEveryClient(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	cluster := startCluster(t)
 	ring := map[string]string{"a": redistest.Start(t).Addr(), "b": server.Addr()}

@@ -507,3 +507,39 @@ func TestFullLogsDenyWhileWritesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A process with a shorter window removes what the longer window of another with the same name still needs. It does not
+// if the other chooses its limit by LimitBy, as docs/redis.md says of changed limits: without that, 37 were admitted.
+func TestLongerWindowBesideOldProcesses(t *testing.T) {
+	c := newClock(start(t))
+	with := func(p core.Policy) *core.Limiter {
+		l, err := core.New(p, core.Global(), core.WithName("api"), core.WithStore(newStore(c)), core.WithDenyCache(0),
+			core.WithTimeout(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	take := func(l *core.Limiter) bool {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil || d.Degraded {
+			t.Fatal(d, err)
+		}
+		return d.Allowed
+	}
+	long, admitted := core.PerHour(10), 0
+	before := with(core.PerSecond(10))
+	now := with(core.LimitBy(func(context.Context) core.Limits { return core.Limits{long} }))
+	for range 4 {
+		for range 12 {
+			if take(now) {
+				admitted++
+			}
+		}
+		c.Advance(2 * time.Second)
+		take(before)
+	}
+	if admitted != 10 || take(with(long)) { // which follows when all old processes have gone
+		t.Errorf("%d admitted in one window, want 10", admitted)
+	}
+}

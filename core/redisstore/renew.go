@@ -18,8 +18,8 @@ func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
 		return err
 	}
 	for part := range slices.Chunk(r.IDs, renewedAtOnce) {
-		args := make([]any, 0, 2+len(part))
-		args = append(args, r.Lease.Microseconds(), ttl(r.Keep))
+		args := make([]any, 0, 1+len(part))
+		args = append(args, ttl(r.Keep))
 		for _, id := range part {
 			args = append(args, idText(id))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -46,6 +47,7 @@ func stamps(t *testing.T, rdb *redis.Client) (all []int64) {
 
 // The slots of a process that is killed are free again when their lease ends, and none is earlier.
 func TestSlotsOfKilledProcess(t *testing.T) {
+	t.Parallel()
 	rdb := start(t)
 	c := exec.Command(os.Args[0], "-test.run=^TestSlotHoldingProcess$")
 	c.Env = append(os.Environ(), "SASH_SLOTS_REDIS="+rdb.Options().Addr)
@@ -173,7 +175,7 @@ func TestRenewWhereWindowsVary(t *testing.T) {
 	take := store.Take{Key: store.NewKey("varies", "k"), Plan: plan, Cost: 1, ID: 1}
 	mustTake(t, s, take)
 	c.Advance(time.Second)
-	r := store.Renewal{Key: take.Key, Lease: 2 * time.Second, Keep: plan.Keep, IDs: []uint64{1}}
+	r := store.Renewal{Key: take.Key, Keep: plan.Keep, IDs: []uint64{1}}
 	if err := s.(store.Renewer).Renew(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -209,5 +211,71 @@ func TestSlotsWithGrantsSentTwice(t *testing.T) {
 				t.Errorf("log %d, slots %v: %+v; want 5 granted", i, takes[i].Plan.Slots, a)
 			}
 		}
+	}
+}
+
+// Slots that Redis has lost, as after FLUSHALL or a restart without its data, are there again after the next renewal,
+// those beyond the quota included: nobody is admitted while as many requests run as there are slots.
+func TestSlotsThatRedisHasLost(t *testing.T) {
+	const slots = 3
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	var limiters []*core.Limiter
+	for range slots + 1 {
+		own := redis.NewClient(rdb.Options())
+		defer own.Close()
+		limiters = append(limiters, newLimiter(t, core.InFlight(slots).Lease(time.Second), redisstore.New(own)))
+	}
+	allow := func(l *core.Limiter, want bool) core.Decision {
+		t.Helper()
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil || d.Allowed != want {
+			t.Errorf("%v, %v; want allowed %v", d, err, want)
+		}
+		return d
+	}
+	var old []core.Decision
+	for n := range slots {
+		old = append(old, allow(limiters[n], true))
+	}
+	last := limiters[slots]
+	for loss, lose := range []func(){
+		func() { server.Do("FLUSHALL") },
+		func() { server.Kill(); server.Restart() },
+	} {
+		lose()
+		var young []core.Decision
+		for d, err := last.Allow(t.Context(), "k"); err == nil && d.Allowed; d, err = last.Allow(t.Context(), "k") {
+			young = append(young, d)
+		}
+		if len(young) > slots {
+			t.Errorf("loss %d: %d requests are admitted", loss, len(young))
+		}
+		living, there := int64(len(old)+len(young)), int64(0)
+		if !eventually(func() bool {
+			keys := append(rdb.Keys(t.Context(), "*").Val(), "none")
+			there = rdb.ZCard(t.Context(), keys[0]).Val()
+			return there == living
+		}) {
+			t.Fatalf("loss %d: Redis has %d slots, want those of %d requests", loss, there, living)
+		}
+		for _, d := range young {
+			for _, l := range limiters {
+				allow(l, false)
+			}
+			if err := d.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		allow(last, false)
+	}
+	for _, d := range old {
+		if err := d.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if d := allow(last, true); d.Used != 0 {
+		t.Errorf("%v: slots were left behind", d)
 	}
 }

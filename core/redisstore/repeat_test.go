@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -88,7 +89,7 @@ type repeatedKeys struct {
 func (run *repeatedKeys) all() {
 	together, alone := newStore(run.c), newStore(run.c)
 	keep, several := run.limits[len(run.limits)-1].Window, 0
-	for range 50 {
+	for range testlen.Of(6, 50) {
 		var waiting []store.Take
 		var of []int
 		for range 1 + run.r.IntN(40) {

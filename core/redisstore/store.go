@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -33,11 +35,29 @@ func WithPrefix(prefix string) Option {
 	}
 }
 
+// WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
+// not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
+// otherwise taken to be on several servers: no script uses several of them, so takes do not go to the server together,
+// and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
+func WithOneServer() Option {
+	return func(s *redisStore) {
+		switch {
+		case s.conn == nil:
+		case s.conn.pipeline != nil:
+			s.faults = append(s.faults, &store.ConfigError{Option: "redisstore.WithOneServer",
+				Value: fmt.Sprintf("%T", s.client), Reason: "this client is for several servers: leave the option out"})
+		default:
+			s.conn.single = true
+		}
+	}
+}
+
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
 func New(client Client, opts ...Option) store.Store {
 	s := newStore(client, opts)
+	s.warnOfUnknownClient()
 	if s.batchers.stream {
 		return &streamStore{s}
 	}
@@ -59,6 +79,23 @@ func newStore(client Client, opts []Option) *redisStore {
 		o(s)
 	}
 	return s
+}
+
+// warned has the types of clients that the log has told of.
+var warned sync.Map
+
+// warnOfUnknownClient logs that the store does not know a client's type, once for each type.
+func (s *redisStore) warnOfUnknownClient() {
+	if s.conn == nil || s.conn.single || s.conn.pipeline != nil {
+		return
+	}
+	if _, before := warned.LoadOrStore(reflect.TypeOf(s.client), true); !before {
+		slog.Default().Warn("sash: the type of the Redis client is not known, "+
+			"so its keys are taken to be on several servers",
+			slog.String("type", fmt.Sprintf("%T", s.client)),
+			slog.String("remedy", "give redisstore.New the go-redis client itself, or redisstore.WithOneServer() if "+
+				"there is one server; if there are several, nothing is wrong"))
+	}
 }
 
 type redisStore struct {
@@ -157,20 +194,33 @@ func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duratio
 	return s.log(ctx, entriesScript, key, window)
 }
 
-// log is Log by that script.
-func (s *redisStore) log(ctx context.Context, sc script, key store.Key, window time.Duration) ([]store.Entry, error) {
-	reply, err := s.run(ctx, sc, &key, window.Microseconds())
-	if err != nil {
-		return nil, err
+// listedAtOnce is how many entries one run of a script lists, so that it does not keep the server busy for long.
+const listedAtOnce = 500
+
+// log is Log by that script. The log may change between two parts: what was added after the first one is not listed.
+func (s *redisStore) log(
+	ctx context.Context, sc script, key store.Key, window time.Duration,
+) ([]store.Entry, error) {
+	entries, after, upTo := make([]store.Entry, 0), int64(0), int64(0)
+	for {
+		reply, err := s.run(ctx, sc, &key, window.Microseconds(), listedAtOnce, after, upTo)
+		if err != nil {
+			return nil, err
+		}
+		if len(reply)%2 != 1 {
+			return nil, protocolError("a log of %d numbers", len(reply))
+		}
+		for i := 1; i < len(reply); i += 2 {
+			entries = append(entries, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+		}
+		if upTo = reply[0]; upTo == 0 {
+			return entries, nil
+		}
+		if len(reply) < 3 || reply[len(reply)-2] <= after {
+			return nil, protocolError("a part of a log that ends where it begins")
+		}
+		after = reply[len(reply)-2]
 	}
-	if len(reply)%2 != 0 {
-		return nil, protocolError("a log of %d numbers", len(reply))
-	}
-	entries := make([]store.Entry, 0, len(reply)/2)
-	for i := 0; i < len(reply); i += 2 {
-		entries = append(entries, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
-	}
-	return entries, nil
 }
 
 // mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.

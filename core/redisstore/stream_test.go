@@ -15,6 +15,8 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -74,7 +76,7 @@ func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
 				}
 				seed := rand.Uint64()
 				logs, oracle := newStreams(c), new(coretest.FakeStore)
-				for n, answers := 0, 0; answers < checksOfStreams/4; n++ {
+				for n, answers := 0, 0; answers < testlen.Of(1000, checksOfStreams/4); n++ {
 					tr := &batchTrace{
 						t: t, r: rand.New(rand.NewPCG(seed, uint64(n))), c: c, store: logs, oracle: oracle,
 						single: single, repeats: repeats, unitsOnly: true, ids: rand.Uint64(),
@@ -233,6 +235,7 @@ func TestTimeThatComesWithCommands(t *testing.T) {
 
 // On several servers, whose clocks may differ, commands come with an earlier time.
 func TestStreamsOfSeveralServers(t *testing.T) {
+	t.Parallel()
 	for name, connect := range clientsOfAllKinds(t) {
 		t.Run(name, func(t *testing.T) {
 			client := connect()
@@ -551,12 +554,13 @@ func TestBytesOfStreams(t *testing.T) {
 		fmt.Sscanf(rest, "%d", &n)
 		return n
 	}
-	for n, c := range []struct {
+	cases := []struct {
 		window time.Duration
 		logs   int
 	}{
 		{0, 2}, {time.Minute, 2}, {time.Minute, 200}, {time.Minute, 200}, {time.Hour, 200},
-	} {
+	}
+	for n, c := range cases[:testlen.Of(2, len(cases))] { // many logs show what the server says of few
 		clock := newClock(rdb)
 		s, takes := newStreams(clock), make([]store.Take, c.logs)
 		plan := planOf(core.Limits{{Quota: quota, Window: max(c.window, time.Minute)}}, store.Plan{})
@@ -659,5 +663,28 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 	}
 	if err := d.Settle(t.Context(), 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// A take that is sent once more under another deadline counts once, although replies to other takes came in between.
+func TestStreamsKnowTakesThatAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	rdb := start(t)
+	s, key := redisstore.New(rdb, redisstore.WithStream()), keysOf(t, 1, "again")[0]
+	deadlines := deadline.New(time.Minute, nil)
+	take := func(ctx context.Context, id uint64, used int) {
+		t.Helper()
+		plan := planOf(core.Limits{few}, store.Plan{})
+		a, err := s.Take(ctx, store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
+		if err != nil || !a.Allowed || a.State[0].Used != used {
+			t.Fatalf("take %d: %+v, %v; want %d units before", id, a, err, used)
+		}
+	}
+	take(deadlines.Within(t.Context(), time.Now()), 1, 0)
+	take(deadlines.Within(t.Context(), time.Now()), 2, 1)
+	take(deadlines.Within(t.Context(), time.Now()), 3, 2)
+	take(deadlines.Again(t.Context(), time.Now()), 1, 2)
+	if n := rdb.XLen(t.Context(), stored(key)).Val(); n != 3 {
+		t.Errorf("%d entries for 3 takes", n)
 	}
 }

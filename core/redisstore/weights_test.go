@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -75,12 +76,9 @@ func (c longForms) Process(ctx context.Context, cmd redis.Cmder) error {
 // logs have blocks of both levels.
 func TestWeightsAgainstOracle(t *testing.T) {
 	t.Parallel()
-	least := 4000
-	switch {
-	case testing.Short():
-		least = 400
-	case raceEnabled:
-		least = 1500
+	least := testlen.Of(400, 4000)
+	if raceEnabled {
+		least = min(least, 1500)
 	}
 	for _, repeats := range []bool{false, true} {
 		for n, limits := range []core.Limits{

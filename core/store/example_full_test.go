@@ -94,15 +94,13 @@ func (s FullStore) Merge(_ context.Context, m store.MergeRequest) error {
 	})
 }
 
-// Renew moves the entries that are younger than the lease to now.
+// Renew moves entries to now, and adds those that are not there.
 func (s FullStore) Renew(_ context.Context, r store.Renewal) error {
 	return s.with(r.Key, r.Keep, func(l *keyLog, now time.Time) {
-		for i := range l.entries {
-			if e := &l.entries[i]; slices.Contains(r.IDs, e.id) && now.Sub(e.at) < r.Lease {
-				e.at = now
-			}
+		for _, id := range r.IDs {
+			l.entries = slices.DeleteFunc(l.entries, func(e entry) bool { return e.id == id })
+			l.entries = append(l.entries, entry{at: now, cost: 1, id: id})
 		}
-		slices.SortStableFunc(l.entries, func(a, b entry) int { return cmp.Compare(a.at.Sub(b.at), 0) })
 	})
 }
 

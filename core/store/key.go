@@ -51,7 +51,8 @@ type Identity struct {
 // Label is the identity for people: the text or the address itself.
 func (id *Identity) Label() string {
 	if id.Addr.IsValid() {
-		return string(appendAddr(nil, id.Addr, id.Bits))
+		var space [48]byte
+		return string(appendAddr(space[:0], id.Addr, id.Bits))
 	}
 	return strings.Clone(id.Text) // it may be in memory that a server uses again
 }

@@ -116,3 +116,20 @@ func TestRememberedDigests(t *testing.T) {
 		})
 	}
 }
+
+// Kind, scope and text are told apart although they follow each other.
+func TestTuplesAreInjective(t *testing.T) {
+	seen := make(map[string]Identity)
+	for _, id := range []Identity{
+		{Kind: "hdr", Scope: "x-a", Text: "bc"}, {Kind: "hdr", Scope: "x-ab", Text: "c"}, {Kind: "hdr", Text: "x-abc"},
+		{Kind: "hd", Scope: "rx-a", Text: "bc"}, {Kind: "hdr", Scope: "x-abc"},
+		{Kind: "hdr", Scope: "x-a", Text: "b:c"}, {Kind: "hdr", Scope: "x-a:", Text: "bc"},
+		{Kind: "hdr", Scope: "x-a:b", Text: "c"},
+	} {
+		key := (&Key{Namespace: NewNamespace("p", nil), Identity: id}).String()
+		if other, ok := seen[key]; ok {
+			t.Errorf("%v and %v have the key %s", id, other, key)
+		}
+		seen[key] = id
+	}
+}

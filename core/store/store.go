@@ -99,8 +99,9 @@ type Merger interface {
 // Renewer is a [Store] that can renew slots, which are the entries of a plan with [Plan.Slots]. Limits of requests in
 // flight need it, and a [Settler], which gives slots back.
 type Renewer interface {
-	// Renew moves the entries of takes to now, at the end of the log. Entries that are at least Lease old, or that the
-	// log does not hold, stay as they are: another take may have got the slot meanwhile.
+	// Renew moves the entries of takes to now, at the end of the log. It adds those that the log does not hold any
+	// more, or never did, with a cost of 1: their requests run, whatever became of the log. It asks no limit, so the
+	// log may then hold more than a quota, and admits nobody until it holds less.
 	Renew(ctx context.Context, r Renewal) error
 }
 
@@ -248,10 +249,9 @@ type Settlement struct {
 
 // Renewal names takes whose slots are still in use.
 type Renewal struct {
-	Key   Key
-	IDs   []uint64      // those of the Takes, in any order
-	Lease time.Duration // the shortest window of the limits; entries that old have lost their slots
-	Keep  time.Duration // as in Plan
+	Key  Key
+	IDs  []uint64      // those of the Takes, in any order
+	Keep time.Duration // as in Plan
 }
 
 // MergeRequest is what to add to a log.

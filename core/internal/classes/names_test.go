@@ -35,3 +35,19 @@ func TestNames(t *testing.T) {
 		t.Errorf("%d values were made, want 20", made.Load())
 	}
 }
+
+// A name whose value is nil stays new, and one that was removed gets another value.
+func TestNamesAreRemoved(t *testing.T) {
+	var names classes.Names[int]
+	if names.Of("a", func(string) *int { return nil }) != nil || names.Get("a") != nil || len(names.All()) > 0 {
+		t.Errorf("%v", names.All())
+	}
+	first := names.Of("a", func(string) *int { return new(int) })
+	ended := 0
+	for _, v := range []*int{new(int), first, first} {
+		names.Remove("a", v, func() { ended++ })
+	}
+	if second := names.Of("a", func(string) *int { return new(int) }); second == first || ended != 1 {
+		t.Errorf("the same value again, %d removals", ended)
+	}
+}

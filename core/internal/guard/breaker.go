@@ -162,6 +162,13 @@ func (b *breaker) failure(p pass) {
 	}
 }
 
+// suspect makes the next failure open the breaker: a call was made twice, each time for longer than usual.
+func (b *breaker) suspect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.consecutive = max(b.consecutive, failuresToOpen-1)
+}
+
 // withdraw reports a call whose outcome says nothing about the store.
 func (b *breaker) withdraw(p pass) {
 	b.mu.Lock()

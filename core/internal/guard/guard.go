@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -58,10 +59,12 @@ type Config struct {
 
 // Guard calls a store that may not answer.
 type Guard struct {
-	deadlines // of each decision
+	*deadline.Deadlines                     // of each decision
+	patient             *deadline.Deadlines // of calls for which no request waits
 
 	parts // of the store
 
+	timeout time.Duration
 	failure Failure
 	start   time.Time
 	breaker breaker
@@ -69,6 +72,8 @@ type Guard struct {
 	slots   *slots.Set // held by requests in flight; see NewSlots
 	journal *journal   // of Local
 	log     outageLog
+
+	unclaimed unclaimed // slots, unless failure is Local
 
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
 
@@ -96,6 +101,8 @@ func New(c Config) *Guard {
 	g.parts = p.observe(c.Policy, c.StoreCalls)
 	g.timeout = c.Timeout
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
+	g.Deadlines = deadline.New(c.Timeout, g.log.stalled)
+	g.patient = deadline.New(max(backgroundTimeouts*c.Timeout, retryStore), nil)
 	g.breaker.start, g.breaker.onChange, g.breaker.onSuccess = g.start, g.log.change, g.log.succeeded
 	g.closed, g.replaySlots = make(chan struct{}), make(chan struct{}, maxRequested)
 	g.background, g.cancel = context.WithCancel(context.Background())
@@ -118,6 +125,8 @@ func (g *Guard) call(key *store.Key, f func() error) (err error) {
 	if !ok {
 		return g.lastError.Load()
 	}
+	g.Begin()
+	defer g.End()
 	err = errPanicked // unless f returns
 	defer func() {
 		g.report(p, err)
@@ -147,7 +156,7 @@ func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 		last := *failed
 		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		g.lastError.Store(&last)
-		g.log.failed(g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, isIn) })
+		g.log.failed(failed.Class, g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, isIn) })
 	}
 	return err
 }
@@ -198,7 +207,9 @@ func (g *Guard) TakeAll(
 func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	now := time.Now()
 	r.setID(newID(now))
-	if _, ok := ctx.(bounded); !ok {
+	g.Begin()
+	defer g.End()
+	if _, ok := ctx.(deadline.Context); !ok {
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
@@ -214,11 +225,11 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 		return FromStore, nil
 	}
 	err = g.noteError(err, r.isIn)
-	if sent == unconfirmed && store.IsOutage(err) && time.Since(now) > g.timeout/2 {
+	if sent == unconfirmed && timedOut(err) {
 		g.reconnect(&r.first.Key)
 	}
-	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) && r.takesSlots() {
-		go g.undoSlots(r.clone()) // the store may have recorded them
+	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) {
+		g.giveBack(r)
 	}
 	switch {
 	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
@@ -258,8 +269,24 @@ func (g *Guard) startReplays() {
 	}
 }
 
-// ask calls the store's Take or TakeAll. If it fails, the answers are of no use.
-func (g *Guard) ask(ctx context.Context, r *request) (err error) {
+// ask asks the store. If it fails, the answers are of no use. If the store may have answered, and this process could
+// not run, it asks once more, unless the store has failed before.
+func (g *Guard) ask(ctx context.Context, r *request) error {
+	err := g.askOnce(ctx, r)
+	if !maybeAnswered(ctx, err) || g.breaker.isFailing() {
+		return err
+	}
+	if r.keepEntries() {
+		ctx = g.Again(ctx, time.Now())
+		if err = g.askOnce(ctx, r); timedOut(err) {
+			g.breaker.suspect()
+		}
+	}
+	return missed(ctx, err)
+}
+
+// askOnce calls the store's Take or TakeAll.
+func (g *Guard) askOnce(ctx context.Context, r *request) (err error) {
 	if !r.several() {
 		*r.answer, err = g.store.Take(ctx, *r.first)
 		return err

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,4 +173,21 @@ func TestRepeatedCallsEnd(t *testing.T) {
 			time.Sleep(test.ends) // the bubble must have no goroutines left
 		})
 	}
+}
+
+// The error of Close is the one with which the store has refused the replay, also if that concerns one key.
+func TestCloseTellsWhyNothingWasReplayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharedLogs().connect()
+		g := New(Config{Store: s, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 10})
+		s.down(oneKey)
+		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
+		if from, err := g.Take(t.Context(), take, new(store.Answer)); from != FromLocal {
+			t.Fatal(from, err)
+		}
+		if err := g.Close(); !errors.Is(err, errOneKey) {
+			t.Errorf("Close: %v, want %v", err, errOneKey)
+		}
+		time.Sleep(2 * time.Minute) // the bubble must have no timers left
+	})
 }

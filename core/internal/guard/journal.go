@@ -144,9 +144,10 @@ func (j *journal) hold(t *store.Take, ids []uint64) {
 	j.logs.Merge(&m)
 }
 
-// release notes that the store has to be told that a slot was given back, if it may have recorded it.
-func (j *journal) release(t *store.Take, degraded bool) {
-	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); degraded && !sent {
+// release notes that the store has to be told that a slot was given back, if it may have recorded it. Own tells that
+// it was taken without the store, and not renewed.
+func (j *journal) release(t *store.Take, own bool) {
+	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); own && !sent {
 		return
 	}
 	j.add(t, journalEntry{id: t.ID, delivery: unconfirmed, settled: true})
@@ -162,11 +163,11 @@ func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delive
 	_, mode := t.Plan.Counted(t.Cost, t.Mode)
 	other := mode == store.ModeUpTo && sent != unsent
 	switch {
+	case mode == store.ModePeek || mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
 	case t.Plan.Slots && counted: // in this process only
 		if sent == unconfirmed {
 			j.unconfirmedSlots.Store(t.ID, nil)
 		}
-	case mode == store.ModePeek || mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
 	case counted && (sent != delivered || other):
 		j.add(t, journalEntry{id: t.ID, cost: int32(unitsOf(t, a)), delivery: sent, settled: other})
 	case !counted && sent != unsent:

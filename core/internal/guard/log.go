@@ -23,6 +23,7 @@ type outageLog struct {
 	mu      sync.Mutex
 	failing bool      // the store has stopped to answer
 	logged  time.Time // when the beginning of an outage was last logged
+	stall   time.Time // when a stall was last logged
 	skipped int       // lines not logged since the last one that was
 }
 
@@ -34,7 +35,7 @@ func (l *outageLog) change(open bool) {
 }
 
 // failed notes that a call has failed. isFailing tells whether another one has succeeded meanwhile.
-func (l *outageLog) failed(isFailing func() bool, attrs func() []slog.Attr) {
+func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []slog.Attr) {
 	if l.told.Load() {
 		return
 	}
@@ -48,7 +49,11 @@ func (l *outageLog) failed(isFailing func() bool, attrs func() []slog.Attr) {
 		}
 		l.failing, l.logged = true, time.Now()
 		l.told.Store(true)
-		l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides", attrs()...)
+		text := "sash: the store does not answer, so the failure policy decides"
+		if class == classProcess {
+			text = "sash: this process could not run, and has missed the store's answer, so the failure policy decides"
+		}
+		l.log(slog.LevelError, text, attrs()...)
 	case !l.failing:
 		l.failing = true
 		l.skipped++
@@ -67,6 +72,19 @@ func (l *outageLog) succeeded() {
 	} else {
 		l.skipped++
 	}
+}
+
+// stalled logs that this process could not run while requests waited.
+func (l *outageLog) stalled(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.stall) < logInterval {
+		return
+	}
+	l.stall = time.Now()
+	slog.Default().LogAttrs(context.Background(), slog.LevelWarn,
+		"sash: this process could not run for longer than a decision may take, so decisions are late",
+		slog.String("policy", l.policy), slog.Duration("stalled", d), slog.String("advice", adviseProcess))
 }
 
 func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {

@@ -48,7 +48,10 @@ func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(c
 func (g *Guard) attempt(
 	parent context.Context, key *store.Key, probe bool, f func(context.Context) error,
 ) error {
-	ctx, cancel := context.WithTimeout(parent, max(backgroundTimeouts*g.timeout, retryStore))
+	g.patient.Begin()
+	defer g.patient.End()
+	ctx, cancel := context.WithCancel(g.patient.Within(parent, time.Now()))
+	defer context.AfterFunc(parent, cancel)()
 	answers := make(chan error, backgroundTimeouts+1)
 	pending := 1
 	defer func() {
@@ -194,8 +197,12 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 		g.report(p, err)
 		if claimed.CompareAndSwap(false, true) {
 			ended <- err
-		} else if err == nil && g.failure != Local && charges(r.first.Mode) && (<-answers).admitted() {
-			g.undo(r)
+		} else if err == nil && g.failure != Local && (<-answers).admitted() {
+			if charges(r.first.Mode) {
+				g.undo(r)
+			} else {
+				g.giveBack(r)
+			}
 		}
 	}()
 	var err error
@@ -240,12 +247,38 @@ func (g *Guard) undo(r *request) {
 	}
 }
 
-// undoSlots is undo for the takes of slots alone. Slots that the store has recorded for nobody would be taken until
-// their lease ends.
-func (g *Guard) undoSlots(r *request) {
+// giveBack gives back the slots that the store may have recorded for a request.
+func (g *Guard) giveBack(r *request) {
 	for i := range r.len() {
-		if t, _ := r.at(i); t.Plan.Slots {
-			g.undo(&request{first: t})
+		t, _ := r.at(i)
+		if !takesSlot(t) || g.settler == nil || g.isClosed() {
+			continue
+		}
+		key := t.Key.Stored(true)
+		slot := unclaimedSlot{store.Settlement{Key: key.Key(), ID: t.ID}, time.Now().Add(t.Plan.Keep)}
+		if g.unclaimed.add(slot) {
+			go g.giveBackAll()
+		}
+	}
+}
+
+func (g *Guard) giveBackAll() {
+	for {
+		s, ok := g.unclaimed.first()
+		if !ok {
+			return
+		}
+		err := g.callPatiently(g.background, &s.Key, func(ctx context.Context) error {
+			return g.settler.Settle(ctx, s.Settlement)
+		})
+		if !store.IsOutage(err) {
+			g.unclaimed.removeFirst()
+			continue
+		}
+		select {
+		case <-g.closed:
+			return
+		case <-time.After(jitter()):
 		}
 	}
 }

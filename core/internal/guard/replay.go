@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (g *Guard) replayInBackground() {
 		case <-time.After(wait):
 		}
 		if g.breaker.state() != open {
-			g.replayAll(g.background, g.callPatiently, false)
+			g.replayAll(g.background, g.callPatiently, false) //nolint:errcheck // it is repeated
 		}
 		wait = jitter()
 		if g.breaker.state() != closed {
@@ -141,10 +142,11 @@ func (g *Guard) replayInBackground() {
 
 // replayAll replays each key once, several at the same time, until the store does not answer. If the breaker is not
 // closed, the first replay is the probe. Keys whose replay is in progress are skipped, unless this is the last call:
-// then it waits for them and replays what remains.
-func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) {
+// then it waits for them and replays what remains. It returns the error of one of the replays that have failed.
+func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) error {
 	var all sync.WaitGroup
 	var outage atomic.Bool
+	var failed atomic.Pointer[error]
 	slots := make(chan struct{}, maxReplays)
 	alone := g.breaker.state() != closed
 	for key := range g.journal.keys() {
@@ -154,8 +156,11 @@ func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			if store.IsOutage(g.replayOne(ctx, key, call, last)) {
-				outage.Store(true)
+			if err := g.replayOne(ctx, key, call, last); err != nil {
+				failed.Store(&err)
+				if store.IsOutage(err) {
+					outage.Store(true)
+				}
 			}
 		})
 		if alone {
@@ -164,6 +169,10 @@ func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) {
 		}
 	}
 	all.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // replayOne is replayAll for one key.
@@ -205,8 +214,9 @@ func (g *Guard) finish() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	var err error
 	for range closeAttempts {
-		g.replayAll(ctx, g.callWithoutBreaker, true)
+		err = g.replayAll(ctx, g.callWithoutBreaker, true)
 		if g.journal.tidy(); g.journal.entries.Load() == 0 {
 			return nil
 		}
@@ -215,7 +225,7 @@ func (g *Guard) finish() error {
 	time.AfterFunc(leaves+time.Second, g.journal.tidy)
 	return fmt.Errorf("sash: Close: %d %s admitted without the store and %d %s not been replayed: %w",
 		units, plural(units, "unit", "units"), corrections, plural(corrections, "correction has", "corrections have"),
-		g.lastError.Load())
+		cmp.Or(err, error(g.lastError.Load())))
 }
 
 func plural(n int, one, many string) string {
@@ -231,6 +241,11 @@ func wait(ctx context.Context, done <-chan struct{}) bool {
 	case <-done:
 		return true
 	case <-ctx.Done():
+	}
+	select {
+	case <-done: // both may be ready
+		return true
+	default:
 		return false
 	}
 }

@@ -71,14 +71,10 @@ func (r *request) admitted() bool {
 	return true
 }
 
-// takesSlots reports whether one of the takes is of slots.
-func (r *request) takesSlots() bool {
-	for i := range r.len() {
-		if t, _ := r.at(i); t.Plan.Slots {
-			return true
-		}
-	}
-	return false
+// takesSlot reports whether t records a slot if it is admitted.
+func takesSlot(t *store.Take) bool {
+	_, mode := t.Plan.Counted(t.Cost, t.Mode)
+	return t.Plan.Slots && mode != store.ModePeek
 }
 
 // keepsEntries reports whether t has an entry that its ID names. Only then may it be sent twice, settled or merged.

@@ -12,6 +12,12 @@ import (
 // the first decision.
 func (g *Guard) NewSlots() *slots.Set {
 	g.slots = slots.New(logsOfSlots{g})
+	g.breaker.onChange = func(open bool) {
+		g.log.change(open)
+		if !open { // the store may have lost slots
+			g.slots.Hasten()
+		}
+	}
 	return g.slots
 }
 
@@ -19,19 +25,18 @@ func (g *Guard) NewSlots() *slots.Set {
 type logsOfSlots struct{ *Guard }
 
 // Renew renews slots in the store, and those that this process has counted while the store did not answer.
-func (g logsOfSlots) Renew(r *store.Renewal) {
-	if g.failure == Local {
-		g.journal.logs.Renew(r)
+func (g logsOfSlots) Renew(ctx context.Context, r *store.Renewal, told []uint64) error {
+	if len(told) > 0 {
+		own := *r
+		own.IDs = told
+		g.journal.logs.Renew(&own)
 	}
-	ctx := g.Within(g.background, time.Now())
-	g.call(&r.Key, func() error { //nolint:errcheck // it is renewed again soon
-		return protect(func() error { return g.renewer.Renew(ctx, *r) })
-	})
+	return g.callPatiently(ctx, &r.Key, func(ctx context.Context) error { return g.renewer.Renew(ctx, *r) })
 }
 
 // Release gives a slot back to the log that has it. After an outage that may be both. If the store does not answer, it
 // is told later, or else the lease ends the slot; one that was taken without the store is free at once.
-func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot, degraded bool) error {
+func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 	settled := store.Settlement{Key: s.Key, ID: s.ID}
 	g.journal.logs.Settle(&settled)
 	ctx = g.Within(ctx, time.Now())
@@ -39,14 +44,14 @@ func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot, degraded bool) 
 		return protect(func() error { return g.settler.Settle(ctx, settled) })
 	})
 	switch {
-	case err == nil && !degraded:
+	case err == nil && !s.Degraded:
 	case err == nil:
 		g.journal.unconfirmedSlots.Delete(s.ID)
 	case g.failure == Local && !g.isClosed():
-		g.journal.release(&store.Take{Key: s.Key, Plan: s.Plan, ID: s.ID}, degraded)
+		g.journal.release(&store.Take{Key: s.Key, Plan: s.Plan, ID: s.ID}, s.Degraded && !s.Renewed)
 		g.startReplays()
 	}
-	if degraded {
+	if s.Degraded {
 		return nil
 	}
 	return err

@@ -193,13 +193,13 @@ func (s *Store) Settle(t *store.Settlement) {
 	}
 }
 
-// Renew moves the entries of takes to the end of the log, unless they are at least a lease old.
+// Renew moves the entries of takes to the end of the log, and adds those that it does not hold.
 func (s *Store) Renew(r *store.Renewal) {
-	sh, log, own, hash := s.locked(&r.Key)
+	hash := r.Key.Hash()
+	sh, now := &s.shards[hash%shardCount], s.clock()
+	sh.mu.Lock()
+	log, own := sh.findOrAdd(s, &r.Key, hash, now, r.Keep, store.ModeRecord, true)
 	defer sh.unlock(log)
-	if log == nil {
-		return
-	}
 	ids := slices.Clone(r.IDs)
 	if !own {
 		for i, id := range ids {
@@ -208,7 +208,8 @@ func (s *Store) Renew(r *store.Renewal) {
 	}
 	slices.Sort(ids)
 	log.keep = max(log.keep, r.Keep)
-	log.Renew(log.now, log.now-int64(r.Lease), ids)
+	log.Drop(log.now - int64(log.keep))
+	log.Renew(log.now, slices.Compact(ids))
 }
 
 // Log returns the entries of a key in the last window. Of a shared log it returns only those of this key.

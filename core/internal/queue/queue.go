@@ -1,7 +1,11 @@
-// Package queue holds first in, first out queues of waiters, one queue for each key.
+// Package queue holds the waiters of a limiter, so that few of them ask for what many wait for.
 //
-// The first waiter of a queue asks for what it waits for, and sleeps until it may be there. The others sleep until they
-// are first. Nothing polls.
+// Waiters of one key have their turn one after the other: only the first of a key asks. If it is denied by a log that
+// other keys draw from as well, it joins the line of that log. The first waiter of a line sleeps until there may be
+// room, and the others until they are the first. Whoever gives something back to the log wakes the first of them.
+//
+// A waiter is woken so that a question follows what was given back. One that is woken and leaves without such a
+// question, or without taking all that is there, wakes the next. So no wake is lost.
 package queue
 
 import (
@@ -11,45 +15,61 @@ import (
 	"time"
 )
 
-// Queues is a set of queues, one for each key that has waiters. The zero value is ready for use. It is safe for
-// concurrent use.
-type Queues[K comparable] struct {
+// Queues is the waiters of a limiter. K names keys and logs: a key is also the name of a log that only its waiters draw
+// from. P tells apart what is asked of one log: waiters that ask for the same are in one line. The zero value is ready
+// for use. It is safe for concurrent use.
+type Queues[K, P comparable] struct {
+	waiting atomic.Int64
+	given   atomic.Uint64 // how often something was given back
+
 	mu     sync.Mutex
-	queues map[K]*queue[K]
+	joined uint64 // waiters so far
+	queues map[K]*queue[K, P]
+	lines  map[K][]*line[K, P] // by log; few for each
 }
 
-// queue is a doubly linked list.
-type queue[K comparable] struct {
-	first, last *Waiter[K]
+// queue is the waiters of one key.
+type queue[K, P comparable] struct {
+	first, last *Waiter[K, P]
 	cost        int // of all waiters
 }
 
-// Waiter is a place in a queue. It ends with [Waiter.Leave].
-type Waiter[K comparable] struct {
+// Waiter is a place in the queue of a key, and at times one in the line of a log. It ends with [Waiter.Leave].
+type Waiter[K, P comparable] struct {
 	Key  K
 	Cost int // what it waits for
 
-	queues     *Queues[K]
-	first      chan struct{} // closed when the waiter is the first of its queue
-	wake       chan struct{} // has a buffer of one
-	prev, next *Waiter[K]
-	asleep     atomic.Bool
+	queues     *Queues[K, P]
+	number     uint64        // in the order in which waiters joined
+	prev, next *Waiter[K, P] // in the queue
+	signal     chan struct{} // tells a waiter that it is the first of its queue, or is woken; has a buffer of one
+
+	line          *line[K, P] // or nil
+	ahead, behind *Waiter[K, P]
+	asleep        bool
+	woken         bool   // it is to ask after now
+	seen          uint64 // given when its question began
+	admitted      bool
+	room          int // units that were left in the log after it was admitted
 }
 
 // Join adds a waiter at the end of key's queue. It returns the cost of all waiters ahead of it.
-func (q *Queues[K]) Join(key K, cost int) (w *Waiter[K], ahead int) {
-	w = &Waiter[K]{Key: key, Cost: cost, queues: q, first: make(chan struct{}), wake: make(chan struct{}, 1)}
+func (q *Queues[K, P]) Join(key K, cost int) (w *Waiter[K, P], ahead int) {
+	w = &Waiter[K, P]{Key: key, Cost: cost, queues: q}
+	q.waiting.Add(1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.joined++
+	w.number, w.seen = q.joined, q.given.Load()
 	own := q.queues[key]
 	if own == nil {
 		if q.queues == nil {
-			q.queues = make(map[K]*queue[K])
+			q.queues, q.lines = make(map[K]*queue[K, P]), make(map[K][]*line[K, P])
 		}
-		own = &queue[K]{first: w}
+		own = &queue[K, P]{first: w}
 		q.queues[key] = own
-		close(w.first)
 	} else {
+		w.signal = make(chan struct{}, 1)
 		w.prev, own.last.next = own.last, w
 	}
 	ahead = own.cost
@@ -58,11 +78,29 @@ func (q *Queues[K]) Join(key K, cost int) (w *Waiter[K], ahead int) {
 	return w, ahead
 }
 
-// Leave removes the waiter from its queue. If it was the first, the next one becomes the first.
-func (w *Waiter[K]) Leave() {
+// Turn blocks until the waiter is the first of its queue, or until ctx is done. Then it may ask.
+func (w *Waiter[K, P]) Turn(ctx context.Context) {
+	if w.signal == nil { // it was the first when it joined
+		return
+	}
+	select {
+	case <-w.signal:
+	case <-ctx.Done():
+	}
+	w.seen = w.queues.given.Load()
+}
+
+// Admitted notes that the waiter got what it asked for, and how many units its log has room for after that: so many
+// others of the line are woken when it leaves.
+func (w *Waiter[K, P]) Admitted(room int) { w.admitted, w.room = true, room }
+
+// Leave removes the waiter from its queue and its line. The next of the queue becomes the first.
+func (w *Waiter[K, P]) Leave() {
 	q := w.queues
+	q.waiting.Add(-1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	w.exit()
 	own := q.queues[w.Key]
 	own.cost -= w.Cost
 	switch {
@@ -78,58 +116,108 @@ func (w *Waiter[K]) Leave() {
 		w.prev.next = w.next
 	case w.next != nil:
 		own.first = w.next
-		close(w.next.first)
+		w.next.signal <- struct{}{}
 	}
 }
 
-// First is closed when the waiter is the first of its queue.
-func (w *Waiter[K]) First() <-chan struct{} { return w.first }
+// Line notes which log has denied the waiter what plan says: it joins the line of that log, and leaves the one where it
+// is. A waiter that the log of its key has denied is in no line.
+func (w *Waiter[K, P]) Line(log K, plan P) {
+	q := w.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.signal == nil {
+		w.signal = make(chan struct{}, 1)
+	}
+	missed := false
+	if !w.InLine(log, plan) {
+		w.exit()
+		w.enter(log, plan)
+		missed = w.isFirst() && w.seen != q.given.Load() // nobody was there to be woken
+	}
+	if w.woken || missed {
+		w.signal <- struct{}{}
+		return
+	}
+	if w.asleep = true; w.line != nil {
+		w.line.awake--
+	}
+}
 
-// Sleep blocks the first waiter of a queue for d, until [Queues.Wake], or until ctx is done.
-func (w *Waiter[K]) Sleep(ctx context.Context, d time.Duration) {
-	w.asleep.Store(true)
-	defer w.asleep.Store(false)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// Sleep blocks a waiter that was denied until it is to ask again: when it is woken, or after d if it is the first of
+// its line. It also ends when ctx is done. Then the waiter is to leave.
+func (w *Waiter[K, P]) Sleep(ctx context.Context, d time.Duration) {
+	var end <-chan time.Time
+	if w.leads() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		end = timer.C
+	}
 	select {
-	case <-timer.C:
-	case <-w.wake:
+	case <-end:
+	case <-w.signal:
 	case <-ctx.Done():
+		return
 	}
+	w.rise()
 }
 
-// Wake ends the sleep of the first waiter of key's queue. If that is awake, its next sleep ends at once.
-func (q *Queues[K]) Wake(key K) {
+func (w *Waiter[K, P]) leads() bool {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	return w.isFirst()
+}
+
+func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.first == w }
+
+// rise begins a question.
+func (w *Waiter[K, P]) rise() {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	if w.wake(); len(w.signal) > 0 {
+		<-w.signal
+	}
+	w.woken, w.seen = false, w.queues.given.Load()
+}
+
+// wake makes the waiter ask. It reports whether it was not to do so anyway.
+func (w *Waiter[K, P]) wake() bool {
+	if w.woken {
+		return false
+	}
+	if w.woken = true; w.asleep {
+		w.asleep = false
+		if w.line != nil {
+			w.line.awake++
+		}
+		w.signal <- struct{}{}
+	}
+	return true
+}
+
+// Wake wakes the first of those that wait for a log, after something was given back to it.
+func (q *Queues[K, P]) Wake(log K) {
+	q.given.Add(1)
+	if q.waiting.Load() == 0 { // who joins from now on asks after this
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if own := q.queues[key]; own != nil {
-		own.wakeFirst()
+	if own := q.queues[log]; own != nil && own.first.line == nil {
+		own.first.wake()
 	}
-}
-
-func (q *queue[K]) wakeFirst() {
-	select {
-	case q.first.wake <- struct{}{}:
-	default:
-	}
-}
-
-// WakeAll wakes the first waiter of each queue.
-func (q *Queues[K]) WakeAll() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, own := range q.queues {
-		own.wakeFirst()
+	for _, l := range q.lines[log] {
+		l.wake(1)
 	}
 }
 
 // Ahead returns the cost of those waiters ahead of w that have certainly not been served yet. The first waiter may have
 // been while it is awake, so it counts only while it sleeps.
-func (w *Waiter[K]) Ahead() (cost int) {
+func (w *Waiter[K, P]) Ahead() (cost int) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	for other := w.prev; other != nil; other = other.prev {
-		if other.prev != nil || other.asleep.Load() {
+		if other.prev != nil || other.asleep {
 			cost += other.Cost
 		}
 	}

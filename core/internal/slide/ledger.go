@@ -102,6 +102,18 @@ func (l *Log) find(id uint64) int {
 		}
 		return 0
 	}
+	// Most IDs ascend, since takes get them in the order in which they are recorded.
+	low, high := 0, int(l.count)
+	for low < high {
+		if middle := (low + high) / 2; l.entry(middle).id < id {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low < int(l.count) && l.entry(low).id == id && id != 0 {
+		return low + 1
+	}
 	i := int(l.count)
 	for i > 0 && (l.entry(i-1).id != id || id == 0) {
 		i--
@@ -127,57 +139,77 @@ func (l *Log) Insert(at int64, id uint64, cost int) {
 }
 
 // Settle changes the cost of the entry with that ID, or removes the entry if the cost is 0. It does nothing if there is
-// none. It takes time in proportion to the number of later entries, which it updates.
+// none. It takes time in proportion to the number of earlier or of later entries, whichever is less, which it updates.
 func (l *Log) Settle(id uint64, cost int) {
-	i := l.find(id)
+	i := l.find(id) - 1
 	switch {
-	case i == 0 || cost == l.Cost(i-1):
+	case i < 0 || cost == l.Cost(i):
 		return
 	case cost == 0 && l.count == 1:
 		l.dropFirst(1)
 		return
 	}
 	l.openLedger()
-	change := uint64(cost) - (l.entry(i-1).total - l.totalBefore(i-1)) // a decrease wraps around, and so do the sums
-	for j := i - 1; j < int(l.count); j++ {
-		l.entry(j).total += change
-	}
-	if cost == 0 {
-		for j := i; j < int(l.count); j++ {
-			*l.entry(j - 1) = *l.entry(j)
-		}
-		l.count--
+	change := uint64(cost) - (l.entry(i).total - l.totalBefore(i)) // a decrease wraps around, and so do the sums
+	if i < int(l.count)/2 {
+		l.settleOlder(i, cost, change)
+	} else {
+		l.settleNewer(i, cost, change)
 	}
 	l.updateEnds()
 }
 
-// Renew moves the entries with these IDs to instant now, at the end of the log and in the order that they have there,
-// unless they are of instant cut or before. The IDs are in ascending order. No entry is after now.
-func (l *Log) Renew(now, cut int64, ids []uint64) {
-	first := l.Since(cut)
-	if first == int(l.count) || len(ids) == 0 {
+// settleOlder is Settle of entry i by changing the totals before it, of which only the differences have a meaning.
+func (l *Log) settleOlder(i, cost int, change uint64) {
+	l.ledger.base -= change
+	for j := range i {
+		l.entry(j).total -= change
+	}
+	if cost == 0 {
+		for j := i; j > 0; j-- {
+			*l.entry(j) = *l.entry(j - 1)
+		}
+		l.head++
+		l.count--
+	}
+}
+
+// settleNewer is Settle of entry i by changing the totals from it on.
+func (l *Log) settleNewer(i, cost int, change uint64) {
+	for j := i; j < int(l.count); j++ {
+		l.entry(j).total += change
+	}
+	if cost == 0 {
+		for j := i + 1; j < int(l.count); j++ {
+			*l.entry(j - 1) = *l.entry(j)
+		}
+		l.count--
+	}
+}
+
+// Renew moves the entries with these IDs to instant now, at the end of the log and in the order of the IDs, and adds
+// those that are not there. Each costs 1 from now on. The IDs are in ascending order. No entry is after now.
+func (l *Log) Renew(now int64, ids []uint64) {
+	if len(ids) == 0 {
 		return
 	}
 	l.openLedger()
-	var renewed []entry // each with its own cost as total
-	before := l.totalBefore(first)
-	end, kept := before, first
-	for i := first; i < int(l.count); i++ {
+	before := l.totalBefore(0)
+	end, kept := before, 0
+	for i := range int(l.count) {
 		e := *l.entry(i)
 		cost := e.total - before
 		before = e.total
 		if _, found := slices.BinarySearch(ids, e.id); found && e.id != 0 {
-			renewed = append(renewed, entry{now, e.id, cost})
 			continue
 		}
 		end += cost
 		*l.entry(kept) = entry{e.at, e.id, end}
 		kept++
 	}
-	for _, e := range renewed {
-		end += e.total
-		*l.entry(kept) = entry{e.at, e.id, end}
-		kept++
+	l.count, l.ledger.total = uint32(kept), end
+	for _, id := range ids {
+		l.Add(now, id, 1)
 	}
 	l.updateEnds()
 }

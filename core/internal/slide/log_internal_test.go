@@ -32,17 +32,11 @@ func (l *plainLog) insert(at int64, id uint64, cost int) {
 	*l = slices.Insert(*l, i, entry{at, id, uint64(cost)})
 }
 
-func (l *plainLog) renew(now, cut int64, ids []uint64) {
-	kept, renewed := plainLog{}, plainLog{}
-	for _, e := range *l {
-		if e.at > cut && e.id != 0 && slices.Contains(ids, e.id) {
-			e.at = now
-			renewed = append(renewed, e)
-		} else {
-			kept = append(kept, e)
-		}
+func (l *plainLog) renew(now int64, ids []uint64) {
+	*l = slices.DeleteFunc(*l, func(e entry) bool { return e.id != 0 && slices.Contains(ids, e.id) })
+	for _, id := range ids {
+		*l = append(*l, entry{now, id, 1})
 	}
-	*l = slices.Concat(kept, renewed)
 }
 
 // someIDs returns the ids of about a quarter of the entries.
@@ -103,10 +97,11 @@ func TestLogAgainstSlice(t *testing.T) { //nolint:gocyclo // a case for each ope
 			log.Insert(at, id, cost)
 			list.insert(at, id, cost)
 		case op == 5 && (!alike || step%phase > phase/2 && r.IntN(100) == 0): // entries are renewed
-			ids, cut := append(list.someIDs(r), 1<<60), now-r.Int64N(500)
+			ids := slices.DeleteFunc(list.someIDs(r), func(id uint64) bool { return id == 0 })
+			ids = append(ids, 1<<60+uint64(step))
 			slices.Sort(ids)
-			log.Renew(now, cut, ids)
-			list.renew(now, cut, ids)
+			log.Renew(now, ids)
+			list.renew(now, ids)
 		case op == 4: // the oldest units are removed
 			if step%20 == 0 {
 				units := 1 + r.IntN(1000)

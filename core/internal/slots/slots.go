@@ -5,7 +5,8 @@ package slots
 
 import (
 	"context"
-	"errors"
+	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,19 +16,29 @@ import (
 
 // Logs are the logs that the slots are in.
 type Logs interface {
-	// Renew renews slots. It returns soon, and is called again if it fails.
-	Renew(r *store.Renewal)
+	// Renew renews slots. Told are those of them that Merge was told. An error that is an outage makes the Set try
+	// again soon.
+	Renew(ctx context.Context, r *store.Renewal, told []uint64) error
 
-	// Release gives a slot back. Degraded tells that it was taken without the store.
-	Release(ctx context.Context, s *Slot, degraded bool) error
+	// Release gives a slot back.
+	Release(ctx context.Context, s *Slot) error
 }
 
 // Slot is the entry of a take in a log of slots.
 type Slot struct {
-	Key    store.Key // which outlives the request
-	ID     uint64
-	Plan   *store.Plan
-	Others bool // requests of other keys may wait for it
+	Key      store.Key // which outlives the request
+	ID       uint64
+	Plan     *store.Plan
+	Degraded bool // it was taken without the store
+	Renewed  bool // a renewal may have told the store of it
+
+	forgotten bool // nobody can release it any more
+	renewals  int32
+
+	Taken int32 // by Hold: how many slots of the log were held already, if that is all of them
+	at    int32 // its place in log
+	log   *log  // nil when the slot is not held
+	held  *Held // nil once it is watched
 }
 
 // lease returns the shortest window of the slot's limits.
@@ -40,19 +51,30 @@ func (s *Slot) lease() time.Duration {
 }
 
 const (
-	renewals  = 3 // of a slot within its lease
-	renewedBy = 8 // goroutines
+	renewals   = 3  // of a slot within its lease
+	renewedBy  = 8  // goroutines
+	retries    = 4  // of a renewal that has failed, before the next one is due
+	watchAfter = 30 // renewals
+
+	longestRetry = time.Second
 )
 
 // Set is the slots that are held. It is safe for concurrent use.
 type Set struct {
-	logs Logs
+	// Freed, unless it is nil, is called with the key of a slot that was given back later than Release has returned: a
+	// renewal had added it to its log again. It is set before the set is used.
+	Freed func(*store.Key)
+
+	logs   Logs
+	ctx    context.Context //nolint:containedctx // of renewals; Close ends it
+	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	held     map[logKey]*log
 	timer    *time.Timer // nil while no slot is held
 	timers   int         // started so far
 	period   time.Duration
+	next     time.Time // when all slots are renewed; before, only those whose renewal has failed are
 	renewing bool
 	closed   bool
 	work     sync.WaitGroup
@@ -69,95 +91,148 @@ func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace, k.Identity} }
 // log is the slots that are held in one log.
 type log struct {
 	key         store.Key
-	ids         []uint64
-	fresh       []uint64 // those of ids that Merge was not told
+	slots       []*Slot // those that Merge was told come first
+	told        int     // of slots
+	failed      bool    // they are to be renewed before the others are
 	lease, keep time.Duration
 }
 
-// New makes an empty set of slots in logs.
-func New(logs Logs) *Set { return &Set{logs: logs, held: make(map[logKey]*log)} }
+func (l *log) put(slot *Slot, at int) { l.slots[at], slot.at = slot, int32(at) }
 
-// Hold adds the slots of one decision to the set, until [Held.Release].
-func (s *Set) Hold(held []Slot, degraded bool) *Held {
-	h := &Held{set: s, slots: held, degraded: degraded}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range held {
-		s.add(&held[i])
+func (l *log) remove(slot *Slot) {
+	gap, last := int(slot.at), len(l.slots)-1
+	if gap < l.told {
+		l.told--
+		l.put(l.slots[l.told], gap)
+		gap = l.told
 	}
-	return h
+	if gap < last {
+		l.put(l.slots[last], gap)
+	}
+	l.slots[last], slot.log = nil, nil
+	l.slots = l.slots[:last]
 }
 
-func (s *Set) add(slot *Slot) {
+// New makes an empty set of slots in logs.
+func New(logs Logs) *Set {
+	s := &Set{logs: logs, held: make(map[logKey]*log)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Hold adds the slots of one decision to the set, until [Held.Release]. If requests of this process hold all slots of
+// one of the logs already, that log has lost some. Then Hold gives all back, and returns nil.
+func (s *Set) Hold(ctx context.Context, slots []Slot) *Held {
+	h := &Held{Context: ctx, set: s, slots: slots}
+	if s.add(h) {
+		return h
+	}
+	for i := range slots {
+		s.logs.Release(ctx, &slots[i]) //nolint:errcheck // the lease ends the slot
+	}
+	return nil
+}
+
+func (s *Set) add(h *Held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range h.slots {
+		slot := &h.slots[i]
+		l := s.addSlot(slot)
+		if slot.held = h; len(l.slots) <= slot.Plan.Smallest() || s.closed {
+			continue
+		}
+		slot.Taken = int32(len(l.slots) - 1)
+		for j := range i + 1 {
+			s.remove(&h.slots[j])
+		}
+		if !l.failed && !s.renewing {
+			l.failed = true
+			s.start(s.retry())
+		}
+		return false
+	}
+	return true
+}
+
+func (s *Set) addSlot(slot *Slot) *log {
 	key, lease := logKeyOf(&slot.Key), slot.lease()
 	l := s.held[key]
 	if l == nil {
 		l = &log{key: slot.Key, lease: lease}
 		s.held[key] = l
 	}
-	l.ids, l.fresh = append(l.ids, slot.ID), append(l.fresh, slot.ID)
+	slot.log, slot.at = l, int32(len(l.slots))
+	l.slots = append(l.slots, slot)
 	l.lease, l.keep = min(l.lease, lease), max(l.keep, slot.Plan.Keep)
 	if s.timer == nil || l.lease/renewals < s.period {
-		s.start(l.lease / renewals)
+		s.period, s.next = l.lease/renewals, time.Time{}
+		s.start(s.period)
 	}
+	return l
 }
 
 // start starts the timer. A timer is used once, because one that was made in a testing/synctest bubble must not be used
 // outside of it.
-func (s *Set) start(period time.Duration) {
+func (s *Set) start(wait time.Duration) {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	if s.closed {
 		return
 	}
-	s.period = period
 	s.timers++
 	number := s.timers
-	s.timer = time.AfterFunc(period, func() { s.tick(number) })
+	s.timer = time.AfterFunc(wait, func() { s.tick(number) })
 }
 
+// retry returns when slots whose renewal has failed are renewed again.
+func (s *Set) retry() time.Duration { return min(s.period/retries, longestRetry) }
+
 func (s *Set) remove(slot *Slot) {
-	key := logKeyOf(&slot.Key)
-	l := s.held[key]
+	l := slot.log
 	if l == nil {
 		return
 	}
-	l.ids, l.fresh = without(l.ids, slot.ID), without(l.fresh, slot.ID)
-	if len(l.ids) > 0 {
+	l.remove(slot)
+	if len(l.slots) > 0 {
 		return
 	}
-	delete(s.held, key)
+	delete(s.held, logKeyOf(&l.key))
 	if len(s.held) == 0 && s.timer != nil {
 		s.timer.Stop()
 		s.timer = nil
 	}
 }
 
-// without removes an ID, and changes the order of the others.
-func without(ids []uint64, id uint64) []uint64 {
-	i := slices.Index(ids, id)
-	if i < 0 {
-		return ids
+// Hasten renews all slots now.
+func (s *Set) Hasten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next = (time.Time{}); s.timer != nil && !s.renewing {
+		s.start(0)
 	}
-	last := len(ids) - 1
-	ids[i] = ids[last]
-	return ids[:last]
 }
 
-// tick renews all slots and starts the timer again. It does nothing if the timer was replaced meanwhile.
+// renewal is the slots of a log that are to be renewed.
+type renewal struct {
+	log   *log
+	slots []*Slot
+}
+
+// tick renews slots and starts the timer again. It does nothing if the timer was replaced meanwhile.
 func (s *Set) tick(timer int) {
 	due := s.due(timer)
 	if len(due) == 0 {
 		return
 	}
 	defer s.work.Done()
-	next := make(chan *store.Renewal)
+	next := make(chan *renewal)
 	var all sync.WaitGroup
 	for range min(renewedBy, len(due)) {
 		all.Go(func() {
 			for r := range next {
-				s.logs.Renew(r)
+				s.renew(r)
 			}
 		})
 	}
@@ -166,33 +241,131 @@ func (s *Set) tick(timer int) {
 	}
 	close(next)
 	all.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renewing = false
+	s.finish(due)
 }
 
 // due returns what to renew, and begins the renewal. It is empty while another one is still running.
-func (s *Set) due(timer int) (due []store.Renewal) {
+func (s *Set) due(timer int) (due []renewal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timers != timer || s.timer == nil {
 		return nil
 	}
-	s.timer = nil
-	period := time.Duration(1<<63 - 1)
-	for _, l := range s.held {
-		period = min(period, l.lease/renewals)
+	now := time.Now()
+	all := !now.Before(s.next)
+	if all {
+		s.drop()
+		s.period = math.MaxInt64
+		for _, l := range s.held {
+			s.period = min(s.period, l.lease/renewals)
+		}
+		s.next = now.Add(s.period)
 	}
-	s.start(period)
+	if s.timer == nil { // all were forgotten
+		return nil
+	}
+	s.start(s.next.Sub(now))
 	if s.renewing {
 		return nil
 	}
 	for _, l := range s.held {
-		due = append(due, store.Renewal{Key: l.key, IDs: slices.Clone(l.ids), Lease: l.lease, Keep: l.keep})
+		if all || l.failed {
+			due = append(due, renewal{log: l, slots: append([]*Slot(nil), l.slots...)})
+		}
 	}
-	s.renewing = true
-	s.work.Add(1)
+	if len(due) > 0 {
+		s.renewing = true
+		s.work.Add(1)
+	}
 	return due
+}
+
+// renew renews the slots that are still held.
+func (s *Set) renew(r *renewal) {
+	asked, told := s.ask(r)
+	if len(asked.IDs) == 0 {
+		return
+	}
+	err := s.logs.Renew(s.ctx, &asked, told)
+	for _, slot := range s.released(r, store.IsOutage(err)) {
+		s.logs.Release(s.ctx, slot) //nolint:errcheck // the lease ends the slot
+		if s.Freed != nil {
+			s.Freed(&slot.Key)
+		}
+	}
+}
+
+// ask removes from r what is not held any more. It returns the renewal of the others, and those that Merge was told.
+func (s *Set) ask(r *renewal) (asked store.Renewal, told []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked = store.Renewal{Key: r.log.key, Keep: r.log.keep}
+	held := r.slots[:0]
+	for _, slot := range r.slots {
+		if slot.log == nil {
+			continue
+		}
+		held, asked.IDs = append(held, slot), append(asked.IDs, slot.ID)
+		if slot.Renewed = true; int(slot.at) < r.log.told {
+			told = append(told, slot.ID)
+		}
+	}
+	r.slots = held
+	return asked, told
+}
+
+// released returns the slots that were released while they were renewed: the renewal may have added them to the log
+// after that.
+func (s *Set) released(r *renewal, failed bool) (slots []*Slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.log.failed = failed
+	for _, slot := range r.slots {
+		if slot.log == nil {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// finish ends a renewal, and has what has failed renewed again soon.
+func (s *Set) finish(due []renewal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.renewing = false; s.timer == nil {
+		return
+	}
+	wait := time.Until(s.next)
+	for i := range due {
+		if due[i].log.failed {
+			wait = min(wait, s.retry())
+			break
+		}
+	}
+	s.start(wait)
+}
+
+// drop removes the slots that nobody can release, and watches those that have been held for long.
+func (s *Set) drop() {
+	policy, dropped := "", 0
+	for _, l := range s.held {
+		for _, slot := range slices.Backward(l.slots) { // remove moves only slots that were visited
+			if slot.renewals++; slot.renewals >= watchAfter && slot.held != nil {
+				slot.held.watch()
+			}
+			if slot.forgotten {
+				s.remove(slot)
+				policy = slot.Key.Namespace.Policy()
+				dropped++
+			}
+		}
+	}
+	if dropped > 0 {
+		slog.Default().LogAttrs(s.ctx, slog.LevelWarn,
+			"sash: requests in flight were not released, so their slots end with their lease",
+			slog.String("policy", policy), slog.Int("slots", dropped),
+			slog.String("remedy", "defer Decision.Release after each Allow, AllowN, AllowAtMost and Wait"))
+	}
 }
 
 // Merge calls f with the slots that are held in the log of a key, except those of earlier calls. None of them is
@@ -200,10 +373,16 @@ func (s *Set) due(timer int) (due []store.Renewal) {
 func (s *Set) Merge(key *store.Key, f func(ids []uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.held[logKeyOf(key)]; l != nil && len(l.fresh) > 0 {
-		f(l.fresh)
-		l.fresh = nil
+	l := s.held[logKeyOf(key)]
+	if l == nil || l.told == len(l.slots) {
+		return
 	}
+	ids := make([]uint64, 0, len(l.slots)-l.told)
+	for _, slot := range l.slots[l.told:] {
+		ids = append(ids, slot.ID)
+	}
+	f(ids)
+	l.told = len(l.slots)
 }
 
 // Len returns how many slots are held.
@@ -211,7 +390,7 @@ func (s *Set) Len() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.held {
-		n += len(l.ids)
+		n += len(l.slots)
 	}
 	return n
 }
@@ -225,51 +404,6 @@ func (s *Set) Close() {
 		s.timer = nil
 	}
 	s.mu.Unlock()
+	s.cancel()
 	s.work.Wait()
 }
-
-// Held is the slots of one decision.
-type Held struct {
-	Context context.Context //nolint:containedctx // of the request, for those who release the slots when it has ended
-
-	set      *Set
-	slots    []Slot
-	degraded bool
-
-	later bool
-
-	mu       sync.Mutex
-	released bool
-}
-
-// Slots returns the slots.
-func (h *Held) Slots() []Slot { return h.slots }
-
-// Release gives the slots back. It does so once, unless it fails: then they are not renewed any more, and it may be
-// called again.
-func (h *Held) Release(ctx context.Context) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.released {
-		return nil
-	}
-	h.set.mu.Lock()
-	for i := range h.slots {
-		h.set.remove(&h.slots[i])
-	}
-	h.set.mu.Unlock()
-	var err error
-	for i := range h.slots {
-		if failed := h.set.logs.Release(ctx, &h.slots[i], h.degraded); failed != nil {
-			err = errors.Join(err, failed)
-		}
-	}
-	h.released = err == nil
-	return err
-}
-
-// Defer notes that the slots are not released when the handler ends, because what it has begun holds them still.
-func (h *Held) Defer() { h.later = true }
-
-// Deferred reports whether Defer was called.
-func (h *Held) Deferred() bool { return h.later }

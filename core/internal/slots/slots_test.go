@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,24 +25,41 @@ type logs struct {
 	renewals []string
 	released []uint64
 	err      error
+	fails    error         // of renewals
 	takes    time.Duration // a renewal
+	during   func()        // a renewal
 }
 
 func newLogs() *logs { return &logs{start: time.Now()} }
 
-func (l *logs) Renew(r *store.Renewal) {
-	ids := slices.Sorted(slices.Values(r.IDs))
+func (l *logs) Renew(_ context.Context, r *store.Renewal, told []uint64) error {
+	text := fmt.Sprint(time.Since(l.start), " ", r.Key.Text, slices.Sorted(slices.Values(r.IDs)), " ", r.Keep)
+	if len(told) > 0 {
+		text += fmt.Sprint(" told ", slices.Sorted(slices.Values(told)))
+	}
 	l.mu.Lock()
-	l.renewals = append(l.renewals, fmt.Sprint(time.Since(l.start), " ", r.Key.Text, ids, r.Lease, r.Keep))
+	l.renewals = append(l.renewals, text)
+	fails, during := l.fails, l.during
 	l.mu.Unlock()
+	if during != nil {
+		during()
+	}
 	time.Sleep(l.takes)
+	return fails
 }
 
-func (l *logs) Release(_ context.Context, s *slots.Slot, _ bool) error {
+func (l *logs) Release(_ context.Context, s *slots.Slot) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.released = append(l.released, s.ID)
 	return l.err
+}
+
+// fail makes renewals fail.
+func (l *logs) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails = err
 }
 
 // renewed returns the renewals since the last call, in order.
@@ -72,15 +93,15 @@ func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogs()
 		s := slots.New(l)
-		hold := func(held ...slots.Slot) *slots.Held { return s.Hold(held, false) }
+		hold := func(held ...slots.Slot) *slots.Held { return s.Hold(t.Context(), held) }
 		a := hold(slot("a", 1, 30*time.Second), slot("b", 1, 30*time.Second))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		want(t, l.renewed(), []string{"10s a[1] 30s 30s", "10s b[1] 30s 30s"})
+		want(t, l.renewed(), []string{"10s a[1] 30s", "10s b[1] 30s"})
 		b := hold(slot("a", 2, 3*time.Second)) // a shorter lease
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want(t, l.renewed(), []string{"11s a[1 2] 3s 30s", "11s b[1] 30s 30s"})
+		want(t, l.renewed(), []string{"11s a[1 2] 30s", "11s b[1] 30s"})
 		for range 2 {
 			if err := b.Release(t.Context()); err != nil {
 				t.Error(err)
@@ -88,7 +109,7 @@ func TestRenewal(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want(t, l.renewed(), []string{"12s a[1] 3s 30s", "12s b[1] 30s 30s"})
+		want(t, l.renewed(), []string{"12s a[1] 30s", "12s b[1] 30s"})
 		if err := a.Release(t.Context()); err != nil || s.Len() != 0 {
 			t.Errorf("%v, %d slots are held", err, s.Len())
 		}
@@ -100,7 +121,7 @@ func TestRenewal(t *testing.T) {
 		hold(slot("a", 3, 3*time.Second))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want(t, l.renewed(), []string{"1h0m13s a[3] 3s 3s"})
+		want(t, l.renewed(), []string{"1h0m13s a[3] 3s"})
 		s.Close()
 		hold(slot("a", 4, 3*time.Second))
 		time.Sleep(time.Minute)
@@ -115,10 +136,10 @@ func TestSlowRenewal(t *testing.T) {
 		l := newLogs()
 		l.takes = 2500 * time.Millisecond
 		s := slots.New(l)
-		s.Hold([]slots.Slot{slot("a", 1, 3*time.Second)}, false)
+		s.Hold(t.Context(), []slots.Slot{slot("a", 1, 3*time.Second)})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		want(t, l.renewed(), []string{"1s a[1] 3s 3s", "4s a[1] 3s 3s"})
+		want(t, l.renewed(), []string{"1s a[1] 3s", "4s a[1] 3s"})
 		begun := time.Now()
 		s.Close()
 		if took := time.Since(begun); took != 1500*time.Millisecond {
@@ -133,7 +154,7 @@ func TestReleaseThatFails(t *testing.T) {
 		l := newLogs()
 		s := slots.New(l)
 		l.err = errors.New("down")
-		h := s.Hold([]slots.Slot{slot("a", 1, time.Second), slot("b", 1, time.Second)}, false)
+		h := s.Hold(t.Context(), []slots.Slot{slot("a", 1, time.Second), slot("b", 1, time.Second)})
 		for range 2 {
 			if err := h.Release(t.Context()); !errors.Is(err, l.err) {
 				t.Error(err)
@@ -157,7 +178,7 @@ func TestReleaseThatFails(t *testing.T) {
 func TestMerge(t *testing.T) {
 	s := slots.New(newLogs())
 	defer s.Close()
-	hold := func(id uint64) *slots.Held { return s.Hold([]slots.Slot{slot("a", id, time.Hour)}, false) }
+	hold := func(id uint64) *slots.Held { return s.Hold(t.Context(), []slots.Slot{slot("a", id, time.Hour)}) }
 	merge := func(key string, want ...uint64) {
 		t.Helper()
 		var got []uint64
@@ -190,7 +211,7 @@ func TestConcurrently(t *testing.T) {
 	for n := range 16 {
 		all.Go(func() {
 			for i := range uint64(500) {
-				h := s.Hold([]slots.Slot{slot(fmt.Sprint(n%4), uint64(n)<<32+i, time.Second)}, false)
+				h := s.Hold(t.Context(), []slots.Slot{slot(fmt.Sprint(n%4), uint64(n)<<32+i, time.Second)})
 				if err := h.Release(context.Background()); err != nil {
 					t.Error(err)
 				}
@@ -200,5 +221,173 @@ func TestConcurrently(t *testing.T) {
 	all.Wait()
 	if n := s.Len(); n != 0 {
 		t.Errorf("%d slots are left", n)
+	}
+}
+
+// A renewal that fails is tried again until it succeeds, that of other logs is not, and all are renewed when the next
+// renewal is due. Hasten does not wait for that. An error about one key is no reason to try again.
+func TestRenewalThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogs()
+		s := slots.New(l)
+		l.fails = errors.New("down")
+		l.during = sync.OnceFunc(func() { l.fail(nil) }) // of two renewals the second one succeeds
+		for _, key := range []string{"a", "b"} {
+			s.Hold(t.Context(), []slots.Slot{slot(key, 1, 12*time.Second)})
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if n := len(l.renewed()); n != 2 {
+			t.Fatalf("%d renewals, want 2", n)
+		}
+		l.fail(errors.New("down"))
+		time.Sleep(2500 * time.Millisecond)
+		again := l.renewed()
+		if len(again) != 2 || again[0][:2] != "5s" || again[1][:2] != "6s" {
+			t.Fatalf("renewed %q, want the one that has failed, after 1 s and after 2 s", again)
+		}
+		l.fail(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, l.renewed(), []string{strings.Replace(again[0], "5s", "7s", 1)})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, l.renewed(), []string{"8s a[1] 12s", "8s b[1] 12s"})
+		s.Hasten()
+		synctest.Wait()
+		l.fail(&store.StoreError{OneKey: true})
+		want(t, l.renewed(), []string{"8.5s a[1] 12s", "8.5s b[1] 12s"})
+		time.Sleep(7 * time.Second)
+		want(t, l.renewed(), []string{"12.5s a[1] 12s", "12.5s b[1] 12s"})
+		s.Close()
+	})
+}
+
+// A slot that is released while it is renewed is released again after that, since the renewal may have come last.
+func TestReleaseDuringRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogs()
+		s := slots.New(l)
+		var freed atomic.Int32
+		s.Freed = func(*store.Key) { freed.Add(1) }
+		h := s.Hold(t.Context(), []slots.Slot{slot("a", 1, 3*time.Second)})
+		other := s.Hold(t.Context(), []slots.Slot{slot("a", 2, 3*time.Second)})
+		release := sync.OnceFunc(func() {
+			if err := h.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		l.mu.Lock()
+		l.during = release
+		l.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l.mu.Lock()
+		released := slices.Clone(l.released)
+		l.mu.Unlock()
+		if want := []uint64{1, 1}; !slices.Equal(released, want) || freed.Load() != 1 {
+			t.Errorf("released %v, want %v; %d calls of Freed", released, want, freed.Load())
+		}
+		if err := other.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// No more slots are held than a limit allows. Those of the decision that is one too many are given back, and the log,
+// which has lost some, is renewed soon.
+func TestTooManySlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogs()
+		s := slots.New(l)
+		for id := range uint64(9) { // the quota
+			defer s.Hold(t.Context(), []slots.Slot{slot("a", id+1, 12*time.Second)}).Release(t.Context())
+		}
+		for range 3 {
+			more := []slots.Slot{slot("b", 10, 12*time.Second), slot("a", 10, 12*time.Second)}
+			if h := s.Hold(t.Context(), more); h != nil || more[0].Taken != 0 || more[1].Taken != 9 || s.Len() != 9 {
+				t.Errorf("%v, %+v; %d are held", h, more, s.Len())
+			}
+		}
+		if len(l.released) != 6 {
+			t.Errorf("released %v", l.released)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want(t, l.renewed(), []string{"1s a[1 2 3 4 5 6 7 8 9] 12s"})
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		want(t, l.renewed(), []string{"5s a[1 2 3 4 5 6 7 8 9] 12s"})
+	})
+}
+
+// Slots that nobody can release any more are dropped after ten leases, and those that somebody can are not.
+func TestForgottenSlots(t *testing.T) {
+	l := newLogs()
+	s := slots.New(l)
+	defer s.Close()
+	kept := s.Hold(t.Context(), []slots.Slot{slot("a", 1, time.Minute)})
+	s.Hold(t.Context(), []slots.Slot{slot("a", 2, time.Minute), slot("b", 2, time.Minute)})
+	renew := func() {
+		s.Hasten()
+		for len(l.renewed()) == 0 {
+			runtime.Gosched()
+		}
+	}
+	for range 29 {
+		renew()
+	}
+	runtime.GC()
+	if n := s.Len(); n != 3 {
+		t.Errorf("%d slots are held before the time, want 3", n)
+	}
+	for s.Len() != 1 {
+		renew()
+		runtime.GC()
+	}
+	if err := kept.Release(t.Context()); err != nil || !slices.Equal(l.released, []uint64{1}) {
+		t.Errorf("%v; released %v", err, l.released)
+	}
+}
+
+// Slots that are held and released in any order, some of which Merge was told: it is told each once.
+func TestOrderOfReleases(t *testing.T) {
+	s := slots.New(newLogs())
+	defer s.Close()
+	r := rand.New(rand.NewPCG(1, 2))
+	held, told := make(map[uint64]*slots.Held), make(map[uint64]bool)
+	key := slot("a", 0, time.Hour).Key
+	for id := range uint64(2000) {
+		if one := slot("a", id, time.Hour); r.IntN(5) > 0 {
+			one.Plan = store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5000, Window: time.Hour}}, Slots: true})
+			held[id] = s.Hold(t.Context(), []slots.Slot{one})
+		}
+		if r.IntN(2) == 0 {
+			for id, h := range held {
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				delete(held, id)
+				break
+			}
+		}
+		if r.IntN(9) == 0 {
+			s.Merge(&key, func(ids []uint64) {
+				for _, id := range ids {
+					if told[id] || held[id] == nil {
+						t.Errorf("%d: told twice, or not held", id)
+					}
+					told[id] = true
+				}
+			})
+			for id := range held {
+				if !told[id] {
+					t.Errorf("%d: not told", id)
+				}
+			}
+		}
+		if s.Len() != len(held) {
+			t.Fatalf("%d held, want %d", s.Len(), len(held))
+		}
 	}
 }

@@ -1,10 +1,8 @@
 // Package faults_test makes Redis fail in every way that a test can bring about, and shows what becomes of
 // a limiter meanwhile and afterwards: one row of a table for each fault.
 //
-//	make test-faults                         all of it, in about three minutes, with the table at the end
-//	go test -v ./core/redisstore/faults      the faults that take little time, as in any run of the tests
-//
-// What `make test-faults` adds is asked for with SASH_FAULTS=1.
+//	make test-faults                             all of it, in about three minutes, with the table at the end
+//	go test -short -v ./core/redisstore/faults   the faults that take little time, as in make test
 package faults_test
 
 import (
@@ -48,7 +46,6 @@ const (
 var longTimeout = core.WithTimeout(10 * time.Second)
 
 var (
-	full = os.Getenv("SASH_FAULTS") != ""
 	logs lockedBuffer // what limiters write to the log
 	rows []*row
 
@@ -64,11 +61,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// slow leaves a test to `make test-faults`.
+// slow leaves a test to make test-long.
 func slow(t *testing.T) {
 	t.Helper()
-	if !full {
-		t.Skip("make test-faults runs it")
+	if testing.Short() {
+		t.Skip("it takes long: make test-long runs it")
 	}
 }
 

@@ -45,7 +45,7 @@ func TestHangs(t *testing.T) {
 	defer r.end()
 	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: server.Addr()}))
 	stands := 2 * time.Second
-	if full {
+	if !testing.Short() {
 		stands = 10 * time.Second
 	}
 	wait := r.stream(l, 200, stands+2*time.Second, only("k"))

@@ -174,7 +174,7 @@ func TestFlushes(t *testing.T) {
 		r := begin(t, "scripts flushed", "SCRIPT FLUSH every ms")
 		defer r.end()
 		n := 2000
-		if full {
+		if !testing.Short() {
 			n = 10_000
 		}
 		l := r.limiter(core.PerHour(n/2), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)

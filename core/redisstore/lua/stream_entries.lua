@@ -1,11 +1,19 @@
--- Lists what a window holds. docs/internals.md, "A log in a stream", describes what a log holds.
--- KEYS[1] the log; ARGV[1] the window (us). Reply: instant (us) and units of each take, oldest first.
+-- Lists a part of what a window holds. docs/internals.md, "A log in a stream", describes what a log holds.
+-- KEYS[1], ARGV and the reply are as in entries.lua.
 -- include clock
 -- include stream
-local _, failed = sizeOf(KEYS[1])
+local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4]
+local held, failed = sizeOf(key)
 if failed then return failed end
-local reply = {}
-for i, entry in ipairs(call('XRANGE', KEYS[1], string.format('%.0f', now - ARGV[1] + 1), '+')) do
-  reply[2 * i - 1], reply[2 * i] = instantOf(entry), 1
+if held == 0 then return {0} end
+if upto == '0' then upto = call('XREVRANGE', key, '+', '-', 'COUNT', '1')[1][1]:sub(1, 16) end
+local from = string.format('%.0f', math.max(now - ARGV[1], ARGV[3] + 0) + 1)
+local found = call('XRANGE', key, from, upto, 'COUNT', size)
+local more = #found == size
+if more then
+  local id = found[size][1]
+  for _, entry in ipairs(call('XRANGE', key, '(' .. id, id:sub(1, 16))) do found[#found + 1] = entry end
 end
+local reply = {more and upto + 0 or 0}
+for i, entry in ipairs(found) do reply[2 * i], reply[2 * i + 1] = instantOf(entry), 1 end
 return reply

@@ -1,0 +1,49 @@
+package adapter
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+)
+
+// Upgrade returns w with a method Hijack that tells r status 101. It is for adapters on net/http, and requests with a
+// field Upgrade. Hooks of w's own methods are not enough there: [http.ResponseController] goes past a writer without
+// Hijack to the one that it wraps. The result is an [http.Flusher] if w is, and has no other optional interface. What
+// cannot be hijacked is returned as it is.
+func (r *Response) Upgrade(w http.ResponseWriter) http.ResponseWriter {
+	if !canHijack(w) {
+		return w
+	}
+	u := upgrade{w, r}
+	if f, ok := w.(http.Flusher); ok {
+		return struct {
+			upgrade
+			http.Flusher
+		}{u, f}
+	}
+	return u
+}
+
+func canHijack(w http.ResponseWriter) bool {
+	if _, ok := w.(http.Hijacker); ok {
+		return true
+	}
+	u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+	return ok && canHijack(u.Unwrap())
+}
+
+type upgrade struct {
+	http.ResponseWriter
+
+	seen *Response
+}
+
+func (u upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err == nil {
+		u.seen.Sent(http.StatusSwitchingProtocols)
+	}
+	return c, rw, err
+}
+
+func (u upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }

@@ -1,0 +1,218 @@
+package guard
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// correctedStore is a guard with FailLocal, its store, and one key.
+type correctedStore struct {
+	*Guard
+
+	t    *testing.T
+	logs *sharedLogs
+	conn *faultyStore
+	key  store.Key
+	plan *store.Plan
+}
+
+func newCorrectedStore(t *testing.T, quota int) *correctedStore {
+	t.Helper()
+	c := &correctedStore{t: t, logs: newSharedLogs(), key: store.NewKey("p", "k"), plan: planOf(quota, time.Hour)}
+	c.conn = c.logs.connect()
+	c.Guard = New(Config{Store: c.conn, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 10,
+		DenyCache: time.Second})
+	return c
+}
+
+// take asks for units, and returns the take with its ID and the answer.
+func (c *correctedStore) take(cost int, mode store.Mode) (t *store.Take, a store.Answer, from Source) {
+	t = &store.Take{Key: c.key, Plan: c.plan, Cost: cost, Mode: mode}
+	from, _ = c.Take(c.t.Context(), t, &a)
+	return t, a, from
+}
+
+func (c *correctedStore) settle(t *store.Take, cost int, degraded bool) {
+	c.t.Helper()
+	if err := c.Settle(c.t.Context(), store.Settlement{Key: c.key, ID: t.ID, Cost: cost}, degraded); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// units returns how many units a log of the key has.
+func (c *correctedStore) units(logs *memory.Store) (units int) {
+	for _, e := range logs.Log(&c.key, time.Hour) {
+		units += e.Cost
+	}
+	return units
+}
+
+// end waits for the replay, and compares the store's units with those of this process.
+func (c *correctedStore) end(want int) {
+	c.t.Helper()
+	c.conn.up(0)
+	time.Sleep(time.Minute)
+	if here, there := c.units(c.journal.logs), c.units(c.logs.logs); here != want || there != want {
+		c.t.Errorf("%d units here and %d in the store, want %d", here, there, want)
+	}
+	if err := c.Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// What is left of a take that was trimmed is not corrected any more, neither here nor in the store.
+func TestTrimmedTakesAreNotSettled(t *testing.T) {
+	for _, cost := range []int{0, 2, 6} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCorrectedStore(t, 9)
+			c.conn.down(refuses)
+			for range failuresToOpen { // from now on takes are not sent, so the store has none of them
+				c.take(1, store.ModePeek)
+			}
+			first, _, _ := c.take(4, store.ModeChargeDenied)
+			c.take(4, store.ModeChargeDenied)
+			if _, a, _ := c.take(4, store.ModeChargeDenied); a.Allowed { // it takes three units from the first
+				t.Fatal("12 of 9 units fit")
+			}
+			c.conn.up(0)
+			time.Sleep(time.Minute)
+			c.settle(first, cost, true)
+			c.end(9)
+		})
+	}
+}
+
+// A cost that changes while the store is told the one before is told as well.
+func TestSettledDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(loses) // the store has the take, and this process does not know it
+		take, a, from := c.take(2, store.ModeCharge)
+		if !a.Allowed || from != FromLocal {
+			t.Fatal(a, from)
+		}
+		c.conn.down(refuses)
+		c.settle(take, 1, true)
+		c.logs.asked()
+		c.conn.up(time.Second / 2)
+		for !strings.Contains(c.logs.asked(), "settle") {
+			time.Sleep(time.Second / 10)
+		}
+		c.settle(take, 3, true)
+		c.end(3)
+	})
+}
+
+// heldStore holds the answers to takes back.
+type heldStore struct {
+	*faultyStore
+
+	hold func()
+}
+
+func (s heldStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	a, err := s.faultyStore.Take(ctx, t)
+	s.hold()
+	return a, err
+}
+
+// A denial that was under way when units were given back is not remembered, so in an outage the local log decides.
+func TestDenialUnderWayBeforeOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		held := heldStore{c.conn, func() {}}
+		c.store = &held
+		first, _, _ := c.take(1, store.ModeCharge)
+		arrives := make(chan struct{})
+		held.hold = func() { <-arrives }
+		go c.take(1, store.ModeCharge)
+		synctest.Wait()
+		c.settle(first, 0, false)
+		close(arrives)
+		synctest.Wait()
+		c.conn.down(refuses)
+		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+			t.Errorf("%+v from %d after the only unit was given back", a, from)
+		}
+		c.end(1)
+	})
+}
+
+// A take that was undone has no part in when the oldest unit leaves.
+func TestUndoneTakesBesideAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(loses)
+		undone, _, _ := c.take(1, store.ModeCharge)
+		time.Sleep(time.Minute / 2)
+		c.conn.down(refuses)
+		c.take(1, store.ModeCharge)
+		c.settle(undone, 0, true)
+		time.Sleep(time.Minute / 2)
+		s := c.journal.snapshot(&c.key)
+		if len(s.entries) != 2 {
+			t.Fatalf("%v in the backlog, want the take that was undone and another", s.entries)
+		}
+		take, a := &store.Take{Key: c.key, Plan: c.plan, Cost: 1}, store.Answer{}
+		s.addTo(take, &a)
+		if got, want := a.State[0], (store.State{Used: 1, Reset: time.Hour - time.Minute/2}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		c.end(1)
+	})
+}
+
+// What was denied here and never sent is no business of the store's.
+func TestDenialsThatWereNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		c.conn.down(refuses)
+		for range failuresToOpen {
+			c.take(1, store.ModePeek)
+		}
+		c.take(1, store.ModeCharge)
+		for range 3 {
+			if _, a, from := c.take(1, store.ModeCharge); a.Allowed || from != FromLocal {
+				t.Fatal(a, from)
+			}
+		}
+		if n := c.journal.entries.Load(); n != 1 {
+			t.Errorf("%d entries to be replayed, want the one that was admitted", n)
+		}
+		c.end(1)
+	})
+}
+
+// When the store answers the first replay after an outage, which is the breaker's probe, all others follow.
+func TestReplaysFollowTheProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		c.conn.down(refuses)
+		keys := make([]store.Key, 10)
+		for i := range keys {
+			keys[i] = store.NewKey("p", string(rune('a'+i)))
+			c.key = keys[i]
+			if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+				t.Fatal(a, from)
+			}
+		}
+		const call = retryStore / 10
+		c.conn.up(call)
+		for c.journal.entries.Load() == int64(len(keys)) {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(len(keys)/maxReplays+2) * call)
+		if n := c.journal.entries.Load(); n != 0 {
+			t.Errorf("%d keys were not replayed with the first one", n)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

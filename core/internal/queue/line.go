@@ -1,0 +1,119 @@
+package queue
+
+import "slices"
+
+// line is the waiters that a log has denied, each the first of its key, in the order in which they joined.
+type line[K, P comparable] struct {
+	log         K
+	plan        P
+	first, last *Waiter[K, P]
+	awake       int // of the waiters
+}
+
+// InLine reports whether the waiter is in the line of a log for a plan, or in none if the log is that of its key.
+func (w *Waiter[K, P]) InLine(log K, plan P) bool {
+	if w.line == nil {
+		return log == w.Key
+	}
+	return w.line.plan == plan && w.line.log == log
+}
+
+// enter adds the waiter, which is awake, to the line of a log.
+func (w *Waiter[K, P]) enter(log K, plan P) {
+	if log == w.Key {
+		return
+	}
+	q := w.queues
+	i := slices.IndexFunc(q.lines[log], func(l *line[K, P]) bool { return l.plan == plan })
+	if i < 0 {
+		i = len(q.lines[log])
+		q.lines[log] = append(q.lines[log], &line[K, P]{log: log, plan: plan})
+	}
+	l := q.lines[log][i]
+	w.line = l
+	l.awake++
+	// Most are the last to have joined, and those that come from another line are among the first.
+	if w.behind = l.first; l.last != nil && l.last.number < w.number {
+		w.ahead, w.behind = l.last, nil
+	}
+	for w.behind != nil && w.behind.number < w.number {
+		w.ahead, w.behind = w.behind, w.behind.behind
+	}
+	*l.after(w.ahead), *l.before(w.behind) = w, w
+}
+
+// exit removes the waiter from its line, if it is in one.
+func (w *Waiter[K, P]) exit() {
+	l := w.line
+	if l == nil {
+		return
+	}
+	wakes, room := 0, 0
+	switch {
+	case w.admitted:
+		wakes, room = min(1, w.room), w.room
+	case !w.asleep:
+		wakes = 1 // it may have been woken for what it did not take
+	}
+	if w.woken {
+		wakes++
+	}
+	if !w.asleep {
+		l.awake--
+	}
+	if l.first == w {
+		wakes = max(wakes, 1) // the next one has to learn for how long to sleep
+	}
+	*l.after(w.ahead), *l.before(w.behind) = w.behind, w.ahead
+	w.line, w.ahead, w.behind, w.asleep, w.woken = nil, nil, nil, false, false
+	if l.first == nil {
+		l.remove(w.queues)
+		return
+	}
+	l.wake(wakes)
+	l.fill(room)
+}
+
+// remove removes a line without waiters.
+func (l *line[K, P]) remove(q *Queues[K, P]) {
+	if len(q.lines[l.log]) == 1 {
+		delete(q.lines, l.log)
+		return
+	}
+	i := slices.Index(q.lines[l.log], l)
+	q.lines[l.log] = slices.Delete(q.lines[l.log], i, i+1)
+}
+
+// after returns where the line keeps the waiter behind w, or the first one if w is nil.
+func (l *line[K, P]) after(w *Waiter[K, P]) **Waiter[K, P] {
+	if w == nil {
+		return &l.first
+	}
+	return &w.behind
+}
+
+// before returns where the line keeps the waiter ahead of w, or the last one if w is nil.
+func (l *line[K, P]) before(w *Waiter[K, P]) **Waiter[K, P] {
+	if w == nil {
+		return &l.last
+	}
+	return &w.ahead
+}
+
+// wake wakes the first n waiters that are not to ask anyway.
+func (l *line[K, P]) wake(n int) {
+	for w := l.first; w != nil && n > 0; w = w.behind {
+		if w.wake() {
+			n--
+		}
+	}
+}
+
+// fill wakes waiters until n are awake, so that they take units at the same time and not one after the other.
+func (l *line[K, P]) fill(n int) {
+	for w := l.first; w != nil && l.awake < n; w = w.behind {
+		if w.asleep {
+			w.wake()
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package redisstore_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/redisstore"
+)
+
+// stalled returns a context of a limiter in a process that cannot run until the test ends. The timeout is over.
+func stalled(t *testing.T, timeout time.Duration) context.Context {
+	t.Helper()
+	runs := make(chan struct{})
+	t.Cleanup(func() { close(runs) })
+	d := deadline.New(timeout, nil)
+	d.Round = func() { <-runs }
+	d.Begin()
+	ctx := d.Within(context.Background(), time.Now())
+	time.Sleep(timeout + timeout/2)
+	if ctx.Err() != nil {
+		t.Fatal("the context has ended")
+	}
+	return ctx
+}
+
+// A call that begins late because this process could not run has its time, also for a new connection.
+func TestCallsThatBeginLate(t *testing.T) {
+	rdb := redis.NewClient(at(redistest.Start(t)))
+	defer rdb.Close()
+	if err := take(stalled(t, time.Second/2), rdb); err != nil {
+		t.Error(err)
+	}
+}
+
+// dialCounter is a hook that counts connections.
+type dialCounter struct {
+	keeper
+
+	dials atomic.Int32
+}
+
+func (c *dialCounter) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c.dials.Add(1)
+		return next(ctx, network, addr)
+	}
+}
+
+// A server that hangs is given up at the deadline of one operation, although the process could not run: go-redis does
+// not connect for another attempt.
+func TestHangingServerOfABusyProcess(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(at(server))
+	defer rdb.Close()
+	counter := new(dialCounter)
+	rdb.AddHook(counter)
+	if err := take(t.Context(), rdb); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	wantClass(t, take(stalled(t, 50*time.Millisecond), rdb), redisstore.ClassTimeout, "slow")
+	if n := counter.dials.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// A dial has no deadline of its own, at which it would fail although the connection was made before; but it has one
+// again when a server that has never answered leaves a call without an answer.
+func TestDialsOfABusyProcess(t *testing.T) {
+	var dials, withDeadline atomic.Int32
+	refused := true
+	client := plain(t, &redis.Options{
+		Addr: "127.0.0.1:1", MaxRetries: -1, PoolSize: 100,
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			dials.Add(1)
+			if _, ok := ctx.Deadline(); ok {
+				withDeadline.Add(1)
+			}
+			if refused {
+				return nil, errRefused
+			}
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
+		},
+	})
+	ask := func() {
+		if err := take(stalled(t, 50*time.Millisecond), client); err == nil {
+			t.Error("no error")
+		}
+	}
+	ask()
+	refused = false
+	ask()
+	if dials.Load() == 0 || withDeadline.Load() > 0 {
+		t.Errorf("%d of %d dials have a deadline", withDeadline.Load(), dials.Load())
+	}
+	ask()
+	if withDeadline.Load() == 0 {
+		t.Error("a dial to a server that hangs has no deadline")
+	}
+}

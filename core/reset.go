@@ -1,0 +1,121 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Reset deletes the log of key, what its limits of other algorithms have counted, and its bans. What limits with keys
+// of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of
+// those which this limiter has not chosen yet. An unknown key is not an error.
+//
+// The key is a text as for [Limiter.Allow]. No text names what [Join] or package jwtkey finds in a request: for that,
+// and for whatever a request's key is, there is [Decision.Reset]. For a text that no request can have, Reset deletes
+// what Allow and other calls have used by that text; if there is nothing, the error is a [ConfigError]. Under [Global],
+// any text also resets the quota of all requests, unless this limiter has been asked about texts.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	var id identity
+	if err := l.identityOf(key, &id); err != nil {
+		return err
+	}
+	switch {
+	case id.Kind != kindBy || l.key.finds(kindBy):
+		return l.resetKey(ctx, id)
+	case l.key.classes[0].kind == kindAll && !l.asked.Load():
+		return cmp.Or(l.resetKey(ctx, id), l.resetKey(ctx, everybody))
+	case l.key.classes[0].kind == kindAll:
+		return l.resetKey(ctx, id)
+	}
+	unused := l.unused(ctx, id)
+	return cmp.Or(l.resetKey(ctx, id), unused)
+}
+
+// Reset deletes what the key of the decision's request has used, as [Limiter.Reset] does for a text: with rules, what
+// the rules that applied to the request have counted for their keys. It works for all keys, and for denials too. A
+// handler gets its request's decision by [DecisionFrom], and an observer by [Event]. A decision about a request whose
+// key was not read, as by [WithSkip], is a [ConfigError].
+func (d Decision) Reset(ctx context.Context) error {
+	switch {
+	case d.key.Kind != "" && d.limiter.choose == nil:
+		return d.limiter.resetKey(ctx, d.key.Identity)
+	case d.key.Kind != "" && d.plan != nil:
+		return d.resetRules(ctx)
+	case d.storeErr != nil: // FailOpen has decided, and the rules are not known
+		return d.storeErr
+	}
+	return &ConfigError{
+		Option: "Reset", Value: "a decision", Reason: "its request was not limited, so there is no key to reset",
+	}
+}
+
+// resetRules resets the logs that a decision by rules was asked about, unless their limits have keys of their own.
+func (d *Decision) resetRules(ctx context.Context) error {
+	logs := d.plan.logs
+	if d.plan.only != nil {
+		logs = []*planLog{d.plan.only}
+	}
+	var errs []error
+	for i, log := range logs {
+		key := d.key
+		if d.joint != nil {
+			key = d.joint.takes[i].Key
+		}
+		if log.own && !log.slots {
+			errs = append(errs, d.limiter.reset(ctx, key))
+		}
+	}
+	if errs == nil {
+		return &ConfigError{
+			Option: "Reset", Value: "a decision", Reason: "no limit of its rules has a window and the rule's own key",
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// resetKey resets an identity of the limiter's key.
+func (l *Limiter) resetKey(ctx context.Context, id identity) error {
+	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
+	for space := range l.policy.spaces.counting {
+		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.namespace, Identity: id}))
+	}
+	if err == nil && l.ban != nil {
+		err = l.ban.lift(ctx, l, id)
+	}
+	return err
+}
+
+// unused returns an error if nothing was used by a text that no request's key is.
+func (l *Limiter) unused(ctx context.Context, id identity) error {
+	d := Decision{key: store.Key{Identity: id}, cost: 1, mode: store.ModePeek}
+	plan, err := l.planFor(ctx)
+	if err == nil {
+		err = l.decide(ctx, nil, plan, false, &d)
+	}
+	if err = cmp.Or(err, d.storeErr); err == nil { // ask the logs, since a cached denial is about one of them only
+		_, err = d.peek(ctx)
+	}
+	if errors.As(err, new(*store.StoreError)) {
+		return err
+	}
+	if err == nil && (d.Banned || d.hasUsed()) {
+		return nil
+	}
+	return &ConfigError{
+		Option: "Reset", Value: "a text",
+		Reason: "no request has this key, which " + l.key.name + " does not find, and no call has used anything by " +
+			"it: reset the key of a request with Decision.Reset",
+	}
+}
+
+// hasUsed reports whether the window of a limit with the limiter's key holds anything.
+func (d *Decision) hasUsed() bool {
+	for i := range d.plan.limits {
+		if d.answer.State[i].Used > 0 && d.plan.limits[i].isOwn(d.limiter.key.keySpec) {
+			return true
+		}
+	}
+	return false
+}
