@@ -31,7 +31,7 @@ type Board struct {
 
 	mu       sync.Mutex
 	order    []*policy // by name
-	limiters []*core.Limiter
+	limiters []added
 	pages    map[*page]struct{}
 	quiet    int // seconds without a decision
 	unseen   int // seconds without a page
@@ -41,6 +41,13 @@ type Board struct {
 	shown    map[*policy]bool // in the last message
 }
 
+// added is a limiter with what it tells about itself when it is logged.
+type added struct {
+	*core.Limiter
+
+	policy, limits string
+}
+
 // Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names; of
 // several limiters of one policy, those of the first. The decisions of a limiter are counted whether it was added or
 // not, if it has Observe as its observer.
@@ -48,17 +55,50 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range limiters {
-		if l != nil && !slices.Contains(b.limiters, l) {
-			b.limiters = append(b.limiters, l)
+		if l != nil && !slices.ContainsFunc(b.limiters, func(a added) bool { return a.Limiter == l }) {
+			b.limiters = append(b.limiters, added{l, attr(l, "policy"), attr(l, "limits")})
 		}
 	}
 }
 
-// Remove forgets limiters that were added, such as those of a customer who has left.
+// Remove forgets limiters that were added, such as those of a customer who has left, and what the page has of their
+// policies, except for policies of which another limiter was added. A limiter that goes on deciding appears again, so
+// close it as well. [core.Limiter.Close] alone does the same once all limiters of the policy are closed, and is the
+// only way for the rules of a file.
 func (b *Board) Remove(limiters ...*core.Limiter) {
+	for _, name := range b.removed(func(a added) bool { return slices.Contains(limiters, a.Limiter) }) {
+		if b.limiterOf(name) == nil {
+			b.remove(b.policies.Get(name))
+		}
+	}
+}
+
+// removed forgets limiters that were added, and returns the names of their policies.
+func (b *Board) removed(of func(added) bool) (names []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.limiters = slices.DeleteFunc(b.limiters, func(l *core.Limiter) bool { return slices.Contains(limiters, l) })
+	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool {
+		if !of(a) {
+			return false
+		}
+		names = append(names, a.policy)
+		return true
+	})
+	return names
+}
+
+// remove forgets a policy. Nil is no policy.
+func (b *Board) remove(p *policy) {
+	if p == nil {
+		return
+	}
+	b.policies.Remove(p.name, p, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.order = slices.DeleteFunc(b.order, func(o *policy) bool { return o == p })
+		delete(b.shown, p)
+		b.keys.remove(p.name)
+	})
 }
 
 // Observe counts a decision. It is for [core.WithObserver].
@@ -66,7 +106,10 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
 		return // it was Peek, which asks for nothing; pages use it too
 	}
-	p := b.policies.Of(e.Policy, b.newPolicy)
+	p := b.policy(&e)
+	if p == nil {
+		return
+	}
 	switch e.Outcome {
 	case event.Allowed, event.Denied, event.Banned:
 		b.decided(p, &e)
@@ -106,16 +149,39 @@ func (b *Board) decided(p *policy, e *core.Event) {
 	if e.Shadow != nil && !e.Shadow.Allowed {
 		p.count[shadowDenied].Add(1)
 	}
-	b.keys.add(e)
+	if b.keys.add(e) && b.policies.Get(p.name) != p { // it was removed meanwhile
+		b.keys.remove(p.name)
+	}
 }
 
-func (b *Board) newPolicy(name string) *policy {
-	p := &policy{name: name}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.order = append(b.order, p)
-	slices.SortFunc(b.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
+// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
+func (b *Board) policy(e *core.Event) *policy {
+	p := b.policies.Get(e.Policy)
+	switch {
+	case p == nil:
+		return b.newPolicy(*e)
+	case !e.Keep(p):
+		return nil
+	}
 	return p
+}
+
+func (b *Board) newPolicy(e core.Event) *policy {
+	return b.policies.Of(e.Policy, func(name string) *policy {
+		p := &policy{name: name}
+		p.end = func() {
+			b.remove(p)
+			b.removed(func(a added) bool { return a.policy == name && a.Stats().Closed })
+		}
+		if !e.Keep(p) {
+			return nil
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.order = append(b.order, p)
+		slices.SortFunc(b.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
+		return p
+	})
 }
 
 // run samples the counters once a second, until nothing happens any more and nobody looks.
@@ -168,19 +234,14 @@ func (b *Board) changed() bool {
 // limiterOf returns a limiter that was added, by the name of its policy, or nil.
 func (b *Board) limiterOf(name string) *core.Limiter {
 	b.mu.Lock()
-	limiters := slices.Clone(b.limiters)
-	b.mu.Unlock()
-	for _, l := range limiters {
-		if nameOf(l) == name {
-			return l
+	defer b.mu.Unlock()
+	for _, a := range b.limiters {
+		if a.policy == name {
+			return a.Limiter
 		}
 	}
 	return nil
 }
-
-// nameOf and limitsOf return what a limiter tells about itself when it is logged.
-func nameOf(l *core.Limiter) string   { return attr(l, "policy") }
-func limitsOf(l *core.Limiter) string { return attr(l, "limits") }
 
 func attr(l *core.Limiter, key string) string {
 	for _, a := range l.LogValue().Group() {

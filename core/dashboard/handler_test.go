@@ -16,6 +16,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/dashboard"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -341,6 +342,39 @@ func TestAuthorisation(t *testing.T) {
 	}
 }
 
+// A website that has its name point to this machine is the same site to a browser, so only a check of the host stops
+// it: a pattern of http.ServeMux is one. docs/dashboard.md says what proxies do to it.
+func TestHosts(t *testing.T) {
+	p := newShop(t, core.NewMemoryStore())
+	open := dashboard.Handler(&p.board, dashboard.WithActions(anybody))
+	local := http.NewServeMux()
+	local.Handle("localhost/limits/", open)
+	for _, test := range []struct {
+		desc, host, origin, site string
+		open, local              int
+	}{
+		{"the page itself", "localhost:8080", "http://localhost:8080", "same-origin", 200, 200},
+		{"another site", "localhost:8080", "http://evil.example", "cross-site", 403, 403},
+		{"a site with a name for this machine", "evil.example:8080", "http://evil.example:8080", "", 200, 404},
+		{"HTTPS, a proxy with its own Host", "localhost:8080", "https://limits.example", "same-origin", 200, 200},
+		{"HTTP, a proxy with its own Host", "localhost:8080", "http://limits.example", "", 403, 403},
+		{"HTTP, a proxy that passes Host on", "limits.example", "http://limits.example", "", 200, 404},
+	} {
+		for h, want := range map[http.Handler]int{open: test.open, local: test.local} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+test.host+"/limits/window",
+				strings.NewReader(`{"policy":"login","key":"203.0.113.77"}`))
+			r.Header.Set("Origin", test.origin)
+			if test.site != "" {
+				r.Header.Set("Sec-Fetch-Site", test.site)
+			}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s: %d, want %d: %s", test.desc, w.Code, want, w.Body)
+			}
+		}
+	}
+}
+
 // The window of a banned key says so. A limiter that was removed is not looked up any more.
 func TestBannedAndRemoved(t *testing.T) {
 	var p shop
@@ -388,9 +422,6 @@ func TestStoreFails(t *testing.T) {
 
 // Those with the most requests are found among a million clients. What is kept of keys has a test of its own.
 func TestManyKeys(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a million keys")
-	}
 	var p shop
 	h, latest := p.watch(t)
 	seed := rand.Uint64()
@@ -399,9 +430,10 @@ func TestManyKeys(t *testing.T) {
 		p.board.Observe(context.Background(), core.Event{Policy: "p", Outcome: event.Allowed, Key: key})
 	}
 	sent := map[string]int{}
-	for i := range 1_000_000 {
+	clients := testlen.Of(50_000, 1_000_000)
+	for i := range clients {
 		observe(fmt.Sprintf("client-%d", r.Uint64()))
-		if i%200 < 10 { // each of ten keys 5,000 times
+		if i%200 < 10 { // each of ten keys once in 200 times
 			name := fmt.Sprint("busy-", i%200)
 			observe(name)
 			sent[name]++
@@ -421,8 +453,8 @@ func TestManyKeys(t *testing.T) {
 		t.Errorf("%d keys, %d policies", len(m.Hot), len(m.Policies))
 	}
 	for _, hot := range m.Hot {
-		if hot.Requests > 5100 {
-			t.Errorf("seed %#x: %+v had 5,000 requests", seed, hot)
+		if had := clients / 200; hot.Requests > had+had/50 {
+			t.Errorf("seed %#x: %+v had %d requests", seed, hot, had)
 		}
 	}
 	if w := serve(t, h, http.MethodGet, "/", ""); strings.Contains(w.Body.String(), "client-") {

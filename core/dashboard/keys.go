@@ -66,25 +66,27 @@ func (k *keys) forget() {
 	k.top, k.latest = nil, nil
 }
 
-func (k *keys) add(e *core.Event) {
+// add counts a decision, and reports whether keys are counted.
+func (k *keys) add(e *core.Event) bool {
 	if !k.watched.Load() {
-		return
+		return false
 	}
 	name := e.Policy + separator + e.Key
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.top == nil {
-		return
+		return false
 	}
 	if _, in := k.top.Add(name, 1); !in {
-		return
+		return true
 	}
 	if _, known := k.latest[name]; known && e.Decision.Degraded {
-		return // FailOpen has asked no limit
+		return true // FailOpen has asked no limit
 	}
 	if k.latest[name] = e.Decision; len(k.latest) > 2*topKeys {
 		k.prune()
 	}
+	return true
 }
 
 // prune forgets the keys that the sketch has expelled, or has not taken although it said so, as it does with a key that
@@ -95,6 +97,15 @@ func (k *keys) prune() {
 		in[item.Key] = true
 	}
 	maps.DeleteFunc(k.latest, func(name string, _ core.Decision) bool { return !in[name] })
+}
+
+// remove forgets the keys of a policy. The sketch keeps their counts until they fade.
+func (k *keys) remove(policy string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.latest, func(name string, _ core.Decision) bool {
+		return strings.HasPrefix(name, policy+separator)
+	})
 }
 
 // tick is called once a second.
@@ -118,6 +129,9 @@ func (k *keys) hottest(identities bool) []hotKey {
 		policy, key, _ := strings.Cut(item.Key, separator)
 		if len(hot) == shownKeys || item.Count == 0 {
 			break
+		}
+		if _, known := k.latest[item.Key]; !known {
+			continue // its policy was removed
 		}
 		h := hotKey{ID: k.hash(item.Key), Policy: policy, Requests: item.Count}
 		if identities {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"time"
 
+	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/totals"
 )
 
@@ -99,8 +100,8 @@ func (b *Board) message(latest int, identities bool) *message {
 		Second: time.Now().Unix(), Hot: b.keys.hottest(identities), Policies: []policyMessage{}, Stores: b.storesNow(),
 	}
 	limits := make(map[string]string, len(b.limiters))
-	for _, l := range b.limiters {
-		limits[nameOf(l)] = limitsOf(l)
+	for _, a := range b.limiters {
+		limits[a.policy] = a.limits
 	}
 	shown, others := busiest(b.order)
 	m.Others = others
@@ -119,7 +120,11 @@ func (b *Board) message(latest int, identities bool) *message {
 func (b *Board) storesNow() []storeMessage {
 	if now := time.Now(); b.stores == nil || now.Sub(b.storesAt) >= interval/2 {
 		b.stores, b.storesAt = []storeMessage{}, now
-		for _, s := range totals.Of(b.limiters) {
+		limiters := make([]*core.Limiter, len(b.limiters))
+		for i, a := range b.limiters {
+			limiters[i] = a.Limiter
+		}
+		for _, s := range totals.Of(limiters) {
 			b.stores = append(b.stores, storeMessageOf(s))
 		}
 	}

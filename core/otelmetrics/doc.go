@@ -11,5 +11,6 @@
 // Experimental: OpenTelemetry has no convention for rate limiters but aspnetcore.rate_limiting, which the names of this
 // package resemble. They will change if there is one. docs/metrics.md lists them.
 //
-// No attribute is an identity, and the number of their values does not depend on clients.
+// No attribute is an identity, and the number of their values does not depend on clients. What was counted of a policy
+// is not reported any more after its last limiter was closed.
 package otelmetrics

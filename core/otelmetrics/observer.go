@@ -3,7 +3,10 @@ package otelmetrics
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"reflect"
+	"runtime"
+	"sync"
+	"weak"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -40,10 +43,6 @@ func must[I any](instrument I, err error) I {
 	return instrument
 }
 
-func counter(m metric.Meter, name, unit, description string) metric.Int64Counter {
-	return must(m.Int64Counter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description)))
-}
-
 // Observer makes instruments and returns a function for [core.WithObserver], which any number of limiters may have. It
 // may be called several times with one meter: the metrics are then the same. It panics if the meter is nil or refuses
 // an instrument.
@@ -56,27 +55,89 @@ func Observer(m metric.Meter) func(context.Context, core.Event) {
 		//nolint:forbidigo // documented: a mistake of the program
 		panic("otelmetrics: the meter is nil: give it one, such as otel.Meter")
 	}
+	return observerOf(m).observe
+}
+
+// observers has those of meters, of which each has one as long as it lives.
+var observers struct {
+	sync.Mutex
+
+	of map[weak.Pointer[byte]]weak.Pointer[observer]
+}
+
+func observerOf(m metric.Meter) *observer {
+	v := reflect.ValueOf(m)
+	if v.Kind() != reflect.Pointer {
+		return newObserver(m)
+	}
+	meter := weak.Make((*byte)(v.UnsafePointer()))
+	observers.Lock()
+	defer observers.Unlock()
+	if o := observers.of[meter].Value(); o != nil {
+		return o
+	}
+	o := newObserver(m)
+	if observers.of == nil {
+		observers.of = make(map[weak.Pointer[byte]]weak.Pointer[observer])
+	}
+	observers.of[meter] = weak.Make(o)
+	runtime.AddCleanup(o, func(meter weak.Pointer[byte]) {
+		observers.Lock()
+		defer observers.Unlock()
+		if observers.of[meter].Value() == nil {
+			delete(observers.of, meter)
+		}
+	}, meter)
+	return o
+}
+
+func newObserver(m metric.Meter) *observer {
 	o := &observer{
-		requests: counter(m, "requests", "{request}", "Decisions by policy, result and what has decided."),
-		near: counter(m, "near_limit", "{request}",
-			"Requests that were allowed and have left less than a fifth of a limit's quota."),
-		degraded: counter(m, "degraded", "{request}",
-			"Decisions of the failure policy, because the store did not answer."),
-		refunds: counter(m, "refunds", "{refund}", "Refunds of WithRefund."),
-		shadows: counter(m, "shadow_requests", "{request}",
-			"What the policy of WithShadow, or rules with shadow, would have decided."),
-		reloads: counter(m, "rules.reloads", "{reload}", "Reloads of a file of rules."),
-		errs: counter(m, "errors", "{request}",
-			"Requests without a decision, or decided without the store, by the class of the error."),
 		duration: must(m.Float64Histogram(prefix+"request.duration", metric.WithUnit("s"), seconds,
 			metric.WithDescription("Time until the decision; for Wait, including the wait."))),
+		reloads: must(m.Int64Counter(prefix+"rules.reloads", metric.WithUnit("{reload}"),
+			metric.WithDescription("Reloads of a file of rules."))),
+	}
+	instruments := make([]metric.Observable, numCounts)
+	for c, of := range counts {
+		o.counters[c] = must(m.Int64ObservableCounter(prefix+of.name, metric.WithUnit(of.unit),
+			metric.WithDescription(of.description)))
+		instruments[c] = o.counters[c]
 	}
 	for s := range o.bySource {
 		o.bySource[s] = []metric.RecordOption{
 			metric.WithAttributeSet(attribute.NewSet(attrSource.String(event.Source(s).String()))),
 		}
 	}
-	return o.observe
+	must(m.RegisterCallback(o.report, instruments...))
+	return o
+}
+
+// What is counted of each policy. The SDK forgets what a callback does not report any more, and never what is added to
+// a counter of another kind.
+const (
+	requests = iota
+	near
+	degraded
+	refunds
+	shadows
+	errs
+	numCounts
+)
+
+var counts = [numCounts]struct{ name, unit, description string }{
+	requests: {"requests", "{request}", "Decisions by policy, result and what has decided."},
+	near: {
+		"near_limit", "{request}", "Requests that were allowed and have left less than a fifth of a limit's quota.",
+	},
+	degraded: {"degraded", "{request}", "Decisions of the failure policy, because the store did not answer."},
+	refunds:  {"refunds", "{refund}", "Refunds of WithRefund."},
+	shadows: {
+		"shadow_requests", "{request}", "What the policy of WithShadow, or rules with shadow, would have decided.",
+	},
+	errs: {
+		"errors", "{request}", "Requests without a decision, or decided without the store, by the class of the error.",
+	},
 }
 
 const (
@@ -85,7 +146,8 @@ const (
 )
 
 type observer struct {
-	requests, near, degraded, refunds, shadows, reloads, errs metric.Int64Counter
+	counters [numCounts]metric.Int64ObservableCounter
+	reloads  metric.Int64Counter // of files, which no customers bring along, so they need not be forgotten
 
 	duration metric.Float64Histogram
 	bySource [sources][]metric.RecordOption
@@ -94,77 +156,83 @@ type observer struct {
 	policies classes.Names[policy]
 }
 
-// policy has the attributes of a policy's metrics. Making them for each request would allocate.
-type policy struct {
-	decisions [outcomes][sources]atomic.Pointer[[]metric.AddOption]
-
-	alone, shadowAllowed, shadowDenied []metric.AddOption
-}
-
-func with(attrs ...attribute.KeyValue) []metric.AddOption {
-	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attrs...))}
-}
-
-// policy returns the attributes of a policy, which are made when it is new.
-func (o *observer) policy(name string) *policy { return o.policies.Of(name, o.newPolicy) }
-
-func (o *observer) newPolicy(name string) *policy {
-	of := attrPolicy.String(name)
-	return &policy{
-		alone: with(of), shadowAllowed: with(of, attrResult.String("allowed")),
-		shadowDenied: with(of, attrResult.String("denied")),
+// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
+func (o *observer) policy(e *core.Event) *policy {
+	p := o.policies.Get(e.Policy)
+	switch {
+	case p == nil:
+		return o.newPolicy(*e)
+	case !e.Keep(p):
+		return nil
 	}
+	return p
+}
+
+func (o *observer) newPolicy(e core.Event) *policy {
+	return o.policies.Of(e.Policy, func(name string) *policy {
+		if p := (&policy{name: name, among: &o.policies}); e.Keep(p) {
+			return p
+		}
+		return nil
+	})
+}
+
+// report is called when metrics are read.
+func (o *observer) report(_ context.Context, to metric.Observer) error {
+	for name, p := range o.policies.All() {
+		of := attrPolicy.String(name)
+		p.report(func(count int, n int64, attrs ...attribute.KeyValue) {
+			to.ObserveInt64(o.counters[count], n, metric.WithAttributes(append(attrs, of)...))
+		})
+	}
+	return nil
 }
 
 func (o *observer) observe(ctx context.Context, e core.Event) {
-	add := func(to metric.Int64Counter, result string) {
-		to.Add(ctx, 1, with(attrPolicy.String(e.Policy), attrResult.String(result))...)
+	p := o.policy(&e)
+	if p == nil {
+		return
 	}
 	switch e.Outcome {
 	case event.Refunded:
-		add(o.refunds, "ok")
+		p.refunded.Add(1)
 	case event.RefundFailed:
-		add(o.refunds, "failed")
+		p.refundFailed.Add(1)
 	case event.ShadowFailed:
-		add(o.shadows, "failed")
+		p.shadowFailed.Add(1)
 	case event.Reloaded:
-		add(o.reloads, "ok")
+		o.reloaded(ctx, &e, "ok")
 	case event.ReloadFailed:
-		add(o.reloads, "failed")
+		o.reloaded(ctx, &e, "failed")
 	case event.Allowed, event.Denied, event.Banned, event.Forbidden, event.Listed, event.Skipped, event.NoKey,
 		event.Failed:
-		o.decision(ctx, &e)
+		o.decision(ctx, p, &e)
 	}
 }
 
-func (o *observer) decision(ctx context.Context, e *core.Event) {
-	p := o.policy(e.Policy)
+func (o *observer) reloaded(ctx context.Context, e *core.Event, result string) {
+	o.reloads.Add(ctx, 1, metric.WithAttributes(attrPolicy.String(e.Policy), attrResult.String(result)))
+}
+
+func (o *observer) decision(ctx context.Context, p *policy, e *core.Event) {
 	source := min(int(e.Source), sources-1)
-	at := &p.decisions[e.Outcome][source]
-	attrs := at.Load()
-	if attrs == nil {
-		made := with(attrPolicy.String(e.Policy), attrResult.String(e.Outcome.String()),
-			attrSource.String(event.Source(source).String()))
-		attrs = &made
-		at.Store(attrs)
-	}
-	o.requests.Add(ctx, 1, *attrs...)
+	p.decisions[e.Outcome][source].Add(1)
 	o.duration.Record(ctx, e.Took.Seconds(), o.bySource[source]...)
 	if e.NearLimit() {
-		o.near.Add(ctx, 1, p.alone...)
+		p.near.Add(1)
 	}
 	if e.Decision.Degraded {
-		o.degraded.Add(ctx, 1, p.alone...)
+		p.degraded.Add(1)
 	}
 	if e.Shadow != nil {
-		attrs := p.shadowDenied
 		if e.Shadow.Allowed {
-			attrs = p.shadowAllowed
+			p.shadowAllowed.Add(1)
+		} else {
+			p.shadowDenied.Add(1)
 		}
-		o.shadows.Add(ctx, 1, attrs...)
 	}
 	if e.Err != nil && !errors.Is(e.Err, core.ErrNoKey) && !errors.Is(e.Err, core.ErrForbidden) {
-		o.errs.Add(ctx, 1, with(attrPolicy.String(e.Policy), attrError.String(o.classes.Of(e.Err)))...)
+		p.failed(o.classes.Of(e.Err))
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		note(span, e)

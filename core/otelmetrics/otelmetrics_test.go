@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +150,7 @@ degraded(a) 6
 deny_cache.entries(a) 0
 errors(refused,a) 6
 near_limit(a) 1
+process.stalled(a) 0
 replay.backlog(a) 5
 replay.lost(a) 0
 replay.replayed(a) 0
@@ -282,4 +284,92 @@ func TestObserverAllocates(t *testing.T) {
 	observe = otelmetrics.Observer(m)
 	observe(ctx, last)
 	t.Logf("with the SDK: %v allocations", testing.AllocsPerRun(1000, func() { observe(ctx, last) }))
+}
+
+// What was counted of a policy goes with its last limiter, whether limiters share an observer or a meter, and begins at
+// 0 with the next limiter of that name.
+func TestCloseFrees(t *testing.T) {
+	m, lines := newMeter(t)
+	observe := otelmetrics.Observer(m)
+	named := func(name string) (limiters []*core.Limiter) {
+		shared, err := core.New(core.PerHour(2), core.Global(), core.WithName(name), core.WithObserver(observe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiters = []*core.Limiter{shared, newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName(name))}
+		for _, l := range limiters {
+			for range 3 {
+				if _, err := l.Allow(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := l.AllowN(t.Context(), "k", 0); err == nil {
+				t.Error("a cost of 0 is no error")
+			}
+		}
+		return limiters
+	}
+	counted := func() []string {
+		return slices.DeleteFunc(lines(), func(line string) bool {
+			return strings.HasPrefix(line, "request.duration") || strings.HasPrefix(line, "memory")
+		})
+	}
+	const each = `errors(config,%[1]s) %[2]d
+near_limit(%[1]s) %[2]d
+requests(%[1]s,allowed,memory) %[3]d
+requests(%[1]s,denied,memory) %[2]d
+requests(%[1]s,failed,none) %[2]d`
+	a := named("a")
+	registration, err := otelmetrics.Register(m, a...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, counted(), "active_request_leases(a) 0\n"+fmt.Sprintf(each, "a", 2, 4))
+	if err := a[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, counted(), "active_request_leases(a) 0\n"+fmt.Sprintf(each, "a", 2, 4))
+	if err := a[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, counted(), "")
+	if _, err := a[0].Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, counted(), "")
+	if err := registration.Unregister(); err != nil {
+		t.Fatal(err)
+	}
+	named("a")
+	same(t, counted(), fmt.Sprintf(each, "a", 2, 4))
+}
+
+// Whatever decides while limiters are closed, and whatever reads meanwhile, nothing is left.
+func TestCloseWhileReading(t *testing.T) {
+	m, lines := newMeter(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 50 {
+				l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName(fmt.Sprint("p", i%3)))
+				all.Go(func() {
+					for range 5 {
+						l.Allow(t.Context(), "k") // only counted
+					}
+				})
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		lines()
+	}
+	all.Wait()
+	for _, line := range lines() {
+		if !strings.HasPrefix(line, "request.duration(memory)") {
+			t.Error(line)
+		}
+	}
 }

@@ -39,6 +39,8 @@ var values = []value{
 		func(s *core.Stats) int64 { return int64(s.Outages) }, ofGuard},
 	{"store.failures", "{call}", "Calls that the store has not answered.", true,
 		func(s *core.Stats) int64 { return int64(s.Failures) }, ofGuard},
+	{"process.stalled", "ms", "Time in which requests waited and this process could not run.", true,
+		func(s *core.Stats) int64 { return s.Stalled.Milliseconds() }, ofGuard},
 	{"deny_cache.entries", "{denial}", "Denials that are remembered.", false,
 		func(s *core.Stats) int64 { return int64(s.Denials) }, ofGuard},
 	{"replay.backlog", "{take}", "Takes that were decided without the store and that it still has to be told.", false,

@@ -59,6 +59,8 @@ var (
 			func(s *core.Stats) float64 { return float64(s.Outages) }),
 		counted("sash_store_failures_total", "Calls that the store has not answered.",
 			func(s *core.Stats) float64 { return float64(s.Failures) }),
+		counted("sash_process_stalled_seconds_total", "Time in which requests waited and this process could not run.",
+			func(s *core.Stats) float64 { return s.Stalled.Seconds() }),
 		gauge("sash_deny_cache_entries", "Denials that are remembered.",
 			func(s *core.Stats) float64 { return float64(s.Denials) }),
 		gauge("sash_replay_backlog", "Takes that were decided without the store and that it still has to be told.",

@@ -11,5 +11,5 @@
 //
 // No label is an identity. Labels are names of policies, which are in the program or its rules, words of sash such as
 // outcomes, and classes of errors, of which there are 64 at most besides "other". So the number of series does not
-// depend on clients.
+// depend on clients. The series of a policy are dropped when its last limiter is closed.
 package prommetrics

@@ -3,7 +3,6 @@ package prommetrics
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,26 +19,26 @@ import (
 func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, core.Event) {
 	c := configure(opts)
 	o := &observer{
-		decisions: counters(r, "sash_decisions_total",
+		decisions: counters("sash_decisions_total",
 			"Decisions by policy, outcome and what has decided. Calls of Peek are among them.",
 			"policy", "outcome", "source"),
-		near: counters(r, "sash_near_limit_total",
+		near: counters("sash_near_limit_total",
 			"Requests that were allowed and have left less than a fifth of a limit's quota.", "policy"),
-		degraded: counters(r, "sash_degraded_decisions_total",
+		degraded: counters("sash_degraded_decisions_total",
 			"Decisions of the failure policy, because the store did not answer.", "policy"),
-		durations: histograms(r, c, "sash_decision_duration_seconds",
+		durations: c.histograms("sash_decision_duration_seconds",
 			"Time until the decision; for Wait, including the wait.", "source"),
-		refunds: counters(r, "sash_refunds_total", "Refunds of WithRefund.", "policy", "result"),
-		shadows: counters(r, "sash_shadow_decisions_total",
+		refunds: counters("sash_refunds_total", "Refunds of WithRefund.", "policy", "result"),
+		shadows: counters("sash_shadow_decisions_total",
 			"What the policy of WithShadow, or rules with shadow, would have decided.", "policy", "outcome"),
-		reloads: counters(r, "sash_rules_reloads_total", "Reloads of a file of rules.", "policy", "result"),
-		errs: counters(r, "sash_errors_total",
+		reloads: counters("sash_rules_reloads_total", "Reloads of a file of rules.", "policy", "result"),
+		errs: counters("sash_errors_total",
 			"Requests without a decision, or decided without the store, by the class of the error.", "policy", "class"),
 	}
 	for s := range o.bySource {
 		o.bySource[s] = o.durations.WithLabelValues(event.Source(s).String())
 	}
-	return o.observe
+	return register(r, o).observe
 }
 
 const (
@@ -47,6 +46,7 @@ const (
 	sources  = int(event.Local) + 1
 )
 
+// observer is the collector of its metrics, so that all that are made with one registerer are the same.
 type observer struct {
 	decisions, near, degraded, refunds, shadows, reloads, errs *prometheus.CounterVec
 
@@ -57,56 +57,78 @@ type observer struct {
 	policies classes.Names[policy]
 }
 
-// policy has the counters of a policy.
-type policy struct {
-	decisions [outcomes][sources]atomic.Pointer[counter]
-
-	near, degraded, shadowAllowed, shadowDenied prometheus.Counter
+func (o *observer) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		o.decisions, o.near, o.degraded, o.refunds, o.shadows, o.reloads, o.errs, o.durations,
+	}
 }
 
-type counter struct{ prometheus.Counter }
-
-// policy returns the counters of a policy, which are made when it is new.
-func (o *observer) policy(name string) *policy { return o.policies.Of(name, o.newPolicy) }
-
-func (o *observer) newPolicy(name string) *policy {
-	return &policy{
-		near: o.near.WithLabelValues(name), degraded: o.degraded.WithLabelValues(name),
-		shadowAllowed: o.shadows.WithLabelValues(name, "allowed"),
-		shadowDenied:  o.shadows.WithLabelValues(name, "denied"),
+// Describe implements [prometheus.Collector].
+func (o *observer) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range o.all() {
+		c.Describe(to)
 	}
+}
+
+// Collect implements [prometheus.Collector].
+func (o *observer) Collect(to chan<- prometheus.Metric) {
+	for _, c := range o.all() {
+		c.Collect(to)
+	}
+}
+
+// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
+func (o *observer) policy(e *core.Event) *policy {
+	p := o.policies.Get(e.Policy)
+	switch {
+	case p == nil:
+		return o.newPolicy(*e)
+	case !e.Keep(p):
+		return nil
+	}
+	return p
+}
+
+func (o *observer) newPolicy(e core.Event) *policy {
+	return o.policies.Of(e.Policy, func(name string) *policy {
+		p := &policy{name: name, among: &o.policies, counters: make(map[series]prometheus.Counter)}
+		if !e.Keep(p) {
+			return nil
+		}
+		p.near, p.degraded = p.counter(o.near, "", ""), p.counter(o.degraded, "", "")
+		p.shadowAllowed, p.shadowDenied = p.counter(o.shadows, "allowed", ""), p.counter(o.shadows, "denied", "")
+		return p
+	})
 }
 
 func (o *observer) observe(_ context.Context, e core.Event) {
+	p := o.policy(&e)
+	if p == nil {
+		return
+	}
 	switch e.Outcome {
 	case event.Refunded:
-		o.refunds.WithLabelValues(e.Policy, "ok").Inc()
-		return
+		p.counter(o.refunds, "ok", "").Inc()
 	case event.RefundFailed:
-		o.refunds.WithLabelValues(e.Policy, "failed").Inc()
-		return
+		p.counter(o.refunds, "failed", "").Inc()
 	case event.ShadowFailed:
-		o.shadows.WithLabelValues(e.Policy, "failed").Inc()
-		return
+		p.counter(o.shadows, "failed", "").Inc()
 	case event.Reloaded:
-		o.reloads.WithLabelValues(e.Policy, "ok").Inc()
-		return
+		p.counter(o.reloads, "ok", "").Inc()
 	case event.ReloadFailed:
-		o.reloads.WithLabelValues(e.Policy, "failed").Inc()
-		return
+		p.counter(o.reloads, "failed", "").Inc()
 	case event.Allowed, event.Denied, event.Banned, event.Forbidden, event.Listed, event.Skipped, event.NoKey,
 		event.Failed:
-		o.decision(&e)
+		o.decision(p, &e)
 	}
 }
 
-func (o *observer) decision(e *core.Event) {
-	p := o.policy(e.Policy)
+func (o *observer) decision(p *policy, e *core.Event) {
 	outcome, source := int(e.Outcome), min(int(e.Source), sources-1)
 	at := &p.decisions[outcome][source]
 	c := at.Load()
 	if c == nil {
-		c = &counter{o.decisions.WithLabelValues(e.Policy, e.Outcome.String(), event.Source(source).String())}
+		c = &counter{p.counter(o.decisions, e.Outcome.String(), event.Source(source).String())}
 		at.Store(c)
 	}
 	c.Inc()
@@ -125,15 +147,15 @@ func (o *observer) decision(e *core.Event) {
 		}
 	}
 	if e.Err != nil && !errors.Is(e.Err, core.ErrNoKey) && !errors.Is(e.Err, core.ErrForbidden) {
-		o.errs.WithLabelValues(e.Policy, o.classes.Of(e.Err)).Inc()
+		p.counter(o.errs, o.classes.Of(e.Err), "").Inc()
 	}
 }
 
 // StoreObserver registers a histogram of calls to stores and returns a function for [core.WithStoreObserver]. It may be
 // called several times with one registerer.
 func StoreObserver(r prometheus.Registerer, opts ...Option) func(context.Context, event.StoreCall) {
-	calls := histograms(r, configure(opts), "sash_store_call_duration_seconds",
-		"Time that calls to the store took, by what it was asked and the class of its error.", "operation", "class")
+	calls := register(r, configure(opts).histograms("sash_store_call_duration_seconds",
+		"Time that calls to the store took, by what it was asked and the class of its error.", "operation", "class"))
 	known := new(classes.Set)
 	return func(_ context.Context, c event.StoreCall) {
 		calls.WithLabelValues(c.Operation.String(), known.OfStore(c.Err)).Observe(c.Took.Seconds())

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,7 @@ func TestErrorsAndOutages(t *testing.T) {
 		names := []string{
 			"sash_decisions_total", "sash_errors_total", "sash_degraded_decisions_total", "sash_breaker_state",
 			"sash_outages_total", "sash_store_failures_total", "sash_replay_backlog", "sash_replayed_total",
-			"sash_store_call_duration_seconds",
+			"sash_process_stalled_seconds_total", "sash_store_call_duration_seconds",
 		}
 		has(t, r, `
 breaker_state(p,closed) 0
@@ -153,6 +154,7 @@ degraded_decisions_total(p) 6
 errors_total(config,p) 1
 errors_total(refused,p) 6
 outages_total(p) 1
+process_stalled_seconds_total(p) 0
 replay_backlog(p) 6
 replayed_total(p) 0
 store_call_duration_seconds(ok,take) 1
@@ -464,5 +466,169 @@ func TestObserverAllocates(t *testing.T) {
 	observe(ctx, last)
 	if n := testing.AllocsPerRun(1000, func() { observe(ctx, last) }); n != 0 {
 		t.Errorf("%v allocations for an event", n)
+	}
+	counted, err := core.New(core.PerHour(1_000_000), core.Global(), core.WithObserver(observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted.Allow(ctx, "k")
+	if n := testing.AllocsPerRun(1000, func() { counted.Allow(ctx, "k") }); n != 0 {
+		t.Errorf("%v allocations for a decision that is counted", n)
+	}
+}
+
+// tenant makes a limiter that is counted, and has it decide.
+func tenant(t testing.TB, r prometheus.Registerer, name string) *core.Limiter {
+	t.Helper()
+	l := newLimiter(t, r, core.PerHour(2), core.Global(), core.WithName(name))
+	for range 3 {
+		if _, err := l.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+func closeAll(t testing.TB, limiters ...*core.Limiter) {
+	t.Helper()
+	for _, l := range limiters {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const decided = `
+decisions_total(allowed,a,memory) %[1]d
+decisions_total(denied,a,memory) %[2]d
+near_limit_total(a) %[2]d
+slots_in_flight(a) 0`
+
+// Series go with the last limiter of a name, and those of the next limiter of that name begin at 0. Late events of a
+// closed limiter bring nothing back.
+func TestCloseFreesSeries(t *testing.T) {
+	r := prometheus.NewRegistry()
+	names := []string{
+		"sash_decisions_total", "sash_near_limit_total", "sash_slots_in_flight", "sash_errors_total",
+		"sash_shadow_decisions_total", "sash_degraded_decisions_total", "sash_memory_keys",
+	}
+	a, b := tenant(t, r, "a"), tenant(t, r, "a")
+	collector := prommetrics.Collector(a, b)
+	r.MustRegister(collector)
+	closeAll(t, a, a)
+	has(t, r, fmt.Sprintf(decided, 4, 2), names[:3]...)
+	if _, err := b.AllowN(t.Context(), "k", 0); err == nil {
+		t.Error("a cost of 0 is no error")
+	}
+	closeAll(t, b)
+	has(t, r, "", names...)
+	if _, err := b.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	b.Reloaded(t.Context(), nil)
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 { // the durations by source
+		t.Errorf("%d series, %v; want 5", n, err)
+	}
+	r.Unregister(collector)
+	again := tenant(t, r, "a")
+	r.MustRegister(prommetrics.Collector(again))
+	has(t, r, fmt.Sprintf(decided, 2, 1), names[:3]...)
+}
+
+// The rules of a file go with the limiter of the file.
+func TestCloseFreesRules(t *testing.T) {
+	r := prometheus.NewRegistry()
+	const text = `rules:
+- {name: a, match: {path: /a}, key: {header: X-Id, verify: unverified}, limits: [1/hour]}
+- {name: b, key: global, limits: [1/hour]}
+`
+	set, err := rules.Parse([]byte(text), "x.yaml", rules.WithOptions(core.WithObserver(prommetrics.Observer(r))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := nethttp.From(l)(http.NotFoundHandler())
+	ask := func() {
+		for _, path := range []string{"/a", "/b"} {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+		}
+		l.Reloaded(t.Context(), nil)
+	}
+	names := []string{"sash_decisions_total", "sash_rules_reloads_total", "sash_near_limit_total"}
+	ask()
+	has(t, r, "decisions_total(allowed,b,memory) 1\ndecisions_total(no key,a,none) 1\nnear_limit_total(a) 0\n"+
+		"near_limit_total(b) 1\nnear_limit_total(rules) 0\nrules_reloads_total(rules,ok) 1", names...)
+	if err := set.Close(); err != nil {
+		t.Fatal(err)
+	}
+	has(t, r, "", names...)
+	ask()
+	has(t, r, "", names...)
+}
+
+// Whatever decides while limiters are closed, and whatever reads meanwhile, no series is left.
+func TestCloseWhileDeciding(t *testing.T) {
+	r := prometheus.NewRegistry()
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 100 {
+				l := newLimiter(t, r, core.PerHour(2), core.Global(), core.WithName(fmt.Sprint("p", (g+i)%3)))
+				for range 2 {
+					all.Go(func() {
+						for range 5 {
+							l.Allow(t.Context(), "k")     // only counted
+							l.AllowN(t.Context(), "k", 0) // an error to count
+						}
+					})
+				}
+				if i%20 == 0 {
+					r.Gather()
+				}
+				closeAll(t, l)
+			}
+		})
+	}
+	all.Wait()
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 {
+		t.Errorf("%d series, %v; want 5", n, err)
+	}
+}
+
+// What 3,000 tenants leave behind when they have gone.
+func TestTenantsLeaveNothing(t *testing.T) {
+	r := prometheus.NewRegistry()
+	come := func() (limiters []*core.Limiter) {
+		for i := range 3000 {
+			limiters = append(limiters, tenant(t, r, fmt.Sprint("tenant-", i)))
+		}
+		return limiters
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC() // what the first has found to be garbage may have cleanups
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	limiters := come()
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 6*3000+5 {
+		t.Errorf("%d series, %v", n, err)
+	}
+	full := heap()
+	closeAll(t, limiters...)
+	clear(limiters)
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 {
+		t.Errorf("%d series, %v; want 5", n, err)
+	}
+	after := heap()
+	runtime.KeepAlive(r)
+	t.Logf("%d bytes before, %d with the tenants, %d after", before, full, after)
+	if after > before+(full-before)/10 { // maps keep the space that they once had
+		t.Error("memory is kept")
 	}
 }

@@ -49,11 +49,10 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	return c
 }
 
-func counters(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-func histograms(r prometheus.Registerer, c config, name, help string, labels ...string) *prometheus.HistogramVec {
-	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: c.buckets}
-	return register(r, prometheus.NewHistogramVec(opts, labels))
+func (c config) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: c.buckets}, labels)
 }

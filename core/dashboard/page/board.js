@@ -1,6 +1,7 @@
 'use strict';
 
 const seconds = 300; // of history
+const averaged = 10; // seconds, so that numbers can be read
 const svgNames = 'http://www.w3.org/2000/svg';
 const byId = id => document.getElementById(id);
 
@@ -27,12 +28,18 @@ const plural = (n, one, many) => `${n.toLocaleString('en')} ${n === 1 ? one : ma
 
 function duration(s) {
   if (s < 1) return `${Math.ceil(s * 1000)} ms`;
-  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 10) return `${+s.toFixed(1)} s`;
   if (s < 120) return `${Math.round(s)} s`;
   if (s < 7200) return `${Math.round(s / 60)} min`;
   if (s < 172800) return `${Math.round(s / 3600)} h`;
   return `${Math.round(s / 86400)} days`;
 }
+
+// wait has whole seconds, which go down one by one.
+const wait = s => duration(s < 1 ? s : Math.ceil(s));
+
+// rate has one decimal where that makes a difference.
+const rate = n => (n < 10 ? Math.ceil(n * 10) / 10 : Math.round(n)).toLocaleString('en');
 
 const size = bytes => bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
@@ -83,23 +90,26 @@ function showPolicies(message) {
     while (p.samples.length < seconds) p.samples.unshift([0, 0, 0, 0, 0]);
     p.samples.splice(0, p.samples.length - seconds);
     setText(p.limits, given.limits || '');
-    const last = p.samples[seconds - 1];
+    const sum = (samples, n) => samples.reduce((sum, s) => sum + s[n], 0);
+    const latest = p.samples.slice(-averaged);
     ['Admitted', 'Denied', 'Near limit', 'Degraded'].forEach((label, n) => {
-      setText(p.cells[label], last[n].toLocaleString('en'));
+      const requests = sum(latest, n);
+      setText(p.cells[label], rate(requests / averaged));
+      p.cells[label].classList.toggle('zero', requests === 0);
     });
-    p.cells.Degraded.classList.toggle('bad', last[3] > 0);
-    const sum = n => p.samples.reduce((sum, s) => sum + s[n], 0).toLocaleString('en');
-    setText(p.total, `${sum(0)} admitted, ${sum(1)} denied`);
-    drawHistory(p);
+    p.cells.Degraded.classList.toggle('bad', sum(latest, 3) > 0);
+    const text = n => sum(p.samples, n).toLocaleString('en');
+    setText(p.total, `${text(0)} admitted, ${text(1)} denied, at most ${drawHistory(p).toLocaleString('en')} in a second`);
   });
   byId('no-policies').hidden = message.policies.length > 0;
   byId('others').hidden = !message.others;
   setText(byId('others'), `${plural(message.others, 'policy', 'policies')} with fewer requests not shown.`);
 }
 
-// drawHistory draws what was admitted from below, and what was denied on top of it.
+// drawHistory draws what was admitted from below, and what was denied on top of it. It returns how many requests the
+// whole height is.
 function drawHistory(p) {
-  const most = Math.max(1, ...p.samples.map(s => s[0] + s[1]));
+  const most = Math.max(...p.samples.map(s => s[0] + s[1]));
   let admitted = '', denied = '';
   p.samples.forEach((s, x) => {
     const a = 40 * s[0] / most, d = 40 * s[1] / most;
@@ -108,6 +118,7 @@ function drawHistory(p) {
   });
   p.history.admitted.setAttribute('d', admitted);
   p.history.denied.setAttribute('d', denied);
+  return most;
 }
 
 // showList replaces the rows of a list if they have changed, and keeps them and their focus otherwise.
@@ -250,7 +261,9 @@ function limitPanel(limit, i) {
   if (mayAct) heading.append(resetButton(limit, i));
   const key = element('p', {class: 'hint'}, `${limit.algorithm} of `, element('span', {class: 'key'}, limit.key || 'all requests'));
   const panel = element('div', {class: 'limit'}, heading, key, text);
-  if (limit.algorithm === 'sliding log') panel.append(drawing, axis);
+  const legend = element('p', {class: 'hint', 'aria-hidden': 'true'},
+    `Dashed: the quota, ${plural(limit.quota, 'unit', 'units')}. Line: units used since then. Marks: requests.`);
+  if (limit.algorithm === 'sliding log') panel.append(drawing, axis, legend);
   return {panel, text, drawing, limit, at: 0};
 }
 
@@ -297,7 +310,7 @@ function showWindow(answer) {
     s.at = performance.now();
     let text = `${limit.used.toLocaleString('en')} of ${plural(limit.quota, 'unit', 'units')} used, ` +
       `${limit.remaining.toLocaleString('en')} left.`;
-    if (limit.reset > 0) text += ` ${limit.remaining > 0 ? 'More room' : 'Room'} comes in ${duration(limit.reset)}.`;
+    if (limit.reset > 0) text += ` ${limit.remaining > 0 ? 'More room' : 'Room'} comes in ${wait(limit.reset)}.`;
     setText(s.text, text);
     draw(s);
   });
