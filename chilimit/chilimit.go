@@ -8,7 +8,6 @@ package chilimit
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/go-chi/chi/v5"
 
@@ -38,14 +37,6 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return nethttp.WithError(f)
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file; see [nethttp.Rules].
-func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
-	return nethttp.Rules(set, opts...)
-}
-
-// Explain tells what the rules of a set say about a request; see [nethttp.Explain].
-func Explain[E any](set core.Explainer[E], r *http.Request) E { return nethttp.Explain(set, r) }
-
 // errNoRoute is a ConfigError of constant text, which the limiter logs.
 var errNoRoute = &core.ConfigError{
 	Option: "chilimit.ByRoute",
@@ -69,17 +60,4 @@ func ByRoute() core.Key {
 		}
 		return "route " + pattern, nil
 	})
-}
-
-// isMount reports whether the request is still on its way through a mounted router. chi has then set RoutePath to
-// what is left for that router, and has emptied the wildcard's parameter, but not the request's own value of it.
-func isMount(c *chi.Context, r *http.Request) bool {
-	last := c.RoutePatterns[len(c.RoutePatterns)-1]
-	switch {
-	case strings.HasSuffix(last, "*"):
-		return c.URLParam("*") == "" && (r.PathValue("*") != "" || c.RoutePath == "/" && len(c.RoutePatterns) == 1)
-	case c.RoutePath == "/": // of the mounted router's own routes only "/" and parameters match that
-		return last != "/" && !strings.HasSuffix(last, "}")
-	}
-	return false
 }

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/echolimit"
 )
 
@@ -244,6 +246,24 @@ func TestByValue(t *testing.T) {
 		e.GET("/", served)
 		if first, second := get(e, "/"), get(e, "/"); first.Code != 200 || second.Code != 429 {
 			t.Errorf("status %d, then %d", first.Code, second.Code)
+		}
+	}
+}
+
+// Mounted with Pre, rules see paths before middleware that removes slashes.
+func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
+	set, err := rules.Parse([]byte("rules:\n- {name: a, match: {path: /login}, key: ip, limits: [5/day]}\n"), "a.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := echo.New()
+	e.Pre(echolimit.Rules(set), middleware.RemoveTrailingSlash())
+	e.GET("/login", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	for _, path := range []string{"/login", "/login/"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}
 }

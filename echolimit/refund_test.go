@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -340,5 +342,42 @@ func TestRefundClientGone(t *testing.T) {
 		if n := used(t, l); n != 0 {
 			t.Errorf("%s: %d units used, want 0", desc, n)
 		}
+	}
+}
+
+// unwrapped is a writer of which only http.ResponseController finds out that it can be hijacked.
+type unwrapped struct{ http.ResponseWriter }
+
+func (w unwrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Middleware around echo may have a writer that leaves all but writing to http.ResponseController.
+func TestRefundUpgradeBehindUnwrap(t *testing.T) {
+	asked := make(chan int, 1)
+	e := echo.New()
+	e.Use(echolimit.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ echo.Context, status int) bool {
+		asked <- status
+		return false
+	})))
+	e.GET("/", func(c echo.Context) error {
+		connection, rw, err := c.Response().Hijack()
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		io.Copy(io.Discard, rw)
+		return nil
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.ServeHTTP(unwrapped{w}, r)
+	}))
+	defer server.Close()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	c.Close()
+	if status := <-asked; status != http.StatusSwitchingProtocols {
+		t.Errorf("asked about %d, want 101", status)
 	}
 }

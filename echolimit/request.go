@@ -25,6 +25,7 @@ func (q request) Value(key any) any {
 
 func (q request) Target() adapter.Target {
 	t := adapter.TargetOf(q.c.Request())
+	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow
 	if segments := endsInParam(q.c.Path()); segments > 0 {
 		t.RawPath = joinFrom(segments, t.RawPath, q.c.Request().URL)
 	}

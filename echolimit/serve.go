@@ -1,15 +1,11 @@
 package echolimit
 
 import (
-	"bufio"
-	"net"
 	"net/http"
 
-	"github.com/felixge/httpsnoop"
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
 )
 
 // serve runs the handler. The status of an error is known when the error handler writes it.
@@ -23,9 +19,9 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 		return err
 	}
 	response := c.Response()
-	if c.Request().Header.Get("Upgrade") != "" {
+	if c.Request().Header.Get("Upgrade") != "" { // echo's response does not tell when it is hijacked
 		w := response.Writer
-		response.Writer = upgrades(w, seen)
+		response.Writer = seen.Upgrade(w)
 		defer func() { response.Writer = w }()
 	}
 	serving := true
@@ -48,17 +44,4 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 		return http.StatusOK
 	})
 	return err
-}
-
-// upgrades tells seen when the handler takes over the connection, of which echo's response knows nothing.
-func upgrades(w http.ResponseWriter, seen *adapter.Response) http.ResponseWriter {
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-		return func() (net.Conn, *bufio.ReadWriter, error) {
-			c, rw, err := next()
-			if err == nil {
-				seen.Sent(http.StatusSwitchingProtocols)
-			}
-			return c, rw, err
-		}
-	}})
 }

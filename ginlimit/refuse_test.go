@@ -22,6 +22,26 @@ func forgetful(c *gin.Context) {
 	c.Next()
 }
 
+// The status of a refusal is sent before middleware in front of the limiter goes on.
+func TestStatusSetAfterARefusal(t *testing.T) {
+	r := gin.New()
+	r.Use(func(c *gin.Context) {
+		c.Next()
+		c.Status(http.StatusOK)
+	})
+	r.Use(ginlimit.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+		ginlimit.WithDeny(func(*gin.Context, core.Decision) {}), ginlimit.WithError(func(*gin.Context, error) {})))
+	r.GET("/", func(*gin.Context) {})
+	for _, c := range []struct {
+		user   []string
+		status int
+	}{{[]string{"User", "ann"}, 200}, {[]string{"User", "ann"}, 429}, {nil, 400}} {
+		if w := get(r, "/", c.user...); w.Code != c.status {
+			t.Errorf("%v: status %d, want %d", c.user, w.Code, c.status)
+		}
+	}
+}
+
 // The protected handler does not run, whatever the handler of a refusal does.
 func TestRefusalsNeverServe(t *testing.T) {
 	for _, c := range []struct {

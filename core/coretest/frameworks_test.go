@@ -202,6 +202,36 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 	}
 }
 
+// What the token of a request has used is reset by the decision about it, since no text names it.
+func TestResetOfATokensKey(t *testing.T) {
+	claims := jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret})
+	for name, f := range frameworks {
+		var last core.Decision
+		l, err := core.New(core.PerHour(1), claims,
+			core.WithObserver(func(_ context.Context, e core.Event) { last = e.Decision }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := onSocket(f)(t, func() string { return "" }, l)
+		for i, want := range []int{200, 429, 200, 429} {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
+			r.Header.Set("Authorization", "Bearer "+tokenOf(t, "ann"))
+			if status := send(r).StatusCode; status != want {
+				t.Errorf("%s: request %d: status %d, want %d", name, i+1, status, want)
+			}
+			if i != 1 {
+				continue
+			}
+			if err := l.Reset(t.Context(), "ann"); err == nil {
+				t.Errorf("%s: the reset of a text is no error", name)
+			}
+			if err := last.Reset(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 var secret = []byte("a secret of at least 32 bytes, so")
 
 func tokenOf(t *testing.T, subject string) string {

@@ -12,8 +12,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/rewrite"
 	"github.com/labstack/echo/v4"
+	echoware "github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core/rules"
@@ -44,33 +47,116 @@ var routers = map[string]func(*rules.Set) func(net.Listener) error{
 			}
 		})))
 	},
-	"chi": func(set *rules.Set) func(net.Listener) error {
+	"chi":                       chiRouter(nil, nil),
+	"chi, clean":                chiRouter(uses{middleware.CleanPath}, nil),
+	"chi, strip":                chiRouter(uses{middleware.StripSlashes}, nil),
+	"chi, format":               chiRouter(uses{middleware.URLFormat}, nil),
+	"chi, all":                  chiRouter(pathMiddleware, nil),
+	"chi, clean behind":         chiRouter(nil, uses{middleware.CleanPath}),
+	"chi, strip behind":         chiRouter(nil, uses{middleware.StripSlashes}),
+	"chi, format behind":        chiRouter(nil, uses{middleware.URLFormat}),
+	"chi, all behind":           chiRouter(nil, pathMiddleware),
+	"chi, format, strip behind": chiRouter(nil, uses{middleware.URLFormat, middleware.StripSlashes}),
+	"chi, clean and all behind": chiRouter(uses{middleware.CleanPath}, pathMiddleware),
+	"chi, mounted": func(set *rules.Set) func(net.Listener) error {
 		r := chi.NewRouter()
-		r.Use(chilimit.Rules(set))
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/{id}",
-		} {
-			r.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
-		}
+		r.Use(pathMiddleware...)
+		r.Route("/", func(r chi.Router) {
+			r.Use(chilimit.Rules(set))
+			r.Use(pathMiddleware...)
+			chiRoutes(r)
+		})
 		return serveHTTP(r)
 	},
-	"echo": func(set *rules.Set) func(net.Listener) error {
+	"chi, mounted behind": func(set *rules.Set) func(net.Listener) error {
+		r := chi.NewRouter()
+		r.Use(chilimit.Rules(set), middleware.URLFormat)
+		r.Route("/", func(r chi.Router) {
+			r.Use(pathMiddleware...)
+			chiRoutes(r)
+		})
+		return serveHTTP(r)
+	},
+	"chi, rewritten": chiRouter(uses{func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c := chi.RouteContext(r.Context())
+			c.RoutePath = strings.TrimPrefix(r.URL.Path, "/old")
+			next.ServeHTTP(w, r)
+		})
+	}}, nil),
+	"nethttp, prefix stripped": func(set *rules.Set) func(net.Listener) error {
+		mux := http.NewServeMux()
+		for route, path := range map[string]string{
+			"health": "/health", "login": "/login", "v1": "/v1/", "users": "/users/{id}",
+		} {
+			mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
+		}
+		limited := nethttp.Rules(set)(mux)
+		outer := http.NewServeMux()
+		outer.Handle("/old/", http.StripPrefix("/old", limited))
+		outer.Handle("/", limited)
+		return serveHTTP(outer)
+	},
+	"echo": echoRouter(func(*echo.Echo) {}, func(*echo.Echo) {}),
+	"echo, slash removed": echoRouter(
+		func(e *echo.Echo) { e.Pre(echoware.RemoveTrailingSlash()) }, func(*echo.Echo) {}),
+	"echo, slash removed in Use": echoRouter(func(e *echo.Echo) { e.Use(echoware.RemoveTrailingSlash()) },
+		func(e *echo.Echo) { e.Use(echoware.RemoveTrailingSlash(), echoware.AddTrailingSlash()) }),
+	"echo, rewritten": echoRouter(func(e *echo.Echo) {
+		e.Pre(echoware.Rewrite(map[string]string{"/old/*": "/$1", "/*.json": "/$1"}))
+	}, func(*echo.Echo) {}),
+	"gin":                   ginRouter(func(*gin.Engine) {}),
+	"gin, raw":              ginRouter(func(e *gin.Engine) { e.UseRawPath = true }),
+	"gin, raw and no slash": ginRouter(func(e *gin.Engine) { e.UseRawPath, e.RemoveExtraSlash = true, true }),
+	"gin, no extra slash":   ginRouter(func(e *gin.Engine) { e.RemoveExtraSlash = true }),
+	"gin, fixed path":       ginRouter(func(e *gin.Engine) { e.RedirectFixedPath = true }),
+	"fiber":                 fiberRouter(fiber.Config{}),
+	"fiber, strict":         fiberRouter(fiber.Config{StrictRouting: true, CaseSensitive: true}),
+	"fiber, unescaped":      fiberRouter(fiber.Config{UnescapePath: true}),
+	"fiber, strict in case": fiberRouter(fiber.Config{CaseSensitive: true}),
+	"fiber, strict slash":   fiberRouter(fiber.Config{StrictRouting: true}),
+	"fiber, rewritten": fiberRouter(fiber.Config{},
+		rewrite.New(rewrite.Config{Rules: map[string]string{"/old/*": "/$1", "/*.json": "/$1"}})),
+}
+
+type uses []func(http.Handler) http.Handler
+
+// pathMiddleware changes the path by which chi routes, and not the request.
+var pathMiddleware = uses{middleware.CleanPath, middleware.StripSlashes, middleware.URLFormat}
+
+// chiRouter has middleware in front of the rules and behind them.
+func chiRouter(front, behind uses) func(*rules.Set) func(net.Listener) error {
+	return func(set *rules.Set) func(net.Listener) error {
+		r := chi.NewRouter()
+		r.Use(front...)
+		r.Use(chilimit.Rules(set))
+		r.Use(behind...)
+		chiRoutes(r)
+		return serveHTTP(r)
+	}
+}
+
+func chiRoutes(r chi.Router) {
+	for route, path := range map[string]string{
+		"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/{id}",
+	} {
+		r.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
+	}
+}
+
+func echoRouter(front, behind func(*echo.Echo)) func(*rules.Set) func(net.Listener) error {
+	return func(set *rules.Set) func(net.Listener) error {
 		e := echo.New()
+		front(e)
 		e.Use(echolimit.Rules(set))
+		behind(e)
 		for route, path := range map[string]string{
 			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/:id",
 		} {
 			e.GET(path, func(c echo.Context) error { return c.String(http.StatusOK, route) })
 		}
 		return serveHTTP(e)
-	},
-	"gin":                   ginRouter(func(*gin.Engine) {}),
-	"gin, raw":              ginRouter(func(e *gin.Engine) { e.UseRawPath = true }),
-	"gin, raw and no slash": ginRouter(func(e *gin.Engine) { e.UseRawPath, e.RemoveExtraSlash = true, true }),
-	"gin, no extra slash":   ginRouter(func(e *gin.Engine) { e.RemoveExtraSlash = true }),
-	"fiber":                 fiberRouter(fiber.Config{}),
-	"fiber, strict":         fiberRouter(fiber.Config{StrictRouting: true, CaseSensitive: true}),
-	"fiber, unescaped":      fiberRouter(fiber.Config{UnescapePath: true}),
+	}
 }
 
 func ginRouter(configure func(*gin.Engine)) func(*rules.Set) func(net.Listener) error {
@@ -88,10 +174,13 @@ func ginRouter(configure func(*gin.Engine)) func(*rules.Set) func(net.Listener) 
 	}
 }
 
-func fiberRouter(config fiber.Config) func(*rules.Set) func(net.Listener) error {
+func fiberRouter(config fiber.Config, front ...fiber.Handler) func(*rules.Set) func(net.Listener) error {
 	return func(set *rules.Set) func(net.Listener) error {
 		config.DisableStartupMessage = true
 		app := fiber.New(config)
+		for _, h := range front {
+			app.Use(h)
+		}
 		app.Use(fiberlimit.Rules(set))
 		for route, path := range map[string]string{
 			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/Users/:id",
@@ -109,7 +198,7 @@ func fiberRouter(config fiber.Config) func(*rules.Set) func(net.Listener) error 
 func spelled(r *rand.Rand, path string) string {
 	for range r.IntN(4) {
 		at := r.IntN(len(path))
-		switch r.IntN(9) {
+		switch r.IntN(11) {
 		case 0:
 			path += "/"
 		case 1:
@@ -132,6 +221,10 @@ func spelled(r *rand.Rand, path string) string {
 		case 8:
 			path = strings.Replace(path, "/", []string{"/./", "%2F.%2F", "/%2e/"}[r.IntN(3)], 1)
 			path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "%2F"), "/")
+		case 9:
+			path += []string{".json", "/.json", ".a.b", "%2ejson", "//"}[r.IntN(5)]
+		case 10:
+			path = "/old" + path
 		}
 	}
 	return path
@@ -151,7 +244,7 @@ rules:
 		for _, apply := range []string{"first", "all"} {
 			t.Run(name+" "+apply, func(t *testing.T) {
 				text := fmt.Sprintf(text, apply)
-				if !strings.HasPrefix(name, "fiber") || name == "fiber, strict" {
+				if !strings.HasPrefix(name, "fiber") || name == "fiber, strict" || name == "fiber, strict in case" {
 					text = strings.ToLower(text)
 				}
 				set, err := rules.Parse([]byte(text), "limits.yaml")

@@ -1,13 +1,20 @@
 package coretest_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/echolimit"
+	"github.com/sashlimit/sash/fiberlimit"
+	"github.com/sashlimit/sash/ginlimit"
+	"github.com/sashlimit/sash/nethttp"
 )
 
 // Rules match the same requests in every framework, and answer with the same header fields.
@@ -108,5 +115,30 @@ rules:
 				t.Errorf("without header fields: %d %v", w.StatusCode, w.Header)
 			}
 		})
+	}
+}
+
+// A program that goes on after the error of rules.Load learns at its start what is wrong.
+func TestRulesWithoutASet(t *testing.T) {
+	for name, mount := range map[string]func(core.RuleSet){
+		"nethttp":    func(set core.RuleSet) { nethttp.Rules(set) },
+		"chilimit":   func(set core.RuleSet) { chilimit.Rules(set) },
+		"echolimit":  func(set core.RuleSet) { echolimit.Rules(set) },
+		"fiberlimit": func(set core.RuleSet) { fiberlimit.Rules(set) },
+		"ginlimit":   func(set core.RuleSet) { ginlimit.Rules(set) },
+	} {
+		missing, _ := rules.Parse(nil, "limits.yaml")
+		for _, set := range []core.RuleSet{nil, missing} {
+			func() {
+				defer func() {
+					err, _ := recover().(error)
+					var config *core.ConfigError
+					if !errors.As(err, &config) || !strings.Contains(config.Reason, "make the set with rules.Load") {
+						t.Errorf("%s: %v", name, err)
+					}
+				}()
+				mount(set)
+			}()
+		}
 	}
 }

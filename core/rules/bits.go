@@ -2,6 +2,9 @@ package rules
 
 import "math/bits"
 
+// manyRules is how many rules are looked for without an allocation.
+const manyRules = 2048
+
 // set is a set of rules, by their place in the file.
 type set []uint64
 

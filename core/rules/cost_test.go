@@ -15,7 +15,8 @@ import (
 // request is a request of no framework.
 type request struct {
 	method, host, path string
-	raw                string
+	raw, routed        string
+	anyEnd             bool
 	peer               adapter.Peer
 	header             http.Header
 	values             map[any]any
@@ -29,7 +30,9 @@ func (r *request) Value(key any) any           { return r.values[key] }
 func (r *request) Native() any                 { return r }
 func (r *request) Cost() int                   { return r.cost }
 func (r *request) Target() adapter.Target {
-	return adapter.Target{Method: r.method, Host: r.host, Path: r.path, RawPath: r.raw}
+	return adapter.Target{
+		Method: r.method, Host: r.host, Path: r.path, RawPath: r.raw, Routed: r.routed, AnyEnd: r.anyEnd,
+	}
 }
 
 // manyRules is a file of n rules with paths, methods, hosts and headers.
@@ -53,6 +56,12 @@ func requestFor(i int) *request {
 	}
 }
 
+// loose makes a request one whose path later middleware may shorten.
+func loose(r *request) *request {
+	r.path, r.anyEnd = r.path+".min.js", true
+	return r
+}
+
 func TestRulesAllocateNothing(t *testing.T) {
 	plain, err := core.New(core.PerMinute(1_000_000), core.ByIP())
 	if err != nil {
@@ -65,6 +74,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 		"first of 1,000":  {manyRules(1000, "first"), requestFor(999)},
 		"all of 1,000":    {manyRules(1000, "all"), requestFor(999)},
 		"no rule matches": {manyRules(1000, "first"), with("GET /", "")},
+		"any end":         {manyRules(1000, "first"), loose(requestFor(999))},
 		"values": {
 			`{rules: [{name: a, key: {value: user}, limits: [1000000/minute]}]}`, with("GET /", "user=7"),
 		},

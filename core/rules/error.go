@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -22,13 +23,26 @@ type Error struct {
 	Remedy  string // what to do
 }
 
-// Error is one line: FILE:LINE:COLUMN: field: what is wrong; what to do.
+// Error is one line: FILE:LINE:COLUMN: field: what is wrong; what to do. Characters that cannot be printed are escaped.
 func (e *Error) Error() string {
 	text := e.Problem + "; " + e.Remedy
 	if e.Field != "" {
 		text = e.Field + ": " + text
 	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, text)
+	return oneLine(fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, text))
+}
+
+// oneLine escapes line breaks and other characters that cannot be seen, which names of a file may have.
+func oneLine(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // Unwrap returns nil: an Error has no cause.

@@ -69,8 +69,9 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
-	others, err := a.index.find(r, c, found) // which ends the decision; rules are told about all the same
-	a.narrow(found, others)
+	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are told about all the same
+	a.narrow(found, others, ends)
+	c.Ambiguous = others != nil
 	earlier := a.first(found)
 	for i, rule := range a.rules {
 		one := &e.Rules[i]
@@ -204,9 +205,9 @@ func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
 // matches reports whether a path matches, in one of the ways in which it may be read.
 func (p *pattern) matches(t adapter.Target) bool {
 	one, found := newPaths([]match{{path: p}}), newBits(1)
-	one.match(&t, found)
-	for _, segments := range readings(&t) {
-		one.matchSegments(segments, &t, found)
+	others, _ := one.match(&t, found)
+	for _, other := range others {
+		found.addSet(other)
 	}
 	return found.has(0)
 }

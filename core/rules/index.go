@@ -105,39 +105,33 @@ func (c *choices) accept(text string) set {
 }
 
 // find adds the rules that match a request to found, which is empty. A path that may be read in several ways, because
-// of encoded slashes or dots, is read in each: the cleaned path decides about found, and each of the other readings
-// about one of others. A framework may route by any.
-func (x *index) find(r adapter.Request, c *core.Choice, found set) (others []set, err error) {
+// of encoded slashes or dots, is read in each, since a framework may route by any: the cleaned path decides about
+// found, and each of the other readings about one of others. ends says that these are what later middleware may leave
+// of it.
+func (x *index) find(r adapter.Request, c *core.Choice, found set) (others []set, ends bool, err error) {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
-		return nil, errNoTarget
+		return nil, false, errNoTarget
 	}
 	target := t.Target()
-	x.paths.match(&target, found)
+	others, ends = x.paths.match(&target, found)
 	found.addSet(x.noPath)
-	possible := found
-	for _, segments := range readings(&target) {
-		other := newBits(x.rules)
-		x.paths.matchSegments(segments, &target, other)
-		other.addSet(x.noPath)
-		others = append(others, other)
+	if others == nil {
+		return nil, ends, x.keep(r, c, &target, found)
 	}
-	if others != nil {
-		possible = slices.Clone(found)
-		for _, other := range others {
-			possible.addSet(other)
-		}
+	possible := slices.Clone(found)
+	for _, other := range others {
+		other.addSet(x.noPath)
+		possible.addSet(other)
 	}
 	if err := x.keep(r, c, &target, possible); err != nil {
-		return nil, err
+		return nil, ends, err
 	}
-	if others != nil {
-		found.keep(possible)
-		for _, other := range others {
-			other.keep(possible)
-		}
+	found.keep(possible)
+	for _, other := range others {
+		other.keep(possible)
 	}
-	return others, nil
+	return others, ends, nil
 }
 
 // keep removes the rules of which a condition other than the path does not hold.

@@ -79,7 +79,7 @@ func TestIndexAgainstConditions(t *testing.T) {
 			var got, want []int
 			_, err := set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error {
 				bits := newBits(len(a.rules))
-				if _, err := a.index.find(q, c, bits); err != nil {
+				if _, _, err := a.index.find(q, c, bits); err != nil {
 					return err
 				}
 				for i := bits.next(0); i >= 0; i = bits.next(i + 1) {

@@ -31,8 +31,9 @@ type keys struct {
 	*faults
 	*options
 
-	route string // of the rule that is read: its path
-	known map[string]*key
+	prefix string // of the default names of limits: of the rule that is read
+	route  string // its path
+	known  map[string]*key
 }
 
 // word makes the key of a word: of keyWords, or of a descriptor the name of a value.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,12 +37,29 @@ func (k *keys) limits(n *yaml.Node, field, usual string) (all []limit) {
 	if n != nil && n.Kind == yaml.SequenceNode && len(list) == 0 {
 		k.add(n, field, "the list is empty", `write at least one limit, such as "100/minute", or unlimited: true`)
 	}
+	var names []string
 	for i, one := range list {
-		if l, ok := k.limit(one, item(field, i), usual); ok {
-			all = append(all, l)
+		l, ok := k.limit(one, item(field, i), usual)
+		if !ok {
+			continue
 		}
+		name := cmp.Or(l.Name, k.prefix+l.DefaultName())
+		if slices.Contains(names, name) {
+			k.nameTwice(one, item(field, i), name)
+		}
+		all, names = append(all, l), append(names, name)
 	}
 	return all
+}
+
+// nameTwice reports a limit that has the name of an earlier one, given or by default.
+func (k *keys) nameTwice(n *yaml.Node, field, name string) {
+	at := n
+	if given := get(n, "name"); given != nil {
+		at, field = given, join(field, "name")
+	}
+	k.add(first(at), field, fmt.Sprintf("the name %q is there twice", cut(name)),
+		"drop one of the limits, or give each a name of its own: {limit: TEXT, name: NAME}")
 }
 
 func (k *keys) limit(n *yaml.Node, field, usual string) (l limit, ok bool) {

@@ -426,6 +426,34 @@ rules:
 	}
 }
 
+// The decision about a request resets what its rules have counted for their keys, and nobody else's quota.
+func TestResetOfADecision(t *testing.T) {
+	l := limit(t, strings.ReplaceAll(`
+rules:
+- {name: one, match: {path: /one}, key: BOTH, limits: [2/day]}
+- {name: named, match: {path: /named}, key: BOTH, limits: [{limit: 2/day, key: BOTH}, {limit: 5/day, key: global}]}
+- {name: counted, match: {path: /counted}, key: BOTH, limits: [{limit: 2/day, algorithm: fixed_window}, 2/hour]}
+- {name: everybody, match: {path: /everybody}, key: BOTH, limits: [{limit: 2/day, key: global}]}
+`, "BOTH", "{join: [ip, {value: user}]}"))
+	for path, reset := range map[string]bool{"/one": true, "/named": true, "/counted": true, "/everybody": false} {
+		target := "GET h" + path
+		l.want(target, "user=7", 9, 2)
+		d, err := l.ask(with(target, "user=7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Reset(t.Context()); (err == nil) != reset {
+			t.Errorf("%s: %v", path, err)
+		}
+		if path == "/named" {
+			l.want(target, "user=7", 9, 2)
+			l.want(target, "user=8", 9, 1)
+		} else if reset {
+			l.want(target, "user=7", 9, 2)
+		}
+	}
+}
+
 // A limiter of rules has no key of its own, so calls that name one are errors.
 func TestCallsThatNameAKey(t *testing.T) {
 	l := limit(t, minimal).limiter
@@ -515,6 +543,25 @@ rules:
 	}
 }
 
+func ExampleSet_String() {
+	set, _ := rules.Parse([]byte(`
+rules:
+- {name: login, match: {path: /login}, key: ip, limits: [5/minute, {limit: 50/day, key: global}]}
+- {name: health, match: {path: /health}, unlimited: true}
+- name: users
+  shadow: true
+  descriptors:
+  - {key: user, value: robot, limits: [9/hour]}
+  - {key: user, limits: [100/hour]}
+`), "limits.yaml")
+	fmt.Println(set)
+	// Output:
+	// limits.yaml: rules: 3, limits: 4
+	// login: 5/minute, 50/day
+	// health: unlimited
+	// users: 9/hour, 100/hour (shadow)
+}
+
 // A client cannot escape a rule by a path that the framework reads in another way than the rules.
 func TestPathsThatAreReadInTwoWays(t *testing.T) {
 	const text = `
@@ -570,6 +617,103 @@ rules:
 			} else if !slices.Contains(applied, want) && want != "" || want == "" && len(applied) > 0 ||
 				len(d.Limits()) != len(applied) {
 				t.Errorf("%s: %v, want %s; decided by %+v", path, applied, want, d.Limits())
+			}
+		}
+	}
+}
+
+// Where later middleware may shorten a path, or earlier middleware has left another one for the router, the rules for
+// that apply as well. A rule that matches both, and gives way to an earlier one for the path itself, does not.
+func TestPathsThatMiddlewareChanges(t *testing.T) {
+	const text = `
+apply: %s
+rules:
+- {name: report, match: {path: /report.json}, key: global, limits: [1000/day]}
+- {name: login, match: {path: /login}, key: global, limits: [1000/day]}
+- {name: below, match: {path: /login/}, key: global, limits: [1000/day]}
+- {name: user, match: {path: "/users/{id}"}, key: global, limits: [1000/day]}
+- {name: rest, key: global, limits: [1000/day]}
+`
+	for paths, want := range map[string]struct{ first, all string }{ // as it was sent, and as it was left
+		"/login":                       {"login", "login rest"},
+		"/login/":                      {"login below", "login below rest"},
+		"/login.json":                  {"login rest", "login rest"},
+		"/login.a.b":                   {"login rest", "login rest"},
+		"/login/.json":                 {"login below", "login below rest"},
+		"/login.json/":                 {"login rest", "login rest"},
+		"/report.json":                 {"report", "report rest"},
+		"/report.json/":                {"report rest", "report rest"},
+		"/users/7/":                    {"user rest", "user rest"},
+		"/users/7.json":                {"user", "user rest"},
+		"/users/7/x.json":              {"rest", "rest"},
+		"//login/":                     {"login below rest", "login below rest"},
+		"/log%69n.json":                {"login rest", "login rest"},
+		"/x/..%2Flogin.json":           {"login rest", "login rest"},
+		"/old/login /login":            {"login rest", "login rest"},
+		"/old/login /log%69n":          {"login rest", "login rest"},
+		"/old/login /login/":           {"login below rest", "login below rest"},
+		"/old/login/ /login.json":      {"login rest", "login rest"},
+		"/report.json /report":         {"report rest", "report rest"},
+		"/x/y/z/v/w/login /login/y/z/": {"below rest", "below rest"},
+	} {
+		for apply, want := range map[string]string{"first": want.first, "all": want.all} {
+			l, r := limit(t, fmt.Sprintf(text, apply)), with("GET /", "")
+			path, routed, _ := strings.Cut(paths, " ")
+			r.path, _ = url.PathUnescape(path)
+			r.routed, r.anyEnd = routed, true
+			if r.path != path {
+				r.raw = path
+			}
+			d, err := l.ask(r)
+			var got []string
+			for _, limit := range d.Limits() {
+				name, _, _ := strings.Cut(limit.Name, "-")
+				got = append(got, name)
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%s, %s: %v, want %s; %v", paths, apply, got, want, err)
+			}
+		}
+	}
+}
+
+// A client cannot bring about an error of the server, or pass, by a path whose readings choose more limits than are
+// decided together.
+func TestPathsWithTooManyRules(t *testing.T) {
+	const many = `
+apply: %s
+rules:
+- {name: a, match: {path: /a/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day, 10/week]}
+- {name: b, match: {path: /b/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day], %s}
+`
+	const two = `
+apply: %s
+rules:
+- {name: a, match: {path: /a/}, key: global, limits: [10/day]}
+- {name: b, match: {path: /b/}, key: global, limits: [20/day], %s}
+`
+	for _, apply := range []string{"first", "all"} {
+		for name, set := range map[string]func(shadow string) *limited{
+			"limits": func(shadow string) *limited { return limit(t, fmt.Sprintf(many, apply, shadow)) },
+			"logs": func(shadow string) *limited {
+				store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
+				return limit(t, fmt.Sprintf(two, apply, shadow), store)
+			},
+		} {
+			odd := with("GET /b/x", "")
+			odd.raw = "/a/..%2Fb/x"
+			l := set("shadow: false")
+			e := l.Explain(odd)
+			d, err := l.ask(odd)
+			if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
+				t.Errorf("%s, %s: %v, %v; explained %v", name, apply, d, err, e.Err)
+			}
+			l.want("GET /a/x", "", 11, 10) // nothing was charged
+			l = set("shadow: true")
+			for n := range 11 {
+				if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
+					t.Errorf("%s, %s, in shadow: %v, %v", name, apply, d, err)
+				}
 			}
 		}
 	}

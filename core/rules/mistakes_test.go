@@ -179,7 +179,26 @@ var mistakes = map[string]struct {
 	},
 	"two limits of one name": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute, {limit: 1/minute, key: global}]}\n",
-		[]string{`2:22 rules[0].limits: 1/minute: the name "a-1-per-minute" is there twice`},
+		[]string{`2:42 rules[0].limits[1]: the name "a-1-per-minute" is there twice; drop one of the limits, or`},
+	},
+	"two limits of one name, and another mistake": {
+		"rules:\n- name: a\n  descriptors:\n  - key: ip\n    limits: [{limit: 1/day, name: x}, " +
+			"{limit: 2/day, name: x}, 1/day in UTC, 1/day, {limit: 3/day, name: a-1-per-day}]\n    kost: 1\n",
+		[]string{
+			`5:60 rules[0].descriptors[0].limits[1].name: the name "x" is there twice`,
+			`5:78 rules[0].descriptors[0].limits[3]: the name "a-1-per-day" is there twice`,
+			`5:106 rules[0].descriptors[0].limits[4].name: the name "a-1-per-day" is there twice`,
+			"6:5 rules[0].descriptors[0].kost: there is no such field",
+		},
+	},
+	"line breaks": {
+		"rules:\n- {name: \"a\\n\", key: ip, limits: [1/minute], \"x\\u2028y\\r\\n\\tz\": 1, match: {values: " +
+			"{\"p\\nq\": ''}}}\n",
+		[]string{
+			`2:10 rules[0].name: "a\n" is not a name`,
+			`2:46 rules[0].x\u2028y\r\n\tz: there is no such field`,
+			`2:93 rules[0].match.values.p\nq: no key has an empty value`,
+		},
 	},
 	"bad algorithm": {
 		"rules:\n- {name: a, key: ip, algorithm: leaky_bucket, limits: [1/minute]}\n",
@@ -199,6 +218,12 @@ var mistakes = map[string]struct {
 			"- {name: b, key: ip, match: {path: /a}, limits: [1/s, 2/s]}\n" +
 			"- {name: c, key: ip, match: {path: /b/}, limits: [1/s, 2/s, 3/s, 4/s]}\n",
 		[]string{"5:4 rules[2]: a request may match a, c, which have 9 limits together"},
+	},
+	"too many limits of a header that is sent twice": {
+		"apply: all\nrules:\n" +
+			"- {name: a, key: ip, match: {headers: {X-Plan: a}}, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n" +
+			"- {name: b, key: ip, match: {headers: {X-Plan: b}}, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n",
+		[]string{"4:4 rules[1]: a request may match a, b, which have 10 limits together"},
 	},
 	"local without a log": {
 		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], failure: local}\n",
@@ -427,5 +452,41 @@ func TestStoreOfOneLog(t *testing.T) {
 		case err != nil && !strings.Contains(err.Error(), "store.Joint"):
 			t.Errorf("%v does not name store.Joint", err)
 		}
+	}
+}
+
+// A path that is written as for another router would match nothing, and its rule limit nothing.
+func TestPathsOfOtherRouters(t *testing.T) {
+	const text = "rules:\n- {name: a, key: ip, limits: [1/day], match: {path: %q}}\n"
+	for remedy, paths := range map[string][]string{
+		"{id}": {
+			"/users/:id", "/users/:id/posts", "/users/:id<int>", "/users/:id?", "/:id-:to", "/from-:id", "/files/x.:id",
+			"/users/<id>", "/users/<int:id>", "/users/(?P<id>[0-9]+)", "/users/(?P<id>[^/]+)", "/users/{id:[0-9]+}",
+			"/users/{id:[a-z]{2}}", "/users/{id?}", "/users/x{id}", "/{id}.json",
+		},
+		"{name}": {
+			"/*/x", "/users/(.*)/x", "/users/[0-9]+", "/users/[id]", "/users/\\d+", "/(a|b)", "/login$", "/users/a^b",
+			"/users/{}",
+		},
+		"{rest...}":           {"/files/*rest", "/{*rest}"},
+		"{name...}":           {"/files/*", "/files/**", "/files/*.json", "/files/+", "/users/(.+)"},
+		"put it at the end":   {"/users/{id...}/x"},
+		"remove what follows": {"/login?next=x", "/login#x"},
+		"another name":        {"/{id}/{id}"},
+	} {
+		for _, path := range paths {
+			_, err := rules.Parse(fmt.Appendf(nil, text, path), "limits.yaml")
+			if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Field != "rules[0].match.path" ||
+				!strings.Contains(e.Remedy, remedy) {
+				t.Errorf("%s: %v, want the remedy %s", path, err, remedy)
+			}
+		}
+	}
+	for _, path := range []string{
+		"/", "/users/{id}", "/users/{id...}", "/users/{$}", "/v1/docs:batch", "/%3Aid", "/a%2Ab", "/%7Bid%7D",
+		"/$metadata", "/c++", "/+491", "/~me", "/@me", "/a,b;c=d", "/.well-known/x", "/a(7)", "/a!$&'()+,;=@b",
+		"/a b", "/users/ä",
+	} {
+		parse(t, fmt.Sprintf(text, path))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -48,12 +50,18 @@ func (f *faults) parsePattern(n *yaml.Node, field string) *pattern {
 			} else {
 				p.segments = append(p.segments, "")
 			}
-			if !isIdentifier(name) || names[name] {
-				return fault(part+" is not a wildcard, or is there twice", "write {name}, each with another name")
+			switch {
+			case !isIdentifier(name):
+				return fault(part+" is not a wildcard", "write "+wildcardFor(part, last))
+			case names[name]:
+				return fault(part+" is there twice", "give each wildcard another name")
 			}
 			names[name] = true
-		case strings.ContainsAny(part, "{}*"):
-			return fault(part+" is not a wildcard", "a wildcard is a whole segment: {name}, or {name...} at the end")
+		case isForeign(part):
+			return fault(part+" is not a wildcard here", "a wildcard is a whole segment: write "+
+				wildcardFor(part, last)+"; characters that are meant as they are can be encoded, such as %3A for ':'")
+		case strings.ContainsAny(part, "?#"):
+			return fault("a path ends before a query", "remove what follows, or encode the characters: %3F, %23")
 		default:
 			literal, err := url.PathUnescape(part)
 			if err != nil || strings.Contains(literal, "/") {
@@ -63,6 +71,34 @@ func (f *faults) parsePattern(n *yaml.Node, field string) *pattern {
 		}
 	}
 	return p
+}
+
+// foreignSigns are in no path unless they are encoded, or begin what other routers take for an expression.
+var foreignSigns = []string{
+	"{", "}", "*", "<", ">", "[", "]", "\\", "^", "|", "(?", "(.", ".+", // of expressions, nginx and Flask
+	"-:", ".:", "_:", "~:", // of parameters within a segment
+}
+
+// isForeign reports whether other routers take a segment for a wildcard or an expression: :id, *rest, <id>, (?P<id>x).
+func isForeign(part string) bool {
+	has := func(sign string) bool { return strings.Contains(part, sign) }
+	return strings.HasPrefix(part, ":") || part == "+" || len(part) > 1 && strings.HasSuffix(part, "$") ||
+		slices.ContainsFunc(foreignSigns, has)
+}
+
+// foreignName finds the name in a wildcard of another router: :id, *rest, <id>, <int:id>, (?P<id>x), {id:x}.
+var foreignName = regexp.MustCompile(`(?:<\w+:|P<|[:*<{])([A-Za-z_]\w*)`)
+
+// wildcardFor returns what somebody writes here who has written a wildcard of another router.
+func wildcardFor(part string, last bool) string {
+	name := "name"
+	if found := foreignName.FindStringSubmatch(part); found != nil {
+		name = found[1]
+	}
+	if last && strings.ContainsAny(part, "*+") && !strings.ContainsAny(part, `[\`) {
+		return "{" + name + "...} for all that follows, or {" + name + "} for one segment"
+	}
+	return "{" + name + "}"
 }
 
 func isIdentifier(s string) bool {

@@ -34,8 +34,11 @@ func TestRefusalsOfRules(t *testing.T) {
 		},
 		"too many limits": {
 			"rules:\n- {name: a, key: ip, match: {path: /a/}, " + many + "}\n- {name: b, key: ip, " + many + "}\n",
-			"/a/..", "rules", http.StatusInternalServerError,
-			[]string{"policy=rules", "the rules cannot decide about it", "more than 8 limits together: a, b"},
+			"/a/..", "rules", http.StatusBadRequest,
+			[]string{
+				"level=WARN", "policy=rules", "its path can be read in several ways",
+				"more than 8 limits together: a, b",
+			},
 		},
 	} {
 		logged.Reset()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
 )
 
@@ -269,10 +270,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	whole := map[string]bool{"[40 40]": true, "[80 160 80 1000]": true, "[60 60]": true}
 	f := newFile(t, versions[0])
 	l := f.load()
-	duration, every := 10*time.Second, 50*time.Millisecond
-	if testing.Short() {
-		duration = time.Second
-	}
+	duration, every := time.Duration(testlen.Of(1, 10))*time.Second, 50*time.Millisecond
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var admitted [8]atomic.Int64 // by user

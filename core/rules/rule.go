@@ -109,7 +109,7 @@ func (k *keys) rule(n *yaml.Node, field string) *rule {
 	before := len(k.all)
 	r.match = k.match(get(n, "match"), join(field, "match"))
 	r.match.faulty = len(k.all) > before || k.hasFault(join(field, "match"))
-	k.route = r.match.route
+	k.prefix, k.route = r.name+"-", r.match.route
 	r.unlimited, r.shadow = isTrue(n, "unlimited"), isTrue(n, "shadow")
 	if cost := get(n, "cost"); cost != nil {
 		r.cost, _ = integer(cost)
@@ -203,6 +203,20 @@ func (r *rule) leaves(f func(*descriptor) bool) bool {
 		})
 	}
 	return within(r.tree)
+}
+
+// limitTexts returns the limits of a rule and its descriptors, as the file says them.
+func (r *rule) limitTexts() (texts []string) {
+	for _, l := range r.limits {
+		texts = append(texts, l.text)
+	}
+	r.leaves(func(d *descriptor) bool {
+		for _, l := range d.limits {
+			texts = append(texts, l.text)
+		}
+		return false
+	})
+	return texts
 }
 
 // all returns the descriptors of a group, in the order of their values.

@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,6 +142,23 @@ func (s *Set) Hash() string { return s.active.Load().hash }
 // Loaded returns when the rules that are in force were loaded.
 func (s *Set) Loaded() time.Time { return s.active.Load().loaded }
 
+// String tells what is in force: the file, how many rules and limits it has, and a line for each rule with its limits.
+func (s *Set) String() string {
+	var lines strings.Builder
+	rules, count := s.active.Load().rules, 0
+	for _, r := range rules {
+		limits := r.limitTexts()
+		if count += len(limits); len(limits) == 0 {
+			limits = []string{"unlimited"}
+		}
+		fmt.Fprintf(&lines, "\n%s: %s", r.name, strings.Join(limits, ", "))
+		if r.shadow {
+			lines.WriteString(" (shadow)")
+		}
+	}
+	return fmt.Sprintf("%s: rules: %d, limits: %d%s", s.name, len(rules), count, &lines)
+}
+
 // Limiter returns a limiter that asks the rules in force, for adapters. The options are WithDeny and WithError of the
 // adapter, and [core.WithHeaders]. All limiters of a set share what they know.
 func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
@@ -149,9 +167,6 @@ func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
 
 // Close replays what was admitted while the store did not answer; see [core.Limiter.Close].
 func (s *Set) Close() error { return s.limiter.Close() }
-
-// manyRules is how many rules are looked for without an allocation.
-const manyRules = 2048
 
 // choose adds the rules that apply to a request.
 func (s *Set) choose(r adapter.Request, c *core.Choice) error {
@@ -163,11 +178,12 @@ func (s *Set) choose(r adapter.Request, c *core.Choice) error {
 	} else {
 		found = found[:(len(a.rules)+63)/64]
 	}
-	others, err := a.index.find(r, c, found)
+	others, ends, err := a.index.find(r, c, found)
 	if err != nil {
 		return err
 	}
-	a.narrow(found, others)
+	a.narrow(found, others, ends)
+	c.Ambiguous = others != nil
 	for i := found.next(0); i >= 0; i = found.next(i + 1) {
 		if err := a.rules[i].apply(c); err != nil {
 			return err
@@ -179,15 +195,20 @@ func (s *Set) choose(r adapter.Request, c *core.Choice) error {
 	return nil
 }
 
-// narrow leaves in found what applies: all rules, or the first rule of each reading of the path.
-func (a *state) narrow(found set, others []set) {
+// narrow leaves in found what applies: all rules, or the first rule of each reading of the path. With ends, the first
+// rule of a reading applies only if it does not match the path itself, where an earlier one applies.
+func (a *state) narrow(found set, others []set, ends bool) {
 	if !a.all {
+		for _, other := range others {
+			first := other.next(0)
+			if ends && first >= 0 && found.has(first) {
+				first = -1
+			}
+			other.only(first)
+		}
 		found.only(found.next(0))
 	}
 	for _, other := range others {
-		if !a.all {
-			other.only(other.next(0))
-		}
 		found.addSet(other)
 	}
 }
