@@ -7,8 +7,6 @@
 package fiberlimit
 
 import (
-	"runtime"
-
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
@@ -42,50 +40,6 @@ func From(l *core.Limiter) fiber.Handler {
 		}
 		return serve(c, d)
 	}
-}
-
-// serve tells d the status. That of an error is known when the app's error handler has answered it.
-func serve(c *fiber.Ctx, d core.Decision) (err error) {
-	if ctx, asked := d.Context(c.UserContext()); asked {
-		c.SetUserContext(ctx)
-	}
-	d.Serve(func() int {
-		if err = c.Next(); err != nil && d.Response() != nil {
-			if err = c.App().ErrorHandler(c, err); err != nil { // as fiber does, which must not ask it again
-				err = c.SendStatus(fiber.StatusInternalServerError)
-			}
-		}
-		if c.Response().IsBodyStream() || c.Context().Hijacked() {
-			releaseAtEnd(c, d.Deferred())
-		}
-		if status := c.Response().StatusCode(); status != fiber.StatusOK || !c.Context().Hijacked() {
-			return status
-		}
-		return fiber.StatusSwitchingProtocols // which a handler that has taken over the connection may send itself
-	})
-	return err
-}
-
-// releaseAtEnd calls release when fasthttp has sent the body stream, or when the handler of the hijacked connection has
-// ended.
-func releaseAtEnd(c *fiber.Ctx, release func()) {
-	if release == nil {
-		return
-	}
-	e := &ending{release}
-	c.Context().SetUserValue(e, e)
-	// fasthttp drops the context of a connection that was hijacked and has failed before its handler began.
-	runtime.SetFinalizer(e, func(e *ending) { go e.release() })
-}
-
-// ending is a user value, which fasthttp closes when it has done with a request.
-type ending struct{ release func() }
-
-// Close implements [io.Closer].
-func (e *ending) Close() error {
-	runtime.SetFinalizer(e, nil)
-	e.release()
-	return nil
 }
 
 // WithDeny answers denied requests instead of the problem document. Header fields and status (429, unless the handler

@@ -7,13 +7,10 @@ import (
 )
 
 // Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option.
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and
+// if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) fiber.Handler {
-	l, err := set.Limiter(opts...)
-	if err != nil {
-		panic(err)
-	}
-	return From(l)
+	return From(core.LimiterOf(set, opts...))
 }
 
 // Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
