@@ -127,11 +127,21 @@ func startsWrongly(t *testing.T, path string, more ...string) {
 	}
 }
 
+// forged are fields that services believe a proxy to have written, as a client sends them.
+var forged = []string{
+	"X-Forwarded-For: 6.6.6.6", "X-Forwarded-Host: forged", "X-Forwarded-Port: 1", "X_Forwarded_For: 6.6.6.6",
+	"Forwarded: for=6.6.6.6", "X-Real-IP: 6.6.6.6", "x_real_ip: 6.6.6.6", "X-Client-IP: 6.6.6.6",
+	"X-Cluster-Client-IP: 6.6.6.6", "True-Client-IP: 6.6.6.6", "CF-Connecting-IP: 6.6.6.6",
+	"Fastly-Client-IP: 6.6.6.6", "X-Original-URL: /healthz", "X-Rewrite-URL: /healthz",
+}
+
 func TestGateway(t *testing.T) {
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		from, host := r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Host"]
-		fmt.Fprintf(w, "%s %s %s %q %q", r.Method, r.URL, body, from, host)
+		r.Header.Del("Accept-Encoding")
+		r.Header.Del("User-Agent")
+		r.Header.Del("Content-Length")
+		fmt.Fprintf(w, "%s %s %s %q", r.Method, r.URL, body, r.Header)
 	}))
 	defer behind.Close()
 	path := compile(t, "gateway")
@@ -144,8 +154,11 @@ func TestGateway(t *testing.T) {
 	}
 	at, _ := start(t, exec.Command(path, "-rules", sample, "-to", behind.URL+"/base", "-listen", "127.0.0.1:0"))
 	for i := range 7 {
-		w, body := post(t, at+"/login?x=1", "name=ann", "X-Forwarded-For: 6.6.6.6", "X-Forwarded-Host: forged")
-		want := `POST /base/login?x=1 name=ann ["127.0.0.1"] ["` + strings.TrimPrefix(at, "http://") + `"]`
+		w, body := post(t, at+"/login?x=1", "name=ann", append(forged, "X-Request-Id: 7")...)
+		want := fmt.Sprintf("POST /base/login?x=1 name=ann %q", http.Header{
+			"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {strings.TrimPrefix(at, "http://")},
+			"X-Forwarded-Proto": {"http"}, "X-Request-Id": {"7"},
+		})
 		status, left := http.StatusOK, fmt.Sprintf(`"login-5-per-minute";r=%d;`, 4-i)
 		if i >= 5 {
 			status, left, want = http.StatusTooManyRequests, `"login-5-per-minute";r=0;`, "There were too many attempts"
@@ -155,9 +168,12 @@ func TestGateway(t *testing.T) {
 			t.Errorf("%d: status %d, %v, %s; want %d, %s, %s", i, w.StatusCode, w.Header, body, status, left, want)
 		}
 	}
-	for _, free := range []string{"/login", "/healthz", "/elsewhere"} {
-		if w, _ := get(t, at+free); w.StatusCode != http.StatusOK || w.Header.Get("RateLimit") != "" {
-			t.Errorf("%s: status %d, %v", free, w.StatusCode, w.Header)
+	for path, policy := range map[string]string{
+		"/healthz": "", "/login": `"other-300-per-minute";q=300;w=60`, "/LOGIN/": `"other-300-per-minute";q=300;w=60`,
+	} {
+		w, _ := get(t, at+path)
+		if got := w.Header.Get("RateLimit-Policy"); w.StatusCode != http.StatusOK || got != policy {
+			t.Errorf("%s: status %d, RateLimit-Policy %s, want %s", path, w.StatusCode, got, policy)
 		}
 	}
 	behind.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest/redistest"
 )
 
-// compile builds an example, which is short enough to be read.
+// compile returns the program of an example, which is short enough to be read. All are built by the first call.
 func compile(t *testing.T, name string) string {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(name, "main.go"))
@@ -30,7 +30,8 @@ func compile(t *testing.T, name string) string {
 	if n := bytes.Count(source, []byte("\n")); n >= 80 {
 		t.Errorf("%d lines, want less than 80", n)
 	}
-	return filepath.Join(goBuild(t, "./"+name), name)
+	built.once.Do(func() { goBuild(t, built.dir, "./...") })
+	return filepath.Join(built.dir, name)
 }
 
 // send gives a response with its body, and checks what every denial has.
@@ -147,18 +148,11 @@ func TestLoginBurst(t *testing.T) {
 
 func TestTiers(t *testing.T) {
 	at, out := run(t, compile(t, "tiers"))
-	var tokens []string
-	for len(tokens) < 2 {
-		line, err := out.ReadString('\n')
-		if err != nil {
-			t.Fatalf("it printed %q and then %v; want two tokens", tokens, err)
-		}
-		command := regexp.MustCompile(`curl -i -H 'Authorization: Bearer ([^']+)' ` + at + "\n")
-		if found := command.FindStringSubmatch(line); found != nil {
-			tokens = append(tokens, found[1])
-		}
+	typing := commands(t, out, 2)
+	token := func(i int) string {
+		return regexp.MustCompile(`Bearer ([^']+)'`).FindStringSubmatch(typing[i])[1]
 	}
-	free, pro := tokens[0], tokens[1]
+	free, pro := token(0), token(1)
 	part := func(token string, i int) string { return strings.Split(token, ".")[i] }
 	for i, c := range []struct {
 		desc, token string
@@ -229,7 +223,8 @@ func TestTokens(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	out, err := exec.Command(compile(t, "priority")).Output()
-	const want = `job  1 of flood  who had used 0
+	const want = `flood sent 8 jobs, then ann 2. They run in this order, so that ann hardly waits:
+job  1 of flood  who had used 0
 job  9 of ann    who had used 0
 job  2 of flood  who had used 1
 job 10 of ann    who had used 1

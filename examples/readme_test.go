@@ -87,6 +87,7 @@ var given = map[string]string{
 	"admin":         "*gin.RouterGroup",
 	"adminsOnly":    "func(http.Handler) http.Handler",
 	"app":           "*fiber.App",
+	"board":         "dashboard.Board",
 	"costOf":        "func(string) int",
 	"ctx":           "context.Context",
 	"customerOf":    "func(context.Context, string) (string, error)",
@@ -309,7 +310,8 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Errorf("blocks of README or docs do not compile: %v\n%s", err, out)
 	}
-	dir := goBuild(t, patterns(programs)...)
+	dir := t.TempDir()
+	goBuild(t, dir, patterns(programs)...)
 	for _, name := range programs {
 		c := exec.Command(filepath.Join(dir, name))
 		c.Stderr = os.Stderr

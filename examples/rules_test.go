@@ -21,8 +21,13 @@ rules:
 		status int
 		lines  []string // begin so
 	}{
-		{"check " + sample, 0, nil},
-		{"check -verifier keys -verifier=tenants " + keys, 0, nil},
+		{"check " + sample, 0, []string{
+			sample + ": rules: 4, limits: 5", "login: 5/minute, 50/day", "health: unlimited",
+			"api: 10/second burst 50, 100000/day", "other: 300/minute",
+		}},
+		{"check -verifier keys -verifier=tenants " + keys, 0, []string{
+			keys + ": rules: 3, limits: 3", "claims: 5/minute", "keys: 5/minute", "tenants: 5/minute",
+		}},
 		{"check -verifier keys " + keys, 1, []string{keys + ":5:51: rules[2].key.verify: "}},
 		{"check " + bad, 1, []string{fmt.Sprintf(told, bad), fmt.Sprintf(toldToo, bad)}},
 		{"check missing.yaml", 1, []string{"rules: open missing.yaml: "}},

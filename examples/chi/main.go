@@ -24,9 +24,10 @@ func main() {
 
 	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err, "; set PORT to choose another one")
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
+	const hint = "http://%[1]s\n\nThe fourth of these gets 429:\n\n  for i in 1 2 3 4; do curl -i http://%[1]s; done\n"
+	fmt.Printf(hint, listener.Addr())
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))
 }

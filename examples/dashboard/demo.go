@@ -16,7 +16,13 @@ const (
 )
 
 // demo sends the same requests to limiters with the same limit and different algorithms.
-type demo struct{ lanes []*lane }
+type demo struct {
+	lanes []*lane
+
+	mu   sync.Mutex
+	sent trafficMessage // with the latest traffic
+	at   time.Time      // when that began
+}
 
 // lane is a limiter and what it has decided.
 type lane struct {
@@ -61,6 +67,25 @@ var traffic = map[string]func(*demo){
 	"edge":   func(d *demo) { d.edge() },
 }
 
+// start starts traffic of a kind, unless there is no such kind.
+func (d *demo) start(kind string) bool {
+	send, ok := traffic[kind]
+	if !ok {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sent.Kind, d.at = kind, time.Now()
+	d.sent.Running++
+	go func() {
+		send(d)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.sent.Running--
+	}()
+	return true
+}
+
 // send sends n requests.
 func (d *demo) send(n int, pause time.Duration) {
 	for range n {
@@ -94,6 +119,31 @@ func (l *lane) ask() {
 		l.decisions = l.decisions[1:]
 	}
 	l.decisions = append(l.decisions, decision{now, d.Allowed})
+}
+
+// message is what the page gets.
+type message struct {
+	Traffic *trafficMessage `json:"traffic"` // null if there was none
+	Since   float64         `json:"since"`   // seconds since a period of the fixed window began
+	Lanes   []laneMessage   `json:"lanes"`
+}
+
+type trafficMessage struct {
+	Kind    string  `json:"kind"`    // of what was started last
+	Age     float64 `json:"age"`     // seconds since then
+	Running int     `json:"running"` // buttons whose traffic has not ended
+}
+
+func (d *demo) message() message {
+	now := time.Now()
+	m := message{Since: now.Sub(now.Truncate(window)).Seconds(), Lanes: d.now()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if sent := d.sent; sent.Kind != "" {
+		sent.Age = now.Sub(d.at).Seconds()
+		m.Traffic = &sent
+	}
+	return m
 }
 
 // laneMessage is what the page draws of a lane.

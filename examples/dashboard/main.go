@@ -35,9 +35,22 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("http://127.0.0.1:%d/\n", listener.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // it is TCP
-	server := http.Server{Handler: d.handler(&board), ReadHeaderTimeout: 10 * time.Second}
+	handler := d.handler(&board)
+	if os.Getenv("HOST") == "" {
+		handler = onlyLocal(handler)
+	}
+	server := http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	server.RegisterOnShutdown(board.Close)
 	log.Fatal(server.Serve(listener))
+}
+
+// onlyLocal answers requests to the names of this machine alone. Otherwise another site that a visitor of the page has
+// open could give its own name the address 127.0.0.1, and then use the dashboard as if it were part of that site.
+func onlyLocal(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("127.0.0.1/", h)
+	mux.Handle("localhost/", h)
+	return mux
 }
 
 // handler serves the page with the buttons, and that of the board below /limits/. In a program of yours, let only
@@ -50,17 +63,15 @@ func (d *demo) handler(board *dashboard.Board) http.Handler {
 	}
 	mux.Handle("/", http.FileServerFS(page))
 	mux.HandleFunc("POST /traffic/{kind}", func(w http.ResponseWriter, r *http.Request) {
-		send, ok := traffic[r.PathValue("kind")]
-		if !ok {
+		if !d.start(r.PathValue("kind")) {
 			http.NotFound(w, r)
 			return
 		}
-		go send(d)
 		w.WriteHeader(http.StatusAccepted)
 	})
 	mux.HandleFunc("GET /lanes", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(d.now()) //nolint:errcheck // the client has gone
+		json.NewEncoder(w).Encode(d.message()) //nolint:errcheck // the client has gone
 	})
 	everybody := func(*http.Request) bool { return true }
 	mux.Handle("/limits/", dashboard.Handler(board, dashboard.WithIdentities(), dashboard.WithActions(everybody)))

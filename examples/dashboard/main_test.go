@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -43,6 +44,46 @@ func TestTraffic(t *testing.T) {
 			if got[name] != n {
 				t.Errorf("%s, %s: %d admitted in a window, want %d", kind, name, got[name], n)
 			}
+		}
+	}
+}
+
+// A page that is loaded again is told what was sent last, and where periods begin.
+func TestMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var board dashboard.Board
+		d, err := newDemo(board.Observe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := d.message(); m.Traffic != nil || d.start("none") {
+			t.Errorf("%+v", m.Traffic)
+		}
+		time.Sleep(3 * time.Second)
+		d.start("edge")
+		d.start("burst")
+		time.Sleep(time.Second)
+		if m := d.message(); *m.Traffic != (trafficMessage{Kind: "burst", Age: 1, Running: 1}) || m.Since != 4 {
+			t.Errorf("%+v, %v s since a period began", m.Traffic, m.Since)
+		}
+		time.Sleep(20 * time.Minute)
+		if m := d.message(); m.Traffic.Running != 0 || m.Traffic.Kind != "burst" {
+			t.Errorf("%+v", m.Traffic)
+		}
+	})
+}
+
+// No page of another site may use the example by a name of its own for this machine.
+func TestOnlyLocal(t *testing.T) {
+	h := onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	for host, status := range map[string]int{
+		"127.0.0.1:8080": 200, "localhost:8080": 200, "localhost": 200, "evil.example:8080": 404, "192.0.2.1": 404,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/limits/", nil)
+		r.Host = host
+		if h.ServeHTTP(w, r); w.Code != status {
+			t.Errorf("%s: %d, want %d", host, w.Code, status)
 		}
 	}
 }

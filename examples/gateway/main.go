@@ -15,15 +15,22 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/examples/internal/redisurl"
 	"github.com/sashlimit/sash/nethttp"
 )
+
+const usage = "go run ./examples/gateway -rules examples/gateway/limits.yaml -to http://localhost:9000"
+
+const hint = `http://%[1]s passes requests on to %[2]s. RateLimit-Policy names the limits of a request;
+the answer is 429 when they are used up, and 502 if nothing serves %[2]s:
+
+  curl -i http://%[1]s/
+`
 
 func main() {
 	file := flag.String("rules", "", "`FILE` of rules, such as examples/gateway/limits.yaml")
@@ -32,7 +39,7 @@ func main() {
 	flag.Parse()
 	to, err := url.Parse(*target)
 	if *file == "" || err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "gateway: give it -rules FILE and -to URL, with http:// or https://")
+		fmt.Fprintln(os.Stderr, "gateway: give it -rules FILE and -to URL, with http:// or https://, as in", usage)
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -47,13 +54,9 @@ func run(file string, to *url.URL, listen string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
-	store := core.Store(core.NewMemoryStore())
-	if address := os.Getenv("REDIS_URL"); address != "" {
-		options, err := redis.ParseURL(address)
-		if err != nil {
-			return err
-		}
-		store = redisstore.New(redis.NewClient(options))
+	store, err := redisurl.Store()
+	if err != nil {
+		return err
 	}
 	set, err := rules.Load(file, rules.WithOptions(core.WithStore(store)))
 	if err != nil {
@@ -66,8 +69,8 @@ func run(file string, to *url.URL, listen string) error {
 	}()
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return errors.Join(err, set.Close())
+		return errors.Join(fmt.Errorf("-listen: %w", err), set.Close())
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
+	fmt.Printf(hint, strings.Replace(listener.Addr().String(), "[::]", "localhost", 1), to)
 	return errors.Join(serve(ctx, listener, nethttp.Rules(set)(proxy(to))), set.Close())
 }

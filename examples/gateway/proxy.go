@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -15,6 +17,7 @@ import (
 func proxy(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
+			maps.DeleteFunc(r.Out.Header, func(name string, _ []string) bool { return isFromProxy(name) })
 			r.SetURL(to)
 			r.SetXForwarded()
 		},
@@ -24,6 +27,18 @@ func proxy(to *url.URL) http.Handler {
 			ResponseHeaderTimeout: time.Minute,
 		},
 	}
+}
+
+// isFromProxy reports whether services believe that a proxy has written this field: the client's address, or the path,
+// which rules compare with that of the request. To many services an underscore is a hyphen.
+func isFromProxy(name string) bool {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	switch name {
+	case "forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip",
+		"fastly-client-ip", "x-rewrite-url":
+		return true
+	}
+	return strings.HasPrefix(name, "x-forwarded") || strings.HasPrefix(name, "x-original-")
 }
 
 // serve serves until ctx ends, and then finishes the requests that it has begun.

@@ -13,27 +13,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/examples/internal/redisurl"
 	"github.com/sashlimit/sash/nethttp"
 )
 
+const hint = `Right passwords do not count. The last of six wrong ones gets 429, and so does then the right one:
+
+  curl -i -d name=ann -d 'password=correct horse' http://%[1]s/login
+  for i in 1 2 3 4 5 6; do curl -i -d name=ann -d password=guess http://%[1]s/login; done
+`
+
 func main() {
-	store := core.Store(core.NewMemoryStore())
-	if url := os.Getenv("REDIS_URL"); url != "" {
-		options, err := redis.ParseURL(url)
-		if err != nil {
-			log.Fatal(err)
-		}
-		store = redisstore.New(redis.NewClient(options))
-	}
-	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
+	store, err := redisurl.Store()
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("http://%[1]s\n\n  curl -i -d name=ann -d password=guess http://%[1]s/login\n", listener.Addr())
+	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
+	if err != nil {
+		log.Fatal(err, "; set PORT to choose another one")
+	}
+	fmt.Printf(hint, listener.Addr())
 	server := &http.Server{Handler: login(store, check), ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))
 }

@@ -16,40 +16,40 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/prommetrics"
-	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/examples/internal/redisurl"
 	"github.com/sashlimit/sash/nethttp"
 )
+
+const hint = `%[1]s/metrics counts the requests that this program sends to itself, and yours.
+The last 5 of 35 get 429, and are counted with outcome="denied",policy="login":
+  for i in $(seq 35); do curl -s -o /dev/null -w '%%{http_code}\n' -H 'X-Customer: me' %[1]s/login; done
+  curl -s %[1]s/metrics | grep sash_decisions_total
+`
 
 func main() {
 	handler, err := newHandler(prometheus.NewRegistry())
 	if err != nil {
 		log.Fatal(err)
 	}
-	host, port := cmp.Or(os.Getenv("HOST"), "127.0.0.1"), cmp.Or(os.Getenv("PORT"), "8080")
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	host := cmp.Or(os.Getenv("HOST"), "127.0.0.1")
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, cmp.Or(os.Getenv("PORT"), "8080")))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err, "; set PORT to choose another one")
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d", listener.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // it is TCP
-	fmt.Println(url)
+	fmt.Printf(hint, url)
 	go traffic(url)
 	log.Fatal(http.Serve(listener, handler)) //nolint:gosec // an example without timeouts
 }
 
-// newHandler makes two routes with a limiter each, and one for Prometheus. In a program of yours, let only Prometheus
-// reach that one.
+// newHandler makes two routes with a limiter each, and one for Prometheus, which only Prometheus should reach in yours.
 func newHandler(registry *prometheus.Registry) (http.Handler, error) {
-	store := core.Store(core.NewMemoryStore())
-	if address := os.Getenv("REDIS_URL"); address != "" {
-		options, err := redis.ParseURL(address)
-		if err != nil {
-			return nil, err
-		}
-		store = redisstore.New(redis.NewClient(options))
+	store, err := redisurl.Store()
+	if err != nil {
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	var limiters []*core.Limiter

@@ -49,6 +49,7 @@ func main() {
 		number++
 		heap.Push(&jobs, job{customer, d.Used, number})
 	}
+	fmt.Println("flood sent 8 jobs, then ann 2. They run in this order, so that ann hardly waits:")
 	for jobs.Len() > 0 {
 		j := jobs[0]
 		heap.Pop(&jobs)

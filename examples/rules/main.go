@@ -2,8 +2,9 @@
 //
 //	go run ./examples/rules check -verifier keys examples/gateway/limits.yaml
 //
-// It exits with 0, or prints every mistake with its line and exits with 1; with 2 if it was called wrongly. -verifier
-// names a verifier that the program of these rules registers ([rules.WithVerifier]), and may be given several times.
+// It prints the rules and their limits and exits with 0, or prints every mistake with its line and exits with 1; with 2
+// if it was called wrongly. -verifier names a verifier that the program of these rules registers
+// ([rules.WithVerifier]), and may be given several times.
 package main
 
 import (
@@ -18,13 +19,13 @@ import (
 	"github.com/sashlimit/sash/core/rules"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-func run(args []string, out io.Writer) (status int) {
+func run(args []string, out, errs io.Writer) (status int) {
 	opts := []rules.Option{rules.WithClaims(func(claim string) core.Key { return core.ByValue(claim) })}
 	var names []string
 	flags := flag.NewFlagSet("rules check", flag.ContinueOnError)
-	flags.SetOutput(out)
+	flags.SetOutput(errs)
 	flags.Func("verifier", "`NAME` of a verifier", func(name string) error {
 		if name == "" || name == "unverified" || slices.Contains(names, name) {
 			return errors.New("give each verifier a name of its own, other than unverified")
@@ -33,7 +34,7 @@ func run(args []string, out io.Writer) (status int) {
 		return nil
 	})
 	flags.Usage = func() {
-		fmt.Fprintln(out, "usage: rules check [-verifier NAME]... FILE")
+		fmt.Fprintln(errs, "usage: rules check [-verifier NAME]... FILE")
 		flags.PrintDefaults()
 	}
 	if len(args) == 0 || args[0] != "check" {
@@ -49,9 +50,10 @@ func run(args []string, out io.Writer) (status int) {
 	}
 	set, err := rules.Load(flags.Arg(0), opts...)
 	if err != nil {
-		fmt.Fprintln(out, err)
+		fmt.Fprintln(errs, err)
 		return 1
 	}
-	set.Close()
+	defer set.Close()
+	fmt.Fprintln(out, set)
 	return 0
 }

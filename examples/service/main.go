@@ -10,21 +10,28 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/examples/internal/redisurl"
 )
+
+const usage = "go run ./examples/service -rules examples/gateway/limits.yaml"
+
+const hint = `Asked whether a request may be served, this answers by the rules of %[2]s.
+Look at "allowed", and at "policy", which is the name of the rule:
+
+  curl -i -d '{"method": "POST", "path": "/login", "ip": "192.0.2.1"}' http://%[1]s/check
+`
 
 func main() {
 	file := flag.String("rules", "", "`FILE` of rules, such as examples/gateway/limits.yaml")
 	listen := flag.String("listen", ":8081", "`ADDRESS` to listen on, which only proxies and backends may reach")
 	flag.Parse()
 	if *file == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "service: give it -rules FILE")
+		fmt.Fprintln(os.Stderr, "service: give it -rules FILE, as in", usage)
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -39,13 +46,9 @@ func run(file, listen string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
-	store := core.Store(core.NewMemoryStore())
-	if address := os.Getenv("REDIS_URL"); address != "" {
-		options, err := redis.ParseURL(address)
-		if err != nil {
-			return err
-		}
-		store = redisstore.New(redis.NewClient(options))
+	store, err := redisurl.Store()
+	if err != nil {
+		return err
 	}
 	s, err := newService(file, core.WithStore(store))
 	if err != nil {
@@ -58,9 +61,9 @@ func run(file, listen string) error {
 	}()
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
-		return errors.Join(err, s.set.Close())
+		return errors.Join(fmt.Errorf("-listen: %w", err), s.set.Close())
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
+	fmt.Printf(hint, strings.Replace(listener.Addr().String(), "[::]", "localhost", 1), file)
 	server := &http.Server{Handler: s, ReadTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

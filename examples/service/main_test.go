@@ -82,8 +82,12 @@ func TestCheck(t *testing.T) {
 				`{"allowed":true,"policy":"login","remaining":4,"retry_after":0,"violated":[]}`,
 			},
 			{
-				0, `{"path":"/elsewhere"}`, 200, "",
+				0, `{"method":"GET","path":"/healthz"}`, 200, "",
 				`{"allowed":true,"policy":"","remaining":null,"retry_after":0,"violated":[]}`,
+			},
+			{
+				0, `{"method":"POST","path":"/LOGIN","ip":"192.0.2.1"}`, 200, "",
+				`{"allowed":true,"policy":"other","remaining":299,"retry_after":0,"violated":[]}`,
 			},
 			{
 				0, `{"path":"/v1/x","ip":"192.0.2.1","cost":20}`, 200, "",

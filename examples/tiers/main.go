@@ -42,16 +42,17 @@ func main() {
 
 	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err, "; set PORT to choose another one")
 	}
-	fmt.Printf("http://%s\n\nAnn before and after her upgrade:\n", listener.Addr())
+	fmt.Println("Ann may send 3 requests a minute. After her upgrade it is 10, of which 3 are used: look at RateLimit.")
 	for _, plan := range []string{"free", "pro"} {
 		claims := jwt.MapClaims{"sub": "ann", "plan": plan, "exp": time.Now().Add(time.Hour).Unix()}
 		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("\n  curl -i -H 'Authorization: Bearer %s' http://%s\n", token, listener.Addr())
+		const hint = "\n  for i in 1 2 3 4; do curl -i -H 'Authorization: Bearer %s' http://%s; done\n"
+		fmt.Printf(hint, token, listener.Addr())
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))

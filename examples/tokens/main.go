@@ -20,16 +20,24 @@ var customers = map[string]string{"key-1": "ann", "key-2": "bob"} // by API key
 
 const longest = 300 // tokens of an answer
 
+const hint = `http://%[1]s
+
+Send this twice: r in RateLimit is 695, then 685, since 305 are reserved at first, and the answer uses 10.
+The long prompt uses 1000, so after it key-1 gets 429 for a minute. There is a key-2 as well.
+
+  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s
+  curl -i -H 'X-API-Key: key-1' -d "$(yes so | head -n 500)" http://%[1]s
+`
+
 func main() {
 	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err, "; set PORT to choose another one")
 	}
 	limiter, err := core.New(core.PerMinute(1000), core.Global(), core.WithName("tokens"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	const hint = "http://%[1]s\n\n  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s\n"
 	fmt.Printf(hint, listener.Addr())
 	server := &http.Server{Handler: generate(limiter, model), ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))

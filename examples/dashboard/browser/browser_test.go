@@ -166,9 +166,11 @@ func TestDashboard(t *testing.T) {
 
 	b.run(chromedp.EmulateViewport(1100, 900), chromedp.Navigate(address+"limits/"))
 	b.sees(`document.getElementById('state').innerText === 'Live'`)
+	b.sees(`document.getElementById('no-keys').innerText.startsWith('No requests since this page was opened.')`)
 	b.send(address, "burst")
 	for _, policy := range []string{"sliding-log", "fixed-window", "sliding-counter", "token-bucket"} {
-		b.sees(row(policy) + `?.includes('10 admitted, 20 denied')`)
+		b.sees(row(policy) + `?.includes('10 admitted, 20 denied, at most 30 in a second')`)
+		b.sees(row(policy) + `?.match(/1\s+2\s+0.2\s+0$/)`) // averages of ten seconds
 	}
 
 	b.run(chromedp.Click(windowButton))
@@ -226,6 +228,12 @@ func TestKeyboard(t *testing.T) {
 	b.tabThrough([]string{"BUTTON", "BUTTON", "BUTTON", "BUTTON", "A"})
 	b.run(chromedp.Focus(`button[data-kind=burst]`), chromedp.KeyEvent(kb.Enter))
 	b.sees(`[...document.querySelectorAll('.lane span')].every(e => e.innerText === '10 of 10 in one window')`)
+	b.sees(`document.getElementById('scale').innerText === 'The tallest bar is 30 requests in a quarter of a second.'`)
+	b.run(chromedp.Reload())
+	b.sees(`document.getElementById('state').innerText.startsWith('Burst: 30 at once.')`)
+	if d := is[string](b, `document.querySelector('.lane .border').getAttribute('d')`); strings.Count(d, "M") != 3 {
+		t.Errorf("the ends of periods are drawn as %q, want 3 in 30 seconds", d)
+	}
 }
 
 // tabThrough presses the tabulator key, which must lead to elements of these kinds.
@@ -256,7 +264,9 @@ func TestAccessibility(t *testing.T) {
 	b.checkPage("dashboard")
 	b.run(chromedp.Navigate(address))
 	b.send(address, "edge") // again, as the page shows half a minute
-	b.sees(`document.querySelector('.lane .over')`)
+	b.sees(`[...document.querySelectorAll('.lane p')].some(e => ` +
+		`e.innerText.startsWith('It counts each period by itself. The end of one period and the beginning of the next ' +` +
+		`'have together admitted 20 requests within 10 seconds'))`)
 	b.checkPage("algorithms")
 }
 
