@@ -65,6 +65,9 @@ func three(l limit) core.Limits {
 }
 
 func remote(rdb redisstore.Client, opts ...redisstore.Option) func(limit) core.Store {
+	if _, ok := rdb.(*inStep); ok { // whose type the store does not know
+		opts = append(opts, redisstore.WithOneServer())
+	}
 	return func(limit) core.Store { return redisstore.New(rdb, opts...) }
 }
 
