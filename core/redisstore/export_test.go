@@ -2,6 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"io/fs"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -65,6 +68,38 @@ func TakeAllTogether(ctx context.Context, s core.Store, requests [][]store.Take)
 	}
 	return answers, nil
 }
+
+// Variant returns the text of a script in which some of the files that it includes have other contents.
+func Variant(text string, contents map[string]string) string {
+	files, err := fs.Glob(parts, "lua/*.lua")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(path.Base(file), ".lua")
+		if assemble(parts, name) == text {
+			return assemble(variant{parts, contents}, name)
+		}
+	}
+	panic("no script has this text")
+}
+
+// variant is a folder of which some files have other contents.
+type variant struct {
+	fs.ReadFileFS
+
+	contents map[string]string
+}
+
+func (v variant) ReadFile(file string) ([]byte, error) {
+	if text, ok := v.contents[strings.TrimSuffix(path.Base(file), ".lua")]; ok {
+		return []byte(text), nil
+	}
+	return v.ReadFileFS.ReadFile(file)
+}
+
+// PartOf returns the content of a file that scripts include.
+func PartOf(name string) string { return assemble(parts, name) }
 
 // SlotOf is the hash slot of a stored key in a cluster.
 func SlotOf(key string) int { return slotOf(key) }

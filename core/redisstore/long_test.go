@@ -6,10 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,33 +20,11 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// fewer runs the scripts with a limit of 5 where they have 2,000, so that a short log is a long one to them.
-type fewer struct {
-	processor
-
-	t       *testing.T
-	changed *texts
-}
-
+// To longLogs a log of more than so many members is a long one.
 const many = 5
 
-func newFewer(c processor, t *testing.T) fewer { return fewer{c, t, new(texts)} }
-
-var usesMany = regexp.MustCompile(`[<>*] many\b`)
-
-func (c fewer) Process(ctx context.Context, cmd redis.Cmder) error {
-	args := cmd.Args()
-	text, _ := args[1].(string)
-	changed, known := c.changed.load(text)
-	if !known {
-		changed = strings.Replace(text, "local many = 2000", fmt.Sprint("local many = ", many), 1)
-		if changed == text && usesMany.MatchString(text) && !strings.Contains(text, fmt.Sprint("local many = ", many)) {
-			c.t.Error("the script has no limit")
-		}
-		c.changed.store(text, changed)
-	}
-	args[1] = changed
-	return c.processor.Process(ctx, cmd)
+func longLogs(t *testing.T, c processor) variant {
+	return newVariant(t, c, sizes(strconv.Itoa(many), "5"))
 }
 
 // What a store must do it does with long logs as well.
@@ -63,11 +39,11 @@ func TestStoreOfLongLogs(t *testing.T) {
 				Repeats: repeats,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					rdb := start(t)
-					c := newClock(newFewer(newHashed(rdb), t))
+					c := newClock(rdb)
 					if repeats {
 						c.processor = twice{processor: c.processor, t: t}
 					}
-					s := newStore(c)
+					s := newStore(longLogs(t, c))
 					if isJointCase(running) { // in turn, a second execution may meet what others have given back
 						s = redisstore.Single(s)
 					}
@@ -273,13 +249,11 @@ func TestLongLogsBecomeVaried(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			kinds := map[string]int{}
 			for trace := range 60 {
-				c := newClock(newFewer(newHashed(rdb), t))
-				logs := newStore(c)
+				c := newClock(rdb)
 				if repeats {
-					again := c
-					again.processor = always{c.processor}
-					logs = newStore(again)
+					c.processor = always{c.processor}
 				}
+				logs := newStore(longLogs(t, c))
 				keys := keysOf(t, 2, fmt.Sprint(name, trace))
 				l := &longLog{t: t, r: r, rdb: rdb, store: logs, clock: c, keys: keys, kinds: kinds}
 				for range testlen.Of(40, 150) {

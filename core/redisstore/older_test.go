@@ -1,45 +1,20 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// older runs scripts that read marks as versions did which knew no weights.
-type older struct {
-	processor
-	t *testing.T
-}
-
-const (
-	readsMark = `mark, near, weighted = head[2] == '0' and head[1] or nil, false, false
-if mark then
-  near, weighted = mark:sub(1, 5) == 'near:', mark:sub(-1) == 'w'
-  kept = mark:sub(6, weighted and -2 or -1) + 0
-end
-`
-	readMarkOnce = `mark = head[2] == '0' and head[1] or nil
+// readMarkOnce is how versions read marks that knew no weights.
+const readMarkOnce = `mark = head[2] == '0' and head[1] or nil
 near, kept = mark and mark:sub(1, 5) == 'near:', mark and mark:sub(6) + 0
 `
-)
-
-func (c older) Process(ctx context.Context, cmd redis.Cmder) error {
-	args := cmd.Args()
-	if !strings.Contains(args[1].(string), readsMark) {
-		c.t.Error("the script reads no mark")
-	}
-	args[1] = strings.ReplaceAll(args[1].(string), readsMark, readMarkOnce)
-	return c.processor.Process(ctx, cmd)
-}
 
 // Where a log has weights, a version that knows none admits nothing and changes nothing.
 func TestOlderVersionsRefuseWeights(t *testing.T) {
@@ -62,8 +37,7 @@ func TestOlderVersionsRefuseWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key, other := store.NewKey(name, "k"), store.NewKey(name, "other")
 			begin(full(newStore(c)), key)
-			past := c
-			past.processor = older{c.processor, t}
+			past := newVariant(t, c, map[string]string{"mark_read": readMarkOnce})
 			s := full(redisstore.Single(newStore(past)))
 			stored := func() string {
 				var all []string

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
 	"embed"
 	"encoding/hex"
+	"io/fs"
 	"regexp"
 )
 
@@ -31,7 +32,7 @@ var (
 type script struct{ text, hash any } // strings, boxed once
 
 func newScript(name string) script {
-	text := assemble(name)
+	text := assemble(parts, name)
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return script{text, hex.EncodeToString(sum[:])}
 }
@@ -40,12 +41,12 @@ func newScript(name string) script {
 var include = regexp.MustCompile(`(?m)^ *-- include (\w+)\n`)
 
 // assemble returns the text of a Lua file with the files that it includes.
-func assemble(name string) string {
-	text, err := parts.ReadFile("lua/" + name + ".lua")
+func assemble(files fs.ReadFileFS, name string) string {
+	text, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) //nolint:forbidigo // the file is missing in this package
 	}
 	return include.ReplaceAllStringFunc(string(text), func(line string) string {
-		return assemble(include.FindStringSubmatch(line)[1])
+		return assemble(files, include.FindStringSubmatch(line)[1])
 	})
 }

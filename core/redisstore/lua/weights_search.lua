@@ -27,7 +27,7 @@ end
 -- sumSince returns the sum of the weights from an instant on, of which all is the sum of all.
 local function sumSince(key, at, all)
   local whole = call('ZCOUNT', key, lows[1], after(1, at)) -- the blocks that end before
-  if whole <= 5 then
+  if whole <= few then
     local single = call('ZRANGEBYSCORE', key, lows[0], after(0, at), 'LIMIT', '0', '200')
     if #single < 200 then
       local sum = all - sumOf(0, single)
