@@ -99,7 +99,16 @@ func (v variant) ReadFile(file string) ([]byte, error) {
 }
 
 // PartOf returns the content of a file that scripts include.
-func PartOf(name string) string { return assemble(parts, name) }
+func PartOf(name string) string {
+	files, err := fs.Glob(parts, "lua/*.lua")
+	for _, file := range files {
+		text, _ := parts.ReadFile(file)
+		if err == nil && strings.Contains(string(text), "-- include "+name+"\n") {
+			return assemble(parts, name)
+		}
+	}
+	panic("no script includes " + name)
+}
 
 // SlotOf is the hash slot of a stored key in a cluster.
 func SlotOf(key string) int { return slotOf(key) }

@@ -384,7 +384,7 @@ func TestJointStoreOnCluster(t *testing.T) {
 						}
 						client.Close()
 					})
-					c := slotClock{newClock(client)}
+					c := slotClock{newClock(newHashed(client))}
 					if repeats {
 						c.processor = twice{processor: c.processor, t: t, undone: true}
 					}

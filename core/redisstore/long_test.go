@@ -23,8 +23,8 @@ import (
 // To longLogs a log of more than so many members is a long one.
 const many = 5
 
-func longLogs(t *testing.T, c processor) variant {
-	return newVariant(t, c, sizes(strconv.Itoa(many), "5"))
+func longLogs(c processor) variant {
+	return newVariant(c, sizes(strconv.Itoa(many), "5"))
 }
 
 // What a store must do it does with long logs as well.
@@ -43,7 +43,7 @@ func TestStoreOfLongLogs(t *testing.T) {
 					if repeats {
 						c.processor = twice{processor: c.processor, t: t}
 					}
-					s := newStore(longLogs(t, c))
+					s := newStore(longLogs(c))
 					if isJointCase(running) { // in turn, a second execution may meet what others have given back
 						s = redisstore.Single(s)
 					}
@@ -253,7 +253,7 @@ func TestLongLogsBecomeVaried(t *testing.T) {
 				if repeats {
 					c.processor = always{c.processor}
 				}
-				logs := newStore(longLogs(t, c))
+				logs := newStore(longLogs(c))
 				keys := keysOf(t, 2, fmt.Sprint(name, trace))
 				l := &longLog{t: t, r: r, rdb: rdb, store: logs, clock: c, keys: keys, kinds: kinds}
 				for range testlen.Of(40, 150) {

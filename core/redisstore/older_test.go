@@ -37,7 +37,7 @@ func TestOlderVersionsRefuseWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key, other := store.NewKey(name, "k"), store.NewKey(name, "other")
 			begin(full(newStore(c)), key)
-			past := newVariant(t, c, map[string]string{"mark_read": readMarkOnce})
+			past := newVariant(c, map[string]string{"mark_read": readMarkOnce})
 			s := full(redisstore.Single(newStore(past)))
 			stored := func() string {
 				var all []string

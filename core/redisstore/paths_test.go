@@ -16,7 +16,7 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-// hashed sends scripts by their hash as soon as the server knows them.
+// hashed sends scripts by their hash as soon as a server knows them.
 type hashed struct {
 	processor
 
@@ -58,6 +58,11 @@ func (c hashed) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	command := redis.NewIntSliceCmd(ctx, args...)
 	err := c.processor.Process(ctx, command)
+	if known && redis.HasErrorPrefix(err, "NOSCRIPT") { // one of several servers
+		args[0], args[1] = "eval", text
+		command = redis.NewIntSliceCmd(ctx, args...)
+		err = c.processor.Process(ctx, command)
+	}
 	cmd.(*redis.IntSliceCmd).SetVal(command.Val())
 	cmd.SetErr(err)
 	if err == nil && !known {

@@ -76,7 +76,7 @@ func TestWeightsAgainstOracle(t *testing.T) {
 				c.processor = asked
 				var sent processor = c
 				if len(contents) > 0 {
-					sent = newVariant(t, c, contents)
+					sent = newVariant(c, contents)
 				}
 				seed := rand.Uint64()
 				tr := &weightTrace{
