@@ -27,7 +27,7 @@ func Store(t *testing.T, c StoreConfig) {
 	if c.Checks == 0 {
 		c.Checks = 100_000
 	}
-	c.Checks = testlen.Of(min(c.Checks, max(c.Checks/20, 2000)), c.Checks)
+	c.Checks = testlen.Of(min(c.Checks, max(c.Checks/20, 1000)), c.Checks)
 	for _, test := range []struct {
 		name string
 		f    func(*testing.T, StoreConfig)

@@ -24,8 +24,9 @@ func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*
 	if os.Getenv("SASH_EXPLORE") == "all" {
 		c.Worlds = 0
 	}
+	empty := startOnce(t)
 	c.New = func(t *testing.T) (core.Store, func(time.Duration)) {
-		c := newClock(start(t))
+		c := newClock(empty(t))
 		return newStore(t, c), c.Advance
 	}
 	coretest.Explore(t, c)

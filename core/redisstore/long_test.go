@@ -33,13 +33,13 @@ func TestStoreOfLongLogs(t *testing.T) {
 	for name, repeats := range map[string]bool{"once": false, "twice": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			empty := startOnce(t)
 			var running string
 			coretest.Store(t, coretest.StoreConfig{
 				Checks:  6_000,
 				Repeats: repeats,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
-					rdb := start(t)
-					c := newClock(rdb)
+					c := newClock(empty(t))
 					if repeats {
 						c.processor = twice{processor: c.processor, t: t}
 					}
@@ -248,7 +248,7 @@ func TestLongLogsBecomeVaried(t *testing.T) {
 			const seed = 23
 			r := rand.New(rand.NewPCG(seed, 1))
 			kinds := map[string]int{}
-			for trace := range 60 {
+			for trace := range testlen.Of(30, 60) {
 				c := newClock(rdb)
 				if repeats {
 					c.processor = always{c.processor}

@@ -39,6 +39,20 @@ func start(t *testing.T) *redis.Client {
 	return rdb
 }
 
+// startOnce returns a function that empties one server for each of several tests, which run one after the other.
+func startOnce(t *testing.T) func(t *testing.T) *redis.Client {
+	t.Helper()
+	rdb := start(t)
+	return func(t *testing.T) *redis.Client {
+		t.Helper()
+		if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { checkKeys(t, rdb) })
+		return rdb
+	}
+}
+
 // startCluster starts three masters that are not taken for failed when a busy machine delays their messages.
 func startCluster(t *testing.T) *redistest.Cluster {
 	t.Helper()
@@ -123,11 +137,12 @@ func testStore(t *testing.T, repeats bool) {
 		n = n * checks / 100_000
 		least[path] = testlen.Of(max(n/100, 1), n)
 	}
+	empty := startOnce(t)
 	coretest.Store(t, coretest.StoreConfig{
 		Repeats: repeats,
 		Checks:  checks,
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
-			p = newPaths(newHashed(start(t)))
+			p = newPaths(newHashed(empty(t)))
 			c := newClock(p)
 			if repeats {
 				c.processor = twice{processor: p, t: t}
@@ -159,11 +174,12 @@ func TestJointStoreInTurn(t *testing.T) {
 	t.Parallel()
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
+			empty := startOnce(t)
 			coretest.Store(t, coretest.StoreConfig{
 				Repeats: repeats,
 				Checks:  10_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
-					c := newClock(start(t))
+					c := newClock(empty(t))
 					if repeats {
 						c.processor = twice{processor: c.processor, t: t, undone: true}
 					}

@@ -38,12 +38,13 @@ func TestStreams(t *testing.T) {
 
 func testStreams(t *testing.T, repeats bool) {
 	var running string
+	empty := startOnce(t)
 	coretest.Store(t, coretest.StoreConfig{
 		OneLimit: true,
 		Repeats:  repeats,
 		Checks:   checksOfStreams,
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
-			rdb := start(t)
+			rdb := empty(t)
 			if running == "ConcurrentExactly" && !repeats { // on the server's clock
 				return redisstore.New(rdb, redisstore.WithStream()), nil
 			}
