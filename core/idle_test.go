@@ -125,6 +125,7 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 
 // Little traffic over many windows keeps no more than the keys that are in use.
 func TestSlowTrafficKeepsFewKeys(t *testing.T) {
+	skipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()
 		l := newLimiter(t, core.PerHour(5), core.WithStore(store))

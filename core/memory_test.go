@@ -106,6 +106,7 @@ func TestNoSecondQuotaOutOfASharedLog(t *testing.T) {
 }
 
 func TestIdleKeysLeave(t *testing.T) {
+	skipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()
 		l := newLimiter(t, core.PerMinute(3), core.WithStore(store))

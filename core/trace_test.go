@@ -339,6 +339,7 @@ func (*takeSpy) GrantsUpTo() {}
 
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
+	skipRace(t)
 	count := map[string]int{}
 	runTraces(t, 100_000, func(tr *limiterTrace, name string) {
 		logs := core.NewMemoryStore()
