@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,18 +72,26 @@ func TakeAllTogether(ctx context.Context, s core.Store, requests [][]store.Take)
 
 // Variant returns the text of a script in which some of the files that it includes have other contents.
 func Variant(text string, contents map[string]string) string {
+	name, ok := scriptNames()[text]
+	if !ok {
+		panic("no script has this text")
+	}
+	return assemble(variant{parts, contents}, name)
+}
+
+// scriptNames returns the names of all Lua files by their texts.
+var scriptNames = sync.OnceValue(func() map[string]string {
 	files, err := fs.Glob(parts, "lua/*.lua")
 	if err != nil {
 		panic(err)
 	}
+	names := make(map[string]string)
 	for _, file := range files {
 		name := strings.TrimSuffix(path.Base(file), ".lua")
-		if assemble(parts, name) == text {
-			return assemble(variant{parts, contents}, name)
-		}
+		names[assemble(parts, name)] = name
 	}
-	panic("no script has this text")
-}
+	return names
+})
 
 // variant is a folder of which some files have other contents.
 type variant struct {
