@@ -16,9 +16,6 @@ import (
 // String describes the decision in one line, without the key of the request.
 func (d Decision) String() string { return line("Decision", d.attrs()) }
 
-// GoString is String.
-func (d Decision) GoString() string { return d.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String.
 func (d Decision) Format(f fmt.State, verb rune) { format(f, verb, d.String()) }
 
@@ -53,9 +50,6 @@ func (d *Decision) attrs() []slog.Attr {
 // String describes the event in one line, without Key and without the text of Err, which may hold an identity.
 func (e Event) String() string { return line("Event", e.attrs()) }
 
-// GoString is String.
-func (e Event) GoString() string { return e.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String.
 func (e Event) Format(f fmt.State, verb rune) { format(f, verb, e.String()) }
 
@@ -84,9 +78,6 @@ func (e LimitedError) Format(f fmt.State, verb rune) { format(f, verb, e.Error()
 
 // String describes the limiter in one line, without the entries of its lists.
 func (l Limiter) String() string { return line("Limiter", l.attrs()) }
-
-// GoString is String.
-func (l Limiter) GoString() string { return l.String() }
 
 // Format implements [fmt.Formatter]: every verb prints String.
 func (l Limiter) Format(f fmt.State, verb rune) { format(f, verb, l.String()) }

@@ -175,9 +175,6 @@ func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
 // String describes the store in one line.
 func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
 
-// GoString is String.
-func (s *MemoryStore) GoString() string { return s.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String, without the contents of the store.
 func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
 

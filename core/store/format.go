@@ -13,9 +13,6 @@ import (
 // String describes the take in one line, without whose it is.
 func (t Take) String() string { return line("Take", t.LogValue()) }
 
-// GoString is String.
-func (t Take) GoString() string { return t.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String.
 func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
 
@@ -31,9 +28,6 @@ func (t Take) LogValue() slog.Value {
 // String describes the settlement in one line, without whose it is.
 func (s Settlement) String() string { return line("Settlement", s.LogValue()) }
 
-// GoString is String.
-func (s Settlement) GoString() string { return s.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String.
 func (s Settlement) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
 
@@ -45,9 +39,6 @@ func (s Settlement) LogValue() slog.Value {
 // String describes the request in one line, without whose it is.
 func (m MergeRequest) String() string { return line("MergeRequest", m.LogValue()) }
 
-// GoString is String.
-func (m MergeRequest) GoString() string { return m.String() }
-
 // Format implements [fmt.Formatter]: every verb prints String.
 func (m MergeRequest) Format(f fmt.State, verb rune) { format(f, verb, m.String()) }
 
@@ -56,23 +47,20 @@ func (m MergeRequest) LogValue() slog.Value {
 	return slog.GroupValue(append(m.Key.attrs(), slog.Int("entries", len(m.Entries)), slog.Duration("keep", m.Keep))...)
 }
 
-// GoString describes the key's policy and kind, and not whose it is.
-func (k Key) GoString() string { return line("Key", k.LogValue()) }
-
 // Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name
-// in a store; all others, %+v and %#v among them, print GoString.
+// in a store; all others, %+v and %#v among them, print the key's policy and kind, and not whose it is.
 func (k Key) Format(f fmt.State, verb rune) {
 	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
 		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
 		return
 	}
-	format(f, verb, k.GoString())
+	format(f, verb, line("Key", k.LogValue()))
 }
 
-// LogValue implements [slog.LogValuer] with what GoString tells.
+// LogValue implements [slog.LogValuer] with the key's policy and kind.
 func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
 
-// MarshalJSON implements [json.Marshaler] with what GoString tells.
+// MarshalJSON implements [json.Marshaler] with the key's policy and kind.
 func (k Key) MarshalJSON() ([]byte, error) {
 	policy := ""
 	if k.Namespace != nil {
