@@ -16,13 +16,9 @@
 // denied may hold room of the others for a round trip, so that another one is denied that would have fitted. If a
 // server does not answer in between, the error says whether the others may still count the request.
 //
-// Each take has an id, and takes with equal ids count as one take that was sent twice. Clones of a running process,
-// for example of a virtual machine that is started several times from one snapshot, begin with the same state.
-// Therefore ids continue from a random number after 100 ms, after 1,024 ids, and when the wall clock was set. Clones
-// of a process that was idle for 100 ms share no ids. Clones of a process that was deciding may share ids if their
-// wall clocks are not set when they start: at most 1,024 ids each, in their first 100 ms, and only takes of the same
-// key are confused. This requires that random numbers of the kernel, or the clocks, differ between clones; Linux
-// provides such random numbers if the hypervisor offers a VM generation ID.
+// Each take has an id, and takes with equal ids count as one take that was sent twice. Ids count from a random number
+// that a process chooses when it starts. Clones of a running process, such as a virtual machine that is started several
+// times from one snapshot, go on from the same number: start the process after the machine.
 //
 // Errors are of type [core.StoreError], with one of the classes below. [Check] tells when a program starts what is
 // wrong with a server; for that, its user needs INFO as well.

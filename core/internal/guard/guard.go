@@ -206,7 +206,7 @@ func (g *Guard) TakeAll(
 // take decides a request that the deny cache does not answer.
 func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	now := time.Now()
-	r.setID(newID(now))
+	r.setID(newID())
 	g.Begin()
 	defer g.End()
 	if _, ok := ctx.(deadline.Context); !ok {
@@ -406,7 +406,7 @@ func (g *Guard) takeWithBacklog(
 				return unconfirmed, err // it is unknown whether the store still has the take
 			}
 		}
-		r.setID(newID(time.Now()))
+		r.setID(newID())
 	}
 	return unconfirmed, g.ask(ctx, r)
 }

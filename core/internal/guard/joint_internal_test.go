@@ -333,7 +333,7 @@ func TestJointConfigErrors(t *testing.T) {
 			t.Errorf("no takes: %d, %v", from, err)
 		}
 	}
-	if a, b := newID(time.Now()), newID(time.Now()); a == 0 || a == b {
+	if a, b := newID(), newID(); a == 0 || a == b {
 		t.Errorf("ids %d and %d", a, b)
 	}
 }
@@ -703,7 +703,7 @@ func TestJointLongBacklog(t *testing.T) {
 					first: &q.takes[0], answer: &q.answers[0],
 					takes: q.takes, answers: q.answers, versions: make([]denyVersion, len(q.takes)),
 				}
-				r.setID(newID(time.Now()))
+				r.setID(newID())
 				j.journal.take(r, unsent)
 			}
 		}

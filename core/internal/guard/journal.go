@@ -232,7 +232,7 @@ func (j *journal) trim(b *backlog, t *store.Take) {
 		e := &b.entries[n]
 		if int(e.cost) > over {
 			if e.delivery == unsent {
-				e.id = newID(time.Now()) // a settlement of the whole take must not find the rest of it
+				e.id = newID() // a settlement of the whole take must not find the rest of it
 			}
 			e.cost -= int32(over)
 			b.units -= over
