@@ -47,7 +47,6 @@ type batcher struct {
 	since    uint64      // waiting.arrivals when it was set
 
 	clock serverTime // if logs are streams
-	left  leftovers  // of takes of several logs that are not asked in one step
 }
 
 // of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +27,6 @@ type inTurn struct {
 	keys    []string // as they are stored
 	id      string
 	cost    int // of the next take; in ModeUpTo what the logs so far have granted
-	left    *leftovers
 	began   time.Time
 }
 
@@ -77,27 +75,19 @@ func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
 	})
 }
 
-// order returns the numbers of the logs, the fullest first. Those that never have room come before all others.
+// order returns the numbers of the logs: those that never have room first, other algorithms than the sliding log last.
 func (r *inTurn) order() []int {
-	order := make([]int, len(r.takes))
-	var left [store.MaxLimits]float32
+	order, rank := make([]int, len(r.takes)), make([]int, len(r.takes))
 	for i := range order {
-		order[i], left[i] = i, math.Float32frombits(r.left[i].Load())
-		if r.takes[i].Mode != store.ModeUpTo && r.takes[i].Plan.NeverFits(r.takes[i].Cost) {
-			left[i] = -math.MaxFloat32
+		order[i] = i
+		switch t := &r.takes[i]; {
+		case t.Mode != store.ModeUpTo && t.Plan.NeverFits(t.Cost):
+			rank[i] = -1
+		case counts(t.Plan):
+			rank[i] = 1
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		of, other := counts(r.takes[a].Plan), counts(r.takes[b].Plan)
-		never := min(left[a], left[b]) == -math.MaxFloat32
-		switch {
-		case of == other || never:
-			return cmp.Compare(left[a], left[b])
-		case of:
-			return 1
-		}
-		return -1
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank[a], rank[b]) })
 	return order
 }
 
@@ -134,9 +124,7 @@ func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, 
 func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
 	t := r.takes[i]
 	t.Mode, t.Cost = mode, r.cost
-	if r.answers[i], err = r.store.take(ctx, t); err == nil {
-		r.left.note(i, &t, &r.answers[i])
-	}
+	r.answers[i], err = r.store.take(ctx, t)
 	return err
 }
 

@@ -28,7 +28,6 @@ func (s *redisStore) TakeAll(ctx context.Context, takes []store.Take, answers []
 		r := inTurn{
 			store: s, takes: takes, answers: answers, keys: one.keys, id: one.id, cost: t.Cost,
 			began: time.Now(),
-			left:  &s.batchers.of(t, takes[1:], s.conn, nil).left,
 		}
 		takePool.Put(one)
 		return r.run(ctx)

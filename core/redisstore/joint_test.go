@@ -539,7 +539,7 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 		if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
 			t.Fatal(a, err)
 		}
-		for range 2 { // the second time, the fullest log is asked first
+		for range 2 {
 			if err := full(s).TakeAll(t.Context(), first, answers); err != nil || answers[1].Allowed {
 				t.Fatal(answers, err)
 			}
