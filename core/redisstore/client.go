@@ -1,8 +1,10 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -137,18 +139,36 @@ func (c *conn) do(ctx context.Context, calls ...*call) error {
 	if c.prompt {
 		return c.send(ctx, calls)
 	}
-	if one, ok := deadline.ForOne(ctx); ok {
-		return c.doAside(one, calls)
-	}
 	return c.doAside(ctx, calls)
 }
 
+// forOne returns a context for one operation in a client that does not heed deadlines: it ends with ctx, but waits for
+// this process only as long as one operation may have to.
+func forOne(ctx context.Context) (context.Context, context.CancelFunc) {
+	one, ok := deadline.ForOne(ctx)
+	if !ok {
+		return ctx, func() {}
+	}
+	made := ctx
+	if s, ok := ctx.(storeCtx); ok {
+		made = s.Context
+	}
+	if _, ok := made.(deadline.Context); ok { // which nobody can cancel
+		return one, func() {}
+	}
+	own, cancel := context.WithCancel(one)
+	context.AfterFunc(ctx, cancel)
+	return own, cancel
+}
+
 // doAside is do for clients that do not heed deadlines.
-func (c *conn) doAside(ctx context.Context, calls []*call) error {
+func (c *conn) doAside(parent context.Context, calls []*call) error {
+	ctx, cancel := forOne(parent)
+	defer cancel()
 	select {
 	case c.abandoned <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return cmp.Or(parent.Err(), ctx.Err())
 	}
 	// The goroutine writes to copies, since the caller may return before it has finished.
 	late := make([]*call, len(calls))
@@ -176,9 +196,12 @@ func (c *conn) doAside(ctx context.Context, calls []*call) error {
 	case err := <-done: // both may be ready
 		return ended(err)
 	default:
-		c.silence.unanswered()
-		return c.dials.reason(ctx.Err())
 	}
+	err := cmp.Or(parent.Err(), ctx.Err())
+	if errors.Is(err, context.DeadlineExceeded) {
+		c.silence.unanswered()
+	}
+	return c.dials.reason(err)
 }
 
 // send runs scripts. If it returns no error, each call has its own.

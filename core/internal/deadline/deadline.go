@@ -222,8 +222,8 @@ func Stalls(ctx context.Context) bool {
 	return now.Sub(c.of.due) > punctual && len(c.of.pending) > 0 || now.Sub(c.of.lately) < c.of.timeout
 }
 
-// ForOne returns a context that ends with ctx, but waits for this process only as long as one operation may have to. It
-// returns false unless ctx is a Context, or was made of one.
+// ForOne returns a context that ends as the Context does that ctx is or was made of, but waits for this process only as
+// long as one operation may have to. It does not end when ctx is canceled. It returns false if there is no such Context.
 func ForOne(ctx context.Context) (one Context, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(Context)
 	if !ok {

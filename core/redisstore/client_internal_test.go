@@ -1,0 +1,41 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/internal/deadline"
+)
+
+// A call that is canceled ends at once, also in a client that does not heed its context, and is not executed later. It
+// says nothing about the server.
+func TestCanceledCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn(nil)
+		var given context.Context
+		c.process = func(ctx context.Context, _ redis.Cmder) error {
+			given = ctx
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(deadline.New(time.Second, nil).Within(t.Context(), time.Now()))
+		begun := time.Now()
+		time.AfterFunc(time.Millisecond, cancel)
+		q := newCall(entriesScript, 1, 0)
+		if err := c.do(ctx, &q); !errors.Is(err, context.Canceled) || time.Since(begun) != time.Millisecond {
+			t.Errorf("it ended after %v: %v", time.Since(begun), err)
+		}
+		synctest.Wait()
+		if given.Err() == nil {
+			t.Error("the client may still execute it")
+		}
+		if c.silence.hangs() {
+			t.Error("the server is taken for one that hangs")
+		}
+	})
+}
