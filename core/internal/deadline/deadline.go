@@ -87,13 +87,10 @@ func (d *Deadlines) add(now time.Time) *deadline {
 	next := &deadline{d, now.Add(d.timeout), d.stalledAt(now), patience, MaxStall, make(chan struct{})}
 	d.latest.Store(next)
 	d.pending = append(d.pending, next)
-	switch {
-	case d.timer == nil:
+	if len(d.pending) == 1 || d.due.Sub(now) > d.timeout/part && d.timer.Stop() {
 		d.due = now.Add(d.timeout / part)
+		// A new one, because one that a testing/synctest bubble has made must not be used outside of it.
 		d.timer = time.AfterFunc(d.timeout/part, d.tick)
-	case len(d.pending) == 1 || d.due.Sub(now) > d.timeout/part && d.timer.Stop():
-		d.due = now.Add(d.timeout / part)
-		d.timer.Reset(d.timeout / part)
 	}
 	return next
 }

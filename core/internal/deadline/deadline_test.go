@@ -116,3 +116,12 @@ func TestContextsEndAnyway(t *testing.T) {
 		}
 	})
 }
+
+// Limiters that are made outside of a bubble may be used inside, and outside again.
+func TestInsideAndOutsideOfABubble(t *testing.T) {
+	d := deadline.New(timeout, nil)
+	synctest.Test(t, func(t *testing.T) {
+		<-d.Within(t.Context(), time.Now()).Done()
+	})
+	<-d.Within(t.Context(), time.Now()).Done()
+}
