@@ -65,7 +65,7 @@ var layers = []struct {
 		"go.opentelemetry.io/otel", "github.com/cespare/xxhash", "github.com/go-logr",
 	}, layersOfCore...)},
 	{module + "core/dashboard", append([]string{
-		module + "core", module + "core/internal/classes", module + "core/internal/totals",
+		module + "core", module + "core/internal/totals",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
 	// Users of an adapter need no package that reads files.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/internal/totals"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -25,7 +25,7 @@ const (
 // While nobody looks at the page, a decision costs a few atomic additions, and one goroutine wakes up once a second
 // until there has been no decision for five minutes.
 type Board struct {
-	policies classes.Names[policy]
+	policies totals.Policies[policy]
 	running  atomic.Bool // a goroutine samples the counters
 	keys     keys
 
@@ -68,7 +68,7 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 func (b *Board) Remove(limiters ...*core.Limiter) {
 	for _, name := range b.removed(func(a added) bool { return slices.Contains(limiters, a.Limiter) }) {
 		if b.limiterOf(name) == nil {
-			b.remove(b.policies.Get(name))
+			b.policies.Remove(name)
 		}
 	}
 }
@@ -87,26 +87,12 @@ func (b *Board) removed(of func(added) bool) (names []string) {
 	return names
 }
 
-// remove forgets a policy. Nil is no policy.
-func (b *Board) remove(p *policy) {
-	if p == nil {
-		return
-	}
-	b.policies.Remove(p.name, p, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.order = slices.DeleteFunc(b.order, func(o *policy) bool { return o == p })
-		delete(b.shown, p)
-		b.keys.remove(p.name)
-	})
-}
-
 // Observe counts a decision. It is for [core.WithObserver].
 func (b *Board) Observe(_ context.Context, e core.Event) {
 	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
 		return // it was Peek, which asks for nothing; pages use it too
 	}
-	p := b.policy(&e)
+	p := b.policies.Of(&e, keeper{b})
 	if p == nil {
 		return
 	}
@@ -154,34 +140,27 @@ func (b *Board) decided(p *policy, e *core.Event) {
 	}
 }
 
-// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
-func (b *Board) policy(e *core.Event) *policy {
-	p := b.policies.Get(e.Policy)
-	switch {
-	case p == nil:
-		return b.newPolicy(*e)
-	case !e.Keep(p):
-		return nil
-	}
+// keeper keeps the counters of policies.
+type keeper struct{ *Board }
+
+// Begin implements [totals.Keeper].
+func (k keeper) Begin(name string) *policy {
+	p := &policy{name: name}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.order = append(k.order, p)
+	slices.SortFunc(k.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
 	return p
 }
 
-func (b *Board) newPolicy(e core.Event) *policy {
-	return b.policies.Of(e.Policy, func(name string) *policy {
-		p := &policy{name: name}
-		p.end = func() {
-			b.remove(p)
-			b.removed(func(a added) bool { return a.policy == name && a.Stats().Closed })
-		}
-		if !e.Keep(p) {
-			return nil
-		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.order = append(b.order, p)
-		slices.SortFunc(b.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
-		return p
-	})
+// End implements [totals.Keeper].
+func (k keeper) End(p *policy) {
+	k.removed(func(a added) bool { return a.policy == p.name && a.Stats().Closed })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.order = slices.DeleteFunc(k.order, func(o *policy) bool { return o == p })
+	delete(k.shown, p)
+	k.keys.remove(p.name)
 }
 
 // run samples the counters once a second, until nothing happens any more and nobody looks.

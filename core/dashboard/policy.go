@@ -30,25 +30,14 @@ const series = failed + 1 // the counters that have a history
 
 // policy has the counters of a policy.
 type policy struct {
-	name     string
-	end      func()       // called when the last of them is closed
-	limiters atomic.Int64 // that are open
-	count    [counters]atomic.Uint64
+	name  string
+	count [counters]atomic.Uint64
 
 	// The mutex of the board guards these.
 
 	sampled [series]uint64
 	history [seconds][series]uint32
 	at      int // in history, where the next sample goes
-}
-
-// Opened and Closed are for [core.Event.Keep].
-func (p *policy) Opened() { p.limiters.Add(1) }
-
-func (p *policy) Closed() {
-	if p.limiters.Add(-1) == 0 {
-		p.end()
-	}
 }
 
 // sample reports whether a counter has changed.

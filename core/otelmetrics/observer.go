@@ -15,6 +15,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/internal/totals"
 )
 
 const prefix = "sash.rate_limiting."
@@ -153,29 +154,12 @@ type observer struct {
 	bySource [sources][]metric.RecordOption
 	classes  classes.Set
 
-	policies classes.Names[policy]
+	policies totals.Policies[policy]
 }
 
-// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
-func (o *observer) policy(e *core.Event) *policy {
-	p := o.policies.Get(e.Policy)
-	switch {
-	case p == nil:
-		return o.newPolicy(*e)
-	case !e.Keep(p):
-		return nil
-	}
-	return p
-}
-
-func (o *observer) newPolicy(e core.Event) *policy {
-	return o.policies.Of(e.Policy, func(name string) *policy {
-		if p := (&policy{name: name, among: &o.policies}); e.Keep(p) {
-			return p
-		}
-		return nil
-	})
-}
+// Begin and End implement [totals.Keeper].
+func (*observer) Begin(string) *policy { return new(policy) }
+func (*observer) End(*policy)          {}
 
 // report is called when metrics are read.
 func (o *observer) report(_ context.Context, to metric.Observer) error {
@@ -189,7 +173,7 @@ func (o *observer) report(_ context.Context, to metric.Observer) error {
 }
 
 func (o *observer) observe(ctx context.Context, e core.Event) {
-	p := o.policy(&e)
+	p := o.policies.Of(&e, o)
 	if p == nil {
 		return
 	}

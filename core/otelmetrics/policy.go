@@ -7,15 +7,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/classes"
 )
 
 // policy has what was counted of a policy.
 type policy struct {
-	name     string
-	among    *classes.Names[policy]
-	limiters atomic.Int64 // that are open
-
 	decisions [outcomes][sources]atomic.Int64
 
 	near, degraded, refunded, refundFailed, shadowAllowed, shadowDenied, shadowFailed atomic.Int64
@@ -57,14 +52,5 @@ func (p *policy) report(yield func(count int, n int64, attrs ...attribute.KeyVal
 	defer p.mu.Unlock()
 	for class, n := range p.errs {
 		yield(errs, n, attrError.String(class))
-	}
-}
-
-// Opened and Closed are for [core.Event.Keep].
-func (p *policy) Opened() { p.limiters.Add(1) }
-
-func (p *policy) Closed() {
-	if p.limiters.Add(-1) == 0 {
-		p.among.Remove(p.name, p, func() {})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/internal/totals"
 )
 
 // Observer registers the metrics of decisions and returns a function for [core.WithObserver], which any number of
@@ -54,7 +55,7 @@ type observer struct {
 	bySource  [sources]prometheus.Observer
 	classes   classes.Set
 
-	policies classes.Names[policy]
+	policies totals.Policies[policy]
 }
 
 func (o *observer) all() []prometheus.Collector {
@@ -77,32 +78,19 @@ func (o *observer) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// policy returns the counters of an event's policy, which are made when it is new, or nil if its limiter is closed.
-func (o *observer) policy(e *core.Event) *policy {
-	p := o.policies.Get(e.Policy)
-	switch {
-	case p == nil:
-		return o.newPolicy(*e)
-	case !e.Keep(p):
-		return nil
-	}
+// Begin implements [totals.Keeper].
+func (o *observer) Begin(name string) *policy {
+	p := &policy{name: name, counters: make(map[series]prometheus.Counter)}
+	p.near, p.degraded = p.counter(o.near, "", ""), p.counter(o.degraded, "", "")
+	p.shadowAllowed, p.shadowDenied = p.counter(o.shadows, "allowed", ""), p.counter(o.shadows, "denied", "")
 	return p
 }
 
-func (o *observer) newPolicy(e core.Event) *policy {
-	return o.policies.Of(e.Policy, func(name string) *policy {
-		p := &policy{name: name, among: &o.policies, counters: make(map[series]prometheus.Counter)}
-		if !e.Keep(p) {
-			return nil
-		}
-		p.near, p.degraded = p.counter(o.near, "", ""), p.counter(o.degraded, "", "")
-		p.shadowAllowed, p.shadowDenied = p.counter(o.shadows, "allowed", ""), p.counter(o.shadows, "denied", "")
-		return p
-	})
-}
+// End implements [totals.Keeper].
+func (o *observer) End(p *policy) { p.end() }
 
 func (o *observer) observe(_ context.Context, e core.Event) {
-	p := o.policy(&e)
+	p := o.policies.Of(&e, o)
 	if p == nil {
 		return
 	}

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/sashlimit/sash/core/internal/classes"
 )
 
 // policy has the counters of a policy.
@@ -16,8 +14,6 @@ type policy struct {
 	near, degraded, shadowAllowed, shadowDenied prometheus.Counter
 
 	name     string
-	among    *classes.Names[policy]
-	limiters atomic.Int64 // that are open
 	mu       sync.Mutex
 	counters map[series]prometheus.Counter // all of them; nil at the end
 }
@@ -55,15 +51,6 @@ func (p *policy) counter(of *prometheus.CounterVec, first, second string) promet
 		p.counters[s] = c
 	}
 	return c
-}
-
-// Opened and Closed are for [core.Event.Keep].
-func (p *policy) Opened() { p.limiters.Add(1) }
-
-func (p *policy) Closed() {
-	if p.limiters.Add(-1) == 0 {
-		p.among.Remove(p.name, p, p.end)
-	}
 }
 
 // end deletes the counters.

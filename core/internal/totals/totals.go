@@ -1,4 +1,4 @@
-// Package totals adds up what limiters hold, for packages that export it.
+// Package totals keeps what is counted of each policy, and adds up what limiters hold, for packages that export it.
 package totals
 
 import (
