@@ -144,8 +144,8 @@ func (j *journal) hold(t *store.Take, ids []uint64) {
 	j.logs.Merge(&m)
 }
 
-// release notes that the store has to be told that a slot was given back, if it may have recorded it. Own tells that
-// it was taken without the store, and not renewed.
+// release notes that the store has to be told that a slot was given back, if it may have recorded it. A slot is own if
+// it was taken without the store and not renewed.
 func (j *journal) release(t *store.Take, own bool) {
 	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); own && !sent {
 		return

@@ -25,10 +25,10 @@ func (g *Guard) NewSlots() *slots.Set {
 type logsOfSlots struct{ *Guard }
 
 // Renew renews slots in the store, and those that this process has counted while the store did not answer.
-func (g logsOfSlots) Renew(ctx context.Context, r *store.Renewal, told []uint64) error {
-	if len(told) > 0 {
+func (g logsOfSlots) Renew(ctx context.Context, r *store.Renewal, merged []uint64) error {
+	if len(merged) > 0 {
 		own := *r
-		own.IDs = told
+		own.IDs = merged
 		g.journal.logs.Renew(&own)
 	}
 	return g.callPatiently(ctx, &r.Key, func(ctx context.Context) error { return g.renewer.Renew(ctx, *r) })

@@ -16,9 +16,9 @@ import (
 
 // Logs are the logs that the slots are in.
 type Logs interface {
-	// Renew renews slots. Told are those of them that Merge was told. An error that is an outage makes the Set try
-	// again soon.
-	Renew(ctx context.Context, r *store.Renewal, told []uint64) error
+	// Renew renews slots, of which Merge was called with those that are merged. An error that is an outage makes the
+	// Set try again soon.
+	Renew(ctx context.Context, r *store.Renewal, merged []uint64) error
 
 	// Release gives a slot back.
 	Release(ctx context.Context, s *Slot) error
@@ -30,7 +30,7 @@ type Slot struct {
 	ID       uint64
 	Plan     *store.Plan
 	Degraded bool // it was taken without the store
-	Renewed  bool // a renewal may have told the store of it
+	Renewed  bool // a renewal may have added it to the store
 
 	forgotten bool // nobody can release it any more
 	renewals  int32
@@ -91,8 +91,8 @@ func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace, k.Identity} }
 // log is the slots that are held in one log.
 type log struct {
 	key         store.Key
-	slots       []*Slot // those that Merge was told come first
-	told        int     // of slots
+	slots       []*Slot // those that Merge was called with come first
+	merged      int     // how many these are
 	failed      bool    // they are to be renewed before the others are
 	lease, keep time.Duration
 }
@@ -101,10 +101,10 @@ func (l *log) put(slot *Slot, at int) { l.slots[at], slot.at = slot, int32(at) }
 
 func (l *log) remove(slot *Slot) {
 	gap, last := int(slot.at), len(l.slots)-1
-	if gap < l.told {
-		l.told--
-		l.put(l.slots[l.told], gap)
-		gap = l.told
+	if gap < l.merged {
+		l.merged--
+		l.put(l.slots[l.merged], gap)
+		gap = l.merged
 	}
 	if gap < last {
 		l.put(l.slots[last], gap)
@@ -282,11 +282,11 @@ func (s *Set) due(timer int) (due []renewal) {
 
 // renew renews the slots that are still held.
 func (s *Set) renew(r *renewal) {
-	asked, told := s.ask(r)
+	asked, merged := s.ask(r)
 	if len(asked.IDs) == 0 {
 		return
 	}
-	err := s.logs.Renew(s.ctx, &asked, told)
+	err := s.logs.Renew(s.ctx, &asked, merged)
 	for _, slot := range s.released(r, store.IsOutage(err)) {
 		s.logs.Release(s.ctx, slot) //nolint:errcheck // the lease ends the slot
 		if s.Freed != nil {
@@ -295,8 +295,9 @@ func (s *Set) renew(r *renewal) {
 	}
 }
 
-// ask removes from r what is not held any more. It returns the renewal of the others, and those that Merge was told.
-func (s *Set) ask(r *renewal) (asked store.Renewal, told []uint64) {
+// ask removes from r what is not held any more. It returns the renewal of the others, and those that
+// Merge was called with.
+func (s *Set) ask(r *renewal) (asked store.Renewal, merged []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asked = store.Renewal{Key: r.log.key, Keep: r.log.keep}
@@ -306,12 +307,12 @@ func (s *Set) ask(r *renewal) (asked store.Renewal, told []uint64) {
 			continue
 		}
 		held, asked.IDs = append(held, slot), append(asked.IDs, slot.ID)
-		if slot.Renewed = true; int(slot.at) < r.log.told {
-			told = append(told, slot.ID)
+		if slot.Renewed = true; int(slot.at) < r.log.merged {
+			merged = append(merged, slot.ID)
 		}
 	}
 	r.slots = held
-	return asked, told
+	return asked, merged
 }
 
 // released returns the slots that were released while they were renewed: the renewal may have added them to the log
@@ -374,15 +375,15 @@ func (s *Set) Merge(key *store.Key, f func(ids []uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.held[logKeyOf(key)]
-	if l == nil || l.told == len(l.slots) {
+	if l == nil || l.merged == len(l.slots) {
 		return
 	}
-	ids := make([]uint64, 0, len(l.slots)-l.told)
-	for _, slot := range l.slots[l.told:] {
+	ids := make([]uint64, 0, len(l.slots)-l.merged)
+	for _, slot := range l.slots[l.merged:] {
 		ids = append(ids, slot.ID)
 	}
 	f(ids)
-	l.told = len(l.slots)
+	l.merged = len(l.slots)
 }
 
 // Len returns how many slots are held.
