@@ -15,8 +15,8 @@ const (
 	// Contexts made within this part of the timeout share a deadline. While there are calls, a tick in each such part
 	// finds out whether this process runs.
 	part = 16
-	// For each moment in which this process could not run, a context lasts longer by patience of them: another
-	// goroutine may wait longer than a tick did, and several times in one call.
+	// If this process could not run for some time, a context lasts longer by patience times that: another goroutine may
+	// wait longer than a tick did, and several times in one call.
 	patience = 8
 	// MaxStall is how much longer a context lasts at most.
 	MaxStall = 5 * time.Second
@@ -43,7 +43,7 @@ type Deadlines struct {
 	timer   *time.Timer // runs tick, if there are pending deadlines
 	due     time.Time   // when the next tick should end
 	stalled time.Duration
-	lately  time.Time // when it has grown
+	lately  time.Time // when stalled has last grown
 }
 
 // deadline ends at end, or later if Deadlines.stalled has grown since it was made.
@@ -51,8 +51,8 @@ type deadline struct {
 	of     *Deadlines
 	end    time.Time
 	before time.Duration // Deadlines.stalled when it was made
-	waits  int64         // by how many moments it is later for each of a stall
-	most   time.Duration // ... in all
+	waits  int64         // it is later by so many times what stalled has grown
+	most   time.Duration // but not by more than that
 	done   chan struct{}
 }
 
@@ -220,7 +220,7 @@ func Stalls(ctx context.Context) bool {
 }
 
 // ForOne returns a context that ends as the Context does that ctx is or was made of, but waits for this process only as
-// long as one operation may have to. It does not end when ctx is canceled. It returns false if there is no such Context.
+// long as one operation may have to. It does not end when ctx is canceled. ok is false if there is no such Context.
 func ForOne(ctx context.Context) (one Context, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(Context)
 	if !ok {
@@ -248,5 +248,5 @@ func (c Context) Err() error {
 	}
 }
 
-// EndsAfter reports whether c ends after other, unless this process made them at about the same time.
+// EndsAfter reports whether c ends after other. Contexts that share a deadline end together.
 func (c Context) EndsAfter(other Context) bool { return c.end.After(other.end) }
