@@ -11,15 +11,15 @@ import (
 // silence tells a server that hangs from a process that cannot run. A [deadline.Context] lasts longer if the process
 // cannot run; but when calls in a row have had no answer, the next ones end in time.
 type silence struct {
-	calls atomic.Int32 // in a row that had no answer
-	at    atomic.Int64 // when the latest of them ended, in nanoseconds since 1970
-	first atomic.Bool  // whether the server has answered once
+	calls    atomic.Int32 // in a row that had no answer
+	at       atomic.Int64 // when the latest of them ended, in nanoseconds since 1970
+	answered atomic.Bool  // whether the server has answered once
 }
 
 const (
 	// punctual is how soon after its deadline an operation ends if this process runs.
 	punctual = 25 * time.Millisecond
-	// recentSilence is how long what was not answered counts.
+	// recentSilence is for how long a call without an answer counts.
 	recentSilence = 2 * time.Second
 )
 
@@ -27,7 +27,7 @@ const (
 // answered.
 func (s *silence) hangs() bool {
 	calls := s.calls.Load()
-	return calls > 0 && (calls > 1 || !s.first.Load()) && time.Since(time.Unix(0, s.at.Load())) < recentSilence
+	return calls > 0 && (calls > 1 || !s.answered.Load()) && time.Since(time.Unix(0, s.at.Load())) < recentSilence
 }
 
 // heard notes that the server has answered.
@@ -35,8 +35,8 @@ func (s *silence) heard() {
 	if s.calls.Load() > 0 {
 		s.calls.Store(0)
 	}
-	if !s.first.Load() {
-		s.first.Store(true)
+	if !s.answered.Load() {
+		s.answered.Store(true)
 	}
 }
 
@@ -46,7 +46,8 @@ func (s *silence) unanswered() {
 	s.calls.Add(1)
 }
 
-// note notes how a call has ended, and when its last operation had to. An operation that has ended late tells nothing.
+// note notes the result of a call whose last operation had to end by that time. If the operation ended later, the
+// result says nothing about the server.
 func (s *silence) note(err error, end time.Time) {
 	if err == nil {
 		s.heard()
