@@ -102,8 +102,7 @@ func allowedIn(ctx context.Context, t *testing.T, l *core.Limiter, key string) c
 	return d
 }
 
-// With random limits, requests, waits and contexts that end, nobody waits while there is room for his request: in the
-// order in which calls came where they share a key or a limit.
+// With random limits, requests, waits and contexts that end, no call waits while there is room for it.
 func TestNobodyWaitsWhileThereIsRoom(t *testing.T) {
 	seed := rand.Uint64()
 	for trial := range 60 {

@@ -39,7 +39,7 @@ func (p *printed) String() string {
 	return p.text.String()
 }
 
-// until waits for an event.
+// until waits for an event in another process, which gives no signal, so it looks again and again.
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !happened(); {

@@ -23,7 +23,7 @@ func stalled(t *testing.T, timeout time.Duration) context.Context {
 	d.Round = func() { <-runs }
 	d.Begin()
 	ctx := d.Within(context.Background(), time.Now())
-	time.Sleep(timeout + timeout/2)
+	time.Sleep(timeout + timeout/2) // real time, since Redis and go-redis have no other clock
 	if ctx.Err() != nil {
 		t.Fatal("the context has ended")
 	}
