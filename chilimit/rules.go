@@ -10,8 +10,7 @@ import (
 )
 
 // Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and
-// if set is nil.
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 //
 // chi's CleanPath, StripSlashes and URLFormat may be in front of it or behind it: a path is matched as it was sent, and
 // as each of them may leave it for the router. Other middleware that rewrites paths has to be in front.

@@ -7,8 +7,7 @@ import (
 )
 
 // Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and
-// if set is nil.
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) gin.HandlerFunc {
 	return From(core.LimiterOf(set, opts...))
 }
