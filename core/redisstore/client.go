@@ -79,7 +79,7 @@ func (c *conn) toOneServer(client *redis.Client) {
 	own := client.WithTimeout(client.Options().ReadTimeout)
 	o := own.Options()
 	o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
-	c.Client, c.process, c.single = own, own.Process, true
+	c.Client, c.single = own, true
 	dials := watchDials(client, false)
 	c.dials, c.silence = dials, &dials.silence
 	c.process = func(ctx context.Context, cmd redis.Cmder) error {
