@@ -329,3 +329,31 @@ func TestSlotsThatAreLostOfOneProcess(t *testing.T) {
 		})
 	}
 }
+
+// slowSettler is a store that takes a second to give units back.
+type slowSettler struct{ store.Full }
+
+func (s slowSettler) Settle(ctx context.Context, settlement store.Settlement) error {
+	time.Sleep(time.Second)
+	return s.Full.Settle(ctx, settlement)
+}
+
+// A call that waits for units gets those that a denial for a lost slot has given back.
+func TestUnitsBesideALostSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &flaky{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limits{core.PerHour(1).By(core.Global()), core.InFlight(1)}, core.WithStore(logs),
+			core.WithTimeout(time.Minute))
+		d := allowed(t, l, "k", true)
+		logs.Full = slowSettler{core.NewMemoryStore()}
+		go allowed(t, l, "k", false)
+		synctest.Wait()
+		begun := time.Now()
+		other, err := l.Wait(t.Context(), "other")
+		if took := time.Since(begun); err != nil || took > 2*time.Second {
+			t.Errorf("waited for %v, %v", took, err)
+		}
+		release(t, d)
+		release(t, other)
+	})
+}

@@ -132,7 +132,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 			continue
 		case !log.counts:
 			s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID}
-			l.settleLog(ctx, s, d.Degraded) //nolint:errcheck // what the store is not told stays counted
+			l.settle(ctx, s, d.Degraded) //nolint:errcheck // what the store is not told stays counted
 		}
 		for n := range log.limits {
 			if a.State[n].Used == 0 {
@@ -222,11 +222,6 @@ func (d *Decision) decidedBy(from guard.Source, err error) error {
 
 func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool) error {
 	defer l.wake(&s.Key)
-	return l.settleLog(ctx, s, degraded)
-}
-
-// settleLog is settle without waking those who wait.
-func (l *Limiter) settleLog(ctx context.Context, s store.Settlement, degraded bool) error {
 	if l.memory != nil {
 		l.memory.Settle(&s)
 		return nil
