@@ -5,6 +5,7 @@ package core
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -28,7 +29,7 @@ type Choice struct {
 	read     keysRead
 	rules    [store.MaxLimits]*Prepared
 	n        int
-	more     bool // than there is room for
+	rest     []*Prepared // for which rules has no room
 	failed   []failedShadow
 }
 
@@ -50,7 +51,7 @@ func newChoice(l *Limiter, r adapter.Request) *Choice {
 func (c *Choice) free() {
 	c.read.reset()
 	clear(c.rules[:c.n])
-	c.request, c.n, c.more, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, false, 0, 0, false, nil
+	c.request, c.n, c.rest, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, nil, 0, 0, false, nil
 	c.Ambiguous = false
 	choices.Put(c)
 }
@@ -60,8 +61,12 @@ func (c *Choice) Add(p *Prepared) {
 	if p.shadow && !c.hasKeys(p) {
 		return
 	}
+	c.put(p)
+}
+
+func (c *Choice) put(p *Prepared) {
 	if c.n == len(c.rules) {
-		c.more = true
+		c.rest = append(c.rest, p)
 		return
 	}
 	c.rules[c.n] = p
@@ -111,10 +116,13 @@ func NewList(k Key, entries []string) (*List, error) {
 	return &List{l}, nil
 }
 
+// all returns the rules that were added.
+func (c *Choice) all() []*Prepared { return slices.Concat(c.rules[:c.n], c.rest) }
+
 // plan returns the plan of the rules that were added.
 func (c *Choice) plan(joint error) (*plan, error) {
-	if c.more {
-		return nil, tooManyLimits(c.rules[:])
+	if c.rest != nil {
+		return nil, tooManyLimits(c.all())
 	}
 	if c.n == 1 {
 		return c.rules[0].plan, nil
@@ -144,16 +152,17 @@ func (c *Choice) plan(joint error) (*plan, error) {
 // fewerPlan returns a plan of the rules of an ambiguous request without those in shadow, and false if all are. err is
 // why there is none of all rules.
 func (c *Choice) fewerPlan(joint, err error) (pl *plan, ok bool, failed error) {
-	kept := c.rules[:0]
-	for _, p := range c.rules[:c.n] {
+	all := c.all()
+	clear(c.rules[:])
+	c.n, c.rest = 0, nil
+	for _, p := range all {
 		if p.shadow {
 			c.Fail(p.text.policy, err)
 		} else {
-			kept = append(kept, p)
+			c.put(p)
 		}
 	}
-	clear(c.rules[len(kept):c.n])
-	if c.n = len(kept); c.n == 0 {
+	if c.n == 0 {
 		return nil, false, nil
 	}
 	if pl, failed = c.plan(joint); failed != nil {

@@ -718,3 +718,25 @@ rules:
 		}
 	}
 }
+
+// Rules in shadow hide no other, however many they are: what has no room beside them is decided without them.
+func TestShadowsTakeNoRoom(t *testing.T) {
+	for shadows := range 9 {
+		text := "apply: all\nrules:\n"
+		for i := range 8 {
+			text += fmt.Sprintf("- {name: r%d, match: {path: /a/}, key: global, limits: [9/day], shadow: %v}\n", i, i < shadows)
+		}
+		l := limit(t, text+"- {name: last, match: {path: /b/}, key: global, limits: [1/day]}\n")
+		odd := with("GET /b/x", "")
+		odd.raw = "/a/..%2Fb/x"
+		for n := range 2 {
+			d, err := l.ask(odd)
+			if status := core.ProblemOf(err).Status; shadows == 0 && status != http.StatusBadRequest {
+				t.Errorf("all rules: %+v, %v", d, err)
+			}
+			if shadows > 0 && (err != nil || d.Allowed != (n == 0) || n == 1 && d.Policy != "last") {
+				t.Errorf("%d in shadow: %s has decided, allowed %v, %v", shadows, d.Policy, d.Allowed, err)
+			}
+		}
+	}
+}
