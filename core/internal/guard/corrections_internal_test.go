@@ -144,7 +144,7 @@ func TestDenialUnderWayBeforeOutage(t *testing.T) {
 	})
 }
 
-// A take that was undone has no part in when the oldest unit leaves.
+// A take that was undone does not change when the oldest unit leaves.
 func TestUndoneTakesBesideAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorrectedStore(t, 9)
@@ -168,7 +168,7 @@ func TestUndoneTakesBesideAnAnswer(t *testing.T) {
 	})
 }
 
-// What was denied here and never sent is no business of the store's.
+// What was denied here and never sent is not replayed.
 func TestDenialsThatWereNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorrectedStore(t, 1)
