@@ -45,12 +45,12 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 		}
 	}
 	began := l.begin()
-	told, err := l.wait(ctx, key, cost, d)
+	given, err := l.wait(ctx, key, cost, d)
 	if l.observers != nil {
 		d.began, d.mode, d.cost = began, store.ModeCharge, cost
 		err = l.waited(ctx, d, err)
 	}
-	if !told {
+	if !given {
 		*d = Decision{}
 	}
 	return err
@@ -67,8 +67,8 @@ func (l *Limiter) waited(ctx context.Context, d *Decision, err error) error {
 	return err
 }
 
-// wait fills in d, the last decision. The caller is told of it unless its context has ended or the store has failed.
-func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (told bool, err error) {
+// wait fills in d, the last decision. It is given to the caller unless its context has ended or the store has failed.
+func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (given bool, err error) {
 	if err = ctx.Err(); err != nil {
 		return false, err
 	}
@@ -102,11 +102,11 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			err = l.served(ctx, w, d)
 			return err == nil, err
 		}
-		until, err := d.line(ctx, w, poll)
+		wait, err := d.line(ctx, w, poll)
 		if err != nil {
 			return true, err
 		}
-		w.Sleep(ctx, until)
+		w.Sleep(ctx, wait)
 	}
 }
 
@@ -129,7 +129,7 @@ func (l *Limiter) decideNever(ctx context.Context, plan *plan, cost int, d *Deci
 	return d.Err()
 }
 
-// served tells the waiter that it is admitted, unless its context has ended.
+// served notes that the waiter was admitted. If its context has ended, it gives back what was taken.
 func (l *Limiter) served(ctx context.Context, w *waiter, d *Decision) error {
 	if err := ctx.Err(); err != nil {
 		err = errors.Join(err, d.takeBack(context.WithoutCancel(ctx)))

@@ -81,7 +81,7 @@ func newStore(client Client, opts []Option) *redisStore {
 	return s
 }
 
-// warned has the types of clients that the log has told of.
+// warned has the types of clients that were logged.
 var warned sync.Map
 
 // warnOfUnknownClient logs that the store does not know a client's type, once for each type.

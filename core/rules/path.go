@@ -89,7 +89,7 @@ func isForeign(part string) bool {
 // foreignName finds the name in a wildcard of another router: :id, *rest, <id>, <int:id>, (?P<id>x), {id:x}.
 var foreignName = regexp.MustCompile(`(?:<\w+:|P<|[:*<{])([A-Za-z_]\w*)`)
 
-// wildcardFor returns what somebody writes here who has written a wildcard of another router.
+// wildcardFor returns what to write instead of another router's wildcard.
 func wildcardFor(part string, last bool) string {
 	name := "name"
 	if found := foreignName.FindStringSubmatch(part); found != nil {

@@ -133,7 +133,7 @@ func (w *Waiter[K, P]) Line(log K, plan P) {
 	if !w.InLine(log, plan) {
 		w.exit()
 		w.enter(log, plan)
-		missed = w.isFirst() && w.seen != q.given.Load() // nobody was there to be woken
+		missed = w.isFirst() && w.seen != q.given.Load() // no waiter could be woken for that
 	}
 	if w.woken || missed {
 		w.signal <- struct{}{}
@@ -198,7 +198,7 @@ func (w *Waiter[K, P]) wake() bool {
 // Wake wakes the first of those that wait for a log, after something was given back to it.
 func (q *Queues[K, P]) Wake(log K) {
 	q.given.Add(1)
-	if q.waiting.Load() == 0 { // who joins from now on asks after this
+	if q.waiting.Load() == 0 { // waiters that join from now on ask after this
 		return
 	}
 	q.mu.Lock()
