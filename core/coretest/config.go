@@ -1,11 +1,13 @@
 package coretest
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // StoreConfig says how to make the store under test.
@@ -29,6 +31,13 @@ type StoreConfig struct {
 	// OneLimit says that each log has one limit, which is always the same, and each take costs one unit, as with
 	// redisstore.WithStream. Cases that need more are skipped, and Oracle leaves such steps out.
 	OneLimit bool
+
+	// Batch has a store decide about requests that wait at the same time, and returns the answers to each. All have
+	// the same mode, and as many takes, of the same plans; requests of several takes are those of [store.Joint]. It
+	// also returns the requests in the order in which they were decided: those of one group as one, so that each is
+	// told the Reset of the last. BatchOracle, which is skipped if Batch is nil, and JointOracle call it.
+	Batch func(ctx context.Context, s core.Store, requests [][]store.Take) (
+		answers [][]store.Answer, groups [][]int, err error)
 
 	// Checks is how many random decisions are compared with the oracle; zero
 	// means 100,000. With go test -short it is a twentieth, or 2,000 if Checks

@@ -21,7 +21,7 @@ type FakeStore struct {
 }
 
 type fakeLog struct {
-	oracle
+	definition
 
 	keep time.Duration // the longest that was asked for
 }
@@ -52,15 +52,10 @@ func (f *FakeStore) Takes() int {
 func (f *FakeStore) Validate(*store.Plan) error { return nil }
 
 // Take implements [store.Store].
-func (f *FakeStore) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
-	if err := t.Validate(); err != nil {
-		return a, err
-	}
-	err = f.on(t.Key, t.Plan.Keep, func(o *oracle) {
-		f.takes++
-		a = o.take(t)
-	})
-	return a, err
+func (f *FakeStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	var answers [1]store.Answer
+	err := f.TakeAll(ctx, []store.Take{t}, answers[:])
+	return answers[0], err
 }
 
 // TakeAll implements [store.Joint].
@@ -74,11 +69,11 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 		return f.err
 	}
 	f.takes++
-	logs := make([]*oracle, len(takes))
+	logs := make([]*definition, len(takes))
 	for i, t := range takes {
 		logs[i] = f.log(t.Key, t.Plan.Keep)
 	}
-	copy(answers, takeAll(takes, logs))
+	copy(answers, decide(takes, logs))
 	return nil
 }
 
@@ -90,32 +85,32 @@ func (f *FakeStore) Counts(a store.Algorithm) bool { return a <= store.TokenBuck
 
 // Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
-	return f.on(s.Key, 0, func(o *oracle) { o.settle(s.ID, s.Cost) })
+	return f.on(s.Key, 0, func(d *definition) { d.settle(s.ID, s.Cost) })
 }
 
 // Log implements [store.Lister].
 func (f *FakeStore) Log(_ context.Context, key store.Key, window time.Duration) (entries []core.Entry, err error) {
-	err = f.on(key, 0, func(o *oracle) { entries = o.log(window) })
+	err = f.on(key, 0, func(d *definition) { entries = d.list(window) })
 	return entries, err
 }
 
 // Merge implements [store.Merger].
 func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
-	return f.on(m.Key, m.Keep, func(o *oracle) { o.merge(m.Entries) })
+	return f.on(m.Key, m.Keep, func(d *definition) { d.merge(m.Entries) })
 }
 
 // Renew implements [store.Renewer].
 func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
-	return f.on(r.Key, r.Keep, func(o *oracle) { o.renew(r.IDs) })
+	return f.on(r.Key, r.Keep, func(d *definition) { d.renew(r.IDs) })
 }
 
 // Reset implements [store.Store].
 func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
-	return f.on(key, 0, func(o *oracle) { o.entries, o.tally = nil, nil })
+	return f.on(key, 0, func(d *definition) { d.entries, d.counted = nil, nil })
 }
 
 // on calls question with the log of a key. If keep is positive, it first drops entries older than the longest keep.
-func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)) error {
+func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*definition)) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
@@ -129,7 +124,7 @@ func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*oracle)
 }
 
 // log returns the log of a key, which is made if there is none. The caller holds the lock.
-func (f *FakeStore) log(key store.Key, keep time.Duration) *oracle {
+func (f *FakeStore) log(key store.Key, keep time.Duration) *definition {
 	l := f.logs[key.String()]
 	if l == nil {
 		l = new(fakeLog)
@@ -142,5 +137,5 @@ func (f *FakeStore) log(key store.Key, keep time.Duration) *oracle {
 	if keep > 0 {
 		l.forget(l.keep)
 	}
-	return &l.oracle
+	return &l.definition
 }

@@ -16,7 +16,7 @@ import (
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
 // [store.Merger], [store.Renewer], [store.Granter] and [store.Counter] are tested if the store has them: otherwise the
 // cases Settle, Log, Merge, those that begin with Joint, Slots, Algorithm or Calendar and those with UpTo are skipped,
-// and so are those steps of Oracle. All other cases, bans, limits that vary and shadows among them, need only the
+// and so are those steps of the cases with Oracle, which compare random requests with a definition. All other cases, bans, limits that vary and shadows among them, need only the
 // methods of [core.Store].
 //
 // The cases of algorithms run for each that the store counts by, and not under Repeats.
@@ -49,6 +49,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Merge", mergesOnce},
 		{"ConcurrentExactly", concurrentExactly},
 		{"Oracle", againstOracle},
+		{"BatchOracle", batchesAgainstOracle},
 		{"Joint", jointConcurrently},
 		{"JointOracle", jointAgainstOracle},
 		{"JointInvalidQuestions", invalidJointQuestions},

@@ -2,408 +2,393 @@ package coretest
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// trace is a sequence of random calls on one key, each compared with the oracle.
+// trace is a sequence of random requests to a store, each compared with the definition.
 type trace struct {
-	t       *testing.T
-	r       *rand.Rand
-	store   core.Store
-	key     store.Key
-	advance func(time.Duration)
-	oracle  oracle
-	desc    string
-	lead    int // which kind of limiter is called most
-	repeats bool
+	*counting
+	StoreConfig
+	traceConfig
 
-	oneLimit bool // see StoreConfig.OneLimit
+	r      *rand.Rand
+	oracle *FakeStore
+	joint  store.Joint // the store, if requests are over several logs
+	logs   []*traceLog
+	name   string
+	units  bool       // takes and corrections are of one unit: stores may keep such logs in another way
+	most   store.Mode // that of most takes
 
-	unitsOnly bool // stores may keep logs whose entries all cost one unit in another way
-
-	plain, counting, shadowed, banning *core.Limiter // on the same log
-	varying                            *core.Limiter
-	limits, shadow, chosen             core.Limits // shadow is nil in a trace without one
-	keep                               time.Duration
-	bans                               banOracle
-
-	made   []made
-	merged uint64
-	last   core.Decision
-
-	lastCost int
-	done     int
+	made []store.Take  // the latest
+	hint time.Duration // until an answer changes
+	done int           // answers that were compared
 }
 
-// made is a decision that can be undone, and the oracle's id of its entry.
-type made struct {
-	d  core.Decision
-	id uint64
+// traceConfig is what the traces of a case have in common.
+type traceConfig struct {
+	logs     func(tr *trace, n int) // adds the logs of trace n
+	checks   int                    // answers to compare
+	steps    int                    // of a trace
+	calm     int                    // of so many steps 8 begin with a pause
+	joint    bool                   // requests are over several logs
+	batches  bool                   // requests are decided together, if there is a StoreConfig.Batch
+	counters bool                   // the store must have other algorithms than the sliding log
 }
 
-// banOracle holds the times of denials and bans.
-type banOracle struct {
-	denials, bans []time.Duration
-	steps         []int
+// traceLog is the logs of one position in a request, such as those of users.
+type traceLog struct {
+	keys  []store.Key
+	plans []*store.Plan // each request has any one of them
 }
 
-const (
-	banDenials = 4
-	banWithin  = 2 * time.Second
-	banFirst   = 300 * time.Millisecond
-)
+func (l *traceLog) slots() bool    { return l.plans[0].Slots }
+func (l *traceLog) counters() bool { return l.plans[0].Algorithm() != store.SlidingLog }
+func (l *traceLog) isLog() bool    { return !l.slots() && !l.counters() }
 
-var tracePolicies = []core.Limits{
-	{{Name: "a", Quota: 1, Window: 10 * time.Millisecond}},
-	{{Name: "a", Quota: 5, Window: 10 * time.Second}},
-	{{Name: "a", Quota: 100, Window: time.Minute}},
-	{{Name: "a", Quota: 300, Window: 7 * time.Second}},
-	{{Name: "a", Quota: 3, Window: time.Second}, {Name: "b", Quota: 10, Window: time.Minute}},
-	{{Name: "a", Quota: 40, Window: time.Hour}, {Name: "b", Quota: 7, Window: 1300 * time.Millisecond},
-		{Name: "c", Quota: 20, Window: time.Minute}},
-	{{Name: "a", Quota: 200, Window: time.Second}, {Name: "b", Quota: 150, Window: 3 * time.Second}},
-	{{Name: "a", Quota: 2, Window: 10 * time.Millisecond}, {Name: "b", Quota: 3, Window: 15 * time.Millisecond},
-		{Name: "c", Quota: 3, Window: 20 * time.Millisecond}, {Name: "d", Quota: 9, Window: 90 * time.Millisecond}},
+// runTraces runs traces of a store, until enough answers were compared.
+func runTraces(t *testing.T, c StoreConfig, config traceConfig) {
+	eachTrace(t, c, config, func(tr *trace, n int) {
+		tr.traceConfig.logs(tr, n)
+		for range tr.steps {
+			tr.pause()
+			tr.step()
+		}
+	})
 }
 
-// againstOracle compares random traces: bursts within one microsecond, waits
-// of exactly a Retry-After or one microsecond less, several limits, costs, and
-// all other operations on a log.
-//
-// Two traces of three have no shadow, because stores may answer limits that stand alone by shorter paths. The
-// limiters ask the store itself, not a wrapper, because a limiter knows some stores by their type.
-func againstOracle(t *testing.T, c StoreConfig) {
-	logs, advance := c.New(t)
+// eachTrace calls f with a new trace and its number, until enough answers were compared.
+func eachTrace(t *testing.T, c StoreConfig, config traceConfig, f func(tr *trace, n int)) {
+	var k *counting
+	if config.counters {
+		k = newCounting(t, c)
+	} else {
+		s, advance := c.New(t)
+		k = &counting{direct: newDirect(t, s), advance: advance}
+	}
+	var joint store.Joint
+	if config.joint {
+		joint = optional[store.Joint](k.direct, "store.Joint")
+	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	for n, done := 0, 0; done < c.Checks; n++ {
+	for n, done := 0, 0; done < config.checks; n++ {
 		tr := &trace{
-			t: t, r: r, store: logs, advance: advance,
-			limits:  tracePolicies[n%len(tracePolicies)],
-			lead:    (n + n/8) % 8, // with 8 policies each of them sees each lead, and so does each kind of trace
-			repeats: c.Repeats,
-			desc:    fmt.Sprintf("seed %#x, trace %d", seed, n),
+			counting: k, StoreConfig: c, traceConfig: config, r: r, oracle: new(FakeStore), joint: joint,
+			name: fmt.Sprintf("trace-%x-%d", seed, n),
 		}
-		tr.unitsOnly = n%5 < 2 // 5 has no factor in common with the numbers of policies and kinds
-		if c.OneLimit {
-			tr.limits, tr.oneLimit, tr.unitsOnly = tr.limits[:1], true, true
-			if tr.lead == 1 || tr.lead == 2 { // which need bans, or limits that vary
-				tr.lead += 2
-			}
-		} else if n%3 == 0 {
-			tr.shadow = tracePolicies[r.IntN(len(tracePolicies))]
-		}
-		tr.run(fmt.Sprintf("oracle-%x-%d", seed, n))
+		tr.oracle.Advance(time.Duration(k.now) * time.Microsecond)
+		f(tr, n)
 		done += tr.done
 	}
 }
 
-func (tr *trace) run(name string) {
-	for _, l := range slices.Concat(tr.limits, tr.shadow) {
-		tr.keep = max(tr.keep, l.Window)
-	}
-	tr.chosen = tr.limits
-	named := []core.Option{core.WithName(name)}
-	if tr.shadow != nil { // the other limiters must then keep entries for the shadow's windows too
-		named = append(named, core.WithShadow(tr.shadow))
-	}
-	with := func(p core.Policy, opts ...core.Option) *core.Limiter {
-		return limiter(tr.t, tr.store, p, slices.Concat(named, opts)...)
-	}
-	tr.plain = with(tr.limits)
-	tr.counting = with(tr.limits, core.WithCountDenied())
-	var shadow *core.Decision
-	tr.shadowed = with(tr.limits, core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
-	if !tr.oneLimit {
-		tr.banning = with(tr.limits, core.WithBan(banDenials, banWithin, banFirst))
-		tr.varying = with(core.LimitBy(func(context.Context) core.Limits { return tr.chosen }))
-		if _, err := tr.varying.Peek(tr.t.Context(), "k"); err != nil { // the limiter learns how long entries stay
-			tr.t.Fatal(err)
-		}
-	}
-	tr.key = store.NewKey(name, "k")
-	mostlyTakes := tr.unitsOnly || tr.r.IntN(2) == 0
-	for range testlen.Of(75, 1500) {
-		tr.wait()
-		k := tr.r.IntN(40)
-		if mostlyTakes && k >= 30 && k < 38 && tr.r.IntN(4) > 0 {
-			k = 0 // a log with more than its quota, or with costs, is kept off the short paths for a whole window
-		}
-		switch {
-		case k < 24:
-			switch tr.lead { // one kind of limiter per trace: denials that count would otherwise fill every log
-			case 0:
-				tr.take(tr.counting, store.ModeChargeDenied, tr.limits)
-			case 1:
-				tr.takeOrBan()
-			case 2:
-				tr.vary()
-			default:
-				tr.take(tr.plain, tr.mode(), tr.limits)
-			}
-		case k < 27:
-			tr.take(tr.plain, store.ModePeek, tr.limits)
-		case k < 30:
-			mode := tr.mode()
-			tr.take(tr.shadowed, mode, tr.limits)
-			if tr.shadow != nil {
-				tr.compareShadow(shadow, mode)
-			}
-		case k < 31:
-			tr.take(tr.plain, store.ModeRecord, tr.limits)
-		case k < 34:
-			tr.settle(0)
-		case k < 37:
-			tr.settle(tr.someUnits(12))
-		case k < 38:
-			tr.settle(tr.someUnits(400)) // above most quotas
-		case k < 39:
-			tr.log()
-		case tr.r.IntN(40) == 0:
-			tr.reset()
-		case tr.lead > 2 && tr.r.IntN(2) == 0:
-			tr.take(tr.plain, store.ModeCharge, tr.limits)
-			tr.merge()
-		}
-	}
+func (tr *trace) fatalf(format string, args ...any) {
+	tr.t.Helper()
+	tr.t.Fatalf("%s, step %d, instant %d, "+format, append([]any{tr.name, tr.done, tr.now}, args...)...)
 }
 
-// wait advances time by nothing, a little, a part of the window, or the last denial's RetryAfter.
-func (tr *trace) wait() {
-	longest, largest := time.Duration(0), 1
-	for _, l := range tr.limits {
-		longest, largest = max(longest, l.Window), max(largest, l.Quota)
-	}
-	var d time.Duration
-	switch tr.r.IntN(12) {
+// longestPause bounds the pauses where there are algorithms, since a store may do something every few seconds.
+const longestPause = 5 * time.Minute
+
+// pause advances, mostly to an instant at which an answer changes, or to a microsecond before or after it.
+func (tr *trace) pause() {
+	l := anyOf(tr.r, tr.logs)
+	p := anyOf(tr.r, l.plans)
+	limit := anyOf(tr.r, p.Limits)
+	by, give := time.Duration(0), time.Duration(tr.r.IntN(3)-1)*time.Microsecond
+	switch tr.r.IntN(tr.calm) {
 	case 0:
-		d = time.Duration(tr.r.Int64N(int64(longest)/int64(largest)*4 + 1)).Truncate(time.Microsecond)
+		by = tr.part(4 * limit.Window / time.Duration(limit.Quota))
 	case 1:
-		d = time.Microsecond
+		by = time.Microsecond
 	case 2:
-		d = max(0, tr.last.RetryAfter-time.Duration(tr.r.IntN(2))*time.Microsecond)
+		by = tr.hint
 	case 3:
-		if tr.r.IntN(60) == 0 {
-			d = tr.keep - time.Duration(tr.r.IntN(3)-1)*time.Microsecond
+		by = tr.hint - time.Microsecond
+	case 4, 5:
+		by = tr.edge(anyOf(tr.r, l.keys), limit) + give
+	case 6:
+		by = tr.part(limit.Window)
+	case 7:
+		if by = tr.part(3 * limit.Window); !l.counters() {
+			by = time.Duration(tr.r.IntN(20)/19) * (p.Keep + give)
 		}
-	case 4:
-		d = tr.untilOneLeaves()
 	}
-	if d > 0 {
-		tr.advance(d)
-		tr.oracle.now += d
+	if by = max(by, 0); tr.algorithms != nil {
+		by %= longestPause
 	}
-	tr.oracle.forget(tr.keep)
+	tr.counting.step(by)
+	tr.oracle.Advance(by)
 }
 
-// untilOneLeaves returns the time until one of the oldest entries leaves a window, give or take one microsecond.
-func (tr *trace) untilOneLeaves() time.Duration {
-	window := tr.limits[tr.r.IntN(len(tr.limits))].Window
-	var inside []oracleEntry
-	for _, e := range tr.oracle.entries {
-		if tr.oracle.now-window < e.at {
-			inside = append(inside, e)
-		}
-	}
-	if len(inside) == 0 {
+// part is a random part of d.
+func (tr *trace) part(d time.Duration) time.Duration {
+	return time.Duration(tr.r.Int64N(int64(d) + 1)).Truncate(time.Microsecond)
+}
+
+// edge returns the time until one of the entries of a log leaves a window, or a period ends.
+func (tr *trace) edge(key store.Key, limit store.Limit) time.Duration {
+	begin, end := periodOf(&limit, tr.now)
+	entries := tr.oracle.log(key, 0).window(limit.Window)
+	switch {
+	case limit.Algorithm == store.SlidingLog && len(entries) > 0:
+		oldest := entries[:min(len(entries), 4)]
+		return anyOf(tr.r, [][]recorded{oldest, entries}[tr.r.IntN(2)]).at + limit.Window - tr.oracle.now
+	case limit.Algorithm == store.SlidingLog, limit.Algorithm == store.TokenBucket, tr.now < begin:
 		return 0
 	}
-	e := inside[tr.r.IntN(min(len(inside), 4))]
-	return max(0, e.at+window-tr.oracle.now+time.Duration(tr.r.IntN(3)-1)*time.Microsecond)
+	return time.Duration(end-tr.now) * time.Microsecond
 }
 
-func (tr *trace) cost() int {
-	if !tr.unitsOnly && tr.r.IntN(3) == 0 {
-		return 1 + tr.r.IntN(min(tr.limits[0].Quota+1, 40))
+func anyOf[E any](r *rand.Rand, all []E) E { return all[r.IntN(len(all))] }
+
+func (tr *trace) step() {
+	l := anyOf(tr.r, tr.logs)
+	key, p := anyOf(tr.r, l.keys), anyOf(tr.r, l.plans)
+	switch k := tr.r.IntN(48); {
+	case k < 4:
+		tr.settle()
+	case k < 9 && l.slots():
+		tr.renew(key, p)
+	case k < 5 && l.isLog():
+		tr.merge(key, p)
+	case k < 6 && l.isLog():
+		tr.list(key, p.Keep)
+	case k < 7 && (l.counters() || tr.r.IntN(4) == 0):
+		tr.noError(tr.store.Reset(tr.t.Context(), key))
+		tr.noError(tr.oracle.Reset(tr.t.Context(), key))
+	default:
+		tr.take()
 	}
-	return 1
 }
 
-// mode is that of most takes, and for some of a store that knows it ModeUpTo.
-func (tr *trace) mode() store.Mode {
-	often := 12
-	if tr.lead == 3 {
-		often = 2
-	}
-	if _, ok := tr.store.(store.Granter); ok && !tr.unitsOnly && tr.r.IntN(often) == 0 {
+// mode is that of most takes, or another one that all logs of a request have.
+func (tr *trace) mode(logs []*traceLog) store.Mode {
+	_, granter := tr.store.(store.Granter)
+	counters := slices.ContainsFunc(logs, (*traceLog).counters)
+	switch k := tr.r.IntN(24); {
+	case k < 2:
+		return store.ModePeek
+	case k < 6 && granter:
 		return store.ModeUpTo
+	case k < 7 && !counters:
+		return store.ModeRecord
+	case k < 8 && !counters:
+		return store.ModeChargeDenied
 	}
-	return store.ModeCharge
+	return tr.most
 }
 
-// someUnits is a cost below most.
-func (tr *trace) someUnits(most int) int {
-	if tr.unitsOnly {
-		most = 2
+// cost is mostly one unit, and at most one above the quota, unless a take gets what is left.
+func (tr *trace) cost(l store.Limit, mode store.Mode) int {
+	cost, most := 1, l.Quota+1
+	if l.Algorithm == store.SlidingLog {
+		most = min(most, 40)
 	}
-	return tr.r.IntN(most)
-}
-
-// take compares a decision of one limiter with the oracle's.
-func (tr *trace) take(l *core.Limiter, mode store.Mode, limits core.Limits) {
-	cost := tr.cost()
-	var got core.Decision
-	var err error
-	switch mode {
-	case store.ModePeek:
-		cost = 1
-		got, err = l.Peek(tr.t.Context(), "k")
-	case store.ModeRecord:
-		got, err = l.Record(tr.t.Context(), "k", cost)
-	case store.ModeUpTo:
+	switch tr.r.IntN(6) {
+	case 0:
+		cost += tr.r.IntN(most)
+	case 1:
+		cost += (most - 2) / (1 + tr.r.IntN(4))
+	}
+	if mode == store.ModeUpTo {
 		cost += tr.r.IntN(2) * tr.r.IntN(400) // above most quotas
-		got, err = l.AllowAtMost(tr.t.Context(), "k", cost)
-	case store.ModeCharge, store.ModeChargeDenied:
-		got, err = l.AllowN(tr.t.Context(), "k", cost)
 	}
-	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
-		tr.t.Fatalf("%s, step %d: %v", tr.desc, tr.done, err)
+	if tr.units {
+		return 1
 	}
-	id := uint64(tr.done + 1)
-	held := len(tr.oracle.entries)
-	want := expect(limits, cost, mode, tr.oracle.take(store.Take{Plan: planOf(limits), Cost: cost, ID: id, Mode: mode}))
-	if tr.repeats && mode == store.ModeChargeDenied && !want.Allowed {
-		want.Used, want.Violated = got.Used, got.Violated
-		want.Remaining, want.ResetAfter = got.Remaining, got.ResetAfter
-	}
-	tr.compare(fmt.Sprintf("limits %v, cost %d, mode %d, %d entries", limits, cost, mode, held), got, want)
-	if tr.made = append(tr.made, made{got, id}); len(tr.made) > 30 {
-		tr.made = tr.made[tr.r.IntN(2):]
-	}
-	tr.last, tr.lastCost = got, cost
+	return max(cost, 1)
 }
 
-func (tr *trace) compare(desc string, got, want core.Decision) {
-	got = visible(got)
-	if !reflect.DeepEqual(got, want) {
-		tr.t.Fatalf("%s, step %d, %s:\ngot  %+v\nwant %+v", tr.desc, tr.done, desc, got, want)
+// corrected is what a take has cost after all.
+func (tr *trace) corrected() int {
+	if tr.units {
+		return tr.r.IntN(2)
 	}
-	tr.done++
+	return []int{0, 0, tr.r.IntN(12), tr.r.IntN(400)}[tr.r.IntN(4)]
 }
 
-// compareShadow compares the shadow's decision with the oracle's for the log as it was before the last take.
-func (tr *trace) compareShadow(got *core.Decision, mode store.Mode) {
-	if got == nil {
-		tr.t.Fatalf("%s, step %d: no shadow", tr.desc, tr.done)
+// take sends a request, or several that wait at the same time.
+func (tr *trace) take() {
+	logs := []*traceLog{anyOf(tr.r, tr.logs)}
+	if tr.joint != nil {
+		logs = logs[:0]
+		for _, i := range tr.r.Perm(len(tr.logs))[:1+tr.r.IntN(len(tr.logs))] {
+			logs = append(logs, tr.logs[i])
+		}
 	}
-	before := slices.DeleteFunc(slices.Clone(tr.oracle.entries), func(e oracleEntry) bool {
-		return e.id == tr.made[len(tr.made)-1].id
+	mode, several := tr.mode(logs), 1
+	plans := make([]*store.Plan, len(logs))
+	for i, l := range logs {
+		plans[i] = tr.planOf(l)
+	}
+	if tr.batches && tr.Batch != nil {
+		several += tr.r.IntN(8)
+	}
+	var requests [][]store.Take
+	for range several {
+		tr.id++
+		cost := tr.cost(anyOf(tr.r, plans).Limits[0], mode)
+		var request []store.Take
+		for i, l := range logs {
+			key := anyOf(tr.r, l.keys)
+			request = append(request, store.Take{Key: key, Plan: plans[i], Cost: cost, ID: tr.id, Mode: mode})
+		}
+		met := func(other []store.Take) bool { return meet(other, request) }
+		if mode == store.ModeChargeDenied && slices.ContainsFunc(requests, met) {
+			continue // sent again, a denial that counts has the others in its numbers
+		}
+		requests = append(requests, request)
+	}
+	tr.ask(requests)
+}
+
+// meet reports whether two requests have a log in common.
+func meet(a, b []store.Take) bool {
+	return slices.ContainsFunc(a, func(t store.Take) bool {
+		return slices.ContainsFunc(b, func(u store.Take) bool { return t.Key.String() == u.Key.String() })
 	})
-	o := oracle{now: tr.oracle.now, entries: before}
-	a := o.take(store.Take{Plan: planOf(tr.shadow), Cost: tr.lastCost, Mode: mode})
-	want := expect(tr.shadow, tr.lastCost, mode, a)
-	if got.Allowed != want.Allowed || got.RetryAfter != want.RetryAfter || got.Remaining != want.Remaining ||
-		got.Used != want.Used || got.Granted != want.Granted || !slices.Equal(got.Violated, want.Violated) {
-		tr.t.Fatalf("%s, step %d, cost %d, mode %v: shadow\ngot  %+v\nwant %+v",
-			tr.desc, tr.done, tr.lastCost, mode, visible(*got), want)
-	}
-	tr.done++
 }
 
-// vary takes under limits that change now and then.
-func (tr *trace) vary() {
-	if tr.r.IntN(5) == 0 {
-		tr.chosen = slices.Clone(tr.limits)
-		i := tr.r.IntN(len(tr.chosen))
-		tr.chosen[i].Quota = 1 + tr.r.IntN(2*tr.chosen[i].Quota)
-		if tr.r.IntN(2) == 0 {
-			tr.chosen[i].Window = time.Duration(1+tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond * 1000
-			tr.chosen[i].Window = min(max(tr.chosen[i].Window, core.MinWindow), tr.keep)
-		}
-	}
-	tr.take(tr.varying, store.ModeCharge, tr.chosen)
-}
-
-// takeOrBan takes from the limiter that bans, and compares with the oracle's denials and bans.
-func (tr *trace) takeOrBan() {
-	now, b := tr.oracle.now, &tr.bans
-	past := 0
-	for i, at := range b.bans {
-		if now-banFirst<<7 < at {
-			past += 1 << b.steps[i]
-		}
-		if end := at + banFirst<<b.steps[i]; now < end {
-			got, err := tr.banning.Allow(tr.t.Context(), "k")
-			if err != nil {
-				tr.t.Fatal(err)
+// ask compares the answers to requests that are decided together or one after the other.
+func (tr *trace) ask(requests [][]store.Take) {
+	if tr.batches && tr.Batch != nil && tr.r.IntN(4) > 0 {
+		answers, groups, err := tr.Batch(tr.t.Context(), tr.store, requests)
+		tr.noError(err)
+		for _, group := range groups {
+			for _, i := range group {
+				tr.compare(requests[i], answers[i], len(requests), len(group))
 			}
-			tr.last = got
-			tr.compare("banned", got, banned(end-now, 0))
-			return
 		}
-	}
-	cost := tr.cost()
-	got, err := tr.banning.AllowN(tr.t.Context(), "k", cost)
-	if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
-		tr.t.Fatal(err)
-	}
-	take := store.Take{Plan: planOf(tr.limits), Cost: cost, ID: uint64(tr.done + 1)}
-	want := expect(tr.limits, cost, store.ModeCharge, tr.oracle.take(take))
-	if !want.Allowed {
-		expired := func(at time.Duration) bool { return at <= now-banWithin }
-		b.denials = append(slices.DeleteFunc(b.denials, expired), now)
-		if len(b.denials) == banDenials {
-			step := 0
-			for step < 6 && 2<<step <= past+1 {
-				step++
-			}
-			b.denials, b.bans, b.steps = nil, append(b.bans, now), append(b.steps, step)
-			want = banned(banFirst<<step, want.Used)
-		}
-	}
-	if tr.last = got; !got.Banned {
-		tr.made = append(tr.made, made{got, uint64(tr.done + 1)})
-	}
-	tr.compare(fmt.Sprintf("with bans, cost %d", cost), got, want)
-}
-
-func (tr *trace) settle(cost int) {
-	if _, ok := tr.store.(store.Settler); !ok || len(tr.made) == 0 {
 		return
 	}
-	m := tr.made[tr.r.IntN(len(tr.made))]
-	var err error
-	if cost == 0 {
-		err = m.d.Undo(tr.t.Context())
-	} else {
-		err = m.d.Settle(tr.t.Context(), cost)
+	for _, takes := range requests {
+		answers := make([]store.Answer, len(takes))
+		var err error
+		if len(takes) == 1 && (tr.joint == nil || tr.r.IntN(2) == 0) {
+			answers[0], err = tr.store.Take(tr.t.Context(), takes[0])
+		} else {
+			err = tr.joint.TakeAll(tr.t.Context(), slices.Clone(takes), answers)
+		}
+		if err != nil {
+			tr.fatalf("%v", err)
+		}
+		tr.compare(takes, answers, 1, 1)
 	}
-	if err != nil {
-		tr.t.Fatalf("%s, step %d: settle: %v", tr.desc, tr.done, err)
-	}
-	if m.d.Allowed {
-		tr.oracle.settle(m.id, cost)
-	}
-	tr.take(tr.plain, store.ModePeek, tr.limits)
 }
 
-// log compares what fills the window: when, relative to the oldest, and how much.
-func (tr *trace) log() {
-	if _, ok := tr.store.(store.Lister); !ok {
+// compare compares what a batch of so many requests can know of one, in a group of so many.
+func (tr *trace) compare(takes []store.Take, got []store.Answer, batch, group int) {
+	want := make([]store.Answer, len(takes))
+	tr.noError(tr.oracle.TakeAll(tr.t.Context(), takes, want))
+	allowed := !slices.ContainsFunc(want, func(a store.Answer) bool { return !a.Allowed })
+	tr.hint = 0
+	for i, t := range takes {
+		if !tr.same(t, got[i], want[i], allowed, batch, group) {
+			tr.fatalf("take %d of %d, limits %v, shadow %d, varies %v, slots %v, %v (calendar %v), cost %d, mode %v, "+
+				"%d requests, %d alike:\ngot  %+v\nwant %+v", i+1, len(takes), t.Plan.Limits, t.Plan.Shadow,
+				t.Plan.Varies, t.Plan.Slots, t.Plan.Algorithm(), t.Plan.Limits[0].Calendar, t.Cost, t.Mode, batch,
+				group, got[i], want[i])
+		}
+		if tr.hint = max(tr.hint, want[i].Retry); allowed && tr.r.IntN(2) == 0 {
+			tr.hint = anyOf(tr.r, want[i].State[:len(t.Plan.Limits)]).Reset
+		}
+		tr.made = append(tr.made, t)
+		tr.done++
+	}
+	tr.made = tr.made[max(0, len(tr.made)-40):]
+}
+
+// same compares an answer, but for what a store may not know.
+func (tr *trace) same(t store.Take, got, want store.Answer, allowed bool, batch, group int) bool {
+	switch {
+	case tr.Repeats && batch > 1: // sent again, a log that had room may be full of requests that came later
+		return got.Allowed == want.Allowed || want.Allowed && !allowed
+	case tr.Repeats && t.Mode == store.ModeChargeDenied && !want.Allowed && !t.Plan.Slots: // older units were trimmed
+		want.State, want.Denied, want.Shadow = got.State, got.Denied, got.Shadow
+	case group > 1: // all see the oldest unit as it is after the last of them
+		for i := range want.State {
+			want.State[i].Reset = got.State[i].Reset
+		}
+	}
+	return got == want
+}
+
+// settle changes the cost of a take, in one log or in all that were asked. The take may not have been recorded.
+func (tr *trace) settle() {
+	settler, ok := tr.store.(store.Settler)
+	if !ok || len(tr.made) == 0 {
 		return
 	}
-	longest := tr.limits[0].Window
-	for _, l := range tr.limits {
-		longest = max(longest, l.Window)
+	of, cost, all := anyOf(tr.r, tr.made), tr.corrected(), tr.r.IntN(4) > 0
+	for _, t := range tr.made {
+		if t.ID != of.ID || !all && t.Key.String() != of.Key.String() || t.Plan.Algorithm() != store.SlidingLog {
+			continue
+		}
+		s := store.Settlement{Key: t.Key, ID: t.ID, Cost: cost}
+		if t.Plan.Slots {
+			s.Cost = 0
+		}
+		tr.noError(settler.Settle(tr.t.Context(), s))
+		tr.noError(tr.oracle.Settle(tr.t.Context(), s))
 	}
-	entries, err := tr.plain.Log(tr.t.Context(), "k")
-	if err != nil {
-		tr.t.Fatal(err)
+}
+
+// renew renews some of the latest takes, whether they have a slot or not.
+func (tr *trace) renew(key store.Key, p *store.Plan) {
+	r := store.Renewal{Key: key, Keep: p.Keep}
+	for id := tr.id; id > 0 && tr.id-id < 15; id-- {
+		if tr.r.IntN(3) > 0 {
+			r.IDs = append(r.IDs, id)
+		}
 	}
-	got, want := offsets(entries), offsets(tr.oracle.log(longest))
-	if !slices.Equal(got, want) {
-		tr.t.Fatalf("%s, step %d: log\ngot  %v\nwant %v", tr.desc, tr.done, got, want)
+	tr.r.Shuffle(len(r.IDs), func(i, j int) { r.IDs[i], r.IDs[j] = r.IDs[j], r.IDs[i] })
+	tr.noError(tr.store.(store.Renewer).Renew(tr.t.Context(), r))
+	tr.noError(tr.oracle.Renew(tr.t.Context(), r))
+}
+
+// merge adds entries of another log, sometimes twice.
+func (tr *trace) merge(key store.Key, p *store.Plan) {
+	merger, ok := tr.store.(store.Merger)
+	if !ok {
+		return
+	}
+	m := store.MergeRequest{Key: key, Keep: p.Keep, Varies: p.Varies}
+	for range tr.r.IntN(4) {
+		tr.id++
+		age := tr.part(anyOf(tr.r, []time.Duration{p.Limits[0].Window, p.Keep}) - time.Microsecond)
+		m.Entries = append(m.Entries, store.Entry{ID: tr.id, Age: age, Cost: 1})
+		if !tr.units {
+			m.Entries[len(m.Entries)-1].Cost += tr.r.IntN(3)
+		}
+	}
+	for range 1 + tr.r.IntN(2) {
+		tr.noError(merger.Merge(tr.t.Context(), m))
+	}
+	tr.noError(tr.oracle.Merge(tr.t.Context(), m))
+}
+
+// list compares a log: when each entry came after the oldest, and how much it was.
+func (tr *trace) list(key store.Key, window time.Duration) {
+	if lister, ok := tr.store.(store.Lister); ok {
+		entries, err := lister.Log(tr.t.Context(), key, window)
+		tr.noError(err)
+		tr.compareLogs(entries, key, window)
+	}
+}
+
+func (tr *trace) compareLogs(entries []core.Entry, key store.Key, window time.Duration) {
+	wanted, err := tr.oracle.Log(tr.t.Context(), key, window)
+	tr.noError(err)
+	if got, want := offsets(entries), offsets(wanted); !slices.Equal(got, want) {
+		tr.fatalf("log of %v\ngot  %v\nwant %v", window, got, want)
 	}
 	tr.done++
 }
@@ -414,50 +399,12 @@ type offset struct {
 }
 
 func offsets(entries []core.Entry) []offset {
-	var all []offset
-	for _, e := range entries {
-		all = append(all, offset{e.At.Sub(entries[0].At), e.Cost})
+	all := make([]offset, len(entries))
+	for i, e := range entries {
+		all[i] = offset{e.At.Sub(entries[0].At), e.Cost}
 	}
 	slices.SortFunc(all, func(a, b offset) int {
 		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.cost, b.cost))
 	})
 	return all
-}
-
-// merge adds entries of another log, sometimes twice.
-func (tr *trace) merge() {
-	merger, ok := tr.store.(store.Merger)
-	if !ok {
-		return
-	}
-	var more []store.Entry
-	for range tr.r.IntN(4) {
-		tr.merged++
-		age := time.Duration(tr.r.Int64N(int64(tr.keep)/1000)) * time.Microsecond
-		more = append(more, store.Entry{ID: 1<<40 + tr.merged, Age: age, Cost: max(1, tr.someUnits(4))})
-	}
-	for range 1 + tr.r.IntN(2) {
-		request := store.MergeRequest{Key: tr.key, Keep: tr.keep, Entries: more}
-		if err := merger.Merge(tr.t.Context(), request); err != nil {
-			tr.t.Fatal(err)
-		}
-	}
-	tr.oracle.merge(more)
-	tr.take(tr.plain, store.ModePeek, tr.limits)
-}
-
-// planOf is what a store is asked of limits that stand alone.
-func planOf(limits core.Limits) *store.Plan {
-	var p store.Plan
-	for _, l := range limits {
-		p.Limits = append(p.Limits, store.Limit{Quota: l.Quota, Window: l.Window})
-	}
-	return store.NewPlan(p)
-}
-
-func (tr *trace) reset() {
-	if err := tr.plain.Reset(tr.t.Context(), "k"); err != nil {
-		tr.t.Fatal(err)
-	}
-	tr.oracle.entries = nil
 }

@@ -24,7 +24,7 @@ type world struct {
 }
 
 type worldLog struct {
-	oracle
+	definition
 
 	key store.Key
 }
@@ -78,7 +78,7 @@ func (w *world) execute(i int) error {
 }
 
 // request returns the takes of the operation with number i, and their logs.
-func (w *world) request(i int) (takes []store.Take, logs []*oracle) {
+func (w *world) request(i int) (takes []store.Take, logs []*definition) {
 	o := w.operations[i]
 	for n := range w.logs {
 		if w.reverse {
@@ -87,7 +87,7 @@ func (w *world) request(i int) (takes []store.Take, logs []*oracle) {
 		if o.logs.has(n) {
 			l, t := &w.logs[n], store.Take{Plan: w.plans[n], Cost: o.cost, ID: w.made[i].id, Mode: o.mode}
 			t.Key = l.key
-			takes, logs = append(takes, t), append(logs, &l.oracle)
+			takes, logs = append(takes, t), append(logs, &l.definition)
 		}
 	}
 	return takes, logs
@@ -115,7 +115,7 @@ func (w *world) take(i int) error {
 	if err != nil {
 		return err
 	}
-	want := takeAll(takes, logs)
+	want := decide(takes, logs)
 	made.allowed, made.granted = true, want[0].Granted
 	for n := range want {
 		if made.allowed = made.allowed && want[n].Allowed; answers[n] != want[n] {
@@ -142,8 +142,10 @@ func (w *world) takeAgain(i int) error {
 		if l.holds(made.id) {
 			held |= 1 << n
 		}
+		part := slices.ContainsFunc(l.entries, func(e recorded) bool { return e.id == made.id && e.part })
+		newer := slices.ContainsFunc(l.entries, func(e recorded) bool { return e.at == w.now && e.id > made.id })
 		expired := made.in.has(n) && made.at <= w.now-takes[n].Plan.Keep
-		w.vague = w.vague || expired || l.holdsPart(made.id) || l.newerAt(w.now, made.id)
+		w.vague = w.vague || expired || part || newer
 	}
 	switch {
 	case held == 0 && !w.vague: // as if it had never been executed
@@ -209,8 +211,8 @@ func (w *world) finish() error {
 		if err != nil {
 			return err
 		}
-		if want := l.take(take); answers[0] != want {
-			return fmt.Errorf("in the end, log %d\ngot  %+v\nwant %+v", n+1, answers[0], want)
+		if want := decide([]store.Take{take}, []*definition{&l.definition}); answers[0] != want[0] {
+			return fmt.Errorf("in the end, log %d\ngot  %+v\nwant %+v", n+1, answers[0], want[0])
 		}
 		if w.lister == nil {
 			continue
@@ -228,10 +230,10 @@ func (w *world) finish() error {
 	return nil
 }
 
-// sameLog compares what a store lists with the entries of an oracle, whose time began at base.
-func sameLog(got []core.Entry, want []oracleEntry, base time.Time) error {
+// sameLog compares what a store lists with the entries of a definition, whose time began at base.
+func sameLog(got []core.Entry, want []recorded, base time.Time) error {
 	want = slices.Clone(want) // entries of one instant are in any order
-	slices.SortFunc(want, func(a, b oracleEntry) int {
+	slices.SortFunc(want, func(a, b recorded) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.cost, b.cost))
 	})
 	slices.SortFunc(got, func(a, b core.Entry) int {
