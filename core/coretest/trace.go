@@ -169,18 +169,23 @@ func (tr *trace) step() {
 	}
 }
 
-// mode is that of most takes, or another one that all logs of a request have.
+// mode is that of most takes, or another one that all logs of a request have. It is seldom another one where takes are
+// of one unit: a log with more than its quota is kept off a store's short paths for a whole window.
 func (tr *trace) mode(logs []*traceLog) store.Mode {
 	_, granter := tr.store.(store.Granter)
 	counters := slices.ContainsFunc(logs, (*traceLog).counters)
-	switch k := tr.r.IntN(24); {
+	often := 20
+	if tr.units {
+		often = 60
+	}
+	switch k := tr.r.IntN(often); {
 	case k < 2:
 		return store.ModePeek
-	case k < 6 && granter:
+	case k < 5 && granter:
 		return store.ModeUpTo
-	case k < 7 && !counters:
+	case k < 6 && !counters:
 		return store.ModeRecord
-	case k < 8 && !counters:
+	case k < 7 && !counters:
 		return store.ModeChargeDenied
 	}
 	return tr.most
@@ -196,6 +201,9 @@ func (tr *trace) cost(l store.Limit, mode store.Mode) int {
 	case 0:
 		cost += tr.r.IntN(most)
 	case 1:
+		if tr.r.IntN(4) == 0 {
+			most = l.Quota + 1
+		}
 		cost += (most - 2) / (1 + tr.r.IntN(4))
 	}
 	if mode == store.ModeUpTo {
@@ -204,7 +212,7 @@ func (tr *trace) cost(l store.Limit, mode store.Mode) int {
 	if tr.units {
 		return 1
 	}
-	return max(cost, 1)
+	return cost
 }
 
 // corrected is what a take has cost after all.
@@ -230,7 +238,7 @@ func (tr *trace) take() {
 		plans[i] = tr.planOf(l)
 	}
 	if tr.batches && tr.Batch != nil {
-		several += tr.r.IntN(8)
+		several += tr.r.IntN(anyOf(tr.r, []int{1, 8, 8, 20}))
 	}
 	var requests [][]store.Take
 	for range several {

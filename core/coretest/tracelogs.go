@@ -43,7 +43,7 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 				switch {
 				case n%5 == 0:
 					kind = shadowed
-				case n%5 == 1 && tr.r.IntN(2) == 0:
+				case n%4 == 1 && tr.r.IntN(2) == 0:
 					kind = varied
 				case n%7 == 0 && i == 0:
 					kind = shadowsOnly
@@ -151,7 +151,7 @@ func (tr *trace) add(keys int, plans ...store.Plan) {
 
 func (tr *trace) addWindows(keys int, limits []store.Limit, kind logKind) {
 	p := store.Plan{Limits: limits, Bound: anyOf(tr.r, []int{0, 40, 300})}
-	if !tr.OneLimit && tr.r.IntN(3) == 0 {
+	if !tr.OneLimit && tr.r.IntN(8) == 0 {
 		p.Keep = time.Hour
 	}
 	switch {

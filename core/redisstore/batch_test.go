@@ -15,7 +15,6 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/lateness"
-	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -28,81 +27,6 @@ func keysOf(t *testing.T, n int, name string) []store.Key {
 		keys[i] = store.NewKey(name, fmt.Sprint("key ", i))
 	}
 	return keys
-}
-
-// A batch gives the answers that its takes would get one by one, takes of equal key and cost grouped. The oracle test
-// shows that single takes are right. A batch that is sent again admits the same.
-func TestBatchIsLikeOneByOne(t *testing.T) {
-	t.Parallel()
-	for _, repeats := range []bool{false, true} {
-		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
-			rdb := start(t)
-			c := newClock(rdb)
-			if repeats {
-				c.processor = twice{processor: rdb, t: t}
-			}
-			together, alone := newStore(c), newStore(c)
-			const keys, seed = 5, 11
-			a, b := keysOf(t, keys, "together"), keysOf(t, keys, "alone")
-			r := rand.New(rand.NewPCG(seed, 2))
-			id := uint64(1 << 32)
-			for _, limits := range []core.Limits{
-				{{Quota: 7, Window: time.Second}},
-				{{Quota: 150, Window: time.Second}},
-				{{Quota: 5, Window: time.Second}, {Quota: 20, Window: 9 * time.Second}},
-			} {
-				keep := limits[len(limits)-1].Window
-				for _, mode := range []store.Mode{
-					store.ModeCharge, store.ModeCharge, store.ModePeek, store.ModeRecord, store.ModeChargeDenied,
-				} {
-					for round := range testlen.Of(15, 150) {
-						var batch []store.Take
-						var of []int
-						for range 1 + r.IntN(20) {
-							id++
-							k := r.IntN(keys)
-							if mode == store.ModeChargeDenied && slices.Contains(of, k) {
-								continue
-							}
-							cost := 1
-							if r.IntN(4) == 0 {
-								cost = 1 + r.IntN(limits[0].Quota+1)
-							}
-							batch = append(batch, store.Take{
-								Key: a[k], Plan: planOf(limits, store.Plan{Keep: keep}), Cost: cost, ID: id, Mode: mode,
-							})
-							of = append(of, k)
-						}
-						got, err := redisstore.TakeTogether(t.Context(), together, true, batch)
-						if err != nil {
-							t.Fatal(err)
-						}
-						for _, i := range sideBySide(batch, of) {
-							single := batch[i]
-							single.Key = b[of[i]]
-							want, err := alone.Take(t.Context(), single)
-							if err != nil {
-								t.Fatal(err)
-							}
-							alike := 0
-							for j := range batch {
-								if of[j] == of[i] && batch[j].Cost == batch[i].Cost {
-									alike++
-								}
-							}
-							if !sameVerdict(&got[i], &want, &single, !repeats) ||
-								alike == 1 && !repeats && got[i] != want {
-								t.Fatalf("%v, mode %d, round %d, take %d of %d, cost %d:\ngot  %+v\nwant %+v",
-									limits, mode, round, i, len(batch), single.Cost, got[i], want)
-							}
-						}
-						c.Advance(time.Duration(r.IntN(600)) * time.Millisecond)
-					}
-					c.Advance(10 * time.Second)
-				}
-			}
-		})
-	}
 }
 
 // A batch that finds that most entries of its first log have left the window removes nothing from another log that is
@@ -236,43 +160,6 @@ func TestLogsBecomeVariedTogether(t *testing.T) {
 			t.Errorf("log %d: %+v", k, a.State[0])
 		}
 	}
-}
-
-// sameVerdict compares what a batch can know: of equal takes all see the oldest unit as it is after the last of them,
-// and when it is sent again, the numbers have those in them that came after a take the first time.
-func sameVerdict(got, want *store.Answer, t *store.Take, numbers bool) bool {
-	if got.Allowed != want.Allowed || numbers && got.Retry != want.Retry {
-		return false
-	}
-	for i := range t.Plan.Limits {
-		if numbers && got.State[i].Used != want.State[i].Used {
-			return false
-		}
-	}
-	return true
-}
-
-// sideBySide is the order in which a batch is decided.
-func sideBySide(batch []store.Take, of []int) []int {
-	type group struct{ key, cost int }
-	var order []int
-	joins := batch[0].Mode == store.ModeCharge
-	var groups []group
-	var members [][]int
-	last := map[int]int{}
-	for i := range batch {
-		p, ok := last[of[i]]
-		if !ok || !joins || groups[p].cost != batch[i].Cost {
-			p = len(groups)
-			last[of[i]] = p
-			groups, members = append(groups, group{of[i], batch[i].Cost}), append(members, nil)
-		}
-		members[p] = append(members[p], i)
-	}
-	for _, m := range members {
-		order = append(order, m...)
-	}
-	return order
 }
 
 // Everything at once through batches: exact, on one server, a cluster and a ring.

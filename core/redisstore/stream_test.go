@@ -64,35 +64,6 @@ func testStreams(t *testing.T, repeats bool) {
 
 const checksOfStreams = 20_000
 
-// Batches of takes give the answers of the definition, also when each command is sent twice: groups of takes of one
-// log, denials that count, corrections, merged entries.
-func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
-	t.Parallel()
-	for _, single := range []bool{true, false} {
-		for _, repeats := range []bool{false, true} {
-			t.Run(fmt.Sprintf("one script %v, sent twice %v", single, repeats), func(t *testing.T) {
-				c := newClock(start(t))
-				if repeats {
-					c.processor = twice{processor: c.processor, t: t}
-				}
-				seed := rand.Uint64()
-				logs, oracle := newStreams(c), new(coretest.FakeStore)
-				for n, answers := 0, 0; answers < testlen.Of(1000, checksOfStreams/4); n++ {
-					tr := &batchTrace{
-						t: t, r: rand.New(rand.NewPCG(seed, uint64(n))), c: c, store: logs, oracle: oracle,
-						single: single, repeats: repeats, unitsOnly: true, ids: rand.Uint64(),
-						desc:   fmt.Sprintf("seed %#x, trace %d", seed, n),
-						keys:   keysOf(t, 6, fmt.Sprintf("streams-%x-%d", seed, n)),
-						limits: batchPolicies[n%3],
-					}
-					tr.run(0)
-					answers += tr.answers
-				}
-			})
-		}
-	}
-}
-
 // In small worlds the first reply is as if a command had been executed once, and the second execution leaves the logs
 // as they are.
 func TestExploreStreams(t *testing.T) {
