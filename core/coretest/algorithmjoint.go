@@ -3,8 +3,6 @@ package coretest
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,52 +78,16 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 // quota or than it counts. A store of several servers may count requests that were denied.
 func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
-		joint := optional[store.Joint](k.direct, "store.Joint")
-		const callers, users, each, userQuota, quota = 64, 16, 10, 30, 300
-		user := planFor(limitOf(k.algorithms[(int(a)+1)%len(k.algorithms)], userQuota, time.Hour))
-		all := planFor(limitOf(a, quota, time.Hour))
-		keyOf := func(n int) store.Key { return store.NewKey(fmt.Sprintf("counting:user%d", a), fmt.Sprint(n)) }
-		var id atomic.Uint64
-		var admitted [users]atomic.Int64
-		var wg sync.WaitGroup
-		for caller := range callers {
-			wg.Go(func() {
-				for range each {
-					takes := []store.Take{
-						{Key: keyOf(caller % users), Plan: user, Cost: 1, ID: 1000 + id.Add(1)},
-						{Key: k.key, Plan: all, Cost: 1},
-					}
-					if takes[1].ID = takes[0].ID; caller%2 == 0 {
-						takes[0], takes[1] = takes[1], takes[0]
-					}
-					answers := make([]store.Answer, 2)
-					if err := joint.TakeAll(t.Context(), takes, answers); err != nil {
-						t.Error(err)
-					}
-					if answers[0].Allowed && answers[1].Allowed {
-						admitted[caller%users].Add(1)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		k.id = 1000 + id.Load()
-		counts := func(p *store.Plan, units int) {
-			t.Helper()
-			used := k.take(p, store.ModePeek, 1).State[0].Used
-			if quota := p.Limits[0].Quota; used < units || used > quota {
-				t.Errorf("%d units used of %d, want at least the %d that were admitted", used, quota, units)
+		optional[store.Joint](k.direct, "store.Joint")
+		all := &crowd{direct: newDirect(t, k.store), name: fmt.Sprint("counting", int(a))}
+		all.user = planFor(limitOf(k.algorithms[(int(a)+1)%len(k.algorithms)], 30, time.Hour))
+		all.all = planFor(limitOf(a, 300, time.Hour))
+		all.run(64, 10, func() int { return 1 })
+		all.check(func(used, admitted, quota int) {
+			if used < admitted || used > quota {
+				t.Errorf("%d units used of %d, want at least the %d that were admitted", used, quota, admitted)
 			}
-		}
-		total := 0
-		for n := range users {
-			total += int(admitted[n].Load())
-		}
-		counts(all, total)
-		for n := range users {
-			k.key = keyOf(n)
-			counts(user, int(admitted[n].Load()))
-		}
+		})
 	})
 }
 

@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,59 +19,17 @@ import (
 // takes nothing from the other.
 func jointConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
-	joint := optional[store.Joint](&direct{t: t, store: s}, "store.Joint")
-	const users = 16
-	each, userQuota, sharedQuota := testlen.Of(12, 60), testlen.Of(10, 40), testlen.Of(60, 300)
-	user := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: userQuota, Window: time.Hour}}})
-	shared := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: sharedQuota, Window: time.Hour}}})
-	all := store.NewKey("joint", "all")
-	var id atomic.Uint64
-	take := func(n int, reverse bool) bool {
-		number := id.Add(1)
-		takes := []store.Take{
-			{Key: store.NewKey("joint:user", fmt.Sprint(n)), Plan: user, Cost: 1, ID: number},
-			{Key: all, Plan: shared, Cost: 1, ID: number},
-		}
-		if reverse {
-			slices.Reverse(takes)
-		}
-		answers := make([]store.Answer, 2)
-		if err := joint.TakeAll(t.Context(), takes, answers); err != nil {
-			t.Error(err)
-		}
-		return answers[0].Allowed && answers[1].Allowed
-	}
-	var admitted [users]atomic.Int64
-	var wg sync.WaitGroup
-	for caller := range 2 * users {
-		wg.Go(func() {
-			for range each {
-				if take(caller%users, caller%2 == 0) {
-					admitted[caller%users].Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	total := 0
-	for n := range users {
-		for take(n, false) { // where takes are made one after the other, some were denied for a moment only
-			admitted[n].Add(1)
-		}
-		got := int(admitted[n].Load())
-		if total += got; got > userQuota {
-			t.Errorf("user %d was admitted %d times, want %d at most", n, got, userQuota)
-		}
-		a, err := s.Take(t.Context(), store.Take{
-			Key: store.NewKey("joint:user", fmt.Sprint(n)), Plan: user, Cost: 1, ID: id.Add(1), Mode: store.ModePeek,
-		})
-		if err != nil || a.State[0].Used != got {
-			t.Errorf("the log of user %d holds %d units, want %d: %v", n, a.State[0].Used, got, err)
+	k := &crowd{direct: newDirect(t, s), name: "joint"}
+	optional[store.Joint](k.direct, "store.Joint")
+	k.user = planOfOne(testlen.Of(10, 40), time.Hour, store.Plan{})
+	k.all = planOfOne(testlen.Of(60, 300), time.Hour, store.Plan{})
+	k.run(32, testlen.Of(12, 60), func() int { return 1 })
+	for user := range k.admitted {
+		for k.take(user, 1, false) > 0 { // where takes are made one after the other, some were denied for a moment only
+			continue
 		}
 	}
-	if total != sharedQuota {
-		t.Errorf("%d admitted, want %d", total, sharedQuota)
-	}
+	k.checkWhole()
 }
 
 // keysOfLimits sends requests of one user and then of his colleagues: those of his that are denied by his own limit

@@ -16,8 +16,8 @@ import (
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
 // [store.Merger], [store.Renewer], [store.Granter] and [store.Counter] are tested if the store has them: otherwise the
 // cases Settle, Log, Merge, those that begin with Joint, Slots, Algorithm or Calendar and those with UpTo are skipped,
-// and so are those steps of the cases with Oracle, which compare random requests with a definition. All other cases, bans, limits that vary and shadows among them, need only the
-// methods of [core.Store].
+// and so are those steps of the cases with Oracle, which compare random requests with the answers of a [FakeStore]. All
+// other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
 //
 // The cases of algorithms run for each that the store counts by, and not under Repeats.
 func Store(t *testing.T, c StoreConfig) {

@@ -2,10 +2,6 @@ package coretest
 
 import (
 	"math/rand/v2"
-	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,57 +142,14 @@ func grantsConcurrently(t *testing.T, c StoreConfig) {
 // number of units, and in the end no unit is left over.
 func jointGrantsConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
-	d := newDirect(t, s)
-	d.granter()
-	joint := optional[store.Joint](d, "store.Joint")
-	const users = 16
-	each, userQuota, sharedQuota := testlen.Of(5, 20), testlen.Of(60, 250), testlen.Of(700, 3000)
-	user := planOfOne(userQuota, time.Hour, store.Plan{})
-	shared := planOfOne(sharedQuota, time.Hour, store.Plan{})
-	all := store.NewKey("upto", "all")
-	keyOf := func(n int) store.Key { return store.NewKey("upto:user", strconv.Itoa(n)) }
-	var id atomic.Uint64
-	take := func(n, cost int, reverse bool) int {
-		number := id.Add(1)
-		takes := []store.Take{
-			{Key: keyOf(n), Plan: user, Cost: cost, ID: number, Mode: store.ModeUpTo},
-			{Key: all, Plan: shared, Cost: cost, ID: number, Mode: store.ModeUpTo},
-		}
-		if reverse {
-			slices.Reverse(takes)
-		}
-		answers := make([]store.Answer, 2)
-		if err := joint.TakeAll(t.Context(), takes, answers); err != nil {
-			t.Error(err)
-		}
-		a, b := answers[0], answers[1]
-		if a.Granted != b.Granted || (a.Granted > 0) != (a.Allowed && b.Allowed) || a.Granted > cost {
-			t.Errorf("cost %d: answers %+v and %+v", cost, a, b)
-		}
-		return a.Granted
+	k := &crowd{direct: newDirect(t, s), name: "upto", mode: store.ModeUpTo}
+	k.granter()
+	optional[store.Joint](k.direct, "store.Joint")
+	k.user = planOfOne(testlen.Of(60, 250), time.Hour, store.Plan{})
+	k.all = planOfOne(testlen.Of(700, 3000), time.Hour, store.Plan{})
+	k.run(64, testlen.Of(5, 20), func() int { return 1 + rand.IntN(9) })
+	for user := range k.admitted {
+		k.take(user, k.all.Limits[0].Quota, false) // what a store that asks in turn has left over
 	}
-	var granted [users]atomic.Int64
-	var wg sync.WaitGroup
-	for caller := range 4 * users {
-		wg.Go(func() {
-			for range each {
-				granted[caller%users].Add(int64(take(caller%users, 1+rand.IntN(9), caller%2 == 0)))
-			}
-		})
-	}
-	wg.Wait()
-	total := 0
-	for n := range users {
-		granted[n].Add(int64(take(n, sharedQuota, false))) // what a store that asks in turn has left over
-		got := int(granted[n].Load())
-		if total += got; got > userQuota {
-			t.Errorf("user %d was granted %d units, want %d at most", n, got, userQuota)
-		}
-		d.key, d.id = keyOf(n), id.Add(1)
-		d.used(user, got)
-	}
-	if d.key, d.id = all, id.Add(1); total != sharedQuota {
-		t.Errorf("%d granted, want %d", total, sharedQuota)
-	}
-	d.used(shared, total)
+	k.checkWhole()
 }
