@@ -175,18 +175,19 @@ func TestJointStoreInTurn(t *testing.T) {
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("repeats ", repeats), func(t *testing.T) {
 			empty := startOnce(t)
+			var running string
 			coretest.Store(t, coretest.StoreConfig{
 				Repeats: repeats,
 				Checks:  10_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					c := newClock(empty(t))
 					if repeats {
-						c.processor = twice{processor: c.processor, t: t, undone: true}
+						c.processor = twice{processor: c.processor, t: t, undone: !strings.HasSuffix(running, "Oracle")}
 					}
 					return newStore(c), c.Advance
 				},
 				Run: func(t *testing.T, name string, f func(*testing.T)) {
-					if isJointCase(name) {
+					if running = name; isJointCase(name) {
 						t.Run(name, f)
 					}
 				},
