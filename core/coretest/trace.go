@@ -33,11 +33,11 @@ type trace struct {
 
 // traceConfig is what the traces of a case have in common.
 type traceConfig struct {
-	logs     func(tr *trace, n int) // adds the logs of trace n
+	addLogs  func(tr *trace, n int) // of trace n
 	checks   int                    // answers to compare
 	steps    int                    // of a trace
 	calm     int                    // of so many steps 8 begin with a pause
-	joint    bool                   // requests are over several logs
+	several  bool                   // requests are over several logs
 	batches  bool                   // requests are decided together, if there is a StoreConfig.Batch
 	counters bool                   // the store must have other algorithms than the sliding log
 }
@@ -55,7 +55,7 @@ func (l *traceLog) isLog() bool    { return !l.slots() && !l.counters() }
 // runTraces runs traces of a store, until enough answers were compared.
 func runTraces(t *testing.T, c StoreConfig, config traceConfig) {
 	eachTrace(t, c, config, func(tr *trace, n int) {
-		tr.traceConfig.logs(tr, n)
+		tr.addLogs(tr, n)
 		for range tr.steps {
 			tr.pause()
 			tr.step()
@@ -73,7 +73,7 @@ func eachTrace(t *testing.T, c StoreConfig, config traceConfig, f func(tr *trace
 		k = &counting{direct: newDirect(t, s), advance: advance}
 	}
 	var joint store.Joint
-	if config.joint {
+	if config.several {
 		joint = optional[store.Joint](k.direct, "store.Joint")
 	}
 	seed := rand.Uint64()
@@ -352,7 +352,7 @@ func (tr *trace) settle() {
 // renew renews some of the latest takes, whether they have a slot or not.
 func (tr *trace) renew(key store.Key, p *store.Plan) {
 	r := store.Renewal{Key: key, Keep: p.Keep}
-	for id := tr.id; id > 0 && tr.id-id < 15; id-- {
+	for id, most := tr.id, tr.r.Uint64N(16); id > 0 && tr.id-id < most; id-- {
 		if tr.r.IntN(3) > 0 {
 			r.IDs = append(r.IDs, id)
 		}

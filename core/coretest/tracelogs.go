@@ -18,7 +18,7 @@ func batchesAgainstOracle(t *testing.T, c StoreConfig) {
 	}
 	runTraces(t, c, traceConfig{
 		checks: c.Checks, steps: testlen.Of(30, 150), calm: 20, batches: true,
-		logs: func(tr *trace, n int) {
+		addLogs: func(tr *trace, n int) {
 			tr.id = tr.r.Uint64()
 			tr.units = c.OneLimit || n/4%2 == 0
 			tr.addWindows(6, windowLimits[n%len(windowLimits)], []logKind{plain, plain, varied, shadowed}[n%4])
@@ -29,8 +29,8 @@ func batchesAgainstOracle(t *testing.T, c StoreConfig) {
 // jointAgainstOracle compares requests over several logs.
 func jointAgainstOracle(t *testing.T, c StoreConfig) {
 	runTraces(t, c, traceConfig{
-		checks: c.Checks, steps: testlen.Of(60, 300), calm: 16, joint: true, batches: true,
-		logs: func(tr *trace, n int) {
+		checks: c.Checks, steps: testlen.Of(60, 300), calm: 16, several: true, batches: true,
+		addLogs: func(tr *trace, n int) {
 			keys := 1
 			if c.Batch != nil {
 				keys += tr.r.IntN(3)
@@ -58,7 +58,7 @@ func jointAgainstOracle(t *testing.T, c StoreConfig) {
 func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 	runTraces(t, c, traceConfig{
 		checks: c.Checks / 4, steps: testlen.Of(60, 300), calm: 32,
-		logs: func(tr *trace, n int) {
+		addLogs: func(tr *trace, n int) {
 			tr.settler()
 			tr.renewer()
 			tr.joint, _ = tr.store.(store.Joint)
@@ -85,15 +85,15 @@ func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 func algorithmsAgainstOracle(t *testing.T, c StoreConfig) {
 	runTraces(t, c, traceConfig{
 		checks: c.Checks / 12, steps: 60, calm: 12, counters: true,
-		logs: func(tr *trace, n int) { tr.addCounter(tr.algorithms[n%len(tr.algorithms)]) },
+		addLogs: func(tr *trace, n int) { tr.addCounter(tr.algorithms[n%len(tr.algorithms)]) },
 	})
 }
 
 // jointAlgorithmsAgainstOracle compares requests over other algorithms, logs and slots together.
 func jointAlgorithmsAgainstOracle(t *testing.T, c StoreConfig) {
 	runTraces(t, c, traceConfig{
-		checks: c.Checks / 12, steps: 60, calm: 12, counters: true, joint: true,
-		logs: func(tr *trace, n int) {
+		checks: c.Checks / 12, steps: 60, calm: 12, counters: true, several: true,
+		addLogs: func(tr *trace, n int) {
 			tr.addCounter(tr.algorithms[n%len(tr.algorithms)])
 			tr.addCounter(anyOf(tr.r, tr.algorithms))
 			limits := []store.Limit{{Quota: 1 + tr.r.IntN(8), Window: tr.window()}, {Quota: 12, Window: time.Minute}}

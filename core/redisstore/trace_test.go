@@ -39,7 +39,9 @@ func (b *batches) take(ctx context.Context, s core.Store, requests [][]store.Tak
 	for i := range all {
 		answers = append(answers, all[i:i+1])
 	}
-	b.count(takes, all)
+	if err == nil {
+		b.count(takes, all)
+	}
 	return answers, groups, err
 }
 
