@@ -73,7 +73,8 @@ func (b *batches) count(takes []store.Take, answers []store.Answer) {
 	short := b.single && takes[0].Mode == store.ModeCharge && len(p.Limits) == 1 && !p.Varies
 	for i, t := range takes {
 		key := t.Key.String()
-		held := slices.DeleteFunc(slices.Clone(b.entries[key]), func(at time.Duration) bool { return at <= b.now-p.Keep })
+		left := func(at time.Duration) bool { return at <= b.now-p.Keep }
+		held := slices.DeleteFunc(slices.Clone(b.entries[key]), left)
 		switch before++; {
 		case !short, !seen[key] && len(held) == len(b.entries[key]):
 			before = 0
@@ -116,7 +117,8 @@ func eachWay(t *testing.T, choice string, f func(t *testing.T, chosen, repeats b
 	t.Parallel()
 	for _, chosen := range []bool{true, false} {
 		for _, repeats := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s %v, sent twice %v", choice, chosen, repeats), func(t *testing.T) { f(t, chosen, repeats) })
+			name := fmt.Sprintf("%s %v, sent twice %v", choice, chosen, repeats)
+			t.Run(name, func(t *testing.T) { f(t, chosen, repeats) })
 		}
 	}
 }
