@@ -18,9 +18,9 @@ import (
 func TestCanceledCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConn(nil)
-		var given context.Context
+		given := make(chan context.Context, 1)
 		c.process = func(ctx context.Context, _ redis.Cmder) error {
-			given = ctx
+			given <- ctx
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -33,7 +33,7 @@ func TestCanceledCall(t *testing.T) {
 			t.Errorf("it ended after %v: %v", time.Since(begun), err)
 		}
 		synctest.Wait()
-		if given.Err() == nil {
+		if (<-given).Err() == nil {
 			t.Error("the client may still execute it")
 		}
 		if c.silence.hangs() {

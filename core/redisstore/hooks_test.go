@@ -77,7 +77,8 @@ func TestArgumentsThatAHookKeeps(t *testing.T) {
 				client.AddHook(k)
 				logs := redisstore.New(client)
 				l := newLimiter(t, core.PerHour(5), logs, core.WithName(fmt.Sprint(name, callers)))
-				for round := 0; len(k.args) < testlen.Of(200, 1000); round++ { // the callers of the round before have ended
+				commands := testlen.Of(200, 1000)
+				for round := 0; len(k.args) < commands; round++ { // the callers of the round before have ended
 					if round > len(k.args)+10 {
 						t.Fatalf("after %d rounds the hook has seen %d commands", round, len(k.args))
 					}

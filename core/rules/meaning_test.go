@@ -724,7 +724,8 @@ func TestShadowsTakeNoRoom(t *testing.T) {
 	for shadows := range 9 {
 		text := "apply: all\nrules:\n"
 		for i := range 8 {
-			text += fmt.Sprintf("- {name: r%d, match: {path: /a/}, key: global, limits: [9/day], shadow: %v}\n", i, i < shadows)
+			const rule = "- {name: r%d, match: {path: /a/}, key: global, limits: [9/day], shadow: %v}\n"
+			text += fmt.Sprintf(rule, i, i < shadows)
 		}
 		l := limit(t, text+"- {name: last, match: {path: /b/}, key: global, limits: [1/day]}\n")
 		odd := with("GET /b/x", "")
