@@ -216,3 +216,85 @@ func TestReplaysFollowTheProbe(t *testing.T) {
 		}
 	})
 }
+
+// last returns what the store was asked last, for the function of faults, during which the store is locked.
+func (s *sharedLogs) last() string { return s.calls[len(s.calls)-1] }
+
+// waitFor waits until the store was asked so often.
+func (c *correctedStore) waitFor(call string, times int) (calls string) {
+	for strings.Count(calls, call) < times {
+		time.Sleep(time.Second / 10)
+		calls += c.logs.asked() + ", "
+	}
+	return calls
+}
+
+// A key is reset after its replay, which would add entries otherwise.
+func TestResetDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(refuses)
+		c.take(2, store.ModeCharge)
+		c.conn.up(time.Second / 2)
+		c.waitFor("merge", 1)
+		c.conn.up(0)
+		if err := c.Reset(t.Context(), c.key); err != nil {
+			t.Error(err)
+		}
+		c.end(0)
+	})
+}
+
+// What was added to the store is not added again when the store could not be told its cost.
+func TestMergedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(refuses)
+		take, _, _ := c.take(2, store.ModeCharge)
+		c.settle(take, 1, true)
+		c.logs.asked()
+		c.conn.faults(func() fault {
+			if c.logs.last() == "settle" {
+				return refuses
+			}
+			return answers
+		})
+		if calls := c.waitFor("settle", 3); strings.Count(calls, "merge") != 1 {
+			t.Errorf("the store was asked %s want one merge", calls)
+		}
+		c.end(1)
+	})
+}
+
+// A grant of the store that this process has replaced by a smaller one is told.
+func TestGrantReplacedDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(refuses)
+		c.take(6, store.ModeCharge)
+		c.conn.faults(func() fault {
+			if c.logs.last() == "merge" {
+				return late
+			}
+			return answers
+		})
+		if _, a, from := c.take(5, store.ModeUpTo); a.Granted != 3 || from != FromLocal {
+			t.Errorf("%+v from %d, want a grant of 3 units by this process", a, from)
+		}
+		c.end(9)
+	})
+}
+
+// A client whose requests are denied while the store hangs does not fill the memory.
+func TestCorrectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		for id := range uint64(maxCorrections + 10) {
+			c.journal.note(&store.Take{Key: c.key, Plan: c.plan, Cost: 1, ID: id + 1}, &store.Answer{}, false, unconfirmed)
+		}
+		if n := c.journal.entries.Load(); n != maxCorrections {
+			t.Errorf("%d entries, want %d", n, maxCorrections)
+		}
+		c.end(0)
+	})
+}

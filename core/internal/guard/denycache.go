@@ -96,10 +96,10 @@ func (d *denyCache) keepForOutages(keys int) {
 // counter returns the counter of versions for a key's hash. Keys share counters.
 func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyCounters] }
 
-// cacheable reports whether denials of t may be answered from the cache. They may not if each denial is to be counted,
-// if shadow limits look at the log as well, or if nobody knows when it will have room again.
+// cacheable reports whether denials of t may be answered from the cache, if there are any. They may not if each denial
+// is to be counted, or if shadow limits look at the log as well.
 func (d *denyCache) cacheable(t *store.Take) bool {
-	return t.Plan.Shadow == 0 && !t.Plan.Slots &&
+	return t.Plan.Shadow == 0 &&
 		(t.Mode == store.ModeCharge || t.Mode == store.ModePeek || t.Mode == store.ModeUpTo)
 }
 
@@ -269,7 +269,7 @@ func (d *denyCache) updateAll(r *request) {
 
 // update brings the cache up to date with the store's answer to t, which was sent at version v.
 func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
-	if d == nil || t.Plan.Slots {
+	if d == nil || t.Plan.Slots { // nobody knows when a slot will be free
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,61 @@ func TestLimitsOfCachedDenials(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A denial is counted although a peek has been denied just before.
+func TestDenialIsCountedAfterAPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		c.take(1, store.ModeCharge)
+		c.take(1, store.ModePeek)
+		if _, a, from := c.take(1, store.ModePeek); a.Allowed || from != FromCache {
+			t.Fatalf("%+v from %d, want a denial from the cache", a, from)
+		}
+		if _, a, from := c.take(1, store.ModeChargeDenied); a.Allowed || from != FromStore {
+			t.Errorf("%+v from %d, want a denial from the store", a, from)
+		}
+	})
+}
+
+// After a replay waits may be longer, so the store is asked again.
+func TestWaitsAfterAReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.denials.maxAge = time.Minute
+		c.take(1, store.ModeCharge)
+		time.Sleep(10 * time.Second)
+		c.take(7, store.ModeCharge)
+		second := time.Now()
+		if _, a, _ := c.take(2, store.ModeCharge); a.Retry != time.Hour-10*time.Second {
+			t.Fatalf("%+v, want a wait for the first unit", a)
+		}
+		c.conn.down(refuses)
+		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+			t.Fatal(a, from)
+		}
+		c.conn.up(0)
+		time.Sleep(10 * time.Second)
+		if _, a, _ := c.take(2, store.ModeCharge); a.Retry != time.Hour-time.Since(second) {
+			t.Errorf("%+v, want a wait for one of the next units", a)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A flood of keys that are denied does not fill the memory.
+func TestDenyCacheIsBounded(t *testing.T) {
+	d, plan := newDenyCache(time.Minute, time.Now()), planOf(1, time.Hour)
+	denied := &store.Answer{Retry: time.Hour, Denied: 1, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
+	for i := range denyEntries + 100 {
+		take := &store.Take{Key: store.NewKey("p", strconv.Itoa(i)), Plan: plan, Cost: 1}
+		d.update(take, denied, d.version(take, 0))
+	}
+	if n := d.len(); n > denyEntries || n < denyEntries/2 {
+		t.Errorf("%d entries, want at most %d, and not much less", n, denyEntries)
+	}
 }
 
 // planOf returns a plan of one limit.
