@@ -5,13 +5,16 @@ FUZZTIME ?= 30s
 
 # go test with a line for each package and a summary. -timeout is the limit of each package by itself.
 TESTRING := go run ./.ci/testring
-PACKAGES := ./... ./.ci/testring
+PACKAGES := ./... ./.ci/testring ./.ci/mutants
 
 # What has goroutines, for test-race.
 RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
 # What the tests of Redis run on, for test-engines: paths or names of redis-server and valkey-server binaries.
 ENGINES ?=
+
+# What test-mutants runs: lists, such as redis, or parts of a mistake's name.
+MUTANTS ?=
 
 # The newest of each dependency that the tests pass with, for test-latest.
 LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 github.com/golang-jwt/jwt/v5@v5.3.1 \
@@ -20,7 +23,7 @@ LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 githu
 	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-race test-long test-all test-faults test-engines test-latest lint fuzz bench tidy
+.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench tidy
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +54,11 @@ test-all: test test-race test-long ## Run all of these
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh .ci/install.sh redis-server
 	SASH_REQUIRE_REDIS=1 go test -v -count=1 -timeout 30m ./core/redisstore/faults
+
+test-mutants: ## Make known mistakes, one by one, and check that a short test finds each: 10 minutes
+	@echo "make test-mutants: the mistakes of .ci/mutants, one by one, each with the test that finds it: about 10 minutes"
+	sh .ci/install.sh redis-server
+	@SASH_REQUIRE_REDIS=1 go run ./.ci/mutants $(MUTANTS)
 
 test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES="redis-server /opt/valkey/valkey-server"
 	@test -n "$(strip $(ENGINES))" || { echo "ENGINES names no server: make test-engines ENGINES=\"redis-server valkey-server\"" >&2; exit 2; }
