@@ -256,3 +256,11 @@ func TestRenewSlots(t *testing.T) {
 		})
 	}
 }
+
+// Peeks at keys without a log take no places.
+func TestPeeksAddNoLogs(t *testing.T) {
+	s := New(10)
+	if _, allowed := newPolicy(s, "p", 1, time.Minute).take("a", 1, store.ModePeek); !allowed || s.Keys() != 0 {
+		t.Errorf("allowed %v, and %d keys have a log; want none", allowed, s.Keys())
+	}
+}
