@@ -15,10 +15,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,7 +45,8 @@ func run(args []string, out io.Writer) error {
 	defer os.RemoveAll(temp)
 	begin := time.Now()
 	r := report{out: out, results: make(map[result]int)}
-	passes := r.checkTests(all)
+	fmt.Fprintf(out, "%d mistakes; first their tests without them\n", len(all))
+	passes := r.checkTests(all, temp)
 	inParallel(len(all), func(i int) {
 		m := &all[i]
 		begin, res, text := time.Now(), unusable, "its test does not pass without it"
@@ -88,28 +91,37 @@ func (r *report) print(m *mutant, res result, text string, took time.Duration) {
 }
 
 // checkTests runs each test that the mutants name, without a mistake. It returns those that pass.
-func (r *report) checkTests(all []mutant) (passes map[test]bool) {
-	passes = make(map[test]bool)
-	var tests []test
+func (r *report) checkTests(all []mutant, temp string) (passes map[test]bool) {
+	names := make(map[string][]string)
 	for i := range all {
-		if t := all[i].test; !passes[t] {
-			passes[t] = true
-			tests = append(tests, t)
+		if t := all[i].test; !slices.Contains(names[t.pkg], t.name) {
+			names[t.pkg] = append(names[t.pkg], t.name)
 		}
 	}
-	fmt.Fprintf(r.out, "%d mistakes; first their %d tests without them\n", len(all), len(tests))
-	inParallel(len(tests), func(i int) {
-		t := tests[i]
-		output, err := goTest(t, "-v")
-		if err == nil && regexp.MustCompile(`(?m)^ *--- PASS: `+regexp.QuoteMeta(t.name)+` \(`).MatchString(output) {
-			return
+	passes = make(map[test]bool)
+	packages := slices.Sorted(maps.Keys(names))
+	inParallel(len(packages), func(i int) {
+		pkg := packages[i]
+		program := filepath.Join(temp, fmt.Sprint(i)+".test")
+		compiled, err := command("", "go", "test", "-vet=off", "-c", "-o", program, pkg)
+		for _, name := range names[pkg] {
+			t, output := test{pkg, name}, compiled
+			if err == nil {
+				output, _ = command(pkg, program, "-test.v", "-test.short", "-test.timeout=90s", "-test.run", t.pattern())
+			}
+			r.note(t, regexp.MustCompile(`(?m)^ *--- PASS: `+regexp.QuoteMeta(name)+` \(`).MatchString(output), output, passes)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		passes[t] = false
-		fmt.Fprintf(r.out, "%s does not pass, or does not exist:\n%s", t, output)
 	})
 	return passes
+}
+
+// note notes in passes whether a test passes.
+func (r *report) note(t test, pass bool, output string, passes map[test]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if passes[t] = pass; !pass {
+		fmt.Fprintf(r.out, "%s does not pass, or does not exist:\n%s", t, output)
+	}
 }
 
 // inParallel calls f for the numbers below n. It makes two calls at a time.
@@ -183,6 +195,12 @@ func (m *mutant) write(dir string) (overlay string, err error) {
 func goTest(t test, flags ...string) (output string, err error) {
 	args := append([]string{"test", "-vet=off", "-short", "-failfast", "-count=1", "-timeout=90s", "-run", t.pattern()},
 		flags...)
-	text, err := exec.CommandContext(context.Background(), "go", append(args, t.pkg)...).CombinedOutput()
+	return command("", "go", append(args, t.pkg)...)
+}
+
+func command(dir, name string, args ...string) (output string, err error) {
+	c := exec.CommandContext(context.Background(), name, args...) //nolint:gosec // those of this program
+	c.Dir = dir
+	text, err := c.CombinedOutput()
 	return string(text), err
 }

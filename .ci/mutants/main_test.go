@@ -114,7 +114,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	r := report{out: t.Output(), results: make(map[result]int)}
-	passes := r.checkTests([]mutant{{test: testA}, {test: test{".", "TestB"}}})
+	passes := r.checkTests([]mutant{{test: testA}, {test: test{".", "TestB"}}}, t.TempDir())
 	if !passes[testA] || passes[test{".", "TestB"}] {
 		t.Errorf("the tests that pass are %v, want TestA alone", passes)
 	}

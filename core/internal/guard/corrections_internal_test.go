@@ -298,3 +298,29 @@ func TestCorrectionsAreBounded(t *testing.T) {
 		c.end(0)
 	})
 }
+
+// An entry counts in the windows of its limits only, however long it is kept for others.
+func TestEntriesThatHaveLeftAnAnswersWindow(t *testing.T) {
+	take, a := &store.Take{Cost: 1, Plan: store.NewPlan(store.Plan{Limits: []store.Limit{
+		{Quota: 2, Window: time.Minute}, {Quota: 2, Window: time.Hour},
+	}})}, store.Answer{}
+	s := backlogSnapshot{entries: []store.Entry{{Age: time.Minute, Cost: 2}}}
+	s.addTo(take, &a)
+	if a.State[0] != (store.State{}) || a.State[1] != (store.State{Used: 2, Reset: 59 * time.Minute}) {
+		t.Errorf("%+v, want two units in the second window", a.State[:2])
+	}
+}
+
+// Close waits for replays under way.
+func TestCloseDuringReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(refuses)
+		c.take(2, store.ModeCharge)
+		c.conn.up(time.Second / 2)
+		c.waitFor("merge", 1)
+		if err := c.Close(); err != nil || c.units(c.logs.logs) != 2 {
+			t.Errorf("%v, and %d units in the store, want 2", err, c.units(c.logs.logs))
+		}
+	})
+}
