@@ -284,6 +284,18 @@ rules:
 	l.want("GET /", "", 3, 1)
 }
 
+// Descriptors within descriptors have a quota for each combination of values.
+func TestKeysOfDescriptors(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: levels
+  descriptors: [{key: {value: tenant}, descriptors: [{key: {value: user}, limits: [2/day]}]}]
+`)
+	l.want("GET /", "tenant=a user=7", 3, 2)
+	l.want("GET /", "tenant=b user=7", 3, 2)
+	l.want("GET /", "tenant=b user=8", 3, 2)
+}
+
 func TestKeysOfRules(t *testing.T) {
 	reads := 0
 	verify := func(_ context.Context, key string) (string, error) {
