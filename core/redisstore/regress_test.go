@@ -424,12 +424,17 @@ func TestSeveralLimits(t *testing.T) {
 // The TTL of a busy log is not renewed by each take, but always before it ends.
 func TestBusyLogsStay(t *testing.T) {
 	rdb := start(t)
-	for _, limits := range []core.Limits{
-		{{Quota: 100, Window: 10 * time.Second}},
-		{core.PerSecond(50), {Quota: 100, Window: 10 * time.Second}},
+	hundred := core.Limit{Quota: 100, Window: 10 * time.Second}
+	for _, c := range []struct {
+		limits core.Limits
+		store  core.Store
+	}{
+		{core.Limits{hundred}, redisstore.New(rdb)},
+		{core.Limits{core.PerSecond(50), hundred}, redisstore.New(rdb)},
+		{core.Limits{hundred}, redisstore.New(rdb, redisstore.WithStream())},
 	} {
 		rdb.FlushAll(t.Context())
-		l := newLimiter(t, limits, redisstore.New(rdb))
+		l := newLimiter(t, c.limits, c.store)
 		for range 40 {
 			l.Allow(t.Context(), "k")
 		}
@@ -440,7 +445,7 @@ func TestBusyLogsStay(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		if ttl := rdb.PTTL(t.Context(), key).Val(); ttl+time.Since(begun) < 10500*time.Millisecond {
-			t.Errorf("%v: a log whose last unit leaves in 10 s ends in %v", limits, ttl)
+			t.Errorf("%v: a log whose last unit leaves in 10 s ends in %v", c.limits, ttl)
 		}
 	}
 }
