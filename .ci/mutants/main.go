@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -51,12 +52,12 @@ func run(args []string, out io.Writer) error {
 		m := &all[i]
 		begin, res, text := time.Now(), unusable, "its test does not pass without it"
 		if passes[m.test] {
-			res, text = m.check(filepath.Join(temp, fmt.Sprint(i)))
+			res, text = m.check(filepath.Join(temp, strconv.Itoa(i)))
 		}
 		r.print(m, res, text, time.Since(begin))
 	})
-	fmt.Fprintf(out, "In %.0f s, %d of %d mistakes were found, %d not found, %d unusable.\n", time.Since(begin).Seconds(),
-		r.results[found], len(all), r.results[notFound], r.results[unusable])
+	fmt.Fprintf(out, "In %.0f s, %d of %d mistakes were found, %d not found, %d unusable.\n",
+		time.Since(begin).Seconds(), r.results[found], len(all), r.results[notFound], r.results[unusable])
 	if r.results[found] < len(all) {
 		return fmt.Errorf("%d mistakes were not found", len(all)-r.results[found])
 	}
@@ -102,14 +103,17 @@ func (r *report) checkTests(all []mutant, temp string) (passes map[test]bool) {
 	packages := slices.Sorted(maps.Keys(names))
 	inParallel(len(packages), func(i int) {
 		pkg := packages[i]
-		program := filepath.Join(temp, fmt.Sprint(i)+".test")
-		compiled, err := command("", "go", slices.Concat([]string{"test", "-c", "-o", program}, quick, []string{pkg})...)
+		program := filepath.Join(temp, strconv.Itoa(i)+".test")
+		args := slices.Concat([]string{"test", "-c", "-o", program}, quick, []string{pkg})
+		compiled, err := command("", "go", args...)
 		for _, name := range names[pkg] {
 			t, output := test{pkg, name}, compiled
 			if err == nil {
-				output, _ = command(pkg, program, "-test.v", "-test.short", "-test.timeout=90s", "-test.run", t.pattern())
+				output, _ = command(pkg, program, "-test.v", "-test.short", "-test.timeout=90s",
+					"-test.run", t.pattern())
 			}
-			r.note(t, regexp.MustCompile(`(?m)^ *--- PASS: `+regexp.QuoteMeta(name)+` \(`).MatchString(output), output, passes)
+			line := regexp.MustCompile(`(?m)^ *--- PASS: ` + regexp.QuoteMeta(name) + ` \(`)
+			r.note(t, line.MatchString(output), output, passes)
 		}
 	})
 	return passes
@@ -185,7 +189,7 @@ func (m *mutant) write(dir string) (overlay string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(copied, []byte(changed), 0o600); err != nil {
+	if err := os.WriteFile(copied, []byte(changed), 0o600); err != nil { //nolint:gosec // in dir
 		return "", err
 	}
 	return overlay, os.WriteFile(overlay, replace, 0o600)

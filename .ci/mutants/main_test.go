@@ -28,8 +28,9 @@ test ./c TestX
 func TestParse(t *testing.T) {
 	want := []mutant{
 		{
-			list: "redis", name: "units are added twice", file: "a/b.lua", before: []string{"if x then", "units = units - 1"},
-			after: []string{"units = units + 1"}, test: test{"./a", "TestStore/Oracle"},
+			list: "redis", name: "units are added twice", file: "a/b.lua",
+			before: []string{"if x then", "units = units - 1"}, after: []string{"units = units + 1"},
+			test: test{"./a", "TestStore/Oracle"},
 		},
 		{list: "redis", name: "a line is missing", file: "c.go", before: []string{"x++"}, test: test{"./c", "TestX"}},
 	}
@@ -40,7 +41,8 @@ func TestParse(t *testing.T) {
 		t.Errorf("the pattern is %s, want %s", got, want)
 	}
 	for _, wrong := range []string{
-		"# no test\nfile a.go\n- x", "# no line\nfile a.go\ntest . TestX", "# no name of a test\nfile a.go\n- x\ntest .",
+		"# no test\nfile a.go\n- x", "# no line\nfile a.go\ntest . TestX",
+		"# no name of a test\nfile a.go\n- x\ntest .",
 		"file no.name\n- x\ntest . TestX", "# no file\n- x\ntest . TestX", "# word\nfiles a.go\n- x\ntest . TestX",
 	} {
 		if got, err := parse("redis", wrong); err == nil {

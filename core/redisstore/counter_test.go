@@ -210,3 +210,28 @@ func TestSlidingCounterOutlivesItsPeriod(t *testing.T) {
 		c.Advance(7 * time.Second)
 	}
 }
+
+// Where a limit's calendar changes, units of the period before count if they are in the present one by the other.
+func TestCalendarThatChanges(t *testing.T) {
+	const second = 1_763_700_000_000_000 // redistest.NewClock begins in it
+	before := store.Calendar{second - 50e6, second + 10e6, second + 600e6, second + 1190e6}
+	after := store.Calendar{second - 5e6, second + 605e6, second + 1195e6, second + 1785e6}
+	c := newClock(start(t))
+	s, key, id := newStore(c), keysOf(t, 1, "changes")[0], uint64(0)
+	take := func(calendar *store.Calendar, cost, used int) {
+		t.Helper()
+		id++
+		limit := store.Limit{
+			Quota: 20, Window: 10 * time.Minute, Algorithm: store.FixedWindow, Calendar: calendar,
+		}
+		plan := store.NewPlan(store.Plan{Limits: []store.Limit{limit}})
+		a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: cost, ID: id})
+		if err != nil || !a.Allowed || a.State[0].Used != used {
+			t.Errorf("%+v, %v; want %d units used before", a, err, used)
+		}
+	}
+	take(&before, 4, 0)
+	c.Advance(15 * time.Second)
+	take(&before, 1, 0)
+	take(&after, 1, 5)
+}

@@ -441,3 +441,26 @@ func TestSettleOfManyUnits(t *testing.T) {
 		}
 	}
 }
+
+// A denial that was counted stays one when it is sent again, although there is room by now.
+func TestCountedDenialSentAgain(t *testing.T) {
+	key, logs := keysOf(t, 1, "again")[0], newStore(newClock(start(t)))
+	take := func(id uint64, allowed bool) {
+		t.Helper()
+		plan := planOf(core.Limits{{Quota: 2, Window: formsKeep}}, store.Plan{Keep: formsKeep, Bound: 10})
+		take := store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: store.ModeChargeDenied}
+		if a, err := logs.Take(t.Context(), take); err != nil || a.Allowed != allowed {
+			t.Errorf("%+v, %v; want allowed %v", a, err, allowed)
+		}
+	}
+	take(1, true)
+	take(2, true)
+	take(3, false)
+	for id := range uint64(2) {
+		if err := full(logs).Settle(t.Context(), store.Settlement{Key: key, ID: id + 1}); err != nil {
+			t.Error(err)
+		}
+	}
+	take(3, false)
+	take(4, true)
+}

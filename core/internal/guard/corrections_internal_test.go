@@ -290,7 +290,8 @@ func TestCorrectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorrectedStore(t, 1)
 		for id := range uint64(maxCorrections + 10) {
-			c.journal.note(&store.Take{Key: c.key, Plan: c.plan, Cost: 1, ID: id + 1}, &store.Answer{}, false, unconfirmed)
+			take := &store.Take{Key: c.key, Plan: c.plan, Cost: 1, ID: id + 1}
+			c.journal.note(take, &store.Answer{}, false, unconfirmed)
 		}
 		if n := c.journal.entries.Load(); n != maxCorrections {
 			t.Errorf("%d entries, want %d", n, maxCorrections)

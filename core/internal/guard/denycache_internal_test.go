@@ -111,7 +111,7 @@ func TestWaitsAfterAReplay(t *testing.T) {
 // A flood of keys that are denied does not fill the memory.
 func TestDenyCacheIsBounded(t *testing.T) {
 	d, plan := newDenyCache(time.Minute, time.Now()), planOf(1, time.Hour)
-	denied := &store.Answer{Retry: time.Hour, Denied: 1, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
+	denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
 	for i := range denyEntries + 100 {
 		take := &store.Take{Key: store.NewKey("p", strconv.Itoa(i)), Plan: plan, Cost: 1}
 		d.update(take, denied, d.version(take, 0))
