@@ -37,12 +37,12 @@ test: ## Run the tests of every package, the long ones shortened: 3 minutes
 test-race: ## Run the tests of what has goroutines with the race detector, if there is a C compiler
 	@echo "make test-race: packages with goroutines, with the race detector"
 	@if sh .ci/race.sh; then sh .ci/install.sh redis-server && \
-		SASH_REQUIRE_REDIS=1 $(TESTRING) -race -short -shuffle=on -timeout 15m $(RACING); fi
+		SASH_REQUIRE_REDIS=1 $(TESTRING) -race -short -shuffle=on -parallel 4 -timeout 15m $(RACING); fi
 
 test-long: ## Run all tests at full length, and those of the other modules and of Chromium
 	@echo "make test-long: all tests of all modules at full length, with Chromium: about 12 minutes"
 	sh .ci/install.sh redis-server nginx chromium
-	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -shuffle=on -timeout 30m $$(go list $(PACKAGES) | grep -v /faults$$)
+	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -shuffle=on -parallel 4 -timeout 30m $$(go list $(PACKAGES) | grep -v /faults$$)
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -count=1 -timeout 30m ./core/redisstore/faults
 	$(TESTRING) -C core/jwtkey/recipes -shuffle=on ./...
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -C examples/recipes -shuffle=on ./...
