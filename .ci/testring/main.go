@@ -169,6 +169,7 @@ func (r *report) testEnded(e event, output string) (printed bool) {
 }
 
 func (r *report) packageEnded(e event, output string) (printed bool) {
+	unended := r.running[e.Package] // if the tests have crashed
 	delete(r.running, e.Package)
 	if e.Action == "skip" { // it has no tests
 		return false
@@ -176,6 +177,13 @@ func (r *report) packageEnded(e event, output string) (printed bool) {
 	r.packages[e.Action]++
 	verdict := "ok  "
 	if e.Action == "fail" {
+		for _, test := range unended {
+			of := event{Package: e.Package, Test: test}
+			if text := r.output[of]; text != nil {
+				fmt.Fprint(r.out, text)
+				delete(r.output, of)
+			}
+		}
 		fmt.Fprint(r.out, output)
 		verdict = "FAIL"
 	}

@@ -53,6 +53,19 @@ In 0 s, 1 tests of 2 packages passed, 1 failed (1 packages), 2 skipped.
 	}
 }
 
+// A crash ends a package before its tests, and its text is output of a test.
+func TestReportOfACrash(t *testing.T) {
+	events := lineOf("start", "core", "", "") + lineOf("run", "core", "TestA", "") +
+		lineOf("output", "core", "TestA", "SIGSEGV\n") + lineOf("output", "core", "", "exit status 2\n") +
+		lineOf("fail", "core", "", "")
+	const want = "SIGSEGV\nexit status 2\nFAIL     1.2 s  core\n"
+	var out strings.Builder
+	newReport(&out).follow(strings.NewReader(events))
+	if out.String() != want {
+		t.Errorf("it printed\n%s\nwant\n%s", &out, want)
+	}
+}
+
 // While nothing ends, a line tells what runs, so that there is one in any 20 seconds.
 func TestStillRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
