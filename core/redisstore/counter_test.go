@@ -101,9 +101,11 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 			}
 			hasShort := l.Quota < 100 && (l.Algorithm == store.FixedWindow && l.Calendar == nil ||
 				l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
-			if (paths.short > takes/20) != hasShort || paths.all-paths.short < takes/4 {
-				t.Errorf("%d of %d replies are short", paths.short, paths.all)
+			// In 200 takes of random costs and modes, 10 to 40 have a short reply, if any has.
+			if (paths.short > takes/50) != hasShort || paths.all-paths.short < takes/4 {
+				t.Errorf("seed %#x: %d of %d replies are short", seed, paths.short, paths.all)
 			}
+			t.Logf("%d of %d replies are short", paths.short, paths.all)
 		})
 	}
 }
