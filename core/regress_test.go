@@ -322,3 +322,22 @@ func TestLogBeforeAnyDecision(t *testing.T) {
 		t.Errorf("%v, %v; want the one entry", entries, err)
 	}
 }
+
+// A denial that counts cannot be undone: otherwise a client could take back each that is refused.
+func TestUndoOfACountedDenial(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithCountDenied())
+	for n := range 2 {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil || d.Allowed != (n == 0) {
+			t.Fatal(d, err)
+		}
+		if n == 1 {
+			if err := d.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Allowed {
+		t.Errorf("%v, %v; want no room", d, err)
+	}
+}
