@@ -41,7 +41,7 @@ func readLists(dir string, args []string) (selected []mutant, err error) {
 		return nil, err
 	}
 	for _, path := range paths {
-		text, err := os.ReadFile(path) //nolint:gosec // a list
+		text, err := os.ReadFile(path) //nolint:gosec // a list of this repository
 		if err != nil {
 			return nil, err
 		}

@@ -189,7 +189,7 @@ func (m *mutant) write(dir string) (overlay string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(copied, []byte(changed), 0o600); err != nil { //nolint:gosec // in dir
+	if err := os.WriteFile(copied, []byte(changed), 0o600); err != nil { //nolint:gosec // in a folder made for it
 		return "", err
 	}
 	return overlay, os.WriteFile(overlay, replace, 0o600)

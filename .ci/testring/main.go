@@ -27,7 +27,7 @@ func main() {
 		dir, args = args[1], args[2:]
 	}
 	args = append([]string{"test", "-json"}, args...)
-	c := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // whose arguments these are
+	c := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // go test, with the arguments given
 	c.Dir, c.Stderr = dir, os.Stderr
 	if err := run(c, os.Stdout); err != nil {
 		if failed := (*exec.ExitError)(nil); !errors.As(err, &failed) {
