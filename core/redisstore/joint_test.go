@@ -757,7 +757,7 @@ func jointRefusals(t *testing.T, s store.Full) {
 	for name, err := range map[string]error{
 		"no takes":   s.TakeAll(t.Context(), nil, nil),
 		"other cost": ask(1, func(t []store.Take) { t[1].Cost = 2 }),
-		"other id":   ask(1, func(t []store.Take) { t[1].ID = 2 }),
+		"other id":   ask(1, func(t []store.Take) { t[1].ID++ }),
 		"too large":  ask(tooMuch(), none),
 	} {
 		if !errors.As(err, &config) {
