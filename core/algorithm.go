@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/sashlimit/sash/core/store"
 )
@@ -64,26 +63,6 @@ func TokenBucket(refill Limit, burst int) Limit {
 	return refill
 }
 
-// most returns how many units there are at once at most.
-func (l *Limit) most() int {
-	if l.algorithm == store.TokenBucket {
-		return l.burst
-	}
-	return l.Quota
-}
-
-// forStore returns the limit as a store sees it.
-func (l *Limit) forStore() store.Limit {
-	s := store.Limit{Quota: l.most(), Window: l.Window, Algorithm: l.algorithm}
-	if l.aligned.isSet() {
-		s.Calendar = around(l.aligned.calendar, time.Now())
-	}
-	if l.algorithm == store.TokenBucket {
-		s.Refill = l.Quota
-	}
-	return s
-}
-
 // algorithmFaults returns what is wrong with the algorithm of a limit whose other fields are valid.
 func (l Limit) algorithmFaults() (reasons []string) {
 	switch {
@@ -103,25 +82,15 @@ func (l Limit) algorithmFaults() (reasons []string) {
 	case l.burst < 1 || l.burst > MaxQuota:
 		reasons = append(reasons, fmt.Sprintf("the burst %d must be 1 to %d units: core.TokenBucket(refill, burst)",
 			l.burst, MaxQuota))
-	case l.forStore().Interval() > int64(MaxWindow)/int64(l.burst):
+	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.burst):
 		reasons = append(reasons, fmt.Sprintf("an empty bucket of %d must be full again within %v: refill it faster, "+
 			"or make it smaller", l.burst, period(MaxWindow)))
 	}
 	return reasons
 }
 
-// counting returns the first algorithm among the limits that is not SlidingLog, or SlidingLog if there is none.
-func (ls Limits) counting() Algorithm {
-	for _, l := range ls {
-		if !l.inFlight && l.algorithm != SlidingLog {
-			return l.algorithm
-		}
-	}
-	return SlidingLog
-}
-
-// countsAlone returns an error that says what cannot be done with a limit that keeps no log.
-func countsAlone(option string, a Algorithm) error {
+// entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
+func entriesNeeded(option string, a Algorithm) error {
 	return &ConfigError{
 		Option: option, Value: a.String(),
 		Reason: "this algorithm does not know requests: use limits of sliding logs alone",

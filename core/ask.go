@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -82,17 +82,18 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
-	if fixed := l.policy.fixed; fixed != nil && fixed.counts != SlidingLog {
-		return nil, countsAlone("Log", fixed.counts)
+	if fixed := l.policy.fixed; fixed != nil && fixed.Counter != SlidingLog {
+		return nil, entriesNeeded("Log", fixed.Counter)
 	}
-	if l.policy.fixed == nil && l.policy.horizon.keep.Load() == 0 {
-		for space := range l.policy.spaces.counting { // LimitBy has chosen such limits only
-			return nil, countsAlone("Log", space.counts)
+	own := l.policy.spaces.Own()
+	if l.policy.fixed == nil && own.Keep() == 0 {
+		for space := range l.policy.spaces.Counters { // LimitBy has chosen such limits only
+			return nil, entriesNeeded("Log", space.Counter)
 		}
 	}
-	window := cmp.Or(time.Duration(l.policy.horizon.keep.Load()), MaxWindow)
-	if l.policy.fixed != nil {
-		window = l.policy.fixed.limits[l.policy.fixed.longest].Window
+	window := cmp.Or(own.Keep(), MaxWindow)
+	if fixed := l.policy.fixed; fixed != nil {
+		window = fixed.Limits[fixed.Longest].Window
 	}
 	if l.lister == nil {
 		return nil, &ConfigError{
@@ -114,15 +115,15 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode
 		return l.failed(ctx, d, err)
 	}
 	l.asked.set()
-	plan, err := l.planFor(ctx)
+	pl, err := l.planFor(ctx)
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.reported(ctx, d, l.decide(ctx, nil, plan, mode != store.ModePeek, d))
+	return l.reported(ctx, d, l.decide(ctx, nil, pl, mode != store.ModePeek, d))
 }
 
 // planFor returns the plan for calls without a request.
-func (l *Limiter) planFor(ctx context.Context) (*plan, error) {
+func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 	if !l.policy.varies() {
 		return l.policy.fixed, nil
 	}

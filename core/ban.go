@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -37,10 +38,10 @@ func WithBan(denials int, within, first time.Duration) Option {
 }
 
 // checkBan reports a ban that no denial of these limits counts towards.
-func (c *config) checkBan(limits Limits, own Key) {
-	counts := func(l Limit) bool { return l.isOwn(own.keySpec) }
+func (c *config) checkBan(limits []plan.Limit, own Key) {
+	counts := func(l plan.Limit) bool { return l.IsOwn(own.keySpec) }
 	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, counts) {
-		c.fault("WithBan", limitsText(limits), "clients are banned for denials by limits that have a window and the "+
+		c.fault("WithBan", textOf(limits), "clients are banned for denials by limits that have a window and the "+
 			"limiter's key: add one, or leave the option out")
 	}
 }
@@ -69,8 +70,8 @@ func (b *ban) decide(ctx context.Context, d *Decision, try bool) error {
 
 // deniedByOwn reports whether a window of the limiter's key has denied.
 func (d *Decision) deniedByOwn() bool {
-	for i := range d.plan.limits {
-		if d.denies(i) && d.plan.limits[i].isOwn(d.limiter.key.keySpec) {
+	for i := range d.plan.Limits {
+		if d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) {
 			return true
 		}
 	}

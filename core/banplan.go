@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -14,7 +15,7 @@ const banSteps = maxLimits - 1
 // entry of 2^(n-1) units, and the limits form a ladder: 1 unit in first, 2 in twice first, 4 in four times first. So an
 // entry fills the window of its own step and of the steps below it, and older entries together are too few to fill it.
 type ban struct {
-	limit  Limit // of denials
+	limit  plan.Limit // of denials
 	tries  *store.Plan
 	ladder *store.Plan
 	begin  [banSteps]*store.Plan // the ladder for an entry of 2^n units: each admits that where the ladder admits 1
@@ -36,22 +37,21 @@ func newBan(denials int, within, first time.Duration) (b *ban, reason string) {
 	if first < MinWindow || first > most || first%time.Microsecond != 0 {
 		return nil, "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
 	}
-	var ladder Limits
+	var ladder []plan.Limit
 	for i := range banSteps {
-		ladder = append(ladder, Limit{Quota: 1 << i, Window: first << i})
+		ladder = append(ladder, plan.Limit{Quota: 1 << i, Window: first << i})
 	}
 	// The last limit never denies. Its window tells for how long bans are remembered.
-	ladder = append(ladder, Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
+	ladder = append(ladder, plan.Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
 	b = &ban{
-		limit: tries, tries: newStorePlan(Limits{tries}, 0, 0, 0, false),
-		ladder: newStorePlan(ladder, 0, 0, 0, false), first: first,
+		limit: tries.compiled(), tries: plan.Stored(tries.compiled()), ladder: plan.Stored(ladder...), first: first,
 	}
 	for step := range b.begin {
 		begin := slices.Clone(ladder)
 		for i := range begin {
 			begin[i].Quota += 1<<step - 1
 		}
-		b.begin[step] = newStorePlan(begin, 0, 0, 0, false)
+		b.begin[step] = plan.Stored(begin...)
 	}
 	return b, ""
 }
@@ -69,7 +69,7 @@ func (b *ban) forPolicy(name string, secret []byte) *ban {
 }
 
 // appendLimit appends the limit of denials, which the store must support too.
-func (b *ban) appendLimit(limits Limits) Limits {
+func (b *ban) appendLimit(limits []plan.Limit) []plan.Limit {
 	if b == nil {
 		return limits
 	}

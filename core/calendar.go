@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // aligned is how the windows of a limit follow a calendar. It is zero if they slide.
@@ -79,21 +78,4 @@ func (l Limit) From(anchor time.Time) Limit {
 	l.aligned.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable
 	l.aligned.calendar = l.aligned.calendar.From(anchor)
 	return l
-}
-
-// around returns the calendar's periods around an instant, as a store is told them.
-func around(c calendar.Calendar, now time.Time) *store.Calendar {
-	begin, end := c.Period(now)
-	before, _ := c.Period(begin.Add(-time.Second))
-	_, after := c.Period(end)
-	return &store.Calendar{before.UnixMicro(), begin.UnixMicro(), end.UnixMicro(), after.UnixMicro()}
-}
-
-// isPresent reports whether a store plan has the calendar's present period. It is true for plans without a calendar.
-func isPresent(p *store.Plan) bool {
-	if len(p.Limits) == 0 || p.Limits[0].Calendar == nil {
-		return true
-	}
-	c, now := p.Limits[0].Calendar, time.Now().UnixMicro()
-	return c[1] <= now && now < c[2]
 }

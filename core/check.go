@@ -9,6 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -100,7 +101,7 @@ func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
-	plan, err := l.plan(r)
+	pl, err := l.plan(r)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
@@ -108,32 +109,32 @@ func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
 	if l.cost != nil {
 		d.cost = l.cost(r)
 	}
-	if c != nil && len(plan.logs) > 0 { // otherwise decide reads the keys of limits
-		d.limiter, d.plan = l, plan
-		if err := l.readKeysWith(r, own, d); err != nil {
+	if c != nil && pl.Namespace == nil { // otherwise decide reads the keys of limits
+		d.limiter, d.plan = l, pl
+		if err := l.readKeys(r.Context(), r, own, d); err != nil {
 			return l.failed(r.Context(), d, err)
 		}
 	}
-	return l.reported(r.Context(), d, l.decide(r.Context(), r, plan, true, d))
+	return l.reported(r.Context(), d, l.decide(r.Context(), r, pl, true, d))
 }
 
 // checkRules decides about a request by the rules that apply to it.
 func (l *Limiter) checkRules(c *Choice, d *Decision) error {
 	r := c.request
-	of, plan, err := l.chosen(c, l.choose, d)
+	of, pl, err := l.chosen(c, l.choose, d)
 	if err == nil {
 		err = l.shadowsFailed(r.Context(), c)
 	}
 	switch {
 	case err != nil:
 		return l.failed(r.Context(), d, err)
-	case plan == nil && c.Listed:
+	case pl == nil && c.Listed:
 		return l.pass(r.Context(), event.Listed, d)
-	case plan == nil:
+	case pl == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	d.cost, d.mode = c.Units(), l.mode
-	return of.reported(r.Context(), d, of.decide(r.Context(), r, plan, true, d))
+	return of.reported(r.Context(), d, of.decide(r.Context(), r, pl, true, d))
 }
 
 // shadowsFailed tells the observers of rules in shadow that could not be asked.
@@ -146,37 +147,35 @@ func (l *Limiter) shadowsFailed(ctx context.Context, c *Choice) (err error) {
 	return err
 }
 
-func (l *Limiter) plan(r adapter.Request) (*plan, error) {
-	plan, err := l.policy.plan(r, l.store.Validate)
-	if plan != nil && err != nil { // an invalid shadow does not affect the decision
+func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
+	pl, err := l.policy.plan(r, l.store.Validate)
+	if pl != nil && err != nil { // an invalid shadow does not affect the decision
 		e := l.event(event.ShadowFailed, new(Decision), err)
 		err = l.observe(r.Context(), &e)
 	}
-	return plan, err
+	return pl, err
 }
 
-// decide makes every decision, and tells no observer. d has an identity, a cost and a mode, and nothing else; decide
-// fills it in place, because a Decision is large to copy. r is nil for calls without a request. try tells that a denial
-// counts towards a ban.
-func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try bool, d *Decision) (err error) {
+// decide makes every decision, and calls no observer. d has an identity, a cost and a mode, and what readKeys sets if it
+// was called; decide fills it in place, because a Decision is large to copy. r is nil for calls without a request. A
+// denial counts towards a ban if try is true.
+func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
 	if d.cost < 1 {
 		return &ConfigError{
 			Option: "cost", Value: strconv.Itoa(d.cost),
 			Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing",
 		}
 	}
-	d.limiter, d.plan = l, plan
+	d.limiter, d.plan = l, pl
 	d.cost = min(d.cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
-	d.key.Namespace = l.namespace
-	if d.mode == store.ModeRecord && plan.counts != SlidingLog {
-		return countsAlone("Record", plan.counts)
+	if d.mode == store.ModeRecord && pl.Counter != SlidingLog {
+		return entriesNeeded("Record", pl.Counter)
 	}
-	if plan.only != nil {
-		d.key.Namespace = plan.only.space.namespace
-	}
-	if len(plan.logs) > 0 && d.joint == nil {
-		if err := l.readKeys(ctx, r, d); err != nil {
-			return err
+	if d.key.Namespace == nil {
+		if d.key.Namespace = pl.Namespace; pl.Namespace == nil {
+			if err := l.readKeys(ctx, r, &l.prefixes, d); err != nil {
+				return err
+			}
 		}
 	}
 	if l.ban == nil || d.mode == store.ModeRecord {
@@ -188,12 +187,4 @@ func (l *Limiter) decide(ctx context.Context, r adapter.Request, plan *plan, try
 		return store.Error(err)
 	}
 	return nil
-}
-
-// readKeys reads the keys of a plan's limits. The request is nil for calls without one.
-func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, d *Decision) error {
-	if r == nil {
-		r = noRequest{ctx}
-	}
-	return l.readKeysWith(r, &l.prefixes, d)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -58,7 +59,7 @@ func (c *Choice) free() {
 
 // Add adds a rule that applies to the request. One in shadow is left out if the request has not the keys of its limits.
 func (c *Choice) Add(p *Prepared) {
-	if p.shadow && !c.hasKeys(p) {
+	if p.Shadow && !c.hasKeys(p) {
 		return
 	}
 	c.put(p)
@@ -75,11 +76,11 @@ func (c *Choice) put(p *Prepared) {
 
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
 func (c *Choice) hasKeys(p *Prepared) bool {
-	for _, log := range p.limits.logs {
-		if _, err := log.key.readOnce(c.request, &c.prefixes); err != nil {
+	for _, log := range p.Logs {
+		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
 			if !errors.Is(err, ErrNoKey) {
-				failed := p.limits.keyError(log, err)
-				failed.policy = p.text.policy
+				failed := keyError(p.Plan, log, err)
+				failed.policy = p.Rule.Policy
 				c.Fail(failed.policy, failed)
 			}
 			return false
@@ -120,12 +121,12 @@ func NewList(k Key, entries []string) (*List, error) {
 func (c *Choice) all() []*Prepared { return slices.Concat(c.rules[:c.n], c.rest) }
 
 // plan returns the plan of the rules that were added.
-func (c *Choice) plan(joint error) (*plan, error) {
+func (c *Choice) plan(l *Limiter) (*plan.Plan, error) {
 	if c.rest != nil {
 		return nil, tooManyLimits(c.all())
 	}
 	if c.n == 1 {
-		return c.rules[0].plan, nil
+		return c.rules[0].alone, nil
 	}
 	with := c.rules[0].with
 	with.mu.RLock()
@@ -134,7 +135,7 @@ func (c *Choice) plan(joint error) (*plan, error) {
 	if pl != nil {
 		return pl, nil
 	}
-	pl, err := combine(c.rules[:c.n], joint)
+	pl, err := l.combine(c.rules[:c.n])
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +152,13 @@ func (c *Choice) plan(joint error) (*plan, error) {
 
 // fewerPlan returns a plan of the rules of an ambiguous request without those in shadow, and false if all are. err is
 // why there is none of all rules.
-func (c *Choice) fewerPlan(joint, err error) (pl *plan, ok bool, failed error) {
+func (c *Choice) fewerPlan(l *Limiter, err error) (pl *plan.Plan, ok bool, failed error) {
 	all := c.all()
 	clear(c.rules[:])
 	c.n, c.rest = 0, nil
 	for _, p := range all {
-		if p.shadow {
-			c.Fail(p.text.policy, err)
+		if p.Shadow {
+			c.Fail(p.Rule.Policy, err)
 		} else {
 			c.put(p)
 		}
@@ -165,7 +166,7 @@ func (c *Choice) fewerPlan(joint, err error) (pl *plan, ok bool, failed error) {
 	if c.n == 0 {
 		return nil, false, nil
 	}
-	if pl, failed = c.plan(joint); failed != nil {
+	if pl, failed = c.plan(l); failed != nil {
 		return nil, false, &ambiguousError{failed}
 	}
 	return pl, true, nil
@@ -178,9 +179,9 @@ func (c *Choice) failure() Failure {
 	enforced := false
 	for _, p := range c.rules[:c.n] {
 		switch {
-		case p.shadow && p.failure == FailLocal:
+		case p.Shadow && p.failure == FailLocal:
 			tried = FailLocal
-		case p.shadow:
+		case p.Shadow:
 		case p.failure == FailClosed:
 			return FailClosed
 		case p.failure == FailLocal:
@@ -197,31 +198,21 @@ func (c *Choice) failure() Failure {
 
 // chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
 // is none.
-func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *plan, err error) {
+func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *plan.Plan, err error) {
 	f := choose.(func(adapter.Request, *Choice) error) //nolint:forcetypeassert // NewRules and Preview give it
 	if err = f(c.request, c); err != nil || c.n == 0 {
 		return l, nil, err
 	}
 	ok := true
-	if pl, err = c.plan(l.policy.spaces.joint); err != nil && c.Ambiguous {
-		pl, ok, err = c.fewerPlan(l.policy.spaces.joint, err)
+	if pl, err = c.plan(l); err != nil && c.Ambiguous {
+		pl, ok, err = c.fewerPlan(l, err)
 	}
 	if err != nil || !ok {
 		return l, nil, err
 	}
 	of = l.variants[c.failure()]
 	d.limiter, d.plan = of, pl
-	if pl.only == nil {
-		if err = of.readKeysWith(c.request, &c.prefixes, d); err == nil {
-			d.key.Identity = d.joint.takes[0].Key.Identity
-		}
-		return of, pl, err
-	}
-	log := pl.only
-	if d.key.Identity, err = log.key.readOnce(c.request, &c.prefixes); err != nil {
-		err = pl.keyError(log, err)
-	}
-	return of, pl, err
+	return of, pl, of.readKeys(c.request.Context(), c.request, &c.prefixes, d)
 }
 
 // Units returns what the request costs.

@@ -11,6 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -35,19 +37,59 @@ type Decision struct {
 
 	storeErr error // why Degraded is set
 	limiter  *Limiter
-	plan     *plan // nil if no limit was evaluated, as for a skipped request
+	plan     *plan.Plan // nil if no limit was evaluated, as for a skipped request
 	answer   store.Answer
 	cost     int           // units requested
 	began    time.Duration // time since the process started, or 0 if there are no observers
 	mode     store.Mode
 	borrowed bool // the texts of keys may be in memory that a server uses again
 	source   event.Source
-	taken    int       // units that were recorded
-	key      store.Key // of the limiter's key
-	id       uint64
-	joint    *joint         // if there are several logs, or nil
+	taken    int            // units that were recorded
+	key      store.Key      // of the limiter's key
+	id       uint64         // of the take, unless more is set
+	more     *logTakes      // nil if there is one log, which is that of key
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
+}
+
+// logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its key,
+// ID and answer are those of the [Decision], so that they are not allocated.
+type logTakes struct {
+	takes   []store.Take
+	answers []store.Answer
+	held    *slots.Held // the slots that the decision holds, or nil
+}
+
+// newLogTakes makes them for n logs. Most requests have two, which take one allocation.
+func newLogTakes(n int) *logTakes {
+	if n > 2 {
+		return &logTakes{takes: make([]store.Take, n), answers: make([]store.Answer, n)}
+	}
+	two := new(struct {
+		logTakes
+
+		takes   [2]store.Take
+		answers [2]store.Answer
+	})
+	two.logTakes.takes, two.logTakes.answers = two.takes[:n], two.answers[:n]
+	return &two.logTakes
+}
+
+// at returns the key of a log of the plan, the ID of what was taken there, and the log's answer.
+func (d *Decision) at(log int) (key *store.Key, id uint64, a *store.Answer) {
+	if d.more == nil {
+		return &d.key, d.id, &d.answer
+	}
+	t := &d.more.takes[log]
+	return &t.Key, t.ID, &d.more.answers[log]
+}
+
+// held returns the slots that the decision holds, or nil.
+func (d *Decision) held() *slots.Held {
+	if d.more == nil {
+		return nil
+	}
+	return d.more.held
 }
 
 // served is an allowed request for which the callback of WithRefund will be called.
@@ -80,41 +122,41 @@ func (d *Decision) fill() {
 			d.taken = d.cost
 		}
 	}
-	if len(d.plan.limits) == 0 { // there are only limits that are tried out
+	if len(d.plan.Limits) == 0 { // there are only limits that are tried out
 		return
 	}
 	least := d.tightest()
 	d.Remaining, d.ResetAfter = d.left(least), d.reset(least)
-	d.Used = d.answer.State[d.plan.longest].Used
+	d.Used = d.answer.State[d.plan.Longest].Used
 }
 
 // policyName returns the name of the policy, or of the rule that has denied; if none has, of the first that applies.
 func (d *Decision) policyName() string {
-	if d.plan == nil || len(d.plan.rules) == 0 {
+	if d.plan == nil || len(d.plan.Rules) == 0 {
 		return d.limiter.namespace.Policy()
 	}
-	return d.rule().policy
+	return d.rule().Policy
 }
 
 // rule returns the rule of the first limit that has denied, or the first rule.
-func (d *Decision) rule() *ruleText {
-	for i := range d.plan.limits {
+func (d *Decision) rule() *plan.Rule {
+	for i := range d.plan.Limits {
 		if d.denies(i) {
-			return d.plan.rules[i]
+			return d.plan.Rules[i]
 		}
 	}
-	return d.plan.rules[0]
+	return d.plan.Rules[0]
 }
 
 // shadow returns what the shadow policy would have decided.
 func (d *Decision) shadow() *Decision {
-	s := &Decision{limiter: d.limiter, plan: d.plan.shadow, cost: d.cost}
+	s := &Decision{limiter: d.limiter, plan: d.plan.Shadow, cost: d.cost}
 	s.answer = store.Answer{Retry: d.answer.Shadow}
-	copy(s.answer.State[:], d.answer.State[len(d.plan.limits):])
-	s.answer.Denied = d.answer.Denied >> len(d.plan.limits)
+	copy(s.answer.State[:], d.answer.State[len(d.plan.Limits):])
+	s.answer.Denied = d.answer.Denied >> len(d.plan.Limits)
 	s.answer.Allowed = s.answer.Denied == 0
 	if d.mode == store.ModeUpTo {
-		s.plan.alone.Grant(&s.answer, d.cost)
+		s.answer.Granted = s.plan.Grant(&s.answer, d.cost)
 		s.mode = d.mode
 	}
 	s.fill()
@@ -139,11 +181,11 @@ func (d *Decision) Limits() []LimitState {
 	if d.plan == nil {
 		return nil
 	}
-	states := make([]LimitState, len(d.plan.limits))
+	states := make([]LimitState, len(d.plan.Limits))
 	for i := range states {
-		l := &d.plan.limits[i]
+		l := &d.plan.Limits[i]
 		states[i] = LimitState{
-			Name: l.Name, Quota: l.most(), Used: d.answer.State[i].Used, Remaining: d.left(i),
+			Name: l.Name, Quota: l.Quota, Used: d.answer.State[i].Used, Remaining: d.left(i),
 			ResetAfter: d.reset(i), Denies: d.denies(i),
 		}
 	}
@@ -154,7 +196,7 @@ func (d *Decision) Limits() []LimitState {
 func (d Decision) Never() bool { return d.never() }
 
 func (d *Decision) never() bool {
-	return !d.Allowed && d.plan != nil && d.plan.alone.NeverFits(d.fitting())
+	return !d.Allowed && d.plan != nil && d.fitting() > d.plan.Smallest()
 }
 
 // fitting returns how many units must fit for the request to be allowed.
@@ -216,10 +258,10 @@ func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 // error means that the store could not be asked, so the slot is taken until its lease ends ([Limit.Lease], which tells
 // what becomes of a slot that is never released).
 func (d Decision) Release(ctx context.Context) error {
-	if d.joint == nil || d.joint.held == nil {
-		return nil
+	if held := d.held(); held != nil {
+		return d.limiter.release(ctx, held)
 	}
-	return d.limiter.release(ctx, d.joint.held)
+	return nil
 }
 
 // Settle changes the cost of this decision to cost units, more or less than it has taken, as if it had been that from
@@ -242,23 +284,33 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	if d.taken == 0 || !d.Allowed {
 		return nil
 	}
-	if d.plan.counts != SlidingLog {
+	if d.plan.Counter != SlidingLog {
 		option := "Settle"
 		if cost == 0 {
 			option = "Undo"
-			return errors.Join(countsAlone(option, d.plan.counts), d.Release(ctx))
+			return errors.Join(entriesNeeded(option, d.plan.Counter), d.Release(ctx))
 		}
-		return countsAlone(option, d.plan.counts)
+		return entriesNeeded(option, d.plan.Counter)
 	}
-	if d.joint != nil {
-		return d.limiter.settleAll(ctx, d, cost)
+	var errs []error
+	for i, log := range d.plan.Logs {
+		if log.InFlight() { // it takes one slot whatever it costs
+			continue
+		}
+		key, id, _ := d.at(i)
+		if err := d.limiter.settle(ctx, store.Settlement{Key: *key, ID: id, Cost: cost}, d.Degraded); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	return d.limiter.settle(ctx, store.Settlement{Key: d.key, ID: d.id, Cost: cost}, d.Degraded)
+	if cost == 0 {
+		errs = append(errs, d.Release(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // takeBack is Undo for a decision that its caller never got. Where requests are not known, the units stay counted.
 func (d *Decision) takeBack(ctx context.Context) error {
-	if d.plan.counts != SlidingLog {
+	if d.plan.Counter != SlidingLog {
 		return d.Release(ctx)
 	}
 	return d.Undo(ctx)
@@ -267,12 +319,12 @@ func (d *Decision) takeBack(ctx context.Context) error {
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
 	taken := d.taken
-	if d.plan.limits[i].inFlight {
+	if d.plan.Limits[i].InFlight {
 		if taken = 0; d.takesSlots() {
 			taken = 1
 		}
 	}
-	return max(0, d.plan.limits[i].most()-d.answer.State[i].Used-taken)
+	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-taken)
 }
 
 // takesSlots reports whether this request has taken a slot of each limit of requests in flight. All that takes units
@@ -281,7 +333,7 @@ func (d *Decision) takesSlots() bool { return d.Allowed && d.taken > 0 && d.mode
 
 // reset returns how long it takes until the oldest unit leaves the window of limit i: 0 if the limit has none.
 func (d *Decision) reset(i int) time.Duration {
-	if d.plan.limits[i].inFlight {
+	if d.plan.Limits[i].InFlight {
 		return 0
 	}
 	return d.answer.State[i].Reset
@@ -289,8 +341,8 @@ func (d *Decision) reset(i int) time.Duration {
 
 // awaitsSlot reports whether a limit of requests in flight has denied.
 func (d *Decision) awaitsSlot() bool {
-	for i := range d.plan.limits {
-		if d.plan.limits[i].inFlight && d.denies(i) {
+	for i := range d.plan.Limits {
+		if d.plan.Limits[i].InFlight && d.denies(i) {
 			return true
 		}
 	}
@@ -302,11 +354,11 @@ func (d *Decision) denies(i int) bool { return !d.Allowed && d.answer.Denied.Has
 
 // tightest returns the limit with the least left; for a denial, only limits that denied are compared.
 func (d *Decision) tightest() int {
-	if len(d.plan.limits) == 1 {
+	if len(d.plan.Limits) == 1 {
 		return 0
 	}
 	least := -1
-	for i := range d.plan.limits {
+	for i := range d.plan.Limits {
 		if d.Allowed || d.denies(i) {
 			if least < 0 || d.left(i) < d.left(least) {
 				least = i
@@ -321,17 +373,17 @@ func (d *Decision) tightest() int {
 func (d *Decision) violated() []string {
 	var names []string
 	first := -1
-	for i := range d.plan.limits {
+	for i := range d.plan.Limits {
 		switch {
 		case !d.denies(i):
 		case first < 0:
 			first = i
-			names = d.plan.names[i : i+1 : i+1]
+			names = d.plan.Names[i : i+1 : i+1]
 		case first+len(names) == i:
-			names = d.plan.names[first : i+1 : i+1]
+			names = d.plan.Names[first : i+1 : i+1]
 		default:
-			first = len(d.plan.names) + 1 // no longer adjacent: append copies
-			names = append(names, d.plan.names[i])
+			first = len(d.plan.Names) + 1 // no longer adjacent: append copies
+			names = append(names, d.plan.Names[i])
 		}
 	}
 	return names
@@ -341,14 +393,14 @@ func (d *Decision) violated() []string {
 func (d *Decision) cloneKeys() {
 	d.borrowed = false
 	d.key.Identity = d.key.Clone()
-	if d.joint == nil {
+	if d.more == nil {
 		return
 	}
-	own := newJoint(len(d.joint.takes)) // others may use the old one
-	copy(own.takes, d.joint.takes)
-	own.held = d.joint.held
+	own := newLogTakes(len(d.more.takes)) // others may use the old ones
+	copy(own.takes, d.more.takes)
+	own.held = d.more.held
 	for i := range own.takes {
 		own.takes[i].Key.Identity = own.takes[i].Key.Clone()
 	}
-	d.joint = own
+	d.more = own
 }

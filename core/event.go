@@ -52,8 +52,8 @@ func (e *Event) NearLimit() bool {
 	if e.Outcome != event.Allowed || d.plan == nil {
 		return false
 	}
-	for i := range d.plan.limits {
-		if 5*d.left(i) < d.plan.limits[i].most() {
+	for i := range d.plan.Limits {
+		if 5*d.left(i) < d.plan.Limits[i].Quota {
 			return true
 		}
 	}

@@ -91,7 +91,7 @@ func (l *Limiter) attrs() []slog.Attr {
 	}
 	limits := "LimitBy"
 	if l.policy.fixed != nil {
-		limits = limitsText(l.policy.fixed.limits)
+		limits = textOf(l.policy.fixed.Limits)
 	}
 	return []slog.Attr{
 		slog.String("policy", l.namespace.Policy()),

@@ -54,7 +54,7 @@ const (
 // and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another limiter has
 // written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
-	if d.plan == nil || len(d.plan.limits) == 0 {
+	if d.plan == nil || len(d.plan.Limits) == 0 {
 		return
 	}
 	if !d.Allowed {
@@ -99,7 +99,7 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 		// The same as Set, with one allocation for all fields. Other middleware
 		// may write to these slices, so they must not be shared.
 		mine := new(draftFields)
-		mine.values[0] = d.plan.header
+		mine.values[0] = d.plan.Header
 		fields[fieldPolicy] = mine.values[0:1:1]
 		if b := d.appendRateLimit(mine.text[:0]); len(b) > 0 {
 			mine.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
@@ -107,7 +107,7 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 		}
 		return
 	}
-	policy := d.plan.header
+	policy := d.plan.Header
 	var buf [256]byte
 	b := buf[:0]
 	if before := h.Get(fieldPolicy); before != "" {
@@ -130,7 +130,7 @@ type draftFields struct {
 }
 
 func (d *Decision) appendRateLimit(b []byte) []byte {
-	for i := range d.plan.limits {
+	for i := range d.plan.Limits {
 		if !d.Allowed && !d.denies(i) {
 			continue
 		}
@@ -138,10 +138,10 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 			b = append(b, ", "...)
 		}
 		b = append(b, '"')
-		b = append(b, d.plan.limits[i].Name...)
+		b = append(b, d.plan.Limits[i].Name...)
 		b = append(b, `";r=`...)
 		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.limits[i].most() {
+		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.Limits[i].Quota {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
@@ -156,9 +156,9 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
 		return
 	}
-	h.Set(fieldLimit, strconv.Itoa(d.plan.limits[i].most()))
+	h.Set(fieldLimit, strconv.Itoa(d.plan.Limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
-	if !d.plan.limits[i].inFlight { // nobody knows when a request ends
+	if !d.plan.Limits[i].InFlight { // nobody knows when a request ends
 		h.Set(fieldReset, strconv.FormatInt(seconds(d.reset(i)), 10))
 	}
 }

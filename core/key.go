@@ -36,8 +36,8 @@ type keySpec struct {
 	byPrefix      bool // what it finds depends on prefixes
 }
 
-// text is the key in the names of logs.
-func (k *keySpec) text() string { return cmp.Or(k.label, strings.ToLower(k.name)) }
+// LogName implements [plan.Key].
+func (k *keySpec) LogName() string { return cmp.Or(k.label, strings.ToLower(k.name)) }
 
 // readOnce is read, unless the request has read the key before.
 func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {

@@ -19,6 +19,7 @@ var layersOfCore = []string{
 	module + "core/internal/counter",
 	module + "core/internal/deadline",
 	module + "core/internal/inflight",
+	module + "core/internal/plan",
 	module + "core/internal/queue",
 	module + "core/internal/slide",
 	module + "core/internal/slots",
@@ -44,6 +45,7 @@ var layers = []struct {
 	{module + "core/internal/memory", []string{
 		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",
 	}},
+	{module + "core/internal/plan", []string{module + "core/store", module + "core/internal/calendar"}},
 	{module + "core/internal/guard", []string{
 		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
 		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/slots",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -33,8 +34,7 @@ type Limit struct {
 
 	by       *keySpec // or nil: the limiter's key
 	prefix   string   // of the name that is made of quota and window
-	named    bool     // Name was given, and is not what it would be without; once it is compiled
-	inFlight bool     // of requests at the same time; once it is compiled, Window is the lease
+	inFlight bool     // of requests at the same time
 	leased   bool     // Lease was called
 	lease    time.Duration
 
@@ -70,9 +70,6 @@ func (l Limit) By(k Key) Limit {
 	}
 	return l
 }
-
-// isOwn reports whether the limit has a window and a limiter's own key.
-func (l *Limit) isOwn(own *keySpec) bool { return !l.inFlight && (l.by == nil || l.by == own) }
 
 // Limits are decided together and in one step: if one limit denies, none is charged. They have the limiter's key, or
 // another one with [Limit.By]. Their names must differ. There are at most 8.
@@ -295,6 +292,29 @@ func seconds(d time.Duration) int64 {
 
 func digits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// compiled returns a limit that is valid as it is decided.
+func (l *Limit) compiled() plan.Limit {
+	c := plan.Limit{
+		Name: l.Name, Named: l.Name != "" && l.Name != l.defaultName(), Text: l.String(), InFlight: l.inFlight,
+		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: period(l.Window), Calendar: l.aligned.calendar,
+	}
+	if l.Name == "" {
+		c.Name = l.prefix + l.defaultName()
+	}
+	switch {
+	case l.inFlight:
+		c.Window = l.lease
+	case l.aligned.isSet():
+		c.Algorithm, c.Window, c.Period = FixedWindow, c.Calendar.Longest(), c.Calendar.Unit().String()
+	case l.algorithm == store.TokenBucket:
+		c.Quota, c.Refill = l.burst, l.Quota
+	}
+	if l.by != nil {
+		c.Key = l.by
+	}
+	return c
 }
 
 // faults returns what a valid limit must be where this one differs.

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
@@ -38,7 +38,7 @@ type Limiter struct {
 	observers []func(context.Context, Event)
 	inContext bool // handlers get the decision
 	inFlight  *inflight.Set
-	queues    *queue.Queues[queueKey, *planLog]
+	queues    *queue.Queues[queueKey, *plan.Log]
 	slots     *slots.Set // of requests in flight
 	refusals  *refusals
 	asked     asked
@@ -67,37 +67,29 @@ func (a asked) set() {
 	}
 }
 
+// charge asks the logs of a decision.
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
-	if d.joint != nil {
-		return l.chargeAll(ctx, d)
+	if d.more == nil {
+		var t store.Take // a literal would be built in a temporary and copied
+		t.Plan, t.Cost, t.Mode = d.plan.Logs[0].StorePlan(), d.cost, d.mode
+		err := l.take(ctx, &d.key, &t, d, &d.answer)
+		if err == nil {
+			d.id = t.ID
+			d.fill()
+		}
+		return err
 	}
-	var t store.Take // a literal would be built in a temporary and copied
-	if t.Plan = d.plan.fixed; t.Plan == nil {
-		t.Plan = l.policy.storePlan(d.plan)
+	takes, answers := d.more.takes, d.more.answers
+	for i, log := range d.plan.Logs {
+		takes[i].Plan, takes[i].Cost, takes[i].Mode, takes[i].ID = log.StorePlan(), d.cost, d.mode, 0
 	}
-	t.Cost, t.Mode = d.cost, d.mode
-	err := l.take(ctx, &d.key, &t, d, &d.answer)
+	clear(answers)
+	err := l.takeAll(ctx, takes, answers, d)
 	if err == nil {
-		d.id = t.ID
-		d.fill()
-	}
-	return err
-}
-
-// chargeAll is charge for a plan of several logs.
-func (l *Limiter) chargeAll(ctx context.Context, d *Decision) error {
-	j := d.joint
-	for i, log := range d.plan.logs {
-		t := &j.takes[i]
-		t.Plan, t.Cost, t.Mode, t.ID = l.policy.planOfLog(log), d.cost, d.mode, 0
-		j.answers[i] = store.Answer{}
-	}
-	err := l.takeAll(ctx, j, d)
-	if err == nil {
-		plan := d.plan
-		d.answer = plan.merge(j.answers, d.fitting(), d.mode)
-		if d.fill(); d.takesSlots() && plan.hasSlots() {
-			l.hold(ctx, d, plan)
+		pl := d.plan
+		d.answer = pl.Merge(answers, d.fitting(), d.mode)
+		if d.fill(); d.takesSlots() {
+			l.hold(ctx, d, pl)
 		}
 	}
 	return err
@@ -105,16 +97,19 @@ func (l *Limiter) chargeAll(ctx context.Context, d *Decision) error {
 
 // hold notes which slots a decision has taken, until it is released. If requests of this process hold all of them
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
-func (l *Limiter) hold(ctx context.Context, d *Decision, plan *plan) {
-	held := make([]slots.Slot, 0, 1)
-	for i, log := range plan.logs {
-		if log.slots {
-			t := &d.joint.takes[i]
+func (l *Limiter) hold(ctx context.Context, d *Decision, pl *plan.Plan) {
+	var held []slots.Slot
+	for i, log := range pl.Logs {
+		if log.InFlight() {
+			t := &d.more.takes[i]
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
 			held = append(held, slots.Slot{Key: key, ID: t.ID, Plan: t.Plan, Degraded: d.Degraded})
 		}
 	}
-	if d.joint.held = l.slots.Hold(ctx, held); d.joint.held == nil {
+	if held == nil {
+		return
+	}
+	if d.more.held = l.slots.Hold(ctx, held); d.more.held == nil {
 		l.denyHeld(ctx, d, held)
 	}
 }
@@ -122,34 +117,34 @@ func (l *Limiter) hold(ctx context.Context, d *Decision, plan *plan) {
 // denyHeld makes d a denial, because requests of this process hold all slots. It gives back the units that were taken
 // with them, except those of other algorithms.
 func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) {
-	for i, log := range d.plan.logs {
-		a := &d.joint.answers[i]
+	for i, log := range d.plan.Logs {
+		t, a := &d.more.takes[i], &d.more.answers[i]
 		a.Granted = 0
 		switch {
-		case log.slots:
-			log.denyHeld(a, int(held[0].Taken))
+		case log.InFlight():
+			denySlots(log, a, int(held[0].Taken))
 			held = held[1:]
 			continue
-		case !log.counts:
-			s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID}
+		case log.KeepsEntries():
+			s := store.Settlement{Key: t.Key, ID: t.ID}
 			l.settle(ctx, s, d.Degraded) //nolint:errcheck // what the store is not told stays counted
 		}
-		for n := range log.limits {
+		for n := range log.Limits {
 			if a.State[n].Used == 0 {
 				a.State[n].Reset = 0
 			}
 		}
 	}
-	d.answer = d.plan.merge(d.joint.answers, d.fitting(), d.mode)
+	d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.mode)
 	d.Granted = 0
 	d.fill()
 }
 
-// denyHeld makes the answer of a log of slots a denial where the slots that are held use up a limit.
-func (l *planLog) denyHeld(a *store.Answer, held int) {
-	for n, limit := range l.limits {
+// denySlots makes the answer of a log of slots a denial where the slots that are held use up a limit.
+func denySlots(log *plan.Log, a *store.Answer, held int) {
+	for n, limit := range log.Limits {
 		a.State[n].Used = max(a.State[n].Used, held)
-		if n < len(l.limits)-l.shadow && held >= limit.Quota {
+		if n < len(log.Limits)-log.Shadow && held >= limit.Quota {
 			a.Allowed = false
 			a.Denied |= 1 << n
 		}
@@ -195,13 +190,13 @@ func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *De
 }
 
 // takeAll is take for several logs.
-func (l *Limiter) takeAll(ctx context.Context, j *joint, d *Decision) error {
+func (l *Limiter) takeAll(ctx context.Context, takes []store.Take, answers []store.Answer, d *Decision) error {
 	if l.memory != nil {
-		l.memory.TakeAll(j.takes, j.answers)
+		l.memory.TakeAll(takes, answers)
 		d.source = event.Memory
 		return nil
 	}
-	from, err := l.guard.TakeAll(ctx, j.takes, j.answers)
+	from, err := l.guard.TakeAll(ctx, takes, answers)
 	return d.decidedBy(from, err)
 }
 
@@ -227,22 +222,6 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 		return nil
 	}
 	return l.guard.Settle(ctx, s, degraded)
-}
-
-// settleAll changes the cost of a decision in all its logs.
-func (l *Limiter) settleAll(ctx context.Context, d *Decision, cost int) error {
-	errs := make([]error, 0, len(d.joint.takes))
-	for i := range d.joint.takes {
-		if d.plan.logs[i].slots { // it takes one slot whatever it costs
-			continue
-		}
-		s := store.Settlement{Key: d.joint.takes[i].Key, ID: d.joint.takes[i].ID, Cost: cost}
-		errs = append(errs, l.settle(ctx, s, d.Degraded))
-	}
-	if cost == 0 {
-		errs = append(errs, d.Release(ctx))
-	}
-	return errors.Join(errs...)
 }
 
 func (l *Limiter) reset(ctx context.Context, key store.Key) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
@@ -35,16 +36,14 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.store = NewMemoryStore()
 	}
 	c.addShadow(compiled)
-	var limits Limits
+	var limits []plan.Limit
 	if compiled.fixed != nil {
-		limits = compiled.fixed.all
+		limits = compiled.fixed.All()
 	}
-	for _, part := range c.ban.appendLimit(limits).forStores() {
-		c.faults = append(c.faults, c.store.Validate(part))
-	}
+	c.faults = append(c.faults, validateLimits(c.ban.appendLimit(limits), c.store.Validate))
 	if compiled.fixed != nil {
-		c.faults = append(c.faults, c.unfit(compiled.fixed.limits)...)
-		c.checkBan(compiled.fixed.limits, k)
+		c.faults = append(c.faults, c.unfit(compiled.fixed)...)
+		c.checkBan(compiled.fixed.Limits, k)
 	}
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
@@ -65,18 +64,19 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 
 // limiter makes a limiter of the settings.
 func (c *config) limiter(compiled *policy, k Key) *Limiter {
-	namespace := store.NewNamespace(c.name, c.secret)
-	compiled.spaces = &logSpaces{
-		namedSpaces: &namedSpaces{first: &logSpace{namespace: namespace}}, own: k.keySpec, secret: c.secret,
-		joint: lacksJoint(c.store), slots: lacksSlots(c.store), counts: lacksAlgorithm(c.store),
+	compiled.spaces = &plan.Spaces{
+		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k.keySpec, Secret: c.secret,
+		Varies: compiled.varies(), Check: func(p *plan.Plan) error { return unservable(c.store, p) },
 	}
 	compiled.unfit = c.unfit
-	c.faults = append(c.faults, compiled.fix())
+	if compiled.fixed != nil && !compiled.varies() {
+		c.faults = append(c.faults, compiled.spaces.Split(compiled.fixed))
+	}
 	l := &Limiter{
 		policy:        compiled,
 		key:           k,
 		store:         c.store,
-		namespace:     namespace,
+		namespace:     compiled.spaces.Own().Namespace,
 		prefixes:      c.prefixes,
 		draft:         c.draft,
 		legacy:        c.legacy,
@@ -90,7 +90,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		life:          new(lifetime),
 		inContext:     c.inContext,
 		inFlight:      new(inflight.Set),
-		queues:        new(queue.Queues[queueKey, *planLog]),
+		queues:        new(queue.Queues[queueKey, *plan.Log]),
 		refusals:      &refusals{policy: c.name, key: k.name},
 		asked:         asked{new(atomic.Bool)},
 		rereads:       c.rereads(compiled, k),
@@ -134,8 +134,48 @@ func (c *config) addShadow(p *policy) {
 	}
 }
 
-// lacksJoint returns an error if the store cannot decide about several logs together.
-func lacksJoint(s Store) error {
+// unservable returns an error if the store cannot decide over the logs of a plan.
+func unservable(s Store, p *plan.Plan) error {
+	keys := false
+	for _, log := range p.Logs {
+		keys = keys || !log.Own
+		_, renews := s.(store.Renewer)
+		_, settles := s.(store.Settler)
+		if log.InFlight() && !(renews && settles) {
+			return &ConfigError{
+				Option: "InFlight", Value: fmt.Sprintf("%T", s),
+				Reason: "this store cannot hold requests in flight: it has no methods Renew and Settle " +
+					"(store.Renewer, store.Settler; a wrapper embeds store.Full)",
+			}
+		}
+		counter, ok := s.(store.Counter)
+		if a := log.Limits[0].Algorithm; !log.KeepsEntries() && !(ok && counter.Counts(a)) {
+			return &ConfigError{
+				Option: "With", Value: a.String(),
+				Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) "+
+					"does not say so; use a sliding log", s),
+			}
+		}
+	}
+	switch {
+	case keys:
+		return unjoint(s)
+	case len(p.Logs) == 1 || unjoint(s) == nil:
+		return nil
+	}
+	option := "InFlight"
+	if p.Counter != SlidingLog {
+		option = "With"
+	}
+	return &ConfigError{
+		Option: option, Value: textOf(p.Limits),
+		Reason: "this store cannot decide about it together with other limits: it has no method TakeAll " +
+			"(store.Joint); give it a limiter of its own",
+	}
+}
+
+// unjoint returns an error if the store cannot decide over several logs together.
+func unjoint(s Store) error {
 	if _, ok := s.(store.Joint); ok {
 		return nil
 	}
@@ -145,36 +185,9 @@ func lacksJoint(s Store) error {
 	}
 }
 
-// lacksSlots returns an error if the store cannot hold slots of requests in flight.
-func lacksSlots(s Store) error {
-	_, renews := s.(store.Renewer)
-	if _, settles := s.(store.Settler); renews && settles {
-		return nil
-	}
-	return &ConfigError{
-		Option: "InFlight", Value: fmt.Sprintf("%T", s),
-		Reason: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
-			"store.Settler; a wrapper embeds store.Full)",
-	}
-}
-
-// lacksAlgorithm returns a function that returns an error if the store does not know an algorithm.
-func lacksAlgorithm(s Store) func(Algorithm) error {
-	return func(a Algorithm) error {
-		if counter, ok := s.(store.Counter); ok && counter.Counts(a) {
-			return nil
-		}
-		return &ConfigError{
-			Option: "With", Value: a.String(),
-			Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) does "+
-				"not say so; use a sliding log", s),
-		}
-	}
-}
-
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
-func (c *config) unfit(limits Limits) (faults []error) {
-	a := limits.counting()
+func (c *config) unfit(p *plan.Plan) (faults []error) {
+	a := p.Counter
 	if a == SlidingLog {
 		return nil
 	}

@@ -102,10 +102,10 @@ func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
-	if d.borrowed || d.joint != nil {
+	if d.borrowed || d.more != nil {
 		e.Decision.cloneKeys() // the event may outlive the request
 	}
-	if d.plan != nil && d.plan.shadow != nil && !d.Banned {
+	if d.plan != nil && d.plan.Shadow != nil && !d.Banned {
 		e.Shadow = d.shadow()
 	}
 	err := l.observe(ctx, &e)

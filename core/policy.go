@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -21,20 +21,23 @@ type Policy interface {
 
 // policy is a Policy ready for use: all that does not depend on the request has been checked and rendered.
 type policy struct {
-	fixed         *plan                        // nil if limits are chosen per request
+	given         Limits                       // unless limits are chosen per request
+	fixed         *plan.Plan                   // of given
 	choose        func(adapter.Request) Limits // chooses the limits of a request if fixed is nil
 	shadow        *policy                      // the policy of WithShadow, or nil
 	callbackTypes []callbackType
-	name          string                  // unless WithName gives another
-	spaces        *logSpaces              // of the limiter, for plans of several logs
-	unfit         func(Limits) []error    // tells which options of the limiter the limits' algorithms cannot serve
-	horizon       horizon                 // of the log of the limiter's key
-	chosen        atomic.Pointer[[]*plan] // the plans of limits chosen so far
-	context       bool                    // choose takes a context, so it works without a request
+	name          string                       // unless WithName gives another
+	spaces        *plan.Spaces                 // of the limiter
+	unfit         func(*plan.Plan) []error     // tells which options of the limiter the limits' algorithms cannot serve
+	chosen        atomic.Pointer[[]chosenPlan] // the plans of limits chosen so far
+	context       bool                         // choose takes a context, so it works without a request
 }
 
-// ruleText is what a decision says of the rule of a limit.
-type ruleText struct{ policy, detail string }
+// chosenPlan is the plan of limits that requests have chosen.
+type chosenPlan struct {
+	given, shadow Limits
+	plan          *plan.Plan
+}
 
 // chosenPlans is how many plans of LimitBy are remembered. Further ones are compiled for each request.
 const chosenPlans = 64
@@ -42,15 +45,47 @@ const chosenPlans = 64
 func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
 
 func (ls Limits) compile() (*policy, error) {
-	p, err := newPlan(ls, "limits")
-	compiled := &policy{fixed: p, name: defaultPolicyName(ls)}
-	for i, l := range ls {
-		known := slices.ContainsFunc(ls[:i], func(earlier Limit) bool { return earlier.by == l.by })
+	given := ls.clone()
+	p, err := newPlan(given, "limits")
+	compiled := &policy{given: given, fixed: p, name: defaultPolicyName(given)}
+	for i, l := range given {
+		known := slices.ContainsFunc(given[:i], func(earlier Limit) bool { return earlier.by == l.by })
 		if l.by != nil && !known {
 			compiled.callbackTypes = append(compiled.callbackTypes, l.by.callbackTypes...)
 		}
 	}
 	return compiled, err
+}
+
+// clone returns a copy that refers to no memory of the caller, which fasthttp may reuse.
+func (ls Limits) clone() Limits {
+	own := slices.Clone(ls)
+	for i := range own {
+		own[i].Name = strings.Clone(own[i].Name)
+	}
+	return own
+}
+
+// newPlan makes a plan of limits, without logs. It returns one even with an error, so that further mistakes can be
+// found. option names the limits in errors.
+func newPlan(limits Limits, option string) (*plan.Plan, error) {
+	var faults []error
+	compiled := make([]plan.Limit, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		if l.by != nil && l.by.fault != nil {
+			faults = append(faults, l.by.fault)
+		}
+		reasons := l.faults()
+		for _, reason := range reasons {
+			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
+		}
+		if len(reasons) == 0 {
+			compiled[i] = l.compiled()
+		}
+	}
+	p, err := plan.New(compiled, option)
+	return p, errors.Join(append(faults, err)...)
 }
 
 // LimitBy chooses the limits for each request, for example by the customer's plan or tier. All of them apply to the
@@ -97,9 +132,7 @@ func (p *policy) withShadow(shadow *policy) error {
 	if p.fixed == nil || shadow.fixed == nil {
 		return nil
 	}
-	var err error
-	p.fixed, err = p.fixed.withShadow(shadow.fixed)
-	return err
+	return p.fixed.AddShadow(shadow.fixed)
 }
 
 // varies reports whether limits depend on the request.
@@ -109,7 +142,7 @@ func (p *policy) varies() bool {
 
 // plan returns the plan for a request. It calls validate with limits that were not seen before. An error beside a plan
 // tells why the plan has no shadow.
-func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*plan, error) {
+func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*plan.Plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
 	}
@@ -119,128 +152,60 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	}
 	known := p.chosen.Load()
 	if known == nil {
-		known = new([]*plan)
+		known = new([]chosenPlan)
 		p.chosen.CompareAndSwap(nil, known)
 		known = p.chosen.Load()
 	}
-	for _, pl := range *known {
-		if slices.Equal(pl.given, given) && (pl.shadow == nil && p.shadow == nil ||
-			pl.shadow != nil && slices.Equal(pl.shadow.given, shadow)) {
-			return pl, nil
+	for i := range *known {
+		if c := &(*known)[i]; slices.Equal(c.given, given) && slices.Equal(c.shadow, shadow) {
+			return c.plan, nil
 		}
 	}
+	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = errors.Join(append(p.unfit(pl.limits), pl.validate(validate))...)
+		err = errors.Join(append(p.unfit(pl), validateLimits(pl.Limits, validate))...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if p.shadow != nil {
-		var sh *plan
-		if sh, err = newPlan(shadow, "WithShadow"); err == nil {
-			if err = sh.validate(validate); err == nil {
-				pl, err = pl.withShadow(sh)
-			}
-		}
+		err = addShadow(pl, shadow, validate)
 	}
-	if failed := p.prepare(pl); failed != nil {
+	if failed := p.spaces.Split(pl); failed != nil {
 		return nil, failed
 	}
 	if err == nil && len(*known) < chosenPlans {
-		more := append(slices.Clone(*known), pl)
+		more := append(slices.Clone(*known), chosenPlan{given, shadow, pl})
 		p.chosen.CompareAndSwap(known, &more) // if another request was faster, a later one adds this plan
 	}
 	return pl, err
 }
 
-// prepare finds the logs of a plan, and notes for how long they keep entries.
-func (p *policy) prepare(pl *plan) error {
-	if err := p.spaces.split(pl); err != nil {
-		return err
+func addShadow(pl *plan.Plan, limits Limits, validate func(*store.Plan) error) error {
+	shadow, err := newPlan(limits, "WithShadow")
+	if err == nil {
+		err = validateLimits(shadow.Limits, validate)
 	}
-	if len(pl.logs) == 0 && pl.only == nil {
-		p.horizon.raise(pl.keep, pl.alone.Largest())
+	if err == nil {
+		err = pl.AddShadow(shadow)
 	}
-	for _, log := range pl.logs {
-		log.space.horizon.raise(log.keep, newStorePlan(log.limits, log.shadow, 0, 0, false).Largest())
-	}
-	return nil
+	return err
 }
 
-// horizon is for how long, and how many units, the logs of a key keep: as many as any of the plans so far may count.
-type horizon struct {
-	keep atomic.Int64 // the longest window
-	most atomic.Int64 // units of the largest quota
-}
-
-func (h *horizon) raise(keep time.Duration, most int) {
-	raise(&h.keep, int64(keep))
-	raise(&h.most, int64(most))
-}
-
-func raise(most *atomic.Int64, to int64) {
-	for {
-		if now := most.Load(); to <= now || most.CompareAndSwap(now, to) {
-			return
-		}
+// validateLimits calls validate, which is that of a store, with what it will be asked about the limits.
+func validateLimits(limits []plan.Limit, validate func(*store.Plan) error) error {
+	var faults []error
+	for _, question := range plan.Questions(limits) {
+		faults = append(faults, validate(question))
 	}
-}
-
-// fix makes the plan for the store, unless limits depend on the request.
-func (p *policy) fix() error {
-	if p.fixed == nil || p.varies() {
-		return nil
-	}
-	if err := p.spaces.split(p.fixed); err != nil {
-		return err
-	}
-	if len(p.fixed.logs) == 0 && p.fixed.only == nil {
-		p.fixed.fixed = p.storePlan(p.fixed)
-	}
-	return nil
-}
-
-// storePlan returns the plan for the store, where pl.fixed is nil. It is remade after a longer window or a larger quota
-// was chosen, because entries must be kept for every plan that may count them.
-func (p *policy) storePlan(pl *plan) *store.Plan {
-	if pl.only != nil {
-		return p.planOfLog(pl.only)
-	}
-	return p.horizon.plan(&pl.stored, pl.all, len(pl.all)-len(pl.limits), pl.keep, p.varies())
-}
-
-// planOfLog is storePlan for one of several logs.
-func (p *policy) planOfLog(l *planLog) *store.Plan {
-	return l.space.horizon.plan(l.stored, l.limits, l.shadow, l.keep, p.varies())
-}
-
-func (h *horizon) plan(
-	stored *atomic.Pointer[store.Plan], limits Limits, shadow int, own time.Duration, varies bool,
-) *store.Plan {
-	keep, bound := time.Duration(h.keep.Load()), int(h.most.Load())
-	sp := stored.Load()
-	if sp == nil || sp.Keep < keep || sp.Bound < bound || !isPresent(sp) {
-		sp = newStorePlan(limits, shadow, max(keep, own), bound, varies)
-		stored.Store(sp)
-	}
-	return sp
-}
-
-// newStorePlan makes a plan of limits that have windows, or of limits of requests in flight.
-func newStorePlan(limits Limits, shadow int, keep time.Duration, bound int, varies bool) *store.Plan {
-	p := store.Plan{Shadow: shadow, Keep: keep, Bound: bound, Varies: varies}
-	for _, l := range limits {
-		p.Slots = l.inFlight
-		p.Limits = append(p.Limits, l.forStore())
-	}
-	return store.NewPlan(p)
+	return errors.Join(faults...)
 }
 
 // limitsFor returns the limits for a request, as they were given.
 func (p *policy) limitsFor(r adapter.Request) Limits {
 	if p.fixed != nil {
-		return p.fixed.given
+		return p.given
 	}
 	return p.choose(r)
 }

@@ -13,12 +13,12 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 	c := newChoice(l, r)
 	defer c.free()
 	err = adapter.Guard(func() error {
-		of, plan, err := l.chosen(c, choose, &d)
-		if err != nil || plan == nil {
+		of, pl, err := l.chosen(c, choose, &d)
+		if err != nil || pl == nil {
 			return err
 		}
 		d.cost, d.mode = c.Units(), store.ModePeek
-		return of.decide(r.Context(), r, plan, false, &d)
+		return of.decide(r.Context(), r, pl, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err

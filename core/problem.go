@@ -22,8 +22,8 @@ func (d *Decision) Problem() adapter.Problem {
 		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
 	}
 	switch s := max(1, seconds(d.RetryAfter)); {
-	case d.plan != nil && len(d.plan.rules) > 0 && d.rule().detail != "":
-		p.Detail = d.rule().detail
+	case d.plan != nil && len(d.plan.Rules) > 0 && d.rule().Detail != "":
+		p.Detail = d.rule().Detail
 	case d.plan != nil && d.awaitsSlot() && !d.Banned:
 		p.Detail = "Try again when another request has ended."
 	case d.never():

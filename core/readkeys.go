@@ -5,30 +5,49 @@ import (
 	"slices"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// readKeysWith is readKeys with prefixes that may have read keys before.
-func (l *Limiter) readKeysWith(r adapter.Request, p *prefixes, d *Decision) error {
-	logs := d.plan.logs
-	d.joint = newJoint(len(logs))
+// readKeys finds the logs of a decision: it reads the keys of its limits, except the limiter's own, which was read
+// before. A limiter with rules has no key: the first log's takes its place. The request is nil for calls without one.
+func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, d *Decision) (err error) {
+	logs, own := d.plan.Logs, l.key.keySpec
+	if l.choose != nil {
+		own = keyOf(logs[0])
+		if d.key.Identity, err = own.readOnce(r, p); err != nil {
+			return keyError(d.plan, logs[0], err)
+		}
+	}
+	if len(logs) == 1 && logs[0].Key == own && !logs[0].InFlight() { // with rules
+		d.key.Namespace = logs[0].Space.Namespace
+		return nil
+	}
+	if r == nil {
+		r = noRequest{ctx}
+	}
+	d.key.Namespace, d.more = l.namespace, newLogTakes(len(logs))
 	for i, log := range logs {
 		id := d.key.Identity
-		same := slices.IndexFunc(logs[:i], func(earlier *planLog) bool { return earlier.key == log.key })
+		same := slices.IndexFunc(logs[:i], func(earlier *plan.Log) bool { return earlier.Key == log.Key })
 		switch {
 		case same >= 0:
-			id = d.joint.takes[same].Key.Identity
-		case log.key != l.key.keySpec:
-			var err error
-			if id, err = log.key.readOnce(r, p); err != nil {
-				failed := d.plan.keyError(log, err)
+			id = d.more.takes[same].Key.Identity
+		case log.Key != own:
+			if id, err = keyOf(log).readOnce(r, p); err != nil {
+				failed := keyError(d.plan, log, err)
 				_, failed.call = r.(noRequest)
 				return failed
 			}
 		}
-		d.joint.takes[i].Key = store.Key{Namespace: log.space.namespace, Identity: id}
+		d.more.takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: id}
 	}
 	return nil
+}
+
+// keyOf returns the key of a log.
+func keyOf(log *plan.Log) *keySpec {
+	return log.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
 }
 
 // rereads reports whether the limiter's key, those of its lists and those of its limits have parts in common.
@@ -38,9 +57,9 @@ func (c *config) rereads(p *policy, own Key) bool {
 		keys = append(keys, l.key.keySpec)
 	}
 	if p.fixed != nil {
-		for _, log := range p.fixed.logs {
-			if !slices.Contains(keys[1+len(c.lists):], log.key) && log.key != own.keySpec { // others are read once
-				keys = append(keys, log.key)
+		for _, log := range p.fixed.Logs {
+			if k := keyOf(log); !slices.Contains(keys[1+len(c.lists):], k) && k != own.keySpec { // others are read once
+				keys = append(keys, k)
 			}
 		}
 	}
@@ -60,14 +79,14 @@ func (k *keySpec) repeats(seen map[*keySpec]bool) bool {
 	return false
 }
 
-// keyError is an error of the key of one of the plan's logs.
-func (p *plan) keyError(log *planLog, err error) *limitKeyError {
-	e := &limitKeyError{error: err, key: log.key.name, limit: log.limits[0].String()}
-	switch at := log.at[0]; {
-	case at < len(p.rules) && at < len(p.limits):
-		e.policy = p.rules[at].policy
-	case p.shadow != nil && at >= len(p.limits) && at-len(p.limits) < len(p.shadow.rules):
-		e.policy = p.shadow.rules[at-len(p.limits)].policy
+// keyError returns the error of the key of one of a plan's logs.
+func keyError(p *plan.Plan, log *plan.Log, err error) *limitKeyError {
+	e := &limitKeyError{error: err, key: keyOf(log).name, limit: log.Limits[0].Text}
+	switch at := log.At[0]; {
+	case at < len(p.Rules) && at < len(p.Limits):
+		e.policy = p.Rules[at].Policy
+	case p.Shadow != nil && at >= len(p.Limits) && at-len(p.Limits) < len(p.Shadow.Rules):
+		e.policy = p.Shadow.Rules[at-len(p.Limits)].Policy
 	}
 	return e
 }

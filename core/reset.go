@@ -53,18 +53,11 @@ func (d Decision) Reset(ctx context.Context) error {
 
 // resetRules resets the logs that a decision by rules was asked about, unless their limits have keys of their own.
 func (d *Decision) resetRules(ctx context.Context) error {
-	logs := d.plan.logs
-	if d.plan.only != nil {
-		logs = []*planLog{d.plan.only}
-	}
 	var errs []error
-	for i, log := range logs {
-		key := d.key
-		if d.joint != nil {
-			key = d.joint.takes[i].Key
-		}
-		if log.own && !log.slots {
-			errs = append(errs, d.limiter.reset(ctx, key))
+	for i, log := range d.plan.Logs {
+		if log.Own && !log.InFlight() {
+			key, _, _ := d.at(i)
+			errs = append(errs, d.limiter.reset(ctx, *key))
 		}
 	}
 	if errs == nil {
@@ -78,8 +71,8 @@ func (d *Decision) resetRules(ctx context.Context) error {
 // resetKey resets an identity of the limiter's key.
 func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
-	for space := range l.policy.spaces.counting {
-		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.namespace, Identity: id}))
+	for space := range l.policy.spaces.Counters {
+		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.Namespace, Identity: id}))
 	}
 	if err == nil && l.ban != nil {
 		err = l.ban.lift(ctx, l, id)
@@ -90,12 +83,12 @@ func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 // unused returns an error if nothing was used by a text that no request's key is.
 func (l *Limiter) unused(ctx context.Context, id identity) error {
 	d := Decision{key: store.Key{Identity: id}, cost: 1, mode: store.ModePeek}
-	plan, err := l.planFor(ctx)
+	pl, err := l.planFor(ctx)
 	if err == nil {
-		err = l.decide(ctx, nil, plan, false, &d)
+		err = l.decide(ctx, nil, pl, false, &d)
 	}
 	if err = cmp.Or(err, d.storeErr); err == nil { // ask the logs, since a cached denial is about one of them only
-		_, err = d.peek(ctx)
+		err = d.peek(ctx)
 	}
 	if errors.As(err, new(*store.StoreError)) {
 		return err
@@ -112,8 +105,8 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 
 // hasUsed reports whether the window of a limit with the limiter's key holds anything.
 func (d *Decision) hasUsed() bool {
-	for i := range d.plan.limits {
-		if d.answer.State[i].Used > 0 && d.plan.limits[i].isOwn(d.limiter.key.keySpec) {
+	for i := range d.plan.Limits {
+		if d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) {
 			return true
 		}
 	}

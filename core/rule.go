@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -32,18 +32,17 @@ type Rule struct {
 
 // Prepared is a [Rule] that a limiter can ask.
 type Prepared struct {
-	text    ruleText
+	plan.Part // the limits of the rule, with their logs
+
 	failure Failure
-	shadow  bool
-	limits  *plan // of the rule, with its logs
-	plan    *plan // for requests to which no other rule applies
+	alone   *plan.Plan // for requests to which no other rule applies
 	with    *combinations
 }
 
 // combinations are the plans of rules that were prepared together.
 type combinations struct {
 	mu    sync.RWMutex
-	plans map[[store.MaxLimits]*Prepared]*plan
+	plans map[[store.MaxLimits]*Prepared]*plan.Plan
 }
 
 // maxCombinations is how many plans are kept. Further ones are made for each request.
@@ -139,7 +138,7 @@ func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
 // the same order.
 func (l *Limiter) Prepare(rules []Rule) ([]*Prepared, []error) {
 	prepared, faults := make([]*Prepared, len(rules)), make([]error, len(rules))
-	with := &combinations{plans: make(map[[store.MaxLimits]*Prepared]*plan)}
+	with := &combinations{plans: make(map[[store.MaxLimits]*Prepared]*plan.Plan)}
 	for i := range rules {
 		prepared[i], faults[i] = l.prepare(&rules[i], with)
 	}
@@ -147,13 +146,13 @@ func (l *Limiter) Prepare(rules []Rule) ([]*Prepared, []error) {
 }
 
 // Joins returns nil if the store can decide about rules together, and otherwise why not.
-func (l *Limiter) Joins() error { return l.policy.spaces.joint }
+func (l *Limiter) Joins() error { return unjoint(l.store) }
 
 func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
 	if r.Key.keySpec == nil {
 		r.Key = Global() // of no limit, or it is a mistake that split finds
 	}
-	limits := slices.Clone(r.Limits)
+	limits := r.Limits.clone()
 	for i := range limits {
 		limits[i].prefix = r.Prefix
 	}
@@ -161,123 +160,67 @@ func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
 	if err = errors.Join(err, r.Key.fault); err != nil {
 		return nil, err
 	}
-	err = errors.Join(append(l.policy.unfit(pl.limits), pl.validate(l.store.Validate))...)
-	if r.Shadow && pl.counts != SlidingLog {
-		err = errors.Join(err, shadowFault(pl.counts))
+	err = errors.Join(append(l.policy.unfit(pl), validateLimits(pl.Limits, l.store.Validate))...)
+	if r.Shadow && pl.Counter != SlidingLog {
+		err = errors.Join(err, plan.ShadowError(pl.Counter))
 	}
 	if err != nil {
 		return nil, err
 	}
 	spaces := *l.policy.spaces
-	spaces.namedSpaces, spaces.own, spaces.label = l.names(r.Name, spaces.secret), r.Key.keySpec, r.Label
-	if err := spaces.separate(pl); err != nil {
+	spaces.NamedSpaces, spaces.OwnKey, spaces.Label = l.names(r.Name, spaces.Secret), r.Key.keySpec, r.Label
+	if err := spaces.Split(pl); err != nil {
 		return nil, err
 	}
-	p := &Prepared{
-		text: ruleText{r.Policy, r.Detail}, failure: r.Failure, shadow: r.Shadow, limits: pl, with: with,
-	}
-	for _, log := range pl.logs {
-		if r.Shadow {
-			log.shadow = len(log.limits)
+	if r.Shadow {
+		for _, log := range pl.Logs {
+			log.Shadow = len(log.Limits)
 		}
-		log.space.horizon.raise(log.keep, newStorePlan(log.limits, 0, 0, 0, false).Largest())
 	}
-	p.plan, err = combine([]*Prepared{p}, spaces.joint)
+	p := &Prepared{
+		Part:    plan.Part{Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow},
+		failure: r.Failure, with: with,
+	}
+	p.alone, err = l.combine([]*Prepared{p})
 	return p, err
 }
 
 // names returns the spaces of rules with a name.
-func (l *Limiter) names(name string, secret []byte) *namedSpaces {
+func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 	known, ok := l.ruleSpaces.Load(name)
 	if !ok {
-		fresh := &namedSpaces{first: &logSpace{namespace: store.NewNamespace(name, secret)}}
-		known, _ = l.ruleSpaces.LoadOrStore(name, fresh)
+		known, _ = l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
 	}
-	return known.(*namedSpaces) //nolint:forcetypeassert // nothing else is stored
+	return known.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 }
 
 // Alone returns a rule of only one of its limits, to ask about that limit.
 func (p *Prepared) Alone(limit int) *Prepared {
-	own := &Prepared{text: p.text, failure: p.failure, with: new(combinations)}
-	pl := &plan{limits: p.limits.limits[limit : limit+1], names: p.limits.names[limit : limit+1]}
-	for _, log := range p.limits.logs {
-		if at := slices.Index(log.at, limit); at >= 0 {
-			of := &planLog{key: log.key, slots: log.slots, counts: log.counts, space: log.space, at: []int{0}}
-			of.limits, of.keep, of.stored = log.limits[at:at+1], log.keep, new(atomic.Pointer[store.Plan])
-			pl.logs = []*planLog{of}
-		}
-	}
-	own.limits = pl
-	own.plan, _ = combine([]*Prepared{own}, nil) // one log is no mistake
+	own := &Prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
+	own.alone = plan.Combine([]*plan.Part{&own.Part})
 	return own
 }
 
 // combine makes one plan of those of several rules.
-func combine(rules []*Prepared, joint error) (*plan, error) {
-	pl, tried := new(plan), new(plan)
-	for _, p := range rules {
-		if !p.shadow {
-			pl.add(p)
-		}
+func (l *Limiter) combine(rules []*Prepared) (*plan.Plan, error) {
+	parts, limits := make([]*plan.Part, len(rules)), 0
+	for i, p := range rules {
+		parts[i], limits = &p.Part, limits+len(p.Limits)
 	}
-	for _, p := range rules {
-		if p.shadow {
-			tried.add(p)
-		}
-	}
-	for _, log := range tried.logs {
-		for i := range log.at {
-			log.at[i] += len(pl.limits)
-		}
-	}
-	pl.logs, pl.all = append(pl.logs, tried.logs...), slices.Concat(pl.limits, tried.limits)
-	if len(pl.all) > maxLimits {
+	if limits > maxLimits {
 		return nil, tooManyLimits(rules)
 	}
-	if len(pl.logs) > 1 && joint != nil {
-		return nil, joint
-	}
-	if len(tried.limits) > 0 {
-		pl.shadow, pl.keep = tried, max(pl.keep, tried.keep)
-		if len(pl.limits) == 0 {
-			pl.rules = tried.rules
-		}
-	}
-	for _, part := range []*plan{pl, tried} {
-		windows, _ := part.limits.apart()
-		part.alone, part.counts = newStorePlan(windows, 0, 0, 0, false), part.limits.counting()
-		part.header = part.limits.header()
-	}
-	if len(pl.logs) == 1 && !pl.logs[0].slots {
-		pl.only, pl.logs = pl.logs[0], nil
+	pl := plan.Combine(parts)
+	if err := unjoint(l.store); err != nil && len(pl.Logs) > 1 {
+		return nil, err
 	}
 	return pl, nil
-}
-
-// add adds the limits of a rule, and copies of its logs.
-func (p *plan) add(of *Prepared) {
-	first := len(p.limits)
-	for i, l := range of.limits.limits {
-		if !l.inFlight && l.Window > p.keep {
-			p.keep, p.longest = l.Window, first+i
-		}
-		p.rules = append(p.rules, &of.text)
-	}
-	p.limits, p.names = append(p.limits, of.limits.limits...), append(p.names, of.limits.names...)
-	for _, log := range of.limits.logs {
-		own := *log
-		own.at = slices.Clone(log.at)
-		for i := range own.at {
-			own.at[i] += first
-		}
-		p.logs = append(p.logs, &own)
-	}
 }
 
 func tooManyLimits(rules []*Prepared) error {
 	names := make([]string, len(rules))
 	for i, p := range rules {
-		names[i] = p.text.policy
+		names[i] = p.Rule.Policy
 	}
 	return &ConfigError{
 		Option: "rules", Value: "request",

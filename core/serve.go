@@ -52,10 +52,11 @@ func (l *Limiter) refund(d *Decision, status int) {
 // ends what the decision holds, as [Decision.Release] does, or nil if it holds nothing. If Deferred is called while
 // [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
-	if d.joint == nil || d.joint.held == nil {
+	held := d.held()
+	if held == nil {
 		return nil
 	}
-	l, held := d.limiter, d.joint.held // and not d, which refers to the framework's request
+	l := d.limiter // and not d, which refers to the framework's request
 	held.Defer()
 	return func() { l.releaseServed(held) }
 }
@@ -77,8 +78,8 @@ func (d *Decision) Serve(handler func() (status int)) {
 		if d.token != (inflight.Token{}) {
 			d.limiter.inFlight.Release(d.token)
 		}
-		if d.joint != nil && d.joint.held != nil && !d.joint.held.Deferred() {
-			d.limiter.releaseServed(d.joint.held)
+		if held := d.held(); held != nil && !held.Deferred() {
+			d.limiter.releaseServed(held)
 		}
 		if d.served != nil {
 			d.served.decision = *d

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // line formats a name and attributes as text: Name{key=value key=value}.
@@ -47,10 +49,11 @@ func format(f fmt.State, verb rune, text string) {
 	fmt.Fprintf(f, fmt.FormatString(f, verb), text)
 }
 
-func limitsText(limits Limits) string {
+// textOf returns limits as users write them.
+func textOf(limits []plan.Limit) string {
 	texts := make([]string, len(limits))
 	for i := range limits {
-		texts[i] = limits[i].String()
+		texts[i] = limits[i].Text
 	}
 	return strings.Join(texts, ",")
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -76,16 +77,16 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 		return false, err
 	}
 	l.asked.set()
-	plan, err := l.planFor(ctx)
+	pl, err := l.planFor(ctx)
 	if err != nil {
 		return false, err
 	}
-	if cost < 1 || cost > plan.alone.Smallest() { // waiting would not change that
-		return true, l.decideNever(ctx, plan, cost, d)
+	if cost < 1 || cost > pl.Smallest() { // waiting would not change that
+		return true, l.decideNever(ctx, pl, cost, d)
 	}
 	w, ahead := l.queues.Join(queueKey{l.namespace, d.key.Identity}, cost)
 	defer w.Leave()
-	if err = l.foresee(ctx, plan, w, ahead, d); err != nil {
+	if err = l.foresee(ctx, pl, w, ahead, d); err != nil {
 		return true, err
 	}
 	w.Turn(ctx)
@@ -94,7 +95,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			return false, err
 		}
 		d.begin(w, cost, store.ModeCharge)
-		if err = l.decide(ctx, nil, plan, false, d); err != nil {
+		if err = l.decide(ctx, nil, pl, false, d); err != nil {
 			d.begin(w, 0, 0)
 			return false, err
 		}
@@ -111,19 +112,20 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 }
 
 // waiter is a call of Wait.
-type waiter = queue.Waiter[queueKey, *planLog]
+type waiter = queue.Waiter[queueKey, *plan.Log]
 
 // begin makes d ready for the next question of a waiter. The keys of its logs were read for the first one.
 func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
-	joint := d.joint
+	namespace, more := d.key.Namespace, d.more
 	*d = Decision{}
-	d.key.Identity, d.cost, d.mode, d.joint = w.Key.identity, cost, mode, joint
+	d.key = store.Key{Namespace: namespace, Identity: w.Key.identity}
+	d.cost, d.mode, d.more = cost, mode, more
 }
 
 // decideNever decides about a cost that no wait helps.
-func (l *Limiter) decideNever(ctx context.Context, plan *plan, cost int, d *Decision) error {
+func (l *Limiter) decideNever(ctx context.Context, pl *plan.Plan, cost int, d *Decision) error {
 	d.cost, d.mode = cost, store.ModePeek
-	if err := l.decide(ctx, nil, plan, false, d); err != nil {
+	if err := l.decide(ctx, nil, pl, false, d); err != nil {
 		return err
 	}
 	return d.Err()
@@ -154,7 +156,7 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 	if of != nil {
 		wait = d.answer.Retry
 	}
-	if of != nil && of.slots {
+	if of != nil && of.InFlight() {
 		wait = poll/2 + rand.N(poll/2)
 	} else if err = tooLong(ctx, wait); err != nil {
 		return 0, err
@@ -167,20 +169,20 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 // slots, which have none, it is the one in whose line the waiter is already. One log is enough, because the request
 // cannot be admitted before that one has room. During a ban, and if there is one log only, it is that of the waiter's
 // key.
-func (d *Decision) awaited(w *waiter) (log queueKey, of *planLog) {
+func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
 	log = w.Key
-	if d.joint == nil || d.Banned {
+	if d.more == nil || d.Banned {
 		return log, nil
 	}
 	longest := time.Duration(-1)
-	for i, pl := range d.plan.logs {
-		a, key := &d.joint.answers[i], queueKeyOf(&d.joint.takes[i].Key)
-		wait := a.Retry
-		if pl.slots {
+	for i, l := range d.plan.Logs {
+		k, _, a := d.at(i)
+		key, wait := queueKeyOf(k), a.Retry
+		if l.InFlight() {
 			wait = 0 // which is shorter than that of any window
 		}
-		if !a.Allowed && (wait > longest || wait == longest && w.InLine(key, pl)) {
-			log, of, longest = key, pl, wait
+		if !a.Allowed && (wait > longest || wait == longest && w.InLine(key, l)) {
+			log, of, longest = key, l, wait
 		}
 	}
 	return log, of
@@ -191,15 +193,15 @@ func (d *Decision) room(w *waiter) int {
 	if d.plan == nil { // nothing was counted, in an outage
 		return 1
 	}
-	for i, log := range d.plan.logs {
-		if !w.InLine(queueKeyOf(&d.joint.takes[i].Key), log) {
+	for i, log := range d.plan.Logs {
+		if key, _, _ := d.at(i); d.more == nil || !w.InLine(queueKeyOf(key), log) {
 			continue
 		}
 		left := MaxQuota
-		for _, limit := range log.at[:len(log.at)-log.shadow] {
+		for _, limit := range log.At[:len(log.At)-log.Shadow] {
 			left = min(left, d.left(limit))
 		}
-		if log.slots {
+		if log.InFlight() {
 			return left
 		}
 		return (left + d.cost - 1) / d.cost
@@ -210,14 +212,14 @@ func (d *Decision) room(w *waiter) int {
 // foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it, and fills in d. It
 // computes the shortest wait that is possible if none of those gives up, so a wait can end with ctx although foresee
 // returned no error.
-func (l *Limiter) foresee(ctx context.Context, plan *plan, w *waiter, ahead int, d *Decision) (err error) {
+func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead int, d *Decision) (err error) {
 	if _, ends := ctx.Deadline(); !ends {
 		return nil
 	}
 	for ahead > 0 {
-		units, later, by := plan.spread(ahead + w.Cost)
+		units, later, by := spread(pl, ahead+w.Cost)
 		d.begin(w, units, store.ModePeek)
-		err = l.decide(ctx, nil, plan, false, d)
+		err = l.decide(ctx, nil, pl, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}
@@ -226,7 +228,7 @@ func (l *Limiter) foresee(ctx context.Context, plan *plan, w *waiter, ahead int,
 			return err
 		}
 		if d.Allowed {
-			d.Allowed, d.Violated = false, plan.names[by:by+1:by+1]
+			d.Allowed, d.Violated = false, pl.Names[by:by+1:by+1]
 		}
 		d.RetryAfter += later
 		err = tooLong(ctx, d.RetryAfter)
@@ -247,10 +249,10 @@ func (l *Limiter) foresee(ctx context.Context, plan *plan, w *waiter, ahead int,
 // spread returns when the last of units that wait in a queue can be admitted at the earliest: later than the last of
 // the first of them, and which limit causes it. A unit is admitted when the unit one quota before it leaves the window,
 // and so one window after that was admitted.
-func (p *plan) spread(units int) (first int, later time.Duration, by int) {
+func spread(p *plan.Plan, units int) (first int, later time.Duration, by int) {
 	first = units
-	for i, limit := range p.limits {
-		if limit.inFlight || limit.algorithm != SlidingLog {
+	for i, limit := range p.Limits {
+		if limit.InFlight || !limit.KeepsEntries() {
 			continue
 		}
 		full := (units - 1) / limit.Quota
@@ -258,7 +260,7 @@ func (p *plan) spread(units int) (first int, later time.Duration, by int) {
 			first, later, by = units-full*limit.Quota, wait, i
 		}
 	}
-	return min(first, p.alone.Smallest()), later, by
+	return min(first, p.Smallest()), later, by
 }
 
 // tooLong returns an error if ctx ends within the wait.

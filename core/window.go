@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -43,79 +44,69 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 	if l.guard != nil {
 		ctx = l.guard.Within(ctx, time.Now())
 	}
-	now := &Decision{limiter: l, plan: d.plan, key: d.key, joint: d.joint, cost: 1, mode: store.ModePeek}
+	now := &Decision{limiter: l, plan: d.plan, key: d.key, more: d.more, cost: 1, mode: store.ModePeek}
 	now.cloneKeys() // others may use the takes of d
-	logs, err := now.peek(ctx)
-	if err != nil {
+	if err := now.peek(ctx); err != nil {
 		return nil, store.Error(err)
 	}
-	windows := make([]LimitWindow, len(d.plan.limits))
+	windows := make([]LimitWindow, len(d.plan.Limits))
 	for i, state := range now.Limits() {
 		windows[i].LimitState = state
 	}
-	for i, log := range logs {
-		key := now.key
-		if d.joint != nil {
-			key = now.joint.takes[i].Key
-		}
-		if err := now.list(ctx, log, key, windows); err != nil {
+	for i, log := range d.plan.Logs {
+		key, _, _ := now.at(i)
+		if err := now.list(ctx, log, *key, windows); err != nil {
 			return nil, store.Error(err)
 		}
 	}
 	return windows, nil
 }
 
-// peek asks about each log by itself, because the deny cache answers for all of them when one denies. It returns the
-// logs.
-func (d *Decision) peek(ctx context.Context) (logs []*planLog, err error) {
-	if logs = d.plan.logs; len(logs) == 0 {
-		own := &planLog{counts: d.plan.only != nil, at: indexes(len(d.plan.limits)), keep: d.plan.keep}
-		err = d.limiter.charge(ctx, d) // not decide, since bans leave the log as it is
-		return []*planLog{own}, cmp.Or(err, d.storeErr)
-	}
-	j := d.joint
-	for i, log := range logs {
-		t := &j.takes[i]
-		t.Plan, t.Cost, t.Mode, t.ID = d.limiter.policy.planOfLog(log), d.cost, d.mode, 0
-		key := t.Key
-		j.answers[i] = store.Answer{}
-		err = d.limiter.take(ctx, &key, t, d, &j.answers[i])
-		if err = cmp.Or(err, d.storeErr); err != nil {
-			return nil, err
+// peek asks about each log by itself, because the deny cache answers for all of them when one denies. It does not look
+// at bans.
+func (d *Decision) peek(ctx context.Context) error {
+	for i, log := range d.plan.Logs {
+		key, _, a := d.at(i)
+		*a = store.Answer{}
+		t := store.Take{Plan: log.StorePlan(), Cost: d.cost, Mode: d.mode}
+		if err := d.limiter.take(ctx, key, &t, d, a); err != nil || d.storeErr != nil {
+			return cmp.Or(err, d.storeErr)
 		}
 	}
-	d.answer = d.plan.merge(j.answers, d.fitting(), d.mode)
+	if d.more != nil {
+		d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.mode)
+	}
 	d.fill()
-	return logs, nil
+	return nil
 }
 
 // list fills in the rest of the windows of a log's limits.
-func (d *Decision) list(ctx context.Context, log *planLog, key store.Key, windows []LimitWindow) (err error) {
+func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windows []LimitWindow) (err error) {
 	most := 0
-	for _, at := range log.at {
+	for _, at := range log.At {
 		if at < len(windows) { // and not of a shadow
 			most = max(most, windows[at].Used)
 		}
 	}
 	var entries []Entry
 	units := 0
-	listed := !log.slots && !log.counts && d.limiter.lister != nil && most <= maxListed
+	listed := !log.InFlight() && log.KeepsEntries() && d.limiter.lister != nil && most <= maxListed
 	if listed {
-		if entries, err = d.limiter.lister.Log(ctx, key, log.keep); err != nil {
+		if entries, err = d.limiter.lister.Log(ctx, key, log.Keep); err != nil {
 			return err
 		}
 		for _, e := range entries {
 			units += e.Cost
 		}
 	}
-	for _, at := range log.at {
+	for _, at := range log.At {
 		if at >= len(windows) {
 			continue
 		}
-		limit, w := &d.plan.limits[at], &windows[at]
-		w.Window, w.Algorithm, w.Key = limit.Window, limit.algorithm.String(), key.Label()
+		limit, w := &d.plan.Limits[at], &windows[at]
+		w.Window, w.Algorithm, w.Key = limit.Window, limit.Algorithm.String(), key.Label()
 		w.decision, w.key = d, key
-		if log.slots {
+		if log.InFlight() {
 			w.Algorithm = "in flight"
 		}
 		if w.Now = time.Now(); listed {
@@ -137,14 +128,6 @@ func (w *LimitWindow) setEntries(all []Entry, same bool) {
 	if same && units == w.Used && units > 0 {
 		w.Now = w.Entries[0].At.Add(w.Window - w.ResetAfter)
 	}
-}
-
-func indexes(n int) []int {
-	at := make([]int, n)
-	for i := range at {
-		at[i] = i
-	}
-	return at
 }
 
 // Reset deletes what the log of the limit holds for this key, and with it what other limits of the same key have

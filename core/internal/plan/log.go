@@ -1,0 +1,305 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Log is one of the logs that the limits of a plan draw from. Limits of one key share a log, except that those of
+// requests in flight have another one. A limit that keeps no entries has numbers of its own instead, which are named
+// like a log.
+type Log struct {
+	Key    Key
+	Own    bool // Key is that of the limiter or the rule
+	Space  *Space
+	Limits []Limit // those that decide, then those of a shadow
+	Shadow int     // how many of Limits are a shadow's
+	At     []int   // where each of Limits is among all limits of the plan
+	Keep   time.Duration
+
+	constant *store.Plan // if no request chooses limits, and they have no calendar
+	varies   bool        // requests choose the limits
+	stored   *storedPlan
+}
+
+type storedPlan = atomic.Pointer[store.Plan]
+
+// InFlight reports whether the log is of requests in flight.
+func (l *Log) InFlight() bool { return l.Limits[0].InFlight }
+
+// KeepsEntries reports whether the log has entries, and not a few numbers.
+func (l *Log) KeepsEntries() bool { return l.Limits[0].KeepsEntries() }
+
+// StorePlan returns what the store is asked. It is made again after a longer window or a larger quota was chosen, as
+// entries must be kept for every plan that may count them, and when the period of a calendar has ended.
+func (l *Log) StorePlan() *store.Plan {
+	if l.constant != nil {
+		return l.constant
+	}
+	return l.storePlan()
+}
+
+// storePlan is separate so that StorePlan is short enough to be inlined.
+func (l *Log) storePlan() *store.Plan {
+	sp, keep, most := l.stored.Load(), l.Space.Keep(), int(l.Space.most.Load())
+	if sp == nil || sp.Keep < keep || sp.Bound < most || !isPresent(sp) {
+		sp = newStorePlan(l.Limits, store.Plan{
+			Shadow: l.Shadow, Keep: max(keep, l.Keep), Bound: most, Varies: l.varies,
+		})
+		l.stored.Store(sp)
+	}
+	return sp
+}
+
+func newStorePlan(limits []Limit, p store.Plan) *store.Plan {
+	for i := range limits {
+		p.Slots = limits[i].InFlight
+		p.Limits = append(p.Limits, limits[i].ForStore())
+	}
+	return store.NewPlan(p)
+}
+
+// Stored returns the plan of a log with these limits, which has no others.
+func Stored(limits ...Limit) *store.Plan { return newStorePlan(limits, store.Plan{}) }
+
+// Questions returns the plans that stores are asked about if limits have no keys of their own: one of the limits that
+// share a log, one of those of requests in flight, and one of each limit that keeps no entries. Without limits it
+// returns one plan without limits.
+func Questions(limits []Limit) (plans []*store.Plan) {
+	var windows, inFlight []Limit
+	for _, l := range limits {
+		switch {
+		case l.InFlight:
+			inFlight = append(inFlight, l)
+		case l.KeepsEntries():
+			windows = append(windows, l)
+		default:
+			plans = append(plans, Stored(l))
+		}
+	}
+	if len(inFlight) > 0 {
+		plans = append(plans, Stored(inFlight...))
+	}
+	if len(windows) > 0 || len(plans) == 0 {
+		plans = append(plans, Stored(windows...))
+	}
+	return plans
+}
+
+// periodsAround returns the calendar's periods around an instant, as a store gets them.
+func periodsAround(c calendar.Calendar, now time.Time) *store.Calendar {
+	begin, end := c.Period(now)
+	before, _ := c.Period(begin.Add(-time.Second))
+	_, after := c.Period(end)
+	return &store.Calendar{before.UnixMicro(), begin.UnixMicro(), end.UnixMicro(), after.UnixMicro()}
+}
+
+// isPresent reports whether a store plan has the calendar's present period. It is true for plans without a calendar.
+func isPresent(p *store.Plan) bool {
+	if len(p.Limits) == 0 || p.Limits[0].Calendar == nil {
+		return true
+	}
+	c, now := p.Limits[0].Calendar, time.Now().UnixMicro()
+	return c[1] <= now && now < c[2]
+}
+
+// Space is where a policy keeps the logs of one key. Its logs keep entries for as long, and as many units, as any of
+// the plans so far may count.
+type Space struct {
+	Namespace *store.Namespace
+	Counter   store.Algorithm // of a limit that keeps no entries and has the policy's own key, or SlidingLog
+
+	keep atomic.Int64 // the longest window so far
+	most atomic.Int64 // units of the largest quota so far
+}
+
+// Keep returns the longest window so far.
+func (s *Space) Keep() time.Duration { return time.Duration(s.keep.Load()) }
+
+func raise(most *atomic.Int64, to int64) {
+	for {
+		if now := most.Load(); to <= now || most.CompareAndSwap(now, to) {
+			return
+		}
+	}
+}
+
+// NamedSpaces are the spaces of a policy's name.
+type NamedSpaces struct {
+	own    Space
+	others sync.Map // by what their names have after the policy's
+}
+
+// NewNamedSpaces makes the spaces of a name. Keys are hashed with the secret, unless it is empty.
+func NewNamedSpaces(policy string, secret []byte) *NamedSpaces {
+	return &NamedSpaces{own: Space{Namespace: store.NewNamespace(policy, secret)}}
+}
+
+// Own returns the space of the policy's own key.
+func (s *NamedSpaces) Own() *Space { return &s.own }
+
+// Counters calls yield with the spaces of limits that keep no entries and have the policy's own key.
+func (s *NamedSpaces) Counters(yield func(*Space) bool) {
+	s.others.Range(func(_, space any) bool {
+		of := space.(*Space) //nolint:forcetypeassert // nothing else is stored
+		return of.Counter == store.SlidingLog || yield(of)
+	})
+}
+
+// Spaces finds the logs of plans.
+type Spaces struct {
+	*NamedSpaces
+
+	OwnKey Key
+	Label  string // begins what the names have after the policy's, or empty
+	Secret []byte
+	Varies bool              // requests choose the limits
+	Check  func(*Plan) error // reports what the store cannot decide
+}
+
+// space returns the space with a label.
+func (s *Spaces) space(label string, counter store.Algorithm) *Space {
+	if s.Label != "" {
+		label = strings.TrimSuffix(s.Label+"."+label, ".")
+	}
+	if label == "" {
+		return &s.own
+	}
+	if known, ok := s.others.Load(label); ok {
+		return known.(*Space) //nolint:forcetypeassert // nothing else is stored
+	}
+	name := s.own.Namespace.Policy() + ":" + label
+	known, _ := s.others.LoadOrStore(label, &Space{Namespace: store.NewNamespace(name, s.Secret), Counter: counter})
+	return known.(*Space) //nolint:forcetypeassert // as above
+}
+
+// Split finds the logs of a plan.
+func (s *Spaces) Split(p *Plan) error {
+	for i, limit := range p.All() {
+		key := limit.Key
+		if key == nil {
+			key = s.OwnKey
+		}
+		n := slices.IndexFunc(p.Logs, func(l *Log) bool {
+			return l.Key == key && l.InFlight() == limit.InFlight && l.KeepsEntries() && limit.KeepsEntries()
+		})
+		if n < 0 {
+			n = len(p.Logs)
+			p.Logs = append(p.Logs, &Log{Key: key, Own: key == s.OwnKey, varies: s.Varies, stored: new(storedPlan)})
+		}
+		log := p.Logs[n]
+		log.Limits, log.At, log.Keep = append(log.Limits, limit), append(log.At, i), max(log.Keep, limit.Window)
+		if i >= len(p.Limits) {
+			log.Shadow++
+		}
+	}
+	if err := s.Check(p); err != nil {
+		return err
+	}
+	if err := s.place(p); err != nil {
+		return err
+	}
+	if first := p.Logs[0]; len(p.Logs) == 1 && first.Own && !first.InFlight() {
+		p.Namespace = first.Space.Namespace
+	}
+	for _, log := range p.Logs {
+		raise(&log.Space.keep, int64(log.Keep))
+		for _, l := range log.Limits[:len(log.Limits)-log.Shadow] {
+			raise(&log.Space.most, int64(l.Quota))
+		}
+		if !s.Varies && log.Limits[0].Calendar == (calendar.Calendar{}) {
+			log.constant = log.storePlan()
+		}
+	}
+	return nil
+}
+
+// place gives each log of a plan a space. The name of a space is made of the key's kind, and of the name of a limit if
+// the plan has several keys of that kind.
+func (s *Spaces) place(p *Plan) error {
+	kinds := map[string]int{"k." + s.OwnKey.LogName(): 1, "f." + s.OwnKey.LogName(): 1} // as kind returns them
+	for _, log := range p.Logs {
+		if !log.Own && log.KeepsEntries() {
+			kinds[log.kind()]++
+		}
+	}
+	seen := make(map[string]bool)
+	for _, log := range p.Logs {
+		label := log.label(kinds)
+		if seen[label] {
+			return &store.ConfigError{
+				Option: "By", Value: log.Limits[0].Text,
+				Reason: "two limits would be kept under one name: give these limits names, so that what they count " +
+					"can be told apart",
+			}
+		}
+		seen[label] = true
+		counter := store.SlidingLog
+		if log.Own {
+			counter = log.Limits[0].Algorithm
+		}
+		log.Space = s.space(label, counter)
+	}
+	return nil
+}
+
+// label returns what the name of the log has after the policy's. kinds has how many keys of each kind there are.
+func (l *Log) label(kinds map[string]int) string {
+	switch {
+	case !l.KeepsEntries():
+		return l.counterLabel()
+	case l.Own && l.InFlight():
+		return "f"
+	case l.Own:
+		return ""
+	case kinds[l.kind()] == 1:
+		return l.kind()
+	}
+	first := slices.MinFunc(l.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	return l.kind() + "." + first.Name
+}
+
+// kind names the kind of the log's key. A log of requests in flight is named in another way than one of windows.
+func (l *Log) kind() string {
+	if l.InFlight() {
+		return "f." + l.Key.LogName()
+	}
+	return "k." + l.Key.LogName()
+}
+
+// letters name the algorithms in the names of logs.
+var letters = [...]string{store.FixedWindow: "w", store.SlidingCounter: "s", store.TokenBucket: "t"}
+
+const longestLabel = 32
+
+// counterLabel returns what distinguishes the numbers of a limit from those of others, and from logs: the algorithm,
+// the key, the window, and the name if the limit was given one. The quota has no part in it, so that a customer who
+// changes to a larger plan keeps what was used; and numbers are kept when other limits are added.
+func (l *Log) counterLabel() string {
+	limit := &l.Limits[0]
+	label := letters[limit.Algorithm]
+	if limit.Calendar != (calendar.Calendar{}) {
+		label = "c"
+	}
+	if !l.Own {
+		label += "k." + l.Key.LogName()
+	}
+	label += "." + limit.Period
+	if !limit.Named {
+		return label
+	}
+	name := strings.ToLower(limit.Name)
+	if len(name) > longestLabel {
+		sum := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(sum[:8])
+	}
+	return label + "." + name
+}

@@ -1,0 +1,274 @@
+// Package plan has what a policy asks of a store: a list of logs, at least one, each with the limits that draw from it.
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Key is whose quota a limit is. Limits have the same key if their Keys are equal.
+type Key interface {
+	LogName() string // the kind of the key in the names of logs, of [a-z0-9._-]
+}
+
+// Limit is a limit that is valid and has a name.
+type Limit struct {
+	Name      string
+	Named     bool   // Name was given, and is not what it would be without
+	Text      string // as users write it, for errors
+	Period    string // the window in the names of logs, such as "minute"
+	Key       Key    // nil is the policy's own
+	InFlight  bool
+	Algorithm store.Algorithm
+	Quota     int           // units that are available at once at most
+	Refill    int           // units that a token bucket gains in a Window
+	Window    time.Duration // of InFlight, the lease
+	Calendar  calendar.Calendar
+}
+
+// IsOwn reports whether the limit has a window and the policy's own key.
+func (l *Limit) IsOwn(own Key) bool { return !l.InFlight && (l.Key == nil || l.Key == own) }
+
+// KeepsEntries reports whether the limit has a log of entries, and not a few numbers.
+func (l *Limit) KeepsEntries() bool { return l.Algorithm == store.SlidingLog }
+
+// ForStore returns the limit as a store gets it now.
+func (l *Limit) ForStore() store.Limit {
+	s := store.Limit{Quota: l.Quota, Window: l.Window, Algorithm: l.Algorithm, Refill: l.Refill}
+	if l.Calendar != (calendar.Calendar{}) {
+		s.Calendar = periodsAround(l.Calendar, time.Now())
+	}
+	return s
+}
+
+// Rule describes the rule that has chosen a limit.
+type Rule struct{ Policy, Detail string }
+
+// Plan is the limits of one decision, and the logs that they draw from.
+type Plan struct {
+	Limits  []Limit         // those that decide
+	Names   []string        // of Limits
+	Header  string          // the field RateLimit-Policy
+	Longest int             // index of the limit with the longest window
+	Counter store.Algorithm // of the first limit that keeps no entries, or SlidingLog
+	Rules   []*Rule         // of each limit, if rules have chosen them
+	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
+	Logs    []*Log          // at least one; see [Spaces.Split]
+
+	// Namespace is that of the only log if it has the policy's own key and windows, so that no other key is needed. It
+	// is nil otherwise.
+	Namespace *store.Namespace
+
+	smallest int // quota of a limit that has a window
+}
+
+// New makes a plan of limits. option names them in errors. It returns a plan even with an error, so that further
+// mistakes can be found.
+func New(limits []Limit, option string) (*Plan, error) {
+	var faults []error
+	fault := func(value, reason string) {
+		faults = append(faults, &store.ConfigError{Option: option, Value: value, Reason: reason})
+	}
+	switch {
+	case len(limits) == 0:
+		fault("none", "give at least one, such as core.PerMinute(100)")
+	case len(limits) > store.MaxLimits:
+		fault(strconv.Itoa(len(limits)), fmt.Sprintf("at most %d are decided together", store.MaxLimits))
+	}
+	p := &Plan{Limits: limits}
+	for i := range limits {
+		l := &limits[i]
+		if l.Name != "" && slices.Contains(p.Names, l.Name) {
+			fault(l.Text, fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name",
+				l.Name))
+		}
+		p.Names = append(p.Names, l.Name)
+	}
+	p.sum()
+	return p, errors.Join(faults...)
+}
+
+// sum sets what follows from the limits.
+func (p *Plan) sum() {
+	p.smallest = math.MaxInt
+	var keep time.Duration
+	var header strings.Builder
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		if i > 0 {
+			header.WriteString(", ")
+		}
+		l.appendPolicy(&header)
+		if l.InFlight {
+			continue
+		}
+		if p.smallest = min(p.smallest, l.Quota); l.Window > keep {
+			keep, p.Longest = l.Window, i
+		}
+		if p.Counter == store.SlidingLog {
+			p.Counter = l.Algorithm
+		}
+	}
+	p.Header = header.String()
+}
+
+// appendPolicy appends the limit as an item of RateLimit-Policy.
+func (l *Limit) appendPolicy(header *strings.Builder) {
+	if l.InFlight {
+		fmt.Fprintf(header, `"%s";q=%d;qu="concurrent-requests"`, l.Name, l.Quota)
+		return
+	}
+	window := l.Window
+	if l.Refill > 0 { // the rate is that of the whole bucket
+		window = time.Duration(l.ForStore().Interval() * int64(l.Quota))
+	}
+	// The window is rounded up, so that a client which waits that long is not too early.
+	fmt.Fprintf(header, `"%s";q=%d;w=%d`, l.Name, l.Quota, int64((window+time.Second-1)/time.Second))
+}
+
+// Smallest returns how many units fit at once at most. It is [math.MaxInt] if no limit has a window.
+func (p *Plan) Smallest() int { return p.smallest }
+
+// Grant returns how many units, cost at most, all limits have left.
+func (p *Plan) Grant(a *store.Answer, cost int) int {
+	for i := range p.Limits {
+		if l := &p.Limits[i]; !l.InFlight {
+			cost = min(cost, l.Quota-a.State[i].Used)
+		}
+	}
+	return max(cost, 0)
+}
+
+// AddShadow adds limits that do not decide. If it fails, p is as it was.
+func (p *Plan) AddShadow(shadow *Plan) error {
+	if shadow.Counter != store.SlidingLog {
+		return ShadowError(shadow.Counter)
+	}
+	if len(p.Limits)+len(shadow.Limits) > store.MaxLimits {
+		return &store.ConfigError{
+			Option: "WithShadow", Value: strconv.Itoa(len(shadow.Limits)),
+			Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.Limits),
+				store.MaxLimits),
+		}
+	}
+	p.Shadow = shadow
+	return nil
+}
+
+// ShadowError returns the error for limits of an algorithm that are to be tried out.
+func ShadowError(a store.Algorithm) error {
+	return &store.ConfigError{
+		Option: "WithShadow", Value: a.String(),
+		Reason: "limits are tried out as sliding logs: give it limits without With",
+	}
+}
+
+// All returns the limits that decide, and then those of the shadow.
+func (p *Plan) All() []Limit {
+	if p.Shadow == nil {
+		return p.Limits
+	}
+	return slices.Concat(p.Limits, p.Shadow.Limits)
+}
+
+// Merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
+// them. cost is how many units must fit.
+func (p *Plan) Merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {
+	a.Allowed, a.Granted = true, answers[0].Granted // which is the same of all logs
+	for n, log := range p.Logs {
+		from := &answers[n]
+		a.Allowed = a.Allowed && from.Allowed
+		if !log.InFlight() { // nobody knows when a request ends
+			a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
+		}
+		for i, at := range log.At {
+			a.State[at] = from.State[i]
+			if from.Denied.Has(i) {
+				a.Denied |= 1 << at
+			}
+		}
+	}
+	a.Allowed = a.Allowed || mode == store.ModeRecord
+	if cost > p.smallest || a.Allowed {
+		a.Retry = 0
+	}
+	if p.Shadow != nil && cost > p.Shadow.smallest {
+		a.Shadow = 0
+	}
+	return a
+}
+
+// Part is the plan of a rule, for [Combine].
+type Part struct {
+	*Plan
+
+	Rule   *Rule
+	Shadow bool
+}
+
+// Combine makes one plan of those of several rules. It has at most [store.MaxLimits] limits if the rules have, which
+// the caller checks.
+func Combine(parts []*Part) *Plan {
+	p, shadow := new(Plan), new(Plan)
+	for _, part := range parts {
+		if part.Shadow {
+			shadow.add(part)
+		} else {
+			p.add(part)
+		}
+	}
+	for _, log := range shadow.Logs {
+		for i := range log.At {
+			log.At[i] += len(p.Limits)
+		}
+	}
+	p.Logs = append(p.Logs, shadow.Logs...)
+	shadow.sum()
+	if p.sum(); len(shadow.Limits) > 0 {
+		p.Shadow = shadow
+		if len(p.Limits) == 0 {
+			p.Rules = shadow.Rules
+		}
+	}
+	return p
+}
+
+// add adds the limits of a rule, and copies of its logs.
+func (p *Plan) add(part *Part) {
+	first := len(p.Limits)
+	for range part.Limits {
+		p.Rules = append(p.Rules, part.Rule)
+	}
+	p.Limits, p.Names = append(p.Limits, part.Limits...), append(p.Names, part.Names...)
+	for _, log := range part.Logs {
+		own := *log
+		own.At = slices.Clone(log.At)
+		for i := range own.At {
+			own.At[i] += first
+		}
+		p.Logs = append(p.Logs, &own)
+	}
+}
+
+// Only returns a plan of only one of the limits, with its log.
+func (p *Plan) Only(limit int) *Plan {
+	own := &Plan{Limits: p.Limits[limit : limit+1], Names: p.Names[limit : limit+1]}
+	for _, log := range p.Logs {
+		if at := slices.Index(log.At, limit); at >= 0 {
+			own.Logs = []*Log{{
+				Key: log.Key, Own: log.Own, Space: log.Space, Limits: log.Limits[at : at+1], At: []int{0}, Keep: log.Keep,
+				varies: log.varies, stored: new(storedPlan),
+			}}
+		}
+	}
+	own.sum()
+	return own
+}
