@@ -207,8 +207,8 @@ func (s *Spaces) Split(p *Plan) error {
 	if err := s.place(p); err != nil {
 		return err
 	}
-	if first := p.Logs[0]; len(p.Logs) == 1 && first.Own && !first.InFlight() {
-		p.Namespace = first.Space.Namespace
+	if len(p.Logs) == 1 && p.Logs[0].Own && !p.Logs[0].InFlight() {
+		p.Namespace = p.Logs[0].Space.Namespace
 	}
 	for _, log := range p.Logs {
 		raise(&log.Space.keep, int64(log.Keep))
