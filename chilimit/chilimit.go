@@ -39,9 +39,9 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 
 // errNoRoute is a ConfigError of constant text, which the limiter logs.
 var errNoRoute = &core.ConfigError{
-	Option: "chilimit.ByRoute",
-	Reason: "the route is not known yet: middleware of Use runs before routing; " +
-		"mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
+	Option:  "chilimit.ByRoute",
+	Problem: "the route is not known yet, because middleware of Use runs before routing",
+	Remedy:  "mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
 }
 
 // ByRoute is the pattern of the request's route, such as "/users/{id}". chi

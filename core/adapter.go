@@ -31,7 +31,7 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
 	if l == nil || l.store == nil {
 		return deny, fail, &ConfigError{
-			Option: "From", Value: "nil", Reason: "make the limiter with core.New and look at its error",
+			Option: "From", Value: "nil", Problem: noLimiter, Remedy: checkNew,
 		}
 	}
 	if err := serves[C](l); err != nil {
@@ -51,7 +51,7 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	if isNil(set) {
 		panic(&ConfigError{ //nolint:forbidigo // documented: a mistake of the program
-			Option: "Rules", Value: "nil", Reason: "make the set with rules.Load and look at its error",
+			Option: "Rules", Value: "nil", Problem: "the set of rules is nil", Remedy: "check the error of rules.Load",
 		})
 	}
 	l, err := set.Limiter(opts...)
@@ -86,10 +86,9 @@ func serves[C any](l *Limiter) error {
 	for _, t := range l.callbackTypes {
 		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
 			faults = append(faults, &ConfigError{
-				Option: t.option,
-				Value:  fmt.Sprintf("func(%v)", t.typ),
-				Reason: fmt.Sprintf("this middleware's requests are %v: write the function for that",
-					reflect.TypeFor[C]()),
+				Option: t.option, Value: fmt.Sprintf("func(%v)", t.typ),
+				Problem: fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
+				Remedy:  "pass a function with a parameter of that type",
 			})
 		}
 	}
@@ -108,8 +107,8 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 	letters := strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") == ""
 	if !letters || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
 		return Key{&keySpec{fault: &ConfigError{
-			Option: "KeyOf", Value: strconv.Quote(kind),
-			Reason: fmt.Sprintf("a kind is 1 to 16 letters a-z, none of %v, and has a function", ownKinds),
+			Option: "KeyOf", Value: strconv.Quote(kind), Problem: "the kind is not valid, or the function is nil",
+			Remedy: fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds),
 		}}}
 	}
 	return Key{&keySpec{

@@ -64,35 +64,37 @@ func TokenBucket(refill Limit, burst int) Limit {
 }
 
 // algorithmFaults returns what is wrong with the algorithm of a limit whose other fields are valid.
-func (l Limit) algorithmFaults() (reasons []string) {
+func (l Limit) algorithmFaults() (faults []fault) {
+	add := func(remedy, problem string, args ...any) {
+		faults = append(faults, fault{fmt.Sprintf(problem, args...), remedy})
+	}
 	switch {
 	case l.nested:
-		reasons = append(reasons, "the refill of core.TokenBucket is a plain rate, such as core.PerSecond(10)")
+		add("use a plain rate, such as core.PerSecond(10)", "the refill of core.TokenBucket is not a rate")
 	case l.aligned.isSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
-		reasons = append(reasons, fmt.Sprintf("periods of the calendar are not counted by a %v: leave With out, or "+
-			"use a window such as core.PerDay(n) without In", l.algorithm))
+		add("leave With out, or use a window such as core.PerDay(n) without In",
+			"a %v cannot count calendar periods", l.algorithm)
 	case l.algorithm > store.TokenBucket:
-		reasons = append(reasons, fmt.Sprintf("there is no algorithm %d: choose SlidingLog, FixedWindow or "+
-			"SlidingCounter, or make the limit with core.TokenBucket", l.algorithm))
+		add("choose SlidingLog, FixedWindow or SlidingCounter, or use core.TokenBucket",
+			"there is no algorithm %d", l.algorithm)
 	case l.algorithm != store.TokenBucket:
 		if l.burst != 0 {
-			reasons = append(reasons, fmt.Sprintf("a burst is for a token bucket: make a %v of another limit",
-				l.algorithm))
+			add("call With on a limit without a burst", "a %v has no burst", l.algorithm)
 		}
 	case l.burst < 1 || l.burst > MaxQuota:
-		reasons = append(reasons, fmt.Sprintf("the burst %d must be 1 to %d units: core.TokenBucket(refill, burst)",
-			l.burst, MaxQuota))
+		add(fmt.Sprintf("choose 1 to %d units: core.TokenBucket(refill, burst)", MaxQuota),
+			"the burst %d is out of range", l.burst)
 	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.burst):
-		reasons = append(reasons, fmt.Sprintf("an empty bucket of %d must be full again within %v: refill it faster, "+
-			"or make it smaller", l.burst, period(MaxWindow)))
+		add("refill it faster, or choose a smaller burst",
+			"an empty bucket of %d takes longer than %v to fill", l.burst, period(MaxWindow))
 	}
-	return reasons
+	return faults
 }
 
 // entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
 func entriesNeeded(option string, a Algorithm) error {
 	return &ConfigError{
-		Option: option, Value: a.String(),
-		Reason: "this algorithm does not know requests: use limits of sliding logs alone",
+		Option: option, Value: a.String(), Problem: "this algorithm keeps counters, not requests",
+		Remedy: "use limits with sliding logs only",
 	}
 }

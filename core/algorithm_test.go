@@ -38,7 +38,7 @@ func wantFault(t *testing.T, err error, option, value string, words ...string) {
 	}
 	collect(err)
 	for _, f := range faults {
-		lacks := func(word string) bool { return !strings.Contains(f.Reason, word) }
+		lacks := func(word string) bool { return !strings.Contains(f.Problem+"; "+f.Remedy, word) }
 		if f.Option == option && f.Value == value && !slices.ContainsFunc(words, lacks) {
 			return
 		}
@@ -58,7 +58,7 @@ func TestWhatAlgorithmsCannotDo(t *testing.T) {
 		for _, p := range []core.Policy{limit, beside} {
 			newWith := func(opts ...core.Option) error { _, err := core.New(p, core.Global(), opts...); return err }
 			wantFault(t, newWith(refund), "WithRefund", name, "leave the option out")
-			wantFault(t, newWith(core.WithCountDenied()), "WithCountDenied", name, "counts no denials")
+			wantFault(t, newWith(core.WithCountDenied()), "WithCountDenied", name, "cannot count denials")
 			wantFault(t, newWith(core.WithFailure(core.FailLocal)), "WithFailure(FailLocal)", name, "outage")
 			all := newWith(refund, core.WithCountDenied())
 			wantFault(t, all, "WithRefund", name)
@@ -114,7 +114,7 @@ func TestStoresWithoutAlgorithms(t *testing.T) {
 		}
 		err := newOn(core.Limits{core.PerHour(1), limit}, countingStore{fake, fake})
 		var fault *core.ConfigError
-		if !errors.As(err, &fault) || fault.Option != "With" || !strings.Contains(fault.Reason, "store.Joint") {
+		if !errors.As(err, &fault) || fault.Option != "With" || !strings.Contains(fault.Problem, "store.Joint") {
 			t.Errorf("a store without Joint, for two limits: %v", err)
 		}
 		if err := newOn(limit, countingStore{fake, windowsOnly{}}); i == 0 && err != nil {
@@ -197,19 +197,19 @@ func TestInvalidAlgorithms(t *testing.T) {
 		limit  core.Limit
 		reason string
 	}{
-		{core.TokenBucket(core.PerSecond(10), 0), "the burst 0 must be 1 to 10000000 units"},
-		{core.TokenBucket(core.PerSecond(10), -1), "the burst -1 must be"},
-		{core.TokenBucket(core.PerSecond(10), core.MaxQuota+1), "the burst 10000001 must be"},
-		{core.TokenBucket(core.PerDay(1), 366), "must be full again within 365d"},
-		{core.TokenBucket(core.PerSecond(0), 1), "the quota must be 1 to"},
+		{core.TokenBucket(core.PerSecond(10), 0), "the burst 0 is out of range; choose 1 to 10000000 units"},
+		{core.TokenBucket(core.PerSecond(10), -1), "the burst -1 is out of range"},
+		{core.TokenBucket(core.PerSecond(10), core.MaxQuota+1), "the burst 10000001 is out of range"},
+		{core.TokenBucket(core.PerDay(1), 366), "takes longer than 365d to fill"},
+		{core.TokenBucket(core.PerSecond(0), 1), "the quota is out of range; choose 1 to"},
 		{core.TokenBucket(core.TokenBucket(core.PerSecond(10), 5), 5), "a plain rate"},
 		{core.TokenBucket(core.PerSecond(10).With(core.FixedWindow), 5), "a plain rate"},
-		{core.TokenBucket(core.PerSecond(10), 5).With(core.FixedWindow), "a burst is for a token bucket"},
-		{core.TokenBucket(core.PerSecond(10), 5).With(core.SlidingLog), "a burst is for a token bucket"},
+		{core.TokenBucket(core.PerSecond(10), 5).With(core.FixedWindow), "a fixed window has no burst"},
+		{core.TokenBucket(core.PerSecond(10), 5).With(core.SlidingLog), "a sliding log has no burst"},
 		{core.PerSecond(10).With(core.Algorithm(9)), "there is no algorithm 9"},
-		{core.PerSecond(10).With(core.Algorithm(3)), "the burst 0 must be"},
-		{core.InFlight(4).With(core.FixedWindow), "at the same time"},
-		{core.TokenBucket(core.InFlight(4), 2), "at the same time"},
+		{core.PerSecond(10).With(core.Algorithm(3)), "the burst 0 is out of range"},
+		{core.InFlight(4).With(core.FixedWindow), "cannot count requests in flight"},
+		{core.TokenBucket(core.InFlight(4), 2), "cannot count requests in flight"},
 	} {
 		_, err := core.New(c.limit, core.Global())
 		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), c.reason) {
@@ -242,12 +242,12 @@ func TestParseTokenBucket(t *testing.T) {
 		"10/second burst x":         `the burst "x" is not`,
 		"10/second burst -1":        `the burst "-1" is not`,
 		"10/second burst +1":        `the burst "+1" is not`,
-		"10/second burst 0":         "the burst 0 must be",
-		"10/second burst 10000001":  "the burst 10000001 must be",
+		"10/second burst 0":         "the burst 0 is out of range",
+		"10/second burst 10000001":  "the burst 10000001 is out of range",
 		"10/second burst 1e30":      `the burst "1e30" is not`,
 		"10/second burst 5 burst 5": "burst",
 		"4 in flight burst 5":       "burst",
-		"1/day burst 366":           "full again",
+		"1/day burst 366":           "to fill",
 		"burst 5":                   "write a quota and a window",
 	} {
 		l, err := core.ParseLimit(text)

@@ -53,7 +53,8 @@ func (l *Limiter) askUpTo(ctx context.Context, key string, cost int, d *Decision
 		d.began, d.mode, d.cost = l.begin(), store.ModeUpTo, cost
 		return l.failed(ctx, d, &ConfigError{
 			Option: "AllowAtMost", Value: fmt.Sprintf("%T", l.store),
-			Reason: "this store cannot grant a part of what is asked: it has no method GrantsUpTo (store.Granter)",
+			Problem: "this store cannot grant a part of what is asked: it has no method GrantsUpTo (store.Granter)",
+			Remedy:  "use AllowN, or another store",
 		})
 	}
 	return l.ask(ctx, key, cost, store.ModeUpTo, d)
@@ -98,7 +99,7 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if l.lister == nil {
 		return nil, &ConfigError{
 			Option: "Log", Value: fmt.Sprintf("%T", l.store),
-			Reason: "this store cannot list a log: it has no method Log (store.Lister)",
+			Problem: "this store cannot list a log: it has no method Log (store.Lister)", Remedy: otherStore,
 		}
 	}
 	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.namespace, Identity: id}, window)
@@ -138,7 +139,8 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 func (l *Limiter) identityOf(key string, id *identity) error {
 	if l.choose != nil {
 		return &ConfigError{
-			Option: "key", Value: "a text", Reason: "this call names a key, and rules choose keys by the request",
+			Option: "key", Value: "a text", Problem: "rules choose keys by the request, and this call has none",
+			Remedy: "use the middleware, or a limiter without rules",
 		}
 	}
 	if l.key.fromText != nil {

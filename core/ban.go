@@ -28,9 +28,10 @@ import (
 func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
 		c.once("WithBan")
-		b, reason := newBan(denials, within, first)
-		if reason != "" {
-			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(), reason)
+		b, wrong := newBan(denials, within, first)
+		if b == nil {
+			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(),
+				wrong.problem, wrong.remedy)
 			return
 		}
 		c.ban = b
@@ -41,8 +42,8 @@ func WithBan(denials int, within, first time.Duration) Option {
 func (c *config) checkBan(limits []plan.Limit, own Key) {
 	counts := func(l plan.Limit) bool { return l.IsOwn(own.keySpec) }
 	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, counts) {
-		c.fault("WithBan", textOf(limits), "clients are banned for denials by limits that have a window and the "+
-			"limiter's key: add one, or leave the option out")
+		c.fault("WithBan", textOf(limits), "bans need a limit that has a window and the limiter's key",
+			"add one, or leave the option out")
 	}
 }
 

@@ -471,8 +471,8 @@ func TestBanForOwnDenialsOnly(t *testing.T) {
 
 // A ban that nothing leads to is a mistake.
 func TestBanWithoutAnOwnWindow(t *testing.T) {
-	const want = `sash: WithBan(100/minute,4 in flight): clients are banned for denials by limits that have a window ` +
-		`and the limiter's key: add one, or leave the option out`
+	const want = `sash: WithBan(100/minute,4 in flight): bans need a limit that has a window and the limiter's key; ` +
+		`add one, or leave the option out`
 	limits := core.Limits{core.PerMinute(100).By(core.Global()), core.InFlight(4)}
 	_, err := core.New(limits, core.ByIP(), core.WithBan(2, time.Minute, time.Hour))
 	if err == nil || err.Error() != want {
@@ -523,19 +523,23 @@ func (f *lasting) Take(ctx context.Context, t store.Take) (store.Answer, error) 
 // Each error names the option, its value and the remedy.
 func TestBanConfig(t *testing.T) {
 	const m, most = time.Minute, core.MaxWindow / 128
-	const length = ": a first ban is 1ms to 68h26m15s long, in whole microseconds"
+	const (
+		length  = ": the length of the first ban is out of range; choose 1ms to 68h26m15s, in whole microseconds"
+		denials = ": the number of denials is out of range; choose 1 to 10000000"
+	)
 	for _, c := range []struct {
 		denials       int
 		within, first time.Duration
 		want          string
 	}{
-		{0, m, m, "sash: WithBan(0, 1m0s, 1m0s): a ban takes 1 to 10000000 denials"},
-		{-1, m, m, "sash: WithBan(-1, 1m0s, 1m0s): a ban takes 1 to 10000000 denials"},
-		{core.MaxQuota + 1, m, m, "sash: WithBan(10000001, 1m0s, 1m0s): a ban takes 1 to 10000000 denials"},
-		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s must be 1ms to 365 days (8760h)"},
-		{5, m + 1, m, "sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s must be whole microseconds"},
+		{0, m, m, "sash: WithBan(0, 1m0s, 1m0s)" + denials},
+		{-1, m, m, "sash: WithBan(-1, 1m0s, 1m0s)" + denials},
+		{core.MaxQuota + 1, m, m, "sash: WithBan(10000001, 1m0s, 1m0s)" + denials},
+		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s is out of range; choose 1ms to 365 days (8760h)"},
+		{5, m + 1, m, "sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s has a fraction of a microsecond; " +
+			"use whole microseconds"},
 		{5, core.MaxWindow + time.Second, m,
-			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s must be 1ms to 365 days (8760h)"},
+			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s is out of range; choose 1ms to 365 days (8760h)"},
 		{5, m, 0, "sash: WithBan(5, 1m0s, 0s)" + length},
 		{5, m, -time.Second, "sash: WithBan(5, 1m0s, -1s)" + length},
 		{5, m, most + time.Microsecond, "sash: WithBan(5, 1m0s, 68h26m15.000001s)" + length},
@@ -566,7 +570,7 @@ type narrow struct{ store.Full }
 func (narrow) Validate(p *store.Plan) error {
 	for _, l := range p.Limits {
 		if l.Quota > 100 {
-			return &core.ConfigError{Option: "limits", Value: l.String(), Reason: "at most 100"}
+			return &core.ConfigError{Option: "limits", Value: l.String(), Problem: "at most 100"}
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package core
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/plan"
@@ -24,18 +23,21 @@ type ban struct {
 	denials, bans *store.Namespace
 }
 
-// newBan returns the plans of a ban, or what would be right instead.
-func newBan(denials int, within, first time.Duration) (b *ban, reason string) {
+// newBan returns the plans of a ban, or what is wrong.
+func newBan(denials int, within, first time.Duration) (*ban, fault) {
 	tries := Limit{Quota: denials, Window: within}
 	if denials < 1 || denials > MaxQuota {
-		return nil, "a ban takes 1 to " + strconv.Itoa(MaxQuota) + " denials"
+		return nil, fault{"the number of denials is out of range", remedyQuota}
 	}
-	if reason := tries.fault(); reason != "" {
-		return nil, reason
+	if wrong := tries.fault(); wrong != (fault{}) {
+		return nil, wrong
 	}
 	most := (MaxWindow >> banSteps).Truncate(time.Microsecond)
 	if first < MinWindow || first > most || first%time.Microsecond != 0 {
-		return nil, "a first ban is " + MinWindow.String() + " to " + most.String() + " long, in whole microseconds"
+		return nil, fault{
+			"the length of the first ban is out of range",
+			"choose " + MinWindow.String() + " to " + most.String() + ", in whole microseconds",
+		}
 	}
 	var ladder []plan.Limit
 	for i := range banSteps {
@@ -43,7 +45,7 @@ func newBan(denials int, within, first time.Duration) (b *ban, reason string) {
 	}
 	// The last limit never denies. Its window tells for how long bans are remembered.
 	ladder = append(ladder, plan.Limit{Quota: 1 << (2 * banSteps), Window: first << banSteps})
-	b = &ban{
+	b := &ban{
 		limit: tries.compiled(), tries: plan.Stored(tries.compiled()), ladder: plan.Stored(ladder...), first: first,
 	}
 	for step := range b.begin {
@@ -53,7 +55,7 @@ func newBan(denials int, within, first time.Duration) (b *ban, reason string) {
 		}
 		b.begin[step] = plan.Stored(begin...)
 	}
-	return b, ""
+	return b, fault{}
 }
 
 // forPolicy returns a copy with namespaces for the limiter's policy. No policy can have their names, because of the

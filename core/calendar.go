@@ -11,7 +11,7 @@ import (
 type aligned struct {
 	calendar calendar.Calendar
 	anchor   time.Time // of From, or zero
-	fault    string    // what is wrong with it, or empty
+	fault    fault     // what is wrong with it, or zero
 }
 
 func (a *aligned) isSet() bool { return a.calendar != calendar.Calendar{} }
@@ -48,7 +48,7 @@ func (l Limit) In(zone *time.Location) Limit {
 	a := &l.aligned
 	switch {
 	case zone == nil:
-		a.fault = "the time zone is nil: look at the error of time.LoadLocation"
+		a.fault = fault{"the time zone is nil", "check the error of time.LoadLocation"}
 	case a.isSet():
 		a.calendar = calendar.New(a.calendar.Unit(), zone)
 	case l.Window == day:
@@ -56,10 +56,12 @@ func (l Limit) In(zone *time.Location) Limit {
 	case l.Window == time.Hour:
 		a.calendar = calendar.New(calendar.Hour, zone)
 	default:
-		a.fault = "only hours, days and longer periods of the calendar can be aligned: use core.PerHour, PerDay, " +
-			"PerWeek, PerMonth, PerQuarter or PerYear"
+		a.fault = fault{
+			"only hours, days and longer calendar periods can be aligned",
+			"use core.PerHour, PerDay, PerWeek, PerMonth, PerQuarter or PerYear",
+		}
 	}
-	if a.fault == "" && !a.anchor.IsZero() {
+	if a.fault == (fault{}) && !a.anchor.IsZero() {
 		a.calendar = a.calendar.From(a.anchor)
 	}
 	return l
@@ -71,8 +73,10 @@ func (l Limit) In(zone *time.Location) Limit {
 // months from January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
 func (l Limit) From(anchor time.Time) Limit {
 	if !l.aligned.isSet() {
-		l.aligned.fault = cmp.Or(l.aligned.fault, "only periods of the calendar begin at an anchor: say in "+
-			"which zone, with In, or use core.PerWeek, PerMonth, PerQuarter or PerYear")
+		l.aligned.fault = cmp.Or(l.aligned.fault, fault{
+			"only calendar periods have an anchor",
+			"choose a time zone with In, or use core.PerWeek, PerMonth, PerQuarter or PerYear",
+		})
 		return l
 	}
 	l.aligned.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable

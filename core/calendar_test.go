@@ -129,12 +129,12 @@ func TestCalendarThatChanges(t *testing.T) {
 func TestCalendarMistakes(t *testing.T) {
 	for want, limit := range map[string]core.Limit{
 		"the time zone is nil":                   core.PerMonth(5).In(nil),
-		"only hours, days and longer periods":    core.PerMinute(5).In(time.UTC),
-		"only periods of the calendar begin":     core.PerDay(5).From(time.Now()),
-		"not counted by a sliding counter":       core.PerMonth(5).With(core.SlidingCounter),
+		"only hours, days and longer calendar":   core.PerMinute(5).In(time.UTC),
+		"only calendar periods have an anchor":   core.PerDay(5).From(time.Now()),
+		"a sliding counter cannot count":         core.PerMonth(5).With(core.SlidingCounter),
 		"the refill of core.TokenBucket":         core.TokenBucket(core.PerMonth(5), 3),
-		"the quota must be 1 to 10000000 units":  core.PerMonth(0),
-		`the name "a b" must be 1 to 64 letters`: {Quota: 1, Window: 24 * time.Hour, Name: "a b"},
+		"the quota is out of range; choose 1 to": core.PerMonth(0),
+		`the name "a b" is not valid; use 1 to`:  {Quota: 1, Window: 24 * time.Hour, Name: "a b"},
 	} {
 		if limit.Name != "" {
 			limit = limit.In(time.UTC)

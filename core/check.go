@@ -162,8 +162,8 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
 	if d.cost < 1 {
 		return &ConfigError{
-			Option: "cost", Value: strconv.Itoa(d.cost),
-			Reason: "a request costs at least 1 unit; use WithSkip or Peek for what costs nothing",
+			Option: "cost", Value: strconv.Itoa(d.cost), Problem: "a request costs at least 1 unit",
+			Remedy: "use WithSkip or Peek for requests that cost nothing",
 		}
 	}
 	d.limiter, d.plan = l, pl

@@ -37,14 +37,14 @@ type config struct {
 	faults        []error
 }
 
-func (c *config) fault(option, value, reason string) {
-	c.faults = append(c.faults, &ConfigError{Option: option, Value: value, Reason: reason})
+func (c *config) fault(option, value, problem, remedy string) {
+	c.faults = append(c.faults, fault{problem, remedy}.of(option, value))
 }
 
-// once reports a mistake if option is given twice, because the first value would have no effect.
+// once reports a mistake if option is given twice.
 func (c *config) once(option string) {
 	if slices.Contains(c.given, option) {
-		c.fault(option, "twice", "give it once: each would replace the one before")
+		c.fault(option, "twice", onlyOnce, removeOne)
 	}
 	c.given = append(c.given, option)
 }
@@ -52,7 +52,7 @@ func (c *config) once(option string) {
 // callback notes the parameter type of a function given to option, or reports that the function is missing.
 func (c *config) callback(option string, t callbackType, missing bool) {
 	if missing {
-		c.fault(option, "nil", "give it a function, or leave the option out")
+		c.fault(option, "nil", noFunction, giveOne)
 		return
 	}
 	c.callbackTypes = append(c.callbackTypes, t)
@@ -70,7 +70,7 @@ func configure(opts []Option) config {
 	}
 	for _, o := range opts {
 		if o == nil {
-			c.fault("Option", "nil", "leave it out")
+			c.fault("Option", "nil", "the option is nil", "leave it out")
 			continue
 		}
 		o(&c)

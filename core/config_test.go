@@ -28,8 +28,9 @@ func TestNewNamesEveryMistake(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"limits(0/second): the quota must be 1 to", "limits(5/microsecond): the window 1µs must be", `the name "a\"b"`,
-		`ByHeader("a b"): a header's name`, `ByHeader("a b", nil)`, "Join(key 2 is empty)", "By(nil)",
+		"limits(0/second): the quota is out of range; choose 1 to", "limits(5/microsecond): the window 1µs is out of",
+		`the name "a\"b"`,
+		`ByHeader("a b"): this is not`, `ByHeader("a b", nil)`, "Join(key 2 is empty)", "By(nil)",
 		"WithStore(nil)", `WithName("")`, `WithName("UPPER")`, "WithHeaders(9)",
 		"WithIPv4Prefix(33)", "WithIPv6Prefix(0)",
 		"WithSecret(5 bytes)", "WithCost(nil)", "WithSkip(nil)", "WithObserver(nil)", "Option(nil)",

@@ -273,7 +273,8 @@ func (d Decision) Release(ctx context.Context) error {
 func (d Decision) Settle(ctx context.Context, cost int) error {
 	if cost < 0 || cost > MaxQuota {
 		return &ConfigError{
-			Option: "Settle", Value: strconv.Itoa(cost), Reason: "a cost is 0 to " + strconv.Itoa(MaxQuota) + " units",
+			Option: "Settle", Value: strconv.Itoa(cost), Problem: "the cost is out of range",
+			Remedy: "pass 0 to " + strconv.Itoa(MaxQuota),
 		}
 	}
 	return d.settle(ctx, cost)

@@ -3,6 +3,8 @@ package core
 import (
 	"errors"
 	"fmt"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 var (
@@ -16,6 +18,29 @@ var (
 
 	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
+)
+
+// fault is what is wrong with a value, and what to do.
+type fault struct{ problem, remedy string }
+
+// of returns the error of an option that has this fault.
+func (f fault) of(option, value string) error {
+	return &store.ConfigError{Option: option, Value: value, Problem: f.problem, Remedy: f.remedy}
+}
+
+// Problems and remedies of several errors.
+const (
+	onlyOnce   = "the option is given twice, and the first value would have no effect"
+	removeOne  = "remove one"
+	noFunction = "the function is nil"
+	giveOne    = "pass a function, or leave the option out"
+	noLimiter  = "the limiter is nil, or was not made by core.New"
+	checkNew   = "use core.New, and check its error"
+	zeroKey    = "the zero Key finds nothing"
+	makeKey    = "use ByIP, ByHeader, By or another function that returns a Key"
+	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
+
+	quotaOutOfRange = "the quota is out of range"
 )
 
 // limitKeyError is an error of a limit's key, as opposed to the limiter's key.

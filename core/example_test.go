@@ -57,8 +57,8 @@ func ExampleNew_mistakes() {
 	_, err := core.New(core.PerHour(0), core.ByHeader("X API Key", core.Unverified))
 	fmt.Println(err)
 	// Output:
-	// sash: limits(0/hour): the quota must be 1 to 10000000 units
-	// sash: ByHeader("X API Key"): a header's name is letters, digits and '-', such as "X-API-Key"
+	// sash: limits(0/hour): the quota is out of range; choose 1 to 10000000
+	// sash: ByHeader("X API Key"): this is not the name of a header field; use letters, digits and '-', as in "X-API-Key"
 }
 
 // Both limits hold at once. What one of them denies the other is not charged for.
@@ -95,7 +95,7 @@ func ExampleParseLimit() {
 	// 100 1m0s 100/minute
 	// 10 5m0s 10/5m
 	// 20 2h0m0s 20/2h
-	// sash: ParseLimit("fast"): write a quota and a window, as in "100/minute" or "10 per 5m"
+	// sash: ParseLimit("fast"): there is no window; write a quota and a window, as in "100/minute" or "10 per 5m"
 }
 
 // A customer has a quota wherever the requests come from; who is none has that of the address.

@@ -52,7 +52,8 @@ func WithFailure(f Failure) Option {
 	return func(c *config) {
 		c.once("WithFailure")
 		if f < FailLocal || f > FailClosed {
-			c.fault("WithFailure", strconv.Itoa(int(f)), "choose FailLocal, FailOpen or FailClosed")
+			c.fault("WithFailure", strconv.Itoa(int(f)), "there is no such value",
+				"choose FailLocal, FailOpen or FailClosed")
 			return
 		}
 		c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
@@ -76,7 +77,7 @@ func WithTimeout(d time.Duration) Option {
 	return func(c *config) {
 		c.once("WithTimeout")
 		if d < time.Millisecond || d > time.Minute {
-			c.fault("WithTimeout", d.String(), "a decision may take 1ms to 1m")
+			c.fault("WithTimeout", d.String(), "the time is out of range", "choose 1ms to 1m")
 			return
 		}
 		c.guard.Timeout = d
@@ -99,7 +100,7 @@ func WithDenyCache(d time.Duration) Option {
 	return func(c *config) {
 		c.once("WithDenyCache")
 		if d < 0 || d > time.Minute {
-			c.fault("WithDenyCache", d.String(), "a denial is remembered for 0 (never) to 1m")
+			c.fault("WithDenyCache", d.String(), "the time is out of range", "choose 0, which turns the cache off, to 1m")
 			return
 		}
 		c.guard.DenyCache = d
@@ -117,7 +118,7 @@ func WithFailLocalKeys(n int) Option {
 	return func(c *config) {
 		c.once("WithFailLocalKeys")
 		if n < 1 || n > 100_000_000 {
-			c.fault("WithFailLocalKeys", strconv.Itoa(n), "an outage may have 1 to 100,000,000 keys")
+			c.fault("WithFailLocalKeys", strconv.Itoa(n), "the number of keys is out of range", "choose 1 to 100,000,000")
 			return
 		}
 		c.guard.LocalKeys = n

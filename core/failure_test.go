@@ -249,7 +249,7 @@ func TestUndoInAnOutage(t *testing.T) {
 func TestWhatIsNoOutage(t *testing.T) {
 	store := new(coretest.FakeStore)
 	l := newLimiter(t, core.PerMinute(1), core.WithStore(store))
-	store.Fail(&core.ConfigError{Option: "cost", Reason: "too much"})
+	store.Fail(&core.ConfigError{Option: "cost", Problem: "too much"})
 	for range 20 {
 		if _, err := l.Allow(t.Context(), "k"); !errors.As(err, new(*core.ConfigError)) {
 			t.Fatal(err)

@@ -30,7 +30,7 @@ func WithHeaders(h Headers) Option {
 	return func(c *config) {
 		c.once("WithHeaders")
 		if h < HeadersDraft || h > HeadersNone {
-			c.fault("WithHeaders", strconv.Itoa(int(h)),
+			c.fault("WithHeaders", strconv.Itoa(int(h)), "there is no such value",
 				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
 			return
 		}

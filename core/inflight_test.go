@@ -301,7 +301,7 @@ func TestMistakesWithInFlight(t *testing.T) {
 		{"a long lease", core.InFlight(1).Lease(time.Hour + 1), nil, []string{"1s to 1h0m0s"}},
 		{"no lease", core.InFlight(1).Lease(0), nil, []string{"1s to 1h0m0s"}},
 		{"all at once", core.Limits{core.InFlight(-1).Lease(0), window.Lease(2 * time.Hour)}, nil,
-			[]string{"-1 in flight", "at the same time", "the lease 0s", "the lease 2h0m0s", "leave out the 1m0s"}},
+			[]string{"-1 in flight", "1 to 10000000 requests", "the lease 0s", "the lease 2h0m0s", "leave out the 1m0s"}},
 		{"a store without Renew", core.InFlight(1), []core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
 			[]string{"InFlight(core_test.oneLog)", "store.Renewer", "store.Full"}},
 		{"a shadow on a store without Renew", core.PerMinute(1),

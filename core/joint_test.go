@@ -266,7 +266,7 @@ func TestMistakesWithKeysOfLimits(t *testing.T) {
 		{"one name", core.Limits{core.PerMinute(1), core.PerHour(1).By(org)},
 			[]core.Option{core.WithShadow(core.Limits{core.PerHour(1).By(core.By(func(*http.Request) (string, error) {
 				return "", nil
-			}))})}, []string{"By(1/hour)", "give these limits names"}},
+			}))})}, []string{"By(1/hour)", "set Name on these limits"}},
 	} {
 		_, err := core.New(c.policy, core.ByIP(), c.opts...)
 		if err == nil {

@@ -90,8 +90,7 @@ func (k *keysRead) reset() {
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
 		return Key{&keySpec{fault: &ConfigError{
-			Option: "By", Value: "nil",
-			Reason: "give it a function that returns whose quota the request draws from",
+			Option: "By", Value: "nil", Problem: noFunction, Remedy: "pass a function that returns the key of a request",
 		}}}
 	}
 	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
@@ -126,21 +125,21 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 	var fault error
 	if !clientip.IsToken(name) {
 		fault = &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name),
-			Reason: "a header's name is letters, digits and '-', such as \"X-API-Key\"",
+			Option: "ByHeader", Value: strconv.Quote(name), Problem: "this is not the name of a header field",
+			Remedy: `use letters, digits and '-', as in "X-API-Key"`,
 		}
 	}
 	if verify == nil {
 		fault = errors.Join(fault, &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name) + ", nil",
-			Reason: "give it a function that verifies the value, or core.Unverified to take it as it is",
+			Option: "ByHeader", Value: strconv.Quote(name) + ", nil", Problem: noFunction,
+			Remedy: "pass a function that verifies the value, or core.Unverified to accept every value",
 		})
 	}
 	scope := strings.ToLower(name)
 	if scope == "host" {
 		fault = &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name),
-			Reason: "net/http takes Host out of the header: use By and the request's Host",
+			Option: "ByHeader", Value: strconv.Quote(name), Problem: "net/http removes Host from the header",
+			Remedy: "use By and the request's Host",
 		}
 	}
 	return Key{&keySpec{
@@ -273,13 +272,12 @@ func First(keys ...Key) Key {
 func gather(option string, keys []Key) Key {
 	k := Key{&keySpec{name: option}}
 	if len(keys) == 0 {
-		k.fault = &ConfigError{Option: option, Value: "", Reason: "give it at least one key"}
+		k.fault = &ConfigError{Option: option, Problem: "there are no keys", Remedy: "pass at least one"}
 	}
 	for i, part := range keys {
 		if part.keySpec == nil {
 			k.fault = errors.Join(k.fault, &ConfigError{
-				Option: option, Value: fmt.Sprintf("key %d is empty", i+1),
-				Reason: "make it with ByIP, ByHeader, By or another of core's keys",
+				Option: option, Value: fmt.Sprintf("key %d is empty", i+1), Problem: zeroKey, Remedy: makeKey,
 			})
 			keys[i].keySpec = new(keySpec)
 			continue

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -65,7 +66,7 @@ type Limit struct {
 func (l Limit) By(k Key) Limit {
 	if l.by = k.keySpec; l.by == nil {
 		l.by = &keySpec{fault: &ConfigError{
-			Option: "By", Value: "no key", Reason: "say whose quota it is, such as core.Global()",
+			Option: "By", Value: "no key", Problem: zeroKey, Remedy: "pass a key, such as core.Global()",
 		}}
 	}
 	return l
@@ -195,9 +196,7 @@ func (l Limit) defaultName() string {
 // "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
 // [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
-	bad := func(reason string) (Limit, error) {
-		return Limit{}, &ConfigError{Option: "ParseLimit", Value: strconv.Quote(s), Reason: reason}
-	}
+	bad := func(f fault) (Limit, error) { return Limit{}, f.of("ParseLimit", strconv.Quote(s)) }
 	rated, burst, bursts := strings.Cut(s, burstText)
 	amount, inFlight := strings.CutSuffix(strings.TrimSpace(rated), inFlightText)
 	rest, found := "", inFlight
@@ -208,55 +207,62 @@ func ParseLimit(s string) (Limit, error) {
 		amount, rest, found = strings.Cut(rated, " per ")
 	}
 	if !found {
-		return bad(`write a quota and a window, as in "100/minute" or "10 per 5m"`)
+		return bad(fault{"there is no window", `write a quota and a window, as in "100/minute" or "10 per 5m"`})
 	}
 	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
 	if !digits(amount) {
-		return bad(fmt.Sprintf("the quota %q is not a whole number of units", amount))
+		return bad(fault{fmt.Sprintf("the quota %q is not a whole number", amount), remedyQuota})
 	}
 	quota, err := strconv.Atoi(amount)
 	if err != nil {
-		return bad(fmt.Sprintf("the quota %s is more than %d", amount, MaxQuota))
+		return bad(fault{quotaOutOfRange, remedyQuota})
 	}
 	l := InFlight(quota)
 	if !inFlight {
-		if l, err = parseRate(quota, rest); err != nil {
-			return bad(err.Error())
+		l = Limit{Quota: quota}
+		if f := l.parseWindow(rest); f != (fault{}) {
+			return bad(f)
 		}
 	}
 	if bursts {
 		n, err := strconv.Atoi(strings.TrimSpace(burst))
 		if err != nil || !digits(strings.TrimSpace(burst)) || inFlight {
-			return bad(fmt.Sprintf("the burst %q is not a whole number of units after a rate", burst))
+			return bad(fault{
+				fmt.Sprintf("the burst %q is not a whole number after a rate", burst),
+				`write it as in "10/second burst 50"`,
+			})
 		}
 		l = TokenBucket(l, n)
 	}
-	if reasons := l.faults(); len(reasons) > 0 {
-		return bad(reasons[0])
+	if faults := l.faults(); len(faults) > 0 {
+		return bad(faults[0])
 	}
 	return l, nil
 }
 
-// parseRate returns the limit of a quota in a window or a period of the calendar.
-func parseRate(quota int, window string) (l Limit, err error) {
-	l.Quota = quota
-	if l.Window, err = parsePeriod(window); err == nil {
-		return l, nil
+const remedyWindow = "write second, minute, hour, day, week, month, quarter or year, " +
+	`or a length such as "5 minutes" or "10s"`
+
+// parseWindow sets the window or the calendar period of a limit from text. It returns what is wrong with the text.
+func (l *Limit) parseWindow(text string) (f fault) {
+	d, known := parsePeriod(text)
+	if l.Window = d; known && d == 0 {
+		return fault{fmt.Sprintf("the window %q is out of range", text), remedyLength}
+	} else if known {
+		return f
 	}
-	if l.aligned.calendar, err = calendar.Parse(window); err == nil {
-		return l, nil
+	period, err := calendar.Parse(text)
+	if l.aligned.calendar = period; err == nil {
+		return f
 	}
-	unit, _, _ := strings.Cut(window, " from ")
-	unit, _, _ = strings.Cut(unit, " in ")
-	if _, unknown := calendar.Parse(unit); unknown == nil { // what follows the unit is wrong
-		return l, err
+	if wrong := (*calendar.Error)(nil); errors.As(err, &wrong) {
+		return fault{wrong.Problem, wrong.Remedy}
 	}
-	return l, fmt.Errorf("the window %q is neither a unit (second, minute, hour, day), a duration (10s, 5m), nor a "+
-		"period of the calendar (month, day in Europe/Berlin): %w", window, err)
+	return fault{fmt.Sprintf("there is no window %q", text), remedyWindow}
 }
 
-func parsePeriod(s string) (time.Duration, error) {
-	fail := fmt.Errorf("the window %q is neither a unit (second, minute, hour, day) nor a duration (10s, 5m)", s)
+// parsePeriod reads a window that slides. It returns 0 for one that is too long.
+func parsePeriod(s string) (d time.Duration, known bool) {
 	i := 0
 	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
 		i++
@@ -267,22 +273,19 @@ func parsePeriod(s string) (time.Duration, error) {
 			continue
 		}
 		if count == "" {
-			return u.length, nil
+			return u.length, true
 		}
 		n, err := strconv.ParseInt(count, 10, 64)
 		if err != nil || n > int64(MaxWindow/u.length) {
-			return 0, fmt.Errorf("the window %q is longer than 365 days", s)
+			return 0, true
 		}
-		return time.Duration(n) * u.length, nil
+		return time.Duration(n) * u.length, true
 	}
 	if i == 0 {
-		return 0, fail // ParseDuration would read a sign
+		return 0, false // ParseDuration would read a sign
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fail
-	}
-	return d, nil
+	return d, err == nil
 }
 
 // seconds rounds up, so that a client which waits that long is not too early.
@@ -317,67 +320,78 @@ func (l *Limit) compiled() plan.Limit {
 	return c
 }
 
-// faults returns what a valid limit must be where this one differs.
-func (l Limit) faults() (reasons []string) {
+// faults returns what is wrong with a limit.
+func (l Limit) faults() (faults []fault) {
 	if !l.inFlight {
-		if reason := l.fault(); reason != "" {
-			reasons = append(reasons, reason)
+		if f := l.fault(); f != (fault{}) {
+			faults = append(faults, f)
 		}
 		if l.leased {
-			reasons = append(reasons, "a lease is for core.InFlight: leave Lease out of a limit that has a window")
+			faults = append(faults, fault{"only core.InFlight has a lease", "leave Lease out"})
 		}
-		if len(reasons) == 0 {
-			reasons = l.algorithmFaults()
+		if len(faults) == 0 {
+			faults = l.algorithmFaults()
 		}
-		return reasons
+		return faults
 	}
 	if l.algorithm != SlidingLog {
-		reasons = append(reasons, fmt.Sprintf("requests at the same time are not counted as a %v: leave With out",
-			l.algorithm))
+		faults = append(faults, fault{
+			fmt.Sprintf("a %v cannot count requests in flight", l.algorithm), "leave With out",
+		})
 	}
 	if l.Quota < 1 || l.Quota > MaxQuota {
-		reasons = append(reasons, fmt.Sprintf("allow 1 to %d requests at the same time", MaxQuota))
+		faults = append(faults, fault{quotaOutOfRange, remedyQuota + " requests"})
 	}
 	if l.Window != 0 {
-		reasons = append(reasons, fmt.Sprintf("requests at the same time have no window, so leave out the %v: for a "+
-			"quota in a window, add another limit", l.Window))
+		faults = append(faults, fault{
+			"a limit of requests in flight has no window",
+			fmt.Sprintf("leave out the %v; for a quota in a window, add another limit", l.Window),
+		})
 	}
 	if l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0 {
-		reasons = append(reasons, fmt.Sprintf("the lease %v must be %v to %v, in whole microseconds: it is renewed "+
-			"while the request runs", l.lease, minLease, maxLease))
+		faults = append(faults, fault{
+			fmt.Sprintf("the lease %v is out of range, or has a fraction of a microsecond", l.lease),
+			fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease),
+		})
 	}
 	if l.Name != "" && !validName(l.Name) {
-		reasons = append(reasons, nameFault(l.Name))
+		faults = append(faults, nameFault(l.Name))
 	}
-	return reasons
+	return faults
 }
 
-func nameFault(name string) string {
-	return fmt.Sprintf("the name %q must be 1 to 64 letters, digits, '.', '_' or '-'", name)
+func nameFault(name string) fault {
+	return fault{fmt.Sprintf("the name %q is not valid", name), "use 1 to 64 letters, digits, '.', '_' or '-'"}
 }
 
-// fault returns what a valid limit of a window must be where this one differs, or "" if it is valid.
-func (l Limit) fault() string {
+const remedyLength = "choose 1ms to 365 days (8760h)"
+
+var remedyQuota = "choose 1 to " + strconv.Itoa(MaxQuota)
+
+// fault returns what is wrong with a limit of a window, or the zero fault.
+func (l Limit) fault() fault {
 	switch {
 	case l.Quota < 1 || l.Quota > MaxQuota:
-		return fmt.Sprintf("the quota must be 1 to %d units", MaxQuota)
-	case l.aligned.fault != "":
+		return fault{quotaOutOfRange, remedyQuota}
+	case l.aligned.fault != (fault{}):
 		return l.aligned.fault
 	case l.aligned.isSet() && l.Name != "" && !validName(l.Name):
 		return nameFault(l.Name)
 	case l.aligned.isSet():
-		return ""
+		return fault{}
 	case l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
-		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h): if %d seconds are meant, write "+
-			"%[2]d*time.Second", l.Window, int64(l.Window))
+		return fault{
+			fmt.Sprintf("the window %v is out of range", l.Window),
+			fmt.Sprintf("%s; if you mean %d seconds, write %[2]d*time.Second", remedyLength, int64(l.Window)),
+		}
 	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Sprintf("the window %v must be 1ms to 365 days (8760h)", l.Window)
+		return fault{fmt.Sprintf("the window %v is out of range", l.Window), remedyLength}
 	case l.Window%time.Microsecond != 0:
-		return fmt.Sprintf("the window %v must be whole microseconds", l.Window)
+		return fault{fmt.Sprintf("the window %v has a fraction of a microsecond", l.Window), "use whole microseconds"}
 	case l.Name != "" && !validName(l.Name):
 		return nameFault(l.Name)
 	}
-	return ""
+	return fault{}
 }
 
 // validName reports whether s is a valid name. Such names need no escapes in a structured field (RFC 9651) or in a JSON

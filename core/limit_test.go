@@ -51,7 +51,7 @@ func TestParseLimit(t *testing.T) {
 		var config *core.ConfigError
 		if !errors.As(err, &config) || got != (core.Limit{}) {
 			t.Errorf("ParseLimit(%q) = %v, %v; want a ConfigError", text, got, err)
-		} else if config.Reason == "" || !strings.HasPrefix(err.Error(), "sash: ParseLimit(") {
+		} else if config.Problem == "" || config.Remedy == "" || !strings.HasPrefix(err.Error(), "sash: ParseLimit(") {
 			t.Errorf("ParseLimit(%q): message %q", text, err)
 		}
 	}
@@ -60,14 +60,15 @@ func TestParseLimit(t *testing.T) {
 // Where only the zone is wrong, or the beginning, the window is not blamed.
 func TestParseLimitOfACalendar(t *testing.T) {
 	for text, want := range map[string]string{
-		"10/month in Berlin":          `unknown time zone Berlin: write a name such as "Europe/Berlin" or "UTC"`,
-		"10 per day in Nowhere":       `unknown time zone Nowhere: write a name such as "Europe/Berlin" or "UTC"`,
-		"10/month in":                 `the window "month in" is neither a unit`,
-		"10/month in UTC from Sunday": `a month does not begin at "Sunday": write a day, such as "31" or "31 09:30"`,
-		"10/moon in Europe/Berlin":    `the window "moon in Europe/Berlin" is neither a unit`,
+		"10/month in Berlin":          `unknown time zone Berlin; write a name such as "Europe/Berlin" or "UTC"`,
+		"10 per day in Nowhere":       `unknown time zone Nowhere; write a name such as "Europe/Berlin" or "UTC"`,
+		"10/month in":                 `there is no window "month in"; write second`,
+		"10/month in UTC from Sunday": `a month does not begin at "Sunday"; write a day, such as "31" or "31 09:30"`,
+		"10/moon in Europe/Berlin":    `there is no window "moon in Europe/Berlin"; write second`,
 	} {
 		var config *core.ConfigError
-		if _, err := core.ParseLimit(text); !errors.As(err, &config) || !strings.HasPrefix(config.Reason, want) {
+		if _, err := core.ParseLimit(text); !errors.As(err, &config) ||
+			!strings.HasPrefix(config.Problem+"; "+config.Remedy, want) {
 			t.Errorf("ParseLimit(%q): %v, want %s", text, err, want)
 		}
 	}
@@ -75,7 +76,7 @@ func TestParseLimitOfACalendar(t *testing.T) {
 
 // A window that is a number without a unit is taken for nanoseconds, and the error asks for seconds.
 func TestWindowWithoutAUnit(t *testing.T) {
-	const seconds = "must be 1ms to 365 days (8760h): if 60 seconds are meant, write 60*time.Second"
+	const seconds = "is out of range; choose 1ms to 365 days (8760h); if you mean 60 seconds, write 60*time.Second"
 	_, err := core.New(core.Limit{Quota: 5, Window: 60}, core.Global())
 	if err == nil || !strings.Contains(err.Error(), "the window 60ns "+seconds) {
 		t.Error(err)

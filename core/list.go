@@ -21,16 +21,16 @@ type list struct {
 // newList makes a list for the option of that name. The mistakes are reported as those of the option.
 func newList(option string, k Key, entries []string, passes bool) (*list, error) {
 	var faults []error
-	fault := func(value, reason string) {
-		faults = append(faults, &ConfigError{Option: option, Value: value, Reason: reason})
+	add := func(value, problem, remedy string) {
+		faults = append(faults, fault{problem, remedy}.of(option, value))
 	}
 	if k.keySpec == nil {
-		fault("no key", "say what the entries are, such as core.ByIP()")
+		add("no key", "the entries need a key", "pass the key that finds them, such as core.ByIP()")
 		return nil, errors.Join(faults...)
 	}
 	faults = append(faults, k.fault)
 	if len(entries) == 0 {
-		fault("no entries", "name at least one, or leave the option out")
+		add("no entries", "the list is empty", "name at least one client, or leave the option out")
 	}
 	l := &list{key: k, passes: passes, texts: make(map[string]bool)}
 	for _, e := range entries {
@@ -39,10 +39,11 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 		case k.addrs && err == nil:
 			l.prefixes = append(l.prefixes, p)
 		case k.noText:
-			fault(strconv.Quote(e), "this key finds addresses: name one, or a prefix such as "+
-				"\"192.0.2.0/24\" that is not everybody")
+			add(strconv.Quote(e), "the key finds addresses, and this is not one, or it is everybody",
+				`use an address, or a prefix such as "192.0.2.0/24"`)
 		case e == "":
-			fault(`""`, "nobody has an empty identity: is the variable it comes from set?")
+			add(`""`, "no client has an empty identity",
+				"remove it; is the variable it comes from set?")
 		default:
 			l.texts[strings.Clone(e)] = true
 		}

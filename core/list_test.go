@@ -259,7 +259,7 @@ func TestListConfig(t *testing.T) {
 	}{
 		{"no key", core.WithDenyList(core.Key{}, "a"), []string{"WithDenyList(no key)", "core.ByIP()"}},
 		{"no entries", core.WithAllowList(ip),
-			[]string{"WithAllowList(no entries)", "name at least one, or leave the option out"}},
+			[]string{"WithAllowList(no entries)", "the list is empty"}},
 		{"no entries to deny", core.WithDenyList(id), []string{"WithDenyList(no entries)", "leave the option out"}},
 		{"no address", core.WithAllowList(ip, "192.0.2.1", "monitor"), []string{`WithAllowList("monitor")`, remedy}},
 		{"no address of First", core.WithAllowList(first, "monitor"), []string{`WithAllowList("monitor")`, remedy}},
@@ -280,7 +280,7 @@ func TestListConfig(t *testing.T) {
 		{"a wrong key", core.WithAllowList(core.ByHeader("a b", core.Unverified), "a"),
 			[]string{`ByHeader("a b")`, "letters, digits and '-'"}},
 		{"a wrong key within", core.WithDenyList(core.First(core.By[*http.Request](nil), ip), "192.0.2.1"),
-			[]string{"By(nil)", "give it a function"}},
+			[]string{"By(nil)", "pass a function"}},
 	} {
 		l, err := core.New(core.PerMinute(1), ip, c.opt)
 		var config *core.ConfigError

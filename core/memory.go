@@ -87,17 +87,21 @@ func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 // Validate implements [store.Store].
 func (s *MemoryStore) Validate(*store.Plan) error {
 	if s.logs == nil {
-		return &ConfigError{Option: "MemoryStore", Value: "zero", Reason: "make it with core.NewMemoryStore"}
+		return &ConfigError{
+			Option: "MemoryStore", Value: "zero", Problem: "the zero MemoryStore cannot be used",
+			Remedy: "use core.NewMemoryStore",
+		}
 	}
 	var faults []error
 	if s.twice {
 		faults = append(faults, &ConfigError{
-			Option: "WithMaxKeys", Value: "twice", Reason: "give it once: each would replace the one before",
+			Option: "WithMaxKeys", Value: "twice", Problem: onlyOnce, Remedy: removeOne,
 		})
 	}
 	if n := s.logs.MaxKeys(); n < 1 {
 		faults = append(faults, &ConfigError{
-			Option: "WithMaxKeys", Value: strconv.Itoa(n), Reason: "keep at least 1 key apart",
+			Option: "WithMaxKeys", Value: strconv.Itoa(n), Problem: "the number of keys is below 1",
+			Remedy: "choose 1 or more",
 		})
 	}
 	return errors.Join(faults...)

@@ -28,7 +28,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	compiled := c.compile(p)
 	if k.keySpec == nil {
-		c.fault("key", "none", "say whose quota it is, such as core.ByIP() or core.Global()")
+		c.fault("key", "none", zeroKey, "pass a key, such as core.ByIP() or core.Global()")
 		k.keySpec = new(keySpec)
 	}
 	c.faults = append(c.faults, k.fault)
@@ -114,7 +114,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 // compile makes p ready for use. It returns a policy even if there are mistakes in p.
 func (c *config) compile(p Policy) *policy {
 	if isNil(p) {
-		c.fault("policy", "nil", "say how much is allowed, such as core.PerMinute(100)")
+		c.fault("policy", "nil", "there is no policy", "pass one, such as core.PerMinute(100)")
 		return new(policy)
 	}
 	compiled, err := p.compile()
@@ -144,16 +144,17 @@ func unservable(s Store, p *plan.Plan) error {
 		if log.InFlight() && !(renews && settles) {
 			return &ConfigError{
 				Option: "InFlight", Value: fmt.Sprintf("%T", s),
-				Reason: "this store cannot hold requests in flight: it has no methods Renew and Settle " +
-					"(store.Renewer, store.Settler; a wrapper embeds store.Full)",
+				Problem: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
+					"store.Settler)",
+				Remedy: otherStore,
 			}
 		}
 		counter, ok := s.(store.Counter)
 		if a := log.Limits[0].Algorithm; !log.KeepsEntries() && !(ok && counter.Counts(a)) {
 			return &ConfigError{
 				Option: "With", Value: a.String(),
-				Reason: fmt.Sprintf("the store %T does not have this algorithm: its method Counts (store.Counter) "+
-					"does not say so; use a sliding log", s),
+				Problem: fmt.Sprintf("the store %T does not have this algorithm, by its method Counts (store.Counter)", s),
+				Remedy:  "use a sliding log, or another store",
 			}
 		}
 	}
@@ -169,8 +170,8 @@ func unservable(s Store, p *plan.Plan) error {
 	}
 	return &ConfigError{
 		Option: option, Value: textOf(p.Limits),
-		Reason: "this store cannot decide about it together with other limits: it has no method TakeAll " +
-			"(store.Joint); give it a limiter of its own",
+		Problem: "this store cannot decide about it together with other limits: it has no method TakeAll (store.Joint)",
+		Remedy:  "give it a limiter of its own",
 	}
 }
 
@@ -181,7 +182,8 @@ func unjoint(s Store) error {
 	}
 	return &ConfigError{
 		Option: "By", Value: fmt.Sprintf("%T", s),
-		Reason: "this store cannot decide over the logs of several keys: it has no method TakeAll (store.Joint)",
+		Problem: "this store cannot decide over the logs of several keys: it has no method TakeAll (store.Joint)",
+		Remedy:  otherStore,
 	}
 }
 
@@ -191,20 +193,18 @@ func (c *config) unfit(p *plan.Plan) (faults []error) {
 	if a == SlidingLog {
 		return nil
 	}
-	fault := func(option, reason string) {
-		faults = append(faults, &ConfigError{
-			Option: option, Value: a.String(), Reason: reason + ": leave the option out, or use a sliding log",
-		})
+	add := func(option, problem string) {
+		faults = append(faults, fault{problem, "leave the option out, or use a sliding log"}.of(option, a.String()))
 	}
 	if c.refunds != nil {
-		fault("WithRefund", "this algorithm does not know requests, so none can be taken back")
+		add("WithRefund", "this algorithm keeps counters, not requests, so no request can be taken back")
 	}
 	if c.mode == store.ModeChargeDenied {
-		fault("WithCountDenied", "this algorithm counts no denials")
+		add("WithCountDenied", "this algorithm cannot count denials")
 	}
 	if c.failLocal {
-		fault("WithFailure(FailLocal)",
-			"this algorithm does not know requests, so what is admitted in an outage cannot be added to the store")
+		add("WithFailure(FailLocal)",
+			"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store")
 	}
 	return faults
 }
@@ -216,16 +216,16 @@ func (c *config) lacks() error {
 	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
 		faults = append(faults, &ConfigError{
 			Option: "WithRefund", Value: name,
-			Reason: "this store cannot give units back: it has no method Settle (store.Settler)",
+			Problem: "this store cannot give units back: it has no method Settle (store.Settler)", Remedy: otherStore,
 		})
 	}
 	_, merges := c.store.(store.Merger)
 	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
 		faults = append(faults, &ConfigError{
 			Option: "WithFailure", Value: "FailLocal",
-			Reason: "the store " + name + " cannot be told what was admitted without it: it has no methods Merge and " +
-				"Settle (store.Merger, store.Settler; a wrapper embeds store.Full); choose core.FailOpen or " +
-				"core.FailClosed",
+			Problem: "admissions of an outage cannot be added to the store " + name + ": it has no methods Merge and " +
+				"Settle (store.Merger, store.Settler)",
+			Remedy: "choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full",
 		})
 	}
 	return errors.Join(faults...)

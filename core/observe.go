@@ -15,7 +15,7 @@ import (
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(c *config) {
 		if f == nil {
-			c.fault("WithObserver", "nil", "give it a function, or leave the option out")
+			c.fault("WithObserver", "nil", noFunction, giveOne)
 			return
 		}
 		c.observers = append(c.observers, f)
@@ -29,7 +29,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 	return func(c *config) {
 		if f == nil {
-			c.fault("WithStoreObserver", "nil", "give it a function, or leave the option out")
+			c.fault("WithStoreObserver", "nil", noFunction, giveOne)
 			return
 		}
 		before := c.guard.StoreCalls

@@ -14,7 +14,8 @@ func WithStore(store Store) Option {
 	return func(c *config) {
 		c.once("WithStore")
 		if isNil(store) {
-			c.fault("WithStore", "nil", "give it a store, such as redisstore.New(client), or leave the option out")
+			c.fault("WithStore", "nil", "the store is nil",
+				"pass a store, such as redisstore.New(client), or leave the option out")
 			return
 		}
 		c.store, c.shared = store, true
@@ -33,8 +34,8 @@ func WithName(name string) Option {
 	return func(c *config) {
 		c.once("WithName")
 		if !validPolicyName(name) {
-			c.fault("WithName", strconv.Quote(name),
-				fmt.Sprintf("a name is 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
+			c.fault("WithName", strconv.Quote(name), "the name is not valid",
+				fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
 			return
 		}
 		c.name = name
@@ -143,7 +144,8 @@ func WithShadow(p Policy) Option {
 	return func(c *config) {
 		c.once("WithShadow")
 		if isNil(p) {
-			c.fault("WithShadow", "nil", "give it a policy, such as core.PerMinute(100), or leave the option out")
+			c.fault("WithShadow", "nil", "the policy is nil",
+				"pass a policy, such as core.PerMinute(100), or leave the option out")
 			return
 		}
 		c.shadow = p
@@ -155,7 +157,7 @@ func WithIPv4Prefix(bits int) Option {
 	return func(c *config) {
 		c.once("WithIPv4Prefix")
 		if bits < 8 || bits > 32 {
-			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "a prefix is 8 to 32 bits long")
+			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "the length is out of range", "choose 8 to 32 bits")
 			return
 		}
 		c.prefixes.v4 = bits
@@ -168,7 +170,7 @@ func WithIPv6Prefix(bits int) Option {
 	return func(c *config) {
 		c.once("WithIPv6Prefix")
 		if bits < 32 || bits > 128 {
-			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "a prefix is 32 to 128 bits long")
+			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "the length is out of range", "choose 32 to 128 bits")
 			return
 		}
 		c.prefixes.v6 = bits
@@ -182,8 +184,8 @@ func WithSecret(secret []byte) Option {
 		c.once("WithSecret")
 		if len(secret) < minSecret {
 			// The message must not contain the secret.
-			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)),
-				fmt.Sprintf("a secret has at least %d random bytes; is the variable it comes from set?", minSecret))
+			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), "the secret has too few bytes",
+				fmt.Sprintf("use at least %d random bytes; is the variable it comes from set?", minSecret))
 			return
 		}
 		c.secret = append([]byte(nil), secret...)

@@ -76,11 +76,11 @@ func newPlan(limits Limits, option string) (*plan.Plan, error) {
 		if l.by != nil && l.by.fault != nil {
 			faults = append(faults, l.by.fault)
 		}
-		reasons := l.faults()
-		for _, reason := range reasons {
-			faults = append(faults, &ConfigError{Option: option, Value: l.String(), Reason: reason})
+		wrong := l.faults()
+		for _, f := range wrong {
+			faults = append(faults, f.of(option, l.String()))
 		}
-		if len(reasons) == 0 {
+		if len(wrong) == 0 {
 			compiled[i] = l.compiled()
 		}
 	}
@@ -115,7 +115,8 @@ type limitBy struct {
 func (l limitBy) compile() (*policy, error) {
 	if l.choose == nil {
 		return new(policy), &ConfigError{
-			Option: "LimitBy", Value: "nil", Reason: "give it a function that returns the limits for a request",
+			Option: "LimitBy", Value: "nil", Problem: noFunction,
+			Remedy: "pass a function that returns the limits for a request",
 		}
 	}
 	return &policy{

@@ -32,18 +32,18 @@ func ByForwarded(trusted ...string) Key {
 // CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
 func ByIPHeader(name string, trusted ...string) Key {
 	k := byProxies("ByIPHeader", trusted, name, clientip.SingleAddr)
-	var reason string
+	var wrong fault
 	switch lower := strings.ToLower(name); {
 	case !clientip.IsToken(name):
-		reason = "a header's name is letters, digits and '-', such as \"CF-Connecting-IP\""
+		wrong = fault{"this is not the name of a header field", `use letters, digits and '-', as in "CF-Connecting-IP"`}
 	case lower == "x-forwarded-for":
-		reason = "it is a list: use ByForwardedIP"
+		wrong = fault{"this field is a list", "use ByForwardedIP"}
 	case lower == "forwarded":
-		reason = "it is a list: use ByForwarded"
+		wrong = fault{"this field is a list", "use ByForwarded"}
 	default:
 		return k
 	}
-	k.fault = errors.Join(k.fault, &ConfigError{Option: "ByIPHeader", Value: strconv.Quote(name), Reason: reason})
+	k.fault = errors.Join(k.fault, wrong.of("ByIPHeader", strconv.Quote(name)))
 	return k
 }
 
@@ -92,13 +92,14 @@ func parseProxies(option string, trusted []string) (*clientip.Proxies, error) {
 	var faults []error
 	if len(trusted) == 0 {
 		faults = append(faults, &ConfigError{
-			Option: option,
-			Reason: "name the proxies to trust, such as \"10.0.0.0/8\"; without any, use ByIP",
+			Option: option, Problem: "there are no proxies to trust",
+			Remedy: `name them, as in "10.0.0.0/8"; without proxies, use ByIP`,
 		})
 	}
 	for _, s := range trusted {
-		if err := p.Add(s); err != nil {
-			faults = append(faults, &ConfigError{Option: option, Value: strconv.Quote(s), Reason: err.Error()})
+		var wrong *clientip.Error
+		if errors.As(p.Add(s), &wrong) {
+			faults = append(faults, fault{wrong.Problem, wrong.Remedy}.of(option, strconv.Quote(s)))
 		}
 	}
 	return p, errors.Join(faults...)

@@ -153,7 +153,7 @@ func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
 	}
 	var config *ConfigError
 	if errors.As(err, &config) && isOwnOption(config.Option) {
-		attrs = append(attrs, slog.String("reason", config.Option+": "+withoutQuotes(config.Reason)))
+		attrs = append(attrs, slog.String("reason", config.Option+": "+withoutQuotes(config.Problem+"; "+config.Remedy)))
 	}
 	return append(attrs, panicAttrs(err, leftOut)...)
 }

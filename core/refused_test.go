@@ -67,7 +67,7 @@ var refusals = []struct {
 	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
 		[]string{
 			"LimitBy has chosen no limits, or wrong ones",
-			`reason="LimitBy: give at least one, such as core.PerMinute(100)"`,
+			`reason="LimitBy: there are no limits; pass at least one, such as core.PerMinute(100)"`,
 		}},
 	{
 		"LimitBy names a limit after the user",
@@ -77,7 +77,7 @@ var refusals = []struct {
 		),
 		byText(ada, nil),
 		nil,
-		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: the name \"...\" must be`},
+		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: the name \"...\" is not valid`},
 	},
 	{
 		"cost 0",

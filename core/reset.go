@@ -47,7 +47,8 @@ func (d Decision) Reset(ctx context.Context) error {
 		return d.storeErr
 	}
 	return &ConfigError{
-		Option: "Reset", Value: "a decision", Reason: "its request was not limited, so there is no key to reset",
+		Option: "Reset", Value: "a decision", Problem: "its request was not limited, so there is no key",
+		Remedy: "reset decisions about limited requests only",
 	}
 }
 
@@ -62,7 +63,8 @@ func (d *Decision) resetRules(ctx context.Context) error {
 	}
 	if errs == nil {
 		return &ConfigError{
-			Option: "Reset", Value: "a decision", Reason: "no limit of its rules has a window and the rule's own key",
+			Option: "Reset", Value: "a decision", Problem: "no limit of its rules has a window and the rule's own key",
+			Remedy: "give a limit of the rule a window and no key",
 		}
 	}
 	return errors.Join(errs...)
@@ -98,8 +100,8 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 	}
 	return &ConfigError{
 		Option: "Reset", Value: "a text",
-		Reason: "no request has this key, which " + l.key.name + " does not find, and no call has used anything by " +
-			"it: reset the key of a request with Decision.Reset",
+		Problem: l.key.name + " finds no such key, and nothing was used under this text",
+		Remedy:  "reset the key of a request with Decision.Reset",
 	}
 }
 

@@ -92,10 +92,15 @@ func ruleOptions(c *config) {
 		"WithFailure": "failure in a rule", "WithCost": "cost in a rule",
 	} {
 		if slices.Contains(c.given, option) {
-			c.fault(option, "rules", "rules say this themselves: use "+instead)
+			c.fault(option, "rules", "the file of rules has its own setting", "use "+instead)
 		}
 	}
 }
+
+const (
+	tooLate     = "the limiter is made already"
+	passEarlier = "pass it to New, or to rules.WithOptions"
+)
 
 // Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options are
 // WithDeny and WithError of an adapter, and [WithHeaders].
@@ -103,11 +108,11 @@ func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
 	c := configure(opts)
 	for _, option := range c.given {
 		if !slices.Contains([]string{"WithDeny", "WithError", "WithHeaders"}, option) {
-			c.fault(option, "too late", "give it when the limiter or the rules are made")
+			c.fault(option, "too late", tooLate, passEarlier)
 		}
 	}
 	if len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil {
-		c.fault("lists and observers", "too late", "give them when the limiter or the rules are made")
+		c.fault("lists and observers", "too late", tooLate, passEarlier)
 	}
 	answer := func(l *Limiter) *Limiter {
 		own := *l
@@ -224,8 +229,9 @@ func tooManyLimits(rules []*Prepared) error {
 	}
 	return &ConfigError{
 		Option: "rules", Value: "request",
-		Reason: fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
+		Problem: fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
 			strings.Join(names, ", ")),
+		Remedy: "remove limits, or narrow the matches of these rules",
 	}
 }
 
@@ -253,8 +259,7 @@ func (l *Limiter) Reloaded(ctx context.Context, err error) {
 // Err returns what is wrong with a key, which [New] would report.
 func (k Key) Err() error {
 	if k.keySpec == nil {
-		return &ConfigError{Option: "key", Value: "none", Reason: "make it with ByIP, ByHeader, By or another of " +
-			"core's keys"}
+		return &ConfigError{Option: "key", Value: "none", Problem: zeroKey, Remedy: makeKey}
 	}
 	return k.fault
 }

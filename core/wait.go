@@ -42,7 +42,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) error {
 	if l == nil || l.store == nil {
 		return &ConfigError{
-			Option: "Wait", Value: "no limiter", Reason: "make it with core.New and look at its error",
+			Option: "Wait", Value: "no limiter", Problem: noLimiter, Remedy: checkNew,
 		}
 	}
 	began := l.begin()

@@ -219,7 +219,7 @@ func TestForeignCallbacks(t *testing.T) {
 			core.WithSkip(func(foreign) bool { return false }), core.WithName("A B"))
 	})
 	for _, want := range []string{
-		"the quota must be", "By(func(*nethttp_test.foreign))", "*http.Request",
+		"the quota is out of range", "By(func(*nethttp_test.foreign))", "*http.Request",
 		"WithSkip(func(nethttp_test.foreign))", `WithName("A B")`,
 	} {
 		if !strings.Contains(got, want) {

@@ -585,7 +585,7 @@ func inBubble(t *testing.T, name string, f func(*testing.T)) {
 }
 
 func TestRefundConfig(t *testing.T) {
-	const want = "sash: WithRefund(nil): give it a function, or leave the option out"
+	const want = "sash: WithRefund(nil): the function is nil; pass a function, or leave the option out"
 	_, err := core.New(core.PerMinute(1), core.ByIP(), core.WithRefund[*http.Request](nil))
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)

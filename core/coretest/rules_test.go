@@ -133,7 +133,7 @@ func TestRulesWithoutASet(t *testing.T) {
 				defer func() {
 					err, _ := recover().(error)
 					var config *core.ConfigError
-					if !errors.As(err, &config) || !strings.Contains(config.Reason, "make the set with rules.Load") {
+					if !errors.As(err, &config) || !strings.Contains(config.Remedy, "rules.Load") {
 						t.Errorf("%s: %v", name, err)
 					}
 				}()

@@ -73,7 +73,7 @@ func TestVerify(t *testing.T) {
 		{"no entry", wrong, core.Limits{core.PerMinute(1)}, []string{
 			"Verify: an entry of 0 units at 2026-01-02T12:00:01Z"}},
 		{"no limits", at(0), core.Limits{}, []string{
-			"Verify: sash: limits(none): give at least one, such as core.PerMinute(100)"}},
+			"Verify: sash: limits(none): there are no limits; pass at least one, such as core.PerMinute(100)"}},
 	} {
 		given := slices.Clone(c.entries)
 		if got := verify(c.entries, c.limits...); !slices.Equal(got, c.want) {

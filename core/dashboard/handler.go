@@ -22,13 +22,14 @@ func Handler(b *Board, opts ...Option) http.Handler {
 	h := &handler{board: b}
 	if b == nil {
 		h.faults = append(h.faults, &core.ConfigError{
-			Option: "dashboard.Handler", Value: "nil", Reason: "give it the Board that limiters have as their observer",
+			Option: "dashboard.Handler", Value: "nil", Problem: "the Board is nil",
+			Remedy: "pass the Board that observes the limiters",
 		})
 	}
 	for _, option := range opts {
 		if option == nil {
 			h.faults = append(h.faults, &core.ConfigError{
-				Option: "dashboard.Option", Value: "nil", Reason: "leave it out",
+				Option: "dashboard.Option", Value: "nil", Problem: "the option is nil", Remedy: "leave it out",
 			})
 			continue
 		}

@@ -20,8 +20,8 @@ func WithActions(authorise func(*http.Request) bool) Option {
 	return func(h *handler) {
 		if authorise == nil {
 			h.faults = append(h.faults, &core.ConfigError{
-				Option: "WithActions", Value: "nil",
-				Reason: "give it a function that tells who may act, or leave the option out",
+				Option: "WithActions", Value: "nil", Problem: "the function is nil",
+				Remedy: "pass a function that returns who may act, or leave the option out",
 			})
 			return
 		}

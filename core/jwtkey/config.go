@@ -69,31 +69,30 @@ type verifier struct {
 
 func newVerifier(claim string, cfg Config) (*verifier, error) {
 	var faults faults
-	bad := func(value, reason string) { faults.add("ByClaim", value, reason) }
+	bad := func(value, problem, remedy string) { faults.add("ByClaim", value, problem, remedy) }
 	path := append(slices.Clone(cfg.Path), claim)
 	if slices.Contains(path, "") {
 		bad(fmt.Sprintf("claim: %q, Path: %q", claim, cfg.Path),
-			`a claim and the objects around it have names, such as "sub"`)
+			"a name is empty", `name the claim and the objects around it, such as "sub"`)
 	}
 	cfg.checkKeys(bad)
 	if slices.Contains(slices.Concat(cfg.Issuer, cfg.Audience), "") {
 		bad(fmt.Sprintf("Issuer: %q, Audience: %q", cfg.Issuer, cfg.Audience),
-			"leave out the empty one: it names nobody")
+			"an entry is empty", "remove it")
 	}
 	if cfg.Leeway < 0 || cfg.Leeway > 5*time.Minute {
-		bad(fmt.Sprintf("Leeway: %v", cfg.Leeway), "allow for clocks that are 0 to 5m off")
+		bad(fmt.Sprintf("Leeway: %v", cfg.Leeway), "the time is out of range", "choose 0 to 5m")
 	}
 	cfg.MaxTokenBytes = cmp.Or(cfg.MaxTokenBytes, 8192)
 	if cfg.MaxTokenBytes < 256 || cfg.MaxTokenBytes > 65536 {
-		bad(fmt.Sprintf("MaxTokenBytes: %d", cfg.MaxTokenBytes), "allow for 256 to 65536 bytes")
+		bad(fmt.Sprintf("MaxTokenBytes: %d", cfg.MaxTokenBytes), "the length is out of range", "choose 256 to 65536")
 	}
 	name := cmp.Or(cfg.Header, cfg.Cookie, "Authorization")
 	// It knows which names are valid; header names are of the same letters.
 	named := http.Cookie{Name: name} //nolint:gosec // never sent
 	if cfg.Header != "" && cfg.Cookie != "" || named.Valid() != nil {
-		bad(fmt.Sprintf("Header: %q, Cookie: %q", cfg.Header, cfg.Cookie),
-			`give one of them, of letters, digits and '-', such as "X-Access-Token"; for either make two keys, `+
-				`for core.First`)
+		bad(fmt.Sprintf("Header: %q, Cookie: %q", cfg.Header, cfg.Cookie), "the name is not valid, or there are two",
+			`set one of them, to letters, digits and '-', as in "X-Access-Token"; for both, pass two keys to core.First`)
 	}
 	if faults != nil {
 		return nil, errors.Join(faults...)
@@ -127,17 +126,17 @@ func own(key any) any {
 
 const (
 	known = "HS256 HS384 HS512 RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
-	fit   = "give a key that fits: HS256, HS384 and HS512 take a []byte of at least 32, 48 and 64 random bytes " +
+	fit   = "HS256, HS384 and HS512 take a []byte of at least 32, 48 and 64 random bytes " +
 		"(RFC 7518, 3.2), RS and PS an *rsa.PublicKey of at least 2048 bits, " +
 		"ES256, ES384 and ES512 an *ecdsa.PublicKey on P-256, P-384 and P-521, and EdDSA an ed25519.PublicKey"
 )
 
-func (c *Config) checkKeys(bad func(value, reason string)) {
+func (c *Config) checkKeys(bad func(value, problem, remedy string)) {
 	var methods []jwt.SigningMethod
 	secret := 0
 	for _, name := range c.Methods {
 		if !slices.Contains(strings.Fields(known), name) {
-			bad(fmt.Sprintf("Methods: %q", name), "use some of "+known)
+			bad(fmt.Sprintf("Methods: %q", name), "this method is not supported", "choose from "+known)
 			continue
 		}
 		if strings.HasPrefix(name, "HS") {
@@ -146,11 +145,11 @@ func (c *Config) checkKeys(bad func(value, reason string)) {
 		methods = append(methods, jwt.GetSigningMethod(name))
 	}
 	if len(c.Methods) == 0 {
-		bad("Methods: none", "say how tokens are signed: some of "+known)
+		bad("Methods: none", "there are no methods", "set the methods that sign your tokens: some of "+known)
 	}
 	if secret > 0 && secret < len(methods) {
 		bad(fmt.Sprintf("Methods: %q", c.Methods),
-			"a public key must never be taken for a secret: leave out HS, or all others")
+			"a public key could be used as a secret", "leave out HS, or all others")
 		methods = nil // no key fits both
 	}
 	given := 0
@@ -160,7 +159,7 @@ func (c *Config) checkKeys(bad func(value, reason string)) {
 		}
 	}
 	if given != 1 {
-		bad(fmt.Sprintf("%d of Key, Keys and Keyfunc", given), "give exactly one of them")
+		bad(fmt.Sprintf("%d of Key, Keys and Keyfunc", given), "exactly one must be set", "set one and leave out the others")
 	}
 	check := func(name string, key any, least int) {
 		n := 0
@@ -170,7 +169,7 @@ func (c *Config) checkKeys(bad func(value, reason string)) {
 			}
 		}
 		if n < least {
-			bad(fmt.Sprintf("%s: %T", name, key), fit)
+			bad(fmt.Sprintf("%s: %T", name, key), "the key does not fit the methods", fit)
 		}
 	}
 	if c.Key != nil {
@@ -225,6 +224,8 @@ func fits(method jwt.SigningMethod, key any) bool {
 // faults are the mistakes of a configuration.
 type faults []error
 
-func (f *faults) add(function, value, reason string) {
-	*f = append(*f, &core.ConfigError{Option: "jwtkey." + function, Value: value, Reason: reason})
+func (f *faults) add(function, value, problem, remedy string) {
+	*f = append(*f, &core.ConfigError{
+		Option: "jwtkey." + function, Value: value, Problem: problem, Remedy: remedy,
+	})
 }

@@ -87,11 +87,11 @@ func ByClaim(claim string, cfg Config) core.Key {
 func ByContextClaim(key any, claim string) core.Key {
 	var faults faults
 	if key == nil || !reflect.TypeOf(key).Comparable() {
-		faults.add("ByContextClaim", fmt.Sprintf("%T", key),
-			`give it the key that your middleware leaves claims under, such as "user"`)
+		faults.add("ByContextClaim", fmt.Sprintf("%T", key), "this cannot be a key of context values",
+			`pass the key under which your middleware stores claims, such as "user"`)
 	}
 	if claim == "" {
-		faults.add("ByContextClaim", `""`, `name the claim, such as "sub"`)
+		faults.add("ByContextClaim", `""`, "the name is empty", `pass the name of a claim, such as "sub"`)
 	}
 	if faults != nil {
 		return core.KeyOf("jwt", nil, faults...)

@@ -179,8 +179,8 @@ func (c *checker) commands(addr string, failures []string) {
 	for pair := range slices.Chunk(failures, 2) {
 		name, err := pair[0], replyError(pair[1])
 		if name == "INFO" {
-			c.fault(addr, "INFO, which tells version and maxmemory-policy, is refused: "+grant(name)+
-				", or see yourself that it is Redis 6.2 or later with noeviction")
+			c.fault(addr, "INFO, which returns version and maxmemory-policy, is refused",
+				grant(name)+", or make sure that it is Redis 6.2 or later with noeviction")
 			continue
 		}
 		class := diagnose(err).Class
@@ -205,19 +205,19 @@ func (c *checker) info(addr, info string, plain bool) {
 	switch policy := field("maxmemory_policy"); policy {
 	case "noeviction":
 	case "":
-		c.fault(addr, "it does not tell its maxmemory-policy: see yourself that it evicts no keys, "+
-			"since an evicted log is a fresh quota")
+		c.fault(addr, "INFO has no maxmemory-policy",
+			"make sure that the server evicts no keys, because an evicted log is a fresh quota")
 	default:
 		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
-			"and an evicted log is a fresh quota: set it to noeviction, on a server for logs alone if need be")
+			"and an evicted log is a fresh quota", "set it to noeviction, if need be on a server only for logs")
 	}
 	version := field("redis_version")
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
-		c.fault(addr, "it is version "+version+": use Redis 6.2 or later, or Valkey")
+		c.fault(addr, "its version is "+version, "use Redis 6.2 or later, or Valkey")
 	}
 	if plain && field("cluster_enabled") == "1" {
-		c.fault(addr, adviseCluster)
+		c.fault(addr, "the server is part of a cluster", "use redis.NewClusterClient")
 	}
 }
 
@@ -237,8 +237,8 @@ func (c *checker) add(addr, names string, err error) {
 }
 
 // fault reports a wrong configuration.
-func (c *checker) fault(addr, reason string) {
-	c.report(addr, &store.ConfigError{Option: "Redis", Value: addr, Reason: reason})
+func (c *checker) fault(addr, problem, remedy string) {
+	c.report(addr, &store.ConfigError{Option: "Redis", Value: addr, Problem: problem, Remedy: remedy})
 }
 
 func (c *checker) report(addr string, err error) {

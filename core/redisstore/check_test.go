@@ -208,13 +208,13 @@ func TestCheckOfVersion(t *testing.T) {
 		info string
 		want [][]string
 	}{
-		{"redis_version:5.0.14\r\n" + noeviction, [][]string{{"version 5.0.14", "6.2"}}},
-		{"redis_version:6.0.20\r\n" + noeviction, [][]string{{"version 6.0.20", "6.2"}}},
+		{"redis_version:5.0.14\r\n" + noeviction, [][]string{{"version is 5.0.14", "6.2"}}},
+		{"redis_version:6.0.20\r\n" + noeviction, [][]string{{"version is 6.0.20", "6.2"}}},
 		{"redis_version:6.2.0\r\n" + noeviction, nil},
 		{"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.3\r\n" +
 			"# Memory\r\n" + noeviction, nil},
 		{"redis_version:255.255.255\r\n" + noeviction, nil},
-		{"redis_version:6.2.14\r\n", [][]string{{"does not tell its maxmemory-policy"}}},
+		{"redis_version:6.2.14\r\n", [][]string{{"has no maxmemory-policy"}}},
 	} {
 		addr := redistest.StartFake(t, func(command []string) string {
 			switch command[0] {

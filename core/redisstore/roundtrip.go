@@ -33,8 +33,9 @@ func (c *checker) roundTrip(ctx context.Context, addr string, client Client, key
 	enough := (2 * tripsToDecide * shortest).Truncate(50*time.Millisecond) + 50*time.Millisecond
 	c.report(addr, &store.ConfigError{
 		Option: "core.WithTimeout", Value: "default " + defaultTimeout.String(),
-		Reason: fmt.Sprintf("a round trip to %s takes %v, and a decision on a new connection %d of them: "+
-			"set core.WithTimeout(%v), or use a server that is nearer; if it is set, ignore this",
-			addr, shortest.Round(time.Millisecond), tripsToDecide, enough),
+		Problem: fmt.Sprintf("a round trip to %s takes %v, and a decision on a new connection %d of them",
+			addr, shortest.Round(time.Millisecond), tripsToDecide),
+		Remedy: fmt.Sprintf("set core.WithTimeout(%v), or use a server that is nearer; if it is set, ignore this",
+			enough),
 	})
 }

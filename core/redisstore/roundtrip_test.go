@@ -24,7 +24,7 @@ func TestCheckMeasuresTheRoundTrip(t *testing.T) {
 	err := redisstore.Check(t.Context(), rdb)
 	var fault *core.ConfigError
 	if !errors.As(err, &fault) || fault.Option != "core.WithTimeout" ||
-		!strings.Contains(fault.Reason, "set core.WithTimeout(") {
+		!strings.Contains(fault.Remedy, "set core.WithTimeout(") {
 		t.Errorf("a server 40 ms away: %v", err)
 	}
 }

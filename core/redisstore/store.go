@@ -29,7 +29,7 @@ func WithPrefix(prefix string) Option {
 	return func(s *redisStore) {
 		if s.prefixGiven {
 			s.faults = append(s.faults, &store.ConfigError{Option: "redisstore.WithPrefix", Value: "twice",
-				Reason: "give it once: each would replace the one before"})
+				Problem: "the option is given twice, and the first prefix would have no effect", Remedy: "remove one"})
 		}
 		s.prefix, s.prefixGiven = prefix, true
 	}
@@ -45,7 +45,8 @@ func WithOneServer() Option {
 		case s.conn == nil:
 		case s.conn.pipeline != nil:
 			s.faults = append(s.faults, &store.ConfigError{Option: "redisstore.WithOneServer",
-				Value: fmt.Sprintf("%T", s.client), Reason: "this client is for several servers: leave the option out"})
+				Value: fmt.Sprintf("%T", s.client), Problem: "this client is for several servers",
+				Remedy: "leave the option out"})
 		default:
 			s.conn.single = true
 		}
@@ -72,7 +73,7 @@ func newStore(client Client, opts []Option) *redisStore {
 	for _, o := range opts {
 		if o == nil {
 			s.faults = append(s.faults, &store.ConfigError{
-				Option: "redisstore.New", Value: "nil option", Reason: "leave it out",
+				Option: "redisstore.New", Value: "nil option", Problem: "the option is nil", Remedy: "leave it out",
 			})
 			continue
 		}
@@ -118,12 +119,12 @@ func (s *redisStore) Batches() store.Batches { return s.batchers.counts.snapshot
 func (s *redisStore) Validate(*store.Plan) error {
 	faults := slices.Clip(s.faults)
 	if s.conn == nil {
-		faults = append(faults, &store.ConfigError{Option: "redisstore.New", Value: "nil",
-			Reason: "give it a go-redis client, such as redis.NewClient(&redis.Options{Addr: \"localhost:6379\"})"})
+		faults = append(faults, &store.ConfigError{Option: "redisstore.New", Value: "nil", Problem: "the client is nil",
+			Remedy: `pass a go-redis client, such as redis.NewClient(&redis.Options{Addr: "localhost:6379"})`})
 	}
 	if !validPrefix(s.prefix) {
 		faults = append(faults, &store.ConfigError{Option: "redisstore.WithPrefix", Value: strconv.Quote(s.prefix),
-			Reason: "a prefix is 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
+			Problem: "the prefix is not valid", Remedy: "use 1 to 16 lower-case letters, digits, '.', '_' or '-'"})
 	}
 	return errors.Join(faults...)
 }
@@ -179,7 +180,7 @@ func (s *redisStore) GrantsUpTo() {}
 
 func costError(cost int) error {
 	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
-		Reason: fmt.Sprintf("redisstore records at most %d units at once", maxCost)}
+		Problem: "the cost is out of range", Remedy: fmt.Sprintf("record at most %d units at once", maxCost)}
 }
 
 func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {

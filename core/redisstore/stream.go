@@ -39,7 +39,7 @@ import (
 func WithStream() Option {
 	return func(s *redisStore) {
 		if s.batchers.stream {
-			s.faults = append(s.faults, streamError("twice", "give it once"))
+			s.faults = append(s.faults, streamError("twice", "the option is given twice", "remove one"))
 		}
 		s.batchers.stream = true
 	}
@@ -59,36 +59,38 @@ func (s *streamStore) Validate(p *store.Plan) error {
 	return errors.Join(s.logs.Validate(p), checkStreamPlan(p))
 }
 
-func streamError(value, reason string) error {
-	return &store.ConfigError{Option: "redisstore.WithStream", Value: value, Reason: reason}
+func streamError(value, problem, remedy string) error {
+	return &store.ConfigError{Option: "redisstore.WithStream", Value: value, Problem: problem, Remedy: remedy}
 }
+
+const oneLimit = "a stream has the log of one limit"
 
 // checkStreamPlan returns an error for a plan that a stream cannot serve.
 func checkStreamPlan(p *store.Plan) error {
 	switch {
 	case p.Slots:
-		return streamError("requests in flight", "slots cannot be renewed in a stream: give the limit core.InFlight "+
-			"to a limiter of its own, on a store without WithStream")
+		return streamError("requests in flight", "slots cannot be renewed in a stream",
+			"give the limit core.InFlight to a limiter of its own, on a store without WithStream")
 	case p.Varies, len(p.Limits) == 0:
-		return streamError("limits of requests", "a stream has the log of one limit, which is always the same: "+
+		return streamError("limits of requests", oneLimit+", which is always the same",
 			"leave WithStream out where core.LimitBy or rules choose the limits")
 	case len(p.Limits) > 1, p.Shadow > 0:
-		return streamError(strconv.Itoa(len(p.Limits))+" limits", "a stream has the log of one limit: make a limiter "+
-			"for each limit, or leave WithStream out; core.WithBan and core.WithShadow add limits, too")
+		return streamError(strconv.Itoa(len(p.Limits))+" limits", oneLimit,
+			"make a limiter for each limit, or leave WithStream out; core.WithBan and core.WithShadow add limits, too")
 	case counts(p):
-		return streamError(p.Algorithm().String(), "a stream has the log of one limit: leave WithStream out where "+
-			"limits have other algorithms or follow the calendar")
+		return streamError(p.Algorithm().String(), oneLimit,
+			"leave WithStream out where limits have other algorithms or follow the calendar")
 	case p.Keep > p.Limits[0].Window:
-		return streamError("entries that stay for "+p.Keep.String(), "a stream keeps entries for the window of its "+
-			"limit, "+p.Limits[0].Window.String()+": leave WithStream out")
+		return streamError("entries that stay for "+p.Keep.String(),
+			"a stream keeps entries for the window of its limit, "+p.Limits[0].Window.String(), "leave WithStream out")
 	}
 	return nil
 }
 
 func checkStreamCost(cost int) error {
 	if cost > 1 {
-		return streamError(fmt.Sprintf("a cost of %d", cost), "each entry of a stream is one unit: leave WithStream "+
-			"out where requests cost more")
+		return streamError(fmt.Sprintf("a cost of %d", cost), "each entry of a stream is one unit",
+			"leave WithStream out where requests cost more")
 	}
 	return nil
 }
@@ -104,7 +106,7 @@ func (s *streamStore) Take(ctx context.Context, t store.Take) (store.Answer, err
 		return store.Answer{}, err
 	}
 	if t.Mode == store.ModeUpTo {
-		return store.Answer{}, streamError(t.Mode.String(), "a stream cannot grant a part: leave WithStream out")
+		return store.Answer{}, streamError(t.Mode.String(), "a stream cannot grant a part", "leave WithStream out")
 	}
 	return s.logs.take(ctx, t)
 }

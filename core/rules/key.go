@@ -240,25 +240,16 @@ func (k *keys) fault(at *yaml.Node, field string, made core.Key) bool {
 	return true
 }
 
-// reason splits a ConfigError into what is wrong and what to do.
+// reason returns what is wrong with a value and what to do.
 func reason(err error) (problem, remedy string) {
 	var config *core.ConfigError
 	if !errors.As(err, &config) {
 		return err.Error(), "see the documentation of package core"
 	}
-	for _, sep := range []string{": ", "; "} {
-		if problem, remedy, ok := strings.Cut(config.Reason, sep); ok {
-			return quoted(config.Value, problem), remedy
-		}
+	if config.Value == "" {
+		return config.Problem, config.Remedy
 	}
-	return quoted(config.Value, "this is not possible"), config.Reason
-}
-
-func quoted(value, problem string) string {
-	if value == "" {
-		return problem
-	}
-	return value + ": " + problem
+	return config.Value + ": " + config.Problem, config.Remedy
 }
 
 // label is a kind and a name for the names of logs. Names that could be taken for others, and long ones, are hashed.
@@ -304,5 +295,6 @@ var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS
 
 var errNoTarget = &core.ConfigError{
 	Option: "rules", Value: "request",
-	Reason: "this adapter does not tell method, host and path: its requests have no method Target (adapter.Targeter)",
+	Problem: "this adapter does not report method, host and path",
+	Remedy:  "give its requests a method Target (adapter.Targeter)",
 }

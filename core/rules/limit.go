@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,29 +106,36 @@ func (k *keys) limit(n *yaml.Node, field, usual string) (l limit, ok bool) {
 }
 
 func (k *keys) badLimit(at *yaml.Node, field string, err error) {
-	_, remedy := reason(err)
 	problem := fmt.Sprintf("%q is not a limit", cut(at.Value))
 	quota, window, _ := strings.Cut(at.Value, "/")
-	if strings.Contains(err.Error(), "is neither a unit") && window != "" {
-		k.add(at, field, fmt.Sprintf("%s: there is no window %q", problem, cut(window)), windowRemedy(window))
+	if strings.Trim(quota, "0 ") == "" && quota != "" {
+		k.add(at, field, problem, "to refuse every request, use deny; the quota is at least 1")
 		return
 	}
-	if strings.Trim(quota, "0 ") == "" && quota != "" {
-		remedy = "to refuse every request, use deny; the quota is at least 1"
-	} else if full := reasonOf(err); full != "" {
-		problem, remedy = problem+": "+full, `write one such as "100/minute", "10/second burst 50" or "4 in flight"`
+	var config *core.ConfigError
+	if !errors.As(err, &config) {
+		config = &core.ConfigError{Problem: err.Error()}
 	}
-	k.add(at, field, problem, remedy)
+	remedy := config.Remedy
+	if near := nearWindow(quota, window); near != "" {
+		remedy = fmt.Sprintf("did you mean %q?", near)
+	}
+	k.add(at, field, problem+": "+config.Problem, remedy)
 }
 
 var windows = []string{"second", "minute", "hour", "day", "week", "month", "quarter", "year"}
 
-func windowRemedy(window string) string {
-	word, _, _ := strings.Cut(strings.TrimSpace(window), " ")
-	if near := nearest(strings.TrimSuffix(word, "s"), windows); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+// nearWindow returns the window that was probably meant, or "".
+func nearWindow(quota, window string) string {
+	word, rest, _ := strings.Cut(strings.TrimSpace(window), " ")
+	near := nearest(strings.TrimSuffix(word, "s"), windows)
+	if near == "" {
+		return ""
 	}
-	return "write " + strings.Join(windows, ", ") + ", or a duration such as 10s"
+	if _, err := core.ParseLimit(strings.TrimSpace(quota + "/" + near + " " + rest)); err != nil {
+		return "" // something else is wrong
+	}
+	return near
 }
 
 // with gives a limit an algorithm, and reports whether it is another than the sliding log. own says that it is the
@@ -169,17 +177,6 @@ func (k *keys) with(
 		return core.TokenBucket(l, l.Quota), true, true
 	}
 	return l, counts, true
-}
-
-func reasonOf(err error) string {
-	problem, remedy := reason(err)
-	if _, rest, ok := strings.Cut(problem, ": "); ok {
-		problem = rest
-	}
-	if problem == "this is not possible" {
-		return remedy
-	}
-	return problem + ": " + remedy
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789._-"

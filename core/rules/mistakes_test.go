@@ -231,7 +231,7 @@ var mistakes = map[string]struct {
 	},
 	"shadow without a log": {
 		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], shadow: true}\n",
-		[]string{"2:22 rules[0].limits: token bucket: limits are tried out as sliding logs"},
+		[]string{"2:22 rules[0].limits: token bucket: a shadow evaluates sliding logs only"},
 	},
 	"cost 0": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], cost: 0}\n", []string{"2:48 rules[0].cost: 0 is out of " +
@@ -319,7 +319,7 @@ var mistakes = map[string]struct {
 	},
 	"deny what is no address": {
 		"rules:\n- {name: a, deny: {key: ip, values: [10.0.0.0/8, localhost]}, key: ip, limits: [1/minute]}\n",
-		[]string{`2:50 rules[0].deny.values[1]: "localhost": this key finds addresses`},
+		[]string{`2:50 rules[0].deny.values[1]: "localhost": the key finds addresses`},
 	},
 	"all at once": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute, x], kost: 1}\n- {name: A, match: {path: x}, key: ip, " +

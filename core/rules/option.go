@@ -24,11 +24,12 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 		_, twice := o.verifiers[name]
 		switch {
 		case name == "" || name == "unverified":
-			o.fault("WithVerifier", name, "choose a name other than unverified, which takes values as they are")
+			o.fault("WithVerifier", name, "the name is empty, or that of values that need no verifier",
+				"choose another name")
 		case verify == nil:
-			o.fault("WithVerifier", name, "give it a function")
+			o.fault("WithVerifier", name, "the function is nil", "pass a function")
 		case twice:
-			o.fault("WithVerifier", name, "this name is registered already: choose another one")
+			o.fault("WithVerifier", name, "this name is registered already", "choose another name")
 		default:
 			o.verifiers[name] = verify
 		}
@@ -40,7 +41,7 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 func WithClaims(key func(claim string) core.Key) Option {
 	return func(o *options) {
 		if key == nil || o.claims != nil {
-			o.fault("WithClaims", "nil or twice", "give it one function")
+			o.fault("WithClaims", "nil or twice", "the function is nil, or the option is given twice", "pass one function")
 			return
 		}
 		o.claims = key
@@ -54,6 +55,8 @@ func WithOptions(opts ...core.Option) Option {
 	return func(o *options) { o.core = append(o.core, opts...) }
 }
 
-func (o *options) fault(option, value, reason string) {
-	o.faults = append(o.faults, &core.ConfigError{Option: option, Value: strconv.Quote(value), Reason: reason})
+func (o *options) fault(option, value, problem, remedy string) {
+	o.faults = append(o.faults, &core.ConfigError{
+		Option: option, Value: strconv.Quote(value), Problem: problem, Remedy: remedy,
+	})
 }

@@ -78,14 +78,14 @@ func (k *keys) notJoined(doc *document, err error) {
 	for i, r := range doc.rules {
 		if r.parts() > 1 {
 			k.add(first(r.node), r.field, "limits of several descriptors may apply to one request: "+problem,
-				remedy+", or write a rule for each")
+				remedy+"; or write a rule for each")
 			continue
 		}
 		for _, earlier := range doc.rules[:i] {
 			if doc.all && r.parts() > 0 && earlier.parts() > 0 && earlier.match.meets(&r.match) {
 				k.add(first(r.node), r.field,
 					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
-					remedy+", or write apply: first")
+					remedy+"; or write apply: first")
 				break
 			}
 		}

@@ -82,7 +82,7 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	s.options.verifiers = make(map[string]func(context.Context, string) (string, error))
 	for _, o := range opts {
 		if o == nil {
-			s.options.fault("Option", "nil", "leave it out")
+			s.options.fault("Option", "nil", "the option is nil", "leave it out")
 			continue
 		}
 		o(&s.options)

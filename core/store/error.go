@@ -6,19 +6,25 @@ import (
 	"strings"
 )
 
-// ConfigError is one mistake in how a limiter was put together. What finds several joins them; [errors.As] takes the
-// first out.
+// ConfigError is one mistake in the configuration or the use of a limiter. Functions that find several mistakes join
+// them; [errors.As] returns the first.
 type ConfigError struct {
-	Option string // the argument or option, as it is written in code
-	Value  string // what was given
-	Reason string // what is wrong with it, and what would be right
+	Option  string // the function, option or argument, as it is written in code
+	Value   string // its value, or empty
+	Problem string // what is wrong
+	Remedy  string // what to do
 }
 
+// Error returns "sash: Option(Value): Problem; Remedy".
 func (e *ConfigError) Error() string {
-	if e.Value == "" {
-		return fmt.Sprintf("sash: %s: %s", e.Option, e.Reason)
+	text := "sash: " + e.Option
+	if e.Value != "" {
+		text += "(" + e.Value + ")"
 	}
-	return fmt.Sprintf("sash: %s(%s): %s", e.Option, e.Value, e.Reason)
+	if text += ": " + e.Problem; e.Remedy != "" {
+		text += "; " + e.Remedy
+	}
+	return text
 }
 
 // StoreError says that the store could not answer. Its text is for operators: it may hold addresses and is never sent

@@ -32,8 +32,8 @@ func NewKey(policy, text string) Key {
 func (k *Key) Validate() error {
 	if k.Namespace == nil {
 		return &ConfigError{
-			Option: "store.Key", Value: "zero",
-			Reason: "make it with store.NewKey, or take that of a limiter's Take",
+			Option: "store.Key", Value: "zero", Problem: "the zero Key names no log",
+			Remedy: "use store.NewKey, or the key of a limiter's Take",
 		}
 	}
 	return nil

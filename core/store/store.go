@@ -129,7 +129,9 @@ type Take struct {
 // Validate returns an error for a take without a key or a plan.
 func (t *Take) Validate() error {
 	if t.Plan == nil || len(t.Plan.Limits) == 0 {
-		return &ConfigError{Option: "store.Take", Value: "no plan", Reason: "give it one of store.NewPlan"}
+		return &ConfigError{
+			Option: "store.Take", Value: "no plan", Problem: "a take needs a plan", Remedy: "use store.NewPlan",
+		}
 	}
 	return t.Key.Validate()
 }
@@ -147,23 +149,25 @@ func ValidateAll(takes []Take, answers []Answer) error {
 			if takes[j].Key.names(&t.Key) {
 				return &ConfigError{
 					Option: "store.TakeAll", Value: "one key twice",
-					Reason: "the takes of one request have different keys: put the limits of a key into one plan",
+					Problem: "the takes of one request must have different keys",
+					Remedy:  "put the limits of a key into one plan",
 				}
 			}
 		}
 		if t.Cost != takes[0].Cost || t.ID != takes[0].ID || t.Mode != takes[0].Mode {
 			return &ConfigError{
-				Option: "store.TakeAll", Value: "takes that differ",
-				Reason: "the takes of one request have the same Cost, ID and Mode",
+				Option: "store.TakeAll", Value: "takes that differ", Problem: "the takes belong to different requests",
+				Remedy: "use the same Cost, ID and Mode for the takes of one request",
 			}
 		}
 		limits += len(t.Plan.Limits)
 	}
 	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
 		return &ConfigError{
-			Option: "store.TakeAll",
-			Value:  fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
-			Reason: fmt.Sprintf("give it a take or more, an answer for each, and at most %d limits in all", MaxLimits),
+			Option:  "store.TakeAll",
+			Value:   fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
+			Problem: "the number of takes, answers or limits is wrong",
+			Remedy:  fmt.Sprintf("pass at least one take, an answer for each, and at most %d limits in all", MaxLimits),
 		}
 	}
 	return nil

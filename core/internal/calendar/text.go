@@ -1,7 +1,6 @@
 package calendar
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -105,8 +104,13 @@ func zoneText(zone *time.Location) string {
 	return time.Unix(0, 0).In(zone).Format(offsetLayout)
 }
 
-// Parse reads a calendar from text as [Calendar.String] formats it. A zone that is left out is UTC. The error tells
-// what is wrong with which part of the text.
+// Error is what is wrong with the zone or the beginning of a calendar's periods.
+type Error struct{ Problem, Remedy string }
+
+func (e *Error) Error() string { return e.Problem + "; " + e.Remedy }
+
+// Parse reads a calendar from text as [Calendar.String] formats it. A zone that is left out is UTC. If the text begins
+// with a period of a calendar, the error is an [Error].
 func Parse(text string) (Calendar, error) {
 	rest, begins, anchored := strings.Cut(text, " from ")
 	name, zoneName, zoned := strings.Cut(rest, " in ")
@@ -118,7 +122,9 @@ func Parse(text string) (Calendar, error) {
 	if anchored {
 		anchor, ok := parseAnchor(unit, strings.Fields(begins))
 		if !ok {
-			return Calendar{}, fmt.Errorf("a %v does not begin at %q: write %s", unit, begins, examples[unit])
+			return Calendar{}, &Error{
+				fmt.Sprintf("a %v does not begin at %q", unit, begins), "write " + examples[unit],
+			}
 		}
 		c = c.From(anchor)
 	}
@@ -189,6 +195,8 @@ func parseDate(layout, word string) (date time.Time, ok bool) {
 	return date, false
 }
 
+const remedyZone = `write a name such as "Europe/Berlin" or "UTC"`
+
 // parseZone reads the name of a zone, or an offset such as "+05:45".
 func parseZone(name string) (*time.Location, error) {
 	if t, err := time.Parse(offsetLayout, name); err == nil {
@@ -196,11 +204,11 @@ func parseZone(name string) (*time.Location, error) {
 		return time.FixedZone(name, offset), nil
 	}
 	if name == "" {
-		return nil, errors.New(`write a time zone after "in", such as "Europe/Berlin" or "UTC"`)
+		return nil, &Error{`there is no time zone after "in"`, remedyZone}
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: write a name such as %q or %q", err, "Europe/Berlin", "UTC")
+		return nil, &Error{err.Error(), remedyZone}
 	}
 	return zone, nil
 }

@@ -1,7 +1,6 @@
 package clientip
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -48,26 +47,33 @@ func ParseAddrPort(s string) (a netip.Addr, port bool) {
 	return Canonical(a), false
 }
 
+// Error is what is wrong with a prefix.
+type Error struct{ Problem, Remedy string }
+
+func (e *Error) Error() string { return e.Problem + "; " + e.Remedy }
+
 // ParsePrefix parses a prefix, or an address as the prefix that holds nothing else. A prefix of IPv4-mapped addresses
-// becomes one of IPv4. The prefix of all addresses is an error. Errors are remedies, to be shown beside s.
+// becomes one of IPv4. The prefix of all addresses is an error. Every error is an [Error].
 func ParsePrefix(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		a, addrErr := netip.ParseAddr(s)
 		if addrErr != nil || a.Zone() != "" {
-			return prefix, errors.New("write an address (10.0.0.1), a prefix (10.0.0.0/8) or \"unix\"")
+			return prefix, &Error{"this is not an address", `write an address (10.0.0.1), a prefix (10.0.0.0/8) or "unix"`}
 		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
 	}
 	if prefix.Addr().Is4In6() {
 		if prefix.Bits() < 96 {
-			return prefix, fmt.Errorf("as a prefix of mapped IPv4 addresses it has at least 96 bits, not %d",
-				prefix.Bits())
+			return prefix, &Error{
+				fmt.Sprintf("a prefix of mapped IPv4 addresses has at least 96 bits, not %d", prefix.Bits()),
+				"write a prefix of IPv4 addresses",
+			}
 		}
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	if prefix.Bits() == 0 {
-		return prefix, errors.New("that is everybody, so every client could choose its key: name your proxies")
+		return prefix, &Error{"it contains all addresses, so every client could choose its key", "name your proxies"}
 	}
 	return prefix.Masked(), nil
 }

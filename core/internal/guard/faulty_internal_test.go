@@ -135,7 +135,7 @@ func (s *faultyStore) TakeAll(ctx context.Context, takes []store.Take, answers [
 	}
 	for i := range answers {
 		if answers[i] != (store.Answer{}) {
-			return &store.ConfigError{Option: "TakeAll", Reason: "the answers are not zero"}
+			return &store.ConfigError{Option: "TakeAll", Problem: "the answers are not zero"}
 		}
 	}
 	return s.call(ctx, "take all", func(f fault) {

@@ -190,7 +190,8 @@ func (g *Guard) TakeAll(
 	if g.joint == nil {
 		return FromStore, &store.ConfigError{
 			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store),
-			Reason: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
+			Problem: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
+			Remedy:  "add it; a wrapper embeds store.Full",
 		}
 	}
 	if g.denials.lookupAll(takes, answers) {
@@ -444,7 +445,8 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	if g.settler == nil {
 		return &store.ConfigError{
 			Option: "Settle", Value: fmt.Sprintf("%T", g.store),
-			Reason: "this store cannot change what was recorded: it has no method Settle (store.Settler)",
+			Problem: "this store cannot change what was recorded: it has no method Settle (store.Settler)",
+			Remedy:  "add it; a wrapper embeds store.Full",
 		}
 	}
 	ctx = g.Within(ctx, time.Now())

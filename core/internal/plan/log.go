@@ -236,9 +236,8 @@ func (s *Spaces) place(p *Plan) error {
 		label := log.label(kinds)
 		if seen[label] {
 			return &store.ConfigError{
-				Option: "By", Value: log.Limits[0].Text,
-				Reason: "two limits would be kept under one name: give these limits names, so that what they count " +
-					"can be told apart",
+				Option: "By", Value: log.Limits[0].Text, Problem: "the logs of two limits would have the same name",
+				Remedy: "set Name on these limits",
 			}
 		}
 		seen[label] = true

@@ -74,21 +74,20 @@ type Plan struct {
 // mistakes can be found.
 func New(limits []Limit, option string) (*Plan, error) {
 	var faults []error
-	fault := func(value, reason string) {
-		faults = append(faults, &store.ConfigError{Option: option, Value: value, Reason: reason})
+	fault := func(value, problem, remedy string) {
+		faults = append(faults, &store.ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy})
 	}
 	switch {
 	case len(limits) == 0:
-		fault("none", "give at least one, such as core.PerMinute(100)")
+		fault("none", "there are no limits", "pass at least one, such as core.PerMinute(100)")
 	case len(limits) > store.MaxLimits:
-		fault(strconv.Itoa(len(limits)), fmt.Sprintf("at most %d are decided together", store.MaxLimits))
+		fault(strconv.Itoa(len(limits)), "there are too many limits", fmt.Sprintf("use at most %d", store.MaxLimits))
 	}
 	p := &Plan{Limits: limits}
 	for i := range limits {
 		l := &limits[i]
 		if l.Name != "" && slices.Contains(p.Names, l.Name) {
-			fault(l.Text, fmt.Sprintf("the name %q is there twice: drop one of the limits, or give each its own Name",
-				l.Name))
+			fault(l.Text, fmt.Sprintf("two limits have the name %q", l.Name), "remove one of them, or set Name")
 		}
 		p.Names = append(p.Names, l.Name)
 	}
@@ -154,9 +153,10 @@ func (p *Plan) AddShadow(shadow *Plan) error {
 	}
 	if len(p.Limits)+len(shadow.Limits) > store.MaxLimits {
 		return &store.ConfigError{
-			Option: "WithShadow", Value: strconv.Itoa(len(shadow.Limits)),
-			Reason: fmt.Sprintf("with the %d limits of the policy itself that is more than %d", len(p.Limits),
+			Option: "WithShadow", Value: strconv.Itoa(len(shadow.Limits)) + " limits",
+			Problem: fmt.Sprintf("with the %d limits of the policy in force, these are more than %d", len(p.Limits),
 				store.MaxLimits),
+			Remedy: "try fewer limits at once",
 		}
 	}
 	p.Shadow = shadow
@@ -166,8 +166,8 @@ func (p *Plan) AddShadow(shadow *Plan) error {
 // ShadowError returns the error for limits of an algorithm that are to be tried out.
 func ShadowError(a store.Algorithm) error {
 	return &store.ConfigError{
-		Option: "WithShadow", Value: a.String(),
-		Reason: "limits are tried out as sliding logs: give it limits without With",
+		Option: "WithShadow", Value: a.String(), Problem: "a shadow evaluates sliding logs only",
+		Remedy: "use limits without With",
 	}
 }
 
