@@ -50,7 +50,7 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Deci
 
 func (l *Limiter) askUpTo(ctx context.Context, key string, cost int, d *Decision) error {
 	if _, ok := l.store.(store.Granter); !ok {
-		d.began, d.mode, d.cost = l.begin(), store.ModeUpTo, cost
+		d.began, d.take.Mode, d.take.Cost = l.begin(), store.ModeUpTo, cost
 		return l.failed(ctx, d, &ConfigError{
 			Option: "AllowAtMost", Value: fmt.Sprintf("%T", l.store),
 			Problem: "this store cannot grant a part of what is asked: it has no method GrantsUpTo (store.Granter)",
@@ -111,8 +111,8 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 
 // ask fills in d, which must be zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
-	d.began, d.mode, d.cost = l.begin(), mode, cost
-	if err = l.identityOf(key, &d.key.Identity); err != nil {
+	d.began, d.take.Mode, d.take.Cost = l.begin(), mode, cost
+	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
 	l.asked.set()

@@ -81,8 +81,7 @@ func (d *Decision) deniedByOwn() bool {
 
 // look denies d during a ban, and returns the units of past bans.
 func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
-	var a store.Answer
-	err = b.take(ctx, d, b.ladder, store.ModePeek, 1, &a)
+	a, err := b.take(ctx, d, b.ladder, store.ModePeek, 1)
 	if err == nil && !a.Allowed {
 		b.deny(d, a.Retry)
 	}
@@ -91,15 +90,14 @@ func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
 
 // count counts a denial, and begins a ban if their number is reached.
 func (b *ban) count(ctx context.Context, d *Decision, past int) error {
-	key := store.Key{Namespace: b.denials, Identity: d.key.Identity}
-	var a store.Answer
-	err := d.limiter.take(ctx, &key, &store.Take{Plan: b.tries, Cost: 1}, d, &a)
+	key := store.Key{Namespace: b.denials, Identity: d.take.Key.Identity}
+	a, err := d.limiter.takeOne(ctx, store.Take{Key: key, Plan: b.tries, Cost: 1}, d)
 	if err != nil || !a.Allowed || a.State[0].Used+1 < b.limit.Quota {
 		return err
 	}
 	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	var begun store.Answer
-	if err = b.take(ctx, d, b.begin[step], store.ModeCharge, 1<<step, &begun); err != nil {
+	begun, err := b.take(ctx, d, b.begin[step], store.ModeCharge, 1<<step)
+	if err != nil {
 		return err
 	}
 	if begun.Allowed {
@@ -115,10 +113,10 @@ func (b *ban) count(ctx context.Context, d *Decision, past int) error {
 }
 
 func (b *ban) take(
-	ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int, a *store.Answer,
-) error {
-	key := store.Key{Namespace: b.bans, Identity: d.key.Identity}
-	return d.limiter.take(ctx, &key, &store.Take{Plan: ladder, Cost: cost, Mode: mode}, d, a)
+	ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int,
+) (store.Answer, error) {
+	key := store.Key{Namespace: b.bans, Identity: d.take.Key.Identity}
+	return d.limiter.takeOne(ctx, store.Take{Key: key, Plan: ladder, Cost: cost, Mode: mode}, d)
 }
 
 func (b *ban) deny(d *Decision, wait time.Duration) {

@@ -35,11 +35,11 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		return nil
 	}
 	began := l.begin()
-	d.began, d.mode, d.borrowed = began, l.mode, true
+	d.began, d.take.Mode, d.borrowed = began, l.mode, true
 	defer func() {
 		if p := recover(); p != nil {
 			l.inFlight.Release(token)
-			*d = Decision{began: began, mode: l.mode}
+			*d = Decision{began: began, take: store.Take{Mode: l.mode}}
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 			aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
 			if aborts && r.Context().Value(http.ServerContextKey) != nil {
@@ -94,9 +94,9 @@ func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
 		return l.checkRules(c, d)
 	}
 	if c == nil { // which is faster than readOnce
-		d.key.Identity, err = l.key.read(r, own)
+		d.take.Key.Identity, err = l.key.read(r, own)
 	} else {
-		d.key.Identity, err = l.key.readOnce(r, own)
+		d.take.Key.Identity, err = l.key.readOnce(r, own)
 	}
 	if err != nil {
 		return l.failed(r.Context(), d, err)
@@ -105,9 +105,9 @@ func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
-	d.cost, d.mode = 1, l.mode
+	d.take.Cost, d.take.Mode = 1, l.mode
 	if l.cost != nil {
-		d.cost = l.cost(r)
+		d.take.Cost = l.cost(r)
 	}
 	if c != nil && pl.Namespace == nil { // otherwise decide reads the keys of limits
 		d.limiter, d.plan = l, pl
@@ -133,7 +133,7 @@ func (l *Limiter) checkRules(c *Choice, d *Decision) error {
 	case pl == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	d.cost, d.mode = c.Units(), l.mode
+	d.take.Cost, d.take.Mode = c.Units(), l.mode
 	return of.reported(r.Context(), d, of.decide(r.Context(), r, pl, true, d))
 }
 
@@ -160,25 +160,25 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 // was called; decide fills it in place, because a Decision is large to copy. r is nil for calls without a request. A
 // denial counts towards a ban if try is true.
 func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
-	if d.cost < 1 {
+	if d.take.Cost < 1 {
 		return &ConfigError{
-			Option: "cost", Value: strconv.Itoa(d.cost), Problem: "a request costs at least 1 unit",
+			Option: "cost", Value: strconv.Itoa(d.take.Cost), Problem: "a request costs at least 1 unit",
 			Remedy: "use WithSkip or Peek for requests that cost nothing",
 		}
 	}
 	d.limiter, d.plan = l, pl
-	d.cost = min(d.cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
-	if d.mode == store.ModeRecord && pl.Counter != SlidingLog {
+	d.take.Cost = min(d.take.Cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
+	if d.take.Mode == store.ModeRecord && pl.Counter != SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
-	if d.key.Namespace == nil {
-		if d.key.Namespace = pl.Namespace; pl.Namespace == nil {
+	if d.take.Key.Namespace == nil {
+		if d.take.Key.Namespace = pl.Namespace; pl.Namespace == nil {
 			if err := l.readKeys(ctx, r, &l.prefixes, d); err != nil {
 				return err
 			}
 		}
 	}
-	if l.ban == nil || d.mode == store.ModeRecord {
+	if l.ban == nil || d.take.Mode == store.ModeRecord {
 		err = l.charge(ctx, d)
 	} else {
 		err = l.ban.decide(ctx, d, try)

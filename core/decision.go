@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -37,23 +38,20 @@ type Decision struct {
 
 	storeErr error // why Degraded is set
 	limiter  *Limiter
-	plan     *plan.Plan // nil if no limit was evaluated, as for a skipped request
-	answer   store.Answer
-	cost     int           // units requested
+	plan     *plan.Plan    // nil if no limit was evaluated, as for a skipped request
+	take     store.Take    // of the limiter's key: what the first log was asked, unless more is set
+	answer   store.Answer  // of the logs
+	more     *logTakes     // nil if there is one log, which is that of the limiter's key
 	began    time.Duration // time since the process started, or 0 if there are no observers
-	mode     store.Mode
-	borrowed bool // the texts of keys may be in memory that a server uses again
+	borrowed bool          // the texts of keys may be in memory that a server uses again
 	source   event.Source
 	taken    int            // units that were recorded
-	key      store.Key      // of the limiter's key
-	id       uint64         // of the take, unless more is set
-	more     *logTakes      // nil if there is one log, which is that of key
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
 }
 
-// logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its key,
-// ID and answer are those of the [Decision], so that they are not allocated.
+// logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its take
+// and answer are those of the [Decision], so that they are not allocated.
 type logTakes struct {
 	takes   []store.Take
 	answers []store.Answer
@@ -75,13 +73,19 @@ func newLogTakes(n int) *logTakes {
 	return &two.logTakes
 }
 
-// at returns the key of a log of the plan, the ID of what was taken there, and the log's answer.
-func (d *Decision) at(log int) (key *store.Key, id uint64, a *store.Answer) {
-	if d.more == nil {
-		return &d.key, d.id, &d.answer
+// logs returns what each log of the plan is asked, and its answer. The slices are d's own memory, so they must not be
+// kept: d would be on the heap.
+func (d *Decision) logs() ([]store.Take, []store.Answer) {
+	if d.more != nil {
+		return d.more.takes, d.more.answers
 	}
-	t := &d.more.takes[log]
-	return &t.Key, t.ID, &d.more.answers[log]
+	return unsafe.Slice(&d.take, 1), unsafe.Slice(&d.answer, 1) //nolint:gosec // a slice of a variable is safe
+}
+
+// at returns what a log of the plan was asked, and its answer.
+func (d *Decision) at(log int) (*store.Take, *store.Answer) {
+	takes, answers := d.logs()
+	return &takes[log], &answers[log]
 }
 
 // held returns the slots that the decision holds, or nil.
@@ -102,14 +106,14 @@ type served struct {
 func (d *Decision) fill() {
 	d.Allowed, d.RetryAfter = d.answer.Allowed, d.answer.Retry
 	d.Policy = d.policyName()
-	if d.Allowed && d.mode != store.ModePeek {
-		d.Granted = d.cost
+	if d.Allowed && d.take.Mode != store.ModePeek {
+		d.Granted = d.take.Cost
 	}
 	if d.storeErr != nil && d.limiter.guard.Open() {
 		d.plan = nil // nothing was counted, so there is nothing to report
 		return
 	}
-	if d.mode == store.ModeUpTo {
+	if d.take.Mode == store.ModeUpTo {
 		d.Granted = d.answer.Granted
 	}
 	d.taken = d.Granted
@@ -118,8 +122,8 @@ func (d *Decision) fill() {
 		if d.awaitsSlot() {
 			d.RetryAfter = 0 // nobody knows when a request ends
 		}
-		if d.mode == store.ModeChargeDenied && !d.never() {
-			d.taken = d.cost
+		if d.take.Mode == store.ModeChargeDenied && !d.never() {
+			d.taken = d.take.Cost
 		}
 	}
 	if len(d.plan.Limits) == 0 { // there are only limits that are tried out
@@ -150,17 +154,17 @@ func (d *Decision) rule() *plan.Rule {
 
 // shadow returns what the shadow policy would have decided.
 func (d *Decision) shadow() *Decision {
-	s := &Decision{limiter: d.limiter, plan: d.plan.Shadow, cost: d.cost}
+	s := &Decision{limiter: d.limiter, plan: d.plan.Shadow, take: store.Take{Cost: d.take.Cost}}
 	s.answer = store.Answer{Retry: d.answer.Shadow}
 	copy(s.answer.State[:], d.answer.State[len(d.plan.Limits):])
 	s.answer.Denied = d.answer.Denied >> len(d.plan.Limits)
 	s.answer.Allowed = s.answer.Denied == 0
-	if d.mode == store.ModeUpTo {
-		s.answer.Granted = s.plan.Grant(&s.answer, d.cost)
-		s.mode = d.mode
+	if d.take.Mode == store.ModeUpTo {
+		s.answer.Granted = s.plan.Grant(&s.answer, d.take.Cost)
+		s.take.Mode = d.take.Mode
 	}
 	s.fill()
-	if s.taken = 0; d.mode == store.ModePeek {
+	if s.taken = 0; d.take.Mode == store.ModePeek {
 		s.Granted = 0
 	}
 	return s
@@ -201,10 +205,10 @@ func (d *Decision) never() bool {
 
 // fitting returns how many units must fit for the request to be allowed.
 func (d *Decision) fitting() int {
-	if d.mode == store.ModeUpTo {
+	if d.take.Mode == store.ModeUpTo {
 		return 1
 	}
-	return d.cost
+	return d.take.Cost
 }
 
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
@@ -298,8 +302,8 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 		if log.InFlight() { // it takes one slot whatever it costs
 			continue
 		}
-		key, id, _ := d.at(i)
-		if err := d.limiter.settle(ctx, store.Settlement{Key: *key, ID: id, Cost: cost}, d.Degraded); err != nil {
+		t, _ := d.at(i)
+		if err := d.limiter.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID, Cost: cost}, d.Degraded); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -330,7 +334,9 @@ func (d *Decision) left(i int) int {
 
 // takesSlots reports whether this request has taken a slot of each limit of requests in flight. All that takes units
 // does, except Record.
-func (d *Decision) takesSlots() bool { return d.Allowed && d.taken > 0 && d.mode != store.ModeRecord }
+func (d *Decision) takesSlots() bool {
+	return d.Allowed && d.taken > 0 && d.take.Mode != store.ModeRecord
+}
 
 // reset returns how long it takes until the oldest unit leaves the window of limit i: 0 if the limit has none.
 func (d *Decision) reset(i int) time.Duration {
@@ -393,7 +399,7 @@ func (d *Decision) violated() []string {
 // cloneKeys makes the decision independent of the memory that its keys were read from.
 func (d *Decision) cloneKeys() {
 	d.borrowed = false
-	d.key.Identity = d.key.Clone()
+	d.take.Key.Identity = d.take.Key.Clone()
 	if d.more == nil {
 		return
 	}

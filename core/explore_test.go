@@ -61,11 +61,12 @@ func (*ownIDs) GrantsUpTo() {}
 func (s *ownIDs) Take(_ context.Context, t store.Take) (a store.Answer, _ error) {
 	id := s.id(&t.Key, t.ID)
 	t.ID = 0
-	s.logs.Take(&t.Key, &t, &a)
+	takes, answers := []store.Take{t}, make([]store.Answer, 1)
+	s.logs.Take(takes, answers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ids[id] = t.ID
-	return a, nil
+	s.ids[id] = takes[0].ID
+	return answers[0], nil
 }
 
 func (s *ownIDs) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
@@ -73,7 +74,7 @@ func (s *ownIDs) TakeAll(_ context.Context, takes []store.Take, answers []store.
 	for i := range takes {
 		takes[i].ID = 0
 	}
-	s.logs.TakeAll(takes, answers)
+	s.logs.Take(takes, answers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range takes {

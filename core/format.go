@@ -38,7 +38,7 @@ func (d *Decision) attrs() []slog.Attr {
 		),
 		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)),
 	)
-	if d.mode == store.ModeUpTo {
+	if d.take.Mode == store.ModeUpTo {
 		attrs = append(attrs, slog.Int("granted", d.Granted))
 	}
 	if len(d.Violated) > 0 {

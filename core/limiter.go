@@ -67,39 +67,33 @@ func (a asked) set() {
 	}
 }
 
-// charge asks the logs of a decision.
+// charge asks the logs of a decision, whose answers are zero.
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
-	if d.more == nil {
-		var t store.Take // a literal would be built in a temporary and copied
-		t.Plan, t.Cost, t.Mode = d.plan.Logs[0].StorePlan(), d.cost, d.mode
-		err := l.take(ctx, &d.key, &t, d, &d.answer)
-		if err == nil {
-			d.id = t.ID
-			d.fill()
-		}
+	takes, answers := d.logs()
+	for i, log := range d.plan.Logs {
+		t := &takes[i]
+		t.Plan, t.Cost, t.Mode, t.ID = log.StorePlan(), d.take.Cost, d.take.Mode, 0
+	}
+	err := l.take(ctx, takes, answers, d)
+	if err != nil {
 		return err
 	}
-	takes, answers := d.more.takes, d.more.answers
-	for i, log := range d.plan.Logs {
-		takes[i].Plan, takes[i].Cost, takes[i].Mode, takes[i].ID = log.StorePlan(), d.cost, d.mode, 0
+	if d.more == nil {
+		d.fill()
+		return nil
 	}
-	clear(answers)
-	err := l.takeAll(ctx, takes, answers, d)
-	if err == nil {
-		pl := d.plan
-		d.answer = pl.Merge(answers, d.fitting(), d.mode)
-		if d.fill(); d.takesSlots() {
-			l.hold(ctx, d, pl)
-		}
+	d.answer = d.plan.Merge(answers, d.fitting(), d.take.Mode)
+	if d.fill(); d.takesSlots() {
+		l.hold(ctx, d)
 	}
-	return err
+	return nil
 }
 
 // hold notes which slots a decision has taken, until it is released. If requests of this process hold all of them
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
-func (l *Limiter) hold(ctx context.Context, d *Decision, pl *plan.Plan) {
+func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	var held []slots.Slot
-	for i, log := range pl.Logs {
+	for i, log := range d.plan.Logs {
 		if log.InFlight() {
 			t := &d.more.takes[i]
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
@@ -135,7 +129,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 			}
 		}
 	}
-	d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.mode)
+	d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.take.Mode)
 	d.Granted = 0
 	d.fill()
 }
@@ -176,28 +170,22 @@ func (m memorySlots) Release(_ context.Context, s *slots.Slot) error {
 	return nil
 }
 
-// take passes t to the logs in memory or to the guard of the store. It fills in the rest of t: the key, and for a store
-// outside the process an id. Logs in memory number their takes themselves.
-func (l *Limiter) take(ctx context.Context, key *store.Key, t *store.Take, d *Decision, a *store.Answer) (err error) {
+// take passes takes to the logs in memory or to the guard of the store, which set their IDs. It notes what has decided.
+func (l *Limiter) take(ctx context.Context, takes []store.Take, answers []store.Answer, d *Decision) error {
 	if l.memory != nil {
-		l.memory.Take(key, t, a)
-		d.source = event.Memory
-		return nil
-	}
-	t.Key = *key
-	from, err := l.guard.Take(ctx, t, a)
-	return d.decidedBy(from, err)
-}
-
-// takeAll is take for several logs.
-func (l *Limiter) takeAll(ctx context.Context, takes []store.Take, answers []store.Answer, d *Decision) error {
-	if l.memory != nil {
-		l.memory.TakeAll(takes, answers)
+		l.memory.Take(takes, answers)
 		d.source = event.Memory
 		return nil
 	}
 	from, err := l.guard.TakeAll(ctx, takes, answers)
 	return d.decidedBy(from, err)
+}
+
+// takeOne is take for a log beside those of the decision.
+func (l *Limiter) takeOne(ctx context.Context, t store.Take, d *Decision) (store.Answer, error) {
+	takes, answers := [1]store.Take{t}, [1]store.Answer{}
+	err := l.take(ctx, takes[:], answers[:], d)
+	return answers[0], err
 }
 
 // decidedBy notes what has decided, and returns the error if nothing has.

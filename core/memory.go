@@ -112,8 +112,9 @@ func (s *MemoryStore) Take(_ context.Context, t store.Take) (a store.Answer, err
 	if err := t.Validate(); err != nil {
 		return a, err
 	}
-	s.logs.Take(&t.Key, &t, &a)
-	return a, nil
+	takes, answers := [1]store.Take{t}, [1]store.Answer{}
+	s.logs.Take(takes[:], answers[:])
+	return answers[0], nil
 }
 
 // TakeAll implements [store.Joint].
@@ -121,7 +122,7 @@ func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []s
 	if err := store.ValidateAll(takes, answers); err != nil {
 		return err
 	}
-	s.logs.TakeAll(takes, answers)
+	s.logs.Take(takes, answers)
 	return nil
 }
 

@@ -62,11 +62,11 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 		policy = d.policyName()
 	}
 	e := Event{
-		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.mode, Cost: d.cost, Key: d.key.Text, Err: err,
+		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.take.Mode, Cost: d.take.Cost, Key: d.take.Key.Text, Err: err,
 		life: l.life,
 	}
-	if d.borrowed || d.key.Addr.IsValid() {
-		e.Key = d.key.Label()
+	if d.borrowed || d.take.Key.Addr.IsValid() {
+		e.Key = d.take.Key.Label()
 	}
 	if d.began != 0 {
 		e.Took = time.Since(processStart) - d.began
@@ -122,7 +122,7 @@ func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) 
 	if l.observers == nil {
 		return nil
 	}
-	d.mode, d.cost = store.ModePeek, 0
+	d.take.Mode, d.take.Cost = store.ModePeek, 0
 	e := l.event(outcome, d, nil)
 	e.Decision = *d
 	err := l.observe(ctx, &e)

@@ -17,7 +17,7 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 		if err != nil || pl == nil {
 			return err
 		}
-		d.cost, d.mode = c.Units(), store.ModePeek
+		d.take.Cost, d.take.Mode = c.Units(), store.ModePeek
 		return of.decide(r.Context(), r, pl, false, &d)
 	})
 	if err != nil {

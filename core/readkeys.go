@@ -15,20 +15,20 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 	logs, own := d.plan.Logs, l.key.keySpec
 	if l.choose != nil {
 		own = keyOf(logs[0])
-		if d.key.Identity, err = own.readOnce(r, p); err != nil {
+		if d.take.Key.Identity, err = own.readOnce(r, p); err != nil {
 			return keyError(d.plan, logs[0], err)
 		}
 	}
 	if len(logs) == 1 && logs[0].Key == own && !logs[0].InFlight() { // with rules
-		d.key.Namespace = logs[0].Space.Namespace
+		d.take.Key.Namespace = logs[0].Space.Namespace
 		return nil
 	}
 	if r == nil {
 		r = noRequest{ctx}
 	}
-	d.key.Namespace, d.more = l.namespace, newLogTakes(len(logs))
+	d.take.Key.Namespace, d.more = l.namespace, newLogTakes(len(logs))
 	for i, log := range logs {
-		id := d.key.Identity
+		id := d.take.Key.Identity
 		same := slices.IndexFunc(logs[:i], func(earlier *plan.Log) bool { return earlier.Key == log.Key })
 		switch {
 		case same >= 0:

@@ -39,9 +39,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // key was not read, as by [WithSkip], is a [ConfigError].
 func (d Decision) Reset(ctx context.Context) error {
 	switch {
-	case d.key.Kind != "" && d.limiter.choose == nil:
-		return d.limiter.resetKey(ctx, d.key.Identity)
-	case d.key.Kind != "" && d.plan != nil:
+	case d.take.Key.Kind != "" && d.limiter.choose == nil:
+		return d.limiter.resetKey(ctx, d.take.Key.Identity)
+	case d.take.Key.Kind != "" && d.plan != nil:
 		return d.resetRules(ctx)
 	case d.storeErr != nil: // FailOpen has decided, and the rules are not known
 		return d.storeErr
@@ -57,8 +57,8 @@ func (d *Decision) resetRules(ctx context.Context) error {
 	var errs []error
 	for i, log := range d.plan.Logs {
 		if log.Own && !log.InFlight() {
-			key, _, _ := d.at(i)
-			errs = append(errs, d.limiter.reset(ctx, *key))
+			t, _ := d.at(i)
+			errs = append(errs, d.limiter.reset(ctx, t.Key))
 		}
 	}
 	if errs == nil {
@@ -84,7 +84,7 @@ func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 
 // unused returns an error if nothing was used by a text that no request's key is.
 func (l *Limiter) unused(ctx context.Context, id identity) error {
-	d := Decision{key: store.Key{Identity: id}, cost: 1, mode: store.ModePeek}
+	d := Decision{take: store.Take{Key: store.Key{Identity: id}, Cost: 1, Mode: store.ModePeek}}
 	pl, err := l.planFor(ctx)
 	if err == nil {
 		err = l.decide(ctx, nil, pl, false, &d)

@@ -48,7 +48,7 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 	began := l.begin()
 	given, err := l.wait(ctx, key, cost, d)
 	if l.observers != nil {
-		d.began, d.mode, d.cost = began, store.ModeCharge, cost
+		d.began, d.take.Mode, d.take.Cost = began, store.ModeCharge, cost
 		err = l.waited(ctx, d, err)
 	}
 	if !given {
@@ -73,7 +73,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err = ctx.Err(); err != nil {
 		return false, err
 	}
-	if err = l.identityOf(key, &d.key.Identity); err != nil {
+	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
 		return false, err
 	}
 	l.asked.set()
@@ -84,7 +84,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if cost < 1 || cost > pl.Smallest() { // waiting would not change that
 		return true, l.decideNever(ctx, pl, cost, d)
 	}
-	w, ahead := l.queues.Join(queueKey{l.namespace, d.key.Identity}, cost)
+	w, ahead := l.queues.Join(queueKey{l.namespace, d.take.Key.Identity}, cost)
 	defer w.Leave()
 	if err = l.foresee(ctx, pl, w, ahead, d); err != nil {
 		return true, err
@@ -116,15 +116,17 @@ type waiter = queue.Waiter[queueKey, *plan.Log]
 
 // begin makes d ready for the next question of a waiter. The keys of its logs were read for the first one.
 func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
-	namespace, more := d.key.Namespace, d.more
-	*d = Decision{}
-	d.key = store.Key{Namespace: namespace, Identity: w.Key.identity}
-	d.cost, d.mode, d.more = cost, mode, more
+	namespace, more := d.take.Key.Namespace, d.more
+	*d = Decision{more: more}
+	d.take.Key = store.Key{Namespace: namespace, Identity: w.Key.identity}
+	if d.take.Cost, d.take.Mode = cost, mode; more != nil {
+		clear(more.answers)
+	}
 }
 
 // decideNever decides about a cost that no wait helps.
 func (l *Limiter) decideNever(ctx context.Context, pl *plan.Plan, cost int, d *Decision) error {
-	d.cost, d.mode = cost, store.ModePeek
+	d.take.Cost, d.take.Mode = cost, store.ModePeek
 	if err := l.decide(ctx, nil, pl, false, d); err != nil {
 		return err
 	}
@@ -176,8 +178,8 @@ func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
 	}
 	longest := time.Duration(-1)
 	for i, l := range d.plan.Logs {
-		k, _, a := d.at(i)
-		key, wait := queueKeyOf(k), a.Retry
+		t, a := d.at(i)
+		key, wait := queueKeyOf(&t.Key), a.Retry
 		if l.InFlight() {
 			wait = 0 // which is shorter than that of any window
 		}
@@ -194,7 +196,7 @@ func (d *Decision) room(w *waiter) int {
 		return 1
 	}
 	for i, log := range d.plan.Logs {
-		if key, _, _ := d.at(i); d.more == nil || !w.InLine(queueKeyOf(key), log) {
+		if t, _ := d.at(i); d.more == nil || !w.InLine(queueKeyOf(&t.Key), log) {
 			continue
 		}
 		left := MaxQuota
@@ -204,7 +206,7 @@ func (d *Decision) room(w *waiter) int {
 		if log.InFlight() {
 			return left
 		}
-		return (left + d.cost - 1) / d.cost
+		return (left + d.take.Cost - 1) / d.take.Cost
 	}
 	return 0
 }

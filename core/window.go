@@ -44,7 +44,8 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 	if l.guard != nil {
 		ctx = l.guard.Within(ctx, time.Now())
 	}
-	now := &Decision{limiter: l, plan: d.plan, key: d.key, more: d.more, cost: 1, mode: store.ModePeek}
+	now := &Decision{limiter: l, plan: d.plan, take: d.take, more: d.more}
+	now.take.Cost, now.take.Mode = 1, store.ModePeek
 	now.cloneKeys() // others may use the takes of d
 	if err := now.peek(ctx); err != nil {
 		return nil, store.Error(err)
@@ -54,8 +55,8 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 		windows[i].LimitState = state
 	}
 	for i, log := range d.plan.Logs {
-		key, _, _ := now.at(i)
-		if err := now.list(ctx, log, *key, windows); err != nil {
+		t, _ := now.at(i)
+		if err := now.list(ctx, log, t.Key, windows); err != nil {
 			return nil, store.Error(err)
 		}
 	}
@@ -66,15 +67,15 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 // at bans.
 func (d *Decision) peek(ctx context.Context) error {
 	for i, log := range d.plan.Logs {
-		key, _, a := d.at(i)
-		*a = store.Answer{}
-		t := store.Take{Plan: log.StorePlan(), Cost: d.cost, Mode: d.mode}
-		if err := d.limiter.take(ctx, key, &t, d, a); err != nil || d.storeErr != nil {
+		t, a := d.at(i)
+		peek := store.Take{Key: t.Key, Plan: log.StorePlan(), Cost: d.take.Cost, Mode: d.take.Mode}
+		var err error
+		if *a, err = d.limiter.takeOne(ctx, peek, d); err != nil || d.storeErr != nil {
 			return cmp.Or(err, d.storeErr)
 		}
 	}
 	if d.more != nil {
-		d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.mode)
+		d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.take.Mode)
 	}
 	d.fill()
 	return nil
@@ -135,7 +136,7 @@ func (w *LimitWindow) setEntries(all []Entry, same bool) {
 func (w *LimitWindow) Reset(ctx context.Context) error {
 	l := w.decision.limiter
 	err := l.reset(ctx, w.key)
-	if err == nil && l.ban != nil && w.key.Identity == w.decision.key.Identity {
+	if err == nil && l.ban != nil && w.key.Identity == w.decision.take.Key.Identity {
 		err = l.ban.lift(ctx, l, w.key.Identity)
 	}
 	return err

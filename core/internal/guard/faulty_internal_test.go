@@ -158,9 +158,9 @@ func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
 	}
 	answers := make([]store.Answer, len(takes))
 	if len(takes) == 1 {
-		s.logs.Take(&takes[0].Key, &takes[0], &answers[0])
+		s.logs.Take(takes[:1], answers[:1])
 	} else {
-		s.logs.TakeAll(takes, answers)
+		s.logs.Take(takes, answers)
 	}
 	if takes[0].Mode != store.ModePeek && !slices.ContainsFunc(answers, denied) {
 		s.answers[id] = answers
@@ -172,7 +172,7 @@ func denied(a store.Answer) bool { return !a.Allowed }
 
 func (s *sharedLogs) executeFirst(takes []store.Take) {
 	if t := takes[0]; s.answers[t.ID] == nil && !s.parts[t.ID] {
-		s.logs.Take(&t.Key, &t, new(store.Answer))
+		s.logs.Take([]store.Take{t}, make([]store.Answer, 1))
 		s.parts[takes[0].ID] = true
 	}
 }

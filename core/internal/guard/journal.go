@@ -90,7 +90,7 @@ func (j *journal) now() int64 { return int64(time.Since(j.start)) }
 func (j *journal) take(r *request, sent delivery) {
 	if r.several() {
 		takes, answers := r.copies()
-		j.logs.TakeAll(takes, answers)
+		j.logs.Take(takes, answers)
 		copy(r.answers, answers)
 	} else {
 		j.takeOne(r.first, r.answer)
@@ -105,7 +105,9 @@ func (j *journal) take(r *request, sent delivery) {
 // takeOne asks the log of t alone.
 func (j *journal) takeOne(t *store.Take, a *store.Answer) {
 	id := t.ID
-	j.logs.Take(&t.Key, t, a)
+	takes, answers := [1]store.Take{*t}, [1]store.Answer{*a}
+	j.logs.Take(takes[:], answers[:])
+	*t, *a = takes[0], answers[0]
 	t.ID = id // the log has replaced it if it recorded nothing
 }
 

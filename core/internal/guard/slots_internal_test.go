@@ -61,10 +61,10 @@ func TestUnclaimedSlots(t *testing.T) {
 			}
 			used := func(want bool) {
 				t.Helper()
-				var a store.Answer
-				logs.logs.Take(&key, &store.Take{Plan: plan, Cost: 1, Mode: store.ModePeek}, &a)
-				if a.State[0].Used > 0 != want {
-					t.Errorf("%d slots are taken", a.State[0].Used)
+				a := make([]store.Answer, 1)
+				logs.logs.Take([]store.Take{{Key: key, Plan: plan, Cost: 1, Mode: store.ModePeek}}, a)
+				if a[0].State[0].Used > 0 != want {
+					t.Errorf("%d slots are taken", a[0].State[0].Used)
 				}
 			}
 			used(true)

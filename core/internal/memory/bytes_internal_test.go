@@ -28,7 +28,7 @@ func TestBytes(t *testing.T) {
 			key.Kind, key.Text = "x", fmt.Sprintf("a key whose text is longer than fits into the log %d", i)
 			for range i % 100 {
 				take := store.Take{Plan: plan, Cost: cost}
-				s.Take(&key, &take, new(store.Answer))
+				s.takeOne(&key, &take, new(store.Answer))
 			}
 		}
 		grown, got := heap()-before, s.Bytes()

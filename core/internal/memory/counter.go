@@ -18,8 +18,8 @@ const (
 	endNumber // the instant on the store's clock from which on the others are forgotten
 )
 
-// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock. A take reads the two
-// one after the other, and may wait in between. So it is the wall clock that ends a period, unless that was set back.
+// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock, since the two may not run
+// alike. So it is the wall clock that ends a period, unless that was set back.
 const endSlack = time.Second
 
 // counts reports whether a plan is of another algorithm than the sliding log.
@@ -36,10 +36,15 @@ func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
 	return s.At(&p.Limits[0], wall)
 }
 
-// count answers t, of which cost units must fit, by a limit of another algorithm than the sliding log.
-func (l *keyLog) count(t *store.Take, wall int64, cost int, mode store.Mode, a *store.Answer) {
-	v := l.look(t.Plan, wall)
-	added, n := countIn(&v, t.Plan, cost, mode, a), l.Spare()
+// count answers a take, of which cost units must fit, by a limit of another algorithm than the sliding log. The log is
+// nil for a peek at a key that has none.
+func (l *keyLog) count(p *store.Plan, wall int64, cost int, mode store.Mode, a *store.Answer) {
+	v := l.look(p, wall)
+	if l == nil {
+		countIn(&v, p, cost, store.ModePeek, a)
+		return
+	}
+	added, n := countIn(&v, p, cost, mode, a), l.Spare()
 	if a.Retry > 0 && l.counts { // the wall clock may have been set back
 		left := time.Duration(n[endNumber] - l.now).Truncate(time.Microsecond)
 		a.Retry = min(a.Retry, max(left, 0)+time.Microsecond)
@@ -74,12 +79,6 @@ func countIn(v *counter.View, p *store.Plan, cost int, mode store.Mode, a *store
 		a.State[0].Reset = v.Until(used - 1)
 	}
 	return added
-}
-
-// decideWithout answers a peek at a key that has no log, by a limit of another algorithm than the sliding log.
-func decideWithout(t *store.Take, wall int64, cost int, a *store.Answer) {
-	v := (*keyLog)(nil).look(t.Plan, wall)
-	countIn(&v, t.Plan, cost, store.ModePeek, a)
 }
 
 // isVoid reports whether the log says no more than a new one.

@@ -16,7 +16,7 @@ func windowPlan(quota int, window time.Duration) *store.Plan {
 // counted takes from a log's numbers, at an instant of the log's clock and of the wall clock in microseconds.
 func counted(l *keyLog, p *store.Plan, now time.Duration, wall int64) (a store.Answer) {
 	l.now = max(l.now, int64(now))
-	l.count(&store.Take{Plan: p, Cost: 1}, wall, 1, store.ModeCharge, &a)
+	l.count(p, wall, 1, store.ModeCharge, &a)
 	return a
 }
 
@@ -72,10 +72,31 @@ func TestNumbersInPlaceOfEntries(t *testing.T) {
 		}
 		for n := range i % 20 {
 			var a store.Answer
-			l.decide(&store.Take{Plan: log, Cost: 1 + i%2}, &a)
+			l.decide(&store.Take{Plan: log}, 1+i%2, store.ModeCharge, instant{}, &a)
 			if a.State[0].Used != n*(1+i%2) {
 				t.Fatalf("step %d, take %d: %+v", i, n, a)
 			}
 		}
+	}
+}
+
+// A take that has read the clocks and then waited for the lock is decided at the instant of the take before it, by which
+// a token has come back.
+func TestWallTimeNeverRunsBackwards(t *testing.T) {
+	s, key := New(10), store.NewKey("p", "k")
+	bucket := store.NewPlan(store.Plan{Limits: []store.Limit{
+		{Quota: 2, Window: time.Second, Algorithm: store.TokenBucket, Refill: 1},
+	}})
+	takes, answers := []store.Take{{Key: key, Plan: bucket, Cost: 1}}, make([]store.Answer, 1)
+	at := func(now time.Duration) bool {
+		t.Helper()
+		at := instant{int64(now), int64(1000 * time.Hour)}
+		if clear(answers); !s.takeOwn(&takes[0], &answers[0], at) {
+			s.takeParts(takes, answers, at)
+		}
+		return answers[0].Allowed
+	}
+	if !at(time.Second) || !at(2*time.Second) || !at(time.Second) || at(time.Second) {
+		t.Errorf("%+v, want two units of a bucket of two, and one that came back", answers)
 	}
 }

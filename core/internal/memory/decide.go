@@ -7,19 +7,20 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// decide answers t at instant now into a, which must be zero. It adds an entry to the log, with that ID, if t is
-// charged in this mode. It returns the ID of the entry, which the log assigns if id is 0, or 0 if it adds none. A
-// limit's window is (now-Window, now].
-func decide(log *slide.Log, now int64, id uint64, t *store.Take, mode store.Mode, a *store.Answer) uint64 {
-	p := t.Plan
-	cost, mode := p.Counted(t.Cost, mode)
+// decide answers a take at instant now into a, which must be zero. It adds an entry to the log, with that ID, if the
+// take is charged in this mode. It returns the ID of the entry, which the log assigns if id is 0, or 0 if it adds none.
+// A limit's window is (now-Window, now].
+func decide(
+	log *slide.Log, now int64, id uint64, p *store.Plan, asked int, mode store.Mode, a *store.Answer,
+) uint64 {
+	cost, mode := p.Counted(asked, mode)
 	for i := range p.Limits {
 		a.State[i].Used, a.State[i].Reset = log.View(now, p.Limits[i].Window)
 	}
 	p.Judge(a, cost, mode)
 	units := cost // those that are added, where cost must fit
 	if mode == store.ModeUpTo {
-		p.Grant(a, t.Cost)
+		p.Grant(a, asked)
 		if cost = 1; !p.Slots {
 			units = a.Granted
 		}

@@ -52,40 +52,46 @@ func (l *keyLog) tryLock(now int64) bool {
 	return true
 }
 
-// take decides t and unlocks the log, which is locked. It reports whether it is time to sweep other logs.
-func (l *keyLog) take(t *store.Take, a *store.Answer) (sweep bool) {
-	defer l.mu.Unlock()
-	l.decide(t, a)
-	l.takes++
-	return l.takes%takesPerSweep == 0
+// instant is when takes were asked.
+type instant struct {
+	clock int64 // of the store
+	wall  int64 // how far the wall clock is ahead of it in nanoseconds, if a plan keeps no entries; otherwise 0
 }
 
-// decide is take without the lock.
-func (l *keyLog) decide(t *store.Take, a *store.Answer) {
+// wallTime returns the instant by the wall clock, in microseconds. Like that of the log it never runs backwards, unless
+// the wall clock is set back. The log may be nil.
+func (l *keyLog) wallTime(now instant) int64 {
+	clock := now.clock
+	if l != nil {
+		clock = l.now
+	}
+	return (clock + now.wall) / int64(time.Microsecond)
+}
+
+// unlock unlocks the log after a take. It reports whether it is time to sweep other logs.
+func (l *keyLog) unlock() (sweep bool) {
+	l.takes++
+	sweep = l.takes%takesPerSweep == 0
+	l.mu.Unlock()
+	return sweep
+}
+
+// decide decides t, of which cost units must fit, in the log of its key, which is locked.
+func (l *keyLog) decide(t *store.Take, cost int, mode store.Mode, now instant, a *store.Answer) {
 	if counts(t.Plan) {
-		l.count(t, time.Now().UnixMicro(), t.Cost, t.Mode, a)
+		l.count(t.Plan, l.wallTime(now), cost, mode, a)
 		return
 	}
 	if l.keep < t.Plan.Keep || t.Plan.Varies { // a write would invalidate the cache line on other cores
 		l.keep, l.varies = max(l.keep, t.Plan.Keep), l.varies || t.Plan.Varies
 	}
 	l.Drop(l.now - int64(l.keep))
-	t.ID = decide(&l.Log, l.now, t.ID, t, t.Mode, a)
+	t.ID = decide(&l.Log, l.now, t.ID, t.Plan, cost, mode, a)
 }
 
-// takeShared is take for a key with that hash which shares the log.
-func (l *keyLog) takeShared(hash uint64, t *store.Take, a *store.Answer) {
-	defer l.mu.Unlock()
-	l.decideShared(hash, t, a)
-}
-
-// decideShared is takeShared without the lock.
-func (l *keyLog) decideShared(hash uint64, t *store.Take, a *store.Answer) {
-	if counts(t.Plan) {
-		l.count(t, time.Now().UnixMicro(), t.Cost, t.Mode, a)
-		return
-	}
-	units, mode := t.Plan.Counted(t.Cost, t.Mode)
+// decideShared is decide for a key with that hash which shares the log.
+func (l *keyLog) decideShared(hash uint64, t *store.Take, cost int, mode store.Mode, a *store.Answer) {
+	units, mode := t.Plan.Counted(cost, mode)
 	records := mode == store.ModeRecord
 	l.keep = max(l.keep, t.Plan.Keep)
 	l.Drop(l.now - int64(l.keep))
@@ -95,7 +101,7 @@ func (l *keyLog) decideShared(hash uint64, t *store.Take, a *store.Answer) {
 	case records && l.Units(0)+units > store.MaxRecorded:
 		mode = store.ModePeek // the recorded takes of one key must not trim those of others
 	}
-	decide(&l.Log, l.now, sharedID(hash, t.ID), t, mode, a)
+	decide(&l.Log, l.now, sharedID(hash, t.ID), t.Plan, cost, mode, a)
 	if records {
 		a.Allowed, a.Retry = true, 0
 	}

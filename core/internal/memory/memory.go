@@ -108,48 +108,7 @@ func (l *keyLog) bytes() int {
 	return int(unsafe.Sizeof(*l)) + l.key.Bytes() + l.Log.Bytes()
 }
 
-// Take decides and records t, and sets a, which must be zero. The key is an argument of its own because it is large and
-// copying it into t takes time. If t has no ID, Take sets it to one that the log assigns, which saves the log memory.
-func (s *Store) Take(key *store.Key, t *store.Take, a *store.Answer) {
-	hash := key.Hash()
-	sh, now := &s.shards[hash%shardCount], s.clock()
-	if log := sh.logs.find(key, hash); log == nil || !log.lock(now) {
-		sh.takeNew(s, key, hash, now, t, a)
-	} else if log.take(t, a) {
-		sh.sweepNow(s, now)
-	}
-}
-
-// takeNew is Take for a key that seemed to have no log of its own.
-func (sh *shard) takeNew(s *Store, key *store.Key, hash uint64, now int64, t *store.Take, a *store.Answer) {
-	sh.mu.Lock()
-	log, own := sh.findOrAdd(s, key, hash, now, t.Plan.Keep, t.Mode, true)
-	if own {
-		sh.mu.Unlock()
-		log.take(t, a)
-		return
-	}
-	defer sh.mu.Unlock()
-	if log == nil { // a peek
-		decideEmpty(t, now, a)
-		return
-	}
-	if t.ID == 0 {
-		sh.lastID++
-		t.ID = sh.lastID
-	}
-	log.takeShared(hash, t, a)
-}
-
 var empty slide.Log // answers peeks at keys without a log; nothing is added to it
-
-func decideEmpty(t *store.Take, now int64, a *store.Answer) {
-	if counts(t.Plan) {
-		decideWithout(t, time.Now().UnixMicro(), t.Cost, a)
-		return
-	}
-	decide(&empty, now, 0, t, t.Mode, a)
-}
 
 func (s *Store) clock() int64 { return int64(time.Since(s.start)) }
 

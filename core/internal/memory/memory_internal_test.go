@@ -31,7 +31,7 @@ func newPolicy(s *Store, name string, quota int, window time.Duration) policy {
 func (p policy) take(text string, cost int, mode store.Mode) (id uint64, allowed bool) {
 	var a store.Answer
 	t := store.Take{Plan: p.plan, Cost: cost, Mode: mode}
-	p.s.Take(textKey(p.ns, text), &t, &a)
+	p.s.takeOne(textKey(p.ns, text), &t, &a)
 	return t.ID, a.Allowed
 }
 
@@ -64,13 +64,9 @@ func (s *Store) logs() iter.Seq[*keyLog] {
 
 // takeAt takes one unit for a caller that has read the clock at now and gets the lock later.
 func takeAt(s *Store, k *store.Key, now time.Duration) {
-	t := store.Take{Plan: planOf(1, time.Minute), Cost: 1}
-	hash := k.Hash()
-	sh := &s.shards[hash%shardCount]
-	if log := sh.logs.find(k, hash); log != nil && log.lock(int64(now)) {
-		log.take(&t, new(store.Answer))
-	} else {
-		sh.takeNew(s, k, hash, int64(now), &t, new(store.Answer))
+	takes := []store.Take{{Key: *k, Plan: planOf(1, time.Minute), Cost: 1}}
+	if answers, at := make([]store.Answer, 1), (instant{clock: int64(now)}); !s.takeOwn(&takes[0], &answers[0], at) {
+		s.takeParts(takes, answers, at)
 	}
 }
 
@@ -263,4 +259,12 @@ func TestPeeksAddNoLogs(t *testing.T) {
 	if _, allowed := newPolicy(s, "p", 1, time.Minute).take("a", 1, store.ModePeek); !allowed || s.Keys() != 0 {
 		t.Errorf("allowed %v, and %d keys have a log; want none", allowed, s.Keys())
 	}
+}
+
+// takeOne is Take for one log.
+func (s *Store) takeOne(key *store.Key, t *store.Take, a *store.Answer) {
+	takes, answers := []store.Take{*t}, []store.Answer{*a}
+	takes[0].Key = *key
+	s.Take(takes, answers)
+	t.ID, *a = takes[0].ID, answers[0]
 }

@@ -66,14 +66,14 @@ func TestInstantsDoNotDecrease(t *testing.T) {
 	const keep = 365 * 24 * time.Hour
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Second}}, Keep: keep})
 	take := store.Take{Key: *textKey(newSpace("p"), ""), Plan: plan, Cost: 1, ID: 1}
-	s.Take(&take.Key, &take, new(store.Answer))
+	s.takeOne(&take.Key, &take, new(store.Answer))
 	sh, log, _, _ := s.locked(&take.Key)
 	later := log.now + int64(keep)/2
 	log.now = later
 	sh.unlock(log)
 	take.ID = 2
 	var a store.Answer
-	if s.Take(&take.Key, &take, &a); !a.Allowed {
+	if s.takeOne(&take.Key, &take, &a); !a.Allowed {
 		t.Error("denied by a unit that has left the window")
 	}
 	entries := s.Log(&take.Key, keep)
@@ -86,7 +86,7 @@ func TestInstantsDoNotDecrease(t *testing.T) {
 func TestRemovedLog(t *testing.T) {
 	s := New(1 << 18)
 	take := store.Take{Key: *textKey(newSpace("p"), ""), Plan: planOf(1, time.Hour), Cost: 1}
-	s.Take(&take.Key, &take, new(store.Answer))
+	s.takeOne(&take.Key, &take, new(store.Answer))
 	sh, log, _, _ := s.locked(&take.Key)
 	sh.unlock(log)
 	s.Reset(&take.Key)
@@ -96,7 +96,7 @@ func TestRemovedLog(t *testing.T) {
 	first := take.ID
 	take.ID = 0
 	var a store.Answer
-	if s.Take(&take.Key, &take, &a); !a.Allowed || s.Keys() != 1 {
+	if s.takeOne(&take.Key, &take, &a); !a.Allowed || s.Keys() != 1 {
 		t.Errorf("%v after a reset, %d keys", a, s.Keys())
 	}
 	s.Settle(&store.Settlement{Key: take.Key, ID: first})

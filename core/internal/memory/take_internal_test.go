@@ -31,7 +31,7 @@ func TestJointTakesOfOneShard(t *testing.T) {
 				}
 				for range 2 * takesPerSweep {
 					answers := make([]store.Answer, 3)
-					s.TakeAll(takes, answers)
+					s.Take(takes, answers)
 					for n := range answers {
 						if used := answers[n].State[0].Used; used > 2 {
 							t.Fatalf("%d places: %d units used of 2", places, used)
@@ -53,7 +53,7 @@ func TestPathOfJointTakes(t *testing.T) {
 		t.Helper()
 		takes := []store.Take{{Key: keys[0], Plan: plan, Cost: 1}, {Key: keys[1], Plan: plan, Cost: 1}}
 		answers := make([]store.Answer, 2)
-		s.TakeAll(takes, answers)
+		s.Take(takes, answers)
 		for i, a := range answers {
 			if !a.Allowed || a.State[0].Used != used || takes[i].ID == 0 {
 				t.Errorf("log %d: %+v, id %d, want %d used", i, a, takes[i].ID, used)
@@ -96,7 +96,7 @@ func TestPathOfJointTakes(t *testing.T) {
 func pairOfOneLog(s *Store) []store.Key {
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Hour}}})
 	filler := store.NewKey("filler", "a")
-	s.Take(&filler, &store.Take{Plan: plan, Cost: 1}, new(store.Answer))
+	s.takeOne(&filler, &store.Take{Plan: plan, Cost: 1}, new(store.Answer))
 	byBucket := make(map[string]store.Key)
 	for n := 0; ; n++ {
 		key := store.NewKey("p", fmt.Sprint(n))
@@ -120,7 +120,7 @@ func TestJointUpToOfOneSharedLog(t *testing.T) {
 			{Key: pair[1], Plan: plan, Cost: 4, Mode: store.ModeUpTo},
 		}
 		answers := make([]store.Answer, 2)
-		s.TakeAll(takes, answers)
+		s.Take(takes, answers)
 		return answers
 	}
 	if a := ask(); a[0].Granted != 2 || a[1].Granted != 2 || !a[0].Allowed || !a[1].Allowed {
@@ -130,7 +130,7 @@ func TestJointUpToOfOneSharedLog(t *testing.T) {
 		t.Errorf("%+v, want room for a unit of one of them", a)
 	}
 	a := new(store.Answer)
-	if s.Take(&pair[1], &store.Take{Plan: plan, Cost: 4, Mode: store.ModeUpTo}, a); a.Granted != 1 {
+	if s.takeOne(&pair[1], &store.Take{Plan: plan, Cost: 4, Mode: store.ModeUpTo}, a); a.Granted != 1 {
 		t.Errorf("%+v, want the last unit granted", a)
 	}
 }
@@ -143,7 +143,7 @@ func TestJointTakesOfOneSharedLog(t *testing.T) {
 	for range 2 {
 		takes := []store.Take{{Key: pair[0], Plan: plan, Cost: 1}, {Key: pair[1], Plan: plan, Cost: 1}}
 		answers := make([]store.Answer, 2)
-		s.TakeAll(takes, answers)
+		s.Take(takes, answers)
 		if !answers[0].Allowed || answers[1].Allowed || answers[1].Retry != time.Hour || !answers[1].Denied.Has(0) {
 			t.Errorf("%+v, want room for one of them", answers)
 		}
@@ -152,7 +152,7 @@ func TestJointTakesOfOneSharedLog(t *testing.T) {
 		t.Error("no key shares a log")
 	}
 	answer := new(store.Answer)
-	if s.Take(&pair[1], &store.Take{Plan: plan, Cost: 1}, answer); !answer.Allowed {
+	if s.takeOne(&pair[1], &store.Take{Plan: plan, Cost: 1}, answer); !answer.Allowed {
 		t.Errorf("%+v: the denied request has left a unit", answer)
 	}
 }
