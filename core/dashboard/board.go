@@ -10,8 +10,8 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/totals"
 	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // While nobody looks at the page, a decision costs a few atomic additions, and one goroutine wakes up once a second
 // until there has been no decision for five minutes.
 type Board struct {
-	policies totals.Policies[policy]
+	policies metricsum.Policies[policy]
 	running  atomic.Bool // a goroutine samples the counters
 	keys     keys
 
@@ -143,7 +143,7 @@ func (b *Board) decided(p *policy, e *core.Event) {
 // keeper keeps the counters of policies.
 type keeper struct{ *Board }
 
-// Begin implements [totals.Keeper].
+// Begin implements [metricsum.Keeper].
 func (k keeper) Begin(name string) *policy {
 	p := &policy{name: name}
 	k.mu.Lock()
@@ -153,7 +153,7 @@ func (k keeper) Begin(name string) *policy {
 	return p
 }
 
-// End implements [totals.Keeper].
+// End implements [metricsum.Keeper].
 func (k keeper) End(p *policy) {
 	k.removed(func(a added) bool { return a.policy == p.name && a.Stats().Closed })
 	k.mu.Lock()

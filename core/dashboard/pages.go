@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/totals"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 const maxPages = 100 // open at the same time
@@ -124,7 +124,7 @@ func (b *Board) storesNow() []storeMessage {
 		for i, a := range b.limiters {
 			limiters[i] = a.Limiter
 		}
-		for _, s := range totals.Of(limiters) {
+		for _, s := range metricsum.Of(limiters) {
 			b.stores = append(b.stores, storeMessageOf(s))
 		}
 	}

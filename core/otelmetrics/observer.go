@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/classes"
-	"github.com/sashlimit/sash/core/internal/totals"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 const prefix = "sash.rate_limiting."
@@ -154,10 +154,10 @@ type observer struct {
 	bySource [sources][]metric.RecordOption
 	classes  classes.Set
 
-	policies totals.Policies[policy]
+	policies metricsum.Policies[policy]
 }
 
-// Begin and End implement [totals.Keeper].
+// Begin and End implement [metricsum.Keeper].
 func (*observer) Begin(string) *policy { return new(policy) }
 func (*observer) End(*policy)          {}
 

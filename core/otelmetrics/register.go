@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/totals"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // value is a number of [core.Stats].
@@ -91,7 +91,7 @@ func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, e
 		return nil, err
 	}
 	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		for _, s := range totals.Of(limiters) {
+		for _, s := range metricsum.Of(limiters) {
 			of := metric.WithAttributes(attrPolicy.String(s.Policy))
 			for i, v := range values {
 				if v.kind(s) {

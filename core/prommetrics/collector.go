@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/totals"
 	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // Collector reports [core.Stats] of limiters when Prometheus asks. Register one collector with all limiters of the
@@ -89,7 +89,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	for _, s := range totals.Of(c) {
+	for _, s := range metricsum.Of(c) {
 		send := func(metrics []metric) {
 			for _, m := range metrics {
 				to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.value(s), s.Policy)

@@ -9,7 +9,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/classes"
-	"github.com/sashlimit/sash/core/internal/totals"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // Observer registers the metrics of decisions and returns a function for [core.WithObserver], which any number of
@@ -55,7 +55,7 @@ type observer struct {
 	bySource  [sources]prometheus.Observer
 	classes   classes.Set
 
-	policies totals.Policies[policy]
+	policies metricsum.Policies[policy]
 }
 
 func (o *observer) all() []prometheus.Collector {
@@ -78,7 +78,7 @@ func (o *observer) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Begin implements [totals.Keeper].
+// Begin implements [metricsum.Keeper].
 func (o *observer) Begin(name string) *policy {
 	p := &policy{name: name, counters: make(map[series]prometheus.Counter)}
 	p.near, p.degraded = p.counter(o.near, "", ""), p.counter(o.degraded, "", "")
@@ -86,7 +86,7 @@ func (o *observer) Begin(name string) *policy {
 	return p
 }
 
-// End implements [totals.Keeper].
+// End implements [metricsum.Keeper].
 func (o *observer) End(p *policy) { p.end() }
 
 func (o *observer) observe(_ context.Context, e core.Event) {

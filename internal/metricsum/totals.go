@@ -1,5 +1,5 @@
-// Package totals keeps what is counted of each policy, and adds up what limiters hold, for packages that export it.
-package totals
+// Package metricsum keeps what is counted of each policy, and adds up what limiters hold, for packages that export it.
+package metricsum
 
 import (
 	"reflect"

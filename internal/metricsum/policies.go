@@ -1,4 +1,4 @@
-package totals
+package metricsum
 
 import (
 	"iter"

@@ -1,4 +1,4 @@
-package totals_test
+package metricsum_test
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/totals"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // observer counts the events of each policy.
 type observer struct {
-	policies     totals.Policies[atomic.Int64]
+	policies     metricsum.Policies[atomic.Int64]
 	begun, ended atomic.Int64
 }
 
