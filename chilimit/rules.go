@@ -20,7 +20,7 @@ func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handle
 }
 
 // Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
-func Explain[E any](set core.Explainer[E], r *http.Request) E { return set.Explain(request{r}) }
+func Explain[E any](set adapter.Explainer[E], r *http.Request) E { return set.Explain(request{r}) }
 
 // request shows a request of chi to core.
 type request struct{ r *http.Request }

@@ -1,8 +1,7 @@
 package core
 
 // This file is for packages that adapt a framework or make keys. Package adapter cannot hold it, because it builds an
-// Option or a Key or binds a Limiter. Applications need none of it, nor [Limiter.Check], [Decision.Serve],
-// [Decision.Response] and [Limiter.Report].
+// Option or a Key or binds a Limiter.
 
 import (
 	"context"
@@ -16,8 +15,8 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were written for another
-// framework.
+// For adapters: NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were
+// written for another framework.
 func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 	l, err := build(p, k, opts)
 	if err := errors.Join(err, serves[C](l)); err != nil {
@@ -26,8 +25,8 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 	return l, nil
 }
 
-// Bind prepares a limiter for an adapter whose requests are of type C. It checks that callbacks take a C, and returns
-// the handlers for denials and errors: those given, unless the user has set others; see [OnDeny].
+// For adapters: Bind prepares a limiter for an adapter whose requests are of type C. It checks that callbacks take a C,
+// and returns the handlers for denials and errors: those given, unless the user has set others; see [OnDeny].
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
 	if l == nil || l.store == nil {
 		return deny, fail, &ConfigError{
@@ -46,8 +45,8 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 	return deny, fail, nil
 }
 
-// LimiterOf returns the limiter of a set for Rules of an adapter. It panics on a wrong option, and if set is nil, as
-// it is where the error of rules.Load was forgotten.
+// For adapters: LimiterOf returns the limiter of a set for Rules of an adapter. It panics on a wrong option, and if set
+// is nil, as it is where the error of rules.Load was forgotten.
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	if isNil(set) {
 		panic(&ConfigError{ //nolint:forbidigo // documented: a mistake of the program
@@ -61,8 +60,8 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	return l
 }
 
-// OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's own way. C is
-// the framework's type of a request.
+// For adapters: OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's
+// own way. C is the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {
 	return func(c *config) {
 		c.once("WithDeny")
@@ -71,7 +70,8 @@ func OnDeny[C, Deny any](handler Deny) Option {
 	}
 }
 
-// OnError makes the option WithError of an adapter. The handler answers requests for which there is no decision.
+// For adapters: OnError makes the option WithError of an adapter. The handler answers requests for which there is no
+// decision.
 func OnError[C, Fail any](handler Fail) Option {
 	return func(c *config) {
 		c.once("WithError")
@@ -95,11 +95,11 @@ func serves[C any](l *Limiter) error {
 	return errors.Join(faults...)
 }
 
-// KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in tokens; for your
-// own keys use [By]. The kind, 1 to 16 of [a-z], separates its identities from those of other kinds. f returns a scope,
-// such as the issuer of the identity, and its text. Both are used within the decision and copied if they are kept.
-// Faults, made of [ConfigError]s, are reported by [New], for a package that makes a key of settings and cannot return
-// an error.
+// For adapters: KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in
+// tokens; for your own keys use [By]. The kind, 1 to 16 of [a-z], separates its identities from those of other kinds. f
+// returns a scope, such as the issuer of the identity, and its text. Both are used within the decision and copied if
+// they are kept. Faults, made of [ConfigError]s, are reported by [New], for a package that makes a key of settings and
+// cannot return an error.
 func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error), faults ...error) Key {
 	if err := errors.Join(faults...); err != nil {
 		return Key{&keySpec{fault: err}}
@@ -122,9 +122,9 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 	}}
 }
 
-// Report is for adapters that answer a request although the handler of its refusal has panicked. It logs the place, as
-// [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is not
-// logged.
+// For adapters: Report is for those that answer a request although the handler of its refusal has panicked. It logs the
+// place, as [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is
+// not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.refusals.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Check decides about a request. Adapters call it once for each request, and [Decision.Serve] if the request is
+// For adapters: Check decides about a request. Call it once for each request, and [Decision.Serve] if the request is
 // allowed. A denial is a Decision. An error means that there is no decision; adapters answer it with [ProblemOf].
 //
 // The exchange identifies the request among all in flight. It is a pointer or a map that the request has from beginning
@@ -75,7 +75,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 }
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
-func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
+func (l *Limiter) check(r adapter.Request, c *choice, d *Decision) error {
 	own, whole := &l.prefixes, &wholeAddress
 	if c != nil {
 		own, whole = &c.prefixes, &c.whole
@@ -119,7 +119,7 @@ func (l *Limiter) check(r adapter.Request, c *Choice, d *Decision) error {
 }
 
 // checkRules decides about a request by the rules that apply to it.
-func (l *Limiter) checkRules(c *Choice, d *Decision) error {
+func (l *Limiter) checkRules(c *choice, d *Decision) error {
 	r := c.request
 	of, pl, err := l.chosen(c, l.choose, d)
 	if err == nil {
@@ -138,7 +138,7 @@ func (l *Limiter) checkRules(c *Choice, d *Decision) error {
 }
 
 // shadowsFailed tells the observers of rules in shadow that could not be asked.
-func (l *Limiter) shadowsFailed(ctx context.Context, c *Choice) (err error) {
+func (l *Limiter) shadowsFailed(ctx context.Context, c *choice) (err error) {
 	for _, failed := range c.failed {
 		e := l.event(event.ShadowFailed, new(Decision), failed.err)
 		e.Policy = failed.policy

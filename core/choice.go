@@ -1,7 +1,5 @@
 package core
 
-// This file is for package rules, as rule.go is.
-
 import (
 	"cmp"
 	"errors"
@@ -9,28 +7,22 @@ import (
 	"sync"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Choice is which rules a request is asked about. It reads each key once. It is for package rules; see [NewRules].
-type Choice struct {
-	Cost   int  // units of the request; 1 if it is not set
-	Tried  int  // units if Cost is not set, because all rules are in shadow
-	Listed bool // the request passes because of an allow list; used if no rule is added
-
-	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
-	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
-	// spelled.
-	Ambiguous bool
+// choice implements [bridge.Asker].
+type choice struct {
+	bridge.Choice[Key]
 
 	request  adapter.Request
 	prefixes prefixes
 	whole    prefixes
 	read     keysRead
-	rules    [store.MaxLimits]*Prepared
+	rules    [store.MaxLimits]*prepared
 	n        int
-	rest     []*Prepared // for which rules has no room
+	rest     []*prepared // for which rules has no room
 	failed   []failedShadow
 }
 
@@ -40,16 +32,20 @@ type failedShadow struct {
 	err    error
 }
 
-var choices = sync.Pool{New: func() any { return new(Choice) }}
+var choices = sync.Pool{New: func() any {
+	c := new(choice)
+	c.Asker = c
+	return c
+}}
 
-func newChoice(l *Limiter, r adapter.Request) *Choice {
-	c := choices.Get().(*Choice) //nolint:forcetypeassert // nothing else is in the pool
+func newChoice(l *Limiter, r adapter.Request) *choice {
+	c := choices.Get().(*choice) //nolint:forcetypeassert // nothing else is in the pool
 	c.request, c.prefixes, c.whole = r, l.prefixes, wholeAddress
 	c.prefixes.read, c.whole.read = &c.read, &c.read
 	return c
 }
 
-func (c *Choice) free() {
+func (c *choice) free() {
 	c.read.reset()
 	clear(c.rules[:c.n])
 	c.request, c.n, c.rest, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, nil, 0, 0, false, nil
@@ -57,15 +53,16 @@ func (c *Choice) free() {
 	choices.Put(c)
 }
 
-// Add adds a rule that applies to the request. One in shadow is left out if the request has not the keys of its limits.
-func (c *Choice) Add(p *Prepared) {
+// Add implements [bridge.Asker], as Fail, Rules, Identity and Units do.
+func (c *choice) Add(one bridge.Prepared) {
+	p := one.(*prepared) //nolint:forcetypeassert // there are no others
 	if p.Shadow && !c.hasKeys(p) {
 		return
 	}
 	c.put(p)
 }
 
-func (c *Choice) put(p *Prepared) {
+func (c *choice) put(p *prepared) {
 	if c.n == len(c.rules) {
 		c.rest = append(c.rest, p)
 		return
@@ -75,7 +72,7 @@ func (c *Choice) put(p *Prepared) {
 }
 
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
-func (c *Choice) hasKeys(p *Prepared) bool {
+func (c *choice) hasKeys(p *prepared) bool {
 	for _, log := range p.Logs {
 		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
 			if !errors.Is(err, ErrNoKey) {
@@ -89,39 +86,38 @@ func (c *Choice) hasKeys(p *Prepared) bool {
 	return true
 }
 
-// Fail notes that a rule in shadow could not be asked. Observers hear of it, and the request is decided without it.
-func (c *Choice) Fail(policy string, err error) {
+func (c *choice) Fail(policy string, err error) {
 	c.failed = append(c.failed, failedShadow{policy, err})
 }
 
-// Rules returns the rules that were added.
-func (c *Choice) Rules() []*Prepared { return c.rules[:c.n] }
+func (c *choice) Rules() []bridge.Prepared {
+	added := make([]bridge.Prepared, c.n)
+	for i, p := range c.rules[:c.n] {
+		added[i] = p
+	}
+	return added
+}
 
-// Identity returns what a key finds in the request. An address has all its bits.
-func (c *Choice) Identity(k Key) (store.Identity, error) {
+func (c *choice) Identity(k Key) (store.Identity, error) {
 	return k.readOnce(c.request, &c.whole)
 }
 
-// Names reports whether a list names the request's client.
-func (c *Choice) Names(l *List) (bool, error) { return l.names(c.request, &c.whole) }
-
-// List is an allow list or a deny list of a rule.
-type List struct{ *list }
-
-// NewList makes a list of the clients that a key finds; see [WithAllowList].
-func NewList(k Key, entries []string) (*List, error) {
+func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {
 	l, err := newList("list", k, entries, true)
 	if err != nil {
 		return nil, err
 	}
-	return &List{l}, nil
+	return func(of *bridge.Choice[Key]) (bool, error) {
+		c := of.Asker.(*choice) //nolint:forcetypeassert // there are no others
+		return l.names(c.request, &c.whole)
+	}, nil
 }
 
 // all returns the rules that were added.
-func (c *Choice) all() []*Prepared { return slices.Concat(c.rules[:c.n], c.rest) }
+func (c *choice) all() []*prepared { return slices.Concat(c.rules[:c.n], c.rest) }
 
 // plan returns the plan of the rules that were added.
-func (c *Choice) plan(l *Limiter) (*plan.Plan, error) {
+func (c *choice) plan(l *Limiter) (*plan.Plan, error) {
 	if c.rest != nil {
 		return nil, tooManyLimits(c.all())
 	}
@@ -152,7 +148,7 @@ func (c *Choice) plan(l *Limiter) (*plan.Plan, error) {
 
 // fewerPlan returns a plan of the rules of an ambiguous request without those in shadow, and false if all are. err is
 // why there is none of all rules.
-func (c *Choice) fewerPlan(l *Limiter, err error) (pl *plan.Plan, ok bool, failed error) {
+func (c *choice) fewerPlan(l *Limiter, err error) (pl *plan.Plan, ok bool, failed error) {
 	all := c.all()
 	clear(c.rules[:])
 	c.n, c.rest = 0, nil
@@ -174,7 +170,7 @@ func (c *Choice) fewerPlan(l *Limiter, err error) (pl *plan.Plan, ok bool, faile
 
 // failure returns the strictest failure policy of the rules. Rules in shadow refuse nothing, so theirs counts only if
 // there are no others, and FailClosed is FailOpen then.
-func (c *Choice) failure() Failure {
+func (c *choice) failure() Failure {
 	strictest, tried := FailOpen, FailOpen
 	enforced := false
 	for _, p := range c.rules[:c.n] {
@@ -198,9 +194,8 @@ func (c *Choice) failure() Failure {
 
 // chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
 // is none.
-func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *plan.Plan, err error) {
-	f := choose.(func(adapter.Request, *Choice) error) //nolint:forcetypeassert // NewRules and Preview give it
-	if err = f(c.request, c); err != nil || c.n == 0 {
+func (l *Limiter) chosen(c *choice, choose bridge.Chooser[Key], d *Decision) (of *Limiter, pl *plan.Plan, err error) {
+	if err = choose(c.request, &c.Choice); err != nil || c.n == 0 {
 		return l, nil, err
 	}
 	ok := true
@@ -215,5 +210,4 @@ func (l *Limiter) chosen(c *Choice, choose any, d *Decision) (of *Limiter, pl *p
 	return of, pl, of.readKeys(c.request.Context(), c.request, &c.prefixes, d)
 }
 
-// Units returns what the request costs.
-func (c *Choice) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
+func (c *choice) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }

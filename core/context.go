@@ -25,7 +25,7 @@ func DecisionFrom(ctx context.Context) (d Decision, ok bool) {
 	return *p, true
 }
 
-// Context is for adapters. It returns ctx with the decision for the handler, and whether the limiter asks for that.
+// For adapters: Context returns ctx with the decision for the handler, and whether the limiter asks for that.
 func (d *Decision) Context(ctx context.Context) (with context.Context, asked bool) {
 	if d.limiter == nil || !d.limiter.inContext {
 		return ctx, false

@@ -21,6 +21,19 @@
 //
 // A [Policy] tells how much is allowed, a [Key] whose quota a request draws from, and each [Option] changes a default.
 // For each request, a [Limiter] makes a [store.Take], passes it to the [Store], and turns the [store.Answer] into a
-// [Decision]. An adapter, the package for a framework, passes the framework's request to [Limiter.Check] as an
-// [adapter.Request] and writes the response for the [Decision]. It makes no decisions itself.
+// [Decision].
+//
+// # For authors of adapters
+//
+// An adapter is the package for a framework. It passes the framework's request to [Limiter.Check] as an
+// [adapter.Request] and writes the response for the [Decision]; it makes no decisions itself. What only adapters call
+// is documented with "For adapters:". An adapter has
+//
+//   - New, made of [NewFor], and From, made of [Bind];
+//   - WithDeny and WithError, made of [OnDeny] and [OnError];
+//   - Rules, made of [LimiterOf], if its requests are of type [adapter.Targeter], and Explain ([adapter.Explainer]).
+//
+// For an allowed request it calls [Decision.Serve], with [Decision.Response] where a callback needs the status, after
+// [Decision.SetHeaders]; denials and errors are answered with [Decision.Problem] and [ProblemOf]. Package coretest has
+// the tests that every adapter passes.
 package core

@@ -85,17 +85,21 @@ func (l Limiter) Format(f fmt.State, verb rune) { format(f, verb, l.String()) }
 // LogValue implements [slog.LogValuer] with the attributes that String prints.
 func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
 
+// limitsText returns the limits, or how they are chosen.
+func (l *Limiter) limitsText() string {
+	if l.policy.fixed == nil {
+		return "LimitBy"
+	}
+	return textOf(l.policy.fixed.Limits)
+}
+
 func (l *Limiter) attrs() []slog.Attr {
 	if l.namespace == nil {
 		return nil
 	}
-	limits := "LimitBy"
-	if l.policy.fixed != nil {
-		limits = textOf(l.policy.fixed.Limits)
-	}
 	return []slog.Attr{
 		slog.String("policy", l.namespace.Policy()),
-		slog.String("limits", limits),
+		slog.String("limits", l.limitsText()),
 		slog.String("store", fmt.Sprintf("%T", l.store)),
 	}
 }

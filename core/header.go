@@ -50,9 +50,9 @@ const (
 	fieldType       = "Content-Type"
 )
 
-// SetHeaders writes the header fields that describe the quota. For a denial it also writes Retry-After, which is exact
-// and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another limiter has
-// written its fields before, they list both.
+// For adapters: SetHeaders writes the header fields that describe the quota. For a denial it also writes Retry-After,
+// which is exact and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another
+// limiter has written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if d.plan == nil || len(d.plan.Limits) == 0 {
 		return

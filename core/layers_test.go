@@ -12,6 +12,7 @@ const module = "github.com/sashlimit/sash/"
 var layersOfCore = []string{
 	module + "core/adapter",
 	module + "core/event",
+	module + "core/internal/bridge",
 	module + "core/internal/guard",
 	module + "core/internal/memory",
 	module + "core/internal/clientip",
@@ -41,6 +42,7 @@ var layers = []struct {
 	{module + "core/internal/slots", []string{module + "core/store"}},
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
+	{module + "core/internal/bridge", []string{module + "core/adapter", module + "core/store"}},
 	{module + "core/internal/counter", []string{module + "core/store"}},
 	{module + "core/internal/memory", []string{
 		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/memory"
@@ -45,9 +46,9 @@ type Limiter struct {
 
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 
-	choose     any       // the function of NewRules, or nil
-	variants   *variants // of a limiter with rules
-	ruleSpaces *sync.Map // of *namedSpaces by name, of a limiter with rules
+	choose     bridge.Chooser[Key] // of a limiter with rules, or nil
+	variants   *variants           // of a limiter with rules
+	ruleSpaces *sync.Map           // of *namedSpaces by name, of a limiter with rules
 
 	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
 	callbackTypes []callbackType

@@ -1,15 +1,12 @@
 package core
 
-// This file is for package rules, as rule.go is.
-
 import (
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers do not
-// hear of it. The limiter is one of [NewRules].
-func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choice) error) (d Decision, err error) {
+func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Decision, err error) {
 	c := newChoice(l, r)
 	defer c.free()
 	err = adapter.Guard(func() error {
@@ -30,9 +27,7 @@ func (l *Limiter) Preview(r adapter.Request, choose func(adapter.Request, *Choic
 	return d, nil
 }
 
-// Exempt reports whether a list or [WithSkip] of the limiter passes a request before any rule is asked. If a deny list
-// names the client, the error is [ErrForbidden].
-func (l *Limiter) Exempt(r adapter.Request) (passes bool, err error) {
+func (l *Limiter) exempt(r adapter.Request) (passes bool, err error) {
 	err = adapter.Guard(func() (err error) {
 		passes, err = listed(l.lists, r, &wholeAddress)
 		passes = passes || err == nil && l.skip != nil && l.skip(r)

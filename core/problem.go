@@ -10,7 +10,7 @@ import (
 
 const problemBase = "https://iana.org/assignments/http-problem-types#"
 
-// Problem returns the default problem document for a denied request.
+// For adapters: Problem returns the default problem document for a denied request.
 func (d *Decision) Problem() adapter.Problem {
 	p := adapter.Problem{
 		Type:     problemBase + "quota-exceeded",
@@ -36,8 +36,9 @@ func (d *Decision) Problem() adapter.Problem {
 	return p
 }
 
-// ProblemOf returns the default problem document for an error of [Limiter.Check]: 400 without a key, 403 for a client
-// on a deny list, 503 if the store does not answer, and 500 if a callback failed. It does not contain the text of err.
+// For adapters: ProblemOf returns the default problem document for an error of [Limiter.Check]: 400 without a key, 403
+// for a client on a deny list, 503 if the store does not answer, and 500 if a callback failed. It does not contain the
+// text of err.
 func ProblemOf(err error) adapter.Problem {
 	var limited *LimitedError
 	var store *StoreError

@@ -1,7 +1,5 @@
 package core
 
-// This file is for package rules, which limits requests by rules of a file. Applications use that.
-
 import (
 	"context"
 	"errors"
@@ -12,26 +10,19 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Rule is the limits of a rule, or of a part of it that applies by itself.
-type Rule struct {
-	Policy  string  // Decision.Policy
-	Name    string  // of its logs, as that of WithName; Rules of one name have different Labels
-	Label   string  // ends the names of its logs: of [a-z0-9._-], or empty
-	Prefix  string  // begins the names of limits that have none
-	Key     Key     // of limits that have none
-	Limits  Limits  // to which By gives other keys
-	Shadow  bool    // asked and reported, but never denies
-	Failure Failure // while the store does not answer; of several Rules the strictest
-	Detail  string  // of the problem document of a denial, or empty for the usual one
-}
+// Package rules, which limits requests by rules of a file, calls this file, choice.go and preview.go through package
+// bridge, where these functions are documented.
 
-// Prepared is a [Rule] that a limiter can ask.
-type Prepared struct {
+type rule = bridge.Rule[Key, Limit, Failure]
+
+// prepared is a rule that a limiter can ask.
+type prepared struct {
 	plan.Part // the limits of the rule, with their logs
 
 	failure Failure
@@ -42,16 +33,13 @@ type Prepared struct {
 // combinations are the plans of rules that were prepared together.
 type combinations struct {
 	mu    sync.RWMutex
-	plans map[[store.MaxLimits]*Prepared]*plan.Plan
+	plans map[[store.MaxLimits]*prepared]*plan.Plan
 }
 
 // maxCombinations is how many plans are kept. Further ones are made for each request.
 const maxCombinations = 4096
 
-// NewRules makes a limiter that asks the rules which choose adds to a [Choice]; a request to which none is added passes
-// uncounted. An error refuses the request. Options that a rule has a field for are errors. The limiter is for requests
-// only: [Limiter.Allow] and other methods that name a key return errors.
-func NewRules(name string, choose func(adapter.Request, *Choice) error, opts ...Option) (*Limiter, error) {
+func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter, error) {
 	opts = append(slices.Clone(opts), WithName(name), ruleOptions)
 	l, err := build(chosenByRules{}, Global(), opts)
 	if err != nil {
@@ -102,9 +90,7 @@ const (
 	passEarlier = "pass it to New, or to rules.WithOptions"
 )
 
-// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options are
-// WithDeny and WithError of an adapter, and [WithHeaders].
-func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
+func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	for _, option := range c.given {
 		if !slices.Contains([]string{"WithDeny", "WithError", "WithHeaders"}, option) {
@@ -138,26 +124,23 @@ func (l *Limiter) Answering(opts ...Option) (*Limiter, error) {
 	return own, errors.Join(c.faults...)
 }
 
-// Prepare checks rules and makes them ready. A [Choice] is of rules that were prepared together. Rules with the names
-// and labels of others that this limiter has prepared before have the same logs. The errors are those of each rule, in
-// the same order.
-func (l *Limiter) Prepare(rules []Rule) ([]*Prepared, []error) {
-	prepared, faults := make([]*Prepared, len(rules)), make([]error, len(rules))
-	with := &combinations{plans: make(map[[store.MaxLimits]*Prepared]*plan.Plan)}
+func (l *Limiter) prepareAll(rules []rule) ([]bridge.Prepared, []error) {
+	ready, faults := make([]bridge.Prepared, len(rules)), make([]error, len(rules))
+	with := &combinations{plans: make(map[[store.MaxLimits]*prepared]*plan.Plan)}
 	for i := range rules {
-		prepared[i], faults[i] = l.prepare(&rules[i], with)
+		p, err := l.prepare(&rules[i], with)
+		if faults[i] = err; err == nil {
+			ready[i] = p
+		}
 	}
-	return prepared, faults
+	return ready, faults
 }
 
-// Joins returns nil if the store can decide about rules together, and otherwise why not.
-func (l *Limiter) Joins() error { return unjoint(l.store) }
-
-func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
+func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 	if r.Key.keySpec == nil {
 		r.Key = Global() // of no limit, or it is a mistake that split finds
 	}
-	limits := r.Limits.clone()
+	limits := Limits(r.Limits).clone()
 	for i := range limits {
 		limits[i].prefix = r.Prefix
 	}
@@ -182,11 +165,11 @@ func (l *Limiter) prepare(r *Rule, with *combinations) (*Prepared, error) {
 			log.Shadow = len(log.Limits)
 		}
 	}
-	p := &Prepared{
+	p := &prepared{
 		Part:    plan.Part{Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow},
 		failure: r.Failure, with: with,
 	}
-	p.alone, err = l.combine([]*Prepared{p})
+	p.alone, err = l.combine([]*prepared{p})
 	return p, err
 }
 
@@ -200,14 +183,14 @@ func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 }
 
 // Alone returns a rule of only one of its limits, to ask about that limit.
-func (p *Prepared) Alone(limit int) *Prepared {
-	own := &Prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
+func (p *prepared) Alone(limit int) bridge.Prepared {
+	own := &prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
 	own.alone = plan.Combine([]*plan.Part{&own.Part})
 	return own
 }
 
 // combine makes one plan of those of several rules.
-func (l *Limiter) combine(rules []*Prepared) (*plan.Plan, error) {
+func (l *Limiter) combine(rules []*prepared) (*plan.Plan, error) {
 	parts, limits := make([]*plan.Part, len(rules)), 0
 	for i, p := range rules {
 		parts[i], limits = &p.Part, limits+len(p.Limits)
@@ -222,7 +205,7 @@ func (l *Limiter) combine(rules []*Prepared) (*plan.Plan, error) {
 	return pl, nil
 }
 
-func tooManyLimits(rules []*Prepared) error {
+func tooManyLimits(rules []*prepared) error {
 	names := make([]string, len(rules))
 	for i, p := range rules {
 		names[i] = p.Rule.Policy
@@ -235,18 +218,13 @@ func tooManyLimits(rules []*Prepared) error {
 	}
 }
 
-// Labelled returns a copy of k that ends the names of logs with label: of [a-z0-9._-].
-func (k Key) Labelled(label string) Key {
+func (k Key) labelled(label string) Key {
 	own := *k.keySpec
 	own.label = label
 	return Key{&own}
 }
 
-// DefaultName returns the name that a limit has if it is given none.
-func (l Limit) DefaultName() string { return l.defaultName() }
-
-// Reloaded tells the observers that the rules have changed, or why they have not.
-func (l *Limiter) Reloaded(ctx context.Context, err error) {
+func (l *Limiter) reloaded(ctx context.Context, err error) {
 	outcome := event.Reloaded
 	if err != nil {
 		outcome = event.ReloadFailed
@@ -256,20 +234,14 @@ func (l *Limiter) Reloaded(ctx context.Context, err error) {
 		l.observe(ctx, &e))
 }
 
-// Err returns what is wrong with a key, which [New] would report.
-func (k Key) Err() error {
+func (k Key) err() error {
 	if k.keySpec == nil {
 		return &ConfigError{Option: "key", Value: "none", Problem: zeroKey, Remedy: makeKey}
 	}
 	return k.fault
 }
 
-// RuleSet is a *rules.Set of package rules, which adapters do not depend on.
+// For adapters: RuleSet is a *rules.Set of package rules, on which adapters do not depend; see [LimiterOf].
 type RuleSet interface {
 	Limiter(opts ...Option) (*Limiter, error)
-}
-
-// Explainer is a *rules.Set of package rules. E is rules.Explanation.
-type Explainer[E any] interface {
-	Explain(r adapter.Request) E
 }

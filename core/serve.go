@@ -10,7 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/slots"
 )
 
-// Response returns nil unless a callback needs the status of the response.
+// For adapters: Response returns nil unless a callback needs the status of the response.
 func (d *Decision) Response() *adapter.Response {
 	if d.served == nil {
 		return nil
@@ -48,9 +48,9 @@ func (l *Limiter) refund(d *Decision, status int) {
 	}
 }
 
-// Deferred is for adapters whose handlers may begin what goes on after they have returned. It returns a function that
-// ends what the decision holds, as [Decision.Release] does, or nil if it holds nothing. If Deferred is called while
-// [Decision.Serve] runs the handler, Serve leaves that to the function.
+// For adapters: Deferred is for those whose handlers may begin what goes on after they have returned. It returns a
+// function that ends what the decision holds, as [Decision.Release] does, or nil if it holds nothing. If Deferred is
+// called while [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
 	held := d.held()
 	if held == nil {
@@ -68,10 +68,10 @@ func (l *Limiter) releaseServed(held *slots.Held) {
 	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the slot
 }
 
-// Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check] has allowed.
-// handler returns the response's status, or 0 if that is not known yet; then Sent of [Decision.Response] sets it later.
-// A panic is status 500 if Sent has not been called. When the handler has ended, in whatever way, Serve ends what the
-// decision holds.
+// For adapters: Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check]
+// has allowed. handler returns the response's status, or 0 if that is not known yet; then Sent of [Decision.Response]
+// sets it later. A panic is status 500 if Sent has not been called. When the handler has ended, in whatever way, Serve
+// ends what the decision holds.
 func (d *Decision) Serve(handler func() (status int)) {
 	status, returned := 0, false
 	defer func() {

@@ -5,38 +5,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
 const maxListed = 10_000 // units of a log whose entries are listed
 
-// LimitWindow is a limit of a decision as it stands later, for pages that show it to people; see [Decision.Windows].
-type LimitWindow struct {
-	LimitState
-
-	Window    time.Duration // of the limit, or the lease of InFlight
-	Algorithm string        // such as "sliding log", or "in flight"
-	Key       string        // whose quota it is. It may be personal data
-
-	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none; if more
-	// than 10,000 units are used, since listing them would take long; and if the store cannot list a log.
-	Entries []Entry
-
-	// Now is when Entries were listed, on their clock, which is that of the store. It is the time of this process if
-	// there are no entries, if some have come or left meanwhile, or if [WithShadow] looks further back.
-	Now time.Time
-
-	decision *Decision
-	key      store.Key
-}
-
-// Windows returns the limits that the request was asked about, as they stand now for the same keys, and the entries of
-// their logs. It looks at limits alone: neither at bans nor at lists. Nothing is counted, and observers are not told.
-//
-// It asks the store twice about each log, so it is for pages that people look at and not for each request. If the store
-// does not answer it fails, whatever [WithFailure] says. Without limits, as for a skipped request, it returns none.
-func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
+// windows is [bridge.Windows].
+func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
 	if d.plan == nil {
 		return nil, nil
 	}
@@ -50,9 +27,11 @@ func (d Decision) Windows(ctx context.Context) ([]LimitWindow, error) {
 	if err := now.peek(ctx); err != nil {
 		return nil, store.Error(err)
 	}
-	windows := make([]LimitWindow, len(d.plan.Limits))
-	for i, state := range now.Limits() {
-		windows[i].LimitState = state
+	windows := make([]bridge.Window, len(d.plan.Limits))
+	for i, s := range now.Limits() {
+		windows[i] = bridge.Window{
+			Name: s.Name, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining, ResetAfter: s.ResetAfter,
+		}
 	}
 	for i, log := range d.plan.Logs {
 		t, _ := now.at(i)
@@ -82,7 +61,7 @@ func (d *Decision) peek(ctx context.Context) error {
 }
 
 // list fills in the rest of the windows of a log's limits.
-func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windows []LimitWindow) (err error) {
+func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windows []bridge.Window) (err error) {
 	most := 0
 	for _, at := range log.At {
 		if at < len(windows) { // and not of a shadow
@@ -106,12 +85,12 @@ func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windo
 		}
 		limit, w := &d.plan.Limits[at], &windows[at]
 		w.Window, w.Algorithm, w.Key = limit.Window, limit.Algorithm.String(), key.Label()
-		w.decision, w.key = d, key
+		w.Reset = func(ctx context.Context) error { return d.resetLog(ctx, key) }
 		if log.InFlight() {
 			w.Algorithm = "in flight"
 		}
 		if w.Now = time.Now(); listed {
-			w.setEntries(entries, units == most)
+			setEntries(w, entries, units == most)
 		}
 	}
 	return nil
@@ -119,7 +98,7 @@ func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windo
 
 // setEntries sets the entries that are in the window: the latest ones, which have its units. If they are those that the
 // limit was asked about, the time of the store follows from the oldest of them and when it leaves.
-func (w *LimitWindow) setEntries(all []Entry, same bool) {
+func setEntries(w *bridge.Window, all []Entry, same bool) {
 	units, first := 0, len(all)
 	for first > 0 && units < w.Used {
 		first--
@@ -131,13 +110,12 @@ func (w *LimitWindow) setEntries(all []Entry, same bool) {
 	}
 }
 
-// Reset deletes what the log of the limit holds for this key, and with it what other limits of the same key have
-// counted. For the limiter's own key it lifts bans as well.
-func (w *LimitWindow) Reset(ctx context.Context) error {
-	l := w.decision.limiter
-	err := l.reset(ctx, w.key)
-	if err == nil && l.ban != nil && w.key.Identity == w.decision.take.Key.Identity {
-		err = l.ban.lift(ctx, l, w.key.Identity)
+// resetLog resets the log of a key. For the limiter's own key it lifts bans as well.
+func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
+	l := d.limiter
+	err := l.reset(ctx, key)
+	if err == nil && l.ban != nil && key.Identity == d.take.Key.Identity {
+		err = l.ban.lift(ctx, l, key.Identity)
 	}
 	return err
 }

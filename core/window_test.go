@@ -11,8 +11,11 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 )
+
+var windowsOf = bridge.Windows.(func(context.Context, core.Decision) ([]bridge.Window, error))
 
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 	t.Helper()
@@ -38,7 +41,7 @@ func TestWindows(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		told := events
 		for range 3 {
-			windows, err := d.Windows(t.Context())
+			windows, err := windowsOf(t.Context(), d)
 			if err != nil || len(windows) != 2 {
 				t.Fatal(windows, err)
 			}
@@ -77,7 +80,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	}
 	d := allow(t, l, "u", 2)
 	used := func() (n []int) {
-		windows, err := d.Windows(t.Context())
+		windows, err := windowsOf(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +89,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 		}
 		return n
 	}
-	windows, err := d.Windows(t.Context())
+	windows, err := windowsOf(t.Context(), d)
 	if err != nil || len(windows) != 4 {
 		t.Fatal(windows, err)
 	}
@@ -129,7 +132,7 @@ func TestWindowOfBanned(t *testing.T) {
 	if !d.Banned {
 		t.Fatal(d)
 	}
-	windows, err := d.Windows(t.Context())
+	windows, err := windowsOf(t.Context(), d)
 	if err != nil || len(windows) != 1 || windows[0].Used != 1 {
 		t.Fatal(windows, err)
 	}
@@ -157,7 +160,7 @@ func TestWindowsOfSkipped(t *testing.T) {
 	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if windows, err := skipped.Windows(t.Context()); len(windows) > 0 || err != nil || !skipped.Allowed {
+	if windows, err := windowsOf(t.Context(), skipped); len(windows) > 0 || err != nil || !skipped.Allowed {
 		t.Error(windows, err, skipped)
 	}
 }
@@ -171,11 +174,11 @@ func TestWindowsOfFailingStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := allow(t, l, "k", 1)
-	if windows, err := d.Windows(t.Context()); err != nil || len(windows) != 1 {
+	if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 {
 		t.Fatal(windows, err)
 	}
 	broken.Store(true)
-	if windows, err := d.Windows(t.Context()); err == nil || len(windows) > 0 {
+	if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
 		t.Error(windows, err)
 	}
 }
@@ -192,7 +195,7 @@ func TestWindowsOfRememberedDenial(t *testing.T) {
 	allow(t, l, "u", 1)
 	allow(t, l, "u", 1)
 	d := allow(t, l, "u", 1)
-	windows, err := d.Windows(t.Context())
+	windows, err := windowsOf(t.Context(), d)
 	if err != nil || d.Allowed || len(windows) != 2 {
 		t.Fatal(windows, err, d)
 	}
@@ -218,11 +221,11 @@ func TestWindowsInOutage(t *testing.T) {
 			}
 			d := allow(t, l, "k", 1)
 			broken.Store(true)
-			if windows, err := d.Windows(t.Context()); err == nil || len(windows) > 0 {
+			if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
 				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
 			}
 			broken.Store(false)
-			if windows, err := d.Windows(t.Context()); err != nil || len(windows) != 1 || windows[0].Used != 1 {
+			if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 || windows[0].Used != 1 {
 				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
 			}
 		}
@@ -240,7 +243,7 @@ func TestWindowOfLongLog(t *testing.T) {
 		entries int
 	}{{10_000, 1}, {1, 0}} {
 		d := allow(t, l, "k", test.cost)
-		windows, err := d.Windows(t.Context())
+		windows, err := windowsOf(t.Context(), d)
 		if err != nil || len(windows) != 2 || len(windows[1].Entries) != test.entries || windows[1].Used < test.cost {
 			t.Errorf("%+v, %v; want %d entries", windows, err, test.entries)
 		}
@@ -266,7 +269,7 @@ func TestWindowWhileEntriesCome(t *testing.T) {
 		allow(t, l, "k", 1)
 		time.Sleep(10 * time.Second)
 		d := allow(t, l, "k", 1)
-		windows, err := d.Windows(t.Context())
+		windows, err := windowsOf(t.Context(), d)
 		if err != nil || len(windows) != 1 || !windows[0].Now.Equal(time.Now()) {
 			t.Errorf("%+v, %v; it is %v", windows, err, time.Now())
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
@@ -13,4 +14,4 @@ func Rules(set core.RuleSet, opts ...core.Option) gin.HandlerFunc {
 }
 
 // Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
-func Explain[E any](set core.Explainer[E], c *gin.Context) E { return set.Explain(request{c}) }
+func Explain[E any](set adapter.Explainer[E], c *gin.Context) E { return set.Explain(request{c}) }

@@ -42,6 +42,11 @@ type Target struct {
 	AnyEnd   bool // later middleware may make it serve /login/ and /login.json as /login
 }
 
+// Explainer is a *rules.Set of package rules, which adapters do not depend on. E is rules.Explanation.
+type Explainer[E any] interface {
+	Explain(r Request) E
+}
+
 // Targeter is a [Request] that tells its target, which rules match (package rules).
 type Targeter interface {
 	Request

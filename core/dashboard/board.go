@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
@@ -41,12 +42,14 @@ type Board struct {
 	shown    map[*policy]bool // in the last message
 }
 
-// added is a limiter with what it tells about itself when it is logged.
+// added is a limiter with the name of its policy and its limits.
 type added struct {
 	*core.Limiter
 
 	policy, limits string
 }
+
+var nameOf = bridge.NameOf.(func(*core.Limiter) (policy, limits string)) //nolint:forcetypeassert // core sets it
 
 // Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names; of
 // several limiters of one policy, those of the first. The decisions of a limiter are counted whether it was added or
@@ -56,7 +59,8 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	defer b.mu.Unlock()
 	for _, l := range limiters {
 		if l != nil && !slices.ContainsFunc(b.limiters, func(a added) bool { return a.Limiter == l }) {
-			b.limiters = append(b.limiters, added{l, attr(l, "policy"), attr(l, "limits")})
+			policy, limits := nameOf(l)
+			b.limiters = append(b.limiters, added{l, policy, limits})
 		}
 	}
 }
@@ -220,13 +224,4 @@ func (b *Board) limiterOf(name string) *core.Limiter {
 		}
 	}
 	return nil
-}
-
-func attr(l *core.Limiter, key string) string {
-	for _, a := range l.LogValue().Group() {
-		if a.Key == key {
-			return a.Value.String()
-		}
-	}
-	return ""
 }

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -65,7 +67,7 @@ func (e *refusal) Error() string { return e.text }
 func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 	a := new(answer)
 	q, err := ask(w, r)
-	var windows []core.LimitWindow
+	var windows []bridge.Window
 	if err == nil {
 		windows, err = h.windows(r, q, a)
 	}
@@ -89,7 +91,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	}
 	a := new(answer)
 	q, err := ask(w, r)
-	var windows []core.LimitWindow
+	var windows []bridge.Window
 	if err == nil {
 		windows, err = h.windows(r, q, a)
 	}
@@ -137,8 +139,11 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
+var windowsOf = bridge.Windows.(func( //nolint:forcetypeassert // core sets it
+	context.Context, core.Decision) ([]bridge.Window, error))
+
 // windows returns the windows of the key of a question.
-func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitWindow, error) {
+func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Window, error) {
 	if q.ID != "" {
 		d, name, ok := h.board.keys.find(q.ID)
 		if !ok {
@@ -146,7 +151,7 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitW
 		}
 		policy, key, _ := strings.Cut(name, separator)
 		a.Policy, a.Name, a.Banned = policy, h.shown(policy, key), d.Banned
-		return d.Windows(r.Context())
+		return windowsOf(r.Context(), d)
 	}
 	if !h.mayAct(r) {
 		return nil, errNotAuthorised
@@ -160,7 +165,7 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]core.LimitW
 		return nil, err
 	}
 	a.Policy, a.Name, a.Banned = q.Policy, q.Key, d.Banned
-	return d.Windows(r.Context())
+	return windowsOf(r.Context(), d)
 }
 
 // shown returns a key as pages have it.
@@ -171,7 +176,7 @@ func (h *handler) shown(policy, key string) string {
 	return h.board.keys.hashOf(policy + separator + key)
 }
 
-func (h *handler) limit(policy string, w *core.LimitWindow) limitMessage {
+func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
 	m := limitMessage{
 		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm,
 		Quota: w.Quota, Used: w.Used, Remaining: w.Remaining,

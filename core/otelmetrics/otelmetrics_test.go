@@ -24,10 +24,15 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/otelmetrics"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
+
+var reloaded = bridge.Core.(*bridge.Rules[
+	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
+]).Reloaded
 
 // newMeter returns a meter and a function that returns a line for each number that it has.
 func newMeter(t *testing.T) (m metric.Meter, lines func() []string) {
@@ -100,7 +105,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := again.AllowN(t.Context(), "k", 0); err == nil {
 		t.Error("a cost of 0 is no error")
 	}
-	l.Reloaded(t.Context(), nil)
+	reloaded(t.Context(), l, nil)
 	got := lines()
 	got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "memory.usage") })
 	same(t, got, `

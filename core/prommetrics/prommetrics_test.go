@@ -21,11 +21,16 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/prommetrics"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
+
+var reloaded = bridge.Core.(*bridge.Rules[
+	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
+]).Reloaded
 
 // newLimiter makes a limiter that is counted.
 func newLimiter(t testing.TB, r prometheus.Registerer, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
@@ -304,9 +309,9 @@ func TestReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.MustRegister(prommetrics.Collector(l))
-	l.Reloaded(t.Context(), nil)
-	l.Reloaded(t.Context(), errors.New("x"))
-	l.Reloaded(t.Context(), errors.New("x"))
+	reloaded(t.Context(), l, nil)
+	reloaded(t.Context(), l, errors.New("x"))
+	reloaded(t.Context(), l, errors.New("x"))
 	has(t, r, "rules_reloads_total(rules,failed) 2\nrules_reloads_total(rules,ok) 1\nslots_in_flight(rules) 0",
 		"sash_rules_reloads_total", "sash_slots_in_flight")
 }
@@ -525,7 +530,7 @@ func TestCloseFreesSeries(t *testing.T) {
 	if _, err := b.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	b.Reloaded(t.Context(), nil)
+	reloaded(t.Context(), b, nil)
 	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 { // the durations by source
 		t.Errorf("%d series, %v; want 5", n, err)
 	}
@@ -555,7 +560,7 @@ func TestCloseFreesRules(t *testing.T) {
 		for _, path := range []string{"/a", "/b"} {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 		}
-		l.Reloaded(t.Context(), nil)
+		reloaded(t.Context(), l, nil)
 	}
 	names := []string{"sash_decisions_total", "sash_rules_reloads_total", "sash_near_limit_total"}
 	ask()

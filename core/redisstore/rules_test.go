@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/rules"
 )
@@ -208,8 +209,9 @@ rules:
 			}
 			s.advance(10 * time.Second)
 		}
-		windows := func() (all []core.LimitWindow) {
-			all, err := d.Windows(s.t.Context())
+		windowsOf := bridge.Windows.(func(context.Context, core.Decision) ([]bridge.Window, error))
+		windows := func() (all []bridge.Window) {
+			all, err := windowsOf(s.t.Context(), d)
 			if err != nil || len(all) != 3 {
 				s.t.Fatal(all, err)
 			}

@@ -40,9 +40,9 @@ type LimitExplanation struct {
 // requests of their framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	a := s.active.Load()
-	leaves := make([][]*core.Prepared, len(a.rules))
+	leaves := make([][]prepared, len(a.rules))
 	cost := 0
-	e.Decision, e.Err = s.limiter.Preview(r, func(r adapter.Request, c *core.Choice) error {
+	e.Decision, e.Err = engine.Preview(s.limiter, r, func(r adapter.Request, c *choice) error {
 		err := a.explain(r, c, &e, leaves)
 		if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
 			c.Cost = own.Cost()
@@ -57,7 +57,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 			}
 		}
 	}
-	if passes, err := s.limiter.Exempt(r); err != nil {
+	if passes, err := engine.Exempt(s.limiter, r); err != nil {
 		e.Decision, e.Err = core.Decision{}, err
 	} else if passes {
 		e.Decision, e.Err = core.Decision{Allowed: true}, nil
@@ -66,7 +66,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 }
 
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
-func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leaves [][]*core.Prepared) error {
+func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]prepared) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
 	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are told about all the same
@@ -103,7 +103,7 @@ func (a *state) explain(r adapter.Request, c *core.Choice, e *Explanation, leave
 }
 
 // reason returns what there is to say about a rule that applies, after it has added so much to the choice.
-func (r *rule) reason(c *core.Choice, failed error, added int) string {
+func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):
 		return "the client is on its deny list"
@@ -131,9 +131,9 @@ func (a *state) first(found set) string {
 }
 
 // limitNow returns how much of a limit is left.
-func (s *Set) limitNow(r adapter.Request, alone *core.Prepared, text string, cost int) LimitExplanation {
+func (s *Set) limitNow(r adapter.Request, alone prepared, text string, cost int) LimitExplanation {
 	l := LimitExplanation{Limit: text}
-	d, err := s.limiter.Preview(r, func(_ adapter.Request, c *core.Choice) error {
+	d, err := engine.Preview(s.limiter, r, func(_ adapter.Request, c *choice) error {
 		c.Add(alone)
 		c.Cost = cost
 		return nil
@@ -146,7 +146,7 @@ func (s *Set) limitNow(r adapter.Request, alone *core.Prepared, text string, cos
 }
 
 // limitsOf returns the limits that were prepared together.
-func (r *rule) limitsOf(p *core.Prepared) []limit {
+func (r *rule) limitsOf(p prepared) []limit {
 	if r.prepared == p {
 		return r.limits
 	}
@@ -161,7 +161,7 @@ func (r *rule) limitsOf(p *core.Prepared) []limit {
 }
 
 // mismatch returns the condition of a rule that fails, or "".
-func (r *rule) mismatch(req adapter.Request, c *core.Choice) (string, error) {
+func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 	t, ok := req.(adapter.Targeter)
 	if !ok {
 		return "", errNoTarget

@@ -108,7 +108,7 @@ func (c *choices) accept(text string) set {
 // of encoded slashes or dots, is read in each, since a framework may route by any: the cleaned path decides about
 // found, and each of the other readings about one of others. ends says that these are what later middleware may leave
 // of it.
-func (x *index) find(r adapter.Request, c *core.Choice, found set) (others []set, ends bool, err error) {
+func (x *index) find(r adapter.Request, c *choice, found set) (others []set, ends bool, err error) {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
 		return nil, false, errNoTarget
@@ -135,7 +135,7 @@ func (x *index) find(r adapter.Request, c *core.Choice, found set) (others []set
 }
 
 // keep removes the rules of which a condition other than the path does not hold.
-func (x *index) keep(r adapter.Request, c *core.Choice, target *adapter.Target, found set) error {
+func (x *index) keep(r adapter.Request, c *choice, target *adapter.Target, found set) error {
 	if x.methods.asked {
 		found.keep(x.methods.accept(target.Method))
 	}
@@ -153,7 +153,7 @@ func (x *index) keep(r adapter.Request, c *core.Choice, target *adapter.Target, 
 }
 
 // keep removes the rules whose condition does not hold.
-func (d *dimension) keep(r adapter.Request, c *core.Choice, found set) error {
+func (d *dimension) keep(r adapter.Request, c *choice, found set) error {
 	if d.kind != "headers" {
 		text, ok, err := textOfKey(c, d.key)
 		switch {
@@ -183,7 +183,7 @@ func (d *dimension) keep(r adapter.Request, c *core.Choice, found set) error {
 }
 
 // textOfKey returns what a key finds in a request, and whether it finds something.
-func textOfKey(c *core.Choice, k *key) (text string, ok bool, err error) {
+func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
 	id, err := c.Identity(k.Key)
 	switch {
 	case errors.Is(err, core.ErrNoKey):

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
 
@@ -77,7 +76,7 @@ func TestIndexAgainstConditions(t *testing.T) {
 				q.values["v"], q.values["w"] = one(r, "1", "2", "3"), one(r, "x", "z")
 			}
 			var got, want []int
-			_, err := set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error {
+			_, err := engine.Preview(set.limiter, q, func(q adapter.Request, c *choice) error {
 				bits := newBits(len(a.rules))
 				if _, _, err := a.index.find(q, c, bits); err != nil {
 					return err
@@ -128,7 +127,7 @@ func TestMatchesAmongEachOther(t *testing.T) {
 				values: map[any]any{"v": one(r, "1", "2"), "w": one(r, "x", "y")},
 			}
 			matches := make([]bool, len(rules))
-			set.limiter.Preview(q, func(q adapter.Request, c *core.Choice) error { // of no interest
+			engine.Preview(set.limiter, q, func(q adapter.Request, c *choice) error { // of no interest
 				for i, rule := range rules {
 					reason, _ := rule.mismatch(q, c)
 					matches[i] = reason == ""

@@ -54,7 +54,7 @@ func (k *keys) make(one *key) *key {
 	if known := k.known[one.text]; known != nil {
 		return known
 	}
-	one.Key = one.Labelled(one.label)
+	one.Key = engine.Labelled(one.Key, one.label)
 	k.known[one.text] = one
 	return one
 }
@@ -231,7 +231,7 @@ func (k *keys) joined(above []*key) *key {
 
 // fault reports what is wrong with a key, at a node.
 func (k *keys) fault(at *yaml.Node, field string, made core.Key) bool {
-	err := made.Err()
+	err := engine.Check(made)
 	if err == nil {
 		return false
 	}

@@ -44,7 +44,7 @@ func (k *keys) limits(n *yaml.Node, field, usual string) (all []limit) {
 		if !ok {
 			continue
 		}
-		name := cmp.Or(l.Name, k.prefix+l.DefaultName())
+		name := cmp.Or(l.Name, k.prefix+engine.FormOf(l.Limit).Name)
 		if slices.Contains(names, name) {
 			k.nameTwice(one, item(field, i), name)
 		}
@@ -143,10 +143,8 @@ func nearWindow(quota, window string) string {
 func (k *keys) with(
 	n, at *yaml.Node, field string, l core.Limit, algorithm string, own bool,
 ) (made core.Limit, counts, ok bool) {
-	form := l.String()
-	inFlight, bursts := strings.HasSuffix(form, " in flight"), strings.Contains(form, " burst ")
-	calendar := !inFlight && (l.Window == 0 || strings.Contains(form, " in ") || strings.Contains(form, " from "))
-	counts = bursts || calendar
+	form := engine.FormOf(l)
+	counts = form.Burst || form.Calendar
 	name := at
 	if own {
 		name = get(n, "algorithm")
@@ -158,13 +156,13 @@ func (k *keys) with(
 	switch {
 	case algorithm == "" || !slices.Contains(algorithmNames, algorithm):
 		return l, counts, true
-	case inFlight && own:
+	case form.InFlight && own:
 		return impossible("requests in flight have no window", "remove the algorithm")
-	case bursts && own && algorithm != tokenBucket:
+	case form.Burst && own && algorithm != tokenBucket:
 		return impossible("a burst makes it a token bucket", "remove the algorithm, or the burst")
-	case inFlight || bursts:
+	case form.InFlight || form.Burst:
 		return l, counts, true
-	case calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
+	case form.Calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
 		return impossible("periods of the calendar are counted one by one",
 			"remove the algorithm, or choose "+fixedWindow)
 	}

@@ -14,7 +14,7 @@ type preparer struct {
 	*keys
 
 	doc   *document
-	rules []core.Rule
+	rules []toAsk
 	of    []leaf
 }
 
@@ -23,7 +23,7 @@ type leaf struct {
 	limits   []limit
 	node     *yaml.Node
 	field    string
-	prepared **core.Prepared
+	prepared *prepared
 }
 
 // prepare makes the rules of a document ready for a limiter.
@@ -36,7 +36,7 @@ func (k *keys) prepare(doc *document, l *core.Limiter) {
 		}
 		p.addAll(r, r.tree, names)
 	}
-	prepared, faults := l.Prepare(p.rules)
+	prepared, faults := engine.Prepare(l, p.rules)
 	for i, of := range p.of {
 		if *of.prepared = prepared[i]; faults[i] != nil {
 			problem, remedy := reason(faults[i])
@@ -70,7 +70,7 @@ const longestLabel = 40
 // add adds the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may hold
 // at once need different ones.
 func (p *preparer) add(r *rule, of leaf, own *key, label string, names map[string]string, shadow bool) {
-	one := core.Rule{
+	one := toAsk{
 		Policy: r.name, Name: p.doc.domain + "." + r.name, Label: label, Prefix: r.name + "-",
 		Shadow: shadow, Failure: r.failure, Detail: r.message,
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
 
@@ -64,7 +63,7 @@ func TestMostOfDescriptors(t *testing.T) {
 					q.values[name] = fmt.Sprint(value)
 				}
 			}
-			set.limiter.Preview(q, func(_ adapter.Request, c *core.Choice) error { // of no interest
+			engine.Preview(set.limiter, q, func(_ adapter.Request, c *choice) error { // of no interest
 				if err := rule.apply(c); err != nil {
 					return err
 				}

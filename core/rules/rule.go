@@ -24,10 +24,10 @@ type rule struct {
 	key       *key
 	limits    []limit
 	tree      []*group // of descriptors
-	allow     *core.List
-	deny      *core.List
+	allow     names
+	deny      names
 
-	prepared *core.Prepared // of limits
+	prepared prepared // of limits
 }
 
 // group is the descriptors of one key.
@@ -46,7 +46,7 @@ type descriptor struct {
 	limits    []limit
 	below     []*group
 
-	prepared *core.Prepared // of limits
+	prepared prepared // of limits
 }
 
 // document is a file that has been read.
@@ -321,7 +321,7 @@ func (k *keys) value(v *yaml.Node, field string, of *key) {
 }
 
 // list reads allow or deny.
-func (k *keys) list(r *rule, name string) *core.List {
+func (k *keys) list(r *rule, name string) names {
 	n, field, of := get(r.node, name), join(r.field, name), r.key
 	if n == nil {
 		return nil
@@ -350,7 +350,7 @@ func (k *keys) list(r *rule, name string) *core.List {
 	}
 	ok := true
 	for i, one := range items(values) {
-		if _, err := core.NewList(of.Key, []string{one.Value}); err != nil {
+		if _, err := engine.NewList(of.Key, []string{one.Value}); err != nil {
 			problem, remedy := reason(err)
 			k.add(one, item(field, i), problem, remedy)
 			ok = false
@@ -364,7 +364,7 @@ func (k *keys) list(r *rule, name string) *core.List {
 	if !ok || len(entries) == 0 {
 		return nil
 	}
-	made, err := core.NewList(of.Key, entries)
+	made, err := engine.NewList(of.Key, entries)
 	if err != nil {
 		problem, remedy := reason(err)
 		k.add(values, field, problem, remedy)

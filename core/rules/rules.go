@@ -88,10 +88,10 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		o(&s.options)
 	}
 	var err error
-	s.limiter, err = core.NewRules("rules", s.choose, s.options.core...)
+	s.limiter, err = engine.NewLimiter("rules", s.choose, s.options.core)
 	known := s.limiter
 	if err != nil { // the file is checked all the same
-		known, _ = core.NewRules("rules", s.choose)
+		known, _ = engine.NewLimiter("rules", s.choose, nil)
 	}
 	made, mistakes := s.read(content, known)
 	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
@@ -115,7 +115,7 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	doc := k.read(root)
 	k.unreachable(doc)
 	k.tooMany(doc)
-	k.notJoined(doc, l.Joins())
+	k.notJoined(doc, engine.Joins(l))
 	if len(f.all) == 0 { // else limits may be missing
 		k.prepare(doc, l)
 	}
@@ -162,14 +162,14 @@ func (s *Set) String() string {
 // Limiter returns a limiter that asks the rules in force, for adapters. The options are WithDeny and WithError of the
 // adapter, and [core.WithHeaders]. All limiters of a set share what they know.
 func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
-	return s.limiter.Answering(opts...)
+	return engine.Answering(s.limiter, opts)
 }
 
 // Close replays what was admitted while the store did not answer; see [core.Limiter.Close].
 func (s *Set) Close() error { return s.limiter.Close() }
 
 // choose adds the rules that apply to a request.
-func (s *Set) choose(r adapter.Request, c *core.Choice) error {
+func (s *Set) choose(r adapter.Request, c *choice) error {
 	a := s.active.Load()
 	var few [manyRules / 64]uint64
 	found := set(few[:])
@@ -215,7 +215,7 @@ func (a *state) narrow(found set, others []set, ends bool) {
 
 // apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
 // no request.
-func (r *rule) apply(c *core.Choice) error {
+func (r *rule) apply(c *choice) error {
 	err := r.ask(c)
 	if err != nil && r.shadow {
 		c.Fail(r.name, err)
@@ -224,9 +224,9 @@ func (r *rule) apply(c *core.Choice) error {
 	return err
 }
 
-func (r *rule) ask(c *core.Choice) error {
+func (r *rule) ask(c *choice) error {
 	if r.deny != nil {
-		named, err := c.Names(r.deny)
+		named, err := r.deny(c)
 		if err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (r *rule) ask(c *core.Choice) error {
 		}
 	}
 	if r.allow != nil {
-		if named, err := c.Names(r.allow); err != nil || named {
+		if named, err := r.allow(c); err != nil || named {
 			c.Listed = c.Listed || named
 			return err
 		}
@@ -257,7 +257,7 @@ func (r *rule) ask(c *core.Choice) error {
 
 // descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
 // that says unlimited.
-func descend(groups []*group, c *core.Choice) (decided bool, err error) {
+func descend(groups []*group, c *choice) (decided bool, err error) {
 	for _, g := range groups {
 		text, ok, err := textOfKey(c, g.key)
 		if err != nil {
@@ -316,6 +316,6 @@ func (s *Set) reload(ctx context.Context, asked bool) error {
 	}
 	s.failed = ""
 	s.active.Store(made)
-	s.limiter.Reloaded(ctx, nil)
+	engine.Reloaded(ctx, s.limiter, nil)
 	return nil
 }

@@ -97,6 +97,6 @@ func (s *Set) keepOld(ctx context.Context, hash string, err error, asked bool) e
 	s.failed = hash
 	slog.Default().ErrorContext(ctx, "sash: the file of rules was not taken over, and the rules before remain",
 		"file", s.name, "mistakes", err.Error(), "remedy", "correct them and save the file")
-	s.limiter.Reloaded(ctx, err)
+	engine.Reloaded(ctx, s.limiter, err)
 	return err
 }

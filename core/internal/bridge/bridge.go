@@ -1,0 +1,161 @@
+// Package bridge has what packages rules and dashboard need of package core and users do not. Package core sets the
+// variables. Type parameters stand for types of core, which this package cannot import.
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Core is a *Rules of the types of package core.
+var Core any
+
+// Rules is what package rules needs of package core.
+type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
+	// NewLimiter makes a limiter that asks the rules which choose adds to a [Choice]; a request to which none is added
+	// passes uncounted. An error refuses the request. Options that a rule has a field for are errors. The limiter is for
+	// requests only: its methods that name a key return errors.
+	NewLimiter func(name string, choose Chooser[Key], opts []Option) (Limiter, error)
+
+	// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options
+	// are WithDeny and WithError of an adapter, and WithHeaders.
+	Answering func(l Limiter, opts []Option) (Limiter, error)
+
+	// Prepare checks rules and makes them ready. A [Choice] is of rules that were prepared together. Rules with the
+	// names and labels of others that this limiter has prepared before have the same logs. The errors are those of each
+	// rule, in the same order; a rule with an error is nil.
+	Prepare func(l Limiter, rules []Rule[Key, Limit, Failure]) ([]Prepared, []error)
+
+	// Joins returns nil if the store can decide about rules together, and otherwise why not.
+	Joins func(l Limiter) error
+
+	// Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers get
+	// no event.
+	Preview func(l Limiter, r adapter.Request, choose Chooser[Key]) (Decision, error)
+
+	// Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny list
+	// names the client, the error is ErrForbidden.
+	Exempt func(l Limiter, r adapter.Request) (passes bool, err error)
+
+	// Reloaded reports to the observers that the rules have changed, or why they have not.
+	Reloaded func(ctx context.Context, l Limiter, err error)
+
+	// NewList makes a list of the clients that a key finds; see WithAllowList. The function reports whether the list
+	// names the client of a request.
+	NewList func(k Key, entries []string) (names func(*Choice[Key]) (bool, error), err error)
+
+	// Check returns what is wrong with a key, which New would report.
+	Check func(k Key) error
+
+	// Labelled returns a copy of k that ends the names of logs with label: of [a-z0-9._-].
+	Labelled func(k Key, label string) Key
+
+	// FormOf returns what kind of limit l is.
+	FormOf func(l Limit) Form
+}
+
+// Rule is the limits of a rule, or of a part of it that applies by itself.
+type Rule[Key, Limit, Failure any] struct {
+	Policy  string  // Decision.Policy
+	Name    string  // of its logs, as that of WithName; Rules of one name have different Labels
+	Label   string  // ends the names of its logs: of [a-z0-9._-], or empty
+	Prefix  string  // begins the names of limits that have none
+	Key     Key     // of limits that have none
+	Limits  []Limit // to which By gives other keys
+	Shadow  bool    // asked and reported, but never denies
+	Failure Failure // while the store does not answer; of several Rules the strictest
+	Detail  string  // of the problem document of a denial, or empty for the usual one
+}
+
+// Prepared is a [Rule] that a limiter can ask.
+type Prepared interface {
+	// Alone returns a rule of only one of its limits, to ask about that limit.
+	Alone(limit int) Prepared
+}
+
+// Chooser adds the rules that apply to a request.
+type Chooser[Key any] func(adapter.Request, *Choice[Key]) error
+
+// Choice is which rules a request is asked about. It reads each key once.
+type Choice[Key any] struct {
+	Asker[Key]
+
+	Cost   int  // units of the request; 1 if it is not set
+	Tried  int  // units if Cost is not set, because all rules are in shadow
+	Listed bool // the request passes because of an allow list; used if no rule is added
+
+	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
+	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
+	// spelled.
+	Ambiguous bool
+}
+
+// Asker is the part of a [Choice] that core implements.
+type Asker[Key any] interface {
+	// Add adds a rule that applies to the request. One in shadow is left out if the request lacks a key of its limits.
+	Add(p Prepared)
+
+	// Fail notes that a rule in shadow could not be asked. Observers get the error, and the request is decided without
+	// the rule.
+	Fail(policy string, err error)
+
+	// Rules returns the rules that were added.
+	Rules() []Prepared
+
+	// Identity returns what a key finds in the request. An address has all its bits.
+	Identity(k Key) (store.Identity, error)
+
+	// Units returns what the request costs.
+	Units() int
+}
+
+// Form is what kind of limit a limit is. A limit that is none of these has a window that slides.
+type Form struct {
+	Name     string // that the limit has if it is given none
+	InFlight bool
+	Burst    bool // it is a token bucket
+	Calendar bool // its windows are periods of a calendar
+}
+
+// Limiter and Windows are for package dashboard. They are functions of a *core.Limiter and a core.Decision.
+var (
+	// NameOf is a func(*core.Limiter) (policy, limits string).
+	NameOf any
+
+	// Windows is a func(context.Context, core.Decision) ([]Window, error). It returns the limits that the request was
+	// asked about, as they stand now for the same keys, and the entries of their logs. It looks at limits alone: neither
+	// at bans nor at lists. Nothing is counted, and observers get no event.
+	//
+	// It asks the store twice about each log, so it is for pages that people look at and not for each request. If the
+	// store does not answer it fails, whatever WithFailure says. Without limits, as for a skipped request, it returns
+	// none.
+	Windows any
+)
+
+// Window is a limit of a decision as it stands later.
+type Window struct {
+	Name       string // as in the header fields
+	Quota      int
+	Used       int
+	Remaining  int
+	ResetAfter time.Duration
+
+	Window    time.Duration // of the limit, or the lease of InFlight
+	Algorithm string        // such as "sliding log", or "in flight"
+	Key       string        // whose quota it is. It may be personal data
+
+	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none; if more
+	// than 10,000 units are used, since listing them would take long; and if the store cannot list a log.
+	Entries []store.Entry
+
+	// Now is when Entries were listed, on their clock, which is that of the store. It is the time of this process if
+	// there are no entries, if some have come or left meanwhile, or if WithShadow looks further back.
+	Now time.Time
+
+	// Reset deletes what the log of the limit holds for this key, and with it what other limits of the same key have
+	// counted. For the limiter's own key it lifts bans as well.
+	Reset func(context.Context) error
+}
