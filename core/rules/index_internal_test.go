@@ -154,3 +154,49 @@ func TestMatchesAmongEachOther(t *testing.T) {
 		t.Errorf("%d pairs covered, %d apart", covered, apart)
 	}
 }
+
+// BenchmarkFind finds the first, the last and none of 1,000 rules that differ in one thing, or in several.
+func BenchmarkFind(b *testing.B) {
+	for name, match := range map[string]string{
+		"paths":   `path: "/v1/service%d/{id}"`,
+		"methods": "path: /v1/service%d/, methods: [GET, POST]",
+		"hosts":   "host: host%d.example.com",
+		"headers": "path: /v1/, headers: {X-Plan: plan%d}",
+		"values":  "values: {tenant: tenant%d}",
+		"all": `path: "/v1/service%[1]d/{id}", methods: [GET, POST], host: host%[1]d.example.com, ` +
+			"headers: {X-Plan: [free, plan%[1]d]}, values: {tenant: tenant%[1]d}",
+	} {
+		var text strings.Builder
+		text.WriteString("rules:\n")
+		for i := range 1000 {
+			fmt.Fprintf(&text, "- {name: r%d, unlimited: true, match: {%s}}\n", i, fmt.Sprintf(match, i))
+		}
+		set, err := Parse([]byte(text.String()), "limits.yaml")
+		if err != nil {
+			b.Fatal(err)
+		}
+		index := set.active.Load().index
+		for at, n := range map[string]int{"first": 0, "last": 999, "none": 1000} {
+			q := &asked{
+				target: adapter.Target{
+					Method: "POST", Host: fmt.Sprintf("host%d.example.com:443", n), Path: fmt.Sprintf("/v1/service%d/7", n),
+				},
+				header: http.Header{"X-Plan": {fmt.Sprintf("plan%d", n)}},
+				values: map[any]any{"tenant": fmt.Sprintf("tenant%d", n)},
+			}
+			b.Run(name+"/"+at, func(b *testing.B) {
+				b.ReportAllocs()
+				found := newBits(1000)
+				engine.Preview(set.limiter, q, func(r adapter.Request, c *choice) error { // of no interest
+					for b.Loop() {
+						clear(found)
+						if _, _, err := index.find(r, c, found); err != nil || (found.next(0)+1001)%1001 != n {
+							b.Fatal(found.next(0), err)
+						}
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
