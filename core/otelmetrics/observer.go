@@ -44,6 +44,14 @@ func must[I any](instrument I, err error) I {
 	return instrument
 }
 
+func mustHave(m metric.Meter) {
+	if m == nil {
+		panic(noMeter) //nolint:forbidigo // documented: a mistake of the program
+	}
+}
+
+const noMeter = "otelmetrics: the meter is nil; pass one, such as otel.Meter"
+
 // Observer makes instruments and returns a function for [core.WithObserver], which any number of limiters may have. It
 // may be called several times with one meter: the metrics are then the same. It panics if the meter is nil or refuses
 // an instrument.
@@ -52,10 +60,7 @@ func must[I any](instrument I, err error) I {
 // the quota, and for a denial the seconds until there is room. If several limiters decide about a request, the span has
 // what the last of them decided: a denial is the last.
 func Observer(m metric.Meter) func(context.Context, core.Event) {
-	if m == nil {
-		//nolint:forbidigo // documented: a mistake of the program
-		panic("otelmetrics: the meter is nil: give it one, such as otel.Meter")
-	}
+	mustHave(m)
 	return observerOf(m).observe
 }
 
@@ -141,17 +146,12 @@ var counts = [numCounts]struct{ name, unit, description string }{
 	},
 }
 
-const (
-	outcomes = int(event.Failed) + 1 // of decisions
-	sources  = int(event.Local) + 1
-)
-
 type observer struct {
 	counters [numCounts]metric.Int64ObservableCounter
 	reloads  metric.Int64Counter // of files, which no customers bring along, so they need not be forgotten
 
 	duration metric.Float64Histogram
-	bySource [sources][]metric.RecordOption
+	bySource [metricsum.Sources][]metric.RecordOption
 	classes  classes.Set
 
 	policies metricsum.Policies[policy]
@@ -199,7 +199,7 @@ func (o *observer) reloaded(ctx context.Context, e *core.Event, result string) {
 }
 
 func (o *observer) decision(ctx context.Context, p *policy, e *core.Event) {
-	source := min(int(e.Source), sources-1)
+	source := min(int(e.Source), metricsum.Sources-1)
 	p.decisions[e.Outcome][source].Add(1)
 	o.duration.Record(ctx, e.Took.Seconds(), o.bySource[source]...)
 	if e.NearLimit() {
@@ -241,10 +241,7 @@ func note(span trace.Span, e *core.Event) {
 // StoreObserver makes a histogram of calls to stores and returns a function for [core.WithStoreObserver]. It may be
 // called several times with one meter.
 func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
-	if m == nil {
-		//nolint:forbidigo // documented: a mistake of the program
-		panic("otelmetrics: the meter is nil: give it one, such as otel.Meter")
-	}
+	mustHave(m)
 	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time that calls to the store took, by what it was asked and the class of its error.")))
 	known := new(classes.Set)

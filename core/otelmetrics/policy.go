@@ -7,11 +7,12 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // policy has what was counted of a policy.
 type policy struct {
-	decisions [outcomes][sources]atomic.Int64
+	decisions [metricsum.Outcomes][metricsum.Sources]atomic.Int64
 
 	near, degraded, refunded, refundFailed, shadowAllowed, shadowDenied, shadowFailed atomic.Int64
 

@@ -42,17 +42,12 @@ func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, cor
 	return register(r, o).observe
 }
 
-const (
-	outcomes = int(event.Failed) + 1 // of decisions
-	sources  = int(event.Local) + 1
-)
-
 // observer is the collector of its metrics, so that all that are made with one registerer are the same.
 type observer struct {
 	decisions, near, degraded, refunds, shadows, reloads, errs *prometheus.CounterVec
 
 	durations *prometheus.HistogramVec
-	bySource  [sources]prometheus.Observer
+	bySource  [metricsum.Sources]prometheus.Observer
 	classes   classes.Set
 
 	policies metricsum.Policies[policy]
@@ -112,7 +107,7 @@ func (o *observer) observe(_ context.Context, e core.Event) {
 }
 
 func (o *observer) decision(p *policy, e *core.Event) {
-	outcome, source := int(e.Outcome), min(int(e.Source), sources-1)
+	outcome, source := int(e.Outcome), min(int(e.Source), metricsum.Sources-1)
 	at := &p.decisions[outcome][source]
 	c := at.Load()
 	if c == nil {

@@ -5,11 +5,13 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // policy has the counters of a policy.
 type policy struct {
-	decisions [outcomes][sources]atomic.Pointer[counter]
+	decisions [metricsum.Outcomes][metricsum.Sources]atomic.Pointer[counter]
 
 	near, degraded, shadowAllowed, shadowDenied prometheus.Counter
 

@@ -32,7 +32,7 @@ func configure(opts []Option) config {
 func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	if r == nil {
 		//nolint:forbidigo // documented: a mistake of the program
-		panic("prommetrics: the registerer is nil: give it one, such as prometheus.DefaultRegisterer")
+		panic("prommetrics: the registerer is nil; pass one, such as prometheus.DefaultRegisterer")
 	}
 	err := r.Register(c)
 	var known prometheus.AlreadyRegisteredError

@@ -44,9 +44,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	cost := 0
 	e.Decision, e.Err = engine.Preview(s.limiter, r, func(r adapter.Request, c *choice) error {
 		err := a.explain(r, c, &e, leaves)
-		if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
-			c.Cost = own.Cost()
-		}
+		setCost(r, c)
 		cost = c.Units()
 		return err
 	})

@@ -189,10 +189,15 @@ func (s *Set) choose(r adapter.Request, c *choice) error {
 			return err
 		}
 	}
+	setCost(r, c)
+	return nil
+}
+
+// setCost sets the cost of a request that has its own.
+func setCost(r adapter.Request, c *choice) {
 	if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
 		c.Cost = own.Cost()
 	}
-	return nil
 }
 
 // narrow leaves in found what applies: all rules, or the first rule of each reading of the path. With ends, the first

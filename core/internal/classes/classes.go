@@ -26,26 +26,23 @@ type Set struct {
 // Of returns the class of an error. That of a [store.StoreError] is its own. An error of sash's options is "config", a
 // panic "panic", a context's end "canceled", and any other error "callback". No class depends on the text of an error.
 func (s *Set) Of(err error) string {
-	var failed *store.StoreError
-	switch {
-	case errors.As(err, &failed):
-		return s.word(failed.Class)
-	case errors.As(err, new(*adapter.PanicError)):
+	if errors.As(err, new(*adapter.PanicError)) && !errors.As(err, new(*store.StoreError)) {
 		return "panic"
-	case errors.As(err, new(*store.ConfigError)):
-		return "config"
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return "canceled"
 	}
-	return "callback"
+	return s.of(err, "callback")
 }
 
 // OfStore returns the class of what a store has returned: "ok" for nil.
 func (s *Set) OfStore(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return s.of(err, other)
+}
+
+func (s *Set) of(err error, rest string) string {
 	var failed *store.StoreError
 	switch {
-	case err == nil:
-		return "ok"
 	case errors.As(err, &failed):
 		return s.word(failed.Class)
 	case errors.As(err, new(*store.ConfigError)):
@@ -53,7 +50,7 @@ func (s *Set) OfStore(err error) string {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "canceled"
 	}
-	return other
+	return rest
 }
 
 // word returns a class as it is, unless it is no word or there are too many.
