@@ -64,7 +64,7 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 // own way. C is the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {
 	return func(c *config) {
-		c.once("WithDeny")
+		c.onceAnswering("WithDeny")
 		c.deny = handler
 		c.callback("WithDeny", callbackTypeOf[C]("WithDeny"), isNil(handler))
 	}
@@ -74,7 +74,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 // decision.
 func OnError[C, Fail any](handler Fail) Option {
 	return func(c *config) {
-		c.once("WithError")
+		c.onceAnswering("WithError")
 		c.fail = handler
 		c.callback("WithError", callbackTypeOf[C]("WithError"), isNil(handler))
 	}

@@ -27,7 +27,7 @@ import (
 // denial.
 func WithBan(denials int, within, first time.Duration) Option {
 	return func(c *config) {
-		c.once("WithBan")
+		c.onceUnlessRules("WithBan", "a deny list, or a limit over a longer window")
 		b, wrong := newBan(denials, within, first)
 		if b == nil {
 			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(),

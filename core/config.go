@@ -18,6 +18,7 @@ type config struct {
 	shared        bool // the store was given, so other limiters may use it as well
 	name          string
 	draft, legacy bool // the header fields of responses
+	headers       bool // WithHeaders was given
 	prefixes      prefixes
 	secret        []byte
 	guard         guard.Config
@@ -33,7 +34,7 @@ type config struct {
 	inContext     bool
 	deny, fail    any
 	callbackTypes []callbackType
-	given         []string // options that may be given only once
+	given         []given // options that may be given only once
 	faults        []error
 }
 
@@ -41,10 +42,27 @@ func (c *config) fault(option, value, problem, remedy string) {
 	c.faults = append(c.faults, fault{problem, remedy}.of(option, value))
 }
 
+// given is an option that was given.
+type given struct {
+	name    string
+	answers bool   // it changes how requests are answered, and not how they are decided
+	inRules string // what a file of rules has in its place, or empty
+}
+
 // once reports a mistake if option is given twice.
-func (c *config) once(option string) {
+func (c *config) once(option string) { c.add(given{name: option}) }
+
+// onceAnswering is once for an option that changes only how requests are answered.
+func (c *config) onceAnswering(option string) { c.add(given{name: option, answers: true}) }
+
+// onceUnlessRules is once for an option that is a mistake with rules, which have something in its place.
+func (c *config) onceUnlessRules(option, inRules string) {
+	c.add(given{name: option, inRules: inRules})
+}
+
+func (c *config) add(option given) {
 	if slices.Contains(c.given, option) {
-		c.fault(option, "twice", onlyOnce, removeOne)
+		c.fault(option.name, "twice", onlyOnce, removeOne)
 	}
 	c.given = append(c.given, option)
 }

@@ -50,7 +50,7 @@ func (f Failure) String() string {
 // A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
 	return func(c *config) {
-		c.once("WithFailure")
+		c.onceUnlessRules("WithFailure", "failure in a rule")
 		if f < FailLocal || f > FailClosed {
 			c.fault("WithFailure", strconv.Itoa(int(f)), "there is no such value",
 				"choose FailLocal, FailOpen or FailClosed")

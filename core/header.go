@@ -28,7 +28,8 @@ const (
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
 	return func(c *config) {
-		c.once("WithHeaders")
+		c.onceAnswering("WithHeaders")
+		c.headers = true
 		if h < HeadersDraft || h > HeadersNone {
 			c.fault("WithHeaders", strconv.Itoa(int(h)), "there is no such value",
 				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")

@@ -49,7 +49,7 @@ func WithName(name string) Option {
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return func(c *config) {
-		c.once("WithCost")
+		c.onceUnlessRules("WithCost", "cost in a rule")
 		c.callback("WithCost", callbackTypeOf[C]("WithCost"), f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	}
@@ -142,7 +142,7 @@ func WithCountDenied() Option {
 // event with an error, and the request is decided without the shadow.
 func WithShadow(p Policy) Option {
 	return func(c *config) {
-		c.once("WithShadow")
+		c.onceUnlessRules("WithShadow", "shadow: true in a rule")
 		if isNil(p) {
 			c.fault("WithShadow", "nil", "the policy is nil",
 				"pass a policy, such as core.PerMinute(100), or leave the option out")

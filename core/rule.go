@@ -75,12 +75,9 @@ func (chosenByRules) compile() (*policy, error) {
 
 // ruleOptions is an option that checks those before it.
 func ruleOptions(c *config) {
-	for option, instead := range map[string]string{
-		"WithShadow": "shadow: true in a rule", "WithBan": "a deny list, or a limit over a longer window",
-		"WithFailure": "failure in a rule", "WithCost": "cost in a rule",
-	} {
-		if slices.Contains(c.given, option) {
-			c.fault(option, "rules", "the file of rules has its own setting", "use "+instead)
+	for _, option := range c.given {
+		if option.inRules != "" {
+			c.fault(option.name, "rules", "the file of rules has its own setting", "use "+option.inRules)
 		}
 	}
 }
@@ -93,8 +90,8 @@ const (
 func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	for _, option := range c.given {
-		if !slices.Contains([]string{"WithDeny", "WithError", "WithHeaders"}, option) {
-			c.fault(option, "too late", tooLate, passEarlier)
+		if !option.answers {
+			c.fault(option.name, "too late", tooLate, passEarlier)
 		}
 	}
 	if len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil {
@@ -102,7 +99,7 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	}
 	answer := func(l *Limiter) *Limiter {
 		own := *l
-		if slices.Contains(c.given, "WithHeaders") {
+		if c.headers {
 			own.draft, own.legacy = c.draft, c.legacy
 		}
 		if c.deny != nil {
