@@ -22,28 +22,27 @@ import (
 // wantFault checks for a ConfigError about an option, with a value, whose text has the words.
 func wantFault(t *testing.T, err error, option, value string, words ...string) {
 	t.Helper()
-	var faults []*core.ConfigError
-	var collect func(error)
-	collect = func(err error) {
-		if several, ok := err.(interface{ Unwrap() []error }); ok {
-			for _, e := range several.Unwrap() {
-				collect(e)
-			}
-			return
-		}
-		var fault *core.ConfigError
-		if errors.As(err, &fault) {
-			faults = append(faults, fault)
-		}
-	}
-	collect(err)
-	for _, f := range faults {
+	for _, f := range configErrors(err) {
 		lacks := func(word string) bool { return !strings.Contains(f.Problem+"; "+f.Remedy, word) }
 		if f.Option == option && f.Value == value && !slices.ContainsFunc(words, lacks) {
 			return
 		}
 	}
 	t.Errorf("%v; want a ConfigError of %s with %q and %q", err, option, value, words)
+}
+
+// configErrors returns the errors that err joins.
+func configErrors(err error) (all []*core.ConfigError) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range several.Unwrap() {
+			all = append(all, configErrors(e)...)
+		}
+		return all
+	}
+	if one := (*core.ConfigError)(nil); errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
 }
 
 // algorithmNames has the names of the algorithms in the order of algorithmLimits.

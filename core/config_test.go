@@ -47,9 +47,13 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			t.Errorf("line %q does not say who speaks", line)
 		}
 	}
-	var config *core.ConfigError
-	if !errors.As(err, &config) {
-		t.Error("not a ConfigError")
+	for _, one := range configErrors(err) {
+		if one.Option == "" || one.Problem == "" || one.Remedy == "" {
+			t.Errorf("%+v: a field is empty", *one)
+		}
+	}
+	if n, lines := len(configErrors(err)), strings.Count(err.Error(), "\n")+1; n != lines {
+		t.Errorf("%d errors in %d lines", n, lines)
 	}
 }
 
