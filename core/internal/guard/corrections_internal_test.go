@@ -127,7 +127,7 @@ func TestDenialUnderWayBeforeOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorrectedStore(t, 1)
 		held := heldStore{c.conn, func() {}}
-		c.store = &held
+		c.store.Store = &held
 		first, _, _ := c.take(1, store.ModeCharge)
 		arrives := make(chan struct{})
 		held.hold = func() { <-arrives }

@@ -62,8 +62,7 @@ type Guard struct {
 	*deadline.Deadlines                     // of each decision
 	patient             *deadline.Deadlines // of calls for which no request waits
 
-	parts // of the store
-
+	store   remote
 	timeout time.Duration
 	failure Failure
 	start   time.Time
@@ -91,15 +90,7 @@ type Guard struct {
 
 // New makes a guard. It does no I/O and starts no goroutine.
 func New(c Config) *Guard {
-	g := &Guard{failure: c.Failure, start: time.Now()}
-	p := parts{store: c.Store}
-	p.joint, _ = c.Store.(store.Joint)
-	p.settler, _ = c.Store.(store.Settler)
-	p.merger, _ = c.Store.(store.Merger)
-	p.lister, _ = c.Store.(store.Lister)
-	p.renewer, _ = c.Store.(store.Renewer)
-	g.parts = p.observe(c.Policy, c.StoreCalls)
-	g.timeout = c.Timeout
+	g := &Guard{store: newRemote(&c), timeout: c.Timeout, failure: c.Failure, start: time.Now()}
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.Deadlines = deadline.New(c.Timeout, g.log.stalled)
 	g.patient = deadline.New(max(backgroundTimeouts*c.Timeout, retryStore), nil)
@@ -111,7 +102,7 @@ func New(c Config) *Guard {
 		g.denials.keepForOutages(c.LocalKeys)
 	}
 	g.journal = newJournal(c.LocalKeys)
-	g.journal.replays = g.merger != nil && g.settler != nil
+	g.journal.replays = g.store.merger != nil && g.store.settler != nil
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
 	return g
 }
@@ -187,9 +178,9 @@ func (g *Guard) TakeAll(
 	if err := store.ValidateAll(takes, answers); err != nil {
 		return FromStore, err
 	}
-	if g.joint == nil {
+	if g.store.joint == nil {
 		return FromStore, &store.ConfigError{
-			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store),
+			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store.Store),
 			Problem: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
 			Remedy:  "add it; a wrapper embeds store.Full",
 		}
@@ -273,30 +264,17 @@ func (g *Guard) startReplays() {
 // ask asks the store. If it fails, the answers are of no use. If the store may have answered, and this process could
 // not run, it asks once more, unless the store has failed before.
 func (g *Guard) ask(ctx context.Context, r *request) error {
-	err := g.askOnce(ctx, r)
+	err := g.store.take(ctx, r)
 	if !maybeAnswered(ctx, err) || g.breaker.isFailing() {
 		return err
 	}
 	if r.keepEntries() {
 		ctx = g.Again(ctx, time.Now())
-		if err = g.askOnce(ctx, r); timedOut(err) {
+		if err = g.store.take(ctx, r); timedOut(err) {
 			g.breaker.suspect()
 		}
 	}
 	return missed(ctx, err)
-}
-
-// askOnce calls the store's Take or TakeAll.
-func (g *Guard) askOnce(ctx context.Context, r *request) (err error) {
-	if !r.several() {
-		*r.answer, err = g.store.Take(ctx, *r.first)
-		return err
-	}
-	takes, answers := r.copies() // as a store may use them after it has returned
-	if err = g.joint.TakeAll(ctx, takes, answers); err == nil {
-		copy(r.answers, answers)
-	}
-	return err
 }
 
 // takeDirect asks the store without the breaker's admission.
@@ -403,7 +381,7 @@ func (g *Guard) takeWithBacklog(
 	if recorded {
 		for i := range r.len() {
 			t, _ := r.at(i)
-			if err := g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
+			if err := g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
 				return unconfirmed, err // it is unknown whether the store still has the take
 			}
 		}
@@ -442,15 +420,15 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	if degraded && (g.journal.settle(s) || !g.journal.replays) {
 		return nil // a replay tells the store, or the store never knows the take
 	}
-	if g.settler == nil {
+	if g.store.settler == nil {
 		return &store.ConfigError{
-			Option: "Settle", Value: fmt.Sprintf("%T", g.store),
+			Option: "Settle", Value: fmt.Sprintf("%T", g.store.Store),
 			Problem: "this store cannot change what was recorded: it has no method Settle (store.Settler)",
 			Remedy:  "add it; a wrapper embeds store.Full",
 		}
 	}
 	ctx = g.Within(ctx, time.Now())
-	return g.call(&s.Key, func() error { return g.settler.Settle(ctx, s) })
+	return g.call(&s.Key, func() error { return g.store.settle(ctx, s) })
 }
 
 // Reset forgets the log of a key.
@@ -461,5 +439,5 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	if run := g.journal.reset(key); run != nil {
 		wait(ctx, run.done) // otherwise the replay could add entries to the log after it was reset
 	}
-	return g.call(&key, func() error { return g.store.Reset(ctx, key) })
+	return g.call(&key, func() error { return g.store.reset(ctx, key) })
 }

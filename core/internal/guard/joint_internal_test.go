@@ -320,7 +320,7 @@ func TestJointConfigErrors(t *testing.T) {
 		if from, err := ask(takes[:1], 1); from != FromStore || err != nil || takes[0].ID == 0 {
 			t.Errorf("one take: %d, %v, %+v", from, err, takes[0])
 		}
-		g.joint = s
+		g.store.joint = s
 		if from, err := ask(takes, 2); from != FromStore || err != nil || takes[0].ID != takes[1].ID {
 			t.Errorf("two takes: %d, %v, %+v", from, err, takes)
 		}

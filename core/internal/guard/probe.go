@@ -69,7 +69,7 @@ func (g *Guard) attempt(
 	}
 	var connected chan struct{} // closed when connections have been made or cannot be
 	connect := func() {
-		if probe && g.lister != nil && connected == nil && !g.hasConnected() {
+		if probe && g.store.lister != nil && connected == nil && !g.hasConnected() {
 			connected = make(chan struct{})
 			go func() {
 				g.connect(ctx, key) //nolint:errcheck // f tells whether the store answers
@@ -119,10 +119,7 @@ func (g *Guard) connect(ctx context.Context, key *store.Key) error {
 	answers := make(chan error, connections)
 	for range connections {
 		go func() {
-			answers <- protect(func() error {
-				_, err := g.lister.Log(ctx, *key, time.Millisecond)
-				return err
-			})
+			answers <- protect(func() error { return g.store.ping(ctx, *key) })
 		}()
 	}
 	var failed error
@@ -150,7 +147,7 @@ func (g *Guard) hasConnected() bool {
 // reconnect is called when a request has timed out. It makes connections with a longer timeout, so that requests find
 // them when the store answers again, though slowly.
 func (g *Guard) reconnect(of *store.Key) {
-	if g.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
+	if g.store.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
 		return
 	}
 	stored := of.Stored(true)
@@ -231,7 +228,7 @@ func charges(mode store.Mode) bool { return mode == store.ModeCharge || mode == 
 // undo undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
 // take whose answer is late.
 func (g *Guard) undo(r *request) {
-	if g.settler == nil {
+	if g.store.settler == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(g.background, backgroundTimeouts*g.timeout)
@@ -242,7 +239,7 @@ func (g *Guard) undo(r *request) {
 			continue
 		}
 		protect(func() error { //nolint:errcheck // the take stays counted
-			return g.settler.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
+			return g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
 		})
 	}
 }
@@ -251,7 +248,7 @@ func (g *Guard) undo(r *request) {
 func (g *Guard) giveBack(r *request) {
 	for i := range r.len() {
 		t, _ := r.at(i)
-		if !takesSlot(t) || g.settler == nil || g.isClosed() {
+		if !takesSlot(t) || g.store.settler == nil || g.isClosed() {
 			continue
 		}
 		key := t.Key.Stored(true)
@@ -269,7 +266,7 @@ func (g *Guard) giveBackAll() {
 			return
 		}
 		err := g.callPatiently(g.background, &s.Key, func(ctx context.Context) error {
-			return g.settler.Settle(ctx, s.Settlement)
+			return g.store.settle(ctx, s.Settlement)
 		})
 		if !store.IsOutage(err) {
 			g.unclaimed.removeFirst()

@@ -83,7 +83,7 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) er
 		for i, e := range m.Entries {
 			try.Entries[i] = store.Entry{ID: e.ID, Cost: e.Cost, Age: time.Duration(now - instants[i])}
 		}
-		return g.merger.Merge(ctx, try)
+		return g.store.merge(ctx, try)
 	})
 	if err == nil {
 		g.journal.replayed.Add(uint64(len(m.Entries)))
@@ -100,7 +100,7 @@ func (g *Guard) settle(ctx context.Context, b *backlog, p part, call callFunc) e
 			continue
 		}
 		s := store.Settlement{Key: *p.key, ID: e.id, Cost: int(e.cost)}
-		if err := call(ctx, p.key, func(ctx context.Context) error { return g.settler.Settle(ctx, s) }); err != nil {
+		if err := call(ctx, p.key, func(ctx context.Context) error { return g.store.settle(ctx, s) }); err != nil {
 			return err
 		}
 		g.journal.markSettled(p.key, b, e)

@@ -31,7 +31,7 @@ func (g logsOfSlots) Renew(ctx context.Context, r *store.Renewal, merged []uint6
 		own.IDs = merged
 		g.journal.logs.Renew(&own)
 	}
-	return g.callPatiently(ctx, &r.Key, func(ctx context.Context) error { return g.renewer.Renew(ctx, *r) })
+	return g.callPatiently(ctx, &r.Key, func(ctx context.Context) error { return g.store.renew(ctx, *r) })
 }
 
 // Release gives a slot back to the log that has it. After an outage that may be both. If the store does not answer, it
@@ -41,7 +41,7 @@ func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 	g.journal.logs.Settle(&settled)
 	ctx = g.Within(ctx, time.Now())
 	err := g.call(&s.Key, func() error {
-		return protect(func() error { return g.settler.Settle(ctx, settled) })
+		return protect(func() error { return g.store.settle(ctx, settled) })
 	})
 	switch {
 	case err == nil && !s.Degraded:

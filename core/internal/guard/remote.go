@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// remote is a guard's store, and what it can do beyond store.Store, which is nil if it cannot.
+type remote struct {
+	store.Store
+
+	joint   store.Joint
+	settler store.Settler
+	merger  store.Merger
+	lister  store.Lister
+	renewer store.Renewer
+
+	policy   string
+	observer func(context.Context, event.StoreCall) // or nil
+}
+
+func newRemote(c *Config) remote {
+	s := remote{Store: c.Store, policy: c.Policy, observer: c.StoreCalls}
+	s.joint, _ = c.Store.(store.Joint)
+	s.settler, _ = c.Store.(store.Settler)
+	s.merger, _ = c.Store.(store.Merger)
+	s.lister, _ = c.Store.(store.Lister)
+	s.renewer, _ = c.Store.(store.Renewer)
+	return s
+}
+
+var errPanicked = errors.New("the store has panicked")
+
+// call makes a call of the store and tells the observer.
+func (s *remote) call(ctx context.Context, op event.Operation, f func() error) (err error) {
+	if s.observer == nil {
+		return f()
+	}
+	begun := time.Now()
+	err = errPanicked // unless f returns
+	defer func() {
+		s.observer(ctx, event.StoreCall{Policy: s.policy, Operation: op, Took: time.Since(begun), Err: err})
+	}()
+	err = f()
+	return err
+}
+
+// take has the store decide a request. If it fails, the answers are of no use.
+func (s *remote) take(ctx context.Context, r *request) error {
+	if !r.several() {
+		return s.call(ctx, event.Take, func() (err error) {
+			*r.answer, err = s.Take(ctx, *r.first)
+			return err
+		})
+	}
+	takes, answers := r.copies() // as a store may use them after it has returned
+	err := s.call(ctx, event.TakeAll, func() error { return s.joint.TakeAll(ctx, takes, answers) })
+	if err == nil {
+		copy(r.answers, answers)
+	}
+	return err
+}
+
+func (s *remote) settle(ctx context.Context, t store.Settlement) error {
+	return s.call(ctx, event.Settle, func() error { return s.settler.Settle(ctx, t) })
+}
+
+func (s *remote) merge(ctx context.Context, m store.MergeRequest) error {
+	return s.call(ctx, event.Merge, func() error { return s.merger.Merge(ctx, m) })
+}
+
+// ping makes a call that changes nothing.
+func (s *remote) ping(ctx context.Context, key store.Key) error {
+	return s.call(ctx, event.Log, func() error {
+		_, err := s.lister.Log(ctx, key, time.Millisecond)
+		return err
+	})
+}
+
+func (s *remote) renew(ctx context.Context, r store.Renewal) error {
+	return s.call(ctx, event.Renew, func() error { return s.renewer.Renew(ctx, r) })
+}
+
+func (s *remote) reset(ctx context.Context, key store.Key) error {
+	return s.call(ctx, event.Reset, func() error { return s.Reset(ctx, key) })
+}
