@@ -103,23 +103,6 @@ func (d *denyCache) cacheable(t *store.Take) bool {
 		(t.Mode == store.ModeCharge || t.Mode == store.ModePeek || t.Mode == store.ModeUpTo)
 }
 
-// lookup sets a to the store's answer to t if that is known to be a denial.
-func (d *denyCache) lookup(t *store.Take, a *store.Answer) (found bool) {
-	if d == nil || !d.cacheable(t) {
-		return false
-	}
-	e := d.find(t)
-	if e == nil {
-		return false
-	}
-	now := time.Since(d.start)
-	if now >= e.freshUntil && (now >= e.graceUntil || e.probing.CompareAndSwap(false, true)) {
-		return false
-	}
-	e.answer(now, t, a)
-	return true
-}
-
 // find returns the entry of the log, limits and cost of t, or nil. A take of ModeUpTo is denied if and only if one of a
 // unit is, and has its wait.
 func (d *denyCache) find(t *store.Take) *denyEntry {
@@ -133,41 +116,51 @@ func (d *denyCache) find(t *store.Take) *denyEntry {
 	return nil
 }
 
-// lookupAll is lookup for a request over several logs, which is denied if one of its takes is. It sets the answers to
-// all takes that are known to be denied, so that the caller learns the longest wait that is known. The other takes get
-// an answer that allows them and says nothing else.
-func (d *denyCache) lookupAll(takes []store.Take, answers []store.Answer) (found bool) {
+// lookup answers a request if one of its takes is known to be denied. It answers all takes that are, so that the caller
+// learns the longest wait that is known. The other takes get an answer that allows them and says nothing else.
+func (d *denyCache) lookup(r *request) (found bool) {
 	if d == nil {
 		return false
 	}
-	now := time.Since(d.start)
 	var entries [store.MaxLimits]*denyEntry
-	for i := range takes {
-		t := &takes[i]
+	n, known := r.len(), false
+	for i := range n {
+		t, _ := r.at(i)
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
 			continue
 		}
 		if !d.cacheable(t) {
 			return false // the shadow limits of one take look at its log in each request
 		}
-		if e := d.find(t); e != nil && now < e.graceUntil {
-			entries[i] = e
+		entries[i] = d.find(t)
+		known = known || entries[i] != nil
+	}
+	if !known {
+		return false
+	}
+	now := time.Since(d.start)
+	for i, e := range entries[:n] {
+		if e != nil && now < e.graceUntil {
 			found = found || now < e.freshUntil || e.probing.Load()
+		} else {
+			entries[i] = nil
 		}
 	}
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
-		for _, e := range entries {
+		for _, e := range entries[:n] {
 			found = e != nil && !e.probing.CompareAndSwap(false, true) || found
 		}
 	}
 	if !found {
 		return false
 	}
-	for i := range takes {
-		answers[i] = store.Answer{Allowed: true}
-		if e := entries[i]; e != nil {
-			e.answer(now, &takes[i], &answers[i])
+	for i, e := range entries[:n] {
+		t, a := r.at(i)
+		if e == nil {
+			*a = store.Answer{Allowed: true}
+			continue
 		}
+		e.answer(now, t, a)
 	}
 	return true
 }
@@ -194,9 +187,19 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	}
 }
 
-// lookupInOutage is lookup while the store does not answer. An entry is then used for its whole wait, and for larger
-// costs as well, whose waits are at least as long.
-func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) {
+// lookupInOutage is lookup while the store does not answer. It answers only takes that are known to be denied, and sets
+// known of these.
+func (d *denyCache) lookupInOutage(r *request, known *[store.MaxLimits]bool) (found bool) {
+	for i := range r.len() {
+		known[i] = d.findInOutage(r.at(i))
+		found = found || known[i]
+	}
+	return found
+}
+
+// findInOutage answers t if it is known to be denied. An entry is used for its whole wait, and for larger costs as well,
+// whose waits are at least as long.
+func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
 	cost := fitting(t)
 	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
 		return false
@@ -217,59 +220,43 @@ func (d *denyCache) lookupInOutage(t *store.Take, a *store.Answer) (found bool) 
 	return longest != nil
 }
 
-// lookupAllInOutage is lookupInOutage for each take of a request. It sets known of those that are found, and reports
-// whether there are any.
-func (d *denyCache) lookupAllInOutage(r *request, known *[store.MaxLimits]bool) (found bool) {
+// readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now, so
+// a wait counted from now ends no later than the store's.
+func (d *denyCache) readVersions(r *request, now time.Duration, versions *[store.MaxLimits]denyVersion) {
+	if d == nil {
+		return
+	}
+	if r.first.Cost > 1 && !d.weighted.Load() {
+		d.weighted.Store(true)
+	}
 	for i := range r.len() {
-		known[i] = d.lookupInOutage(r.at(i))
-		found = found || known[i]
-	}
-	return found
-}
-
-// readVersions sets the versions of the logs of a request.
-func (d *denyCache) readVersions(r *request, now time.Duration) {
-	r.version = d.version(r.first, now)
-	for i := range r.versions {
-		r.versions[i] = d.version(&r.takes[i], now)
+		t, _ := r.at(i)
+		hash := t.Key.Hash()
+		versions[i] = denyVersion{hash: hash, n: d.counter(hash).Load(), sent: now}
 	}
 }
 
-// version returns the version of the log of t before the store is called. The store reads its clock after now, so a
-// wait counted from now ends no later than the store's.
-func (d *denyCache) version(t *store.Take, now time.Duration) (v denyVersion) {
-	if d != nil {
-		if t.Cost > 1 && !d.weighted.Load() {
-			d.weighted.Store(true)
-		}
-		v.hash, v.sent = t.Key.Hash(), now
-		v.n = d.counter(v.hash).Load()
-	}
-	return v
-}
-
-// updateAll brings the cache up to date with the store's answers to a request. Only a log that denied is remembered: in
-// a request that another log has denied, a take with room was no more than a peek.
-func (d *denyCache) updateAll(r *request) {
-	if !r.several() {
-		d.update(r.first, r.answer, r.version)
+// update brings the cache up to date with the store's answers to a request, which was sent at these versions. Only a log
+// that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
+func (d *denyCache) update(r *request, versions *[store.MaxLimits]denyVersion) {
+	if d == nil {
 		return
 	}
 	admitted := r.admitted()
-	for i := range r.takes {
-		t, a := &r.takes[i], &r.answers[i]
+	for i := range r.len() {
+		t, a := r.at(i)
 		if a.Allowed && !admitted {
 			peek := *t
 			peek.Mode = store.ModePeek
 			t = &peek
 		}
-		d.update(t, a, r.versions[i])
+		d.updateLog(t, a, versions[i])
 	}
 }
 
-// update brings the cache up to date with the store's answer to t, which was sent at version v.
-func (d *denyCache) update(t *store.Take, a *store.Answer, v denyVersion) {
-	if d == nil || t.Plan.Slots { // nobody knows when a slot will be free
+// updateLog is update for one log.
+func (d *denyCache) updateLog(t *store.Take, a *store.Answer, v denyVersion) {
+	if t.Plan.Slots { // nobody knows when a slot will be free
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {

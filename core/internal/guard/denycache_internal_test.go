@@ -17,8 +17,8 @@ func TestOneLookupMissesInGrace(t *testing.T) {
 		tooLarge := &store.Take{Key: take.Key, Plan: take.Plan, Cost: 6}
 		denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 5, Reset: time.Hour}}}
 		take.Plan.Judge(denied, 1, store.ModeCharge)
-		d.update(take, denied, d.version(take, 0))
-		found := func(t *store.Take) bool { return d.lookup(t, new(store.Answer)) }
+		d.remember(take, denied)
+		found := func(t *store.Take) bool { return d.lookup(&request{first: t, answer: new(store.Answer)}) }
 		if !found(take) || found(tooLarge) {
 			t.Error("a fresh denial is not found, or is found for a cost that never fits")
 		}
@@ -47,19 +47,20 @@ func TestLimitsOfCachedDenials(t *testing.T) {
 			{Used: 8, Reset: time.Minute}, {Used: 8, Reset: time.Hour},
 		}}
 		small.Plan.Judge(denied, 1, store.ModeCharge)
-		d.update(small, denied, d.version(small, 0))
+		d.remember(small, denied)
+		inOutage := func(r *request) bool { return d.lookupInOutage(r, new([store.MaxLimits]bool)) }
 		for _, c := range []struct {
 			name   string
 			take   *store.Take
-			lookup func(*store.Take, *store.Answer) bool
+			lookup func(*request) bool
 			want   store.LimitSet
 		}{
 			{"cost 1", small, d.lookup, 0b01},
-			{"cost 1 in an outage", small, d.lookupInOutage, 0b01},
-			{"cost 3 in an outage", large, d.lookupInOutage, 0b11},
+			{"cost 1 in an outage", small, inOutage, 0b01},
+			{"cost 3 in an outage", large, inOutage, 0b11},
 		} {
 			var a store.Answer
-			if !c.lookup(c.take, &a) || a.Allowed || a.Denied != c.want {
+			if !c.lookup(&request{first: c.take, answer: &a}) || a.Allowed || a.Denied != c.want {
 				t.Errorf("%s: %+v, want a denial by %b", c.name, a, c.want)
 			}
 		}
@@ -114,11 +115,19 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
 	for i := range denyEntries + 100 {
 		take := &store.Take{Key: store.NewKey("p", strconv.Itoa(i)), Plan: plan, Cost: 1}
-		d.update(take, denied, d.version(take, 0))
+		d.remember(take, denied)
 	}
 	if n := d.len(); n > denyEntries || n < denyEntries/2 {
 		t.Errorf("%d entries, want at most %d, and not much less", n, denyEntries)
 	}
+}
+
+// remember brings the cache up to date with the store's answer to t.
+func (d *denyCache) remember(t *store.Take, a *store.Answer) {
+	r := &request{first: t, answer: a}
+	var versions [store.MaxLimits]denyVersion
+	d.readVersions(r, 0, &versions)
+	d.update(r, &versions)
 }
 
 // planOf returns a plan of one limit.

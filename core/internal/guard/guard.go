@@ -156,9 +156,6 @@ func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 // returns FromLocal and the store's error. If it returns another source and an error, there is no decision. Take sets
 // the ID of t.
 func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
-	if g.denials.lookup(t, a) {
-		return FromCache, nil
-	}
 	r := request{first: t, answer: a}
 	return g.take(ctx, &r)
 }
@@ -185,18 +182,15 @@ func (g *Guard) TakeAll(
 			Remedy:  "add it; a wrapper embeds store.Full",
 		}
 	}
-	if g.denials.lookupAll(takes, answers) {
-		return FromCache, nil
-	}
-	r := request{
-		first: &takes[0], answer: &answers[0],
-		takes: takes, answers: answers, versions: make([]denyVersion, len(takes)),
-	}
+	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
 	return g.take(ctx, &r)
 }
 
-// take decides a request that the deny cache does not answer.
+// take is Take for a request over one log or several.
 func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
+	if g.denials.lookup(r) {
+		return FromCache, nil
+	}
 	now := time.Now()
 	r.setID(newID())
 	g.Begin()
@@ -205,7 +199,8 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	g.denials.readVersions(r, begun)
+	var versions [store.MaxLimits]denyVersion
+	g.denials.readVersions(r, begun, &versions)
 	sent := unconfirmed
 	if p, ok := g.breaker.bypass(); ok && g.journal.entries.Load() == 0 {
 		err = g.takeDirect(ctx, begun, r)
@@ -213,7 +208,7 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 		g.breaker.allowBypass(p)
 	}
 	if err == nil {
-		g.denials.updateAll(r)
+		g.denials.update(r, &versions)
 		return FromStore, nil
 	}
 	err = g.noteError(err, r.isIn)
@@ -246,7 +241,7 @@ func (g *Guard) takeLocal(r *request, sent delivery) {
 		}
 	}
 	var known [store.MaxLimits]bool
-	if g.denials.lookupAllInOutage(r, &known) {
+	if g.denials.lookupInOutage(r, &known) {
 		g.journal.deny(r, &known, sent)
 	} else {
 		g.journal.take(r, sent)

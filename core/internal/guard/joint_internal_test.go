@@ -699,10 +699,7 @@ func TestJointLongBacklog(t *testing.T) {
 		for range maxPart - 1 { // takes of this policy would open the breaker
 			for _, names := range [][]string{{"u1", "org"}, {"u2", "org"}} {
 				q := j.takes(store.ModeCharge, 1, names...)
-				r := &request{
-					first: &q.takes[0], answer: &q.answers[0],
-					takes: q.takes, answers: q.answers, versions: make([]denyVersion, len(q.takes)),
-				}
+				r := &request{first: &q.takes[0], answer: &q.answers[0], takes: q.takes, answers: q.answers}
 				r.setID(newID())
 				j.journal.take(r, unsent)
 			}

@@ -5,13 +5,11 @@ import "github.com/sashlimit/sash/core/store"
 // request is what one decision is about: takes of different keys, with the same ID, Cost and Mode. It refers to the
 // takes and answers of its caller, and no function may keep it, so that a request stays on its caller's stack.
 type request struct {
-	first   *store.Take
-	answer  *store.Answer // about first
-	version denyVersion   // of the log of first, before the store was asked
+	first  *store.Take
+	answer *store.Answer // about first
 
-	takes    []store.Take // all of them, or nil if there is only one
-	answers  []store.Answer
-	versions []denyVersion
+	takes   []store.Take // all of them, or nil if there is only one
+	answers []store.Answer
 }
 
 // several reports whether the request is about more than one log.
@@ -60,7 +58,7 @@ func (r *request) setAnswers(a store.Answer) {
 
 // admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
-	if r.several() && r.first.Mode == store.ModeRecord {
+	if r.first.Mode == store.ModeRecord {
 		return true
 	}
 	for i := range r.len() {
