@@ -77,6 +77,7 @@ type Guard struct {
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
 
 	replaying    atomic.Bool // a goroutine replays the journal
+	lostLogged   uint64      // units, by that goroutine
 	reconnecting atomic.Bool
 	resetAt      atomic.Uint64 // breaker.failuresAtSuccess, plus 1, when reconnect last reset the breaker's count
 	connected    atomic.Int64  // when connections were last made, in nanoseconds since start
@@ -431,7 +432,7 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	defer g.denials.invalidate(&key)
 	g.denials.invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
-	if run := g.journal.reset(key); run != nil {
+	if run := g.journal.reset(&key); run != nil {
 		wait(ctx, run.done) // otherwise the replay could add entries to the log after it was reset
 	}
 	return g.call(&key, func() error { return g.store.reset(ctx, key) })

@@ -25,8 +25,8 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	take(1, 4)
 	take(2, 4)
 	take(3, 4) // one unit of the first remains
-	b, _, _ := j.beginReplay(k)
-	recorded := func() part { return j.nextPart(k, b) }
+	b, _ := j.beginReplay(k)
+	recorded := func() part { return j.nextPart(b) }
 	first, again := recorded(), recorded()
 	oldest := first.entries[0]
 	if len(first.entries) != 3 || oldest.cost != 1 || oldest.id == 0 || again.entries[0].id != oldest.id {
@@ -40,7 +40,7 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 			t.Errorf("%v are replayed again", recorded().entries)
 		}
 	}
-	j.reset(*k)
+	j.reset(k)
 	take(11, 4)
 	whole := recorded()
 	take(12, 4)
@@ -61,9 +61,9 @@ func TestPartsOfABacklog(t *testing.T) {
 		take := &store.Take{Key: key, Plan: plan, Cost: 5000, ID: id + 1, Mode: store.ModeCharge}
 		j.take(&request{first: take, answer: new(store.Answer)}, unsent)
 	}
-	b, _, _ := j.beginReplay(&key)
+	b, _ := j.beginReplay(&key)
 	for _, want := range []int{maxPart, 2, 0} {
-		p := j.nextPart(&key, b)
+		p := j.nextPart(b)
 		if len(p.entries) != want {
 			t.Errorf("a part of %d entries, want %d", len(p.entries), want)
 		}

@@ -26,14 +26,13 @@ var errReplaying = &store.StoreError{
 	Err: errors.New("what was admitted without the store is still being replayed for this key"), OneKey: true,
 }
 
-// replay replays a key's backlog part by part, for the caller that has started run.
-func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run, call callFunc) {
-	var err error
-	defer func() { g.journal.endReplay(key, run, err) }()
+// replay replays a backlog part by part, for the caller that has started its run.
+func (g *Guard) replay(ctx context.Context, b *backlog, call callFunc) (err error) {
+	defer func() { g.journal.endReplay(b, err) }()
 	for err == nil {
-		p := g.journal.nextPart(key, b)
+		p := g.journal.nextPart(b)
 		if len(p.entries) == 0 {
-			return
+			return nil
 		}
 		if err = g.merge(ctx, b, p, call); err == nil {
 			err = g.settle(ctx, b, p, call)
@@ -42,31 +41,31 @@ func (g *Guard) replay(ctx context.Context, key *store.Key, b *backlog, run *run
 			err = ctx.Err()
 		}
 	}
+	return err
 }
 
 // startReplay replays a key's backlog in the background, or, after Close, before it returns. It reports whether it has
 // started the replay, or else returns the one in progress.
-func (g *Guard) startReplay(ctx context.Context, of *store.Key) (r *run, started bool) {
-	b, r, started := g.journal.beginReplay(of)
-	if !started {
+func (g *Guard) startReplay(ctx context.Context, key *store.Key) (r *run, started bool) {
+	b, r := g.journal.beginReplay(key)
+	if b == nil {
 		return r, false
 	}
-	key := b.key.Key() // a copy, as the caller's memory may be reused
 	if g.isClosed() {
-		g.replay(ctx, &key, b, r, g.callPatiently)
+		g.replay(ctx, b, g.callPatiently) //nolint:errcheck // r has it
 		return r, true
 	}
 	go func() {
 		g.replaySlots <- struct{}{}
 		defer func() { <-g.replaySlots }()
-		g.replay(g.background, &key, b, r, g.callPatiently)
+		g.replay(g.background, b, g.callPatiently) //nolint:errcheck // r has it
 	}()
 	return r, true
 }
 
 // merge adds a part to the store's log. It marks the part at once, so that it is not merged again if later calls fail.
 func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) error {
-	m := store.MergeRequest{Key: *p.key, Keep: p.keep, Varies: p.varies}
+	m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
 	var instants []int64
 	for _, e := range p.entries {
 		if e.cost > 0 && e.delivery != delivered {
@@ -77,7 +76,7 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) er
 	if len(m.Entries) == 0 {
 		return nil
 	}
-	err := call(ctx, p.key, func(ctx context.Context) error {
+	err := call(ctx, &b.key, func(ctx context.Context) error {
 		try, now := m, g.journal.now() // the ages are those at the time of each attempt
 		try.Entries = make([]store.Entry, len(m.Entries))
 		for i, e := range m.Entries {
@@ -88,7 +87,7 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) er
 	if err == nil {
 		g.journal.replayed.Add(uint64(len(m.Entries)))
 		g.journal.markMerged(b, p)
-		g.denials.markStale(p.key)
+		g.denials.markStale(&b.key)
 	}
 	return err
 }
@@ -99,12 +98,12 @@ func (g *Guard) settle(ctx context.Context, b *backlog, p part, call callFunc) e
 		if !e.settled {
 			continue
 		}
-		s := store.Settlement{Key: *p.key, ID: e.id, Cost: int(e.cost)}
-		if err := call(ctx, p.key, func(ctx context.Context) error { return g.store.settle(ctx, s) }); err != nil {
+		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
+		if err := call(ctx, &b.key, func(ctx context.Context) error { return g.store.settle(ctx, s) }); err != nil {
 			return err
 		}
-		g.journal.markSettled(p.key, b, e)
-		g.denials.invalidate(p.key)
+		g.journal.markSettled(b, e)
+		g.denials.invalidate(&b.key)
 	}
 	return nil
 }
@@ -149,14 +148,14 @@ func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) error {
 	var failed atomic.Pointer[error]
 	slots := make(chan struct{}, maxReplays)
 	alone := g.breaker.state() != closed
-	for key := range g.journal.keys() {
+	for b := range g.journal.all() {
 		if outage.Load() || ctx.Err() != nil {
 			break
 		}
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			if err := g.replayOne(ctx, key, call, last); err != nil {
+			if err := g.replayOne(ctx, &b.key, call, last); err != nil {
 				failed.Store(&err)
 				if store.IsOutage(err) {
 					outage.Store(true)
@@ -177,24 +176,24 @@ func (g *Guard) replayAll(ctx context.Context, call callFunc, last bool) error {
 
 // replayOne is replayAll for one key.
 func (g *Guard) replayOne(ctx context.Context, key *store.Key, call callFunc, last bool) error {
-	b, run, started := g.journal.beginReplay(key)
-	for last && run != nil && !started && wait(ctx, run.done) {
-		b, run, started = g.journal.beginReplay(key)
+	b, run := g.journal.beginReplay(key)
+	for last && run != nil && b == nil && wait(ctx, run.done) {
+		b, run = g.journal.beginReplay(key)
 	}
-	if !started {
+	if b == nil {
 		return nil
 	}
-	g.replay(ctx, key, b, run, call)
-	return run.err
+	return g.replay(ctx, b, call)
 }
 
 // logLost logs how many units could not be replayed.
 func (g *Guard) logLost() {
-	if lost := g.journal.lostUnits.Swap(0); lost > 0 {
+	if lost := g.journal.lost.Load(); lost > g.lostLogged {
 		slog.Default().LogAttrs(context.Background(), slog.LevelWarn,
 			"sash: not all that was admitted without the store could be replayed",
-			slog.String("policy", g.log.policy), slog.Int64("units", lost),
+			slog.String("policy", g.log.policy), slog.Uint64("units", lost-g.lostLogged),
 			slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
+		g.lostLogged = lost
 	}
 }
 
