@@ -37,7 +37,7 @@ type breaker struct {
 	open        bool
 	retryAt     time.Duration // when the probe is admitted, since start
 	probing     bool
-	generation  uint64 // is incremented on each change; outcomes of calls that began before it are ignored
+	generation  atomic.Uint64 // is incremented on each change; outcomes of calls that began before it are ignored
 }
 
 // pass describes an admitted call. The caller reports the outcome of the call with it.
@@ -46,6 +46,7 @@ type pass struct {
 	failures   uint64        // the breaker's failures when the call began
 	begun      time.Duration // since the breaker's start
 	probe      bool
+	bypasses   bool // only its failure is reported
 }
 
 type state int
@@ -58,11 +59,10 @@ const (
 
 func (b *breaker) now() time.Duration { return time.Since(b.start) }
 
-// bypass reports whether a call may be made without admit. If so, only its failure is reported, to bypassFailure. The
-// pass is for allowBypass.
-func (b *breaker) bypass() (p pass, ok bool) {
-	n := b.failures.Load()
-	return pass{failures: n}, n == b.failuresAtSuccess.Load()
+// bypass returns a pass for a call that began then, or false if the call needs one of admit.
+func (b *breaker) bypass(begun time.Duration) (p pass, ok bool) {
+	p = pass{generation: b.generation.Load(), failures: b.failures.Load(), begun: begun, bypasses: true}
+	return p, p.failures == b.failuresAtSuccess.Load()
 }
 
 func (b *breaker) state() state {
@@ -82,7 +82,7 @@ func (b *breaker) admit() (p pass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	p = pass{generation: b.generation, failures: b.failures.Load(), begun: now, probe: b.open}
+	p = pass{generation: b.generation.Load(), failures: b.failures.Load(), begun: now, probe: b.open}
 	if b.open {
 		if b.probing || now < b.retryAt {
 			return p, false
@@ -92,29 +92,21 @@ func (b *breaker) admit() (p pass, ok bool) {
 	return p, true
 }
 
-// bypassFailure reports that a call which bypassed the breaker has failed.
-func (b *breaker) bypassFailure(begun time.Duration) {
-	b.mu.Lock()
-	p := pass{generation: b.generation, begun: begun}
-	open := b.open
-	b.mu.Unlock()
-	if open {
-		b.failures.Add(1)
+// success reports that the store has answered a call. Calls may then bypass the breaker, unless another one has failed
+// since this one began.
+func (b *breaker) success(p pass) {
+	if p.bypasses {
 		return
 	}
-	b.failure(p)
-}
-
-// success reports that the store has answered a call.
-func (b *breaker) success(p pass) {
+	b.failuresAtSuccess.Store(p.failures)
 	b.mu.Lock()
 	closes, ends := false, false
-	if p.generation == b.generation {
+	if p.generation == b.generation.Load() {
 		ends = b.failing
 		b.consecutive, b.failing = 0, false
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
-			b.generation++
+			b.generation.Add(1)
 		}
 	}
 	b.mu.Unlock()
@@ -133,9 +125,6 @@ func (b *breaker) isFailing() bool {
 	return b.failing
 }
 
-// allowBypass lets calls bypass the breaker, unless another call has failed since the one with pass p began.
-func (b *breaker) allowBypass(p pass) { b.failuresAtSuccess.Store(p.failures) }
-
 // failure reports that the store has not answered a call. If the call began before the last failure that was counted,
 // its own is coincident.
 func (b *breaker) failure(p pass) {
@@ -143,16 +132,17 @@ func (b *breaker) failure(p pass) {
 	opens := false
 	now := b.now()
 	switch {
-	case p.generation != b.generation:
+	case p.generation != b.generation.Load():
 	case p.probe:
 		b.probing, b.lastFailure = false, now
 		b.retryAt = now + jitter()
+	case b.open: // the call has bypassed the breaker while it opened
 	case p.begun >= b.lastFailure:
 		b.lastFailure, b.failing = now, true
 		if b.consecutive++; b.consecutive >= failuresToOpen {
 			b.open, b.consecutive, opens = true, 0, true
 			b.retryAt = now + jitter()
-			b.generation++
+			b.generation.Add(1)
 		}
 	}
 	b.mu.Unlock()
@@ -173,7 +163,7 @@ func (b *breaker) suspect() {
 func (b *breaker) withdraw(p pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.probe && p.generation == b.generation {
+	if p.probe && p.generation == b.generation.Load() {
 		b.probing = false
 	}
 }

@@ -97,13 +97,13 @@ func TestBreakerCoincidentFailures(t *testing.T) {
 			for range 100 {
 				passes = append(passes, b.admitted())
 			}
-			bypassed := b.now()
+			bypassed, _ := b.bypass(b.now())
 			time.Sleep(time.Millisecond)
 			for i, p := range passes {
 				if b.failure(p); round == failuresToOpen-1 {
 					b.want(open, true)
 				} else if i%10 == 0 {
-					b.bypassFailure(bypassed)
+					b.failure(bypassed)
 					time.Sleep(time.Millisecond)
 				}
 			}
@@ -169,7 +169,7 @@ func TestBreakerWithdraw(t *testing.T) {
 // The outcome of a call that began before the breaker changed has no effect after the change.
 func TestBreakerIgnoresOutcomesFromBeforeAChange(t *testing.T) {
 	testBreaker(t, func(b *breakerTest) {
-		begun := b.now()
+		bypassed, _ := b.bypass(b.now())
 		time.Sleep(time.Millisecond)
 		var early []pass // at the instant of the change, so that their failures are not coincident
 		for range 4 * failuresToOpen {
@@ -178,7 +178,7 @@ func TestBreakerIgnoresOutcomesFromBeforeAChange(t *testing.T) {
 		fail := func() {
 			for _, p := range early {
 				b.failure(p)
-				b.bypassFailure(begun)
+				b.failure(bypassed)
 			}
 		}
 		b.fail(failuresToOpen)
@@ -204,35 +204,36 @@ func TestBreakerIgnoresOutcomesFromBeforeAChange(t *testing.T) {
 // Calls bypass the breaker until one fails, and again after one that began later has succeeded.
 func TestBreakerBypass(t *testing.T) {
 	testBreaker(t, func(b *breakerTest) {
-		bypasses := func() bool { _, ok := b.bypass(); return ok }
+		bypasses := func() bool { _, ok := b.bypass(b.now()); return ok }
+		fail := func() {
+			p, _ := b.bypass(b.now())
+			b.failure(p)
+		}
 		if !bypasses() {
 			t.Error("calls do not bypass a new breaker")
 		}
 		early := b.admitted()
 		for range failuresToOpen - 1 {
-			b.bypassFailure(b.now())
+			fail()
 		}
 		b.success(early)
-		b.allowBypass(early)
 		if bypasses() {
 			t.Error("calls bypass the breaker after a success of a call that began before a failure")
 		}
-		later, _ := b.bypass()
 		b.success(b.admitted())
-		b.allowBypass(later)
 		if !bypasses() {
 			t.Error("calls do not bypass the breaker after a success")
 		}
 		for range failuresToOpen {
 			b.want(closed)
-			if b.bypassFailure(b.now()); bypasses() {
+			if fail(); bypasses() {
 				t.Error("calls bypass the breaker after a failure")
 			}
 		}
 		b.want(open, true)
 		before := b.failures.Load()
 		for range failuresToOpen {
-			b.bypassFailure(b.now())
+			fail()
 		}
 		if b.failures.Load() != before+failuresToOpen || bypasses() {
 			t.Error("failures while the breaker is open are not counted, or calls bypass it")

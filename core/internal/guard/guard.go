@@ -203,10 +203,10 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	var versions [store.MaxLimits]denyVersion
 	g.denials.readVersions(r, begun, &versions)
 	sent := unconfirmed
-	if p, ok := g.breaker.bypass(); ok && g.journal.entries.Load() == 0 {
-		err = g.takeDirect(ctx, begun, r)
-	} else if sent, err = g.takeGuarded(ctx, begun, r); err == nil {
-		g.breaker.allowBypass(p)
+	if p, ok := g.breaker.bypass(begun); ok && g.journal.entries.Load() == 0 {
+		err = g.takeReported(ctx, p, r)
+	} else {
+		sent, err = g.takeGuarded(ctx, begun, r)
 	}
 	if err == nil {
 		g.denials.update(r, &versions)
@@ -271,17 +271,6 @@ func (g *Guard) ask(ctx context.Context, r *request) error {
 		}
 	}
 	return missed(ctx, err)
-}
-
-// takeDirect asks the store without the breaker's admission.
-func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
-	err = errPanicked // unless ask returns
-	defer func() {
-		if store.IsOutage(err) {
-			g.breaker.bypassFailure(begun)
-		}
-	}()
-	return g.ask(ctx, r)
 }
 
 // takeGuarded asks the store if the breaker admits it and the backlogs of the keys permit it.
