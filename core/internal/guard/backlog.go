@@ -95,7 +95,7 @@ func (j *backlogs) create(sh *backlogShard, key *store.Key) *backlog {
 	if sh.keys == nil {
 		sh.keys = make(map[logKey]*backlog)
 	}
-	b := &backlog{key: store.Key{Namespace: key.Namespace, Identity: key.Clone()}}
+	b := &backlog{key: cloneKey(key)}
 	sh.keys[logKeyOf(&b.key)] = b
 	return b
 }

@@ -150,8 +150,7 @@ func (g *Guard) reconnect(of *store.Key) {
 	if g.store.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
 		return
 	}
-	stored := of.Stored(true)
-	key := stored.Key() // a copy, as the request's memory may be reused
+	key := cloneKey(of)
 	go func() {
 		defer g.reconnecting.Store(false)
 		begun := time.Now()
@@ -241,42 +240,6 @@ func (g *Guard) undo(r *request) {
 		protect(func() error { //nolint:errcheck // the take stays counted
 			return g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
 		})
-	}
-}
-
-// giveBack gives back the slots that the store may have recorded for a request.
-func (g *Guard) giveBack(r *request) {
-	for i := range r.len() {
-		t, _ := r.at(i)
-		if !takesSlot(t) || g.store.settler == nil || g.isClosed() {
-			continue
-		}
-		key := t.Key.Stored(true)
-		slot := unclaimedSlot{store.Settlement{Key: key.Key(), ID: t.ID}, time.Now().Add(t.Plan.Keep)}
-		if g.unclaimed.add(slot) {
-			go g.giveBackAll()
-		}
-	}
-}
-
-func (g *Guard) giveBackAll() {
-	for {
-		s, ok := g.unclaimed.first()
-		if !ok {
-			return
-		}
-		err := g.callPatiently(g.background, &s.Key, func(ctx context.Context) error {
-			return g.store.settle(ctx, s.Settlement)
-		})
-		if !store.IsOutage(err) {
-			g.unclaimed.removeFirst()
-			continue
-		}
-		select {
-		case <-g.closed:
-			return
-		case <-time.After(jitter()):
-		}
 	}
 }
 

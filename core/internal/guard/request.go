@@ -115,9 +115,11 @@ func (r *request) clone() *request {
 	for i := range r.len() {
 		from, _ := r.at(i)
 		to, _ := c.at(i)
-		key := from.Key.Stored(true)
 		*to = *from
-		to.Key = key.Key()
+		to.Key = cloneKey(&from.Key)
 	}
 	return c
 }
+
+// cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
+func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

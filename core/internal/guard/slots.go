@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -55,4 +56,78 @@ func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 		return nil
 	}
 	return err
+}
+
+// maxUnclaimed is how many unclaimed slots are remembered. What is beyond ends with its lease.
+const maxUnclaimed = 10_000
+
+// unclaimed are slots that the store may have recorded for requests which it has not answered in time. Nobody holds
+// them. One goroutine gives them back, and exists only while there are any.
+type unclaimed struct {
+	mu      sync.Mutex
+	slots   []unclaimedSlot // oldest first
+	running bool
+}
+
+type unclaimedSlot struct {
+	store.Settlement
+
+	ends time.Time // its lease
+}
+
+// add adds a slot if there is room. It reports whether the goroutine must be started.
+func (u *unclaimed) add(s unclaimedSlot) (start bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.slots) >= maxUnclaimed {
+		return false
+	}
+	u.slots = append(u.slots, s)
+	start, u.running = !u.running, true
+	return start
+}
+
+// next removes the oldest slot whose lease has not ended, and returns it. If there is none, the goroutine ends.
+func (u *unclaimed) next() (s unclaimedSlot, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.slots) > 0 {
+		if s, u.slots = u.slots[0], u.slots[1:]; time.Until(s.ends) > 0 {
+			return s, true
+		}
+	}
+	u.slots, u.running = nil, false
+	return s, false
+}
+
+// giveBack gives back the slots that the store may have recorded for a request.
+func (g *Guard) giveBack(r *request) {
+	for i := range r.len() {
+		t, _ := r.at(i)
+		if !takesSlot(t) || g.store.settler == nil || g.isClosed() {
+			continue
+		}
+		slot := unclaimedSlot{store.Settlement{Key: cloneKey(&t.Key), ID: t.ID}, time.Now().Add(t.Plan.Keep)}
+		if g.unclaimed.add(slot) {
+			go g.giveBackUnclaimed()
+		}
+	}
+}
+
+func (g *Guard) giveBackUnclaimed() {
+	for s, ok := g.unclaimed.next(); ok; s, ok = g.unclaimed.next() {
+		for time.Until(s.ends) > 0 {
+			err := g.callPatiently(g.background, &s.Key, func(ctx context.Context) error {
+				return g.store.settle(ctx, s.Settlement)
+			})
+			if !store.IsOutage(err) {
+				break
+			}
+			select {
+			case <-g.closed:
+				return
+			case <-time.After(jitter()):
+			}
+		}
+	}
 }

@@ -95,11 +95,11 @@ func TestBoundOfUnclaimed(t *testing.T) {
 		if n := len(u.slots); n != maxUnclaimed {
 			t.Errorf("%d slots are remembered", n)
 		}
-		if _, ok := u.first(); !ok {
+		if _, ok := u.next(); !ok {
 			t.Error("none is to be given back")
 		}
 		time.Sleep(time.Minute)
-		if _, ok := u.first(); ok || u.running || u.slots != nil {
+		if _, ok := u.next(); ok || u.running || u.slots != nil {
 			t.Errorf("%+v", &u)
 		}
 	})
