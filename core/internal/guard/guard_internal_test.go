@@ -151,11 +151,10 @@ func TestRepeatedCallsEnd(t *testing.T) {
 	}{{timeout / 2, timeout / 2}, {time.Hour, timeout}} {
 		synctest.Test(t, func(t *testing.T) {
 			g := New(Config{Store: constant{}, Policy: "p", Failure: Local, Timeout: timeout, LocalKeys: 10})
-			key := store.NewKey("p", "k")
 			var calls atomic.Int32
 			var ended atomic.Bool
 			begun := time.Now()
-			err := g.attempt(t.Context(), &key, false, func(ctx context.Context) error {
+			err := g.attempt(t.Context(), func(ctx context.Context) error {
 				if calls.Add(1) > 1 {
 					return nil
 				}

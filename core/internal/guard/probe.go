@@ -20,14 +20,13 @@ func (g *Guard) isClosed() bool { return g.background.Err() != nil }
 // callFunc calls f, which makes a call to the store about key.
 type callFunc func(ctx context.Context, key *store.Key, f func(context.Context) error) error
 
-// callPatiently makes a call for which no request waits, if the breaker admits it. If the call is a probe that
-// succeeds, it also makes the connections that requests will need.
+// callPatiently makes a call for which no request waits, if the breaker admits it.
 func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(context.Context) error) error {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
 	}
-	err := g.attempt(ctx, key, p.probe, f)
+	err := g.attempt(ctx, f)
 	if ctx.Err() != nil { // the outcome says nothing about the store
 		g.breaker.withdraw(p)
 		return ctx.Err()
@@ -38,62 +37,39 @@ func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(contex
 
 // callWithoutBreaker is callPatiently without the breaker.
 func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	err := g.attempt(ctx, key, false, f)
+	err := g.attempt(ctx, f)
 	return g.noteError(err, func(text string) bool { return isIn(key, text) })
 }
 
 // attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
 // Hence f must be idempotent. Before attempt returns, it ends the calls that are still under way, so that none of them
 // is executed after what the caller does next. It waits for that for a timeout at most.
-func (g *Guard) attempt(
-	parent context.Context, key *store.Key, probe bool, f func(context.Context) error,
-) error {
+func (g *Guard) attempt(parent context.Context, f func(context.Context) error) error {
 	g.patient.Begin()
 	defer g.patient.End()
 	ctx, cancel := context.WithCancel(g.patient.Within(parent, time.Now()))
 	defer context.AfterFunc(parent, cancel)()
 	answers := make(chan error, backgroundTimeouts+1)
-	pending := 1
+	pending := 0
+	call := func() {
+		pending++
+		go func() { answers <- protect(func() error { return f(ctx) }) }()
+	}
 	defer func() {
 		cancel()
 		drain(answers, pending, g.timeout)
 	}()
 	again := time.NewTicker(max(g.timeout, retryStore))
 	defer again.Stop()
-	var took atomic.Int64
-	call := func() {
-		begun := time.Now()
-		err := protect(func() error { return f(ctx) })
-		took.Store(int64(time.Since(begun)))
-		answers <- err
-	}
-	var connected chan struct{} // closed when connections have been made or cannot be
-	connect := func() {
-		if probe && g.store.lister != nil && connected == nil && !g.hasConnected() {
-			connected = make(chan struct{})
-			go func() {
-				g.connect(ctx, key) //nolint:errcheck // f tells whether the store answers
-				close(connected)
-			}()
-		}
-	}
-	go call()
+	call()
 	for {
 		select {
 		case err := <-answers:
-			if pending--; store.IsOutage(err) && pending > 0 {
-				continue
+			if pending--; pending == 0 || !store.IsOutage(err) {
+				return err
 			}
-			if !store.IsOutage(err) && time.Duration(took.Load()) > g.timeout/4 {
-				if connect(); connected != nil {
-					wait(ctx, connected)
-				}
-			}
-			return err
 		case <-again.C:
-			pending++
-			go call()
-			connect() // a store that answers as late as this needs several round trips for each connection
+			call()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -154,7 +130,7 @@ func (g *Guard) reconnect(of *store.Key) {
 	go func() {
 		defer g.reconnecting.Store(false)
 		begun := time.Now()
-		err := g.attempt(g.background, &key, false, func(ctx context.Context) error { return g.connect(ctx, &key) })
+		err := g.attempt(g.background, func(ctx context.Context) error { return g.connect(ctx, &key) })
 		// The requests failed because there were no connections, so the breaker counts anew. This happens only once
 		// until a take succeeds, or else the breaker might never open.
 		if err == nil && time.Since(begun) > g.timeout/4 && g.breaker.state() == closed {
@@ -176,7 +152,7 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	var claimed atomic.Bool // by the request's timeout or by the answer, whichever comes first
 	var asked atomic.Bool
 	go func() {
-		err := g.attempt(g.background, &r.first.Key, true, func(ctx context.Context) error {
+		err := g.attempt(g.background, func(ctx context.Context) error {
 			if asked.Swap(true) && !r.keepEntries() {
 				return errNotRepeated
 			}
