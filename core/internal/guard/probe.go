@@ -147,10 +147,9 @@ var errNotRepeated = errors.New("a take that would count twice is not repeated")
 // out, so that a store is detected even if it answers late or a connection has to be made first.
 func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	r := of.clone() // as the caller's memory may be reused
-	answers := make(chan *request, 1)
-	ended := make(chan error, 1)
-	var claimed atomic.Bool // by the request's timeout or by the answer, whichever comes first
 	var asked atomic.Bool
+	var answered atomic.Pointer[request]
+	ended := make(chan error) // only while the request waits
 	go func() {
 		err := g.attempt(g.background, func(ctx context.Context) error {
 			if asked.Swap(true) && !r.keepEntries() {
@@ -159,50 +158,37 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 			try := r.clone() // calls may overlap
 			err := g.ask(ctx, try)
 			if err == nil {
-				select {
-				case answers <- try:
-				default: // a repeated call gives the same answer
-				}
+				answered.Store(try) // a repeated call gives the same answer
 			}
 			return err
 		})
 		g.report(p, err)
-		if claimed.CompareAndSwap(false, true) {
-			ended <- err
-		} else if err == nil && g.failure != Local && (<-answers).admitted() {
-			if charges(r.first.Mode) {
-				g.undo(r)
-			} else {
-				g.giveBack(r)
+		select {
+		case ended <- err:
+		case <-ctx.Done():
+			if err == nil && g.failure != Local && answered.Load().admitted() {
+				g.takeBack(r)
 			}
 		}
 	}()
-	var err error
 	select {
-	case err = <-ended:
+	case err := <-ended:
+		if err == nil {
+			of.setAnswersOf(answered.Load())
+		}
+		return err
 	case <-ctx.Done():
-		if claimed.CompareAndSwap(false, true) {
-			return g.lastError.Load()
-		}
-		err = <-ended
+		return g.lastError.Load()
 	}
-	if err == nil {
-		answered := <-answers
-		for i := range of.len() {
-			_, a := of.at(i)
-			_, from := answered.at(i)
-			*a = *from
-		}
-	}
-	return err
 }
 
-// charges reports whether what is recorded in a mode is what was admitted.
-func charges(mode store.Mode) bool { return mode == store.ModeCharge || mode == store.ModeUpTo }
-
-// undo undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
-// take whose answer is late.
-func (g *Guard) undo(r *request) {
+// takeBack undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
+// take whose answer is late. Of a mode that counts denials as well, only slots are given back.
+func (g *Guard) takeBack(r *request) {
+	if mode := r.first.Mode; mode != store.ModeCharge && mode != store.ModeUpTo {
+		g.giveBack(r)
+		return
+	}
 	if g.store.settler == nil {
 		return
 	}

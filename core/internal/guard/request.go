@@ -56,6 +56,15 @@ func (r *request) setAnswers(a store.Answer) {
 	}
 }
 
+// setAnswersOf sets the answers to those of another request about the same logs.
+func (r *request) setAnswersOf(other *request) {
+	for i := range r.len() {
+		_, to := r.at(i)
+		_, from := other.at(i)
+		*to = *from
+	}
+}
+
 // admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
 	if r.first.Mode == store.ModeRecord {
