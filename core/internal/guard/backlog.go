@@ -400,3 +400,45 @@ func (j *backlogs) remaining() (units, corrections int, leaves time.Duration) {
 	}
 	return units, corrections, leaves
 }
+
+// maxUnclaimed is how many unclaimed slots are remembered. What is beyond ends with its lease.
+const maxUnclaimed = 10_000
+
+// unclaimed are slots that the store may have recorded for requests which it has not answered in time. Nobody holds
+// them. One goroutine gives them back, and exists only while there are any.
+type unclaimed struct {
+	mu      sync.Mutex
+	slots   []unclaimedSlot // oldest first
+	running bool
+}
+
+type unclaimedSlot struct {
+	store.Settlement
+
+	ends time.Time // its lease
+}
+
+// add adds a slot if there is room. It reports whether the goroutine must be started.
+func (u *unclaimed) add(s unclaimedSlot) (start bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.slots) >= maxUnclaimed {
+		return false
+	}
+	u.slots = append(u.slots, s)
+	start, u.running = !u.running, true
+	return start
+}
+
+// next removes the oldest slot whose lease has not ended, and returns it. If there is none, the goroutine ends.
+func (u *unclaimed) next() (s unclaimedSlot, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.slots) > 0 {
+		if s, u.slots = u.slots[0], u.slots[1:]; time.Until(s.ends) > 0 {
+			return s, true
+		}
+	}
+	u.slots, u.running = nil, false
+	return s, false
+}

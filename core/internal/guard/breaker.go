@@ -95,9 +95,6 @@ func (b *breaker) admit() (p pass, ok bool) {
 // success reports that the store has answered a call. Calls may then bypass the breaker, unless another one has failed
 // since this one began.
 func (b *breaker) success(p pass) {
-	if p.bypasses {
-		return
-	}
 	b.failuresAtSuccess.Store(p.failures)
 	b.mu.Lock()
 	closes, ends := false, false

@@ -123,7 +123,8 @@ func (d *denyCache) lookup(r *request) (found bool) {
 		return false
 	}
 	var entries [store.MaxLimits]*denyEntry
-	n, known := r.len(), false
+	now := time.Duration(-1) // unless there is an entry
+	n := r.len()
 	for i := range n {
 		t, _ := r.at(i)
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
@@ -132,18 +133,16 @@ func (d *denyCache) lookup(r *request) (found bool) {
 		if !d.cacheable(t) {
 			return false // the shadow limits of one take look at its log in each request
 		}
-		entries[i] = d.find(t)
-		known = known || entries[i] != nil
-	}
-	if !known {
-		return false
-	}
-	now := time.Since(d.start)
-	for i, e := range entries[:n] {
-		if e != nil && now < e.graceUntil {
+		e := d.find(t)
+		if e == nil {
+			continue
+		}
+		if now < 0 {
+			now = time.Since(d.start)
+		}
+		if now < e.graceUntil {
+			entries[i] = e
 			found = found || now < e.freshUntil || e.probing.Load()
-		} else {
-			entries[i] = nil
 		}
 	}
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
@@ -222,14 +221,14 @@ func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
 
 // readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now, so
 // a wait counted from now ends no later than the store's.
-func (d *denyCache) readVersions(r *request, now time.Duration, versions *[store.MaxLimits]denyVersion) {
+func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyVersion) {
 	if d == nil {
 		return
 	}
 	if r.first.Cost > 1 && !d.weighted.Load() {
 		d.weighted.Store(true)
 	}
-	for i := range r.len() {
+	for i := range versions {
 		t, _ := r.at(i)
 		hash := t.Key.Hash()
 		versions[i] = denyVersion{hash: hash, n: d.counter(hash).Load(), sent: now}
@@ -238,12 +237,12 @@ func (d *denyCache) readVersions(r *request, now time.Duration, versions *[store
 
 // update brings the cache up to date with the store's answers to a request, which was sent at these versions. Only a log
 // that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
-func (d *denyCache) update(r *request, versions *[store.MaxLimits]denyVersion) {
+func (d *denyCache) update(r *request, versions []denyVersion) {
 	if d == nil {
 		return
 	}
 	admitted := r.admitted()
-	for i := range r.len() {
+	for i := range versions {
 		t, a := r.at(i)
 		if a.Allowed && !admitted {
 			peek := *t

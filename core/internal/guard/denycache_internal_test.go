@@ -125,9 +125,9 @@ func TestDenyCacheIsBounded(t *testing.T) {
 // remember brings the cache up to date with the store's answer to t.
 func (d *denyCache) remember(t *store.Take, a *store.Answer) {
 	r := &request{first: t, answer: a}
-	var versions [store.MaxLimits]denyVersion
-	d.readVersions(r, 0, &versions)
-	d.update(r, &versions)
+	versions := make([]denyVersion, 1)
+	d.readVersions(r, 0, versions)
+	d.update(r, versions)
 }
 
 // planOf returns a plan of one limit.

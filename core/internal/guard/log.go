@@ -13,6 +13,13 @@ import (
 
 const logInterval = 10 * time.Second // at least, between two outages that are logged
 
+// classProcess is the Class of an error that says nothing about the store.
+const (
+	classProcess  = "process"
+	adviseProcess = "see why this process had no CPU time: GOMAXPROCS, a CPU limit of its container, " +
+		"garbage collection, too many goroutines that compute, or other programs"
+)
+
 // outageLog logs when the store stops to answer, at the first call that fails, and when it answers again.
 type outageLog struct {
 	policy, failure string

@@ -9,85 +9,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-const (
-	backgroundTimeouts = 8  // the duration of background calls, in timeouts: a new connection takes several round trips
-	connections        = 24 // are made in advance if a request could not make its own in time
-)
-
-// isClosed reports whether the guard was closed, so that it does nothing in the background any more.
-func (g *Guard) isClosed() bool { return g.background.Err() != nil }
-
-// callFunc calls f, which makes a call to the store about key.
-type callFunc func(ctx context.Context, key *store.Key, f func(context.Context) error) error
-
-// callPatiently makes a call for which no request waits, if the breaker admits it.
-func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	p, ok := g.breaker.admit()
-	if !ok {
-		return g.lastError.Load()
-	}
-	err := g.attempt(ctx, f)
-	if ctx.Err() != nil { // the outcome says nothing about the store
-		g.breaker.withdraw(p)
-		return ctx.Err()
-	}
-	g.report(p, err)
-	return g.noteError(err, func(text string) bool { return isIn(key, text) })
-}
-
-// callWithoutBreaker is callPatiently without the breaker.
-func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	err := g.attempt(ctx, f)
-	return g.noteError(err, func(text string) bool { return isIn(key, text) })
-}
-
-// attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
-// Hence f must be idempotent. Before attempt returns, it ends the calls that are still under way, so that none of them
-// is executed after what the caller does next. It waits for that for a timeout at most.
-func (g *Guard) attempt(parent context.Context, f func(context.Context) error) error {
-	g.patient.Begin()
-	defer g.patient.End()
-	ctx, cancel := context.WithCancel(g.patient.Within(parent, time.Now()))
-	defer context.AfterFunc(parent, cancel)()
-	answers := make(chan error, backgroundTimeouts+1)
-	pending := 0
-	call := func() {
-		pending++
-		go func() { answers <- protect(func() error { return f(ctx) }) }()
-	}
-	defer func() {
-		cancel()
-		drain(answers, pending, g.timeout)
-	}()
-	again := time.NewTicker(max(g.timeout, retryStore))
-	defer again.Stop()
-	call()
-	for {
-		select {
-		case err := <-answers:
-			if pending--; pending == 0 || !store.IsOutage(err) {
-				return err
-			}
-		case <-again.C:
-			call()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// drain receives n answers, for d at most.
-func drain(answers <-chan error, n int, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for range n {
-		select {
-		case <-answers: //nolint:errcheck // another call has answered
-		case <-timer.C:
-			return
-		}
-	}
-}
+// connections is how many are made in advance if a request could not make its own in time.
+const connections = 24
 
 // connect makes several small calls at the same time, so that the store's client makes as many connections. It fails if
 // all calls do.
@@ -203,14 +126,4 @@ func (g *Guard) takeBack(r *request) {
 			return g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
 		})
 	}
-}
-
-// protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
-func protect(f func() error) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errPanicked
-		}
-	}()
-	return f()
 }

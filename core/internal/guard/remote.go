@@ -23,14 +23,14 @@ type remote struct {
 	observer func(context.Context, event.StoreCall) // or nil
 }
 
-func newRemote(c *Config) remote {
-	s := remote{Store: c.Store, policy: c.Policy, observer: c.StoreCalls}
-	s.joint, _ = c.Store.(store.Joint)
-	s.settler, _ = c.Store.(store.Settler)
-	s.merger, _ = c.Store.(store.Merger)
-	s.lister, _ = c.Store.(store.Lister)
-	s.renewer, _ = c.Store.(store.Renewer)
-	return s
+func newRemote(s store.Store) (r remote) {
+	r.Store = s
+	r.joint, _ = s.(store.Joint)
+	r.settler, _ = s.(store.Settler)
+	r.merger, _ = s.(store.Merger)
+	r.lister, _ = s.(store.Lister)
+	r.renewer, _ = s.(store.Renewer)
+	return r
 }
 
 var errPanicked = errors.New("the store has panicked")

@@ -15,7 +15,6 @@ import (
 
 const (
 	maxReplays    = 4                // keys that replayAll replays at the same time
-	maxRequested  = 8                // keys that are replayed at the same time because of requests
 	retryReplay   = retryStore / 4   // how often replayInBackground looks whether an open breaker admits a probe
 	tidyJournal   = 10 * time.Second // how often the journal is tidied during an outage
 	closeTimeout  = 5 * time.Second  // of Close
@@ -232,19 +231,4 @@ func plural(n int, one, many string) string {
 		return one
 	}
 	return many
-}
-
-// wait waits for done to be closed. It returns false if ctx ends first.
-func wait(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-done: // both may be ready
-		return true
-	default:
-		return false
-	}
 }

@@ -1,0 +1,150 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// call makes a call to the store if the breaker admits it.
+func (g *Guard) call(key *store.Key, f func() error) (err error) {
+	p, ok := g.breaker.admit()
+	if !ok {
+		return g.lastError.Load()
+	}
+	g.Begin()
+	defer g.End()
+	err = errPanicked // unless f returns
+	defer func() {
+		g.report(p, err)
+		err = g.noteError(err, func(text string) bool { return isIn(key, text) })
+	}()
+	return f()
+}
+
+// report reports the outcome of a call to the breaker. An error that concerns one key shows that the store answers.
+func (g *Guard) report(p pass, err error) {
+	if store.IsOutage(err) {
+		g.breaker.failure(p)
+	} else {
+		g.breaker.success(p)
+	}
+}
+
+// noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
+// the breaker will not admit. isIn reports whether a text contains an identity that was asked about.
+func (g *Guard) noteError(err error, isIn func(text string) bool) error {
+	if err == nil || err == error(g.lastError.Load()) { //nolint:errorlint // it is returned as it is, and As is slow
+		return err
+	}
+	if err = store.Error(err); store.IsOutage(err) {
+		var failed *store.StoreError
+		errors.As(err, &failed)
+		last := *failed
+		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
+		g.lastError.Store(&last)
+		g.log.failed(failed.Class, g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, isIn) })
+	}
+	return err
+}
+
+// callFunc calls f, which makes a call to the store about key.
+type callFunc func(ctx context.Context, key *store.Key, f func(context.Context) error) error
+
+// callPatiently makes a call for which no request waits, if the breaker admits it.
+func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(context.Context) error) error {
+	p, ok := g.breaker.admit()
+	if !ok {
+		return g.lastError.Load()
+	}
+	err := g.attempt(ctx, f)
+	if ctx.Err() != nil { // the outcome says nothing about the store
+		g.breaker.withdraw(p)
+		return ctx.Err()
+	}
+	g.report(p, err)
+	return g.noteError(err, func(text string) bool { return isIn(key, text) })
+}
+
+// callWithoutBreaker is callPatiently without the breaker.
+func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
+	err := g.attempt(ctx, f)
+	return g.noteError(err, func(text string) bool { return isIn(key, text) })
+}
+
+// attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.
+// Hence f must be idempotent. Before attempt returns, it ends the calls that are still under way, so that none of them
+// is executed after what the caller does next. It waits for that for a timeout at most.
+func (g *Guard) attempt(parent context.Context, f func(context.Context) error) error {
+	g.patient.Begin()
+	defer g.patient.End()
+	ctx, cancel := context.WithCancel(g.patient.Within(parent, time.Now()))
+	defer context.AfterFunc(parent, cancel)()
+	answers := make(chan error, backgroundTimeouts+1)
+	pending := 0
+	call := func() {
+		pending++
+		go func() { answers <- protect(func() error { return f(ctx) }) }()
+	}
+	defer func() {
+		cancel()
+		drain(answers, pending, g.timeout)
+	}()
+	again := time.NewTicker(max(g.timeout, retryStore))
+	defer again.Stop()
+	call()
+	for {
+		select {
+		case err := <-answers:
+			if pending--; pending == 0 || !store.IsOutage(err) {
+				return err
+			}
+		case <-again.C:
+			call()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// drain receives n answers, for d at most.
+func drain(answers <-chan error, n int, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for range n {
+		select {
+		case <-answers: //nolint:errcheck // another call has answered
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
+func protect(f func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errPanicked
+		}
+	}()
+	return f()
+}
+
+// wait waits for done to be closed. It returns false if ctx ends first.
+func wait(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done: // both may be ready
+		return true
+	default:
+		return false
+	}
+}

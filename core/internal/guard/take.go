@@ -1,0 +1,282 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Take decides t by the store or the deny cache, or, if the store does not answer, by the failure policy: then it
+// returns FromLocal and the store's error. If it returns another source and an error, there is no decision. Take sets
+// the ID of t.
+func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
+	r := request{first: t, answer: a}
+	return g.take(ctx, &r)
+}
+
+// TakeAll is Take for one request over several logs, as [store.Joint] describes it. It sets the ID of all takes. An
+// answer of the deny cache or of Open which allows a take has no numbers. If the store is no store.Joint, there is no
+// decision about more than one log.
+func (g *Guard) TakeAll(
+	ctx context.Context, takes []store.Take, answers []store.Answer,
+) (from Source, err error) {
+	if len(takes) == 1 && len(answers) == 1 {
+		return g.Take(ctx, &takes[0], &answers[0])
+	}
+	for i := range takes {
+		takes[i].ID = 0 // take sets them
+	}
+	if err := store.ValidateAll(takes, answers); err != nil {
+		return FromStore, err
+	}
+	if g.store.joint == nil {
+		return FromStore, &store.ConfigError{
+			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store.Store),
+			Problem: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
+			Remedy:  "add it; a wrapper embeds store.Full",
+		}
+	}
+	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
+	return g.take(ctx, &r)
+}
+
+// take is Take for a request over one log or several.
+func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
+	if g.denials.lookup(r) {
+		return FromCache, nil
+	}
+	now := time.Now()
+	r.setID(newID())
+	g.Begin()
+	defer g.End()
+	if _, ok := ctx.(deadline.Context); !ok {
+		ctx = g.Within(ctx, now)
+	}
+	begun := now.Sub(g.start)
+	var one [1]denyVersion
+	versions := one[:]
+	if r.several() {
+		var all [store.MaxLimits]denyVersion
+		versions = all[:r.len()]
+	}
+	g.denials.readVersions(r, begun, versions)
+	sent := unconfirmed
+	if p, ok := g.breaker.bypass(begun); ok && g.journal.entries.Load() == 0 {
+		err = g.takeReported(ctx, p, r)
+	} else {
+		sent, err = g.takeGuarded(ctx, begun, r)
+	}
+	if err == nil {
+		g.denials.update(r, versions)
+		return FromStore, nil
+	}
+	err = g.noteError(err, r.isIn)
+	if sent == unconfirmed && timedOut(err) {
+		g.reconnect(&r.first.Key)
+	}
+	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) {
+		g.giveBack(r)
+	}
+	switch {
+	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
+		return FromStore, err
+	case g.failure == Open:
+		r.setAnswers(store.Answer{Allowed: true})
+		return FromLocal, err
+	}
+	if sent == unconfirmed && !store.IsOutage(err) && !r.several() {
+		sent = unsent // the store has answered that it did not record the take
+	}
+	g.takeLocal(r, sent)
+	return FromLocal, err
+}
+
+// takeLocal decides a request in this process.
+func (g *Guard) takeLocal(r *request, sent delivery) {
+	r.setAnswers(store.Answer{})
+	for i := range r.len() {
+		if t, _ := r.at(i); t.Plan.Slots && g.slots != nil {
+			g.slots.Merge(&t.Key, func(ids []uint64) { g.journal.hold(t, ids) })
+		}
+	}
+	var known [store.MaxLimits]bool
+	if g.denials.lookupInOutage(r, &known) {
+		g.journal.deny(r, &known, sent)
+	} else {
+		g.journal.take(r, sent)
+	}
+	g.startReplays()
+}
+
+// takeReported asks the store and reports the outcome to the breaker.
+func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error) {
+	err = errPanicked // unless ask returns
+	defer func() {
+		if err != nil || !p.bypasses {
+			g.report(p, err)
+		}
+	}()
+	return g.ask(ctx, r)
+}
+
+// ask asks the store. If it fails, the answers are of no use. If the store may have answered, and this process could
+// not run, it asks once more, unless the store has failed before.
+func (g *Guard) ask(ctx context.Context, r *request) error {
+	err := g.store.take(ctx, r)
+	if !maybeAnswered(ctx, err) || g.breaker.isFailing() {
+		return err
+	}
+	if r.keepEntries() {
+		ctx = g.Again(ctx, time.Now())
+		if err = g.store.take(ctx, r); timedOut(err) {
+			g.breaker.suspect()
+		}
+	}
+	return missed(ctx, err)
+}
+
+// maybeAnswered reports whether a call may have timed out although the store has answered, because this process could
+// not run.
+func maybeAnswered(ctx context.Context, err error) bool {
+	if err == nil {
+		return false
+	}
+	c, ok := ctx.(deadline.Context)
+	return ok && timedOut(err) && (c.IsLate() || c.HasStalled())
+}
+
+// missed returns the error of a call that has timed out, with a class of its own if it ended long after its deadline.
+func missed(ctx context.Context, err error) error {
+	if c, ok := ctx.(deadline.Context); ok && timedOut(err) && c.IsLate() {
+		return &store.StoreError{Err: err, Class: classProcess, Advice: adviseProcess}
+	}
+	return err
+}
+
+// timedOut reports whether a call has ended without an answer because of its deadline.
+func timedOut(err error) bool {
+	var e interface{ Timeout() bool }
+	return errors.As(err, &e) && e.Timeout()
+}
+
+// takeGuarded asks the store if the breaker admits it and the backlogs of the keys permit it.
+func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request) (sent delivery, err error) {
+	state := g.breaker.state()
+	if state == open {
+		return unsent, g.lastError.Load()
+	}
+	var backlogs [store.MaxLimits]backlogSnapshot
+	replay, long := false, false
+	if g.journal.entries.Load() > 0 {
+		replay, long = g.journal.snapshots(r, &backlogs)
+	}
+	if replay && (state != closed || long || !r.keepEntries()) {
+		if err = g.replayFirst(ctx, r, &backlogs, state); err != nil {
+			return unsent, err
+		}
+		replay = false
+	}
+	p, ok := g.breaker.admit()
+	if !ok {
+		return unsent, g.lastError.Load()
+	}
+	p.begun = begun
+	if p.probe && !g.isClosed() {
+		return unconfirmed, g.probe(ctx, p, r)
+	}
+	if err = g.takeReported(ctx, p, r); err == nil && replay {
+		return g.takeWithBacklog(ctx, r, &backlogs)
+	}
+	return unconfirmed, err
+}
+
+// replayFirst replays the backlogs of a request's keys before the store is asked. If the breaker is not closed, the
+// first replay is its probe. It fails if a replay takes long or is another request's probe. If the breaker is closed,
+// it waits for replays only if the request cannot be taken back after the store was asked.
+func (g *Guard) replayFirst(
+	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
+) (err error) {
+	for i := range r.len() {
+		if !backlogs[i].replay {
+			continue
+		}
+		t, _ := r.at(i)
+		switch run, started := g.startReplay(ctx, &t.Key); {
+		case state == closed && (backlogs[i].long || r.keepEntries()):
+			err = errReplaying
+		case run == nil: // nothing is left
+		case !started && g.breaker.state() != closed:
+			return errReplaying
+		case !wait(ctx, run.done) || run.err != nil:
+			return g.lastError.Load()
+		}
+	}
+	return err
+}
+
+// takeWithBacklog completes a request whose answers do not take the backlogs of its keys into account. It starts the
+// replays, since the store answers now. If the backlogs might change the decision, it asks again after the replays if
+// there is time, and otherwise fails, so that this process decides. Thus the store decides again however slow it is.
+func (g *Guard) takeWithBacklog(
+	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot,
+) (sent delivery, err error) {
+	var runs [store.MaxLimits]*run
+	for i := range r.len() {
+		if t, _ := r.at(i); backlogs[i].replay {
+			runs[i], _ = g.startReplay(ctx, &t.Key)
+		}
+	}
+	mode := r.first.Mode
+	recorded := mode != store.ModePeek && r.admitted()
+	same := sameWithBacklogs(r, backlogs)
+	// A denial that some logs have recorded and others have not cannot be repeated.
+	if same && (recorded || r.several() && mode == store.ModeChargeDenied) {
+		return delivered, nil
+	}
+	for _, run := range runs {
+		if run == nil || wait(ctx, run.done) && run.err == nil {
+			continue
+		}
+		if same {
+			return delivered, nil
+		}
+		return delivered, errReplaying
+	}
+	if recorded {
+		for i := range r.len() {
+			t, _ := r.at(i)
+			if err := g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
+				return unconfirmed, err // it is unknown whether the store still has the take
+			}
+		}
+		r.setID(newID())
+	}
+	return unconfirmed, g.ask(ctx, r)
+}
+
+// sameWithBacklogs reports whether the decision would be the same with the backlogs in the logs, and adds the backlogs
+// to answers that admit. Until a replay has ended, entries that the log has already count twice in such an answer.
+func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bool {
+	if !r.admitted() {
+		return true
+	}
+	for i := range r.len() {
+		t, a := r.at(i)
+		with := *a
+		backlogs[i].addTo(t, &with)
+		t.Plan.Judge(&with, t.Cost, t.Mode)
+		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
+		if !with.Allowed || with.Granted < a.Granted {
+			return false
+		}
+		if t.Mode == store.ModeUpTo && a.Granted < t.Cost && backlogs[i].lowers { // then there is room for more
+			return false
+		}
+		*a = with
+	}
+	return true
+}
