@@ -37,7 +37,7 @@ type breaker struct {
 	open        bool
 	retryAt     time.Duration // when the probe is admitted, since start
 	probing     bool
-	generation  atomic.Uint64 // is incremented on each change; outcomes of calls that began before it are ignored
+	generation  uint64 // is incremented on each change; outcomes of calls that began before it are ignored
 }
 
 // pass describes an admitted call. The caller reports the outcome of the call with it.
@@ -46,7 +46,7 @@ type pass struct {
 	failures   uint64        // the breaker's failures when the call began
 	begun      time.Duration // since the breaker's start
 	probe      bool
-	bypasses   bool // only its failure is reported
+	bypassed   bool // the breaker was not asked; only a failure is reported
 }
 
 type state int
@@ -59,11 +59,8 @@ const (
 
 func (b *breaker) now() time.Duration { return time.Since(b.start) }
 
-// bypass returns a pass for a call that began then, or false if the call needs one of admit.
-func (b *breaker) bypass(begun time.Duration) (p pass, ok bool) {
-	p = pass{generation: b.generation.Load(), failures: b.failures.Load(), begun: begun, bypasses: true}
-	return p, p.failures == b.failuresAtSuccess.Load()
-}
+// isBypassed reports whether calls are made without admit.
+func (b *breaker) isBypassed() bool { return b.failures.Load() == b.failuresAtSuccess.Load() }
 
 func (b *breaker) state() state {
 	b.mu.Lock()
@@ -82,7 +79,7 @@ func (b *breaker) admit() (p pass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	p = pass{generation: b.generation.Load(), failures: b.failures.Load(), begun: now, probe: b.open}
+	p = pass{generation: b.generation, failures: b.failures.Load(), begun: now, probe: b.open}
 	if b.open {
 		if b.probing || now < b.retryAt {
 			return p, false
@@ -98,12 +95,12 @@ func (b *breaker) success(p pass) {
 	b.failuresAtSuccess.Store(p.failures)
 	b.mu.Lock()
 	closes, ends := false, false
-	if p.generation == b.generation.Load() {
+	if p.generation == b.generation {
 		ends = b.failing
 		b.consecutive, b.failing = 0, false
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
-			b.generation.Add(1)
+			b.generation++
 		}
 	}
 	b.mu.Unlock()
@@ -129,17 +126,16 @@ func (b *breaker) failure(p pass) {
 	opens := false
 	now := b.now()
 	switch {
-	case p.generation != b.generation.Load():
+	case p.bypassed && b.open, !p.bypassed && p.generation != b.generation:
 	case p.probe:
 		b.probing, b.lastFailure = false, now
 		b.retryAt = now + jitter()
-	case b.open: // the call has bypassed the breaker while it opened
 	case p.begun >= b.lastFailure:
 		b.lastFailure, b.failing = now, true
 		if b.consecutive++; b.consecutive >= failuresToOpen {
 			b.open, b.consecutive, opens = true, 0, true
 			b.retryAt = now + jitter()
-			b.generation.Add(1)
+			b.generation++
 		}
 	}
 	b.mu.Unlock()
@@ -160,7 +156,7 @@ func (b *breaker) suspect() {
 func (b *breaker) withdraw(p pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.probe && p.generation == b.generation.Load() {
+	if p.probe && p.generation == b.generation {
 		b.probing = false
 	}
 }

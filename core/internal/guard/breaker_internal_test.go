@@ -97,7 +97,7 @@ func TestBreakerCoincidentFailures(t *testing.T) {
 			for range 100 {
 				passes = append(passes, b.admitted())
 			}
-			bypassed, _ := b.bypass(b.now())
+			bypassed := pass{begun: b.now(), bypassed: true}
 			time.Sleep(time.Millisecond)
 			for i, p := range passes {
 				if b.failure(p); round == failuresToOpen-1 {
@@ -169,7 +169,7 @@ func TestBreakerWithdraw(t *testing.T) {
 // The outcome of a call that began before the breaker changed has no effect after the change.
 func TestBreakerIgnoresOutcomesFromBeforeAChange(t *testing.T) {
 	testBreaker(t, func(b *breakerTest) {
-		bypassed, _ := b.bypass(b.now())
+		bypassed := pass{begun: b.now(), bypassed: true}
 		time.Sleep(time.Millisecond)
 		var early []pass // at the instant of the change, so that their failures are not coincident
 		for range 4 * failuresToOpen {
@@ -204,11 +204,8 @@ func TestBreakerIgnoresOutcomesFromBeforeAChange(t *testing.T) {
 // Calls bypass the breaker until one fails, and again after one that began later has succeeded.
 func TestBreakerBypass(t *testing.T) {
 	testBreaker(t, func(b *breakerTest) {
-		bypasses := func() bool { _, ok := b.bypass(b.now()); return ok }
-		fail := func() {
-			p, _ := b.bypass(b.now())
-			b.failure(p)
-		}
+		bypasses := b.isBypassed
+		fail := func() { b.failure(pass{begun: b.now(), bypassed: true}) }
 		if !bypasses() {
 			t.Error("calls do not bypass a new breaker")
 		}

@@ -122,10 +122,10 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	if d == nil {
 		return false
 	}
+	var now time.Duration
 	var entries [store.MaxLimits]*denyEntry
-	now := time.Duration(-1) // unless there is an entry
-	n := r.len()
-	for i := range n {
+	known := false
+	for i := range r.len() {
 		t, _ := r.at(i)
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
 			continue
@@ -137,29 +137,29 @@ func (d *denyCache) lookup(r *request) (found bool) {
 		if e == nil {
 			continue
 		}
-		if now < 0 {
-			now = time.Since(d.start)
-		}
-		if now < e.graceUntil {
-			entries[i] = e
+		if now = time.Since(d.start); now < e.graceUntil {
+			entries[i], known = e, true
 			found = found || now < e.freshUntil || e.probing.Load()
 		}
 	}
+	if !known {
+		return false
+	}
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
-		for _, e := range entries[:n] {
+		for _, e := range entries {
 			found = e != nil && !e.probing.CompareAndSwap(false, true) || found
 		}
 	}
 	if !found {
 		return false
 	}
-	for i, e := range entries[:n] {
+	for i, e := range entries[:r.len()] {
 		t, a := r.at(i)
-		if e == nil {
+		if e != nil {
+			e.answer(now, t, a)
+		} else {
 			*a = store.Answer{Allowed: true}
-			continue
 		}
-		e.answer(now, t, a)
 	}
 	return true
 }
@@ -241,7 +241,7 @@ func (d *denyCache) update(r *request, versions []denyVersion) {
 	if d == nil {
 		return
 	}
-	admitted := r.admitted()
+	admitted := !r.several() || r.admitted()
 	for i := range versions {
 		t, a := r.at(i)
 		if a.Allowed && !admitted {

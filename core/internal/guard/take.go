@@ -65,8 +65,8 @@ func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
 	}
 	g.denials.readVersions(r, begun, versions)
 	sent := unconfirmed
-	if p, ok := g.breaker.bypass(begun); ok && g.journal.entries.Load() == 0 {
-		err = g.takeReported(ctx, p, r)
+	if g.breaker.isBypassed() && g.journal.entries.Load() == 0 {
+		err = g.takeDirect(ctx, begun, r)
 	} else {
 		sent, err = g.takeGuarded(ctx, begun, r)
 	}
@@ -112,14 +112,21 @@ func (g *Guard) takeLocal(r *request, sent delivery) {
 	g.startReplays()
 }
 
+// takeDirect asks the store without the breaker.
+func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
+	err = errPanicked // unless ask returns
+	defer func() {
+		if err != nil && store.IsOutage(err) {
+			g.breaker.failure(pass{begun: begun, bypassed: true})
+		}
+	}()
+	return g.ask(ctx, r)
+}
+
 // takeReported asks the store and reports the outcome to the breaker.
 func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error) {
 	err = errPanicked // unless ask returns
-	defer func() {
-		if err != nil || !p.bypasses {
-			g.report(p, err)
-		}
-	}()
+	defer func() { g.report(p, err) }()
 	return g.ask(ctx, r)
 }
 
