@@ -126,7 +126,7 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	var entries [store.MaxLimits]*denyEntry
 	known := false
 	for i := range r.len() {
-		t, _ := r.at(i)
+		t, a := r.at(i)
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
 			continue
 		}
@@ -137,7 +137,12 @@ func (d *denyCache) lookup(r *request) (found bool) {
 		if e == nil {
 			continue
 		}
-		if now = time.Since(d.start); now < e.graceUntil {
+		now = time.Since(d.start)
+		if now < e.freshUntil && !r.several() { // without a second look, which repeated denials would notice
+			e.answer(now, t, a)
+			return true
+		}
+		if now < e.graceUntil {
 			entries[i], known = e, true
 			found = found || now < e.freshUntil || e.probing.Load()
 		}

@@ -46,9 +46,14 @@ func (g *Guard) TakeAll(
 
 // take is Take for a request over one log or several.
 func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
-	if g.denials.lookup(r) {
+	if g.denials.lookup(r) { // without the frame of decide, which is large
 		return FromCache, nil
 	}
+	return g.decide(ctx, r)
+}
+
+// decide decides a request that the deny cache does not answer.
+func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error) {
 	now := time.Now()
 	r.setID(newID())
 	g.Begin()
