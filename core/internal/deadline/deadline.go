@@ -27,7 +27,8 @@ const (
 )
 
 // Deadlines makes contexts with one timeout. Contexts made at about the same time share a deadline: if this process
-// runs, each lasts at least fifteen sixteenths of the timeout, and never longer than it.
+// runs, each lasts at least fifteen sixteenths of the timeout, and never longer than it. A deadline for each context
+// would double the time of a take on a store that answers at once, from 170 to 330 ns, and allocate twice more.
 type Deadlines struct {
 	// Round returns when goroutines have run that were ready. It is runtime.Gosched but in tests.
 	Round func()
@@ -48,7 +49,7 @@ type Deadlines struct {
 
 // deadline ends at end, or later if Deadlines.stalled has grown since it was made.
 type deadline struct {
-	of     *Deadlines
+	set    *Deadlines
 	end    time.Time
 	before time.Duration // Deadlines.stalled when it was made
 	waits  int64         // it is later by so many times what stalled has grown
@@ -125,10 +126,10 @@ func (d *Deadlines) tick() {
 	if latest := d.latest.Load(); d.calls.Load() > 0 || now.Sub(latest.end) < d.timeout/part-d.timeout {
 		next = d.timeout / part
 	}
-	d.pending = slices.DeleteFunc(d.pending, func(of *deadline) bool {
-		remaining := d.remaining(of, now)
+	d.pending = slices.DeleteFunc(d.pending, func(pending *deadline) bool {
+		remaining := d.remaining(pending, now)
 		if remaining <= 0 {
-			close(of.done)
+			close(pending.done)
 			return true
 		}
 		next = min(next, remaining)
@@ -145,8 +146,8 @@ func (d *Deadlines) tick() {
 }
 
 // remaining returns how long a deadline lasts from now on, if this process runs.
-func (d *Deadlines) remaining(of *deadline, now time.Time) time.Duration {
-	return of.end.Sub(now) + min(time.Duration(of.waits)*(d.stalledAt(now)-of.before), of.most)
+func (d *Deadlines) remaining(pending *deadline, now time.Time) time.Duration {
+	return pending.end.Sub(now) + min(time.Duration(pending.waits)*(d.stalledAt(now)-pending.before), pending.most)
 }
 
 // Context ends at a deadline and has the values of another context.
@@ -174,7 +175,7 @@ func IsAgain(ctx context.Context) bool {
 // made, an operation has a quarter of the timeout at least, and never more than the timeout: so a store that does not
 // answer is found out as soon as otherwise.
 func (c Context) Deadline() (time.Time, bool) {
-	d, now := c.of, time.Now()
+	d, now := c.set, time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	remaining := d.remaining(c.deadline, now)
@@ -185,13 +186,13 @@ func (c Context) Deadline() (time.Time, bool) {
 }
 
 // IsLate reports whether the context would have ended long ago if this process had run.
-func (c Context) IsLate() bool { return time.Since(c.end) > c.of.timeout/4 }
+func (c Context) IsLate() bool { return time.Since(c.end) > c.set.timeout/4 }
 
 // HasStalled reports whether this process could not run for some time since the context was made.
 func (c Context) HasStalled() bool {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	return c.of.stalledAt(time.Now())-c.before > c.of.timeout/part
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	return c.set.stalledAt(time.Now())-c.before > c.set.timeout/part
 }
 
 // Done is closed when the context ends.
@@ -213,10 +214,10 @@ func Stalls(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
 	now := time.Now()
-	return now.Sub(c.of.due) > punctual && len(c.of.pending) > 0 || now.Sub(c.of.lately) < c.of.timeout
+	return now.Sub(c.set.due) > punctual && len(c.set.pending) > 0 || now.Sub(c.set.lately) < c.set.timeout
 }
 
 // ForOne returns a context that ends as the Context does that ctx is or was made of, but waits for this process only as
@@ -226,7 +227,7 @@ func ForOne(ctx context.Context) (one Context, ok bool) {
 	if !ok {
 		return c, false
 	}
-	d := c.of
+	d := c.set
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := &deadline{d, c.end, c.before, 1, maxStallOfOne, make(chan struct{})}

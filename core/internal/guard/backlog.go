@@ -11,7 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// backlogs are what the store does not know yet, by key.
+// backlogs are the changes that the store's logs lack, by key.
 type backlogs struct {
 	start   time.Time
 	most    int64         // backlogs
@@ -35,7 +35,7 @@ type logKey struct {
 
 func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace.Policy(), k.Identity} }
 
-// backlog is what the store does not know yet about one key. The lock of its shard guards it, except the key.
+// backlog is the changes that the store's log of one key lacks. The lock of its shard guards it, except the key.
 type backlog struct {
 	key         store.Key
 	keep        time.Duration
@@ -46,7 +46,7 @@ type backlog struct {
 	run         *run // the replay in progress, or nil
 }
 
-// journalEntry is a take that the store does not know, or does not know the cost of. A cost of 0 means that the store
+// journalEntry is a take that the store does not have, or may have with another cost. A cost of 0 means that the store
 // must remove the take if it has it.
 type journalEntry struct {
 	at       int64 // since the start of the backlogs
@@ -137,7 +137,7 @@ func (j *backlogs) add(t *store.Take, e journalEntry, most int) {
 	j.trim(b, most)
 }
 
-// void reports whether the store need not be told about the entry, because the take was undone and never sent.
+// void reports whether there is nothing to replay, because the take was undone and never sent.
 func (e *journalEntry) void() bool { return e.cost == 0 && e.delivery == unsent }
 
 // trim drops the oldest units beyond most, as the logs do.
@@ -149,7 +149,7 @@ func (j *backlogs) trim(b *backlog, most int) {
 			continue
 		}
 		if e.delivery == unsent {
-			e.id = newID() // a settlement of the whole take must not find the rest of it
+			e.id = newID() // a settlement of the take must not find the rest of it
 		}
 		e.cost -= int32(over)
 		b.units -= over
@@ -324,8 +324,8 @@ func (j *backlogs) nextPart(b *backlog) (p part) {
 	return p
 }
 
-// markMerged records that the store has a part. Entries that were settled meanwhile remain, since the store has to be
-// told their cost.
+// markMerged records that the store has a part. Entries that were settled meanwhile remain, since the store has
+// their former cost.
 func (j *backlogs) markMerged(b *backlog, p part) {
 	stored := make(map[uint64]bool, len(p.entries))
 	for i := range p.entries {
@@ -343,11 +343,11 @@ func (j *backlogs) markMerged(b *backlog, p part) {
 	})
 }
 
-// markSettled records that the store has been told the cost of an entry, unless it has changed again.
-func (j *backlogs) markSettled(b *backlog, told journalEntry) {
+// markSettled records that the store has the cost of an entry, unless it has changed again.
+func (j *backlogs) markSettled(b *backlog, sent journalEntry) {
 	sh, _ := j.lock(&b.key)
 	defer sh.mu.Unlock()
-	j.removeFunc(b, func(e *journalEntry) bool { return e.id == told.id && e.cost == told.cost })
+	j.removeFunc(b, func(e *journalEntry) bool { return e.id == sent.id && e.cost == sent.cost })
 }
 
 // all returns the backlogs, of which only the keys may be read. No shard is locked meanwhile.

@@ -36,7 +36,7 @@ func (g *Guard) report(p pass, err error) {
 }
 
 // noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
-// the breaker will not admit. isIn reports whether a text contains an identity that was asked about.
+// the breaker will not admit. isIn reports whether a text contains an identity of the call.
 func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 	if err == nil || err == error(g.lastError.Load()) { //nolint:errorlint // it is returned as it is, and As is slow
 		return err

@@ -14,7 +14,7 @@ import (
 type denyCache struct {
 	maxAge     time.Duration // entries are answered for at most this long while the store answers
 	start      time.Time
-	outages    bool // FailLocal: entries are kept for their whole wait, and so are quotas that are used up
+	outages    bool // FailLocal: entries are kept until their wait ends, and so are quotas that are used up
 	maxEntries int
 
 	weighted atomic.Bool // takes of more than one unit have been seen
@@ -86,7 +86,7 @@ func newDenyCache(maxAge time.Duration, start time.Time) *denyCache {
 	return d
 }
 
-// keepForOutages makes the cache keep the denials of that many keys for their whole wait.
+// keepForOutages makes the cache keep the denials of that many keys until their wait ends.
 func (d *denyCache) keepForOutages(keys int) {
 	if d != nil {
 		d.outages, d.maxEntries = true, max(keys, denyEntries)
@@ -117,14 +117,14 @@ func (d *denyCache) find(t *store.Take) *denyEntry {
 }
 
 // lookup answers a request if one of its takes is known to be denied. It answers all takes that are, so that the caller
-// learns the longest wait that is known. The other takes get an answer that allows them and says nothing else.
+// learns the longest of these waits. The other takes get an answer that allows them and says nothing else.
 func (d *denyCache) lookup(r *request) (found bool) {
 	if d == nil {
 		return false
 	}
 	var now time.Duration
 	var entries [store.MaxLimits]*denyEntry
-	known := false
+	some := false
 	for i := range r.len() {
 		t, a := r.at(i)
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
@@ -143,11 +143,11 @@ func (d *denyCache) lookup(r *request) (found bool) {
 			return true
 		}
 		if now < e.graceUntil {
-			entries[i], known = e, true
+			entries[i], some = e, true
 			found = found || now < e.freshUntil || e.probing.Load()
 		}
 	}
-	if !known {
+	if !some {
 		return false
 	}
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
@@ -192,16 +192,16 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 }
 
 // lookupInOutage is lookup while the store does not answer. It answers only takes that are known to be denied, and sets
-// known of these.
-func (d *denyCache) lookupInOutage(r *request, known *[store.MaxLimits]bool) (found bool) {
+// found of these.
+func (d *denyCache) lookupInOutage(r *request, found *[store.MaxLimits]bool) (some bool) {
 	for i := range r.len() {
-		known[i] = d.findInOutage(r.at(i))
-		found = found || known[i]
+		found[i] = d.findInOutage(r.at(i))
+		some = some || found[i]
 	}
-	return found
+	return some
 }
 
-// findInOutage answers t if it is known to be denied. An entry is used for its whole wait, and for larger costs as well,
+// findInOutage answers t if it is known to be denied. An entry is used until its wait ends, and for larger costs as well,
 // whose waits are at least as long.
 func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
 	cost := fitting(t)
@@ -260,7 +260,7 @@ func (d *denyCache) update(r *request, versions []denyVersion) {
 
 // updateLog is update for one log.
 func (d *denyCache) updateLog(t *store.Take, a *store.Answer, v denyVersion) {
-	if t.Plan.Slots { // nobody knows when a slot will be free
+	if t.Plan.Slots { // slots have no time at which they will be free
 		return
 	}
 	if a.Allowed || t.Mode == store.ModeChargeDenied {

@@ -53,7 +53,7 @@ type Config struct {
 	DenyCache time.Duration // how long a denial is answered from memory at most; 0 disables the cache
 	LocalKeys int           // keys that Local counts separately
 
-	StoreCalls func(context.Context, event.StoreCall) // is told of each call to the store, unless it is nil
+	StoreCalls func(context.Context, event.StoreCall) // is called after each call to the store, unless it is nil
 }
 
 const (
@@ -131,7 +131,7 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	defer g.denials.invalidate(&s.Key) // again, as an answer that was on its way may have been cached meanwhile
 	g.denials.invalidate(&s.Key)
 	if degraded && (g.journal.settle(s) || !g.journal.replays) {
-		return nil // a replay tells the store, or the store never knows the take
+		return nil // a replay will change the store's entry, or there will be none
 	}
 	if g.store.settler == nil {
 		return &store.ConfigError{

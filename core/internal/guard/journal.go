@@ -27,7 +27,7 @@ func newJournal(keys int) *journal {
 	return &journal{logs: memory.New(keys), backlogs: backlogs{most: 2 * int64(keys), start: time.Now()}}
 }
 
-// take decides a request in this process and records what the store has to be told. The answers must be zero.
+// take decides a request in this process and records it for replay. The answers must be zero.
 func (j *journal) take(r *request, sent delivery) {
 	if r.several() {
 		takes, answers := r.copies()
@@ -52,8 +52,8 @@ func (j *journal) takeOne(t *store.Take, a *store.Answer) {
 	t.ID = id // the log has replaced it if it recorded nothing
 }
 
-// deny records what the store has to be told of a request that is denied because the answers to its known takes deny.
-// The other answers must be zero; the logs of this process fill them in.
+// deny records a request for replay that is denied because of the answers to its known takes. The other answers must be
+// zero; the logs of this process fill them in.
 func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) {
 	for i := range r.len() {
 		t, a := r.at(i)
@@ -78,7 +78,7 @@ func countsDenied(t *store.Take) bool {
 	return mode == store.ModeChargeDenied
 }
 
-// hold adds slots that the store knows to the log of this process, unless it has them already.
+// hold adds slots that the store has to the log of this process, unless it has them already.
 func (j *journal) hold(t *store.Take, ids []uint64) {
 	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep}
 	for _, id := range ids {
@@ -87,8 +87,8 @@ func (j *journal) hold(t *store.Take, ids []uint64) {
 	j.logs.Merge(&m)
 }
 
-// release notes that the store has to be told that a slot was given back, if it may have recorded it. A slot is own if
-// it was taken without the store and not renewed.
+// release records for replay that a slot was given back, if the store may have it. A slot is own if it was taken without
+// the store and not renewed.
 func (j *journal) release(t *store.Take, own bool) {
 	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); own && !sent {
 		return
@@ -96,9 +96,9 @@ func (j *journal) release(t *store.Take, own bool) {
 	j.add(t, journalEntry{id: t.ID, delivery: unconfirmed, settled: true})
 }
 
-// note records what the store has to be told about a take: that it was counted here, or else that it must not be in
-// the store's log. In ModeUpTo the store may have granted another number of units. Algorithms other than the sliding
-// log do not know takes, so the store is told nothing about them.
+// note records for replay that a take was counted here, or else that it must not be in the store's log. In ModeUpTo the
+// store may have granted another number of units. Algorithms other than the sliding log keep no takes, so nothing is
+// replayed to them.
 func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delivery) {
 	if !keepsEntries(t) {
 		return
@@ -134,7 +134,7 @@ func (j *journal) add(t *store.Take, e journalEntry) {
 	j.backlogs.add(t, e, most)
 }
 
-// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay tells the store.
+// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay changes the store's entry.
 func (j *journal) settle(s store.Settlement) (later bool) {
 	j.logs.Settle(&s)
 	return j.backlogs.settle(&s)

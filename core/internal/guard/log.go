@@ -25,7 +25,7 @@ type outageLog struct {
 	policy, failure string
 	outages         atomic.Uint64 // of the breaker
 
-	told atomic.Bool // the beginning of the latest outage was logged, and its end was not; set under the lock
+	unended atomic.Bool // the beginning of the latest outage was logged, and its end was not; set under the lock
 
 	mu      sync.Mutex
 	failing bool      // the store has stopped to answer
@@ -41,21 +41,21 @@ func (l *outageLog) change(open bool) {
 	}
 }
 
-// failed notes that a call has failed. isFailing tells whether another one has succeeded meanwhile.
+// failed notes that a call has failed. isFailing reports whether another one has succeeded meanwhile.
 func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []slog.Attr) {
-	if l.told.Load() {
+	if l.unended.Load() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.told.Load() || !isFailing():
+	case l.unended.Load() || !isFailing():
 	case time.Since(l.logged) >= logInterval: // also if the outage has begun before, and goes on
 		if l.failing {
 			l.skipped--
 		}
 		l.failing, l.logged = true, time.Now()
-		l.told.Store(true)
+		l.unended.Store(true)
 		text := "sash: the store does not answer, so the failure policy decides"
 		if class == classProcess {
 			text = "sash: this process could not run, and has missed the store's answer, so the failure policy decides"
@@ -74,7 +74,7 @@ func (l *outageLog) succeeded() {
 	if !l.failing {
 		return
 	}
-	if l.failing = false; l.told.Swap(false) {
+	if l.failing = false; l.unended.Swap(false) {
 		l.log(slog.LevelInfo, "sash: the store answers again")
 	} else {
 		l.skipped++

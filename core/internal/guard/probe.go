@@ -45,15 +45,15 @@ func (g *Guard) hasConnected() bool {
 
 // reconnect is called when a request has timed out. It makes connections with a longer timeout, so that requests find
 // them when the store answers again, though slowly.
-func (g *Guard) reconnect(of *store.Key) {
+func (g *Guard) reconnect(key *store.Key) {
 	if g.store.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
 		return
 	}
-	key := cloneKey(of)
+	own := cloneKey(key)
 	go func() {
 		defer g.reconnecting.Store(false)
 		begun := time.Now()
-		err := g.attempt(g.background, func(ctx context.Context) error { return g.connect(ctx, &key) })
+		err := g.attempt(g.background, func(ctx context.Context) error { return g.connect(ctx, &own) })
 		// The requests failed because there were no connections, so the breaker counts anew. This happens only once
 		// until a take succeeds, or else the breaker might never open.
 		if err == nil && time.Since(begun) > g.timeout/4 && g.breaker.state() == closed {
@@ -68,8 +68,8 @@ var errNotRepeated = errors.New("a take that would count twice is not repeated")
 
 // probe asks the store about a request whose pass is the breaker's probe. The call goes on when the request has timed
 // out, so that a store is detected even if it answers late or a connection has to be made first.
-func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
-	r := of.clone() // as the caller's memory may be reused
+func (g *Guard) probe(ctx context.Context, p pass, waiting *request) error {
+	r := waiting.clone() // as the caller's memory may be reused
 	var asked atomic.Bool
 	var answered atomic.Pointer[request]
 	ended := make(chan error) // only while the request waits
@@ -97,7 +97,7 @@ func (g *Guard) probe(ctx context.Context, p pass, of *request) error {
 	select {
 	case err := <-ended:
 		if err == nil {
-			of.setAnswersOf(answered.Load())
+			waiting.setAnswersOf(answered.Load())
 		}
 		return err
 	case <-ctx.Done():

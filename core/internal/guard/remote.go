@@ -35,7 +35,7 @@ func newRemote(s store.Store) (r remote) {
 
 var errPanicked = errors.New("the store has panicked")
 
-// call makes a call of the store and tells the observer.
+// call makes a call to the store, and calls the observer.
 func (s *remote) call(ctx context.Context, op event.Operation, f func() error) (err error) {
 	if s.observer == nil {
 		return f()

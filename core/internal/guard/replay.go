@@ -91,7 +91,7 @@ func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) er
 	return err
 }
 
-// settle tells the store the costs of a part's entries that have changed.
+// settle changes the costs of a part's entries in the store, if they were settled.
 func (g *Guard) settle(ctx context.Context, b *backlog, p part, call callFunc) error {
 	for _, e := range p.entries {
 		if !e.settled {

@@ -34,8 +34,8 @@ func (g logsOfSlots) Renew(ctx context.Context, r *store.Renewal, merged []uint6
 	return g.callPatiently(ctx, &r.Key, func(ctx context.Context) error { return g.store.renew(ctx, *r) })
 }
 
-// Release gives a slot back to the log that has it. After an outage that may be both. If the store does not answer, it
-// is told later, or else the lease ends the slot; one that was taken without the store is free at once.
+// Release gives a slot back to the log that has it. After an outage that may be both. If the store does not answer, a
+// replay does so later, or else the lease ends the slot; one that was taken without the store is free at once.
 func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 	settled := store.Settlement{Key: s.Key, ID: s.ID}
 	g.journal.logs.Settle(&settled)
