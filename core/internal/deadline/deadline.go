@@ -159,7 +159,7 @@ type Context struct {
 }
 
 // Again returns a context as Within does, for a call that is made once more: an earlier one may have been executed.
-func (d *Deadlines) Again(ctx context.Context, now time.Time) context.Context {
+func (d *Deadlines) Again(ctx context.Context, now time.Time) Context {
 	c, _ := d.Within(ctx, now).(Context)
 	c.again = true
 	return c

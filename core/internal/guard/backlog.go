@@ -3,6 +3,7 @@ package guard
 import (
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 // backlogs are the changes that the store's logs lack, by key.
 type backlogs struct {
+	replays bool // entries are recorded for replay
 	start   time.Time
 	most    int64         // backlogs
 	count   atomic.Int64  // of backlogs
@@ -108,8 +110,11 @@ func (j *backlogs) removeIfEmpty(sh *backlogShard, b *backlog) {
 	}
 }
 
-// add adds an entry of t to the backlog of its key, which then drops its oldest units beyond most.
-func (j *backlogs) add(t *store.Take, e journalEntry, most int) {
+// add adds an entry of t to the backlog of its key.
+func (j *backlogs) add(t *store.Take, e journalEntry) {
+	if !j.replays {
+		return
+	}
 	sh, b := j.lock(&t.Key)
 	defer sh.mu.Unlock()
 	if b == nil {
@@ -134,14 +139,22 @@ func (j *backlogs) add(t *store.Take, e journalEntry, most int) {
 	b.entries = append(b.entries, e)
 	b.units += int(e.cost)
 	j.entries.Add(1)
-	j.trim(b, most)
+	j.trim(b, t)
 }
 
 // void reports whether there is nothing to replay, because the take was undone and never sent.
 func (e *journalEntry) void() bool { return e.cost == 0 && e.delivery == unsent }
 
-// trim drops the oldest units beyond most, as the logs do.
-func (j *backlogs) trim(b *backlog, most int) {
+// trim drops the oldest units of takes that are recorded whether there is room or not, as the logs do.
+func (j *backlogs) trim(b *backlog, t *store.Take) {
+	most := math.MaxInt
+	switch t.Mode {
+	case store.ModeRecord:
+		most = max(store.MaxRecorded, t.Plan.Bound)
+	case store.ModeChargeDenied:
+		most = t.Plan.Bound
+	case store.ModeCharge, store.ModePeek, store.ModeUpTo:
+	}
 	for over := b.units - most; over > 0; over = b.units - most {
 		e := &b.entries[0]
 		if int(e.cost) <= over {

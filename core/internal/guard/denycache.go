@@ -275,7 +275,7 @@ func (d *denyCache) updateLog(t *store.Take, a *store.Answer, v denyVersion) {
 	if a.Retry <= 0 || !d.outages && !d.cacheable(t) {
 		return
 	}
-	e := d.newEntry(t, v, fitting(t), a.Retry)
+	e := d.newEntry(t, a, v, 0, fitting(t), a.Retry)
 	if d.cacheable(t) {
 		lasts := a.Retry
 		for i := range t.Plan.Limits {
@@ -285,19 +285,17 @@ func (d *denyCache) updateLog(t *store.Take, a *store.Answer, v denyVersion) {
 		}
 		e.freshUntil, e.graceUntil = v.sent+min(lasts, d.maxAge), v.sent+min(lasts, d.maxAge+d.maxAge/16)
 	}
-	e.setStates(t, a, 0)
 	d.add(&t.Key, e, v)
 }
 
-func (d *denyCache) newEntry(t *store.Take, v denyVersion, cost int, retry time.Duration) *denyEntry {
-	return &denyEntry{
+// newEntry makes an entry that denies cost, with the states of the limits in a and that many units added to each.
+func (d *denyCache) newEntry(
+	t *store.Take, a *store.Answer, v denyVersion, units, cost int, retry time.Duration,
+) *denyEntry {
+	e := &denyEntry{
 		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
 		received: time.Since(d.start), expires: v.sent + retry, retry: retry,
 	}
-}
-
-// setStates copies the states of the limits from a, with that many units added to each, and finds those that deny.
-func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
 	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
 		e.more = make([]store.State, more)
 	}
@@ -308,8 +306,9 @@ func (e *denyEntry) setStates(t *store.Take, a *store.Answer, units int) {
 		s.Used += units
 		*e.state(i) = *s
 	}
-	t.Plan.Judge(&judged, e.cost, store.ModePeek)
+	t.Plan.Judge(&judged, cost, store.ModePeek)
 	e.denied = judged.Denied
+	return e
 }
 
 // addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
@@ -323,9 +322,7 @@ func (d *denyCache) addUsedUp(t *store.Take, a *store.Answer, v denyVersion) {
 		}
 	}
 	if wait > 0 {
-		e := d.newEntry(t, v, 1, wait)
-		e.setStates(t, a, units)
-		d.add(&t.Key, e, v)
+		d.add(&t.Key, d.newEntry(t, a, v, units, 1, wait), v)
 	}
 }
 

@@ -72,17 +72,18 @@ func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
 
 // sweep removes expired entries from the next bucket.
 func (d *denyCache) sweep(now time.Duration) {
-	buckets := *d.buckets.Load()
-	d.hand = (d.hand + 1) & (len(buckets) - 1)
-	d.removeFunc(&buckets[d.hand], func(e *denyEntry) bool { return e.expires <= now })
+	d.removeFunc(d.nextBucket(), func(e *denyEntry) bool { return e.expires <= now })
+}
+
+func (d *denyCache) nextBucket() *atomic.Pointer[denyEntry] {
+	d.hand++
+	return d.bucket(uint64(d.hand))
 }
 
 // evict removes the entry that expires first from the next bucket that is not empty.
 func (d *denyCache) evict() {
-	buckets := *d.buckets.Load()
-	for range buckets {
-		d.hand = (d.hand + 1) & (len(buckets) - 1)
-		at := &buckets[d.hand]
+	for range *d.buckets.Load() {
+		at := d.nextBucket()
 		var first *denyEntry
 		for e := at.Load(); e != nil; e = e.next.Load() {
 			if first == nil || e.expires < first.expires {

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ type journal struct {
 	backlogs
 
 	logs     *memory.Store
-	replays  bool          // decisions are recorded for replay
 	replayed atomic.Uint64 // entries
 
 	unconfirmedSlots sync.Map // IDs of takes of slots that were admitted here and that the store may have recorded too
@@ -116,22 +114,6 @@ func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delive
 	case !counted && sent != unsent:
 		j.add(t, journalEntry{id: t.ID, delivery: sent, settled: true})
 	}
-}
-
-// add adds an entry of t to the backlog of its key.
-func (j *journal) add(t *store.Take, e journalEntry) {
-	if !j.replays {
-		return
-	}
-	most := math.MaxInt // units, of takes that are recorded whether there is room or not
-	switch t.Mode {
-	case store.ModeRecord:
-		most = max(store.MaxRecorded, t.Plan.Bound)
-	case store.ModeChargeDenied:
-		most = t.Plan.Bound
-	case store.ModeCharge, store.ModePeek, store.ModeUpTo:
-	}
-	j.backlogs.add(t, e, most)
 }
 
 // settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay changes the store's entry.

@@ -64,27 +64,25 @@ func (g *Guard) startReplay(ctx context.Context, key *store.Key) (r *run, starte
 
 // merge adds a part to the store's log. It marks the part at once, so that it is not merged again if later calls fail.
 func (g *Guard) merge(ctx context.Context, b *backlog, p part, call callFunc) error {
-	m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
-	var instants []int64
+	var added []journalEntry
 	for _, e := range p.entries {
 		if e.cost > 0 && e.delivery != delivered {
-			m.Entries = append(m.Entries, store.Entry{ID: e.id, Cost: int(e.cost)})
-			instants = append(instants, e.at)
+			added = append(added, e)
 		}
 	}
-	if len(m.Entries) == 0 {
+	if len(added) == 0 {
 		return nil
 	}
 	err := call(ctx, &b.key, func(ctx context.Context) error {
-		try, now := m, g.journal.now() // the ages are those at the time of each attempt
-		try.Entries = make([]store.Entry, len(m.Entries))
-		for i, e := range m.Entries {
-			try.Entries[i] = store.Entry{ID: e.ID, Cost: e.Cost, Age: time.Duration(now - instants[i])}
+		m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
+		now := g.journal.now() // the ages are those at the time of each attempt
+		for _, e := range added {
+			m.Entries = append(m.Entries, store.Entry{ID: e.id, Cost: int(e.cost), Age: time.Duration(now - e.at)})
 		}
-		return g.store.merge(ctx, try)
+		return g.store.merge(ctx, m)
 	})
 	if err == nil {
-		g.journal.replayed.Add(uint64(len(m.Entries)))
+		g.journal.replayed.Add(uint64(len(added)))
 		g.journal.markMerged(b, p)
 		g.denials.markStale(&b.key)
 	}

@@ -136,34 +136,25 @@ func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error
 }
 
 // ask asks the store. If it fails, the answers are of no use. If the store may have answered, and this process could
-// not run, it asks once more, unless the store has failed before.
+// not run, it asks once more, unless the store has failed before. The error has a class of its own if a call has ended
+// long after its deadline.
 func (g *Guard) ask(ctx context.Context, r *request) error {
 	err := g.store.take(ctx, r)
-	if !maybeAnswered(ctx, err) || g.breaker.isFailing() {
+	if err == nil || !timedOut(err) {
+		return err
+	}
+	c, ok := ctx.(deadline.Context)
+	if !ok || !c.IsLate() && !c.HasStalled() || g.breaker.isFailing() {
 		return err
 	}
 	if r.keepEntries() {
-		ctx = g.Again(ctx, time.Now())
-		if err = g.store.take(ctx, r); timedOut(err) {
-			g.breaker.suspect()
+		c = g.Again(ctx, time.Now())
+		if err = g.store.take(c, r); !timedOut(err) {
+			return err
 		}
+		g.breaker.suspect()
 	}
-	return missed(ctx, err)
-}
-
-// maybeAnswered reports whether a call may have timed out although the store has answered, because this process could
-// not run.
-func maybeAnswered(ctx context.Context, err error) bool {
-	if err == nil {
-		return false
-	}
-	c, ok := ctx.(deadline.Context)
-	return ok && timedOut(err) && (c.IsLate() || c.HasStalled())
-}
-
-// missed returns the error of a call that has timed out, with a class of its own if it ended long after its deadline.
-func missed(ctx context.Context, err error) error {
-	if c, ok := ctx.(deadline.Context); ok && timedOut(err) && c.IsLate() {
+	if c.IsLate() {
 		return &store.StoreError{Err: err, Class: classProcess, Advice: adviseProcess}
 	}
 	return err
