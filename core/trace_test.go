@@ -494,11 +494,11 @@ func wayOfAsking() string {
 	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*Guard).takeGuarded") {
-			return "asked through the breaker"
+		if strings.HasSuffix(f.Function, "(*Guard).takeDirect") {
+			return "asked directly"
 		}
 		if !more {
-			return "asked directly"
+			return "asked through the breaker"
 		}
 	}
 }
