@@ -15,7 +15,10 @@ import (
 // the ID of t.
 func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
 	r := request{first: t, answer: a}
-	return g.take(ctx, &r)
+	if g.denials.lookup(&r) {
+		return FromCache, nil
+	}
+	return g.decide(ctx, &r)
 }
 
 // TakeAll is Take for one request over several logs, as [store.Joint] describes it. It sets the ID of all takes. An
@@ -41,15 +44,10 @@ func (g *Guard) TakeAll(
 		}
 	}
 	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
-	return g.take(ctx, &r)
-}
-
-// take is Take for a request over one log or several.
-func (g *Guard) take(ctx context.Context, r *request) (from Source, err error) {
-	if g.denials.lookup(r) { // without the frame of decide, which is large
+	if g.denials.lookup(&r) {
 		return FromCache, nil
 	}
-	return g.decide(ctx, r)
+	return g.decide(ctx, &r)
 }
 
 // decide decides a request that the deny cache does not answer.
