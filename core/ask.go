@@ -41,23 +41,10 @@ func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) e
 // a denial, with the wait for one unit; it is not recorded, not even under [WithCountDenied]. Of several limits, the
 // one with the least left decides; of several keys, all are charged the same number.
 //
-// A cost of more than a quota is no error, since a part of it may be granted. A cost below 1 is a [ConfigError], and so
-// is a store that cannot grant a part of what is asked (store.Granter).
+// A cost of more than a quota is no error, since a part of it may be granted. A cost below 1 is a [ConfigError].
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.askUpTo(ctx, key, cost, &d)
+	err = l.ask(ctx, key, cost, store.ModeUpTo, &d)
 	return d, err
-}
-
-func (l *Limiter) askUpTo(ctx context.Context, key string, cost int, d *Decision) error {
-	if _, ok := l.store.(store.Granter); !ok {
-		d.began, d.take.Mode, d.take.Cost = l.begin(), store.ModeUpTo, cost
-		return l.failed(ctx, d, &ConfigError{
-			Option: "AllowAtMost", Value: fmt.Sprintf("%T", l.store),
-			Problem: "this store cannot grant a part of what is asked: it has no method GrantsUpTo (store.Granter)",
-			Remedy:  "use AllowN, or another store",
-		})
-	}
-	return l.ask(ctx, key, cost, store.ModeUpTo, d)
 }
 
 // Peek returns what [Limiter.Allow] would decide, and takes nothing: Remaining is what is left now.

@@ -56,8 +56,6 @@ func (*ownIDs) id(key *store.Key, id uint64) string {
 
 func (*ownIDs) Validate(*store.Plan) error { return nil }
 
-func (*ownIDs) GrantsUpTo() {}
-
 func (s *ownIDs) Take(_ context.Context, t store.Take) (a store.Answer, _ error) {
 	id := s.id(&t.Key, t.ID)
 	t.ID = 0

@@ -126,9 +126,6 @@ func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []s
 	return nil
 }
 
-// GrantsUpTo implements [store.Granter].
-func (s *MemoryStore) GrantsUpTo() {}
-
 // Counts implements [store.Counter]: it has all algorithms.
 func (s *MemoryStore) Counts(a Algorithm) bool { return a <= store.TokenBucket }
 

@@ -335,8 +335,6 @@ func (s *takeSpy) Take(ctx context.Context, t store.Take) (store.Answer, error) 
 	return s.Full.Take(ctx, t)
 }
 
-func (*takeSpy) GrantsUpTo() {}
-
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
 	skipRace(t)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -158,7 +157,7 @@ func TestAllowAtMostOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// Costs below 1 are errors, as of AllowN, and so is a store that does not know the mode.
+// Costs below 1 are errors, as of AllowN.
 func TestAllowAtMostErrors(t *testing.T) {
 	l := newLimiter(t, core.PerHour(5))
 	for _, cost := range []int{0, -1} {
@@ -171,18 +170,6 @@ func TestAllowAtMostErrors(t *testing.T) {
 	}
 	if _, err := l.AllowAtMost(t.Context(), "", 1); !errors.Is(err, core.ErrNoKey) {
 		t.Errorf("without a key: %v", err)
-	}
-	heard := 0
-	l = newLimiter(t, core.PerHour(5), core.WithStore(struct{ core.Store }{core.NewMemoryStore()}),
-		core.WithFailure(core.FailClosed),
-		core.WithObserver(func(_ context.Context, e core.Event) {
-			if heard++; e.Outcome != event.Failed || e.Mode != store.ModeUpTo || e.Cost != 3 {
-				t.Errorf("event %v", e)
-			}
-		}))
-	_, err := l.AllowAtMost(t.Context(), "k", 3)
-	if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), "store.Granter") || heard != 1 {
-		t.Errorf("%v, %d events", err, heard)
 	}
 }
 

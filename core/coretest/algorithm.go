@@ -63,7 +63,7 @@ func algorithmBoundary(t *testing.T, c StoreConfig) {
 				k.to(window, window*time.Duration(part)/10)
 				k.take(p, store.ModeCharge, 4)
 				k.step(window / 13)
-				if got := k.take(p, store.ModeUpTo, 9); k.hasGranter() && got.Granted != 7-got.State[0].Used {
+				if got := k.take(p, store.ModeUpTo, 9); got.Granted != 7-got.State[0].Used {
 					t.Fatalf("%+v, want all that is left", got)
 				}
 				for _, cost := range []int{1, 5, 7, 2} {
@@ -75,11 +75,6 @@ func algorithmBoundary(t *testing.T, c StoreConfig) {
 			}
 		}
 	})
-}
-
-func (k *counting) hasGranter() bool {
-	_, ok := k.store.(store.Granter)
-	return ok
 }
 
 // algorithmSequences has the sequences that everybody tries first.
@@ -183,18 +178,14 @@ func algorithmCosts(t *testing.T, c StoreConfig) {
 			t.Errorf("a cost above the quota: %+v", d)
 		}
 		peek(6)
-		if !k.hasGranter() {
-			want("AllowN", allow(t, l, "k", 6), nil, 6, 0, 4)
-		} else {
-			d, err := l.AllowAtMost(t.Context(), "k", 5)
-			want("AllowAtMost", d, err, 5, 1, 4)
-			d, err = l.AllowAtMost(t.Context(), "k", 50)
-			want("AllowAtMost", d, err, 1, 0, 9)
-			d, err = l.AllowAtMost(t.Context(), "k", 50)
-			want("AllowAtMost", d, err, 0, 0, 10)
-			if one := allow(t, l, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter != one.RetryAfter {
-				t.Errorf("nothing granted: %+v, want the wait for one unit, %v", d, one.RetryAfter)
-			}
+		d, err := l.AllowAtMost(t.Context(), "k", 5)
+		want("AllowAtMost", d, err, 5, 1, 4)
+		d, err = l.AllowAtMost(t.Context(), "k", 50)
+		want("AllowAtMost", d, err, 1, 0, 9)
+		d, err = l.AllowAtMost(t.Context(), "k", 50)
+		want("AllowAtMost", d, err, 0, 0, 10)
+		if one := allow(t, l, "k", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter != one.RetryAfter {
+			t.Errorf("nothing granted: %+v, want the wait for one unit, %v", d, one.RetryAfter)
 		}
 		peek(0)
 		k.noError(l.Reset(t.Context(), "k"))

@@ -48,14 +48,12 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 		}
 	}
 	want(4)
-	if k.hasGranter() {
-		for i, a := range ask(store.ModeUpTo, 3) {
-			if a.Granted != 1 || !a.Allowed {
-				t.Errorf("limit %d: %+v, want 1 unit granted", i, a)
-			}
+	for i, a := range ask(store.ModeUpTo, 3) {
+		if a.Granted != 1 || !a.Allowed {
+			t.Errorf("limit %d: %+v, want 1 unit granted", i, a)
 		}
-		want(5)
 	}
+	want(5)
 	// Each of the others denies alone as well.
 	for i := 1; i < len(takes); i++ {
 		k.step(3 * time.Minute)

@@ -66,7 +66,6 @@ func Explore(t *testing.T, c ExploreConfig) {
 			e.joint, _ = e.store.(store.Joint)
 			e.settler, _ = e.store.(store.Settler)
 			e.lister, _ = e.store.(store.Lister)
-			_, e.granter = e.store.(store.Granter)
 			e.explore(c.Worlds)
 		})
 	}
@@ -86,7 +85,6 @@ type explorer struct {
 	joint     store.Joint // the store, or nil if it is none
 	settler   store.Settler
 	lister    store.Lister
-	granter   bool
 	repeats   bool
 	advance   func(time.Duration)
 	callers   int

@@ -77,9 +77,6 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 	return nil
 }
 
-// GrantsUpTo implements [store.Granter].
-func (f *FakeStore) GrantsUpTo() {}
-
 // Counts implements [store.Counter]: it has all algorithms.
 func (f *FakeStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
 

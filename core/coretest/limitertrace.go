@@ -166,13 +166,13 @@ func (tr *limiterTrace) plan(limits core.Limits) *store.Plan {
 	return store.NewPlan(p)
 }
 
-// mode is that of most takes, and for some of a store that knows it ModeUpTo.
+// mode is that of most takes, and for some ModeUpTo.
 func (tr *limiterTrace) mode() store.Mode {
 	often := 12
 	if tr.lead == 3 {
 		often = 2
 	}
-	if _, ok := tr.store.(store.Granter); ok && !tr.units && tr.r.IntN(often) == 0 {
+	if !tr.units && tr.r.IntN(often) == 0 {
 		return store.ModeUpTo
 	}
 	return store.ModeCharge

@@ -14,10 +14,10 @@ import (
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Joint], [store.Settler], [store.Lister],
-// [store.Merger], [store.Renewer], [store.Granter] and [store.Counter] are tested if the store has them: otherwise the
-// cases Settle, Log, Merge, those that begin with Joint, Slots, Algorithm or Calendar and those with UpTo are skipped,
-// and so are those steps of the cases with Oracle, which compare random requests with the answers of a [FakeStore]. All
-// other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
+// [store.Merger], [store.Renewer] and [store.Counter] are tested if the store has them: otherwise the cases Settle, Log,
+// Merge, and those that begin with Joint, Slots, Algorithm or Calendar are skipped, and so are those steps of the cases
+// with Oracle, which compare random requests with the answers of a [FakeStore]. All other cases, bans, limits that vary
+// and shadows among them, need only the methods of [core.Store].
 //
 // The cases of algorithms run for each that the store counts by, and not under Repeats.
 func Store(t *testing.T, c StoreConfig) {
@@ -88,6 +88,7 @@ func Store(t *testing.T, c StoreConfig) {
 var needsMore = map[string]bool{
 	"AllOrNothing": true, "CostAboveQuota": true, "PlansShareTheFacts": true, "LargeQuotaAndCost": true,
 	"LongestKeepHolds": true, "OldestUnitsAreTrimmed": true, "Settle": true, "Log": true, "Merge": true,
+	"UpTo": true, "UpToLeast": true, "UpToConcurrently": true, "JointUpTo": true, "JointUpToConcurrently": true,
 }
 
 // 5 in 10 s, a request a second for a minute: 5 pass, 5 do not, and so on.

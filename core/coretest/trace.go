@@ -172,7 +172,6 @@ func (tr *trace) step() {
 // mode is that of most takes, or another one that all logs of a request have. It is seldom another one where takes are
 // of one unit: a log with more than its quota is kept off a store's short paths for a whole window.
 func (tr *trace) mode(logs []*traceLog) store.Mode {
-	_, granter := tr.store.(store.Granter)
 	counters := slices.ContainsFunc(logs, (*traceLog).counters)
 	often := 20
 	if tr.units {
@@ -181,7 +180,7 @@ func (tr *trace) mode(logs []*traceLog) store.Mode {
 	switch k := tr.r.IntN(often); {
 	case k < 2:
 		return store.ModePeek
-	case k < 5 && granter:
+	case k < 5:
 		return store.ModeUpTo
 	case k < 6 && !counters:
 		return store.ModeRecord

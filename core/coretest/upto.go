@@ -10,14 +10,10 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// granter skips the test unless the store knows [store.ModeUpTo].
-func (d *direct) granter() { optional[store.Granter](d, "store.Granter") }
-
 // A take of ModeUpTo gets what is left, as one entry, and a denial has the wait for one unit.
 func grantsWhatIsLeft(t *testing.T, c StoreConfig) {
 	s, advance := c.New(t)
 	d := newDirect(t, s)
-	d.granter()
 	plan := planOfOne(5, time.Minute, store.Plan{})
 	want := func(cost, granted, used int, retry time.Duration) {
 		t.Helper()
@@ -55,7 +51,6 @@ func grantsWhatIsLeft(t *testing.T, c StoreConfig) {
 func grantsTheLeast(t *testing.T, c StoreConfig) {
 	s, advance := c.New(t)
 	d := newDirect(t, s)
-	d.granter()
 	plan := store.NewPlan(store.Plan{Shadow: 1, Limits: []store.Limit{
 		{Quota: 9, Window: time.Hour}, {Quota: 4, Window: time.Second}, {Quota: 6, Window: time.Minute},
 	}})
@@ -83,7 +78,6 @@ func grantsTheLeast(t *testing.T, c StoreConfig) {
 func jointGrants(t *testing.T, c StoreConfig) {
 	s, advance := c.New(t)
 	d := newDirect(t, s)
-	d.granter()
 	joint := optional[store.Joint](d, "store.Joint")
 	plans := []*store.Plan{planOfOne(3, time.Second, store.Plan{}), planOfOne(5, time.Minute, store.Plan{})}
 	keys := []store.Key{d.key, store.NewKey("contract", "l")}
@@ -126,8 +120,6 @@ func jointGrants(t *testing.T, c StoreConfig) {
 
 // 64 callers ask for random parts of one quota: no unit is granted twice, and none is left over.
 func grantsConcurrently(t *testing.T, c StoreConfig) {
-	s, _ := c.New(t)
-	(&direct{t: t, store: s}).granter()
 	exactlyTheQuota(t, c, testlen.Of(6, 30), testlen.Of(2000, 10_000), func(l *core.Limiter) int {
 		cost := 1 + rand.IntN(40)
 		d, err := l.AllowAtMost(t.Context(), "k", cost)
@@ -143,7 +135,6 @@ func grantsConcurrently(t *testing.T, c StoreConfig) {
 func jointGrantsConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	k := &crowd{direct: newDirect(t, s), name: "upto", mode: store.ModeUpTo}
-	k.granter()
 	optional[store.Joint](k.direct, "store.Joint")
 	k.user = planOfOne(testlen.Of(60, 250), time.Hour, store.Plan{})
 	k.all = planOfOne(testlen.Of(700, 3000), time.Hour, store.Plan{})

@@ -132,9 +132,6 @@ func (e *explorer) next(before []operation) (all []operation) {
 			continue
 		}
 		for _, take := range e.takes {
-			if take.mode == store.ModeUpTo && !e.granter {
-				continue
-			}
 			take.logs = logs
 			all = append(all, take)
 		}

@@ -175,9 +175,6 @@ func (s *redisStore) take(ctx context.Context, t store.Take) (store.Answer, erro
 	return a, err
 }
 
-// GrantsUpTo implements [store.Granter].
-func (s *redisStore) GrantsUpTo() {}
-
 func costError(cost int) error {
 	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
 		Problem: "the cost is out of range", Remedy: fmt.Sprintf("record at most %d units at once", maxCost)}

@@ -25,7 +25,7 @@ import (
 // The decisions are the same, to the microsecond. But a stream has the log of one limit, which is always the same, and
 // each take costs one unit. Anything else is a [store.ConfigError]: when the limiter is made, for several limits, also
 // if they have keys of their own, and for core.LimitBy, core.InFlight, core.WithShadow and core.WithBan; when it is
-// asked for, for a cost above 1 (also above the quota), for settling to more than 1, and for core.Limiter.AllowAtMost.
+// asked for, for a cost above 1 (also above the quota), and for settling to more than 1.
 //
 // A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the
 // units recorded next to it have left, up to a hundred. So this option is not for limiters that give most units back.
@@ -104,9 +104,6 @@ func (s *streamStore) Take(ctx context.Context, t store.Take) (store.Answer, err
 	}
 	if err := checkStreamCost(t.Cost); err != nil {
 		return store.Answer{}, err
-	}
-	if t.Mode == store.ModeUpTo {
-		return store.Answer{}, streamError(t.Mode.String(), "a stream cannot grant a part", "leave WithStream out")
 	}
 	return s.logs.take(ctx, t)
 }

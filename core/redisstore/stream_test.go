@@ -623,7 +623,7 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 		"longer":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
 		"shadow":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
 		"slots":           take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Slots: true}) }),
-		"up to":           take(func(t *store.Take) { t.Mode = store.ModeUpTo }),
+		"up to":           take(func(t *store.Take) { t.Mode, t.Cost = store.ModeUpTo, 2 }),
 	} {
 		var wrong *core.ConfigError
 		if !errors.As(err, &wrong) {

@@ -12,8 +12,8 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// GrantsUpTo for Limiter.AllowAtMost, Counts for core.FixedWindow and the like, which it does not have, Settle for
-// refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
+// Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge (with
+// Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
@@ -52,9 +52,6 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 	s.sweep(now)
 	return nil
 }
-
-// GrantsUpTo states that take and TakeAll know store.ModeUpTo.
-func (s FullStore) GrantsUpTo() {}
 
 // Counts states that there is no algorithm but the sliding log.
 func (s FullStore) Counts(a store.Algorithm) bool { return a == store.SlidingLog }

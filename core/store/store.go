@@ -17,7 +17,7 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
-// [Granter], [Counter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a
+// [Counter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a
 // store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
@@ -67,17 +67,7 @@ type Settler interface {
 	Settle(ctx context.Context, s Settlement) error
 }
 
-// Granter is a [Store] that knows [ModeUpTo]. [core.Limiter.AllowAtMost] needs it. Without this method a store that was
-// written before the mode would be asked in it, and might record more units than a quota has left.
-//
-// [core.Limiter.AllowAtMost]: https://pkg.go.dev/github.com/sashlimit/sash/core#Limiter.AllowAtMost
-type Granter interface {
-	// GrantsUpTo does nothing. It states that Take, and TakeAll of a [Joint], do what ModeUpTo says.
-	GrantsUpTo()
-}
-
-// Counter is a [Store] that has other algorithms than the sliding log. Limits with them need it. Without this method a
-// store that was written before the algorithms would count such limits as logs.
+// Counter is a [Store] that has other algorithms than the sliding log. Limits with them need it.
 type Counter interface {
 	// Counts reports whether Take, and TakeAll of a [Joint], know limits of an algorithm.
 	Counts(a Algorithm) bool
@@ -110,7 +100,6 @@ type Full interface {
 	Store
 	Joint
 	Settler
-	Granter
 	Counter
 	Lister
 	Merger
@@ -192,7 +181,7 @@ const (
 	ModeChargeDenied
 	// ModeUpTo records as many units as all limits that decide have room for, at most Cost, as one entry with that
 	// cost: [Answer.Granted]. If they have no room for one unit, the take is a denial of one unit, which leaves no
-	// trace. Only a store that is a [Granter] is asked in this mode.
+	// trace.
 	//
 	// A take that was recorded is granted the same units when it is executed again with its ID.
 	ModeUpTo

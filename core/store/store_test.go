@@ -57,6 +57,4 @@ func TestLimiterOnMapStore(t *testing.T) {
 	want("Settle", decision.Settle(t.Context(), 2), "store.Settler")
 	_, err = limiter.Log(t.Context(), "k")
 	want("Log", err, "store.Lister")
-	_, err = limiter.AllowAtMost(t.Context(), "k", 2)
-	want("AllowAtMost", err, "store.Granter")
 }
