@@ -315,3 +315,10 @@ func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
 		}
 	}
 }
+
+func mustTake(t *testing.T, s core.Store, take store.Take) {
+	t.Helper()
+	if a, err := s.Take(t.Context(), take); err != nil || !a.Allowed {
+		t.Fatalf("%+v, %v", a, err)
+	}
+}

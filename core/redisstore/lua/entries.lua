@@ -35,13 +35,6 @@ if weighted and found[1] then
     end
   end
 end
-local reply, r, last = {more and upto or 0}, 1, nil
-for i = 1, #found, 2 do
-  local id = found[i]:sub(1, 8) -- the units of a take stand side by side
-  if id == last then
-    reply[r] = reply[r] + 1
-  else
-    reply[r + 1], reply[r + 2], r, last = found[i + 1] - shift, 1 + (of[found[i]] or 0), r + 2, id
-  end
-end
+local reply = {more and upto or 0}
+for i = 1, #found, 2 do reply[i + 1], reply[i + 2] = found[i + 1] - shift, 1 + (of[found[i]] or 0) end
 return reply

@@ -1,4 +1,4 @@
--- Finds a take in a log. Expects key, id, call. Provides first, the member of its first unit; stamp, its score or nil.
+-- Finds a take in a log. Expects key, id, call. Provides first, the member of its entry; stamp, its score or nil.
 local first = id
 local stamp = call('ZSCORE', key, first)
 if not stamp then
