@@ -73,6 +73,20 @@ var layers = []struct {
 		module + "core", module + "internal/metricsum",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
+	{module + "core/internal/redisclient", []string{
+		module + "core/store", module + "core/internal/deadline", "github.com/redis/go-redis/v9",
+		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic",
+	}},
+	{module + "core/redisstore", []string{
+		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
+		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
+		"go.uber.org/atomic",
+	}},
+	{module + "core/redisstream", []string{
+		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
+		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
+		"go.uber.org/atomic",
+	}},
 	// Users of an adapter need no package that reads files.
 	{module + "nethttp", append([]string{module + "core", "github.com/felixge/httpsnoop"}, layersOfCore...)},
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // inRedis are the contestants that several servers can share, in the order of
@@ -39,7 +38,7 @@ func onServer(rdb *redis.Client) []contestant {
 		sash("sash, 2 limits", two, remote(rdb), asked),
 		sash("sash, 3 limits", three, remote(rdb), asked),
 		costing(10, sash("sash", one, remote(rdb), asked)),
-		sash("sash, Stream", one, remote(rdb, redisstore.WithStream()), asked),
+		sash("sash, Stream", one, streams(rdb), asked),
 		sash("sash, fixed window", using(core.FixedWindow), remote(rdb), asked),
 		sash("sash, sliding counter", using(core.SlidingCounter), remote(rdb), asked),
 		sash("sash, token bucket", bucketOf, remote(rdb), asked),
@@ -78,7 +77,7 @@ func judged(rdb redis.UniversalClient) []contestant {
 	return []contestant{
 		algorithm("sash", exact, one, local),
 		algorithm("sash, in Redis", exact, one, remote(rdb)),
-		algorithm("sash, Stream", exact, one, remote(rdb, redisstore.WithStream())),
+		algorithm("sash, Stream", exact, one, streams(rdb)),
 		algorithm("sash, fixed window", window, using(core.FixedWindow), local),
 		algorithm("sash, sliding counter", window, using(core.SlidingCounter), remote(rdb)),
 		algorithm("sash, token bucket", bucket, bucketOf, remote(rdb)),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // checks measures what a caller sees: how many checks, how long one takes,
@@ -225,7 +224,7 @@ func (r *run) serverBytes() {
 		for _, c := range []contestant{
 			sash("sash", one, remote(s.rdb)),
 			costing(10, sash("sash", one, remote(s.rdb))),
-			sash("sash, Stream", one, remote(s.rdb, redisstore.WithStream())),
+			sash("sash, Stream", one, streams(s.rdb)),
 			sash("sash, fixed window", using(core.FixedWindow), remote(s.rdb)),
 			sash("sash, sliding counter", using(core.SlidingCounter), remote(s.rdb)),
 			sash("sash, token bucket", bucketOf, remote(s.rdb)),

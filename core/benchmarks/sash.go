@@ -7,6 +7,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 )
 
 // sash returns a contestant of this module. To measure other limits, another store or other options, add a line to
@@ -64,11 +65,20 @@ func three(l limit) core.Limits {
 	return append(two(l), core.Limit{Quota: 2 * l.quota, Window: 3 * l.window})
 }
 
-func remote(rdb redisstore.Client, opts ...redisstore.Option) func(limit) core.Store {
+func remote(rdb redisstore.Client) func(limit) core.Store {
+	var opts []redisstore.Option
 	if _, ok := rdb.(*inStep); ok { // whose type the store does not know
 		opts = append(opts, redisstore.WithOneServer())
 	}
 	return func(limit) core.Store { return redisstore.New(rdb, opts...) }
+}
+
+func streams(rdb redisstream.Client) func(limit) core.Store {
+	var opts []redisstream.Option
+	if _, ok := rdb.(*inStep); ok {
+		opts = append(opts, redisstream.WithOneServer())
+	}
+	return func(limit) core.Store { return redisstream.New(rdb, opts...) }
 }
 
 func local(l limit) core.Store {

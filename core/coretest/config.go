@@ -29,7 +29,7 @@ type StoreConfig struct {
 	Repeats bool
 
 	// OneLimit says that each log has one limit, which is always the same, and each take costs one unit, as with
-	// redisstore.WithStream. Cases that need more are skipped, and Oracle leaves such steps out.
+	// package redisstream. Cases that need more are skipped, and Oracle leaves such steps out.
 	OneLimit bool
 
 	// Batch has a store decide about requests that wait at the same time, and returns the answers to each. All have

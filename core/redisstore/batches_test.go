@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -17,14 +18,13 @@ func TestBatchesBySize(t *testing.T) {
 	t.Parallel()
 	rdb := start(t)
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1000, Window: time.Minute}}})
-	for _, opts := range [][]redisstore.Option{nil, {redisstore.WithStream()}} {
-		s := redisstore.New(rdb, opts...)
+	for i, s := range []core.Store{redisstore.New(rdb), redisstream.New(rdb)} {
 		batcher := s.(store.Batcher)
 		var want store.Batches
 		if got := batcher.Batches(); got != want {
 			t.Errorf("before the first: %+v", got)
 		}
-		keys := keysOf(t, 1000, fmt.Sprint("sizes", len(opts)))
+		keys := keysOf(t, 1000, fmt.Sprint("sizes", i))
 		id := uint64(1 << 32)
 		for _, size := range []struct{ takes, place int }{
 			{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {64, 6}, {65, 7}, {128, 7},

@@ -108,7 +108,7 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 	if runs(cmd, redisstore.JointText) {
 		return jointVerdict(args[3+n:], takes, reply)
 	}
-	if !runs(cmd, redisstore.TakeText) && !runs(cmd, redisstore.StreamTakeText) {
+	if !runs(cmd, redisstore.TakeText) && !runs(cmd, streamTakeText) {
 		return reply[0]
 	}
 	if _, plain := args[3+n+takes].(int64); plain {

@@ -1,14 +1,13 @@
-// Package redisstore keeps sash's logs in Redis, so that several servers share them. Each key has one sorted set, or
-// [WithStream] one stream, and one atomic script decides, on the clock of the Redis server.
+// Package redisstore keeps sash's logs in Redis, so that several servers share them. Each key has one sorted set, and
+// one atomic script decides, on the clock of the Redis server. Package redisstream needs less memory for large quotas.
 //
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
 // ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZSCORE, and for limits of
-// other algorithms GET, SET and INCRBY, on keys "sash:*".
-// With [WithStream] these are EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK, XADD, XDEL, XLEN, XRANGE, XREVRANGE, XTRIM
-// and ZRANGE. The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
+// other algorithms GET, SET and INCRBY, on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction):
+// an evicted log is a fresh quota.
 //
 // A request over several logs is decided in one step if one script may use all of them: on one server, in one hash
 // slot of a cluster, or on one shard of a Ring. Otherwise its logs are asked one after the other, in the order of their

@@ -55,7 +55,7 @@ func TestKeysOutliveTheirEntries(t *testing.T) {
 			t.Helper()
 			id++
 			take.ID = id
-			least, most := lasts(t, rdb, key, func() {
+			least, most := lasts(t, rdb, stored(key), func() {
 				if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
 					t.Fatalf("%s, %s: %+v, %v", form.name, what, a, err)
 				}
@@ -79,14 +79,14 @@ func TestKeysOutliveTheirEntries(t *testing.T) {
 }
 
 // lasts is how long at least, and at most, the key stays from when act has asked the server, by the server's own clock.
-func lasts(t *testing.T, rdb *redis.Client, key store.Key, act func()) (least, most time.Duration) {
+func lasts(t *testing.T, rdb *redis.Client, key string, act func()) (least, most time.Duration) {
 	t.Helper()
 	before, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	act()
-	end := expiresAt(t, rdb, stored(key))
+	end := expiresAt(t, rdb, key)
 	after, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestKeysOutliveMergedEntries(t *testing.T) {
 		for n := range 2 {
 			m := store.MergeRequest{Key: key, Keep: formsKeep, Varies: i == 1}
 			m.Entries = []store.Entry{{ID: uint64(n + 1), Cost: 2}}
-			least, most := lasts(t, rdb, key, func() {
+			least, most := lasts(t, rdb, stored(key), func() {
 				if err := full(logs).Merge(t.Context(), m); err != nil {
 					t.Fatal(err)
 				}
@@ -332,7 +332,7 @@ func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 	m := store.MergeRequest{
 		Key: key, Keep: formsKeep, Varies: true, Entries: []store.Entry{{ID: 2, Age: 3 * formsKeep, Cost: 1}},
 	}
-	_, most := lasts(t, rdb, key, func() {
+	_, most := lasts(t, rdb, stored(key), func() {
 		if err := full(logs).Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -70,7 +71,7 @@ func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
 		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots || counts(r.takes[i].Plan) {
 			return nil
 		}
-		_, err := r.store.runOn(ctx, settleScript, r.keys[i], r.id, r.cost)
+		_, err := r.store.RunOn(ctx, settleScript, r.keys[i], r.id, r.cost)
 		return err
 	})
 }
@@ -124,7 +125,7 @@ func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, 
 func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
 	t := r.takes[i]
 	t.Mode, t.Cost = mode, r.cost
-	r.answers[i], err = r.store.take(ctx, t)
+	r.answers[i], err = r.store.Logs.Take(ctx, t)
 	return err
 }
 
@@ -202,7 +203,7 @@ func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
 		case err := <-done:
 			return err
 		default:
-			return failed(ctx.Err())
+			return s.Failed(ctx.Err())
 		}
 	}
 }
@@ -230,12 +231,12 @@ func (s *redisStore) undo(ctx context.Context, key, id string, began time.Time) 
 		// The age when the script runs is not known before. Twice what has passed will do, unless this call is slower
 		// than those before it.
 		limit := 2*time.Since(began) + time.Millisecond
-		reply, err := s.runOn(ctx, undoScript, key, id, limit.Microseconds())
+		reply, err := s.RunOn(ctx, undoScript, key, id, limit.Microseconds())
 		if err != nil {
 			return err
 		}
 		if len(reply) != 1 || reply[0] < 0 {
-			return protocolError("a reply %v to the removal of a take", reply)
+			return redisclient.ProtocolError("a reply %v to the removal of a take", reply)
 		}
 		if reply[0] == 0 || time.Duration(reply[0])*time.Microsecond > time.Since(began) {
 			return nil

@@ -20,21 +20,21 @@ func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 	for _, failure := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
 		t.Run(failure.String(), func(t *testing.T) {
 			t.Parallel()
-			recovery(t, failure)
+			recovery(t, failure, inSets)
 		})
 	}
 	t.Run("streams", func(t *testing.T) {
 		t.Parallel()
-		recovery(t, core.FailLocal, redisstore.WithStream())
+		recovery(t, core.FailLocal, inStreams)
 	})
 }
 
-// recovery is TestRecoveryWhereRepliesAreLate for one failure policy, and a store with these options.
-func recovery(t *testing.T, failure core.Failure, opts ...redisstore.Option) {
+// recovery is TestRecoveryWhereRepliesAreLate for one failure policy, and a kind of store.
+func recovery(t *testing.T, failure core.Failure, newStore func(redisstore.Client) core.Store) {
 	proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer rdb.Close()
-	l, err := core.New(core.PerHour(100_000), core.Global(), core.WithStore(redisstore.New(rdb, opts...)),
+	l, err := core.New(core.PerHour(100_000), core.Global(), core.WithStore(newStore(rdb)),
 		core.WithTimeout(time.Second), core.WithFailure(failure))
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -294,13 +295,13 @@ func TestThousandOfThreeThousand(t *testing.T) {
 }
 
 func TestDenialWritesNothing(t *testing.T) {
-	denialWritesNothing(t)
-	denialWritesNothing(t, redisstore.WithStream())
+	denialWritesNothing(t, inSets)
+	denialWritesNothing(t, inStreams)
 }
 
-func denialWritesNothing(t *testing.T, opts ...redisstore.Option) {
+func denialWritesNothing(t *testing.T, newStore func(redisstore.Client) core.Store) {
 	rdb := start(t)
-	l := newLimiter(t, core.PerHour(2), redisstore.New(rdb, opts...))
+	l := newLimiter(t, core.PerHour(2), newStore(rdb))
 	for range 2 {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
 			t.Fatal(d, err)
@@ -377,18 +378,20 @@ func TestScriptFlushIsInvisible(t *testing.T) {
 // waits for the reply until its ReadTimeout, and does not try again if the next connection's handshake takes as long,
 // as it may on a slow machine: the suite of faults has that.
 func TestLostRepliesChargeOnce(t *testing.T) {
-	lostReplies(t, func(rdb *redis.Client, key string) int64 { return rdb.ZCard(t.Context(), key).Val() })
+	lostReplies(t, inSets, func(rdb *redis.Client, key string) int64 { return rdb.ZCard(t.Context(), key).Val() })
 }
 
-// lostReplies is TestLostRepliesChargeOnce for a store with these options. size counts the entries of a log.
-func lostReplies(t *testing.T, size func(*redis.Client, string) int64, opts ...redisstore.Option) {
+// lostReplies is TestLostRepliesChargeOnce for a kind of store. size counts the entries of a log.
+func lostReplies(
+	t *testing.T, newStore func(redisstore.Client) core.Store, size func(*redis.Client, string) int64,
+) {
 	server := redistest.Start(t)
 	proxy := redistest.StartProxy(t, server.Addr())
 	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer direct.Close()
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 1, ReadTimeout: 30 * time.Second})
 	defer rdb.Close()
-	l := newLimiter(t, core.PerHour(10), redisstore.New(rdb, opts...))
+	l := newLimiter(t, core.PerHour(10), newStore(rdb))
 	if _, err := l.Peek(t.Context(), "k"); err != nil { // the server knows the script, the pool a connection
 		t.Fatal(err)
 	}
@@ -699,9 +702,7 @@ func TestOddReplies(t *testing.T) {
 		numbers(1<<62, 0, 0, 0), numbers(0, 1<<62, 5, 5), numbers(1, 0, 1<<62, 0), numbers(1, 0, 0, 1<<62),
 		map[any]any{"a": 1}, true, 1.5, errors.New("ERR broken"), redis.Nil,
 	} {
-		for _, logs := range []core.Store{
-			redisstore.New(odd{reply}), redisstore.New(odd{reply}, redisstore.WithStream()),
-		} {
+		for _, logs := range []core.Store{redisstore.New(odd{reply}), redisstream.New(odd{reply})} {
 			l := newLimiter(t, core.PerSecond(5), logs)
 			d, err := l.Allow(t.Context(), "k")
 			var store *core.StoreError

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -431,7 +432,7 @@ func TestBusyLogsStay(t *testing.T) {
 	}{
 		{core.Limits{hundred}, redisstore.New(rdb)},
 		{core.Limits{core.PerSecond(50), hundred}, redisstore.New(rdb)},
-		{core.Limits{hundred}, redisstore.New(rdb, redisstore.WithStream())},
+		{core.Limits{hundred}, redisstream.New(rdb)},
 	} {
 		rdb.FlushAll(t.Context())
 		l := newLimiter(t, c.limits, c.store)

@@ -2,9 +2,10 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,15 +17,26 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // newStreams is newStore for logs in streams, of a single server.
 func newStreams(c processor) core.Store {
-	return redisstore.Single(redisstore.WithProcess(redisstore.New(c, redisstore.WithStream()), c.Process))
+	return redisstore.Single(redisstore.WithProcess(redisstream.New(c), c.Process))
 }
+
+// inSets and inStreams make stores of the two kinds.
+func inSets(c redisstore.Client) core.Store    { return redisstore.New(c) }
+func inStreams(c redisstore.Client) core.Store { return redisstream.New(c) }
+
+// storedStream is the key of a stream.
+func storedStream(key store.Key) string { return "sash:s" + key.String() }
+
+var streamTakeText = redisclient.Assemble(os.DirFS("../redisstream").(fs.ReadFileFS), "take")
 
 func TestStreams(t *testing.T) {
 	t.Parallel()
@@ -46,7 +58,7 @@ func testStreams(t *testing.T, repeats bool) {
 		New: func(t *testing.T) (core.Store, func(time.Duration)) {
 			rdb := empty(t)
 			if running == "ConcurrentExactly" && !repeats { // on the server's clock
-				return redisstore.New(rdb, redisstore.WithStream()), nil
+				return redisstream.New(rdb), nil
 			}
 			c := newClock(rdb)
 			if repeats {
@@ -86,7 +98,7 @@ type lateCopies struct {
 
 func (c *lateCopies) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := c.processor.Process(ctx, cmd)
-	if runs(cmd, redisstore.StreamTakeText) {
+	if runs(cmd, streamTakeText) {
 		c.seen = append(c.seen, redis.NewIntSliceCmd(ctx, cmd.Args()...))
 	}
 	for len(c.seen) > 0 && c.r.IntN(2) == 0 {
@@ -180,7 +192,7 @@ func TestTimeThatComesWithCommands(t *testing.T) {
 	for _, single := range []bool{true, false} {
 		c := newClock(start(t))
 		var sent []int64
-		s := redisstore.WithProcess(redisstore.New(c, redisstore.WithStream()),
+		s := redisstore.WithProcess(redisstream.New(c),
 			func(ctx context.Context, cmd redis.Cmder) error {
 				if args := cmd.Args(); args[0] == "eval" {
 					sent = append(sent, args[len(args)-1].(int64))
@@ -212,7 +224,7 @@ func TestStreamsOfSeveralServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := connect()
 			defer client.Close()
-			l := newLimiter(t, core.PerMinute(5), redisstore.New(client, redisstore.WithStream()))
+			l := newLimiter(t, core.PerMinute(5), redisstream.New(client))
 			for _, key := range []string{"a", "b", "c", "d", "e"} {
 				for i := range 10 {
 					if d, err := l.Allow(t.Context(), key); err != nil || d.Allowed != (i < 5) {
@@ -225,8 +237,7 @@ func TestStreamsOfSeveralServers(t *testing.T) {
 }
 
 func TestLostRepliesChargeStreamsOnce(t *testing.T) {
-	lostReplies(t, func(rdb *redis.Client, key string) int64 { return rdb.XLen(t.Context(), key).Val() },
-		redisstore.WithStream())
+	lostReplies(t, inStreams, func(rdb *redis.Client, key string) int64 { return rdb.XLen(t.Context(), key).Val() })
 }
 
 // Streams keep no more than WithCountDenied and Record ask for.
@@ -251,13 +262,13 @@ func TestStreamsAreTrimmed(t *testing.T) {
 	pipe := rdb.Pipeline()
 	for i := range store.MaxRecorded - 6 {
 		id := fmt.Sprintf("1763700000000007-%d", i+100)
-		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stored(key), ID: id, Values: []string{"i", "12345678"}})
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: storedStream(key), ID: id, Values: []string{"i", "12345678"}})
 	}
-	rdb.Del(t.Context(), stored(key))
+	rdb.Del(t.Context(), storedStream(key))
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rdb.Expire(t.Context(), stored(key), 2*time.Hour)
+	rdb.Expire(t.Context(), storedStream(key), 2*time.Hour)
 	for id := range uint64(8) {
 		ask(store.ModeRecord, 200+id, min(store.MaxRecorded-6+int(id), store.MaxRecorded))
 	}
@@ -275,11 +286,11 @@ func TestStreamsOutliveTheirEntries(t *testing.T) {
 			key := keys[3*i+j]
 			ask := func(left time.Duration, act func() error) {
 				t.Helper()
-				if left > 0 && !rdb.PExpire(t.Context(), stored(key), clockMore+left).Val() {
+				if left > 0 && !rdb.PExpire(t.Context(), storedStream(key), clockMore+left).Val() {
 					t.Fatal("no key")
 				}
 				id++
-				least, most := lasts(t, rdb, key, func() {
+				least, most := lasts(t, rdb, storedStream(key), func() {
 					if err := act(); err != nil {
 						t.Fatal(err)
 					}
@@ -305,139 +316,35 @@ func TestStreamsOutliveTheirEntries(t *testing.T) {
 	}
 }
 
-// A log in a sorted set becomes a stream when a store with streams first uses it.
-func TestSetsBecomeStreams(t *testing.T) {
-	for name, form := range map[string]struct {
-		entries int
-		varies  bool
-	}{"plain": {300, false}, "keep": {300, true}, "near": {2500, true}} {
-		for _, first := range []string{"take", "peek", "settle", "log", "merge"} {
-			t.Run(name+" "+first, func(t *testing.T) {
-				rdb := start(t)
-				c := newClock(rdb)
-				cv := conversion{t: t, sets: newStore(c), streams: newStreams(c), key: keysOf(t, 1, "converted")[0]}
-				before := cv.fill(c, form.entries, form.varies)
-				ttl := rdb.PTTL(t.Context(), stored(cv.key)).Val()
-				cv.use(first, form.entries)
-				after, err := listing(cv.streams).Log(t.Context(), cv.key, time.Hour)
-				if err != nil || !slices.Equal(after, before) {
-					t.Errorf("%v: %d entries, before %d", err, len(after), len(before))
-				}
-				if kind := rdb.Type(t.Context(), stored(cv.key)).Val(); kind != "stream" {
-					t.Errorf("the log is a %s", kind)
-				}
-				if now := rdb.PTTL(t.Context(), stored(cv.key)).Val(); now > ttl+time.Minute || now < ttl-time.Minute {
-					t.Errorf("PTTL %v, before %v", now, ttl)
-				}
-				for n, id := range []uint64{7, 8, 1 << 50} { // a take, a denial that counts, an entry that was merged
-					cv.settle(id)
-					cv.ask(cv.streams, 9, store.ModePeek, store.Plan{}, form.entries-1-n)
-				}
-			})
-		}
-	}
-}
-
-// conversion is a log in a sorted set that becomes a stream.
-type conversion struct {
-	t             *testing.T
-	sets, streams core.Store
-	key           store.Key
-}
-
-// ask takes of a store, and compares the units used before.
-func (c *conversion) ask(s core.Store, id uint64, mode store.Mode, p store.Plan, used int) {
-	c.t.Helper()
-	limits := core.Limits{core.PerHour(3000)}
-	if mode == store.ModeChargeDenied {
-		limits = core.Limits{core.PerHour(1)}
-	}
-	take := store.Take{Key: c.key, Plan: planOf(limits, p), Cost: 1, ID: id, Mode: mode}
-	if a, err := s.Take(c.t.Context(), take); err != nil || a.State[0].Used != used {
-		c.t.Errorf("%+v, %v; want %d used", a.State[0], err, used)
-	}
-}
-
-func (c *conversion) settle(id uint64) {
-	c.t.Helper()
-	err := listing(c.streams).Settle(c.t.Context(), store.Settlement{Key: c.key, ID: id})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// fill makes a log with so many entries, of which one is a denial that counts, and lists it.
-func (c *conversion) fill(clock clock, entries int, varies bool) []core.Entry {
-	c.t.Helper()
-	fill(c.t, c.sets, c.key, entries-2)
-	clock.Advance(time.Minute)
-	c.ask(c.sets, 7, store.ModeCharge, store.Plan{Varies: varies}, entries-2)
-	c.ask(c.sets, 8, store.ModeChargeDenied, store.Plan{Bound: 5000, Varies: varies}, entries-1)
-	all, err := listing(c.sets).Log(c.t.Context(), c.key, time.Hour)
-	if err != nil || len(all) != entries {
-		c.t.Fatal(len(all), err)
-	}
-	return all
-}
-
-// use has the store with streams use the log so that it is the same afterwards.
-func (c *conversion) use(how string, entries int) {
-	c.t.Helper()
-	switch how {
-	case "take":
-		c.ask(c.streams, 9, store.ModeCharge, store.Plan{}, entries)
-		c.settle(9)
-	case "peek":
-		c.ask(c.streams, 9, store.ModePeek, store.Plan{}, entries)
-	case "settle":
-		c.settle(99)
-	case "merge":
-		m := store.MergeRequest{Key: c.key, Keep: time.Hour, Entries: []store.Entry{{ID: 8, Cost: 1}}}
-		if err := listing(c.streams).Merge(c.t.Context(), m); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
-// What a stream cannot hold stays a sorted set, and a store without WithStream does not use a stream.
-func TestLogsThatAreNotConverted(t *testing.T) {
+// A stream and a sorted set are different logs, also under one prefix. A key of another type is refused.
+func TestStreamsAndSetsAreApart(t *testing.T) {
 	rdb := start(t)
-	sets, streams := redisstore.New(rdb), redisstore.New(rdb, redisstore.WithStream())
-	key := keysOf(t, 1, "refused")[0]
-	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(10)}, store.Plan{}), Cost: 3, ID: 1}
-	if a, err := sets.Take(t.Context(), take); err != nil || !a.Allowed {
-		t.Fatal(a, err)
+	sets, streams := redisstore.New(rdb), redisstream.New(rdb)
+	key := keysOf(t, 1, "apart")[0]
+	take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(10)}, store.Plan{}), Cost: 1}
+	for used := range 3 {
+		for _, s := range []core.Store{sets, streams} {
+			take.ID++
+			if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != used {
+				t.Errorf("%T: %+v, %v; want %d used", s, a.State[0], err, used)
+			}
+		}
 	}
-	take.Cost, take.ID = 1, 2
-	_, err := streams.Take(t.Context(), take)
-	wantClass(t, err, redisstore.ClassType, "leave WithStream out")
-	_, err = listing(streams).Log(t.Context(), key, time.Hour)
-	wantClass(t, err, redisstore.ClassType, "leave WithStream out")
-	if a, err := sets.Take(t.Context(), take); err != nil || a.State[0].Used != 3 {
-		t.Errorf("%+v, %v; want 3 units in the set", a.State[0], err)
-	}
-
 	if err := streams.Reset(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	if a, err := streams.Take(t.Context(), take); err != nil || !a.Allowed {
-		t.Fatal(a, err)
+	if n := rdb.Exists(t.Context(), storedStream(key)).Val(); n != 0 || rdb.ZCard(t.Context(), stored(key)).Val() != 3 {
+		t.Errorf("%d streams after a reset of the stream, want the sorted set alone", n)
 	}
-	_, err = sets.Take(t.Context(), take)
-	wantClass(t, err, redisstore.ClassType, "give this one WithStream")
-	if n := rdb.XLen(t.Context(), stored(key)).Val(); n != 1 {
-		t.Errorf("%d entries in the stream", n)
-	}
-
-	rdb.Set(t.Context(), stored(key), "another program's", time.Minute)
-	_, err = streams.Take(t.Context(), take)
+	rdb.Set(t.Context(), storedStream(key), "another program's", time.Minute)
+	_, err := streams.Take(t.Context(), take)
 	wantClass(t, err, redisstore.ClassType, "WithPrefix")
 }
 
 // A user who lacks a permission loses no log, and leaves no key without an expiry.
 func TestMissingPermissionsForStreams(t *testing.T) {
 	rdb := start(t)
-	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, true)...)
+	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, "../redisstream")...)
 	for i, missing := range append([]string{"none"}, needed...) {
 		name := fmt.Sprint("user", i)
 		rules := []any{"ACL", "SETUSER", name, "on", "nopass", "~sash:*", "-@all", "+ping", "+hello"}
@@ -451,11 +358,11 @@ func TestMissingPermissionsForStreams(t *testing.T) {
 		}
 		client := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr, Username: name, Password: password})
 		keys := keysOf(t, 2, name)
-		sets, streams := redisstore.New(rdb), redisstore.New(client, redisstore.WithStream())
+		allowed, streams := redisstream.New(rdb), redisstream.New(client)
 		plan := planOf(core.Limits{{Quota: 3, Window: 10 * time.Minute}}, store.Plan{})
 		for id := range uint64(3) {
 			take := store.Take{Key: keys[0], Plan: plan, Cost: 1, ID: id + 1}
-			if _, err := sets.Take(t.Context(), take); err != nil {
+			if _, err := allowed.Take(t.Context(), take); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -467,8 +374,7 @@ func TestMissingPermissionsForStreams(t *testing.T) {
 				}
 			}
 		}
-		size := rdb.XLen(t.Context(), stored(keys[0])).Val() + rdb.ZCard(t.Context(), stored(keys[0])).Val()
-		if size < 3 {
+		if size := rdb.XLen(t.Context(), storedStream(keys[0])).Val(); size < 3 {
 			t.Errorf("without %s: %d entries of 3", missing, size)
 		}
 		client.Close()
@@ -477,7 +383,7 @@ func TestMissingPermissionsForStreams(t *testing.T) {
 
 func TestCheckOfPermissionsForStreams(t *testing.T) {
 	s := redistest.Start(t)
-	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, true)...)
+	needed := append([]string{"EVAL", "EVALSHA"}, scriptCommands(t, "../redisstream")...)
 	client := func(name string, rules ...string) *redis.Client {
 		all := []string{"ACL", "SETUSER", name, "reset", "on", "nopass", "~sash:*", "+info"}
 		for _, command := range needed {
@@ -486,9 +392,9 @@ func TestCheckOfPermissionsForStreams(t *testing.T) {
 		do(t, s, append(all, rules...)...)
 		return plain(t, &redis.Options{Addr: s.Addr(), Username: name, Password: password})
 	}
-	wantProblems(t, check(t, client("enough"), redisstore.WithStream()))
+	wantProblems(t, redisstream.Check(t.Context(), client("enough")))
 	for _, command := range needed {
-		wantProblems(t, check(t, client("no-"+command, "-"+command), redisstore.WithStream()),
+		wantProblems(t, redisstream.Check(t.Context(), client("no-"+command, "-"+command)),
 			[]string{"sash: store (auth): ", "ACL SETUSER <user> +" + strings.ToLower(command)})
 	}
 }
@@ -498,7 +404,7 @@ func TestStreamsSurviveARestart(t *testing.T) {
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer rdb.Close()
-	l := newLimiter(t, core.PerHour(3), redisstore.New(rdb, redisstore.WithStream()))
+	l := newLimiter(t, core.PerHour(3), redisstream.New(rdb))
 	for i := range 4 {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed != (i < 3) {
 			t.Fatal(d, err)
@@ -549,7 +455,7 @@ func TestBytesOfStreams(t *testing.T) {
 		}
 		grown := used() - before
 		for i := range keys {
-			told += int(rdb.MemoryUsage(t.Context(), stored(keys[i]), 0).Val())
+			told += int(rdb.MemoryUsage(t.Context(), storedStream(keys[i]), 0).Val())
 		}
 		memory, usage := float64(grown)/float64(quota*c.logs), float64(told)/float64(quota*c.logs)
 		t.Logf("%d units in %v: %.2f bytes each, MEMORY USAGE %.1f", quota, c.window, memory, usage)
@@ -564,85 +470,11 @@ func TestBytesOfStreams(t *testing.T) {
 	}
 }
 
-// What a stream cannot do is an error when the limiter is made.
-func TestWhatStreamsRefuse(t *testing.T) {
-	rdb := start(t)
-	s := redisstore.New(rdb, redisstore.WithStream())
-	one := core.PerMinute(5)
-	chosen := core.LimitBy(func(context.Context) core.Limits { return core.Limits{one} })
-	byTenant := core.By(func(context.Context) (string, error) { return "t", nil })
-	for name, c := range map[string]struct {
-		policy core.Policy
-		opts   []core.Option
-		want   string
-	}{
-		"several limits": {core.Limits{one, core.PerHour(50)}, nil, "2 limits"},
-		"several keys":   {core.Limits{one, core.PerHour(50).By(byTenant)}, nil, "2 limits"},
-		"in flight":      {core.InFlight(3), nil, "requests in flight"},
-		"LimitBy":        {chosen, nil, "limits of requests"},
-		"WithShadow":     {one, []core.Option{core.WithShadow(core.PerHour(5))}, "core.WithShadow"},
-		"WithBan":        {one, []core.Option{core.WithBan(3, time.Minute, time.Minute)}, "core.WithBan"},
-	} {
-		_, err := core.New(c.policy, core.Global(), append(c.opts, core.WithStore(s))...)
-		text := fmt.Sprint(err)
-		if !strings.Contains(text, "redisstore.WithStream(") || !strings.Contains(text, c.want) {
-			t.Errorf("%s: %v; want an error of WithStream with %q", name, err, c.want)
-		}
-	}
-}
-
-// What can only be known of a call is an error of that call, and nothing is recorded.
-func TestWhatCallsOfStreamsRefuse(t *testing.T) {
-	rdb := start(t)
-	s := redisstore.New(rdb, redisstore.WithStream())
-	one := core.PerMinute(5)
-	l := newLimiter(t, one, s, core.WithCountDenied())
-	_, costly := l.AllowN(t.Context(), "k", 2)
-	_, upTo := l.AllowAtMost(t.Context(), "k", 2)
-	d, err := l.Allow(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := store.NewKey("p", "k")
-	take := func(change func(*store.Take)) error {
-		take := store.Take{Key: key, Plan: planOf(core.Limits{one}, store.Plan{}), Cost: 1, ID: 1}
-		change(&take)
-		_, err := s.Take(t.Context(), take)
-		return err
-	}
-	two := core.Limits{one, core.PerHour(9)}
-	for name, err := range map[string]error{
-		"AllowN":      costly,
-		"AllowAtMost": upTo,
-		"Settle":      d.Settle(t.Context(), 2),
-		"Merge": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute,
-			Entries: []store.Entry{{ID: 1, Cost: 2}}}),
-		"Merge of varied": listing(s).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute, Varies: true}),
-		"two limits":      take(func(t *store.Take) { t.Plan = planOf(two, store.Plan{}) }),
-		"varied":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Varies: true}) }),
-		"longer":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
-		"shadow":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
-		"slots":           take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Slots: true}) }),
-		"up to":           take(func(t *store.Take) { t.Mode, t.Cost = store.ModeUpTo, 2 }),
-	} {
-		var wrong *core.ConfigError
-		if !errors.As(err, &wrong) {
-			t.Errorf("%s: %v, want a ConfigError", name, err)
-		}
-	}
-	if n := len(rdb.Keys(t.Context(), "*").Val()); n != 1 {
-		t.Errorf("%d keys, want the one of the take that was admitted", n)
-	}
-	if err := d.Settle(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
-}
-
 // A take that is sent once more under another deadline counts once, although replies to other takes came in between.
 func TestStreamsKnowTakesThatAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	rdb := start(t)
-	s, key := redisstore.New(rdb, redisstore.WithStream()), keysOf(t, 1, "again")[0]
+	s, key := redisstream.New(rdb), keysOf(t, 1, "again")[0]
 	deadlines := deadline.New(time.Minute, nil)
 	take := func(ctx context.Context, id uint64, used int) {
 		t.Helper()
@@ -656,7 +488,7 @@ func TestStreamsKnowTakesThatAreAskedAgain(t *testing.T) {
 	take(deadlines.Within(t.Context(), time.Now()), 2, 1)
 	take(deadlines.Within(t.Context(), time.Now()), 3, 2)
 	take(deadlines.Again(t.Context(), time.Now()), 1, 2)
-	if n := rdb.XLen(t.Context(), stored(key)).Val(); n != 3 {
+	if n := rdb.XLen(t.Context(), storedStream(key)).Val(); n != 3 {
 		t.Errorf("%d entries for 3 takes", n)
 	}
 }

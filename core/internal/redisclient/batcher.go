@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"context"
@@ -25,7 +25,6 @@ const (
 
 // batchers are the batchers of a store that were used of late.
 type batchers struct {
-	stream bool // logs are streams: see WithStream
 	counts batchCounts
 	latest atomic.Pointer[batcher]
 	mu     sync.RWMutex
@@ -34,10 +33,10 @@ type batchers struct {
 
 // batcher sends the takes with one batchKey.
 type batcher struct {
-	format
+	Format
 
 	key    batchKey
-	conn   *conn
+	conn   *Conn
 	counts *batchCounts // of the store
 
 	mu       sync.Mutex
@@ -46,11 +45,11 @@ type batcher struct {
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
 
-	clock serverTime // if logs are streams
+	clock serverTime // if the scripts want it: see Format.Since
 }
 
 // of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.
-func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *batcher {
+func (b *batchers) of(l *Logs, t *store.Take, others []store.Take, node any) *batcher {
 	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, others, node) {
 		return latest
 	}
@@ -62,10 +61,7 @@ func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *ba
 		b.latest.Store(known)
 		return known
 	}
-	added := newBatcher(c, t, others)
-	if b.stream {
-		added.toStream()
-	}
+	added := newBatcher(l.Conn, l.kind.NewFormat(t, others))
 	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,15 +75,15 @@ func (b *batchers) of(t *store.Take, others []store.Take, c *conn, node any) *ba
 	return added
 }
 
-func newBatcher(c *conn, t *store.Take, others []store.Take) *batcher {
-	b := &batcher{format: newFormat(t, others), conn: c, counts: new(batchCounts)}
-	b.waiting.room, b.waiting.rooms = b.room, b.rooms
+func newBatcher(c *Conn, f Format) *batcher {
+	b := &batcher{Format: f, conn: c, counts: new(batchCounts)}
+	b.waiting.room, b.waiting.rooms = f.Room, f.Rooms
 	return b
 }
 
 // do sends the take and waits for its reply. It fails if the take's context ends before.
 func (b *batcher) do(t *take) error {
-	if !b.conn.single && b.conn.pipeline == nil {
+	if !b.conn.Single && b.conn.pipeline == nil {
 		b.sendOne(t)
 		return t.err
 	}

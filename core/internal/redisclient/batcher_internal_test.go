@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"context"
@@ -17,19 +17,21 @@ import (
 // batcherTo returns a batcher whose commands go to process instead of a server. Commands that process does not answer
 // fail.
 func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
-	c := &conn{single: true, prompt: true, silence: new(silence)}
-	c.process = func(ctx context.Context, cmd redis.Cmder) error {
+	c := &Conn{Single: true, prompt: true, silence: new(silence)}
+	c.Process = func(ctx context.Context, cmd redis.Cmder) error {
 		process(ctx, cmd)
 		return errNotAnswered
 	}
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
-	return newBatcher(c, &store.Take{Plan: plan}, nil)
+	f := NewFormat(newScript("return 0"), &store.Take{Plan: plan}, nil)
+	f.AppendPlan(&store.Take{Plan: plan}, true)
+	return newBatcher(c, f)
 }
 
 var errNotAnswered = errors.New("not answered")
 
 func newTake(ctx context.Context, key string) *take {
-	return &take{ctx: ctx, key: key, id: idText(1), cost: 1, done: make(chan struct{}, 1)}
+	return &take{ctx: ctx, key: key, id: IDText(1), cost: 1, done: make(chan struct{}, 1)}
 }
 
 // The context of a batch ends when the last of its takes' contexts does, and not when a caller cancels.
@@ -197,7 +199,7 @@ func TestReplyWinsOverDeadline(t *testing.T) {
 				t.Errorf("a take of a batch: %v", err)
 			}
 			b.conn.prompt, b.conn.abandoned = false, make(chan struct{}, 1)
-			q := newCall(b.script, 1, 0)
+			q := newCall(b.Script, 1, 0)
 			ctx := &ending{context.Background(), 1} // there is one call before the server is asked
 			if err := b.conn.do(ctx, &q); err != nil || !errors.Is(q.err, errNotAnswered) {
 				t.Errorf("a call: %v, %v", err, q.err)

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 // call is one run of a script.
 type call struct {
-	script script
+	script Script
 	args   []any // of the command: see newCall
 	keys   int   // how many of args are keys
 	reply  []int64
@@ -26,14 +26,14 @@ const (
 var evalSha, eval any = "evalsha", "eval"
 
 // newCall returns a call with room for keys and arguments, from keysAt on.
-func newCall(sc script, keys, args int) call {
+func newCall(sc Script, keys, args int) call {
 	var q call
 	q.init(sc, keys, make([]any, keysAt+keys+args))
 	return q
 }
 
 // init begins a call whose command is args.
-func (q *call) init(sc script, keys int, args []any) {
+func (q *call) init(sc Script, keys int, args []any) {
 	*q = call{script: sc, keys: keys, args: args}
 	q.args[commandAt], q.args[scriptAt], q.args[keysAt-1] = evalSha, sc.hash, keys
 }

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"cmp"
@@ -15,35 +15,19 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Check tells whether a store of the same client and options can work on its server, for example when a program
-// starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
-// evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
-// scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
-// is up.
-//
-// Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
-// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that tells
-// which timeout to set; if you have set one, ignore this error.
-//
-// Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
-// can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
-// itself does not need.
-func Check(ctx context.Context, client Client, opts ...Option) error {
-	s := newStore(client, opts)
-	if err := s.Validate(new(store.Plan)); err != nil {
+// Check reports what keeps the store from working on its server: see the Check of the store's package.
+func (l *Logs) Check(ctx context.Context) error {
+	if err := l.Validate(); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	c := &checker{prefix: s.prefix, needed: needed}
-	if s.batchers.stream {
-		c.needed = neededByStreams
-	}
-	go func() { done <- c.check(ctx, client) }()
+	c := &checker{logs: l}
+	go func() { done <- c.check(ctx, l.client) }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done(): // many clients do not heed it
-		return failed(ctx.Err())
+		return l.Failed(ctx.Err())
 	}
 }
 
@@ -66,8 +50,7 @@ var probeHash = redis.NewScript(probe).Hash()
 
 // checker collects the problems of servers that are checked at the same time.
 type checker struct {
-	prefix string
-	needed []string
+	logs *Logs
 
 	mu      sync.Mutex
 	servers int
@@ -98,7 +81,7 @@ func (c *checker) check(ctx context.Context, client Client) error {
 		})
 	}
 	if err != nil {
-		return failed(err)
+		return c.logs.Failed(err)
 	}
 	if c.servers == 0 { // also a Ring without a shard that is up
 		c.server(ctx, client, false)
@@ -154,7 +137,7 @@ const keyTries = 1000
 // findKey returns a key that the server has, and the error of EVALSHA on it.
 func (c *checker) findKey(ctx context.Context, client Client, master bool) (key string, err error) {
 	for n := range keyTries {
-		key = c.prefix + ":check:" + strconv.Itoa(n)
+		key = c.logs.prefix + ":check:" + strconv.Itoa(n)
 		err = client.EvalSha(ctx, probeHash, []string{key}, c.args()...).Err()
 		if !master || !redis.HasErrorPrefix(err, "MOVED") {
 			break
@@ -165,9 +148,9 @@ func (c *checker) findKey(ctx context.Context, client Client, master bool) (key 
 
 // args returns the arguments of the probe.
 func (c *checker) args() []any {
-	args := make([]any, len(c.needed))
-	for i := range c.needed {
-		args[i] = c.needed[i]
+	args := make([]any, len(c.logs.kind.Needed))
+	for i := range c.logs.kind.Needed {
+		args[i] = c.logs.kind.Needed[i]
 	}
 	return args
 }
@@ -183,7 +166,7 @@ func (c *checker) commands(addr string, failures []string) {
 				grant(name)+", or make sure that it is Redis 6.2 or later with noeviction")
 			continue
 		}
-		class := diagnose(err).Class
+		class := c.logs.kind.diagnose(err).Class
 		if names[class] == nil {
 			classes = append(classes, class)
 			errs[class] = err
@@ -223,7 +206,7 @@ func (c *checker) info(addr, info string, plain bool) {
 
 // add reports an error of the client, or of the named commands in a script.
 func (c *checker) add(addr, names string, err error) {
-	d := diagnose(err)
+	d := c.logs.kind.diagnose(err)
 	if names != "" {
 		if d.Class == ClassAuth {
 			d.Advice = grant(strings.Split(names, ", ")...)

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"cmp"
@@ -15,21 +15,20 @@ import (
 	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
-// Client is the part of a go-redis client that the store needs. *redis.Client, *redis.ClusterClient, *redis.Ring and
-// failover clients have it. Clients of other types may need [WithOneServer].
+// Client is the part of a go-redis client that stores need.
 type Client interface {
 	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
 	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
 }
 
-// conn is a client and what the store knows about it.
-type conn struct {
+// Conn is a client and what the store knows about it.
+type Conn struct {
 	Client
 
-	process   func(context.Context, redis.Cmder) error // or nil
+	Process   func(context.Context, redis.Cmder) error // or nil
 	pipeline  func() redis.Pipeliner                   // if keys may be on several servers
 	node      func(context.Context, string) any        // returns the server that has a key, if there may be several
-	single    bool                                     // one script may use several keys, whichever they are
+	Single    bool                                     // one script may use several keys, whichever they are
 	together  func([]string) bool                      // reports whether one script may use these keys; or nil
 	prompt    bool                                     // the client ends a call at the deadline of its context
 	replied   atomic.Bool                              // whether the server has replied at least once
@@ -41,15 +40,15 @@ type conn struct {
 // maxAbandoned bounds the calls in clients that do not heed deadlines.
 const maxAbandoned = 256
 
-func newConn(client Client) *conn {
-	c := &conn{Client: client, abandoned: make(chan struct{}, maxAbandoned), silence: new(silence)}
+func newConn(client Client) *Conn {
+	c := &Conn{Client: client, abandoned: make(chan struct{}, maxAbandoned), silence: new(silence)}
 	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
 	switch client := client.(type) {
 	case *redis.Client:
 		c.toOneServer(client)
 	case *redis.ClusterClient:
 		o := client.Options()
-		c.process, c.pipeline = client.Process, client.Pipeline
+		c.Process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.together = inOneSlot
 		watchCluster(client)
@@ -64,7 +63,7 @@ func newConn(client Client) *conn {
 		}
 	case *redis.Ring:
 		o := client.Options()
-		c.process, c.pipeline = client.Process, client.Pipeline
+		c.Process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.together = onOneShard(client)
 		watchRing(client)
@@ -73,16 +72,16 @@ func newConn(client Client) *conn {
 }
 
 // toOneServer has the scripts run by a clone of the client, or by the client where a clone would lose its hooks.
-func (c *conn) toOneServer(client *redis.Client) {
+func (c *Conn) toOneServer(client *redis.Client) {
 	// The clone shares the pool, but heeds deadlines and retries without a pause. With a pause, a call would end at
 	// its deadline without the server's error.
 	own := client.WithTimeout(client.Options().ReadTimeout)
 	o := own.Options()
 	o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
-	c.Client, c.single = own, true
+	c.Client, c.Single = own, true
 	dials := watchDials(client, false)
 	c.dials, c.silence = dials, &dials.silence
-	c.process = func(ctx context.Context, cmd redis.Cmder) error {
+	c.Process = func(ctx context.Context, cmd redis.Cmder) error {
 		if redials || deadline.Stalls(ctx) {
 			return (&dialCtx{watch: dials}).process(ctx, own, cmd)
 		}
@@ -94,7 +93,7 @@ func (c *conn) toOneServer(client *redis.Client) {
 	}
 	if !clonesKeepHooks() {
 		detours := detoursOf(client)
-		c.process = func(ctx context.Context, cmd redis.Cmder) error {
+		c.Process = func(ctx context.Context, cmd redis.Cmder) error {
 			detours.add(client)
 			return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
 		}
@@ -129,8 +128,16 @@ func isNil(client Client) bool {
 
 func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
+// nodeOf returns the server that has a key, or nil if there is one server or the server is not known.
+func (c *Conn) nodeOf(ctx context.Context, key string) any {
+	if c.node == nil {
+		return nil
+	}
+	return c.node(ctx, key)
+}
+
 // do runs scripts. It returns when the context ends, if not before.
-func (c *conn) do(ctx context.Context, calls ...*call) error {
+func (c *Conn) do(ctx context.Context, calls ...*call) error {
 	if c.pipeline != nil && redials {
 		ctx = storeCtx{ctx}
 	}
@@ -162,7 +169,7 @@ func forOne(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // doAside is do for clients that do not heed deadlines.
-func (c *conn) doAside(parent context.Context, calls []*call) error {
+func (c *Conn) doAside(parent context.Context, calls []*call) error {
 	ctx, cancel := forOne(parent)
 	defer cancel()
 	select {
@@ -205,11 +212,11 @@ func (c *conn) doAside(parent context.Context, calls []*call) error {
 }
 
 // send runs scripts. If it returns no error, each call has its own.
-func (c *conn) send(ctx context.Context, calls []*call) (err error) {
+func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 	defer func() {
 		// go-redis trusts the lengths that a server announces, and a hook may panic.
 		if p := recover(); p != nil {
-			err = protocolError("the client has panicked: %v", p)
+			err = ProtocolError("the client has panicked: %v", p)
 		}
 	}()
 	if len(calls) > 1 {
@@ -229,10 +236,10 @@ func (c *conn) send(ctx context.Context, calls []*call) (err error) {
 	return nil
 }
 
-func (c *conn) run(ctx context.Context, q *call) {
-	if c.process != nil {
+func (c *Conn) run(ctx context.Context, q *call) {
+	if c.Process != nil {
 		cmd := q.command(ctx)
-		q.err = c.process(ctx, cmd)
+		q.err = c.Process(ctx, cmd)
 		q.reply = cmd.Val()
 		return
 	}
@@ -240,7 +247,7 @@ func (c *conn) run(ctx context.Context, q *call) {
 	for i := range keys {
 		keys[i], _ = valueOf(q.args[keysAt+i]).(string)
 	}
-	if c.single {
+	if c.Single {
 		args = slices.Clone(args)
 		for i := range args {
 			args[i] = valueOf(args[i])
@@ -262,7 +269,7 @@ func valueOf(argument any) any {
 	return argument
 }
 
-func (c *conn) sendAll(ctx context.Context, calls []*call) error {
+func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 	if c.pipeline == nil {
 		for _, q := range calls {
 			if err := c.send(ctx, []*call{q}); err != nil {

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ func TestCanceledCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConn(nil)
 		given := make(chan context.Context, 1)
-		c.process = func(ctx context.Context, _ redis.Cmder) error {
+		c.Process = func(ctx context.Context, _ redis.Cmder) error {
 			given <- ctx
 			<-ctx.Done()
 			return ctx.Err()
@@ -27,7 +27,7 @@ func TestCanceledCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(deadline.New(time.Second, nil).Within(t.Context(), time.Now()))
 		begun := time.Now()
 		time.AfterFunc(time.Millisecond, cancel)
-		q := newCall(entriesScript, 1, 0)
+		q := newCall(newScript("return 0"), 1, 0)
 		err := c.do(ctx, &q)
 		if err = cmp.Or(err, q.err); !errors.Is(err, context.Canceled) || time.Since(begun) != time.Millisecond {
 			t.Errorf("it ended after %v: %v", time.Since(begun), err)

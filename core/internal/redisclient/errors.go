@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"context"
@@ -32,17 +32,19 @@ const (
 	ClassProtocol = "protocol"  // the reply is not one of the scripts', or TLS fails
 )
 
-// failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of core as they
+// Failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of core as they
 // are.
-func failed(err error) error {
+func (l *Logs) Failed(err error) error {
 	if err == nil || errors.As(err, new(*store.StoreError)) || errors.As(err, new(*store.ConfigError)) {
 		return err
 	}
-	return diagnose(err)
+	return l.kind.diagnose(err)
 }
 
-// protocolError returns the error for a reply that the scripts never give.
-func protocolError(format string, args ...any) error { return failed(fmt.Errorf(format, args...)) }
+// ProtocolError returns the error for a reply that the scripts never give.
+func ProtocolError(format string, args ...any) error {
+	return &store.StoreError{Err: fmt.Errorf(format, args...), Class: ClassProtocol, Advice: adviseProtocol}
+}
 
 const (
 	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
@@ -56,9 +58,8 @@ const (
 		"and that nothing in between changes what it says"
 	adviseRefused = "start the server, or correct the address that the client has " +
 		"(Addr, Addrs, SentinelAddrs, MasterName)"
-	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for what the scripts call; " +
-		"redisstore.Check tells what is missing"
-	adviseTLS = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
+	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for what the scripts call"
+	adviseTLS    = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
 )
 
 // replyClasses has class and advice of the server's errors, by their prefix. If the advice is empty, permissionAdvice
@@ -91,8 +92,7 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"BUSY ", ClassBusy, "find who runs a script that does not end, and end it (SCRIPT KILL)"},
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
 	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and tell both apart with " +
-		"WithPrefix; if that is a store with WithStream, give this one WithStream, too"},
-	{"UNITS", ClassType, "leave WithStream out, or wait until these takes have left their window, or delete the key"},
+		"WithPrefix"},
 	{"max number of clients reached", ClassRefused,
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
 	{"DB index is out of range", ClassScript, adviseDatabase},
@@ -106,7 +106,7 @@ var errorPrefix = regexp.MustCompile(
 
 // diagnose classifies an error by its type, or by its text if go-redis has no type for it. These texts are the same
 // since 9.7.
-func diagnose(err error) *store.StoreError {
+func (k *Kind) diagnose(err error) *store.StoreError {
 	text := err.Error()
 	if said := redact(text); said != text {
 		err = replyError(said)
@@ -125,7 +125,7 @@ func diagnose(err error) *store.StoreError {
 		strings.HasPrefix(text, "redis: cluster has no nodes"):
 		class, advice = ClassRefused, adviseRefused
 	case errors.As(err, &reply):
-		return diagnoseReply(err, reply.Error())
+		return k.diagnoseReply(err, reply.Error())
 	case errors.Is(err, context.Canceled):
 		class, advice = ClassCanceled, "nothing: the caller's context was cancelled"
 	case errors.Is(err, redis.ErrClosed):
@@ -159,31 +159,48 @@ func redact(said string) string {
 }
 
 // diagnoseReply classifies an error of the server itself.
-func diagnoseReply(err error, reply string) *store.StoreError {
+func (k *Kind) diagnoseReply(err error, reply string) *store.StoreError {
 	reply = strings.ReplaceAll(reply[len(errorPrefix.FindString(reply)):], "`", "'")
 	for _, c := range replyClasses {
 		if strings.HasPrefix(reply, c.prefix) {
 			if c.advice == "" {
-				c.advice = permissionAdvice(reply)
+				c.advice = k.permissionAdvice(reply)
 			}
 			return &store.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + k.checkTells()}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
 
 // permissionAdvice returns the advice for a NOPERM error. Redis 7.0 does not name a command that a script has called.
-func permissionAdvice(reply string) string {
+func (k *Kind) permissionAdvice(reply string) string {
 	switch named := refusedCommand.FindStringSubmatch(reply); {
 	case named != nil:
 		return grant(named[1])
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(commands(needed)...) + " (WithStream: +xadd +xdel +xtrim +xlen +xrange +xrevrange)" +
-		"; redisstore.Check tells what is missing"
+	return grant(k.commands()...) + k.checkTells()
+}
+
+func (k *Kind) checkTells() string { return "; " + k.Package + ".Check tells what is missing" }
+
+// commands returns the commands that the store's user must be allowed to run.
+func (k *Kind) commands() []string {
+	names := []string{"EVAL", "EVALSHA"}
+	for _, line := range k.Needed {
+		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// grant is the advice to permit these commands.
+func grant(commands ...string) string {
+	return "permit it to the Redis user: ACL SETUSER <user> +" + strings.ToLower(strings.Join(commands, " +"))
 }
 
 // replyError is an error of the server, like those of go-redis.

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func (s *serverTime) since(several bool) int64 {
 // exchange runs calls of the batcher's script, as conn.do does.
 func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
 	err := b.conn.do(ctx, calls...)
-	if err != nil || !b.stream {
+	if err != nil || !b.Since {
 		return err
 	}
 	var refused []*call
@@ -50,7 +50,7 @@ func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
 			continue
 		}
 		if n := len(q.reply) - 1; n < 1 {
-			q.err = protocolError("a reply of %d numbers", n+1)
+			q.err = ProtocolError("a reply of %d numbers", n+1)
 		} else {
 			b.clock.Store(max(0, q.reply[n]))
 			q.reply = q.reply[:n]

@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import (
 	"cmp"
@@ -22,13 +22,13 @@ func (b *batcher) sendOne(t *take) {
 	b.counts.add(1)
 	q := &t.own
 	switch {
-	case b.logs > 1:
-		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.logs+1)), withCost(t.id, t.cost)))
-	case b.conn.single:
-		q.init(b.script, 1, newSingle(t, 1+len(b.tail)))
+	case b.Logs > 1:
+		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
+	case b.conn.Single:
+		q.init(b.Script, 1, newSingle(t, 1+len(b.Tail)))
 		b.setTail(q.args[keysAt+2:])
 	default:
-		*q = newCall(b.script, 1, 1+len(b.tail))
+		*q = newCall(b.Script, 1, 1+len(b.Tail))
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
 		b.setTail(q.args[keysAt+2:])
 	}
@@ -44,8 +44,8 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	b.counts.add(len(batch))
 	groups, of := b.groups(batch)
 	var calls []*call
-	texts := make([]string, 0, len(groups)*(b.logs+1))
-	if b.conn.single {
+	texts := make([]string, 0, len(groups)*(b.Logs+1))
+	if b.conn.Single {
 		for i := range groups {
 			texts = groups[i].first.appendKeys(texts)
 		}
@@ -57,7 +57,7 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	} else {
 		for i := range groups {
 			texts = append(groups[i].first.appendKeys(texts), groups[i].argument())
-			q := b.newCall(texts[i*(b.logs+1):])
+			q := b.newCall(texts[i*(b.Logs+1):])
 			calls = append(calls, &q)
 		}
 	}
@@ -67,7 +67,7 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	err := b.exchange(ctx, calls...)
 	for i := range groups {
 		g, q, last := &groups[i], calls[0], i == len(groups)-1
-		if !b.conn.single {
+		if !b.conn.Single {
 			q, last = calls[i], true
 		}
 		if g.err = cmp.Or(err, q.err); g.err == nil {
@@ -86,9 +86,9 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 // several servers do not follow a pointer to find the key. Texts are not reused as takes are, since a client's hook may
 // keep the arguments of a command.
 func (b *batcher) newCall(texts []string) call {
-	q := newCall(b.script, len(texts)/(b.logs+1)*b.logs, len(texts)/(b.logs+1)+len(b.tail))
+	q := newCall(b.Script, len(texts)/(b.Logs+1)*b.Logs, len(texts)/(b.Logs+1)+len(b.Tail))
 	for i := range texts {
-		if b.conn.single {
+		if b.conn.Single {
 			q.args[keysAt+i] = &texts[i]
 		} else {
 			q.args[keysAt+i] = texts[i]
@@ -100,16 +100,16 @@ func (b *batcher) newCall(texts []string) call {
 
 // setTail sets the arguments after the ids.
 func (b *batcher) setTail(args []any) {
-	copy(args, b.tail)
-	if b.stream {
-		args[len(args)-1] = b.clock.since(!b.conn.single && b.key.node == nil)
+	copy(args, b.Tail)
+	if b.Since {
+		args[len(args)-1] = b.clock.since(!b.conn.Single && b.key.node == nil)
 	}
 }
 
 // lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before
 // may be older than the latest reply.
 func (b *batcher) lookThrough(q *call, takes ...*take) {
-	if b.stream && slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) }) {
+	if b.Since && slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) }) {
 		q.args[len(q.args)-1] = int64(0)
 	}
 }
@@ -146,14 +146,14 @@ func (g *group) argument() string {
 func (b *batcher) groups(batch []*take) (groups []group, of []int) {
 	groups, of = make([]group, 0, len(batch)), make([]int, len(batch))
 	var known map[string]int
-	if b.grouped {
+	if b.Grouped {
 		known = make(map[string]int, len(batch))
 	}
 	for i, t := range batch {
 		n, ok := known[t.key]
 		if !ok || groups[n].first.cost != t.cost {
 			n = len(groups)
-			if b.grouped {
+			if b.Grouped {
 				known[t.key] = n
 			}
 			groups = append(groups, group{first: t})

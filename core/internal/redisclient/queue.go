@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.

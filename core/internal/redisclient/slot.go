@@ -1,4 +1,4 @@
-package redisstore
+package redisclient
 
 import "github.com/redis/go-redis/v9"
 

@@ -1,11 +1,9 @@
 -- Lists a part of what a window holds. docs/internals.md, "A log in a stream", describes what a log holds.
--- KEYS[1], ARGV and the reply are as in entries.lua.
+-- KEYS[1], ARGV and the reply are as in entries.lua of redisstore.
 -- include clock
 -- include stream
 local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4]
-local held, failed = sizeOf(key)
-if failed then return failed end
-if held == 0 then return {0} end
+if call('XLEN', key) == 0 then return {0} end
 if upto == '0' then upto = call('XREVRANGE', key, '+', '-', 'COUNT', '1')[1][1]:sub(1, 16) end
 local from = string.format('%.0f', math.max(now - ARGV[1], ARGV[3] + 0) + 1)
 local found = call('XRANGE', key, from, upto, 'COUNT', size)

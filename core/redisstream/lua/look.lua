@@ -5,9 +5,7 @@
 --
 -- A node of a stream keeps the bytes of entries that are removed, and each command that looks for the oldest entry goes
 -- through them: so only a log that may be full is looked at before it is trimmed.
-local size, failed = sizeOf(key)
-if failed then return failed end
-local oldest, own, denied = nil, 0, false
+local size, oldest, own, denied = call('XLEN', key), nil, 0, false
 if size >= quota then oldest = instantOf(call('XRANGE', key, '-', '+', 'COUNT', '1')[1]) end
 if size > 0 and not (oldest and oldest > now - window) then
   cut = cut or string.format('%.0f', now - window + 1)

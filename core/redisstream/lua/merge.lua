@@ -4,8 +4,7 @@
 -- include clock
 -- include stream
 local key, keep, there, all = KEYS[1], ARGV[1] + 0, {}, {}
-local size, failed = sizeOf(key)
-if failed then return failed end
+local size = call('XLEN', key)
 for i, entry in ipairs(size > 0 and call('XRANGE', key, '-', '+') or {}) do
   all[i] = {instantOf(entry), entry[2][2]}
   there[all[i][2]:sub(1, 8)] = true -- admitted or denied

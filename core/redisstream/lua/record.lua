@@ -1,5 +1,5 @@
 -- Decides, and records the takes that are admitted, which are the first ones.
--- Expects key, ids, takes, ttl, mode, quota, window, bound, and what stream_look.lua provides. Provides admitted; held,
+-- Expects key, ids, takes, ttl, mode, quota, window, bound, and what look.lua provides. Provides admitted; held,
 -- how many units the log had before these takes. Changes size and oldest.
 local held = size - own
 local admitted = mode == 'r' and takes or math.max(0, math.min(takes, quota - held))
@@ -11,7 +11,7 @@ elseif mode == 'd' and admitted == 0 and not denied then
   ending, added = '\0', 1
 end
 if added > 0 then
-  failed = add(key, ids:sub(8 * own + 1, 8 * (own + added)), ending)
+  local failed = add(key, ids:sub(8 * own + 1, 8 * (own + added)), ending)
   if failed then return failed end
   if size == 0 then
     local armed = redis.pcall('PEXPIRE', key, ttl)

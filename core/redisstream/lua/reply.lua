@@ -1,5 +1,5 @@
 -- Writes the reply of one log.
--- Expects takes, mode, plain, quota, window, and what stream_look.lua and stream_record.lua provide. Provides reply
+-- Expects takes, mode, plain, quota, window, and what look.lua and record.lua provide. Provides reply
 -- and r.
 local left, wait = 0, 0
 if size > 0 then left = math.min(oldest, now) + window - now end
@@ -13,9 +13,8 @@ if admitted < takes then
   if mode ~= 'p' and instant > now then rebuilding().repair(key) end -- so that it leaves in one window at most
 end
 if plain and takes == 1 and (admitted == 1 and held < quota or admitted == 0 and size == quota) then
-  local i, sign = 1, 2 * admitted - 1
-  -- include short_reply
   r = r + 1
+  reply[r] = (2 * admitted - 1) * (held * (window + 1) + left + 1) -- a short reply
 else
   if plain then
     r = r + 1

@@ -1,10 +1,6 @@
 -- Removes a take. docs/internals.md, "A log in a stream", describes what a log holds.
 -- KEYS[1] the log; ARGV[1] the take's id. Reply: 1.
--- include clock
--- include stream
-local key, id = KEYS[1], ARGV[1]
-local _, failed = sizeOf(key)
-if failed then return failed end
+local key, id, call = KEYS[1], ARGV[1], redis.call
 local last, count = '+', 8 -- most takes that are removed are among the newest
 repeat
   local found = call('XREVRANGE', key, last, '-', 'COUNT', count)

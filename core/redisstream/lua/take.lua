@@ -2,7 +2,7 @@
 -- docs/internals.md, "A log in a stream", describes KEYS, ARGV, the reply, and what a log holds.
 -- include clock
 -- include stream
--- include stream_add
+-- include add
 
 local n, since = #KEYS, ARGV[#ARGV] -- no take of this command can have been executed before since
 if since - now > 0 then return {now} end
@@ -16,9 +16,9 @@ local cut -- the first instant that is not expired, as text
 for k = 1, n do
   local key, ids = KEYS[k], ARGV[k]
   local takes = #ids / 8
-  -- include stream_look
-  -- include stream_record
-  -- include stream_reply
+  -- include look
+  -- include record
+  -- include reply
 end
 reply[r + 1] = now
 return reply

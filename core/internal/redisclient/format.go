@@ -1,0 +1,285 @@
+package redisclient
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// This file writes takes as arguments of the script, and reads answers from its replies. docs/internals.md describes
+// both in the section "Redis formats".
+
+// batchKey is what takes must have in common to be sent together.
+type batchKey struct {
+	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
+	mode  store.Mode
+	node  any
+}
+
+func batchKeyOf(t *store.Take, others []store.Take, node any) batchKey {
+	k := batchKey{mode: t.Mode, node: node}
+	k.plans[0] = t.Plan
+	for i := range others {
+		k.plans[1+i] = others[i].Plan
+	}
+	return k
+}
+
+// matches reports whether the take has this key, without making one.
+func (k *batchKey) matches(t *store.Take, others []store.Take, node any) bool {
+	if k.plans[0] != t.Plan || k.mode != t.Mode || k.node != node {
+		return false
+	}
+	for i := range others {
+		if k.plans[1+i] != others[i].Plan {
+			return false
+		}
+	}
+	return len(others)+1 == len(k.plans) || k.plans[len(others)+1] == nil
+}
+
+// Format is how takes with one batchKey are written, and how the replies to them are read.
+type Format struct {
+	Script  Script
+	Logs    int   // that each take is about
+	Tail    []any // the arguments after the ids
+	Grouped bool  // takes of the same keys and cost are sent as one group
+	Short   int   // the numbers of a short reply, 0 if all replies are whole
+	Whole   int   // the numbers of a whole reply
+	Room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
+	Rooms   []int // the same for each log of a take about several
+	Since   bool  // the last argument is the time of the server, and so is the last number of a reply: see serverTime
+}
+
+// NewFormat returns what the formats of all scripts have in common.
+func NewFormat(sc Script, t *store.Take, others []store.Take) Format {
+	f := Format{
+		Script:  sc,
+		Logs:    1 + len(others),
+		Grouped: t.Mode == store.ModeCharge && t.Plan.Shadow == 0,
+		Whole:   wholeSize(t.Plan),
+	}
+	if t.Mode == store.ModeChargeDenied {
+		f.Room = t.Plan.Bound
+	}
+	for i := range others {
+		f.Grouped = f.Grouped && others[i].Plan.Shadow == 0
+		f.Whole += wholeSize(others[i].Plan)
+	}
+	return f
+}
+
+// AppendPlan appends the arguments for one log.
+func (f *Format) AppendPlan(t *store.Take, isShort bool) {
+	p := t.Plan
+	if isShort {
+		f.Tail = append(f.Tail, TTL(p.Keep))
+	} else {
+		f.Tail = append(f.Tail, ModeText(t), p.Keep.Microseconds(), TTL(p.Keep), len(p.Deciding()), p.Bound)
+	}
+	for _, limit := range p.Limits {
+		f.Tail = append(f.Tail, limit.Quota, limit.Window.Microseconds())
+	}
+}
+
+// wholeSize is how many numbers a whole reply has about one log.
+func wholeSize(p *store.Plan) int { return 2 + min(p.Shadow, 1) + 2*len(p.Limits) }
+
+// HasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
+// Lua, whose numbers are exact up to 2^53.
+func HasShortForm(p *store.Plan) bool {
+	if p.Algorithm() != store.SlidingLog {
+		return false
+	}
+	longest := time.Duration(0)
+	for _, limit := range p.Limits {
+		if int64(limit.Quota)+1 >= (1<<53)/(limit.Window.Microseconds()+1) {
+			return false
+		}
+		longest = max(longest, limit.Window)
+	}
+	return !p.Varies && p.Keep == longest
+}
+
+// ModeText is the mode as the script reads it.
+func ModeText(t *store.Take) string {
+	i := 2 * int(t.Mode)
+	if t.Plan.Varies {
+		return "vcvpvrvdvu"[i : i+2]
+	}
+	return "vcvpvrvdvu"[i+1 : i+2]
+}
+
+// TTL is the TTL in milliseconds of a log with entries that stay for keep. It is one second more, since Redis counts
+// a TTL from the start of the script in milliseconds, and the log must not expire before its entries.
+func TTL(keep time.Duration) int64 { return keep.Milliseconds() + 1000 }
+
+// idLength is the length of a take's id in a log.
+const idLength = 8
+
+// IDText is a take's id as it is in a log.
+func IDText(id uint64) string {
+	var b [idLength]byte
+	binary.BigEndian.PutUint64(b[:], id)
+	return string(b[:])
+}
+
+// withCost returns the argument for takes with these ids.
+func withCost(ids string, cost int) string {
+	if cost <= 1 {
+		return ids
+	}
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], uint32(cost)) // at most MaxCost
+	return ids + string(b[:])
+}
+
+// cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
+func (f *Format) cut(reply []int64, last bool) (part, rest []int64, err error) {
+	size := f.Whole
+	if f.Short > 0 && len(reply) > 0 {
+		if reply[0] != 0 {
+			size = f.Short
+		} else {
+			reply = reply[1:]
+		}
+	}
+	if len(reply) < size || last && len(reply) > size {
+		return nil, nil, ProtocolError("a reply with %d numbers left where %d are due", len(reply), size)
+	}
+	return reply[:size], reply[size:], nil
+}
+
+// answer reads the answer to t from the reply to its group, of which one tells the rest. It checks all numbers: another
+// program may have written to the key, and the server may be none that runs the scripts.
+func (f *Format) answer(one *take, t *store.Take) (store.Answer, error) {
+	if len(one.reply) == f.Short {
+		return shortAnswer(one.reply, t, slices.Min(one.reply) > 0)
+	}
+	return wholeAnswer(one, one.reply, one.reply[0], t)
+}
+
+// answers does the same for a take about several logs.
+func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) (err error) {
+	reply, admitted := one.reply, int64(0)
+	isShort := len(reply) == f.Short
+	allowed := isShort && slices.Min(reply) > 0
+	if !isShort {
+		if admitted, reply = reply[0], reply[1:]; admitted < 0 || admitted > most(one, &takes[0]) {
+			return ProtocolError("%d of %d takes admitted", admitted, one.takes)
+		}
+		allowed = int64(one.place) < admitted
+	}
+	all := true
+	for i := range takes {
+		t := &takes[i]
+		var size int
+		if isShort {
+			size = len(t.Plan.Limits)
+			answers[i], err = shortAnswer(reply[:size], t, allowed)
+		} else {
+			size = wholeSize(t.Plan)
+			answers[i], err = wholeAnswer(one, reply[:size], admitted, t)
+		}
+		if err != nil {
+			return err
+		}
+		reply, all = reply[size:], all && answers[i].Allowed
+	}
+	// Of slots, ModeRecord asks whether there is one.
+	if all != allowed && takes[0].Mode != store.ModeRecord {
+		return ProtocolError("a verdict that is not that of the logs in reply %v", one.reply)
+	}
+	return nil
+}
+
+// shortAnswer reads a short reply. recorded tells whether the take was.
+func shortAnswer(reply []int64, t *store.Take, recorded bool) (a store.Answer, err error) {
+	for i, number := range reply {
+		limit := &t.Plan.Limits[i]
+		per, value := Span(limit)+1, max(number, -number)-1
+		used, reset := value/per, time.Duration(value%per)*time.Microsecond
+		good := number > 0 && used < int64(limit.Quota) || number < 0 && used == int64(limit.Quota)
+		if !good || reset == 0 && (used > 0 || recorded) {
+			return store.Answer{}, ProtocolError("numbers out of range in reply %v", reply)
+		}
+		if a.State[i] = (store.State{Used: int(used), Reset: reset}); number < 0 {
+			a.Retry = max(a.Retry, reset)
+		}
+	}
+	t.Plan.Judge(&a, t.Cost, t.Mode)
+	return a, nil
+}
+
+// wholeAnswer reads the answer to one take of a group from a whole reply about one log. The first takes were recorded.
+func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a store.Answer, err error) {
+	p, head := t.Plan, 2+min(t.Plan.Shadow, 1)
+	if len(reply) != wholeSize(p) {
+		return a, ProtocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
+	}
+	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], max(p.Keep, longest(p, 0)).Microseconds()
+	all := most(one, t)
+	refused := admitted < all && (t.Mode != store.ModeUpTo || admitted == 0)
+	good := admitted >= 0 && admitted <= all && (wait != 0) == refused &&
+		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
+	allowed := int64(one.place) < admitted
+	if !allowed {
+		a.Retry = time.Duration(max(wait, 0)) * time.Microsecond
+	}
+	if p.Shadow > 0 {
+		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
+	}
+	before := min(recorded, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
+	for i := range p.Limits {
+		used, reset := reply[head+2*i], reply[head+1+2*i]
+		good = good && used >= 0 && used < 1<<53 && reset >= 0 && reset <= longest(p, i).Microseconds()
+		used += before
+		a.State[i] = store.State{Used: int(used), Reset: time.Duration(reset) * time.Microsecond}
+	}
+	p.Judge(&a, t.Cost, t.Mode)
+	if !allowed && a.Allowed && t.Mode == store.ModeChargeDenied {
+		// The denial was recorded when the take was sent before, and there is room by now. Which limit has denied it
+		// is not known any more.
+		a.Allowed, a.Denied = false, a.Denied|(1<<len(p.Deciding())-1)
+	}
+	if !good || !allowed && a.Allowed {
+		return store.Answer{}, ProtocolError("numbers out of range in reply %v", reply)
+	}
+	a.Allowed = allowed // also if the take was sent twice, and others were admitted in between
+	if t.Mode == store.ModeUpTo {
+		a.Granted = int(recorded)
+	}
+	return a, nil
+}
+
+// most is how many takes, or units of a take for up to so many, a reply admits at most.
+func most(one *take, t *store.Take) int64 {
+	if t.Mode == store.ModeUpTo {
+		return int64(t.Cost)
+	}
+	return int64(one.takes)
+}
+
+// Span is what reset can be in a short reply, in microseconds.
+func Span(l *store.Limit) int64 {
+	if l.Algorithm == store.TokenBucket {
+		return l.Interval() / 1000
+	}
+	return l.Window.Microseconds()
+}
+
+// longest returns how long a wait by a limit can be. If the server's clock is set back, a period more counts.
+func longest(p *store.Plan, i int) time.Duration {
+	l := &p.Limits[i]
+	switch l.Algorithm {
+	case store.SlidingLog:
+		return l.Window
+	case store.TokenBucket:
+		return 10*time.Duration(int64(l.Quota)*l.Interval()) + time.Microsecond // see mostRefills
+	case store.FixedWindow, store.SlidingCounter:
+	}
+	return time.Duration(min(int64(l.Window), math.MaxInt64/3) * 3)
+}

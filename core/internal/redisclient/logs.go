@@ -1,0 +1,309 @@
+// Package redisclient is what the stores in Redis have in common: how scripts are run by a client of go-redis within a
+// deadline (client.go, dial.go, detour.go, silence.go), how takes that wait go to the server together (batcher.go,
+// queue.go), how they are written and their replies read (format.go), what errors mean (errors.go), and how a server is
+// checked. The packages redisstore and redisstream have the scripts.
+package redisclient
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Kind is what a package of stores has of its own.
+type Kind struct {
+	Package string // its name, for errors
+	Begin   string // what a key has between the prefix and the text of its store.Key
+	// NewFormat returns how takes are written. others are the other takes of a request over several logs.
+	NewFormat func(t *store.Take, others []store.Take) Format
+	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
+	// for Check alone.
+	Needed []string
+}
+
+// Options are those that all kinds of stores have.
+type Options struct {
+	prefix    string
+	prefixes  int // how often it was given
+	oneServer bool
+}
+
+// SetPrefix sets the prefix of every key.
+func (o *Options) SetPrefix(prefix string) { o.prefix, o.prefixes = prefix, o.prefixes+1 }
+
+// SetOneServer says that all keys of the client are on one server.
+func (o *Options) SetOneServer() { o.oneServer = true }
+
+// Logs are the logs of a store.
+type Logs struct {
+	Conn *Conn // nil if there is no client
+
+	kind     *Kind
+	client   Client // as it was given
+	prefix   string
+	faults   []error // of the options
+	batchers batchers
+	known    sync.Map // hashes of scripts, other than those of takes, that the server has run
+}
+
+// New returns the logs of a store of that kind.
+func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs {
+	l := &Logs{kind: kind}
+	o := Options{prefix: "sash"}
+	for _, option := range opts {
+		if option == nil {
+			l.fault("New", "nil option", "the option is nil", "leave it out")
+			continue
+		}
+		option(&o)
+	}
+	if isNil(client) {
+		l.fault("New", "nil", "the client is nil",
+			`pass a go-redis client, such as redis.NewClient(&redis.Options{Addr: "localhost:6379"})`)
+	} else {
+		l.client, l.Conn = client, newConn(client)
+	}
+	if l.prefix = o.prefix; o.prefixes > 1 {
+		l.fault("WithPrefix", "twice", "the option is given twice, and the first prefix would have no effect", "remove one")
+	}
+	if !validPrefix(l.prefix) {
+		l.fault("WithPrefix", strconv.Quote(l.prefix), "the prefix is not valid",
+			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
+	}
+	switch {
+	case !o.oneServer || l.Conn == nil:
+	case l.Conn.pipeline != nil:
+		l.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
+	default:
+		l.Conn.Single = true
+	}
+	return l
+}
+
+func (l *Logs) fault(option, value, problem, remedy string) {
+	l.faults = append(l.faults, &store.ConfigError{
+		Option: l.kind.Package + "." + option, Value: value, Problem: problem, Remedy: remedy,
+	})
+}
+
+func validPrefix(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 16
+}
+
+// warned has the types of clients that were logged.
+var warned sync.Map
+
+// WarnOfUnknownClient logs that the client is of a type that is not known, once for each type.
+func (l *Logs) WarnOfUnknownClient() {
+	if l.Conn == nil || l.Conn.Single || l.Conn.pipeline != nil {
+		return
+	}
+	if _, before := warned.LoadOrStore(reflect.TypeOf(l.client), true); !before {
+		slog.Default().Warn("sash: the type of the Redis client is not known, "+
+			"so its keys are taken to be on several servers",
+			slog.String("type", fmt.Sprintf("%T", l.client)),
+			slog.String("remedy", fmt.Sprintf("give %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
+				"there is one server; if there are several, nothing is wrong", l.kind.Package)))
+	}
+}
+
+// LogsOf tells limiters which stores hold the same logs: those of one client and prefix.
+func (l *Logs) LogsOf() (client any, prefix string) { return l.client, l.prefix + l.kind.Begin }
+
+// Batches implements [store.Batcher].
+func (l *Logs) Batches() store.Batches { return l.batchers.counts.snapshot() }
+
+// Validate returns the faults of the options.
+func (l *Logs) Validate() error { return errors.Join(l.faults...) }
+
+// CheckCost returns an error for a cost that no entry can have.
+func CheckCost(cost int) error {
+	if cost <= MaxCost {
+		return nil
+	}
+	return &store.ConfigError{Option: "cost", Value: strconv.Itoa(cost),
+		Problem: "the cost is out of range", Remedy: fmt.Sprintf("record at most %d units at once", MaxCost)}
+}
+
+// MaxCost is the most units that an entry can have in a log.
+const MaxCost = math.MaxInt32
+
+// Take decides about a valid take.
+func (l *Logs) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+	asked := t.Cost
+	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
+	one, _ := takePool.Get().(*take)
+	one.ctx, one.cost, one.place, one.keys = ctx, t.Cost, 0, nil
+	one.key, one.id = l.keyAndID(&t.Key, t.ID)
+	b := l.batchers.of(l, &t, nil, l.Conn.nodeOf(ctx, one.key))
+	if err := b.do(one); err != nil {
+		return store.Answer{}, l.Failed(err)
+	}
+	defer takePool.Put(one)
+	a, err := b.answer(one, &t)
+	if a.Granted > 0 && t.Plan.Slots {
+		a.Granted = asked // one slot is enough for all
+	}
+	return a, err
+}
+
+// TakeAll decides about a valid request over several logs if one script may use all of them. Otherwise together is
+// false, and keys and id are what the scripts know of the request.
+func (l *Logs) TakeAll(
+	ctx context.Context, takes []store.Take, answers []store.Answer,
+) (keys []string, id string, together bool, err error) {
+	one, _ := takePool.Get().(*take)
+	one.ctx, one.cost, one.place = ctx, takes[0].Cost, 0
+	l.setKeys(one, takes)
+	if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
+		keys, id = one.keys, one.id
+		takePool.Put(one)
+		return keys, id, false, nil
+	}
+	b := l.batchers.of(l, &takes[0], takes[1:], l.Conn.nodeOf(ctx, one.keys[0]))
+	if err := b.do(one); err != nil {
+		return nil, "", true, l.Failed(err)
+	}
+	defer takePool.Put(one)
+	return nil, "", true, b.answers(one, takes, answers)
+}
+
+// listedAtOnce is how many entries one run of a script lists, so that it does not keep the server busy for long.
+const listedAtOnce = 500
+
+// List lists a window by that script. The log may change between two parts: what was added after the first one is not
+// listed.
+func (l *Logs) List(ctx context.Context, sc Script, key store.Key, window time.Duration) ([]store.Entry, error) {
+	entries, after, upTo := make([]store.Entry, 0), int64(0), int64(0)
+	for {
+		reply, err := l.Run(ctx, sc, &key, window.Microseconds(), listedAtOnce, after, upTo)
+		if err != nil {
+			return nil, err
+		}
+		if len(reply)%2 != 1 {
+			return nil, ProtocolError("a log of %d numbers", len(reply))
+		}
+		for i := 1; i < len(reply); i += 2 {
+			entries = append(entries, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+		}
+		if upTo = reply[0]; upTo == 0 {
+			return entries, nil
+		}
+		if len(reply) < 3 || reply[len(reply)-2] <= after {
+			return nil, ProtocolError("a part of a log that ends where it begins")
+		}
+		after = reply[len(reply)-2]
+	}
+}
+
+// mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
+const mergedAtOnce = 500
+
+// Merge adds entries by that script.
+func (l *Logs) Merge(ctx context.Context, sc Script, m store.MergeRequest) error {
+	varies := ""
+	if m.Varies {
+		varies = "v"
+	}
+	for part := range slices.Chunk(m.Entries, mergedAtOnce) {
+		args := make([]any, 0, 3+3*len(part))
+		args = append(args, m.Keep.Microseconds(), TTL(m.Keep), varies)
+		for _, e := range part {
+			args = append(args, IDText(e.ID), e.Age.Microseconds(), min(e.Cost, MaxCost))
+		}
+		if _, err := l.Run(ctx, sc, &m.Key, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var resetScript = newScript("-- Removes a log. KEYS[1] the log. Reply: 1.\nredis.call('UNLINK', KEYS[1])\nreturn {1}\n")
+
+// Reset removes a log.
+func (l *Logs) Reset(ctx context.Context, key store.Key) error {
+	_, err := l.Run(ctx, resetScript, &key)
+	return err
+}
+
+// Run runs a script other than those of takes.
+func (l *Logs) Run(ctx context.Context, sc Script, key *store.Key, args ...any) ([]int64, error) {
+	if err := key.Validate(); err != nil {
+		return nil, err
+	}
+	return l.RunOn(ctx, sc, l.Key(key), args...)
+}
+
+// RunOn is Run with the stored key.
+func (l *Logs) RunOn(ctx context.Context, sc Script, key string, args ...any) ([]int64, error) {
+	q := newCall(sc, 1, len(args))
+	q.args[keysAt] = key
+	copy(q.args[keysAt+1:], args)
+	_, known := l.known.Load(sc.hash)
+	if !known { // the server would need a round trip to say that it does not know the hash
+		q.byText()
+	}
+	if err := cmp.Or(l.Conn.do(ctx, &q), q.err); err != nil {
+		return nil, l.Failed(err)
+	}
+	if !known {
+		l.known.Store(sc.hash, true)
+	}
+	return q.reply, nil
+}
+
+// Key returns the stored key.
+func (l *Logs) Key(k *store.Key) string {
+	key, _ := l.keyAndID(k, 0)
+	return key
+}
+
+// keyAndID returns the stored key and the text of the id. They share one allocation, because each take needs both.
+func (l *Logs) keyAndID(k *store.Key, id uint64) (string, string) {
+	var space [128 + idLength]byte
+	b := l.appendKey(space[:0], k)
+	n := len(b)
+	all := string(binary.BigEndian.AppendUint64(b, id))
+	return all[:n], all[n:]
+}
+
+func (l *Logs) appendKey(b []byte, k *store.Key) []byte {
+	return k.AppendTo(append(append(b, l.prefix...), l.kind.Begin...))
+}
+
+// setKeys sets the take's keys and id. They share an allocation, as in keyAndID.
+func (l *Logs) setKeys(one *take, takes []store.Take) {
+	var space [512]byte
+	var ends [store.MaxLimits]int
+	b := space[:0]
+	for i := range takes {
+		b = l.appendKey(b, &takes[i].Key)
+		ends[i] = len(b)
+		b = append(b, ' ') // which no key has
+	}
+	n := len(b) - 1
+	all := string(binary.BigEndian.AppendUint64(b, takes[0].ID))
+	one.key, one.id, one.keys = all[:n], all[n+1:], make([]string, len(takes))
+	begin := 0
+	for i := range takes {
+		one.keys[i] = all[begin:ends[i]]
+		begin = ends[i] + 1
+	}
+}

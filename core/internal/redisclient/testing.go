@@ -1,0 +1,89 @@
+package redisclient
+
+import (
+	"context"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// This file has what the tests of the stores need.
+
+// LogsOf returns the logs of a store of package redisstore or redisstream.
+func LogsOf(s store.Store) *Logs {
+	return s.(interface{ logs() *Logs }).logs() //nolint:forcetypeassert // all of them embed Logs
+}
+
+func (l *Logs) logs() *Logs { return l }
+
+// TakeTogether sends requests of the same plans as one batch.
+func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]store.Answer, error) {
+	first := requests[0]
+	b := l.batchers.of(l, &first[0], first[1:], nil)
+	batch := make([]*take, len(requests))
+	for i, takes := range requests {
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, cost: takes[0].Cost}
+		if len(takes) == 1 {
+			batch[i].key, batch[i].id = l.keyAndID(&takes[0].Key, takes[0].ID)
+		} else {
+			l.setKeys(batch[i], takes)
+		}
+	}
+	b.send(ctx, batch)
+	answers := make([][]store.Answer, len(requests))
+	for i, takes := range requests {
+		if batch[i].err != nil {
+			return nil, batch[i].err
+		}
+		var err error
+		if answers[i] = make([]store.Answer, len(takes)); len(takes) == 1 {
+			answers[i][0], err = b.answer(batch[i], &takes[0])
+		} else {
+			err = b.answers(batch[i], takes, answers[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// Queue returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
+func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) {
+	q := queue{room: l.batchers.of(l, &takes[0], nil, nil).Room}
+	waiting := make(map[*take]int)
+	for i := range takes {
+		t := &take{ctx: ctx, key: l.Key(&takes[i].Key), cost: takes[i].Cost}
+		waiting[t] = i
+		q.add(t)
+	}
+	for batch := q.nextBatch(); batch != nil; batch = q.nextBatch() {
+		var of []int
+		for _, t := range batch {
+			of = append(of, waiting[t])
+		}
+		batches = append(batches, of)
+	}
+	return batches
+}
+
+// Queued returns how many takes wait for a batch.
+func (l *Logs) Queued() (n int) {
+	l.batchers.mu.RLock()
+	defer l.batchers.mu.RUnlock()
+	for _, b := range l.batchers.all {
+		b.mu.Lock()
+		n += b.waiting.waiting
+		b.mu.Unlock()
+	}
+	return n
+}
+
+// DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and this package
+// cannot know that it is.
+func DialsAfterClose() bool { return redials && clonesKeepHooks() }
+
+// ClonesKeepHooks reports whether commands go to a clone of the client with the hooks that were there when it was made.
+func ClonesKeepHooks() bool { return clonesKeepHooks() }
+
+// SlotOf is the hash slot of a stored key in a cluster.
+func SlotOf(key string) int { return slotOf(key) }
