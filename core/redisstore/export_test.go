@@ -80,11 +80,15 @@ func PartOf(name string) string {
 	for _, file := range files {
 		text, _ := parts.ReadFile(file)
 		if err == nil && strings.Contains(string(text), "-- include "+name+"\n") {
-			return redisclient.Assemble(parts, name)
+			part, _ := parts.ReadFile("lua/" + name + ".lua")
+			return string(part)
 		}
 	}
 	panic("no script includes " + name)
 }
+
+// Assembled returns the text of a Lua file as it runs.
+func Assembled(name string) string { return redisclient.Assemble(parts, name) }
 
 // SlotOf is the hash slot of a stored key in a cluster.
 func SlotOf(key string) int { return redisclient.SlotOf(key) }
@@ -121,3 +125,9 @@ func ClonesKeepHooks() bool { return redisclient.ClonesKeepHooks() }
 
 // TakeText and JointText are the scripts of takes and of requests over several logs.
 var TakeText, JointText = takeScript.Text(), jointScript.Text()
+
+// TakeSeveralText and JointSeveralText are those of several limits, TakeWeightedText and JointWeightedText those of logs
+// with marks.
+var TakeSeveralText, JointSeveralText = takeSeveralScript.Text(), jointSeveralScript.Text()
+
+var TakeWeightedText, JointWeightedText = takeWeightedScript.Text(), jointWeightedScript.Text()

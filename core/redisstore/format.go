@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
@@ -27,10 +28,25 @@ func newFormat(t *store.Take, others []store.Take) redisclient.Format {
 		}
 		return f
 	case len(others) == 0:
+		switch f.Weighted = takeWeightedScript; {
+		case t.Plan.Varies:
+			f.Script, f.Weighted = takeWeightedScript, redisclient.Script{}
+		case len(t.Plan.Limits) > 1:
+			f.Script = takeSeveralScript
+		}
 		f.AppendPlan(t, isShort)
 		return f
 	}
-	f.Script = jointScript
+	f.Script, f.Weighted = jointScript, jointWeightedScript
+	some := func(is func(*store.Plan) bool) bool {
+		return is(t.Plan) || slices.ContainsFunc(others, func(o store.Take) bool { return is(o.Plan) })
+	}
+	switch {
+	case some(func(p *store.Plan) bool { return counts(p) || p.Varies }):
+		f.Script, f.Weighted = jointWeightedScript, redisclient.Script{}
+	case some(func(p *store.Plan) bool { return len(p.Limits) > 1 }):
+		f.Script = jointSeveralScript
+	}
 	f.Whole++ // how many takes are admitted
 	appendLog(&f, t, isShort)
 	for i := range others {

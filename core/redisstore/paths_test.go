@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // hashed sends scripts by their hash as soon as a server knows them.
@@ -86,8 +83,7 @@ func newPaths(c processor) *paths { return &paths{processor: c, count: make(map[
 func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := p.processor.Process(ctx, cmd)
 	args := cmd.Args()
-	text, _ := args[1].(string)
-	if err != nil || args[0] != "eval" || !strings.Contains(text, redisstore.TakeText[:200]) {
+	if err != nil || args[0] != "eval" || !takes(cmd) {
 		return err
 	}
 	p.mu.Lock()
@@ -107,6 +103,11 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	limits := (len(rest) - 1) / 2
 	for _, id := range ids {
+		if reply[0] == 0 && reply[1] == -1 {
+			p.count["plain: a log with weights"]++
+			reply = reply[2:]
+			continue
+		}
 		if reply[0] == 0 {
 			p.count["plain: "+whyLong(id)]++
 			reply = reply[1+2+2*limits:]

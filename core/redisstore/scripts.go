@@ -14,6 +14,12 @@ var (
 	takeScript    = newScript("take")
 	counterScript = newScript("counter")
 	jointScript   = newScript("joint")
+
+	jointSeveralScript  = newScript("joint_several")
+	takeSeveralScript   = newScript("take_several")
+	takeWeightedScript  = newScript("take_weighted")
+	jointWeightedScript = newScript("joint_weighted")
+
 	settleScript  = newScript("settle")
 	entriesScript = newScript("entries")
 	mergeScript   = newScript("merge")

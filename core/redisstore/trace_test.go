@@ -218,7 +218,7 @@ func newJointPaths(c processor) *jointPaths { return &jointPaths{c, make(map[str
 
 func (p *jointPaths) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := p.processor.Process(ctx, cmd)
-	if err != nil || !runs(cmd, redisstore.JointText) {
+	if err != nil || !joins(cmd) {
 		return err
 	}
 	args, reply := cmd.Args(), cmd.(*redis.IntSliceCmd).Val()

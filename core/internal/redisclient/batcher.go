@@ -45,7 +45,8 @@ type batcher struct {
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
 
-	clock serverTime // if the scripts want it: see Format.Since
+	clock    serverTime  // if the scripts want it: see Format.Since
+	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
 }
 
 // of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.

@@ -43,7 +43,11 @@ func (k *batchKey) matches(t *store.Take, others []store.Take, node any) bool {
 
 // Format is how takes with one batchKey are written, and how the replies to them are read.
 type Format struct {
-	Script  Script
+	Script Script
+	// Weighted decides where a log has weights: Script then only tells so, and records nothing. It is the zero Script if
+	// there is none.
+	Weighted Script
+
 	Logs    int   // that each take is about
 	Tail    []any // the arguments after the ids
 	Grouped bool  // takes of the same keys and cost are sent as one group
@@ -137,6 +141,12 @@ func withCost(ids string, cost int) string {
 	return ids + string(b[:])
 }
 
+// isWeighted reports whether a part of a reply tells that a log has weights.
+func isWeighted(part []int64) bool { return len(part) == 1 && part[0] == weightedReply }
+
+// weightedReply is no short reply: that would be of an empty log that denies.
+const weightedReply = -1
+
 // cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
 func (f *Format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 	size := f.Whole
@@ -146,6 +156,9 @@ func (f *Format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 		} else {
 			reply = reply[1:]
 		}
+	}
+	if size == f.Whole && len(reply) > 0 && reply[0] == weightedReply && !f.Weighted.isZero() {
+		size = 1
 	}
 	if len(reply) < size || last && len(reply) > size {
 		return nil, nil, ProtocolError("a reply with %d numbers left where %d are due", len(reply), size)

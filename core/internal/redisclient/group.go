@@ -17,18 +17,35 @@ type group struct {
 	err   error
 }
 
+// scriptOf returns the script for these takes.
+func (b *batcher) scriptOf(takes ...*take) Script {
+	costs := func(t *take) bool { return t.cost > 1 }
+	if !b.Weighted.isZero() && (b.weighted.Load() || slices.ContainsFunc(takes, costs)) {
+		return b.Weighted
+	}
+	return b.Script
+}
+
 // sendOne sends a take by itself.
 func (b *batcher) sendOne(t *take) {
 	b.counts.add(1)
+	if b.sendOneTo(b.scriptOf(t), t); isWeighted(t.reply) && t.err == nil {
+		b.weighted.Store(true)
+		b.sendOneTo(b.Weighted, t)
+	}
+	t.takes = 1
+}
+
+func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
 	switch {
 	case b.Logs > 1:
-		*q = b.newCall(append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
+		*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
 	case b.conn.Single:
-		q.init(b.Script, 1, newSingle(t, 1+len(b.Tail)))
+		q.init(sc, 1, newSingle(t, 1+len(b.Tail)))
 		b.setTail(q.args[keysAt+2:])
 	default:
-		*q = newCall(b.Script, 1, 1+len(b.Tail))
+		*q = newCall(sc, 1, 1+len(b.Tail))
 		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
 		b.setTail(q.args[keysAt+2:])
 	}
@@ -36,28 +53,45 @@ func (b *batcher) sendOne(t *take) {
 	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
 	}
-	t.takes = 1
 }
 
-// send sends a batch, and gives each take the part of the reply that is about its group.
+// send sends a batch, and gives each take the part of the reply that is about its group. Groups whose logs have weights
+// are sent again, in their order.
 func (b *batcher) send(ctx context.Context, batch []*take) {
 	b.counts.add(len(batch))
 	groups, of := b.groups(batch)
+	all := make([]*group, len(groups))
+	for i := range groups {
+		all[i] = &groups[i]
+	}
+	b.sendGroups(ctx, b.scriptOf(batch...), all, batch)
+	again := slices.DeleteFunc(all, func(g *group) bool { return g.err != nil || !isWeighted(g.reply) })
+	if len(again) > 0 {
+		b.weighted.Store(true)
+		b.sendGroups(ctx, b.Weighted, again, batch)
+	}
+	for i, t := range batch {
+		g := &groups[of[i]]
+		t.reply, t.takes, t.err = g.reply, g.takes, g.err
+	}
+}
+
+func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, batch []*take) {
 	var calls []*call
 	texts := make([]string, 0, len(groups)*(b.Logs+1))
 	if b.conn.Single {
-		for i := range groups {
-			texts = groups[i].first.appendKeys(texts)
+		for _, g := range groups {
+			texts = g.first.appendKeys(texts)
 		}
-		for i := range groups {
-			texts = append(texts, groups[i].argument())
+		for _, g := range groups {
+			texts = append(texts, g.argument())
 		}
-		q := b.newCall(texts)
+		q := b.newCall(sc, texts)
 		calls = []*call{&q}
 	} else {
-		for i := range groups {
-			texts = append(groups[i].first.appendKeys(texts), groups[i].argument())
-			q := b.newCall(texts[i*(b.Logs+1):])
+		for i, g := range groups {
+			texts = append(g.first.appendKeys(texts), g.argument())
+			q := b.newCall(sc, texts[i*(b.Logs+1):])
 			calls = append(calls, &q)
 		}
 	}
@@ -65,18 +99,14 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 		b.lookThrough(q, batch...)
 	}
 	err := b.exchange(ctx, calls...)
-	for i := range groups {
-		g, q, last := &groups[i], calls[0], i == len(groups)-1
+	for i, g := range groups {
+		q, last := calls[0], i == len(groups)-1
 		if !b.conn.Single {
 			q, last = calls[i], true
 		}
 		if g.err = cmp.Or(err, q.err); g.err == nil {
 			g.reply, q.reply, g.err = b.cut(q.reply, last)
 		}
-	}
-	for i, t := range batch {
-		g := &groups[of[i]]
-		t.reply, t.takes, t.err = g.reply, g.takes, g.err
 	}
 }
 
@@ -85,8 +115,8 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 // A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
 // several servers do not follow a pointer to find the key. Texts are not reused as takes are, since a client's hook may
 // keep the arguments of a command.
-func (b *batcher) newCall(texts []string) call {
-	q := newCall(b.Script, len(texts)/(b.Logs+1)*b.Logs, len(texts)/(b.Logs+1)+len(b.Tail))
+func (b *batcher) newCall(sc Script, texts []string) call {
+	q := newCall(sc, len(texts)/(b.Logs+1)*b.Logs, len(texts)/(b.Logs+1)+len(b.Tail))
 	for i := range texts {
 		if b.conn.Single {
 			q.args[keysAt+i] = &texts[i]

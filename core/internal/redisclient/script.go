@@ -13,6 +13,9 @@ type Script struct{ text, hash any } // strings, boxed once
 // NewScript returns the script that a Lua file is, with the files that it includes.
 func NewScript(files fs.ReadFileFS, name string) Script { return newScript(Assemble(files, name)) }
 
+// isZero reports whether there is no script.
+func (s Script) isZero() bool { return s.text == nil }
+
 func newScript(text string) Script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
 	return Script{text, hex.EncodeToString(sum[:])}
@@ -24,13 +27,20 @@ func (s Script) Text() string { return s.text.(string) } //nolint:forcetypeasser
 // include is a line of a Lua file that stands for another file.
 var include = regexp.MustCompile(`(?m)^ *-- include (\w+)\n`)
 
-// Assemble returns the text of a Lua file with the files that it includes.
+// comment is a line of a Lua file that does nothing.
+var comment = regexp.MustCompile(`(?m)^ *(--.*)?\n`)
+
+// Assemble returns the text of a Lua file with the files that it includes, without comments but for its name.
 func Assemble(files fs.ReadFileFS, name string) string {
+	return "-- " + name + "\n" + comment.ReplaceAllLiteralString(assemble(files, name), "")
+}
+
+func assemble(files fs.ReadFileFS, name string) string {
 	text, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) //nolint:forbidigo // the file is missing in the package
 	}
 	return include.ReplaceAllStringFunc(string(text), func(line string) string {
-		return Assemble(files, include.FindStringSubmatch(line)[1])
+		return assemble(files, include.FindStringSubmatch(line)[1])
 	})
 }

@@ -1,6 +1,6 @@
--- The short path of a request over several logs: a unit is charged to each, or to none.
--- Expects id and base, the request's id and the number of keys before its own; logs; reply; plain; what clock.lua
--- provides; cutOf and severalOf, which have what is known of each log's limits. Provides the function ask.
+-- The short path of a request over several logs of one limit each: a unit is charged to each, or to none.
+-- Expects id and base, the request's id and the number of keys before its own; logs; requests; reply; what clock.lua
+-- provides; cutOf, which has what is known of each log's limit. Provides the function ask.
 --
 -- ask looks at the log with number j of the request, then at all logs after it, and only then records the unit, so that
 -- nothing is written for a request that is denied. Its arguments begin at ARGV[n], its numbers at reply[r + 1]. said is
@@ -21,10 +21,22 @@ ask = function(j, n, r, said)
     elseif said == -1 then
       for i = 1, limits do reply[r + i] = 1 end
     end
-  elseif limits == 1 then
-    -- include ask_one
   else
-    -- include ask_several
+    local quota, window, cut, leaving = ARGV[n + 2] + 0, ARGV[n + 3] + 0, cutOf[j], false
+    -- include one_look
+    said = sign ~= 0 and ask(j + 1, after, r + 1, sign < said and sign or said) or 0
+    if said == 1 then
+      if call('ZADD', key, 'NX', stamp, id) == 0 then return 0 end
+      -- include one_added
+      cutOf[j] = cut
+    elseif said == -1 then
+      if call('ZSCORE', key, id) then return 0 end
+      if left <= 0 then
+        held = call('ZCOUNT', key, now - window + 1, '+inf')
+        left = held > 0 and math.min(call('ZRANGE', key, -held, -held, 'WITHSCORES')[2] - now + window, window) or 0
+      end
+    end
+    reply[r + i] = sign * (held * (window + 1) + left + 1)
   end
   return said
 end

@@ -1,7 +1,6 @@
 -- The short path of one limit and a log with weights: it admits. It leaves to decide what it does not admit, and logs
--- with entries from the future. The arguments may have the long form, as where a window is long: then only takes with
--- a cost come here.
--- Expects key, id, and what take.lua and clock.lua provide. Provides told and the reply.
+-- with entries from the future. The arguments may have the long form, as where a window is long.
+-- Expects key, id, and what take_weighted.lua, clock.lua and weights.lua provide. Provides told and the reply.
 local first = plain and n or n + 4
 local keepText, quota, window = ARGV[first + 3], ARGV[first + 2] + 0, ARGV[first + 3] + 0
 local usual = plain or ARGV[n + 1] == 'c' and ARGV[n + 2] == keepText and ARGV[n + 4] == '1'
@@ -13,9 +12,9 @@ if head and head[1] == 'keep:' .. keepText .. 'w' and call('ZCOUNT', key, (now +
     told = true
     -- include cost_added
     if plain then
-      -- include short_reply
+      reply[r + i] = sign * (held * (window + 1) + left + 1)
     else
-      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], r = 1, 0, held, left, r + 3
+      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = 1, 0, held, left
     end
   end
 end

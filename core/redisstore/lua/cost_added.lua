@@ -14,11 +14,9 @@ if id:byte(8) % size > 0 and not (opened and call('ZCOUNT', key, '0.025', opened
   if gone > 0 then call('ZREMRANGEBYSCORE', key, '0.4', opened * 2 ^ -53) end
   expired = opened and call('ZREMRANGEBYSCORE', key, '1', opened) or 0
 else -- a block may begin or end
-  local scoreAt -- not used here
-  -- include weights_all
   sum = sum + weight
   if weight > 0 then weights().addWeight(key, entry, now, weight, sum) end
-  if opened then expired, sum = weightSearch().drop(key, opened, far, sum) end
+  if opened then expired, sum = weights().drop(key, opened, far, sum) end
   sum = sum - weight
 end
 held = entries - expired + sum

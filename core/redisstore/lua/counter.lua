@@ -2,15 +2,15 @@
 -- docs/internals.md, "Redis formats", describes KEYS, ARGV, the reply, and what a key holds.
 --
 -- The common take, one unit to be charged to a fixed window or a token bucket, is decided without a function, as in
--- take.lua. All other takes, and those that the short paths leave undecided, are decided by the functions that
--- counter_of sets.
+-- take.lua. All other takes, and those that the short paths leave undecided, go to the function decide, which is made
+-- when it is first needed.
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local n, reply, r = #KEYS, {}, 0
 local algorithm, mode, quota, first = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3] + 0, n + 4
-local short, upTo, view, till, put, used, resets = algorithm, mode == 'u', nil, nil, nil, nil, nil
+local short, upTo, decide = algorithm, mode == 'u', nil
 -- include short_begin
 
 for k = 1, n do
@@ -23,15 +23,18 @@ for k = 1, n do
   if told then
     r = r + 1
   else
-    if not view then
-      used, resets = {}, {}
+    if not decide then
+      local view, till, put
       -- include counter_of
+      -- include takes
+      -- include whole
+      -- include counter_whole
     end
     if short == 'W' or short == 'T' then
       r = r + 1
       reply[r] = 0 -- not a short reply
     end
-    -- include counter_whole
+    r = decide(key, id, r)
   end
 end
 return reply

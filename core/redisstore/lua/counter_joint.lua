@@ -1,21 +1,24 @@
--- Expects the locals of decideAll, counters, agree and what pick changes. Provides the function count.
---
--- count decides as decide does, by the limit of the picked log, which is no sliding log. It does not know takes that
--- were executed before, but the sliding logs of the request do.
-count = function(key, takes, cost)
-  local view, till, put = unpack(counters[log])
-  local quota = quotas[1]
-  local before, moved = view(call('GET', key))
-  local added = 0
-  local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
-  admitted = agree(admitted, 0, false)
-  if mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
-  if added > 0 or moved and asked ~= 'p' then put(key, added) end
+-- Limits of other algorithms than the sliding log, in a request over several.
+-- Expects call, and what decide_all.lua provides. Provides lookAtCounter and settleCounter, which do for such a limit
+-- what look and settle do for a log. They do not know takes that were executed before, but the sliding logs of the
+-- request do.
+local function lookAtCounter(log)
+  local plan = log.plan
+  log.before, log.moved = plan.view(call('GET', log.key))
+  log.admitted = math.max(math.min(log.takes, math.floor((plan.quotas[1] - log.before) / log.cost)), 0)
+end
+
+local function settleCounter(log)
+  share(log)
+  local admitted, before, added, till = log.admitted, log.before, 0, log.plan.till
+  local quota, used, resets = log.plan.quotas[1], log.used, log.resets
+  if log.mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
+  if added > 0 or log.moved and asked ~= 'p' then log.plan.put(log.key, added) end
   local after = before + added
   if earlier > 0 then -- they were counted when they were executed before
     before = math.max(before - earlier * cost, 0)
-    rooms[log] = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
+    log.room = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
   end
   -- include counter_told
-  return nil, admitted, wait, 0
+  log.wait = wait
 end

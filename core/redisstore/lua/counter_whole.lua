@@ -1,13 +1,17 @@
--- Decides takes on one key by the functions of counter_of, and writes the whole reply.
--- Expects key, id, mode, upTo, quota, view, till, put, used, resets, call. Provides reply and r.
--- include ids
-local limits, deciding, shadow, added = 1, 1, 0, 0
-local before, moved = view(call('GET', key))
-local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
-if mode ~= 'p' and (admitted > 0 or moved) then
-  added = admitted * cost
-  put(key, added)
+-- Decides takes on one key by the functions of counter_of.
+-- Expects mode, upTo, quota, view, till, put, call, takesOf, writeWhole. Provides the function decide.
+
+-- decide writes the whole reply behind reply[r], and returns where it ends.
+decide = function(key, id, r)
+  local takes, cost = takesOf(id, upTo)
+  local added, before, moved, used, resets = 0, nil, nil, {}, {}
+  before, moved = view(call('GET', key))
+  local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
+  if mode ~= 'p' and (admitted > 0 or moved) then
+    added = admitted * cost
+    put(key, added)
+  end
+  local after = before + added
+  -- include counter_told
+  return writeWhole(r, {used = used, resets = resets}, admitted, wait)
 end
-local after = before + added
--- include counter_told
--- include whole_reply

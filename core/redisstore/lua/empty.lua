@@ -10,5 +10,5 @@ told = true
 for i = 1, limits do
   local window, held, sign = ARGV[n + 1 + 2 * i] + 0, 0, 1
   local left = window
-  -- include short_reply
+  reply[r + i] = sign * (held * (window + 1) + left + 1)
 end

@@ -4,10 +4,10 @@
 -- the last one; then instant (us) and units of each take, oldest first. All takes of one instant are in one part.
 -- include clock
 -- include mark
+-- include marks
 local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4] + 0
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, weighted, kept
--- include mark_read
+local mark, near, weighted = readMark(head)
 local shift, from = mark and not near and far or 0, math.max(now - ARGV[1], ARGV[3] + 0) + 1
 if upto == 0 and head[1] then upto = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift end
 local found = call('ZRANGEBYSCORE', key, from + shift, upto + shift, 'WITHSCORES', 'LIMIT', '0', size)

@@ -3,11 +3,10 @@
 -- each entry. Reply: 1.
 -- include clock
 -- include mark
+-- include marks
 -- include weights
 local key = KEYS[1]
-local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, weighted, kept
--- include mark_read
+local mark, near, weighted, kept = readMark(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
 local keep, ttl, shift, all = ARGV[1] + 0, ARGV[2], 0, 0
 local extend = ARGV[3] == 'v'
 if mark then
@@ -30,15 +29,14 @@ for i = 4, #ARGV, 3 do
     added = added + 1
     if weight > 0 then
       weighs, all = true, all + weight
-      addWeight(key, id, now - age, weight, all)
+      weights().addWeight(key, id, now - age, weight, all)
     end
   end
 end
 if added > 0 and (extend or weighs and not weighted) then
   local window = (extend or not mark) and ARGV[1] or string.format('%.0f', kept)
   local entries, shifted = call('ZCOUNT', key, '1', '+inf'), shift > 0
-  weighted = weighted or weighs
-  -- include mark_set
+  setMark(key, mark, window, weighted or weighs, entries, shifted)
 end
 if added > 0 then call('PEXPIRE', key, ttl) end
 return {1}

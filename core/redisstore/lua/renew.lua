@@ -3,10 +3,9 @@
 -- KEYS[1] the log; ARGV: 1 the log's TTL (ms), then ids, which unpack has room for. Reply: how many.
 -- include clock
 -- include mark
+-- include marks
 local key, ttl = KEYS[1], ARGV[1] + 0
-local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, weighted, kept
--- include mark_read
+local mark, near, _, kept = readMark(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
 if mark then
   ttl = math.max(ttl, math.floor(kept / 1000) + 1000)
   if not near then stamp = string.format('%.0f', now + far) end

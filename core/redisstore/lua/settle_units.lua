@@ -1,13 +1,12 @@
 -- Changes how many units a take has in a log.
--- Expects key, id, call; first, the member of its entry; stamp, its score; want, its units from now on; far, many.
+-- Expects key, id, call; first, the member of its entry; stamp, its score; want, its units from now on; far, many, and
+-- what marks.lua and weights.lua provide.
 local head = call('ZRANGE', key, '0', '1', 'WITHSCORES')
-local mark, near, weighted, kept
--- include mark_read
+local mark, near, weighted, kept = readMark(head)
 local shifted = mark and not near
 if weighted or want > 1 then
-  -- include weights
   local all = weighted and head[4] * 2 ^ 80 or 0
-  withPacks().setWeight(key, first, stamp - (shifted and far or 0), math.max(want - 1, 0), all)
+  weights().setWeight(key, first, stamp - (shifted and far or 0), math.max(want - 1, 0), all)
 end
 if want == 0 then call('ZREM', key, first) end
 
@@ -19,6 +18,5 @@ if ended and entries == 0 then
   call('UNLINK', key)
 elseif want > 1 and not weighted or near and want == 0 and entries < many then
   local window = string.format('%.0f', mark and kept or 0)
-  weighted = weighted or want > 1
-  -- include mark_set
+  setMark(key, mark, window, weighted or want > 1, entries, shifted)
 end

@@ -1,6 +1,6 @@
 -- The short path of several limits and a log that is not empty.
--- Expects key, id, size, and what take.lua and clock.lua provide. Provides told and the short reply; quotas, windows,
--- keep, cuts and cut for all logs.
+-- Expects key, id, size, and what take_several.lua and clock.lua provide. Provides told and the short reply; quotas,
+-- windows, keep, cuts and cut for all logs.
 -- include several_look
 if odd then
   -- undecided

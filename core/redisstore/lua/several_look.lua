@@ -28,5 +28,5 @@ for i = 1, limits do
   odd = odd or held > quotas[i] or since and since > now
   if held == quotas[i] then denied, sign = true, -1 end
   local left = since and since - now + window or window
-  -- include short_reply
+  reply[r + i] = sign * (held * (window + 1) + left + 1)
 end

@@ -15,7 +15,7 @@ local function drop(key, score, shift, all)
     call('ZREMRANGEBYSCORE', key, lows[packs], scoreOf(packs, at))
     local block = call('ZRANGEBYSCORE', key, lows[1], highs[1], 'LIMIT', '0', '1')[1]
     local to = block and scoreOf(packs, (select(2, struct.unpack('>Bd', block)))) or highs[packs]
-    withPacks().loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
+    loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
   end
   return call('ZREMRANGEBYSCORE', key, '1', score), left
 end
@@ -28,7 +28,7 @@ local function dropToUnits(key, units, entries, shift, all)
   local excess = entries - removed + left - units
   for _, member in ipairs(excess > 0 and call('ZRANGEBYSCORE', key, oldest, oldest) or {}) do
     local weight
-    weight, left = withPacks().setWeight(key, member, oldest - shift, 0, left)
+    weight, left = setWeight(key, member, oldest - shift, 0, left)
     call('ZREM', key, member)
     if weight >= excess then
       weight = weight - excess
@@ -49,7 +49,7 @@ local function moveTo(key, at)
   for level = 1, 2 do call('ZREMRANGEBYSCORE', key, scoreOf(level, at), highs[level]) end
   local block = call('ZRANGE', key, highs[1], lows[1], 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
   local from = block and after(packs, (select(2, struct.unpack('>Bd', block)))) or lows[packs]
-  withPacks().loosen(key, call('ZRANGEBYSCORE', key, from, highs[packs]), 0)
+  loosen(key, call('ZRANGEBYSCORE', key, from, highs[packs]), 0)
   local score = scoreOf(0, at)
   for _, member in ipairs(call('ZRANGEBYSCORE', key, after(0, at), highs[0])) do
     call('ZADD', key, 'XX', score, member)

@@ -3,7 +3,7 @@
 -- A pack has a record of 20 bytes for each weight, by instants: the member of level 0, with a byte 2 if the entry's has
 -- 8 bytes, and the instant in 7. Its score is that of its last record, or of one that was there. Weights of one instant
 -- are in one pack, or outside packs.
--- Expects what weights.lua provides. Provides the functions below.
+-- Expects what weights_sums.lua provides, and addWeight. Provides the functions below.
 
 local function recordOf(member, at) return (member .. '\2'):sub(1, 13) .. struct.pack('>I7', at) end
 

@@ -1,6 +1,6 @@
 -- The search in a log with weights. It takes the sums of the blocks of level 2, of some 16 to 64 of level 1, and as
 -- many weights. It does not use the sum of the oldest block of a level, of which a part may have left the log.
--- Expects scoreAt, and what weights.lua provides. Provides sumSince and unitAt.
+-- Expects what weights.lua provides. Provides sumSince and unitAt.
 
 -- sumAfter returns the sum of the weights after a block of that level, of which last is the end, or nil for all.
 local function sumAfter(key, level, last)
@@ -18,7 +18,7 @@ local function sumIn(key, from, ends)
   local sum = sumOf(0, call('ZRANGEBYSCORE', key, scoreOf(0, from), scoreOf(0, ends)))
   local found = call('ZRANGEBYSCORE', key, scoreOf(packs, from), scoreOf(packs, ends))
   if found[1] then
-    local _, weights = withPacks().recordsIn(found, from, ends)
+    local _, weights = recordsIn(found, from, ends)
     for i = 1, #weights do sum = sum + weights[i] end
   end
   return sum
@@ -34,7 +34,7 @@ local function sumSince(key, at, all)
       if whole == 0 then return sum end
       local found = call('ZRANGEBYSCORE', key, lows[packs], after(packs, at))
       found[#found + 1] = call('ZRANGEBYSCORE', key, scoreOf(packs, at), highs[packs], 'LIMIT', '0', '1')[1]
-      local _, weights = withPacks().recordsIn(found, 0, at - 1)
+      local _, weights = recordsIn(found, 0, at - 1)
       for i = 1, #weights do sum = sum - weights[i] end
       return sum
     end
@@ -75,7 +75,7 @@ local function weightsIn(key, from, to)
   local instants, weights = {}, {}
   if to then
     local found = call('ZRANGEBYSCORE', key, from and after(packs, from) or lows[packs], scoreOf(packs, to))
-    if found[1] then instants, weights = withPacks().recordsIn(found, 0, to) end
+    if found[1] then instants, weights = recordsIn(found, 0, to) end
   end
   local packed = #instants
   local found = call('ZRANGEBYSCORE', key, from and after(0, from) or lows[0], to and scoreOf(0, to) or highs[0],
@@ -116,6 +116,6 @@ local function unitAt(key, units, shift)
   local i = firstOf(key, units, instants, sums, n, shift, '')
   if i > 1 then newer = sums[i - 1] end
   -- It is one of that entry, or of a newer one without a weight.
-  local score = scoreAt(key, newer - units)
+  local score = (call('ZRANGE', key, newer - units, newer - units, 'WITHSCORES')[2] or 0) + 0
   return i <= n and math.max(score, instants[i] + shift) or score
 end

@@ -1,0 +1,33 @@
+-- Decides requests for one unit over several sliding logs of which some have several limits, as joint.lua does those
+-- of one limit each.
+-- include clock
+-- include mark
+
+local logs = ARGV[#ARGV] + 0 -- of each request
+local requests = #KEYS / logs
+local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
+local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
+local ask, severalOf, decideAll = nil, {}, nil
+if plain then
+  -- include ask_several
+end
+
+for q = 1, requests do
+  id = ARGV[q]
+  local said = plain and #id == 8 and ask(1, requests + 1, r, 1) or 0
+  if said == 1 or said == -1 then
+    r = replied
+  elseif said ~= 0 then
+    return said
+  else
+    if not decideAll then
+      -- include decide_all
+      readPlans()
+    end
+    local failed
+    r, failed = decideAll(id, base, r)
+    if failed then return failed end
+  end
+  base = base + logs
+end
+return reply

@@ -1,0 +1,34 @@
+-- Decides takes of one policy and any cost against all logs, those with marks and weights included. It is asked as
+-- take.lua is, and replies the same. Its only short path is cost.
+-- include clock
+-- include mark
+-- include weights
+
+local n = #KEYS
+local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
+local plain = tonumber(ttl) -- nil where ARGV has the long form
+local limits = (#ARGV - n - (plain and 1 or 5)) / 2
+local decide
+
+for k = 1, n do
+  local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
+  if limits == 1 and #id <= 12 then
+    -- include cost
+  end
+  if told then
+    r = r + (plain and 1 or 4)
+  else
+    if not decide then
+      local function make()
+        -- include decide
+        -- include marked
+        withWeights(steps)
+      end
+      make()
+    end
+    local failed
+    r, failed = decide(key, id, r)
+    if failed then return failed end
+  end
+end
+return reply

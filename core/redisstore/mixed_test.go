@@ -1,0 +1,168 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// scripts counts how often each script is run, by its name.
+type scripts struct {
+	processor
+
+	mu   sync.Mutex
+	runs map[string]int
+}
+
+func newScripts(c processor) *scripts { return &scripts{processor: c, runs: make(map[string]int)} }
+
+func (s *scripts) Process(ctx context.Context, cmd redis.Cmder) error {
+	for name, text := range map[string]string{
+		"take": redisstore.TakeText, "take_weighted": redisstore.TakeWeightedText,
+		"joint": redisstore.JointText, "joint_weighted": redisstore.JointWeightedText,
+	} {
+		if runs(cmd, text) {
+			s.mu.Lock()
+			s.runs[name]++
+			s.mu.Unlock()
+		}
+	}
+	return s.processor.Process(ctx, cmd)
+}
+
+// Of a batch in which some logs have weights, the takes on these are sent again, in their order: each is decided as the
+// definition says, also if every command is executed twice. Then the plan goes to the other script at once.
+func TestBatchOfLogsWithAndWithoutWeights(t *testing.T) {
+	eachWay(t, "one script", func(t *testing.T, single, repeats bool) {
+		rdb := start(t)
+		counted := newScripts(newHashed(rdb))
+		c := newClock(counted)
+		c.processor = sentTwice(t, c.processor, repeats)
+		keys := keysOf(t, 6, fmt.Sprintf("mixed.%v.%v", single, repeats))
+		limits := core.Limits{{Quota: 12, Window: time.Minute}}
+		r, id, oracle := rand.New(rand.NewPCG(31, 0)), uint64(0), new(coretest.FakeStore)
+		for round := range testlen.Of(10, 60) {
+			// Another process has costs: it has a plan of its own.
+			costly := newStore(c)
+			for _, key := range keys[:3] {
+				id++
+				take := store.Take{Key: key, Plan: store.NewPlan(*planOf(limits, store.Plan{})), Cost: 2 + r.IntN(2), ID: id}
+				compareTake(t, costly, oracle, take)
+			}
+			s := newStore(c) // a process that does not know of these
+			plan := store.NewPlan(*planOf(limits, store.Plan{}))
+			for batch := range 2 {
+				before := counted.runs["take"]
+				var takes []store.Take
+				for range 1 + len(keys) + r.IntN(20) {
+					id++
+					takes = append(takes, store.Take{Key: keys[r.IntN(len(keys))], Plan: plan, Cost: 1, ID: id})
+				}
+				takes[0].Key = keys[0]
+				answers, err := redisstore.TakeTogether(t.Context(), s, single, takes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, group := range groupsOf(each(takes)) { // decided as one, in the order of their first takes
+					for _, i := range group {
+						want, err := oracle.Take(t.Context(), takes[i])
+						if err != nil || answers[i].Allowed != want.Allowed || answers[i].Retry != want.Retry {
+							t.Fatalf("round %d, batch %d, take %d of %s: %+v, want %+v, %v",
+								round, batch, i, takes[i].Key.Text, answers[i], want, err)
+						}
+					}
+				}
+				if asked := counted.runs["take"] - before; (asked > 0) != (batch == 0) {
+					t.Errorf("round %d, batch %d: %d commands run take", round, batch, asked)
+				}
+			}
+			step := time.Duration(r.IntN(30)) * time.Second
+			c.Advance(step)
+			oracle.Advance(step)
+		}
+		if counted.runs["take_weighted"] == 0 {
+			t.Error("no take was sent to take_weighted")
+		}
+	})
+}
+
+// each returns a request for each take.
+func each(takes []store.Take) (requests [][]store.Take) {
+	for i := range takes {
+		requests = append(requests, takes[i:i+1])
+	}
+	return requests
+}
+
+// compareTake sends a take to a store and to the definition.
+func compareTake(t *testing.T, s, oracle core.Store, take store.Take) {
+	t.Helper()
+	got, err := s.Take(t.Context(), take)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := oracle.Take(t.Context(), take); err != nil || got != want {
+		t.Fatalf("cost %d: %+v, want %+v, %v", take.Cost, got, want, err)
+	}
+}
+
+// Two processes share a key, and only one of them has costs: neither admits too much, for one log and for two.
+func TestTwoProcessesOfWhichOneHasCosts(t *testing.T) {
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("sent twice ", repeats), func(t *testing.T) {
+			rdb := start(t)
+			counted := newScripts(newHashed(rdb))
+			c := newClock(counted)
+			if repeats {
+				c.processor = twice{processor: c.processor, t: t}
+			}
+			units, costs := redisstore.Single(newStore(c)), redisstore.Single(newStore(c))
+			oracle, r := new(coretest.FakeStore), rand.New(rand.NewPCG(31, 1))
+			plans := [2]*store.Plan{
+				planOf(core.Limits{{Quota: 9, Window: time.Second}}, store.Plan{}),
+				planOf(core.Limits{{Quota: 14, Window: 2 * time.Second}}, store.Plan{}),
+			}
+			keys := keysOf(t, 2, fmt.Sprint("processes.", repeats))
+			for id := range uint64(testlen.Of(600, 6000)) {
+				s, cost := full(units), 1
+				if r.IntN(2) == 0 {
+					s, cost = full(costs), 1+r.IntN(4)
+				}
+				var takes []store.Take
+				for i := range keys {
+					takes = append(takes, store.Take{Key: keys[i], Plan: plans[i], Cost: cost, ID: id + 1})
+				}
+				if r.IntN(2) == 0 {
+					compareTake(t, s, oracle, takes[0])
+				} else {
+					got, want := make([]store.Answer, 2), make([]store.Answer, 2)
+					if err := s.TakeAll(t.Context(), takes, got); err != nil {
+						t.Fatal(err)
+					}
+					if err := oracle.TakeAll(t.Context(), takes, want); err != nil || got[0] != want[0] || got[1] != want[1] {
+						t.Fatalf("take %d: %+v, want %+v, %v", id, got, want, err)
+					}
+				}
+				step := time.Duration(r.IntN(300)) * time.Millisecond
+				c.Advance(step)
+				oracle.Advance(step)
+			}
+			for _, name := range []string{"take", "take_weighted", "joint", "joint_weighted"} {
+				if counted.runs[name] == 0 {
+					t.Errorf("%s was not run", name)
+				}
+			}
+		})
+	}
+}
