@@ -50,7 +50,7 @@ type batcher struct {
 }
 
 // of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.
-func (b *batchers) of(l *Logs, t *store.Take, others []store.Take, node any) *batcher {
+func (b *batchers) of(c *Conn, k *Kind, t *store.Take, others []store.Take, node any) *batcher {
 	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, others, node) {
 		return latest
 	}
@@ -62,7 +62,7 @@ func (b *batchers) of(l *Logs, t *store.Take, others []store.Take, node any) *ba
 		b.latest.Store(known)
 		return known
 	}
-	added := newBatcher(l.Conn, l.kind.NewFormat(t, others))
+	added := newBatcher(c, k.NewFormat(t, others))
 	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()

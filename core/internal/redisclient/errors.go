@@ -16,6 +16,17 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
+// Kind is what a package of stores has of its own.
+type Kind struct {
+	Package string // its name, for errors
+	Begin   string // what a key has between the prefix and the text of its store.Key
+	// NewFormat returns how takes are written. others are the other takes of a request over several logs.
+	NewFormat func(t *store.Take, others []store.Take) Format
+	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
+	// for Check alone.
+	Needed []string
+}
+
 // The Class of each [store.StoreError] of this store.
 const (
 	ClassTimeout  = "timeout"   // no reply in time
@@ -31,15 +42,6 @@ const (
 	ClassType     = "type"      // the key holds another type; the only class with OneKey
 	ClassProtocol = "protocol"  // the reply is not one of the scripts', or TLS fails
 )
-
-// Failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of core as they
-// are.
-func (l *Logs) Failed(err error) error {
-	if err == nil || errors.As(err, new(*store.StoreError)) || errors.As(err, new(*store.ConfigError)) {
-		return err
-	}
-	return l.kind.diagnose(err)
-}
 
 // ProtocolError returns the error for a reply that the scripts never give.
 func ProtocolError(format string, args ...any) error {

@@ -21,17 +21,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Kind is what a package of stores has of its own.
-type Kind struct {
-	Package string // its name, for errors
-	Begin   string // what a key has between the prefix and the text of its store.Key
-	// NewFormat returns how takes are written. others are the other takes of a request over several logs.
-	NewFormat func(t *store.Take, others []store.Take) Format
-	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
-	// for Check alone.
-	Needed []string
-}
-
 // Options are those that all kinds of stores have.
 type Options struct {
 	prefix    string
@@ -133,6 +122,15 @@ func (l *Logs) Batches() store.Batches { return l.batchers.counts.snapshot() }
 // Validate returns the faults of the options.
 func (l *Logs) Validate() error { return errors.Join(l.faults...) }
 
+// Failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of core as they
+// are.
+func (l *Logs) Failed(err error) error {
+	if err == nil || errors.As(err, new(*store.StoreError)) || errors.As(err, new(*store.ConfigError)) {
+		return err
+	}
+	return l.kind.diagnose(err)
+}
+
 // CheckCost returns an error for a cost that no entry can have.
 func CheckCost(cost int) error {
 	if cost <= MaxCost {
@@ -152,7 +150,7 @@ func (l *Logs) Take(ctx context.Context, t store.Take) (store.Answer, error) {
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.cost, one.place, one.keys = ctx, t.Cost, 0, nil
 	one.key, one.id = l.keyAndID(&t.Key, t.ID)
-	b := l.batchers.of(l, &t, nil, l.Conn.nodeOf(ctx, one.key))
+	b := l.batchers.of(l.Conn, l.kind, &t, nil, l.Conn.nodeOf(ctx, one.key))
 	if err := b.do(one); err != nil {
 		return store.Answer{}, l.Failed(err)
 	}
@@ -177,7 +175,7 @@ func (l *Logs) TakeAll(
 		takePool.Put(one)
 		return keys, id, false, nil
 	}
-	b := l.batchers.of(l, &takes[0], takes[1:], l.Conn.nodeOf(ctx, one.keys[0]))
+	b := l.batchers.of(l.Conn, l.kind, &takes[0], takes[1:], l.Conn.nodeOf(ctx, one.keys[0]))
 	if err := b.do(one); err != nil {
 		return nil, "", true, l.Failed(err)
 	}

@@ -18,7 +18,7 @@ func (l *Logs) logs() *Logs { return l }
 // TakeTogether sends requests of the same plans as one batch.
 func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]store.Answer, error) {
 	first := requests[0]
-	b := l.batchers.of(l, &first[0], first[1:], nil)
+	b := l.batchers.of(l.Conn, l.kind, &first[0], first[1:], nil)
 	batch := make([]*take, len(requests))
 	for i, takes := range requests {
 		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, cost: takes[0].Cost}
@@ -49,7 +49,7 @@ func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]s
 
 // Queue returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) {
-	q := queue{room: l.batchers.of(l, &takes[0], nil, nil).Room}
+	q := queue{room: l.batchers.of(l.Conn, l.kind, &takes[0], nil, nil).Room}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx, key: l.Key(&takes[i].Key), cost: takes[i].Cost}
