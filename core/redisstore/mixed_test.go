@@ -166,3 +166,42 @@ func TestTwoProcessesOfWhichOneHasCosts(t *testing.T) {
 		})
 	}
 }
+
+// Of a batch of requests over several logs, those after one with a weighted log may have logs in common with it, so they
+// are sent again as well: a request does not overtake an earlier one.
+func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	keys := keysOf(t, 3, "order")
+	limits := core.Limits{{Quota: 5, Window: time.Minute}}
+	weighted := store.Take{Key: keys[0], Plan: planOf(limits, store.Plan{}), Cost: 2, ID: 1}
+	if a, err := redisstore.New(c, redisstore.WithOneServer()).Take(t.Context(), weighted); err != nil || !a.Allowed {
+		t.Fatal(a, err)
+	}
+	for _, several := range []bool{false, true} {
+		common := core.Limits{{Quota: 1, Window: time.Minute}}
+		if several { // decided by joint_several
+			common = append(common, core.Limit{Quota: 1, Window: time.Hour, Name: "b"})
+		}
+		key := keys[1]
+		if several {
+			key = keys[2]
+		}
+		first, second := planOf(limits, store.Plan{}), planOf(common, store.Plan{})
+		request := func(id uint64, other store.Key) []store.Take {
+			return []store.Take{
+				{Key: other, Plan: first, Cost: 1, ID: id}, {Key: key, Plan: second, Cost: 1, ID: id},
+			}
+		}
+		other := store.NewKey("order", fmt.Sprint("without weights ", several))
+		answers, err := redisstore.TakeAllTogether(t.Context(), redisstore.New(c, redisstore.WithOneServer()), [][]store.Take{
+			request(2, keys[0]), request(3, other),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !answers[0][1].Allowed || answers[1][1].Allowed {
+			t.Errorf("several limits %v: the first request %+v, the second %+v", several, answers[0][1], answers[1][1])
+		}
+	}
+}

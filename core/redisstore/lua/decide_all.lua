@@ -88,10 +88,11 @@ local function writeLog(r, log)
 end
 
 -- decideAll decides about a request and writes its whole reply behind reply[r]. It returns where that ends, and an
--- error or nil. Nothing is recorded before all logs have been looked at.
-decideAll = function(id, base, r)
+-- error or nil; and whether a log of this request has a mark, or of one before it. Nothing is recorded before all logs
+-- have been looked at.
+decideAll = function(id, base, r, again)
   takes, cost, ids = takesOf(id, upTo)
-  local marked = lookAtAll(base, false)
+  local marked = again or lookAtAll(base, false)
   if plain then
     r = r + 1
     reply[r] = 0 -- not a short reply
@@ -99,7 +100,7 @@ decideAll = function(id, base, r)
   if marked then
     reply[r + 1] = -1 -- for joint_weighted
     for i = r + 2, #reply do reply[i] = nil end -- of the short path
-    return r + 1
+    return r + 1, nil, true
   end
   if asked ~= 'p' and asked ~= 'r' and (least < takes or asked == 'd') and areKnown() then
     lookAtAll(base, true)

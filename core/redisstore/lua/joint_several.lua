@@ -7,14 +7,14 @@ local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs
 local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
-local ask, severalOf, decideAll = nil, {}, nil
+local ask, severalOf, decideAll, again = nil, {}, nil, false
 if plain then
   -- include ask_several
 end
 
 for q = 1, requests do
   id = ARGV[q]
-  local said = plain and #id == 8 and ask(1, requests + 1, r, 1) or 0
+  local said = plain and not again and #id == 8 and ask(1, requests + 1, r, 1) or 0
   if said == 1 or said == -1 then
     r = replied
   elseif said ~= 0 then
@@ -25,7 +25,7 @@ for q = 1, requests do
       readPlans()
     end
     local failed
-    r, failed = decideAll(id, base, r)
+    r, failed, again = decideAll(id, base, r, again)
     if failed then return failed end
   end
   base = base + logs
