@@ -3,6 +3,7 @@ package redisclient
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,8 @@ func (b *batchers) of(c *Conn, k *Kind, t *store.Take, others []store.Take, node
 		b.latest.Store(known)
 		return known
 	}
-	added := newBatcher(c, k.NewFormat(t, others))
+	first, rest := *t, slices.Clone(others) // otherwise each take would be on the heap
+	added := newBatcher(c, k.NewFormat(&first, rest))
 	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,7 @@ local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs
 local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
-local ask, severalOf, decideAll, again = nil, {}, nil, false
+local ask, severalOf, decideAll, again, failed = nil, {}, nil, false
 if plain then
   -- include ask_several
 end
@@ -24,7 +24,6 @@ for q = 1, requests do
       -- include decide_all
       readPlans()
     end
-    local failed
     r, failed, again = decideAll(id, base, r, again)
     if failed then return failed end
   end

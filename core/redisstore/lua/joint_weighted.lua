@@ -10,7 +10,6 @@ local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, decideAll = {}, 0, nil -- r: the length of reply
 -- include decide_all
 -- include marked
-withWeights(steps)
 -- include counter_joint
 
 -- counterAt reads what is asked of a limit that is no sliding log, as planAt does.

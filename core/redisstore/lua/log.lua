@@ -16,7 +16,8 @@
 -- and what is replied: wait, shadow, used and resets.
 steps.newLog = function(key, plan, takes, cost, ids)
   return {key = key, plan = plan, takes = takes, cost = cost, ids = ids, mode = plan.mode, own = 0, denied = false,
-    used = {}, resets = {}}
+    used = {0}, resets = {0}, oldest = false, entries = 0, extra = 0, units = 0, keep = 0, ttl = 0, shift = 0, now = 0,
+    stamp = 0, future = false, admitted = 0, never = false, expired = false, again = false, new = 0, wait = 0}
 end
 
 -- find looks for takes that were executed before.

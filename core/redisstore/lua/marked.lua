@@ -1,5 +1,6 @@
 -- What is different where logs may have marks: see docs/internals.md, "Redis formats".
--- Expects call, now, stamp, far, many, and steps of units.lua and log.lua. Changes these.
+-- Expects call, now, stamp, far, many, withWeights, and steps of units.lua and log.lua. Changes these. Few logs need
+-- what weights.lua knows, so its functions are made for the first one that does.
 -- include marks
 
 -- raise makes the scores of a log those of "keep:".
@@ -14,6 +15,10 @@ steps.look = function(log)
   local key, plan = log.key, log.plan
   local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
   log.mark, log.near, log.weighted, log.kept = readMark(head)
+  if withWeights and (log.weighted or log.cost > 1 or plan.upTo) then
+    withWeights(steps)
+    withWeights = nil -- the steps know weights from now on
+  end
   log.entries, log.extra, log.oldest, log.keep, log.ttl = 0, 0, head[2] and head[2] + 0, plan.keep, plan.ttl
   if log.weighted then
     log.entries, log.extra = call('ZCOUNT', key, '1', '+inf'), (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80

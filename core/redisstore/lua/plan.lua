@@ -6,7 +6,8 @@
 -- and keepText; ttl; limits, how many there are, and deciding, how many of them decide; quotas and windows; largest,
 -- how many units the log keeps where it is trimmed.
 local function planAt(n, limits)
-  local plan = {mode = 'c', ttl = ARGV[n], limits = limits, deciding = limits, largest = 0, quotas = {}, windows = {}}
+  local plan = {mode = 'c', ttl = ARGV[n], limits = limits, deciding = limits, largest = 0, quotas = {0}, windows = {0},
+    varies = false, upTo = false, keep = 0, keepText = ''}
   local keepText, first = '0', n + 1
   if not plain then
     plan.mode, plan.varies = ARGV[n]:sub(-1), #ARGV[n] > 1

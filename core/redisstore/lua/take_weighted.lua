@@ -22,7 +22,6 @@ for k = 1, n do
       local function make()
         -- include decide
         -- include marked
-        withWeights(steps)
       end
       make()
     end

@@ -1,7 +1,12 @@
 -- What a log holds if each entry is one unit. weights.lua and marked.lua replace what is different.
 -- Expects call. Provides the table steps, with functions about a log as log.lua has it. One table makes fewer upvalues,
 -- which take time, than a local for each.
-local steps = {}
+-- weightOf returns the weight of a take with that score, moveLate moves weights from the future to the present, and
+-- extend changes the mark of a log.
+-- All names are in it from the beginning, because a table that grows takes time.
+local steps = {scoreAt = 0, since = 0, at = 0, add = 0, drop = 0, dropTo = 0, newLog = 0, find = 0, look = 0, count = 0,
+  record = 0, trim = 0, longest = 0, resetOf = 0, repair = 0, finish = 0, settle = 0,
+  weightOf = function() return 0 end, moveLate = function() end, extend = function() end}
 
 steps.scoreAt = function(key, rank)
   return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
@@ -37,9 +42,3 @@ steps.dropTo = function(log, bound)
   log.entries = log.entries - call('ZREMRANGEBYRANK', log.key, -log.entries, -bound - 1)
   log.oldest = nil
 end
-
--- weightOf returns the weight of a take with that score, moveLate moves weights from the future to the present, and
--- extend changes the mark of a log.
-steps.weightOf = function() return 0 end
-steps.moveLate = function() end
-steps.extend = function() end

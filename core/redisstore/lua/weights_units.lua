@@ -1,7 +1,6 @@
 -- withWeights has the steps know weights.
 local function withWeights(steps)
-  local single = {}
-  for name, f in pairs(steps) do single[name] = f end
+  local single = {since = steps.since, at = steps.at, add = steps.add, drop = steps.drop, dropTo = steps.dropTo}
 
   steps.since = function(log, score)
     local sum = log.extra > 0 and weights().sumSince(log.key, score - log.shift, log.extra) or 0
