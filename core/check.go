@@ -156,8 +156,8 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	return pl, err
 }
 
-// decide makes every decision, and calls no observer. d has an identity, a cost and a mode, and what readKeys sets if it
-// was called; decide fills it in place, because a Decision is large to copy. r is nil for calls without a request. A
+// decide makes every decision, and calls no observer. d has an identity, a cost and a mode, and what readKeys sets if
+// it was called; decide fills it in place, because a Decision is large to copy. r is nil for calls without a request. A
 // denial counts towards a ban if try is true.
 func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
 	if d.take.Cost < 1 {

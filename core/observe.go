@@ -62,7 +62,8 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 		policy = d.policyName()
 	}
 	e := Event{
-		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.take.Mode, Cost: d.take.Cost, Key: d.take.Key.Text, Err: err,
+		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.take.Mode, Cost: d.take.Cost,
+		Key: d.take.Key.Text, Err: err,
 		life: l.life,
 	}
 	if d.borrowed || d.take.Key.Addr.IsValid() {

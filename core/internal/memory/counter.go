@@ -18,8 +18,8 @@ const (
 	endNumber // the instant on the store's clock from which on the others are forgotten
 )
 
-// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock, since the two may not run
-// alike. So it is the wall clock that ends a period, unless that was set back.
+// endSlack is how much later than by the wall clock numbers are forgotten by the store's clock, since the two may not
+// run alike. So it is the wall clock that ends a period, unless that was set back.
 const endSlack = time.Second
 
 // counts reports whether a plan is of another algorithm than the sliding log.

@@ -80,8 +80,8 @@ func TestNumbersInPlaceOfEntries(t *testing.T) {
 	}
 }
 
-// A take that has read the clocks and then waited for the lock is decided at the instant of the take before it, by which
-// a token has come back.
+// A take that has read the clocks and then waited for the lock is decided at the instant of the take before it, by
+// which a token has come back.
 func TestWallTimeNeverRunsBackwards(t *testing.T) {
 	s, key := New(10), store.NewKey("p", "k")
 	bucket := store.NewPlan(store.Plan{Limits: []store.Limit{

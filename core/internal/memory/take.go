@@ -7,8 +7,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// part is the log that one of the takes of a request draws from. It does not refer to the take and its answer, since they
-// would be on the heap if something pointed to them that points to logs as well.
+// part is the log that one of the takes of a request draws from. It does not refer to the take and its answer, since
+// they would be on the heap if something pointed to them that points to logs as well.
 type part struct {
 	hash  uint64
 	shard *shard
@@ -19,8 +19,8 @@ type part struct {
 	cost  int     // units that must fit: those of the take, or in ModeUpTo the most that fit into all logs
 }
 
-// now reads the clocks, before any lock is waited for. The wall clock takes as long as the rest of a take, so it is read
-// only for plans that need it.
+// now reads the clocks, before any lock is waited for. The wall clock takes as long as the rest of a take, so it is
+// read only for plans that need it.
 func (s *Store) now(p *store.Plan) instant {
 	if !counts(p) {
 		return instant{clock: s.clock()}
