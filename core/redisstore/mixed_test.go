@@ -57,8 +57,8 @@ func TestBatchOfLogsWithAndWithoutWeights(t *testing.T) {
 			costly := newStore(c)
 			for _, key := range keys[:3] {
 				id++
-				take := store.Take{Key: key, Plan: store.NewPlan(*planOf(limits, store.Plan{})), Cost: 2 + r.IntN(2), ID: id}
-				compareTake(t, costly, oracle, take)
+				plan := store.NewPlan(*planOf(limits, store.Plan{}))
+				compareTake(t, costly, oracle, store.Take{Key: key, Plan: plan, Cost: 2 + r.IntN(2), ID: id})
 			}
 			s := newStore(c) // a process that does not know of these
 			plan := store.NewPlan(*planOf(limits, store.Plan{}))
@@ -150,7 +150,8 @@ func TestTwoProcessesOfWhichOneHasCosts(t *testing.T) {
 					if err := s.TakeAll(t.Context(), takes, got); err != nil {
 						t.Fatal(err)
 					}
-					if err := oracle.TakeAll(t.Context(), takes, want); err != nil || got[0] != want[0] || got[1] != want[1] {
+					err := oracle.TakeAll(t.Context(), takes, want)
+					if err != nil || got[0] != want[0] || got[1] != want[1] {
 						t.Fatalf("take %d: %+v, want %+v, %v", id, got, want, err)
 					}
 				}
@@ -167,8 +168,8 @@ func TestTwoProcessesOfWhichOneHasCosts(t *testing.T) {
 	}
 }
 
-// Of a batch of requests over several logs, those after one with a weighted log may have logs in common with it, so they
-// are sent again as well: a request does not overtake an earlier one.
+// Of a batch of requests over several logs, those after one with a weighted log may have logs in common with it, so
+// they are sent again as well: a request does not overtake an earlier one.
 func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 	rdb := start(t)
 	c := newClock(rdb)
@@ -194,9 +195,9 @@ func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 			}
 		}
 		other := store.NewKey("order", fmt.Sprint("without weights ", several))
-		answers, err := redisstore.TakeAllTogether(t.Context(), redisstore.New(c, redisstore.WithOneServer()), [][]store.Take{
-			request(2, keys[0]), request(3, other),
-		})
+		requests := [][]store.Take{request(2, keys[0]), request(3, other)}
+		s := redisstore.New(c, redisstore.WithOneServer())
+		answers, err := redisstore.TakeAllTogether(t.Context(), s, requests)
 		if err != nil {
 			t.Fatal(err)
 		}

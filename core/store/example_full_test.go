@@ -12,8 +12,8 @@ import (
 )
 
 // FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge (with
-// Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
+// Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge
+// (with Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods

@@ -201,8 +201,8 @@ func (d *denyCache) lookupInOutage(r *request, found *[store.MaxLimits]bool) (so
 	return some
 }
 
-// findInOutage answers t if it is known to be denied. An entry is used until its wait ends, and for larger costs as well,
-// whose waits are at least as long.
+// findInOutage answers t if it is known to be denied. An entry is used until its wait ends, and for larger costs as
+// well, whose waits are at least as long.
 func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
 	cost := fitting(t)
 	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
@@ -224,8 +224,8 @@ func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
 	return longest != nil
 }
 
-// readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now, so
-// a wait counted from now ends no later than the store's.
+// readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now,
+// so a wait counted from now ends no later than the store's.
 func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyVersion) {
 	if d == nil {
 		return
@@ -240,8 +240,8 @@ func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyV
 	}
 }
 
-// update brings the cache up to date with the store's answers to a request, which was sent at these versions. Only a log
-// that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
+// update brings the cache up to date with the store's answers to a request, which was sent at these versions. Only a
+// log that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
 func (d *denyCache) update(r *request, versions []denyVersion) {
 	if d == nil {
 		return

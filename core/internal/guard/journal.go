@@ -85,8 +85,8 @@ func (j *journal) hold(t *store.Take, ids []uint64) {
 	j.logs.Merge(&m)
 }
 
-// release records for replay that a slot was given back, if the store may have it. A slot is own if it was taken without
-// the store and not renewed.
+// release records for replay that a slot was given back, if the store may have it. A slot is own if it was taken
+// without the store and not renewed.
 func (j *journal) release(t *store.Take, own bool) {
 	if _, sent := j.unconfirmedSlots.LoadAndDelete(t.ID); own && !sent {
 		return
@@ -116,7 +116,8 @@ func (j *journal) note(t *store.Take, a *store.Answer, counted bool, sent delive
 	}
 }
 
-// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay changes the store's entry.
+// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay changes the
+// store's entry.
 func (j *journal) settle(s store.Settlement) (later bool) {
 	j.logs.Settle(&s)
 	return j.backlogs.settle(&s)
