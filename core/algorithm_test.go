@@ -87,17 +87,21 @@ func TestWhatAlgorithmsCannotDo(t *testing.T) {
 	}
 }
 
-// plainStore, countingStore and windowStore have some of the interfaces of a FakeStore.
-type (
-	plainStore    struct{ core.Store }
-	countingStore struct {
-		core.Store
-		store.Counter
-	}
-	windowsOnly struct{}
-)
+// lesser is a store that decides over one log at a time, whose limits have one of the algorithms up to one of them.
+type lesser struct {
+	core.Store
 
-func (windowsOnly) Counts(a core.Algorithm) bool { return a <= core.FixedWindow }
+	algorithms store.Algorithm
+}
+
+func (l lesser) Validate(plans ...*store.Plan) error {
+	for _, p := range plans {
+		if p.Algorithm() > l.algorithms || len(plans) > 1 {
+			return store.OneLog(plans)
+		}
+	}
+	return nil
+}
 
 // A store that does not have an algorithm, or cannot decide about several limits, is an error that says so.
 func TestStoresWithoutAlgorithms(t *testing.T) {
@@ -107,19 +111,18 @@ func TestStoresWithoutAlgorithms(t *testing.T) {
 	}
 	fake := new(coretest.FakeStore)
 	for i, limit := range algorithmLimits(3, time.Minute) {
-		wantFault(t, newOn(limit, plainStore{fake}), "With", algorithmNames[i], "plainStore", "store.Counter")
-		if err := newOn(limit, countingStore{fake, fake}); err != nil {
-			t.Errorf("a store without Joint, for one limit: %v", err)
+		wantFault(t, newOn(limit, lesser{fake, store.SlidingLog}), "With", algorithmNames[i], "this algorithm")
+		if err := newOn(limit, lesser{fake, store.TokenBucket}); err != nil {
+			t.Errorf("a store of one log, for one limit: %v", err)
 		}
-		err := newOn(core.Limits{core.PerHour(1), limit}, countingStore{fake, fake})
-		var fault *core.ConfigError
-		if !errors.As(err, &fault) || fault.Option != "With" || !strings.Contains(fault.Problem, "store.Joint") {
-			t.Errorf("a store without Joint, for two limits: %v", err)
+		err := newOn(core.Limits{core.PerHour(1), limit}, lesser{fake, store.TokenBucket})
+		if err == nil || !strings.Contains(err.Error(), "one log at a time") {
+			t.Errorf("a store of one log, for two limits: %v", err)
 		}
-		if err := newOn(limit, countingStore{fake, windowsOnly{}}); i == 0 && err != nil {
+		if err := newOn(limit, lesser{fake, store.FixedWindow}); i == 0 && err != nil {
 			t.Errorf("a store with fixed windows: %v", err)
 		} else if i > 0 {
-			wantFault(t, err, "With", algorithmNames[i], "countingStore")
+			wantFault(t, err, "With", algorithmNames[i], "this algorithm")
 		}
 	}
 }
@@ -148,9 +151,9 @@ func TestLimitByOfAlgorithms(t *testing.T) {
 				t.Errorf("%s, a log: %+v, %v", option, d, err)
 			}
 		}
-		l := newLimiter(t, choose, core.WithStore(plainStore{new(coretest.FakeStore)}))
+		l := newLimiter(t, choose, core.WithStore(lesser{new(coretest.FakeStore), store.SlidingLog}))
 		_, err := l.Allow(in(i), "k")
-		wantFault(t, err, "With", name, "plainStore")
+		wantFault(t, err, "With", name, "this algorithm")
 	}
 
 	// There is nothing to list if no log was chosen.
@@ -369,9 +372,9 @@ type cancels struct {
 	cancel context.CancelFunc
 }
 
-func (s *cancels) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+func (s *cancels) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	s.cancel()
-	return s.FakeStore.TakeAll(ctx, takes, answers)
+	return s.FakeStore.Take(ctx, takes, answers)
 }
 
 // A wait that ends with its context leaves its units counted, and holds no slot.

@@ -65,13 +65,12 @@ func (s *remote) call(ctx context.Context, what string, key *store.Key, execute 
 	return err
 }
 
-func (s *remote) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
-	err = s.call(ctx, "take", &t.Key, func() (err error) { a, err = s.FakeStore.Take(ctx, t); return err })
-	return a, err
-}
-
-func (s *remote) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	return s.call(ctx, "take all", &takes[0].Key, func() error { return s.FakeStore.TakeAll(ctx, takes, answers) })
+func (s *remote) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	name := "take"
+	if len(takes) > 1 {
+		name = "take all"
+	}
+	return s.call(ctx, name, &takes[0].Key, func() error { return s.FakeStore.Take(ctx, takes, answers) })
 }
 
 func (s *remote) Settle(ctx context.Context, t store.Settlement) error {

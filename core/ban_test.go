@@ -247,12 +247,12 @@ type gate struct {
 	open   chan struct{}
 }
 
-func (g *gate) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	a, err := g.Full.Take(ctx, t)
-	if t.Mode == store.ModePeek && g.closed.Load() {
+func (g *gate) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	err := g.Full.Take(ctx, takes, answers)
+	if takes[0].Mode == store.ModePeek && g.closed.Load() {
 		<-g.open
 	}
-	return a, err
+	return err
 }
 
 func TestResetLiftsBan(t *testing.T) {
@@ -512,12 +512,12 @@ type lasting struct {
 	left, asked int
 }
 
-func (f *lasting) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (f *lasting) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	f.asked++
 	if f.left--; f.left < 0 {
-		return store.Answer{}, errLookup
+		return errLookup
 	}
-	return f.Full.Take(ctx, t)
+	return f.Full.Take(ctx, takes, answers)
 }
 
 // Each error names the option, its value and the remedy.
@@ -567,9 +567,9 @@ func TestBanConfig(t *testing.T) {
 // narrow is a store for quotas of at most 100.
 type narrow struct{ store.Full }
 
-func (narrow) Validate(p *store.Plan) error {
-	for _, l := range p.Limits {
-		if l.Quota > 100 {
+func (narrow) Validate(plans ...*store.Plan) error {
+	for _, l := range plans[0].Limits {
+		if len(plans[0].Limits) == 1 && l.Quota > 100 {
 			return &core.ConfigError{Option: "limits", Value: l.String(), Problem: "at most 100"}
 		}
 	}

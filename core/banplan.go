@@ -69,11 +69,3 @@ func (b *ban) forPolicy(name string, secret []byte) *ban {
 	named.bans = store.NewNamespace(name+":b", secret)
 	return &named
 }
-
-// appendLimit appends the limit of denials, which the store must support too.
-func (b *ban) appendLimit(limits []plan.Limit) []plan.Limit {
-	if b == nil {
-		return limits
-	}
-	return append(slices.Clip(limits), b.limit)
-}

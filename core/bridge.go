@@ -12,7 +12,7 @@ func init() {
 		NewLimiter: newRules,
 		Answering:  (*Limiter).answering,
 		Prepare:    (*Limiter).prepareAll,
-		Joins:      func(l *Limiter) error { return unjoint(l.store) },
+		Joins:      (*Limiter).joins,
 		Preview:    (*Limiter).preview,
 		Exempt:     (*Limiter).exempt,
 		Reloaded:   func(ctx context.Context, l *Limiter, err error) { l.reloaded(ctx, err) },

@@ -148,7 +148,7 @@ func (l *Limiter) shadowsFailed(ctx context.Context, c *choice) (err error) {
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
-	pl, err := l.policy.plan(r, l.store.Validate)
+	pl, err := l.policy.plan(r)
 	if pl != nil && err != nil { // an invalid shadow does not affect the decision
 		e := l.event(event.ShadowFailed, new(Decision), err)
 		err = l.observe(r.Context(), &e)

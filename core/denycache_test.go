@@ -216,10 +216,10 @@ type afterTake struct {
 	done func()
 }
 
-func (s *afterTake) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	a, err := s.Full.Take(ctx, t)
+func (s *afterTake) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	err := s.Full.Take(ctx, takes, answers)
 	s.done()
-	return a, err
+	return err
 }
 
 // When a wait is over, the deny cache denies no take, even while another take asks the store.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -21,19 +22,19 @@ type lagging struct {
 	asked       int
 }
 
-func (s *lagging) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *lagging) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	time.Sleep(s.there)
-	s.last, s.asked = t, s.asked+1
-	a, err := s.slowStore.Take(ctx, t)
+	s.last, s.asked = takes[0], s.asked+1
+	err := s.slowStore.Take(ctx, takes, answers)
 	time.Sleep(s.back)
-	return a, err
+	return err
 }
 
 // says returns what the store would answer now, without the way to it.
 func (s *lagging) says(cost int) store.Answer {
 	t := s.last
 	t.Mode, t.Cost = store.ModePeek, cost
-	a, _ := s.slowStore.Take(context.Background(), t)
+	a, _ := coretest.Take(context.Background(), s.slowStore, t)
 	return a
 }
 

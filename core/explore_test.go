@@ -54,20 +54,9 @@ func (*ownIDs) id(key *store.Key, id uint64) string {
 	return key.Text + " " + strconv.FormatUint(id, 36)
 }
 
-func (*ownIDs) Validate(*store.Plan) error { return nil }
+func (*ownIDs) Validate(...*store.Plan) error { return nil }
 
-func (s *ownIDs) Take(_ context.Context, t store.Take) (a store.Answer, _ error) {
-	id := s.id(&t.Key, t.ID)
-	t.ID = 0
-	takes, answers := []store.Take{t}, make([]store.Answer, 1)
-	s.logs.Take(takes, answers)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ids[id] = takes[0].ID
-	return answers[0], nil
-}
-
-func (s *ownIDs) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
+func (s *ownIDs) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
 	id := takes[0].ID
 	for i := range takes {
 		takes[i].ID = 0

@@ -48,13 +48,12 @@ func (s *slowStore) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *slowStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *slowStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	err := s.wait(ctx)
 	if err == nil || s.late.Load() {
-		a, _ := s.FakeStore.Take(ctx, t)
-		return a, err
+		s.FakeStore.Take(ctx, takes, answers) //nolint:errcheck // it never fails
 	}
-	return store.Answer{}, err
+	return err
 }
 
 func (s *slowStore) Merge(ctx context.Context, m store.MergeRequest) error {
@@ -336,9 +335,9 @@ type counted struct {
 	asked int
 }
 
-func (c *counted) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (c *counted) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	c.asked++
-	return c.FakeStore.Take(ctx, t)
+	return c.FakeStore.Take(ctx, takes, answers)
 }
 
 func TestDenyCacheAsksOnceASecond(t *testing.T) {
@@ -402,11 +401,12 @@ type slowly struct {
 	key   atomic.Pointer[store.Key]
 }
 
-func (s *slowly) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *slowly) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	s.asked.Add(1)
-	s.key.Store(&t.Key)
+	key := takes[0].Key
+	s.key.Store(&key)
 	time.Sleep(10 * time.Millisecond)
-	return s.Full.Take(ctx, t)
+	return s.Full.Take(ctx, takes, answers)
 }
 
 func TestManyLimitersLeaveNothing(t *testing.T) {

@@ -67,12 +67,12 @@ type keeper struct {
 	failed error
 }
 
-func (k *keeper) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	k.asked = append(k.asked, t, &t)
+func (k *keeper) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	k.asked = append(k.asked, takes[0], &takes[0])
 	if k.fail {
-		return store.Answer{}, k.failed
+		return k.failed
 	}
-	return k.MemoryStore.Take(ctx, t)
+	return k.MemoryStore.Take(ctx, takes, answers)
 }
 
 func (k *keeper) Settle(ctx context.Context, s store.Settlement) error {

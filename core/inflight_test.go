@@ -305,11 +305,11 @@ func TestMistakesWithInFlight(t *testing.T) {
 		{"a store without Renew", core.InFlight(1), []core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
 			[]string{"InFlight(core_test.oneLog)", "store.Renewer", "store.Full"}},
 		{"a shadow on a store without Renew", core.PerMinute(1),
-			[]core.Option{core.WithStore(oneLog{core.NewMemoryStore()}), core.WithShadow(core.InFlight(1))},
+			[]core.Option{core.WithStore(justTakes{core.NewMemoryStore()}), core.WithShadow(core.InFlight(1))},
 			[]string{"store.Renewer"}},
 		{"a store of one log", core.Limits{core.InFlight(1), core.PerMinute(1)},
 			[]core.Option{core.WithStore(oneSlotLog{oneLog{full}, full, full})},
-			[]string{"InFlight(1 in flight,1/minute)", "store.Joint"}},
+			[]string{"limits(2 logs)", "one log at a time", "(InFlight)"}},
 	} {
 		_, err := core.New(c.policy, core.ByIP(), c.opts...)
 		if err == nil {
@@ -334,6 +334,9 @@ func TestMistakesWithInFlight(t *testing.T) {
 }
 
 var full = core.NewMemoryStore()
+
+// justTakes is a store without optional methods.
+type justTakes struct{ core.Store }
 
 // oneSlotLog is a store that holds slots and cannot decide over several logs.
 type oneSlotLog struct {

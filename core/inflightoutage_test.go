@@ -33,13 +33,8 @@ func (f *flaky) call(execute func() error) error {
 	return errDown
 }
 
-func (f *flaky) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
-	err = f.call(func() error { a, err = f.Full.Take(ctx, t); return err })
-	return a, err
-}
-
-func (f *flaky) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	return f.call(func() error { return f.Full.TakeAll(ctx, takes, answers) })
+func (f *flaky) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	return f.call(func() error { return f.Full.Take(ctx, takes, answers) })
 }
 
 func (f *flaky) Settle(ctx context.Context, s store.Settlement) error {

@@ -261,8 +261,9 @@ func TestMistakesWithKeysOfLimits(t *testing.T) {
 		{"no key", core.PerMinute(1).By(core.Key{}), nil, []string{"By(no key)", "core.Global()"}},
 		{"a wrong key", core.Limits{core.PerMinute(1), core.PerHour(1).By(core.ByHeader("a b", nil))}, nil,
 			[]string{`ByHeader("a b")`, "core.Unverified"}},
-		{"a store of one log", core.PerMinute(1).By(org), []core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
-			[]string{"By(core_test.oneLog)", "TakeAll (store.Joint)"}},
+		{"a store of one log", core.Limits{core.PerMinute(1), core.PerMinute(1).By(org)},
+			[]core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
+			[]string{"limits(2 logs)", "one log at a time", "(By)"}},
 		{"one name", core.Limits{core.PerMinute(1), core.PerHour(1).By(org)},
 			[]core.Option{core.WithShadow(core.Limits{core.PerHour(1).By(core.By(func(*http.Request) (string, error) {
 				return "", nil
@@ -294,8 +295,10 @@ func TestMistakesWithKeysOfLimits(t *testing.T) {
 	}
 }
 
-// oneLog is a store that cannot decide over several logs.
+// oneLog is a store that decides over one log at a time.
 type oneLog struct{ core.Store }
+
+func (oneLog) Validate(plans ...*store.Plan) error { return store.OneLog(plans) }
 
 // Requests at once of many users in a few organisations: no quota is exceeded, and none of an organisation's units is
 // lost to requests that were denied.

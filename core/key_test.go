@@ -39,9 +39,9 @@ type spy struct {
 	keys []string
 }
 
-func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	s.keys = append(s.keys, t.Key.String())
-	return s.Full.Take(ctx, t)
+func (s *spy) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	s.keys = append(s.keys, takes[0].Key.String())
+	return s.Full.Take(ctx, takes, answers)
 }
 
 // keyOf is the storage key that a limiter asks its store about, or the error.

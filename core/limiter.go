@@ -178,7 +178,7 @@ func (l *Limiter) take(ctx context.Context, takes []store.Take, answers []store.
 		d.source = event.Memory
 		return nil
 	}
-	from, err := l.guard.TakeAll(ctx, takes, answers)
+	from, err := l.guard.Take(ctx, takes, answers)
 	return d.decidedBy(from, err)
 }
 

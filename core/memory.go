@@ -84,8 +84,8 @@ func (s *MemoryStore) Keys() int { return s.logs.Keys() }
 // If it grows, more clients are active than [WithMaxKeys] allows, or very many have addresses in one prefix.
 func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 
-// Validate implements [store.Store].
-func (s *MemoryStore) Validate(*store.Plan) error {
+// Validate implements [store.Store]. It has no error for any limits.
+func (s *MemoryStore) Validate(...*store.Plan) error {
 	if s.logs == nil {
 		return &ConfigError{
 			Option: "MemoryStore", Value: "zero", Problem: "the zero MemoryStore cannot be used",
@@ -108,26 +108,13 @@ func (s *MemoryStore) Validate(*store.Plan) error {
 }
 
 // Take implements [store.Store]. It ignores the context.
-func (s *MemoryStore) Take(_ context.Context, t store.Take) (a store.Answer, err error) {
-	if err := t.Validate(); err != nil {
-		return a, err
-	}
-	takes, answers := [1]store.Take{t}, [1]store.Answer{}
-	s.logs.Take(takes[:], answers[:])
-	return answers[0], nil
-}
-
-// TakeAll implements [store.Joint].
-func (s *MemoryStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
-	if err := store.ValidateAll(takes, answers); err != nil {
+func (s *MemoryStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
 	s.logs.Take(takes, answers)
 	return nil
 }
-
-// Counts implements [store.Counter]: it has all algorithms.
-func (s *MemoryStore) Counts(a Algorithm) bool { return a <= store.TokenBucket }
 
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {

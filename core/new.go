@@ -1,8 +1,10 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/internal/guard"
@@ -36,11 +38,6 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.store = NewMemoryStore()
 	}
 	c.addShadow(compiled)
-	var limits []plan.Limit
-	if compiled.fixed != nil {
-		limits = compiled.fixed.All()
-	}
-	c.faults = append(c.faults, validateLimits(c.ban.appendLimit(limits), c.store.Validate))
 	if compiled.fixed != nil {
 		c.faults = append(c.faults, c.unfit(compiled.fixed)...)
 		c.checkBan(compiled.fixed.Limits, k)
@@ -69,9 +66,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		Varies: compiled.varies(), Check: func(p *plan.Plan) error { return unservable(c.store, p) },
 	}
 	compiled.unfit = c.unfit
-	if compiled.fixed != nil && !compiled.varies() {
-		c.faults = append(c.faults, compiled.spaces.Split(compiled.fixed))
-	}
+	c.faults = append(c.faults, c.unservable(compiled))
 	l := &Limiter{
 		policy:        compiled,
 		key:           k,
@@ -134,57 +129,39 @@ func (c *config) addShadow(p *policy) {
 	}
 }
 
-// unservable returns an error if the store cannot decide over the logs of a plan.
-func unservable(s Store, p *plan.Plan) error {
-	keys := false
-	for _, log := range p.Logs {
-		keys = keys || !log.Own
-		_, renews := s.(store.Renewer)
-		_, settles := s.(store.Settler)
-		if log.InFlight() && !(renews && settles) {
-			return &ConfigError{
-				Option: "InFlight", Value: fmt.Sprintf("%T", s),
-				Problem: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
-					"store.Settler)",
-				Remedy: otherStore,
-			}
+// unservable finds the logs of a policy that has fixed limits. It returns an error if the store cannot decide over them,
+// over what requests may choose, or over those of a ban.
+func (c *config) unservable(p *policy) error {
+	var err error
+	if fixed := p.fixed; p.varies() {
+		if err = c.store.Validate(); err == nil && fixed != nil { // only a shadow is chosen
+			err = p.spaces.Validate(fixed)
 		}
-		counter, ok := s.(store.Counter)
-		if a := log.Limits[0].Algorithm; !log.KeepsEntries() && !(ok && counter.Counts(a)) {
-			return &ConfigError{
-				Option: "With", Value: a.String(),
-				Problem: fmt.Sprintf("the store %T does not have this algorithm, by its method Counts (store.Counter)", s),
-				Remedy:  "use a sliding log, or another store",
-			}
-		}
+	} else if fixed != nil {
+		err = p.spaces.Split(fixed)
 	}
-	switch {
-	case keys:
-		return unjoint(s)
-	case len(p.Logs) == 1 || unjoint(s) == nil:
-		return nil
+	if err == nil && c.ban != nil {
+		err = cmp.Or(c.store.Validate(c.ban.tries), c.store.Validate(c.ban.ladder))
 	}
-	option := "InFlight"
-	if p.Counter != SlidingLog {
-		option = "With"
-	}
-	return &ConfigError{
-		Option: option, Value: textOf(p.Limits),
-		Problem: "this store cannot decide about it together with other limits: it has no method TakeAll (store.Joint)",
-		Remedy:  "give it a limiter of its own",
-	}
+	return err
 }
 
-// unjoint returns an error if the store cannot decide over several logs together.
-func unjoint(s Store) error {
-	if _, ok := s.(store.Joint); ok {
-		return nil
+// unservable returns an error if the store cannot decide over the logs of a plan.
+func unservable(s Store, p *plan.Plan) error {
+	if err := s.Validate(p.StorePlans()...); err != nil {
+		return err
 	}
-	return &ConfigError{
-		Option: "By", Value: fmt.Sprintf("%T", s),
-		Problem: "this store cannot decide over the logs of several keys: it has no method TakeAll (store.Joint)",
-		Remedy:  otherStore,
+	_, renews := s.(store.Renewer)
+	_, settles := s.(store.Settler)
+	if slices.ContainsFunc(p.Logs, (*plan.Log).InFlight) && !(renews && settles) {
+		return &ConfigError{
+			Option: "InFlight", Value: fmt.Sprintf("%T", s),
+			Problem: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
+				"store.Settler)",
+			Remedy: otherStore,
+		}
 	}
+	return nil
 }
 
 // unfit returns an error for each option that the algorithms of these limits cannot serve.

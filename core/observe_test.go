@@ -206,7 +206,7 @@ type cancelingStore struct {
 	cancel func()
 }
 
-func (s *cancelingStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *cancelingStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	s.cancel()
-	return s.Full.Take(ctx, t)
+	return s.Full.Take(ctx, takes, answers)
 }

@@ -41,12 +41,8 @@ func (l *link) question(ctx context.Context, ask func() error) error {
 	return errDown
 }
 
-func (l *link) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
-	err = l.question(ctx, func() (err error) { a, err = l.FakeStore.Take(ctx, t); return err })
-	if err != nil {
-		a = store.Answer{}
-	}
-	return a, err
+func (l *link) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	return l.question(ctx, func() error { return l.FakeStore.Take(ctx, takes, answers) })
 }
 
 func (l *link) Merge(ctx context.Context, m store.MergeRequest) error {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // Policy tells how much is allowed: a [Limit], several [Limits] decided together, or [LimitBy] for limits that depend
@@ -141,9 +140,8 @@ func (p *policy) varies() bool {
 	return p.choose != nil || p.shadow != nil && p.shadow.choose != nil
 }
 
-// plan returns the plan for a request. It calls validate with limits that were not seen before. An error beside a plan
-// tells why the plan has no shadow.
-func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*plan.Plan, error) {
+// plan returns the plan for a request. An error beside a plan tells why the plan has no shadow.
+func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
 	}
@@ -165,13 +163,13 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = errors.Join(append(p.unfit(pl), validateLimits(pl.Limits, validate))...)
+		err = errors.Join(p.unfit(pl)...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if p.shadow != nil {
-		err = addShadow(pl, shadow, validate)
+		err = p.addShadow(pl, shadow)
 	}
 	if failed := p.spaces.Split(pl); failed != nil {
 		return nil, failed
@@ -183,24 +181,16 @@ func (p *policy) plan(r adapter.Request, validate func(*store.Plan) error) (*pla
 	return pl, err
 }
 
-func addShadow(pl *plan.Plan, limits Limits, validate func(*store.Plan) error) error {
+// addShadow adds limits that do not decide to a plan, unless the store cannot serve them.
+func (p *policy) addShadow(pl *plan.Plan, limits Limits) error {
 	shadow, err := newPlan(limits, "WithShadow")
 	if err == nil {
-		err = validateLimits(shadow.Limits, validate)
+		err = p.spaces.Validate(shadow)
 	}
 	if err == nil {
 		err = pl.AddShadow(shadow)
 	}
 	return err
-}
-
-// validateLimits calls validate, which is that of a store, with what it will be asked about the limits.
-func validateLimits(limits []plan.Limit, validate func(*store.Plan) error) error {
-	var faults []error
-	for _, question := range plan.Questions(limits) {
-		faults = append(faults, validate(question))
-	}
-	return errors.Join(faults...)
 }
 
 // limitsFor returns the limits for a request, as they were given.

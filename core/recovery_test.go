@@ -67,11 +67,11 @@ func (f *farStore) comeBack() {
 	f.away = nil
 }
 
-func (f *farStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (f *farStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if err := f.reach(ctx); err != nil {
-		return store.Answer{}, err
+		return err
 	}
-	return f.slowStore.Take(context.Background(), t)
+	return f.slowStore.Take(context.Background(), takes, answers)
 }
 
 func (f *farStore) Merge(ctx context.Context, m store.MergeRequest) error {

@@ -24,17 +24,17 @@ type meddled struct {
 	merge       func(context.Context, store.MergeRequest) error
 }
 
-func (m *meddled) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (m *meddled) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if m.take != nil {
-		if err := m.take(ctx, t); err != nil {
-			return store.Answer{}, err
+		if err := m.take(ctx, takes[0]); err != nil {
+			return err
 		}
 	}
-	a, err := m.FakeStore.Take(ctx, t)
+	err := m.FakeStore.Take(ctx, takes, answers)
 	if m.taken != nil {
-		err = errors.Join(err, m.taken(ctx, t))
+		err = errors.Join(err, m.taken(ctx, takes[0]))
 	}
-	return a, err
+	return err
 }
 
 func (m *meddled) Settle(ctx context.Context, s store.Settlement) error {

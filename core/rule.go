@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -145,7 +146,7 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 	if err = errors.Join(err, r.Key.fault); err != nil {
 		return nil, err
 	}
-	err = errors.Join(append(l.policy.unfit(pl), validateLimits(pl.Limits, l.store.Validate))...)
+	err = errors.Join(l.policy.unfit(pl)...)
 	if r.Shadow && pl.Counter != SlidingLog {
 		err = errors.Join(err, plan.ShadowError(pl.Counter))
 	}
@@ -196,10 +197,16 @@ func (l *Limiter) combine(rules []*prepared) (*plan.Plan, error) {
 		return nil, tooManyLimits(rules)
 	}
 	pl := plan.Combine(parts)
-	if err := unjoint(l.store); err != nil && len(pl.Logs) > 1 {
-		return nil, err
+	if len(pl.Logs) > 1 {
+		return pl, unservable(l.store, pl)
 	}
 	return pl, nil
+}
+
+// joins returns nil if the store can decide over several logs at once, and otherwise why not.
+func (l *Limiter) joins() error {
+	one := plan.Stored(plan.Limit{Quota: 1, Window: time.Second})
+	return l.store.Validate(one, one)
 }
 
 func tooManyLimits(rules []*prepared) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -150,7 +151,7 @@ func TestIDZeroNamesNothing(t *testing.T) {
 	for id := range uint64(3) { // of the first one unit is left
 		take := store.Take{Key: key, Plan: plan, Cost: 4, ID: id + 1}
 		take.Mode = store.ModeChargeDenied
-		if _, err := logs.Take(t.Context(), take); err != nil {
+		if _, err := coretest.Take(t.Context(), logs, take); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -330,9 +330,9 @@ type takeSpy struct {
 	seen func(store.Take)
 }
 
-func (s *takeSpy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	s.seen(t)
-	return s.Full.Take(ctx, t)
+func (s *takeSpy) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	s.seen(takes[0])
+	return s.Full.Take(ctx, takes, answers)
 }
 
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
@@ -542,11 +542,11 @@ type failingNow struct {
 
 var errAway = errors.New("the store is away")
 
-func (s *failingNow) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *failingNow) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if s.away.Load() {
-		return store.Answer{}, errAway
+		return errAway
 	}
-	return s.Full.Take(ctx, t)
+	return s.Full.Take(ctx, takes, answers)
 }
 
 func (s *failingNow) Settle(ctx context.Context, t store.Settlement) error {

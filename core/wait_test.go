@@ -29,16 +29,16 @@ type hooked struct {
 	after  func(store.Take)
 }
 
-func (h *hooked) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (h *hooked) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	h.takes.Add(1)
 	if h.before != nil {
-		h.before(t)
+		h.before(takes[0])
 	}
-	a, err := h.Full.Take(ctx, t)
+	err := h.Full.Take(ctx, takes, answers)
 	if h.after != nil {
-		h.after(t)
+		h.after(takes[0])
 	}
-	return a, err
+	return err
 }
 
 // waiter is a call of WaitN that is under way.
@@ -575,11 +575,11 @@ type failingOnce struct {
 	take, takes int
 }
 
-func (s *failingOnce) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (s *failingOnce) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if s.takes++; s.takes == s.take {
-		return store.Answer{}, errors.New("once")
+		return errors.New("once")
 	}
-	return s.Full.Take(ctx, t)
+	return s.Full.Take(ctx, takes, answers)
 }
 
 // A wait is one event, however often it takes from the store, with the time from its beginning to its end.
@@ -645,11 +645,11 @@ type failing struct {
 	broken *atomic.Bool
 }
 
-func (f failing) Take(ctx context.Context, t store.Take) (store.Answer, error) {
+func (f failing) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if f.broken.Load() {
-		return store.Answer{}, errors.New("away")
+		return errors.New("away")
 	}
-	return f.Full.Take(ctx, t)
+	return f.Full.Take(ctx, takes, answers)
 }
 
 func TestWaitLimitBy(t *testing.T) {

@@ -23,9 +23,9 @@ type countedJoint struct {
 	asked atomic.Int64
 }
 
-func (c *countedJoint) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+func (c *countedJoint) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	c.asked.Add(1)
-	return c.Full.TakeAll(ctx, takes, answers)
+	return c.Full.Take(ctx, takes, answers)
 }
 
 // However many calls wait for a limit that they share, they ask as often as one, and what is given back makes as many
@@ -122,9 +122,9 @@ func hasRoom(t *testing.T, l *core.Limiter, p pending) bool {
 // slowJoint is a store whose answers take time.
 type slowJoint struct{ store.Full }
 
-func (s slowJoint) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+func (s slowJoint) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	time.Sleep(rand.N(4 * time.Millisecond))
-	err := s.Full.TakeAll(ctx, takes, answers)
+	err := s.Full.Take(ctx, takes, answers)
 	time.Sleep(rand.N(4 * time.Millisecond))
 	return err
 }

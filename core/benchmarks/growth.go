@@ -229,9 +229,10 @@ type namer struct {
 	key string
 }
 
-func (n *namer) Take(_ context.Context, t store.Take) (store.Answer, error) {
-	n.key = t.Key.String()
-	return store.Answer{Allowed: true}, nil
+func (n *namer) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	n.key = takes[0].Key.String()
+	answers[0].Allowed = true
+	return nil
 }
 
 // processes measures several processes that share one Redis, and one key in it until its quota is used up.

@@ -13,7 +13,7 @@ import (
 // Where one limit of a request denies, those of other algorithms, keys and logs are as they were.
 func jointAlgorithms(t *testing.T, c StoreConfig) {
 	k := newCounting(t, c)
-	joint := optional[store.Joint](k.direct, "store.Joint")
+	needSeveral(k.direct)
 	k.to(time.Minute, time.Second)
 	var takes []store.Take
 	quotas := []int{5, 7, 9, 11}
@@ -29,7 +29,7 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 		for i := range takes {
 			takes[i].Cost, takes[i].Mode, takes[i].ID = cost, mode, k.id
 		}
-		k.noError(joint.TakeAll(t.Context(), takes, answers))
+		k.noError(TakeAll(t.Context(), k.store, takes, answers))
 		return answers
 	}
 	want := func(used int) {
@@ -76,7 +76,7 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 // quota or than it counts. A store of several servers may count requests that were denied.
 func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
-		optional[store.Joint](k.direct, "store.Joint")
+		needSeveral(k.direct)
 		all := &crowd{direct: newDirect(t, k.store), name: fmt.Sprint("counting", int(a))}
 		all.user = planFor(limitOf(k.algorithms[(int(a)+1)%len(k.algorithms)], 30, time.Hour))
 		all.all = planFor(limitOf(a, 300, time.Hour))
@@ -92,7 +92,7 @@ func jointAlgorithmsConcurrently(t *testing.T, c StoreConfig) {
 // Limits of several algorithms and keys in one policy: a limiter waits for the last of those that deny.
 func jointAlgorithmPolicy(t *testing.T, c StoreConfig) {
 	k := newCounting(t, c)
-	optional[store.Joint](k.direct, "store.Joint")
+	needSeveral(k.direct)
 	type org struct{}
 	limits := core.Limits{{Name: "log", Quota: 100, Window: time.Minute}}
 	for i, a := range k.algorithms {

@@ -33,8 +33,8 @@ type StoreConfig struct {
 	OneLimit bool
 
 	// Batch has a store decide about requests that wait at the same time, and returns the answers to each. All have
-	// the same mode, and as many takes, of the same plans; requests of several takes are those of [store.Joint]. It
-	// also returns the requests in the order in which they were decided: those of one group as one, so that each is
+	// the same mode, and as many takes, of the same plans; requests of several takes draw from several logs. It also
+	// returns the requests in the order in which they were decided: those of one group as one, so that each is
 	// told the Reset of the last. BatchOracle, which is skipped if Batch is nil, and JointOracle call it.
 	Batch func(ctx context.Context, s core.Store, requests [][]store.Take) (
 		answers [][]store.Answer, groups [][]int, err error)

@@ -24,7 +24,7 @@ func newDirect(t *testing.T, s core.Store) *direct {
 func (d *direct) take(p *store.Plan, mode store.Mode, cost int) store.Answer {
 	d.t.Helper()
 	d.id++
-	a, err := d.store.Take(d.t.Context(), store.Take{Key: d.key, Plan: p, Cost: cost, ID: d.id, Mode: mode})
+	a, err := Take(d.t.Context(), d.store, store.Take{Key: d.key, Plan: p, Cost: cost, ID: d.id, Mode: mode})
 	if err != nil {
 		d.t.Fatalf("take %d, mode %d, cost %d: %v", d.id, mode, cost, err)
 	}
@@ -84,7 +84,7 @@ func invalidQuestions(t *testing.T, c StoreConfig) {
 			"Take with a Plan without limits": {Key: key, Plan: new(store.Plan)},
 		} {
 			take.Cost, take.ID, take.Mode = 1, 1, mode
-			_, err := s.Take(t.Context(), take)
+			_, err := Take(t.Context(), s, take)
 			want(what, err)
 		}
 	}
@@ -101,7 +101,7 @@ func invalidQuestions(t *testing.T, c StoreConfig) {
 		request := store.MergeRequest{Keep: time.Minute, Entries: entries}
 		want("Merge with the zero Key", merger.Merge(t.Context(), request))
 	}
-	a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: 1})
+	a, err := Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: 1, ID: 1})
 	if err != nil || !a.Allowed || a.State[0].Used != 0 {
 		t.Errorf("a take afterwards: %+v, %v; want it allowed", a, err)
 	}

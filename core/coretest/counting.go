@@ -26,10 +26,9 @@ func newCounting(t *testing.T, c StoreConfig) *counting {
 	}
 	s, advance := c.New(t)
 	d := newDirect(t, s)
-	counter := optional[store.Counter](d, "store.Counter")
 	k := &counting{direct: d, advance: advance}
 	for a := store.FixedWindow; a <= store.TokenBucket; a++ {
-		if counter.Counts(a) {
+		if s.Validate(planFor(limitOf(a, 1, time.Second))) == nil {
 			k.algorithms = append(k.algorithms, a)
 		}
 	}

@@ -33,7 +33,7 @@ func (c *crowd) take(user, cost int, reverse bool) (units int) {
 	if reverse {
 		slices.Reverse(takes)
 	}
-	if err := c.store.(store.Joint).TakeAll(c.t.Context(), takes, answers); err != nil {
+	if err := TakeAll(c.t.Context(), c.store, takes, answers); err != nil {
 		c.t.Error(err)
 	}
 	a, b := answers[0], answers[1]

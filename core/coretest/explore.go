@@ -42,7 +42,7 @@ type ExploreConfig struct {
 //
 // A world is a sequence of one to four operations on two logs of small quotas, with steps of time between them that end
 // right before, at and right after the instants at which entries leave their windows. An operation is a take of one or
-// two units in one of the modes, of one log or of both ([store.Joint]); a [store.Settlement] of an earlier take, to
+// two units in one of the modes, of one log or of both; a [store.Settlement] of an earlier take, to
 // undo it or to change its cost; a reset; or an earlier take once more. The operations of a store are atomic, so every
 // interleaving of those of several processes is such a sequence, and each sequence is one of two processes: there is no
 // need to tell processes apart. A request over both logs names the second one first in every other world.
@@ -63,7 +63,7 @@ func Explore(t *testing.T, c ExploreConfig) {
 				namespace: store.NewNamespace(fmt.Sprintf("worlds-%x", rand.Uint32()), nil),
 			}
 			e.store, e.advance = c.New(t)
-			e.joint, _ = e.store.(store.Joint)
+			e.several = several(e.store)
 			e.settler, _ = e.store.(store.Settler)
 			e.lister, _ = e.store.(store.Lister)
 			e.explore(c.Worlds)
@@ -82,7 +82,7 @@ type explorer struct {
 
 	t         *testing.T
 	store     core.Store
-	joint     store.Joint // the store, or nil if it is none
+	several   bool // the store decides over several logs at once
 	settler   store.Settler
 	lister    store.Lister
 	repeats   bool
@@ -149,7 +149,7 @@ func (e *explorer) findBase() {
 		return
 	}
 	key := e.newKey()
-	_, err := e.store.Take(e.t.Context(), store.Take{Key: key, Plan: e.plans[0], Cost: 1, ID: e.ids.Add(1)})
+	_, err := Take(e.t.Context(), e.store, store.Take{Key: key, Plan: e.plans[0], Cost: 1, ID: e.ids.Add(1)})
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -49,18 +49,11 @@ func (f *FakeStore) Takes() int {
 }
 
 // Validate implements [store.Store].
-func (f *FakeStore) Validate(*store.Plan) error { return nil }
+func (f *FakeStore) Validate(...*store.Plan) error { return nil }
 
 // Take implements [store.Store].
-func (f *FakeStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	var answers [1]store.Answer
-	err := f.TakeAll(ctx, []store.Take{t}, answers[:])
-	return answers[0], err
-}
-
-// TakeAll implements [store.Joint].
-func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
-	if err := store.ValidateAll(takes, answers); err != nil {
+func (f *FakeStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -76,9 +69,6 @@ func (f *FakeStore) TakeAll(_ context.Context, takes []store.Take, answers []sto
 	copy(answers, decide(takes, logs))
 	return nil
 }
-
-// Counts implements [store.Counter]: it has all algorithms.
-func (f *FakeStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
 
 // Settle implements [store.Settler].
 func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {

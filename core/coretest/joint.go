@@ -20,7 +20,7 @@ import (
 func jointConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	k := &crowd{direct: newDirect(t, s), name: "joint"}
-	optional[store.Joint](k.direct, "store.Joint")
+	needSeveral(k.direct)
 	k.user = planOfOne(testlen.Of(10, 40), time.Hour, store.Plan{})
 	k.all = planOfOne(testlen.Of(60, 300), time.Hour, store.Plan{})
 	k.run(32, testlen.Of(12, 60), func() int { return 1 })
@@ -82,7 +82,7 @@ func keysOfLimits(t *testing.T, serve Serve) {
 // Takes that are not those of one request are errors, and record nothing.
 func invalidJointQuestions(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
-	joint := optional[store.Joint](&direct{t: t, store: s}, "store.Joint")
+	needSeveral(&direct{t: t, store: s})
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
 	nine := make([]store.Take, store.MaxLimits+1)
 	for i := range nine {
@@ -103,15 +103,15 @@ func invalidJointQuestions(t *testing.T, c StoreConfig) {
 		"another mode": change(func(t *store.Take) { t.Mode = store.ModeRecord }),
 		"one key":      change(func(t *store.Take) { t.Key = store.NewKey("joint-invalid", "0") }),
 	} {
-		err := joint.TakeAll(t.Context(), takes, make([]store.Answer, len(takes)))
+		err := TakeAll(t.Context(), s, takes, make([]store.Answer, len(takes)))
 		if !errors.As(err, new(*store.ConfigError)) {
 			t.Errorf("%s: %v, want a ConfigError", desc, err)
 		}
 	}
-	if err := joint.TakeAll(t.Context(), nine[:2], make([]store.Answer, 1)); err == nil {
+	if err := TakeAll(t.Context(), s, nine[:2], make([]store.Answer, 1)); err == nil {
 		t.Error("one answer for two takes: no error")
 	}
-	a, err := s.Take(t.Context(), store.Take{Key: nine[0].Key, Plan: plan, Cost: 1, ID: 3, Mode: store.ModePeek})
+	a, err := Take(t.Context(), s, store.Take{Key: nine[0].Key, Plan: plan, Cost: 1, ID: 3, Mode: store.ModePeek})
 	if err != nil || a.State[0].Used != 0 {
 		t.Errorf("%+v, %v: an invalid request has recorded units", a, err)
 	}

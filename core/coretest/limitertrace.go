@@ -182,7 +182,7 @@ func (tr *limiterTrace) mode() store.Mode {
 func (tr *limiterTrace) define(limits core.Limits, cost int, mode store.Mode) core.Decision {
 	tr.id++
 	take := store.Take{Key: tr.key, Plan: tr.plan(limits), Cost: cost, ID: tr.id, Mode: mode}
-	a, err := tr.oracle.Take(tr.t.Context(), take)
+	a, err := Take(tr.t.Context(), tr.oracle, take)
 	tr.noError(err)
 	return expect(limits, cost, mode, a)
 }

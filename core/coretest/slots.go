@@ -82,7 +82,7 @@ func slotsConcurrently(t *testing.T, c StoreConfig) {
 		wg.Go(func() {
 			for range testlen.Of(10, 40) {
 				take := store.Take{Key: key, Plan: p, Cost: 3, ID: uint64(id.Add(1))}
-				a, err := s.Take(t.Context(), take)
+				a, err := Take(t.Context(), s, take)
 				if err != nil {
 					t.Error(err)
 				}
@@ -104,7 +104,7 @@ func slotsConcurrently(t *testing.T, c StoreConfig) {
 		})
 	}
 	wg.Wait()
-	a, err := s.Take(t.Context(), store.Take{Key: key, Plan: p, Cost: 1, ID: 1 << 40, Mode: store.ModePeek})
+	a, err := Take(t.Context(), s, store.Take{Key: key, Plan: p, Cost: 1, ID: 1 << 40, Mode: store.ModePeek})
 	if err != nil || a.State[0].Used != 0 || taken.Load() < slots {
 		t.Errorf("%+v, %v: slots were left behind; %d were taken", a, err, taken.Load())
 	}

@@ -20,7 +20,7 @@ type trace struct {
 
 	r      *rand.Rand
 	oracle *FakeStore
-	joint  store.Joint // the store, if requests are over several logs
+	joint  bool // requests are over several logs
 	logs   []*traceLog
 	name   string
 	units  bool       // takes and corrections are of one unit: stores may keep such logs in another way
@@ -72,15 +72,14 @@ func eachTrace(t *testing.T, c StoreConfig, config traceConfig, f func(tr *trace
 		s, advance := c.New(t)
 		k = &counting{direct: newDirect(t, s), advance: advance}
 	}
-	var joint store.Joint
 	if config.several {
-		joint = optional[store.Joint](k.direct, "store.Joint")
+		needSeveral(k.direct)
 	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for n, done := 0, 0; done < config.checks; n++ {
 		tr := &trace{
-			counting: k, StoreConfig: c, traceConfig: config, r: r, oracle: new(FakeStore), joint: joint,
+			counting: k, StoreConfig: c, traceConfig: config, r: r, oracle: new(FakeStore), joint: config.several,
 			name: fmt.Sprintf("trace-%x-%d", seed, n),
 		}
 		tr.oracle.Advance(time.Duration(k.now) * time.Microsecond)
@@ -225,7 +224,7 @@ func (tr *trace) corrected() int {
 // take sends a request, or several that wait at the same time.
 func (tr *trace) take() {
 	logs := []*traceLog{anyOf(tr.r, tr.logs)}
-	if tr.joint != nil {
+	if tr.joint {
 		logs = logs[:0]
 		for _, i := range tr.r.Perm(len(tr.logs))[:1+tr.r.IntN(len(tr.logs))] {
 			logs = append(logs, tr.logs[i])
@@ -278,13 +277,7 @@ func (tr *trace) ask(requests [][]store.Take) {
 	}
 	for _, takes := range requests {
 		answers := make([]store.Answer, len(takes))
-		var err error
-		if len(takes) == 1 && (tr.joint == nil || tr.r.IntN(2) == 0) {
-			answers[0], err = tr.store.Take(tr.t.Context(), takes[0])
-		} else {
-			err = tr.joint.TakeAll(tr.t.Context(), slices.Clone(takes), answers)
-		}
-		if err != nil {
+		if err := TakeAll(tr.t.Context(), tr.store, takes, answers); err != nil {
 			tr.fatalf("%v", err)
 		}
 		tr.compare(takes, answers, 1, 1)
@@ -294,7 +287,7 @@ func (tr *trace) ask(requests [][]store.Take) {
 // compare compares what a batch of so many requests can know of one, in a group of so many.
 func (tr *trace) compare(takes []store.Take, got []store.Answer, batch, group int) {
 	want := make([]store.Answer, len(takes))
-	tr.noError(tr.oracle.TakeAll(tr.t.Context(), takes, want))
+	tr.noError(TakeAll(tr.t.Context(), tr.oracle, takes, want))
 	allowed := !slices.ContainsFunc(want, func(a store.Answer) bool { return !a.Allowed })
 	tr.hint = 0
 	for i, t := range takes {

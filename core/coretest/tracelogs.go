@@ -61,7 +61,7 @@ func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 		addLogs: func(tr *trace, n int) {
 			tr.settler()
 			tr.renewer()
-			tr.joint, _ = tr.store.(store.Joint)
+			tr.joint = several(tr.store)
 			p := store.Plan{Slots: true, Limits: []store.Limit{{Quota: 1 + tr.r.IntN(5), Window: time.Second}}}
 			if n%3 == 0 {
 				p.Limits = append(p.Limits, store.Limit{Quota: 1 + tr.r.IntN(4), Window: 2 * time.Second})
@@ -73,7 +73,7 @@ func slotsAgainstOracle(t *testing.T, c StoreConfig) {
 				p.Keep = 5 * time.Second
 			}
 			tr.add(1, p)
-			if tr.joint != nil {
+			if tr.joint {
 				window := []store.Limit{{Quota: 20, Window: 3 * time.Second}, {Quota: 15, Window: 2 * time.Second}}
 				tr.add(1, store.Plan{Limits: window, Shadow: n % 2})
 			}

@@ -78,7 +78,7 @@ func grantsTheLeast(t *testing.T, c StoreConfig) {
 func jointGrants(t *testing.T, c StoreConfig) {
 	s, advance := c.New(t)
 	d := newDirect(t, s)
-	joint := optional[store.Joint](d, "store.Joint")
+	needSeveral(d)
 	plans := []*store.Plan{planOfOne(3, time.Second, store.Plan{}), planOfOne(5, time.Minute, store.Plan{})}
 	keys := []store.Key{d.key, store.NewKey("contract", "l")}
 	want := func(cost, granted int, retry ...time.Duration) {
@@ -90,7 +90,7 @@ func jointGrants(t *testing.T, c StoreConfig) {
 			takes = append(takes, take)
 		}
 		answers := make([]store.Answer, len(takes))
-		d.noError(joint.TakeAll(t.Context(), takes, answers))
+		d.noError(TakeAll(t.Context(), s, takes, answers))
 		for i, a := range answers {
 			if a.Granted != granted || a.Allowed != (retry[i] == 0) || a.Retry != retry[i] {
 				t.Errorf("cost %d, log %d: %+v, want %d granted, a wait of %v", cost, i, a, granted, retry[i])
@@ -135,7 +135,7 @@ func grantsConcurrently(t *testing.T, c StoreConfig) {
 func jointGrantsConcurrently(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	k := &crowd{direct: newDirect(t, s), name: "upto", mode: store.ModeUpTo}
-	optional[store.Joint](k.direct, "store.Joint")
+	needSeveral(k.direct)
 	k.user = planOfOne(testlen.Of(60, 250), time.Hour, store.Plan{})
 	k.all = planOfOne(testlen.Of(700, 3000), time.Hour, store.Plan{})
 	k.run(64, testlen.Of(5, 20), func() int { return 1 + rand.IntN(9) })

@@ -97,11 +97,7 @@ func (w *world) request(i int) (takes []store.Take, logs []*definition) {
 func (w *world) ask(takes []store.Take) (answers []store.Answer, err error) {
 	w.checked.Add(int64(len(takes)))
 	answers = make([]store.Answer, len(takes))
-	if len(takes) == 1 {
-		answers[0], err = w.store.Take(w.t.Context(), takes[0])
-		return answers, err
-	}
-	return answers, w.joint.TakeAll(w.t.Context(), slices.Clone(takes), answers) // which may change them
+	return answers, TakeAll(w.t.Context(), w.store, takes, answers)
 }
 
 // take executes a take, or does so once more if no log holds it any longer.

@@ -128,7 +128,7 @@ func (e *explorer) next(before []operation) (all []operation) {
 		if e.alike && logs == 2 && !slices.ContainsFunc(before, func(o operation) bool { return !both(o) }) {
 			continue
 		}
-		if logs == 3 && e.joint == nil {
+		if logs == 3 && !e.several {
 			continue
 		}
 		for _, take := range e.takes {

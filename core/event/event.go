@@ -74,7 +74,6 @@ type Operation uint8
 // Each [StoreCall] has one of these operations.
 const (
 	Take Operation = iota
-	TakeAll
 	Settle
 	Merge
 	Log
@@ -82,9 +81,9 @@ const (
 	Reset
 )
 
-var operations = [...]string{"take", "take all", "settle", "merge", "log", "renew", "reset"}
+var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset"}
 
-// String is the operation in words fit for a metric, such as "take all".
+// String is the operation in words fit for a metric, such as "take".
 func (o Operation) String() string {
 	if int(o) < len(operations) {
 		return operations[o]

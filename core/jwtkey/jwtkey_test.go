@@ -78,9 +78,9 @@ type spy struct {
 	key string
 }
 
-func (s *spy) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	s.key = t.Key.String()
-	return s.Store.Take(ctx, t)
+func (s *spy) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	s.key = takes[0].Key.String()
+	return s.Store.Take(ctx, takes, answers)
 }
 
 // keyOf returns the stored key for a request, or the error.

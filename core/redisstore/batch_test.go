@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/lateness"
 	"github.com/sashlimit/sash/core/redisstore"
@@ -86,7 +87,7 @@ func TestMergedLogsVary(t *testing.T) {
 	for k, varies := range []bool{false, true} {
 		plan := planOf(second, store.Plan{Keep: time.Second, Varies: varies})
 		first := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: 1}
-		if _, err := logs.Take(t.Context(), first); err != nil {
+		if _, err := coretest.Take(t.Context(), logs, first); err != nil {
 			t.Fatal(err)
 		}
 		m := store.MergeRequest{
@@ -100,7 +101,7 @@ func TestMergedLogsVary(t *testing.T) {
 	plain := func(k int, id uint64) store.Take {
 		return store.Take{Key: keys[k], Plan: planOf(second, store.Plan{Keep: time.Second}), Cost: 1, ID: id}
 	}
-	if _, err := logs.Take(t.Context(), plain(2, 4)); err != nil {
+	if _, err := coretest.Take(t.Context(), logs, plain(2, 4)); err != nil {
 		t.Fatal(err)
 	}
 	c.Advance(2 * time.Second)
@@ -111,7 +112,7 @@ func TestMergedLogsVary(t *testing.T) {
 	for k := range 2 {
 		plan := planOf(hour, store.Plan{Keep: time.Hour, Varies: true})
 		peek := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: 8, Mode: store.ModePeek}
-		a, err := logs.Take(t.Context(), peek)
+		a, err := coretest.Take(t.Context(), logs, peek)
 		if err != nil || a.State[0].Used != 6 || a.State[0].Reset != time.Hour-62*time.Second {
 			t.Errorf("log %d: %+v, %v; want the first unit, four merged and one of now", k, a.State[0], err)
 		}
@@ -230,7 +231,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 					defer cancel()
 					begin := time.Now()
-					_, err := logs.Take(ctx, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(i + 1)})
+					_, err := coretest.Take(ctx, logs, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(i + 1)})
 					if err == nil {
 						t.Error("answered by a paused server")
 					}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/counter"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
@@ -91,7 +92,7 @@ func TestCountersLikeThoseInMemory(t *testing.T) {
 					plan, l = store.NewPlan(store.Plan{Limits: []store.Limit{changed}}), changed
 					take.Plan = plan
 				}
-				got, err := s.Take(t.Context(), take)
+				got, err := coretest.Take(t.Context(), s, take)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,7 +176,7 @@ func TestFixedWindowFromYearsAhead(t *testing.T) {
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{limit}})
 	take := func(id uint64, allowed bool) {
 		t.Helper()
-		a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
+		a, err := coretest.Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
 		if err != nil || a.Allowed != allowed {
 			t.Fatalf("take %d: %+v, %v", id, a, err)
 		}
@@ -201,7 +202,7 @@ func TestSlidingCounterOutlivesItsPeriod(t *testing.T) {
 		{Quota: 9, Window: 10 * time.Second, Algorithm: store.SlidingCounter},
 	}})
 	for id, left := range []time.Duration{20 * time.Second, 13 * time.Second} { // a period begins with the clock
-		if _, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(id + 1)}); err != nil {
+		if _, err := coretest.Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(id + 1)}); err != nil {
 			t.Fatal(err)
 		}
 		const most = time.Second // what the value stays longer than it must
@@ -227,7 +228,7 @@ func TestCalendarThatChanges(t *testing.T) {
 			Quota: 20, Window: 10 * time.Minute, Algorithm: store.FixedWindow, Calendar: calendar,
 		}
 		plan := store.NewPlan(store.Plan{Limits: []store.Limit{limit}})
-		a, err := s.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: cost, ID: id})
+		a, err := coretest.Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: cost, ID: id})
 		if err != nil || !a.Allowed || a.State[0].Used != used {
 			t.Errorf("%+v, %v; want %d units used before", a, err, used)
 		}

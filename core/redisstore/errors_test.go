@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -50,7 +51,7 @@ var (
 
 func take(ctx context.Context, client redisstore.Client) error {
 	plan := planOf(core.Limits{core.PerMinute(5)}, store.Plan{Keep: time.Minute})
-	_, err := redisstore.New(client).Take(ctx, store.Take{Key: taken, Plan: plan, Cost: 1, ID: 1})
+	_, err := coretest.Take(ctx, redisstore.New(client), store.Take{Key: taken, Plan: plan, Cost: 1, ID: 1})
 	return err
 }
 

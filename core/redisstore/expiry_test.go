@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -56,7 +57,7 @@ func TestKeysOutliveTheirEntries(t *testing.T) {
 			id++
 			take.ID = id
 			least, most := lasts(t, rdb, stored(key), func() {
-				if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
+				if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
 					t.Fatalf("%s, %s: %+v, %v", form.name, what, a, err)
 				}
 			})
@@ -147,7 +148,7 @@ func TestWhatHasLeftIsRemoved(t *testing.T) {
 		for range 50 {
 			id++
 			take.ID = id
-			if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
+			if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
 				t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
 			}
 			c.Advance(formsKeep/3 + time.Microsecond)
@@ -180,7 +181,7 @@ func TestLateCopiesDoNotMoveTheirTake(t *testing.T) {
 		for n, copies := range []int{0, 1, 0} {
 			take.ID = uint64(n + 1)
 			for range 1 + copies {
-				if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
+				if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
 					t.Fatalf("%s: %+v, %v", forms[i].name, a, err)
 				}
 				c.Advance(time.Millisecond)
@@ -213,7 +214,7 @@ func TestCopiesOfWhatHasLeft(t *testing.T) {
 		// The log is kept for longer, so that the first entry is still there.
 		plan := planOf(core.Limits{hundred}, store.Plan{Keep: 2 * formsKeep})
 		ask := store.Take{Key: key, Plan: plan, Cost: 1, ID: take.id}
-		if a, err := logs.Take(t.Context(), ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
+		if a, err := coretest.Take(t.Context(), logs, ask); err != nil || !a.Allowed || a.State[0].Used != take.used {
 			t.Errorf("take %d, %v later: %+v, %v; want %d used", take.id, take.after, a, err, take.used)
 		}
 	}
@@ -230,7 +231,7 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 			id++
 			plan := planOf(core.Limits{limit}, store.Plan{Keep: limit.Window, Varies: true})
 			ask := store.Take{Key: key, Plan: plan, Cost: 1, ID: id}
-			a, err := logs.Take(t.Context(), ask)
+			a, err := coretest.Take(t.Context(), logs, ask)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -326,7 +327,7 @@ func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 	key := keysOf(t, 1, "merged")[0]
 	plan := planOf(core.Limits{core.PerHour(9)}, store.Plan{Keep: time.Hour, Varies: true})
 	take := store.Take{Key: key, Plan: plan, Cost: 1, ID: 1}
-	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
+	if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
 	m := store.MergeRequest{
@@ -358,7 +359,7 @@ func countedDenials(t *testing.T, logs core.Store) {
 	for id := range uint64(2) {
 		take := store.Take{Key: key, Plan: planOf(limits, store.Plan{Keep: formsKeep, Bound: 10}), Cost: 1, ID: id + 1}
 		take.Mode = store.ModeChargeDenied
-		if a, err := logs.Take(t.Context(), take); err != nil || a.Allowed != (id == 0) {
+		if a, err := coretest.Take(t.Context(), logs, take); err != nil || a.Allowed != (id == 0) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}
@@ -427,7 +428,7 @@ func TestSettleOfManyUnits(t *testing.T) {
 	key := keysOf(t, 1, "many")[0]
 	plan := planOf(core.Limits{core.PerHour(100_000)}, store.Plan{Keep: time.Hour})
 	take := store.Take{Key: key, Plan: plan, Cost: 2, ID: 1}
-	if a, err := logs.Take(t.Context(), take); err != nil || !a.Allowed {
+	if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
 	for _, cost := range []int{3001, 10_000, 4999, 1000, 3000, 1, core.MaxQuota, 0} {
@@ -436,7 +437,7 @@ func TestSettleOfManyUnits(t *testing.T) {
 		}
 		peek := take
 		peek.ID, peek.Mode = 2, store.ModePeek
-		if a, err := logs.Take(t.Context(), peek); err != nil || a.State[0].Used != cost {
+		if a, err := coretest.Take(t.Context(), logs, peek); err != nil || a.State[0].Used != cost {
 			t.Errorf("settled to %d units, but %d are used, %v", cost, a.State[0].Used, err)
 		}
 	}
@@ -449,7 +450,7 @@ func TestCountedDenialSentAgain(t *testing.T) {
 		t.Helper()
 		plan := planOf(core.Limits{{Quota: 2, Window: formsKeep}}, store.Plan{Keep: formsKeep, Bound: 10})
 		take := store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: store.ModeChargeDenied}
-		if a, err := logs.Take(t.Context(), take); err != nil || a.Allowed != allowed {
+		if a, err := coretest.Take(t.Context(), logs, take); err != nil || a.Allowed != allowed {
 			t.Errorf("%+v, %v; want allowed %v", a, err, allowed)
 		}
 	}

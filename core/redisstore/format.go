@@ -10,52 +10,54 @@ import (
 
 // This file writes takes as arguments of the scripts. docs/internals.md describes these in the section "Redis formats".
 
-func newFormat(t *store.Take, others []store.Take) redisclient.Format {
-	f := redisclient.NewFormat(takeScript, t, others)
-	isShort := f.Grouped && redisclient.HasShortForm(t.Plan)
-	for i := range others {
-		isShort = isShort && redisclient.HasShortForm(others[i].Plan)
+func newFormat(takes []store.Take) redisclient.Format {
+	if len(takes) == 1 {
+		return newFormatOfOne(takes[0])
 	}
-	if isShort {
-		f.Short = len(t.Plan.Limits)
-	}
-	switch {
-	case len(others) == 0 && counts(t.Plan):
-		f.Script = counterScript
-		isShort = f.Grouped && hasShortCounter(t.Plan)
-		if appendCounter(&f, t, isShort); isShort {
-			f.Short = 1
-		}
-		return f
-	case len(others) == 0:
-		switch f.Weighted = takeWeightedScript; {
-		case t.Plan.Varies:
-			f.Script, f.Weighted = takeWeightedScript, redisclient.Script{}
-		case len(t.Plan.Limits) > 1:
-			f.Script = takeSeveralScript
-		}
-		f.AppendPlan(t, isShort)
-		return f
-	}
-	f.Script, f.Weighted = jointScript, jointWeightedScript
+	f := redisclient.NewFormat(jointScript, takes)
 	some := func(is func(*store.Plan) bool) bool {
-		return is(t.Plan) || slices.ContainsFunc(others, func(o store.Take) bool { return is(o.Plan) })
+		return slices.ContainsFunc(takes, func(t store.Take) bool { return is(t.Plan) })
 	}
-	switch {
+	isShort := f.Grouped && !some(func(p *store.Plan) bool { return !redisclient.HasShortForm(p) })
+	switch f.Weighted = jointWeightedScript; {
 	case some(func(p *store.Plan) bool { return counts(p) || p.Varies }):
 		f.Script, f.Weighted = jointWeightedScript, redisclient.Script{}
 	case some(func(p *store.Plan) bool { return len(p.Limits) > 1 }):
 		f.Script = jointSeveralScript
 	}
-	f.Whole++ // how many takes are admitted
-	appendLog(&f, t, isShort)
-	for i := range others {
+	for i := range takes {
 		if isShort {
-			f.Short += len(others[i].Plan.Limits)
+			f.Short += len(takes[i].Plan.Limits)
 		}
-		appendLog(&f, &others[i], isShort)
+		appendLog(&f, &takes[i], isShort)
 	}
 	f.Tail = append(f.Tail, f.Logs)
+	return f
+}
+
+// newFormatOfOne is newFormat for a request that draws from one log.
+func newFormatOfOne(t store.Take) redisclient.Format {
+	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
+	f := redisclient.NewFormat(takeScript, []store.Take{t})
+	if counts(t.Plan) {
+		f.Script = counterScript
+		isShort := f.Grouped && hasShortCounter(t.Plan)
+		if appendCounter(&f, &t, isShort); isShort {
+			f.Short = 1
+		}
+		return f
+	}
+	switch f.Weighted = takeWeightedScript; {
+	case t.Plan.Varies:
+		f.Script, f.Weighted = takeWeightedScript, redisclient.Script{}
+	case len(t.Plan.Limits) > 1:
+		f.Script = takeSeveralScript
+	}
+	isShort := f.Grouped && redisclient.HasShortForm(t.Plan)
+	if isShort {
+		f.Short = len(t.Plan.Limits)
+	}
+	f.AppendPlan(&t, isShort)
 	return f
 }
 

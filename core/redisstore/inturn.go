@@ -122,10 +122,10 @@ func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, 
 }
 
 // take asks the log with number i.
-func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) (err error) {
+func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) error {
 	t := r.takes[i]
 	t.Mode, t.Cost = mode, r.cost
-	r.answers[i], err = r.store.Logs.Take(ctx, t)
+	_, _, _, err := r.store.Logs.Take(ctx, []store.Take{t}, r.answers[i:i+1])
 	return err
 }
 

@@ -54,7 +54,7 @@ func (r jointRequest) takes(mode store.Mode) []store.Take {
 func (r jointRequest) take(ctx context.Context, s core.Store, mode store.Mode) (bool, error) {
 	takes := r.takes(mode)
 	answers := make([]store.Answer, len(takes))
-	err := full(s).TakeAll(ctx, takes, answers)
+	err := coretest.TakeAll(ctx, full(s), takes, answers)
 	return err == nil && !slices.ContainsFunc(answers, func(a store.Answer) bool { return !a.Allowed }), err
 }
 
@@ -63,7 +63,7 @@ func (r jointRequest) used(t *testing.T, s core.Store) []int {
 	t.Helper()
 	used := make([]int, len(r.keys))
 	for i, take := range r.takes(store.ModePeek) {
-		a, err := s.Take(t.Context(), take)
+		a, err := coretest.Take(t.Context(), s, take)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -530,24 +530,24 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 			return all
 		}
 		first, answers := takes(), make([]store.Answer, 2)
-		err := full(s).TakeAll(t.Context(), first, answers)
+		err := coretest.TakeAll(t.Context(), full(s), first, answers)
 		if err != nil || !answers[0].Allowed || !answers[1].Allowed {
 			t.Fatal(answers, err)
 		}
 		c.Advance(2 * time.Second)
 		other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: cost, ID: jointID.Add(1)}
-		if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
+		if a, err := coretest.Take(t.Context(), s, other); err != nil || !a.Allowed {
 			t.Fatal(a, err)
 		}
 		for range 2 {
-			if err := full(s).TakeAll(t.Context(), first, answers); err != nil || answers[1].Allowed {
+			if err := coretest.TakeAll(t.Context(), full(s), first, answers); err != nil || answers[1].Allowed {
 				t.Fatal(answers, err)
 			}
 			if used := r.used(t, s); used[0] != cost {
 				t.Errorf("the logs hold %v units, want the first to keep its own", used)
 			}
 		}
-		if err = full(s).TakeAll(t.Context(), takes(), answers); err != nil || answers[1].Allowed {
+		if err = coretest.TakeAll(t.Context(), full(s), takes(), answers); err != nil || answers[1].Allowed {
 			t.Fatal(answers, err)
 		}
 		if used := r.used(t, s); !slices.Equal(used, []int{cost, cost}) {
@@ -569,7 +569,7 @@ func TestJointRequestIsAnsweredAgain(t *testing.T) {
 		r.plans[1] = planOf(core.Limits{{Quota: 1, Window: time.Second}}, store.Plan{})
 		first, answers := r.takes(store.ModeCharge), make([]store.Answer, 3)
 		for again := range 3 {
-			if err := full(s).TakeAll(t.Context(), first, answers); err != nil {
+			if err := coretest.TakeAll(t.Context(), full(s), first, answers); err != nil {
 				t.Fatal(err)
 			}
 			for i, a := range answers {
@@ -583,7 +583,7 @@ func TestJointRequestIsAnsweredAgain(t *testing.T) {
 			if again == 0 {
 				c.Advance(2 * time.Second)
 				other := store.Take{Key: r.keys[1], Plan: r.plans[1], Cost: 1, ID: jointID.Add(1)}
-				if a, err := s.Take(t.Context(), other); err != nil || !a.Allowed {
+				if a, err := coretest.Take(t.Context(), s, other); err != nil || !a.Allowed {
 					t.Fatal(a, err)
 				}
 			}
@@ -638,7 +638,7 @@ func TestJointLateReplays(t *testing.T) {
 				c.again = false
 				for k, key := range keys {
 					p := plans[k/2]
-					a, err := logs.Take(t.Context(), store.Take{
+					a, err := coretest.Take(t.Context(), logs, store.Take{
 						Key: key, Plan: p, Cost: 1, ID: 1, Mode: store.ModePeek,
 					})
 					if err != nil || mode == store.ModeCharge && a.State[0].Used > p.Limits[0].Quota {
@@ -751,11 +751,11 @@ func jointRefusals(t *testing.T, s store.Full) {
 			takes[i].Cost = cost
 		}
 		change(takes)
-		return s.TakeAll(t.Context(), takes, make([]store.Answer, len(takes)))
+		return coretest.TakeAll(t.Context(), s, takes, make([]store.Answer, len(takes)))
 	}
 	none := func([]store.Take) {}
 	for name, err := range map[string]error{
-		"no takes":   s.TakeAll(t.Context(), nil, nil),
+		"no takes":   coretest.TakeAll(t.Context(), s, nil, nil),
 		"other cost": ask(1, func(t []store.Take) { t[1].Cost = 2 }),
 		"other id":   ask(1, func(t []store.Take) { t[1].ID++ }),
 		"too large":  ask(tooMuch(), none),

@@ -76,7 +76,7 @@ func TestBatchOfLogsWithAndWithoutWeights(t *testing.T) {
 				}
 				for _, group := range groupsOf(each(takes)) { // decided as one, in the order of their first takes
 					for _, i := range group {
-						want, err := oracle.Take(t.Context(), takes[i])
+						want, err := coretest.Take(t.Context(), oracle, takes[i])
 						if err != nil || answers[i].Allowed != want.Allowed || answers[i].Retry != want.Retry {
 							t.Fatalf("round %d, batch %d, take %d of %s: %+v, want %+v, %v",
 								round, batch, i, takes[i].Key.Text, answers[i], want, err)
@@ -108,11 +108,11 @@ func each(takes []store.Take) (requests [][]store.Take) {
 // compareTake sends a take to a store and to the definition.
 func compareTake(t *testing.T, s, oracle core.Store, take store.Take) {
 	t.Helper()
-	got, err := s.Take(t.Context(), take)
+	got, err := coretest.Take(t.Context(), s, take)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := oracle.Take(t.Context(), take); err != nil || got != want {
+	if want, err := coretest.Take(t.Context(), oracle, take); err != nil || got != want {
 		t.Fatalf("cost %d: %+v, want %+v, %v", take.Cost, got, want, err)
 	}
 }
@@ -147,10 +147,10 @@ func TestTwoProcessesOfWhichOneHasCosts(t *testing.T) {
 					compareTake(t, s, oracle, takes[0])
 				} else {
 					got, want := make([]store.Answer, 2), make([]store.Answer, 2)
-					if err := s.TakeAll(t.Context(), takes, got); err != nil {
+					if err := coretest.TakeAll(t.Context(), s, takes, got); err != nil {
 						t.Fatal(err)
 					}
-					err := oracle.TakeAll(t.Context(), takes, want)
+					err := coretest.TakeAll(t.Context(), oracle, takes, want)
 					if err != nil || got[0] != want[0] || got[1] != want[1] {
 						t.Fatalf("take %d: %+v, want %+v, %v", id, got, want, err)
 					}
@@ -176,7 +176,7 @@ func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 	keys := keysOf(t, 3, "order")
 	limits := core.Limits{{Quota: 5, Window: time.Minute}}
 	weighted := store.Take{Key: keys[0], Plan: planOf(limits, store.Plan{}), Cost: 2, ID: 1}
-	if a, err := redisstore.New(c, redisstore.WithOneServer()).Take(t.Context(), weighted); err != nil || !a.Allowed {
+	if a, err := coretest.Take(t.Context(), redisstore.New(c, redisstore.WithOneServer()), weighted); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
 	for _, several := range []bool{false, true} {

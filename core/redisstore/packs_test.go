@@ -48,7 +48,7 @@ func (w *weighed) settle(id uint64, cost int) {
 func (w *weighed) used(plan *store.Plan) int {
 	w.t.Helper()
 	peek := store.Take{Key: w.take.Key, Plan: plan, ID: 0xff, Cost: 1, Mode: store.ModePeek}
-	a, err := w.store.Take(w.t.Context(), peek)
+	a, err := coretest.Take(w.t.Context(), w.store, peek)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -66,18 +66,18 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 		t.Helper()
 		peek := w.take
 		peek.ID, peek.Cost, peek.Mode = 0xff, 900, store.ModePeek
-		got, err := w.store.Take(t.Context(), peek)
-		if want, _ := oracle.Take(t.Context(), peek); err != nil || got != want {
+		got, err := coretest.Take(t.Context(), w.store, peek)
+		if want, _ := coretest.Take(t.Context(), oracle, peek); err != nil || got != want {
 			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 		}
 	}
 	take := func(id uint64, cost int, mode store.Mode) {
 		t.Helper()
 		w.take.ID, w.take.Cost, w.take.Mode = id, cost, mode
-		if _, err := w.store.Take(t.Context(), w.take); err != nil {
+		if _, err := coretest.Take(t.Context(), w.store, w.take); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := oracle.Take(t.Context(), w.take); err != nil {
+		if _, err := coretest.Take(t.Context(), oracle, w.take); err != nil {
 			t.Fatal(err)
 		}
 		w.clock.Advance(time.Millisecond)
@@ -210,7 +210,7 @@ func TestCostsUpToTheQuota(t *testing.T) {
 		{5, 0, true},
 	} {
 		w.take.ID, w.take.Cost = uint64(i+1), step.cost
-		if a, err := w.store.Take(t.Context(), w.take); err != nil || a.Allowed != step.allowed {
+		if a, err := coretest.Take(t.Context(), w.store, w.take); err != nil || a.Allowed != step.allowed {
 			t.Fatalf("take %d with cost %d: %+v, %v; want allowed: %v", i+1, step.cost, a, err, step.allowed)
 		}
 		w.clock.Advance(step.wait)

@@ -658,7 +658,7 @@ func TestCostAboveWhatIsRecordedAtOnce(t *testing.T) {
 	}
 	for cost, wrong := range map[int]bool{core.MaxQuota: false, core.MaxQuota + 1: false, tooMuch(): true} {
 		take.Cost = cost
-		_, err := logs.Take(t.Context(), take)
+		_, err := coretest.Take(t.Context(), logs, take)
 		settled := logs.Settle(t.Context(), store.Settlement{Key: take.Key, ID: 1, Cost: cost})
 		for _, err := range []error{err, settled} {
 			if errors.As(err, new(*core.ConfigError)) != wrong || errors.As(err, new(*core.StoreError)) {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
@@ -138,7 +139,7 @@ func TestPanicsDoNotBlockOthers(t *testing.T) {
 		take := func(i int) (store.Answer, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			return logs.Take(ctx, store.Take{
+			return coretest.Take(ctx, logs, store.Take{
 				Key: keys[i%len(keys)], Plan: plan, Cost: 1, ID: id.Add(1), Mode: store.ModePeek,
 			})
 		}
@@ -358,10 +359,11 @@ type tap struct {
 	last store.Answer
 }
 
-func (s *tap) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
-	s.key = t.Key
-	s.last, err = s.Full.Take(ctx, t)
-	return s.last, err
+func (s *tap) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	s.key = takes[0].Key
+	err := s.Full.Take(ctx, takes, answers)
+	s.last = answers[0]
+	return err
 }
 
 // TestSeveralLimits checks cases of the short path for several limits.

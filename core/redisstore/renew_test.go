@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -181,7 +182,7 @@ func TestRenewWhereWindowsVary(t *testing.T) {
 	}
 	c.Advance(1500 * time.Millisecond)
 	take.ID, take.Mode = 2, store.ModePeek
-	a, err := s.Take(t.Context(), take)
+	a, err := coretest.Take(t.Context(), s, take)
 	if want := (store.State{Used: 1, Reset: 500 * time.Millisecond}); err != nil || a.State[0] != want {
 		t.Errorf("%+v, %v; want %+v", a.State[0], err, want)
 	}
@@ -203,7 +204,7 @@ func TestSlotsWithGrantsSentTwice(t *testing.T) {
 			takes[i].Cost, takes[i].ID, takes[i].Mode = 8, 1, store.ModeUpTo
 		}
 		answers := make([]store.Answer, 2)
-		if err := s.TakeAll(t.Context(), takes, answers); err != nil {
+		if err := coretest.TakeAll(t.Context(), s, takes, answers); err != nil {
 			t.Fatal(err)
 		}
 		for i, a := range answers {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -134,7 +135,7 @@ func (run *repeatedKeys) compare(together, alone core.Store, waiting []store.Tak
 	for n, i := range batch {
 		single := waiting[i]
 		single.Key = run.alone[of[i]]
-		want, err := alone.Take(run.t.Context(), single)
+		want, err := coretest.Take(run.t.Context(), alone, single)
 		if err != nil {
 			run.t.Fatal(err)
 		}

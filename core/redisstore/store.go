@@ -50,19 +50,26 @@ type redisStore struct {
 	undoTimeout time.Duration // of removals of units, which go on when the caller's context has ended
 }
 
-func (s *redisStore) Validate(*store.Plan) error { return s.Logs.Validate() }
+// Validate returns the faults of the options: the store can serve all limits, any number of logs at once.
+func (s *redisStore) Validate(...*store.Plan) error { return s.Logs.Validate() }
 
-// Counts implements [store.Counter]: it has all algorithms.
-func (s *redisStore) Counts(a store.Algorithm) bool { return a <= store.TokenBucket }
-
-func (s *redisStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	if err := t.Validate(); err != nil {
-		return store.Answer{}, err
+// Take decides in one step if one script may use all logs of the request, and otherwise asks one after the other.
+func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
+		return err
 	}
-	if err := redisclient.CheckCost(t.Cost); err != nil {
-		return store.Answer{}, err
+	cost := takes[0].Cost
+	if err := redisclient.CheckCost(cost); err != nil {
+		return err
 	}
-	return s.Logs.Take(ctx, t)
+	keys, id, together, err := s.Logs.Take(ctx, takes, answers)
+	if together {
+		return err
+	}
+	r := inTurn{
+		store: s, takes: takes, answers: answers, keys: keys, id: id, cost: cost, began: time.Now(),
+	}
+	return r.run(ctx)
 }
 
 func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {

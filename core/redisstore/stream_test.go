@@ -127,7 +127,7 @@ func TestCommandsToStreamsThatAreExecutedLate(t *testing.T) {
 		c.Advance(time.Duration(r.IntN(3)) * time.Microsecond)
 		k := r.IntN(len(keys))
 		take := store.Take{Key: keys[k], Plan: plan, Cost: 1, ID: id}
-		a, err := logs[r.IntN(2)].Take(t.Context(), take)
+		a, err := coretest.Take(t.Context(), logs[r.IntN(2)], take)
 		if err != nil || !a.Allowed || a.State[0].Used != taken[k] {
 			t.Fatalf("take %d: %+v, %v; want %d used", id, a, err, taken[k])
 		}
@@ -249,7 +249,7 @@ func TestStreamsAreTrimmed(t *testing.T) {
 	key := keysOf(t, 1, "trimmed")[0]
 	ask := func(mode store.Mode, id uint64, used int) {
 		t.Helper()
-		a, err := logs.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
+		a, err := coretest.Take(t.Context(), logs, store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
 		if err != nil || a.State[0].Used != used {
 			t.Errorf("take %d, mode %v: %+v, %v; want %d used", id, mode, a, err, used)
 		}
@@ -301,7 +301,7 @@ func TestStreamsOutliveTheirEntries(t *testing.T) {
 			}
 			take := func() error {
 				plan := planOf(core.Limits{limit}, store.Plan{})
-				_, err := logs.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
+				_, err := coretest.Take(t.Context(), logs, store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
 				return err
 			}
 			ask(0, take)
@@ -325,7 +325,7 @@ func TestStreamsAndSetsAreApart(t *testing.T) {
 	for used := range 3 {
 		for _, s := range []core.Store{sets, streams} {
 			take.ID++
-			if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != used {
+			if a, err := coretest.Take(t.Context(), s, take); err != nil || a.State[0].Used != used {
 				t.Errorf("%T: %+v, %v; want %d used", s, a.State[0], err, used)
 			}
 		}
@@ -337,7 +337,7 @@ func TestStreamsAndSetsAreApart(t *testing.T) {
 		t.Errorf("%d streams after a reset of the stream, want the sorted set alone", n)
 	}
 	rdb.Set(t.Context(), storedStream(key), "another program's", time.Minute)
-	_, err := streams.Take(t.Context(), take)
+	_, err := coretest.Take(t.Context(), streams, take)
 	wantClass(t, err, redisstore.ClassType, "WithPrefix")
 }
 
@@ -362,13 +362,13 @@ func TestMissingPermissionsForStreams(t *testing.T) {
 		plan := planOf(core.Limits{{Quota: 3, Window: 10 * time.Minute}}, store.Plan{})
 		for id := range uint64(3) {
 			take := store.Take{Key: keys[0], Plan: plan, Cost: 1, ID: id + 1}
-			if _, err := allowed.Take(t.Context(), take); err != nil {
+			if _, err := coretest.Take(t.Context(), allowed, take); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for id := range uint64(5) {
 			for _, key := range keys {
-				a, err := streams.Take(t.Context(), store.Take{Key: key, Plan: plan, Cost: 1, ID: id + 10})
+				a, err := coretest.Take(t.Context(), streams, store.Take{Key: key, Plan: plan, Cost: 1, ID: id + 10})
 				if missing == "none" && (err != nil || a.Allowed != (key.Text == keys[1].Text && id < 3)) {
 					t.Errorf("%s, take %d: %+v, %v", key.Text, id, a, err)
 				}
@@ -479,7 +479,7 @@ func TestStreamsKnowTakesThatAreAskedAgain(t *testing.T) {
 	take := func(ctx context.Context, id uint64, used int) {
 		t.Helper()
 		plan := planOf(core.Limits{few}, store.Plan{})
-		a, err := s.Take(ctx, store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
+		a, err := coretest.Take(ctx, s, store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
 		if err != nil || !a.Allowed || a.State[0].Used != used {
 			t.Fatalf("take %d: %+v, %v; want %d units before", id, a, err, used)
 		}

@@ -180,9 +180,9 @@ func (tr *weightTrace) take(mode store.Mode) {
 		}
 	}
 	take := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: cost, Mode: mode}
-	got, err := tr.store.Take(tr.t.Context(), take)
+	got, err := coretest.Take(tr.t.Context(), tr.store, take)
 	tr.must(err)
-	want, err := tr.oracle.Take(tr.t.Context(), take)
+	want, err := coretest.Take(tr.t.Context(), tr.oracle, take)
 	tr.must(err)
 	if got != want {
 		tr.t.Fatalf("%s, after %d answers: %v, %v, cost %d:\ngot  %+v\nwant %+v", tr.desc, tr.answers,
@@ -281,7 +281,7 @@ func stepBack(t *testing.T, sequential bool) {
 	c.Advance(-step)
 	// The wait is that of one of the newest units.
 	denied := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: quota - 5}
-	a, err := tr.store.Take(t.Context(), denied)
+	a, err := coretest.Take(t.Context(), tr.store, denied)
 	tr.must(err)
 	if a.Allowed || a.Retry != keep {
 		t.Fatalf("%s: %+v; want a denial for %v", tr.desc, a, keep)
@@ -301,7 +301,7 @@ func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
 	}
 	mustTake(t, s, take)
 	take.ID = 2
-	if a, err := s.Take(t.Context(), take); err != nil || a.Allowed {
+	if a, err := coretest.Take(t.Context(), s, take); err != nil || a.Allowed {
 		t.Fatalf("%+v, %v; want a denial", a, err)
 	}
 	for id := range uint64(2) {
@@ -310,7 +310,7 @@ func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		take.Mode = store.ModePeek
-		if a, err := s.Take(t.Context(), take); err != nil || a.State[0].Used != 3 {
+		if a, err := coretest.Take(t.Context(), s, take); err != nil || a.State[0].Used != 3 {
 			t.Errorf("merged entry %d: %+v, %v; want 3 units used", id+1, a.State[0], err)
 		}
 	}
@@ -318,7 +318,7 @@ func TestMergeKnowsDeniedAndTrimmedEntries(t *testing.T) {
 
 func mustTake(t *testing.T, s core.Store, take store.Take) {
 	t.Helper()
-	if a, err := s.Take(t.Context(), take); err != nil || !a.Allowed {
+	if a, err := coretest.Take(t.Context(), s, take); err != nil || !a.Allowed {
 		t.Fatalf("%+v, %v", a, err)
 	}
 }

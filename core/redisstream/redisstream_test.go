@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
@@ -54,7 +55,7 @@ func TestWhatStreamsRefuse(t *testing.T) {
 		want   string
 	}{
 		"several limits": {core.Limits{one, core.PerHour(50)}, nil, "2 limits"},
-		"several keys":   {core.Limits{one, core.PerHour(50).By(byTenant)}, nil, "2 limits"},
+		"several keys":   {core.Limits{one, core.PerHour(50).By(byTenant)}, nil, "2 logs"},
 		"in flight":      {core.InFlight(3), nil, "requests in flight"},
 		"LimitBy":        {chosen, nil, "limits of requests"},
 		"WithShadow":     {one, []core.Option{core.WithShadow(core.PerHour(5))}, "core.WithShadow"},
@@ -88,7 +89,7 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 	take := func(change func(*store.Take)) error {
 		take := store.Take{Key: key, Plan: planOf(core.Limits{one}, store.Plan{}), Cost: 1, ID: 1}
 		change(&take)
-		_, err := s.Take(t.Context(), take)
+		_, err := coretest.Take(t.Context(), s, take)
 		return err
 	}
 	two := core.Limits{one, core.PerHour(9)}

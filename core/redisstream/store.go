@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -73,8 +74,8 @@ var (
 	mergeScript   = redisclient.NewScript(parts, "merge")
 )
 
-func newFormat(t *store.Take, _ []store.Take) redisclient.Format {
-	f := redisclient.NewFormat(takeScript, t, nil)
+func newFormat(takes []store.Take) redisclient.Format {
+	f, t := redisclient.NewFormat(takeScript, takes), &takes[0]
 	isShort := f.Grouped && redisclient.HasShortForm(t.Plan)
 	if isShort {
 		f.Short = 1
@@ -88,8 +89,8 @@ func newFormat(t *store.Take, _ []store.Take) redisclient.Format {
 // them is not made.
 type streamStore struct{ *redisclient.Logs }
 
-func (s *streamStore) Validate(p *store.Plan) error {
-	return errors.Join(s.Logs.Validate(), checkPlan(p))
+func (s *streamStore) Validate(plans ...*store.Plan) error {
+	return errors.Join(s.Logs.Validate(), checkPlans(plans))
 }
 
 func configError(value, problem, remedy string) error {
@@ -98,15 +99,26 @@ func configError(value, problem, remedy string) error {
 
 const oneLimit = "a stream has the log of one limit"
 
-// checkPlan returns an error for a plan that a stream cannot serve.
+// checkPlans returns an error for what a stream cannot serve.
+func checkPlans(plans []*store.Plan) error {
+	switch len(plans) {
+	case 0:
+		return configError("limits of requests", oneLimit+", which is always the same",
+			"use package redisstore where core.LimitBy or rules choose the limits")
+	case 1:
+		return checkPlan(plans[0])
+	}
+	return configError(strconv.Itoa(len(plans))+" logs", oneLimit,
+		"make a limiter for each limit, or use package redisstore; limits with By or InFlight have logs of their own")
+}
+
 func checkPlan(p *store.Plan) error {
 	switch {
 	case p.Slots:
 		return configError("requests in flight", "slots cannot be renewed in a stream",
 			"give the limit core.InFlight to a limiter of its own, on a store of package redisstore")
-	case p.Varies, len(p.Limits) == 0:
-		return configError("limits of requests", oneLimit+", which is always the same",
-			"use package redisstore where core.LimitBy or rules choose the limits")
+	case p.Varies:
+		return checkPlans(nil)
 	case len(p.Limits) > 1, p.Shadow > 0:
 		return configError(strconv.Itoa(len(p.Limits))+" limits", oneLimit,
 			"make a limiter for each limit, or use package redisstore; core.WithBan and core.WithShadow add limits, too")
@@ -128,17 +140,18 @@ func checkCost(cost int) error {
 	return nil
 }
 
-func (s *streamStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	if err := t.Validate(); err != nil {
-		return store.Answer{}, err
+func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
+		return err
 	}
-	if err := checkPlan(t.Plan); err != nil {
-		return store.Answer{}, err
+	if len(takes) > 1 {
+		return checkPlans(make([]*store.Plan, len(takes)))
 	}
-	if err := checkCost(t.Cost); err != nil {
-		return store.Answer{}, err
+	if err := cmp.Or(checkPlan(takes[0].Plan), checkCost(takes[0].Cost)); err != nil {
+		return err
 	}
-	return s.Logs.Take(ctx, t)
+	_, _, _, err := s.Logs.Take(ctx, takes, answers)
+	return err
 }
 
 // Settle implements [store.Settler] for costs of 0 and 1. A take that is in the log costs 1 already.
@@ -160,7 +173,7 @@ func (s *streamStore) Log(ctx context.Context, key store.Key, window time.Durati
 // Merge implements [store.Merger] for entries of one unit.
 func (s *streamStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	if m.Varies {
-		return checkPlan(&store.Plan{Varies: true})
+		return checkPlans(nil)
 	}
 	for i := range m.Entries {
 		if err := checkCost(m.Entries[i].Cost); err != nil {

@@ -515,11 +515,7 @@ type unavailable struct{ *core.MemoryStore }
 
 var errDown = &core.StoreError{Err: errors.New("down")}
 
-func (unavailable) Take(context.Context, store.Take) (store.Answer, error) {
-	return store.Answer{}, errDown
-}
-
-func (unavailable) TakeAll(context.Context, []store.Take, []store.Answer) error { return errDown }
+func (unavailable) Take(context.Context, []store.Take, []store.Answer) error { return errDown }
 
 func (unavailable) Merge(context.Context, store.MergeRequest) error { return errDown }
 

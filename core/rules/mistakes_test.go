@@ -11,6 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // mistakes are files, and where and what their mistakes are: "line:column field: words that are in the text".
@@ -427,6 +428,8 @@ rules:
 // alone is a store that cannot decide over several logs.
 type alone struct{ core.Store }
 
+func (alone) Validate(plans ...*store.Plan) error { return store.OneLog(plans) }
+
 func TestStoreOfOneLog(t *testing.T) {
 	store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
 	const two = "rules:\n- {name: a, %skey: ip, limits: [5/day]}\n- {name: b, %skey: ip, limits: [6/day]}\n"
@@ -449,8 +452,8 @@ func TestStoreOfOneLog(t *testing.T) {
 		switch {
 		case at == "" && err != nil, at != "" && (err == nil || !strings.HasPrefix(err.Error(), at)):
 			t.Errorf("%s\n%v, want %q", text, err, at)
-		case err != nil && !strings.Contains(err.Error(), "store.Joint"):
-			t.Errorf("%v does not name store.Joint", err)
+		case err != nil && !strings.Contains(err.Error(), "one log at a time"):
+			t.Errorf("%v does not tell what the store cannot do", err)
 		}
 	}
 }

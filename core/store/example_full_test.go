@@ -11,16 +11,19 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// FullStore is the MapStore of the other example with what is optional: TakeAll for limits with keys of their own,
-// Counts for core.FixedWindow and the like, which it does not have, Settle for refunds, Log for Limiter.Log, Merge
-// (with Settle) for core.FailLocal, and Renew (with Settle) for core.InFlight.
+// FullStore is the MapStore of the other example with what is optional: several logs at once, for limits with keys of
+// their own, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal, and Renew (with Settle)
+// for core.InFlight.
 type FullStore struct{ *MapStore }
 
 var _ store.Full = FullStore{} // it has all methods
 
-// TakeAll decides about takes of several keys under one lock. It peeks at all logs first, to see whether all have room.
-func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []store.Answer) error {
-	if err := store.ValidateAll(takes, answers); err != nil {
+// Validate accepts several logs, but no algorithm beside the sliding log.
+func (s FullStore) Validate(plans ...*store.Plan) error { return store.SlidingLogs(plans) }
+
+// Take decides about the takes under one lock. It peeks at all logs first, to see whether all have room.
+func (s FullStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -52,9 +55,6 @@ func (s FullStore) TakeAll(_ context.Context, takes []store.Take, answers []stor
 	s.sweep(now)
 	return nil
 }
-
-// Counts states that there is no algorithm but the sliding log.
-func (s FullStore) Counts(a store.Algorithm) bool { return a == store.SlidingLog }
 
 // Settle changes the cost of a recorded take.
 func (s FullStore) Settle(_ context.Context, settled store.Settlement) error {

@@ -31,20 +31,20 @@ type entry struct {
 
 func NewMapStore() *MapStore { return &MapStore{logs: make(map[string]*keyLog)} }
 
-// Validate accepts every plan, because this store has no limits of its own.
-func (s *MapStore) Validate(*store.Plan) error { return nil }
+// Validate accepts limits that share a log, however large they are.
+func (s *MapStore) Validate(plans ...*store.Plan) error { return store.OneLog(plans) }
 
 // Take decides under the lock, so that two takes never get the same last unit.
-func (s *MapStore) Take(_ context.Context, t store.Take) (store.Answer, error) {
-	if err := t.Validate(); err != nil {
-		return store.Answer{}, err
+func (s *MapStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	a := s.take(now, t)
+	answers[0] = s.take(now, takes[0]) // there are no others: see Validate
 	s.sweep(now)
-	return a, nil
+	return nil
 }
 
 // take is Take under the lock.

@@ -12,40 +12,34 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
-// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Joint], [Settler],
-// [Counter], [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a
-// store without it.
+// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler], [Lister],
+// [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
 type Store interface {
-	// Validate reports what the store cannot serve: limits that are too large for it, and mistakes made when it was
-	// constructed, all of them joined. It does no I/O. A limiter calls it when it is made, and once for each new set
-	// of limits that a request comes up with. The plan may have no limits, if requests choose them, and more than
-	// [MaxLimits], if the limiter's options add some: Take gets plans of 1 to MaxLimits.
-	Validate(p *Plan) error
+	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and what
+	// it cannot do of what one decision asks, a plan for each of its logs: limits that are too large for it, algorithms
+	// that it lacks, several logs at once. It does no I/O. A limiter calls it when it is made, without plans if requests
+	// choose the limits, and once for each new set of limits that a request comes up with. [OneLog] and [SlidingLogs]
+	// are the errors of stores that have no more than these.
+	Validate(plans ...*Plan) error
 
-	// Take decides about one request and records it as its Mode says. A denial is an Answer, not an error. A take
-	// that fails Take.Validate is an error. Limiters give each take an ID of its own; where the store's client may
-	// send a command twice over a network, the take is recorded once, and its ID tells.
-	Take(ctx context.Context, t Take) (Answer, error)
-
-	// Reset forgets a log. A log that does not exist is no error.
-	Reset(ctx context.Context, key Key) error
-}
-
-// Joint is a [Store] that can decide about one request over several logs. Limits with keys of their own need it.
-type Joint interface {
-	// TakeAll decides about the takes of one request, which are of different keys and have the same Cost, ID and Mode:
-	// it records all of them, or none. It fills in answers[i] about takes[i]: Allowed tells whether that log has room,
-	// and the request is admitted if all have.
+	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
+	// then its takes are of different keys and have the same Cost, ID and Mode, and all of them are recorded, or none.
+	// Take fills in answers[i], which is zero, about takes[i]: Allowed tells whether that log has room, and the request
+	// is admitted if all have. A denial is no error. Takes that [ValidateTakes] refuses are.
+	//
+	// The slices belong to the caller. When Take has returned, the store does not touch them.
 	//
 	// If one of the logs has no room, the others are as if they had been asked in [ModePeek]. Under [ModeChargeDenied]
-	// the logs without room record the take, as Take does, and the others nothing. Under [ModeRecord] all record it.
+	// the logs without room record the take, and the others nothing. Under [ModeRecord] all record it.
 	//
 	// Under [ModeUpTo] all logs record the same number of units: as many as the log with the least has room for, at
 	// most Cost. Each answer has that number as Granted, and 0 if a log has no room for one unit; the logs with room
@@ -54,7 +48,13 @@ type Joint interface {
 	// A store of one server does so in one atomic step. A store of several servers may ask one after the other and
 	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
 	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
-	TakeAll(ctx context.Context, takes []Take, answers []Answer) error
+	//
+	// Limiters give each request an ID of its own; where the store's client may send a command twice over a network, the
+	// request is recorded once, and its ID tells.
+	Take(ctx context.Context, takes []Take, answers []Answer) error
+
+	// Reset forgets a log. A log that does not exist is no error.
+	Reset(ctx context.Context, key Key) error
 }
 
 // Settler is a [Store] that can change what was recorded. Refunds and [core.Decision.Undo] need it.
@@ -65,12 +65,6 @@ type Settler interface {
 	// nothing if the take is not in the log: if it was never recorded, has left the longest window, was removed, or
 	// has been trimmed in part. It trims nothing and asks no limit: the log may then hold more than a quota.
 	Settle(ctx context.Context, s Settlement) error
-}
-
-// Counter is a [Store] that has other algorithms than the sliding log. Limits with them need it.
-type Counter interface {
-	// Counts reports whether Take, and TakeAll of a [Joint], know limits of an algorithm.
-	Counts(a Algorithm) bool
 }
 
 // Lister is a [Store] that can show a log.
@@ -98,9 +92,7 @@ type Renewer interface {
 // Full is a store that can do everything, as a MemoryStore and those of redisstore can.
 type Full interface {
 	Store
-	Joint
 	Settler
-	Counter
 	Lister
 	Merger
 	Renewer
@@ -125,9 +117,9 @@ func (t *Take) Validate() error {
 	return t.Key.Validate()
 }
 
-// ValidateAll returns an error for takes that [Joint.TakeAll] does not accept: none, one that is not valid, two of one
-// key, more than [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
-func ValidateAll(takes []Take, answers []Answer) error {
+// ValidateTakes returns an error for what [Store.Take] does not accept: no take, one that is not valid, two of one key,
+// more than [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
+func ValidateTakes(takes []Take, answers []Answer) error {
 	limits := 0
 	for i := range takes {
 		t := &takes[i]
@@ -137,7 +129,7 @@ func ValidateAll(takes []Take, answers []Answer) error {
 		for j := range i {
 			if takes[j].Key.names(&t.Key) {
 				return &ConfigError{
-					Option: "store.TakeAll", Value: "one key twice",
+					Option: "store.Take", Value: "one key twice",
 					Problem: "the takes of one request must have different keys",
 					Remedy:  "put the limits of a key into one plan",
 				}
@@ -145,7 +137,7 @@ func ValidateAll(takes []Take, answers []Answer) error {
 		}
 		if t.Cost != takes[0].Cost || t.ID != takes[0].ID || t.Mode != takes[0].Mode {
 			return &ConfigError{
-				Option: "store.TakeAll", Value: "takes that differ", Problem: "the takes belong to different requests",
+				Option: "store.Take", Value: "takes that differ", Problem: "the takes belong to different requests",
 				Remedy: "use the same Cost, ID and Mode for the takes of one request",
 			}
 		}
@@ -153,13 +145,42 @@ func ValidateAll(takes []Take, answers []Answer) error {
 	}
 	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
 		return &ConfigError{
-			Option:  "store.TakeAll",
+			Option:  "store.Take",
 			Value:   fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
 			Problem: "the number of takes, answers or limits is wrong",
 			Remedy:  fmt.Sprintf("pass at least one take, an answer for each, and at most %d limits in all", MaxLimits),
 		}
 	}
 	return nil
+}
+
+// OneLog returns an error for what a store cannot serve that decides over one log at a time, and has no algorithm but
+// the sliding log.
+func OneLog(plans []*Plan) error {
+	err := SlidingLogs(plans)
+	if len(plans) < 2 {
+		return err
+	}
+	return errors.Join(err, &ConfigError{
+		Option: "limits", Value: strconv.Itoa(len(plans)) + " logs",
+		Problem: "the store decides over one log at a time, and these limits need several, because some have a key of " +
+			"their own (By), count requests in flight (InFlight), or have an algorithm beside others (With)",
+		Remedy: "make a limiter for each of them, or use another store, such as one of package redisstore",
+	})
+}
+
+// SlidingLogs returns an error for what a store cannot serve that has no algorithm but the sliding log.
+func SlidingLogs(plans []*Plan) error {
+	var faults []error
+	for _, p := range plans {
+		if a := p.Algorithm(); a != SlidingLog {
+			faults = append(faults, &ConfigError{
+				Option: "With", Value: a.String(), Problem: "the store does not have this algorithm",
+				Remedy: "use a sliding log, or another store",
+			})
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // Mode is what a [Take] records.

@@ -244,10 +244,9 @@ type backlogSnapshot struct {
 // snapshots fills in the backlogs of a request's keys. It reports whether one of them has something to replay, and
 // whether one of them is long.
 func (j *backlogs) snapshots(r *request, snapshots *[store.MaxLimits]backlogSnapshot) (replay, long bool) {
-	for i := range r.len() {
-		t, _ := r.at(i)
+	for i := range r.takes {
 		s := &snapshots[i]
-		*s = j.snapshot(&t.Key)
+		*s = j.snapshot(&r.takes[i].Key)
 		replay, long = replay || s.replay, long || s.long
 	}
 	return replay, long

@@ -17,9 +17,7 @@ type fixedAnswer struct {
 	answer store.Answer
 }
 
-func (s *fixedAnswer) Take(context.Context, store.Take) (store.Answer, error) { return s.answer, nil }
-
-func (s *fixedAnswer) TakeAll(_ context.Context, _ []store.Take, answers []store.Answer) error {
+func (s *fixedAnswer) Take(_ context.Context, _ []store.Take, answers []store.Answer) error {
 	for i := range answers {
 		answers[i] = s.answer
 	}
@@ -50,17 +48,9 @@ func benchmarkTake(b *testing.B, s store.Store, logs, goroutines int) {
 	keys, plan := []store.Key{store.NewKey("p", "a"), store.NewKey("p", "b")}, planOf(9, time.Hour)
 	ctx := context.Background()
 	take := func() {
-		var err error
-		if logs == 1 {
-			var a store.Answer
-			t := store.Take{Key: keys[0], Plan: plan, Cost: 1}
-			_, err = g.Take(ctx, &t, &a)
-		} else {
-			var answers [2]store.Answer
-			takes := [2]store.Take{{Key: keys[0], Plan: plan, Cost: 1}, {Key: keys[1], Plan: plan, Cost: 1}}
-			_, err = g.TakeAll(ctx, takes[:], answers[:])
-		}
-		if err != nil {
+		var answers [2]store.Answer
+		takes := [2]store.Take{{Key: keys[0], Plan: plan, Cost: 1}, {Key: keys[1], Plan: plan, Cost: 1}}
+		if _, err := g.Take(ctx, takes[:logs], answers[:logs]); err != nil {
 			b.Error(err)
 		}
 	}

@@ -34,7 +34,7 @@ func newCorrectedStore(t *testing.T, quota int) *correctedStore {
 // take asks for units, and returns the take with its ID and the answer.
 func (c *correctedStore) take(cost int, mode store.Mode) (t *store.Take, a store.Answer, from Source) {
 	t = &store.Take{Key: c.key, Plan: c.plan, Cost: cost, Mode: mode}
-	from, _ = c.Take(c.t.Context(), t, &a)
+	from, _ = c.takeOne(c.t.Context(), t, &a)
 	return t, a, from
 }
 
@@ -116,10 +116,10 @@ type heldStore struct {
 	hold func()
 }
 
-func (s heldStore) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	a, err := s.faultyStore.Take(ctx, t)
+func (s heldStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	err := s.faultyStore.Take(ctx, takes, answers)
 	s.hold()
-	return a, err
+	return err
 }
 
 // A denial that was under way when units were given back is not remembered, so in an outage the local log decides.

@@ -125,8 +125,8 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	var now time.Duration
 	var entries [store.MaxLimits]*denyEntry
 	some := false
-	for i := range r.len() {
-		t, a := r.at(i)
+	for i := range r.takes {
+		t := &r.takes[i]
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
 			continue
 		}
@@ -138,8 +138,8 @@ func (d *denyCache) lookup(r *request) (found bool) {
 			continue
 		}
 		now = time.Since(d.start)
-		if now < e.freshUntil && !r.several() { // without a second look, which repeated denials would notice
-			e.answer(now, t, a)
+		if now < e.freshUntil && len(r.takes) == 1 { // without a second look, which repeated denials would notice
+			e.answer(now, t, &r.answers[i])
 			return true
 		}
 		if now < e.graceUntil {
@@ -158,12 +158,11 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	if !found {
 		return false
 	}
-	for i, e := range entries[:r.len()] {
-		t, a := r.at(i)
+	for i, e := range entries[:len(r.takes)] {
 		if e != nil {
-			e.answer(now, t, a)
+			e.answer(now, &r.takes[i], &r.answers[i])
 		} else {
-			*a = store.Answer{Allowed: true}
+			r.answers[i] = store.Answer{Allowed: true}
 		}
 	}
 	return true
@@ -194,8 +193,8 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 // lookupInOutage is lookup while the store does not answer. It answers only takes that are known to be denied, and sets
 // found of these.
 func (d *denyCache) lookupInOutage(r *request, found *[store.MaxLimits]bool) (some bool) {
-	for i := range r.len() {
-		found[i] = d.findInOutage(r.at(i))
+	for i := range r.takes {
+		found[i] = d.findInOutage(&r.takes[i], &r.answers[i])
 		some = some || found[i]
 	}
 	return some
@@ -230,12 +229,11 @@ func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyV
 	if d == nil {
 		return
 	}
-	if r.first.Cost > 1 && !d.weighted.Load() {
+	if r.takes[0].Cost > 1 && !d.weighted.Load() {
 		d.weighted.Store(true)
 	}
 	for i := range versions {
-		t, _ := r.at(i)
-		hash := t.Key.Hash()
+		hash := r.takes[i].Key.Hash()
 		versions[i] = denyVersion{hash: hash, n: d.counter(hash).Load(), sent: now}
 	}
 }
@@ -246,9 +244,9 @@ func (d *denyCache) update(r *request, versions []denyVersion) {
 	if d == nil {
 		return
 	}
-	admitted := !r.several() || r.admitted()
+	admitted := len(r.takes) == 1 || r.admitted()
 	for i := range versions {
-		t, a := r.at(i)
+		t, a := &r.takes[i], &r.answers[i]
 		if a.Allowed && !admitted {
 			peek := *t
 			peek.Mode = store.ModePeek

@@ -18,7 +18,7 @@ func TestOneLookupMissesInGrace(t *testing.T) {
 		denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 5, Reset: time.Hour}}}
 		take.Plan.Judge(denied, 1, store.ModeCharge)
 		d.remember(take, denied)
-		found := func(t *store.Take) bool { return d.lookup(&request{first: t, answer: new(store.Answer)}) }
+		found := func(t *store.Take) bool { return d.lookup(requestOf(t, new(store.Answer))) }
 		if !found(take) || found(tooLarge) {
 			t.Error("a fresh denial is not found, or is found for a cost that never fits")
 		}
@@ -60,7 +60,7 @@ func TestLimitsOfCachedDenials(t *testing.T) {
 			{"cost 3 in an outage", large, inOutage, 0b11},
 		} {
 			var a store.Answer
-			if !c.lookup(&request{first: c.take, answer: &a}) || a.Allowed || a.Denied != c.want {
+			if !c.lookup(requestOf(c.take, &a)) || a.Allowed || a.Denied != c.want {
 				t.Errorf("%s: %+v, want a denial by %b", c.name, a, c.want)
 			}
 		}
@@ -124,7 +124,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 
 // remember brings the cache up to date with the store's answer to t.
 func (d *denyCache) remember(t *store.Take, a *store.Answer) {
-	r := &request{first: t, answer: a}
+	r := requestOf(t, a)
 	versions := make([]denyVersion, 1)
 	d.readVersions(r, 0, versions)
 	d.update(r, versions)

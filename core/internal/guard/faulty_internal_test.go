@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
@@ -118,31 +119,26 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 
 func executed(f fault) bool { return f == answers || f == loses || f == late }
 
-func (s *faultyStore) Validate(*store.Plan) error { return nil }
+func (s *faultyStore) Validate(...*store.Plan) error { return nil }
 
-func (s *faultyStore) Take(ctx context.Context, t store.Take) (a store.Answer, err error) {
-	err = s.call(ctx, "take", func(f fault) {
-		if executed(f) {
-			a = s.execute([]store.Take{t})[0]
-		}
-	})
-	return a, err
-}
-
-func (s *faultyStore) TakeAll(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	if err := store.ValidateAll(takes, answers); err != nil {
+func (s *faultyStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
 	for i := range answers {
 		if answers[i] != (store.Answer{}) {
-			return &store.ConfigError{Option: "TakeAll", Problem: "the answers are not zero"}
+			return &store.ConfigError{Option: "Take", Problem: "the answers are not zero"}
 		}
 	}
-	return s.call(ctx, "take all", func(f fault) {
+	name := "take"
+	if len(takes) > 1 {
+		name = "take all"
+	}
+	return s.call(ctx, name, func(f fault) {
 		switch {
 		case executed(f):
 			copy(answers, s.execute(takes))
-		case f == partial || f == oneKey:
+		case len(takes) > 1 && (f == partial || f == oneKey):
 			s.executeFirst(takes)
 		}
 	})
@@ -157,11 +153,7 @@ func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
 		s.logs.Settle(&store.Settlement{Key: takes[0].Key, ID: id})
 	}
 	answers := make([]store.Answer, len(takes))
-	if len(takes) == 1 {
-		s.logs.Take(takes[:1], answers[:1])
-	} else {
-		s.logs.Take(takes, answers)
-	}
+	s.logs.Take(slices.Clone(takes), answers) // which changes the IDs of takes that it does not record
 	if takes[0].Mode != store.ModePeek && !slices.ContainsFunc(answers, denied) {
 		s.answers[id] = answers
 	}
@@ -204,6 +196,18 @@ func (s *faultyStore) Reset(ctx context.Context, key store.Key) error {
 			s.logs.Reset(&key)
 		}
 	})
+}
+
+// takeOne is Take for a request that draws from one log.
+func (g *Guard) takeOne(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
+	takes, answers := [1]store.Take{*t}, [1]store.Answer{*a}
+	from, err = g.Take(ctx, takes[:], answers[:])
+	*t, *a = takes[0], answers[0]
+	return from, err
+}
+
+func requestOf(t *store.Take, a *store.Answer) *request {
+	return &request{unsafe.Slice(t, 1), unsafe.Slice(a, 1)}
 }
 
 // asked returns what was asked since the last call of asked.

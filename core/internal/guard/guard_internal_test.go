@@ -20,7 +20,7 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	plan := planOf(9, time.Minute)
 	take := func(id uint64, cost int) {
 		t := &store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}
-		j.take(&request{first: t, answer: new(store.Answer)}, unsent)
+		j.take(requestOf(t, new(store.Answer)), unsent)
 	}
 	take(1, 4)
 	take(2, 4)
@@ -59,7 +59,7 @@ func TestPartsOfABacklog(t *testing.T) {
 	plan := planOf(10_000_000, time.Minute)
 	for id := range uint64(maxPart + 2) {
 		take := &store.Take{Key: key, Plan: plan, Cost: 5000, ID: id + 1, Mode: store.ModeCharge}
-		j.take(&request{first: take, answer: new(store.Answer)}, unsent)
+		j.take(requestOf(take, new(store.Answer)), unsent)
 	}
 	b, _ := j.beginReplay(&key)
 	for _, want := range []int{maxPart, 2, 0} {
@@ -73,7 +73,7 @@ func TestPartsOfABacklog(t *testing.T) {
 
 type panicky struct{ store.Store }
 
-func (panicky) Take(context.Context, store.Take) (store.Answer, error) {
+func (panicky) Take(context.Context, []store.Take, []store.Answer) error {
 	panic("a bug of the store")
 }
 
@@ -89,7 +89,7 @@ func TestPanicsAreFailures(t *testing.T) {
 					panics++
 				}
 			}()
-			r.Take(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: 1}, new(store.Answer))
+			r.takeOne(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: 1}, new(store.Answer))
 		}()
 	}
 	if panics != failuresToOpen || r.breaker.state() != open {
@@ -103,8 +103,9 @@ type scripted struct {
 	take func(cost int) error
 }
 
-func (s scripted) Take(_ context.Context, t store.Take) (store.Answer, error) {
-	return store.Answer{Allowed: true}, s.take(t.Cost)
+func (s scripted) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	answers[0].Allowed = true
+	return s.take(takes[0].Cost)
 }
 
 // A success of a call that began before the breaker opened does not let later calls bypass the breaker.
@@ -122,7 +123,7 @@ func TestLateSuccessAllowsNoBypass(t *testing.T) {
 	plan := planOf(9, time.Minute)
 	ask := func(cost int) bool {
 		take := &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}
-		from, _ := r.Take(t.Context(), take, new(store.Answer))
+		from, _ := r.takeOne(t.Context(), take, new(store.Answer))
 		return from == FromLocal
 	}
 	for range failuresToOpen - 1 {
@@ -181,7 +182,7 @@ func TestCloseTellsWhyNothingWasReplayed(t *testing.T) {
 		g := New(Config{Store: s, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 10})
 		s.down(oneKey)
 		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-		if from, err := g.Take(t.Context(), take, new(store.Answer)); from != FromLocal {
+		if from, err := g.takeOne(t.Context(), take, new(store.Answer)); from != FromLocal {
 			t.Fatal(from, err)
 		}
 		if err := g.Close(); !errors.Is(err, errOneKey) {

@@ -72,7 +72,7 @@ func (j *jointTest) takes(mode store.Mode, cost int, names ...string) *asked {
 
 func (j *jointTest) take(mode store.Mode, cost int, names ...string) *asked {
 	q := j.takes(mode, cost, names...)
-	q.from, q.err = j.TakeAll(j.Context(), q.takes, q.answers)
+	q.from, q.err = j.Take(j.Context(), q.takes, q.answers)
 	return q
 }
 
@@ -302,7 +302,14 @@ func TestJointPanics(t *testing.T) {
 // single is a store that decides over one log only.
 type single struct{ store.Store }
 
-// Mistakes of the caller are a ConfigError, whatever the failure policy is, and a request over one log needs no Joint.
+func (s single) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if len(takes) > 1 {
+		return &store.ConfigError{Option: "By"}
+	}
+	return s.Store.Take(ctx, takes, answers)
+}
+
+// A ConfigError of the store is no decision, whatever the failure policy is.
 func TestJointConfigErrors(t *testing.T) {
 	s := newSharedLogs().connect()
 	for _, failure := range []Failure{Local, Open, Closed} {
@@ -311,26 +318,18 @@ func TestJointConfigErrors(t *testing.T) {
 		takes := []store.Take{
 			{Key: store.NewKey("p", "a"), Plan: plan, Cost: 1}, {Key: store.NewKey("p", "b"), Plan: plan, Cost: 1},
 		}
-		ask := func(takes []store.Take, answers int) (Source, error) {
-			return g.TakeAll(t.Context(), takes, make([]store.Answer, answers))
+		ask := func(takes []store.Take) (Source, error) {
+			return g.Take(t.Context(), takes, make([]store.Answer, len(takes)))
 		}
-		if from, err := ask(takes, 2); from != FromStore || !errors.As(err, new(*store.ConfigError)) {
-			t.Errorf("a store without TakeAll: %d, %v", from, err)
+		if from, err := ask(takes); from != FromStore || !errors.As(err, new(*store.ConfigError)) {
+			t.Errorf("a store of one log: %d, %v", from, err)
 		}
-		if from, err := ask(takes[:1], 1); from != FromStore || err != nil || takes[0].ID == 0 {
+		if from, err := ask(takes[:1]); from != FromStore || err != nil || takes[0].ID == 0 {
 			t.Errorf("one take: %d, %v, %+v", from, err, takes[0])
 		}
-		g.store.joint = s
-		if from, err := ask(takes, 2); from != FromStore || err != nil || takes[0].ID != takes[1].ID {
+		g.store.Store = s
+		if from, err := ask(takes); from != FromStore || err != nil || takes[0].ID != takes[1].ID {
 			t.Errorf("two takes: %d, %v, %+v", from, err, takes)
-		}
-		for _, n := range []int{0, 1, 3} {
-			if from, err := ask(takes, n); from != FromStore || !errors.As(err, new(*store.ConfigError)) {
-				t.Errorf("%d answers: %d, %v", n, from, err)
-			}
-		}
-		if from, err := ask(nil, 0); from != FromStore || !errors.As(err, new(*store.ConfigError)) {
-			t.Errorf("no takes: %d, %v", from, err)
 		}
 	}
 	if a, b := newID(), newID(); a == 0 || a == b {
@@ -346,7 +345,7 @@ func TestJointIdentitiesAreNotLogged(t *testing.T) {
 				Err: errors.New("no answer about " + name), Class: "timeout", Advice: "look at " + name,
 			}
 			q := j.take(store.ModePeek, 1, "u1", "u2")
-			r := request{first: &q.takes[0], answer: &q.answers[0], takes: q.takes, answers: q.answers}
+			r := request{q.takes, q.answers}
 			failed := func(err error) string {
 				p, _ := j.breaker.admit()
 				j.breaker.failure(p)
@@ -699,7 +698,7 @@ func TestJointLongBacklog(t *testing.T) {
 		for range maxPart - 1 { // takes of this policy would open the breaker
 			for _, names := range [][]string{{"u1", "org"}, {"u2", "org"}} {
 				q := j.takes(store.ModeCharge, 1, names...)
-				r := &request{first: &q.takes[0], answer: &q.answers[0], takes: q.takes, answers: q.answers}
+				r := &request{q.takes, q.answers}
 				r.setID(newID())
 				j.journal.take(r, unsent)
 			}
@@ -820,22 +819,28 @@ func TestJointSettle(t *testing.T) {
 // The caller's takes and answers stay on its stack if there is one.
 func TestTakeAllocatesNothing(t *testing.T) {
 	g := New(Config{Store: constant{}, Policy: "p", Failure: Local, Timeout: time.Hour, LocalKeys: 10})
-	ctx, key, plan := g.Within(t.Context(), time.Now()), store.NewKey("p", "k"), planOf(5, time.Hour)
-	n := testing.AllocsPerRun(1000, func() {
-		var a store.Answer
-		take := store.Take{Key: key, Plan: plan, Cost: 1}
-		if from, err := g.Take(ctx, &take, &a); from != FromStore || err != nil {
-			t.Error(from, err)
+	ctx, plan := g.Within(t.Context(), time.Now()), planOf(5, time.Hour)
+	key, other := store.NewKey("p", "k"), store.NewKey("p", "l")
+	for logs := 1; logs <= 2; logs++ {
+		n := testing.AllocsPerRun(1000, func() {
+			var answers [2]store.Answer
+			takes := [2]store.Take{{Key: key, Plan: plan, Cost: 1}, {Key: other, Plan: plan, Cost: 1}}
+			if from, err := g.Take(ctx, takes[:logs], answers[:logs]); from != FromStore || err != nil {
+				t.Error(from, err)
+			}
+		})
+		if n > 0 {
+			t.Errorf("%d logs: %v allocations", logs, n)
 		}
-	})
-	if n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
 // constant is a store that admits everything.
 type constant struct{ store.Store }
 
-func (constant) Take(context.Context, store.Take) (store.Answer, error) {
-	return store.Answer{Allowed: true}, nil
+func (constant) Take(_ context.Context, _ []store.Take, answers []store.Answer) error {
+	for i := range answers {
+		answers[i].Allowed = true
+	}
+	return nil
 }

@@ -27,44 +27,43 @@ func newJournal(keys int) *journal {
 
 // take decides a request in this process and records it for replay. The answers must be zero.
 func (j *journal) take(r *request, sent delivery) {
-	if r.several() {
-		takes, answers := r.copies()
-		j.logs.Take(takes, answers)
-		copy(r.answers, answers)
-	} else {
-		j.takeOne(r.first, r.answer)
-	}
+	j.ask(r.takes, r.answers)
 	admitted := r.admitted()
-	for i := range r.len() {
-		t, a := r.at(i)
+	for i := range r.takes {
+		t, a := &r.takes[i], &r.answers[i]
 		j.note(t, a, admitted || !a.Allowed && countsDenied(t), sent)
 	}
 }
 
-// takeOne asks the log of t alone.
-func (j *journal) takeOne(t *store.Take, a *store.Answer) {
-	id := t.ID
-	takes, answers := [1]store.Take{*t}, [1]store.Answer{*a}
-	j.logs.Take(takes[:], answers[:])
-	*t, *a = takes[0], answers[0]
-	t.ID = id // the log has replaced it if it recorded nothing
+// ask asks the logs of this process. They set IDs to 0 where they have recorded nothing.
+func (j *journal) ask(takes []store.Take, answers []store.Answer) {
+	id := takes[0].ID
+	j.logs.Take(takes, answers)
+	for i := range takes {
+		takes[i].ID = id
+	}
+}
+
+// askOne asks the log of one take.
+func (j *journal) askOne(t store.Take) store.Answer {
+	takes, answers := [1]store.Take{t}, [1]store.Answer{}
+	j.ask(takes[:], answers[:])
+	return answers[0]
 }
 
 // deny records a request for replay that is denied because of the answers to its known takes. The other answers must be
 // zero; the logs of this process fill them in.
 func (j *journal) deny(r *request, known *[store.MaxLimits]bool, sent delivery) {
-	for i := range r.len() {
-		t, a := r.at(i)
+	for i := range r.takes {
+		t, a := &r.takes[i], &r.answers[i]
 		if !known[i] {
 			peek := *t
 			peek.Mode, peek.Cost = store.ModePeek, fitting(t)
-			j.takeOne(&peek, a)
+			*a = j.askOne(peek)
 		}
 		counted := !a.Allowed && countsDenied(t)
 		if counted {
-			var own store.Answer
-			j.takeOne(t, &own)
-			a.Retry = max(a.Retry, own.Retry)
+			a.Retry = max(a.Retry, j.askOne(*t).Retry)
 		}
 		j.note(t, a, counted, sent)
 	}

@@ -38,7 +38,7 @@ func TestFirstFailureIsLogged(t *testing.T) {
 			fails = failing
 			return logged(func() {
 				take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-				g.Take(t.Context(), take, new(store.Answer))
+				g.takeOne(t.Context(), take, new(store.Answer))
 			})
 		}
 		const (

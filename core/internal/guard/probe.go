@@ -97,7 +97,7 @@ func (g *Guard) probe(ctx context.Context, p pass, waiting *request) error {
 	select {
 	case err := <-ended:
 		if err == nil {
-			waiting.setAnswersOf(answered.Load())
+			copy(waiting.answers, answered.Load().answers)
 		}
 		return err
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (g *Guard) probe(ctx context.Context, p pass, waiting *request) error {
 // takeBack undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
 // take whose answer is late. Of a mode that counts denials as well, only slots are given back.
 func (g *Guard) takeBack(r *request) {
-	if mode := r.first.Mode; mode != store.ModeCharge && mode != store.ModeUpTo {
+	if mode := r.mode(); mode != store.ModeCharge && mode != store.ModeUpTo {
 		g.giveBack(r)
 		return
 	}
@@ -117,13 +117,12 @@ func (g *Guard) takeBack(r *request) {
 	}
 	ctx, cancel := context.WithTimeout(g.background, backgroundTimeouts*g.timeout)
 	defer cancel()
-	for i := range r.len() {
-		t, _ := r.at(i)
-		if !keepsEntries(t) {
+	for i := range r.takes {
+		if !keepsEntries(&r.takes[i]) {
 			continue
 		}
 		protect(func() error { //nolint:errcheck // the take stays counted
-			return g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID})
+			return g.store.settle(ctx, settlementOf(&r.takes[i]))
 		})
 	}
 }

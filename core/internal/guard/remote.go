@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -13,7 +14,6 @@ import (
 type remote struct {
 	store.Store
 
-	joint   store.Joint
 	settler store.Settler
 	merger  store.Merger
 	lister  store.Lister
@@ -25,7 +25,6 @@ type remote struct {
 
 func newRemote(s store.Store) (r remote) {
 	r.Store = s
-	r.joint, _ = s.(store.Joint)
 	r.settler, _ = s.(store.Settler)
 	r.merger, _ = s.(store.Merger)
 	r.lister, _ = s.(store.Lister)
@@ -49,19 +48,26 @@ func (s *remote) call(ctx context.Context, op event.Operation, f func() error) (
 	return err
 }
 
+// sent is what a store gets of a request. A request that is handed to an interface would move to the heap.
+type sent struct {
+	takes   [store.MaxLimits]store.Take
+	answers [store.MaxLimits]store.Answer
+}
+
+var sentPool = sync.Pool{New: func() any { return new(sent) }}
+
 // take has the store decide a request. If it fails, the answers are of no use.
 func (s *remote) take(ctx context.Context, r *request) error {
-	if !r.several() {
-		return s.call(ctx, event.Take, func() (err error) {
-			*r.answer, err = s.Take(ctx, *r.first)
-			return err
-		})
-	}
-	takes, answers := r.copies() // as a store may use them after it has returned
-	err := s.call(ctx, event.TakeAll, func() error { return s.joint.TakeAll(ctx, takes, answers) })
+	p, _ := sentPool.Get().(*sent)
+	takes, answers := p.takes[:len(r.takes)], p.answers[:len(r.takes)]
+	copy(takes, r.takes)
+	clear(answers)
+	err := s.call(ctx, event.Take, func() error { return s.Take(ctx, takes, answers) })
 	if err == nil {
 		copy(r.answers, answers)
 	}
+	clear(takes) // which refer to the keys of clients
+	sentPool.Put(p)
 	return err
 }
 

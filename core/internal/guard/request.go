@@ -3,6 +3,7 @@ package guard
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/store"
@@ -11,25 +12,11 @@ import (
 // request is what one decision is about: takes of different keys, with the same ID, Cost and Mode. It refers to the
 // takes and answers of its caller, and no function may keep it, so that a request stays on its caller's stack.
 type request struct {
-	first  *store.Take
-	answer *store.Answer // about first
-
-	takes   []store.Take // all of them, or nil if there is only one
+	takes   []store.Take
 	answers []store.Answer
 }
 
-// several reports whether the request is about more than one log.
-func (r *request) several() bool { return r.takes != nil }
-
-func (r *request) len() int { return max(len(r.takes), 1) }
-
-// at returns a take and its answer.
-func (r *request) at(i int) (*store.Take, *store.Answer) {
-	if i == 0 {
-		return r.first, r.answer
-	}
-	return &r.takes[i], &r.answers[i]
-}
+func (r *request) mode() store.Mode { return r.takes[0].Mode }
 
 // fitting returns how many units must fit for t to be allowed.
 func fitting(t *store.Take) int {
@@ -48,7 +35,6 @@ func unitsOf(t *store.Take, a *store.Answer) int {
 }
 
 func (r *request) setID(id uint64) {
-	r.first.ID = id
 	for i := range r.takes {
 		r.takes[i].ID = id
 	}
@@ -56,28 +42,18 @@ func (r *request) setID(id uint64) {
 
 // setAnswers sets all answers to a.
 func (r *request) setAnswers(a store.Answer) {
-	for i := range r.len() {
-		_, answer := r.at(i)
-		*answer = a
-	}
-}
-
-// setAnswersOf sets the answers to those of another request about the same logs.
-func (r *request) setAnswersOf(other *request) {
-	for i := range r.len() {
-		_, to := r.at(i)
-		_, from := other.at(i)
-		*to = *from
+	for i := range r.answers {
+		r.answers[i] = a
 	}
 }
 
 // admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
-	if r.first.Mode == store.ModeRecord {
+	if r.mode() == store.ModeRecord {
 		return true
 	}
-	for i := range r.len() {
-		if _, a := r.at(i); !a.Allowed {
+	for i := range r.answers {
+		if !r.answers[i].Allowed {
 			return false
 		}
 	}
@@ -95,8 +71,8 @@ func keepsEntries(t *store.Take) bool { return t.Plan.Algorithm() == store.Slidi
 
 // keepEntries reports whether all takes have entries.
 func (r *request) keepEntries() bool {
-	for i := range r.len() {
-		if t, _ := r.at(i); !keepsEntries(t) {
+	for i := range r.takes {
+		if !keepsEntries(&r.takes[i]) {
 			return false
 		}
 	}
@@ -105,36 +81,25 @@ func (r *request) keepEntries() bool {
 
 // isIn reports whether a text contains one of the identities.
 func (r *request) isIn(text string) bool {
-	for i := range r.len() {
-		if t, _ := r.at(i); isIn(&t.Key, text) {
+	for i := range r.takes {
+		if isIn(&r.takes[i].Key, text) {
 			return true
 		}
 	}
 	return false
 }
 
-// copies returns the takes of several logs and answers that are zero, for functions which move them to the heap.
-func (r *request) copies() (takes []store.Take, answers []store.Answer) {
-	takes, answers = make([]store.Take, len(r.takes)), make([]store.Answer, len(r.takes))
-	copy(takes, r.takes)
-	return takes, answers
-}
-
 // clone returns a copy that does not refer to memory which the caller of Take may reuse.
 func (r *request) clone() *request {
-	c := &request{first: new(store.Take), answer: new(store.Answer)}
-	if r.several() {
-		c.takes, c.answers = r.copies()
-		c.first, c.answer = &c.takes[0], &c.answers[0]
-	}
-	for i := range r.len() {
-		from, _ := r.at(i)
-		to, _ := c.at(i)
-		*to = *from
-		to.Key = cloneKey(&from.Key)
+	c := &request{slices.Clone(r.takes), slices.Clone(r.answers)}
+	for i := range c.takes {
+		c.takes[i].Key = cloneKey(&c.takes[i].Key)
 	}
 	return c
 }
+
+// settlementOf removes a take.
+func settlementOf(t *store.Take) store.Settlement { return store.Settlement{Key: t.Key, ID: t.ID} }
 
 // cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
 func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

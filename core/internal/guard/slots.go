@@ -59,8 +59,8 @@ func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 
 // giveBack gives back the slots that the store may have recorded for a request.
 func (g *Guard) giveBack(r *request) {
-	for i := range r.len() {
-		t, _ := r.at(i)
+	for i := range r.takes {
+		t := &r.takes[i]
 		if !takesSlot(t) || g.store.settler == nil || g.isClosed() {
 			continue
 		}

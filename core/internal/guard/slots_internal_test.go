@@ -49,7 +49,7 @@ func TestUnclaimedSlots(t *testing.T) {
 			for n := range 2000 {
 				all.Go(func() {
 					mode := []store.Mode{store.ModeCharge, store.ModeChargeDenied, store.ModeUpTo, store.ModePeek}[n%4]
-					g.Take(t.Context(), &store.Take{Key: key, Plan: plan, Cost: 1, Mode: mode}, new(store.Answer))
+					g.takeOne(t.Context(), &store.Take{Key: key, Plan: plan, Cost: 1, Mode: mode}, new(store.Answer))
 				})
 			}
 			all.Wait()

@@ -3,47 +3,18 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Take decides t by the store or the deny cache, or, if the store does not answer, by the failure policy: then it
-// returns FromLocal and the store's error. If it returns another source and an error, there is no decision. Take sets
-// the ID of t.
-func (g *Guard) Take(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
-	r := request{first: t, answer: a}
-	if g.denials.lookup(&r) {
-		return FromCache, nil
-	}
-	return g.decide(ctx, &r)
-}
-
-// TakeAll is Take for one request over several logs, as [store.Joint] describes it. It sets the ID of all takes. An
-// answer of the deny cache or of Open which allows a take has no numbers. If the store is no store.Joint, there is no
-// decision about more than one log.
-func (g *Guard) TakeAll(
-	ctx context.Context, takes []store.Take, answers []store.Answer,
-) (from Source, err error) {
-	if len(takes) == 1 && len(answers) == 1 {
-		return g.Take(ctx, &takes[0], &answers[0])
-	}
-	for i := range takes {
-		takes[i].ID = 0 // take sets them
-	}
-	if err := store.ValidateAll(takes, answers); err != nil {
-		return FromStore, err
-	}
-	if g.store.joint == nil {
-		return FromStore, &store.ConfigError{
-			Option: "TakeAll", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "this store cannot decide over several logs: it has no method TakeAll (store.Joint)",
-			Remedy:  "add it; a wrapper embeds store.Full",
-		}
-	}
-	r := request{first: &takes[0], answer: &answers[0], takes: takes, answers: answers}
+// Take decides a request, as [store.Store] describes it, by the store or the deny cache, or, if the store does not
+// answer, by the failure policy: then it returns FromLocal and the store's error. If it returns another source and an
+// error, there is no decision. It sets the ID of the takes. An answer of the deny cache or of Open which allows a take
+// of several has no numbers.
+func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (from Source, err error) {
+	r := request{takes, answers}
 	if g.denials.lookup(&r) {
 		return FromCache, nil
 	}
@@ -60,12 +31,8 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	var one [1]denyVersion
-	versions := one[:]
-	if r.several() {
-		var all [store.MaxLimits]denyVersion
-		versions = all[:r.len()]
-	}
+	var buf [store.MaxLimits]denyVersion
+	versions := buf[:len(r.takes)]
 	g.denials.readVersions(r, begun, versions)
 	sent := unconfirmed
 	if g.breaker.isBypassed() && g.journal.entries.Load() == 0 {
@@ -79,7 +46,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 	}
 	err = g.noteError(err, r.isIn)
 	if sent == unconfirmed && timedOut(err) {
-		g.reconnect(&r.first.Key)
+		g.reconnect(&r.takes[0].Key)
 	}
 	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) {
 		g.giveBack(r)
@@ -91,7 +58,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 		r.setAnswers(store.Answer{Allowed: true})
 		return FromLocal, err
 	}
-	if sent == unconfirmed && !store.IsOutage(err) && !r.several() {
+	if sent == unconfirmed && !store.IsOutage(err) && len(r.takes) == 1 {
 		sent = unsent // the store has answered that it did not record the take
 	}
 	g.takeLocal(r, sent)
@@ -101,8 +68,8 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 // takeLocal decides a request in this process.
 func (g *Guard) takeLocal(r *request, sent delivery) {
 	r.setAnswers(store.Answer{})
-	for i := range r.len() {
-		if t, _ := r.at(i); t.Plan.Slots && g.slots != nil {
+	for i := range r.takes {
+		if t := &r.takes[i]; t.Plan.Slots && g.slots != nil {
 			g.slots.Merge(&t.Key, func(ids []uint64) { g.journal.hold(t, ids) })
 		}
 	}
@@ -201,12 +168,11 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 func (g *Guard) replayFirst(
 	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
 ) (err error) {
-	for i := range r.len() {
+	for i := range r.takes {
 		if !backlogs[i].replay {
 			continue
 		}
-		t, _ := r.at(i)
-		switch run, started := g.startReplay(ctx, &t.Key); {
+		switch run, started := g.startReplay(ctx, &r.takes[i].Key); {
 		case state == closed && (backlogs[i].long || r.keepEntries()):
 			err = errReplaying
 		case run == nil: // nothing is left
@@ -226,16 +192,16 @@ func (g *Guard) takeWithBacklog(
 	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot,
 ) (sent delivery, err error) {
 	var runs [store.MaxLimits]*run
-	for i := range r.len() {
-		if t, _ := r.at(i); backlogs[i].replay {
-			runs[i], _ = g.startReplay(ctx, &t.Key)
+	for i := range r.takes {
+		if backlogs[i].replay {
+			runs[i], _ = g.startReplay(ctx, &r.takes[i].Key)
 		}
 	}
-	mode := r.first.Mode
+	mode := r.mode()
 	recorded := mode != store.ModePeek && r.admitted()
 	same := sameWithBacklogs(r, backlogs)
 	// A denial that some logs have recorded and others have not cannot be repeated.
-	if same && (recorded || r.several() && mode == store.ModeChargeDenied) {
+	if same && (recorded || len(r.takes) > 1 && mode == store.ModeChargeDenied) {
 		return delivered, nil
 	}
 	for _, run := range runs {
@@ -248,9 +214,8 @@ func (g *Guard) takeWithBacklog(
 		return delivered, errReplaying
 	}
 	if recorded {
-		for i := range r.len() {
-			t, _ := r.at(i)
-			if err := g.store.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}); err != nil {
+		for i := range r.takes {
+			if err := g.store.settle(ctx, settlementOf(&r.takes[i])); err != nil {
 				return unconfirmed, err // it is unknown whether the store still has the take
 			}
 		}
@@ -265,8 +230,8 @@ func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bo
 	if !r.admitted() {
 		return true
 	}
-	for i := range r.len() {
-		t, a := r.at(i)
+	for i := range r.takes {
+		t, a := &r.takes[i], &r.answers[i]
 		with := *a
 		backlogs[i].addTo(t, &with)
 		t.Plan.Judge(&with, t.Cost, t.Mode)

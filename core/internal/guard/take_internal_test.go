@@ -25,13 +25,14 @@ type missing struct {
 	ids    []uint64
 }
 
-func (m *missing) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	if m.ids = append(m.ids, t.ID); len(m.ids) > m.misses {
-		return store.Answer{Allowed: true}, nil
+func (m *missing) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if m.ids = append(m.ids, takes[0].ID); len(m.ids) > m.misses {
+		answers[0].Allowed = true
+		return nil
 	}
 	<-ctx.Done()
 	time.Sleep(m.late)
-	return store.Answer{}, &store.StoreError{Err: ctx.Err(), Class: "timeout"}
+	return &store.StoreError{Err: ctx.Err(), Class: "timeout"}
 }
 
 // What comes back long after its deadline is asked once more, by the same ID, and does not count as a failure. What
@@ -62,7 +63,7 @@ func TestMissedAnswerIsAskedForAgain(t *testing.T) {
 					g := New(Config{Store: m, Policy: "p", Failure: failure, Timeout: lateTimeout, LocalKeys: 10})
 					defer g.Close()
 					take := &store.Take{Key: store.NewKey("p", "k"), Plan: c.plan, Cost: 1}
-					from, err := g.Take(t.Context(), take, new(store.Answer))
+					from, err := g.takeOne(t.Context(), take, new(store.Answer))
 					var failed *store.StoreError
 					class := ""
 					if errors.As(err, &failed) {
@@ -94,7 +95,7 @@ func TestHangingStoreOfABusyProcess(t *testing.T) {
 		for range failuresToOpen {
 			lines += logged(func() {
 				take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-				g.Take(t.Context(), take, new(store.Answer))
+				g.takeOne(t.Context(), take, new(store.Answer))
 			})
 		}
 		const most = 2 * 2 * lateTimeout // the first take is repeated, and each call takes twice the timeout
@@ -116,7 +117,7 @@ func TestStallsAreLogged(t *testing.T) {
 		lines := logged(func() {
 			for range 3 {
 				take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-				g.Take(t.Context(), take, new(store.Answer))
+				g.takeOne(t.Context(), take, new(store.Answer))
 			}
 		})
 		if n := strings.Count(lines, `level=WARN msg="sash: this process could not run for longer`); n < 1 || n > 2 {
@@ -139,13 +140,13 @@ type refusing struct {
 	logs  atomic.Int32
 }
 
-func (r *refusing) Take(ctx context.Context, _ store.Take) (store.Answer, error) {
+func (r *refusing) Take(ctx context.Context, _ []store.Take, _ []store.Answer) error {
 	r.takes++
 	select {
 	case <-time.After(r.wait):
-		return store.Answer{}, r.err
+		return r.err
 	case <-ctx.Done():
-		return store.Answer{}, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -167,7 +168,7 @@ func TestSlowRefusalsMakeNoConnections(t *testing.T) {
 			g := New(Config{Store: r, Policy: "p", Failure: Open, Timeout: lateTimeout})
 			for range failuresToOpen {
 				take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-				g.Take(t.Context(), take, new(store.Answer))
+				g.takeOne(t.Context(), take, new(store.Answer))
 				synctest.Wait()
 			}
 			if (r.logs.Load() > 0) != c.logs || r.takes != failuresToOpen {

@@ -126,7 +126,7 @@ func (tr *jointTrace) choose() (q *asked, logs []*modelLog) {
 
 func (tr *jointTrace) ask() {
 	q, logs := tr.choose()
-	q.from, q.err = tr.guard.TakeAll(tr.t.Context(), q.takes, q.answers)
+	q.from, q.err = tr.guard.Take(tr.t.Context(), q.takes, q.answers)
 	if q.err != nil && q.from != FromLocal {
 		tr.t.Fatal(q.err)
 	}
@@ -282,7 +282,7 @@ func (o *outages) ask(process int, names []string, cost int, mode store.Mode) {
 		l := o.logs[name]
 		q.takes = append(q.takes, store.Take{Key: l.key, Plan: l.plan, Cost: cost, Mode: mode})
 	}
-	q.from, q.err = o.guards[process].TakeAll(o.t.Context(), q.takes, q.answers)
+	q.from, q.err = o.guards[process].Take(o.t.Context(), q.takes, q.answers)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if q.from != FromLocal && q.err != nil {

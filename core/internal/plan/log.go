@@ -70,30 +70,6 @@ func newStorePlan(limits []Limit, p store.Plan) *store.Plan {
 // Stored returns the plan of a log with these limits, which has no others.
 func Stored(limits ...Limit) *store.Plan { return newStorePlan(limits, store.Plan{}) }
 
-// Questions returns the plans that stores are asked about if limits have no keys of their own: one of the limits that
-// share a log, one of those of requests in flight, and one of each limit that keeps no entries. Without limits it
-// returns one plan without limits.
-func Questions(limits []Limit) (plans []*store.Plan) {
-	var windows, inFlight []Limit
-	for _, l := range limits {
-		switch {
-		case l.InFlight:
-			inFlight = append(inFlight, l)
-		case l.KeepsEntries():
-			windows = append(windows, l)
-		default:
-			plans = append(plans, Stored(l))
-		}
-	}
-	if len(inFlight) > 0 {
-		plans = append(plans, Stored(inFlight...))
-	}
-	if len(windows) > 0 || len(plans) == 0 {
-		plans = append(plans, Stored(windows...))
-	}
-	return plans
-}
-
 // periodsAround returns the calendar's periods around an instant, as a store gets them.
 func periodsAround(c calendar.Calendar, now time.Time) *store.Calendar {
 	begin, end := c.Period(now)
@@ -181,8 +157,16 @@ func (s *Spaces) space(label string, counter store.Algorithm) *Space {
 	return known.(*Space) //nolint:forcetypeassert // as above
 }
 
-// Split finds the logs of a plan.
-func (s *Spaces) Split(p *Plan) error {
+// Validate reports what the store cannot decide of a plan. It is Split without a place for logs.
+func (s *Spaces) Validate(p *Plan) error {
+	own := *p
+	s.findLogs(&own)
+	return s.Check(&own)
+}
+
+// findLogs finds the logs of a plan, without their spaces.
+func (s *Spaces) findLogs(p *Plan) {
+	p.Logs = nil
 	for i, limit := range p.All() {
 		key := limit.Key
 		if key == nil {
@@ -201,6 +185,11 @@ func (s *Spaces) Split(p *Plan) error {
 			log.Shadow++
 		}
 	}
+}
+
+// Split finds the logs of a plan.
+func (s *Spaces) Split(p *Plan) error {
+	s.findLogs(p)
 	if err := s.Check(p); err != nil {
 		return err
 	}

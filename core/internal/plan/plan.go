@@ -179,6 +179,15 @@ func (p *Plan) All() []Limit {
 	return slices.Concat(p.Limits, p.Shadow.Limits)
 }
 
+// StorePlans returns what the store is asked about each of the logs, before a space is chosen for them.
+func (p *Plan) StorePlans() []*store.Plan {
+	plans := make([]*store.Plan, len(p.Logs))
+	for i, log := range p.Logs {
+		plans[i] = newStorePlan(log.Limits, store.Plan{Shadow: log.Shadow, Varies: log.varies})
+	}
+	return plans
+}
+
 // Merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
 // them. cost is how many units must fit.
 func (p *Plan) Merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {

@@ -3,7 +3,6 @@ package redisclient
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,12 +49,12 @@ type batcher struct {
 	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
 }
 
-// of returns the batcher of a take that goes to the node. others are the other takes of a request over several logs.
-func (b *batchers) of(c *Conn, k *Kind, t *store.Take, others []store.Take, node any) *batcher {
-	if latest := b.latest.Load(); latest != nil && latest.key.matches(t, others, node) {
+// of returns the batcher of a request that goes to the node.
+func (b *batchers) of(c *Conn, k *Kind, takes []store.Take, node any) *batcher {
+	if latest := b.latest.Load(); latest != nil && latest.key.matches(takes, node) {
 		return latest
 	}
-	key := batchKeyOf(t, others, node)
+	key := batchKeyOf(takes, node)
 	b.mu.RLock()
 	known := b.all[key]
 	b.mu.RUnlock()
@@ -63,8 +62,7 @@ func (b *batchers) of(c *Conn, k *Kind, t *store.Take, others []store.Take, node
 		b.latest.Store(known)
 		return known
 	}
-	first, rest := *t, slices.Clone(others) // otherwise each take would be on the heap
-	added := newBatcher(c, k.NewFormat(&first, rest))
+	added := newBatcher(c, k.NewFormat(takes))
 	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,7 +23,7 @@ func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 		return errNotAnswered
 	}
 	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
-	f := NewFormat(newScript("return 0"), &store.Take{Plan: plan}, nil)
+	f := NewFormat(newScript("return 0"), []store.Take{{Plan: plan}})
 	f.AppendPlan(&store.Take{Plan: plan}, true)
 	return newBatcher(c, f)
 }

@@ -19,26 +19,25 @@ type batchKey struct {
 	node  any
 }
 
-func batchKeyOf(t *store.Take, others []store.Take, node any) batchKey {
-	k := batchKey{mode: t.Mode, node: node}
-	k.plans[0] = t.Plan
-	for i := range others {
-		k.plans[1+i] = others[i].Plan
+func batchKeyOf(takes []store.Take, node any) batchKey {
+	k := batchKey{mode: takes[0].Mode, node: node}
+	for i := range takes {
+		k.plans[i] = takes[i].Plan
 	}
 	return k
 }
 
-// matches reports whether the take has this key, without making one.
-func (k *batchKey) matches(t *store.Take, others []store.Take, node any) bool {
-	if k.plans[0] != t.Plan || k.mode != t.Mode || k.node != node {
+// matches reports whether the takes have this key, without making one.
+func (k *batchKey) matches(takes []store.Take, node any) bool {
+	if k.mode != takes[0].Mode || k.node != node {
 		return false
 	}
-	for i := range others {
-		if k.plans[1+i] != others[i].Plan {
+	for i := range takes {
+		if k.plans[i] != takes[i].Plan {
 			return false
 		}
 	}
-	return len(others)+1 == len(k.plans) || k.plans[len(others)+1] == nil
+	return len(takes) == len(k.plans) || k.plans[len(takes)] == nil
 }
 
 // Format is how takes with one batchKey are written, and how the replies to them are read.
@@ -59,19 +58,18 @@ type Format struct {
 }
 
 // NewFormat returns what the formats of all scripts have in common.
-func NewFormat(sc Script, t *store.Take, others []store.Take) Format {
-	f := Format{
-		Script:  sc,
-		Logs:    1 + len(others),
-		Grouped: t.Mode == store.ModeCharge && t.Plan.Shadow == 0,
-		Whole:   wholeSize(t.Plan),
+func NewFormat(sc Script, takes []store.Take) Format {
+	mode := takes[0].Mode
+	f := Format{Script: sc, Logs: len(takes), Grouped: mode == store.ModeCharge}
+	if mode == store.ModeChargeDenied {
+		f.Room = takes[0].Plan.Bound
 	}
-	if t.Mode == store.ModeChargeDenied {
-		f.Room = t.Plan.Bound
+	if f.Logs > 1 {
+		f.Whole = 1 // how many takes are admitted
 	}
-	for i := range others {
-		f.Grouped = f.Grouped && others[i].Plan.Shadow == 0
-		f.Whole += wholeSize(others[i].Plan)
+	for i := range takes {
+		f.Grouped = f.Grouped && takes[i].Plan.Shadow == 0
+		f.Whole += wholeSize(takes[i].Plan)
 	}
 	return f
 }
@@ -166,22 +164,17 @@ func (f *Format) cut(reply []int64, last bool) (part, rest []int64, err error) {
 	return reply[:size], reply[size:], nil
 }
 
-// answer reads the answer to t from the reply to its group, of which one tells the rest. It checks all numbers: another
-// program may have written to the key, and the server may be none that runs the scripts.
-func (f *Format) answer(one *take, t *store.Take) (store.Answer, error) {
-	if len(one.reply) == f.Short {
-		return shortAnswer(one.reply, t, slices.Min(one.reply) > 0)
-	}
-	return wholeAnswer(one, one.reply, one.reply[0], t)
-}
-
-// answers does the same for a take about several logs.
+// answers reads the answers to a request from the reply to its group, of which one tells the rest. It checks all
+// numbers: another program may have written to the key, and the server may be none that runs the scripts.
 func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) (err error) {
 	reply, admitted := one.reply, int64(0)
 	isShort := len(reply) == f.Short
 	allowed := isShort && slices.Min(reply) > 0
 	if !isShort {
-		if admitted, reply = reply[0], reply[1:]; admitted < 0 || admitted > most(one, &takes[0]) {
+		if admitted = reply[0]; f.Logs > 1 {
+			reply = reply[1:]
+		}
+		if admitted < 0 || admitted > most(one, &takes[0]) {
 			return ProtocolError("%d of %d takes admitted", admitted, one.takes)
 		}
 		allowed = int64(one.place) < admitted
@@ -199,6 +192,9 @@ func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) 
 		}
 		if err != nil {
 			return err
+		}
+		if f.Logs == 1 && t.Plan.Slots && answers[i].Granted > 0 {
+			answers[i].Granted = t.Cost // one slot is enough for all
 		}
 		reply, all = reply[size:], all && answers[i].Allowed
 	}
@@ -245,7 +241,8 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 	if p.Shadow > 0 {
 		a.Shadow = time.Duration(max(shadow, 0)) * time.Microsecond
 	}
-	before := min(recorded, int64(one.place)) * int64(t.Cost) // units of takes before this one in the group
+	cost, _ := p.Counted(t.Cost, t.Mode)
+	before := min(recorded, int64(one.place)) * int64(cost) // units of takes before this one in the group
 	for i := range p.Limits {
 		used, reset := reply[head+2*i], reply[head+1+2*i]
 		good = good && used >= 0 && used < 1<<53 && reset >= 0 && reset <= longest(p, i).Microseconds()

@@ -143,39 +143,24 @@ func CheckCost(cost int) error {
 // MaxCost is the most units that an entry can have in a log.
 const MaxCost = math.MaxInt32
 
-// Take decides about a valid take.
-func (l *Logs) Take(ctx context.Context, t store.Take) (store.Answer, error) {
-	asked := t.Cost
-	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
-	one, _ := takePool.Get().(*take)
-	one.ctx, one.cost, one.place, one.keys = ctx, t.Cost, 0, nil
-	one.key, one.id = l.keyAndID(&t.Key, t.ID)
-	b := l.batchers.of(l.Conn, l.kind, &t, nil, l.Conn.nodeOf(ctx, one.key))
-	if err := b.do(one); err != nil {
-		return store.Answer{}, l.Failed(err)
-	}
-	defer takePool.Put(one)
-	a, err := b.answer(one, &t)
-	if a.Granted > 0 && t.Plan.Slots {
-		a.Granted = asked // one slot is enough for all
-	}
-	return a, err
-}
-
-// TakeAll decides about a valid request over several logs if one script may use all of them. Otherwise together is
-// false, and keys and id are what the scripts know of the request.
-func (l *Logs) TakeAll(
+// Take decides about a valid request if one script may use all of its logs. Otherwise together is false, and keys and
+// id are what the scripts know of the request.
+func (l *Logs) Take(
 	ctx context.Context, takes []store.Take, answers []store.Answer,
 ) (keys []string, id string, together bool, err error) {
 	one, _ := takePool.Get().(*take)
-	one.ctx, one.cost, one.place = ctx, takes[0].Cost, 0
-	l.setKeys(one, takes)
-	if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
-		keys, id = one.keys, one.id
-		takePool.Put(one)
-		return keys, id, false, nil
+	one.ctx, one.place = ctx, 0
+	l.set(one, takes)
+	first := one.key
+	if one.keys != nil {
+		first = one.keys[0]
+		if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
+			keys, id = one.keys, one.id
+			takePool.Put(one)
+			return keys, id, false, nil
+		}
 	}
-	b := l.batchers.of(l.Conn, l.kind, &takes[0], takes[1:], l.Conn.nodeOf(ctx, one.keys[0]))
+	b := l.batchers.of(l.Conn, l.kind, takes, l.Conn.nodeOf(ctx, first))
 	if err := b.do(one); err != nil {
 		return nil, "", true, l.Failed(err)
 	}
@@ -286,8 +271,15 @@ func (l *Logs) appendKey(b []byte, k *store.Key) []byte {
 	return k.AppendTo(append(append(b, l.prefix...), l.kind.Begin...))
 }
 
-// setKeys sets the take's keys and id. They share an allocation, as in keyAndID.
-func (l *Logs) setKeys(one *take, takes []store.Take) {
+// set sets what the scripts know of a request. Keys and id share an allocation, as in keyAndID.
+func (l *Logs) set(one *take, takes []store.Take) {
+	if t := &takes[0]; len(takes) == 1 {
+		one.cost, _ = t.Plan.Counted(t.Cost, t.Mode)
+		one.key, one.id = l.keyAndID(&t.Key, t.ID)
+		one.keys = nil
+		return
+	}
+	one.cost = takes[0].Cost
 	var space [512]byte
 	var ends [store.MaxLimits]int
 	b := space[:0]

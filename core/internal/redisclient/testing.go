@@ -17,16 +17,11 @@ func (l *Logs) logs() *Logs { return l }
 
 // TakeTogether sends requests of the same plans as one batch.
 func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]store.Answer, error) {
-	first := requests[0]
-	b := l.batchers.of(l.Conn, l.kind, &first[0], first[1:], nil)
+	b := l.batchers.of(l.Conn, l.kind, requests[0], nil)
 	batch := make([]*take, len(requests))
 	for i, takes := range requests {
-		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx, cost: takes[0].Cost}
-		if len(takes) == 1 {
-			batch[i].key, batch[i].id = l.keyAndID(&takes[0].Key, takes[0].ID)
-		} else {
-			l.setKeys(batch[i], takes)
-		}
+		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx}
+		l.set(batch[i], takes)
 	}
 	b.send(ctx, batch)
 	answers := make([][]store.Answer, len(requests))
@@ -34,13 +29,8 @@ func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]s
 		if batch[i].err != nil {
 			return nil, batch[i].err
 		}
-		var err error
-		if answers[i] = make([]store.Answer, len(takes)); len(takes) == 1 {
-			answers[i][0], err = b.answer(batch[i], &takes[0])
-		} else {
-			err = b.answers(batch[i], takes, answers[i])
-		}
-		if err != nil {
+		answers[i] = make([]store.Answer, len(takes))
+		if err := b.answers(batch[i], takes, answers[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -49,7 +39,7 @@ func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]s
 
 // Queue returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) {
-	q := queue{room: l.batchers.of(l.Conn, l.kind, &takes[0], nil, nil).Room}
+	q := queue{room: l.batchers.of(l.Conn, l.kind, takes[:1], nil).Room}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx, key: l.Key(&takes[i].Key), cost: takes[i].Cost}
