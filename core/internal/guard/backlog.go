@@ -15,6 +15,7 @@ import (
 // backlogs are the changes that the store's logs lack, by key.
 type backlogs struct {
 	replays bool // entries are recorded for replay
+	settles bool // so are corrections, which are entries without units
 	start   time.Time
 	most    int64         // backlogs
 	count   atomic.Int64  // of backlogs
@@ -74,9 +75,9 @@ type run struct {
 }
 
 const (
-	maxPart        = 500  // entries added to a log of the store by one call
-	maxCorrections = 1000 // of one key
-	compactFrom    = 64   // entries
+	maxPart        = 500    // entries added to a log of the store by one call
+	maxCorrections = 10_000 // of one key
+	compactFrom    = 64     // entries
 )
 
 func (j *backlogs) now() int64 { return int64(time.Since(j.start)) }
@@ -112,7 +113,7 @@ func (j *backlogs) removeIfEmpty(sh *backlogShard, b *backlog) {
 
 // add adds an entry of t to the backlog of its key.
 func (j *backlogs) add(t *store.Take, e journalEntry) {
-	if !j.replays {
+	if !j.settles || e.cost > 0 && !j.replays {
 		return
 	}
 	sh, b := j.lock(&t.Key)
@@ -411,46 +412,4 @@ func (j *backlogs) remaining() (units, corrections int, leaves time.Duration) {
 		sh.mu.Unlock()
 	}
 	return units, corrections, leaves
-}
-
-// maxUnclaimed is how many unclaimed slots are remembered. What is beyond ends with its lease.
-const maxUnclaimed = 10_000
-
-// unclaimed are slots that the store may have recorded for requests which it has not answered in time. Nobody holds
-// them. One goroutine gives them back, and exists only while there are any.
-type unclaimed struct {
-	mu      sync.Mutex
-	slots   []unclaimedSlot // oldest first
-	running bool
-}
-
-type unclaimedSlot struct {
-	store.Settlement
-
-	ends time.Time // its lease
-}
-
-// add adds a slot if there is room. It reports whether the goroutine must be started.
-func (u *unclaimed) add(s unclaimedSlot) (start bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.slots) >= maxUnclaimed {
-		return false
-	}
-	u.slots = append(u.slots, s)
-	start, u.running = !u.running, true
-	return start
-}
-
-// next removes the oldest slot whose lease has not ended, and returns it. If there is none, the goroutine ends.
-func (u *unclaimed) next() (s unclaimedSlot, ok bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for len(u.slots) > 0 {
-		if s, u.slots = u.slots[0], u.slots[1:]; time.Until(s.ends) > 0 {
-			return s, true
-		}
-	}
-	u.slots, u.running = nil, false
-	return s, false
 }

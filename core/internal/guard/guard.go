@@ -76,8 +76,6 @@ type Guard struct {
 	journal *journal   // of Local
 	log     outageLog
 
-	unclaimed unclaimed // slots, unless failure is Local
-
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
 
 	replaying    atomic.Bool // a goroutine replays the journal
@@ -108,7 +106,8 @@ func New(c Config) *Guard {
 		g.denials.keepForOutages(c.LocalKeys)
 	}
 	g.journal = newJournal(c.LocalKeys)
-	g.journal.replays = g.store.merger != nil && g.store.settler != nil
+	g.journal.settles = g.store.settler != nil
+	g.journal.replays = g.journal.settles && g.store.merger != nil
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
 	return g
 }

@@ -14,7 +14,7 @@ import (
 // The rest of an entry that was trimmed is replayed once, with an ID.
 func TestTrimmedEntriesAreReplayed(t *testing.T) {
 	j := newJournal(10)
-	j.replays = true
+	j.settles, j.replays = true, true
 	k := new(store.Key)
 	*k = store.NewKey("p", "b")
 	plan := planOf(9, time.Minute)
@@ -54,7 +54,7 @@ func TestTrimmedEntriesAreReplayed(t *testing.T) {
 // A part is bounded by its entries, since an entry of any cost is one to the store.
 func TestPartsOfABacklog(t *testing.T) {
 	j := newJournal(10)
-	j.replays = true
+	j.settles, j.replays = true, true
 	key := store.NewKey("p", "parts")
 	plan := planOf(10_000_000, time.Minute)
 	for id := range uint64(maxPart + 2) {

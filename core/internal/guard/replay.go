@@ -205,7 +205,7 @@ func (g *Guard) finish() error {
 	close(g.closed)
 	defer g.cancel()
 	g.journal.tidy()
-	if g.journal.entries.Load() == 0 {
+	if g.journal.entries.Load() == 0 || g.failure != Local {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -57,34 +57,13 @@ func (g logsOfSlots) Release(ctx context.Context, s *slots.Slot) error {
 	return err
 }
 
-// giveBack gives back the slots that the store may have recorded for a request.
+// giveBack has the slots given back that the store may have recorded for a request, and that nobody holds. What is not
+// given back by the end of its lease ends with it.
 func (g *Guard) giveBack(r *request) {
 	for i := range r.takes {
-		t := &r.takes[i]
-		if !takesSlot(t) || g.store.settler == nil || g.isClosed() {
-			continue
-		}
-		slot := unclaimedSlot{store.Settlement{Key: cloneKey(&t.Key), ID: t.ID}, time.Now().Add(t.Plan.Keep)}
-		if g.unclaimed.add(slot) {
-			go g.giveBackUnclaimed()
+		if t := &r.takes[i]; takesSlot(t) && !g.isClosed() {
+			g.journal.add(t, journalEntry{id: t.ID, delivery: unconfirmed, settled: true})
 		}
 	}
-}
-
-func (g *Guard) giveBackUnclaimed() {
-	for s, ok := g.unclaimed.next(); ok; s, ok = g.unclaimed.next() {
-		for time.Until(s.ends) > 0 {
-			err := g.callPatiently(g.background, &s.Key, func(ctx context.Context) error {
-				return g.store.settle(ctx, s.Settlement)
-			})
-			if !store.IsOutage(err) {
-				break
-			}
-			select {
-			case <-g.closed:
-				return
-			case <-time.After(jitter()):
-			}
-		}
-	}
+	g.startReplays()
 }

@@ -38,7 +38,7 @@ func TestUnclaimedSlots(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logs := newSharedLogs()
 			s := &settling{faultyStore: logs.connect()}
-			g := New(Config{Store: s, Policy: "p", Failure: failure, Timeout: 100 * time.Millisecond})
+			g := New(Config{Store: s, Policy: "p", Failure: failure, Timeout: 100 * time.Millisecond, LocalKeys: 10})
 			defer g.Close()
 			plan := store.NewPlan(store.Plan{
 				Limits: []store.Limit{{Quota: 5000, Window: time.Minute}}, Slots: true,
@@ -53,10 +53,7 @@ func TestUnclaimedSlots(t *testing.T) {
 				})
 			}
 			all.Wait()
-			g.unclaimed.mu.Lock()
-			kept := len(g.unclaimed.slots)
-			g.unclaimed.mu.Unlock()
-			if kept == 0 || kept > 1500 {
+			if kept := g.journal.entries.Load(); kept == 0 || kept > 1500 {
 				t.Errorf("%d slots are remembered", kept)
 			}
 			used := func(want bool) {
@@ -81,26 +78,4 @@ func TestUnclaimedSlots(t *testing.T) {
 			}
 		})
 	}
-}
-
-// No more are remembered than maxUnclaimed, and none after its lease.
-func TestBoundOfUnclaimed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var u unclaimed
-		for n := range maxUnclaimed + 10 {
-			if start := u.add(unclaimedSlot{ends: time.Now().Add(time.Minute)}); start != (n == 0) {
-				t.Fatalf("slot %d: start %v", n, start)
-			}
-		}
-		if n := len(u.slots); n != maxUnclaimed {
-			t.Errorf("%d slots are remembered", n)
-		}
-		if _, ok := u.next(); !ok {
-			t.Error("none is to be given back")
-		}
-		time.Sleep(time.Minute)
-		if _, ok := u.next(); ok || u.running || u.slots != nil {
-			t.Errorf("%+v", &u)
-		}
-	})
 }

@@ -139,7 +139,7 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 	}
 	var backlogs [store.MaxLimits]backlogSnapshot
 	replay, long := false, false
-	if g.journal.entries.Load() > 0 {
+	if g.failure == Local && g.journal.entries.Load() > 0 {
 		replay, long = g.journal.snapshots(r, &backlogs)
 	}
 	if replay && (state != closed || long || !r.keepEntries()) {
