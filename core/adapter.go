@@ -29,9 +29,7 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 // and returns the handlers for denials and errors: those given, unless the user has set others; see [OnDeny].
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
 	if l == nil || l.store == nil {
-		return deny, fail, &ConfigError{
-			Option: "From", Value: "nil", Problem: noLimiter, Remedy: checkNew,
-		}
+		return deny, fail, configError("From", "nil", noLimiter, checkNew)
 	}
 	if err := serves[C](l); err != nil {
 		return deny, fail, err
@@ -49,9 +47,7 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 // is nil, as it is where the error of rules.Load was forgotten.
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	if isNil(set) {
-		panic(&ConfigError{ //nolint:forbidigo // documented: a mistake of the program
-			Option: "Rules", Value: "nil", Problem: "the set of rules is nil", Remedy: "check the error of rules.Load",
-		})
+		panic(configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load"))
 	}
 	l, err := set.Limiter(opts...)
 	if err != nil {
@@ -63,21 +59,19 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 // For adapters: OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's
 // own way. C is the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {
-	return func(c *config) {
-		c.onceAnswering("WithDeny")
+	return onceAnswering("WithDeny", func(c *config) {
 		c.deny = handler
 		c.callback("WithDeny", callbackTypeOf[C]("WithDeny"), isNil(handler))
-	}
+	})
 }
 
 // For adapters: OnError makes the option WithError of an adapter. The handler answers requests for which there is no
 // decision.
 func OnError[C, Fail any](handler Fail) Option {
-	return func(c *config) {
-		c.onceAnswering("WithError")
+	return onceAnswering("WithError", func(c *config) {
 		c.fail = handler
 		c.callback("WithError", callbackTypeOf[C]("WithError"), isNil(handler))
-	}
+	})
 }
 
 // serves returns an error for each callback that does not take a C or a context.Context.
@@ -85,11 +79,9 @@ func serves[C any](l *Limiter) error {
 	var faults []error
 	for _, t := range l.callbackTypes {
 		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
-			faults = append(faults, &ConfigError{
-				Option: t.option, Value: fmt.Sprintf("func(%v)", t.typ),
-				Problem: fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
-				Remedy:  "pass a function with a parameter of that type",
-			})
+			faults = append(faults, configError(t.option, fmt.Sprintf("func(%v)", t.typ),
+				fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
+				"pass a function with a parameter of that type"))
 		}
 	}
 	return errors.Join(faults...)
@@ -106,10 +98,9 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 	}
 	letters := strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") == ""
 	if !letters || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
-		return Key{&keySpec{fault: &ConfigError{
-			Option: "KeyOf", Value: strconv.Quote(kind), Problem: "the kind is not valid, or the function is nil",
-			Remedy: fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds),
-		}}}
+		return Key{&keySpec{fault: configError("KeyOf", strconv.Quote(kind),
+			"the kind is not valid, or the function is nil",
+			fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds))}}
 	}
 	return Key{&keySpec{
 		name: kind, classes: []keyClass{{kind: kind, scope: anyScope}},

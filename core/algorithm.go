@@ -93,8 +93,6 @@ func (l Limit) algorithmFaults() (faults []fault) {
 
 // entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
 func entriesNeeded(option string, a Algorithm) error {
-	return &ConfigError{
-		Option: option, Value: a.String(), Problem: "this algorithm keeps counters, not requests",
-		Remedy: "use limits with sliding logs only",
-	}
+	return configError(option, a.String(), "this algorithm keeps counters, not requests",
+		"use limits with sliding logs only")
 }

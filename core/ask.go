@@ -125,10 +125,8 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 // identityOf finds the identity that key names, for calls without a request.
 func (l *Limiter) identityOf(key string, id *identity) error {
 	if l.choose != nil {
-		return &ConfigError{
-			Option: "key", Value: "a text", Problem: "rules choose keys by the request, and this call has none",
-			Remedy: "use the middleware, or a limiter without rules",
-		}
+		return configError("key", "a text", "rules choose keys by the request, and this call has none",
+			"use the middleware, or a limiter without rules")
 	}
 	if l.key.fromText != nil {
 		if named, ok := l.key.fromText(key, &l.prefixes); ok {

@@ -26,8 +26,7 @@ import (
 // and a denied one three times. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] does not count as a
 // denial.
 func WithBan(denials int, within, first time.Duration) Option {
-	return func(c *config) {
-		c.onceUnlessRules("WithBan", "a deny list, or a limit over a longer window")
+	return onceUnlessRules("WithBan", "a deny list, or a limit over a longer window", func(c *config) {
 		b, wrong := newBan(denials, within, first)
 		if b == nil {
 			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(),
@@ -35,7 +34,7 @@ func WithBan(denials int, within, first time.Duration) Option {
 			return
 		}
 		c.ban = b
-	}
+	})
 }
 
 // checkBan reports a ban that no denial of these limits counts towards.

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,32 +16,21 @@ import (
 type Option func(*config)
 
 type config struct {
-	store         Store
-	shared        bool // the store was given, so other limiters may use it as well
-	name          string
-	draft, legacy bool // the header fields of responses
-	headers       bool // WithHeaders was given
-	prefixes      prefixes
-	secret        []byte
-	guard         guard.Config
-	failLocal     bool // FailLocal was asked for explicitly
-	mode          store.Mode
-	shadow        Policy
-	ban           *ban
-	lists         []*list
-	cost          func(adapter.Request) int
-	skip          func(adapter.Request) bool
-	refunds       func(adapter.Request, int) bool
-	observers     []func(context.Context, Event)
-	inContext     bool
-	deny, fail    any
-	callbackTypes []callbackType
-	given         []given // options that may be given only once
-	faults        []error
+	settings
+
+	shared    bool // the store was given, so other limiters may use it as well
+	name      string
+	headers   bool // WithHeaders was given
+	secret    []byte
+	guard     guard.Config
+	failLocal bool // FailLocal was asked for explicitly
+	shadow    Policy
+	given     []given // options that may be given only once
+	faults    []error
 }
 
 func (c *config) fault(option, value, problem, remedy string) {
-	c.faults = append(c.faults, fault{problem, remedy}.of(option, value))
+	c.faults = append(c.faults, configError(option, value, problem, remedy))
 }
 
 // given is an option that was given.
@@ -49,22 +40,38 @@ type given struct {
 	inRules string // what a file of rules has in its place, or empty
 }
 
-// once reports a mistake if option is given twice.
-func (c *config) once(option string) { c.add(given{name: option}) }
+// once makes an option that may be given only once.
+func once(name string, set Option) Option { return given{name: name}.option(set) }
 
 // onceAnswering is once for an option that changes only how requests are answered.
-func (c *config) onceAnswering(option string) { c.add(given{name: option, answers: true}) }
-
-// onceUnlessRules is once for an option that is a mistake with rules, which have something in its place.
-func (c *config) onceUnlessRules(option, inRules string) {
-	c.add(given{name: option, inRules: inRules})
+func onceAnswering(name string, set Option) Option {
+	return given{name: name, answers: true}.option(set)
 }
 
-func (c *config) add(option given) {
-	if slices.Contains(c.given, option) {
-		c.fault(option.name, "twice", onlyOnce, removeOne)
+// onceUnlessRules is once for an option that is a mistake with rules, which have something in its place.
+func onceUnlessRules(name, inRules string, set Option) Option {
+	return given{name: name, inRules: inRules}.option(set)
+}
+
+func (g given) option(set Option) Option {
+	return func(c *config) {
+		if slices.Contains(c.given, g) {
+			c.fault(g.name, "twice", givenTwice, removeOne)
+		}
+		c.given = append(c.given, g)
+		set(c)
 	}
-	c.given = append(c.given, option)
+}
+
+// onceWithin is once for an option whose value is least to most.
+func onceWithin[T cmp.Ordered](name string, value, least, most T, wrong fault, set Option) Option {
+	return once(name, func(c *config) {
+		if value < least || value > most {
+			c.fault(name, fmt.Sprint(value), wrong.problem, wrong.remedy)
+			return
+		}
+		set(c)
+	})
 }
 
 // callback notes the parameter type of a function given to option, or reports that the function is missing.
@@ -79,8 +86,7 @@ func (c *config) callback(option string, t callbackType, missing bool) {
 // configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
-		prefixes: prefixes{v4: 32, v6: 64},
-		draft:    true,
+		settings: settings{prefixes: prefixes{v4: 32, v6: 64}, draft: true},
 		guard: guard.Config{
 			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
 			LocalKeys: 524_288,

@@ -6,10 +6,9 @@ import "context"
 // [DecisionFrom]: to show what is left, or to [Decision.Settle] what the request has cost after all. It costs some
 // allocations a request, so it is not the default.
 func WithDecisionInContext() Option {
-	return func(c *config) {
-		c.once("WithDecisionInContext")
+	return once("WithDecisionInContext", func(c *config) {
 		c.inContext = true
-	}
+	})
 }
 
 type decisionKey struct{}

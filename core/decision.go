@@ -276,10 +276,8 @@ func (d Decision) Release(ctx context.Context) error {
 // The cost is at least 0, which is [Decision.Undo], and at most [MaxQuota].
 func (d Decision) Settle(ctx context.Context, cost int) error {
 	if cost < 0 || cost > MaxQuota {
-		return &ConfigError{
-			Option: "Settle", Value: strconv.Itoa(cost), Problem: "the cost is out of range",
-			Remedy: "pass 0 to " + strconv.Itoa(MaxQuota),
-		}
+		return configError("Settle", strconv.Itoa(cost), "the cost is out of range",
+			"pass 0 to "+strconv.Itoa(MaxQuota))
 	}
 	return d.settle(ctx, cost)
 }

@@ -3,8 +3,6 @@ package core
 import (
 	"errors"
 	"fmt"
-
-	"github.com/sashlimit/sash/core/store"
 )
 
 var (
@@ -23,14 +21,18 @@ var (
 // fault is what is wrong with a value, and what to do.
 type fault struct{ problem, remedy string }
 
-// of returns the error of an option that has this fault.
-func (f fault) of(option, value string) error {
-	return &store.ConfigError{Option: option, Value: value, Problem: f.problem, Remedy: f.remedy}
+// error returns the error of an option that has this fault.
+func (f fault) error(option, value string) error {
+	return configError(option, value, f.problem, f.remedy)
+}
+
+func configError(option, value, problem, remedy string) error {
+	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }
 
 // Problems and remedies of several errors.
 const (
-	onlyOnce   = "the option is given twice, and the first value would have no effect"
+	givenTwice = "the option is given twice, and the first value would have no effect"
 	removeOne  = "remove one"
 	noFunction = "the function is nil"
 	giveOne    = "pass a function, or leave the option out"

@@ -49,8 +49,7 @@ func (f Failure) String() string {
 // After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
 // A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
-	return func(c *config) {
-		c.onceUnlessRules("WithFailure", "failure in a rule")
+	return onceUnlessRules("WithFailure", "failure in a rule", func(c *config) {
 		if f < FailLocal || f > FailClosed {
 			c.fault("WithFailure", strconv.Itoa(int(f)), "there is no such value",
 				"choose FailLocal, FailOpen or FailClosed")
@@ -58,7 +57,7 @@ func WithFailure(f Failure) Option {
 		}
 		c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
 		c.failLocal = f == FailLocal
-	}
+	})
 }
 
 // WithTimeout limits how long a decision may take in all calls of a store outside the process, whatever the timeouts of
@@ -74,14 +73,8 @@ func WithFailure(f Failure) Option {
 // Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
 // several times as long.
 func WithTimeout(d time.Duration) Option {
-	return func(c *config) {
-		c.once("WithTimeout")
-		if d < time.Millisecond || d > time.Minute {
-			c.fault("WithTimeout", d.String(), "the time is out of range", "choose 1ms to 1m")
-			return
-		}
-		c.guard.Timeout = d
-	}
+	wrong := fault{"the time is out of range", "choose 1ms to 1m"}
+	return onceWithin("WithTimeout", d, time.Millisecond, time.Minute, wrong, func(c *config) { c.guard.Timeout = d })
 }
 
 // WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
@@ -97,14 +90,8 @@ func WithTimeout(d time.Duration) Option {
 // quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
 // whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
-	return func(c *config) {
-		c.once("WithDenyCache")
-		if d < 0 || d > time.Minute {
-			c.fault("WithDenyCache", d.String(), "the time is out of range", "choose 0, which turns the cache off, to 1m")
-			return
-		}
-		c.guard.DenyCache = d
-	}
+	wrong := fault{"the time is out of range", "choose 0, which turns the cache off, to 1m"}
+	return onceWithin("WithDenyCache", d, 0, time.Minute, wrong, func(c *config) { c.guard.DenyCache = d })
 }
 
 // WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
@@ -115,14 +102,8 @@ func WithDenyCache(d time.Duration) Option {
 // What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
 // is admitted is not replayed; a log line at the end of the outage tells how many units that were.
 func WithFailLocalKeys(n int) Option {
-	return func(c *config) {
-		c.once("WithFailLocalKeys")
-		if n < 1 || n > 100_000_000 {
-			c.fault("WithFailLocalKeys", strconv.Itoa(n), "the number of keys is out of range", "choose 1 to 100,000,000")
-			return
-		}
-		c.guard.LocalKeys = n
-	}
+	wrong := fault{"the number of keys is out of range", "choose 1 to 100,000,000"}
+	return onceWithin("WithFailLocalKeys", n, 1, 100_000_000, wrong, func(c *config) { c.guard.LocalKeys = n })
 }
 
 // Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine

@@ -27,8 +27,7 @@ const (
 
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
-	return func(c *config) {
-		c.onceAnswering("WithHeaders")
+	return onceAnswering("WithHeaders", func(c *config) {
 		c.headers = true
 		if h < HeadersDraft || h > HeadersNone {
 			c.fault("WithHeaders", strconv.Itoa(int(h)), "there is no such value",
@@ -36,7 +35,7 @@ func WithHeaders(h Headers) Option {
 			return
 		}
 		c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
-	}
+	})
 }
 
 // Names in the canonical form of http.Header, so that Set need not convert them.

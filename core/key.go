@@ -89,9 +89,8 @@ func (k *keysRead) reset() {
 // nothing is limited.
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
-		return Key{&keySpec{fault: &ConfigError{
-			Option: "By", Value: "nil", Problem: noFunction, Remedy: "pass a function that returns the key of a request",
-		}}}
+		return Key{&keySpec{fault: configError("By", "nil", noFunction,
+			"pass a function that returns the key of a request")}}
 	}
 	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
 	return Key{&keySpec{
@@ -124,23 +123,17 @@ func By[C any](f func(C) (string, error)) Key {
 func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
 	var fault error
 	if !clientip.IsToken(name) {
-		fault = &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name), Problem: "this is not the name of a header field",
-			Remedy: `use letters, digits and '-', as in "X-API-Key"`,
-		}
+		fault = configError("ByHeader", strconv.Quote(name), "this is not the name of a header field",
+			`use letters, digits and '-', as in "X-API-Key"`)
 	}
 	if verify == nil {
-		fault = errors.Join(fault, &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name) + ", nil", Problem: noFunction,
-			Remedy: "pass a function that verifies the value, or core.Unverified to accept every value",
-		})
+		fault = errors.Join(fault, configError("ByHeader", strconv.Quote(name)+", nil", noFunction,
+			"pass a function that verifies the value, or core.Unverified to accept every value"))
 	}
 	scope := strings.ToLower(name)
 	if scope == "host" {
-		fault = &ConfigError{
-			Option: "ByHeader", Value: strconv.Quote(name), Problem: "net/http removes Host from the header",
-			Remedy: "use By and the request's Host",
-		}
+		fault = configError("ByHeader", strconv.Quote(name), "net/http removes Host from the header",
+			"use By and the request's Host")
 	}
 	return Key{&keySpec{
 		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
@@ -272,13 +265,11 @@ func First(keys ...Key) Key {
 func gather(option string, keys []Key) Key {
 	k := Key{&keySpec{name: option}}
 	if len(keys) == 0 {
-		k.fault = &ConfigError{Option: option, Problem: "there are no keys", Remedy: "pass at least one"}
+		k.fault = configError(option, "", "there are no keys", "pass at least one")
 	}
 	for i, part := range keys {
 		if part.keySpec == nil {
-			k.fault = errors.Join(k.fault, &ConfigError{
-				Option: option, Value: fmt.Sprintf("key %d is empty", i+1), Problem: zeroKey, Remedy: makeKey,
-			})
+			k.fault = errors.Join(k.fault, configError(option, fmt.Sprintf("key %d is empty", i+1), zeroKey, makeKey))
 			keys[i].keySpec = new(keySpec)
 			continue
 		}

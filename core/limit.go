@@ -65,9 +65,7 @@ type Limit struct {
 // store outside the process must be a store.Joint.
 func (l Limit) By(k Key) Limit {
 	if l.by = k.keySpec; l.by == nil {
-		l.by = &keySpec{fault: &ConfigError{
-			Option: "By", Value: "no key", Problem: zeroKey, Remedy: "pass a key, such as core.Global()",
-		}}
+		l.by = &keySpec{fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
 	}
 	return l
 }
@@ -196,7 +194,7 @@ func (l Limit) defaultName() string {
 // "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
 // [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
-	bad := func(f fault) (Limit, error) { return Limit{}, f.of("ParseLimit", strconv.Quote(s)) }
+	bad := func(f fault) (Limit, error) { return Limit{}, f.error("ParseLimit", strconv.Quote(s)) }
 	rated, burst, bursts := strings.Cut(s, burstText)
 	amount, inFlight := strings.CutSuffix(strings.TrimSpace(rated), inFlightText)
 	rest, found := "", inFlight

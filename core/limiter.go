@@ -20,24 +20,14 @@ import (
 // Limiter decides about requests. It is safe for concurrent use. Make one with [New] and keep it: a limiter that is
 // made within a handler has empty logs, so it limits nothing. It need not be closed; see [Limiter.Close].
 type Limiter struct {
+	settings
+
 	policy    *policy
 	key       Key
-	store     Store
 	lister    store.Lister  // store, if it can list logs, or nil
 	memory    *memory.Store // of store, if it is a MemoryStore, or nil
 	guard     *guard.Guard  // of any other store, which may fail to answer
 	namespace *store.Namespace
-	prefixes  prefixes
-	draft     bool // writes the draft's header fields
-	legacy    bool // writes X-RateLimit
-	mode      store.Mode
-	ban       *ban
-	lists     []*list // pointers, so that a copy of a Limiter prints the same and shares its locks
-	cost      func(adapter.Request) int
-	skip      func(adapter.Request) bool
-	refunds   func(adapter.Request, int) bool
-	observers []func(context.Context, Event)
-	inContext bool // handlers get the decision
 	inFlight  *inflight.Set
 	queues    *queue.Queues[queueKey, *plan.Log]
 	slots     *slots.Set // of requests in flight
@@ -50,10 +40,24 @@ type Limiter struct {
 	variants   *variants           // of a limiter with rules
 	ruleSpaces *sync.Map           // of *namedSpaces by name, of a limiter with rules
 
-	deny, fail    any // the handlers given to an adapter's WithDeny and WithError; see Bind
-	callbackTypes []callbackType
-
 	life *lifetime
+}
+
+// settings are what options choose and a limiter keeps.
+type settings struct {
+	store         Store
+	prefixes      prefixes
+	draft, legacy bool // the header fields of responses: those of the draft, and X-RateLimit
+	mode          store.Mode
+	ban           *ban
+	lists         []*list // pointers, so that a copy of a Limiter prints the same and shares its locks
+	cost          func(adapter.Request) int
+	skip          func(adapter.Request) bool
+	refunds       func(adapter.Request, int) bool
+	observers     []func(context.Context, Event)
+	inContext     bool // handlers get the decision
+	deny, fail    any  // the handlers given to an adapter's WithDeny and WithError; see Bind
+	callbackTypes []callbackType
 }
 
 // variants are copies of a limiter that differ in what decides while the store does not answer, by Failure.

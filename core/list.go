@@ -22,7 +22,7 @@ type list struct {
 func newList(option string, k Key, entries []string, passes bool) (*list, error) {
 	var faults []error
 	add := func(value, problem, remedy string) {
-		faults = append(faults, fault{problem, remedy}.of(option, value))
+		faults = append(faults, configError(option, value, problem, remedy))
 	}
 	if k.keySpec == nil {
 		add("no key", "the entries need a key", "pass the key that finds them, such as core.ByIP()")

@@ -95,7 +95,7 @@ func (s *MemoryStore) Validate(...*store.Plan) error {
 	var faults []error
 	if s.twice {
 		faults = append(faults, &ConfigError{
-			Option: "WithMaxKeys", Value: "twice", Problem: onlyOnce, Remedy: removeOne,
+			Option: "WithMaxKeys", Value: "twice", Problem: givenTwice, Remedy: removeOne,
 		})
 	}
 	if n := s.logs.MaxKeys(); n < 1 {

@@ -68,31 +68,19 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	compiled.unfit = c.unfit
 	c.faults = append(c.faults, c.unservable(compiled))
 	l := &Limiter{
-		policy:        compiled,
-		key:           k,
-		store:         c.store,
-		namespace:     compiled.spaces.Own().Namespace,
-		prefixes:      c.prefixes,
-		draft:         c.draft,
-		legacy:        c.legacy,
-		mode:          c.mode,
-		ban:           c.ban.forPolicy(c.name, c.secret),
-		lists:         c.lists,
-		cost:          c.cost,
-		skip:          c.skip,
-		refunds:       c.refunds,
-		observers:     c.observers,
-		life:          new(lifetime),
-		inContext:     c.inContext,
-		inFlight:      new(inflight.Set),
-		queues:        new(queue.Queues[queueKey, *plan.Log]),
-		refusals:      &refusals{policy: c.name, key: k.name},
-		asked:         asked{new(atomic.Bool)},
-		rereads:       c.rereads(compiled, k),
-		deny:          c.deny,
-		fail:          c.fail,
-		callbackTypes: append(append(compiled.callbackTypes, k.callbackTypes...), c.callbackTypes...),
+		settings:  c.settings,
+		policy:    compiled,
+		key:       k,
+		namespace: compiled.spaces.Own().Namespace,
+		life:      new(lifetime),
+		inFlight:  new(inflight.Set),
+		queues:    new(queue.Queues[queueKey, *plan.Log]),
+		refusals:  &refusals{policy: c.name, key: k.name},
+		asked:     asked{new(atomic.Bool)},
+		rereads:   c.rereads(compiled, k),
 	}
+	l.ban = c.ban.forPolicy(c.name, c.secret)
+	l.callbackTypes = slices.Concat(compiled.callbackTypes, k.callbackTypes, c.callbackTypes)
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
 		l.memory = own.logs
@@ -171,7 +159,7 @@ func (c *config) unfit(p *plan.Plan) (faults []error) {
 		return nil
 	}
 	add := func(option, problem string) {
-		faults = append(faults, fault{problem, "leave the option out, or use a sliding log"}.of(option, a.String()))
+		faults = append(faults, fault{problem, "leave the option out, or use a sliding log"}.error(option, a.String()))
 	}
 	if c.refunds != nil {
 		add("WithRefund", "this algorithm keeps counters, not requests, so no request can be taken back")

@@ -11,15 +11,14 @@ import (
 // WithStore keeps the logs in store instead of in a [MemoryStore] that only this limiter uses. Limiters may share a
 // store.
 func WithStore(store Store) Option {
-	return func(c *config) {
-		c.once("WithStore")
+	return once("WithStore", func(c *config) {
 		if isNil(store) {
 			c.fault("WithStore", "nil", "the store is nil",
 				"pass a store, such as redisstore.New(client), or leave the option out")
 			return
 		}
 		c.store, c.shared = store, true
-	}
+	})
 }
 
 // WithName names the policy: 1 to 48 of [a-z0-9._-]. The default name is made of its limits, such as "100-per-minute".
@@ -31,15 +30,14 @@ func WithStore(store Store) Option {
 //
 // A name also keeps the logs of a policy when its limits change.
 func WithName(name string) Option {
-	return func(c *config) {
-		c.once("WithName")
+	return once("WithName", func(c *config) {
 		if !validPolicyName(name) {
 			c.fault("WithName", strconv.Quote(name), "the name is not valid",
 				fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
 			return
 		}
 		c.name = name
-	}
+	})
 }
 
 // WithCost sets the function that returns how many units a request takes; the default is 1. A cost above a quota is
@@ -48,22 +46,20 @@ func WithName(name string) Option {
 // Do not let a client choose its cost: take it from the route, not from a header.
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
-	return func(c *config) {
-		c.onceUnlessRules("WithCost", "cost in a rule")
+	return onceUnlessRules("WithCost", "cost in a rule", func(c *config) {
 		c.callback("WithCost", callbackTypeOf[C]("WithCost"), f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
-	}
+	})
 }
 
 // WithSkip lets the requests for which f returns true pass uncounted and without header fields, such as health checks.
 // Decide by the route's pattern, not by a prefix of the path, which clients can spell in many ways.
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
-	return func(c *config) {
-		c.once("WithSkip")
+	return once("WithSkip", func(c *config) {
 		c.callback("WithSkip", callbackTypeOf[C]("WithSkip"), f == nil)
 		c.skip = func(r adapter.Request) bool { return f(get(r)) }
-	}
+	})
 }
 
 // WithAllowList lets requests pass uncounted if the list names their client. If k finds addresses, an entry is an
@@ -112,11 +108,10 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 // status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
-	return func(c *config) {
-		c.once("WithRefund")
+	return once("WithRefund", func(c *config) {
 		c.callback("WithRefund", callbackTypeOf[C]("WithRefund"), f == nil)
 		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
-	}
+	})
 }
 
 // WithCountDenied records denied requests too, so that a client that keeps trying stays denied: for logins and other
@@ -128,10 +123,9 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // an organisation ([Limit.By]), [Global] or one address, a single client that keeps trying keeps all of them out. Give
 // such limits to another limiter, without this option.
 func WithCountDenied() Option {
-	return func(c *config) {
-		c.once("WithCountDenied")
+	return once("WithCountDenied", func(c *config) {
 		c.mode = store.ModeChargeDenied
-	}
+	})
 }
 
 // WithShadow evaluates another policy as well, on the same log and in the same call of the store, and reports what it
@@ -141,47 +135,33 @@ func WithCountDenied() Option {
 // Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, the observer gets an
 // event with an error, and the request is decided without the shadow.
 func WithShadow(p Policy) Option {
-	return func(c *config) {
-		c.onceUnlessRules("WithShadow", "shadow: true in a rule")
+	return onceUnlessRules("WithShadow", "shadow: true in a rule", func(c *config) {
 		if isNil(p) {
 			c.fault("WithShadow", "nil", "the policy is nil",
 				"pass a policy, such as core.PerMinute(100), or leave the option out")
 			return
 		}
 		c.shadow = p
-	}
+	})
 }
 
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
-	return func(c *config) {
-		c.once("WithIPv4Prefix")
-		if bits < 8 || bits > 32 {
-			c.fault("WithIPv4Prefix", strconv.Itoa(bits), "the length is out of range", "choose 8 to 32 bits")
-			return
-		}
-		c.prefixes.v4 = bits
-	}
+	wrong := fault{"the length is out of range", "choose 8 to 32 bits"}
+	return onceWithin("WithIPv4Prefix", bits, 8, 32, wrong, func(c *config) { c.prefixes.v4 = bits })
 }
 
 // WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
 // prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
-	return func(c *config) {
-		c.once("WithIPv6Prefix")
-		if bits < 32 || bits > 128 {
-			c.fault("WithIPv6Prefix", strconv.Itoa(bits), "the length is out of range", "choose 32 to 128 bits")
-			return
-		}
-		c.prefixes.v6 = bits
-	}
+	wrong := fault{"the length is out of range", "choose 32 to 128 bits"}
+	return onceWithin("WithIPv6Prefix", bits, 32, 128, wrong, func(c *config) { c.prefixes.v6 = bits })
 }
 
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
 // are stored as HMACs under this secret of at least 16 bytes. All processes that share logs need the same secret.
 func WithSecret(secret []byte) Option {
-	return func(c *config) {
-		c.once("WithSecret")
+	return once("WithSecret", func(c *config) {
 		if len(secret) < minSecret {
 			// The message must not contain the secret.
 			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), "the secret has too few bytes",
@@ -189,5 +169,5 @@ func WithSecret(secret []byte) Option {
 			return
 		}
 		c.secret = append([]byte(nil), secret...)
-	}
+	})
 }

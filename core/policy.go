@@ -77,7 +77,7 @@ func newPlan(limits Limits, option string) (*plan.Plan, error) {
 		}
 		wrong := l.faults()
 		for _, f := range wrong {
-			faults = append(faults, f.of(option, l.String()))
+			faults = append(faults, f.error(option, l.String()))
 		}
 		if len(wrong) == 0 {
 			compiled[i] = l.compiled()
@@ -113,10 +113,8 @@ type limitBy struct {
 
 func (l limitBy) compile() (*policy, error) {
 	if l.choose == nil {
-		return new(policy), &ConfigError{
-			Option: "LimitBy", Value: "nil", Problem: noFunction,
-			Remedy: "pass a function that returns the limits for a request",
-		}
+		return new(policy), configError("LimitBy", "nil", noFunction,
+			"pass a function that returns the limits for a request")
 	}
 	return &policy{
 		choose: l.choose, callbackTypes: []callbackType{l.callbackType}, name: "dynamic",

@@ -43,7 +43,7 @@ func ByIPHeader(name string, trusted ...string) Key {
 	default:
 		return k
 	}
-	k.fault = errors.Join(k.fault, wrong.of("ByIPHeader", strconv.Quote(name)))
+	k.fault = errors.Join(k.fault, wrong.error("ByIPHeader", strconv.Quote(name)))
 	return k
 }
 
@@ -91,15 +91,13 @@ func parseProxies(option string, trusted []string) (*clientip.Proxies, error) {
 	p := new(clientip.Proxies)
 	var faults []error
 	if len(trusted) == 0 {
-		faults = append(faults, &ConfigError{
-			Option: option, Problem: "there are no proxies to trust",
-			Remedy: `name them, as in "10.0.0.0/8"; without proxies, use ByIP`,
-		})
+		faults = append(faults, configError(option, "", "there are no proxies to trust",
+			`name them, as in "10.0.0.0/8"; without proxies, use ByIP`))
 	}
 	for _, s := range trusted {
 		var wrong *clientip.Error
 		if errors.As(p.Add(s), &wrong) {
-			faults = append(faults, fault{wrong.Problem, wrong.Remedy}.of(option, strconv.Quote(s)))
+			faults = append(faults, fault{wrong.Problem, wrong.Remedy}.error(option, strconv.Quote(s)))
 		}
 	}
 	return p, errors.Join(faults...)

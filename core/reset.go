@@ -46,10 +46,8 @@ func (d Decision) Reset(ctx context.Context) error {
 	case d.storeErr != nil: // FailOpen has decided, and the rules are not known
 		return d.storeErr
 	}
-	return &ConfigError{
-		Option: "Reset", Value: "a decision", Problem: "its request was not limited, so there is no key",
-		Remedy: "reset decisions about limited requests only",
-	}
+	return configError("Reset", "a decision", "its request was not limited, so there is no key",
+		"reset decisions about limited requests only")
 }
 
 // resetRules resets the logs that a decision by rules was asked about, unless their limits have keys of their own.
@@ -62,10 +60,8 @@ func (d *Decision) resetRules(ctx context.Context) error {
 		}
 	}
 	if errs == nil {
-		return &ConfigError{
-			Option: "Reset", Value: "a decision", Problem: "no limit of its rules has a window and the rule's own key",
-			Remedy: "give a limit of the rule a window and no key",
-		}
+		return configError("Reset", "a decision", "no limit of its rules has a window and the rule's own key",
+			"give a limit of the rule a window and no key")
 	}
 	return errors.Join(errs...)
 }
@@ -98,11 +94,8 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 	if err == nil && (d.Banned || d.hasUsed()) {
 		return nil
 	}
-	return &ConfigError{
-		Option: "Reset", Value: "a text",
-		Problem: l.key.name + " finds no such key, and nothing was used under this text",
-		Remedy:  "reset the key of a request with Decision.Reset",
-	}
+	return configError("Reset", "a text", l.key.name+" finds no such key, and nothing was used under this text",
+		"reset the key of a request with Decision.Reset")
 }
 
 // hasUsed reports whether the window of a limit with the limiter's key holds anything.

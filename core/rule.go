@@ -214,12 +214,9 @@ func tooManyLimits(rules []*prepared) error {
 	for i, p := range rules {
 		names[i] = p.Rule.Policy
 	}
-	return &ConfigError{
-		Option: "rules", Value: "request",
-		Problem: fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
-			strings.Join(names, ", ")),
-		Remedy: "remove limits, or narrow the matches of these rules",
-	}
+	return configError("rules", "request",
+		fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
+			strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")
 }
 
 func (k Key) labelled(label string) Key {
@@ -240,7 +237,7 @@ func (l *Limiter) reloaded(ctx context.Context, err error) {
 
 func (k Key) err() error {
 	if k.keySpec == nil {
-		return &ConfigError{Option: "key", Value: "none", Problem: zeroKey, Remedy: makeKey}
+		return configError("key", "none", zeroKey, makeKey)
 	}
 	return k.fault
 }

@@ -41,9 +41,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 // most of the memory that a waiter takes.
 func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) error {
 	if l == nil || l.store == nil {
-		return &ConfigError{
-			Option: "Wait", Value: "no limiter", Problem: noLimiter, Remedy: checkNew,
-		}
+		return configError("Wait", "no limiter", noLimiter, checkNew)
 	}
 	began := l.begin()
 	given, err := l.wait(ctx, key, cost, d)
