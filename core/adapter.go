@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/setup"
 )
 
 // For adapters: NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were
@@ -103,7 +104,7 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 			fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds))}}
 	}
 	return Key{&keySpec{
-		name: kind, classes: []keyClass{{kind: kind, scope: anyScope}},
+		name: kind, classes: []setup.KeyClass{{Kind: kind, Scope: setup.AnyScope}},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			scope, text, err := f(r)
 			id, err := textIdentity(text, err)

@@ -93,12 +93,7 @@ func (l *Limiter) check(r adapter.Request, c *choice, d *Decision) error {
 	if l.choose != nil {
 		return l.checkRules(c, d)
 	}
-	if c == nil { // which is faster than readOnce
-		d.take.Key.Identity, err = l.key.read(r, own)
-	} else {
-		d.take.Key.Identity, err = l.key.readOnce(r, own)
-	}
-	if err != nil {
+	if d.take.Key.Identity, err = l.key.readOnce(r, own); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	pl, err := l.plan(r)

@@ -19,7 +19,7 @@ type choice struct {
 	request  adapter.Request
 	prefixes prefixes
 	whole    prefixes
-	read     keysRead
+	memo     keyMemo
 	rules    [store.MaxLimits]*prepared
 	n        int
 	rest     []*prepared // for which rules has no room
@@ -41,12 +41,12 @@ var choices = sync.Pool{New: func() any {
 func newChoice(l *Limiter, r adapter.Request) *choice {
 	c := choices.Get().(*choice) //nolint:forcetypeassert // nothing else is in the pool
 	c.request, c.prefixes, c.whole = r, l.prefixes, wholeAddress
-	c.prefixes.read, c.whole.read = &c.read, &c.read
+	c.prefixes.memo, c.whole.memo = &c.memo, &c.memo
 	return c
 }
 
 func (c *choice) free() {
-	c.read.reset()
+	c.memo.clear()
 	clear(c.rules[:c.n])
 	c.request, c.n, c.rest, c.Cost, c.Tried, c.Listed, c.failed = nil, 0, nil, 0, 0, false, nil
 	c.Ambiguous = false

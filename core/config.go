@@ -2,14 +2,11 @@ package core
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/guard"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // Option changes a default of a limiter. Giving one twice is an error, unless its documentation says that it adds up.

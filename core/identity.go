@@ -3,6 +3,8 @@ package core
 import (
 	"net/netip"
 
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -37,8 +39,8 @@ func textIdentity(text string, err error) (identity, error) {
 // prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
 type prefixes struct {
 	v4, v6 int
-	check  *setupCheck // of the limiter, or nil
-	read   *keysRead   // by a request whose limits are chosen by rules, or nil
+	check  *setup.Requests // of the limiter, or nil
+	memo   *keyMemo        // of a request that may read a key more than once, or nil
 }
 
 func (p *prefixes) identity(a netip.Addr) identity {
@@ -48,4 +50,35 @@ func (p *prefixes) identity(a netip.Addr) identity {
 	}
 	prefix, _ := a.Prefix(bits) // no error, because New has checked the bits
 	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
+}
+
+// readOnce is read, unless the request has read the key before.
+func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
+	if p.memo == nil {
+		return k.read(r, p)
+	}
+	for i := range *p.memo {
+		if known := &(*p.memo)[i]; known.key == k && (!k.byPrefix || known.by == p) {
+			return known.id, known.err
+		}
+	}
+	id, err := k.read(r, p)
+	*p.memo = append(*p.memo, keyRead{k, p, id, err})
+	return id, err
+}
+
+// keyMemo has the keys that a request has read. It is used again, and their texts may be in memory that a server uses
+// again, so it is cleared after the request.
+type keyMemo []keyRead
+
+type keyRead struct {
+	key *keySpec
+	by  *prefixes
+	id  identity
+	err error
+}
+
+func (m *keyMemo) clear() {
+	clear(*m)
+	*m = (*m)[:0]
 }

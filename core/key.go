@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
+	"github.com/sashlimit/sash/core/internal/setup"
 )
 
 // Key tells whose quota a request draws from. There is no default: whom to limit must be a deliberate choice.
@@ -31,51 +32,17 @@ type keySpec struct {
 	name          string     // the function that made it, or the kind given to KeyOf
 	label         string     // in the names of logs, or empty: the name
 
-	classes       []keyClass
-	addrs, noText bool // it may find addresses, and it never finds texts
-	byPrefix      bool // what it finds depends on prefixes
+	classes  []setup.KeyClass
+	byPrefix bool // what it finds depends on prefixes
+}
+
+// finds reports whether the key may find identities of a kind.
+func (k *keySpec) finds(kind string) bool {
+	return slices.ContainsFunc(k.classes, func(c setup.KeyClass) bool { return c.Kind == kind })
 }
 
 // LogName implements [plan.Key].
 func (k *keySpec) LogName() string { return cmp.Or(k.label, strings.ToLower(k.name)) }
-
-// readOnce is read, unless the request has read the key before.
-func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
-	if p.read == nil {
-		return k.read(r, p)
-	}
-	known := p.read
-	for i := range known.n {
-		if of := &known.keys[i]; of.key == k && (!k.byPrefix || of.by == p) {
-			return of.id, of.err
-		}
-	}
-	id, err := k.read(r, p)
-	if known.n < len(known.keys) {
-		known.keys[known.n] = keyRead{k, p, id, err}
-		known.n++
-	}
-	return id, err
-}
-
-// keysRead are the keys that a request has read.
-type keysRead struct {
-	keys [16]keyRead
-	n    int
-}
-
-type keyRead struct {
-	key *keySpec
-	by  *prefixes
-	id  identity
-	err error
-}
-
-// reset forgets the keys, whose texts may be in memory that a server uses again.
-func (k *keysRead) reset() {
-	clear(k.keys[:k.n])
-	k.n = 0
-}
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
 // *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, a context.Context.
@@ -94,7 +61,7 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
 	return Key{&keySpec{
-		name: "By", classes: []keyClass{{kind: kindBy}},
+		name: "By", classes: []setup.KeyClass{{Kind: kindBy}},
 		callbackTypes: []callbackType{callbackTypeOf[C]("By")},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			if asksRequest && r.Native() == nil { // a call without a request reads the key of a limit
@@ -136,7 +103,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			"use By and the request's Host")
 	}
 	return Key{&keySpec{
-		name: "ByHeader", classes: []keyClass{{kind: "hdr", scope: scope}},
+		name: "ByHeader", classes: []setup.KeyClass{{Kind: "hdr", Scope: scope}},
 		fault: fault,
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			values := r.Header(name)
@@ -167,7 +134,7 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // Without a value it is [ErrNoKey].
 func ByValue(key any) Key {
 	return Key{&keySpec{
-		name: "ByValue", classes: []keyClass{{kind: kindBy}},
+		name: "ByValue", classes: []setup.KeyClass{{Kind: kindBy}},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			var text string
 			switch v := r.Value(key).(type) {
@@ -188,7 +155,7 @@ func ByValue(key any) Key {
 // Global is one quota for all requests together.
 func Global() Key {
 	return Key{&keySpec{
-		name: "Global", classes: []keyClass{{kind: kindAll}},
+		name: "Global", classes: []setup.KeyClass{{Kind: kindAll}},
 		read: func(adapter.Request, *prefixes) (identity, error) { return everybody, nil },
 	}}
 }
@@ -198,11 +165,11 @@ func Global() Key {
 func Join(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("Join", keys)
-	parts := make([][]keyClass, len(keys))
+	parts := make([][]setup.KeyClass, len(keys))
 	for i := range keys {
 		parts[i] = keys[i].classes
 	}
-	k.classes = []keyClass{{kind: "join", parts: parts}}
+	k.classes = []setup.KeyClass{{Kind: "join", Parts: parts}}
 	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
 		var buf [128]byte
 		b := buf[:0]
@@ -227,10 +194,8 @@ func Join(keys ...Key) Key {
 func First(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	k := gather("First", keys)
-	k.noText = true
 	for i := range keys {
 		k.classes = append(k.classes, keys[i].classes...)
-		k.addrs, k.noText = k.addrs || keys[i].addrs, k.noText && keys[i].noText
 	}
 	k.fromText = func(text string, p *prefixes) (identity, bool) {
 		var first identity

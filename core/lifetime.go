@@ -10,7 +10,7 @@ import (
 
 // lifetime is what ends when a limiter is closed. The copies of a limiter share it.
 type lifetime struct {
-	unshare func() // see shareLogs; or nil
+	unshare func() // see setup.Sharers; or nil
 
 	mu     sync.Mutex // guards that the following are set
 	closed atomic.Bool

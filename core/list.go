@@ -3,11 +3,13 @@ package core
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
+	"github.com/sashlimit/sash/core/internal/setup"
 )
 
 // list is an allow list or a deny list.
@@ -32,13 +34,15 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 	if len(entries) == 0 {
 		add("no entries", "the list is empty", "name at least one client, or leave the option out")
 	}
+	addresses := slices.ContainsFunc(k.classes, func(c setup.KeyClass) bool { return c.Address })
+	texts := slices.ContainsFunc(k.classes, func(c setup.KeyClass) bool { return !c.Address })
 	l := &list{key: k, passes: passes, texts: make(map[string]bool)}
 	for _, e := range entries {
 		p, err := clientip.ParsePrefix(e)
 		switch {
-		case k.addrs && err == nil:
+		case addresses && err == nil:
 			l.prefixes = append(l.prefixes, p)
-		case k.noText:
+		case addresses && !texts:
 			add(strconv.Quote(e), "the key finds addresses, and this is not one, or it is everybody",
 				`use an address, or a prefix such as "192.0.2.0/24"`)
 		case e == "":

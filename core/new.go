@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -47,16 +48,29 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if !named {
 		c.name = compiled.name
 	}
-	c.prefixes.check = &setupCheck{policy: c.name}
+	c.prefixes.check = &setup.Requests{Policy: c.name}
 	l := c.limiter(compiled, k)
 	err := errors.Join(c.faults...)
 	if err == nil {
-		warnWithinHandler(c.name)
+		setup.WarnInHandler(c.name)
 		if c.shared {
-			l.life.unshare = shareLogs(&c, k, compiled.name, named)
+			l.life.unshare = sharers.Add(c.sharer(k, compiled.name, named))
 		}
 	}
 	return l, err
+}
+
+// sharers are the limiters of this process on stores that others may use.
+var sharers = new(setup.Sharers)
+
+func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
+	l := setup.Limiter{
+		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.classes, V4: c.prefixes.v4, V6: c.prefixes.v6,
+	}
+	if _, memory := c.store.(*MemoryStore); !memory { // which does not use the secret
+		l.Secret = c.secret
+	}
+	return l
 }
 
 // limiter makes a limiter of the settings.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -160,7 +161,7 @@ func (r *refusals) attrs(err error, leftOut int) []slog.Attr {
 
 func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 	if p := (*adapter.PanicError)(nil); errors.As(err, &p) {
-		attrs = append(attrs, slog.String("place", placeOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
+		attrs = append(attrs, slog.String("place", setup.PlaceOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
 	}
 	if leftOut > 0 {
 		attrs = append(attrs, slog.Int("lines left out", leftOut))

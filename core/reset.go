@@ -24,9 +24,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	switch {
 	case id.Kind != kindBy || l.key.finds(kindBy):
 		return l.resetKey(ctx, id)
-	case l.key.classes[0].kind == kindAll && !l.asked.Load():
+	case l.key.classes[0].Kind == kindAll && !l.asked.Load():
 		return cmp.Or(l.resetKey(ctx, id), l.resetKey(ctx, everybody))
-	case l.key.classes[0].kind == kindAll:
+	case l.key.classes[0].Kind == kindAll:
 		return l.resetKey(ctx, id)
 	}
 	unused := l.unused(ctx, id)

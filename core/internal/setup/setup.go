@@ -1,4 +1,7 @@
-package core
+// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs or are made while
+// a request is served, and proxies that a key does not expect. Log lines go through [slog.Default]. They contain neither
+// addresses nor identities: policy and remedy are enough.
+package setup
 
 import (
 	"context"
@@ -9,18 +12,18 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// setupCheck checks a limiter's first requests for mistakes that no single line of configuration shows, and logs each
-// once, through [slog.Default]. The log lines contain neither addresses nor identities: policy and remedy are enough.
-type setupCheck struct {
-	policy    string
+// Requests checks the requests of a limiter, and logs each kind of mistake once. A nil *Requests checks nothing.
+type Requests struct {
+	Policy string
+
 	seen      atomic.Int32
 	forwarded sync.Once
 	rewritten sync.Once
 	missing   sync.Once
 }
 
-// checkedRequests is how many requests are checked. A wrong setup shows in the first ones, and later ones should not
-// pay for it.
+// checkedRequests is how many requests are checked for fields of a proxy. A wrong setup shows in the first ones, and
+// later ones should not pay for it.
 const checkedRequests = 100
 
 func warn(ctx context.Context, policy, problem, remedy string) {
@@ -28,8 +31,8 @@ func warn(ctx context.Context, policy, problem, remedy string) {
 		slog.String("policy", policy), slog.String("remedy", remedy))
 }
 
-// peerUsed is called by keys that take the peer for the client.
-func (c *setupCheck) peerUsed(r adapter.Request) {
+// PeerUsed is called by keys that take the peer for the client.
+func (c *Requests) PeerUsed(r adapter.Request) {
 	if c == nil || c.seen.Load() >= checkedRequests {
 		return
 	}
@@ -37,7 +40,7 @@ func (c *setupCheck) peerUsed(r adapter.Request) {
 	for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
 		if len(r.Header(name)) > 0 {
 			c.forwarded.Do(func() {
-				warn(r.Context(), c.policy, "a request carries "+name+", but no proxy is trusted",
+				warn(r.Context(), c.Policy, "a request carries "+name+", but no proxy is trusted",
 					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; "+
 						"without one, a client has made this up and nothing is wrong")
 			})
@@ -45,22 +48,22 @@ func (c *setupCheck) peerUsed(r adapter.Request) {
 	}
 }
 
-// peerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
+// PeerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
 // are checked for that, because a client that is not behind a proxy may send its first forged header at any time.
-func (c *setupCheck) peerReplaced(r adapter.Request) {
+func (c *Requests) PeerReplaced(r adapter.Request) {
 	if c == nil {
 		return
 	}
 	c.rewritten.Do(func() {
-		warn(r.Context(), c.policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
+		warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
 			"by what a client can write into a header",
 			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
 				"proxies in its place")
 	})
 }
 
-// headerMissing is called by keys that read header, if a trusted proxy has sent none.
-func (c *setupCheck) headerMissing(r adapter.Request, header string) {
+// HeaderMissing is called by keys that read header, if a trusted proxy has sent none.
+func (c *Requests) HeaderMissing(r adapter.Request, header string) {
 	if c == nil {
 		return
 	}
@@ -70,15 +73,15 @@ func (c *setupCheck) headerMissing(r adapter.Request, header string) {
 		if header == "X-Forwarded-For" {
 			remedy += " (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;)"
 		}
-		warn(r.Context(), c.policy, "a trusted proxy sends no "+header,
+		warn(r.Context(), c.Policy, "a trusted proxy sends no "+header,
 			remedy+"; if these are only the proxy's own health checks, nothing is wrong")
 	})
 }
 
-// madeInHandler logs once that a limiter is made within a handler. Such a limiter starts with empty logs each time.
 var madeInHandler sync.Once
 
-func warnWithinHandler(policy string) {
+// WarnInHandler logs once that a limiter is made within a handler. Such a limiter starts with empty logs each time.
+func WarnInHandler(policy string) {
 	frames := callers()
 	for {
 		frame, more := frames.Next()

@@ -1,4 +1,4 @@
-package core
+package setup
 
 import (
 	"path"
@@ -46,8 +46,8 @@ func outside(frames *runtime.Frames) runtime.Frame {
 	}
 }
 
-// placeOf returns the nearest function outside of sash and the runtime that led to the panic, with file and line.
-func placeOf(p *adapter.PanicError) string {
+// PlaceOf returns the nearest function outside of sash and the runtime that led to the panic, with file and line.
+func PlaceOf(p *adapter.PanicError) string {
 	if f := outside(p.Frames()); f.Function != "" {
 		return f.Function + " " + position(f)
 	}
