@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/nethttp"
 )
 
@@ -37,12 +38,11 @@ func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return nethttp.WithError(f)
 }
 
-// errNoRoute is a ConfigError of constant text, which the limiter logs.
-var errNoRoute = &core.ConfigError{
+var errNoRoute = &adapter.ConstantError{Err: &core.ConfigError{
 	Option:  "chilimit.ByRoute",
 	Problem: "the route is not known yet, because middleware of Use runs before routing",
 	Remedy:  "mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
-}
+}}
 
 // ByRoute is the pattern of the request's route, such as "/users/{id}". chi
 // knows it where the limiter is mounted with With on the route itself:

@@ -156,8 +156,8 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 // denial counts towards a ban if try is true.
 func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
 	if d.take.Cost < 1 {
-		return configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",
-			"use WithSkip or Peek for requests that cost nothing")
+		return &requestError{configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",
+			"use WithSkip or Peek for requests that cost nothing"), causeCost}
 	}
 	d.limiter, d.plan = l, pl
 	d.take.Cost = min(d.take.Cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums

@@ -45,6 +45,40 @@ const (
 	quotaOutOfRange = "the quota is out of range"
 )
 
+// cause is why a request was refused with 400, 500 or 503, or which callback has panicked. The number of causes is
+// small, so that what is kept for each is bounded.
+type cause int
+
+const (
+	causeNoKey cause = iota
+	causeAmbiguous
+	causeKey
+	causeList
+	causeLimits
+	causeRules
+	causeCost
+	causeStore
+	causePanic
+	causeHandler
+	causeRefund
+	causes
+)
+
+// requestError is an error that core makes while it decides about a request. It wraps a [ConfigError].
+type requestError struct {
+	error
+
+	cause cause
+}
+
+func (e *requestError) Unwrap() error { return e.error }
+
+// listError is an error of a list's key, as opposed to the limiter's key.
+type listError struct{ error }
+
+func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
+func (e *listError) Unwrap() error { return e.error }
+
 // limitKeyError is an error of a limit's key, as opposed to the limiter's key.
 type limitKeyError struct {
 	error

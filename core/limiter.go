@@ -31,7 +31,7 @@ type Limiter struct {
 	inFlight  *inflight.Set
 	queues    *queue.Queues[queueKey, *plan.Log]
 	slots     *slots.Set // of requests in flight
-	refusals  *refusals
+	refusals  *refusalLog
 	asked     asked
 
 	rereads bool // a request may read a key more than once, unless it remembers its keys

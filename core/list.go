@@ -103,9 +103,3 @@ func (l *list) contains(id *identity) bool {
 	}
 	return false
 }
-
-// listError is an error of a list's key, as opposed to the limiter's key.
-type listError struct{ error }
-
-func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
-func (e *listError) Unwrap() error { return e.error }

@@ -89,7 +89,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		life:      new(lifetime),
 		inFlight:  new(inflight.Set),
 		queues:    new(queue.Queues[queueKey, *plan.Log]),
-		refusals:  &refusals{policy: c.name, key: k.name},
+		refusals:  &refusalLog{policy: c.name, key: k.name},
 		asked:     asked{new(atomic.Bool)},
 		rereads:   c.rereads(compiled, k),
 	}

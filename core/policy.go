@@ -164,13 +164,13 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 		err = errors.Join(p.unfit(pl)...)
 	}
 	if err != nil {
-		return nil, err
+		return nil, &requestError{err, causeLimits}
 	}
 	if p.shadow != nil {
 		err = p.addShadow(pl, shadow)
 	}
 	if failed := p.spaces.Split(pl); failed != nil {
-		return nil, failed
+		return nil, &requestError{failed, causeLimits}
 	}
 	if err == nil && len(*known) < chosenPlans {
 		more := append(slices.Clone(*known), chosenPlan{given, shadow, pl})

@@ -198,7 +198,9 @@ func (l *Limiter) combine(rules []*prepared) (*plan.Plan, error) {
 	}
 	pl := plan.Combine(parts)
 	if len(pl.Logs) > 1 {
-		return pl, unservable(l.store, pl)
+		if err := unservable(l.store, pl); err != nil {
+			return nil, &bridge.RulesError{Err: err}
+		}
 	}
 	return pl, nil
 }
@@ -214,9 +216,9 @@ func tooManyLimits(rules []*prepared) error {
 	for i, p := range rules {
 		names[i] = p.Rule.Policy
 	}
-	return configError("rules", "request",
+	return &bridge.RulesError{Err: configError("rules", "request",
 		fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
-			strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")
+			strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")}
 }
 
 func (k Key) labelled(label string) Key {

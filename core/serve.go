@@ -44,7 +44,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 		// The guard logs failures of the store.
 		l.refusals.logPanic(ctx, causeRefund,
 			"sash: WithRefund or the observer has panicked after a request was served",
-			"correct it; WithObserver hears the error itself", errors.Join(err, l.observe(ctx, &e)))
+			"correct it"+remedyObserver, errors.Join(err, l.observe(ctx, &e)))
 	}
 }
 

@@ -40,3 +40,12 @@ func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
+
+// ConstantError is an error whose text is always the same, and so contains nothing of a request. A limiter logs it,
+// where of other errors of callbacks it logs only the type.
+type ConstantError struct{ Err error }
+
+func (e *ConstantError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ConstantError) Unwrap() error { return e.Err }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 )
 
 var keyWords = []string{"ip", "global", "route"}
@@ -293,8 +294,8 @@ func byRoute(path string) core.Key {
 // methods are those that get a quota of their own under the key route.
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
 
-var errNoTarget = &core.ConfigError{
+var errNoTarget = &bridge.RulesError{Err: &core.ConfigError{
 	Option: "rules", Value: "request",
 	Problem: "this adapter does not report method, host and path",
 	Remedy:  "give its requests a method Target (adapter.Targeter)",
-}
+}}

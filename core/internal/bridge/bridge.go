@@ -112,6 +112,14 @@ type Asker[Key any] interface {
 	Units() int
 }
 
+// RulesError is an error of the rules that apply to a request, as opposed to one of the request.
+type RulesError struct{ Err error }
+
+func (e *RulesError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *RulesError) Unwrap() error { return e.Err }
+
 // Form is what kind of limit a limit is. A limit that is none of these has a window that slides.
 type Form struct {
 	Name     string // that the limit has if it is given none

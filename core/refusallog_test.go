@@ -54,7 +54,7 @@ var refusals = []struct {
 		nil,
 		[]string{
 			"level=ERROR",
-			"a request is refused (500): its key could not be told",
+			"a request is refused (500): its key function failed",
 			"key=ByHeader",
 			`error="*fmt.wrapError *core_test.adaError"`,
 			"has no valid key, return core.ErrNoKey",
@@ -63,10 +63,10 @@ var refusals = []struct {
 	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
 		_, err := core.ParseLimit(ada)
 		return "", err
-	}), nil, []string{"its key could not be told", "error=*store.ConfigError"}},
+	}), nil, []string{"its key function failed", "error=*store.ConfigError"}},
 	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
 		[]string{
-			"LimitBy has chosen no limits, or wrong ones",
+			"LimitBy returned no limits, or invalid ones",
 			`reason="LimitBy: there are no limits; pass at least one, such as core.PerMinute(100)"`,
 		}},
 	{
@@ -77,7 +77,7 @@ var refusals = []struct {
 		),
 		byText(ada, nil),
 		nil,
-		[]string{"LimitBy has chosen no limits, or wrong ones", `reason="LimitBy: the name \"...\" is not valid`},
+		[]string{"LimitBy returned no limits, or invalid ones", `reason="LimitBy: the name \"...\" is not valid`},
 	},
 	{
 		"cost 0",
@@ -90,7 +90,7 @@ var refusals = []struct {
 	{"a key that panics", 500, core.PerMinute(9), core.By(panicking), nil,
 		[]string{
 			"a callback has panicked",
-			`place="github.com/sashlimit/sash/core_test.panicking core/refused_test.go:`,
+			`place="github.com/sashlimit/sash/core_test.panicking core/refusallog_test.go:`,
 			"value=*core_test.adaError",
 		}},
 	{
@@ -99,7 +99,7 @@ var refusals = []struct {
 		core.PerMinute(9),
 		byText(ada, nil),
 		[]core.Option{core.WithCost(func(context.Context) int { return []int{}[len(ada)] })},
-		[]string{"a callback has panicked", "core/refused_test.go:", "value=runtime.boundsError"},
+		[]string{"a callback has panicked", "core/refusallog_test.go:", "value=runtime.boundsError"},
 	},
 	{
 		"a list's key",
@@ -108,7 +108,7 @@ var refusals = []struct {
 		byText(ada, nil),
 		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
 		[]string{
-			"the key of a list could not be told", "return core.ErrNoKey",
+			"the key function of a list failed", "return core.ErrNoKey",
 			`error="*core.listError *errors.errorString"`,
 		},
 	},
@@ -118,7 +118,7 @@ var refusals = []struct {
 		core.PerMinute(9),
 		byText(ada, nil),
 		[]core.Option{core.WithObserver(func(context.Context, core.Event) { panic(ada) })},
-		[]string{"a callback has panicked", "core/refused_test.go:", "value=string"},
+		[]string{"a callback has panicked", "core/refusallog_test.go:", "value=string"},
 	},
 	{
 		"one key's trouble",
@@ -165,7 +165,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 					if strings.Count(got, "\n") != 1 {
 						t.Errorf("logged, instead of one line:\n%s", got)
 					}
-					for _, want := range append(want, "policy=api", "WithObserver hears the error itself") {
+					for _, want := range append(want, "policy=api", "observers (WithObserver) receive the error itself") {
 						if !strings.Contains(got, want) {
 							t.Errorf("the log lacks %s:\n%s", want, got)
 						}
@@ -222,7 +222,7 @@ func TestRefusalsByCause(t *testing.T) {
 				}
 			}
 		})
-		for _, want := range []string{"its cost is out of range", "its key could not be told", "it has no key"} {
+		for _, want := range []string{"its cost is out of range", "its key function failed", "it has no key"} {
 			if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 3 {
 				t.Errorf("want %q once among three lines:\n%s", want, got)
 			}
@@ -339,7 +339,7 @@ func TestRefundPanicIsLogged(t *testing.T) {
 			}
 		})
 		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "after a request was served") ||
-			!strings.Contains(got, "core/refused_test.go:") {
+			!strings.Contains(got, "core/refusallog_test.go:") {
 			t.Errorf("%s: logged\n%s", name, got)
 		}
 		noIdentity(t, got)
