@@ -69,13 +69,13 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	if !l.rereads {
 		return l.check(r, nil, d)
 	}
-	c := newChoice(l, r)
+	c := newSelection(l, r)
 	defer c.free()
 	return l.check(r, c, d)
 }
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
-func (l *Limiter) check(r adapter.Request, c *choice, d *Decision) error {
+func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 	own, whole := &l.prefixes, &wholeAddress
 	if c != nil {
 		own, whole = &c.prefixes, &c.whole
@@ -114,9 +114,9 @@ func (l *Limiter) check(r adapter.Request, c *choice, d *Decision) error {
 }
 
 // checkRules decides about a request by the rules that apply to it.
-func (l *Limiter) checkRules(c *choice, d *Decision) error {
+func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	r := c.request
-	of, pl, err := l.chosen(c, l.choose, d)
+	by, pl, err := l.chosen(c, l.choose, d)
 	if err == nil {
 		err = l.shadowsFailed(r.Context(), c)
 	}
@@ -129,11 +129,11 @@ func (l *Limiter) checkRules(c *choice, d *Decision) error {
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	d.take.Cost, d.take.Mode = c.Units(), l.mode
-	return of.reported(r.Context(), d, of.decide(r.Context(), r, pl, true, d))
+	return by.reported(r.Context(), d, by.decide(r.Context(), r, pl, true, d))
 }
 
 // shadowsFailed tells the observers of rules in shadow that could not be asked.
-func (l *Limiter) shadowsFailed(ctx context.Context, c *choice) (err error) {
+func (l *Limiter) shadowsFailed(ctx context.Context, c *selection) (err error) {
 	for _, failed := range c.failed {
 		e := l.event(event.ShadowFailed, new(Decision), failed.err)
 		e.Policy = failed.policy

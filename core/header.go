@@ -72,61 +72,54 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 }
 
 func (d *Decision) setRetry(h adapter.HeaderMap) {
-	if fields, ok := h.(http.Header); ok { // as in setDraft
-		mine := new(retryFields)
-		mine.values[0] = "no-store"
-		fields[fieldCache] = mine.values[0:1:1]
-		if d.RetryAfter > 0 {
-			b := strconv.AppendInt(mine.text[:0], seconds(d.RetryAfter), 10)
-			mine.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
-			fields[fieldRetryAfter] = mine.values[1:2:2]
-		}
-		return
-	}
+	var buf [20]byte
+	retry := buf[:0]
 	if d.RetryAfter > 0 {
-		h.Set(fieldRetryAfter, strconv.FormatInt(seconds(d.RetryAfter), 10))
+		retry = strconv.AppendInt(retry, seconds(d.RetryAfter), 10)
 	}
-	h.Set(fieldCache, "no-store")
-}
-
-type retryFields struct {
-	values [2]string
-	text   [20]byte
+	setFields(h, fieldCache, "no-store", fieldRetryAfter, retry)
 }
 
 func (d *Decision) setDraft(h adapter.HeaderMap) {
-	if fields, ok := h.(http.Header); ok && fields[fieldPolicy] == nil {
-		// The same as Set, with one allocation for all fields. Other middleware
-		// may write to these slices, so they must not be shared.
-		mine := new(draftFields)
-		mine.values[0] = d.plan.Header
-		fields[fieldPolicy] = mine.values[0:1:1]
-		if b := d.appendRateLimit(mine.text[:0]); len(b) > 0 {
-			mine.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
-			fields[fieldRateLimit] = mine.values[1:2:2]
+	policy := d.plan.Header
+	var buf [64]byte
+	b := buf[:0]
+	fields, ok := h.(http.Header)
+	if !ok || fields[fieldPolicy] != nil { // Get takes longer than all the rest
+		if before := h.Get(fieldPolicy); before != "" {
+			policy = before + ", " + policy
+			// A denial lists only the limits that denied, because Retry-After must
+			// not be earlier than any "t" beside it.
+			if d.Allowed {
+				b = append(b, h.Get(fieldRateLimit)...)
+			}
+		}
+	}
+	setFields(h, fieldPolicy, policy, fieldRateLimit, d.appendRateLimit(b)) // an empty list is not sent (RFC 9651, 3.1)
+}
+
+// setFields sets two fields in the canonical form, the second one unless it is empty. In an [http.Header] it does the
+// same as Set, with one allocation if text is short. Other middleware may write to these slices, so they must not be
+// shared.
+func setFields(h adapter.HeaderMap, first, value, second string, text []byte) {
+	fields, ok := h.(http.Header)
+	if !ok {
+		h.Set(first, value)
+		if len(text) > 0 {
+			h.Set(second, string(text))
 		}
 		return
 	}
-	policy := d.plan.Header
-	var buf [256]byte
-	b := buf[:0]
-	if before := h.Get(fieldPolicy); before != "" {
-		policy = before + ", " + policy
-		// A denial lists only the limits that denied, because Retry-After must
-		// not be earlier than any "t" beside it.
-		if d.Allowed {
-			b = append(b, h.Get(fieldRateLimit)...)
-		}
+	own := new(struct {
+		values [2]string
+		text   [64]byte
+	})
+	own.values[0] = value
+	fields[first] = own.values[0:1:1]
+	if b := append(own.text[:0], text...); len(b) > 0 {
+		own.values[1] = unsafe.String(&b[0], len(b)) //nolint:gosec // b is not written to again
+		fields[second] = own.values[1:2:2]
 	}
-	h.Set(fieldPolicy, policy)
-	if b = d.appendRateLimit(b); len(b) > 0 { // an empty list is not sent (RFC 9651, 3.1)
-		h.Set(fieldRateLimit, string(b))
-	}
-}
-
-type draftFields struct {
-	values [2]string
-	text   [64]byte
 }
 
 func (d *Decision) appendRateLimit(b []byte) []byte {

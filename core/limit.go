@@ -395,14 +395,6 @@ func (l Limit) fault() fault {
 // validName reports whether s is a valid name. Such names need no escapes in a structured field (RFC 9651) or in a JSON
 // string.
 func validName(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i] | 0x20
-		if !('a' <= c && c <= 'z' || '0' <= s[i] && s[i] <= '9' || s[i] == '.' || s[i] == '_' || s[i] == '-') {
-			return false
-		}
-	}
-	return true
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, allowed) == ""
 }

@@ -75,31 +75,32 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
-// reported tells the observers of a decision, or of err if there is none. It returns err, with the errors of observers
+// reported reports a decision to the observers, or err if there is none. It returns err, with the errors of observers
 // that panicked.
 func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
-	if err == nil && l.observers == nil {
-		return nil
-	}
-	return l.report(ctx, d, err)
-}
-
-// report is separate so that reported is short enough to be inlined.
-func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.notify(ctx, d)
-}
-
-// notify reports a decision to the observers.
-func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	outcome := event.Denied
 	switch {
 	case d.Banned:
 		outcome = event.Banned
 	case d.Allowed:
 		outcome = event.Allowed
+	}
+	return l.notify(ctx, outcome, d)
+}
+
+// pass allows a request uncounted and reports that to the observers.
+func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) error {
+	d.Allowed, d.take.Mode, d.take.Cost = true, store.ModePeek, 0
+	return l.notify(ctx, outcome, d)
+}
+
+// notify reports a decision to the observers.
+func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision) error {
+	if l.observers == nil {
+		return nil
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
@@ -112,22 +113,6 @@ func (l *Limiter) notify(ctx context.Context, d *Decision) error {
 	err := l.observe(ctx, &e)
 	if err != nil {
 		err = errors.Join(err, d.Release(context.WithoutCancel(ctx))) // nobody gets the decision
-		*d = Decision{}
-	}
-	return err
-}
-
-// pass allows a request uncounted and reports that to the observers.
-func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) error {
-	d.Allowed = true
-	if l.observers == nil {
-		return nil
-	}
-	d.take.Mode, d.take.Cost = store.ModePeek, 0
-	e := l.event(outcome, d, nil)
-	e.Decision = *d
-	err := l.observe(ctx, &e)
-	if err != nil {
 		*d = Decision{}
 	}
 	return err

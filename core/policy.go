@@ -223,10 +223,5 @@ const (
 )
 
 func validPolicyName(s string) bool {
-	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
-			return false
-		}
-	}
-	return len(s) <= maxPolicyName && validName(s)
+	return len(s) <= maxPolicyName && validName(s) && s == strings.ToLower(s)
 }

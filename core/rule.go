@@ -17,7 +17,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Package rules, which limits requests by rules of a file, calls this file, choice.go and preview.go through package
+// Package rules, which limits requests by rules of a file, calls this file and selection.go through package
 // bridge, where these functions are documented.
 
 type rule = bridge.Rule[Key, Limit, Failure]
@@ -27,15 +27,18 @@ type prepared struct {
 	plan.Part // the limits of the rule, with their logs
 
 	failure Failure
-	alone   *plan.Plan // for requests to which no other rule applies
+	single  *plan.Plan // for requests to which no other rule applies
 	with    *combinations
 }
 
 // combinations are the plans of rules that were prepared together.
 type combinations struct {
 	mu    sync.RWMutex
-	plans map[[store.MaxLimits]*prepared]*plan.Plan
+	plans map[combination]*plan.Plan
 }
+
+// combination has the rules that apply to a request, and then nil. Each has a limit, so there are no more of them.
+type combination [store.MaxLimits]*prepared
 
 // maxCombinations is how many plans are kept. Further ones are made for each request.
 const maxCombinations = 4096
@@ -124,7 +127,7 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 
 func (l *Limiter) prepareAll(rules []rule) ([]bridge.Prepared, []error) {
 	ready, faults := make([]bridge.Prepared, len(rules)), make([]error, len(rules))
-	with := &combinations{plans: make(map[[store.MaxLimits]*prepared]*plan.Plan)}
+	with := &combinations{plans: make(map[combination]*plan.Plan)}
 	for i := range rules {
 		p, err := l.prepare(&rules[i], with)
 		if faults[i] = err; err == nil {
@@ -167,7 +170,7 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 		Part:    plan.Part{Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow},
 		failure: r.Failure, with: with,
 	}
-	p.alone, err = l.combine([]*prepared{p})
+	p.single, err = l.combine([]*prepared{p})
 	return p, err
 }
 
@@ -183,7 +186,7 @@ func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 // Alone returns a rule of only one of its limits, to ask about that limit.
 func (p *prepared) Alone(limit int) bridge.Prepared {
 	own := &prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
-	own.alone = plan.Combine([]*plan.Part{&own.Part})
+	own.single = plan.Combine([]*plan.Part{&own.Part})
 	return own
 }
 

@@ -60,10 +60,7 @@ func (l *Limiter) waited(ctx context.Context, d *Decision, err error) error {
 	if err != nil && d.plan == nil {
 		return l.failed(ctx, d, err)
 	}
-	if panicked := l.notify(ctx, d); panicked != nil {
-		return errors.Join(err, panicked)
-	}
-	return err
+	return errors.Join(err, l.reported(ctx, d, nil))
 }
 
 // wait fills in d, the last decision. It is given to the caller unless its context has ended or the store has failed.

@@ -1,0 +1,209 @@
+package core
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// selection is which rules a request is asked about. It implements [bridge.Asker], and has what the request has read.
+type selection struct {
+	bridge.Choice[Key]
+
+	request  adapter.Request
+	prefixes prefixes // of the limiter
+	whole    prefixes // of lists
+	memo     keyMemo
+	rules    []*prepared
+	failed   []failedShadow
+}
+
+// failedShadow is a rule in shadow that could not be asked.
+type failedShadow struct {
+	policy string
+	err    error
+}
+
+var selections = sync.Pool{New: func() any { return new(selection) }}
+
+func newSelection(l *Limiter, r adapter.Request) *selection {
+	c := selections.Get().(*selection) //nolint:forcetypeassert // nothing else is in the pool
+	c.Asker, c.request, c.prefixes, c.whole = c, r, l.prefixes, wholeAddress
+	c.prefixes.memo, c.whole.memo = &c.memo, &c.memo
+	return c
+}
+
+func (c *selection) free() {
+	c.memo.clear()
+	clear(c.rules)
+	*c = selection{memo: c.memo, rules: c.rules[:0]}
+	selections.Put(c)
+}
+
+// Add implements [bridge.Asker], as Fail, Rules, Identity and Units do.
+func (c *selection) Add(one bridge.Prepared) {
+	p := one.(*prepared) //nolint:forcetypeassert // there are no others
+	if !p.Shadow || c.hasKeys(p) {
+		c.rules = append(c.rules, p)
+	}
+}
+
+// hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
+func (c *selection) hasKeys(p *prepared) bool {
+	for _, log := range p.Logs {
+		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
+			if !errors.Is(err, ErrNoKey) {
+				failed := keyError(p.Plan, log, err)
+				failed.policy = p.Rule.Policy
+				c.Fail(failed.policy, failed)
+			}
+			return false
+		}
+	}
+	return true
+}
+
+func (c *selection) Fail(policy string, err error) {
+	c.failed = append(c.failed, failedShadow{policy, err})
+}
+
+func (c *selection) Rules() []bridge.Prepared {
+	added := make([]bridge.Prepared, len(c.rules))
+	for i, p := range c.rules {
+		added[i] = p
+	}
+	return added
+}
+
+func (c *selection) Identity(k Key) (store.Identity, error) {
+	return k.readOnce(c.request, &c.whole)
+}
+
+func (c *selection) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
+
+func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {
+	l, err := newList("list", k, entries, true)
+	if err != nil {
+		return nil, err
+	}
+	return func(selected *bridge.Choice[Key]) (bool, error) {
+		c := selected.Asker.(*selection) //nolint:forcetypeassert // there are no others
+		return l.names(c.request, &c.whole)
+	}, nil
+}
+
+// plan returns the plan of the rules that were added.
+func (c *selection) plan(l *Limiter) (*plan.Plan, error) {
+	var rules combination
+	if len(c.rules) == 1 {
+		return c.rules[0].single, nil
+	}
+	if copy(rules[:], c.rules) < len(c.rules) {
+		return nil, tooManyLimits(c.rules)
+	}
+	with := c.rules[0].with
+	with.mu.RLock()
+	pl := with.plans[rules]
+	with.mu.RUnlock()
+	if pl != nil {
+		return pl, nil
+	}
+	pl, err := l.combine(c.rules)
+	if err != nil {
+		return nil, err
+	}
+	with.mu.Lock()
+	defer with.mu.Unlock()
+	if len(with.plans) < maxCombinations {
+		with.plans[rules] = pl
+	}
+	return pl, nil
+}
+
+// planWithoutShadows returns a plan of the rules of an ambiguous request that are not in shadow, or nil if all are. err
+// is why there is none of all rules.
+func (c *selection) planWithoutShadows(l *Limiter, err error) (*plan.Plan, error) {
+	c.rules = slices.DeleteFunc(c.rules, func(p *prepared) bool {
+		if p.Shadow {
+			c.Fail(p.Rule.Policy, err)
+		}
+		return p.Shadow
+	})
+	if len(c.rules) == 0 {
+		return nil, nil //nolint:nilnil // documented
+	}
+	pl, err := c.plan(l)
+	if err != nil {
+		return nil, &ambiguousError{err}
+	}
+	return pl, nil
+}
+
+// failure returns the strictest failure policy of the rules. Rules in shadow refuse nothing, so theirs counts only if
+// there are no others, and FailClosed is FailOpen then.
+func (c *selection) failure() Failure {
+	enforced := slices.ContainsFunc(c.rules, func(p *prepared) bool { return !p.Shadow })
+	has := func(f Failure) bool {
+		return slices.ContainsFunc(c.rules, func(p *prepared) bool { return p.failure == f && p.Shadow != enforced })
+	}
+	switch {
+	case enforced && has(FailClosed):
+		return FailClosed
+	case has(FailLocal):
+		return FailLocal
+	}
+	return FailOpen
+}
+
+// chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
+// is none.
+func (l *Limiter) chosen(c *selection, choose bridge.Chooser[Key], d *Decision) (by *Limiter, pl *plan.Plan, err error) {
+	if err = choose(c.request, &c.Choice); err != nil || len(c.rules) == 0 {
+		return l, nil, err
+	}
+	if pl, err = c.plan(l); err != nil && c.Ambiguous {
+		pl, err = c.planWithoutShadows(l, err)
+	}
+	if pl == nil || err != nil {
+		return l, nil, err
+	}
+	by = l.variants[c.failure()]
+	d.limiter, d.plan = by, pl
+	return by, pl, by.readKeys(c.request.Context(), c.request, &c.prefixes, d)
+}
+
+func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Decision, err error) {
+	c := newSelection(l, r)
+	defer c.free()
+	err = adapter.Guard(func() error {
+		by, pl, err := l.chosen(c, choose, &d)
+		if err != nil || pl == nil {
+			return err
+		}
+		d.take.Cost, d.take.Mode = c.Units(), store.ModePeek
+		return by.decide(r.Context(), r, pl, false, &d)
+	})
+	if err != nil {
+		return Decision{}, err
+	}
+	if d.plan == nil {
+		d.Allowed = true
+	}
+	d.cloneKeys()
+	return d, nil
+}
+
+func (l *Limiter) exempt(r adapter.Request) (passes bool, err error) {
+	err = adapter.Guard(func() (err error) {
+		passes, err = listed(l.lists, r, &wholeAddress)
+		passes = passes || err == nil && l.skip != nil && l.skip(r)
+		return err
+	})
+	return passes, err
+}
