@@ -14,7 +14,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/internal/errclass"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
@@ -152,7 +152,7 @@ type observer struct {
 
 	duration metric.Float64Histogram
 	bySource [metricsum.Sources][]metric.RecordOption
-	classes  classes.Set
+	classes  errclass.Set
 
 	policies metricsum.Policies[policy]
 }
@@ -244,7 +244,7 @@ func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
 	mustHave(m)
 	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time that calls to the store took, by what it was asked and the class of its error.")))
-	known := new(classes.Set)
+	known := new(errclass.Set)
 	return func(ctx context.Context, c event.StoreCall) {
 		attrs := []attribute.KeyValue{attrOperation.String(c.Operation.String())}
 		if c.Err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/classes"
+	"github.com/sashlimit/sash/core/internal/errclass"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
@@ -48,7 +48,7 @@ type observer struct {
 
 	durations *prometheus.HistogramVec
 	bySource  [metricsum.Sources]prometheus.Observer
-	classes   classes.Set
+	classes   errclass.Set
 
 	policies metricsum.Policies[policy]
 }
@@ -139,7 +139,7 @@ func (o *observer) decision(p *policy, e *core.Event) {
 func StoreObserver(r prometheus.Registerer, opts ...Option) func(context.Context, event.StoreCall) {
 	calls := register(r, configure(opts).histograms("sash_store_call_duration_seconds",
 		"Time that calls to the store took, by what it was asked and the class of its error.", "operation", "class"))
-	known := new(classes.Set)
+	known := new(errclass.Set)
 	return func(_ context.Context, c event.StoreCall) {
 		calls.WithLabelValues(c.Operation.String(), known.OfStore(c.Err)).Observe(c.Took.Seconds())
 	}

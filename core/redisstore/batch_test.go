@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
-	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -222,7 +222,7 @@ func TestEachCallersDeadlineHolds(t *testing.T) {
 			logs := full(redisstore.New(client))
 			key := keysOf(t, 1, "k")[0]
 			plan := planOf(core.Limits{core.PerHour(5)}, store.Plan{Keep: time.Hour})
-			clock := lateness.Watch()
+			clock := timerlag.Watch()
 			server.Pause()
 			var wg sync.WaitGroup
 			var worst atomic.Int64

@@ -17,7 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
-	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
@@ -297,7 +297,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	rdb.Ping(t.Context())
 	s.Pause()
 	defer s.Resume()
-	clock := lateness.Watch()
+	clock := timerlag.Watch()
 	defer clock.Stop()
 	begun := time.Now()
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -19,7 +19,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
-	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -787,7 +787,7 @@ func TestJointDeadlines(t *testing.T) {
 			if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
 				t.Fatal(err)
 			}
-			clock := lateness.Watch()
+			clock := timerlag.Watch()
 			server.Pause()
 			var wg sync.WaitGroup
 			var worst atomic.Int64

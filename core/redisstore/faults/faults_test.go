@@ -25,7 +25,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/deadline"
-	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
@@ -50,13 +50,13 @@ var (
 	logs lockedBuffer // what limiters write to the log
 	rows []*row
 
-	clock *lateness.Meter // how punctual this machine is
+	clock *timerlag.Meter // how punctual this machine is
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logs, nil)))
 	redis.SetLogger(silent{})
-	clock = lateness.Watch()
+	clock = timerlag.Watch()
 	code := m.Run()
 	printTable(os.Stdout)
 	os.Exit(code)

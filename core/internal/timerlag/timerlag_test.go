@@ -1,17 +1,17 @@
-package lateness_test
+package timerlag_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/lateness"
+	"github.com/sashlimit/sash/core/internal/timerlag"
 )
 
 // In a bubble every timer is punctual.
 func TestPunctual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := lateness.Watch()
+		m := timerlag.Watch()
 		time.Sleep(time.Second)
 		if worst, slack := m.Worst(), m.Slack(); worst != 0 || slack != 0 {
 			t.Errorf("late by %v, slack %v, want none", worst, slack)
@@ -26,7 +26,7 @@ func TestPunctual(t *testing.T) {
 
 // A real timer may be late by any time, and a meter that is asked knows of one that has not fired yet.
 func TestLate(t *testing.T) {
-	m := lateness.Watch()
+	m := timerlag.Watch()
 	defer m.Stop()
 	began := time.Now()
 	<-time.After(20 * time.Millisecond)

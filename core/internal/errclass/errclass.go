@@ -1,5 +1,5 @@
-// Package classes names errors for metrics, so that a program has a small number of names whatever its errors say.
-package classes
+// Package errclass names errors for metrics, so that a program has a small number of names whatever its errors say.
+package errclass
 
 import (
 	"context"

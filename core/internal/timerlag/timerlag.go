@@ -1,6 +1,6 @@
-// Package lateness tells tests how late this machine runs what is due, so that a bound of time can allow for it.
-// Where timers are punctual the bound stays as it is.
-package lateness
+// Package timerlag measures how late this machine runs timers, so that tests can allow for it in bounds of time.
+// Where timers are punctual, the bounds stay as they are.
+package timerlag
 
 import (
 	"sync"
