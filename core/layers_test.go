@@ -58,21 +58,21 @@ var layers = []struct {
 	{module + "core/rules", append([]string{
 		module + "core", "go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify", "golang.org/x/sys",
 	}, layersOfCore...)},
-	{module + "core/internal/errclass", []string{module + "core/adapter", module + "core/store"}},
-	{module + "internal/metricsum", append([]string{module + "core"}, layersOfCore...)},
+	{module + "internal/errclass", []string{module + "core/adapter", module + "core/store"}},
+	{module + "internal/metricsum", append([]string{module + "core", module + "internal/errclass"}, layersOfCore...)},
 	// Only those who import these have Prometheus or OpenTelemetry in their programs. Newer versions of these need
 	// goautoneg and xxhash as well.
 	{module + "core/prommetrics", append([]string{
-		module + "core", module + "core/internal/errclass", module + "internal/metricsum",
+		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"github.com/prometheus", "github.com/beorn7/perks", "github.com/cespare/xxhash",
 		"github.com/munnerz/goautoneg", "google.golang.org/protobuf", "golang.org/x/sys",
 	}, layersOfCore...)},
 	{module + "core/otelmetrics", append([]string{
-		module + "core", module + "core/internal/errclass", module + "internal/metricsum",
+		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"go.opentelemetry.io/otel", "github.com/cespare/xxhash", "github.com/go-logr",
 	}, layersOfCore...)},
 	{module + "core/dashboard", append([]string{
-		module + "core", module + "internal/metricsum",
+		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
 	{module + "core/internal/redisclient", []string{

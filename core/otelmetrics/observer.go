@@ -2,7 +2,6 @@ package otelmetrics
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"runtime"
 	"sync"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/errclass"
+	"github.com/sashlimit/sash/internal/errclass"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
@@ -33,8 +32,7 @@ const (
 )
 
 // seconds are the upper bounds of histograms.
-var seconds = metric.WithExplicitBucketBoundaries(
-	1e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1)
+var seconds = metric.WithExplicitBucketBoundaries(metricsum.Buckets...)
 
 // must panics if the meter cannot make an instrument.
 func must[I any](instrument I, err error) I {
@@ -100,126 +98,37 @@ func observerOf(m metric.Meter) *observer {
 func newObserver(m metric.Meter) *observer {
 	o := &observer{
 		duration: must(m.Float64Histogram(prefix+"request.duration", metric.WithUnit("s"), seconds,
-			metric.WithDescription("Time until the decision; for Wait, including the wait."))),
-		reloads: must(m.Int64Counter(prefix+"rules.reloads", metric.WithUnit("{reload}"),
-			metric.WithDescription("Reloads of a file of rules."))),
-	}
-	instruments := make([]metric.Observable, numCounts)
-	for c, of := range counts {
-		o.counters[c] = must(m.Int64ObservableCounter(prefix+of.name, metric.WithUnit(of.unit),
-			metric.WithDescription(of.description)))
-		instruments[c] = o.counters[c]
+			metric.WithDescription(metricsum.DecisionHelp))),
 	}
 	for s := range o.bySource {
 		o.bySource[s] = []metric.RecordOption{
 			metric.WithAttributeSet(attribute.NewSet(attrSource.String(event.Source(s).String()))),
 		}
 	}
-	must(m.RegisterCallback(o.report, instruments...))
+	known, all, err := instruments(m, metricsum.EventMetrics)
+	must(known, err)
+	// The SDK forgets what a callback does not report any more, and never what is added to a counter of another kind.
+	must(m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		o.events.Report(known.report(to))
+		return nil
+	}, all...))
 	return o
 }
 
-// What is counted of each policy. The SDK forgets what a callback does not report any more, and never what is added to
-// a counter of another kind.
-const (
-	requests = iota
-	near
-	degraded
-	refunds
-	shadows
-	errs
-	numCounts
-)
-
-var counts = [numCounts]struct{ name, unit, description string }{
-	requests: {"requests", "{request}", "Decisions by policy, result and what has decided."},
-	near: {
-		"near_limit", "{request}", "Requests that were allowed and have left less than a fifth of a limit's quota.",
-	},
-	degraded: {"degraded", "{request}", "Decisions of the failure policy, because the store did not answer."},
-	refunds:  {"refunds", "{refund}", "Refunds of WithRefund."},
-	shadows: {
-		"shadow_requests", "{request}", "What the policy of WithShadow, or rules with shadow, would have decided.",
-	},
-	errs: {
-		"errors", "{request}", "Requests without a decision, or decided without the store, by the class of the error.",
-	},
-}
-
 type observer struct {
-	counters [numCounts]metric.Int64ObservableCounter
-	reloads  metric.Int64Counter // of files, which no customers bring along, so they need not be forgotten
-
+	events   metricsum.Events
 	duration metric.Float64Histogram
 	bySource [metricsum.Sources][]metric.RecordOption
-	classes  errclass.Set
-
-	policies metricsum.Policies[policy]
-}
-
-// Begin and End implement [metricsum.Keeper].
-func (*observer) Begin(string) *policy { return new(policy) }
-func (*observer) End(*policy)          {}
-
-// report is called when metrics are read.
-func (o *observer) report(_ context.Context, to metric.Observer) error {
-	for name, p := range o.policies.All() {
-		of := attrPolicy.String(name)
-		p.report(func(count int, n int64, attrs ...attribute.KeyValue) {
-			to.ObserveInt64(o.counters[count], n, metric.WithAttributes(append(attrs, of)...))
-		})
-	}
-	return nil
 }
 
 func (o *observer) observe(ctx context.Context, e core.Event) {
-	p := o.policies.Of(&e, o)
-	if p == nil {
+	source, decided := o.events.Add(&e)
+	if !decided {
 		return
 	}
-	switch e.Outcome {
-	case event.Refunded:
-		p.refunded.Add(1)
-	case event.RefundFailed:
-		p.refundFailed.Add(1)
-	case event.ShadowFailed:
-		p.shadowFailed.Add(1)
-	case event.Reloaded:
-		o.reloaded(ctx, &e, "ok")
-	case event.ReloadFailed:
-		o.reloaded(ctx, &e, "failed")
-	case event.Allowed, event.Denied, event.Banned, event.Forbidden, event.Listed, event.Skipped, event.NoKey,
-		event.Failed:
-		o.decision(ctx, p, &e)
-	}
-}
-
-func (o *observer) reloaded(ctx context.Context, e *core.Event, result string) {
-	o.reloads.Add(ctx, 1, metric.WithAttributes(attrPolicy.String(e.Policy), attrResult.String(result)))
-}
-
-func (o *observer) decision(ctx context.Context, p *policy, e *core.Event) {
-	source := min(int(e.Source), metricsum.Sources-1)
-	p.decisions[e.Outcome][source].Add(1)
 	o.duration.Record(ctx, e.Took.Seconds(), o.bySource[source]...)
-	if e.NearLimit() {
-		p.near.Add(1)
-	}
-	if e.Decision.Degraded {
-		p.degraded.Add(1)
-	}
-	if e.Shadow != nil {
-		if e.Shadow.Allowed {
-			p.shadowAllowed.Add(1)
-		} else {
-			p.shadowDenied.Add(1)
-		}
-	}
-	if e.Err != nil && !errors.Is(e.Err, core.ErrNoKey) && !errors.Is(e.Err, core.ErrForbidden) {
-		p.failed(o.classes.Of(e.Err))
-	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		note(span, e)
+		note(span, &e)
 	}
 }
 
@@ -243,7 +152,7 @@ func note(span trace.Span, e *core.Event) {
 func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
 	mustHave(m)
 	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Time that calls to the store took, by what it was asked and the class of its error.")))
+		metric.WithDescription(metricsum.StoreCallHelp)))
 	known := new(errclass.Set)
 	return func(ctx context.Context, c event.StoreCall) {
 		attrs := []attribute.KeyValue{attrOperation.String(c.Operation.String())}

@@ -256,7 +256,9 @@ type refusing struct{ noop.Meter }
 
 var errRefused = errors.New("no")
 
-func (refusing) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+func (refusing) Int64ObservableCounter(
+	string, ...metric.Int64ObservableCounterOption,
+) (metric.Int64ObservableCounter, error) {
 	return nil, errRefused
 }
 

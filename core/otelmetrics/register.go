@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sashlimit/sash/core"
@@ -21,50 +22,57 @@ func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, e
 		return nil, errors.New(noMeter)
 	}
 	limiters = slices.Clone(limiters)
-	instruments := make([]metric.Int64Observable, len(metricsum.Values))
-	var all []metric.Observable
-	for i, v := range metricsum.Values {
-		var err error
-		unit, description := metric.WithUnit(v.Unit), metric.WithDescription(v.Description)
-		if v.Counts {
-			instruments[i], err = m.Int64ObservableCounter(prefix+v.OTel, unit, description)
-		} else {
-			instruments[i], err = m.Int64ObservableUpDownCounter(prefix+v.OTel, unit, description)
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, instruments[i])
-	}
-	breaker, err := m.Int64ObservableUpDownCounter(prefix+"breaker", metric.WithUnit("1"),
-		metric.WithDescription("1 for the state of the breaker: closed while the store is asked."))
+	known, all, err := instruments(m, metricsum.StatsMetrics)
 	if err != nil {
 		return nil, err
 	}
 	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		for _, s := range metricsum.Of(limiters) {
-			of := metric.WithAttributes(attrPolicy.String(s.Policy))
-			for i, v := range metricsum.Values {
-				if !v.Has(s) {
-					continue
-				}
-				n := v.Of(s)
-				if v.Unit == "ms" {
-					n *= 1000
-				}
-				to.ObserveInt64(instruments[i], int64(math.Round(n)), of)
-			}
-			if !metricsum.OfGuard(s) {
-				continue
-			}
-			for _, state := range metricsum.States {
-				n := int64(0)
-				if s.Breaker == state {
-					n = 1
-				}
-				to.ObserveInt64(breaker, n, of, metric.WithAttributes(attrState.String(state)))
-			}
+			metricsum.Report(s, known.report(to))
 		}
 		return nil
-	}, append(all, breaker)...)
+	}, all...)
+}
+
+// observables has an instrument for each metric.
+type observables map[*metricsum.Metric]metric.Int64Observable
+
+// instruments makes instruments for metrics, and returns them in a list as well.
+func instruments(m metric.Meter, metrics []*metricsum.Metric) (known observables, all []metric.Observable, err error) {
+	known = make(observables)
+	for _, of := range metrics {
+		unit, description := metric.WithUnit(of.Unit), metric.WithDescription(of.Help)
+		if of.Counter {
+			known[of], err = m.Int64ObservableCounter(prefix+of.OTel, unit, description)
+		} else {
+			known[of], err = m.Int64ObservableUpDownCounter(prefix+of.OTel, unit, description)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, known[of])
+	}
+	return known, all, nil
+}
+
+// attributes are those of labels.
+var attributes = map[string]attribute.Key{
+	"outcome": attrResult, "result": attrResult, "source": attrSource, "class": attrError, "state": attrState,
+}
+
+// report returns a function that reports samples, but no events that have not happened.
+func (known observables) report(to metric.Observer) func(metricsum.Sample) {
+	return func(s metricsum.Sample) {
+		if s.Value == 0 && !s.Began.IsZero() {
+			return
+		}
+		if s.Unit == "ms" {
+			s.Value *= 1000
+		}
+		attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
+		for i, label := range s.Metric.Labels {
+			attrs = append(attrs, attributes[label].String(s.Labels[i]))
+		}
+		to.ObserveInt64(known[s.Metric], int64(math.Round(s.Value)), metric.WithAttributes(attrs...))
+	}
 }

@@ -17,61 +17,60 @@ func Collector(limiters ...*core.Limiter) prometheus.Collector { return collecto
 
 type collector []*core.Limiter
 
-type metric struct {
-	*prometheus.Desc
-	metricsum.Value
-
-	kind prometheus.ValueType
-}
-
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"policy"}, labels...), nil)
 }
 
 var (
-	metrics = func() (all []metric) {
-		for _, v := range metricsum.Values {
-			if v.Prometheus == "" {
-				continue
+	batches = desc("sash_batch_size", metricsum.BatchHelp)
+
+	// descs has those of all metrics that are not histograms.
+	descs = func() map[*metricsum.Metric]*prometheus.Desc {
+		all := make(map[*metricsum.Metric]*prometheus.Desc)
+		for _, metrics := range [][]*metricsum.Metric{metricsum.EventMetrics, metricsum.StatsMetrics} {
+			for _, m := range metrics {
+				if m.Prometheus != "" {
+					all[m] = desc(m.Prometheus, m.Help, m.Labels...)
+				}
 			}
-			kind := prometheus.GaugeValue
-			if v.Counts {
-				kind = prometheus.CounterValue
-			}
-			all = append(all, metric{desc(v.Prometheus, v.Description), v, kind})
 		}
 		return all
 	}()
-	breaker = desc("sash_breaker_state", "1 for the state of the breaker: closed while the store is asked.", "state")
-	batches = desc("sash_batch_size", "Takes that were sent to the store together.")
 )
+
+func describe(to chan<- *prometheus.Desc, metrics []*metricsum.Metric) {
+	for _, m := range metrics {
+		if d := descs[m]; d != nil {
+			to <- d
+		}
+	}
+}
+
+func collect(to chan<- prometheus.Metric) func(metricsum.Sample) {
+	return func(s metricsum.Sample) {
+		d, labels := descs[s.Metric], append([]string{s.Policy}, s.Labels...)
+		switch {
+		case d == nil:
+		case s.Counter && !s.Began.IsZero():
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, s.Value, s.Began, labels...)
+		case s.Counter:
+			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, s.Value, labels...)
+		default:
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s.Value, labels...)
+		}
+	}
+}
 
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range metrics {
-		to <- m.Desc
-	}
-	to <- breaker
+	describe(to, metricsum.StatsMetrics)
 	to <- batches
 }
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	for _, s := range metricsum.Of(c) {
-		for _, m := range metrics {
-			if m.Has(s) {
-				to <- prometheus.MustNewConstMetric(m.Desc, m.kind, m.Of(s), s.Policy)
-			}
-		}
-		if metricsum.OfGuard(s) {
-			for _, state := range metricsum.States {
-				value := 0.0
-				if s.Breaker == state {
-					value = 1
-				}
-				to <- prometheus.MustNewConstMetric(breaker, prometheus.GaugeValue, value, s.Policy, state)
-			}
-		}
+		metricsum.Report(s, collect(to))
 		if s.Batches != nil {
 			to <- histogram(s.Batches, s.Policy)
 		}

@@ -91,3 +91,37 @@ func TestPoliciesEnd(t *testing.T) {
 		t.Errorf("%d beginnings and %d ends", o.begun.Load(), o.ended.Load())
 	}
 }
+
+// What is counted of a policy after its end is in no report, and the policy begins at 0 again.
+func TestEventsAfterTheEnd(t *testing.T) {
+	var e metricsum.Events
+	report := func() (values map[string]float64) {
+		values = make(map[string]float64)
+		e.Report(func(s metricsum.Sample) { values[fmt.Sprint(s.Policy, s.Prometheus, s.Labels)] = s.Value })
+		return values
+	}
+	open := func() *core.Limiter {
+		l, err := core.New(core.PerMinute(1), core.Global(), core.WithName("p"),
+			core.WithObserver(func(_ context.Context, of core.Event) { e.Add(&of) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Allow(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for range 2 {
+		l := open()
+		if got := report(); got["psash_decisions_total[allowed memory]"] != 1 || got["psash_near_limit_total[]"] != 1 {
+			t.Errorf("while it is open: %v", got)
+		}
+		l.Close()
+		if _, err := l.Allow(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if got := report(); len(got) > 0 {
+			t.Errorf("after it was closed: %v", got)
+		}
+	}
+}

@@ -1,4 +1,5 @@
-// Package metricsum keeps what is counted of each policy, and adds up what limiters hold, for packages that export it.
+// Package metricsum has the metrics of limiters for packages that export them: it counts events by policy, adds up what
+// limiters hold, and names and describes each metric.
 package metricsum
 
 import (
