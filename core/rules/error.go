@@ -83,11 +83,4 @@ func (f *faults) err() error {
 }
 
 // join makes the name of a field within another one.
-func join(field, name string) string {
-	if field == "" {
-		return name
-	}
-	return field + "." + name
-}
-
-func item(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
+func join(field, name string) string { return strings.TrimPrefix(field+"."+name, ".") }

@@ -148,14 +148,12 @@ func (r *rule) limitsOf(p prepared) []limit {
 	if r.prepared == p {
 		return r.limits
 	}
-	var found []limit
-	r.leaves(func(d *descriptor) bool {
+	for _, d := range descriptors(r.tree) {
 		if d.prepared == p {
-			found = d.limits
+			return d.limits
 		}
-		return found != nil
-	})
-	return found
+	}
+	return nil
 }
 
 // mismatch returns the condition of a rule that fails, or "".

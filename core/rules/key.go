@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,35 +25,67 @@ type key struct {
 
 	text  string // the same for equal keys
 	label string // in the names of logs
-	addrs bool   // it may find an address
 	tuple bool   // its texts are not what somebody would write
 }
 
-// keys makes the keys of a file. Equal keys are one core.Key, so that a request reads each once.
-type keys struct {
-	*faults
-	*options
-
-	prefix string // of the default names of limits: of the rule that is read
-	route  string // its path
-	known  map[string]*key
+// key makes the key of a value. It returns nil if there is none, or after a mistake.
+func (k *reader) key(p place) *key {
+	switch {
+	case !p.exists() || p.isWrong():
+		return nil
+	case p.Kind == yaml.ScalarNode:
+		return k.word(p)
+	}
+	var kinds []place
+	for _, kind := range []string{"forwarded", "header", "claim", "value", "join", "first"} {
+		if f := p.get(kind); f.exists() {
+			kinds = append(kinds, f)
+		}
+	}
+	switch {
+	case len(kinds) == 0:
+		p.asFirst().fault("this key is empty", "write one of forwarded, header, claim, value, join and first")
+		return nil
+	case len(kinds) > 1:
+		kinds[1].asName().fault(fmt.Sprintf("these are two keys: %s and %s", kinds[0].name.Value, kinds[1].name.Value),
+			"keep one, or write first: or join: with a list of both")
+		return nil
+	}
+	at := kinds[0]
+	if verify := p.get("verify"); verify.exists() && at.name.Value != "header" {
+		verify.asName().fault("only the value of a header can be verified", "remove it")
+	}
+	switch at.name.Value {
+	case "forwarded":
+		return k.forwarded(at)
+	case "header":
+		return k.header(at, p.get("verify"))
+	case "claim":
+		return k.claim(at)
+	case "value":
+		return k.value(at)
+	}
+	return k.several(at)
 }
 
 // word makes the key of a word: of keyWords, or of a descriptor the name of a value.
-func (k *keys) word(word string) *key {
-	switch word {
+func (k *reader) word(p place) *key {
+	switch p.Value {
+	case "":
+		p.fault("the key is empty", "write a key, such as ip")
+		return nil
 	case "ip":
-		return k.make(&key{Key: core.ByIP(), text: word, label: word, addrs: true})
+		return k.make(&key{Key: core.ByIP(), text: p.Value, label: p.Value})
 	case "global":
-		return k.make(&key{Key: core.Global(), text: word, label: word})
+		return k.make(&key{Key: core.Global(), text: p.Value, label: p.Value})
 	case "route":
-		return k.make(&key{Key: byRoute(k.route), text: "route " + k.route, label: word})
+		return k.make(&key{Key: byRoute(k.route), text: "route " + k.route, label: p.Value})
 	}
-	return k.make(&key{Key: core.ByValue(word), text: "value " + word, label: label("value", word)})
+	return k.value(p)
 }
 
 // make returns the equal key that was made before, or this one.
-func (k *keys) make(one *key) *key {
+func (k *reader) make(one *key) *key {
 	if known := k.known[one.text]; known != nil {
 		return known
 	}
@@ -60,82 +94,52 @@ func (k *keys) make(one *key) *key {
 	return one
 }
 
-// of makes the key of a node. It returns nil after a mistake.
-func (k *keys) of(n *yaml.Node, field string, words []string) *key {
-	if n.Kind == yaml.ScalarNode {
-		if words != nil && !slices.Contains(words, n.Value) {
-			return nil // the shape has told it
-		}
-		if n.Value == "" {
-			k.add(n, field, "the key is empty", "write a key, such as ip")
-			return nil
-		}
-		return k.word(n.Value)
-	}
-	if n.Kind != yaml.MappingNode {
+// value makes the key of a value of earlier middleware that has this name.
+func (k *reader) value(name place) *key {
+	if name.Value == "" {
+		name.fault("the name is empty", "write the name under which earlier middleware stores the value")
 		return nil
 	}
-	var kinds []string
-	for _, kind := range []string{"forwarded", "header", "claim", "value", "join", "first"} {
-		if get(n, kind) != nil {
-			kinds = append(kinds, kind)
-		}
-	}
+	return k.make(&key{
+		Key: core.ByValue(name.Value), text: "value " + name.Value, label: label("value", name.Value),
+	})
+}
+
+func (k *reader) claim(name place) *key {
 	switch {
-	case len(kinds) == 0:
-		k.add(first(n), field, "this says no key", "write one of forwarded, header, claim, value, join and first")
+	case name.Value == "":
+		name.fault("the name is empty", "write the name of a claim, such as sub")
 		return nil
-	case len(kinds) > 1:
-		k.add(nameNode(n, kinds[1]), join(field, kinds[1]), "there are two keys: "+strings.Join(kinds, " and "),
-			"keep one, or write first: or join: with a list of both")
+	case k.claims == nil:
+		name.fault("the program reads no claims", "pass rules.WithClaims a function, such as one that returns a key of "+
+			"package jwtkey")
 		return nil
 	}
-	if kinds[0] != "header" && get(n, "verify") != nil {
-		k.add(nameNode(n, "verify"), join(field, "verify"), "only the value of a header is verified", "remove it")
+	made := k.claims(name.Value)
+	if name.isBad(made) {
+		return nil
 	}
-	at, name := get(n, kinds[0]), join(field, kinds[0])
-	switch kinds[0] {
-	case "forwarded":
-		return k.forwarded(at, name)
-	case "header":
-		return k.header(n, at, field)
-	case "claim":
-		return k.claim(at, name)
-	case "value":
-		if at.Value == "" {
-			k.add(at, name, "the name is empty", "write the name under which earlier middleware stores the value")
-			return nil
-		}
-		return k.word2("value", at.Value)
-	}
-	return k.several(at, name, kinds[0])
+	return k.make(&key{Key: made, text: "claim " + name.Value, label: label("claim", name.Value)})
 }
 
-// word2 makes the key of a value, whatever its name is.
-func (k *keys) word2(kind, name string) *key {
-	return k.make(&key{Key: core.ByValue(name), text: kind + " " + name, label: label(kind, name)})
-}
-
-func (k *keys) forwarded(n *yaml.Node, field string) *key {
-	networks := make([]string, 0, len(n.Content))
-	for i, one := range items(n) {
-		if networks = append(networks, one.Value); k.fault(one, item(field, i), core.ByForwardedIP(one.Value)) {
+func (k *reader) forwarded(p place) *key {
+	var networks []string
+	for _, one := range p.items() {
+		if networks = append(networks, one.Value); one.isBad(core.ByForwardedIP(one.Value)) {
 			return nil
 		}
 	}
-	if len(networks) == 0 {
-		k.add(n, field, "no network is trusted", "name those of your proxies, such as 10.0.0.0/8; without any, use ip")
+	if networks == nil {
 		return nil
 	}
-	one := &key{Key: core.ByForwardedIP(networks...), label: "forwarded", addrs: true}
-	one.text = "forwarded " + strings.Join(networks, " ")
-	return k.make(one)
+	return k.make(&key{
+		Key: core.ByForwardedIP(networks...), text: "forwarded " + strings.Join(networks, " "), label: "forwarded",
+	})
 }
 
-func (k *keys) header(n, at *yaml.Node, field string) *key {
-	verifier := get(n, "verify")
-	if verifier == nil {
-		k.add(nameNode(n, "header"), field, "nobody verifies the header",
+func (k *reader) header(p, verifier place) *key {
+	if !verifier.exists() {
+		p.asName().fault("the header is not verified",
 			"add verify: with a registered verifier, or verify: unverified to take the value as it is")
 		return nil
 	}
@@ -144,72 +148,44 @@ func (k *keys) header(n, at *yaml.Node, field string) *key {
 		verify = core.Unverified
 	}
 	if verify == nil {
-		k.add(verifier, join(field, "verify"), fmt.Sprintf("the verifier %q is not registered", cut(verifier.Value)),
-			"register it with rules.WithVerifier; "+k.registered())
+		registered := strings.Join(slices.Sorted(maps.Keys(k.verifiers)), ", ")
+		verifier.fault(fmt.Sprintf("the verifier %q is not registered", cut(verifier.Value)),
+			"register it with rules.WithVerifier; registered are "+cmp.Or(registered, "none"))
 		return nil
 	}
-	made := core.ByHeader(at.Value, verify)
-	if k.fault(at, join(field, "header"), made) {
+	made := core.ByHeader(p.text(), verify)
+	if p.isBad(made) {
 		return nil
 	}
-	name := strings.ToLower(at.Value)
+	name := strings.ToLower(p.text())
 	return k.make(&key{
 		Key: made, text: "header " + name + " " + verifier.Value, label: label("header", name),
 	})
 }
 
-func (k *keys) registered() string {
-	if len(k.verifiers) == 0 {
-		return "none is registered"
-	}
-	names := make([]string, 0, len(k.verifiers))
-	for name := range k.verifiers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return "registered are " + strings.Join(names, ", ")
-}
-
-func (k *keys) claim(at *yaml.Node, field string) *key {
-	switch {
-	case at.Value == "":
-		k.add(at, field, "the name is empty", "write the name of a claim, such as sub")
-		return nil
-	case k.claims == nil:
-		k.add(at, field, "the program reads no claims", "give rules.WithClaims a function, such as one that returns a "+
-			"key of package jwtkey")
-		return nil
-	}
-	made := k.claims(at.Value)
-	if k.fault(at, field, made) {
-		return nil
-	}
-	return k.make(&key{Key: made, text: "claim " + at.Value, label: label("claim", at.Value)})
-}
-
-// several makes the key of a list of keys.
-func (k *keys) several(n *yaml.Node, field, kind string) *key {
+// several makes the key of a list of keys, join or first.
+func (k *reader) several(p place) *key {
+	kind := p.name.Value
 	one := &key{tuple: kind == "join"}
 	var parts []core.Key
 	var texts []string
-	for i, part := range items(n) {
-		made := k.of(part, item(field, i), keyWords)
-		if made == nil {
+	for _, item := range p.items() {
+		part := k.key(item)
+		if part == nil {
 			return nil
 		}
-		if slices.Contains(texts, made.text) {
-			k.add(part, item(field, i), "this key is there twice", "remove one")
+		if slices.Contains(texts, part.text) {
+			item.fault("this key is listed twice", "remove one")
 			return nil
 		}
-		parts, texts = append(parts, made.Key), append(texts, made.text)
-		one.addrs, one.tuple = one.addrs || made.addrs, one.tuple || made.tuple
+		parts, texts = append(parts, part.Key), append(texts, part.text)
+		one.tuple = one.tuple || part.tuple
 	}
-	if len(parts) == 0 {
-		k.add(n, field, "the list is empty", "write at least one key")
+	if parts == nil {
 		return nil
 	}
 	if one.Key = core.First(parts...); kind == "join" {
-		one.Key, one.addrs = core.Join(parts...), false
+		one.Key = core.Join(parts...)
 	}
 	one.text = kind + " (" + strings.Join(texts, ") (") + ")"
 	one.label = kind + "-" + hash(one.text)
@@ -217,7 +193,7 @@ func (k *keys) several(n *yaml.Node, field, kind string) *key {
 }
 
 // joined is the key of a descriptor below others.
-func (k *keys) joined(above []*key) *key {
+func (k *reader) joined(above []*key) *key {
 	if len(above) == 1 {
 		return above[0]
 	}
@@ -230,15 +206,13 @@ func (k *keys) joined(above []*key) *key {
 	})
 }
 
-// fault reports what is wrong with a key, at a node.
-func (k *keys) fault(at *yaml.Node, field string, made core.Key) bool {
+// isBad reports what is wrong with a key that was made of a value.
+func (p place) isBad(made core.Key) bool {
 	err := engine.Check(made)
-	if err == nil {
-		return false
+	if err != nil {
+		p.fault(reason(err))
 	}
-	problem, remedy := reason(err)
-	k.add(at, field, problem, remedy)
-	return true
+	return err != nil
 }
 
 // reason returns what is wrong with a value and what to do.

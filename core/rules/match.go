@@ -33,107 +33,79 @@ type condition struct {
 func (c *condition) String() string { return c.kind + " " + c.name }
 
 // match reads the conditions of a rule.
-func (k *keys) match(n *yaml.Node, field string) (m match) {
-	for i, one := range items(get(n, "methods")) {
-		name := strings.ToUpper(one.Value)
-		if !clientip.IsToken(one.Value) {
-			k.add(one, item(join(field, "methods"), i), fmt.Sprintf("%q is not a method", cut(one.Value)),
-				"write methods such as GET")
-			continue
-		}
-		if name != one.Value {
-			k.add(one, item(join(field, "methods"), i), fmt.Sprintf("no request has the method %q", cut(one.Value)),
+func (k *reader) match(p place) (m match) {
+	for _, one := range p.get("methods").items() {
+		switch name := strings.ToUpper(one.Value); {
+		case !clientip.IsToken(one.Value):
+			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)), "write methods such as GET")
+		case name != one.Value:
+			one.fault(fmt.Sprintf("no request has the method %q", cut(one.Value)),
 				fmt.Sprintf("write %s: methods are compared exactly", name))
-			continue
-		}
-		if m.methods = append(m.methods, name); name == "GET" {
-			m.methods = append(m.methods, "HEAD")
+		default:
+			if m.methods = append(m.methods, name); name == "GET" {
+				m.methods = append(m.methods, "HEAD")
+			}
 		}
 	}
 	slices.Sort(m.methods)
 	m.methods = slices.Compact(m.methods)
-	k.emptyList(get(n, "methods"), join(field, "methods"))
-	if host := get(n, "host"); host != nil {
-		name := lower(host.Value)
+	if at := p.get("host"); at.exists() {
+		name := lower(at.text())
 		m.host = hostOf(name)
 		if m.host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
-			k.add(host, join(field, "host"), fmt.Sprintf("%q is not a host", cut(host.Value)),
+			at.fault(fmt.Sprintf("%q is not a host", cut(at.Value)),
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
 	}
-	if p := get(n, "path"); p != nil {
-		m.path, m.route = k.parsePattern(p, join(field, "path")), p.Value
+	if at := p.get("path"); at.exists() {
+		m.path, m.route = at.parsePattern(), at.text()
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
-		k.conditions(&m, get(n, kind), kind, join(field, kind))
+		for _, f := range p.get(kind).fields() {
+			k.condition(&m, kind, f)
+		}
 	}
+	slices.SortStableFunc(m.of, func(a, b condition) int { return strings.Compare(a.String(), b.String()) })
+	m.faulty = p.faults.hasFault(p.field)
 	return m
 }
 
-func (k *keys) emptyList(n *yaml.Node, field string) {
-	if n != nil && len(n.Content) == 0 && n.Kind != yaml.ScalarNode {
-		k.add(n, field, "this is empty, so nothing can match", "name at least one, or leave the field out")
+// condition reads a condition on a header, a claim or a value.
+func (k *reader) condition(m *match, kind string, p place) {
+	c, name := condition{kind: kind, name: p.name.Value}, p.asName()
+	switch kind {
+	case "headers":
+		c.name = http.CanonicalHeaderKey(c.name)
+		if !clientip.IsToken(name.Value) || c.name == "Host" {
+			name.fault(fmt.Sprintf("%q is not a header's name", cut(name.Value)),
+				"a name is letters, digits and '-'; for Host use the field host")
+			return
+		}
+		if m.condition(kind, c.name) != nil {
+			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
+			return
+		}
+	case "claims":
+		c.key = k.claim(name)
+	case "values":
+		c.key = k.value(name)
 	}
-}
-
-func (k *keys) conditions(m *match, n *yaml.Node, kind, field string) {
-	k.emptyList(n, field)
-	if n == nil || n.Kind != yaml.MappingNode {
+	if c.key == nil && kind != "headers" {
 		return
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i], resolve(n.Content[i+1])
-		c := condition{kind: kind, name: name.Value}
-		at := join(field, name.Value)
-		if kind == "headers" {
-			c.name = http.CanonicalHeaderKey(c.name)
-			if !clientip.IsToken(name.Value) || c.name == "Host" {
-				k.add(name, at, fmt.Sprintf("%q is not a header's name", cut(name.Value)),
-					"a name is letters, digits and '-'; for Host use the field host")
-				continue
-			}
-			if m.condition(kind, c.name) != nil {
-				k.add(name, at, "this header is there twice", "write one list with its values: case makes no "+
-					"difference")
-				continue
-			}
-		} else if c.key = k.conditionKey(name, at, kind); c.key == nil {
-			continue
+	values := p.items()
+	if p.Kind == yaml.ScalarNode {
+		values = []place{p}
+	}
+	for _, one := range values {
+		if one.Value == "" && kind != "headers" {
+			one.fault(emptyValue, "write a value")
 		}
-		c.values = k.alternatives(value, at, kind)
-		m.of = append(m.of, c)
+		c.values = append(c.values, one.Value)
 	}
-	slices.SortStableFunc(m.of, func(a, b condition) int { return strings.Compare(a.String(), b.String()) })
-}
-
-// alternatives returns the values that fulfil a condition, sorted.
-func (k *keys) alternatives(n *yaml.Node, field, kind string) (values []string) {
-	k.emptyList(n, field)
-	add := func(one *yaml.Node, field string) {
-		if one.Value == "" && one.Kind == yaml.ScalarNode && kind != "headers" {
-			k.add(one, field, "no key has an empty value", "write a value")
-		}
-		values = append(values, one.Value)
-	}
-	if n.Kind == yaml.ScalarNode {
-		add(n, field)
-	}
-	for i, one := range items(n) {
-		add(one, item(field, i))
-	}
-	slices.Sort(values)
-	return slices.Compact(values)
-}
-
-func (k *keys) conditionKey(name *yaml.Node, field, kind string) *key {
-	if kind == "claims" {
-		return k.claim(name, field)
-	}
-	if name.Value == "" {
-		k.add(name, field, "the name is empty", "write the name under which earlier middleware stores the value")
-		return nil
-	}
-	return k.word2("value", name.Value)
+	slices.Sort(c.values)
+	c.values = slices.Compact(c.values)
+	m.of = append(m.of, c)
 }
 
 // hostOf returns the host without a port, and without the dot at its end.
@@ -176,12 +148,7 @@ func (p *pattern) all() bool { return p.multi && len(p.segments) == 0 }
 
 // contains reports whether all of few are in many.
 func contains(many, few []string) bool {
-	for _, s := range few {
-		if !slices.Contains(many, s) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(few, func(s string) bool { return !slices.Contains(many, s) })
 }
 
 // meets reports whether a request may match both.

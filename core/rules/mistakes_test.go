@@ -21,9 +21,9 @@ var mistakes = map[string]struct {
 }{
 	"empty":           {"", []string{"1:1 : the file is empty"}},
 	"only a comment":  {"# nothing\n", []string{"1:1 : the file is empty"}},
-	"no rules":        {"domain: a\n", []string{"1:1 : there is no \"rules\""}},
-	"no rule":         {"rules: []\n", []string{"1:8 rules: there are no rules"}},
-	"a list":          {"- name: a\n", []string{"1:1 : this is a list, and must be a mapping"}},
+	"no rules":        {"domain: a\n", []string{"1:1 : the field \"rules\" is missing"}},
+	"no rule":         {"rules: []\n", []string{"1:8 rules: this is empty; write at least one item"}},
+	"a list":          {"- name: a\n", []string{"1:1 : this is a list, but must be a mapping"}},
 	"bad YAML":        {"rules:\n- name: a\n  key: [ip\n", []string{"4:1 : did not find expected"}},
 	"bad indentation": {"rules:\n- name: a\n   key: ip\n", []string{"3:7 : mapping values are not allowed"}},
 	"tab":             {"rules:\n\t- name: a\n", []string{"2:1 : found character that cannot start any token"}},
@@ -42,7 +42,7 @@ var mistakes = map[string]struct {
 	"default name that is too long": {
 		"rules:\n- name: a-rule-with-a-long-name\n  key: ip\n" +
 			"  limits: [1/day, 1000000/month in America/Argentina/ComodRivadavia]\n",
-		[]string{`4:19 rules[0].limits[1]: the name of the limit "1000000/month in America/`},
+		[]string{`4:19 rules[0].limits[1]: the default name of the limit "1000000/month in America/`},
 	},
 	"host of nothing": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: " +
@@ -51,15 +51,15 @@ var mistakes = map[string]struct {
 	},
 	"header twice": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {headers: {X-Plan: a, x-plan: b}}}\n",
-		[]string{`2:71 rules[0].match.headers.x-plan: this header is there twice; write one list with its values`},
+		[]string{`2:71 rules[0].match.headers.x-plan: this header is listed twice; write one list with its values`},
 	},
 	"empty value of middleware": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {values: {plan: ''}}}\n",
-		[]string{"2:65 rules[0].match.values.plan: no key has an empty value; write a value"},
+		[]string{"2:65 rules[0].match.values.plan: the value is empty, but no key has an empty value; write a value"},
 	},
 	"empty value among others": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {values: {plan: [a, '']}}}\n",
-		[]string{"2:69 rules[0].match.values.plan[1]: no key has an empty value; write a value"},
+		[]string{"2:69 rules[0].match.values.plan[1]: the value is empty, but no key has an empty value; write a value"},
 	},
 	"alias of the list that it is in": {
 		"rules:\n- name: a\n  key: &a {first: [ip, *a]}\n  limits: [1/minute]\n",
@@ -68,22 +68,22 @@ var mistakes = map[string]struct {
 
 	"unknown field": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], kost: 2}\n",
-		[]string{`2:42 rules[0].kost: there is no such field; did you mean "cost"?`},
+		[]string{`2:42 rules[0].kost: this field is unknown; did you mean "cost"?`},
 	},
 	"field far from any": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], requests_per_unit: 2}\n",
-		[]string{"2:42 rules[0].requests_per_unit: there is no such field; fields are name, match, key"},
+		[]string{"2:42 rules[0].requests_per_unit: this field is unknown; fields are name, match, key"},
 	},
 	"unknown field at the top": {
-		minimal + "appyl: all\n", []string{`3:1 appyl: there is no such field; did you mean "apply"?`},
+		minimal + "appyl: all\n", []string{`3:1 appyl: this field is unknown; did you mean "apply"?`},
 	},
 	"domain twice": {
-		"domain: a\ndomain: b\n" + minimal, []string{"2:1 domain: this field is there twice; merge it with that of " +
-			"line 1"},
+		"domain: a\ndomain: b\n" + minimal, []string{"2:1 domain: this field is duplicated; merge it with the " +
+			"one on line 1"},
 	},
 	"field twice": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], key: global}\n",
-		[]string{"2:42 rules[0].key: this field is there twice; merge it with that of line 2"},
+		[]string{"2:42 rules[0].key: this field is duplicated; merge it with the one on line 2"},
 	},
 	"name is no text": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], 0.25: 1}\n",
@@ -91,10 +91,10 @@ var mistakes = map[string]struct {
 	},
 	"field without a value": {
 		"rules:\n- name: a\n  key:\n  limits: [1/minute]\n",
-		[]string{"3:7 rules[0].key: this is nothing, and must be a text or a mapping of fields"},
+		[]string{"3:7 rules[0].key: this is empty, but must be a string or a mapping of fields"},
 	},
 	"no name": {
-		"rules:\n- {key: ip, limits: [1/minute]}\n", []string{`2:4 rules[0]: there is no "name"`},
+		"rules:\n- {key: ip, limits: [1/minute]}\n", []string{`2:4 rules[0]: the field "name" is missing`},
 	},
 	"bad name": {
 		"rules:\n- {name: Log in, key: ip, limits: [1/minute]}\n",
@@ -102,40 +102,40 @@ var mistakes = map[string]struct {
 	},
 	"name is a number": {
 		"rules:\n- {name: 7, key: ip, limits: [1/minute]}\n",
-		[]string{`2:10 rules[0].name: this is "7" without quotes, and must be a text`},
+		[]string{`2:10 rules[0].name: this is "7" without quotes, but must be a string`},
 	},
 	"name twice": {
 		"apply: all\nrules:\n- {name: a, key: ip, limits: [1/minute]}\n- {name: a, key: global, limits: [1/minute]}\n",
-		[]string{`4:10 rules[1].name: the name "a" is there twice; choose another one: line 3 has it too`},
+		[]string{`4:10 rules[1].name: the name "a" is used twice; choose another name: line 3 has it too`},
 	},
 	"long names together": {
 		"domain: " + strings.Repeat("d", 30) + "\nrules:\n- {name: " + strings.Repeat("a", 20) +
 			", key: ip, limits: [1/minute]}\n",
-		[]string{"3:10 rules[0].name: domain and name are longer than 47 together"},
+		[]string{"3:10 rules[0].name: domain and name together are longer than 47"},
 	},
 	"bad domain": {"domain: \"\"\n" + minimal, []string{`1:9 domain: "" is not a name`}},
 	"bad apply": {
-		"apply: frist\n" + minimal, []string{`1:8 apply: "frist" is not one of them; did you mean "first"?`},
+		"apply: frist\n" + minimal, []string{`1:8 apply: "frist" is not allowed here; did you mean "first"?`},
 	},
 
 	"no key": {
-		"rules:\n- {name: a, limits: [1/minute]}\n", []string{`2:4 rules[0]: it is not said whose quota "1/minute" is`},
+		"rules:\n- {name: a, limits: [1/minute]}\n", []string{`2:4 rules[0]: the limit "1/minute" has no key`},
 	},
 	"unknown key": {
-		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not one of them; ` +
+		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not allowed here; ` +
 			`did you mean "ip"?`},
 	},
 	"two keys in one": {
 		"rules:\n- {name: a, key: {claim: sub, value: user}, limits: [1/minute]}\n",
-		[]string{"2:31 rules[0].key.value: there are two keys: claim and value"},
+		[]string{"2:31 rules[0].key.value: these are two keys: claim and value"},
 	},
 	"a key of nothing": {
 		"rules:\n- {name: a, key: {verify: keys}, limits: [1/minute]}\n",
-		[]string{"2:19 rules[0].key: this says no key"},
+		[]string{"2:19 rules[0].key: this key is empty"},
 	},
 	"nobody verifies": {
 		"rules:\n- {name: a, key: {header: X-API-Key}, limits: [1/minute]}\n",
-		[]string{"2:19 rules[0].key: nobody verifies the header"},
+		[]string{"2:19 rules[0].key.header: the header is not verified"},
 	},
 	"verifier not registered": {
 		"rules:\n- {name: a, key: {header: X-API-Key, verify: kyes}, limits: [1/minute]}\n",
@@ -144,7 +144,7 @@ var mistakes = map[string]struct {
 	},
 	"a claim that nobody reads": {
 		"rules:\n- {name: a, key: {claim: sub}, limits: [1/minute]}\n",
-		[]string{"2:26 rules[0].key.claim: the program reads no claims; give rules.WithClaims"},
+		[]string{"2:26 rules[0].key.claim: the program reads no claims; pass rules.WithClaims"},
 	},
 	"untrustworthy networks": {
 		"rules:\n- {name: a, key: {forwarded: [10.0.0.0/8, 10.0.0.0/33]}, limits: [1/minute]}\n",
@@ -152,7 +152,7 @@ var mistakes = map[string]struct {
 	},
 	"the same key twice": {
 		"rules:\n- {name: a, key: {join: [ip, ip]}, limits: [1/minute]}\n",
-		[]string{"2:30 rules[0].key.join[1]: this key is there twice"},
+		[]string{"2:30 rules[0].key.join[1]: this key is listed twice"},
 	},
 
 	"bad unit": {
@@ -165,31 +165,31 @@ var mistakes = map[string]struct {
 	},
 	"limit is a number": {
 		"rules:\n- {name: a, key: ip, limits: [100]}\n",
-		[]string{"2:31 rules[0].limits[0]: this is \"100\", and must be a text or a mapping of fields"},
+		[]string{"2:31 rules[0].limits[0]: this is \"100\", but must be a string or a mapping of fields"},
 	},
 	"limits are no list": {
-		"rules:\n- {name: a, key: ip, limits: 1/minute}\n", []string{`2:30 rules[0].limits: this is "1/minute", and ` +
+		"rules:\n- {name: a, key: ip, limits: 1/minute}\n", []string{`2:30 rules[0].limits: this is "1/minute", but ` +
 			`must be a list`},
 	},
 	"limits are a mapping": {
 		"rules:\n- name: a\n  key: ip\n  limits:\n    unit: minute\n", []string{"5:5 rules[0].limits: this is a " +
-			"mapping, and must be a list"},
+			"mapping, but must be a list"},
 	},
 	"limit without a limit": {
-		"rules:\n- {name: a, limits: [{key: ip}]}\n", []string{`2:23 rules[0].limits[0]: there is no "limit"`},
+		"rules:\n- {name: a, limits: [{key: ip}]}\n", []string{`2:23 rules[0].limits[0]: the field "limit" is missing`},
 	},
 	"two limits of one name": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute, {limit: 1/minute, key: global}]}\n",
-		[]string{`2:42 rules[0].limits[1]: the name "a-1-per-minute" is there twice; drop one of the limits, or`},
+		[]string{`2:42 rules[0].limits[1]: the name "a-1-per-minute" is used twice; drop one of the limits, or`},
 	},
 	"two limits of one name, and another mistake": {
 		"rules:\n- name: a\n  descriptors:\n  - key: ip\n    limits: [{limit: 1/day, name: x}, " +
 			"{limit: 2/day, name: x}, 1/day in UTC, 1/day, {limit: 3/day, name: a-1-per-day}]\n    kost: 1\n",
 		[]string{
-			`5:60 rules[0].descriptors[0].limits[1].name: the name "x" is there twice`,
-			`5:78 rules[0].descriptors[0].limits[3]: the name "a-1-per-day" is there twice`,
-			`5:106 rules[0].descriptors[0].limits[4].name: the name "a-1-per-day" is there twice`,
-			"6:5 rules[0].descriptors[0].kost: there is no such field",
+			`5:60 rules[0].descriptors[0].limits[1].name: the name "x" is used twice`,
+			`5:78 rules[0].descriptors[0].limits[3]: the name "a-1-per-day" is used twice`,
+			`5:106 rules[0].descriptors[0].limits[4].name: the name "a-1-per-day" is used twice`,
+			"6:5 rules[0].descriptors[0].kost: this field is unknown",
 		},
 	},
 	"line breaks": {
@@ -197,18 +197,18 @@ var mistakes = map[string]struct {
 			"{\"p\\nq\": ''}}}\n",
 		[]string{
 			`2:10 rules[0].name: "a\n" is not a name`,
-			`2:46 rules[0].x\u2028y\r\n\tz: there is no such field`,
-			`2:93 rules[0].match.values.p\nq: no key has an empty value`,
+			`2:46 rules[0].x\u2028y\r\n\tz: this field is unknown`,
+			`2:93 rules[0].match.values.p\nq: the value is empty, but no key has an empty value`,
 		},
 	},
 	"bad algorithm": {
 		"rules:\n- {name: a, key: ip, algorithm: leaky_bucket, limits: [1/minute]}\n",
-		[]string{`2:33 rules[0].algorithm: "leaky_bucket" is not one of them; choose sliding_window_log, ` +
+		[]string{`2:33 rules[0].algorithm: "leaky_bucket" is not allowed here; choose sliding_window_log, ` +
 			`sliding_window_counter, fixed_window, token_bucket`},
 	},
 	"algorithm of requests in flight": {
 		"rules:\n- {name: a, key: ip, limits: [{limit: 4 in flight, algorithm: fixed_window}]}\n",
-		[]string{`2:63 rules[0].limits[0]: "4 in flight" cannot be a fixed_window`},
+		[]string{`2:63 rules[0].limits[0].algorithm: "4 in flight" cannot be a fixed_window`},
 	},
 	"too many limits": {
 		"rules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s, 6/s, 7/s, 8/s, 9/s]}\n",
@@ -228,7 +228,7 @@ var mistakes = map[string]struct {
 	},
 	"local without a log": {
 		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], failure: local}\n",
-		[]string{"2:61 rules[0].failure: only limits of the algorithm sliding_window_log"},
+		[]string{"2:61 rules[0].failure: only admissions by limits of the algorithm sliding_window_log"},
 	},
 	"shadow without a log": {
 		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], shadow: true}\n",
@@ -241,18 +241,18 @@ var mistakes = map[string]struct {
 
 	"limits and unlimited": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], unlimited: true}\n",
-		[]string{"2:42 rules[0].unlimited: this stands beside limits"},
+		[]string{"2:42 rules[0].unlimited: this cannot be combined with limits"},
 	},
 	"nothing is allowed": {
-		"rules:\n- {name: a, key: ip}\n", []string{"2:4 rules[0]: this says not how much is allowed"},
+		"rules:\n- {name: a, key: ip}\n", []string{"2:4 rules[0]: this rule has no limits"},
 	},
 	"unlimited with a unit": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, unlimited: true, limits: [1/minute]}\n",
-		[]string{"4:34 rules[0].descriptors[0].limits: this stands beside unlimited"},
+		[]string{"4:34 rules[0].descriptors[0].limits: this cannot be combined with unlimited"},
 	},
 	"descriptor without a key": {
 		"rules:\n- name: a\n  descriptors:\n  - {value: x, limits: [1/minute]}\n",
-		[]string{`4:6 rules[0].descriptors[0]: there is no "key"`},
+		[]string{`4:6 rules[0].descriptors[0]: the field "key" is missing`},
 	},
 	"descriptor with an empty key": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: \"\", limits: [1/minute]}\n",
@@ -261,8 +261,8 @@ var mistakes = map[string]struct {
 	"descriptor twice": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: x, limits: [1/minute]}\n" +
 			"  - {key: user, value: x, limits: [2/minute]}\n",
-		[]string{"5:6 rules[0].descriptors[1].key: this key and value are there twice; merge it with the descriptor " +
-			"of line 4"},
+		[]string{"5:6 rules[0].descriptors[1].key: this key and value are used twice; merge this with the " +
+			"descriptor on line 4"},
 	},
 	"wildcard": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, value: \"a*\", limits: [1/minute]}\n",
@@ -271,13 +271,13 @@ var mistakes = map[string]struct {
 	"misspelled descriptor": {
 		"rules:\n- name: a\n  descriptors:\n  - {key: user, limit: [1/minute]}\n",
 		[]string{
-			"4:6 rules[0].descriptors[0]: this says not how much",
-			`4:17 rules[0].descriptors[0].limit: there is no such field; did you mean "limits"?`,
+			"4:6 rules[0].descriptors[0]: this descriptor has no limits",
+			`4:17 rules[0].descriptors[0].limit: this field is unknown; did you mean "limits"?`,
 		},
 	},
 	"key beside descriptors": {
 		"rules:\n- {name: a, key: ip, descriptors: [{key: user, limits: [1/minute]}]}\n",
-		[]string{"2:13 rules[0].key: the keys of descriptors stand in these"},
+		[]string{"2:13 rules[0].key: a rule with descriptors takes no key"},
 	},
 
 	"bad method": {
@@ -290,7 +290,7 @@ var mistakes = map[string]struct {
 	},
 	"no alternatives": {
 		"rules:\n- {name: a, match: {headers: {X-Plan: []}}, key: ip, limits: [1/minute]}\n",
-		[]string{"2:39 rules[0].match.headers.X-Plan: this is empty, so nothing can match"},
+		[]string{"2:39 rules[0].match.headers.X-Plan: this is empty"},
 	},
 	"path without a slash": {
 		"rules:\n- {name: a, match: {path: users}, key: ip, limits: [1/minute]}\n",
@@ -311,7 +311,7 @@ var mistakes = map[string]struct {
 	"unreachable": {
 		"rules:\n- {name: a, match: {path: /a/}, key: ip, limits: [1/minute]}\n" +
 			"- {name: b, match: {path: \"/a/{id}\", methods: [GET]}, key: ip, limits: [1/minute]}\n",
-		[]string{`3:4 rules[1]: no request reaches this rule: rule "a" of line 2 matches all`},
+		[]string{`3:4 rules[1]: no request reaches this rule: rule "a" on line 2 matches all`},
 	},
 
 	"allow without a key": {
@@ -327,7 +327,7 @@ var mistakes = map[string]struct {
 			"limits: [1/minute]}\n",
 		[]string{
 			`2:41 rules[0].limits[1]: "x" is not a limit`,
-			"2:45 rules[0].kost: there is no such field",
+			"2:45 rules[0].kost: this field is unknown",
 			`3:10 rules[1].name: "A" is not a name`,
 			`3:27 rules[1].match.path: "x": a path`,
 		},
@@ -421,7 +421,7 @@ rules:
 `), "api.yaml")
 	fmt.Println(err)
 	// Output:
-	// api.yaml:4:11: rules[0].match.pth: there is no such field; did you mean "path"?
+	// api.yaml:4:11: rules[0].match.pth: this field is unknown; did you mean "path"?
 	// api.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: there is no window "minuet"; did you mean "minute"?
 }
 

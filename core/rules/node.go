@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,23 +29,24 @@ func parse(content []byte, f *faults) *yaml.Node {
 		return nil
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var doc, second yaml.Node
-	if err := decode(decoder, &doc); err != nil && !errors.Is(err, io.EOF) {
-		f.add(position(err), "", strings.TrimPrefix(problemOf(err), "yaml: "), "correct the YAML or JSON here")
-		return nil
+	var docs [2]yaml.Node
+	for i := range docs {
+		if err := decode(decoder, &docs[i]); err != nil && !errors.Is(err, io.EOF) {
+			at, problem := position(err)
+			f.add(at, "", strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
+			return nil
+		}
 	}
-	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
+	switch doc, second := docs[0].Content, docs[1].Content; {
+	case len(doc) == 0 || doc[0].ShortTag() == "!!null":
 		f.add(start, "", "the file is empty", "write a list: rules:")
 		return nil
-	}
-	if err := decode(decoder, &second); err == nil && len(second.Content) > 0 {
-		f.add(second.Content[0], "", "this is a second document", "write one document, without a line of ---")
+	case len(second) > 0:
+		f.add(second[0], "", "this is a second document", "write one document, without a line of ---")
 		return nil
-	} else if err != nil && !errors.Is(err, io.EOF) {
-		f.add(position(err), "", strings.TrimPrefix(problemOf(err), "yaml: "), "correct the YAML or JSON here")
-		return nil
+	default:
+		return doc[0]
 	}
-	return doc.Content[0]
 }
 
 // decode recovers a panic of the parser.
@@ -57,38 +59,45 @@ func decode(d *yaml.Decoder, n *yaml.Node) (err error) {
 	return d.Decode(n)
 }
 
+// invalidUTF8 returns a node at the first byte that is not UTF-8, or nil.
 func invalidUTF8(content []byte) *yaml.Node {
-	if utf8.Valid(content) {
-		return nil
-	}
-	at := &yaml.Node{Line: 1, Column: 1}
-	for len(content) > 0 {
+	for at := (&yaml.Node{Line: 1, Column: 1}); len(content) > 0; {
 		r, size := utf8.DecodeRune(content)
 		if r == utf8.RuneError && size == 1 {
-			break
+			return at
 		}
 		if at.Column++; r == '\n' {
 			at.Line, at.Column = at.Line+1, 1
 		}
 		content = content[size:]
 	}
-	return at
+	return nil
 }
 
-// position returns a node at the place of a parser's error.
-func position(err error) *yaml.Node {
-	at := &yaml.Node{Line: 1, Column: 1}
-	if load := (*yaml.LoadError)(nil); errors.As(err, &load) && load.Mark.Line > 0 {
-		at.Line, at.Column = load.Mark.Line, load.Mark.Column
+// position returns a node at the place of a parser's error, and what is wrong there.
+func position(err error) (at *yaml.Node, problem string) {
+	at, problem = &yaml.Node{Line: 1, Column: 1}, err.Error()
+	if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
+		if problem = cmp.Or(load.Message, problem); load.Mark.Line > 0 {
+			at.Line, at.Column = load.Mark.Line, load.Mark.Column
+		}
 	}
-	return at
+	return at, problem
 }
 
-func problemOf(err error) string {
-	if load := (*yaml.LoadError)(nil); errors.As(err, &load) && load.Message != "" {
-		return load.Message
-	}
-	return err.Error()
+// place is a value of the file, or a field that is missing.
+type place struct {
+	*yaml.Node // the value, without aliases; nil if the field is missing
+
+	field  string      // such as "rules[2].match.path"
+	name   *yaml.Node  // of the field, or nil if it is an item of a list
+	of     **yaml.Node // where the value is, before aliases are followed
+	faults *faults
+}
+
+// child returns the value that is somewhere in p.
+func (p place) child(field string, name *yaml.Node, of **yaml.Node) place {
+	return place{resolve(*of), field, name, of, p.faults}
 }
 
 // resolve follows an alias.
@@ -102,63 +111,80 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// get returns the value of a field, or nil.
-func get(n *yaml.Node, name string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
+// maxDepth is of lists and mappings within each other.
+const maxDepth = 64
+
+func (p place) exists() bool { return p.Node != nil }
+
+// fields returns the fields of a mapping, or none.
+func (p place) fields() (all []place) {
+	if !p.exists() || p.Kind != yaml.MappingNode {
 		return nil
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name && n.Content[i].Kind == yaml.ScalarNode {
-			return resolve(n.Content[i+1])
+	for i := 0; i+1 < len(p.Content); i += 2 {
+		name := p.Content[i]
+		all = append(all, p.child(join(p.field, name.Value), name, &p.Content[i+1]))
+	}
+	return all
+}
+
+// get returns a field of a mapping.
+func (p place) get(name string) place {
+	for _, f := range p.fields() {
+		if f.name.Value == name && f.name.Kind == yaml.ScalarNode {
+			return f
 		}
 	}
-	return nil
+	return place{field: join(p.field, name), faults: p.faults}
 }
 
-// nameNode returns the node of a field's name, or n itself if there is none.
-func nameNode(n *yaml.Node, name string) *yaml.Node {
-	if n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == name {
-				return n.Content[i]
-			}
+// items returns the values of a list that were not removed, or none.
+func (p place) items() (all []place) {
+	if !p.exists() || p.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for i := range p.Content {
+		if one := p.child(p.field+"["+strconv.Itoa(i)+"]", nil, &p.Content[i]); one.Kind != 0 {
+			all = append(all, one)
 		}
 	}
-	return n
+	return all
 }
 
-// first returns the first field's name of a mapping, or the node itself.
-func first(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
-		return n.Content[0]
-	}
-	return n
-}
-
-// textAt returns the text of a field, or "".
-func textAt(n *yaml.Node, name string) string {
-	if v := get(n, name); v != nil && v.Kind == yaml.ScalarNode {
-		return v.Value
+// text returns the text of a field, or "".
+func (p place) text() string {
+	if p.exists() && p.Kind == yaml.ScalarNode {
+		return p.Value
 	}
 	return ""
 }
 
 // isTrue reports whether a field is true.
-func isTrue(n *yaml.Node, name string) bool {
-	v := get(n, name)
-	return v != nil && v.ShortTag() == "!!bool" && strings.EqualFold(v.Value, "true")
+func (p place) isTrue() bool {
+	return p.exists() && p.ShortTag() == "!!bool" && strings.EqualFold(p.Value, "true")
 }
 
-// items returns the nodes of a list, or none.
-func items(n *yaml.Node) []*yaml.Node {
-	if n == nil || n.Kind != yaml.SequenceNode {
-		return nil
+// isWrong reports whether the value was removed because its mistake has been reported.
+func (p place) isWrong() bool { return p.exists() && p.Kind == 0 }
+
+// remove puts an empty node in the place of a value that is wrong, so that it has no meaning.
+func (p place) remove() { *p.of = &yaml.Node{Line: p.Line, Column: p.Column} }
+
+// fault reports a mistake at the value.
+func (p place) fault(problem, remedy string) { p.faults.add(p.Node, p.field, problem, remedy) }
+
+// asName returns the field's name in place of its value, if it has one.
+func (p place) asName() place {
+	p.Node = cmp.Or(p.name, p.Node)
+	return p
+}
+
+// asFirst returns the name of the first field of a mapping in its place.
+func (p place) asFirst() place {
+	if p.Kind == yaml.MappingNode && len(p.Content) > 0 {
+		p.Node = p.Content[0]
 	}
-	all := make([]*yaml.Node, len(n.Content))
-	for i, one := range n.Content {
-		all[i] = resolve(one)
-	}
-	return all
+	return p
 }
 
 func integer(n *yaml.Node) (int, bool) {
@@ -206,9 +232,6 @@ func distance(a, b string, limit int) int {
 	}
 	return rows[len(a)][len(b)]
 }
-
-// maxDepth is of lists and mappings within each other.
-const maxDepth = 64
 
 // cut shortens a text that is quoted in an error.
 func cut(s string) string {

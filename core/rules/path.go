@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // pattern is a path's pattern as net/http has them.
@@ -19,16 +17,22 @@ type pattern struct {
 }
 
 // parsePattern reads the pattern of a rule.
-func (f *faults) parsePattern(n *yaml.Node, field string) *pattern {
-	fault := func(problem, remedy string) *pattern {
-		f.add(n, field, fmt.Sprintf("%q: %s", cut(n.Value), problem), remedy)
-		return nil
+func (p place) parsePattern() *pattern {
+	made, problem, remedy := parsePattern(p.text())
+	if made == nil {
+		p.fault(fmt.Sprintf("%q: %s", cut(p.Value), problem), remedy)
 	}
-	rest, ok := strings.CutPrefix(n.Value, "/")
+	return made
+}
+
+// parsePattern returns a pattern, or what is wrong with it.
+func parsePattern(text string) (p *pattern, problem, remedy string) {
+	fault := func(problem, remedy string) (*pattern, string, string) { return nil, problem, remedy }
+	rest, ok := strings.CutPrefix(text, "/")
 	if !ok {
 		return fault("a path begins with a slash", "write the path alone; methods and host have fields of their own")
 	}
-	p := new(pattern)
+	p = new(pattern)
 	names := make(map[string]bool)
 	parts := strings.Split(rest, "/")
 	for i, part := range parts {
@@ -70,7 +74,7 @@ func (f *faults) parsePattern(n *yaml.Node, field string) *pattern {
 			p.segments = append(p.segments, literal)
 		}
 	}
-	return p
+	return p, "", ""
 }
 
 // foreignSigns are in no path unless they are encoded, or begin what other routers take for an expression.
@@ -112,8 +116,7 @@ func isIdentifier(s string) bool {
 
 // covers reports whether p matches every path that q matches.
 func (p *pattern) covers(q *pattern) bool {
-	switch {
-	case len(p.segments) > len(q.segments), !p.multi && len(p.segments) < len(q.segments):
+	if len(p.segments) > len(q.segments) || !p.multi && len(p.segments) < len(q.segments) {
 		return false
 	}
 	for i, s := range p.segments {

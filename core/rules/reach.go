@@ -9,17 +9,17 @@ import (
 )
 
 // unreachable reports rules that never apply because an earlier one does.
-func (k *keys) unreachable(doc *document) {
+func (doc *document) unreachable() {
 	if doc.all {
 		return
 	}
 	for i, r := range doc.rules {
 		for _, earlier := range doc.rules[:i] {
 			if !earlier.match.faulty && !r.match.faulty && earlier.match.covers(&r.match) {
-				k.add(first(r.node), r.field,
-					fmt.Sprintf("no request reaches this rule: rule %q of line %d matches all that this one does",
-						cut(earlier.name), first(earlier.node).Line),
-					"put it in front of that one, narrow the match of that one, or write apply: all")
+				r.at.asFirst().fault(
+					fmt.Sprintf("no request reaches this rule: rule %q on line %d matches all requests that it matches",
+						cut(earlier.name), earlier.at.asFirst().Line),
+					"put it in front of that rule, narrow that rule's match, or write apply: all")
 				break
 			}
 		}
@@ -70,20 +70,20 @@ func mostBelow(groups []*group, of func(*descriptor) int) (decided, undecided in
 }
 
 // notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
-func (k *keys) notJoined(doc *document, err error) {
+func (doc *document) notJoined(err error) {
 	if err == nil {
 		return
 	}
 	problem, remedy := reason(err)
 	for i, r := range doc.rules {
 		if r.parts() > 1 {
-			k.add(first(r.node), r.field, "limits of several descriptors may apply to one request: "+problem,
+			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
 				remedy+"; or write a rule for each")
 			continue
 		}
 		for _, earlier := range doc.rules[:i] {
 			if doc.all && r.parts() > 0 && earlier.parts() > 0 && earlier.match.meets(&r.match) {
-				k.add(first(r.node), r.field,
+				r.at.asFirst().fault(
 					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
 					remedy+"; or write apply: first")
 				break
@@ -97,10 +97,10 @@ const maxSteps = 1_000_000
 
 // tooMany reports rules that may apply to one request and have more limits together than are decided at once. What the
 // search does not find, because there are too many rules, is an error of that request.
-func (k *keys) tooMany(doc *document) {
+func (doc *document) tooMany() {
 	for _, r := range doc.rules {
 		if n := r.most(); n > store.MaxLimits {
-			k.add(first(r.node), r.field, fmt.Sprintf("a request may have %d limits of this rule", n),
+			r.at.asFirst().fault(fmt.Sprintf("a request may have %d limits of this rule", n),
 				fmt.Sprintf("write at most %d that hold together", store.MaxLimits))
 			return
 		}
@@ -112,7 +112,7 @@ func (k *keys) tooMany(doc *document) {
 	var search func(together []*rule, limits, from int) bool
 	search = func(together []*rule, limits, from int) bool {
 		if limits > store.MaxLimits {
-			k.togetherTooMany(together, limits)
+			togetherTooMany(together, limits)
 			return true
 		}
 		for i := from; i < len(doc.rules) && steps < maxSteps; i++ {
@@ -138,13 +138,13 @@ func meetsAll(r *rule, others []*rule) bool {
 	return true
 }
 
-func (k *keys) togetherTooMany(together []*rule, limits int) {
+func togetherTooMany(together []*rule, limits int) {
 	names := make([]string, len(together))
 	for i, r := range together {
 		names[i] = r.name
 	}
 	last := together[len(together)-1]
-	k.add(first(last.node), last.field,
+	last.at.asFirst().fault(
 		fmt.Sprintf("a request may match %s, which have %d limits together", cut(strings.Join(names, ", ")), limits),
 		fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
 }

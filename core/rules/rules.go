@@ -108,14 +108,16 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	if root == nil {
 		return nil, f.err()
 	}
-	if c := (&checker{faults: f}); !c.check(root, fileShape, "", 0) || c.beyond {
+	top := place{faults: f}.child("", nil, &root)
+	var c checker
+	if c.check(top, fileShape, 0); c.beyond {
 		return nil, f.err()
 	}
-	k := &keys{faults: f, options: &s.options, known: make(map[string]*key)}
-	doc := k.read(root)
-	k.unreachable(doc)
-	k.tooMany(doc)
-	k.notJoined(doc, engine.Joins(l))
+	k := &reader{options: &s.options, known: make(map[string]*key)}
+	doc := k.document(top.child("", nil, &root))
+	doc.unreachable()
+	doc.tooMany()
+	doc.notJoined(engine.Joins(l))
 	if len(f.all) == 0 { // else limits may be missing
 		k.prepare(doc, l)
 	}

@@ -1,12 +1,14 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sashlimit/sash/core"
 )
 
 // shape is what may stand at a place of the file. The JSON schema is made of it too.
@@ -17,6 +19,7 @@ type shape struct {
 	of     *shape       // the items of a list, the values of a table
 	words  []string     // that a text may be, or nil for any
 	least  int          // of a number
+	most   int          // of a number
 	either []*shape     // of which one must fit
 	name   string       // of a shape that others refer to, in the schema
 }
@@ -33,16 +36,16 @@ const (
 	object kind = iota
 	list
 	table  // an object whose fields are not known
-	text   // that is written as a text
-	scalar // a text, a number or a boolean, taken as it is written
+	text   // a string
+	scalar // a string, a number or a boolean, taken as it is written
 	number
 	boolean
 	either
 )
 
 var kindNames = [...]string{
-	object: "a mapping of fields", list: "a list", table: "a mapping", text: "a text",
-	scalar: "a text", number: "a whole number", boolean: "true or false", either: "a value",
+	object: "a mapping of fields", list: "a list", table: "a mapping", text: "a string",
+	scalar: "a string", number: "a whole number", boolean: "true or false", either: "a value",
 }
 
 func textOf(doc string, words ...string) *shape { return &shape{kind: text, doc: doc, words: words} }
@@ -92,7 +95,7 @@ var ruleShape = &shape{kind: object, name: "rule", doc: "limits for the requests
 	{"descriptors", false, listOf("limits for values of keys", descriptorShape)},
 	{"unlimited", false, unlimitedShape},
 	{"algorithm", false, algorithmShape},
-	{"cost", false, &shape{kind: number, least: 1, doc: "units of a request; of several rules the largest; default 1"}},
+	{"cost", false, &shape{kind: number, least: 1, most: core.MaxQuota, doc: "units of a request; of several rules the largest; default 1"}},
 	{"failure", false, textOf("while the store does not answer: enforce in this process (local, the default), admit "+
 		"(open) or refuse (closed); of several rules the strictest", "local", "open", "closed")},
 	{"shadow", false, shadowShape},
@@ -145,78 +148,61 @@ func init() { //nolint:gochecknoinits // shapes that refer to themselves
 	}
 }
 
-// fieldNames returns the names of an object's fields.
-func (s *shape) fieldNames() []string {
-	names := make([]string, len(s.fields))
-	for i, f := range s.fields {
-		names[i] = f.name
-	}
-	return names
-}
-
 // maxNodes bounds the work for a file whose aliases refer to each other.
 const maxNodes = 1_000_000
 
-// checker compares a document with its shape.
+// checker compares a document with its shape, and removes what does not fit. Whoever reads the document finds only
+// values of the right kind, and lists and mappings that are not empty.
 type checker struct {
-	*faults
-
 	nodes  int
 	beyond bool // maxNodes or maxDepth: reading the document might not end
 }
 
-// check reports what does not fit the shape. It reports whether the kind of the node does.
-func (c *checker) check(n *yaml.Node, s *shape, field string, depth int) bool {
+// check reports what does not fit the shape.
+func (c *checker) check(p place, s *shape, depth int) {
 	if c.nodes++; c.beyond || c.nodes > maxNodes || depth > maxDepth {
 		if !c.beyond {
-			c.add(n, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
+			p.faults.add(p.Node, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
 		}
 		c.beyond = true
-		return false
+		return
 	}
-	n = resolve(n)
-	switch s.kind { //nolint:exhaustive // the others are below
-	case either:
-		for _, one := range s.either {
-			if fits(n, one) {
-				return c.check(n, one, field, depth)
-			}
-		}
-		c.wrongKind(n, s, field)
-		return false
-	case object:
-		if !fits(n, s) {
-			c.wrongKind(n, s, field)
-			return false
-		}
-		return c.checkObject(n, s, field, depth)
+	if i := slices.IndexFunc(s.either, func(one *shape) bool { return fits(p.Node, one) }); i >= 0 {
+		s = s.either[i]
 	}
-	if !fits(n, s) {
-		c.wrongKind(n, s, field)
-		return false
-	}
-	switch s.kind { //nolint:exhaustive // of the others nothing is left to check
-	case list:
-		for i, one := range n.Content {
-			c.check(one, s.of, item(field, i), depth+1)
+	problem, remedy := "", ""
+	switch {
+	case !fits(p.Node, s):
+		problem, remedy = wrongKind(p.Node, s)
+	case (s.kind == list || s.kind == table) && len(p.Content) == 0:
+		problem, remedy = "this is empty", "write at least one item"
+	case s.kind == list:
+		for _, one := range p.items() {
+			c.check(one, s.of, depth+1)
 		}
-	case table:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			c.checkName(n, i, field)
-			c.check(n.Content[i+1], s.of, join(field, n.Content[i].Value), depth+1)
+	case s.kind == object || s.kind == table:
+		c.checkFields(p, s, depth)
+	case s.kind == text && s.words != nil && !slices.Contains(s.words, p.Value):
+		problem, remedy = fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose "+strings.Join(s.words, ", ")
+		if near := nearest(p.Value, s.words); near != "" {
+			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", near, strings.Join(s.words, ", "))
 		}
-	case text:
-		c.checkWord(n, s, field)
-	case number:
-		c.checkNumber(n, s, field)
+	case s.kind == number:
+		if v, ok := integer(p.Node); !ok || v < s.least || v > s.most {
+			problem = cut(p.Value) + " is out of range"
+			remedy = fmt.Sprintf("write a whole number from %d to %d", s.least, s.most)
+		}
 	}
-	return true
+	if problem != "" {
+		p.fault(problem, remedy)
+		p.remove()
+	}
 }
 
 // fits reports whether a node is of the kind that a shape has.
 func fits(n *yaml.Node, s *shape) bool {
 	tag := n.ShortTag()
-	switch s.kind { //nolint:exhaustive // either is below
+	switch s.kind {
 	case object, table:
 		return n.Kind == yaml.MappingNode
 	case list:
@@ -229,11 +215,13 @@ func fits(n *yaml.Node, s *shape) bool {
 		return n.Kind == yaml.ScalarNode && tag == "!!int"
 	case boolean:
 		return n.Kind == yaml.ScalarNode && tag == "!!bool"
+	case either: // none of them fits
 	}
-	return slices.ContainsFunc(s.either, func(one *shape) bool { return fits(n, one) })
+	return false
 }
 
-func (c *checker) wrongKind(n *yaml.Node, s *shape, field string) {
+// wrongKind returns what is wrong with a node that does not fit.
+func wrongKind(n *yaml.Node, s *shape) (problem, remedy string) {
 	want := kindNames[s.kind]
 	if s.kind == either {
 		names := make([]string, len(s.either))
@@ -242,96 +230,66 @@ func (c *checker) wrongKind(n *yaml.Node, s *shape, field string) {
 		}
 		want = strings.Join(slices.Compact(names), " or ")
 	}
-	remedy := "write " + want
 	found := "a mapping"
+	remedy = "write " + want
 	switch n.Kind { //nolint:exhaustive // the others are mappings
 	case yaml.SequenceNode:
 		found = "a list"
 	case yaml.ScalarNode:
 		found = fmt.Sprintf("%q", cut(n.Value))
 		if n.ShortTag() == "!!null" {
-			found, remedy = "nothing", remedy+", or leave the field out"
+			found, remedy = "empty", remedy+", or leave the field out"
 		} else if s.kind == text {
 			found += " without quotes"
-			remedy = fmt.Sprintf("write it as a text: %q", cut(n.Value))
+			remedy = fmt.Sprintf("put it in quotes: %q", cut(n.Value))
 		}
 	}
-	c.add(n, field, fmt.Sprintf("this is %s, and must be %s", found, want), remedy)
+	return fmt.Sprintf("this is %s, but must be %s", found, want), remedy
 }
 
-func (c *checker) checkObject(n *yaml.Node, s *shape, field string, depth int) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name := n.Content[i]
-		if !c.checkName(n, i, field) {
-			continue
+// checkFields reports what does not fit an object or a table.
+func (c *checker) checkFields(p place, s *shape, depth int) {
+	var names []string
+	known := make(map[string]*shape)
+	for _, f := range s.fields {
+		names, known[f.name] = append(names, f.name), f.shape
+	}
+	lines := make(map[string]int) // of the fields so far
+	for _, f := range p.fields() {
+		line, twice := lines[f.name.Value]
+		lines[f.name.Value] = f.name.Line
+		want := cmp.Or(s.of, known[f.name.Value])
+		switch {
+		case f.name.Kind != yaml.ScalarNode || f.name.ShortTag() != "!!str":
+			p.badName(f.name)
+		case twice:
+			f.asName().fault("this field is duplicated", fmt.Sprintf("merge it with the one on line %d, or remove one", line))
+		case want == nil:
+			remedy := "fields are " + strings.Join(names, ", ")
+			if near := nearest(f.name.Value, names); near != "" {
+				remedy = fmt.Sprintf("did you mean %q?", near)
+			}
+			p.faults.add(f.name, join(p.field, cut(f.name.Value)), "this field is unknown", remedy)
+		default:
+			c.check(f, want, depth+1)
 		}
-		at := slices.IndexFunc(s.fields, func(f namedShape) bool { return f.name == name.Value })
-		if at < 0 {
-			c.unknown(name, s, field)
-			continue
-		}
-		c.check(n.Content[i+1], s.fields[at].shape, join(field, name.Value), depth+1)
 	}
 	for _, f := range s.fields {
-		if f.required && get(n, f.name) == nil {
-			at := n
-			if len(n.Content) > 0 {
-				at = n.Content[0]
-			}
-			c.add(at, field, fmt.Sprintf("there is no %q", f.name), fmt.Sprintf("add %s: %s", f.name, f.shape.doc))
+		if f.required && !p.get(f.name).exists() {
+			p.asFirst().fault(fmt.Sprintf("the field %q is missing", f.name), fmt.Sprintf("add %s: %s", f.name, f.shape.doc))
 		}
 	}
-	return true
 }
 
-// checkName reports a field's name that is not a text, or is there twice.
-func (c *checker) checkName(n *yaml.Node, i int, field string) bool {
-	name := n.Content[i]
-	if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
-		found := "this"
-		if name.Kind == yaml.ScalarNode {
-			found = fmt.Sprintf("%q", cut(name.Value))
-		}
-		remedy := "write a text; names of fields are words, and values that look like numbers are quoted"
-		if name.ShortTag() == "!!merge" {
-			remedy = "write the fields out: they are not merged with those of another mapping"
-		}
-		c.add(name, field, found+" is not a field's name", remedy)
-		return false
+// badName reports a name that is not a text.
+func (p place) badName(name *yaml.Node) {
+	found := "this"
+	if name.Kind == yaml.ScalarNode {
+		found = fmt.Sprintf("%q", cut(name.Value))
 	}
-	for j := 0; j < i; j += 2 {
-		if n.Content[j].Value == name.Value {
-			c.add(name, join(field, name.Value), "this field is there twice", "merge it with that of line "+
-				strconv.Itoa(n.Content[j].Line)+", or remove one")
-			return false
-		}
+	remedy := "write a word, in quotes if it looks like a number"
+	if name.ShortTag() == "!!merge" {
+		remedy = "write the fields out: mappings are not merged"
 	}
-	return true
-}
-
-func (c *checker) unknown(name *yaml.Node, s *shape, field string) {
-	names := s.fieldNames()
-	remedy := "fields are " + strings.Join(names, ", ")
-	if near := nearest(name.Value, names); near != "" {
-		remedy = fmt.Sprintf("did you mean %q?", near)
-	}
-	c.add(name, join(field, cut(name.Value)), "there is no such field", remedy)
-}
-
-func (c *checker) checkWord(n *yaml.Node, s *shape, field string) {
-	if len(s.words) == 0 || slices.Contains(s.words, n.Value) {
-		return
-	}
-	remedy := "choose " + strings.Join(s.words, ", ")
-	if near := nearest(n.Value, s.words); near != "" {
-		remedy = fmt.Sprintf("did you mean %q? There are %s", near, strings.Join(s.words, ", "))
-	}
-	c.add(n, field, fmt.Sprintf("%q is not one of them", cut(n.Value)), remedy)
-}
-
-func (c *checker) checkNumber(n *yaml.Node, s *shape, field string) {
-	if v, ok := integer(n); !ok || v < s.least {
-		c.add(n, field, cut(n.Value)+" is out of range",
-			"write a whole number from "+strconv.Itoa(s.least))
-	}
+	p.faults.add(name, p.field, found+" is not a field's name", remedy)
 }

@@ -16,7 +16,7 @@ type paths struct {
 }
 
 func newPaths(all []match) paths {
-	p := paths{exact: new(pathTree)}
+	p := paths{exact: newPathTree()}
 	p.folded = p.exact
 	for i := range all {
 		if all[i].path == nil {
@@ -25,7 +25,7 @@ func newPaths(all []match) paths {
 		p.exact.add(all[i].path, i)
 		p.depth = max(p.depth, len(all[i].path.segments))
 		if all[i].path.hasUpper() {
-			p.folded = new(pathTree)
+			p.folded = newPathTree()
 		}
 	}
 	for i := range all {
@@ -71,11 +71,20 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 
 // matchPath adds the rules that match a cleaned path.
 func (p *paths) matchPath(path string, t *adapter.Target, found set) {
+	var few [16]string
+	p.matchSegments(p.split(path, few[:0]), t, found)
+}
+
+// matchSegments adds the rules that match a path of these segments, which it may change.
+func (p *paths) matchSegments(segments []string, t *adapter.Target, found set) {
+	tree := p.exact
 	if t.AnyCase {
-		p.folded.match(lower(path), t.AnySlash, found)
-		return
+		tree = p.folded
+		for i, s := range segments {
+			segments[i] = lower(s)
+		}
 	}
-	p.exact.match(path, t.AnySlash, found)
+	tree.match(segments, t.AnySlash, found)
 }
 
 // matchEnds returns the rules that match what later middleware may leave of a cleaned path, unless they are those of
@@ -97,28 +106,17 @@ func (p *paths) matchEnds(path string, t *adapter.Target, found set) (others []s
 	return others
 }
 
-// matchSegments adds the rules that match a path of these segments.
-func (p *paths) matchSegments(segments []string, t *adapter.Target, found set) {
-	if !t.AnyCase {
-		p.exact.matchSegments(segments, t.AnySlash, found)
-		return
-	}
-	own := make([]string, len(segments))
-	for i, s := range segments {
-		own[i] = lower(s)
-	}
-	p.folded.matchSegments(own, t.AnySlash, found)
-}
-
 // readings returns the segments of a path in each way that a framework may read it, other than decoded and then
 // cleaned: as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned;
 // as earlier middleware has left it; and what later middleware may leave of each.
 func (p *paths) readings(cleaned string, t *adapter.Target) [][]string {
-	all := [][]string{p.split(cleaned)}
+	all := [][]string{p.split(cleaned, nil)}
 	add := func(path string, encoded bool) {
-		segments := p.split(path)
-		if encoded {
-			segments = decodeEach(segments)
+		segments := p.split(path, nil)
+		for i := range segments {
+			if decoded, err := url.PathUnescape(segments[i]); encoded && err == nil {
+				segments[i] = decoded
+			}
 		}
 		same := func(other []string) bool { return slices.Equal(segments, other) }
 		if !slices.ContainsFunc(all, same) {
@@ -175,17 +173,77 @@ func endsOf(path string, ends []string) []string {
 	}
 }
 
-// split returns the segments of a path, the last of which is empty if the path ends with a slash. Segments that are
-// deeper than all patterns remain together.
-func (p *paths) split(path string) []string {
-	return strings.SplitN(strings.TrimPrefix(path, "/"), "/", p.depth+2)
+// split appends the segments of a path to all. Segments that are deeper than all patterns remain together.
+func (p *paths) split(path string, all []string) []string {
+	rest := strings.TrimPrefix(path, "/")
+	for range p.depth + 1 {
+		segment, after, more := strings.Cut(rest, "/")
+		if !more {
+			break
+		}
+		all, rest = append(all, segment), after
+	}
+	return append(all, rest)
 }
 
-func decodeEach(segments []string) []string {
-	for i, s := range segments {
-		if decoded, err := url.PathUnescape(s); err == nil {
-			segments[i] = decoded
+// pathTree finds the rules whose patterns a path matches.
+type pathTree struct {
+	literal map[string]*pathTree
+	wild    *pathTree
+	end     []int // of patterns that end here
+	slash   []int // of patterns that end with a slash and nothing behind it
+	multi   []int // of patterns for all that follows a slash
+}
+
+func newPathTree() *pathTree { return &pathTree{literal: make(map[string]*pathTree)} }
+
+func (t *pathTree) add(p *pattern, rule int) {
+	for _, s := range p.segments {
+		switch {
+		case s == "" && t.wild == nil:
+			t.wild = newPathTree()
+		case s != "" && t.literal[s] == nil:
+			t.literal[s] = newPathTree()
+		}
+		if s == "" {
+			t = t.wild
+		} else {
+			t = t.literal[s]
 		}
 	}
-	return segments
+	switch {
+	case p.multi:
+		t.multi = append(t.multi, rule)
+	case p.slash:
+		t.slash = append(t.slash, rule)
+	default:
+		t.end = append(t.end, rule)
+	}
+}
+
+// match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends with
+// a slash. anySlash says that a slash at the end makes no difference.
+func (t *pathTree) match(rest []string, anySlash bool, found set) {
+	if len(rest) == 0 || len(rest) == 1 && rest[0] == "" {
+		t.matchEnd(len(rest) == 1, anySlash, found)
+		return
+	}
+	found.addAll(t.multi)
+	if next := t.literal[rest[0]]; next != nil {
+		next.match(rest[1:], anySlash, found)
+	}
+	if t.wild != nil {
+		t.wild.match(rest[1:], anySlash, found)
+	}
+}
+
+// matchEnd adds the rules that match a path which ends here. slash says that it ends with a slash.
+func (t *pathTree) matchEnd(slash, anySlash bool, found set) {
+	if slash || anySlash {
+		found.addAll(t.multi)
+		found.addAll(t.slash)
+	}
+	if !slash || anySlash {
+		found.addAll(t.end)
+	}
 }
