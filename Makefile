@@ -1,7 +1,12 @@
 STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+GOVULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
 FUZZTIME ?= 30s
+
+# What apidiff compares with: a tag or a commit, the latest release if it is empty.
+BASE ?=
 
 # go test with a line for each package and a summary. -timeout is the limit of each package by itself.
 TESTRING := go run ./.ci/testring
@@ -23,7 +28,7 @@ LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 githu
 	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench tidy
+.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench tidy vuln apidiff
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +106,12 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 
 bench: ## Measure beside other limiters: a quarter of an hour, or two minutes with BENCHFLAGS=-quick
 	cd core/benchmarks && go run . $(BENCHFLAGS)
+
+vuln: ## Look for known vulnerabilities in what the packages call
+	go run $(GOVULNCHECK) ./...
+
+apidiff: ## Print how the exported API differs from BASE (default: the latest release), and fail if that breaks programs
+	@sh .ci/apidiff.sh $(BASE)
 
 tidy: ## Check that go.mod and go.sum of every module are tidy
 	@set -e; for mod in $$(find . -name go.mod); do \
