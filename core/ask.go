@@ -102,7 +102,7 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode
 	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
 		return l.failed(ctx, d, err)
 	}
-	l.asked.set()
+	l.askedByText()
 	pl, err := l.planFor(ctx)
 	if err != nil {
 		return l.failed(ctx, d, err)

@@ -3,11 +3,11 @@ package core
 import (
 	"cmp"
 	"context"
-	"math/bits"
+	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/ban"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -27,36 +27,52 @@ import (
 // denial.
 func WithBan(denials int, within, first time.Duration) Option {
 	return onceUnlessRules("WithBan", "a deny list, or a limit over a longer window", func(c *config) {
-		b, wrong := newBan(denials, within, first)
-		if b == nil {
-			c.fault("WithBan", strconv.Itoa(denials)+", "+within.String()+", "+first.String(),
-				wrong.problem, wrong.remedy)
+		tries := Limit{Quota: denials, Window: within}
+		wrong := tries.fault()
+		switch longest := ban.Longest(MaxWindow); {
+		case denials < 1 || denials > MaxQuota:
+			wrong = fault{"the number of denials is out of range", remedyQuota}
+		case wrong == (fault{}) && (first < MinWindow || first > longest || first%time.Microsecond != 0):
+			wrong = fault{
+				"the length of the first ban is out of range",
+				fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest),
+			}
+		}
+		if wrong != (fault{}) {
+			c.fault("WithBan", fmt.Sprintf("%d, %v, %v", denials, within, first), wrong.problem, wrong.remedy)
 			return
 		}
-		c.ban = b
+		c.ban = ban.New(tries.compiled(), first)
 	})
 }
 
 // checkBan reports a ban that no denial of these limits counts towards.
 func (c *config) checkBan(limits []plan.Limit, own Key) {
-	counts := func(l plan.Limit) bool { return l.IsOwn(own.keySpec) }
-	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, counts) {
+	isOwn := func(l plan.Limit) bool { return l.IsOwn(own.keySpec) }
+	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, isOwn) {
 		c.fault("WithBan", textOf(limits), "bans need a limit that has a window and the limiter's key",
 			"add one, or leave the option out")
 	}
 }
 
-// decide denies during a ban, and otherwise charges; with try, a denial counts towards a ban.
-func (b *ban) decide(ctx context.Context, d *Decision, try bool) error {
-	l := d.limiter
+// decideWithBan denies during a ban, and otherwise charges; with try, a denial counts towards a ban.
+func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) error {
 	if l.guard != nil {
 		ctx = l.guard.Within(ctx, time.Now()) // one deadline for all calls of the store
 	}
-	past, err := b.look(ctx, d)
-	if err != nil || d.Banned {
+	logs := ban.Logs{
+		Take:  func(ctx context.Context, t store.Take) (store.Answer, error) { return l.takeOne(ctx, t, d) },
+		Reset: l.reset,
+	}
+	look, err := l.ban.Look(ctx, logs, d.take.Key.Identity)
+	if err != nil {
 		return err
 	}
-	lookErr := d.storeErr // of look, which tells nothing about the charge
+	if !look.Allowed {
+		d.denyBanned(look.Retry)
+		return nil
+	}
+	lookErr := d.storeErr // which tells nothing about the charge
 	d.storeErr = nil
 	if err := l.charge(ctx, d); err != nil {
 		return err
@@ -65,7 +81,11 @@ func (b *ban) decide(ctx context.Context, d *Decision, try bool) error {
 	if d.Allowed || !try || !d.deniedByOwn() {
 		return nil
 	}
-	return b.count(ctx, d, past)
+	wait, banned, err := l.ban.Count(ctx, logs, d.take.Key.Identity, look)
+	if banned {
+		d.denyBanned(wait)
+	}
+	return err
 }
 
 // deniedByOwn reports whether a window of the limiter's key has denied.
@@ -78,56 +98,15 @@ func (d *Decision) deniedByOwn() bool {
 	return false
 }
 
-// look denies d during a ban, and returns the units of past bans.
-func (b *ban) look(ctx context.Context, d *Decision) (past int, err error) {
-	a, err := b.take(ctx, d, b.ladder, store.ModePeek, 1)
-	if err == nil && !a.Allowed {
-		b.deny(d, a.Retry)
-	}
-	return a.State[banSteps].Used, err
-}
-
-// count counts a denial, and begins a ban if their number is reached.
-func (b *ban) count(ctx context.Context, d *Decision, past int) error {
-	key := store.Key{Namespace: b.denials, Identity: d.take.Key.Identity}
-	a, err := d.limiter.takeOne(ctx, store.Take{Key: key, Plan: b.tries, Cost: 1}, d)
-	if err != nil || !a.Allowed || a.State[0].Used+1 < b.limit.Quota {
-		return err
-	}
-	step := min(bits.Len(uint(past+1)), banSteps) - 1
-	begun, err := b.take(ctx, d, b.begin[step], store.ModeCharge, 1<<step)
-	if err != nil {
-		return err
-	}
-	if begun.Allowed {
-		b.deny(d, b.first<<step)
-	} else { // another request has begun a ban since look
-		b.deny(d, begun.Retry)
-	}
-	// In an outage, only the logs in this process count, and they have been reset.
-	if err := d.limiter.reset(ctx, key); err != nil && !store.IsOutage(err) {
-		return err
-	}
-	return nil
-}
-
-func (b *ban) take(
-	ctx context.Context, d *Decision, ladder *store.Plan, mode store.Mode, cost int,
-) (store.Answer, error) {
-	key := store.Key{Namespace: b.bans, Identity: d.take.Key.Identity}
-	return d.limiter.takeOne(ctx, store.Take{Key: key, Plan: ladder, Cost: cost, Mode: mode}, d)
-}
-
-func (b *ban) deny(d *Decision, wait time.Duration) {
+func (d *Decision) denyBanned(wait time.Duration) {
 	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.namespace.Policy()
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
-func (b *ban) lift(ctx context.Context, l *Limiter, id identity) error {
-	for _, s := range [...]*store.Namespace{b.denials, b.bans} {
-		if err := l.reset(ctx, store.Key{Namespace: s, Identity: id}); err != nil {
-			return err
-		}
+// liftBan ends a ban, if the limiter bans.
+func (l *Limiter) liftBan(ctx context.Context, id identity) error {
+	if l.ban == nil {
+		return nil
 	}
-	return nil
+	return l.ban.Lift(ctx, ban.Logs{Reset: l.reset}, id)
 }

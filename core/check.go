@@ -174,7 +174,7 @@ func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, 
 	if l.ban == nil || d.take.Mode == store.ModeRecord {
 		err = l.charge(ctx, d)
 	} else {
-		err = l.ban.decide(ctx, d, try)
+		err = l.decideWithBan(ctx, d, try)
 	}
 	if err != nil {
 		return store.Error(err)

@@ -3,6 +3,20 @@ package core
 import (
 	"errors"
 	"fmt"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Package store makes these errors.
+type (
+	// ConfigError is one mistake in the configuration of a limiter, with the option, the value and what would be right.
+	// [New] joins all mistakes; [errors.As] returns the first.
+	ConfigError = store.ConfigError
+
+	// StoreError means that the store could not answer. Its text is for operators: it may contain addresses and is
+	// never sent to a client. Class is the kind of problem, in a word suitable for a metric. Advice tells what to do
+	// about it.
+	StoreError = store.StoreError
 )
 
 var (

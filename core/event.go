@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/lifetime"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -27,7 +28,7 @@ type Event struct {
 	Key      string        `json:"-"` // whose quota it is. It may be personal data
 	Err      error         `json:"-"` // why there is no decision, or why it is Degraded, or nil
 
-	life *lifetime // of the limiter, or nil if no limiter has made the event
+	life *lifetime.Lifetime // of the limiter, or nil if no limiter has made the event
 }
 
 // Keep is for observers that keep something for each policy, such as metrics: k is what they keep for Policy. It
@@ -43,7 +44,7 @@ func (e *Event) Keep(k interface {
 	Closed()
 },
 ) (open bool) {
-	return e.life == nil || e.life.keep(k)
+	return e.life == nil || e.life.Keep(k)
 }
 
 // NearLimit reports whether a request was allowed and leaves less than a fifth of a limit's quota.

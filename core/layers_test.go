@@ -12,6 +12,7 @@ const module = "github.com/sashlimit/sash/"
 var layersOfCore = []string{
 	module + "core/adapter",
 	module + "core/event",
+	module + "core/internal/ban",
 	module + "core/internal/bridge",
 	module + "core/internal/guard",
 	module + "core/internal/memory",
@@ -20,6 +21,7 @@ var layersOfCore = []string{
 	module + "core/internal/counter",
 	module + "core/internal/deadline",
 	module + "core/internal/inflight",
+	module + "core/internal/lifetime",
 	module + "core/internal/plan",
 	module + "core/internal/queue",
 	module + "core/internal/setup",
@@ -38,6 +40,7 @@ var layers = []struct {
 	{module + "core/internal/clientip", nil},
 	{module + "core/internal/deadline", nil},
 	{module + "core/internal/inflight", nil},
+	{module + "core/internal/lifetime", []string{module + "core/adapter"}},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},
 	{module + "core/internal/setup", []string{module + "core/adapter"}},
@@ -45,6 +48,9 @@ var layers = []struct {
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/bridge", []string{module + "core/adapter", module + "core/store"}},
+	{module + "core/internal/ban", []string{
+		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
+	}},
 	{module + "core/internal/counter", []string{module + "core/store"}},
 	{module + "core/internal/memory", []string{
 		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/internal/guard"
-	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
@@ -54,7 +51,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if err == nil {
 		setup.WarnInHandler(c.name)
 		if c.shared {
-			l.life.unshare = sharers.Add(c.sharer(k, compiled.name, named))
+			l.life.Unshare = sharers.Add(c.sharer(k, compiled.name, named))
 		}
 	}
 	return l, err
@@ -86,14 +83,11 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		policy:    compiled,
 		key:       k,
 		namespace: compiled.spaces.Own().Namespace,
-		life:      new(lifetime),
-		inFlight:  new(inflight.Set),
-		queues:    new(queue.Queues[queueKey, *plan.Log]),
-		refusals:  &refusalLog{policy: c.name, key: k.name},
-		asked:     asked{new(atomic.Bool)},
+		shared:    new(shared),
 		rereads:   c.rereads(compiled, k),
 	}
-	l.ban = c.ban.forPolicy(c.name, c.secret)
+	l.refusals.policy, l.refusals.key = c.name, k.name
+	l.ban = c.ban.ForPolicy(c.name, c.secret)
 	l.callbackTypes = slices.Concat(compiled.callbackTypes, k.callbackTypes, c.callbackTypes)
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
@@ -143,7 +137,8 @@ func (c *config) unservable(p *policy) error {
 		err = p.spaces.Split(fixed)
 	}
 	if err == nil && c.ban != nil {
-		err = cmp.Or(c.store.Validate(c.ban.tries), c.store.Validate(c.ban.ladder))
+		tries, ladder := c.ban.Plans()
+		err = cmp.Or(c.store.Validate(tries), c.store.Validate(ladder))
 	}
 	return err
 }

@@ -64,7 +64,7 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	e := Event{
 		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.take.Mode, Cost: d.take.Cost,
 		Key: d.take.Key.Text, Err: err,
-		life: l.life,
+		life: &l.life,
 	}
 	if d.borrowed || d.take.Key.Addr.IsValid() {
 		e.Key = d.take.Key.Label()

@@ -225,3 +225,12 @@ const (
 func validPolicyName(s string) bool {
 	return len(s) <= maxPolicyName && validName(s) && s == strings.ToLower(s)
 }
+
+// textOf returns limits as users write them.
+func textOf(limits []plan.Limit) string {
+	texts := make([]string, len(limits))
+	for i := range limits {
+		texts[i] = limits[i].Text
+	}
+	return strings.Join(texts, ",")
+}

@@ -72,10 +72,10 @@ func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 	for space := range l.policy.spaces.Counters {
 		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.Namespace, Identity: id}))
 	}
-	if err == nil && l.ban != nil {
-		err = l.ban.lift(ctx, l, id)
+	if err != nil {
+		return err
 	}
-	return err
+	return l.liftBan(ctx, id)
 }
 
 // unused returns an error if nothing was used by a text that no request's key is.

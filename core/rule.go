@@ -50,7 +50,7 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 		return nil, err
 	}
 	l.choose, l.rereads = choose, true
-	l.ruleSpaces, l.variants = new(sync.Map), new(variants)
+	l.variants = new(variants)
 	if l.guard == nil {
 		l.variants = &variants{l, l, l}
 		return l, nil

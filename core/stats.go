@@ -37,7 +37,7 @@ type Stats struct {
 // Stats returns a snapshot. It asks no store outside the process. For a [MemoryStore] it looks at each key, which takes
 // some milliseconds for 100,000 keys, so call it at intervals and not for each request.
 func (l *Limiter) Stats() Stats {
-	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.closed.Load()}
+	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.Closed()}
 	if l.memory != nil {
 		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
 		s.InFlight = l.slots.Len()

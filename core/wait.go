@@ -71,7 +71,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
 		return false, err
 	}
-	l.asked.set()
+	l.askedByText()
 	pl, err := l.planFor(ctx)
 	if err != nil {
 		return false, err

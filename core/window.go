@@ -114,8 +114,8 @@ func setEntries(w *bridge.Window, all []Entry, same bool) {
 func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
 	l := d.limiter
 	err := l.reset(ctx, key)
-	if err == nil && l.ban != nil && key.Identity == d.take.Key.Identity {
-		err = l.ban.lift(ctx, l, key.Identity)
+	if err == nil && key.Identity == d.take.Key.Identity {
+		err = l.liftBan(ctx, key.Identity)
 	}
 	return err
 }
