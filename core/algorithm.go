@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -86,7 +87,7 @@ func (l Limit) algorithmFaults() (faults []fault) {
 			"the burst %d is out of range", l.burst)
 	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.burst):
 		add("refill it faster, or choose a smaller burst",
-			"an empty bucket of %d takes longer than %v to fill", l.burst, period(MaxWindow))
+			"an empty bucket of %d takes longer than %v to fill", l.burst, limittext.Period(MaxWindow))
 	}
 	return faults
 }

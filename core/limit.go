@@ -1,13 +1,14 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -128,57 +129,27 @@ func (l Limit) Lease(d time.Duration) Limit {
 
 const day = 24 * time.Hour
 
-var units = []struct {
-	name, medium, short string
-	length              time.Duration
-}{
-	{"day", "day", "d", day},
-	{"hour", "hr", "h", time.Hour},
-	{"minute", "min", "m", time.Minute},
-	{"second", "sec", "s", time.Second},
-	{"millisecond", "msec", "ms", time.Millisecond},
-	{"microsecond", "usec", "us", time.Microsecond},
-}
-
-// period formats a window in its largest whole unit: "minute", "5m", "1500ms".
-func period(window time.Duration) string {
-	for _, u := range units {
-		if window == u.length {
-			return u.name
-		}
-		if window > 0 && window%u.length == 0 {
-			return strconv.FormatInt(int64(window/u.length), 10) + u.short
-		}
-	}
-	return window.String()
-}
-
 // String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day
 // in Europe/Berlin". It does not tell which algorithm a limit without a burst has.
 func (l Limit) String() string {
 	if l.inFlight {
-		return strconv.Itoa(l.Quota) + inFlightText
+		return strconv.Itoa(l.Quota) + limittext.InFlight
 	}
-	text := strconv.Itoa(l.Quota) + "/" + period(l.Window)
+	text := strconv.Itoa(l.Quota) + "/" + limittext.Period(l.Window)
 	if l.aligned.isSet() {
 		return strconv.Itoa(l.Quota) + "/" + l.aligned.calendar.String()
 	}
 	if l.algorithm == store.TokenBucket {
-		text += burstText + strconv.Itoa(l.burst)
+		text += limittext.Burst + strconv.Itoa(l.burst)
 	}
 	return text
 }
-
-const (
-	inFlightText = " in flight"
-	burstText    = " burst "
-)
 
 func (l Limit) defaultName() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + "-in-flight"
 	}
-	name := strconv.Itoa(l.Quota) + "-per-" + period(l.Window)
+	name := strconv.Itoa(l.Quota) + "-per-" + limittext.Period(l.Window)
 	if l.aligned.isSet() {
 		name = strconv.Itoa(l.Quota) + "-per-" + l.aligned.calendar.Unit().String()
 	}
@@ -195,42 +166,16 @@ func (l Limit) defaultName() string {
 // [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(f fault) (Limit, error) { return Limit{}, f.error("ParseLimit", strconv.Quote(s)) }
-	rated, burst, bursts := strings.Cut(s, burstText)
-	amount, inFlight := strings.CutSuffix(strings.TrimSpace(rated), inFlightText)
-	rest, found := "", inFlight
-	if !found {
-		amount, rest, found = strings.Cut(rated, "/")
+	text, err := limittext.Parse(s, MaxWindow)
+	if wrong := (*limittext.Error)(nil); errors.As(err, &wrong) {
+		return bad(fault{wrong.Problem, cmp.Or(wrong.Remedy, remedyQuota)})
 	}
-	if !found {
-		amount, rest, found = strings.Cut(rated, " per ")
-	}
-	if !found {
-		return bad(fault{"there is no window", `write a quota and a window, as in "100/minute" or "10 per 5m"`})
-	}
-	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
-	if !digits(amount) {
-		return bad(fault{fmt.Sprintf("the quota %q is not a whole number", amount), remedyQuota})
-	}
-	quota, err := strconv.Atoi(amount)
-	if err != nil {
-		return bad(fault{quotaOutOfRange, remedyQuota})
-	}
-	l := InFlight(quota)
-	if !inFlight {
-		l = Limit{Quota: quota}
-		if f := l.parseWindow(rest); f != (fault{}) {
-			return bad(f)
-		}
-	}
-	if bursts {
-		n, err := strconv.Atoi(strings.TrimSpace(burst))
-		if err != nil || !digits(strings.TrimSpace(burst)) || inFlight {
-			return bad(fault{
-				fmt.Sprintf("the burst %q is not a whole number after a rate", burst),
-				`write it as in "10/second burst 50"`,
-			})
-		}
-		l = TokenBucket(l, n)
+	l := Limit{Quota: text.Quota, Window: text.Window, aligned: aligned{calendar: text.Calendar}}
+	switch {
+	case text.InFlight:
+		l = InFlight(text.Quota)
+	case text.HasBurst:
+		l = TokenBucket(l, text.Burst)
 	}
 	if faults := l.faults(); len(faults) > 0 {
 		return bad(faults[0])
@@ -238,68 +183,17 @@ func ParseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
-const remedyWindow = "write second, minute, hour, day, week, month, quarter or year, " +
-	`or a length such as "5 minutes" or "10s"`
-
-// parseWindow sets the window or the calendar period of a limit from text. It returns what is wrong with the text.
-func (l *Limit) parseWindow(text string) (f fault) {
-	d, known := parsePeriod(text)
-	if l.Window = d; known && d == 0 {
-		return fault{fmt.Sprintf("the window %q is out of range", text), remedyLength}
-	} else if known {
-		return f
-	}
-	period, err := calendar.Parse(text)
-	if l.aligned.calendar = period; err == nil {
-		return f
-	}
-	if wrong := (*calendar.Error)(nil); errors.As(err, &wrong) {
-		return fault{wrong.Problem, wrong.Remedy}
-	}
-	return fault{fmt.Sprintf("there is no window %q", text), remedyWindow}
-}
-
-// parsePeriod reads a window that slides. It returns 0 for one that is too long.
-func parsePeriod(s string) (d time.Duration, known bool) {
-	i := 0
-	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
-		i++
-	}
-	count, unit := s[:i], strings.TrimPrefix(s[i:], " ")
-	for _, u := range units {
-		if one := strings.TrimSuffix(unit, "s"); unit != u.short && one != u.name && one != u.medium {
-			continue
-		}
-		if count == "" {
-			return u.length, true
-		}
-		n, err := strconv.ParseInt(count, 10, 64)
-		if err != nil || n > int64(MaxWindow/u.length) {
-			return 0, true
-		}
-		return time.Duration(n) * u.length, true
-	}
-	if i == 0 {
-		return 0, false // ParseDuration would read a sign
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil
-}
-
 // seconds rounds up, so that a client which waits that long is not too early.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
-}
-
-func digits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // compiled returns a limit that is valid as it is decided.
 func (l *Limit) compiled() plan.Limit {
 	c := plan.Limit{
 		Name: l.Name, Named: l.Name != "" && l.Name != l.defaultName(), Text: l.String(), InFlight: l.inFlight,
-		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: period(l.Window), Calendar: l.aligned.calendar,
+		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: limittext.Period(l.Window),
+		Calendar: l.aligned.calendar,
 	}
 	if l.Name == "" {
 		c.Name = l.prefix + l.defaultName()
@@ -352,44 +246,39 @@ func (l Limit) faults() (faults []fault) {
 			fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease),
 		})
 	}
-	if l.Name != "" && !validName(l.Name) {
-		faults = append(faults, nameFault(l.Name))
+	if f := l.nameFault(); f != (fault{}) {
+		faults = append(faults, f)
 	}
 	return faults
 }
 
-func nameFault(name string) fault {
-	return fault{fmt.Sprintf("the name %q is not valid", name), "use 1 to 64 letters, digits, '.', '_' or '-'"}
+func (l *Limit) nameFault() fault {
+	if l.Name == "" || validName(l.Name) {
+		return fault{}
+	}
+	return fault{fmt.Sprintf("the name %q is not valid", l.Name), "use 1 to 64 letters, digits, '.', '_' or '-'"}
 }
-
-const remedyLength = "choose 1ms to 365 days (8760h)"
 
 var remedyQuota = "choose 1 to " + strconv.Itoa(MaxQuota)
 
 // fault returns what is wrong with a limit of a window, or the zero fault.
 func (l Limit) fault() fault {
-	switch {
+	switch slides := !l.aligned.isSet(); {
 	case l.Quota < 1 || l.Quota > MaxQuota:
 		return fault{quotaOutOfRange, remedyQuota}
 	case l.aligned.fault != (fault{}):
 		return l.aligned.fault
-	case l.aligned.isSet() && l.Name != "" && !validName(l.Name):
-		return nameFault(l.Name)
-	case l.aligned.isSet():
-		return fault{}
-	case l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
+	case slides && l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
 		return fault{
 			fmt.Sprintf("the window %v is out of range", l.Window),
-			fmt.Sprintf("%s; if you mean %d seconds, write %[2]d*time.Second", remedyLength, int64(l.Window)),
+			fmt.Sprintf("%s; if you mean %d seconds, write %[2]d*time.Second", limittext.RemedyLength, int64(l.Window)),
 		}
-	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fault{fmt.Sprintf("the window %v is out of range", l.Window), remedyLength}
-	case l.Window%time.Microsecond != 0:
+	case slides && (l.Window < MinWindow || l.Window > MaxWindow):
+		return fault{fmt.Sprintf("the window %v is out of range", l.Window), limittext.RemedyLength}
+	case slides && l.Window%time.Microsecond != 0:
 		return fault{fmt.Sprintf("the window %v has a fraction of a microsecond", l.Window), "use whole microseconds"}
-	case l.Name != "" && !validName(l.Name):
-		return nameFault(l.Name)
 	}
-	return fault{}
+	return l.nameFault()
 }
 
 // validName reports whether s is a valid name. Such names need no escapes in a structured field (RFC 9651) or in a JSON
