@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -163,36 +162,19 @@ func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 		return "", errNoTarget
 	}
 	m, target := &r.match, t.Target()
-	switch {
-	case m.methods != nil && !slices.Contains(m.methods, target.Method):
-		return "match.methods: the request's method is another", nil
-	case m.host != "" && m.host != lower(hostOf(target.Host)):
-		return "match.host: the request's host is another", nil
-	case m.path != nil && !m.path.matches(target):
+	if m.path != nil && !m.path.matches(target) {
 		return "match.path: the request's path does not match " + m.route, nil
 	}
 	for i := range m.of {
 		cond := &m.of[i]
-		var texts []string
-		if cond.kind == "headers" {
-			for _, line := range req.Header(cond.name) {
-				texts = append(texts, strings.Trim(line, " \t"))
-			}
-		} else {
-			text, ok, err := textOfKey(c, cond.key)
-			if err != nil {
-				return "", err
-			}
-			if ok {
-				texts = []string{text}
-			}
-		}
-		field := "match." + cond.kind + "." + cond.name
+		texts, err := cond.texts(req, &target, c, nil)
 		switch {
+		case err != nil:
+			return "", err
 		case len(texts) == 0:
-			return field + ": the request has none", nil
+			return cond.field() + ": the request has none", nil
 		case !intersect(cond.values, texts):
-			return field + ": the request has another value", nil
+			return cond.field() + ": the request has another value", nil
 		}
 	}
 	return "", nil

@@ -3,8 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
-	"strings"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -12,96 +12,64 @@ import (
 
 // index finds the rules that match a request.
 type index struct {
-	rules   int
-	paths   paths
-	noPath  set
-	methods choices
-	hosts   choices
-	of      []dimension
+	paths  paths
+	noPath set
+	of     []dimension
 }
 
-// choices are the rules that accept each text. Rules that accept any are in all of these.
-type choices struct {
-	asked bool // there is a rule with a condition
-	any   set
-	of    map[string]set
-}
-
-// dimension is a header, a claim or a value that rules have conditions on.
+// dimension is what rules have conditions on: the method, the host, a header, a claim or a value.
 type dimension struct {
 	condition
 
-	asking  set // rules with a condition
-	choices choices
+	asking set            // rules with a condition
+	any    set            // the others
+	byText map[string]set // the rules that accept a text, with the others
 }
 
 func newIndex(all []match) *index {
-	x := &index{rules: len(all), noPath: newBits(len(all)), paths: newPaths(all)}
+	x := &index{noPath: newBits(len(all)), paths: newPaths(all)}
 	for i := range all {
 		if all[i].path == nil {
 			x.noPath.add(i)
 		}
-	}
-	x.methods = newChoices(all, func(m *match) []string { return m.methods })
-	x.hosts = newChoices(all, func(m *match) []string {
-		if m.host == "" {
-			return nil
-		}
-		return []string{m.host}
-	})
-	for i := range all {
 		for _, c := range all[i].of {
-			known := slices.ContainsFunc(x.of, func(d dimension) bool { return d.kind == c.kind && d.name == c.name })
+			at, known := slices.BinarySearchFunc(x.of, &c, func(d dimension, c *condition) int { return d.compare(c) })
 			if !known {
-				x.of = append(x.of, dimension{condition: c, asking: newBits(len(all))})
-			}
-		}
-	}
-	for n := range x.of {
-		d := &x.of[n]
-		d.choices = newChoices(all, func(m *match) []string {
-			if c := m.condition(d.kind, d.name); c != nil {
-				return c.values
-			}
-			return nil
-		})
-		for i := range all {
-			if all[i].condition(d.kind, d.name) != nil {
-				d.asking.add(i)
+				x.of = slices.Insert(x.of, at, newDimension(c, all))
 			}
 		}
 	}
 	return x
 }
 
-func newChoices(all []match, of func(*match) []string) choices {
-	c := choices{any: newBits(len(all)), of: make(map[string]set)}
+func newDimension(of condition, all []match) dimension {
+	d := dimension{of, newBits(len(all)), newBits(len(all)), make(map[string]set)}
 	for i := range all {
-		values := of(&all[i])
-		if values == nil {
-			c.any.add(i)
+		c := all[i].condition(d.kind, d.name)
+		if c == nil {
+			d.any.add(i)
 			continue
 		}
-		c.asked = true
-		for _, v := range values {
-			if c.of[v] == nil {
-				c.of[v] = newBits(len(all))
+		d.asking.add(i)
+		for _, v := range c.values {
+			if d.byText[v] == nil {
+				d.byText[v] = newBits(len(all))
 			}
-			c.of[v].add(i)
+			d.byText[v].add(i)
 		}
 	}
-	for _, s := range c.of {
-		s.addSet(c.any)
+	for _, s := range d.byText {
+		s.addSet(d.any)
 	}
-	return c
+	return d
 }
 
-// accept returns the rules that accept a text.
-func (c *choices) accept(text string) set {
-	if s := c.of[text]; s != nil {
+// accepting returns the rules that accept a text.
+func (d *dimension) accepting(text string) set {
+	if s := d.byText[text]; s != nil {
 		return s
 	}
-	return c.any
+	return d.any
 }
 
 // find adds the rules that match a request to found, which is empty. A path that may be read in several ways, because
@@ -136,48 +104,28 @@ func (x *index) find(r adapter.Request, c *choice, found set) (others []set, end
 
 // keep removes the rules of which a condition other than the path does not hold.
 func (x *index) keep(r adapter.Request, c *choice, target *adapter.Target, found set) error {
-	if x.methods.asked {
-		found.keep(x.methods.accept(target.Method))
-	}
-	if x.hosts.asked {
-		found.keep(x.hosts.accept(lower(hostOf(target.Host))))
-	}
 	for i := range x.of {
-		if d := &x.of[i]; d.asking.meets(found) {
-			if err := d.keep(r, c, found); err != nil {
-				return err
-			}
+		d := &x.of[i]
+		if !d.asking.meets(found) {
+			continue
 		}
-	}
-	return nil
-}
-
-// keep removes the rules whose condition does not hold.
-func (d *dimension) keep(r adapter.Request, c *choice, found set) error {
-	if d.kind != "headers" {
-		text, ok, err := textOfKey(c, d.key)
-		switch {
-		case err != nil:
+		var few [4]string
+		texts, err := d.texts(r, target, c, few[:0])
+		if err != nil {
 			return err
-		case ok:
-			found.keep(d.choices.accept(text))
-		default:
-			found.keep(d.choices.any)
 		}
-		return nil
-	}
-	lines := r.Header(d.name)
-	switch len(lines) {
-	case 0:
-		found.keep(d.choices.any)
-	case 1:
-		found.keep(d.choices.accept(strings.Trim(lines[0], " \t")))
-	default: // any of the lines may fulfil it
-		accepted := make(set, len(found))
-		for _, line := range lines {
-			accepted.addSet(d.choices.accept(strings.Trim(line, " \t")))
+		switch len(texts) {
+		case 0:
+			found.keep(d.any)
+		case 1:
+			found.keep(d.accepting(texts[0]))
+		default: // any of a header's lines may fulfil it
+			accepted := make(set, len(found))
+			for _, text := range texts {
+				accepted.addSet(d.accepting(text))
+			}
+			found.keep(accepted)
 		}
-		found.keep(accepted)
 	}
 	return nil
 }
@@ -210,4 +158,66 @@ func lower(s string) string {
 		}
 	}
 	return s
+}
+
+// manyRules is how many rules are looked for without an allocation.
+const manyRules = 2048
+
+// set is a set of rules, by their place in the file.
+type set []uint64
+
+func newBits(rules int) set { return make(set, (rules+63)/64) }
+
+func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+func (s set) addAll(rules []int) {
+	for _, i := range rules {
+		s.add(i)
+	}
+}
+
+func (s set) addSet(o set) {
+	for i := range s {
+		s[i] |= o[i]
+	}
+}
+
+func (s set) keep(o set) {
+	for i := range s {
+		s[i] &= o[i]
+	}
+}
+
+// meets reports whether the sets have a rule in common.
+func (s set) meets(o set) bool {
+	for i := range s {
+		if s[i]&o[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the first rule from i on, or -1.
+func (s set) next(i int) int {
+	for w := i / 64; w < len(s); w++ {
+		word := s[w]
+		if w == i/64 {
+			word &^= 1<<(i%64) - 1
+		}
+		if word != 0 {
+			return w*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
+}
+
+func (s set) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// only removes all rules but i. A negative i is that of no rule.
+func (s set) only(i int) {
+	clear(s)
+	if i >= 0 {
+		s.add(i)
+	}
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,31 +10,59 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
 // match is the conditions of a rule.
 type match struct {
-	methods []string // sorted, with HEAD if there is GET; nil for any
-	host    string   // in lower case, or empty for any
-	path    *pattern // or nil for any
-	route   string   // the path as it is written
-	faulty  bool     // there is a mistake in it
-	of      []condition
+	path   *pattern // or nil for any
+	route  string   // the path as it is written
+	faulty bool     // there is a mistake in it
+	of     []condition
 }
 
-// condition is that a header, a claim or a value is one of some texts.
+// condition is that the method, the host, a header, a claim or a value is one of some texts.
 type condition struct {
-	kind   string // headers, claims or values
-	name   string
+	kind   string   // one of kinds
+	name   string   // of a header, a claim or a value
 	values []string // sorted
 	key    *key     // of a claim or a value
 }
 
-func (c *condition) String() string { return c.kind + " " + c.name }
+// kinds are in the order in which conditions are tried: the first ones need no key, which may have to be verified.
+var kinds = []string{"methods", "host", "headers", "claims", "values"}
+
+func (c *condition) compare(o *condition) int {
+	return cmp.Or(slices.Index(kinds, c.kind)-slices.Index(kinds, o.kind), strings.Compare(c.name, o.name))
+}
+
+// field is the condition's field of match.
+func (c *condition) field() string { return strings.TrimSuffix("match."+c.kind+"."+c.name, ".") }
+
+// texts appends what a request has of a condition's kind and name, of which one must be among the values.
+func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all []string) ([]string, error) {
+	switch c.kind {
+	case "methods":
+		return append(all, t.Method), nil
+	case "host":
+		return append(all, lower(hostOf(t.Host))), nil
+	case "headers":
+		for _, line := range r.Header(c.name) {
+			all = append(all, strings.Trim(line, " \t"))
+		}
+		return all, nil
+	}
+	text, ok, err := textOfKey(ch, c.key)
+	if ok {
+		all = append(all, text)
+	}
+	return all, err
+}
 
 // match reads the conditions of a rule.
 func (k *reader) match(p place) (m match) {
+	var methods []string
 	for _, one := range p.get("methods").items() {
 		switch name := strings.ToUpper(one.Value); {
 		case !clientip.IsToken(one.Value):
@@ -42,17 +71,17 @@ func (k *reader) match(p place) (m match) {
 			one.fault(fmt.Sprintf("no request has the method %q", cut(one.Value)),
 				fmt.Sprintf("write %s: methods are compared exactly", name))
 		default:
-			if m.methods = append(m.methods, name); name == "GET" {
-				m.methods = append(m.methods, "HEAD")
+			if methods = append(methods, name); name == "GET" {
+				methods = append(methods, "HEAD")
 			}
 		}
 	}
-	slices.Sort(m.methods)
-	m.methods = slices.Compact(m.methods)
+	m.add(condition{kind: "methods", values: methods})
 	if at := p.get("host"); at.exists() {
 		name := lower(at.text())
-		m.host = hostOf(name)
-		if m.host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
+		host := hostOf(name)
+		m.add(condition{kind: "host", values: []string{host}})
+		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			at.fault(fmt.Sprintf("%q is not a host", cut(at.Value)),
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
@@ -65,7 +94,6 @@ func (k *reader) match(p place) (m match) {
 			k.condition(&m, kind, f)
 		}
 	}
-	slices.SortStableFunc(m.of, func(a, b condition) int { return strings.Compare(a.String(), b.String()) })
 	m.faulty = p.faults.hasFault(p.field)
 	return m
 }
@@ -103,9 +131,15 @@ func (k *reader) condition(m *match, kind string, p place) {
 		}
 		c.values = append(c.values, one.Value)
 	}
-	slices.Sort(c.values)
-	c.values = slices.Compact(c.values)
-	m.of = append(m.of, c)
+	m.add(c)
+}
+
+// add adds a condition, unless it has no values.
+func (m *match) add(c condition) {
+	if slices.Sort(c.values); c.values != nil {
+		c.values = slices.Compact(c.values)
+		m.of = append(m.of, c)
+	}
 }
 
 // hostOf returns the host without a port, and without the dot at its end.
@@ -117,21 +151,18 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
 }
 
-// condition returns the condition on a header, a claim or a value, or nil.
+// condition returns the condition of a kind and name, or nil.
 func (m *match) condition(kind, name string) *condition {
-	for i := range m.of {
-		if m.of[i].kind == kind && m.of[i].name == name {
-			return &m.of[i]
-		}
+	i := slices.IndexFunc(m.of, func(c condition) bool { return c.kind == kind && c.name == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &m.of[i]
 }
 
 // covers reports whether every request that o matches is matched by m.
 func (m *match) covers(o *match) bool {
-	if m.methods != nil && (o.methods == nil || !contains(m.methods, o.methods)) ||
-		m.host != "" && m.host != o.host ||
-		m.path != nil && (o.path == nil && !m.path.all() || o.path != nil && !m.path.covers(o.path)) {
+	if m.path != nil && (o.path == nil && !m.path.all() || o.path != nil && !m.path.covers(o.path)) {
 		return false
 	}
 	for i := range m.of {
@@ -153,9 +184,7 @@ func contains(many, few []string) bool {
 
 // meets reports whether a request may match both.
 func (m *match) meets(o *match) bool {
-	if m.methods != nil && o.methods != nil && !intersect(m.methods, o.methods) ||
-		m.host != "" && o.host != "" && m.host != o.host ||
-		m.path != nil && o.path != nil && !m.path.meets(o.path) {
+	if m.path != nil && o.path != nil && !m.path.meets(o.path) {
 		return false
 	}
 	for i := range m.of {

@@ -533,7 +533,7 @@ rules:
 			t.Fatalf("%+v", e)
 		}
 		if got := fmt.Sprint(e.Rules[0].Reason, "|", e.Rules[1].Reason, "|", e.Rules[2].Reason); got !=
-			"match.methods: the request's method is another||an earlier rule applies: second" {
+			"match.methods: the request has another value||an earlier rule applies: second" {
 			t.Errorf("reasons: %s", got)
 		}
 		limits := e.Rules[1].Limits

@@ -193,10 +193,13 @@ func integer(n *yaml.Node) (int, bool) {
 }
 
 // nearest returns the word that differs least from s, if it is near.
-func nearest(s string, words []string) string {
-	best, near := 1+max(1, len(s)/3), ""
+func nearest(s string, words []string) (near string) {
+	if len(s) > 40 {
+		return ""
+	}
+	best := 1 + max(1, len(s)/3)
 	for _, w := range words {
-		if d := distance(strings.ToLower(s), w, best); d < best {
+		if d := distance(strings.ToLower(s), w); d < best {
 			best, near = d, w
 		}
 	}
@@ -204,11 +207,8 @@ func nearest(s string, words []string) string {
 }
 
 // distance is how many letters must be inserted, removed, replaced or swapped with the next one to make b of a
-// (Damerau and Levenshtein), or limit if it is at least that.
-func distance(a, b string, limit int) int {
-	if len(a) > 40 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
+// (Damerau and Levenshtein).
+func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)

@@ -146,33 +146,17 @@ func (p *pattern) meets(q *pattern) bool {
 	return p.multi && (q.multi || q.slash) || q.multi && p.slash || !p.multi && !q.multi && p.slash == q.slash
 }
 
-// cleanPath returns a path as http.ServeMux cleans it.
+// cleanPath returns a path as http.ServeMux cleans it. A clean one costs no allocation.
 func cleanPath(p string) string {
-	if isClean(p) {
-		return p
-	}
 	if p == "" || p[0] != '/' {
 		p = "/" + p
 	}
 	clean := path.Clean(p)
-	if p[len(p)-1] == '/' && clean != "/" {
-		clean += "/"
+	switch {
+	case p[len(p)-1] != '/' || clean == "/":
+		return clean
+	case len(p) == len(clean)+1 && strings.HasPrefix(p, clean):
+		return p
 	}
-	return clean
-}
-
-func isClean(p string) bool {
-	if p == "" || p[0] != '/' {
-		return false
-	}
-	for rest := p[1:]; ; {
-		segment, after, more := strings.Cut(rest, "/")
-		if segment == "." || segment == ".." || segment == "" && more {
-			return false
-		}
-		if !more {
-			return true
-		}
-		rest = after
-	}
+	return clean + "/"
 }

@@ -294,35 +294,3 @@ func descend(groups []*group, c *choice) (decided bool, err error) {
 	}
 	return decided, nil
 }
-
-// Reload loads the file again. If there are mistakes in it, the rules in force remain, and the error tells them.
-func (s *Set) Reload() error {
-	if s.path == "" {
-		return errors.New("rules: this set was made of a text: use Load for a file that can be loaded again")
-	}
-	return s.reload(context.Background(), true)
-}
-
-// reload loads the file again unless it is that of the rules in force. asked says that a bad file is told again that
-// was told before.
-func (s *Set) reload(ctx context.Context, asked bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	content, err := os.ReadFile(s.path)
-	if err != nil {
-		return s.keepOld(ctx, "unreadable", fmt.Errorf("rules: %w", err), asked)
-	}
-	hash := hashOf(content)
-	if hash == s.Hash() && !asked {
-		s.failed = ""
-		return nil
-	}
-	made, err := s.read(content, s.limiter)
-	if err != nil {
-		return s.keepOld(ctx, hash, err, asked)
-	}
-	s.failed = ""
-	s.active.Store(made)
-	engine.Reloaded(ctx, s.limiter, nil)
-	return nil
-}

@@ -26,7 +26,7 @@ const settle = 100 * time.Millisecond
 // changes a link of a ConfigMap. An error means that it cannot be watched.
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
-		return errors.New("rules: this set was made of a text: use Load for a file that can be watched")
+		return errors.New("rules: a set made by Parse has no file to watch; use Load")
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -54,11 +54,11 @@ func (s *Set) Watch(ctx context.Context) error {
 			}
 			changed.Reset(settle)
 		case err := <-w.Errors: // such as too many events at once
-			slog.Default().WarnContext(ctx, "sash: the rules' directory could not be read", "error", err)
+			slog.Default().WarnContext(ctx, "sash: the directory of the rules file could not be read", "error", err)
 			changed.Reset(settle)
 		case <-changed.C:
 			if err := s.watchDirs(w); err != nil {
-				slog.Default().WarnContext(ctx, "sash: the rules' directory could not be watched", "error", err)
+				slog.Default().WarnContext(ctx, "sash: the directory of the rules file could not be watched", "error", err)
 			}
 			s.reload(ctx, false) //nolint:errcheck // reload logs it
 		}
@@ -88,14 +88,46 @@ func (s *Set) watchDirs(w *fsnotify.Watcher) error {
 // maxLinks is how many links of a file are followed.
 const maxLinks = 40
 
-// keepOld tells why the rules of a file are not taken over. A file that was told is told again only if somebody has
-// asked for it.
+// Reload loads the file again. If it has mistakes, the rules in force remain, and the error has all mistakes.
+func (s *Set) Reload() error {
+	if s.path == "" {
+		return errors.New("rules: a set made by Parse has no file to reload; use Load")
+	}
+	return s.reload(context.Background(), true)
+}
+
+// reload loads the file again unless it is that of the rules in force. asked says that mistakes are reported again that
+// were reported before.
+func (s *Set) reload(ctx context.Context, asked bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	content, err := os.ReadFile(s.path)
+	if err != nil {
+		return s.keepOld(ctx, "unreadable", fmt.Errorf("rules: %w", err), asked)
+	}
+	hash := hashOf(content)
+	if hash == s.Hash() && !asked {
+		s.failed = ""
+		return nil
+	}
+	made, err := s.read(content, s.limiter)
+	if err != nil {
+		return s.keepOld(ctx, hash, err, asked)
+	}
+	s.failed = ""
+	s.active.Store(made)
+	engine.Reloaded(ctx, s.limiter, nil)
+	return nil
+}
+
+// keepOld reports why the rules of a file are not taken over. Mistakes that were reported are reported again only if
+// asked.
 func (s *Set) keepOld(ctx context.Context, hash string, err error, asked bool) error {
 	if s.failed == hash && !asked {
 		return err
 	}
 	s.failed = hash
-	slog.Default().ErrorContext(ctx, "sash: the file of rules was not taken over, and the rules before remain",
+	slog.Default().ErrorContext(ctx, "sash: the rules file has mistakes, so the previous rules stay in force",
 		"file", s.name, "mistakes", err.Error(), "remedy", "correct them and save the file")
 	engine.Reloaded(ctx, s.limiter, err)
 	return err
