@@ -51,7 +51,7 @@ func newConn(client Client) *Conn {
 		c.Process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.together = inOneSlot
-		watchCluster(client)
+		watchNodes(client, client.OnNewNode)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.replied.Load() {
 				return nil // the client would ask for the slots first, without heeding the deadline
@@ -92,10 +92,9 @@ func (c *Conn) toOneServer(client *redis.Client) {
 		return err
 	}
 	if !clonesKeepHooks() {
-		detours := detoursOf(client)
 		c.Process = func(ctx context.Context, cmd redis.Cmder) error {
-			detours.add(client)
-			return client.Process(ctx, &detoured{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
+			dials.addHook(client)
+			return client.Process(ctx, &hookedCmd{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
 		}
 	}
 	c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&

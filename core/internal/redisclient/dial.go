@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -38,6 +39,9 @@ type dialWatch struct {
 	ended   time.Time           // when the latest dial ended
 
 	silence silence
+
+	adding sync.Mutex                 // guards adding a clientHook
+	hook   atomic.Pointer[clientHook] // the newest of the client, if its clones keep no hooks
 }
 
 // recentDial is how long a failed dial is the reason why calls time out. A pool that cannot connect dials once a
@@ -68,45 +72,6 @@ func storeOnce[T any](values *sync.Map, client *T, value any) (kept any, first b
 		runtime.AddCleanup(client, func(key weak.Pointer[T]) { values.Delete(key) }, key)
 	}
 	return kept, !has
-}
-
-// watchCluster watches the dials of the clients that a cluster makes from now on.
-func watchCluster(client *redis.ClusterClient) {
-	if !redials {
-		return
-	}
-	if _, first := storeOnce(&watchedNodes, client, nil); first {
-		client.OnNewNode(func(node *redis.Client) { watchDials(node, true) })
-	}
-}
-
-// watchRing watches the dials of the clients that a Ring has made and of those that it makes from now on.
-func watchRing(client *redis.Ring) {
-	if !redials {
-		return
-	}
-	if _, first := storeOnce(&watchedNodes, client, nil); !first {
-		return
-	}
-	client.OnNewNode(func(shard *redis.Client) { watchDials(shard, true) })
-	//nolint:errcheck // there is none
-	client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
-		watchDials(shard, true)
-		return nil
-	})
-}
-
-// storeCtx is the context of the store's calls on clusters and Rings. It tells the hook of a node that a call is the
-// store's.
-type storeCtx struct{ context.Context }
-
-type isStoreCtx struct{}
-
-func (c storeCtx) Value(key any) any {
-	if key == (isStoreCtx{}) {
-		return true
-	}
-	return c.Context.Value(key)
 }
 
 // dialling is the context of a dial, which ends but has no deadline.
@@ -161,12 +126,7 @@ func (w *dialWatch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next
 	}
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if ctx.Value(isStoreCtx{}) == nil {
-			return next(ctx, cmd)
-		}
-		c := &dialCtx{Context: ctx, watch: w}
-		defer c.release()
-		return c.dialError(next(c, cmd), cmd)
+		return w.run(ctx, func(ctx context.Context) error { return next(ctx, cmd) }, cmd)
 	}
 }
 
@@ -176,13 +136,17 @@ func (w *dialWatch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		return next
 	}
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if ctx.Value(isStoreCtx{}) == nil {
-			return next(ctx, cmds)
-		}
-		c := &dialCtx{Context: ctx, watch: w}
-		defer c.release()
-		return c.dialError(next(c, cmds), cmds...)
+		return w.run(ctx, func(ctx context.Context) error { return next(ctx, cmds) }, cmds...)
 	}
+}
+
+func (w *dialWatch) run(ctx context.Context, send func(context.Context) error, cmds ...redis.Cmder) error {
+	if ctx.Value(isStoreCtx{}) == nil {
+		return send(ctx)
+	}
+	c := &dialCtx{Context: ctx, watch: w}
+	defer c.release()
+	return c.dialError(send(c), cmds...)
 }
 
 // dialEnded notes the result of a dial. If the dial has failed, dialEnded ends the calls that were waiting when it
@@ -212,19 +176,6 @@ func (w *dialWatch) reason(err error) error {
 		return w.last
 	}
 	return err
-}
-
-func (w *dialWatch) add(c *dialCtx) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls++
-	w.waiting[c] = w.calls
-}
-
-func (w *dialWatch) remove(c *dialCtx) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.waiting, c)
 }
 
 // dialCtx is the context of one call. It ends with its parent, or when a dial fails that the call waits for.
@@ -265,8 +216,11 @@ func (c *dialCtx) Done() <-chan struct{} {
 	}
 	done := c.done
 	c.mu.Unlock()
-	if added {
-		c.watch.add(c)
+	if w := c.watch; added {
+		w.mu.Lock()
+		w.calls++
+		w.waiting[c] = w.calls
+		w.mu.Unlock()
 	}
 	return done
 }
@@ -290,12 +244,6 @@ func (c *dialCtx) Deadline() (time.Time, bool) {
 	defer c.mu.Unlock()
 	c.until = end
 	return end, ok
-}
-
-func (c *dialCtx) lastDeadline() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.until
 }
 
 // timedOut reports whether an operation has timed out. The context then ends, although a [deadline.Context] may last
@@ -323,13 +271,18 @@ func (c *dialCtx) process(ctx context.Context, client *redis.Client, cmd redis.C
 	c.Context = ctx
 	defer c.release()
 	err := client.Process(c, cmd)
-	c.watch.silence.note(err, c.lastDeadline())
+	c.mu.Lock()
+	until := c.until
+	c.mu.Unlock()
+	c.watch.silence.note(err, until)
 	return c.dialError(err, cmd)
 }
 
 // dialError replaces the errors of commands that a failed dial has ended by the error of the dial.
 func (c *dialCtx) dialError(err error, cmds ...redis.Cmder) error {
-	cause := c.failure()
+	c.mu.Lock()
+	cause := c.cause
+	c.mu.Unlock()
 	if cause == nil {
 		return err
 	}
@@ -344,12 +297,6 @@ func (c *dialCtx) dialError(err error, cmds ...redis.Cmder) error {
 	return err
 }
 
-func (c *dialCtx) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause
-}
-
 // release frees what waits for the parent or for a dial.
 func (c *dialCtx) release() {
 	c.mu.Lock()
@@ -357,6 +304,8 @@ func (c *dialCtx) release() {
 	c.mu.Unlock()
 	if stop != nil {
 		stop()
-		c.watch.remove(c)
+		c.watch.mu.Lock()
+		defer c.watch.mu.Unlock()
+		delete(c.watch.waiting, c)
 	}
 }

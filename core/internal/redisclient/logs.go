@@ -1,5 +1,5 @@
 // Package redisclient is what the stores in Redis have in common: how scripts are run by a client of go-redis within a
-// deadline (client.go, dial.go, detour.go, silence.go), how takes that wait go to the server together (batcher.go,
+// deadline (client.go, dial.go, hook.go, silence.go), how takes that wait go to the server together (batcher.go,
 // queue.go), how they are written and their replies read (format.go), what errors mean (errors.go), and how a server is
 // checked. The packages redisstore and redisstream have the scripts.
 package redisclient

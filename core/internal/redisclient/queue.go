@@ -1,24 +1,28 @@
 package redisclient
 
+import (
+	"context"
+	"sync"
+)
+
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.
 type queue struct {
 	room     int            // units that takes of one key may have in a batch, or 0 for as many as there are
 	rooms    []int          // the same of each log, for takes about several
 	units    map[string]int // of the takes of a batch about several logs, by the key of each log; set if rooms are
-	fresh    list           // in the order of arrival; not yet in the list of their key
+	fresh    list[*take]    // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
-	turns    turns
-	spare    *keyQueue // keyQueues to reuse
-	spares   int
-	waiting  int    // takes, including those whose callers have given up since
-	arrivals uint64 // takes so far
-	batches  uint64 // batches so far
+	turns    list[*keyQueue] // the order in which keys give a take to the next batch
+	spare    list[*keyQueue] // to reuse
+	waiting  int             // takes, including those whose callers have given up since
+	arrivals uint64          // takes so far
+	batches  uint64          // batches so far
 }
 
 // keyQueue holds the takes of one key. It is in turns for as long as it has any.
 type keyQueue struct {
-	list
+	list[*take]
 
 	key   string
 	next  *keyQueue
@@ -32,59 +36,47 @@ const batchTakes = 128
 // maxSpares bounds the empty keyQueues that a queue keeps.
 const maxSpares = 2 * batchTakes
 
-// list is a linked list of takes: a take waits in one list only.
-type list struct {
-	first, last *take
+// list is a linked list of takes or of keyQueues, each of which is in one list only.
+type list[T interface {
+	comparable
+	link() *T
+}] struct {
+	first, last T
 	size        int
 }
 
-func (l *list) push(t *take) {
-	if l.last == nil {
-		l.first = t
+func (t *take) link() **take         { return &t.next }
+func (k *keyQueue) link() **keyQueue { return &k.next }
+
+func (l *list[T]) push(one T) {
+	if l.size == 0 {
+		l.first = one
 	} else {
-		l.last.next = t
+		*l.last.link() = one
 	}
-	l.last = t
+	l.last = one
 	l.size++
 }
 
-func (l *list) pop() *take {
-	t := l.first
-	if l.first, t.next = t.next, nil; l.first == nil {
-		l.last = nil
+func (l *list[T]) pop() T {
+	var none T
+	one := l.first
+	l.first, *one.link() = *one.link(), none
+	if l.size--; l.size == 0 {
+		l.last = none
 	}
-	l.size--
-	return t
-}
-
-// turns is the order in which keys give a take to the next batch.
-type turns struct{ first, last *keyQueue }
-
-func (s *turns) push(k *keyQueue) {
-	if s.last == nil {
-		s.first = k
-	} else {
-		s.last.next = k
-	}
-	s.last = k
-}
-
-func (s *turns) pop() *keyQueue {
-	k := s.first
-	if s.first, k.next = k.next, nil; s.first == nil {
-		s.last = nil
-	}
-	return k
+	return one
 }
 
 // pushAll appends all of more.
-func (s *turns) pushAll(more turns) {
+func (l *list[T]) pushAll(more list[T]) {
 	switch {
-	case more.first == nil:
-	case s.last == nil:
-		*s = more
+	case more.size == 0:
+	case l.size == 0:
+		*l = more
 	default:
-		s.last.next, s.last = more.first, more.last
+		*l.last.link() = more.first
+		l.last, l.size = more.last, l.size+more.size
 	}
 }
 
@@ -118,7 +110,7 @@ func (q *queue) nextBatch() []*take {
 	q.batches++
 	clear(q.units)
 	var batch []*take
-	var skipped turns // keys whose next take does not fit: they are the first in the next batch
+	var skipped list[*keyQueue] // keys whose next take does not fit: they are the first in the next batch
 	logs, skips := 0, 0
 	for q.turns.first != nil && logs < batchTakes && skips < batchTakes {
 		k := q.turns.pop()
@@ -215,13 +207,12 @@ func (q *queue) sort() {
 		}
 		k := q.keys[t.key]
 		if k == nil {
-			if k = q.spare; k != nil {
-				q.spare = k.next
-				q.spares--
+			if q.spare.size > 0 {
+				k = q.spare.pop()
 			} else {
 				k = new(keyQueue)
 			}
-			*k = keyQueue{key: t.key}
+			k.key = t.key
 			q.keys[t.key] = k
 			q.turns.push(k)
 		}
@@ -239,9 +230,46 @@ func (q *queue) dropGivenUp(k *keyQueue) {
 // release forgets a key that has no takes.
 func (q *queue) release(k *keyQueue) {
 	delete(q.keys, k.key)
-	if q.spares < maxSpares {
-		*k = keyQueue{next: q.spare}
-		q.spare = k
-		q.spares++
+	if q.spare.size < maxSpares {
+		*k = keyQueue{}
+		q.spare.push(k)
 	}
 }
+
+// take is a take of one caller, on its way to the server and back.
+type take struct {
+	ctx  context.Context
+	key  string   // of its log; of several logs, their keys in a row, which no other logs have
+	keys []string // of several logs
+	id   string
+	cost int
+
+	own  call          // the command, if the take is sent by itself
+	done chan struct{} // receives a value when the fields below are set
+
+	next    *take  // in a list of a queue
+	arrival uint64 // its number among all takes of a queue
+
+	reply []int64 // of its group
+	takes int     // how many takes the group has
+	place int     // of this one in the group, from 0 on
+	err   error
+}
+
+// takePool has takes that were answered. A take whose caller has given up does not return to it, because a client may
+// still hold its command.
+var takePool = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1)} }}
+
+// appendKeys appends the keys of the take's logs.
+func (t *take) appendKeys(all []string) []string {
+	if t.keys == nil {
+		return append(all, t.key)
+	}
+	return append(all, t.keys...)
+}
+
+// logs returns how many logs the take is about.
+func (t *take) logs() int { return max(1, len(t.keys)) }
+
+// gaveUp reports whether the take's caller waits no longer.
+func (t *take) gaveUp() bool { return t.ctx.Err() != nil }

@@ -167,7 +167,7 @@ func TestNextBatchOfRandomTakes(t *testing.T) {
 				}
 			}
 		}
-		if uint64(sent) != q.arrivals || len(q.keys) != 0 || q.spares > maxSpares {
+		if uint64(sent) != q.arrivals || len(q.keys) != 0 || q.spare.size > maxSpares {
 			t.Errorf("round %d: %d of %d takes were sent", round, sent, q.arrivals)
 		}
 	}
