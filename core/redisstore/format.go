@@ -3,6 +3,7 @@ package redisstore
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/store"
@@ -20,7 +21,7 @@ func newFormat(takes []store.Take) redisclient.Format {
 	}
 	isShort := f.Grouped && !some(func(p *store.Plan) bool { return !redisclient.HasShortForm(p) })
 	switch f.Weighted = jointWeightedScript; {
-	case some(func(p *store.Plan) bool { return counts(p) || p.Varies }):
+	case some(func(p *store.Plan) bool { return isCounter(p) || p.Varies }):
 		f.Script, f.Weighted = jointWeightedScript, redisclient.Script{}
 	case some(func(p *store.Plan) bool { return len(p.Limits) > 1 }):
 		f.Script = jointSeveralScript
@@ -39,7 +40,7 @@ func newFormat(takes []store.Take) redisclient.Format {
 func newFormatOfOne(t store.Take) redisclient.Format {
 	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
 	f := redisclient.NewFormat(takeScript, []store.Take{t})
-	if counts(t.Plan) {
+	if isCounter(t.Plan) {
 		f.Script = counterScript
 		isShort := f.Grouped && hasShortCounter(t.Plan)
 		if appendCounter(&f, &t, isShort); isShort {
@@ -63,7 +64,7 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 
 // appendLog appends the arguments for one of several logs.
 func appendLog(f *redisclient.Format, t *store.Take, isShort bool) {
-	if counts(t.Plan) {
+	if isCounter(t.Plan) {
 		appendCounter(f, t, false)
 		return
 	}
@@ -75,5 +76,39 @@ func appendLog(f *redisclient.Format, t *store.Take, isShort bool) {
 	f.AppendPlan(t, isShort)
 	if t.Mode == store.ModeChargeDenied {
 		f.Rooms = append(f.Rooms, t.Plan.Bound)
+	}
+}
+
+// isCounter reports whether a plan is of another algorithm than the sliding log.
+func isCounter(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
+
+// hasShortCounter reports whether there is a short path for a plan of another algorithm than the sliding log.
+func hasShortCounter(p *store.Plan) bool {
+	l := &p.Limits[0]
+	fits := int64(l.Quota)+1 < (1<<53)/(redisclient.Span(l)+1)
+	return fits && (l.Algorithm == store.FixedWindow && l.Calendar == nil ||
+		l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
+}
+
+// appendCounter appends the arguments for a limit of another algorithm than the sliding log. A capital letter asks for
+// short replies.
+func appendCounter(f *redisclient.Format, t *store.Take, isShort bool) {
+	l := &t.Plan.Limits[0]
+	window := l.Window.Microseconds()
+	mode := redisclient.ModeText(t)
+	mode = mode[len(mode)-1:]
+	switch {
+	case l.Algorithm == store.TokenBucket:
+		f.Tail = append(f.Tail, "t", mode, l.Quota, l.Interval()/1000, l.Interval()%1000)
+	case l.Algorithm == store.SlidingCounter:
+		f.Tail = append(f.Tail, "s", mode, l.Quota, window)
+	case l.Calendar != nil:
+		c := l.Calendar
+		f.Tail = append(f.Tail, "c", mode, l.Quota, c[0], c[1], c[2], c[3], window)
+	default:
+		f.Tail = append(f.Tail, "w", mode, l.Quota, window)
+	}
+	if isShort {
+		f.Tail[0] = strings.ToUpper(f.Tail[0].(string)) //nolint:forcetypeassert // it is one of these
 	}
 }

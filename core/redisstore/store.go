@@ -13,6 +13,22 @@ import (
 // failover clients have it. Clients of other types may need [WithOneServer].
 type Client = redisclient.Client
 
+// The Class of each [core.StoreError] of this store and of those of package redisstream.
+const (
+	ClassTimeout  = redisclient.ClassTimeout  // "timeout": no reply in time
+	ClassCanceled = redisclient.ClassCanceled // "canceled": the caller has given up
+	ClassRefused  = redisclient.ClassRefused  // "refused": no connection, or it ended before the reply
+	ClassPool     = redisclient.ClassPool     // "pool": the client has no free connection, or was closed
+	ClassAuth     = redisclient.ClassAuth     // "auth": another login is wanted, or the user lacks a permission
+	ClassReadOnly = redisclient.ClassReadOnly // "read-only": no writes: a replica, or it cannot save or lacks replicas
+	ClassCluster  = redisclient.ClassCluster  // "cluster": it is down or moves slots, or the client is of the wrong kind
+	ClassBusy     = redisclient.ClassBusy     // "busy": the server loads its data, or runs another program's script
+	ClassOOM      = redisclient.ClassOOM      // "oom": the server is out of memory
+	ClassScript   = redisclient.ClassScript   // "script": the server does not run the scripts
+	ClassType     = redisclient.ClassType     // "type": the key holds another type; the only class with OneKey
+	ClassProtocol = redisclient.ClassProtocol // "protocol": the reply is not one of the scripts', or TLS fails
+)
+
 // Option changes a store.
 type Option func(*settings)
 
@@ -35,6 +51,23 @@ func New(client Client, opts ...Option) store.Store {
 	s := &redisStore{Logs: newLogs(client, opts), undoTimeout: time.Second}
 	s.WarnOfUnknownClient()
 	return s
+}
+
+// Check tells whether a store of the same client and options can work on its server, for example when a program
+// starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
+// evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
+// scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
+// is up.
+//
+// Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
+// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that tells
+// which timeout to set; if you have set one, ignore this error.
+//
+// Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
+// can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
+// itself does not need.
+func Check(ctx context.Context, client Client, opts ...Option) error {
+	return newLogs(client, opts).Check(ctx)
 }
 
 func newLogs(client Client, opts []Option) *redisclient.Logs {
@@ -66,7 +99,7 @@ func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []sto
 	if together {
 		return err
 	}
-	r := inTurn{
+	r := sequential{
 		store: s, takes: takes, answers: answers, keys: keys, id: id, cost: cost, began: time.Now(),
 	}
 	return r.run(ctx)

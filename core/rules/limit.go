@@ -26,10 +26,10 @@ var algorithmNames = []string{slidingLog, slidingCounter, fixedWindow, tokenBuck
 type limit struct {
 	core.Limit
 
-	at     place
-	text   string
-	key    *key // or nil: that of the rule
-	counts bool // of another algorithm than the sliding log
+	at        place
+	text      string
+	key       *key // or nil: that of the rule
+	isCounter bool // of another algorithm than the sliding log
 }
 
 // limits reads the limits of a rule or a descriptor. usual is the algorithm of the rule.
@@ -132,7 +132,7 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 		at.fault(fmt.Sprintf("%q cannot be a %s: %s", cut(l.text), algorithm, reason), remedy)
 		return false
 	}
-	l.counts = form.Burst || form.Calendar
+	l.isCounter = form.Burst || form.Calendar
 	switch {
 	case algorithm == "":
 	case form.InFlight && own.exists():
@@ -143,11 +143,11 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 	case form.Calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
 		return impossible("calendar periods are counted one by one", "remove the algorithm, or choose "+fixedWindow)
 	case algorithm == fixedWindow:
-		l.Limit, l.counts = l.With(core.FixedWindow), true
+		l.Limit, l.isCounter = l.With(core.FixedWindow), true
 	case algorithm == slidingCounter:
-		l.Limit, l.counts = l.With(core.SlidingCounter), true
+		l.Limit, l.isCounter = l.With(core.SlidingCounter), true
 	case algorithm == tokenBucket:
-		l.Limit, l.counts = core.TokenBucket(l.Limit, l.Quota), true
+		l.Limit, l.isCounter = core.TokenBucket(l.Limit, l.Quota), true
 	}
 	return true
 }

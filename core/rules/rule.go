@@ -163,9 +163,9 @@ func (r *rule) checkLocal() {
 	if at.text() != "local" {
 		return
 	}
-	counts := func(l limit) bool { return l.counts }
-	if slices.ContainsFunc(r.limits, counts) || slices.ContainsFunc(descriptors(r.tree), func(d *descriptor) bool {
-		return slices.ContainsFunc(d.limits, counts)
+	isCounter := func(l limit) bool { return l.isCounter }
+	if slices.ContainsFunc(r.limits, isCounter) || slices.ContainsFunc(descriptors(r.tree), func(d *descriptor) bool {
+		return slices.ContainsFunc(d.limits, isCounter)
 	}) {
 		at.fault("only admissions by limits of the algorithm "+slidingLog+" can be replayed to the store",
 			"choose open or closed, or leave the field out to enforce the limits without a replay")

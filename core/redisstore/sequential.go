@@ -14,14 +14,14 @@ import (
 )
 
 // If no script may use all logs of a request, the logs are asked one after the other. As soon as one denies, the units
-// that others have recorded are removed, and the logs that have not been asked are peeked at.
+// that others have recorded are removed, and the logs that were not asked are peeked at.
 //
 // Limits of other algorithms than the sliding log come last, since nothing can be removed from their numbers. If there
 // are several, they are peeked at first: so a request that one of them denies is counted by another only if the
 // requests of others have used it up in between.
 
-// inTurn is a request whose logs are asked one after the other.
-type inTurn struct {
+// sequential is a request whose logs are asked one after the other.
+type sequential struct {
 	store   *redisStore
 	takes   []store.Take
 	answers []store.Answer
@@ -31,7 +31,7 @@ type inTurn struct {
 	began   time.Time
 }
 
-func (r *inTurn) run(ctx context.Context) (err error) {
+func (r *sequential) run(ctx context.Context) (err error) {
 	mode, order := r.takes[0].Mode, r.order()
 	if mode == store.ModePeek || mode == store.ModeRecord { // each for itself
 		err = r.each(order, func(i int) error { return r.take(ctx, i, mode) })
@@ -63,12 +63,12 @@ func (r *inTurn) run(ctx context.Context) (err error) {
 }
 
 // grantLeast corrects the logs that have granted more units than a later one.
-func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
+func (r *sequential) grantLeast(ctx context.Context, order []int) error {
 	return r.each(order, func(i int) error {
 		if r.answers[i].Granted == r.cost {
 			return nil
 		}
-		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots || counts(r.takes[i].Plan) {
+		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots || isCounter(r.takes[i].Plan) {
 			return nil
 		}
 		_, err := r.store.RunOn(ctx, settleScript, r.keys[i], r.id, r.cost)
@@ -77,14 +77,14 @@ func (r *inTurn) grantLeast(ctx context.Context, order []int) error {
 }
 
 // order returns the numbers of the logs: those that never have room first, other algorithms than the sliding log last.
-func (r *inTurn) order() []int {
+func (r *sequential) order() []int {
 	order, rank := make([]int, len(r.takes)), make([]int, len(r.takes))
 	for i := range order {
 		order[i] = i
 		switch t := &r.takes[i]; {
 		case t.Mode != store.ModeUpTo && t.Plan.NeverFits(t.Cost):
 			rank[i] = -1
-		case counts(t.Plan):
+		case isCounter(t.Plan):
 			rank[i] = 1
 		}
 	}
@@ -94,8 +94,8 @@ func (r *inTurn) order() []int {
 
 // peekAtCounters asks the limits of other algorithms than the sliding log whether all have room, if there are several.
 // If one has not, it asks all logs, and nothing is recorded. In ModeUpTo it lowers the cost to what they have left.
-func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, err error) {
-	first := slices.IndexFunc(order, func(i int) bool { return counts(r.takes[i].Plan) })
+func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bool, err error) {
+	first := slices.IndexFunc(order, func(i int) bool { return isCounter(r.takes[i].Plan) })
 	if first < 0 || len(order)-first < 2 {
 		return true, nil
 	}
@@ -122,7 +122,7 @@ func (r *inTurn) peekAtCounters(ctx context.Context, order []int) (enough bool, 
 }
 
 // take asks the log with number i.
-func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) error {
+func (r *sequential) take(ctx context.Context, i int, mode store.Mode) error {
 	t := r.takes[i]
 	t.Mode, t.Cost = mode, r.cost
 	_, _, _, err := r.store.Logs.Take(ctx, []store.Take{t}, r.answers[i:i+1])
@@ -130,7 +130,7 @@ func (r *inTurn) take(ctx context.Context, i int, mode store.Mode) error {
 }
 
 // denied removes what the first n logs in the order have recorded, and asks those behind the next one, which denies.
-func (r *inTurn) denied(ctx context.Context, order []int, n int) error {
+func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
 	wait := r.undo(ctx, kept)
 	if r.takes[0].Mode == store.ModeUpTo {
@@ -169,7 +169,7 @@ func peeked(a *store.Answer) {
 }
 
 // each calls f for each of these logs, at the same time, and returns the first error.
-func (r *inTurn) each(logs []int, f func(i int) error) error {
+func (r *sequential) each(logs []int, f func(i int) error) error {
 	errs := make([]error, len(logs))
 	var wg sync.WaitGroup
 	for n, i := range logs {
@@ -181,8 +181,8 @@ func (r *inTurn) each(logs []int, f func(i int) error) error {
 
 // undo begins to remove the take from these logs. It returns a function that waits until it has been removed, or the
 // context has ended, and returns why it may still be there.
-func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
-	logs = slices.DeleteFunc(slices.Clone(logs), func(i int) bool { return counts(r.takes[i].Plan) })
+func (r *sequential) undo(ctx context.Context, logs []int) (wait func() error) {
+	logs = slices.DeleteFunc(slices.Clone(logs), func(i int) bool { return isCounter(r.takes[i].Plan) })
 	if len(logs) == 0 {
 		return func() error { return nil }
 	}
@@ -210,18 +210,18 @@ func (r *inTurn) undo(ctx context.Context, logs []int) (wait func() error) {
 
 // undone waits for what undo has begun, and returns err, or the first error of these. It says so if the take may not
 // have been removed.
-func (r *inTurn) undone(err error, waits ...func() error) error {
+func (r *sequential) undone(err error, waits ...func() error) error {
 	var failure error
 	for _, wait := range waits {
 		failure = cmp.Or(failure, wait())
 	}
-	var told *store.StoreError
-	if failure == nil || !errors.As(cmp.Or(err, failure), &told) {
+	var known *store.StoreError
+	if failure == nil || !errors.As(cmp.Or(err, failure), &known) {
 		return cmp.Or(err, failure)
 	}
-	said := *told
-	said.Err = fmt.Errorf("%w; some of its logs may count the request nevertheless", told.Err)
-	return &said
+	uncertain := *known
+	uncertain.Err = fmt.Errorf("%w; some of its logs may count the request nevertheless", known.Err)
+	return &uncertain
 }
 
 // undo removes a take that was recorded since an instant. It leaves one that is older: this was admitted when the same
