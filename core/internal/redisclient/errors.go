@@ -53,14 +53,14 @@ const (
 	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, " +
 		"unless cluster-databases says more"
 	adviseLogin  = "give the client the server's password (Options.Password)"
-	adviseMaster = "connect to the master: this is a replica; after a failover, see " +
-		"that its name leads to the new master"
-	adviseMasters  = "bring back the masters that the cluster misses (CLUSTER INFO)"
-	adviseProtocol = "see that the address is that of a Redis or Valkey server, " +
-		"and that nothing in between changes what it says"
-	adviseRefused = "start the server, or correct the address that the client has " +
+	adviseMaster = "connect to the master: this is a replica; after a failover, check " +
+		"that its name resolves to the new master"
+	adviseMasters  = "restore the masters that the cluster misses (CLUSTER INFO)"
+	adviseProtocol = "check that a Redis or Valkey server has this address, " +
+		"and that no proxy changes its replies"
+	adviseRefused = "start the server, or correct the client's address " +
 		"(Addr, Addrs, SentinelAddrs, MasterName)"
-	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for what the scripts call"
+	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for the commands that scripts call"
 	adviseTLS    = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
 )
 
@@ -71,7 +71,7 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"Protocol error: unauthenticated", ClassAuth, adviseLogin}, // to commands of more than 10 words
 	{"WRONGPASS", ClassAuth, "correct the client's user and password (Options.Username, Options.Password)"},
 	{"AUTH ", ClassAuth, "give the client no password: the server has none"},
-	{"unknown command 'auth'", ClassAuth, "give the client no password: the server knows no AUTH"},
+	{"unknown command 'auth'", ClassAuth, "give the client no password: the server has no AUTH"},
 	{"DENIED", ClassAuth, "set a password on the server, which is in protected mode"},
 	{"NOPERM", ClassAuth, ""},
 	{"ACL failure in script", ClassAuth, ""},
@@ -79,8 +79,8 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"READONLY", ClassReadOnly, adviseMaster},
 	{"MASTERDOWN", ClassReadOnly, adviseMaster},
 	{"Can not execute the command on a stale replica", ClassReadOnly, adviseMaster},
-	{"MISCONF", ClassReadOnly, "see the server's log for why it cannot save, such as a full disk"},
-	{"NOREPLICAS", ClassReadOnly, "bring its replicas back, or lower min-replicas-to-write"},
+	{"MISCONF", ClassReadOnly, "find out from the server's log why it cannot save, such as a full disk"},
+	{"NOREPLICAS", ClassReadOnly, "restore its replicas, or lower min-replicas-to-write"},
 	{"MOVED", ClassCluster, adviseCluster},
 	{"ASK ", ClassCluster, adviseCluster},
 	{"CROSSSLOT", ClassCluster, adviseCluster},
@@ -91,10 +91,10 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"CLUSTERDOWN", ClassCluster, adviseMasters},
 	{"Script attempted to", ClassCluster, adviseMasters},
 	{"LOADING", ClassBusy, "wait: the server loads its data"},
-	{"BUSY ", ClassBusy, "find who runs a script that does not end, and end it (SCRIPT KILL)"},
+	{"BUSY ", ClassBusy, "find who runs a script that does not end, and stop it (SCRIPT KILL)"},
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
-	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and tell both apart with " +
-		"WithPrefix"},
+	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and give the store a prefix " +
+		"of its own (WithPrefix)"},
 	{"max number of clients reached", ClassRefused,
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
 	{"DB index is out of range", ClassScript, adviseDatabase},
@@ -110,8 +110,8 @@ var errorPrefix = regexp.MustCompile(
 // since 9.7.
 func (k *Kind) diagnose(err error) *store.StoreError {
 	text := err.Error()
-	if said := redact(text); said != text {
-		err = replyError(said)
+	if redacted := redact(text); redacted != text {
+		err = replyError(redacted)
 	}
 	var (
 		reply  redis.Error
@@ -133,18 +133,18 @@ func (k *Kind) diagnose(err error) *store.StoreError {
 	case errors.Is(err, redis.ErrClosed):
 		class, advice = ClassPool, "close the client after the last request"
 	case strings.HasPrefix(text, "redis: connection pool"):
-		class, advice = ClassPool, "raise the client's PoolSize, or see what else holds its connections"
+		class, advice = ClassPool, "raise the client's PoolSize, or find out what else holds its connections"
 	case errors.As(err, &late) && late.Timeout():
-		class, advice = ClassTimeout, "see why the server or the network is slow (SLOWLOG, CPU), "+
-			"or whether the client's pool is used up (PoolSize); "+
-			"if there is never an answer, whether only the client speaks TLS"
+		class, advice = ClassTimeout, "find out why the server or the network is slow (SLOWLOG, CPU), "+
+			"or whether the client's pool is exhausted (PoolSize); "+
+			"if there is never an answer, whether only the client uses TLS"
 	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(tls.RecordHeaderError)),
 		onWire && (op.Op == "remote error" || op.Op == "local error"): // an alert of crypto/tls
 		advice = adviseTLS
 	case onWire && op.Op == "dial":
 		class, advice = ClassRefused, adviseRefused
 	case onWire, errors.As(err, new(syscall.Errno)), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		class, advice = ClassRefused, "see why the server ends connections: it stops, has too many (maxclients), "+
+		class, advice = ClassRefused, "find out why the server closes connections: it stops, has too many (maxclients), "+
 			"or wants TLS (the client's TLSConfig)"
 	}
 	return &store.StoreError{Err: err, Class: class, Advice: advice}
@@ -155,9 +155,9 @@ var userName = regexp.MustCompile(`User \S+ has no permissions`)
 
 // redact removes from an error of the server what a log should not have: the arguments of the command, which may be a
 // password if the server has no AUTH, and otherwise are a key or a script; and the name of the user.
-func redact(said string) string {
-	said, _, _ = strings.Cut(said, ", with args beginning with:")
-	return userName.ReplaceAllLiteralString(said, "the user has no permissions")
+func redact(reply string) string {
+	reply, _, _ = strings.Cut(reply, ", with args beginning with:")
+	return userName.ReplaceAllLiteralString(reply, "the user has no permissions")
 }
 
 // diagnoseReply classifies an error of the server itself.
@@ -171,7 +171,7 @@ func (k *Kind) diagnoseReply(err error, reply string) *store.StoreError {
 			return &store.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + k.checkTells()}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + k.checkLists()}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
@@ -184,10 +184,10 @@ func (k *Kind) permissionAdvice(reply string) string {
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(k.commands()...) + k.checkTells()
+	return grant(k.commands()...) + k.checkLists()
 }
 
-func (k *Kind) checkTells() string { return "; " + k.Package + ".Check tells what is missing" }
+func (k *Kind) checkLists() string { return "; " + k.Package + ".Check lists what is missing" }
 
 // commands returns the commands that the store's user must be allowed to run.
 func (k *Kind) commands() []string {

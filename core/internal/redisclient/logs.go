@@ -106,10 +106,10 @@ func (l *Logs) WarnOfUnknownClient() {
 	}
 	if _, before := warned.LoadOrStore(reflect.TypeOf(l.client), true); !before {
 		slog.Default().Warn("sash: the type of the Redis client is not known, "+
-			"so its keys are taken to be on several servers",
+			"so its keys are assumed to be on several servers",
 			slog.String("type", fmt.Sprintf("%T", l.client)),
-			slog.String("remedy", fmt.Sprintf("give %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
-				"there is one server; if there are several, nothing is wrong", l.kind.Package)))
+			slog.String("remedy", fmt.Sprintf("pass %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
+				"there is one server; if there are several, ignore this", l.kind.Package)))
 	}
 }
 
