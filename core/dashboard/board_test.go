@@ -161,9 +161,9 @@ func TestOutcomes(t *testing.T) {
 			wrong[x.What] = x.Count
 		}
 		for what, count := range map[string]int{
-			"failed (500)": 8, "without a key (400)": 7, "refunds that failed": 10,
-			"would be denied by the policy on trial": 1, "without a decision of the policy on trial": 11,
-			"files of rules not taken over": 13, "decided without the store": 1,
+			"failed (500)": 8, "without a key (400)": 7, "failed refunds": 10,
+			"would be denied by the shadow policy": 1, "not decided by the shadow policy": 11,
+			"rules files with mistakes": 13, "decided without the store": 1,
 		} {
 			if wrong[what] != count {
 				t.Errorf("%s: %d, want %d", what, wrong[what], count)

@@ -6,7 +6,7 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// message is what pages are told once a second.
+// message is what pages receive once a second.
 type message struct {
 	Second   int64           `json:"second"` // Unix time
 	Policies []policyMessage `json:"policies"`
@@ -30,18 +30,18 @@ type wrong struct {
 	Count uint64 `json:"count"`
 }
 
-// troubles are the counters that show that something may have to be repaired.
+// troubles are the counters of what may have to be repaired.
 var troubles = [counters]string{
 	failed:       "failed (500)",
 	noKey:        "without a key (400)",
-	refundFailed: "refunds that failed",
-	shadowDenied: "would be denied by the policy on trial",
-	shadowFailed: "without a decision of the policy on trial",
-	reloadFailed: "files of rules not taken over",
+	refundFailed: "failed refunds",
+	shadowDenied: "would be denied by the shadow policy",
+	shadowFailed: "not decided by the shadow policy",
+	reloadFailed: "rules files with mistakes",
 	degraded:     "decided without the store",
 }
 
-// storeMessage is what stands in the way between limiters and their stores, or how full a store in memory is.
+// storeMessage is how limiters get on with their store, or how full a store in memory is.
 type storeMessage struct {
 	Policy   string `json:"policy"`
 	Breaker  string `json:"breaker,omitempty"`

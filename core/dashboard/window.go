@@ -30,7 +30,7 @@ type question struct {
 	Of    string `json:"of"` // the limit's key
 }
 
-// answer is what a page is told about a key.
+// answer is the answer to a question.
 type answer struct {
 	Policy string         `json:"policy"`
 	Name   string         `json:"name"`   // of the key, or what stands for it
@@ -62,15 +62,10 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
-// window tells the page about a key. Keys with many requests may be looked at by everybody; others are found by their
-// names, which is an action, since it would tell whether somebody has made requests.
+// window answers with the windows of a key. Keys with many requests may be looked at by everybody; others are found by
+// their names, which is an action, since it would tell whether somebody has made requests.
 func (h *handler) window(w http.ResponseWriter, r *http.Request) {
-	a := new(answer)
-	q, err := ask(w, r)
-	var windows []bridge.Window
-	if err == nil {
-		windows, err = h.windows(r, q, a)
-	}
+	_, a, windows, err := h.ask(w, r)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -89,17 +84,12 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		refuse(w, errNotAuthorised)
 		return
 	}
-	a := new(answer)
-	q, err := ask(w, r)
-	var windows []bridge.Window
-	if err == nil {
-		windows, err = h.windows(r, q, a)
-	}
+	q, a, windows, err := h.ask(w, r)
 	switch {
 	case err != nil:
 	case q.Limit < 0 || q.Limit >= len(windows) || windows[q.Limit].Name != q.Name ||
 		h.shown(a.Policy, windows[q.Limit].Key) != q.Of:
-		err = &refusal{http.StatusConflict, "the key has other limits now"}
+		err = &refusal{http.StatusConflict, "the key's limits have changed"}
 	default:
 		err = windows[q.Limit].Reset(r.Context())
 	}
@@ -110,19 +100,24 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-var errNotAuthorised = &refusal{http.StatusForbidden, "this is for those whom WithActions authorises"}
+var errNotAuthorised = &refusal{http.StatusForbidden, "WithActions does not authorise this request"}
 
-func ask(w http.ResponseWriter, r *http.Request) (q question, err error) {
+// ask reads a question and asks the store for the windows of its key.
+func (h *handler) ask(
+	w http.ResponseWriter, r *http.Request,
+) (q question, a *answer, windows []bridge.Window, err error) {
+	a = new(answer)
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q); err != nil {
-		return q, &refusal{http.StatusBadRequest, "a question is JSON with a few short fields"}
+		return q, a, nil, &refusal{http.StatusBadRequest, "the request is not JSON with a few short fields"}
 	}
-	return q, nil
+	windows, err = h.windows(r, q, a)
+	return q, a, windows, err
 }
 
-// refuse answers with an error. The text of an error from elsewhere may have an identity in it, so only its types are
-// told.
+// refuse answers with an error. The text of an error from elsewhere may have an identity in it, so the answer has only
+// its types.
 func refuse(w http.ResponseWriter, err error) {
-	status, text := http.StatusBadGateway, "the program has failed: "+store.ErrorTypes(err)
+	status, text := http.StatusBadGateway, "the request failed: "+store.ErrorTypes(err)
 	var refused *refusal
 	var failed *store.StoreError
 	var config *core.ConfigError
@@ -130,11 +125,11 @@ func refuse(w http.ResponseWriter, err error) {
 	case errors.As(err, &refused):
 		status, text = refused.status, refused.text
 	case errors.As(err, &failed):
-		text = "the store does not answer: " + cmp.Or(failed.Class, "it says no more")
+		text = "the store does not answer: " + cmp.Or(failed.Class, "unknown error")
 	case errors.As(err, &config):
 		status, text = http.StatusUnprocessableEntity, config.Error()
 	case errors.Is(err, core.ErrNoKey):
-		status, text = http.StatusBadRequest, "give the name of a key"
+		status, text = http.StatusBadRequest, "enter the name of a key"
 	}
 	http.Error(w, text, status)
 }
@@ -147,7 +142,7 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Wind
 	if q.ID != "" {
 		d, name, ok := h.board.keys.find(q.ID)
 		if !ok {
-			return nil, &refusal{http.StatusNotFound, "this key is not among those with the most requests any more"}
+			return nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
 		}
 		policy, key, _ := strings.Cut(name, separator)
 		a.Policy, a.Name, a.Banned = policy, h.shown(policy, key), d.Banned
@@ -158,7 +153,7 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Wind
 	}
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {
-		return nil, &refusal{http.StatusNotFound, "no limiter with this policy was given to Board.Add"}
+		return nil, &refusal{http.StatusNotFound, "no limiter of this policy was given to Board.Add"}
 	}
 	d, err := l.Peek(r.Context(), q.Key)
 	if err != nil {

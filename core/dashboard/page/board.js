@@ -132,9 +132,9 @@ function showList(list, texts, make) {
 function showWrong(message) {
   const wrong = message.policies.flatMap(p => (p.wrong || []).map(w => `${p.name}: ${w.count.toLocaleString('en')} ${w.what}`));
   for (const s of message.stores) {
-    if (s.lost) wrong.push(`${s.policy}: ${plural(s.lost, 'unit', 'units')} that the store cannot be told`);
+    if (s.lost) wrong.push(`${s.policy}: ${plural(s.lost, 'unit', 'units')} that cannot be replayed to the store`);
     if (s.breaker && s.breaker !== 'closed') wrong.push(`${s.policy}: the store does not answer`);
-    if (s.shared) wrong.push(`${s.policy}: ${plural(s.shared, 'request', 'requests')} of keys that share a log, since the store is full`);
+    if (s.shared) wrong.push(`${s.policy}: ${plural(s.shared, 'request', 'requests')} whose keys share a log, because the store is full`);
   }
   byId('wrong').hidden = wrong.length === 0;
   showList(byId('wrong').querySelector('ul'), wrong, text => element('li', {}, text));
@@ -145,7 +145,7 @@ function showStores(message) {
     ? [`in memory, ${s.keys.toLocaleString('en')} of ${s.maxKeys.toLocaleString('en')} keys`, size(s.bytes)]
     : s.breaker
       ? [`breaker ${s.breaker}`, plural(s.outages, 'outage', 'outages'), plural(s.failures, 'failed call', 'failed calls'),
-        `${plural(s.denials, 'denial', 'denials')} remembered`, `${s.backlog.toLocaleString('en')} to be replayed`,
+        `${plural(s.denials, 'denial', 'denials')} cached`, `${s.backlog.toLocaleString('en')} to be replayed`,
         `${s.replayed.toLocaleString('en')} replayed`]
       : ['as above'];
   const rows = message.stores.map(s => [s.policy, about(s).concat(s.inFlight ? [`${s.inFlight} in flight`] : []).join(', ')]);
@@ -302,7 +302,7 @@ function showWindow(answer) {
   if (names(shownLimits.map(s => s.limit)) !== names(answer.limits) || shownLimits.length === 0) {
     shownLimits = answer.limits.map(limitPanel);
     byId('limits').replaceChildren(...shownLimits.map(s => s.panel));
-    if (answer.limits.length === 0) byId('limits').textContent = 'No limit was asked about this key.';
+    if (answer.limits.length === 0) byId('limits').textContent = 'No limit applies to this key.';
   }
   answer.limits.forEach((limit, i) => {
     const s = shownLimits[i];
