@@ -144,12 +144,9 @@ func (s *Set) limitNow(r adapter.Request, alone prepared, text string, cost int)
 
 // limitsOf returns the limits that were prepared together.
 func (r *rule) limitsOf(p prepared) []limit {
-	if r.prepared == p {
-		return r.limits
-	}
-	for _, d := range descriptors(r.tree) {
-		if d.prepared == p {
-			return d.limits
+	for _, of := range r.parts() {
+		if of.prepared == p {
+			return of.limits
 		}
 	}
 	return nil

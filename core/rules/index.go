@@ -1,12 +1,9 @@
 package rules
 
 import (
-	"errors"
-	"fmt"
 	"math/bits"
 	"slices"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
 
@@ -128,36 +125,6 @@ func (x *index) keep(r adapter.Request, c *choice, target *adapter.Target, found
 		}
 	}
 	return nil
-}
-
-// textOfKey returns what a key finds in a request, and whether it finds something.
-func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
-	id, err := c.Identity(k.Key)
-	switch {
-	case errors.Is(err, core.ErrNoKey):
-		return "", false, nil
-	case err != nil:
-		return "", false, fmt.Errorf("sash: a rule asks for %s: %w", k.text, err)
-	case id.Addr.IsValid():
-		return id.Addr.String(), true, nil
-	}
-	return id.Text, true, nil
-}
-
-// lower returns s with the letters A to Z in lower case, without an allocation if there are none.
-func lower(s string) string {
-	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
-			b := []byte(s)
-			for ; i < len(b); i++ {
-				if 'A' <= b[i] && b[i] <= 'Z' {
-					b[i] += 'a' - 'A'
-				}
-			}
-			return string(b)
-		}
-	}
-	return s
 }
 
 // manyRules is how many rules are looked for without an allocation.

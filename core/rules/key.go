@@ -242,6 +242,20 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
+// textOfKey returns what a key finds in a request, and whether it finds something.
+func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
+	id, err := c.Identity(k.Key)
+	switch {
+	case errors.Is(err, core.ErrNoKey):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("sash: a rule asks for %s: %w", k.text, err)
+	case id.Addr.IsValid():
+		return id.Addr.String(), true, nil
+	}
+	return id.Text, true, nil
+}
+
 // byRoute is the key of a request's method and the path of its rule.
 func byRoute(path string) core.Key {
 	if path == "" {

@@ -160,3 +160,19 @@ func cleanPath(p string) string {
 	}
 	return clean + "/"
 }
+
+// lower returns s with the letters A to Z in lower case, without an allocation if there are none.
+func lower(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			b := []byte(s)
+			for ; i < len(b); i++ {
+				if 'A' <= b[i] && b[i] <= 'Z' {
+					b[i] += 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}

@@ -5,20 +5,7 @@ import (
 	"strings"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/bridge"
 )
-
-type (
-	choice   = bridge.Choice[core.Key]
-	prepared = bridge.Prepared
-	toAsk    = bridge.Rule[core.Key, core.Limit, core.Failure]
-	names    = func(*choice) (bool, error) // reports whether a list names the client of a request
-)
-
-// engine is what package core does for this package.
-var engine = bridge.Core.(*bridge.Rules[ //nolint:forcetypeassert // core sets it
-	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
-])
 
 // preparer makes the rules of a document ready for a limiter.
 type preparer struct {
@@ -26,14 +13,7 @@ type preparer struct {
 
 	doc   *document
 	rules []toAsk
-	of    []leaf
-}
-
-// leaf is what has limits: a rule or a descriptor.
-type leaf struct {
-	limits   []limit
-	at       place
-	prepared *prepared
+	of    []*part
 }
 
 // prepare makes the rules of a document ready for a limiter.
@@ -41,18 +21,15 @@ func (k *reader) prepare(doc *document, l *core.Limiter) {
 	p := &preparer{reader: k, doc: doc}
 	for _, r := range doc.rules {
 		names := make(map[string]string)
-		if len(r.limits) > 0 {
-			p.add(r, leaf{r.limits, r.at, &r.prepared}, r.key, "", names, r.shadow)
-		}
-		for _, d := range descriptors(r.tree) {
-			if len(d.limits) > 0 {
-				p.add(r, leaf{d.limits, d.at, &d.prepared}, p.joined(d.above), d.label(), names, d.shadow)
+		for _, of := range r.parts() {
+			if len(of.limits) > 0 {
+				p.add(r, of, names)
 			}
 		}
 	}
 	prepared, faults := engine.Prepare(l, p.rules)
 	for i, of := range p.of {
-		if *of.prepared = prepared[i]; faults[i] != nil {
+		if of.prepared = prepared[i]; faults[i] != nil {
 			of.at.get("limits").asName().fault(reason(faults[i]))
 		}
 	}
@@ -60,10 +37,13 @@ func (k *reader) prepare(doc *document, l *core.Limiter) {
 
 const longestLabel = 40
 
-// label names the keys of a descriptor and of those above it.
-func (d *descriptor) label() string {
+// label names the keys of a descriptor and of those above it. A rule has none.
+func (p *part) label() string {
+	if p.above == nil {
+		return ""
+	}
 	label := "d"
-	for _, of := range d.above {
+	for _, of := range p.above {
 		label += "." + of.label
 	}
 	if len(label) > longestLabel {
@@ -74,10 +54,14 @@ func (d *descriptor) label() string {
 
 // add adds the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may hold
 // at once need different ones.
-func (p *preparer) add(r *rule, of leaf, own *key, label string, names map[string]string, shadow bool) {
+func (p *preparer) add(r *rule, of *part, names map[string]string) {
+	own, label := r.key, of.label()
+	if of.above != nil {
+		own = p.joined(of.above)
+	}
 	one := toAsk{
 		Policy: r.name, Name: p.doc.domain + "." + r.name, Label: label, Prefix: r.name + "-",
-		Shadow: shadow, Failure: r.failure, Detail: r.message,
+		Shadow: of.shadow, Failure: r.failure, Detail: r.message,
 	}
 	if own != nil {
 		one.Key = own.Key

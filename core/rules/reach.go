@@ -28,23 +28,23 @@ func (doc *document) unreachable() {
 
 // most returns how many limits of a rule a request may be asked about.
 func (r *rule) most() int {
-	return len(r.limits) + mostOf(r.tree, func(d *descriptor) int { return len(d.limits) })
+	return len(r.limits) + mostOf(r.below, func(d *part) int { return len(d.limits) })
 }
 
-// parts returns how many parts of a rule that have limits may apply to a request.
-func (r *rule) parts() int {
-	return min(len(r.limits), 1) + mostOf(r.tree, func(d *descriptor) int { return min(len(d.limits), 1) })
+// mostParts returns how many parts of a rule that have limits may apply to a request.
+func (r *rule) mostParts() int {
+	return min(len(r.limits), 1) + mostOf(r.below, func(d *part) int { return min(len(d.limits), 1) })
 }
 
 // mostOf returns the largest sum over descriptors that may apply together.
-func mostOf(groups []*group, of func(*descriptor) int) int {
+func mostOf(groups []*group, of func(*part) int) int {
 	decided, undecided := mostBelow(groups, of)
 	return max(decided, undecided)
 }
 
 // mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
 // so that those above apply as well: see descend.
-func mostBelow(groups []*group, of func(*descriptor) int) (decided, undecided int) {
+func mostBelow(groups []*group, of func(*part) int) (decided, undecided int) {
 	decides := false
 	for _, g := range groups {
 		most, mostUndecided := 0, 0
@@ -76,13 +76,13 @@ func (doc *document) notJoined(err error) {
 	}
 	problem, remedy := reason(err)
 	for i, r := range doc.rules {
-		if r.parts() > 1 {
+		if r.mostParts() > 1 {
 			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
 				remedy+"; or write a rule for each")
 			continue
 		}
 		for _, earlier := range doc.rules[:i] {
-			if doc.all && r.parts() > 0 && earlier.parts() > 0 && earlier.match.meets(&r.match) {
+			if doc.all && r.mostParts() > 0 && earlier.mostParts() > 0 && earlier.match.meets(&r.match) {
 				r.at.asFirst().fault(
 					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
 					remedy+"; or write apply: first")

@@ -75,10 +75,10 @@ func TestMostOfDescriptors(t *testing.T) {
 				return nil
 			})
 		}
-		if rule.most() < most || rule.parts() < parts {
-			t.Fatalf("%s: %d limits in %d parts, want %d in %d", text, rule.most(), rule.parts(), most, parts)
+		if rule.most() < most || rule.mostParts() < parts {
+			t.Fatalf("%s: %d limits in %d parts, want %d in %d", text, rule.most(), rule.mostParts(), most, parts)
 		}
-		if rule.most() == most && rule.parts() == parts {
+		if rule.most() == most && rule.mostParts() == parts {
 			exact++
 		}
 	}

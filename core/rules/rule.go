@@ -12,19 +12,26 @@ import (
 
 // rule is a rule of the file.
 type rule struct {
+	part
+
+	name    string
+	match   match
+	cost    int
+	failure core.Failure
+	message string
+	key     *key
+	allow   names
+	deny    names
+}
+
+// part is what may have limits: a rule, or one of its descriptors.
+type part struct {
 	at        place
-	name      string
-	match     match
 	unlimited bool
 	shadow    bool
-	cost      int
-	failure   core.Failure
-	message   string
-	key       *key
+	above     []*key // keys of the descriptors above, and of this one
 	limits    []limit
-	tree      []*group // of descriptors
-	allow     names
-	deny      names
+	below     []*group // descriptors
 
 	prepared prepared // of limits
 }
@@ -32,19 +39,8 @@ type rule struct {
 // group is the descriptors of one key.
 type group struct {
 	key    *key
-	values map[string]*descriptor
-	every  *descriptor // for values that have no descriptor of their own, or nil
-}
-
-type descriptor struct {
-	at        place
-	unlimited bool
-	shadow    bool
-	above     []*key // keys of the descriptors above, and of this one
-	limits    []limit
-	below     []*group
-
-	prepared prepared // of limits
+	values map[string]*part
+	every  *part // for values that have no descriptor of their own, or nil
 }
 
 // document is a file that has been read.
@@ -104,8 +100,8 @@ func (p place) checkName() {
 
 func (k *reader) rule(p place) *rule {
 	r := &rule{
-		at: p, name: p.get("name").text(), cost: 1, message: p.get("message").text(), match: k.match(p.get("match")),
-		unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue(),
+		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
+		name: p.get("name").text(), cost: 1, message: p.get("message").text(), match: k.match(p.get("match")),
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
 	if name := p.get("name"); name.exists() {
@@ -132,7 +128,7 @@ func (k *reader) rule(p place) *rule {
 		p.asFirst().fault(fmt.Sprintf("the limit %q has no key", cut(r.limits[i].text)),
 			"add key: to the rule, such as key: ip, or to each of its limits")
 	}
-	r.tree = k.groups(p.get("descriptors"), r, nil)
+	r.below = k.groups(p.get("descriptors"), r, nil)
 	r.allow, r.deny = k.list(r, p.get("allow")), k.list(r, p.get("deny"))
 	r.checkLocal()
 	return r
@@ -163,39 +159,27 @@ func (r *rule) checkLocal() {
 	if at.text() != "local" {
 		return
 	}
-	isCounter := func(l limit) bool { return l.isCounter }
-	if slices.ContainsFunc(r.limits, isCounter) || slices.ContainsFunc(descriptors(r.tree), func(d *descriptor) bool {
-		return slices.ContainsFunc(d.limits, isCounter)
+	if slices.ContainsFunc(r.parts(), func(p *part) bool {
+		return slices.ContainsFunc(p.limits, func(l limit) bool { return l.isCounter })
 	}) {
 		at.fault("only admissions by limits of the algorithm "+slidingLog+" can be replayed to the store",
 			"choose open or closed, or leave the field out to enforce the limits without a replay")
 	}
 }
 
-// descriptors returns all descriptors of a tree, each before those below it.
-func descriptors(groups []*group) (all []*descriptor) {
-	for _, g := range groups {
+// parts returns p and all descriptors below it, each before those below it.
+func (p *part) parts() []*part {
+	all := []*part{p}
+	for _, g := range p.below {
 		for _, d := range g.all() {
-			all = append(append(all, d), descriptors(d.below)...)
+			all = append(all, d.parts()...)
 		}
 	}
 	return all
 }
 
-// limitTexts returns the limits of a rule and its descriptors, as the file has them.
-func (r *rule) limitTexts() (texts []string) {
-	limits := r.limits
-	for _, d := range descriptors(r.tree) {
-		limits = append(slices.Clip(limits), d.limits...)
-	}
-	for _, l := range limits {
-		texts = append(texts, l.text)
-	}
-	return texts
-}
-
 // all returns the descriptors of a group, in the order of their values.
-func (g *group) all() (all []*descriptor) {
+func (g *group) all() (all []*part) {
 	for _, v := range slices.Sorted(maps.Keys(g.values)) {
 		all = append(all, g.values[v])
 	}
@@ -219,7 +203,7 @@ func (k *reader) groups(list place, r *rule, above []*key) (groups []*group) {
 		}
 		i := slices.IndexFunc(groups, func(g *group) bool { return g.key == of })
 		if i < 0 {
-			i, groups = len(groups), append(groups, &group{key: of, values: make(map[string]*descriptor)})
+			i, groups = len(groups), append(groups, &group{key: of, values: make(map[string]*part)})
 		}
 		k.descriptor(one, r, groups[i], above)
 	}
@@ -228,7 +212,7 @@ func (k *reader) groups(list place, r *rule, above []*key) (groups []*group) {
 
 func (k *reader) descriptor(p place, r *rule, g *group, above []*key) {
 	limits, below := p.get("limits"), p.get("descriptors")
-	d := &descriptor{
+	d := &part{
 		at: p, unlimited: p.get("unlimited").isTrue(), shadow: r.shadow || p.get("shadow").isTrue(),
 		above: append(slices.Clone(above), g.key),
 	}

@@ -149,7 +149,12 @@ func (s *Set) String() string {
 	var lines strings.Builder
 	rules, count := s.active.Load().rules, 0
 	for _, r := range rules {
-		limits := r.limitTexts()
+		var limits []string
+		for _, p := range r.parts() {
+			for _, l := range p.limits {
+				limits = append(limits, l.text)
+			}
+		}
 		if count += len(limits); len(limits) == 0 {
 			limits = []string{"unlimited"}
 		}
@@ -251,7 +256,7 @@ func (r *rule) ask(c *choice) error {
 	if decided {
 		c.Add(r.prepared)
 	} else {
-		decided, err = descend(r.tree, c)
+		decided, err = descend(r.below, c)
 	}
 	switch {
 	case r.shadow: // which must not change what others ask
