@@ -9,34 +9,34 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// Explanation tells what the rules in force say about a request.
+// Explanation is what the rules in force do with a request.
 type Explanation struct {
 	Decision core.Decision     // what would be decided; the zero Decision if there is an Err
 	Err      error             // why there would be no decision: core.ErrForbidden for a client on a deny list
 	Rules    []RuleExplanation // in the order of the file
 }
 
-// RuleExplanation tells whether a rule applies to a request, and why not.
+// RuleExplanation is whether a rule applies to a request, and why not.
 type RuleExplanation struct {
 	Name    string
 	Applies bool
-	Reason  string // the condition that fails, or the earlier rule that applies; empty if there is nothing to say
+	Reason  string // the condition that fails, or the earlier rule that applies; empty if there is none
 	Limits  []LimitExplanation
 }
 
 // LimitExplanation is a limit of a rule that applies.
 type LimitExplanation struct {
-	Limit      string // as the file says it
+	Limit      string // as in the file
 	Quota      int
 	Used       int           // units in the window now
 	Remaining  int           // units left now
 	RetryAfter time.Duration // until this limit would admit the request; 0 if it would now, or if that is not known
 }
 
-// Explain tells which rules apply to a request and why the others do not, what their limits have left, and what would
-// be decided. It charges nothing, and observers do not hear of it. A request that a list or core.WithSkip of
-// [WithOptions] decides about gets that decision, whatever the rules say. Adapters have a function of this name for
-// requests of their framework.
+// Explain returns which rules apply to a request and why the others do not, what their limits have left, and what would
+// be decided. It charges nothing and calls no observers. If a list or core.WithSkip of [WithOptions] decides about the
+// request, it returns that decision and ignores the rules. Adapters have a function of this name for requests of their
+// framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	a := s.active.Load()
 	leaves := make([][]prepared, len(a.rules))
@@ -66,7 +66,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]prepared) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
-	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are told about all the same
+	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are explained nevertheless
 	a.narrow(found, others, ends)
 	c.Ambiguous = others != nil
 	earlier := a.first(found)
@@ -99,7 +99,7 @@ func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][
 	return err
 }
 
-// reason returns what there is to say about a rule that applies, after it has added so much to the choice.
+// reason explains a rule that applies and has added so many limits to the choice, or returns "".
 func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):

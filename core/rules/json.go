@@ -31,7 +31,7 @@ type explanationJSON struct {
 }
 
 // MarshalJSON writes durations as texts such as "1m30s", and the error as its text, or null. The text is for operators:
-// it may contain what a key's function says about a client.
+// it may contain what a key's function returns about a client.
 func (e Explanation) MarshalJSON() ([]byte, error) {
 	out := explanationJSON{Rules: e.Rules}
 	d := &out.Decision

@@ -134,7 +134,7 @@ func (k *reader) rule(p place) *rule {
 	return r
 }
 
-// exactlyOne reports if not exactly one of some fields is there. A field that says false is not.
+// exactlyOne reports if not exactly one of some fields is there. A field that is false counts as missing.
 func (p place) exactlyOne(names ...string) {
 	var found []place
 	for _, name := range names {

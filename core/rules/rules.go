@@ -72,7 +72,7 @@ func Load(path string, opts ...Option) (*Set, error) {
 	return newSet(path, path, content, opts)
 }
 
-// Parse is Load for a text. name stands for the file's in errors.
+// Parse is Load for a text. Errors have name in place of the file's.
 func Parse(text []byte, name string, opts ...Option) (*Set, error) {
 	return newSet("", name, text, opts)
 }
@@ -144,7 +144,8 @@ func (s *Set) Hash() string { return s.active.Load().hash }
 // Loaded returns when the rules that are in force were loaded.
 func (s *Set) Loaded() time.Time { return s.active.Load().loaded }
 
-// String tells what is in force: the file, how many rules and limits it has, and a line for each rule with its limits.
+// String describes what is in force: the file, how many rules and limits it has, and a line for each rule with its
+// limits.
 func (s *Set) String() string {
 	var lines strings.Builder
 	rules, count := s.active.Load().rules, 0
@@ -167,7 +168,7 @@ func (s *Set) String() string {
 }
 
 // Limiter returns a limiter that asks the rules in force, for adapters. The options are WithDeny and WithError of the
-// adapter, and [core.WithHeaders]. All limiters of a set share what they know.
+// adapter, and [core.WithHeaders]. All limiters of a set share their state.
 func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
 	return engine.Answering(s.limiter, opts)
 }
@@ -268,7 +269,7 @@ func (r *rule) ask(c *choice) error {
 }
 
 // descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
-// that says unlimited.
+// that is unlimited.
 func descend(groups []*group, c *choice) (decided bool, err error) {
 	for _, g := range groups {
 		text, ok, err := textOfKey(c, g.key)

@@ -11,7 +11,7 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// shape is what may stand at a place of the file. The JSON schema is made of it too.
+// shape is what a place of the file may have. The JSON schema is made of it too.
 type shape struct {
 	kind   kind
 	doc    string
@@ -35,7 +35,7 @@ type kind uint8
 const (
 	object kind = iota
 	list
-	table  // an object whose fields are not known
+	table  // an object whose fields are unknown
 	text   // a string
 	scalar // a string, a number or a boolean, taken as it is written
 	number
@@ -61,7 +61,7 @@ func conditions(doc string) *shape {
 var (
 	algorithmShape = textOf("how units are counted; the default is sliding_window_log", algorithmNames...)
 	limitsShape    = listOf("all of them hold, and are decided together", limitShape)
-	shadowShape    = &shape{kind: boolean, doc: "true: asked and observed, never denies, and writes no header fields"}
+	shadowShape    = &shape{kind: boolean, doc: "true: evaluated and observed, but never denies, and writes no header fields"}
 	unlimitedShape = &shape{kind: boolean, doc: "true: requests pass uncounted"}
 )
 
@@ -128,7 +128,7 @@ func init() { //nolint:gochecknoinits // shapes that refer to themselves
 		textOf("the peer's address, one quota for all, or the request's method and the rule's path", keyWords...),
 		{kind: object, doc: "one of these", fields: []namedShape{
 			{"forwarded", false, listOf("X-Forwarded-For behind these trusted networks", textOf(""))},
-			{"header", false, textOf("a header's name; verify says who checks its value")},
+			{"header", false, textOf("a header's name; verify names what checks its value")},
 			{"verify", false, textOf("a verifier that the program has registered, or unverified")},
 			{"claim", false, textOf("a claim of a verified token")},
 			{"value", false, textOf("a value of earlier middleware")},
