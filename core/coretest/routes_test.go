@@ -1,10 +1,7 @@
 package coretest_test
 
 import (
-	"bufio"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -19,6 +16,7 @@ import (
 	echoware "github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/echolimit"
 	"github.com/sashlimit/sash/fiberlimit"
@@ -194,132 +192,22 @@ func fiberRouter(config fiber.Config, front ...fiber.Handler) func(*rules.Set) f
 	}
 }
 
-// spelled returns a path in another spelling.
-func spelled(r *rand.Rand, path string) string {
-	for range r.IntN(4) {
-		at := r.IntN(len(path))
-		switch r.IntN(11) {
-		case 0:
-			path += "/"
-		case 1:
-			path = path[:at] + strings.ToUpper(path[at:])
-		case 2:
-			if path[at] != '%' {
-				path = path[:at] + fmt.Sprintf("%%%02x", path[at]) + path[at+1:]
-			}
-		case 3:
-			path = strings.Replace(path, "/", "%2F", 1+r.IntN(2))
-			path = "/" + strings.TrimPrefix(path, "%2F")
-		case 4:
-			path = strings.Replace(path, "/", "//", 1)
-		case 5:
-			path = []string{"/x/..", "/.", "/health%2F..", "/%2e%2e", "/..", "/health%2f%2e%2e"}[r.IntN(6)] + path
-		case 6:
-			path += []string{"/..", "%2F..", "/../..", "/..%2f..%2fhealth", "%2f../health", "/%2e%2e/health"}[r.IntN(6)]
-		case 7:
-			path += []string{"?x=/health", ";x", "%3F", "%00", "."}[r.IntN(5)]
-		case 8:
-			path = strings.Replace(path, "/", []string{"/./", "%2F.%2F", "/%2e/"}[r.IntN(3)], 1)
-			path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "%2F"), "/")
-		case 9:
-			path += []string{".json", "/.json", ".a.b", "%2ejson", "//"}[r.IntN(5)]
-		case 10:
-			path = "/old" + path
-		}
-	}
-	return path
-}
-
 // Whatever spelling of a path a router takes, the rule for the route applies.
 func TestRulesBeforeRouters(t *testing.T) {
-	const text = `
-apply: %s
-rules:
-- {name: health, match: {path: /health}, unlimited: true}
-- {name: login, match: {path: /login}, key: global, limits: [1000000/day]}
-- {name: v1, match: {path: /v1/}, key: global, limits: [1000000/day]}
-- {name: users, match: {path: "/Users/{id}"}, key: global, limits: [1000000/day]}
-`
 	for name, router := range routers {
-		for _, apply := range []string{"first", "all"} {
-			t.Run(name+" "+apply, func(t *testing.T) {
-				text := fmt.Sprintf(text, apply)
-				if !strings.HasPrefix(name, "fiber") || name == "fiber, strict" || name == "fiber, strict in case" {
-					text = strings.ToLower(text)
-				}
-				set, err := rules.Parse([]byte(text), "limits.yaml")
-				if err != nil {
-					t.Fatal(err)
-				}
-				listener := listen(t, "tcp4", "127.0.0.1:0")
-				go router(set)(listener)
-				if odd := trySpellings(t, listener.Addr().String()); odd < 20 {
-					t.Errorf("only %d odd spellings were served", odd)
-				}
+		t.Run(name, func(t *testing.T) {
+			coretest.Routes(t, coretest.RoutesConfig{
+				AnyCase: strings.HasPrefix(name, "fiber") && name != "fiber, strict" && name != "fiber, strict in case",
+				Serve: func(t *testing.T, text string) string {
+					set, err := rules.Parse([]byte(text), "limits.yaml")
+					if err != nil {
+						t.Fatal(err)
+					}
+					listener := listen(t, "tcp4", "127.0.0.1:0")
+					go router(set)(listener)
+					return listener.Addr().String()
+				},
 			})
-		}
+		})
 	}
-}
-
-// trySpellings sends paths and returns how many odd ones were served by a route with a limit.
-func trySpellings(t *testing.T, address string) (odd int) {
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 1))
-	c := &rawClient{address: address}
-	defer c.close()
-	for range 1500 {
-		base := []string{"/login", "/v1/x", "/v1/x/y", "/users/7", "/health"}[r.IntN(5)]
-		path := spelled(r, base)
-		w, route := c.get(t, path)
-		if w.StatusCode != http.StatusOK || route == "" || route == "health" {
-			continue
-		}
-		if path != base {
-			odd++
-		}
-		if limits := w.Header.Get("RateLimit-Policy"); !strings.Contains(limits, `"`+route+"-") {
-			t.Errorf("seed %#x: %s is served by %s, and limited by %q", seed, path, route, limits)
-		}
-	}
-	return odd
-}
-
-// rawClient sends paths as they are, which an http.Client does not.
-type rawClient struct {
-	address string
-	conn    net.Conn
-	from    *bufio.Reader
-}
-
-func (c *rawClient) close() {
-	if c.conn != nil {
-		c.conn.Close()
-	}
-	c.conn = nil
-}
-
-func (c *rawClient) get(t *testing.T, path string) (w *http.Response, body string) {
-	t.Helper()
-	if c.conn == nil {
-		var d net.Dialer
-		conn, err := d.DialContext(t.Context(), "tcp", c.address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.conn, c.from = conn, bufio.NewReader(conn)
-	}
-	fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: a.example\r\n\r\n", path)
-	w, err := http.ReadResponse(c.from, nil)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	defer w.Body.Close()
-	b, err := io.ReadAll(w.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Close { // as after a path that is none
-		c.close()
-	}
-	return w, string(b)
 }
