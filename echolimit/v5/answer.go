@@ -1,0 +1,80 @@
+package echolimit
+
+import (
+	"errors"
+	"reflect"
+	"runtime"
+	"strconv"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// refuse answers with status unless the handler has written or returns an error of its own. For
+// d.Err() and cause, which it may return, it answers as without the handler.
+func refuse(c *echo.Context, status int, cause error, handler func() error) error {
+	w, restore := watch(c)
+	defer restore()
+	w.setStatus(status)
+	err := handler()
+	switch {
+	case isRefusal(err, cause):
+		return answer(c, core.ProblemOf(err), func() error { return err })
+	case err != nil || isWritten(c):
+		return err
+	}
+	return c.NoContent(w.implicit())
+}
+
+// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
+func isRefusal(err, cause error) bool {
+	var coder echo.HTTPStatusCoder
+	if err == nil || errors.As(err, &coder) {
+		return false
+	}
+	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
+}
+
+func answerDenied(c *echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
+func answerError(c *echo.Context, err error) error {
+	return answer(c, core.ProblemOf(err), func() error { return err })
+}
+
+// answer writes the problem document, unless the application answers errors itself. It never does both: an error
+// handler would find an answer that is written already.
+func answer(c *echo.Context, p adapter.Problem, cause func() error) error {
+	switch {
+	case isWritten(c):
+		return nil
+	case !isDefault(c.Echo().HTTPErrorHandler):
+		if p.RetryAfter > 0 {
+			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
+		}
+		return echo.NewHTTPError(p.Status, p.Title).Wrap(cause())
+	}
+	p.SetHeaders(c.Response().Header())
+	c.Blob(p.Status, adapter.ProblemType, p.JSON()) // an error only says that the client is gone
+	return nil
+}
+
+// isDefault reports whether h is of echo.DefaultHTTPErrorHandler. The compiler makes another function for each call
+// that it inlines. What they have in common is their place in echo's source.
+func isDefault(h echo.HTTPErrorHandler) bool {
+	entry := reflect.ValueOf(h).Pointer()
+	if entry == defaultEntry {
+		return true
+	}
+	f := runtime.FuncForPC(entry)
+	if f == nil {
+		return false
+	}
+	file, line := f.FileLine(entry)
+	return file == defaultFile && line == defaultLine
+}
+
+var (
+	defaultEntry             = reflect.ValueOf(echo.New().HTTPErrorHandler).Pointer()
+	defaultFile, defaultLine = runtime.FuncForPC(defaultEntry).FileLine(defaultEntry)
+)

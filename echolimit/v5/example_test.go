@@ -1,0 +1,249 @@
+package echolimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/echolimit/v5"
+)
+
+// show prints how h answers a request for path. Requests of httptest.NewRequest come from 192.0.2.1.
+func show(h http.Handler, path string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	fmt.Println(path, w.Code, w.Body)
+}
+
+func hello(c *echo.Context) error { return c.String(http.StatusOK, "Hello!") }
+
+// Each client address may send two requests in any hour.
+func ExampleNew() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(2), core.ByIP()))
+	e.GET("/", hello)
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"), w.Header().Get("Content-Type"))
+	}
+	// Output:
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=UTF-8
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=UTF-8
+	// 429 "2-per-hour";q=2;w=3600 application/problem+json
+}
+
+// Users that earlier middleware has authenticated have a quota of their own. All other requests count by address.
+func ExampleNew_key() {
+	e := echo.New()
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc { // stands in for your authentication
+		return func(c *echo.Context) error {
+			c.Set("user", c.QueryParam("user"))
+			return next(c)
+		}
+	})
+	user := func(c *echo.Context) (string, error) {
+		name, _ := c.Get("user").(string)
+		return name, nil // an empty string is no key
+	}
+	e.Use(echolimit.New(core.PerHour(1), core.First(core.By(user), core.ByIP())))
+	e.GET("/", hello)
+
+	for _, path := range []string{"/?user=ann", "/?user=bob", "/"} {
+		show(e, path)
+	}
+	// Output:
+	// /?user=ann 200 Hello!
+	// /?user=bob 200 Hello!
+	// / 200 Hello!
+}
+
+// Callbacks take an echo.Context.
+func ExampleNew_options() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(10), core.ByIP(),
+		core.WithSkip(func(c *echo.Context) bool { return c.Path() == "/healthz" }),
+		core.WithCost(func(c *echo.Context) int {
+			if c.Path() == "/export" {
+				return 8
+			}
+			return 1
+		}),
+	))
+	for _, path := range []string{"/", "/export", "/healthz"} {
+		e.GET(path, hello)
+	}
+
+	for _, path := range []string{"/export", "/", "/export", "/healthz"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /export 200
+	// / 200
+	// /export 429
+	// /healthz 200
+}
+
+// The CORS middleware goes first. It answers preflights itself, so they do not count, and it adds to denials the
+// fields without which a browser hides them from scripts.
+func ExampleNew_cors() {
+	e := echo.New()
+	e.Use(middleware.CORSWithConfig(middleware.CORSConfig{
+		AllowOrigins:  []string{"https://app.example.com"},
+		ExposeHeaders: []string{"RateLimit", "RateLimit-Policy", "Retry-After"},
+	}))
+	e.Use(echolimit.New(core.PerHour(1), core.ByIP()))
+	e.GET("/", hello)
+
+	for _, method := range []string{http.MethodOptions, http.MethodGet, http.MethodOptions, http.MethodGet} {
+		r := httptest.NewRequest(method, "/", nil)
+		r.Header.Set("Origin", "https://app.example.com")
+		if method == http.MethodOptions {
+			r.Header.Set("Access-Control-Request-Method", http.MethodGet)
+		}
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		fmt.Println(method, w.Code, w.Header().Get("Access-Control-Allow-Origin"))
+	}
+	// Output:
+	// OPTIONS 204 https://app.example.com
+	// GET 200 https://app.example.com
+	// OPTIONS 204 https://app.example.com
+	// GET 429 https://app.example.com
+}
+
+// Retry-After and the RateLimit fields are set already.
+func ExampleWithDeny() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(1), core.ByIP(),
+		echolimit.WithDeny(func(c *echo.Context, d core.Decision) error {
+			wait := d.RetryAfter.Round(time.Hour)
+			return c.String(http.StatusTooManyRequests, fmt.Sprintf("%s: wait for %v", d.Violated[0], wait))
+		}),
+	))
+	e.GET("/", hello)
+
+	show(e, "/")
+	show(e, "/")
+	// Output:
+	// / 200 Hello!
+	// / 429 1-per-hour: wait for 1h0m0s
+}
+
+// The error is for operators: do not send its text to clients.
+func ExampleWithError() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
+		echolimit.WithError(func(c *echo.Context, err error) error {
+			return c.String(core.ProblemOf(err).Status, "send your X-API-Key")
+		}),
+	))
+	e.GET("/", hello)
+
+	show(e, "/")
+	// Output:
+	// / 400 send your X-API-Key
+}
+
+// Each client address has a quota for every route. The route is the pattern, so its parameters do not matter.
+func ExampleByRoute() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(1), core.Join(echolimit.ByRoute(), core.ByIP()),
+		echolimit.WithDeny(func(c *echo.Context, _ core.Decision) error { return c.String(429, "slow down") })))
+	e.GET("/users/:id", hello)
+	e.GET("/teams/:id", hello)
+
+	show(e, "/users/1")
+	show(e, "/users/2")
+	show(e, "/teams/1")
+	// Output:
+	// /users/1 200 Hello!
+	// /users/2 429 slow down
+	// /teams/1 200 Hello!
+}
+
+// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
+// its quota back.
+func ExampleFrom() {
+	limiter, err := core.New(core.PerHour(1), core.ByIP(),
+		echolimit.WithDeny(func(c *echo.Context, _ core.Decision) error { return c.String(429, "slow down") }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e := echo.New()
+	e.GET("/", hello, echolimit.From(limiter))
+	// Protect yours, and make it a POST.
+	e.GET("/admin/reset/:address", func(c *echo.Context) error {
+		if err := limiter.Reset(c.Request().Context(), c.Param("address")); err != nil {
+			return err
+		}
+		return c.String(http.StatusOK, "reset")
+	})
+
+	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
+		show(e, path)
+	}
+	// Output:
+	// / 200 Hello!
+	// / 429 slow down
+	// /admin/reset/192.0.2.1 200 reset
+	// / 200 Hello!
+}
+
+// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
+// differ by RemoteAddr.
+func Example_testing() {
+	newApp := func() http.Handler { // that of your program
+		e := echo.New()
+		e.Use(echolimit.New(core.PerHour(1), core.ByIP()))
+		e.GET("/", hello)
+		return e
+	}
+
+	app := newApp()
+	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = client
+		w := httptest.NewRecorder()
+		app.ServeHTTP(w, r)
+		fmt.Println(client, w.Code)
+	}
+	// Output:
+	// 192.0.2.1:1234 200
+	// 192.0.2.1:1235 429
+	// 192.0.2.2:1234 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	e := echo.New()
+	e.Use(echolimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
+	e.GET("/", func(c *echo.Context) error {
+		ctx := c.Request().Context()
+		decision, ok := core.DecisionFrom(ctx)
+		if cost, err := strconv.Atoi(c.QueryParam("cost")); ok && err == nil {
+			if err := decision.Settle(ctx, cost); err != nil {
+				return err
+			}
+		}
+		return c.String(http.StatusOK, fmt.Sprintf("10 an hour, %d left", decision.Remaining))
+	})
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(e, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
+}

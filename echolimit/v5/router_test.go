@@ -1,0 +1,232 @@
+package echolimit_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/echolimit/v5"
+)
+
+func parse(t *testing.T, text string) *rules.Set {
+	t.Helper()
+	set, err := rules.Parse([]byte(text), "limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// Whatever spelling of a path echo's router takes, the rule for the route applies.
+func TestRules(t *testing.T) {
+	type config = echo.RouterConfig
+	none := func(*echo.Echo) {}
+	for name, c := range map[string]struct {
+		config        config
+		front, behind func(*echo.Echo)
+	}{
+		"plain":                  {front: none, behind: none},
+		"unescaped":              {config: config{UnescapePathParamValues: true}, front: none, behind: none},
+		"decoded path":           {config: config{UseEscapedPathForMatching: true}, front: none, behind: none},
+		"automatic HEAD":         {config: config{AutoHandleHEAD: true}, front: none, behind: none},
+		"slash removed":          {front: func(e *echo.Echo) { e.Pre(middleware.RemoveTrailingSlash()) }, behind: none},
+		"slash removed in Use":   {front: func(e *echo.Echo) { e.Use(middleware.RemoveTrailingSlash()) }, behind: none},
+		"slash removed behind":   {front: none, behind: func(e *echo.Echo) { e.Use(middleware.RemoveTrailingSlash()) }},
+		"slash added and behind": {front: none, behind: func(e *echo.Echo) { e.Use(middleware.AddTrailingSlash()) }},
+		"rewritten": {front: func(e *echo.Echo) {
+			e.Pre(middleware.Rewrite(map[string]string{"/old/*": "/$1", "/*.json": "/$1"}))
+		}, behind: none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			coretest.Routes(t, coretest.RoutesConfig{Serve: func(t *testing.T, text string) string {
+				e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(c.config)})
+				c.front(e)
+				e.Use(echolimit.Rules(parse(t, text)))
+				c.behind(e)
+				for route, path := range map[string]string{
+					"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/:id",
+				} {
+					e.GET(path, func(c *echo.Context) error { return c.String(http.StatusOK, route) })
+				}
+				server := httptest.NewServer(e)
+				t.Cleanup(server.Close)
+				return server.Listener.Addr().String()
+			}})
+		})
+	}
+}
+
+// Rules see the method, the host and the header fields of a request, and Explain says what they make of it.
+func TestRulesOfRequests(t *testing.T) {
+	set := parse(t, `
+rules:
+- name: a
+  match: {host: api.example.com, path: "/users/{id}", methods: [GET], headers: {X-Plan: [free]}}
+  key: ip
+  limits: [1/day]
+`)
+	e := echo.New()
+	var matched bool
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			matched = echolimit.Explain(set, c).Rules[0].Applies
+			return next(c)
+		}
+	})
+	e.Use(echolimit.Rules(set))
+	e.Any("/*", served)
+	for _, c := range []struct {
+		method, target, plan string
+		status               int
+		limits               string
+		matched              bool
+	}{
+		{"GET", "http://api.example.com/users/1", "free", 200, `"a-1-per-day";r=0;t=86400`, true},
+		{"GET", "http://api.example.com/users/2", "free", 429, `"a-1-per-day";r=0;t=86400`, true},
+		{"POST", "http://api.example.com/users/2", "free", 200, "", false},
+		{"GET", "http://www.example.com/users/2", "free", 200, "", false},
+		{"GET", "http://api.example.com/users/2", "paid", 200, "", false},
+	} {
+		r := httptest.NewRequest(c.method, c.target, nil)
+		r.Header.Set("X-Plan", c.plan)
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		if got := w.Header().Get("RateLimit"); w.Code != c.status || got != c.limits {
+			t.Errorf("%v: status %d, RateLimit %s", c, w.Code, got)
+		}
+		if matched != c.matched {
+			t.Errorf("%v: it applies: %v", c, matched)
+		}
+	}
+}
+
+// A HEAD that echo answers by the handler of GET counts once, where the limiter is mounted on the router and on the
+// route, and WithRefund gets the status that GET would have.
+func TestAutomaticHEAD(t *testing.T) {
+	for desc, c := range map[string]struct {
+		handler echo.HandlerFunc
+		status  int
+	}{
+		"a body":        {served, 200},
+		"no content":    {func(c *echo.Context) error { return c.NoContent(204) }, 204},
+		"nothing":       {func(*echo.Context) error { return nil }, 200},
+		"404":           {func(c *echo.Context) error { return c.String(404, "gone") }, 404},
+		"JSON":          {func(c *echo.Context) error { return c.JSON(403, "no") }, 403},
+		"an error":      {func(*echo.Context) error { return echo.ErrNotFound }, 404},
+		"a plain error": {func(*echo.Context) error { return errConflict }, 500},
+		"an error after the answer": {func(c *echo.Context) error {
+			c.String(201, "made")
+			return errConflict
+		}, 201},
+		"flushed": {func(c *echo.Context) error {
+			http.NewResponseController(c.Response()).Flush()
+			return c.String(404, "gone")
+		}, 404},
+	} {
+		for where, mounts := range map[string][2]int{"router": {1, 0}, "route": {0, 1}, "both": {2, 2}} {
+			var asked []int
+			l, err := core.New(core.PerMinute(9), core.ByHeader("User", core.Unverified),
+				core.WithRefund(func(_ *echo.Context, status int) bool {
+					asked = append(asked, status)
+					return len(asked) == 1
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
+			limit := echolimit.From(l)
+			for range mounts[0] {
+				e.Use(limit)
+			}
+			e.GET("/", c.handler, []echo.MiddlewareFunc{limit, limit}[:mounts[1]]...)
+			for i := range 2 {
+				r := httptest.NewRequest(http.MethodHead, "/", nil)
+				r.Header.Set("User", "ann")
+				w := httptest.NewRecorder()
+				e.ServeHTTP(w, r)
+				if w.Code != c.status || w.Body.Len() > 0 || w.Header().Get("RateLimit") == "" {
+					t.Errorf("%s, on the %s: status %d, %d bytes, %v", desc, where, w.Code, w.Body.Len(), w.Header())
+				}
+				if len(asked) != i+1 || asked[i] != c.status || used(t, l) != i {
+					t.Errorf("%s, on the %s: asked about %v, %d units used; want %d",
+						desc, where, asked, used(t, l), c.status)
+				}
+			}
+		}
+	}
+}
+
+// A refusal on a route has its status for HEAD as well, whatever the handler of WithDeny writes.
+func TestAutomaticHEADRefused(t *testing.T) {
+	for desc, c := range map[string]struct {
+		deny   func(*echo.Context, core.Decision) error
+		status int
+	}{
+		"the problem document": {nil, 429},
+		"writes nothing":       {func(*echo.Context, core.Decision) error { return nil }, 429},
+		"writes a body": {func(c *echo.Context, _ core.Decision) error {
+			_, err := c.Response().Write([]byte("slow down"))
+			return err
+		}, 429},
+		"sets a status": {func(c *echo.Context, _ core.Decision) error { response(c).Status = 418; return nil }, 418},
+		"writes JSON":   {func(c *echo.Context, _ core.Decision) error { return c.JSON(503, "no") }, 503},
+		"d.Err()":       {func(_ *echo.Context, d core.Decision) error { return d.Err() }, 429},
+		"an error":      {func(*echo.Context, core.Decision) error { return echo.NewHTTPError(420, "calm") }, 420},
+	} {
+		var opts []core.Option
+		if c.deny != nil {
+			opts = append(opts, echolimit.WithDeny(c.deny))
+		}
+		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
+		e.GET("/", served, echolimit.New(core.PerMinute(1), core.ByIP(), opts...))
+		get(e, "/")
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/", nil))
+		if w.Code != c.status || w.Body.Len() > 0 || w.Header().Get("Retry-After") != "60" {
+			t.Errorf("%s: status %d, %d bytes, %v", desc, w.Code, w.Body.Len(), w.Header())
+		}
+	}
+}
+
+// A route's pattern is its key, whichever group it is of, and HEAD shares that of GET.
+func TestByRouteOfGroups(t *testing.T) {
+	e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
+	g := e.Group("/api", echolimit.New(core.PerMinute(2), echolimit.ByRoute()))
+	g.GET("/users/:id", served)
+	g.Group("/v2").GET("/users/:id", served)
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/api/users/1", 200}, {"HEAD", "/api/users/2", 200}, {"GET", "/api/users/3", 429},
+		{"GET", "/api/v2/users/1", 200}, {"GET", "/api/v2/users/2", 200}, {"HEAD", "/api/v2/users/2", 429},
+	} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		if w.Code != c.status {
+			t.Errorf("%s %s: status %d, want %d", c.method, c.path, w.Code, c.status)
+		}
+	}
+}
+
+// By the peer, whatever echo takes for the client's address.
+func TestByIPBesideIPExtractor(t *testing.T) {
+	e := echo.New()
+	_, all, _ := net.ParseCIDR("0.0.0.0/0")
+	e.IPExtractor = echo.ExtractIPFromXFFHeader(echo.TrustIPRange(all))
+	e.Use(echolimit.New(core.PerMinute(2), core.ByIP()))
+	e.GET("/", func(c *echo.Context) error { return c.String(200, c.RealIP()) })
+	for i, address := range []string{"198.51.100.1", "198.51.100.2", "198.51.100.3"} {
+		w := get(e, "/", "X-Forwarded-For", address)
+		if want := []int{200, 200, 429}[i]; w.Code != want || want == 200 && w.Body.String() != address {
+			t.Errorf("status %d, body %s", w.Code, w.Body)
+		}
+	}
+}
