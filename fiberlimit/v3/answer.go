@@ -1,0 +1,69 @@
+package fiberlimit
+
+import (
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/gofiber/fiber/v3"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// refuse answers with status unless the handler sets another one or returns an error of its own. For
+// d.Err() and cause, which it may return, it answers as without the handler. A panic would end the process.
+func refuse(c fiber.Ctx, l *core.Limiter, status int, cause error, handler func() error) error {
+	c.Status(status)
+	switch err := adapter.Guard(handler); {
+	case errors.As(err, new(*adapter.PanicError)):
+		l.Report(c.Context(), err)
+		return answerError(c, err)
+	case isRefusal(err, cause):
+		return answerError(c, err)
+	default:
+		return err
+	}
+}
+
+// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
+func isRefusal(err, cause error) bool {
+	if err == nil || errors.As(err, new(*fiber.Error)) {
+		return false
+	}
+	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
+}
+
+func answerDenied(c fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
+func answerError(c fiber.Ctx, err error) error {
+	return answer(c, core.ProblemOf(err), func() error { return err })
+}
+
+// answer makes the cause only where it is asked for: it is as large as a Decision.
+func answer(c fiber.Ctx, p adapter.Problem, cause func() error) error {
+	own := reflect.ValueOf(c.App().Config().ErrorHandler).Pointer()
+	if own != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
+		if p.RetryAfter > 0 {
+			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
+		}
+		return adapter.ErrorWithCause(fiber.NewError(p.Status, p.Title), cause())
+	}
+	p.SetHeaders(header{c})
+	return c.Status(p.Status).Send(p.JSON())
+}
+
+// header is the response's. Get copies, because fasthttp uses its bytes again.
+type header struct{ fiber.Ctx }
+
+func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
+
+// Set does not look for capitals and line breaks, as fiber's does: core's names are in canonical form, and its values
+// have no line breaks.
+func (h header) Set(name, value string) {
+	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
+}
+
+// bytesOf does not copy. The bytes are not written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above

@@ -1,0 +1,243 @@
+package fiberlimit_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/cors"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/fiberlimit/v3"
+)
+
+// send sends a request through App.Test, whose requests come from 192.0.2.1. header is names and values.
+func send(app *fiber.App, method, path string, header ...string) *http.Response {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w, err := app.Test(r, fiber.TestConfig{}) // without a timeout
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// show prints how app answers a request for path.
+func show(app *fiber.App, path string) {
+	w := send(app, fiber.MethodGet, path)
+	defer w.Body.Close()
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(path, w.StatusCode, string(body))
+}
+
+func hello(c fiber.Ctx) error { return c.SendString("Hello!") }
+
+// Each client address may send two requests in any hour.
+func ExampleNew() {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerHour(2), core.ByIP()))
+	app.Get("/", hello)
+
+	for range 3 {
+		w, err := app.Test(httptest.NewRequest(fiber.MethodGet, "/", nil), fiber.TestConfig{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		w.Body.Close()
+		fmt.Println(w.StatusCode, w.Header.Get("RateLimit-Policy"), w.Header.Get("Content-Type"))
+	}
+	// Output:
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
+	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
+	// 429 "2-per-hour";q=2;w=3600 application/problem+json
+}
+
+// Users that earlier middleware has authenticated have a quota of their own. All other requests count by address.
+func ExampleNew_key() {
+	app := fiber.New()
+	app.Use(func(c fiber.Ctx) error { // stands in for your authentication
+		c.Locals("user", c.Query("user"))
+		return c.Next()
+	})
+	user := func(c fiber.Ctx) (string, error) {
+		name, _ := c.Locals("user").(string)
+		return name, nil // an empty string is no key
+	}
+	app.Use(fiberlimit.New(core.PerHour(1), core.First(core.By(user), core.ByIP())))
+	app.Get("/", hello)
+
+	for _, path := range []string{"/?user=ann", "/?user=bob", "/"} {
+		show(app, path)
+	}
+	// Output:
+	// /?user=ann 200 Hello!
+	// /?user=bob 200 Hello!
+	// / 200 Hello!
+}
+
+// The CORS middleware goes first. It answers preflights itself, so they do not count, and it adds to denials the
+// fields without which a browser hides them from scripts.
+func ExampleNew_cors() {
+	app := fiber.New()
+	app.Use(cors.New(cors.Config{
+		AllowOrigins:  []string{"https://app.example.com"},
+		ExposeHeaders: []string{"RateLimit", "RateLimit-Policy", "Retry-After"},
+	}))
+	app.Use(fiberlimit.New(core.PerHour(1), core.ByIP()))
+	app.Get("/", hello)
+
+	const origin, asks = "https://app.example.com", "Access-Control-Request-Method"
+	for _, method := range []string{fiber.MethodOptions, fiber.MethodGet, fiber.MethodOptions, fiber.MethodGet} {
+		header := []string{"Origin", origin}
+		if method == fiber.MethodOptions {
+			header = append(header, asks, fiber.MethodGet)
+		}
+		w := send(app, method, "/", header...)
+		w.Body.Close()
+		fmt.Println(method, w.StatusCode, w.Header.Get("Access-Control-Allow-Origin"))
+	}
+	// Output:
+	// OPTIONS 204 https://app.example.com
+	// GET 200 https://app.example.com
+	// OPTIONS 204 https://app.example.com
+	// GET 429 https://app.example.com
+}
+
+// Retry-After and the RateLimit fields are set already, and so is the status.
+func ExampleWithDeny() {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerHour(1), core.ByIP(),
+		fiberlimit.WithDeny(func(c fiber.Ctx, d core.Decision) error {
+			return c.JSON(fiber.Map{"limit": d.Violated, "wait": d.RetryAfter.Round(time.Hour).String()})
+		}),
+	))
+	app.Get("/", hello)
+
+	show(app, "/")
+	show(app, "/")
+	// Output:
+	// / 200 Hello!
+	// / 429 {"limit":["1-per-hour"],"wait":"1h0m0s"}
+}
+
+// The error is for operators: do not send its text to clients.
+func ExampleWithError() {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
+		fiberlimit.WithError(func(c fiber.Ctx, _ error) error { return c.SendString("send your X-API-Key") }),
+	))
+	app.Get("/", hello)
+
+	show(app, "/")
+	// Output:
+	// / 400 send your X-API-Key
+}
+
+// Each client address has a quota for every route. The route is the pattern, so its parameters do not matter. fiber
+// knows it where the limiter is mounted on the route itself, and not under Use.
+func ExampleByRoute() {
+	app := fiber.New()
+	limit := fiberlimit.New(core.PerHour(1), core.Join(fiberlimit.ByRoute(), core.ByIP()),
+		fiberlimit.WithDeny(func(c fiber.Ctx, _ core.Decision) error { return c.SendString("slow down") }))
+	app.Get("/users/:id", limit, hello)
+	app.Get("/teams/:id", limit, hello)
+
+	show(app, "/users/1")
+	show(app, "/users/2")
+	show(app, "/teams/1")
+	// Output:
+	// /users/1 200 Hello!
+	// /users/2 429 slow down
+	// /teams/1 200 Hello!
+}
+
+// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
+// its quota back.
+func ExampleFrom() {
+	limiter, err := core.New(core.PerHour(1), core.ByIP(),
+		fiberlimit.WithDeny(func(c fiber.Ctx, _ core.Decision) error { return c.SendString("slow down") }))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	app := fiber.New()
+	app.Get("/", fiberlimit.From(limiter), hello)
+	// Protect yours, and make it a POST.
+	app.Get("/admin/reset/:address", func(c fiber.Ctx) error {
+		if err := limiter.Reset(c.Context(), c.Params("address")); err != nil {
+			return err
+		}
+		return c.SendString("reset")
+	})
+
+	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
+		show(app, path)
+	}
+	// Output:
+	// / 200 Hello!
+	// / 429 slow down
+	// /admin/reset/192.0.2.1 200 reset
+	// / 200 Hello!
+}
+
+// A test makes the app anew, so that its memory store is empty, and sends requests with App.Test. All of them
+// come from 192.0.2.1; where the app trusts that address as its proxy, clients differ by X-Forwarded-For.
+func Example_testing() {
+	newApp := func(proxies ...string) *fiber.App { // that of your program
+		app := fiber.New()
+		app.Use(fiberlimit.New(core.PerHour(1), core.ByForwardedIP(proxies...)))
+		app.Get("/", hello)
+		return app
+	}
+
+	app := newApp("192.0.2.1")
+	for _, client := range []string{"198.51.100.1", "198.51.100.1", "198.51.100.2"} {
+		r := httptest.NewRequest(fiber.MethodGet, "/", nil)
+		r.Header.Set("X-Forwarded-For", client)
+		w, err := app.Test(r, fiber.TestConfig{}) // without a timeout
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		w.Body.Close()
+		fmt.Println(client, w.StatusCode)
+	}
+	// Output:
+	// 198.51.100.1 200
+	// 198.51.100.1 429
+	// 198.51.100.2 200
+}
+
+// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
+func Example_decisionInHandler() {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
+	app.Get("/", func(c fiber.Ctx) error {
+		ctx := c.Context()
+		decision, ok := core.DecisionFrom(ctx)
+		if cost, err := strconv.Atoi(c.Query("cost")); ok && err == nil {
+			if err := decision.Settle(ctx, cost); err != nil {
+				return err
+			}
+		}
+		return c.SendString(fmt.Sprintf("10 an hour, %d left", decision.Remaining))
+	})
+
+	for _, path := range []string{"/?cost=3", "/", "/"} {
+		show(app, path)
+	}
+	// Output:
+	// /?cost=3 200 10 an hour, 9 left
+	// / 200 10 an hour, 6 left
+	// / 200 10 an hour, 5 left
+}

@@ -1,0 +1,34 @@
+module github.com/sashlimit/sash/fiberlimit/v3
+
+go 1.25.0
+
+require (
+	github.com/gofiber/fiber/v3 v3.1.0
+	github.com/gofiber/utils/v2 v2.0.2
+	github.com/redis/go-redis/v9 v9.7.3
+	github.com/sashlimit/sash v0.1.0
+	github.com/valyala/fasthttp v1.69.0
+)
+
+require (
+	github.com/andybalholm/brotli v1.2.0 // indirect
+	github.com/cespare/xxhash/v2 v2.2.0 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+	github.com/fsnotify/fsnotify v1.10.1 // indirect
+	github.com/gofiber/schema v1.7.0 // indirect
+	github.com/golang-jwt/jwt/v5 v5.2.2 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/klauspost/compress v1.18.4 // indirect
+	github.com/mattn/go-colorable v0.1.15 // indirect
+	github.com/mattn/go-isatty v0.0.22 // indirect
+	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/tinylib/msgp v1.6.3 // indirect
+	github.com/valyala/bytebufferpool v1.0.0 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
+	golang.org/x/crypto v0.53.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/text v0.38.0 // indirect
+)
+
+replace github.com/sashlimit/sash => ../..

@@ -1,0 +1,352 @@
+package fiberlimit_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/cors"
+	"github.com/gofiber/fiber/v3/middleware/helmet"
+	"github.com/gofiber/fiber/v3/middleware/idempotency"
+	"github.com/gofiber/fiber/v3/middleware/logger"
+	recovery "github.com/gofiber/fiber/v3/middleware/recover"
+	"github.com/gofiber/fiber/v3/middleware/requestid"
+	"github.com/gofiber/fiber/v3/middleware/session"
+	"github.com/gofiber/fiber/v3/middleware/timeout"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/fiberlimit/v3"
+)
+
+// around is fiber's middleware that may stand in front of the limiter or behind it.
+var around = map[string]func() fiber.Handler{
+	"nothing":     func() fiber.Handler { return next },
+	"cors":        func() fiber.Handler { return cors.New() },
+	"helmet":      func() fiber.Handler { return helmet.New() },
+	"idempotency": func() fiber.Handler { return idempotency.New() },
+	"logger":      func() fiber.Handler { return logger.New(logger.Config{Stream: io.Discard}) },
+	"recover":     func() fiber.Handler { return recovery.New() },
+	"requestid":   func() fiber.Handler { return requestid.New() },
+	"session":     func() fiber.Handler { return session.New() },
+	"timeout":     func() fiber.Handler { return timeout.New(next, timeout.Config{Timeout: time.Hour}) },
+}
+
+// getCompressed is get for a client that accepts gzip.
+func getCompressed(t *testing.T, app *fiber.App) (status int, body string) {
+	t.Helper()
+	w := send(app, http.MethodGet, "/", "Accept-Encoding", "gzip")
+	defer w.Body.Close()
+	var in io.Reader = w.Body
+	if w.Header.Get("Content-Encoding") == "gzip" {
+		var err error
+		if in, err = gzip.NewReader(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.StatusCode, string(b)
+}
+
+// Beside any middleware the client gets the handler's answer, then the refusal, and WithRefund gets the status of both.
+func TestMiddleware(t *testing.T) {
+	plain := errors.New("plain")
+	for name, m := range around {
+		for _, behind := range []bool{false, true} {
+			for _, c := range []struct {
+				desc    string
+				handler fiber.Handler
+				status  int
+				body    string
+			}{
+				{"a body", served, 200, "served"},
+				{"an empty body", func(c fiber.Ctx) error { c.Status(204); return nil }, 204, ""},
+				{"much", func(c fiber.Ctx) error {
+					return c.Status(404).SendString(strings.Repeat("x", 1<<16))
+				}, 404, strings.Repeat("x", 1<<16)},
+				{"a stream", func(c fiber.Ctx) error {
+					return c.Status(202).SendStreamWriter(func(w *bufio.Writer) { io.WriteString(w, "stream") })
+				}, 202, "stream"},
+				{"a fiber.Error", func(fiber.Ctx) error { return fiber.ErrTeapot }, 418, "I'm a teapot"},
+				{"a plain error", func(fiber.Ctx) error { return plain }, 500, "plain"},
+			} {
+				desc := fmt.Sprintf("%s, behind %v: %s", name, behind, c.desc)
+				asked := make(chan int, 9)
+				limit := fiberlimit.New(core.PerMinute(1), core.ByIP(),
+					core.WithRefund(func(_ context.Context, status int) bool {
+						asked <- status
+						return false
+					}))
+				app := fiber.New()
+				if behind {
+					app.Use(limit, m())
+				} else {
+					app.Use(m(), limit)
+				}
+				app.Get("/", c.handler)
+				if status, body := getCompressed(t, app); status != c.status || body != c.body {
+					t.Errorf("%s: status %d, body %.50q; want %d", desc, status, body, c.status)
+				}
+				if len(asked) != 1 || <-asked != c.status {
+					t.Errorf("%s: asked about %v, want %d", desc, asked, c.status)
+				}
+				if status, body := getCompressed(t, app); status != 429 || body != deniedBody {
+					t.Errorf("%s: the denial has status %d, body %q", desc, status, body)
+				}
+			}
+		}
+	}
+}
+
+// Fiber's timeout answers while the handler goes on, also with the context. WithRefund gets the status of that answer.
+func TestTimeout(t *testing.T) {
+	for desc, c := range map[string]struct {
+		config  timeout.Config
+		handler fiber.ErrorHandler
+		status  int
+		body    string
+	}{
+		"default": {timeout.Config{}, nil, 408, "Request Timeout"},
+		"own answer": {timeout.Config{OnTimeout: func(c fiber.Ctx) error {
+			return c.Status(504).SendString("late")
+		}}, nil, 504, "late"},
+		"own error": {timeout.Config{OnTimeout: func(fiber.Ctx) error {
+			return fiber.NewError(503, "late")
+		}}, nil, 408, "Request Timeout"},
+		"own error handler": {timeout.Config{}, func(c fiber.Ctx, _ error) error {
+			return c.SendStatus(500)
+		}, 408, "Request Timeout"},
+	} {
+		for _, opts := range [][]core.Option{nil, {core.WithName("refund")}} {
+			end, ended := make(chan struct{}), make(chan struct{})
+			asked := make(chan int, 9)
+			if opts != nil {
+				opts = append(opts, core.WithRefund(func(_ context.Context, status int) bool {
+					asked <- status
+					return true
+				}))
+			}
+			l, err := core.New(core.Limits{core.PerMinute(9), core.InFlight(1)}, ann(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			app := fiber.New(fiber.Config{ErrorHandler: c.handler})
+			app.Use(fiberlimit.From(l))
+			c.config.Timeout = time.Millisecond
+			app.Get("/", timeout.New(func(c fiber.Ctx) error {
+				defer close(ended)
+				<-end
+				c.Locals("late", true)
+				return c.SendStream(strings.NewReader("late"))
+			}, c.config))
+			status, body, h := get(t, app, "/")
+			if status != c.status || body != c.body || h.Get("RateLimit") == "" {
+				t.Errorf("%s: status %d, body %q, %v", desc, status, body, h)
+			}
+			want, left := 1, 0
+			if opts != nil {
+				want, left = 0, 1
+			}
+			if len(asked) != left || left == 1 && <-asked != c.status || used(t, l) != want {
+				t.Errorf("%s: asked about %d, %d units used, want %d", desc, len(asked), used(t, l), want)
+			}
+			// The request is over for its client, and so is its slot.
+			if d, err := l.Peek(t.Context(), "ann"); err != nil || d.Limits()[1].Used != 0 {
+				t.Errorf("%s: %v, %v", desc, d.Limits(), err)
+			}
+			close(end)
+			<-ended
+		}
+	}
+}
+
+// An answer that a handler sends itself, and hints before the answer, leave the status as it is.
+func TestEarlyAnswers(t *testing.T) {
+	for desc, c := range map[string]struct {
+		handler fiber.Handler
+		status  int
+	}{
+		"End": {func(c fiber.Ctx) error {
+			c.Status(403).SendString("no")
+			return c.End()
+		}, 403},
+		"a stream and End": {func(c fiber.Ctx) error {
+			c.Status(403).SendStreamWriter(func(w *bufio.Writer) { io.WriteString(w, "no") })
+			return c.End()
+		}, 403},
+		"early hints": {func(c fiber.Ctx) error {
+			if err := c.SendEarlyHints([]string{"</a.css>; rel=preload"}); err != nil {
+				return err
+			}
+			return c.Status(404).SendString("gone")
+		}, 404},
+	} {
+		asked := make(chan int, 1)
+		l, err := core.New(core.Limits{core.PerMinute(9), core.InFlight(1)}, ann(),
+			core.WithRefund(func(_ context.Context, status int) bool { asked <- status; return false }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := fiber.New()
+		app.Use(fiberlimit.From(l))
+		app.Get("/", c.handler)
+		w, err := http.Get("http://" + listen(t, app) + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if got := <-asked; w.StatusCode != c.status || got != c.status {
+			t.Errorf("%s: status %d, asked about %d; want %d", desc, w.StatusCode, got, c.status)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+		if _, err := l.Wait(ctx, "ann"); err != nil {
+			t.Errorf("%s: the slot is left behind: %v", desc, err)
+		}
+		cancel()
+	}
+}
+
+// The decision is in the context of c.Context(), which the handler gives to what it calls.
+func TestDecisionInContext(t *testing.T) {
+	app := fiber.New()
+	app.Use(func(c fiber.Ctx) error {
+		c.SetContext(context.WithValue(c.Context(), contextKey{}, "kept"))
+		return c.Next()
+	})
+	app.Use(fiberlimit.New(core.PerMinute(9), ann(), core.WithDecisionInContext()))
+	app.Get("/", func(c fiber.Ctx) error {
+		d, ok := core.DecisionFrom(c.Context())
+		return c.SendString(fmt.Sprint(d.Remaining, ok, c.Context().Value(contextKey{})))
+	})
+	if _, body, _ := get(t, app, "/"); body != "8 truekept" {
+		t.Errorf("body %q", body)
+	}
+}
+
+// What earlier middleware keeps under a key that is its own is found by its own function, or by the key.
+func TestUnexportedKeys(t *testing.T) {
+	id := core.By(func(c fiber.Ctx) (string, error) { return requestid.FromContext(c), nil })
+	app := fiber.New()
+	app.Use(requestid.New(requestid.Config{Generator: func() string { return "made" }}), func(c fiber.Ctx) error {
+		c.Locals(contextKey{}, "local")
+		return c.Next()
+	})
+	app.Get("/id", fiberlimit.New(core.PerMinute(1), id), served)
+	app.Get("/key", fiberlimit.New(core.PerMinute(1), core.ByValue(contextKey{})), served)
+	for _, c := range []struct {
+		path, id string
+		status   int
+	}{
+		{"/id", "a", 200}, {"/id", "b", 200}, {"/id", "a", 429}, {"/id", "", 200}, {"/id", "", 429},
+		{"/key", "", 200}, {"/key", "", 429},
+	} {
+		var header []string
+		if c.id != "" {
+			header = []string{"X-Request-ID", c.id}
+		}
+		if status, body, _ := get(t, app, c.path, header...); status != c.status {
+			t.Errorf("%v: status %d, %s", c, status, body)
+		}
+	}
+}
+
+// Fiber uses contexts and memory again. What a decision tells of its request stays that of its request, among many at
+// the same time, of which some are refused, fail, panic, stream or lose their client.
+func TestPooledContexts(t *testing.T) {
+	const clients, rounds = 100, 20
+	var wrong, asked atomic.Int64
+	user := core.By(func(c fiber.Ctx) (string, error) { return c.Query("user"), nil })
+	var mu sync.Mutex
+	var kept []core.Event
+	l, err := core.New(core.Limits{core.PerHour(1 << 20), core.InFlight(clients)}, user, core.WithDecisionInContext(),
+		core.WithObserver(func(_ context.Context, e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			kept = append(kept, e)
+		}),
+		core.WithRefund(func(c fiber.Ctx, status int) bool {
+			asked.Add(1)
+			if want := c.Query("status"); want != "panic" && want != fmt.Sprint(status) {
+				wrong.Add(1)
+			}
+			return status != http.StatusOK
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	limit := fiberlimit.From(l)
+	app.Use(recovery.New(), limit)
+	if m := around["compress"]; m != nil {
+		app.Use(m())
+	}
+	app.Group("/group", limit).Get("/", limit, func(c fiber.Ctx) error {
+		if _, ok := core.DecisionFrom(c.Context()); !ok {
+			wrong.Add(1)
+		}
+		switch c.Query("status") {
+		case "404":
+			return fiber.ErrNotFound
+		case "502":
+			return c.Status(502).SendString("down")
+		case "panic":
+			panic(errConflict)
+		}
+		return c.SendStreamWriter(func(w *bufio.Writer) { io.WriteString(w, "streamed") })
+	})
+	address := listen(t, app)
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 32}}
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			name := string(rune('a' + i%5))
+			for round := range rounds {
+				status := []string{"200", "404", "panic", "502"}[(i+round)%4]
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet,
+					"http://"+address+"/group?user="+name+"&status="+status, nil)
+				w, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.Copy(io.Discard, w.Body)
+				w.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if wrong.Load() > 0 || asked.Load() != clients*rounds {
+		t.Errorf("%d wrong, %d asked", wrong.Load(), asked.Load())
+	}
+	for i := range 5 {
+		name := string(rune('a' + i))
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+		d, err := l.Wait(ctx, name) // until its streams have ended
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if n := d.Limits()[0].Used; n != clients*rounds/5/4 {
+			t.Errorf("%d units used, want %d", n, clients*rounds/5/4)
+		}
+		mu.Lock()
+		if n := len(slices.DeleteFunc(slices.Clone(kept), func(e core.Event) bool { return e.Key != name })); n == 0 {
+			t.Errorf("nothing was observed of %s", name)
+		}
+		mu.Unlock()
+	}
+}
