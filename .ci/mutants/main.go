@@ -104,8 +104,9 @@ func (r *report) checkTests(all []mutant, temp string) (passes map[test]bool) {
 	inParallel(len(packages), func(i int) {
 		pkg := packages[i]
 		program := filepath.Join(temp, strconv.Itoa(i)+".test")
-		args := slices.Concat([]string{"test", "-c", "-o", program}, quick, []string{pkg})
-		compiled, err := command("", "go", args...)
+		module, in := moduleOf(pkg)
+		args := slices.Concat([]string{"test", "-c", "-o", program}, quick, []string{in})
+		compiled, err := command(module, "go", args...)
 		for _, name := range names[pkg] {
 			t, output := test{pkg, name}, compiled
 			if err == nil {
@@ -200,9 +201,20 @@ var quick = []string{"-vet=off", "-gcflags=github.com/sashlimit/sash/...=-N -l -
 
 // goTest runs a test as make test does.
 func goTest(t test, flags ...string) (output string, err error) {
+	module, pkg := moduleOf(t.pkg)
 	args := slices.Concat([]string{"test"}, quick, flags,
-		[]string{"-short", "-failfast", "-count=1", "-timeout=90s", "-run", t.pattern(), t.pkg})
-	return command("", "go", args...)
+		[]string{"-short", "-failfast", "-count=1", "-timeout=90s", "-run", t.pattern(), pkg})
+	return command(module, "go", args...)
+}
+
+// moduleOf returns the folder of the module that a package is of, and what the package is called there.
+func moduleOf(pkg string) (dir, in string) {
+	for dir = filepath.Clean(pkg); dir != "."; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, "." + strings.TrimPrefix(filepath.Clean(pkg), dir)
+		}
+	}
+	return "", pkg
 }
 
 func command(dir, name string, args ...string) (output string, err error) {

@@ -67,6 +67,19 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// Tests of other modules run in these.
+func TestModuleOf(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	for pkg, want := range map[string][2]string{
+		"./core/store": {"", "./core/store"}, ".": {"", "."}, "./echolimit": {"", "./echolimit"},
+		"./echolimit/v5": {"echolimit/v5", "."}, "./examples/recipes/x": {"examples/recipes", "./x"},
+	} {
+		if dir, in := moduleOf(pkg); dir != want[0] || in != want[1] {
+			t.Errorf("%s is %s in %q, want %q", pkg, in, dir, want)
+		}
+	}
+}
+
 // The lists themselves name lines that exist.
 func TestLists(t *testing.T) {
 	all, err := readLists(".", nil)

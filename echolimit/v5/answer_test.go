@@ -73,7 +73,7 @@ func TestHandlersReturnErrors(t *testing.T) {
 				e.Use(outer, echolimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified), opts...))
 				e.GET("/", served)
 				get(e, "/", header...)
-				if w := get(e, "/", header...); w.Code != c.status || w.Body.String() != body {
+				if w := getCompressed(t, e, header...); w.Code != c.status || w.Body.String() != body {
 					t.Errorf("%s behind %s, own handler %v: status %d, body %q; want %d, %q",
 						c.desc, name, own, w.Code, w.Body, c.status, body)
 				}
