@@ -12,6 +12,9 @@ BASE ?=
 TESTRING := go run ./.ci/testring
 PACKAGES := ./... ./.ci/testring ./.ci/mutants
 
+# Adapters in modules of their own.
+MODULES := echolimit/v5 fiberlimit/v3
+
 # What has goroutines, for test-race.
 RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
@@ -26,6 +29,7 @@ LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 githu
 	github.com/labstack/echo/v4@v4.16.0 github.com/redis/go-redis/v9@v9.23.0 github.com/valyala/fasthttp@v1.77.0 \
 	github.com/prometheus/client_golang@v1.25.0 go.opentelemetry.io/otel@v1.47.0 \
 	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0
+LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=github.com/gofiber/fiber/v3@v3.1.0
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench tidy vuln apidiff
@@ -38,17 +42,20 @@ test: ## Run the tests of every package, the long ones shortened: 3 minutes
 	@for program in redis-server nginx; do sh .ci/install.sh $$program || \
 		echo "$$program cannot be installed here, so the tests that start it are skipped" >&2; done
 	@$(TESTRING) -short -shuffle=on -parallel 4 -timeout 5m $(PACKAGES) # parallel tests wait for servers, mostly
+	@set -e; for module in $(MODULES); do $(TESTRING) -C $$module -short -shuffle=on -timeout 5m ./...; done
 
 test-race: ## Run the tests of what has goroutines with the race detector, if there is a C compiler
 	@echo "make test-race: packages with goroutines, with the race detector"
 	@if sh .ci/race.sh; then sh .ci/install.sh redis-server && \
-		SASH_REQUIRE_REDIS=1 $(TESTRING) -race -short -shuffle=on -parallel 4 -timeout 15m $(RACING); fi
+		export SASH_REQUIRE_REDIS=1 && $(TESTRING) -race -short -shuffle=on -parallel 4 -timeout 15m $(RACING) && \
+		for module in $(MODULES); do $(TESTRING) -C $$module -race -short -shuffle=on ./... || exit 1; done; fi
 
 test-long: ## Run all tests at full length, and those of the other modules and of Chromium
 	@echo "make test-long: all tests of all modules at full length, with Chromium: about 12 minutes"
 	sh .ci/install.sh redis-server nginx chromium
 	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -shuffle=on -parallel 4 -timeout 30m $$(go list $(PACKAGES) | grep -v /faults$$)
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -count=1 -timeout 30m ./core/redisstore/faults
+	set -e; for module in $(MODULES); do SASH_REQUIRE_REDIS=1 $(TESTRING) -C $$module -shuffle=on ./...; done
 	$(TESTRING) -C core/jwtkey/recipes -shuffle=on ./...
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -C examples/recipes -shuffle=on ./...
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -C core/benchmarks -shuffle=on ./...
@@ -86,12 +93,20 @@ test-latest: ## Run what make test does, and all faults, with the newest depende
 	go list -m $(foreach module,$(LATEST),$(firstword $(subst @, ,$(module)))); \
 	$(TESTRING) -short -shuffle=on $(PACKAGES); \
 	$(TESTRING) -count=1 ./core/redisstore/faults
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; export SASH_REQUIRE_REDIS=1; \
+	for newest in $(LATEST_MODULES); do \
+		module=$${newest%%=*}; \
+		sed "s#=> ../..#=> $$PWD#" $$module/go.mod > "$$dir/latest.mod"; cp $$module/go.sum "$$dir/latest.sum"; \
+		go get -C $$module -modfile="$$dir/latest.mod" -t $${newest#*=}; \
+		$(TESTRING) -C $$module -modfile="$$dir/latest.mod" -short -shuffle=on ./...; \
+	done
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
 	go vet $(PACKAGES)
 	GOARCH=386 go vet $(PACKAGES)
+	set -e; for module in $(MODULES); do go vet -C $$module ./...; GOARCH=386 go vet -C $$module ./...; done
 	go run $(STATICCHECK) $(PACKAGES)
 	go run $(GOLANGCILINT) run $(PACKAGES)
 
