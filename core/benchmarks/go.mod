@@ -14,7 +14,7 @@ require (
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/labstack/echo/v4 v4.15.4
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/sashlimit/sash v0.0.0
+	github.com/sashlimit/sash v0.1.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2

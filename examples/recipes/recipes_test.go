@@ -3,17 +3,11 @@ package recipes
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gofiber/fiber/v3"
-	"github.com/labstack/echo/v5"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
@@ -117,82 +111,20 @@ func TestRueidisWithoutServer(t *testing.T) {
 	}
 }
 
-// admits sends requests until one is denied, and tells how many were not.
-func admits(t *testing.T, send func(*http.Request) (*http.Response, error)) int {
-	t.Helper()
-	for n := range 200 {
-		r, err := send(httptest.NewRequest(http.MethodGet, "/", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		if r.Header.Get("RateLimit") == "" {
-			t.Fatalf("request %d has no RateLimit field, status %d", n, r.StatusCode)
-		}
-		if r.StatusCode == http.StatusTooManyRequests {
-			if r.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"status":429`) {
-				t.Errorf("the denial is %v %s", r.Header, body)
-			}
-			return n
-		}
-		if r.StatusCode != http.StatusOK || string(body) != "Hello!" {
-			t.Fatalf("request %d: status %d, %q", n, r.StatusCode, body)
-		}
-	}
-	return 200
-}
-
-func TestEcho(t *testing.T) {
-	e := echo.New()
-	withEcho(e)
-	e.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, "Hello!") })
-	if n := admits(t, func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, r)
-		return w.Result(), nil
-	}); n != 100 {
-		t.Errorf("%d admitted", n)
-	}
-}
-
-func TestFiber(t *testing.T) {
-	app := fiber.New()
-	withFiber(app)
-	app.Get("/", func(c fiber.Ctx) error { return c.SendString("Hello!") })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) }()
-	defer func() {
-		if err := errors.Join(app.Shutdown(), <-ended); err != nil {
-			t.Error(err)
-		}
-	}()
-	get := func(*http.Request) (*http.Response, error) { return http.Get("http://" + l.Addr().String()) }
-	if n := admits(t, get); n != 100 {
-		t.Errorf("%d admitted", n)
-	}
-}
-
-// The README shows the functions as they are here, and the client of rueidis as a whole.
+// The README shows the client of rueidis as it is here.
 func TestREADME(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"rueidis.go", "frameworks.go"} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, code, _ := strings.Cut(string(source), "\n)\n\n") // what follows the imports
-		for part := range strings.SplitSeq(strings.TrimSpace(code), "\n\n") {
-			if !strings.Contains(string(readme), part) {
-				t.Errorf("README.md does not show this of %s:\n%s", file, part)
-			}
+	source, err := os.ReadFile("rueidis.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "\n)\n\n") // what follows the imports
+	for part := range strings.SplitSeq(strings.TrimSpace(code), "\n\n") {
+		if !strings.Contains(string(readme), part) {
+			t.Errorf("README.md does not show this:\n%s", part)
 		}
 	}
 }

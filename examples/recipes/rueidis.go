@@ -1,3 +1,4 @@
+// Package recipes has what sash has no package for, to copy. README.md shows it; the tests run it.
 package recipes
 
 import (

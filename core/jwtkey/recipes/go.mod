@@ -12,7 +12,7 @@ require (
 	github.com/golang-jwt/jwt/v5 v5.3.0
 	github.com/labstack/echo-jwt/v4 v4.4.0
 	github.com/labstack/echo/v4 v4.15.4
-	github.com/sashlimit/sash v0.0.0
+	github.com/sashlimit/sash v0.1.0
 	github.com/valyala/fasthttp v1.51.0
 )
 
