@@ -84,10 +84,8 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 		window = fixed.Limits[fixed.Longest].Window
 	}
 	if l.lister == nil {
-		return nil, &ConfigError{
-			Option: "Log", Value: fmt.Sprintf("%T", l.store),
-			Problem: "this store cannot list a log: it has no method Log (store.Lister)", Remedy: otherStore,
-		}
+		return nil, configError("Log", fmt.Sprintf("%T", l.store),
+			"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
 	}
 	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.namespace, Identity: id}, window)
 	if err != nil {

@@ -37,22 +37,22 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	began := l.begin()
 	d.began, d.take.Mode, d.borrowed = began, l.mode, true
 	defer func() {
-		if p := recover(); p != nil {
-			l.inFlight.Release(token)
+		p := recover()
+		if p != nil {
 			*d = Decision{began: began, take: store.Take{Mode: l.mode}}
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
-			aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
-			if aborts && r.Context().Value(http.ServerContextKey) != nil {
-				panic(p) //nolint:forbidigo // the callback has asked net/http to abort
-			}
-			l.refusals.log(r.Context(), ProblemOf(err).Status, err)
-			return
 		}
 		if err != nil || !d.Allowed {
 			l.inFlight.Release(token)
-			if err != nil {
-				l.refusals.log(r.Context(), ProblemOf(err).Status, err)
-			}
+		}
+		aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
+		if aborts && r.Context().Value(http.ServerContextKey) != nil {
+			panic(p) //nolint:forbidigo // the callback has asked net/http to abort
+		}
+		if err != nil {
+			l.refusals.log(r.Context(), ProblemOf(err).Status, err)
+		}
+		if err != nil || !d.Allowed {
 			return
 		}
 		if d.token = token; d.limiter == nil {

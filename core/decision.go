@@ -52,7 +52,7 @@ type Decision struct {
 type logTakes struct {
 	takes   []store.Take
 	answers []store.Answer
-	held    *slots.Held // the slots that the decision holds, or nil
+	held    *slots.Held // the permits that the decision holds, or nil
 }
 
 // newLogTakes makes them for n logs. Most requests have two, which take one allocation.
@@ -85,7 +85,7 @@ func (d *Decision) at(log int) (*store.Take, *store.Answer) {
 	return &takes[log], &answers[log]
 }
 
-// held returns the slots that the decision holds, or nil.
+// held returns the permits that the decision holds, or nil.
 func (d *Decision) held() *slots.Held {
 	if d.more == nil {
 		return nil
@@ -115,8 +115,8 @@ func (d *Decision) fill() {
 	}
 	d.taken = d.Granted
 	if !d.Allowed {
-		d.Violated = d.violated()
-		if d.awaitsSlot() {
+		d.Violated = d.plan.Denying(&d.answer)
+		if d.awaitsPermit() {
 			d.RetryAfter = 0 // nobody knows when a request ends
 		}
 		if d.take.Mode == store.ModeChargeDenied && !d.never() {
@@ -225,7 +225,7 @@ func (e *LimitedError) Error() string {
 	if d.Never() {
 		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
 	}
-	if d.plan != nil && d.awaitsSlot() && !d.Banned {
+	if d.plan != nil && d.awaitsPermit() && !d.Banned {
 		return fmt.Sprintf("sash: limited by %s: too many requests at the same time", over)
 	}
 	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
@@ -242,16 +242,16 @@ func (e *LimitedError) Unwrap() error {
 func (d *Decision) left(i int) int {
 	taken := d.taken
 	if d.plan.Limits[i].InFlight {
-		if taken = 0; d.takesSlots() {
+		if taken = 0; d.takesPermits() {
 			taken = 1
 		}
 	}
 	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-taken)
 }
 
-// takesSlots reports whether this request has taken a slot of each limit of requests in flight. All that takes units
-// does, except Record.
-func (d *Decision) takesSlots() bool {
+// takesPermits reports whether this request has taken a permit of each limit of requests in flight. All that takes
+// units does, except Record.
+func (d *Decision) takesPermits() bool {
 	return d.Allowed && d.taken > 0 && d.take.Mode != store.ModeRecord
 }
 
@@ -263,8 +263,8 @@ func (d *Decision) reset(i int) time.Duration {
 	return d.answer.State[i].Reset
 }
 
-// awaitsSlot reports whether a limit of requests in flight has denied.
-func (d *Decision) awaitsSlot() bool {
+// awaitsPermit reports whether a limit of requests in flight has denied.
+func (d *Decision) awaitsPermit() bool {
 	for i := range d.plan.Limits {
 		if d.plan.Limits[i].InFlight && d.denies(i) {
 			return true
@@ -290,27 +290,6 @@ func (d *Decision) tightest() int {
 		}
 	}
 	return max(least, 0)
-}
-
-// violated returns a part of the plan's names if the limits that denied are adjacent, which they nearly always are, so
-// that a denial allocates nothing.
-func (d *Decision) violated() []string {
-	var names []string
-	first := -1
-	for i := range d.plan.Limits {
-		switch {
-		case !d.denies(i):
-		case first < 0:
-			first = i
-			names = d.plan.Names[i : i+1 : i+1]
-		case first+len(names) == i:
-			names = d.plan.Names[first : i+1 : i+1]
-		default:
-			first = len(d.plan.Names) + 1 // no longer adjacent: append copies
-			names = append(names, d.plan.Names[i])
-		}
-	}
-	return names
 }
 
 // cloneKeys makes the decision independent of the memory that its keys were read from.

@@ -96,32 +96,32 @@ const (
 	defaultLease = 30 * time.Second
 )
 
-// InFlight allows n requests at the same time, 1 to [MaxQuota]. Each has a slot from the decision until it ends:
-// middleware gives the slot back when the handler ends in any way, and [Decision.Release] does without HTTP. It may
-// stand alone or with other limits, and takes one slot whatever the request costs.
+// InFlight allows n requests at the same time, 1 to [MaxQuota]. Each has a permit from the decision until it ends:
+// middleware gives the permit back when the handler ends in any way, and [Decision.Release] does without HTTP. It may
+// stand alone or with other limits, and takes one permit whatever the request costs.
 //
 //	core.Limits{core.PerMinute(100), core.InFlight(4)}
 //
 // A denial does not tell when to come again ([Decision].RetryAfter is 0), because nobody knows when a request ends.
-// [Limiter.Wait] waits for a slot. A handler that takes over its connection holds the slot until it returns, and in
-// fiber until the connection's own handler or the body's stream has ended. [Limiter.Reset] leaves slots alone, and
+// [Limiter.Wait] waits for a permit. A handler that takes over its connection holds the permit until it returns, and in
+// fiber until the connection's own handler or the body's stream has ended. [Limiter.Reset] leaves permits alone, and
 // [Limiter.Record] takes none.
 //
-// A process that dies gives its slots back when their lease ends; see [Limit.Lease]. While the store does not answer,
+// A process that dies gives its permits back when their lease ends; see [Limit.Lease]. While the store does not answer,
 // [FailLocal] limits within each process. A store outside the process must be a store.Renewer and a store.Settler.
 func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defaultLease} }
 
-// Lease sets for how long a slot of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The
-// default is 30s. The limiter renews its slots three times within a lease, however long the requests take, so the lease
-// is only for processes that die. Limits that [LimitBy] chooses for the same key need equal leases.
+// Lease sets for how long a permit of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The
+// default is 30s. The limiter renews its permits three times within a lease, however long the requests take, so the
+// lease is only for processes that die. Limits that [LimitBy] chooses for the same key need equal leases.
 //
-// A renewal also takes back a slot that was lost, as in a Redis that was restarted without its data or did not answer
-// for a lease, even if others have taken all slots meanwhile. So at most a third of a lease after the loss nobody is
-// admitted until fewer requests run than there are slots.
+// A renewal also takes back a permit that was lost, as in a Redis that was restarted without its data or did not answer
+// for a lease, even if others have taken all permits meanwhile. So at most a third of a lease after the loss nobody is
+// admitted until fewer requests run than there are permits.
 //
-// A slot that is never released ([Decision.Release] was forgotten) is renewed for ten leases, and then for as long as
+// A permit that is never released ([Decision.Release] was forgotten) is renewed for ten leases, and then for as long as
 // the program refers to the decision. The garbage collector finds that out: within minutes, but at no certain time.
-// Then the slot ends with its lease, and the log has a warning.
+// Then the permit ends with its lease, and the log has a warning.
 func (l Limit) Lease(d time.Duration) Limit {
 	l.lease, l.leased = d, true
 	return l

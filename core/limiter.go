@@ -37,7 +37,7 @@ type Limiter struct {
 	memory    *memory.Store // of store, if it is a MemoryStore, or nil
 	guard     *guard.Guard  // of any other store, which may fail to answer
 	namespace *store.Namespace
-	slots     *slots.Set // of requests in flight
+	permits   *slots.Set // of requests in flight
 
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 
@@ -48,7 +48,7 @@ type Limiter struct {
 // Close replays what [FailLocal] has admitted and the store does not know yet, for at most 5 s, and stops the goroutine
 // that waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does
 // not answer, it returns as soon as that is known. The error then tells how many units were not replayed; later calls
-// return the same error. Slots of [InFlight] are renewed no longer, so those still held end with their lease. Close
+// return the same error. Permits of [InFlight] are renewed no longer, so those still held end with their lease. Close
 // does not close the store.
 //
 // A closed limiter continues to decide, but the packages prommetrics, otelmetrics and dashboard do not count what it
@@ -66,8 +66,8 @@ func (l *Limiter) Close() error {
 }
 
 func (l *Limiter) closeOne() error {
-	if l.slots != nil {
-		l.slots.Close()
+	if l.permits != nil {
+		l.permits.Close()
 	}
 	if l.guard == nil {
 		return nil

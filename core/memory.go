@@ -87,22 +87,15 @@ func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 // Validate implements [store.Store]. It has no error for any limits.
 func (s *MemoryStore) Validate(...*store.Plan) error {
 	if s.logs == nil {
-		return &ConfigError{
-			Option: "MemoryStore", Value: "zero", Problem: "the zero MemoryStore cannot be used",
-			Remedy: "use core.NewMemoryStore",
-		}
+		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")
 	}
 	var faults []error
 	if s.twice {
-		faults = append(faults, &ConfigError{
-			Option: "WithMaxKeys", Value: "twice", Problem: givenTwice, Remedy: removeOne,
-		})
+		faults = append(faults, configError("WithMaxKeys", "twice", givenTwice, removeOne))
 	}
 	if n := s.logs.MaxKeys(); n < 1 {
-		faults = append(faults, &ConfigError{
-			Option: "WithMaxKeys", Value: strconv.Itoa(n), Problem: "the number of keys is below 1",
-			Remedy: "choose 1 or more",
-		})
+		faults = append(faults, configError("WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1",
+			"choose 1 or more"))
 	}
 	return errors.Join(faults...)
 }

@@ -62,7 +62,8 @@ var sharers = new(setup.Sharers)
 
 func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
 	l := setup.Limiter{
-		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.classes, V4: c.prefixes.v4, V6: c.prefixes.v6,
+		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.classes,
+		V4: c.prefixes.v4, V6: c.prefixes.v6,
 	}
 	if _, memory := c.store.(*MemoryStore); !memory { // which does not use the secret
 		l.Secret = c.secret
@@ -92,13 +93,13 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
 		l.memory = own.logs
-		l.slots = slots.New(memorySlots{own.logs})
+		l.permits = slots.New(memoryPermits{own.logs})
 	} else {
 		c.guard.Store, c.guard.Policy = c.store, c.name
 		l.guard = guard.New(c.guard)
-		l.slots = l.guard.NewSlots()
+		l.permits = l.guard.NewSlots()
 	}
-	l.slots.Freed = l.wake
+	l.permits.Freed = l.wake
 	return l
 }
 
@@ -125,8 +126,8 @@ func (c *config) addShadow(p *policy) {
 	}
 }
 
-// unservable finds the logs of a policy that has fixed limits. It returns an error if the store cannot decide over them,
-// over what requests may choose, or over those of a ban.
+// unservable finds the logs of a policy that has fixed limits. It returns an error if the store cannot decide over
+// them, over what requests may choose, or over those of a ban.
 func (c *config) unservable(p *policy) error {
 	var err error
 	if fixed := p.fixed; p.varies() {
@@ -151,12 +152,8 @@ func unservable(s Store, p *plan.Plan) error {
 	_, renews := s.(store.Renewer)
 	_, settles := s.(store.Settler)
 	if slices.ContainsFunc(p.Logs, (*plan.Log).InFlight) && !(renews && settles) {
-		return &ConfigError{
-			Option: "InFlight", Value: fmt.Sprintf("%T", s),
-			Problem: "this store cannot hold requests in flight: it has no methods Renew and Settle (store.Renewer, " +
-				"store.Settler)",
-			Remedy: otherStore,
-		}
+		return configError("InFlight", fmt.Sprintf("%T", s), "this store cannot hold requests in flight: "+
+			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
 	}
 	return nil
 }
@@ -188,19 +185,15 @@ func (c *config) lacks() error {
 	var faults []error
 	name := fmt.Sprintf("%T", c.store)
 	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
-		faults = append(faults, &ConfigError{
-			Option: "WithRefund", Value: name,
-			Problem: "this store cannot give units back: it has no method Settle (store.Settler)", Remedy: otherStore,
-		})
+		faults = append(faults, configError("WithRefund", name,
+			"this store cannot give units back: it has no method Settle (store.Settler)", otherStore))
 	}
 	_, merges := c.store.(store.Merger)
 	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
-		faults = append(faults, &ConfigError{
-			Option: "WithFailure", Value: "FailLocal",
-			Problem: "admissions of an outage cannot be added to the store " + name + ": it has no methods Merge and " +
-				"Settle (store.Merger, store.Settler)",
-			Remedy: "choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full",
-		})
+		faults = append(faults, configError("WithFailure", "FailLocal",
+			"admissions of an outage cannot be added to the store "+name+
+				": it has no methods Merge and Settle (store.Merger, store.Settler)",
+			"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full"))
 	}
 	return errors.Join(faults...)
 }

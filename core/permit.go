@@ -9,7 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// hold notes which slots a decision has taken, until it is released. If requests of this process hold all of them
+// hold notes which permits a decision has taken, until it is released. If requests of this process hold all of them
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
 func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	var held []slots.Slot
@@ -23,12 +23,12 @@ func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	if held == nil {
 		return
 	}
-	if d.more.held = l.slots.Hold(ctx, held); d.more.held == nil {
+	if d.more.held = l.permits.Hold(ctx, held); d.more.held == nil {
 		l.denyHeld(ctx, d, held)
 	}
 }
 
-// denyHeld makes d a denial, because requests of this process hold all slots. It gives back the units that were taken
+// denyHeld makes d a denial, because requests of this process hold all permits. It gives back the units that were taken
 // with them, except those of other algorithms.
 func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) {
 	for i, log := range d.plan.Logs {
@@ -36,7 +36,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 		a.Granted = 0
 		switch {
 		case log.InFlight():
-			denySlots(log, a, int(held[0].Taken))
+			denyPermits(log, a, int(held[0].Taken))
 			held = held[1:]
 			continue
 		case log.KeepsEntries():
@@ -54,8 +54,8 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 	d.fill()
 }
 
-// denySlots makes the answer of a log of slots a denial where the slots that are held use up a limit.
-func denySlots(log *plan.Log, a *store.Answer, held int) {
+// denyPermits makes the answer of a log of permits a denial where the permits that are held use up a limit.
+func denyPermits(log *plan.Log, a *store.Answer, held int) {
 	for n, limit := range log.Limits {
 		a.State[n].Used = max(a.State[n].Used, held)
 		if n < len(log.Limits)-log.Shadow && held >= limit.Quota {
@@ -65,7 +65,7 @@ func denySlots(log *plan.Log, a *store.Answer, held int) {
 	}
 }
 
-// release gives the slots of a decision back.
+// release gives the permits of a decision back.
 func (l *Limiter) release(ctx context.Context, held *slots.Held) error {
 	err := held.Release(ctx)
 	for i := range held.Slots() {
@@ -74,15 +74,15 @@ func (l *Limiter) release(ctx context.Context, held *slots.Held) error {
 	return err
 }
 
-// memorySlots are slots in this process's memory.
-type memorySlots struct{ logs *memory.Store }
+// memoryPermits are permits in this process's memory.
+type memoryPermits struct{ logs *memory.Store }
 
-func (m memorySlots) Renew(_ context.Context, r *store.Renewal, _ []uint64) error {
+func (m memoryPermits) Renew(_ context.Context, r *store.Renewal, _ []uint64) error {
 	m.logs.Renew(r)
 	return nil
 }
 
-func (m memorySlots) Release(_ context.Context, s *slots.Slot) error {
+func (m memoryPermits) Release(_ context.Context, s *slots.Slot) error {
 	m.logs.Settle(&store.Settlement{Key: s.Key, ID: s.ID})
 	return nil
 }

@@ -24,7 +24,7 @@ func (d *Decision) Problem() adapter.Problem {
 	switch s := max(1, seconds(d.RetryAfter)); {
 	case d.plan != nil && len(d.plan.Rules) > 0 && d.rule().Detail != "":
 		p.Detail = d.rule().Detail
-	case d.plan != nil && d.awaitsSlot() && !d.Banned:
+	case d.plan != nil && d.awaitsPermit() && !d.Banned:
 		p.Detail = "Try again when another request has ended."
 	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."

@@ -139,8 +139,8 @@ func panicAttrs(err error, leftOut int) (attrs []slog.Attr) {
 	return attrs
 }
 
-// reasonOf returns the text of an error that is sash's own, or nothing. A callback may return a ConfigError as well, such
-// as one of ParseLimit, which contains its input.
+// reasonOf returns the text of an error that is sash's own, or nothing. A callback may return a ConfigError as well,
+// such as one of ParseLimit, which contains its input.
 func reasonOf(err error) string {
 	own := errors.As(err, new(*requestError)) || errors.As(err, new(*bridge.RulesError)) ||
 		errors.As(err, new(*adapter.ConstantError))

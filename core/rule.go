@@ -62,8 +62,8 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 			c.guard.Store, c.guard.Policy = l.store, name
 			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
 			own.guard = guard.New(c.guard)
-			own.slots = own.guard.NewSlots()
-			own.slots.Freed = own.wake
+			own.permits = own.guard.NewSlots()
+			own.permits.Freed = own.wake
 		}
 		l.variants[f] = &own
 	}

@@ -163,7 +163,9 @@ func (c *selection) failure() Failure {
 
 // chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
 // is none.
-func (l *Limiter) chosen(c *selection, choose bridge.Chooser[Key], d *Decision) (by *Limiter, pl *plan.Plan, err error) {
+func (l *Limiter) chosen(
+	c *selection, choose bridge.Chooser[Key], d *Decision,
+) (by *Limiter, pl *plan.Plan, err error) {
 	if err = choose(c.request, &c.Choice); err != nil || len(c.rules) == 0 {
 		return l, nil, err
 	}

@@ -65,7 +65,7 @@ func (d *Decision) Deferred() (release func()) {
 // does not end this; the guard of a store knows a deadline.
 func (l *Limiter) releaseServed(held *slots.Held) {
 	ctx := context.WithoutCancel(held.Context)
-	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the slot
+	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the permit
 }
 
 // For adapters: Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check]

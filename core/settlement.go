@@ -16,8 +16,8 @@ import (
 // An error means that the store could not be asked, so the units may still be counted.
 func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 
-// Release ends what the decision holds: a slot of each [InFlight], for other requests to take. It gives no units back.
-// Middleware calls it when the handler has ended in whatever way; without HTTP, defer it:
+// Release ends what the decision holds: a permit of each [InFlight], for other requests to take. It gives no units
+// back. Middleware calls it when the handler has ended in whatever way; without HTTP, defer it:
 //
 //	d, err := limiter.Allow(ctx, "customer 7")
 //	if err != nil || !d.Allowed {
@@ -26,8 +26,8 @@ func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 //	defer d.Release(context.WithoutCancel(ctx))
 //
 // It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
-// error means that the store could not be asked, so the slot is taken until its lease ends ([Limit.Lease], which tells
-// what becomes of a slot that is never released).
+// error means that the store could not be asked, so the permit is taken until its lease ends ([Limit.Lease], which
+// tells what becomes of a permit that is never released).
 func (d Decision) Release(ctx context.Context) error {
 	if held := d.held(); held != nil {
 		return d.limiter.release(ctx, held)
@@ -64,7 +64,7 @@ func (d *Decision) settle(ctx context.Context, cost int) error {
 	}
 	var errs []error
 	for i, log := range d.plan.Logs {
-		if log.InFlight() { // it takes one slot whatever it costs
+		if log.InFlight() { // it takes one permit whatever it costs
 			continue
 		}
 		t, _ := d.at(i)

@@ -11,7 +11,7 @@ import (
 type Stats struct {
 	Policy   string // name of the policy
 	Store    Store  `json:"-"` // tells which limiters share one
-	InFlight int    // slots of [InFlight] that requests of this process hold
+	InFlight int    // permits of [InFlight] that requests of this process hold
 	Closed   bool   // [Limiter.Close] has ended
 
 	// All limiters of a [MemoryStore] have these of it in common. They are 0 for another store.
@@ -40,7 +40,7 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.Closed()}
 	if l.memory != nil {
 		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
-		s.InFlight = l.slots.Len()
+		s.InFlight = l.permits.Len()
 		return s
 	}
 	parts := []*Limiter{l}
@@ -52,7 +52,7 @@ func (l *Limiter) Stats() Stats {
 		if s.Breaker == "" || s.Breaker == "closed" || g.Breaker == "open" {
 			s.Breaker = g.Breaker
 		}
-		s.InFlight += part.slots.Len()
+		s.InFlight += part.permits.Len()
 		s.Outages, s.Failures, s.Replayed = s.Outages+g.Outages, s.Failures+g.Failures, s.Replayed+g.Replayed
 		s.Denials, s.Backlog, s.Lost = s.Denials+g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost
 		s.Stalled += g.Stalled

@@ -24,7 +24,7 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 		return nil
 	}
 	d.answer = d.plan.Merge(answers, d.fitting(), d.take.Mode)
-	if d.fill(); d.takesSlots() {
+	if d.fill(); d.takesPermits() {
 		l.hold(ctx, d)
 	}
 	return nil

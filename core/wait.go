@@ -18,9 +18,9 @@ import (
 // limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users of the log, such as
 // [Limiter.Allow] and other processes, compete for each unit. What other processes give back is seen at that instant.
 //
-// Nobody knows when a slot of [InFlight] will be free. A call that waits for one is woken when this limiter gives one
-// back ([Decision.Release], or the end of a handler). The first of those that wait for the same slots also looks after
-// 50 ms to 1 s whether another process has given one back.
+// Nobody knows when a permit of [InFlight] will be free. A call that waits for one is woken when this limiter gives one
+// back ([Decision.Release], or the end of a handler). The first of those that wait for the same permits also looks
+// after 50 ms to 1 s whether another process has given one back.
 //
 // Wait returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
 // tells the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
@@ -139,7 +139,7 @@ func (l *Limiter) served(ctx context.Context, w *waiter, d *Decision) error {
 	return nil
 }
 
-// Calls that wait for a slot look for one at intervals of minPoll to maxPoll, less up to half of it at random.
+// Calls that wait for a permit look for one at intervals of minPoll to maxPoll, less up to half of it at random.
 const (
 	minPoll = 100 * time.Millisecond
 	maxPoll = time.Second
@@ -163,7 +163,7 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 }
 
 // awaited returns which of the logs that have denied a request it waits for: that with the longest wait. Of logs of
-// slots, which have none, it is the one in whose line the waiter is already. One log is enough, because the request
+// permits, which have none, it is the one in whose line the waiter is already. One log is enough, because the request
 // cannot be admitted before that one has room. During a ban, and if there is one log only, it is that of the waiter's
 // key.
 func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
@@ -214,7 +214,7 @@ func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead i
 		return nil
 	}
 	for ahead > 0 {
-		units, later, by := spread(pl, ahead+w.Cost)
+		units, later, by := pl.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
 		err = l.decide(ctx, nil, pl, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
@@ -241,23 +241,6 @@ func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead i
 	}
 	d.begin(w, 0, 0)
 	return nil
-}
-
-// spread returns when the last of units that wait in a queue can be admitted at the earliest: later than the last of
-// the first of them, and which limit causes it. A unit is admitted when the unit one quota before it leaves the window,
-// and so one window after that was admitted.
-func spread(p *plan.Plan, units int) (first int, later time.Duration, by int) {
-	first = units
-	for i, limit := range p.Limits {
-		if limit.InFlight || !limit.KeepsEntries() {
-			continue
-		}
-		full := (units - 1) / limit.Quota
-		if wait := time.Duration(full) * limit.Window; wait > later {
-			first, later, by = units-full*limit.Quota, wait, i
-		}
-	}
-	return min(first, p.Smallest()), later, by
 }
 
 // tooLong returns an error if ctx ends within the wait.

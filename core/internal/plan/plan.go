@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,6 +145,42 @@ func (p *Plan) Grant(a *store.Answer, cost int) int {
 		}
 	}
 	return max(cost, 0)
+}
+
+// Denying returns the names of the limits that have denied. They are a part of Names if the limits are adjacent, which
+// they nearly always are, so that a denial allocates nothing.
+func (p *Plan) Denying(a *store.Answer) (names []string) {
+	denied := uint(a.Denied) & (1<<len(p.Limits) - 1)
+	if denied == 0 {
+		return nil
+	}
+	first, end := bits.TrailingZeros(denied), bits.Len(denied)
+	if bits.OnesCount(denied) == end-first {
+		return p.Names[first:end:end]
+	}
+	for i := first; i < end; i++ {
+		if a.Denied.Has(i) {
+			names = append(names, p.Names[i])
+		}
+	}
+	return names
+}
+
+// Spread returns when the last of units that wait in a queue can be admitted at the earliest: later than the last of
+// the first of them, and which limit causes it. A unit is admitted when the unit one quota before it leaves the window,
+// and so one window after that was admitted.
+func (p *Plan) Spread(units int) (first int, later time.Duration, by int) {
+	first = units
+	for i, limit := range p.Limits {
+		if limit.InFlight || !limit.KeepsEntries() {
+			continue
+		}
+		full := (units - 1) / limit.Quota
+		if wait := time.Duration(full) * limit.Window; wait > later {
+			first, later, by = units-full*limit.Quota, wait, i
+		}
+	}
+	return min(first, p.Smallest()), later, by
 }
 
 // AddShadow adds limits that do not decide. If it fails, p is as it was.
