@@ -1,9 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -33,4 +36,114 @@ func init() {
 		}
 		return l.namespace.Policy(), l.limitsText()
 	}
+}
+
+const maxListed = 10_000 // units of a log whose entries are listed
+
+// windows is [bridge.Windows].
+func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
+	if d.plan == nil {
+		return nil, nil
+	}
+	l := d.limiter
+	if l.guard != nil {
+		ctx = l.guard.Within(ctx, time.Now())
+	}
+	now := &Decision{limiter: l, plan: d.plan, take: d.take, more: d.more}
+	now.take.Cost, now.take.Mode = 1, store.ModePeek
+	now.cloneKeys() // others may use the takes of d
+	if err := now.peek(ctx); err != nil {
+		return nil, store.Error(err)
+	}
+	windows := make([]bridge.Window, len(d.plan.Limits))
+	for i, s := range now.Limits() {
+		windows[i] = bridge.Window{
+			Name: s.Name, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining, ResetAfter: s.ResetAfter,
+		}
+	}
+	for i, log := range d.plan.Logs {
+		t, _ := now.at(i)
+		if err := now.list(ctx, log, t.Key, windows); err != nil {
+			return nil, store.Error(err)
+		}
+	}
+	return windows, nil
+}
+
+// peek asks about each log by itself, because the deny cache answers for all of them when one denies. It does not look
+// at bans.
+func (d *Decision) peek(ctx context.Context) error {
+	for i, log := range d.plan.Logs {
+		t, a := d.at(i)
+		peek := store.Take{Key: t.Key, Plan: log.StorePlan(), Cost: d.take.Cost, Mode: d.take.Mode}
+		var err error
+		if *a, err = d.limiter.takeOne(ctx, peek, d); err != nil || d.storeErr != nil {
+			return cmp.Or(err, d.storeErr)
+		}
+	}
+	if d.more != nil {
+		d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.take.Mode)
+	}
+	d.fill()
+	return nil
+}
+
+// list fills in the rest of the windows of a log's limits.
+func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windows []bridge.Window) (err error) {
+	most := 0
+	for _, at := range log.At {
+		if at < len(windows) { // and not of a shadow
+			most = max(most, windows[at].Used)
+		}
+	}
+	var entries []Entry
+	units := 0
+	listed := !log.InFlight() && log.KeepsEntries() && d.limiter.lister != nil && most <= maxListed
+	if listed {
+		if entries, err = d.limiter.lister.Log(ctx, key, log.Keep); err != nil {
+			return err
+		}
+		for _, e := range entries {
+			units += e.Cost
+		}
+	}
+	for _, at := range log.At {
+		if at >= len(windows) {
+			continue
+		}
+		limit, w := &d.plan.Limits[at], &windows[at]
+		w.Window, w.Algorithm, w.Key = limit.Window, limit.Algorithm.String(), key.Label()
+		w.Reset = func(ctx context.Context) error { return d.resetLog(ctx, key) }
+		if log.InFlight() {
+			w.Algorithm = "in flight"
+		}
+		if w.Now = time.Now(); listed {
+			setEntries(w, entries, units == most)
+		}
+	}
+	return nil
+}
+
+// setEntries sets the entries that are in the window: the latest ones, which have its units. If they are those that the
+// limit was asked about, the time of the store follows from the oldest of them and when it leaves.
+func setEntries(w *bridge.Window, all []Entry, same bool) {
+	units, first := 0, len(all)
+	for first > 0 && units < w.Used {
+		first--
+		units += all[first].Cost
+	}
+	w.Entries = append([]Entry{}, all[first:]...)
+	if same && units == w.Used && units > 0 {
+		w.Now = w.Entries[0].At.Add(w.Window - w.ResetAfter)
+	}
+}
+
+// resetLog resets the log of a key. For the limiter's own key it lifts bans as well.
+func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
+	l := d.limiter
+	err := l.reset(ctx, key)
+	if err == nil && key.Identity == d.take.Key.Identity {
+		err = l.liftBan(ctx, key.Identity)
+	}
+	return err
 }
