@@ -10,15 +10,14 @@ import (
 // Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for a
 // key, and not what was admitted and when. They take less memory and are not exact: each says what it gives up.
 //
-// As they do not know single requests, these are errors with them: [WithRefund], [WithCountDenied] and [WithShadow]
-// with such limits when the limiter is made, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record]
-// when they are called. A [Limiter.Wait] that ends with its context may have taken its units. What the failure policy
-// [FailLocal] admits in an outage is not added to the store afterwards, so it is an error to ask for FailLocal; it
-// remains the default. A command that a client of the store sends a second time, because a reply was lost, counts
-// twice. Over several servers of a cluster, a request that one such limit denies may be counted by another, when
-// requests for the same keys come at the same time.
+// They keep counters, not requests, so [New] returns an error for [WithRefund], [WithCountDenied] and [WithShadow] with
+// such limits, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record] return one. A [Limiter.Wait]
+// that ends with its context may have taken its units. [FailLocal] stays the default, but its admissions are not
+// replayed to the store; setting it explicitly for such a limit is an error. A command that a client of the store sends
+// again, because a reply was lost, counts twice. Over several servers of a cluster, a request that one such limit
+// denies may be counted by another, when requests for the same keys come at the same time.
 //
-// All of this holds for a limiter if one of its limits has such an algorithm.
+// All of this applies to a limiter if one of its limits has such an algorithm.
 type Algorithm = store.Algorithm
 
 // The algorithms of [Limit.With].

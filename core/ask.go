@@ -53,8 +53,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 	return d, err
 }
 
-// Record counts cost units and never denies. Used tells how much the key has consumed in the window of the longest
-// limit before, for example to order a queue so that light users go first.
+// Record counts cost units and never denies. Used is how much the key has consumed in the window of the longest limit
+// before, for example to order a queue so that light users go first.
 //
 // For each key it keeps as many units as the largest quota, and at least [store.MaxRecorded]. Used does not grow beyond
 // that.
@@ -63,8 +63,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 	return d, err
 }
 
-// Log lists the entries in the window of the longest limit, with instants and costs, oldest first. They do not tell who
-// made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
+// Log lists the entries in the window of the longest limit, with instants and costs, oldest first. They do not identify
+// who made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {

@@ -17,9 +17,9 @@ type aligned struct {
 func (a *aligned) isSet() bool { return a.calendar != calendar.Calendar{} }
 
 // PerWeek allows quota units in each week of the calendar, from Monday 0:00 in UTC: see [Limit.In] and [Limit.From].
-// The units of a period are counted in one number ([FixedWindow]), which is exact here, since all of them are available
-// again when the next period begins: the RetryAfter of a denial ends there. A log of a million entries would be no more
-// exact, and would take 100 MB.
+// The units of a period are counted in one number ([FixedWindow]), which is exact here, since calendar quotas reset
+// when the next period begins, which is when the RetryAfter of a denial ends. A log of a million entries would be no
+// more exact, and would take 100 MB.
 func PerWeek(quota int) Limit { return perPeriod(quota, calendar.Week) }
 
 // PerMonth allows quota units in each month of the calendar in UTC. See [PerWeek].

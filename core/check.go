@@ -132,7 +132,7 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	return by.reported(r.Context(), d, by.decide(r.Context(), r, pl, true, d))
 }
 
-// shadowsFailed tells the observers of rules in shadow that could not be asked.
+// shadowsFailed reports to the observers the rules in shadow that could not be evaluated.
 func (l *Limiter) shadowsFailed(ctx context.Context, c *selection) (err error) {
 	for _, failed := range c.failed {
 		e := l.event(event.ShadowFailed, new(Decision), failed.err)

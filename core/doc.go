@@ -19,7 +19,7 @@
 //
 // # Parts
 //
-// A [Policy] tells how much is allowed, a [Key] whose quota a request draws from, and each [Option] changes a default.
+// A [Policy] says how much is allowed, a [Key] whose quota a request draws from, and each [Option] changes a default.
 // For each request, a [Limiter] makes a [store.Take], passes it to the [Store], and turns the [store.Answer] into a
 // [Decision].
 //

@@ -14,15 +14,15 @@ type (
 	ConfigError = store.ConfigError
 
 	// StoreError means that the store could not answer. Its text is for operators: it may contain addresses and is
-	// never sent to a client. Class is the kind of problem, in a word suitable for a metric. Advice tells what to do
+	// never sent to a client. Class is the kind of problem, in a word suitable for a metric. Advice says what to do
 	// about it.
 	StoreError = store.StoreError
 )
 
 var (
-	// ErrNoKey means that a request does not tell whose quota it draws from: it has no such header, or no usable
-	// address. [First] then tries its next key; otherwise the request is refused (400) and never counted against a
-	// shared quota. A function given to [By] returns ErrNoKey, or an empty string, to say the same.
+	// ErrNoKey means that a request has no key: it lacks the header, or has no usable address. [First] then tries its
+	// next key; otherwise the request is refused (400) and never counted against a shared quota. A function given to
+	// [By] returns ErrNoKey, or an empty string, to say the same.
 	ErrNoKey = errors.New("sash: the request carries no key")
 
 	// ErrForbidden means that the client is on a list of [WithDenyList].

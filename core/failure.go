@@ -11,10 +11,10 @@ import (
 type Failure int
 
 const (
-	// FailLocal enforces the same limits in this process, separately in each process. It uses what the process knows:
-	// what it has admitted without the store, in this outage and in earlier ones, and which requests the store has
-	// denied or admitted with nothing left ([WithDenyCache]). So a window holds at most one quota that the store has
-	// admitted and one more for each process, however often the store fails. When the store answers again, what was
+	// FailLocal enforces the same limits in this process, separately in each process. It counts what this process has
+	// admitted without the store, in this outage and in earlier ones, and remembers which requests the store has
+	// denied, or admitted with nothing left ([WithDenyCache]). So a window holds at most one quota admitted by the
+	// store and one more for each process, however often the store fails. When the store answers again, what was
 	// admitted without it is added to its logs at the true instants, and the store decides again. FailLocal is the
 	// default; see [WithFailLocalKeys] and [Limiter.Close].
 	//
@@ -85,7 +85,7 @@ func WithTimeout(d time.Duration) Option {
 // cost are answered, because another cost has another wait. The wait counts from when the store's answer arrived, so a
 // client that sleeps exactly that long is not too early, however distant the store is.
 //
-// While the store does not answer, [FailLocal] uses a denial for its whole wait, and an admission that has used up a
+// While the store does not answer, [FailLocal] uses a denial until its wait ends, and an admission that has used up a
 // quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
 // whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
@@ -99,7 +99,7 @@ func WithDenyCache(d time.Duration) Option {
 //
 // Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
 // What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
-// is admitted is not replayed; a log line at the end of the outage tells how many units that were.
+// is admitted is not replayed; a log line at the end of the outage says how many units that were.
 func WithFailLocalKeys(n int) Option {
 	wrong := fault{"the number of keys is out of range", "choose 1 to 100,000,000"}
 	return onceWithin("WithFailLocalKeys", n, 1, 100_000_000, wrong, func(c *config) { c.guard.LocalKeys = n })

@@ -17,7 +17,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Key tells whose quota a request draws from. There is no default: whom to limit must be a deliberate choice.
+// Key says whose quota a request draws from. There is no default, because whom to limit must be a deliberate choice.
 //
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.
@@ -248,7 +248,7 @@ func gather(option string, keys []Key) Key {
 	return k
 }
 
-// identity tells whose quota a request draws from.
+// identity is whose quota a request draws from.
 type identity = store.Identity
 
 const (

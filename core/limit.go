@@ -96,22 +96,23 @@ const (
 	defaultLease = 30 * time.Second
 )
 
-// InFlight allows n requests at the same time, 1 to [MaxQuota]. Each has a permit from the decision until it ends:
-// middleware gives the permit back when the handler ends in any way, and [Decision.Release] does without HTTP. It may
-// stand alone or with other limits, and takes one permit whatever the request costs.
+// InFlight allows n requests at the same time, 1 to [MaxQuota]. Each holds a permit from the decision until it ends:
+// middleware gives the permit back when the handler ends in any way; without HTTP, [Decision.Release] does. It may be
+// the only limit or one of several, and a request takes one permit whatever it costs.
 //
 //	core.Limits{core.PerMinute(100), core.InFlight(4)}
 //
-// A denial does not tell when to come again ([Decision].RetryAfter is 0), because nobody knows when a request ends.
+// A denial has no RetryAfter ([Decision].RetryAfter is 0), because it is unknown when a request will end.
 // [Limiter.Wait] waits for a permit. A handler that takes over its connection holds the permit until it returns, and in
 // fiber until the connection's own handler or the body's stream has ended. [Limiter.Reset] leaves permits alone, and
 // [Limiter.Record] takes none.
 //
-// A process that dies gives its permits back when their lease ends; see [Limit.Lease]. While the store does not answer,
-// [FailLocal] limits within each process. A store outside the process must be a store.Renewer and a store.Settler.
+// The permits of a process that dies are free when their lease ends; see [Limit.Lease]. While the store does not
+// answer, [FailLocal] limits within each process. A store outside the process must be a store.Renewer and a
+// store.Settler.
 func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defaultLease} }
 
-// Lease sets for how long a permit of [InFlight] is kept without a sign of life: 1s to 1h, in whole microseconds. The
+// Lease sets for how long a permit of [InFlight] lasts without being renewed: 1s to 1h, in whole microseconds. The
 // default is 30s. The limiter renews its permits three times within a lease, however long the requests take, so the
 // lease is only for processes that die. Limits that [LimitBy] chooses for the same key need equal leases.
 //
@@ -120,8 +121,8 @@ func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defau
 // admitted until fewer requests run than there are permits.
 //
 // A permit that is never released ([Decision.Release] was forgotten) is renewed for ten leases, and then for as long as
-// the program refers to the decision. The garbage collector finds that out: within minutes, but at no certain time.
-// Then the permit ends with its lease, and the log has a warning.
+// the program refers to the decision. The garbage collector detects that, within minutes, but at no certain time. Then
+// the permit ends with its lease, and the log has a warning.
 func (l Limit) Lease(d time.Duration) Limit {
 	l.lease, l.leased = d, true
 	return l
@@ -130,7 +131,7 @@ func (l Limit) Lease(d time.Duration) Limit {
 const day = 24 * time.Hour
 
 // String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day
-// in Europe/Berlin". It does not tell which algorithm a limit without a burst has.
+// in Europe/Berlin". It leaves out the algorithm of a limit without a burst.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + limittext.InFlight

@@ -23,7 +23,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 }
 
 // WithStoreObserver calls f after each call to a store outside the process, with how long it took: those of requests,
-// and those that renew permits, look whether the store answers again, or tell it what was admitted without it. A
+// and those that renew permits, probe whether the store answers again, or replay what was admitted without it. A
 // [MemoryStore] is not such a store. f runs on the goroutine of the call, so it must be quick and must not block. The
 // option may be given several times: all functions are called, in this order. A panic of f is dropped.
 func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {

@@ -25,7 +25,7 @@ func WithStore(store Store) Option {
 //
 // Limiters with the same name, store and kind of key share their logs: what one admits, the others count. This gives
 // several routes or processes one quota. Unnamed limiters with equal limits also share logs if they share a store, or
-// use two stores of one Redis client; a warning in the log then tells both places at start-up. Give each its own name
+// use two stores of one Redis client; a warning in the log then names both places at start-up. Give each its own name
 // to keep them apart, or both the same name to share on purpose. Without [WithStore] each limiter has its own store.
 //
 // A name also keeps the logs of a policy when its limits change.
@@ -104,7 +104,7 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 // A client that disconnects before the response makes many handlers fail. If no status or one of 500 and above was
 // sent, the status then is 499 ([adapter.StatusClientClosedRequest]), so that a client cannot get a refund by
 // disconnecting with status >= 500; with status >= 400, exclude it. A status below 500 stays, because a client that has
-// only closed its sending side reads the response. fiber does not tell that a client has disconnected, so there the
+// only closed its sending side reads the response. fiber does not report that a client has disconnected, so there the
 // status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()

@@ -12,8 +12,8 @@ import (
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
-// Policy tells how much is allowed: a [Limit], several [Limits] decided together, or [LimitBy] for limits that depend
-// on the request. The interface is sealed.
+// Policy is how much is allowed: a [Limit], several [Limits] decided together, or [LimitBy] for limits that depend on
+// the request. The interface is sealed.
 type Policy interface {
 	compile() (*policy, error) // returns a policy even with an error, so that further mistakes can be found
 }
@@ -138,7 +138,7 @@ func (p *policy) varies() bool {
 	return p.choose != nil || p.shadow != nil && p.shadow.choose != nil
 }
 
-// plan returns the plan for a request. An error beside a plan tells why the plan has no shadow.
+// plan returns the plan for a request. An error beside a plan is why the plan has no shadow.
 func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if !p.varies() {
 		return p.fixed, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// Headers tells which header fields of a response describe the quota.
+// Headers is which header fields of a response describe the quota.
 type Headers int
 
 const (

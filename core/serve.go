@@ -62,7 +62,7 @@ func (d *Decision) Deferred() (release func()) {
 }
 
 // releaseServed releases what a request holds that has been served. The client may have left, so the request's context
-// does not end this; the guard of a store knows a deadline.
+// does not end this; the guard of a store has a deadline.
 func (l *Limiter) releaseServed(held *slots.Held) {
 	ctx := context.WithoutCancel(held.Context)
 	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the permit

@@ -27,7 +27,7 @@ func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
 //
 // It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
 // error means that the store could not be asked, so the permit is taken until its lease ends ([Limit.Lease], which
-// tells what becomes of a permit that is never released).
+// describes what happens to a permit that is never released).
 func (d Decision) Release(ctx context.Context) error {
 	if held := d.held(); held != nil {
 		return d.limiter.release(ctx, held)

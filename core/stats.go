@@ -6,8 +6,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Stats is what a limiter holds now, and what it has counted since it was made: what no [Event] tells, because it is
-// not about one request. Packages prommetrics and otelmetrics export it.
+// Stats is what a limiter holds now, and what it has counted since it was made: which no [Event] has, because it is not
+// about one request. Packages prommetrics and otelmetrics export it.
 type Stats struct {
 	Policy   string // name of the policy
 	Store    Store  `json:"-"` // tells which limiters share one

@@ -18,12 +18,12 @@ import (
 // limiter gives units back ([Decision.Undo], [Decision.Settle], [Limiter.Reset]). Other users of the log, such as
 // [Limiter.Allow] and other processes, compete for each unit. What other processes give back is seen at that instant.
 //
-// Nobody knows when a permit of [InFlight] will be free. A call that waits for one is woken when this limiter gives one
-// back ([Decision.Release], or the end of a handler). The first of those that wait for the same permits also looks
+// It is unknown when a permit of [InFlight] will be free. A call that waits for one is woken when this limiter gives
+// one back ([Decision.Release], or the end of a handler). The first of those that wait for the same permits also looks
 // after 50 ms to 1 s whether another process has given one back.
 //
 // Wait returns at once if ctx ends before that instant. The error then is [context.DeadlineExceeded], and the decision
-// tells the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
+// has the shortest possible wait. A wait that ends with ctx takes nothing, and is not counted as a denial under
 // [WithCountDenied].
 func (l *Limiter) Wait(ctx context.Context, key string) (d Decision, err error) {
 	err = l.waitN(ctx, key, 1, &d)
