@@ -48,7 +48,8 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 // is nil, as it is where the error of rules.Load was forgotten.
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	if isNil(set) {
-		panic(configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load"))
+		err := configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load")
+		panic(err) //nolint:forbidigo // documented: a mistake of the program
 	}
 	l, err := set.Limiter(opts...)
 	if err != nil {

@@ -105,7 +105,7 @@ func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	return l.reported(ctx, d, l.decide(ctx, nil, pl, mode != store.ModePeek, d))
+	return l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, mode != store.ModePeek, d))
 }
 
 // planFor returns the plan for calls without a request.

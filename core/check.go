@@ -104,19 +104,13 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 	if l.cost != nil {
 		d.take.Cost = l.cost(r)
 	}
-	if c != nil && pl.Namespace == nil { // otherwise decide reads the keys of limits
-		d.limiter, d.plan = l, pl
-		if err := l.readKeys(r.Context(), r, own, d); err != nil {
-			return l.failed(r.Context(), d, err)
-		}
-	}
-	return l.reported(r.Context(), d, l.decide(r.Context(), r, pl, true, d))
+	return l.reported(r.Context(), d, l.decide(r.Context(), r, own, pl, true, d))
 }
 
 // checkRules decides about a request by the rules that apply to it.
 func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	r := c.request
-	by, pl, err := l.chosen(c, l.choose, d)
+	by, pl, err := l.chosen(c, l.choose)
 	if err == nil {
 		err = l.shadowsFailed(r.Context(), c)
 	}
@@ -129,7 +123,7 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	d.take.Cost, d.take.Mode = c.Units(), l.mode
-	return by.reported(r.Context(), d, by.decide(r.Context(), r, pl, true, d))
+	return by.reported(r.Context(), d, by.decide(r.Context(), r, &c.prefixes, pl, true, d))
 }
 
 // shadowsFailed reports to the observers the rules in shadow that could not be evaluated.
@@ -151,10 +145,12 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	return pl, err
 }
 
-// decide makes every decision, and calls no observer. d has an identity, a cost and a mode, and what readKeys sets if
-// it was called; decide fills it in place, because a Decision is large to copy. r is nil for calls without a request. A
-// denial counts towards a ban if try is true.
-func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, try bool, d *Decision) (err error) {
+// decide makes every decision, and calls no observer. d has an identity, unless rules have chosen the plan, a cost and a
+// mode; decide fills it in place, because a Decision is large to copy. Keys of limits are read from r, which is nil for
+// calls without a request. A denial counts towards a ban if try is true.
+func (l *Limiter) decide(
+	ctx context.Context, r adapter.Request, p *prefixes, pl *plan.Plan, try bool, d *Decision,
+) (err error) {
 	if d.take.Cost < 1 {
 		return &requestError{configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",
 			"use WithSkip or Peek for requests that cost nothing"), causeCost}
@@ -164,11 +160,9 @@ func (l *Limiter) decide(ctx context.Context, r adapter.Request, pl *plan.Plan, 
 	if d.take.Mode == store.ModeRecord && pl.Counter != SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
-	if d.take.Key.Namespace == nil {
-		if d.take.Key.Namespace = pl.Namespace; pl.Namespace == nil {
-			if err := l.readKeys(ctx, r, &l.prefixes, d); err != nil {
-				return err
-			}
+	if d.take.Key.Namespace == nil { // otherwise they were read before
+		if err := l.readKeys(ctx, r, p, d); err != nil {
+			return err
 		}
 	}
 	if l.ban == nil || d.take.Mode == store.ModeRecord {

@@ -19,7 +19,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 			return keyError(d.plan, logs[0], err)
 		}
 	}
-	if len(logs) == 1 && logs[0].Key == own && !logs[0].InFlight() { // with rules
+	if len(logs) == 1 && logs[0].Key == own && !logs[0].InFlight() { // nothing else is to be kept
 		d.take.Key.Namespace = logs[0].Space.Namespace
 		return nil
 	}

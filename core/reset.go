@@ -83,7 +83,7 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 	d := Decision{take: store.Take{Key: store.Key{Identity: id}, Cost: 1, Mode: store.ModePeek}}
 	pl, err := l.planFor(ctx)
 	if err == nil {
-		err = l.decide(ctx, nil, pl, false, &d)
+		err = l.decide(ctx, nil, &l.prefixes, pl, false, &d)
 	}
 	if err = cmp.Or(err, d.storeErr); err == nil { // ask the logs, since a cached denial is about one of them only
 		err = d.peek(ctx)

@@ -161,11 +161,8 @@ func (c *selection) failure() Failure {
 	return FailOpen
 }
 
-// chosen returns the limiter and the plan for the rules that apply to a request, whose keys it reads; no plan if there
-// is none.
-func (l *Limiter) chosen(
-	c *selection, choose bridge.Chooser[Key], d *Decision,
-) (by *Limiter, pl *plan.Plan, err error) {
+// chosen returns the limiter and the plan for the rules that apply to a request; no plan if there is none.
+func (l *Limiter) chosen(c *selection, choose bridge.Chooser[Key]) (by *Limiter, pl *plan.Plan, err error) {
 	if err = choose(c.request, &c.Choice); err != nil || len(c.rules) == 0 {
 		return l, nil, err
 	}
@@ -175,21 +172,19 @@ func (l *Limiter) chosen(
 	if pl == nil || err != nil {
 		return l, nil, err
 	}
-	by = l.variants[c.failure()]
-	d.limiter, d.plan = by, pl
-	return by, pl, by.readKeys(c.request.Context(), c.request, &c.prefixes, d)
+	return l.variants[c.failure()], pl, nil
 }
 
 func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Decision, err error) {
 	c := newSelection(l, r)
 	defer c.free()
 	err = adapter.Guard(func() error {
-		by, pl, err := l.chosen(c, choose, &d)
+		by, pl, err := l.chosen(c, choose)
 		if err != nil || pl == nil {
 			return err
 		}
 		d.take.Cost, d.take.Mode = c.Units(), store.ModePeek
-		return by.decide(r.Context(), r, pl, false, &d)
+		return by.decide(r.Context(), r, &c.prefixes, pl, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err

@@ -90,7 +90,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			return false, err
 		}
 		d.begin(w, cost, store.ModeCharge)
-		if err = l.decide(ctx, nil, pl, false, d); err != nil {
+		if err = l.decide(ctx, nil, &l.prefixes, pl, false, d); err != nil {
 			d.begin(w, 0, 0)
 			return false, err
 		}
@@ -122,7 +122,7 @@ func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
 // decideNever decides about a cost that no wait helps.
 func (l *Limiter) decideNever(ctx context.Context, pl *plan.Plan, cost int, d *Decision) error {
 	d.take.Cost, d.take.Mode = cost, store.ModePeek
-	if err := l.decide(ctx, nil, pl, false, d); err != nil {
+	if err := l.decide(ctx, nil, &l.prefixes, pl, false, d); err != nil {
 		return err
 	}
 	return d.Err()
@@ -216,7 +216,7 @@ func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead i
 	for ahead > 0 {
 		units, later, by := pl.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
-		err = l.decide(ctx, nil, pl, false, d)
+		err = l.decide(ctx, nil, &l.prefixes, pl, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}

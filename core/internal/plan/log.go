@@ -196,9 +196,6 @@ func (s *Spaces) Split(p *Plan) error {
 	if err := s.place(p); err != nil {
 		return err
 	}
-	if len(p.Logs) == 1 && p.Logs[0].Own && !p.Logs[0].InFlight() {
-		p.Namespace = p.Logs[0].Space.Namespace
-	}
 	for _, log := range p.Logs {
 		raise(&log.Space.keep, int64(log.Keep))
 		for _, l := range log.Limits[:len(log.Limits)-log.Shadow] {

@@ -64,10 +64,6 @@ type Plan struct {
 	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
 	Logs    []*Log          // at least one; see [Spaces.Split]
 
-	// Namespace is that of the only log if it has the policy's own key and windows, so that no other key is needed. It
-	// is nil otherwise.
-	Namespace *store.Namespace
-
 	smallest int // quota of a limit that has a window
 }
 
