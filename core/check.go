@@ -76,11 +76,11 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
 func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
-	own, whole := &l.prefixes, &wholeAddress
+	own, full := &l.prefixes, &fullAddress
 	if c != nil {
-		own, whole = &c.prefixes, &c.whole
+		own, full = &c.prefixes, &c.full
 	}
-	listed, err := listed(l.lists, r, whole)
+	listed, err := listed(l.lists, r, full)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}

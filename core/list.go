@@ -55,11 +55,11 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 	return l, errors.Join(faults...)
 }
 
-// wholeAddress are prefixes that distinguish all addresses.
-var wholeAddress = prefixes{v4: 32, v6: 128}
+// fullAddress are prefixes that distinguish all addresses.
+var fullAddress = prefixes{v4: 32, v6: 128}
 
 // listed reports whether an allow list names the client. If a deny list does, the error is ErrForbidden. p is
-// wholeAddress, or the same of a request that remembers its keys.
+// fullAddress, or the same of a request that remembers its keys.
 func listed(lists []*list, r adapter.Request, p *prefixes) (passes bool, err error) {
 	for _, l := range lists {
 		if passes && l.passes {

@@ -129,8 +129,8 @@ func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 			outcome = event.NoKey
 		}
 		e := l.event(outcome, d, err)
-		if of := (*limitKeyError)(nil); errors.As(err, &of) && of.policy != "" {
-			e.Policy = of.policy
+		if failed := (*limitKeyError)(nil); errors.As(err, &failed) && failed.policy != "" {
+			e.Policy = failed.policy
 		}
 		if panicked := l.observe(ctx, &e); panicked != nil {
 			err = errors.Join(err, panicked)

@@ -147,14 +147,12 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if p.shadow != nil {
 		shadow = p.shadow.limitsFor(r)
 	}
-	known := p.chosen.Load()
-	if known == nil {
-		known = new([]chosenPlan)
-		p.chosen.CompareAndSwap(nil, known)
-		known = p.chosen.Load()
+	chosen, plans := p.chosen.Load(), []chosenPlan(nil)
+	if chosen != nil {
+		plans = *chosen
 	}
-	for i := range *known {
-		if c := &(*known)[i]; slices.Equal(c.given, given) && slices.Equal(c.shadow, shadow) {
+	for i := range plans {
+		if c := &plans[i]; slices.Equal(c.given, given) && slices.Equal(c.shadow, shadow) {
 			return c.plan, nil
 		}
 	}
@@ -172,9 +170,9 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if failed := p.spaces.Split(pl); failed != nil {
 		return nil, &requestError{failed, causeLimits}
 	}
-	if err == nil && len(*known) < chosenPlans {
-		more := append(slices.Clone(*known), chosenPlan{given, shadow, pl})
-		p.chosen.CompareAndSwap(known, &more) // if another request was faster, a later one adds this plan
+	if err == nil && len(plans) < chosenPlans {
+		more := append(slices.Clone(plans), chosenPlan{given, shadow, pl})
+		p.chosen.CompareAndSwap(chosen, &more) // if another request was faster, a later one adds this plan
 	}
 	return pl, err
 }

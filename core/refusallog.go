@@ -104,8 +104,8 @@ func (r *refusalLog) log(ctx context.Context, status int, err error) {
 		return
 	}
 	policy, key := r.policy, r.key
-	if of := (*limitKeyError)(nil); errors.As(err, &of) {
-		policy, key = cmp.Or(of.policy, policy), of.key
+	if failed := (*limitKeyError)(nil); errors.As(err, &failed) {
+		policy, key = cmp.Or(failed.policy, policy), failed.key
 	}
 	attrs := []slog.Attr{slog.String("policy", policy), slog.String("key", key)}
 	if err != ErrNoKey { //nolint:errorlint // the type of ErrNoKey itself tells nothing

@@ -176,11 +176,11 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 
 // names returns the spaces of rules with a name.
 func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
-	known, ok := l.ruleSpaces.Load(name)
+	spaces, ok := l.ruleSpaces.Load(name)
 	if !ok {
-		known, _ = l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
+		spaces, _ = l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
 	}
-	return known.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
+	return spaces.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 }
 
 // Alone returns a rule of only one of its limits, to ask about that limit.

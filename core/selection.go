@@ -18,7 +18,7 @@ type selection struct {
 
 	request  adapter.Request
 	prefixes prefixes // of the limiter
-	whole    prefixes // of lists
+	full     prefixes // of lists
 	memo     keyMemo
 	rules    []*prepared
 	failed   []failedShadow
@@ -34,8 +34,8 @@ var selections = sync.Pool{New: func() any { return new(selection) }}
 
 func newSelection(l *Limiter, r adapter.Request) *selection {
 	c := selections.Get().(*selection) //nolint:forcetypeassert // nothing else is in the pool
-	c.Asker, c.request, c.prefixes, c.whole = c, r, l.prefixes, wholeAddress
-	c.prefixes.memo, c.whole.memo = &c.memo, &c.memo
+	c.Asker, c.request, c.prefixes, c.full = c, r, l.prefixes, fullAddress
+	c.prefixes.memo, c.full.memo = &c.memo, &c.memo
 	return c
 }
 
@@ -82,7 +82,7 @@ func (c *selection) Rules() []bridge.Prepared {
 }
 
 func (c *selection) Identity(k Key) (store.Identity, error) {
-	return k.readOnce(c.request, &c.whole)
+	return k.readOnce(c.request, &c.full)
 }
 
 func (c *selection) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
@@ -94,7 +94,7 @@ func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool
 	}
 	return func(selected *bridge.Choice[Key]) (bool, error) {
 		c := selected.Asker.(*selection) //nolint:forcetypeassert // there are no others
-		return l.names(c.request, &c.whole)
+		return l.names(c.request, &c.full)
 	}, nil
 }
 
@@ -198,7 +198,7 @@ func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Deci
 
 func (l *Limiter) exempt(r adapter.Request) (passes bool, err error) {
 	err = adapter.Guard(func() (err error) {
-		passes, err = listed(l.lists, r, &wholeAddress)
+		passes, err = listed(l.lists, r, &fullAddress)
 		passes = passes || err == nil && l.skip != nil && l.skip(r)
 		return err
 	})
