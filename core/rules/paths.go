@@ -16,28 +16,15 @@ type paths struct {
 }
 
 func newPaths(all []match) paths {
-	p := paths{exact: newPathTree()}
-	p.folded = p.exact
+	p := paths{exact: newPathTree(), folded: newPathTree()}
 	for i := range all {
-		if all[i].path == nil {
-			continue
-		}
-		p.exact.add(all[i].path, i)
-		p.depth = max(p.depth, len(all[i].path.segments))
-		if all[i].path.hasUpper() {
-			p.folded = newPathTree()
-		}
-	}
-	for i := range all {
-		if all[i].path != nil && p.folded != p.exact {
-			p.folded.add(all[i].path.lower(), i)
+		if pattern := all[i].path; pattern != nil {
+			p.exact.add(pattern, i)
+			p.folded.add(pattern.lower(), i)
+			p.depth = max(p.depth, len(pattern.segments))
 		}
 	}
 	return p
-}
-
-func (p *pattern) hasUpper() bool {
-	return slices.ContainsFunc(p.segments, func(s string) bool { return lower(s) != s })
 }
 
 // lower returns the pattern in lower case.
@@ -221,8 +208,8 @@ func (t *pathTree) add(p *pattern, rule int) {
 	}
 }
 
-// match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends with
-// a slash. anySlash says that a slash at the end makes no difference.
+// match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends
+// with a slash. With anySlash, a slash at the end makes no difference.
 func (t *pathTree) match(rest []string, anySlash bool, found set) {
 	if len(rest) == 0 || len(rest) == 1 && rest[0] == "" {
 		t.matchEnd(len(rest) == 1, anySlash, found)
@@ -237,7 +224,7 @@ func (t *pathTree) match(rest []string, anySlash bool, found set) {
 	}
 }
 
-// matchEnd adds the rules that match a path which ends here. slash says that it ends with a slash.
+// matchEnd adds the rules that match a path which ends here, with a slash or without.
 func (t *pathTree) matchEnd(slash, anySlash bool, found set) {
 	if slash || anySlash {
 		found.addAll(t.multi)

@@ -61,7 +61,7 @@ func conditions(doc string) *shape {
 var (
 	algorithmShape = textOf("how units are counted; the default is sliding_window_log", algorithmNames...)
 	limitsShape    = listOf("all of them hold, and are decided together", limitShape)
-	shadowShape    = &shape{kind: boolean, doc: "true: evaluated and observed, but never denies, and writes no header fields"}
+	shadowShape    = &shape{kind: boolean, doc: "true: observed, but never denies, and writes no header fields"}
 	unlimitedShape = &shape{kind: boolean, doc: "true: requests pass uncounted"}
 )
 
@@ -95,7 +95,8 @@ var ruleShape = &shape{kind: object, name: "rule", doc: "limits for the requests
 	{"descriptors", false, listOf("limits for values of keys", descriptorShape)},
 	{"unlimited", false, unlimitedShape},
 	{"algorithm", false, algorithmShape},
-	{"cost", false, &shape{kind: number, least: 1, most: core.MaxQuota, doc: "units of a request; of several rules the largest; default 1"}},
+	{"cost", false, &shape{kind: number, least: 1, most: core.MaxQuota,
+		doc: "units of a request; of several rules the largest; default 1"}},
 	{"failure", false, textOf("while the store does not answer: enforce in this process (local, the default), admit "+
 		"(open) or refuse (closed); of several rules the strictest", "local", "open", "closed")},
 	{"shadow", false, shadowShape},
