@@ -38,17 +38,7 @@ func (b *batcher) sendOne(t *take) {
 
 func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
-	switch {
-	case b.Logs > 1:
-		*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
-	case b.conn.Single:
-		q.init(sc, 1, newSingle(t, 1+len(b.Tail)))
-		b.setTail(q.args[keysAt+2:])
-	default:
-		*q = newCall(sc, 1, 1+len(b.Tail))
-		q.args[keysAt], q.args[keysAt+1] = t.key, withCost(t.id, t.cost)
-		b.setTail(q.args[keysAt+2:])
-	}
+	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
 	b.lookThrough(q, t)
 	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
@@ -142,24 +132,6 @@ func (b *batcher) lookThrough(q *call, takes ...*take) {
 	if b.Since && slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) }) {
 		q.args[len(q.args)-1] = int64(0)
 	}
-}
-
-// single is the key and the ids of one take, and the arguments that point to them.
-type single struct {
-	key, ids string
-	args     [keysAt + 5]any // as many as one limit needs
-}
-
-// newSingle returns the arguments of a command about one take, with room for so many after the key.
-func newSingle(t *take, args int) []any {
-	s := &single{key: t.key, ids: withCost(t.id, t.cost)}
-	all := s.args[:]
-	if keysAt+1+args > len(all) {
-		all = make([]any, keysAt+1+args)
-	}
-	all = all[:keysAt+1+args]
-	all[keysAt], all[keysAt+1] = &s.key, &s.ids
-	return all
 }
 
 // argument returns the argument for the takes of the group.

@@ -69,15 +69,9 @@ var evalSha, eval any = "evalsha", "eval"
 
 // newCall returns a call with room for keys and arguments, from keysAt on.
 func newCall(sc Script, keys, args int) call {
-	var q call
-	q.init(sc, keys, make([]any, keysAt+keys+args))
-	return q
-}
-
-// init begins a call whose command is args.
-func (q *call) init(sc Script, keys int, args []any) {
-	*q = call{script: sc, keys: keys, args: args}
+	q := call{script: sc, keys: keys, args: make([]any, keysAt+keys+args)}
 	q.args[commandAt], q.args[scriptAt], q.args[keysAt-1] = evalSha, sc.hash, keys
+	return q
 }
 
 // byText makes the call send the script's text, for a server that does not know its hash: one that has not run the
