@@ -67,33 +67,27 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 }
 
 func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, batch []*take) {
+	each := 1 // groups in a call
+	if b.conn.Single {
+		each = len(groups)
+	}
 	var calls []*call
 	texts := make([]string, 0, len(groups)*(b.Logs+1))
-	if b.conn.Single {
-		for _, g := range groups {
+	for part := range slices.Chunk(groups, each) {
+		begin := len(texts)
+		for _, g := range part {
 			texts = g.first.appendKeys(texts)
 		}
-		for _, g := range groups {
+		for _, g := range part {
 			texts = append(texts, g.argument())
 		}
-		q := b.newCall(sc, texts)
-		calls = []*call{&q}
-	} else {
-		for i, g := range groups {
-			texts = append(g.first.appendKeys(texts), g.argument())
-			q := b.newCall(sc, texts[i*(b.Logs+1):])
-			calls = append(calls, &q)
-		}
-	}
-	for _, q := range calls {
-		b.lookThrough(q, batch...)
+		q := b.newCall(sc, texts[begin:])
+		b.lookThrough(&q, batch...)
+		calls = append(calls, &q)
 	}
 	err := b.exchange(ctx, calls...)
 	for i, g := range groups {
-		q, last := calls[0], i == len(groups)-1
-		if !b.conn.Single {
-			q, last = calls[i], true
-		}
+		q, last := calls[i/each], (i+1)%each == 0
 		if g.err = cmp.Or(err, q.err); g.err == nil {
 			g.reply, q.reply, g.err = b.cut(q.reply, last)
 		}
