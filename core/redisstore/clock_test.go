@@ -98,7 +98,7 @@ func (c twice) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // peeks reports whether a command records nothing.
 func peeks(cmd redis.Cmder) bool {
-	return slices.ContainsFunc(cmd.Args(), func(arg any) bool { return arg == "p" || arg == "vp" })
+	return slices.ContainsFunc(cmd.Args(), func(arg any) bool { return arg == "p" || arg == "vp" || arg == "P" || arg == "VP" })
 }
 
 // askedAgain is the verdict of a script that leaves a log with a mark to another one, which is then asked.
@@ -115,7 +115,7 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 	if !takes(cmd) && !runs(cmd, streamTakeText) {
 		return reply[0]
 	}
-	if _, plain := args[3+n+keys].(int64); plain {
+	if isShortForm(args[3+n+keys]) {
 		if reply[0] == 0 {
 			return reply[1]
 		}
@@ -125,9 +125,32 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 	return reply[0]
 }
 
+// isShortForm reports whether a question has the short form, of which arg is the first argument after the ids.
+func isShortForm(arg any) bool {
+	if _, isTTL := arg.(int64); isTTL {
+		return true
+	}
+	return kindOf(arg) != ""
+}
+
+// kindOf tells short forms with a letter apart: "peek, ", "varied, " or both; "" for all others.
+func kindOf(arg any) string {
+	text, _ := arg.(string)
+	switch {
+	case text == "P":
+		return "peek, "
+	case text == "VP":
+		return "varied, peek, "
+	case strings.HasPrefix(text, "V"):
+		return "varied, "
+	}
+	return ""
+}
+
 // takes reports whether a command decides takes of one log each.
 func takes(cmd redis.Cmder) bool {
-	return runs(cmd, redisstore.TakeText) || runs(cmd, redisstore.TakeSeveralText) || runs(cmd, redisstore.TakeWeightedText)
+	return runs(cmd, redisstore.TakeText) || runs(cmd, redisstore.TakeSeveralText) ||
+		runs(cmd, redisstore.TakeVariedText) || runs(cmd, redisstore.TakeWeightedText)
 }
 
 // joins reports whether a command decides requests over several logs.
@@ -147,7 +170,7 @@ func runs(cmd redis.Cmder, script string) bool {
 func jointVerdict(args []any, keys int, reply []int64) int64 {
 	logs := args[len(args)-1].(int)
 	plan := args[keys/logs:]
-	if _, plain := plan[1].(int64); !plain {
+	if !isShortForm(plan[1]) {
 		return reply[0]
 	}
 	if reply[0] == 0 {

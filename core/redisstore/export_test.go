@@ -131,3 +131,6 @@ var TakeText, JointText = takeScript.Text(), jointScript.Text()
 var TakeSeveralText, JointSeveralText = takeSeveralScript.Text(), jointSeveralScript.Text()
 
 var TakeWeightedText, JointWeightedText = takeWeightedScript.Text(), jointWeightedScript.Text()
+
+// TakeVariedText is that of takes whose windows vary.
+var TakeVariedText = takeVariedScript.Text()

@@ -19,7 +19,7 @@ func newFormat(takes []store.Take) redisclient.Format {
 	some := func(is func(*store.Plan) bool) bool {
 		return slices.ContainsFunc(takes, func(t store.Take) bool { return is(t.Plan) })
 	}
-	isShort := f.Grouped && !some(func(p *store.Plan) bool { return !redisclient.HasShortForm(p) })
+	isShort := !some(func(p *store.Plan) bool { return p.Varies || !f.HasShortForm(p) })
 	switch f.Weighted = jointWeightedScript; {
 	case some(func(p *store.Plan) bool { return isCounter(p) || p.Varies }):
 		f.Script, f.Weighted = jointWeightedScript, redisclient.Script{}
@@ -50,11 +50,11 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 	}
 	switch f.Weighted = takeWeightedScript; {
 	case t.Plan.Varies:
-		f.Script, f.Weighted = takeWeightedScript, redisclient.Script{}
+		f.Script, f.Weighted = takeVariedScript, redisclient.Script{}
 	case len(t.Plan.Limits) > 1:
 		f.Script = takeSeveralScript
 	}
-	isShort := f.Grouped && redisclient.HasShortForm(t.Plan)
+	isShort := f.HasShortForm(t.Plan)
 	if isShort {
 		f.Short = len(t.Plan.Limits)
 	}

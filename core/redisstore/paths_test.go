@@ -92,8 +92,7 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 	logs := n - 2 // but for the clock's
 	ids, rest := args[3+n:3+n+logs], args[3+n+logs:]
 	reply := cmd.(*redis.IntSliceCmd).Val()
-	_, plain := rest[0].(int64)
-	if !plain {
+	if !isShortForm(rest[0]) {
 		path := fmt.Sprint("mode ", rest[0])
 		if deciding := rest[3].(int); 5+2*deciding < len(rest) {
 			path += ", shadow"
@@ -101,15 +100,15 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 		p.count[path] += logs
 		return nil
 	}
-	limits := (len(rest) - 1) / 2
+	kind, limits := kindOf(rest[0]), (len(rest)-1)/2
 	for _, id := range ids {
 		if reply[0] == 0 && reply[1] == -1 {
-			p.count["plain: a log with weights"]++
+			p.count[kind+"plain: a log with weights"]++
 			reply = reply[2:]
 			continue
 		}
 		if reply[0] == 0 {
-			p.count["plain: "+whyLong(id)]++
+			p.count[kind+"plain: "+whyLong(id)]++
 			reply = reply[1+2+2*limits:]
 			continue
 		}
@@ -119,11 +118,11 @@ func (p *paths) Process(ctx context.Context, cmd redis.Cmder) error {
 		}
 		switch {
 		case len(idOf(id)) > 8:
-			p.count["a cost "+verdict]++
+			p.count[kind+"a cost "+verdict]++
 		case limits == 1:
-			p.count["one limit "+verdict]++
+			p.count[kind+"one limit "+verdict]++
 		default:
-			p.count["several limits "+verdict]++
+			p.count[kind+"several limits "+verdict]++
 		}
 		reply = reply[limits:]
 	}
@@ -161,12 +160,23 @@ var tracedPaths = map[string]int{
 	"mode c, shadow":        5000,
 	"mode d":                1500,
 	"mode d, shadow":        800,
-	"mode p":                5000,
 	"mode p, shadow":        1500,
 	"mode r":                200,
 	"mode r, shadow":        100,
-	"mode vc":               1500,
 	"mode vc, shadow":       400,
+
+	"peek, one limit admits":      400,
+	"peek, one limit denies":      150,
+	"peek, several limits admits": 1500,
+	"peek, several limits denies": 150,
+	"peek, plain: an odd log":     1500,
+
+	"varied, one limit admits":      70,
+	"varied, one limit denies":      70,
+	"varied, several limits admits": 70,
+	"varied, several limits denies": 70,
+	"varied, plain: a cost":         200,
+	"varied, plain: an odd log":     500,
 }
 
 // few reports whether one of these paths has answered less often.

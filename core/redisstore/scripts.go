@@ -17,6 +17,7 @@ var (
 
 	jointSeveralScript  = newScript("joint_several")
 	takeSeveralScript   = newScript("take_several")
+	takeVariedScript    = newScript("take_varied")
 	takeWeightedScript  = newScript("take_weighted")
 	jointWeightedScript = newScript("joint_weighted")
 

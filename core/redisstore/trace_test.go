@@ -226,17 +226,18 @@ func (p *jointPaths) Process(ctx context.Context, cmd redis.Cmder) error {
 	keys := n - 2 // but for the clock's
 	logs := args[len(args)-1].(int)
 	mode := args[3+n+keys/logs+1]
-	if _, plain := mode.(int64); !plain {
+	if !isShortForm(mode) {
 		p.count[fmt.Sprint("mode ", mode)]++
 		return nil
 	}
+	kind := kindOf(mode)
 	switch verdict := jointVerdict(args[3+n:], keys, reply); {
 	case reply[0] == 0:
-		p.count["plain, whole reply"]++
+		p.count[kind+"plain, whole reply"]++
 	case verdict > 0:
-		p.count["short reply admits"]++
+		p.count[kind+"short reply admits"]++
 	default:
-		p.count["short reply denies"]++
+		p.count[kind+"short reply denies"]++
 	}
 	return nil
 }
@@ -244,8 +245,9 @@ func (p *jointPaths) Process(ctx context.Context, cmd redis.Cmder) error {
 // few returns the paths that have decided too few requests.
 func (p *jointPaths) few() (paths []string) {
 	for _, path := range []string{
-		"short reply admits", "short reply denies", "plain, whole reply", "mode c", "mode p", "mode r", "mode d",
-		"mode vc",
+		"short reply admits", "short reply denies", "plain, whole reply",
+		"peek, short reply admits", "peek, short reply denies", "peek, plain, whole reply",
+		"mode c", "mode p", "mode r", "mode d", "mode vc",
 	} {
 		if p.count[path] < testlen.Of(2, 20) {
 			paths = append(paths, path)

@@ -83,7 +83,7 @@ var (
 
 func newFormat(takes []store.Take) redisclient.Format {
 	f, t := redisclient.NewFormat(takeScript, takes), &takes[0]
-	isShort := f.Grouped && redisclient.HasShortForm(t.Plan)
+	isShort := f.Grouped && !t.Plan.Varies && f.HasShortForm(t.Plan)
 	if isShort {
 		f.Short = 1
 	}

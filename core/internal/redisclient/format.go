@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -50,6 +51,7 @@ type Format struct {
 	Logs    int   // that each take is about
 	Tail    []any // the arguments after the ids
 	Grouped bool  // takes of the same keys and cost are sent as one group
+	Peeks   bool  // nothing is recorded
 	Short   int   // the numbers of a short reply, 0 if all replies are whole
 	Whole   int   // the numbers of a whole reply
 	Room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
@@ -60,7 +62,7 @@ type Format struct {
 // NewFormat returns what the formats of all scripts have in common.
 func NewFormat(sc Script, takes []store.Take) Format {
 	mode := takes[0].Mode
-	f := Format{Script: sc, Logs: len(takes), Grouped: mode == store.ModeCharge}
+	f := Format{Script: sc, Logs: len(takes), Grouped: mode == store.ModeCharge, Peeks: mode == store.ModePeek}
 	if mode == store.ModeChargeDenied {
 		f.Room = takes[0].Plan.Bound
 	}
@@ -77,9 +79,16 @@ func NewFormat(sc Script, takes []store.Take) Format {
 // AppendPlan appends the arguments for one log.
 func (f *Format) AppendPlan(t *store.Take, isShort bool) {
 	p := t.Plan
-	if isShort {
+	switch {
+	case isShort && f.Peeks && p.Varies:
+		f.Tail = append(f.Tail, "VP")
+	case isShort && f.Peeks:
+		f.Tail = append(f.Tail, "P")
+	case isShort && p.Varies:
+		f.Tail = append(f.Tail, "V"+strconv.FormatInt(TTL(p.Keep), 10))
+	case isShort:
 		f.Tail = append(f.Tail, TTL(p.Keep))
-	} else {
+	default:
 		f.Tail = append(f.Tail, ModeText(t), p.Keep.Microseconds(), TTL(p.Keep), len(p.Deciding()), p.Bound)
 	}
 	for _, limit := range p.Limits {
@@ -90,10 +99,10 @@ func (f *Format) AppendPlan(t *store.Take, isShort bool) {
 // wholeSize is how many numbers a whole reply has about one log.
 func wholeSize(p *store.Plan) int { return 2 + min(p.Shadow, 1) + 2*len(p.Limits) }
 
-// HasShortForm reports whether the longest window is that of the log, and each number of a short reply is exact in
-// Lua, whose numbers are exact up to 2^53.
-func HasShortForm(p *store.Plan) bool {
-	if p.Algorithm() != store.SlidingLog {
+// HasShortForm reports whether takes by a plan are charged or peeks, all its limits decide, the longest window is that
+// of the log, and each number of a short reply is exact in Lua, whose numbers are exact up to 2^53.
+func (f *Format) HasShortForm(p *store.Plan) bool {
+	if p.Algorithm() != store.SlidingLog || p.Shadow > 0 || !f.Grouped && !f.Peeks {
 		return false
 	}
 	longest := time.Duration(0)
@@ -103,7 +112,7 @@ func HasShortForm(p *store.Plan) bool {
 		}
 		longest = max(longest, limit.Window)
 	}
-	return !p.Varies && p.Keep == longest
+	return p.Keep == longest
 }
 
 // ModeText is the mode as the script reads it.
@@ -185,7 +194,7 @@ func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) 
 		var size int
 		if isShort {
 			size = len(t.Plan.Limits)
-			answers[i], err = shortAnswer(reply[:size], t, allowed)
+			answers[i], err = shortAnswer(reply[:size], t, allowed && !f.Peeks)
 		} else {
 			size = wholeSize(t.Plan)
 			answers[i], err = wholeAnswer(one, reply[:size], admitted, t)

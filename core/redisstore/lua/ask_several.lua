@@ -1,6 +1,6 @@
 -- The short path of a request over several logs, of which some have several limits. See ask.lua.
 -- Expects id and base, the request's id and the number of keys before its own; logs; requests; reply; what clock.lua
--- provides; severalOf, which has what is known of each log's limits. Provides the function ask.
+-- provides. Provides the function ask.
 ask = function(j, n, r, said)
   if j > logs then
     replied = r
@@ -17,17 +17,14 @@ ask = function(j, n, r, said)
       for i = 1, limits do reply[r + i] = 1 end
     end
   else
-    local quotas, windows, keep, cuts, cut
-    local known = severalOf[j]
-    if known then quotas, windows, keep, cuts, cut = known[1], known[2], known[3], known[4], known[5] end
+    local oldest, current = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, now
     -- include several_look
-    if requests > 1 and not known then severalOf[j] = {quotas, windows, keep, cuts, cut} end
     said = not odd and ask(j + 1, after, r + limits, denied and -1 or said) or 0
-    if said == 1 then
+    if said == 1 and not peek then
       if call('ZADD', key, 'NX', stamp, id) == 0 then return 0 end
       -- include several_added
-    elseif said == -1 then
-      if call('ZSCORE', key, id) then return 0 end
+    elseif said ~= 0 then
+      if not peek and call('ZSCORE', key, id) then return 0 end
       if denied and limits > 1 and call('ZCOUNT', key, '(' .. stamp, '+inf') > 0 then return 0 end
       -- include several_kept
     end

@@ -5,10 +5,11 @@ local first = plain and n or n + 4
 local keepText, quota, window = ARGV[first + 3], ARGV[first + 2] + 0, ARGV[first + 3] + 0
 local usual = plain or ARGV[n + 1] == 'c' and ARGV[n + 2] == keepText and ARGV[n + 4] == '1'
 local head = usual and call('ZRANGE', key, '0', '1', 'WITHSCORES') -- the mark and the sum of all weights
-if head and head[1] == 'keep:' .. keepText .. 'w' and call('ZCOUNT', key, (now + far) * 2 ^ -57, '(0.0625') == 0 then
+if head and head[1] == 'keep:' .. keepText .. 'w' then
   -- include cost_look
   local entry, cost = id:sub(1, 8), #id == 12 and struct.unpack('>I4', id, 9) or 1
-  if sign > 0 and held + cost <= quota and call('ZADD', key, 'NX', now + far, entry) == 1 then
+  if sign > 0 and held + cost <= quota and call('ZCOUNT', key, (now + far) * 2 ^ -57, '(0.0625') == 0 and
+    call('ZADD', key, 'NX', now + far, entry) == 1 then
     told = true
     -- include cost_added
     if plain then

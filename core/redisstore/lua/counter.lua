@@ -26,8 +26,6 @@ for k = 1, n do
     if not decide then
       local view, till, put
       -- include counter_of
-      -- include takes
-      -- include whole
       -- include counter_whole
     end
     if short == 'W' or short == 'T' then

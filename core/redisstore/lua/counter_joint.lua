@@ -3,17 +3,17 @@
 -- what look and settle do for a log. They do not know takes that were executed before, but the sliding logs of the
 -- request do.
 local function lookAtCounter(log)
-  local plan = log.plan
-  log.before, log.moved = plan.view(call('GET', log.key))
-  log.admitted = math.max(math.min(log.takes, math.floor((plan.quotas[1] - log.before) / log.cost)), 0)
+  log.before, log.moved = log.view(call('GET', log.key))
+  log.admitted = math.max(math.min(log.takes, math.floor((log.quotas[1] - log.before) / log.cost)), 0)
+  return true
 end
 
 local function settleCounter(log)
   share(log)
-  local admitted, before, added, till = log.admitted, log.before, 0, log.plan.till
-  local quota, used, resets = log.plan.quotas[1], log.used, log.resets
+  local admitted, before, added, till = log.admitted, log.before, 0, log.till
+  local quota, used, resets = log.quotas[1], log.used, log.resets
   if log.mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
-  if added > 0 or log.moved and asked ~= 'p' then log.plan.put(log.key, added) end
+  if added > 0 or log.moved and asked ~= 'p' then log.put(log.key, added) end
   local after = before + added
   if earlier > 0 then -- they were counted when they were executed before
     before = math.max(before - earlier * cost, 0)

@@ -1,9 +1,10 @@
 -- Decides takes on one key by the functions of counter_of.
--- Expects mode, upTo, quota, view, till, put, call, takesOf, writeWhole. Provides the function decide.
+-- Expects mode, upTo, quota, view, till, put, call, reply. Provides the function decide.
 
 -- decide writes the whole reply behind reply[r], and returns where it ends.
 decide = function(key, id, r)
-  local takes, cost = takesOf(id, upTo)
+  local takes, cost, ids, shadow
+  -- include ids
   local added, before, moved, used, resets = 0, nil, nil, {}, {}
   before, moved = view(call('GET', key))
   local admitted = math.max(math.min(takes, math.floor((quota - before) / cost)), 0)
@@ -13,5 +14,6 @@ decide = function(key, id, r)
   end
   local after = before + added
   -- include counter_told
-  return writeWhole(r, {used = used, resets = resets}, admitted, wait)
+  -- include whole
+  return r
 end

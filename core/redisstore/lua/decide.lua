@@ -1,26 +1,27 @@
 -- Decides about the takes of one key in all cases that the short paths leave undecided.
--- Expects n, limits, plain, reply, call, now, stamp, far, many. Provides steps and the function decide.
--- include takes
--- include plan
--- include whole
--- include units
+-- Expects n, limits, plain, reply, call, now, stamp, many, and what unmarked.lua or marked.lua provides. Sets the
+-- function decide.
 -- include log
-local plan = planAt(n + 1, limits)
+-- include plan
+local upTo = log.upTo
 
 -- decide writes the whole reply behind reply[r], and returns where it ends, and an error or nil.
 decide = function(key, id, r)
-  local log = steps.newLog(key, plan, takesOf(id, plan.upTo))
+  local takes, cost, ids
+  -- include ids
+  log.key, log.takes, log.cost, log.ids, log.future = key, takes, cost, ids, false
+  if log.at then log.own, log.denied, log.at = 0, false, false end -- of another key
   if plain then
     r = r + 1
     reply[r] = 0 -- not a short reply
   end
-  steps.look(log)
-  if log.marked then
+  if not look(log) then
     reply[r + 1] = -1 -- for take_weighted
     for i = r + 2, #reply do reply[i] = nil end -- of a short path
     return r + 1
   end
-  steps.count(log)
-  local failed = steps.settle(log)
-  return writeWhole(r, log, log.admitted, log.wait), failed
+  local failed = settle(log)
+  local admitted, wait, shadow, used, resets = log.admitted, log.wait, log.shadow, log.used, log.resets
+  -- include whole
+  return r, failed
 end

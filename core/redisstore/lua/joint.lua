@@ -10,7 +10,8 @@
 
 local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs
-local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
+local peek, varies = ARGV[requests + 2] == 'P', false
+local plain = peek and 0 or tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, id, base, replied = {}, 0, nil, 0, 0 -- r: the length of reply
 local ask, cutOf, decideAll, again, failed = nil, {}, nil, false
 if plain then
@@ -26,8 +27,9 @@ for q = 1, requests do
     return said
   else
     if not decideAll then
+      -- include unmarked
       -- include decide_all
-      readPlans()
+      readLogs()
     end
     r, failed, again = decideAll(id, base, r, again)
     if failed then return failed end

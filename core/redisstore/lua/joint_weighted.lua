@@ -6,23 +6,24 @@
 
 local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs
-local plain = tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
+local peek, varies = ARGV[requests + 2] == 'P', false
+local plain = peek and 0 or tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
 local reply, r, decideAll = {}, 0, nil -- r: the length of reply
--- include decide_all
 -- include marked
+-- include decide_all
 -- include counter_joint
 
--- counterAt reads what is asked of a limit that is no sliding log, as planAt does.
+-- counterAt reads what is asked of a limit that is no sliding log, which begins at ARGV[n]. It returns a table as
+-- log.lua has it for a log, and where the arguments of the next log begin.
 local function counterAt(n)
-  local algorithm, first, view, till, put = ARGV[n], n + 3, nil, nil, nil
+  local algorithm, asked, first, view, till, put = ARGV[n], ARGV[n + 1], n + 3, nil, nil, nil
   -- include counter_of
-  local plan = {mode = ARGV[n + 1], limits = 1, deciding = 1, quotas = {ARGV[n + 2] + 0}, view = view, till = till,
-    put = put, look = lookAtCounter, settle = settleCounter}
-  plan.upTo = plan.mode == 'u'
-  return plan, first + ({w = 1, c = 5, s = 1, t = 2})[algorithm]
+  local log = {asked = asked, upTo = asked == 'u', quotas = {ARGV[n + 2] + 0}, used = {}, resets = {}, view = view,
+    till = till, put = put, look = lookAtCounter, settle = settleCounter}
+  return log, first + ({w = 1, c = 5, s = 1, t = 2})[algorithm]
 end
 
-readPlans(counterAt)
+readLogs(counterAt)
 for q = 1, requests do
   local failed
   r, failed = decideAll(ARGV[q], (q - 1) * logs, r)

@@ -1,25 +1,24 @@
 -- What is asked of a log, in the whole form.
--- Expects plain, whether ARGV has the short form. Provides the function planAt.
-
--- planAt reads what is asked of a log with so many limits, which begins at ARGV[n]. It returns a table, and where the
--- arguments of the next log begin. The table has mode, without its "v"; upTo, whether that is "u"; varies; keep (us)
--- and keepText; ttl; limits, how many there are, and deciding, how many of them decide; quotas and windows; largest,
--- how many units the log keeps where it is trimmed.
-local function planAt(n, limits)
-  local plan = {mode = 'c', ttl = ARGV[n], limits = limits, deciding = limits, largest = 0, quotas = {0}, windows = {0},
-    varies = false, upTo = false, keep = 0, keepText = ''}
-  local keepText, first = '0', n + 1
-  if not plain then
-    plan.mode, plan.varies = ARGV[n]:sub(-1), #ARGV[n] > 1
-    keepText, plan.ttl, plan.deciding, plan.largest = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3] + 0, ARGV[n + 4] + 0
-    first = n + 5
-  end
-  for i = 1, limits do
-    local window = ARGV[first + 2 * i - 1]
-    plan.quotas[i], plan.windows[i] = ARGV[first + 2 * i - 2] + 0, window + 0
-    if i <= plan.deciding then plan.largest = math.max(plan.largest, plan.quotas[i]) end
-    if plain and plan.windows[i] > keepText + 0 then keepText = window end
-  end
-  plan.upTo, plan.keep, plan.keepText = plan.mode == 'u', keepText + 0, keepText
-  return plan, first + 2 * limits
+-- Expects n, after which the arguments begin; limits, how many there are; plain, whether ARGV has the short form, and
+-- if so peek and varies, whether it is of a peek and whether windows vary; now, stamp. Provides log, the table that
+-- log.lua describes; and first, where quota and window of each limit begin.
+local mode, ttl, varies, first, keep, deciding = peek and 'p' or 'c', ARGV[n + 1], varies, n + 2, 0, limits
+if varies then ttl = ttl:sub(2) end
+local quotas, windows, least, largest = {0}, {0}, math.huge, 0
+if not plain then
+  varies, mode, keep = #ttl > 1, ttl:sub(-1), ARGV[n + 2] + 0
+  ttl, deciding, largest, first = ARGV[n + 3], ARGV[n + 4] + 0, ARGV[n + 5] + 0, n + 6
 end
+for i = 1, limits do
+  local quota, window = ARGV[first + 2 * i - 2] + 0, ARGV[first + 2 * i - 1] + 0
+  quotas[i], windows[i] = quota, window
+  if i <= deciding and quota < least then least = quota end
+  if i <= deciding and quota > largest then largest = quota end
+  if plain and window > keep then keep = window end
+end
+-- All names are in it from the beginning, because a table that grows takes time.
+local log = {
+  asked = mode, mode = mode, upTo = mode == 'u', varies = varies, keep = keep, ttl = ttl, limits = limits,
+  deciding = deciding, quotas = quotas, windows = windows, least = least, largest = largest, used = {0}, resets = {0},
+  own = 0, extra = 0, new = 0, now = now, stamp = stamp, logKeep = keep, logTtl = ttl, shift = 0, future = false,
+}

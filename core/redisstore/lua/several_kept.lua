@@ -1,5 +1,5 @@
 -- Changes the short reply of several limits where the take is not recorded: an empty window has no time left.
--- Expects limits, windows, reply, r.
+-- Expects n, limits, reply, r.
 for i = 1, limits do
-  reply[r + i] = reply[r + i] == windows[i] + 1 and 1 or reply[r + i]
+  if reply[r + i] == ARGV[n + 1 + 2 * i] + 1 then reply[r + i] = 1 end
 end

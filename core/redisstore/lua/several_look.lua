@@ -1,32 +1,25 @@
--- Looks at a log that is not empty, for several limits.
--- Expects key, size, n, limits, reply, r, call, now; quotas, windows, keep, cuts and cut, or cuts nil if they are not
--- known yet. Provides these; the short reply as if the take was added; odd, whether this part does not decide; denied;
--- expired, how many entries have expired.
-if not cuts then
-  quotas, windows, cuts, keep = {}, {}, {}, 0
-  for i = 1, limits do
-    local window = ARGV[n + 1 + 2 * i] + 0
-    quotas[i], windows[i], keep = ARGV[n + 2 * i] + 0, window, window > keep and window or keep
-  end
-  cut = string.format('%.0f', now - keep)
+-- Looks at a log that is not empty, for any number of limits.
+-- Expects key, size, n, limits, reply, r, call; oldest, the score of the oldest entry; current, now as a score.
+-- Provides the short reply as if the take was added; odd, whether this part does not decide; denied; keep, the longest
+-- window; cut, the score up to which entries have expired, nil if none have.
+local odd, denied, rest, keep, cut = oldest == 0, false, size, 0, nil -- odd: as with one limit
+for i = 1, limits do
+  local window = ARGV[n + 1 + 2 * i] + 0
+  if window > keep then keep = window end
 end
-local oldest, expired = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, 0
-local odd, denied = oldest == 0, false -- odd: as with one limit
-if oldest <= now - keep then
-  expired = call('ZCOUNT', key, '-inf', cut)
-  oldest = expired < size and call('ZRANGE', key, expired, expired, 'WITHSCORES')[2] + 0
+if oldest <= current - keep then
+  cut = string.format('%.0f', current - keep)
+  rest = size - call('ZCOUNT', key, '1', cut)
+  oldest = rest > 0 and call('ZRANGE', key, -rest, -rest, 'WITHSCORES')[2] + 0
 end
 for i = 1, limits do
-  local window, held, since, sign = windows[i], 0, oldest, 1 -- since: the oldest entry in the window, or false
-  if oldest and oldest > now - window then
-    held = size - expired
-  elseif oldest then
-    cuts[i] = cuts[i] or string.format('(%.0f', now - window)
-    held = call('ZCOUNT', key, cuts[i], '+inf')
+  local quota, window, held, since, sign = ARGV[n + 2 * i] + 0, ARGV[n + 1 + 2 * i] + 0, rest, oldest, 1
+  if oldest and oldest <= current - window then -- since is the oldest entry in the window, or false
+    held = call('ZCOUNT', key, string.format('(%.0f', current - window), '+inf')
     since = held > 0 and call('ZRANGE', key, -held, -held, 'WITHSCORES')[2] + 0
   end
-  odd = odd or held > quotas[i] or since and since > now
-  if held == quotas[i] then denied, sign = true, -1 end
-  local left = since and since - now + window or window
+  odd = odd or held > quota or since and since > current
+  if held == quota then denied, sign = true, -1 end
+  local left = since and since - current + window or window
   reply[r + i] = sign * (held * (window + 1) + left + 1)
 end

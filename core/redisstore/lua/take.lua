@@ -10,7 +10,8 @@
 
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
-local plain = tonumber(ttl) -- nil where ARGV has the long form
+local peek, varies = ttl == 'P', false
+local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
 local decide, cut
@@ -32,6 +33,7 @@ for k = 1, n do
     r = r + limits
   else
     if not decide then
+      -- include unmarked
       -- include decide
     end
     local failed

@@ -4,9 +4,9 @@
 
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
-local plain = tonumber(ttl) -- nil where ARGV has the long form
+local peek, varies = ttl == 'P', false
+local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
-local quotas, windows, keep, cuts, cut -- set by several_look
 local decide
 
 for k = 1, n do
@@ -22,6 +22,7 @@ for k = 1, n do
   else
     if not decide then
       local function make()
+        -- include unmarked
         -- include decide
       end
       make()

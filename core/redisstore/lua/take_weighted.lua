@@ -6,13 +6,14 @@
 
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
-local plain = tonumber(ttl) -- nil where ARGV has the long form
+local peek, varies = ttl == 'P', false
+local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local decide
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
-  if limits == 1 and #id <= 12 then
+  if limits == 1 and #id <= 12 and not peek then
     -- include cost
   end
   if told then
@@ -20,8 +21,8 @@ for k = 1, n do
   else
     if not decide then
       local function make()
-        -- include decide
         -- include marked
+        -- include decide
       end
       make()
     end

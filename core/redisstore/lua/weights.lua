@@ -1,5 +1,5 @@
 -- What scripts know of weights. Few takes need these functions, so they are made when they are first needed.
--- Expects call, far, now. Provides weights, which returns the functions in a table, and withWeights.
+-- Expects call, far, now. Provides weights, which returns the functions in a table.
 local weighing
 
 local function weights()
@@ -10,9 +10,7 @@ local function weights()
   -- include weights_add
   -- include weights_search
   -- include weights_drop
-  weighing = {addWeight = addWeight, weightOf = weightOf, setWeight = setWeight, sumSince = sumSince, unitAt = unitAt,
-    drop = drop, dropToUnits = dropToUnits, moveTo = moveTo}
+  weighing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight,
+    sumSince = sumSince, unitAt = unitAt, drop = drop, dropToUnits = dropToUnits, moveTo = moveTo}
   return weighing
 end
-
--- include weights_units

@@ -1,5 +1,5 @@
 -- Adds weights.
--- Expects what weights_sums.lua and weights_packs.lua provide. Sets addWeight.
+-- Expects what weights_sums.lua and weights_packs.lua provide. Sets addWeight, provides addTakes.
 
 -- addBlock adds a block of a level that ends at an instant.
 local function addBlock(key, level, at)
@@ -25,4 +25,18 @@ addWeight = function(key, entry, at, weight, all)
     -- Up to 128 members Redis keeps a set in some 26 bytes each, unless one is longer than 64 bytes.
     if size > 96 then packBlocks(key) end
   end
+end
+
+-- addTakes adds takes to a log as log.lua has it, and returns how many of their units were there already.
+local function addTakes(log, takes, ending)
+  local cost, each, there = log.cost, log.cost, takes
+  if log.upTo then cost, each, takes = takes, 1, 1 end -- one entry for all steps
+  for t = 1, takes do
+    local entry = log.ids:sub(8 * t - 7, 8 * t) .. ending
+    if call('ZADD', log.key, 'NX', log.stamp, entry) == 1 then
+      there, log.extra = there - cost / each, log.extra + cost - 1
+      addWeight(log.key, entry, now, cost - 1, log.extra)
+    end
+  end
+  return there * each
 end

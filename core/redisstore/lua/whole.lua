@@ -1,13 +1,8 @@
--- Expects reply. Provides the function writeWhole.
-
--- writeWhole writes the whole reply about one log behind reply[r], and returns where it ends. The log has used and
--- resets, and if there are shadow limits, shadow.
-local function writeWhole(r, log, admitted, wait)
-  reply[r + 1], reply[r + 2], r = admitted, wait, r + 2
-  if log.shadow then
-    r = r + 1
-    reply[r] = log.shadow
-  end
-  for i = 1, #log.used do reply[r + 2 * i - 1], reply[r + 2 * i] = log.used[i], log.resets[i] end
-  return r + 2 * #log.used
+-- Writes the whole reply about one log behind reply[r].
+-- Expects reply; r; admitted, wait; shadow, nil if there are no shadow limits; used, resets. Changes r.
+reply[r + 1], reply[r + 2], r = admitted, wait, r + 2
+if shadow then
+  r = r + 1
+  reply[r] = shadow
 end
+for i = 1, #used do reply[r + 1], reply[r + 2], r = used[i], resets[i], r + 2 end

@@ -1,0 +1,36 @@
+-- Decides takes of one policy whose windows vary against their logs, which have marks and may have weights. It is asked
+-- as take.lua is, and replies the same.
+-- include clock
+-- include mark
+-- include weights
+
+local n = #KEYS
+local text, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
+local varies = text:byte() == 86 -- in the short form, which begins with "V"
+local ttl = varies and text:sub(2) or text
+local peek = ttl == 'P'
+local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
+local limits = (#ARGV - n - (plain and 1 or 5)) / 2
+local decide
+
+for k = 1, n do
+  local key, id, told = KEYS[k], ARGV[k], false -- told: whether the short path has replied
+  if plain and #id == 8 then
+    -- include varied
+  end
+  if told then
+    r = r + limits
+  else
+    if not decide then
+      local function make()
+        -- include marked
+        -- include decide
+      end
+      make()
+    end
+    local failed
+    r, failed = decide(key, id, r)
+    if failed then return failed end
+  end
+end
+return reply

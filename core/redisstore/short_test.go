@@ -1,0 +1,96 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Peeks, and takes whose windows vary, have short paths: these answer as the definition says, for one limit and for
+// several, and it is they that answer.
+func TestShortPathsAgainstOracle(t *testing.T) {
+	t.Parallel()
+	for _, limits := range []core.Limits{
+		{{Quota: 3, Window: time.Second}},
+		{{Quota: 3, Window: time.Second}, {Quota: 7, Window: 10 * time.Second}},
+		{{Quota: 7, Window: 10 * time.Second}, {Quota: 3, Window: time.Second}},
+	} {
+		for _, varies := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, varies %v", limits, varies), func(t *testing.T) {
+				t.Parallel()
+				asked := newPaths(newHashed(start(t)))
+				c, oracle, seed := newClock(asked), new(coretest.FakeStore), rand.Uint64()
+				t.Logf("seed %#x", seed)
+				s, key, r := newStore(c), keysOf(t, 1, "short")[0], rand.New(rand.NewPCG(seed, 0))
+				plan := store.NewPlan(*planOf(limits, store.Plan{Varies: varies}))
+				for id := range uint64(testlen.Of(400, 4000)) {
+					step := []time.Duration{0, 1, 250_000, time.Duration(r.IntN(1_500_000))}[r.IntN(4)] * time.Microsecond
+					c.Advance(step)
+					oracle.Advance(step)
+					mode := []store.Mode{store.ModeCharge, store.ModePeek}[r.IntN(2)]
+					compareTake(t, s, oracle, store.Take{Key: key, Plan: plan, Cost: 1, ID: id + 1, Mode: mode})
+				}
+				number, least := "one limit", map[string]int{}
+				if len(limits) > 1 {
+					number = "several limits"
+				}
+				for _, kind := range []string{"", "peek, "} {
+					if varies {
+						kind = "varied, " + kind
+					}
+					least[kind+number+" admits"], least[kind+number+" denies"] = testlen.Of(20, 200), testlen.Of(20, 200)
+				}
+				asked.want(t, least)
+			})
+		}
+	}
+}
+
+// So do peeks at several logs.
+func TestShortPeeksAtSeveralLogs(t *testing.T) {
+	t.Parallel()
+	one := core.Limits{{Quota: 3, Window: time.Second}}
+	several := core.Limits{{Quota: 3, Window: time.Second}, {Quota: 7, Window: 10 * time.Second}}
+	for _, second := range []core.Limits{one, several} {
+		t.Run(fmt.Sprint(second), func(t *testing.T) {
+			t.Parallel()
+			asked := newJointPaths(newHashed(start(t)))
+			c, oracle, seed := newClock(asked), new(coretest.FakeStore), rand.Uint64()
+			t.Logf("seed %#x", seed)
+			s, keys, r := redisstore.Single(newStore(c)), keysOf(t, 2, "peeks"), rand.New(rand.NewPCG(seed, 0))
+			plans := []*store.Plan{
+				store.NewPlan(*planOf(core.Limits{{Quota: 4, Window: 2 * time.Second}}, store.Plan{})),
+				store.NewPlan(*planOf(second, store.Plan{})),
+			}
+			for id := range uint64(testlen.Of(400, 4000)) {
+				step := []time.Duration{0, 1, 250_000, time.Duration(r.IntN(1_500_000))}[r.IntN(4)] * time.Microsecond
+				c.Advance(step)
+				oracle.Advance(step)
+				takes := make([]store.Take, 2)
+				mode := []store.Mode{store.ModeCharge, store.ModePeek}[r.IntN(2)]
+				for i := range takes {
+					takes[i] = store.Take{Key: keys[i], Plan: plans[i], Cost: 1, ID: id + 1, Mode: mode}
+				}
+				got, want := make([]store.Answer, 2), make([]store.Answer, 2)
+				if err := coretest.TakeAll(t.Context(), s, takes, got); err != nil {
+					t.Fatal(err)
+				}
+				if err := coretest.TakeAll(t.Context(), oracle, takes, want); err != nil || got[0] != want[0] || got[1] != want[1] {
+					t.Fatalf("take %d, %v:\ngot  %+v\nwant %+v, %v", id, mode, got, want, err)
+				}
+			}
+			for _, path := range []string{"peek, short reply admits", "peek, short reply denies"} {
+				if n := asked.count[path]; n < testlen.Of(20, 200) {
+					t.Errorf("%d answers by %s", n, path)
+				}
+			}
+		})
+	}
+}
