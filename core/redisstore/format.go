@@ -50,7 +50,7 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 	}
 	switch f.Weighted = takeWeightedScript; {
 	case t.Plan.Varies:
-		f.Script, f.Weighted = takeVariedScript, redisclient.Script{}
+		f.Script = takeVariedScript
 	case len(t.Plan.Limits) > 1:
 		f.Script = takeSeveralScript
 	}

@@ -1,6 +1,6 @@
 -- What follows when an entry was added to a log with weights: its weight, the TTL, and the end of its expired entries.
--- Expects key, id, entry, cost, window, and what cost_look.lua provides. Changes held and left.
-local weight, expired, ttl = cost - 1, 0, ARGV[plain and n + 1 or n + 3]
+-- Expects key, id, entry, cost, window, ttl, plain, and what cost_look.lua provides. Changes held and left.
+local weight, expired, ttl = cost - 1, 0, plain and ttl or ARGV[n + 3]
 if entries * 1000000 <= window or call('PTTL', key) < ttl - 900 then call('PEXPIRE', key, ttl) end
 local size = entries < 200 and 16 or entries < 500 and 32 or 64 -- of blocks; addWeight decides
 if id:byte(8) % size > 0 and not (opened and call('ZCOUNT', key, '0.025', opened * 2 ^ -57) > 0) then
@@ -15,8 +15,8 @@ if id:byte(8) % size > 0 and not (opened and call('ZCOUNT', key, '0.025', opened
   expired = opened and call('ZREMRANGEBYSCORE', key, '1', opened) or 0
 else -- a block may begin or end
   sum = sum + weight
-  if weight > 0 then weights().addWeight(key, entry, now, weight, sum) end
-  if opened then expired, sum = weights().drop(key, opened, far, sum) end
+  if weight > 0 then weightChanges().addWeight(key, entry, now, weight, sum) end
+  if opened then expired, sum = weightChanges().drop(key, opened, far, sum) end
   sum = sum - weight
 end
 held = entries - expired + sum

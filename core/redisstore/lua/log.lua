@@ -27,7 +27,7 @@ local function find(log)
   log.own, log.denied, log.at = 0, false, false
   local since = call('ZSCORE', key, ids:sub(1, 8))
   if since and log.upTo then
-    own = weights and 1 + weights().weightOf(key, ids, since % far) or 1
+    own = weightChanges and 1 + weightChanges().weightOf(key, ids, since % far) or 1
   elseif since then
     while own < log.takes and call('ZSCORE', key, ids:sub(8 * own + 1, 8 * own + 8)) do own = own + 1 end
     own = own * cost
@@ -67,7 +67,7 @@ end
 -- add adds takes. The members of their entries end with ending. It returns how many of their units were there already.
 local function add(log, takes, ending)
   local key, stamp, ids, cost = log.key, log.stamp, log.ids, log.cost
-  if cost > 1 or log.upTo and takes > 1 then return weights().addTakes(log, takes, ending) end
+  if cost > 1 or log.upTo and takes > 1 then return weightChanges().addTakes(log, takes, ending) end
   if takes == 1 then return 1 - call('ZADD', key, 'NX', stamp, ids:sub(1, 8) .. ending) end
   local batch = {}
   for t = 1, takes do batch[2 * t - 1], batch[2 * t] = stamp, ids:sub(8 * t - 7, 8 * t) end
@@ -109,7 +109,7 @@ local function drop(log, opens)
   local key, entries, most, removed = log.key, log.entries, 2 * many, nil
   if log.extra > 0 then
     if entries > most then opens = math.min(opens, scoreAt(key, most - entries - 1)) end
-    removed, log.extra = weights().drop(key, opens, log.shift, log.extra)
+    removed, log.extra = weightChanges().drop(key, opens, log.shift, log.extra)
   elseif entries > most and scoreAt(key, most - entries) <= opens then
     removed = call('ZREMRANGEBYRANK', key, -entries, most - entries - 1)
   else
@@ -133,7 +133,7 @@ local function trim(log)
   if (log.mode == 'r' or log.admitted == 0) and log.entries + log.extra > bound then
     local removed
     if log.extra > 0 then
-      removed, log.extra = weights().dropToUnits(key, bound, log.entries, log.shift, log.extra)
+      removed, log.extra = weightChanges().dropToUnits(key, bound, log.entries, log.shift, log.extra)
     else
       removed = call('ZREMRANGEBYRANK', key, -log.entries, -bound - 1)
     end
@@ -167,7 +167,7 @@ local function repair(log)
   local late = call('ZRANGEBYSCORE', key, '(' .. stamp, '+inf')
   for i = 1, #late do call('ZADD', key, 'XX', stamp, late[i]) end
   if #late > 0 then call('PEXPIRE', key, log.logTtl) end
-  if log.extra > 0 then weights().moveTo(key, now) end
+  if log.extra > 0 then weightChanges().moveTo(key, now) end
 end
 
 -- finish trims the log, and finds out the rest of what is replied. It returns an error, or nil.

@@ -29,7 +29,7 @@ for i = 4, #ARGV, 3 do
     added = added + 1
     if weight > 0 then
       weighs, all = true, all + weight
-      weights().addWeight(key, id, now - age, weight, all)
+      weightChanges().addWeight(key, id, now - age, weight, all)
     end
   end
 end

@@ -6,7 +6,7 @@ local mark, near, weighted, kept = readMark(head)
 local shifted = mark and not near
 if weighted or want > 1 then
   local all = weighted and head[4] * 2 ^ 80 or 0
-  weights().setWeight(key, first, stamp - (shifted and far or 0), math.max(want - 1, 0), all)
+  weightChanges().setWeight(key, first, stamp - (shifted and far or 0), math.max(want - 1, 0), all)
 end
 if want == 0 then call('ZREM', key, first) end
 

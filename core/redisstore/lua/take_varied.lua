@@ -1,12 +1,12 @@
--- Decides takes of one policy whose windows vary against their logs, which have marks and may have weights. It is asked
--- as take.lua is, and replies the same.
+-- Decides takes of one unit by a policy whose windows vary, against logs that have marks and may have weights. It is
+-- asked as take.lua is, and replies the same. Its only short path is varied.
 -- include clock
 -- include mark
 -- include weights
 
 local n = #KEYS
 local text, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
-local varies = text:byte() == 86 -- in the short form, which begins with "V"
+local varies = text:byte() == 86 -- in the short form, which then begins with "V"
 local ttl = varies and text:sub(2) or text
 local peek = ttl == 'P'
 local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form

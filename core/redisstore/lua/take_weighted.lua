@@ -5,8 +5,10 @@
 -- include weights
 
 local n = #KEYS
-local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
-local peek, varies = ttl == 'P', false
+local text, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
+local varies = text:byte() == 86 -- in the short form, which then begins with "V"
+local ttl = varies and text:sub(2) or text
+local peek = ttl == 'P'
 local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local decide

@@ -1,6 +1,7 @@
 -- What is different where no log may have a mark: see docs/internals.md, "Redis formats".
--- Expects call. Provides read and extend, which marked.lua describes; and weights, which is not known here.
-local weights, extend
+-- Expects call. Provides read and extend, which marked.lua describes; and weights and weightChanges, which are not
+-- known here.
+local weights, weightChanges, extend
 
 local function read(log)
   local head = call('ZRANGE', log.key, '0', '0', 'WITHSCORES')

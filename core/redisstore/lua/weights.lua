@@ -1,16 +1,26 @@
--- What scripts know of weights. Few takes need these functions, so they are made when they are first needed.
--- Expects call, far, now. Provides weights, which returns the functions in a table.
-local weighing
+-- What scripts know of weights. Few takes need these functions, so they are made when they are first needed: those that
+-- search for denials, too, and the others for what changes a log.
+-- Expects call, far, now. Provides weights and weightChanges, which return the functions in tables.
+local searches, changing
 
 local function weights()
-  if weighing then return weighing end
-  local addWeight
+  if searches then return searches end
   -- include weights_sums
-  -- include weights_packs
-  -- include weights_add
   -- include weights_search
-  -- include weights_drop
-  weighing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight,
-    sumSince = sumSince, unitAt = unitAt, drop = drop, dropToUnits = dropToUnits, moveTo = moveTo}
-  return weighing
+  local function change()
+    local addWeight
+    -- include weights_write
+    -- include weights_packs
+    -- include weights_add
+    -- include weights_drop
+    changing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight, drop = drop,
+      dropToUnits = dropToUnits, moveTo = moveTo}
+  end
+  searches = {sumSince = sumSince, unitAt = unitAt, change = change}
+  return searches
+end
+
+local function weightChanges()
+  if not changing then weights().change() end
+  return changing
 end

@@ -1,5 +1,5 @@
 -- Adds weights.
--- Expects what weights_sums.lua and weights_packs.lua provide. Sets addWeight, provides addTakes.
+-- Expects what weights_sums.lua, weights_write.lua and weights_packs.lua provide. Sets addWeight, provides addTakes.
 
 -- addBlock adds a block of a level that ends at an instant.
 local function addBlock(key, level, at)

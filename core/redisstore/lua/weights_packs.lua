@@ -3,24 +3,9 @@
 -- A pack has a record of 20 bytes for each weight, by instants: the member of level 0, with a byte 2 if the entry's has
 -- 8 bytes, and the instant in 7. Its score is that of its last record, or of one that was there. Weights of one instant
 -- are in one pack, or outside packs.
--- Expects what weights_sums.lua provides, and addWeight. Provides the functions below.
+-- Expects what weights_sums.lua and weights_write.lua provide, and addWeight. Provides the functions below.
 
 local function recordOf(member, at) return (member .. '\2'):sub(1, 13) .. struct.pack('>I7', at) end
-
--- recordsIn returns the instants and weights of the records of packs that are from one instant up to another.
-local function recordsIn(found, from, to)
-  local instants, weights, n = {}, {}, 0
-  for i = 1, #found do
-    for k = 9, #found[i], 20 do
-      local weight, _, at = struct.unpack('>I4BI7', found[i], k)
-      if from <= at and at <= to then
-        n = n + 1
-        instants[n], weights[n] = at, weight
-      end
-    end
-  end
-  return instants, weights
-end
 
 -- packBlocks packs the weights of the blocks after the latest pack, and not those of the oldest block. It looks at the
 -- latest nine blocks only, since very many may be without weights.
