@@ -94,3 +94,43 @@ func TestShortPeeksAtSeveralLogs(t *testing.T) {
 		})
 	}
 }
+
+// countDenials counts in Redis how often the short path of costs denies.
+const countDenials = `
+if told then
+  call('INCR', 'short-denials')
+  call('PEXPIRE', 'short-denials', 600000)
+end
+`
+
+// So do takes of any cost, also those that are denied.
+func TestShortPathOfCostsAgainstOracle(t *testing.T) {
+	t.Parallel()
+	for _, varies := range []bool{false, true} {
+		t.Run(fmt.Sprint("varies ", varies), func(t *testing.T) {
+			t.Parallel()
+			rdb := start(t)
+			asked := newPaths(newHashed(rdb))
+			c, oracle, seed := newClock(asked), new(coretest.FakeStore), rand.Uint64()
+			t.Logf("seed %#x", seed)
+			counted := newVariant(c, map[string]string{"cost_denied": redisstore.PartOf("cost_denied") + countDenials})
+			s, key, r := newStore(counted), keysOf(t, 1, "costs")[0], rand.New(rand.NewPCG(seed, 0))
+			limits := core.Limits{{Quota: 50, Window: 10 * time.Second}}
+			plan := store.NewPlan(*planOf(limits, store.Plan{Varies: varies}))
+			for id := range uint64(testlen.Of(400, 4000)) {
+				step := time.Duration(r.IntN(3)) * 400 * time.Millisecond
+				c.Advance(step)
+				oracle.Advance(step)
+				compareTake(t, s, oracle, store.Take{Key: key, Plan: plan, Cost: 2 + r.IntN(8), ID: (id + 1) * 7})
+			}
+			kind := ""
+			if varies {
+				kind = "varied, "
+			}
+			asked.want(t, map[string]int{kind + "a cost admits": testlen.Of(20, 200)})
+			if n, _ := rdb.Get(t.Context(), "short-denials").Int(); n < testlen.Of(20, 200) {
+				t.Errorf("%d denials by the short path", n)
+			}
+		})
+	}
+}

@@ -1,6 +1,8 @@
--- The short path of one limit and a log with weights: it admits. It leaves to decide what it does not admit, and logs
--- with entries from the future. The arguments may have the long form, as where a window is long.
--- Expects key, id, and what take_weighted.lua, clock.lua and weights.lua provide. Provides told and the reply.
+-- The short path of one limit and a log with weights. It leaves denials undecided where entries have expired or the
+-- cost is above the quota, and logs with entries from the future. The arguments may have the long form, as where a
+-- window is long.
+-- Expects key, id, and what take_weighted.lua, clock.lua and weights.lua provide. Provides told and the reply; changes
+-- r.
 local first = plain and n or n + 4
 local keepText, quota, window = ARGV[first + 3], ARGV[first + 2] + 0, ARGV[first + 3] + 0
 local usual = plain or ARGV[n + 1] == 'c' and ARGV[n + 2] == keepText and ARGV[n + 4] == '1'
@@ -13,9 +15,12 @@ if head and head[1] == 'keep:' .. keepText .. 'w' then
     told = true
     -- include cost_added
     if plain then
-      reply[r + i] = sign * (held * (window + 1) + left + 1)
+      r = r + 1
+      reply[r] = sign * (held * (window + 1) + left + 1)
     else
-      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = 1, 0, held, left
+      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], r = 1, 0, held, left, r + 4
     end
+  elseif sign > 0 and left > 0 and held + cost > quota and cost <= quota and not call('ZSCORE', key, entry) then
+    -- include cost_denied
   end
 end

@@ -18,9 +18,7 @@ for k = 1, n do
   if limits == 1 and #id <= 12 and not peek then
     -- include cost
   end
-  if told then
-    r = r + (plain and 1 or 4)
-  else
+  if not told then
     if not decide then
       local function make()
         -- include marked
