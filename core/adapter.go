@@ -105,7 +105,7 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 			fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds))}}
 	}
 	return Key{&keySpec{
-		name: kind, classes: []setup.KeyClass{{Kind: kind, Scope: setup.AnyScope}},
+		name: kind, foreign: true, classes: []setup.KeyClass{{Kind: kind, Scope: setup.AnyScope}},
 		read: func(r adapter.Request, _ *prefixes) (identity, error) {
 			scope, text, err := f(r)
 			id, err := textIdentity(text, err)
@@ -114,6 +114,10 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 		},
 	}}
 }
+
+// For adapters: KeepsContext reports whether a key of [KeyOf] may replace the context of a request. Where a framework's
+// requests cannot be changed, as those of net/http, an [adapter.ContextSetter] is needed only then.
+func (l *Limiter) KeepsContext() bool { return l.keeps }
 
 // For adapters: Report is for those that answer a request although the handler of its refusal has panicked. It logs the
 // place, as [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is

@@ -36,6 +36,7 @@ type keySpec struct {
 
 	classes  []setup.KeyClass
 	byPrefix bool // what it finds depends on prefixes
+	foreign  bool // of KeyOf
 }
 
 // finds reports whether the key may find identities of a kind.

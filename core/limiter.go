@@ -39,6 +39,7 @@ type Limiter struct {
 	namespace *store.Namespace
 	permits   *slots.Set // of requests in flight
 
+	keeps   bool // a key may replace the context of a request
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 
 	choose   bridge.Chooser[Key] // of a limiter with rules, or nil

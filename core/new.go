@@ -85,6 +85,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		key:       k,
 		namespace: compiled.spaces.Own().Namespace,
 		shared:    new(shared),
+		keeps:     slices.ContainsFunc(c.keys(compiled, k), (*keySpec).keeps),
 		rereads:   c.rereads(compiled, k),
 	}
 	l.refusals.policy, l.refusals.key = c.name, k.name

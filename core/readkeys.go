@@ -50,8 +50,8 @@ func keyOf(log *plan.Log) *keySpec {
 	return log.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
 }
 
-// rereads reports whether the limiter's key, those of its lists and those of its limits have parts in common.
-func (c *config) rereads(p *policy, own Key) bool {
+// keys returns the limiter's key, those of its lists and those of its limits that differ from its own.
+func (c *config) keys(p *policy, own Key) []*keySpec {
 	keys := []*keySpec{own.keySpec}
 	for _, l := range c.lists {
 		keys = append(keys, l.key.keySpec)
@@ -63,9 +63,17 @@ func (c *config) rereads(p *policy, own Key) bool {
 			}
 		}
 	}
-	seen := make(map[*keySpec]bool)
-	return slices.ContainsFunc(keys, func(k *keySpec) bool { return k.repeats(seen) })
+	return keys
 }
+
+// rereads reports whether the limiter's keys have parts in common.
+func (c *config) rereads(p *policy, own Key) bool {
+	seen := make(map[*keySpec]bool)
+	return slices.ContainsFunc(c.keys(p, own), func(k *keySpec) bool { return k.repeats(seen) })
+}
+
+// keeps reports whether the key or a part of it may replace the context of a request.
+func (k *keySpec) keeps() bool { return k.foreign || slices.ContainsFunc(k.parts, (*keySpec).keeps) }
 
 // repeats reports whether the key or a part of it was seen before. Addresses are read again.
 func (k *keySpec) repeats(seen map[*keySpec]bool) bool {

@@ -49,7 +49,7 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 	if err != nil {
 		return nil, err
 	}
-	l.choose, l.rereads = choose, true
+	l.choose, l.rereads, l.keeps = choose, true, true
 	l.variants = new(variants)
 	if l.guard == nil {
 		l.variants = &variants{l, l, l}

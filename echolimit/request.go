@@ -23,6 +23,8 @@ func (q request) Value(key any) any {
 	return cmp.Or(q.c.Get(name), q.c.Request().Context().Value(key))
 }
 
+func (q request) SetContext(ctx context.Context) { q.c.SetRequest(q.c.Request().WithContext(ctx)) }
+
 func (q request) Target() adapter.Target {
 	t := adapter.TargetOf(q.c.Request())
 	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow

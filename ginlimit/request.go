@@ -24,4 +24,6 @@ func (q request) Value(key any) any {
 
 func (q request) Native() any { return q.c }
 
+func (q request) SetContext(ctx context.Context) { q.c.Request = q.c.Request.WithContext(ctx) }
+
 func (q request) Target() adapter.Target { return adapter.TargetOf(q.c.Request) }

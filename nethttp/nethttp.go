@@ -36,9 +36,19 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(h
 	if err != nil {
 		panic(err)
 	}
+	keeps := l.KeepsContext()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, err := l.Check(of(r), w.Header())
+			seen := of(r)
+			var k *keeper
+			if keeps {
+				k = &keeper{Request: seen, r: r}
+				seen = k
+			}
+			d, err := l.Check(seen, w.Header())
+			if k != nil {
+				r = k.r
+			}
 			d.SetHeaders(w.Header())
 			switch {
 			case err != nil:

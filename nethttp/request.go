@@ -21,3 +21,24 @@ func (q request) Value(key any) any { return q.r.Context().Value(key) }
 func (q request) Native() any { return q.r }
 
 func (q request) Target() adapter.Target { return adapter.TargetOf(q.r) }
+
+// keeper is a request whose context can be replaced.
+type keeper struct {
+	adapter.Request
+
+	r *http.Request // the latest
+}
+
+func (k *keeper) Context() context.Context { return k.r.Context() }
+
+func (k *keeper) Native() any { return k.r }
+
+func (k *keeper) SetContext(ctx context.Context) { k.r = k.r.WithContext(ctx) }
+
+// Target is not changed by the context.
+func (k *keeper) Target() adapter.Target {
+	if t, ok := k.Request.(adapter.Targeter); ok {
+		return t.Target()
+	}
+	return adapter.TargetOf(k.r)
+}

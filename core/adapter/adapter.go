@@ -24,6 +24,13 @@ type Request interface {
 	Native() any                 // the framework's own request, the parameter of callbacks that users write for it
 }
 
+// ContextSetter is a [Request] whose context can be replaced. What a key keeps there, as those of package jwtkey keep
+// claims, is seen by later callbacks and by the handlers behind the limiter.
+type ContextSetter interface {
+	Request
+	SetContext(ctx context.Context)
+}
+
 // Target is what a request asks for.
 type Target struct {
 	Method string

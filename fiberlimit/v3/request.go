@@ -21,6 +21,8 @@ func (q request) Peer() adapter.Peer       { return peer(q.c.RequestCtx()) }
 func (q request) Value(key any) any        { return cmp.Or(q.c.Locals(key), q.Context().Value(key)) }
 func (q request) Native() any              { return q.c }
 
+func (q request) SetContext(ctx context.Context) { q.c.SetContext(ctx) }
+
 // Target returns texts in the request's memory.
 func (q request) Target() adapter.Target {
 	u := q.c.Request().URI()
