@@ -97,3 +97,35 @@ func ExampleByClaim_jwks() {
 	// 2026-01 200
 	// 1999-12 400
 }
+
+// The plan is a claim of the token that the limiter's key has verified, and the handler sees the claims too.
+func ExampleClaims() {
+	secret := []byte("32 random bytes, from a safe one")
+	limit := nethttp.New(
+		core.LimitBy(func(r *http.Request) core.Limits {
+			if claims, ok := jwtkey.Claims(r); ok && claims["plan"] == "pro" {
+				return core.Limits{core.PerHour(1000)}
+			}
+			return core.Limits{core.PerHour(10)}
+		}),
+		core.First(jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret}), core.ByIP()),
+	)
+	handler := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		claims, _ := jwtkey.Claims(r)
+		fmt.Println(claims["sub"], w.Header().Get("RateLimit-Policy"))
+	}))
+
+	claims := jwt.MapClaims{"sub": "ann", "plan": "pro"}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
+	if err != nil {
+		panic(err)
+	}
+	for _, authorization := range []string{"Bearer " + token, ""} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", authorization)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	// Output:
+	// ann "1000-per-hour";q=1000;w=3600
+	// <nil> "10-per-hour";q=10;w=3600
+}

@@ -9,7 +9,9 @@
 //
 // [ByClaim] verifies tokens itself, in front of whatever authorizes requests.
 // [ByContextClaim] takes the claims that middleware in front of it has verified, which costs
-// nothing and cannot disagree with it.
+// next to nothing and cannot disagree with it.
+//
+// [Claims] gives what was verified to the limiter's other callbacks, such as [core.LimitBy], and to handlers.
 package jwtkey
 
 import (
@@ -68,6 +70,7 @@ func ByClaim(claim string, cfg Config) core.Key {
 		if err != nil {
 			return "", "", err
 		}
+		keep(r, claims)
 		return identity(claims, v.path, scope)
 	})
 }
@@ -103,6 +106,7 @@ func ByContextClaim(key any, claim string) core.Key {
 		if err != nil {
 			return "", "", err
 		}
+		keep(r, claims)
 		return identity(claims, path, scope)
 	})
 }

@@ -3,13 +3,13 @@ module github.com/sashlimit/sash/echolimit/v5
 go 1.25.0
 
 require (
+	github.com/golang-jwt/jwt/v5 v5.2.2
 	github.com/labstack/echo/v5 v5.3.1
 	github.com/sashlimit/sash v0.1.0
 )
 
 require (
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
-	github.com/golang-jwt/jwt/v5 v5.2.2 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.46.0 // indirect
 	golang.org/x/time v0.15.0 // indirect

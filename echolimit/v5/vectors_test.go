@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/labstack/echo/v5"
 
 	"github.com/sashlimit/sash/core"
@@ -117,6 +119,36 @@ func TestVectors(t *testing.T) {
 		case !strings.Contains(v.Want, "|"):
 			check("its address without a token", new(vector).request(address), 429)
 			check("from another address", v.request(other), 200)
+		}
+	}
+}
+
+// What a key has verified is there for LimitBy and handlers.
+func TestClaims(t *testing.T) {
+	secret := []byte("an-hs256-test-secret-of-32-bytes")
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "plan": "pro"}).
+		SignedString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := echo.New()
+	e.Use(echolimit.New(core.LimitBy(func(c *echo.Context) core.Limits {
+		if claims, ok := jwtkey.Claims(c); ok && claims["plan"] == "pro" {
+			return core.Limits{core.PerHour(3)}
+		}
+		return core.Limits{core.PerHour(1)}
+	}), core.First(jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret}), core.ByIP())))
+	e.GET("/", func(c *echo.Context) error {
+		claims, ok := jwtkey.Claims(c)
+		return c.String(http.StatusOK, fmt.Sprint(claims["sub"], ok))
+	})
+	for header, want := range map[string]string{
+		"Bearer " + token: "anntrue 3-per-hour", "Bearer x": "<nil> false 1-per-hour",
+	} {
+		w := get(e, "/", "Authorization", header)
+		name, _, _ := strings.Cut(strings.Trim(w.Header().Get("RateLimit-Policy"), `"`), `"`)
+		if got := w.Body.String() + " " + name; got != want {
+			t.Errorf("%s: %s, want %s", header, got, want)
 		}
 	}
 }
