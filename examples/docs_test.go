@@ -15,7 +15,9 @@ import (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"../*.md", "../docs/*.md", "recipes/*.md", "../core/*/*.md", "../core/*/*/*.md"} {
+	for _, pattern := range []string{
+		"../*.md", "../docs/*.md", "../docs/*/*.md", "recipes/*.md", "../core/*/*.md", "../core/*/*/*.md",
+	} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -61,6 +63,69 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s: there is no such heading", path, link[1])
 			}
 		}
+	}
+}
+
+// Each row of a table has as many cells as its head.
+func TestTables(t *testing.T) {
+	code := regexp.MustCompile("(?ms)^ *```.*?^ *```$|`[^`\n]*`")
+	for path, text := range documents(t) {
+		cells := 0
+		for line := range strings.Lines(code.ReplaceAllString(text, "")) {
+			if !strings.HasPrefix(line, "|") {
+				cells = 0
+				continue
+			}
+			n := strings.Count(line, "|")
+			if cells == 0 {
+				cells = n
+			}
+			if n != cells {
+				t.Errorf("%s: a row of %d cells below a head of %d: %s", path, n-1, cells-1, line)
+			}
+		}
+	}
+}
+
+// The tables of docs/compare.md have figures of the benchmarks, row by row: those of a row are in rows of the same
+// name there.
+func TestComparedFigures(t *testing.T) {
+	texts := documents(t)
+	rows := func(path string) [][]string {
+		var all [][]string
+		for line := range strings.Lines(texts[path]) {
+			if cells := strings.Split(line, "|"); len(cells) > 3 {
+				for i := range cells {
+					cells[i] = strings.TrimSpace(cells[i])
+				}
+				all = append(all, cells[1:len(cells)-1])
+			}
+		}
+		return all
+	}
+	measured := map[string]map[string]bool{}
+	for _, row := range rows("../core/benchmarks/README.md") {
+		if measured[row[0]] == nil {
+			measured[row[0]] = map[string]bool{}
+		}
+		for _, cell := range row[1:] {
+			figure, _, _ := strings.Cut(cell, " (") // and its ratio to another
+			measured[row[0]][figure] = true
+		}
+	}
+	figures := 0
+	for _, row := range rows("../docs/compare.md") {
+		for _, cell := range row[1:] {
+			if row[0] == "" || cell == "" || cell[0] < '0' || cell[0] > '9' || measured[row[0]] == nil {
+				continue
+			}
+			if figures++; !measured[row[0]][cell] {
+				t.Errorf("docs/compare.md has %s for %q, and the benchmarks have not", cell, row[0])
+			}
+		}
+	}
+	if figures < 100 {
+		t.Errorf("docs/compare.md has %d figures that the benchmarks have rows for", figures)
 	}
 }
 
