@@ -87,6 +87,16 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// README links to every page of docs.
+func TestEveryPageIsListed(t *testing.T) {
+	readme := documents(t)["../README.md"]
+	for _, path := range pages(t)[1:] {
+		if link := strings.TrimPrefix(path, "../"); !strings.Contains(readme, "]("+link+")") {
+			t.Errorf("README does not link to %s", link)
+		}
+	}
+}
+
 // The tables of docs/compare.md have figures of the benchmarks, row by row: those of a row are in rows of the same
 // name there.
 func TestComparedFigures(t *testing.T) {

@@ -149,15 +149,15 @@ func fromAddr(t *testing.T, addr, url string, forged ...string) (statuses []int)
 	return statuses
 }
 
-// README's rows for nginx and for Unix sockets hold behind a real nginx, and without them goes wrong what they say.
+// The rows of docs/proxies.md for nginx and for Unix sockets hold behind a real nginx, and without them goes wrong what they say.
 func TestNginx(t *testing.T) {
 	const directive = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
 	if row := rowOf(t, "nginx on the same host"); !strings.Contains(row, "`"+directive+"`") ||
 		!strings.Contains(row, "`core.ByForwardedIP(\"127.0.0.1\", \"::1\")`") {
-		t.Errorf("README's row for nginx is not what this tests:\n%s", row)
+		t.Errorf("the row for nginx is not what this tests:\n%s", row)
 	}
 	if row := rowOf(t, "a Unix socket"); !strings.Contains(row, "`core.ByForwardedIP(\"unix\")`") {
-		t.Errorf("README's row for Unix sockets is not what this tests:\n%s", row)
+		t.Errorf("the row for Unix sockets is not what this tests:\n%s", row)
 	}
 	// Each key has a server and a location of its own, so the order of the cases does not matter.
 	local, onSocket := core.ByForwardedIP("127.0.0.1", "::1"), core.ByForwardedIP("unix")
@@ -168,7 +168,7 @@ func TestNginx(t *testing.T) {
 		directive string
 		want      []int // four requests with forged values from 127.0.0.2, then two from 127.0.0.3
 	}{
-		{"as README says", local, false, directive, []int{200, 200, 200, 429, 200, 200}},
+		{"as the page says", local, false, directive, []int{200, 200, 200, 429, 200, 200}},
 		{
 			"overwriting",
 			local,
@@ -211,7 +211,7 @@ func TestNginx(t *testing.T) {
 			t.Errorf("%s: statuses %v, want %v", c.desc, got, c.want)
 		}
 	}
-	// That is why README has the check made from another machine.
+	// That is why docs/proxies.md has the check made from another machine.
 	if got := fromAddr(t, "127.0.0.1", "http://"+addr+"/0", "6.6.6.11", "6.6.6.12", "6.6.6.13",
 		"6.6.6.14"); slices.Contains(
 		got,

@@ -23,20 +23,50 @@ import (
 	"github.com/sashlimit/sash/ginlimit"
 )
 
-// rowOf is the row of README's table of proxies that begins so.
-func rowOf(t *testing.T, begins string) string {
+// rowsOf are the rows of the table of proxies on a page.
+func rowsOf(t *testing.T, path string) (rows []string) {
 	t.Helper()
-	readme, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(path) //nolint:gosec // of this repository
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(readme)) {
-		if strings.HasPrefix(line, "| "+begins+" |") {
-			return line
+	_, table, found := strings.Cut(string(text), "\n| your situation |")
+	if !found {
+		t.Fatalf("%s has no table of proxies", path)
+	}
+	for line := range strings.Lines(table) {
+		if line == "\n" {
+			break
+		}
+		rows = append(rows, line)
+	}
+	return rows[2:] // without what remains of its head
+}
+
+// rowOf is the row of the table of docs/proxies.md that begins so.
+func rowOf(t *testing.T, begins string) string {
+	t.Helper()
+	for _, row := range rowsOf(t, "../docs/proxies.md") {
+		if strings.HasPrefix(row, "| "+begins+" |") {
+			return row
 		}
 	}
-	t.Fatalf("README has no row for %s", begins)
+	t.Fatalf("docs/proxies.md has no row for %s", begins)
 	return ""
+}
+
+// README has some rows of docs/proxies.md, as they are there.
+func TestProxiesOfREADME(t *testing.T) {
+	all := rowsOf(t, "../docs/proxies.md")
+	rows := rowsOf(t, "../README.md")
+	if len(rows) < 2 {
+		t.Errorf("README has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		if !slices.Contains(all, row) {
+			t.Errorf("this row of README is not in docs/proxies.md:\n%s", row)
+		}
+	}
 }
 
 // onListener serves until the test ends, and returns the address.
@@ -65,7 +95,7 @@ func onHandler(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// README's rows for what frameworks compute of forwarding headers. Each is set to believe everybody, as its own
+// The rows of docs/proxies.md for what frameworks compute of forwarding headers. Each is set to believe everybody, as its own
 // answer shows, and a client at localhost forges another address with each of four requests, at a quota of two.
 func TestFrameworksForwardedAddresses(t *testing.T) {
 	limit := core.PerHour(2)

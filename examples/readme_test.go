@@ -17,25 +17,38 @@ import (
 	"testing"
 )
 
-// oneLiners are the lines that README offers, by how they begin, and the program that
-// runs each as written. It serves what the line is mounted on to 101 requests.
-var oneLiners = []struct{ name, begins, program string }{
-	{"gin", "r.Use(ginlimit.", `
+// oneLiners are the lines that README offers, by the framework that their comments name, and the program that runs
+// each as written. It serves what the line is mounted on to 101 requests. A module is that of the framework's package,
+// if it is another one, with what it imports.
+var oneLiners = []struct {
+	name, module string
+	imports      map[string]string
+	program      string
+}{
+	{"gin", "", nil, `
 	r := gin.New()
 	LINE
 	r.GET("/", func(c *gin.Context) { c.String(200, "served") })
 	listen(r)`},
-	{"echo", "e.Use(echolimit.", `
+	{"echo v4", "", nil, `
 	e := echo.New()
 	LINE
 	e.GET("/", func(c echo.Context) error { return c.String(200, "served") })
 	listen(e)`},
-	{"chi", "r.Use(chilimit.", `
+	{"echo v5", "echolimit/v5", map[string]string{
+		"echo":      "github.com/labstack/echo/v5",
+		"echolimit": "github.com/sashlimit/sash/echolimit/v5",
+	}, `
+	e := echo.New()
+	LINE
+	e.GET("/", func(c *echo.Context) error { return c.String(200, "served") })
+	listen(e)`},
+	{"chi v5", "", nil, `
 	r := chi.NewRouter()
 	LINE
 	r.Get("/", func(http.ResponseWriter, *http.Request) {})
 	listen(r)`},
-	{"fiber", "app.Use(fiberlimit.", `
+	{"fiber v2", "", nil, `
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	LINE
 	app.Get("/", func(c *fiber.Ctx) error { return c.SendString("served") })
@@ -45,8 +58,21 @@ var oneLiners = []struct{ name, begins, program string }{
 	}
 	go app.Listener(listener)
 	ask("http://" + listener.Addr().String())`},
+	{"fiber v3", "fiberlimit/v3", map[string]string{
+		"fiber":      "github.com/gofiber/fiber/v3",
+		"fiberlimit": "github.com/sashlimit/sash/fiberlimit/v3",
+	}, `
+	app := fiber.New()
+	LINE
+	app.Get("/", func(c fiber.Ctx) error { return c.SendString("served") })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true})
+	ask("http://" + listener.Addr().String())`},
 	// Here http is a stand-in, so that the line runs where port 8080 is taken.
-	{"nethttp", "http.ListenAndServe(", `
+	{"net/http", "", nil, `
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
 	{
@@ -143,13 +169,33 @@ var imports = map[string]string{
 	"rules":       "github.com/sashlimit/sash/core/rules",
 }
 
-// file is a Go file of body with the imports that it needs.
-func file(name, body string) string {
+// importsBefore are those of blocks below the heading "Before" in docs/from, where they differ: such a block shows
+// another limiter, whose names of packages may be those of sash's. The name of a page comes first if only that page
+// means it.
+var importsBefore = map[string]string{
+	"httprate":                    "github.com/go-chi/httprate",
+	"ratelimit":                   "github.com/JGLTechnologies/gin-rate-limit",
+	"redis_rate":                  "github.com/go-redis/redis_rate/v10",
+	"throttled":                   "github.com/throttled/throttled/v2",
+	"memstore":                    "github.com/throttled/throttled/v2/store/memstore",
+	"tollbooth":                   "github.com/didip/tollbooth/v7",
+	"stdlib":                      "github.com/ulule/limiter/v3/drivers/middleware/stdlib",
+	"fiber-limiter.md limiter":    "github.com/gofiber/fiber/v2/middleware/limiter",
+	"httprate.md middleware":      "github.com/go-chi/chi/v5/middleware",
+	"tollbooth.md limiter":        "github.com/didip/tollbooth/v7/limiter",
+	"ulule-limiter.md limiter":    "github.com/ulule/limiter/v3",
+	"ulule-limiter.md redisstore": "github.com/ulule/limiter/v3/drivers/store/redis",
+}
+
+// file is a Go file of body with the imports that it needs, of which some may be others.
+func file(name, body string, others map[string]string) string {
+	all := maps.Clone(imports)
+	maps.Copy(all, others)
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n\n", name)
-	for _, ident := range slices.Sorted(maps.Keys(imports)) {
+	for _, ident := range slices.Sorted(maps.Keys(all)) {
 		if regexp.MustCompile(`\b` + ident + `\.[A-Z]`).MatchString(body) {
-			fmt.Fprintf(&b, "import %s %q\n", ident, imports[ident])
+			fmt.Fprintf(&b, "import %s %q\n", ident, all[ident])
 		}
 	}
 	return b.String() + body
@@ -157,9 +203,38 @@ func file(name, body string) string {
 
 // block is the code of one block of Go, and where it is.
 type block struct {
-	path string
-	line int
-	code string
+	path   string
+	line   int
+	before bool // below the heading "Before" in docs/from
+	code   string
+}
+
+// module is the folder of the module that has what the block imports.
+func (b *block) module() string {
+	if b.before {
+		return "core/benchmarks" // which requires the other limiters
+	}
+	for _, o := range oneLiners {
+		if o.module != "" && strings.Contains(b.code, `"github.com/sashlimit/sash/`+o.module+`"`) {
+			return o.module
+		}
+	}
+	return ""
+}
+
+// others are the imports of the block that differ from imports.
+func (b *block) others() map[string]string {
+	others := map[string]string{}
+	if b.before {
+		for name, path := range importsBefore {
+			if page, ident, ok := strings.Cut(name, " "); ok && page == filepath.Base(b.path) {
+				others[ident] = path
+			} else if !ok {
+				others[name] = path
+			}
+		}
+	}
+	return others
 }
 
 // blocksOf finds the blocks of Go in a document. A block in a list is indented.
@@ -176,7 +251,12 @@ func blocksOf(t *testing.T, path string) (blocks []block) {
 	for _, at := range found {
 		indent, code := string(text[at[2]:at[3]]), string(text[at[4]:at[5]])
 		code = strings.TrimPrefix(strings.ReplaceAll("\n"+code, "\n"+indent, "\n"), "\n")
-		blocks = append(blocks, block{path, bytes.Count(text[:at[4]], []byte("\n")) + 1, code})
+		var heading []byte
+		if i := bytes.LastIndex(text[:at[0]], []byte("\n## ")); i >= 0 {
+			heading, _, _ = bytes.Cut(text[i+4:], []byte("\n"))
+		}
+		line := bytes.Count(text[:at[4]], []byte("\n")) + 1
+		blocks = append(blocks, block{path, line, string(heading) == "Before", code})
 	}
 	return blocks
 }
@@ -193,12 +273,13 @@ func (b *block) source(t *testing.T) string {
 	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, parser.SkipObjectResolution); err != nil {
 		code = b.function(t, code)
 	}
+	others := b.others()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if regexp.MustCompile(`\b` + name + `\b`).MatchString(code) {
+		if others[name] == "" && regexp.MustCompile(`\b`+name+`\b`).MatchString(code) {
 			fmt.Fprintf(&before, "var %s %s\n", name, given[name])
 		}
 	}
-	return file("block", fmt.Sprintf("%s//line %s:%d\n%s", &before, b.path, b.line, code))
+	return file("block", fmt.Sprintf("%s//line %s:%d\n%s", &before, b.path, b.line, code), others)
 }
 
 // function makes code the body of a function, by three rules:
@@ -232,86 +313,148 @@ func (b *block) function(t *testing.T, code string) string {
 	return "func _() error {" + code + end + "return nil\n}\n"
 }
 
+// oneLiner is the index of the line among oneLiners, or -1.
 func oneLiner(line string) int {
+	_, comment, _ := strings.Cut(line, " // ")
 	for i, o := range oneLiners {
-		if strings.HasPrefix(line, o.begins) {
+		if strings.TrimSpace(comment) == o.name && strings.Contains(line, "core.PerMinute(100), core.ByIP())") {
 			return i
 		}
 	}
 	return -1
 }
 
-// TestReadme compiles every block of Go in README and docs. Of README's blocks of one-liners every line runs.
-func TestReadme(t *testing.T) {
-	docs, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var blocks []block
-	for _, path := range append([]string{"../README.md"}, docs...) {
-		blocks = append(blocks, blocksOf(t, path)...)
-	}
+// overlay has files for the compiler alone, in the folder readme of a module, so that it finds what they import.
+type overlay struct {
+	dir, temp string
+	replace   map[string]string
+}
 
-	// The files exist for the compiler alone, in the module, so that it finds what they import.
-	here, err := filepath.Abs(".")
+func newOverlay(t *testing.T, dir string) *overlay {
+	t.Helper()
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	temp := t.TempDir()
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	add := func(dir, source string) {
-		path := filepath.Join(temp, fmt.Sprint(len(overlay.Replace), ".go"))
-		if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+	return &overlay{dir, t.TempDir(), map[string]string{}}
+}
+
+func (o *overlay) add(t *testing.T, dir, source string) {
+	t.Helper()
+	path := filepath.Join(o.temp, fmt.Sprint(len(o.replace), ".go"))
+	if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.replace[filepath.Join(o.dir, "readme", dir, "main.go")] = path
+}
+
+// build builds packages that were added. The flags come first.
+func (o *overlay) build(t *testing.T, dirs []string, flags ...string) error {
+	t.Helper()
+	text, err := json.Marshal(struct{ Replace map[string]string }{o.replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(o.temp, "overlay.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"build", "-overlay", path}, flags...)
+	for _, dir := range dirs {
+		args = append(args, "./readme/"+dir)
+	}
+	c := exec.Command("go", args...)
+	c.Dir = o.dir
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// pages are README and all documentation.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"../README.md"}
+	for _, pattern := range []string{"../docs/*.md", "../docs/*/*.md"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
 			t.Fatal(err)
 		}
-		overlay.Replace[filepath.Join(here, "readme", dir, "main.go")] = path
+		all = append(all, paths...)
 	}
+	return all
+}
 
+// TestReadme compiles every block of Go in README and docs. Of README's blocks of one-liners every line runs.
+func TestReadme(t *testing.T) { checkBlocks(t, "") }
+
+// TestReadmeModules does the same with the blocks and lines that need other modules: those about echo v5 and fiber v3,
+// and those that show other limiters.
+func TestReadmeModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles other modules: make test-long runs it")
+	}
+	for _, module := range []string{"core/benchmarks", "echolimit/v5", "fiberlimit/v3"} {
+		t.Run(module, func(t *testing.T) {
+			if _, err := os.Stat("../" + module); err != nil {
+				t.Skip(err)
+			}
+			checkBlocks(t, module)
+		})
+	}
+}
+
+// checkBlocks checks the blocks and lines of one module, named by its folder.
+func checkBlocks(t *testing.T, module string) {
+	t.Helper()
+	folder := "."
+	if module != "" {
+		folder = "../" + module
+	}
+	files := newOverlay(t, folder)
 	mounted := map[string]int{} // how many programs each framework has
 	var programs, fragments []string
-	for i, block := range blocks {
-		lines := strings.Split(strings.TrimSpace(block.code), "\n")
-		if slices.ContainsFunc(lines, func(line string) bool { return oneLiner(line) < 0 }) {
-			dir := fmt.Sprintf("block%d", i+1)
-			add(dir, block.source(t))
-			fragments = append(fragments, dir)
-			continue
-		}
-		for _, line := range lines {
-			o := oneLiners[oneLiner(line)]
-			mounted[o.name]++
-			dir := fmt.Sprintf("%s%d", o.name, mounted[o.name])
-			add(dir, file("main", "\nfunc main() {"+strings.Replace(o.program, "LINE", line, 1)+"\n}\n"+program))
-			programs = append(programs, dir)
+	for _, path := range pages(t) {
+		for _, block := range blocksOf(t, path) {
+			lines := strings.Split(strings.TrimSpace(block.code), "\n")
+			if slices.ContainsFunc(lines, func(line string) bool { return oneLiner(line) < 0 }) {
+				if block.module() == module {
+					dir := fmt.Sprintf("block%d", len(fragments)+1)
+					files.add(t, dir, block.source(t))
+					fragments = append(fragments, dir)
+				}
+				continue
+			}
+			for _, line := range lines {
+				o := oneLiners[oneLiner(line)]
+				if mounted[o.name]++; o.module != module {
+					continue
+				}
+				dir := fmt.Sprintf("program%d", len(programs)+1)
+				body := "\nfunc main() {" + strings.Replace(o.program, "LINE", line, 1) + "\n}\n" + program
+				files.add(t, dir, file("main", body, o.imports))
+				programs = append(programs, dir)
+			}
 		}
 	}
 	for _, o := range oneLiners {
 		if mounted[o.name] == 0 {
-			t.Errorf("README has no line that begins with %s", o.begins)
+			t.Errorf("README has no line for %s", o.name)
 		}
 	}
-
-	text, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
+	if len(fragments) == 0 {
+		t.Fatal("no block is of this module")
 	}
-	path := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
+	if err := files.build(t, fragments); err != nil {
+		t.Errorf("blocks of README or docs do not compile: %v", err)
 	}
-	patterns := func(dirs []string) []string {
-		args := []string{"-overlay", path}
-		for _, dir := range dirs {
-			args = append(args, "./readme/"+dir)
-		}
-		return args
-	}
-	out, err := exec.Command("go", append([]string{"build"}, patterns(fragments)...)...).CombinedOutput()
-	if err != nil {
-		t.Errorf("blocks of README or docs do not compile: %v\n%s", err, out)
+	if len(programs) == 0 {
+		return
 	}
 	dir := t.TempDir()
-	goBuild(t, dir, patterns(programs)...)
+	if err := files.build(t, programs, "-o", dir+string(filepath.Separator)); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range programs {
 		c := exec.Command(filepath.Join(dir, name))
 		c.Stderr = os.Stderr
