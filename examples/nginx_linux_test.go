@@ -149,7 +149,8 @@ func fromAddr(t *testing.T, addr, url string, forged ...string) (statuses []int)
 	return statuses
 }
 
-// The rows of docs/proxies.md for nginx and for Unix sockets hold behind a real nginx, and without them goes wrong what they say.
+// The rows of docs/proxies.md for nginx and for Unix sockets hold behind a real nginx, and without them goes wrong what
+// they say.
 func TestNginx(t *testing.T) {
 	const directive = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
 	if row := rowOf(t, "nginx on the same host"); !strings.Contains(row, "`"+directive+"`") ||

@@ -95,8 +95,8 @@ func onHandler(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// The rows of docs/proxies.md for what frameworks compute of forwarding headers. Each is set to believe everybody, as its own
-// answer shows, and a client at localhost forges another address with each of four requests, at a quota of two.
+// The rows of docs/proxies.md for what frameworks compute of forwarding headers. Each is set to believe everybody, as
+// its own answer shows, and a client at localhost forges another address with each of four requests, at a quota of two.
 func TestFrameworksForwardedAddresses(t *testing.T) {
 	limit := core.PerHour(2)
 	trusted, other := core.ByForwardedIP("127.0.0.1"), core.ByForwardedIP("10.0.0.0/8")
