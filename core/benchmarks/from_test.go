@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/didip/tollbooth/v7"
+	"github.com/go-chi/httprate"
+	"github.com/gofiber/fiber/v2"
+	fiberlimiter "github.com/gofiber/fiber/v2/middleware/limiter"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+	ulule "github.com/ulule/limiter/v3"
+	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
+	"github.com/ulule/limiter/v3/drivers/store/memory"
+)
+
+// get sends a request for /a to a handler, after edits.
+func get(h http.Handler, edits ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/a", nil)
+	for _, edit := range edits {
+		edit(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// forged returns the statuses of three requests at a quota of one, each with another X-Forwarded-For.
+func forged(h http.Handler) (statuses []int) {
+	for i := range 3 {
+		w := get(h, func(r *http.Request) { r.Header.Set("X-Forwarded-For", fmt.Sprintf("6.6.6.%d", i)) })
+		statuses = append(statuses, w.Code)
+	}
+	return statuses
+}
+
+func ululeOnHTTP() http.Handler {
+	l := ulule.New(memory.NewStore(), ulule.Rate{Limit: 1, Period: time.Minute}, ulule.WithTrustForwardHeader(true))
+	return stdlib.NewMiddleware(l).Handler(answer)
+}
+
+func tollboothOnHTTP() http.Handler {
+	return tollbooth.LimitHandler(tollbooth.NewLimiter(1, nil), answer)
+}
+
+func echoOnHTTP() http.Handler {
+	e := echo.New()
+	e.Use(middleware.RateLimiter(middleware.NewRateLimiterMemoryStore(1)))
+	e.GET("/a", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	return e
+}
+
+func throttledOf(keys int, quota throttled.RateQuota) func(key string) (allowed bool) {
+	store, err := memstore.NewCtx(keys)
+	if err != nil {
+		panic(err)
+	}
+	l, err := throttled.NewGCRARateLimiterCtx(store, quota)
+	if err != nil {
+		panic(err)
+	}
+	return func(key string) bool {
+		limited, _, err := l.RateLimitCtx(context.Background(), key, 1)
+		return err == nil && !limited
+	}
+}
+
+// TestDifferences has what the pages of docs/from say of other limiters: that the page says it, and that it is so.
+func TestDifferences(t *testing.T) {
+	all := []int{200, 200, 200}
+	for _, c := range []struct {
+		page, says string
+		is         func() bool
+	}{
+		{"ulule-limiter", "takes the first address of X-Forwarded-For, which clients write themselves", func() bool {
+			return slices.Equal(forged(ululeOnHTTP()), all)
+		}},
+		{"ulule-limiter", "`X-RateLimit-Reset` is an instant in Unix time there", func() bool {
+			reset := get(ululeOnHTTP()).Header().Get("X-RateLimit-Reset")
+			return reset > fmt.Sprint(time.Now().Unix())
+		}},
+		{"httprate", "are answered with 428 and their text there", func() bool {
+			key := func(*http.Request) (string, error) { return "", errors.New("a secret") }
+			w := get(httprate.LimitBy(1, time.Minute, key)(answer))
+			return w.Code == 428 && strings.Contains(w.Body.String(), "a secret")
+		}},
+		{"httprate", "**`Retry-After`** is the whole window there", func() bool {
+			h := httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)
+			get(h)
+			return get(h).Header().Get("Retry-After") == "60"
+		}},
+		{"throttled", "the burst is one more than `MaxBurst`", func() bool {
+			allow := throttledOf(0, throttled.RateQuota{MaxRate: throttled.PerDay(20), MaxBurst: 5})
+			burst := 0
+			for allow("k") {
+				burst++
+			}
+			return burst == 6
+		}},
+		{"throttled", "`memstore` evicts live keys, whose quota is then unused", func() bool {
+			allow := throttledOf(2, throttled.RateQuota{MaxRate: throttled.PerDay(1)})
+			used := allow("k") && !allow("k")
+			allow("a")
+			allow("b")
+			return used && allow("k")
+		}},
+		{"tollbooth", "`NewLimiter` looks at X-Forwarded-For first by default", func() bool {
+			return slices.Equal(forged(tollboothOnHTTP()), all)
+		}},
+		{"tollbooth", "limits each client at each path by default", func() bool {
+			h := tollboothOnHTTP()
+			get(h)
+			return get(h).Code == 429 && get(h, func(r *http.Request) { r.URL.Path = "/b" }).Code == 200
+		}},
+		{"tollbooth", "a request without one passes unlimited there", func() bool {
+			h := tollboothOnHTTP()
+			anonymous := func(r *http.Request) { r.RemoteAddr = "" }
+			get(h, anonymous)
+			return get(h, anonymous).Code == 200
+		}},
+		{"tollbooth", "**`Retry-After`** is not sent there", func() bool {
+			h := tollboothOnHTTP()
+			get(h)
+			w := get(h)
+			return w.Code == 429 && w.Header().Get("Retry-After") == ""
+		}},
+		{"fiber-limiter", "an error that a handler returns has not been written yet, so its status is 200", func() bool {
+			app := fiber.New()
+			app.Use(fiberlimiter.New(fiberlimiter.Config{Max: 1, SkipFailedRequests: true}))
+			app.Get("/sent", func(c *fiber.Ctx) error { return c.SendStatus(401) })
+			app.Get("/returned", func(*fiber.Ctx) error { return fiber.ErrUnauthorized })
+			var statuses []int
+			for _, path := range []string{"/sent", "/sent", "/returned", "/returned"} {
+				w, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
+				if err != nil {
+					return false
+				}
+				w.Body.Close()
+				statuses = append(statuses, w.StatusCode)
+			}
+			return slices.Equal(statuses, []int{401, 401, 401, 429})
+		}},
+		{"echo-limiter", "reads header fields of the client unless `IPExtractor` is set", func() bool {
+			return slices.Equal(forged(echoOnHTTP()), all)
+		}},
+		{"echo-limiter", "none there, so clients do not know how long to wait", func() bool {
+			h := echoOnHTTP()
+			get(h)
+			w := get(h)
+			return w.Code == 429 && w.Header().Get("Retry-After") == "" && w.Header().Get("X-RateLimit-Limit") == ""
+		}},
+		{"echo-limiter", "**An identifier that cannot be found** is status 403 there", func() bool {
+			e := echo.New()
+			e.Use(middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
+				Store:               middleware.NewRateLimiterMemoryStore(1),
+				IdentifierExtractor: func(echo.Context) (string, error) { return "", errors.New("none") },
+			}))
+			e.GET("/a", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+			return get(e).Code == 403
+		}},
+	} {
+		text, err := os.ReadFile("../../docs/from/" + c.page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(regexp.MustCompile(`\s+`).ReplaceAllString(string(text), " "), c.says) {
+			t.Errorf("docs/from/%s.md does not say: %s", c.page, c.says)
+		}
+		if !c.is() {
+			t.Errorf("docs/from/%s.md says what is not so: %s", c.page, c.says)
+		}
+	}
+}
