@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sashlimit/sash/core/redisstore"
 )
 
 // documents are all files that link to each other.
@@ -83,6 +85,37 @@ func TestTables(t *testing.T) {
 			if n != cells {
 				t.Errorf("%s: a row of %d cells below a head of %d: %s", path, n-1, cells-1, line)
 			}
+		}
+	}
+}
+
+// The table of faults in docs/operating.md has all classes of the store's errors, and no other.
+func TestClassesOfFaults(t *testing.T) {
+	classes := []string{
+		redisstore.ClassTimeout, redisstore.ClassRefused, redisstore.ClassPool, redisstore.ClassAuth,
+		redisstore.ClassReadOnly, redisstore.ClassCluster, redisstore.ClassBusy, redisstore.ClassOOM,
+		redisstore.ClassScript, redisstore.ClassType, redisstore.ClassProtocol,
+		"process", // of the limiter. ClassCanceled is of callers, not of a fault
+	}
+	_, table, _ := strings.Cut(documents(t)["../docs/operating.md"], "\n| fault | class |")
+	var found []string
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, class := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[2], -1) {
+			found = append(found, class[1])
+		}
+	}
+	for _, class := range found {
+		if !slices.Contains(classes, class) {
+			t.Errorf("docs/operating.md has a class %q, which there is not", class)
+		}
+	}
+	for _, class := range classes {
+		if !slices.Contains(found, class) {
+			t.Errorf("docs/operating.md has no fault of class %q", class)
 		}
 	}
 }
