@@ -166,9 +166,13 @@ func (d *Decision) Problem() adapter.Problem {
 		Title:    "Quota Exceeded",
 		Status:   http.StatusTooManyRequests,
 		Violated: d.Violated,
+		Wait:     d.RetryAfter,
 	}
 	if d.Banned {
 		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
+	}
+	if d.never() {
+		p.Wait = -1
 	}
 	switch s := max(1, seconds(d.RetryAfter)); {
 	case d.plan != nil && len(d.plan.Rules) > 0 && d.rule().Detail != "":
@@ -201,6 +205,7 @@ func ProblemOf(err error) adapter.Problem {
 			Status:     http.StatusServiceUnavailable,
 			Detail:     "Try again in 1 second.",
 			RetryAfter: 1,
+			Wait:       time.Second,
 		}
 	case errors.Is(err, ErrForbidden):
 		return adapter.Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}

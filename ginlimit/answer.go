@@ -11,6 +11,9 @@ func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
 func answerError(c *gin.Context, err error)        { write(c, core.ProblemOf(err)) }
 
 func write(c *gin.Context, p adapter.Problem) {
+	if p.AnswerRPC(c.Writer, c.Request) {
+		return
+	}
 	p.SetHeaders(c.Writer.Header())
 	c.Data(p.Status, adapter.ProblemType, p.JSON())
 }

@@ -3,6 +3,7 @@ package adapter
 import (
 	"encoding/json"
 	"strconv"
+	"time"
 )
 
 // ProblemType is the media type of a [Problem] (RFC 9457).
@@ -17,6 +18,9 @@ type Problem struct {
 	Detail     string
 	Violated   []string // "violated-policies", of the RateLimit draft
 	RetryAfter int64    // seconds for a Retry-After field that is not set yet; 0 means none
+
+	// Wait is how long to wait, for [Problem.AnswerRPC]: 0 if that is not known, and negative if no wait helps.
+	Wait time.Duration
 }
 
 // SetHeaders writes the fields that go with the body.
