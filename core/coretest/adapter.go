@@ -22,7 +22,7 @@ type AdapterConfig struct {
 
 	// Handler mounts limiters as Serve does in front of any handler. It is for frameworks on net/http, whose adapters
 	// must report the status that was sent and end what InFlight holds, also if the client leaves or the handler panics
-	// or hijacks the connection.
+	// or hijacks the connection. They answer calls of gRPC and Connect in their protocol.
 	Handler func(next http.Handler, limiters ...*core.Limiter) http.Handler
 }
 
@@ -58,6 +58,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 	if c.Handler != nil {
 		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
 		t.Run("Slots", func(t *testing.T) { slotsAfterEndings(t, c.Handler) })
+		t.Run("Calls", func(t *testing.T) { calls(t, c.Handler) })
 	}
 	t.Run("Headers", func(t *testing.T) {
 		Headers(t, StoreConfig{New: func(*testing.T) (core.Store, func(time.Duration)) {
