@@ -1,0 +1,185 @@
+// Package grpclimit is sash for grpc-go: exact sliding-window rate limiting of a gRPC server, as interceptors.
+//
+//	limiter, err := core.New(core.PerMinute(100), core.ByIP())
+//	// ...
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(grpclimit.Unary(limiter)),
+//		grpc.ChainStreamInterceptor(grpclimit.Stream(limiter)),
+//	)
+//
+// A denied call ends with codes.ResourceExhausted and a RetryInfo. A stream counts once, when it begins. Callbacks take
+// a [context.Context], which is that of the call. Keys find its metadata as the header of a request (core.ByHeader).
+//
+// Handlers of connect-go are net/http handlers, and so is a grpc.Server behind its ServeHTTP: for these use package
+// nethttp. A limiter there and one here share a quota if they have the same store and the same name (core.WithName).
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// core warns of a limiter that is made within one of these, for each call anew.
+var _ = adapter.ServedBy("grpc.(*Server).processUnaryRPC") && adapter.ServedBy("grpc.(*Server).processStreamingRPC")
+
+// Unary limits calls with one request and one response. It panics if the limiter is nil, or if its callbacks are
+// written for a framework.
+//
+// What the limiter tells of the quota, as ratelimit and ratelimit-policy, is in the header of a call that succeeds. Of
+// one that fails it is in the trailer: clients do not retry a call of which they have had a header.
+func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
+	lim := bind(l)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+		c, ctx := newCall(ctx, info.FullMethod, callWriter{ctx})
+		d, err := lim.admit(c)
+		if err == nil {
+			ctx, _ = d.Context(ctx)
+			d.Serve(func() int {
+				resp, err = next(ctx, req)
+				return httpStatus(err)
+			})
+		}
+		c.tell(err)
+		return resp, err
+	}
+}
+
+// Stream limits streams, as [Unary] does other calls. A stream counts once, and holds what a limit of requests in
+// flight gives it until its handler ends.
+func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
+	lim := bind(l)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		c, ctx := newCall(ss.Context(), info.FullMethod, ss)
+		d, err := lim.admit(c)
+		if err == nil {
+			ctx, _ = d.Context(ctx)
+			d.Serve(func() int {
+				err = next(srv, &stream{ss, ctx, c})
+				return httpStatus(err)
+			})
+		}
+		c.tell(err)
+		return err
+	}
+}
+
+// WithDeny makes the error of denied calls, in place of codes.ResourceExhausted. A function that returns nil or
+// [core.Decision.Err] leaves it to the limiter. Such a limiter may serve net/http as well, which answers by itself.
+func WithDeny(f func(context.Context, core.Decision) error) core.Option {
+	return core.OnDeny[context.Context](f)
+}
+
+// WithError makes the error of calls that could not be decided: no key, no store. A function that returns nil or its
+// error leaves it to the limiter. Keep the error's text from clients.
+func WithError(f func(context.Context, error) error) core.Option {
+	return core.OnError[context.Context](f)
+}
+
+// ByMethod is the call's full method, such as "/grpc.health.v1.Health/Check".
+func ByMethod() core.Key {
+	return core.By(func(ctx context.Context) (string, error) {
+		method, ok := grpc.Method(ctx)
+		if !ok {
+			return "", core.ErrNoKey
+		}
+		return "method " + method, nil
+	})
+}
+
+// limiter is a limiter with what answers for it.
+type limiter struct {
+	*core.Limiter
+
+	deny func(context.Context, core.Decision) error
+	fail func(context.Context, error) error
+}
+
+func bind(l *core.Limiter) *limiter {
+	deny, fail, err := core.Bind[context.Context](l,
+		func(_ context.Context, d core.Decision) error { return d.Err() },
+		func(_ context.Context, err error) error { return err })
+	if err != nil {
+		panic(err)
+	}
+	return &limiter{l, deny, fail}
+}
+
+// admit decides about a call. An error is what the call ends with. grpc-go does not survive a panic, so none of a
+// callback goes on.
+func (l *limiter) admit(c *call) (d core.Decision, err error) {
+	err = adapter.Guard(func() (err error) { // of http.ErrAbortHandler, which Check passes on behind ServeHTTP
+		d, err = l.Check(c, c.fields)
+		return err
+	})
+	d.SetHeaders(c.fields)
+	switch {
+	case err != nil:
+		return d, l.refuse(c, err, func() error { return l.fail(c.ctx, err) })
+	case !d.Allowed:
+		return d, l.refuse(c, d.Err(), func() error { return l.deny(c.ctx, d) })
+	}
+	return d, nil
+}
+
+// refuse returns the handler's error if it is one of its own, and otherwise that of the cause.
+func (l *limiter) refuse(c *call, cause error, handler func() error) error {
+	var err error
+	panicked := adapter.Guard(func() error { err = handler(); return nil })
+	switch {
+	case panicked != nil:
+		l.Report(c.ctx, panicked)
+		return refusalOf(c, panicked)
+	case err == nil, isRefusal(err, cause):
+		return refusalOf(c, cause)
+	}
+	return err
+}
+
+// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
+func isRefusal(err, cause error) bool {
+	if hasStatus(err) && !hasStatus(cause) {
+		return false
+	}
+	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
+}
+
+func hasStatus(err error) bool { return errors.As(err, new(interface{ GRPCStatus() *status.Status })) }
+
+// refusal is what a refused call ends with. Interceptors in front of the limiter find the cause in it, such as a
+// [*core.LimitedError]; clients get the status.
+type refusal struct {
+	status *status.Status
+	cause  error
+}
+
+func (r *refusal) Error() string              { return r.status.Err().Error() }
+func (r *refusal) GRPCStatus() *status.Status { return r.status }
+func (r *refusal) Unwrap() error              { return r.cause }
+
+func refusalOf(c *call, cause error) error {
+	p := core.ProblemOf(cause)
+	code, _ := p.Code()
+	s := status.New(codes.Code(code), p.Message()) //nolint:gosec // codes are below 17
+	if delay := p.Delay(); delay > 0 {
+		if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}); err == nil {
+			s = detailed
+		}
+	}
+	if pushback := p.Pushback(); pushback != "" {
+		c.fields.Set("grpc-retry-pushback-ms", pushback)
+	}
+	if p.RetryAfter > 0 {
+		c.fields.Set("retry-after", strconv.FormatInt(p.RetryAfter, 10))
+	}
+	return &refusal{s, cause}
+}
