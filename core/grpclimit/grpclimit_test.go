@@ -7,6 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/sashlimit/sash/core"
@@ -576,5 +580,66 @@ func TestMistakes(t *testing.T) {
 				f()
 			}()
 		}
+	}
+}
+
+// textAddr is an address of which only the text is known, as that of a peer behind ServeHTTP.
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
+// Callers are told apart as clients of HTTP are, by metadata in place of header fields.
+func TestClientIP(t *testing.T) {
+	statuses := map[codes.Code]int{codes.OK: 200, codes.InvalidArgument: 400, codes.ResourceExhausted: 429}
+	coretest.ClientIP(t, func(_ *testing.T, text func() string, l ...*core.Limiter) func(*http.Request) *http.Response {
+		limit := grpclimit.Unary(l[0])
+		return func(r *http.Request) *http.Response {
+			from := &peer.Peer{Addr: textAddr(r.RemoteAddr)}
+			if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
+				from.Addr = local
+			}
+			md := metadata.MD{}
+			for name, values := range r.Header {
+				md.Append(name, values...)
+			}
+			ctx := metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md)
+			_, err := limit(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return text(), nil })
+			return &http.Response{StatusCode: statuses[status.Code(err)]}
+		}
+	})
+}
+
+// A nested module imports no internal package of the root, because users mix versions of both.
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if imports := string(out); strings.Contains(imports, "sash/internal") || strings.Contains(imports, "core/internal") {
+		t.Errorf("imports of grpclimit:\n%s", imports)
+	}
+}
+
+// The page about RPC has what runs in Example.
+func TestDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rpc.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := strings.ReplaceAll(string(source), "PerMinute(2)", "PerMinute(100)")
+	blocks := regexp.MustCompile("(?s)```Go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	for _, block := range blocks {
+		indented := "\t" + strings.ReplaceAll(strings.TrimSpace(block[1]), "\n", "\n\t") + "\n"
+		if !strings.Contains(example, indented) {
+			t.Errorf("docs/rpc.md has a block that no example has:\n%s", indented)
+		}
+	}
+	if len(blocks) == 0 {
+		t.Error("docs/rpc.md has no block of Go for grpc-go")
 	}
 }
