@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/adapter"
