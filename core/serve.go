@@ -103,7 +103,8 @@ type decisionKey struct{}
 
 // DecisionFrom returns the decision about the request that is served with ctx, if its limiter has
 // [WithDecisionInContext]: that of the innermost such limiter. ctx is the request's context: r.Context() of net/http
-// and chi, c.Request.Context() of gin, c.Request().Context() of echo, and c.UserContext() of fiber.
+// and chi, c.Request.Context() of gin, c.Request().Context() of echo, c.UserContext() of fiber v2 and c.Context() of
+// fiber v3.
 func DecisionFrom(ctx context.Context) (d Decision, ok bool) {
 	p, ok := ctx.Value(decisionKey{}).(*Decision)
 	if !ok {
