@@ -18,23 +18,24 @@ import (
 // at once.
 func (p Problem) AnswerRPC(w http.ResponseWriter, r *http.Request) bool {
 	protocol, mediaType := protocolOf(r)
-	if protocol == noRPC {
+	status, body := http.StatusOK, []byte(nil)
+	switch protocol {
+	case noRPC:
 		return false
+	case connectUnary:
+		status, body = p.Status, p.connectError() // the protocol has the same statuses for these codes
+	case connectStream:
+		body = p.connectEnd()
+	case grpc:
+		p.setStatus(w.Header())
 	}
 	h := w.Header()
 	p.SetHeaders(h)
 	h.Set("Content-Type", mediaType)
 	h.Set("Cache-Control", "no-store") // browsers keep what Connect gets by GET, and 200
-	switch protocol {
-	case connectUnary:
-		w.WriteHeader(p.Status) // the protocol has the same statuses for these codes
-		w.Write(p.connectError())
-	case connectStream:
-		w.WriteHeader(http.StatusOK)
-		w.Write(p.connectEnd())
-	default:
-		p.setStatus(h)
-		w.WriteHeader(http.StatusOK) // without a body, the header is also the trailer
+	w.WriteHeader(status)
+	if body != nil { // without one, the header of gRPC is also its trailer
+		w.Write(body)
 	}
 	return true
 }
@@ -192,7 +193,7 @@ func (p Problem) connectEnd() []byte {
 	const endOfStream = 2
 	text := p.connectError()
 	b := []byte{endOfStream}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(text)+len(`{"error":}`))) //nolint:gosec // far from 4 GB
+	b = binary.BigEndian.AppendUint32(b, uint32(len(text)+len(`{"error":}`)))
 	return append(append(append(b, `{"error":`...), text...), '}')
 }
 
@@ -216,7 +217,7 @@ func appendVarint(b []byte, field byte, n int64) []byte {
 	if n == 0 {
 		return b
 	}
-	return binary.AppendUvarint(append(b, field<<3), uint64(n)) //nolint:gosec // no number here is negative
+	return binary.AppendUvarint(append(b, field<<3), uint64(n))
 }
 
 // appendBytes appends a field of a protobuf message that is a text or a message.

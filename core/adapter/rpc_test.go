@@ -122,8 +122,10 @@ func TestAnswerRPCBytes(t *testing.T) {
 		return "\x02\x00\x00\x00" + string([]byte{byte(len(text) + 10)}) + `{"error":` + text + "}"
 	}
 	stored := adapter.Problem{
-		Title: "Temporary Reduced Capacity", Status: 503, Detail: "Try again in 1 second.", RetryAfter: 1, Wait: time.Second,
+		Title: "Temporary Reduced Capacity", Status: 503, Detail: "Try again in 1 second.",
+		RetryAfter: 1, Wait: time.Second,
 	}
+	forbidden := adapter.Problem{Title: "Forbidden", Status: 403}
 	never := adapter.Problem{Title: "Quota Exceeded", Status: 429, Detail: "100 % of 3 €\n", Wait: -1}
 	inFlight := adapter.Problem{Title: "Quota Exceeded", Status: 429, Detail: `Try again when "one" has ended.`}
 	for _, test := range []struct {
@@ -142,21 +144,23 @@ func TestAnswerRPCBytes(t *testing.T) {
 		{"Connect, in flight", "application/proto", inFlight, 429, nil,
 			connect("resource_exhausted", `Quota Exceeded: Try again when "one" has ended.`, "")},
 		{"stream", "application/connect+json", denial, 200, nil, envelope(deniedError)},
-		{"stream, forbidden", "application/connect+json", adapter.Problem{Title: "Forbidden", Status: 403}, 200, nil,
+		{"stream, forbidden", "application/connect+json", forbidden, 200, nil,
 			envelope(connect("permission_denied", "Forbidden", ""))},
 		{"gRPC", "application/grpc", denial, 200, map[string]string{
-			"Grpc-Status": "8", "Grpc-Message": "Quota Exceeded: Try again in 60 seconds.", "Grpc-Retry-Pushback-Ms": "59002",
+			"Grpc-Status": "8", "Grpc-Message": "Quota Exceeded: Try again in 60 seconds.",
+			"Grpc-Retry-Pushback-Ms": "59002",
 			"Grpc-Status-Details-Bin": base64.RawStdEncoding.EncodeToString([]byte(
 				"\x08\x08\x12\x28Quota Exceeded: Try again in 60 seconds.\x1a\x34" +
 					"\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x08\x0a\x06\x08\x3b\x10\x80\x89\x7a")),
 		}, ""},
 		{"gRPC, never", "application/grpc-web-text", never, 200, map[string]string{
-			"Grpc-Status": "8", "Grpc-Message": "Quota Exceeded: 100 %25 of 3 %E2%82%AC%0A", "Grpc-Retry-Pushback-Ms": "-1",
+			"Grpc-Status": "8", "Grpc-Message": "Quota Exceeded: 100 %25 of 3 %E2%82%AC%0A",
+			"Grpc-Retry-Pushback-Ms": "-1",
 		}, ""},
 		{"gRPC, in flight", "application/grpc-web", inFlight, 200, map[string]string{
 			"Grpc-Status": "8", "Grpc-Message": `Quota Exceeded: Try again when "one" has ended.`,
 		}, ""},
-		{"gRPC, forbidden", "application/grpc", adapter.Problem{Title: "Forbidden", Status: 403}, 200, map[string]string{
+		{"gRPC, forbidden", "application/grpc", forbidden, 200, map[string]string{
 			"Grpc-Status": "7", "Grpc-Message": "Forbidden",
 		}, ""},
 	} {

@@ -13,13 +13,17 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// What calls of Connect are told, and how a stream frames it.
+// What calls of Connect are told, how a stream frames it, and the details of gRPC.
 const (
 	deniedCall = `{"code":"resource_exhausted","message":"Quota Exceeded: Try again in 10 seconds.",` +
 		`"details":[{"type":"google.rpc.RetryInfo","value":"CgIICg"}]}`
 	noKeyCall = `{"code":"invalid_argument",` +
 		`"message":"Bad Request: The request does not say whose quota it draws from."}`
-	deniedStream = "\x02\x00\x00\x00\x99" + `{"error":` + deniedCall + `}`
+	deniedStream  = "\x02\x00\x00\x00\x99" + `{"error":` + deniedCall + `}`
+	deniedDetails = "CAgSKFF1b3RhIEV4Y2VlZGVkOiBUcnkgYWdhaW4gaW4gMTAgc2Vjb25kcy4a" +
+		"MAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIICg"
+	storeDetails = "CA4SMlRlbXBvcmFyeSBSZWR1Y2VkIENhcGFjaXR5OiBUcnkgYWdhaW4gaW4gMSBzZWNvbmQu" +
+		"GjAKKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5SZXRyeUluZm8SBAoCCAE"
 )
 
 // calls checks that calls of gRPC, gRPC-Web and Connect are refused in their protocol, with the same header fields as
@@ -39,8 +43,7 @@ func calls(t *testing.T, m mount) {
 	exhausted := func(mediaType string) fields {
 		f := maps.Clone(over)
 		f["Grpc-Retry-Pushback-Ms"] = "10000"
-		f["Grpc-Status-Details-Bin"] = "CAgSKFF1b3RhIEV4Y2VlZGVkOiBUcnkgYWdhaW4gaW4gMTAgc2Vjb25kcy4aMAoodHlwZS5nb29nbGVhc" +
-			"GlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIICg"
+		f["Grpc-Status-Details-Bin"] = deniedDetails
 		return grpc(mediaType, "8", "Quota Exceeded: Try again in 10 seconds.", f)
 	}
 	deny := core.WithDenyList(core.ByIP(), loopback...)
@@ -59,7 +62,8 @@ func calls(t *testing.T, m mount) {
 	}{
 		{desc: "Connect", contentType: "application/proto", key: core.ByIP(), before: 3,
 			status: 429, header: connect, body: deniedCall},
-		{desc: "Connect by GET", get: true, key: core.ByIP(), before: 3, status: 429, header: connect, body: deniedCall},
+		{desc: "Connect by GET", get: true, key: core.ByIP(), before: 3,
+			status: 429, header: connect, body: deniedCall},
 		{desc: "Connect, no key", contentType: "application/json", key: missing, status: 400,
 			header: fields{"Content-Type": "application/json", "Cache-Control": "no-store"}, body: noKeyCall},
 		{desc: "stream of Connect", contentType: "application/connect+proto", key: core.ByIP(), before: 3,
@@ -73,8 +77,7 @@ func calls(t *testing.T, m mount) {
 		{desc: "gRPC, store error", contentType: "application/grpc", key: core.ByIP(), fail: errors.New("boom"),
 			opts: []core.Option{core.WithFailure(core.FailClosed)}, status: 200,
 			header: grpc("application/grpc", "14", unavailable, fields{
-				"Retry-After": "1", "Grpc-Retry-Pushback-Ms": "1000", "Grpc-Status-Details-Bin": "CA4SMlRlbXBvcmFyeSBSZWR1Y2VkI" +
-					"ENhcGFjaXR5OiBUcnkgYWdhaW4gaW4gMSBzZWNvbmQuGjAKKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5SZXRyeUluZm8SBAoCCAE",
+				"Retry-After": "1", "Grpc-Retry-Pushback-Ms": "1000", "Grpc-Status-Details-Bin": storeDetails,
 			})},
 		{desc: "gRPC, panic", contentType: "application/grpc",
 			key:    core.By(func(context.Context) (string, error) { panic("boom") }),

@@ -41,7 +41,8 @@ func Example() {
 	}
 	defer conn.Close()
 	for range 3 {
-		_, err := grpc_health_v1.NewHealthClient(conn).Check(context.Background(), new(grpc_health_v1.HealthCheckRequest))
+		client := grpc_health_v1.NewHealthClient(conn)
+		_, err := client.Check(context.Background(), new(grpc_health_v1.HealthCheckRequest))
 		fmt.Printf("%v %q\n", status.Code(err), status.Convert(err).Message())
 	}
 	// Output:

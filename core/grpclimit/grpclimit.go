@@ -39,7 +39,9 @@ var _ = adapter.ServedBy("grpc.(*Server).processUnaryRPC") && adapter.ServedBy("
 // one that fails it is in the trailer: clients do not retry a call of which they have had a header.
 func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 	lim := bind(l)
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (resp any, err error) {
 		c, ctx := newCall(ctx, info.FullMethod, callWriter{ctx})
 		d, err := lim.admit(c)
 		if err == nil {
@@ -169,7 +171,7 @@ func (r *refusal) Unwrap() error              { return r.cause }
 func refusalOf(c *call, cause error) error {
 	p := core.ProblemOf(cause)
 	code, _ := p.Code()
-	s := status.New(codes.Code(code), p.Message()) //nolint:gosec // codes are below 17
+	s := status.New(codes.Code(code), p.Message())
 	if delay := p.Delay(); delay > 0 {
 		if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}); err == nil {
 			s = detailed

@@ -494,7 +494,8 @@ func TestRefund(t *testing.T) {
 		if !slices.Equal(asked, []int{want[code], want[code]}) {
 			t.Errorf("%v: asked about %v, want %d", codes.Code(code), asked, want[code])
 		}
-		if got := fmt.Sprint(md["ratelimit"]); code > 0 && got != `["100-per-minute";r=97;t=60]` { // two are kept, of OK
+		// Two are kept, of OK.
+		if got := fmt.Sprint(md["ratelimit"]); code > 0 && got != `["100-per-minute";r=97;t=60]` {
 			t.Errorf("%v: %v", codes.Code(code), got)
 		}
 	}
@@ -604,7 +605,8 @@ func TestClientIP(t *testing.T) {
 				md.Append(name, values...)
 			}
 			ctx := metadata.NewIncomingContext(peer.NewContext(r.Context(), from), md)
-			_, err := limit(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return text(), nil })
+			handler := func(context.Context, any) (any, error) { return text(), nil }
+			_, err := limit(ctx, nil, &grpc.UnaryServerInfo{}, handler)
 			return &http.Response{StatusCode: statuses[status.Code(err)]}
 		}
 	})
@@ -616,7 +618,8 @@ func TestImports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if imports := string(out); strings.Contains(imports, "sash/internal") || strings.Contains(imports, "core/internal") {
+	imports := string(out)
+	if strings.Contains(imports, "sash/internal") || strings.Contains(imports, "core/internal") {
 		t.Errorf("imports of grpclimit:\n%s", imports)
 	}
 }

@@ -69,7 +69,8 @@ func TestConnectClients(t *testing.T) {
 				url, a := newHTTP(t, limit(connectHandlers()))
 				ctx := withPatience(t)
 				call := connect.NewClient[text, text](client(t, two), url+callMethod, opts...)
-				if r, err := call.CallUnary(ctx, connect.NewRequest(&text{Value: "x"})); err != nil || r.Msg.Value != "x" {
+				r, err := call.CallUnary(ctx, connect.NewRequest(&text{Value: "x"}))
+				if err != nil || r.Msg.Value != "x" {
 					t.Fatal(err)
 				}
 				a.expect(t, 1)
@@ -174,7 +175,8 @@ func TestDeadlineBeforeWait(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := ask(ctx, c); status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.ResourceExhausted {
+	_, err := ask(ctx, c)
+	if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.ResourceExhausted {
 		t.Error(err)
 	}
 	a.expect(t, 2)

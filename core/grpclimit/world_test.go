@@ -71,7 +71,9 @@ var description = grpc.ServiceDesc{
 	HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Call",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(
+			srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor,
+		) (any, error) {
 			in := new(text)
 			if err := decode(in); err != nil {
 				return nil, err
