@@ -54,6 +54,9 @@ func answer(c *echo.Context, p adapter.Problem, cause func() error) error {
 		}
 		return echo.NewHTTPError(p.Status, p.Title).Wrap(cause())
 	}
+	if p.AnswerRPC(c.Response(), c.Request()) {
+		return nil
+	}
 	p.SetHeaders(c.Response().Header())
 	c.Blob(p.Status, adapter.ProblemType, p.JSON()) // an error only says that the client is gone
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/labstack/echo/v5"
@@ -97,5 +98,30 @@ func TestRefusalPanics(t *testing.T) {
 			}()
 			get(e, "/")
 		}()
+	}
+}
+
+// What a user writes is the answer to calls of gRPC as well: the limiter's handlers, and the application's own.
+func TestHandlersAnswerCalls(t *testing.T) {
+	deny := echolimit.WithDeny(func(c *echo.Context, _ core.Decision) error { return c.String(503, "denied") })
+	for _, own := range []bool{false, true} {
+		e := echo.New()
+		denied := "503 denied"
+		opts := []core.Option{deny}
+		if own {
+			opts, denied = nil, "429 central"
+			e.HTTPErrorHandler = func(c *echo.Context, _ error) { c.String(429, "central") }
+		}
+		e.Use(echolimit.New(core.PerMinute(1), core.ByIP(), opts...))
+		e.POST("/", func(c *echo.Context) error { return c.NoContent(200) })
+		for _, want := range []string{"200 ", denied} {
+			q := httptest.NewRequest(http.MethodPost, "/", nil)
+			q.Header.Set("Content-Type", "application/grpc")
+			w := httptest.NewRecorder()
+			e.ServeHTTP(w, q)
+			if got := fmt.Sprint(w.Code, " ", w.Body); got != want || w.Header().Get("Grpc-Status") != "" {
+				t.Errorf("%q, header %v; want %q", got, w.Header(), want)
+			}
+		}
 	}
 }
