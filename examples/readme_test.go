@@ -143,6 +143,8 @@ var imports = map[string]string{
 	"fiber":       "github.com/gofiber/fiber/v2",
 	"fmt":         "fmt",
 	"gin":         "github.com/gin-gonic/gin",
+	"grpc":        "google.golang.org/grpc",
+	"grpclimit":   "github.com/sashlimit/sash/core/grpclimit",
 	"http":        "net/http",
 	"httptest":    "net/http/httptest",
 	"io":          "io",
@@ -214,6 +216,9 @@ func (b *block) module() string {
 	if b.before {
 		return "core/benchmarks" // which requires the other limiters
 	}
+	if strings.Contains(b.code, "grpclimit.") {
+		return "core/grpclimit"
+	}
 	for _, o := range oneLiners {
 		if o.module != "" && strings.Contains(b.code, `"github.com/sashlimit/sash/`+o.module+`"`) {
 			return o.module
@@ -245,7 +250,7 @@ func blocksOf(t *testing.T, path string) (blocks []block) {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?ms)^( *)```go\n(.*?)^ *```$").FindAllSubmatchIndex(text, -1)
-	if n := bytes.Count(text, []byte("```go")); n != len(found) {
+	if n := bytes.Count(bytes.ToLower(text), []byte("```go")); n != len(found) {
 		t.Fatalf("%s: found %d blocks of Go, of %d", path, len(found), n)
 	}
 	for _, at := range found {
@@ -388,13 +393,13 @@ func pages(t *testing.T) []string {
 // TestReadme compiles every block of Go in README and docs. Of README's blocks of one-liners every line runs.
 func TestReadme(t *testing.T) { checkBlocks(t, "") }
 
-// TestReadmeModules does the same with the blocks and lines that need other modules: those about echo v5 and fiber v3,
-// and those that show other limiters.
+// TestReadmeModules does the same with the blocks and lines that need other modules: those about echo v5, fiber v3 and
+// grpc-go, and those that show other limiters.
 func TestReadmeModules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles other modules: make test-long runs it")
 	}
-	for _, module := range []string{"core/benchmarks", "echolimit/v5", "fiberlimit/v3"} {
+	for _, module := range []string{"core/benchmarks", "core/grpclimit", "echolimit/v5", "fiberlimit/v3"} {
 		t.Run(module, func(t *testing.T) { checkBlocks(t, module) })
 	}
 }
