@@ -26,7 +26,7 @@ import (
 // rowsOf are the rows of the table of proxies on a page.
 func rowsOf(t *testing.T, path string) (rows []string) {
 	t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // of this repository
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
