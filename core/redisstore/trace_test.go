@@ -30,6 +30,7 @@ func (b *batches) take(ctx context.Context, s core.Store, requests [][]store.Tak
 	answers [][]store.Answer, groups [][]int, err error,
 ) {
 	groups = groupsOf(requests)
+	number(requests, groups)
 	if len(requests[0]) > 1 {
 		answers, err = redisstore.TakeAllTogether(ctx, s, requests)
 		return answers, groups, err
@@ -43,6 +44,20 @@ func (b *batches) take(ctx context.Context, s core.Store, requests [][]store.Tak
 		b.count(takes, all)
 	}
 	return answers, groups, err
+}
+
+// number gives requests their IDs in the order in which they are decided. Takes of one instant are in a log in the order
+// of their IDs, and in that of the definition as they were decided; it matters where the oldest units are trimmed.
+func number(requests [][]store.Take, groups [][]int) {
+	ids := make([]uint64, len(requests))
+	for i := range requests {
+		ids[i] = requests[i][0].ID
+	}
+	for n, i := range slices.Concat(groups...) {
+		for j := range requests[i] {
+			requests[i][j].ID = ids[n]
+		}
+	}
 }
 
 // groupsOf returns requests in the order in which a batch decides them. Those of equal logs and cost are decided as
