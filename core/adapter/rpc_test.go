@@ -2,6 +2,8 @@ package adapter_test
 
 import (
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -214,4 +216,48 @@ func TestDelay(t *testing.T) {
 			t.Errorf("%v: %q, want %q", wait, got, want)
 		}
 	}
+}
+
+// Whatever a client sends, the answer's header repeats nothing but a media type, and HTTP gets no answer.
+func FuzzAnswerRPC(f *testing.F) {
+	f.Add("POST", "", "application/grpc+proto", "", "Try again in 60 seconds.")
+	f.Add("POST", "", "application/connect+json; charset=utf-8", "1", "100 % of 3 €\n")
+	f.Add("POST", "", "application/json", "1", "\xff\"\\")
+	f.Add("GET", "a=%zz&connect=v1", "", "", "")
+	f.Fuzz(func(t *testing.T, method, query, contentType, version, detail string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Method, r.URL.RawQuery = method, query
+		r.Header["Content-Type"], r.Header["Connect-Protocol-Version"] = []string{contentType}, []string{version}
+		w := httptest.NewRecorder()
+		answered := adapter.Problem{Title: "Quota Exceeded", Status: 429, Detail: detail, Wait: 1}.AnswerRPC(w, r)
+		if !answered {
+			if len(w.Header()) > 0 || w.Body.Len() > 0 {
+				t.Errorf("header %v, body %q", w.Header(), w.Body)
+			}
+			return
+		}
+		for name, values := range w.Header() {
+			for _, c := range strings.Join(values, "") {
+				if c < ' ' || c > '~' {
+					t.Errorf("%s: %q", name, values)
+				}
+			}
+		}
+		body := w.Body.Bytes()
+		switch mediaType := w.Header().Get("Content-Type"); {
+		case mediaType == "application/json":
+		case strings.HasPrefix(mediaType, "application/connect+") && len(body) > 5:
+			if length := binary.BigEndian.Uint32(body[1:]); body[0] != 2 || int(length) != len(body)-5 {
+				t.Errorf("body %q", body)
+			}
+			body = body[5:]
+		case strings.HasPrefix(mediaType, "application/grpc") && len(body) == 0:
+			body = []byte("{}")
+		default:
+			t.Errorf("%q, body %q", mediaType, body)
+		}
+		if !json.Valid(body) {
+			t.Errorf("body %q", body)
+		}
+	})
 }

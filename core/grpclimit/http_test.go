@@ -182,6 +182,29 @@ func TestDeadlineBeforeWait(t *testing.T) {
 	a.expect(t, 2)
 }
 
+// A server that does not read what a denied call still sends is understood all the same.
+func TestLargeCalls(t *testing.T) {
+	url, a := newHTTP(t, nethttp.New(core.PerMinute(1), core.ByIP())(connectHandlers()))
+	c := dial(t, strings.TrimPrefix(url, "http://"), retrying("UNAVAILABLE"))
+	ctx := withPatience(t)
+	if _, err := ask(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	large := &text{Value: strings.Repeat("x", 3<<20)}
+	for range 20 {
+		expectExhausted(t, c.Invoke(ctx, callMethod, large, new(text)))
+	}
+	s, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, streamMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = s.SendMsg(large)
+	}
+	expectExhausted(t, s.RecvMsg(new(text)))
+	a.expect(t, 22)
+}
+
 // gzipAll compresses all that is written, as simple middleware does.
 func gzipAll(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
