@@ -37,7 +37,7 @@ type writer interface {
 type callWriter struct{ ctx context.Context }
 
 func (w callWriter) SetHeader(md metadata.MD) error { return grpc.SetHeader(w.ctx, md) }
-func (w callWriter) SetTrailer(md metadata.MD)      { grpc.SetTrailer(w.ctx, md) }
+func (w callWriter) SetTrailer(md metadata.MD)      { _ = grpc.SetTrailer(w.ctx, md) }
 
 type fieldsKey struct{}
 

@@ -111,7 +111,7 @@ func bind(l *core.Limiter) *limiter {
 		func(_ context.Context, d core.Decision) error { return d.Err() },
 		func(_ context.Context, err error) error { return err })
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // documented: a mistake of the program, as that of an adapter
 	}
 	return &limiter{l, deny, fail}
 }

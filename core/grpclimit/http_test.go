@@ -70,7 +70,7 @@ func TestConnectClients(t *testing.T) {
 				ctx := withPatience(t)
 				call := connect.NewClient[text, text](client(t, two), url+callMethod, opts...)
 				r, err := call.CallUnary(ctx, connect.NewRequest(&text{Value: "x"}))
-				if err != nil || r.Msg.Value != "x" {
+				if err != nil || r.Msg.GetValue() != "x" {
 					t.Fatal(err)
 				}
 				a.expect(t, 1)
