@@ -145,9 +145,9 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	return pl, err
 }
 
-// decide makes every decision, and calls no observer. d has an identity, unless rules have chosen the plan, a cost and a
-// mode; decide fills it in place, because a Decision is large to copy. Keys of limits are read from r, which is nil for
-// calls without a request. A denial counts towards a ban if try is true.
+// decide makes every decision, and calls no observer. d has an identity, unless rules have chosen the plan, a cost and
+// a mode; decide fills it in place, because a Decision is large to copy. Keys of limits are read from r, which is nil
+// for calls without a request. A denial counts towards a ban if try is true.
 func (l *Limiter) decide(
 	ctx context.Context, r adapter.Request, p *prefixes, pl *plan.Plan, try bool, d *Decision,
 ) (err error) {

@@ -13,11 +13,11 @@ import (
 	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
-// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister], [store.Merger] and
-// [store.Renewer] are tested if the store has them, several logs at once and algorithms if its Validate accepts them:
-// otherwise the cases Settle, Log, Merge, and those that begin with Joint, Slots, Algorithm or Calendar are skipped, and
-// so are those steps of the cases with Oracle, which compare random requests with the answers of a [FakeStore]. All
-// other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
+// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister], [store.Merger]
+// and [store.Renewer] are tested if the store has them, several logs at once and algorithms if its Validate accepts
+// them: otherwise the cases Settle, Log, Merge, and those that begin with Joint, Slots, Algorithm or Calendar are
+// skipped, and so are those steps of the cases with Oracle, which compare random requests with the answers of a
+// [FakeStore]. All other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
 //
 // What Take was given is overwritten when it has returned: see [store.Store].
 //

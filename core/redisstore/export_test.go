@@ -126,8 +126,8 @@ func ClonesKeepHooks() bool { return redisclient.ClonesKeepHooks() }
 // TakeText and JointText are the scripts of takes and of requests over several logs.
 var TakeText, JointText = takeScript.Text(), jointScript.Text()
 
-// TakeSeveralText and JointSeveralText are those of several limits, TakeWeightedText and JointWeightedText those of logs
-// with marks.
+// TakeSeveralText and JointSeveralText are those of several limits, TakeWeightedText and JointWeightedText those of
+// logs with marks.
 var TakeSeveralText, JointSeveralText = takeSeveralScript.Text(), jointSeveralScript.Text()
 
 var TakeWeightedText, JointWeightedText = takeWeightedScript.Text(), jointWeightedScript.Text()

@@ -517,7 +517,8 @@ func TestFullLogsDenyWhileWritesAreRefused(t *testing.T) {
 }
 
 // A process with a shorter window removes what the longer window of another with the same name still needs. It does not
-// if the other chooses its limit by LimitBy, as docs/operating.md says of changed limits: without that, 37 were admitted.
+// if the other chooses its limit by LimitBy, as docs/operating.md says of changed limits: without that, 37 were
+// admitted.
 func TestLongerWindowBesideOldProcesses(t *testing.T) {
 	c := newClock(start(t))
 	with := func(p core.Policy) *core.Limiter {

@@ -40,8 +40,8 @@ func WithPrefix(prefix string) Option { return func(s *settings) { s.SetPrefix(p
 
 // WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
 // not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
-// otherwise assumed to be on several servers: no script uses several of them, so takes do not go to the server together,
-// and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
+// otherwise assumed to be on several servers: no script uses several of them, so takes do not go to the server
+// together, and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
 func WithOneServer() Option { return (*settings).SetOneServer }
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you

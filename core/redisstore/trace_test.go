@@ -46,8 +46,9 @@ func (b *batches) take(ctx context.Context, s core.Store, requests [][]store.Tak
 	return answers, groups, err
 }
 
-// number gives requests their IDs in the order in which they are decided. Takes of one instant are in a log in the order
-// of their IDs, and in that of the definition as they were decided; it matters where the oldest units are trimmed.
+// number gives requests their IDs in the order in which they are decided. Takes of one instant are in a log in the
+// order of their IDs, and in that of the definition as they were decided; it matters where the oldest units are
+// trimmed.
 func number(requests [][]store.Take, groups [][]int) {
 	ids := make([]uint64, len(requests))
 	for i := range requests {

@@ -36,8 +36,8 @@ func ExampleLoad() {
 	// Output: true
 }
 
-// Watch loads the file again whenever it changes, until its context ends. A file with a mistake is logged, and the rules
-// before it stay in force.
+// Watch loads the file again whenever it changes, until its context ends. A file with a mistake is logged, and the
+// rules before it stay in force.
 func ExampleSet_Watch() {
 	set, err := rules.Load("limits.yaml")
 	if err != nil {

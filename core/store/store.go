@@ -18,17 +18,17 @@ import (
 	"time"
 )
 
-// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler], [Lister],
-// [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store without it.
+// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
+// [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
 type Store interface {
 	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and what
 	// it cannot do of what one decision asks, a plan for each of its logs: limits that are too large for it, algorithms
-	// that it lacks, several logs at once. It does no I/O. A limiter calls it when it is made, without plans if requests
-	// choose the limits, and once for each new set of limits that a request comes up with. [OneLog] and [SlidingLogs]
-	// are the errors of stores that have no more than these.
+	// that it lacks, several logs at once. It does no I/O. A limiter calls it when it is made, without plans if
+	// requests choose the limits, and once for each new set of limits that a request comes up with. [OneLog] and
+	// [SlidingLogs] are the errors of stores that have no more than these.
 	Validate(plans ...*Plan) error
 
 	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
@@ -49,8 +49,8 @@ type Store interface {
 	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
 	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
 	//
-	// Limiters give each request an ID of its own; where the store's client may send a command twice over a network, the
-	// request is recorded once, and its ID tells.
+	// Limiters give each request an ID of its own; where the store's client may send a command twice over a network,
+	// the request is recorded once, and its ID tells.
 	Take(ctx context.Context, takes []Take, answers []Answer) error
 
 	// Reset forgets a log. A log that does not exist is no error.

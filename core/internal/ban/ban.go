@@ -1,5 +1,5 @@
-// Package ban bans clients that were denied often. It keeps their denials and their bans in two more logs of a store, so
-// that stores need no support for bans.
+// Package ban bans clients that were denied often. It keeps their denials and their bans in two more logs of a store,
+// so that stores need no support for bans.
 package ban
 
 import (
@@ -74,8 +74,8 @@ func (r *Rule) Look(ctx context.Context, logs Logs, id store.Identity) (store.An
 	return logs.Take(ctx, store.Take{Key: r.bansOf(id), Plan: r.ladder, Cost: 1, Mode: store.ModePeek})
 }
 
-// Count counts a denial of a client about which Look has returned an answer. If their number is reached it begins a ban,
-// and returns how long that is.
+// Count counts a denial of a client about which Look has returned an answer. If their number is reached it begins a
+// ban, and returns how long that is.
 func (r *Rule) Count(
 	ctx context.Context, logs Logs, id store.Identity, look store.Answer,
 ) (wait time.Duration, banned bool, err error) {

@@ -16,8 +16,8 @@ var Core any
 // Rules is what package rules needs of package core.
 type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 	// NewLimiter makes a limiter that asks the rules which choose adds to a [Choice]; a request to which none is added
-	// passes uncounted. An error refuses the request. Options that a rule has a field for are errors. The limiter is for
-	// requests only: its methods that name a key return errors.
+	// passes uncounted. An error refuses the request. Options that a rule has a field for are errors. The limiter is
+	// for requests only: its methods that name a key return errors.
 	NewLimiter func(name string, choose Chooser[Key], opts []Option) (Limiter, error)
 
 	// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options
@@ -36,8 +36,8 @@ type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 	// no event.
 	Preview func(l Limiter, r adapter.Request, choose Chooser[Key]) (Decision, error)
 
-	// Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny list
-	// names the client, the error is ErrForbidden.
+	// Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny
+	// list names the client, the error is ErrForbidden.
 	Exempt func(l Limiter, r adapter.Request) (passes bool, err error)
 
 	// Reloaded reports to the observers that the rules have changed, or why they have not.
@@ -134,8 +134,8 @@ var (
 	NameOf any
 
 	// Windows is a func(context.Context, core.Decision) ([]Window, error). It returns the limits that the request was
-	// asked about, as they stand now for the same keys, and the entries of their logs. It looks at limits alone: neither
-	// at bans nor at lists. Nothing is counted, and observers get no event.
+	// asked about, as they stand now for the same keys, and the entries of their logs. It looks at limits alone:
+	// neither at bans nor at lists. Nothing is counted, and observers get no event.
 	//
 	// It asks the store twice about each log, so it is for pages that people look at and not for each request. If the
 	// store does not answer it fails, whatever WithFailure says. Without limits, as for a skipped request, it returns

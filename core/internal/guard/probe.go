@@ -105,8 +105,8 @@ func (g *Guard) probe(ctx context.Context, p pass, waiting *request) error {
 	}
 }
 
-// takeBack undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any other
-// take whose answer is late. Of a mode that counts denials as well, only slots are given back.
+// takeBack undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any
+// other take whose answer is late. Of a mode that counts denials as well, only slots are given back.
 func (g *Guard) takeBack(r *request) {
 	if mode := r.mode(); mode != store.ModeCharge && mode != store.ModeUpTo {
 		g.giveBack(r)

@@ -23,7 +23,8 @@ type Kept interface {
 	Closed()
 }
 
-// Keep calls k.Opened unless it was given k before, and has Close call k.Closed. It reports whether the limiter is open.
+// Keep calls k.Opened unless it was given k before, and has Close call k.Closed. It reports whether the limiter is
+// open.
 func (t *Lifetime) Keep(k Kept) (open bool) {
 	if t.closed.Load() {
 		return false

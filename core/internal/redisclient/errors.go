@@ -20,7 +20,8 @@ import (
 type Kind struct {
 	Package string // its name, for errors
 	Begin   string // what a key has between the prefix and the text of its store.Key
-	// NewFormat returns how the takes of a request are written, and how the replies are read. It keeps nothing of takes.
+	// NewFormat returns how the takes of a request are written, and how the replies are read. It keeps nothing of
+	// takes.
 	NewFormat func(takes []store.Take) Format
 	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
 	// for Check alone.

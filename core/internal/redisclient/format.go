@@ -44,8 +44,8 @@ func (k *batchKey) matches(takes []store.Take, node any) bool {
 // Format is how takes with one batchKey are written, and how the replies to them are read.
 type Format struct {
 	Script Script
-	// Weighted decides where a log has weights: Script then only tells so, and records nothing. It is the zero Script if
-	// there is none.
+	// Weighted decides where a log has weights: Script then only tells so, and records nothing. It is the zero Script
+	// if there is none.
 	Weighted Script
 
 	Logs    int   // that each take is about

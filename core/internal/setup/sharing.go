@@ -61,8 +61,8 @@ func (s *sharer) equal(o *sharer) bool {
 		s.V4 == o.V4 && s.V6 == o.V6 && reflect.DeepEqual(s.Keys, o.Keys)
 }
 
-// Add warns if a limiter on a shared store uses the same logs as another that is not closed, unless both were given that
-// name and have equal limits. The function that it returns is called when the limiter is closed.
+// Add warns if a limiter on a shared store uses the same logs as another that is not closed, unless both were given
+// that name and have equal limits. The function that it returns is called when the limiter is closed.
 func (s *Sharers) Add(l Limiter) (remove func()) {
 	logs, ok := logNamespaceOf(&l)
 	if !ok {
