@@ -536,8 +536,9 @@ func TestBanConfig(t *testing.T) {
 		{-1, m, m, "sash: WithBan(-1, 1m0s, 1m0s)" + denials},
 		{core.MaxQuota + 1, m, m, "sash: WithBan(10000001, 1m0s, 1m0s)" + denials},
 		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s is out of range; choose 1ms to 365 days (8760h)"},
-		{5, m + 1, m, "sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s has a fraction of a microsecond; " +
-			"use whole microseconds"},
+		{5, m + 1, m,
+			"sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s has a fraction of a microsecond; " +
+				"use whole microseconds"},
 		{5, core.MaxWindow + time.Second, m,
 			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s is out of range; choose 1ms to 365 days (8760h)"},
 		{5, m, 0, "sash: WithBan(5, 1m0s, 0s)" + length},

@@ -10,7 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // package bridge must not import core
 	bridge.Core = &bridge.Rules[*Limiter, Option, Key, Limit, Failure, Decision]{
 		NewLimiter: newRules,
 		Answering:  (*Limiter).answering,

@@ -30,7 +30,8 @@ func TestProxiesAreNamedRightly(t *testing.T) {
 			"not addresses",
 			core.ByForwarded("10.0.0.0/33", "10.0.0", "proxy.example", "fe80::1%eth0", "fe80::%eth0/10", "", "*"),
 			[]string{
-				`ByForwarded("10.0.0.0/33"): this is not an address; write an address`, `("10.0.0")`, `("proxy.example")`,
+				`ByForwarded("10.0.0.0/33"): this is not an address; write an address`, `("10.0.0")`,
+				`("proxy.example")`,
 				`("fe80::1%eth0")`, `("fe80::%eth0/10")`, `("")`, `("*")`,
 			},
 		},

@@ -270,7 +270,7 @@ func ExampleLimiter_Stats() {
 // The handler sees the decision of the limiter before it.
 func ExampleDecisionFrom() {
 	mw := nethttp.New(core.PerHour(5), core.ByIP(), core.WithDecisionInContext())
-	handler := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if decision, ok := core.DecisionFrom(r.Context()); ok {
 			fmt.Println(decision.Remaining, "requests left")
 		}

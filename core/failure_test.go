@@ -51,7 +51,7 @@ func (s *slowStore) wait(ctx context.Context) error {
 func (s *slowStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	err := s.wait(ctx)
 	if err == nil || s.late.Load() {
-		s.FakeStore.Take(ctx, takes, answers) //nolint:errcheck // it never fails
+		s.FakeStore.Take(ctx, takes, answers)
 	}
 	return err
 }

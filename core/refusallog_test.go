@@ -165,7 +165,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 					if strings.Count(got, "\n") != 1 {
 						t.Errorf("logged, instead of one line:\n%s", got)
 					}
-					for _, want := range append(want, "policy=api", "observers (WithObserver) receive the error itself") {
+					for _, want := range append(want, "policy=api",
+						"observers (WithObserver) receive the error itself") {
 						if !strings.Contains(got, want) {
 							t.Errorf("the log lacks %s:\n%s", want, got)
 						}

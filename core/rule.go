@@ -88,7 +88,7 @@ func ruleOptions(c *config) {
 
 const (
 	tooLate     = "the limiter is made already"
-	passEarlier = "pass it to New, or to rules.WithOptions"
+	passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
 )
 
 func (l *Limiter) answering(opts []Option) (*Limiter, error) {

@@ -17,19 +17,16 @@ import (
 	"github.com/sashlimit/sash/echolimit"
 )
 
-//lint:ignore SA1019 applications have it all the same
-var timeoutConfig = middleware.TimeoutConfig{Timeout: time.Hour} //nolint:staticcheck // as above
+var timeoutConfig = middleware.TimeoutConfig{Timeout: time.Hour}
 
 // outside is echo's middleware that may stand in front of the limiter.
 var outside = map[string]echo.MiddlewareFunc{
-	"nothing": func(next echo.HandlerFunc) echo.HandlerFunc { return next },
-	//lint:ignore SA1019 applications have it all the same
-	"Timeout":        middleware.TimeoutWithConfig(timeoutConfig), //nolint:staticcheck // as above
+	"nothing":        func(next echo.HandlerFunc) echo.HandlerFunc { return next },
+	"Timeout":        middleware.TimeoutWithConfig(timeoutConfig),
 	"ContextTimeout": middleware.ContextTimeout(time.Hour),
 	"Recover":        middleware.Recover(),
 	"Gzip":           middleware.Gzip(),
-	//lint:ignore SA1019 applications have it all the same
-	"Logger": middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}), //nolint:staticcheck // as above
+	"Logger":         middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard}),
 }
 
 // With any middleware in front of the limiter a refusal reaches the client: as the problem document, or as the

@@ -126,15 +126,13 @@ func TestFrameworksForwardedAddresses(t *testing.T) {
 	answer := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) }
 	inChi := func(t *testing.T, k core.Key) string {
 		r := chi.NewRouter()
-		//lint:ignore SA1019 it is deprecated for what this shows
-		r.Use(middleware.RealIP, chilimit.New(limit, k)) //nolint:staticcheck // as said above
+		r.Use(middleware.RealIP, chilimit.New(limit, k))
 		r.Get("/", answer)
 		return onHandler(t, r)
 	}
 	beforeChi := func(t *testing.T, k core.Key) string {
 		r := chi.NewRouter()
-		//lint:ignore SA1019 as above
-		r.Use(chilimit.New(limit, k), middleware.RealIP) //nolint:staticcheck // as above
+		r.Use(chilimit.New(limit, k), middleware.RealIP)
 		r.Get("/", answer)
 		return onHandler(t, r)
 	}

@@ -136,22 +136,23 @@ func TestDifferences(t *testing.T) {
 			w := get(h)
 			return w.Code == 429 && w.Header().Get("Retry-After") == ""
 		}},
-		{"fiber-limiter", "an error that a handler returns has not been written yet, so its status is 200", func() bool {
-			app := fiber.New()
-			app.Use(fiberlimiter.New(fiberlimiter.Config{Max: 1, SkipFailedRequests: true}))
-			app.Get("/sent", func(c *fiber.Ctx) error { return c.SendStatus(401) })
-			app.Get("/returned", func(*fiber.Ctx) error { return fiber.ErrUnauthorized })
-			var statuses []int
-			for _, path := range []string{"/sent", "/sent", "/returned", "/returned"} {
-				w, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
-				if err != nil {
-					return false
+		{"fiber-limiter", "an error that a handler returns has not been written yet, so its status is 200",
+			func() bool {
+				app := fiber.New()
+				app.Use(fiberlimiter.New(fiberlimiter.Config{Max: 1, SkipFailedRequests: true}))
+				app.Get("/sent", func(c *fiber.Ctx) error { return c.SendStatus(401) })
+				app.Get("/returned", func(*fiber.Ctx) error { return fiber.ErrUnauthorized })
+				var statuses []int
+				for _, path := range []string{"/sent", "/sent", "/returned", "/returned"} {
+					w, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
+					if err != nil {
+						return false
+					}
+					w.Body.Close()
+					statuses = append(statuses, w.StatusCode)
 				}
-				w.Body.Close()
-				statuses = append(statuses, w.StatusCode)
-			}
-			return slices.Equal(statuses, []int{401, 401, 401, 429})
-		}},
+				return slices.Equal(statuses, []int{401, 401, 401, 429})
+			}},
 		{"echo-limiter", "reads header fields of the client unless `IPExtractor` is set", func() bool {
 			return slices.Equal(forged(echoOnHTTP()), all)
 		}},

@@ -12,7 +12,7 @@ import (
 )
 
 // A test of your own proves that no window held more than its quota.
-func ExampleVerify() {
+func ExampleVerify() { //nolint:testableexamples // its test needs a *testing.T
 	test := func(t *testing.T) {
 		limits := core.Limits{core.PerSecond(5), core.PerMinute(20)}
 		limiter, err := core.New(limits, core.Global())

@@ -23,7 +23,8 @@ func TakeAll(ctx context.Context, s store.Store, takes []store.Take, answers []s
 	copy(answers, filled)
 	for i := range given {
 		given[i] = store.Take{
-			Key: store.Key{Namespace: spoiled, Identity: given[i].Key.Identity}, Plan: given[i].Plan, Cost: math.MaxInt32, ID: 1,
+			Key: store.Key{Namespace: spoiled, Identity: given[i].Key.Identity}, Plan: given[i].Plan,
+			Cost: math.MaxInt32, ID: 1,
 		}
 	}
 	for i := range filled {

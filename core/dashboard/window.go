@@ -75,7 +75,7 @@ func (h *handler) window(w http.ResponseWriter, r *http.Request) {
 		a.Limits[i] = h.limit(a.Policy, &windows[i])
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(encode(a))
+	w.Write(encode(a)) //nolint:gosec // it is JSON, and says so
 }
 
 // reset deletes the log of one limit of a key.

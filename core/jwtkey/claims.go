@@ -59,7 +59,7 @@ func contextOf(request any) context.Context {
 	}
 	if v := reflect.Indirect(reflect.ValueOf(request)); v.Kind() == reflect.Struct {
 		if field := v.FieldByName("Request"); field.IsValid() && field.CanInterface() { // gin
-			if r, ok := field.Interface().(*http.Request); ok && r != nil {
+			if r, ok := reflect.TypeAssert[*http.Request](field); ok && r != nil {
 				return r.Context()
 			}
 		}

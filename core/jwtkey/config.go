@@ -92,7 +92,7 @@ func newVerifier(claim string, cfg Config) (*verifier, error) {
 	named := http.Cookie{Name: name} //nolint:gosec // never sent
 	if cfg.Header != "" && cfg.Cookie != "" || named.Valid() != nil {
 		bad(fmt.Sprintf("Header: %q, Cookie: %q", cfg.Header, cfg.Cookie), "the name is not valid, or there are two",
-			`set one of them, to letters, digits and '-', as in "X-Access-Token"; for both, pass two keys to core.First`)
+			`set one of them, to letters, digits and '-', as in "X-Access-Token"; for both, use core.First`)
 	}
 	if faults != nil {
 		return nil, errors.Join(faults...)
@@ -159,7 +159,8 @@ func (c *Config) checkKeys(bad func(value, problem, remedy string)) {
 		}
 	}
 	if given != 1 {
-		bad(fmt.Sprintf("%d of Key, Keys and Keyfunc", given), "exactly one must be set", "set one and leave out the others")
+		bad(fmt.Sprintf("%d of Key, Keys and Keyfunc", given), "exactly one must be set",
+			"set one and leave out the others")
 	}
 	check := func(name string, key any, least int) {
 		n := 0

@@ -716,7 +716,8 @@ func checkMistakes(t *testing.T, desc, function string, k core.Key, want []strin
 		for _, part := range want {
 			ok := false
 			for _, c := range found {
-				ok = ok || strings.Contains(c.Value, part) && c.Option == "jwtkey."+function && c.Problem != "" && c.Remedy != ""
+				ok = ok || strings.Contains(c.Value, part) && c.Option == "jwtkey."+function && c.Problem != "" &&
+					c.Remedy != ""
 			}
 			if !ok {
 				t.Errorf("%s: no %s in %v", desc, part, err)

@@ -52,7 +52,8 @@ func collect(to chan<- prometheus.Metric) func(metricsum.Sample) {
 		switch {
 		case d == nil:
 		case s.Counter && !s.Began.IsZero():
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, s.Value, s.Began, labels...)
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, s.Value, s.Began,
+				labels...)
 		case s.Counter:
 			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, s.Value, labels...)
 		default:

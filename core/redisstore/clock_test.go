@@ -98,7 +98,9 @@ func (c twice) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // peeks reports whether a command records nothing.
 func peeks(cmd redis.Cmder) bool {
-	return slices.ContainsFunc(cmd.Args(), func(arg any) bool { return arg == "p" || arg == "vp" || arg == "P" || arg == "VP" })
+	return slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+		return arg == "p" || arg == "vp" || arg == "P" || arg == "VP"
+	})
 }
 
 // askedAgain is the verdict of a script that leaves a log with a mark to another one, which is then asked.

@@ -202,7 +202,8 @@ func TestSlidingCounterOutlivesItsPeriod(t *testing.T) {
 		{Quota: 9, Window: 10 * time.Second, Algorithm: store.SlidingCounter},
 	}})
 	for id, left := range []time.Duration{20 * time.Second, 13 * time.Second} { // a period begins with the clock
-		if _, err := coretest.Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(id + 1)}); err != nil {
+		take := store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(id + 1)}
+		if _, err := coretest.Take(t.Context(), s, take); err != nil {
 			t.Fatal(err)
 		}
 		const most = time.Second // what the value stays longer than it must

@@ -16,7 +16,7 @@ import (
 )
 
 // All servers whose limiters use this Redis share the quotas.
-func ExampleNew() {
+func ExampleNew() { //nolint:testableexamples // it needs a server, and serves for ever
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	limit := nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(client)))
 	server := http.Server{Addr: ":8080", Handler: limit(http.DefaultServeMux), ReadTimeout: time.Minute}

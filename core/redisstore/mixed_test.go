@@ -176,7 +176,8 @@ func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 	keys := keysOf(t, 3, "order")
 	limits := core.Limits{{Quota: 5, Window: time.Minute}}
 	weighted := store.Take{Key: keys[0], Plan: planOf(limits, store.Plan{}), Cost: 2, ID: 1}
-	if a, err := coretest.Take(t.Context(), redisstore.New(c, redisstore.WithOneServer()), weighted); err != nil || !a.Allowed {
+	single := redisstore.New(c, redisstore.WithOneServer())
+	if a, err := coretest.Take(t.Context(), single, weighted); err != nil || !a.Allowed {
 		t.Fatal(a, err)
 	}
 	for _, several := range []bool{false, true} {

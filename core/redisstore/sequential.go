@@ -125,7 +125,7 @@ func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bo
 func (r *sequential) take(ctx context.Context, i int, mode store.Mode) error {
 	t := r.takes[i]
 	t.Mode, t.Cost = mode, r.cost
-	_, _, _, err := r.store.Logs.Take(ctx, []store.Take{t}, r.answers[i:i+1])
+	_, err := r.store.Logs.Take(ctx, []store.Take{t}, r.answers[i:i+1])
 	return err
 }
 

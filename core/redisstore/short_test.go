@@ -31,7 +31,7 @@ func TestShortPathsAgainstOracle(t *testing.T) {
 				s, key, r := newStore(c), keysOf(t, 1, "short")[0], rand.New(rand.NewPCG(seed, 0))
 				plan := store.NewPlan(*planOf(limits, store.Plan{Varies: varies}))
 				for id := range uint64(testlen.Of(400, 4000)) {
-					step := []time.Duration{0, 1, 250_000, time.Duration(r.IntN(1_500_000))}[r.IntN(4)] * time.Microsecond
+					step := anyStep(r)
 					c.Advance(step)
 					oracle.Advance(step)
 					mode := []store.Mode{store.ModeCharge, store.ModePeek}[r.IntN(2)]
@@ -45,7 +45,8 @@ func TestShortPathsAgainstOracle(t *testing.T) {
 					if varies {
 						kind = "varied, " + kind
 					}
-					least[kind+number+" admits"], least[kind+number+" denies"] = testlen.Of(20, 200), testlen.Of(20, 200)
+					n := testlen.Of(20, 200)
+					least[kind+number+" admits"], least[kind+number+" denies"] = n, n
 				}
 				asked.want(t, least)
 			})
@@ -70,7 +71,7 @@ func TestShortPeeksAtSeveralLogs(t *testing.T) {
 				store.NewPlan(*planOf(second, store.Plan{})),
 			}
 			for id := range uint64(testlen.Of(400, 4000)) {
-				step := []time.Duration{0, 1, 250_000, time.Duration(r.IntN(1_500_000))}[r.IntN(4)] * time.Microsecond
+				step := anyStep(r)
 				c.Advance(step)
 				oracle.Advance(step)
 				takes := make([]store.Take, 2)
@@ -82,7 +83,8 @@ func TestShortPeeksAtSeveralLogs(t *testing.T) {
 				if err := coretest.TakeAll(t.Context(), s, takes, got); err != nil {
 					t.Fatal(err)
 				}
-				if err := coretest.TakeAll(t.Context(), oracle, takes, want); err != nil || got[0] != want[0] || got[1] != want[1] {
+				if err := coretest.TakeAll(t.Context(), oracle, takes, want); err != nil || got[0] != want[0] ||
+					got[1] != want[1] {
 					t.Fatalf("take %d, %v:\ngot  %+v\nwant %+v, %v", id, mode, got, want, err)
 				}
 			}
@@ -133,4 +135,11 @@ func TestShortPathOfCostsAgainstOracle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// anyStep is how long a log is left alone.
+func anyStep(r *rand.Rand) time.Duration {
+	part := time.Duration(r.Int64N(int64(1500 * time.Millisecond))).Truncate(time.Microsecond)
+	steps := []time.Duration{0, time.Microsecond, 250 * time.Millisecond, part}
+	return steps[r.IntN(4)]
 }

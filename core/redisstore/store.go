@@ -21,7 +21,7 @@ const (
 	ClassPool     = redisclient.ClassPool     // "pool": the client has no free connection, or was closed
 	ClassAuth     = redisclient.ClassAuth     // "auth": another login is wanted, or the user lacks a permission
 	ClassReadOnly = redisclient.ClassReadOnly // "read-only": no writes: a replica, or it cannot save or lacks replicas
-	ClassCluster  = redisclient.ClassCluster  // "cluster": it is down or moves slots, or the client is of the wrong kind
+	ClassCluster  = redisclient.ClassCluster  // "cluster": it is down or moves slots, or the client is wrong
 	ClassBusy     = redisclient.ClassBusy     // "busy": the server loads its data, or runs another program's script
 	ClassOOM      = redisclient.ClassOOM      // "oom": the server is out of memory
 	ClassScript   = redisclient.ClassScript   // "script": the server does not run the scripts
@@ -95,12 +95,12 @@ func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []sto
 	if err := redisclient.CheckCost(cost); err != nil {
 		return err
 	}
-	keys, id, together, err := s.Logs.Take(ctx, takes, answers)
-	if together {
+	apart, err := s.Logs.Take(ctx, takes, answers)
+	if apart == nil {
 		return err
 	}
 	r := sequential{
-		store: s, takes: takes, answers: answers, keys: keys, id: id, cost: cost, began: time.Now(),
+		store: s, takes: takes, answers: answers, keys: apart.Keys, id: apart.ID, cost: cost, began: time.Now(),
 	}
 	return r.run(ctx)
 }

@@ -301,7 +301,8 @@ func TestStreamsOutliveTheirEntries(t *testing.T) {
 			}
 			take := func() error {
 				plan := planOf(core.Limits{limit}, store.Plan{})
-				_, err := coretest.Take(t.Context(), logs, store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode})
+				take := store.Take{Key: key, Plan: plan, Cost: 1, ID: id, Mode: mode}
+				_, err := coretest.Take(t.Context(), logs, take)
 				return err
 			}
 			ask(0, take)

@@ -99,13 +99,14 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 		"Settle":      d.Settle(t.Context(), 2),
 		"Merge": s.(store.Merger).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute,
 			Entries: []store.Entry{{ID: 1, Cost: 2}}}),
-		"Merge of varied": s.(store.Merger).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute, Varies: true}),
-		"two limits":      take(func(t *store.Take) { t.Plan = planOf(two, store.Plan{}) }),
-		"varied":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Varies: true}) }),
-		"longer":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
-		"shadow":          take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
-		"slots":           take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Slots: true}) }),
-		"up to":           take(func(t *store.Take) { t.Mode, t.Cost = store.ModeUpTo, 2 }),
+		"Merge of varied": s.(store.Merger).Merge(t.Context(), store.MergeRequest{Key: key, Keep: time.Minute,
+			Varies: true}),
+		"two limits": take(func(t *store.Take) { t.Plan = planOf(two, store.Plan{}) }),
+		"varied":     take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Varies: true}) }),
+		"longer":     take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Keep: time.Hour}) }),
+		"shadow":     take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Shadow: 1}) }),
+		"slots":      take(func(t *store.Take) { t.Plan = planOf(core.Limits{one}, store.Plan{Slots: true}) }),
+		"up to":      take(func(t *store.Take) { t.Mode, t.Cost = store.ModeUpTo, 2 }),
 	} {
 		var wrong *core.ConfigError
 		if !errors.As(err, &wrong) {

@@ -128,13 +128,14 @@ func checkPlan(p *store.Plan) error {
 		return checkPlans(nil)
 	case len(p.Limits) > 1, p.Shadow > 0:
 		return configError(strconv.Itoa(len(p.Limits))+" limits", oneLimit,
-			"make a limiter for each limit, or use package redisstore; core.WithBan and core.WithShadow add limits, too")
+			"make a limiter for each limit, or use package redisstore; core.WithBan and core.WithShadow add limits too")
 	case p.Algorithm() != store.SlidingLog:
 		return configError(p.Algorithm().String(), oneLimit,
 			"use package redisstore where limits have other algorithms or follow the calendar")
 	case p.Keep > p.Limits[0].Window:
 		return configError("entries that stay for "+p.Keep.String(),
-			"a stream keeps entries for the window of its limit, "+p.Limits[0].Window.String(), "use package redisstore")
+			"a stream keeps entries for the window of its limit, "+p.Limits[0].Window.String(),
+			"use package redisstore")
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []st
 	if err := cmp.Or(checkPlan(takes[0].Plan), checkCost(takes[0].Cost)); err != nil {
 		return err
 	}
-	_, _, _, err := s.Logs.Take(ctx, takes, answers)
+	_, err := s.Logs.Take(ctx, takes, answers)
 	return err
 }
 

@@ -38,7 +38,7 @@ func ExampleLoad() {
 
 // Watch loads the file again whenever it changes, until its context ends. A file with a mistake is logged, and the
 // rules before it stay in force.
-func ExampleSet_Watch() {
+func ExampleSet_Watch() { //nolint:testableexamples // it serves for ever
 	set, err := rules.Load("limits.yaml")
 	if err != nil {
 		log.Fatal(err)

@@ -179,7 +179,8 @@ func BenchmarkFind(b *testing.B) {
 		for at, n := range map[string]int{"first": 0, "last": 999, "none": 1000} {
 			q := &asked{
 				target: adapter.Target{
-					Method: "POST", Host: fmt.Sprintf("host%d.example.com:443", n), Path: fmt.Sprintf("/v1/service%d/7", n),
+					Method: "POST", Host: fmt.Sprintf("host%d.example.com:443", n),
+					Path: fmt.Sprintf("/v1/service%d/7", n),
 				},
 				header: http.Header{"X-Plan": {fmt.Sprintf("plan%d", n)}},
 				values: map[any]any{"tenant": fmt.Sprintf("tenant%d", n)},

@@ -111,8 +111,9 @@ func (k *reader) claim(name place) *key {
 		name.fault("the name is empty", "write the name of a claim, such as sub")
 		return nil
 	case k.claims == nil:
-		name.fault("the program reads no claims", "pass rules.WithClaims a function, such as one that returns a key of "+
-			"package jwtkey")
+		name.fault("the program reads no claims",
+			"pass rules.WithClaims a function, such as one that returns a key of "+
+				"package jwtkey")
 		return nil
 	}
 	made := k.claims(name.Value)

@@ -59,7 +59,9 @@ var mistakes = map[string]struct {
 	},
 	"empty value among others": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {values: {plan: [a, '']}}}\n",
-		[]string{"2:69 rules[0].match.values.plan[1]: the value is empty, but no key has an empty value; write a value"},
+		[]string{
+			"2:69 rules[0].match.values.plan[1]: the value is empty, but no key has an empty value; write a value",
+		},
 	},
 	"alias of the list that it is in": {
 		"rules:\n- name: a\n  key: &a {first: [ip, *a]}\n  limits: [1/minute]\n",

@@ -41,7 +41,8 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 func WithClaims(key func(claim string) core.Key) Option {
 	return func(o *options) {
 		if key == nil || o.claims != nil {
-			o.fault("WithClaims", "nil or twice", "the function is nil, or the option is given twice", "pass one function")
+			o.fault("WithClaims", "nil or twice", "the function is nil, or the option is given twice",
+				"pass one function")
 			return
 		}
 		o.claims = key

@@ -42,10 +42,11 @@ func (p *part) label() string {
 	if p.above == nil {
 		return ""
 	}
-	label := "d"
+	labels := []string{"d"}
 	for _, of := range p.above {
-		label += "." + of.label
+		labels = append(labels, of.label)
 	}
+	label := strings.Join(labels, ".")
 	if len(label) > longestLabel {
 		return "d-" + hash(label)
 	}

@@ -163,7 +163,8 @@ type checker struct {
 func (c *checker) check(p place, s *shape, depth int) {
 	if c.nodes++; c.beyond || c.nodes > maxNodes || depth > maxDepth {
 		if !c.beyond {
-			p.faults.add(p.Node, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
+			p.faults.add(p.Node, "", "the file is too large or too deep",
+				"write fewer rules, without aliases in aliases")
 		}
 		c.beyond = true
 		return
@@ -250,7 +251,7 @@ func wrongKind(n *yaml.Node, s *shape) (problem, remedy string) {
 
 // checkFields reports what does not fit an object or a table.
 func (c *checker) checkFields(p place, s *shape, depth int) {
-	var names []string
+	names := make([]string, 0, len(s.fields))
 	known := make(map[string]*shape)
 	for _, f := range s.fields {
 		names, known[f.name] = append(names, f.name), f.shape
@@ -264,7 +265,8 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 		case f.name.Kind != yaml.ScalarNode || f.name.ShortTag() != "!!str":
 			p.badName(f.name)
 		case twice:
-			f.asName().fault("this field is duplicated", fmt.Sprintf("merge it with the one on line %d, or remove one", line))
+			f.asName().fault("this field is duplicated",
+				fmt.Sprintf("merge it with the one on line %d, or remove one", line))
 		case want == nil:
 			remedy := "fields are " + strings.Join(names, ", ")
 			if near := nearest(f.name.Value, names); near != "" {
@@ -277,7 +279,8 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 	}
 	for _, f := range s.fields {
 		if f.required && !p.get(f.name).exists() {
-			p.asFirst().fault(fmt.Sprintf("the field %q is missing", f.name), fmt.Sprintf("add %s: %s", f.name, f.shape.doc))
+			p.asFirst().fault(fmt.Sprintf("the field %q is missing", f.name),
+				fmt.Sprintf("add %s: %s", f.name, f.shape.doc))
 		}
 	}
 }

@@ -58,7 +58,8 @@ func (s *Set) Watch(ctx context.Context) error {
 			changed.Reset(settle)
 		case <-changed.C:
 			if err := s.watchDirs(w); err != nil {
-				slog.Default().WarnContext(ctx, "sash: the directory of the rules file could not be watched", "error", err)
+				slog.Default().WarnContext(ctx, "sash: the directory of the rules file could not be watched", "error",
+					err)
 			}
 			s.reload(ctx, false) //nolint:errcheck // reload logs it
 		}

@@ -163,8 +163,8 @@ func OneLog(plans []*Plan) error {
 	}
 	return errors.Join(err, &ConfigError{
 		Option: "limits", Value: strconv.Itoa(len(plans)) + " logs",
-		Problem: "the store decides over one log at a time, and these limits need several, because some have a key of " +
-			"their own (By), count requests in flight (InFlight), or have an algorithm beside others (With)",
+		Problem: "the store decides over one log at a time, and these limits need several, because some have a key " +
+			"of their own (By), count requests in flight (InFlight), or have an algorithm beside others (With)",
 		Remedy: "make a limiter for each of them, or use another store, such as one of package redisstore",
 	})
 }

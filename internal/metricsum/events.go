@@ -90,10 +90,12 @@ type counts struct {
 	failures map[string]uint64 // by class of error
 }
 
-// Begin and End implement [Keeper].
-func (*Events) Begin(string) *counts {
+// Begin implements [Keeper].
+func (*Events) Begin(string) *counts { //nolint:revive // only this package keeps them
 	return &counts{began: time.Now(), failures: make(map[string]uint64)}
 }
+
+// End implements [Keeper].
 func (*Events) End(*counts) {}
 
 // Add counts an event, unless it is late. It returns the source of a decision, and reports whether it was one that was

@@ -63,7 +63,7 @@ var breaker = gauge("sash_breaker_state", "breaker", "1",
 
 // StatsMetrics are those of [Report].
 var StatsMetrics = func() []*Metric {
-	all := []*Metric{breaker}
+	all := append(make([]*Metric, 0, 1+len(stats)), breaker)
 	for _, one := range stats {
 		all = append(all, one.Metric)
 	}

@@ -32,7 +32,7 @@ type Rule struct {
 
 // New returns a rule for denials within a window, which the limit has.
 func New(denials plan.Limit, first time.Duration) *Rule {
-	var ladder []plan.Limit
+	ladder := make([]plan.Limit, 0, steps+1)
 	for i := range steps {
 		ladder = append(ladder, plan.Limit{Quota: 1 << i, Window: first << i})
 	}

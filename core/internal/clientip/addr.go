@@ -59,7 +59,8 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	if err != nil {
 		a, addrErr := netip.ParseAddr(s)
 		if addrErr != nil || a.Zone() != "" {
-			return prefix, &Error{"this is not an address", `write an address (10.0.0.1), a prefix (10.0.0.0/8) or "unix"`}
+			return prefix, &Error{"this is not an address",
+				`write an address (10.0.0.1), a prefix (10.0.0.0/8) or "unix"`}
 		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
 	}

@@ -306,7 +306,8 @@ func (p *Plan) Only(limit int) *Plan {
 	for _, log := range p.Logs {
 		if at := slices.Index(log.At, limit); at >= 0 {
 			own.Logs = []*Log{{
-				Key: log.Key, Own: log.Own, Space: log.Space, Limits: log.Limits[at : at+1], At: []int{0}, Keep: log.Keep,
+				Key: log.Key, Own: log.Own, Space: log.Space, Limits: log.Limits[at : at+1], At: []int{0},
+				Keep:   log.Keep,
 				varies: log.varies, stored: new(storedPlan),
 			}}
 		}

@@ -64,7 +64,8 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 		l.client, l.Conn = client, newConn(client)
 	}
 	if l.prefix = o.prefix; o.prefixes > 1 {
-		l.fault("WithPrefix", "twice", "the option is given twice, and the first prefix would have no effect", "remove one")
+		l.fault("WithPrefix", "twice", "the option is given twice, and the first prefix would have no effect",
+			"remove one")
 	}
 	if !validPrefix(l.prefix) {
 		l.fault("WithPrefix", strconv.Quote(l.prefix), "the prefix is not valid",
@@ -73,7 +74,8 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 	switch {
 	case !o.oneServer || l.Conn == nil:
 	case l.Conn.pipeline != nil:
-		l.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
+		l.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers",
+			"leave the option out")
 	default:
 		l.Conn.Single = true
 	}
@@ -143,11 +145,14 @@ func CheckCost(cost int) error {
 // MaxCost is the most units that an entry can have in a log.
 const MaxCost = math.MaxInt32
 
-// Take decides about a valid request if one script may use all of its logs. Otherwise together is false, and keys and
-// id are what the scripts know of the request.
-func (l *Logs) Take(
-	ctx context.Context, takes []store.Take, answers []store.Answer,
-) (keys []string, id string, together bool, err error) {
+// Apart is what the scripts know of a request over logs that no script may use together.
+type Apart struct {
+	Keys []string
+	ID   string
+}
+
+// Take decides about a valid request, unless no script may use all of its logs: then it returns what is known of it.
+func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (*Apart, error) {
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.place = ctx, 0
 	l.set(one, takes)
@@ -155,17 +160,17 @@ func (l *Logs) Take(
 	if one.keys != nil {
 		first = one.keys[0]
 		if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
-			keys, id = one.keys, one.id
+			apart := &Apart{one.keys, one.id}
 			takePool.Put(one)
-			return keys, id, false, nil
+			return apart, nil
 		}
 	}
 	b := l.batchers.of(l.Conn, l.kind, takes, l.Conn.nodeOf(ctx, first))
 	if err := b.do(one); err != nil {
-		return nil, "", true, l.Failed(err)
+		return nil, l.Failed(err)
 	}
 	defer takePool.Put(one)
-	return nil, "", true, b.answers(one, takes, answers)
+	return nil, b.answers(one, takes, answers)
 }
 
 // listedAtOnce is how many entries one run of a script lists, so that it does not keep the server busy for long.

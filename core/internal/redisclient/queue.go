@@ -45,7 +45,10 @@ type list[T interface {
 	size        int
 }
 
-func (t *take) link() **take         { return &t.next }
+//lint:ignore U1000 list calls it
+func (t *take) link() **take { return &t.next }
+
+//lint:ignore U1000 list calls it
 func (k *keyQueue) link() **keyQueue { return &k.next }
 
 func (l *list[T]) push(one T) {

@@ -136,13 +136,12 @@ func (s *Sharers) warn(first, second *sharer) {
 // logNamespaceOf identifies the logs by the store, or by what the store returns from LogsOf: two stores of one client
 // and prefix hold the same logs.
 func logNamespaceOf(l *Limiter) (ns logNamespace, ok bool) {
-	var behind any = l.Store
+	v := reflect.ValueOf(l.Store)
 	if s, ok := l.Store.(interface{ LogsOf() (any, string) }); ok {
 		if of, prefix := s.LogsOf(); reflect.ValueOf(of).Kind() == reflect.Pointer {
-			behind, ns.prefix = of, prefix
+			v, ns.prefix = reflect.ValueOf(of), prefix
 		}
 	}
-	v := reflect.ValueOf(behind)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		return ns, false
 	}

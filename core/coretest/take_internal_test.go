@@ -17,7 +17,7 @@ type keeping struct {
 
 func (k *keeping) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if k.earlier != nil {
-		k.FakeStore.Take(ctx, k.earlier, make([]store.Answer, len(k.earlier))) //nolint:errcheck // it never fails
+		k.FakeStore.Take(ctx, k.earlier, make([]store.Answer, len(k.earlier)))
 	}
 	k.earlier = takes
 	clear(answers)
