@@ -54,12 +54,11 @@ func ExampleNew() {
 
 // Every mistake is named at once.
 func ExampleNew_mistakes() {
-	_, err := core.New(core.PerHour(0), core.ByHeader("X API Key", core.Unverified))
+	_, err := core.New(core.PerHour(0), core.ByHeader("API Key", core.Unverified))
 	fmt.Println(err)
 	// Output:
 	// sash: limits(0/hour): the quota is out of range; choose 1 to 10000000
-	// sash: ByHeader("X API Key"): this is not the name of a header field; use letters, digits and '-', as in
-	// "X-API-Key"
+	// sash: ByHeader("API Key"): this is not the name of a header field; use letters, digits and '-', as in "X-API-Key"
 }
 
 // Both limits hold at once. What one of them denies the other is not charged for.
