@@ -89,6 +89,7 @@ type Plan struct {
 	// slots only, or none.
 	Slots bool
 
+	algorithm         Algorithm
 	smallest, largest int
 	shadows           LimitSet // the limits that do not decide
 }
@@ -96,9 +97,9 @@ type Plan struct {
 // NewPlan returns a copy of p with Keep and Bound raised to what its limits need. It refers to the same Limits, which
 // must not be changed afterwards.
 func NewPlan(p Plan) *Plan {
-	p.smallest, p.largest, p.shadows = 0, 0, 0 // p may be a changed copy of another plan
+	p.smallest, p.largest, p.shadows, p.algorithm = 0, 0, 0, SlidingLog // p may be a changed copy of another plan
 	for i, l := range p.Limits {
-		p.Keep = max(p.Keep, l.Window)
+		p.Keep, p.algorithm = max(p.Keep, l.Window), l.Algorithm
 		if i >= len(p.Limits)-p.Shadow {
 			p.shadows |= 1 << i
 			continue
@@ -116,12 +117,7 @@ func NewPlan(p Plan) *Plan {
 
 // Algorithm returns how the plan's limits count. A plan of an algorithm other than SlidingLog has one limit.
 // It is SlidingLog for a plan without limits.
-func (p *Plan) Algorithm() Algorithm {
-	if len(p.Limits) == 0 {
-		return SlidingLog
-	}
-	return p.Limits[0].Algorithm
-}
+func (p *Plan) Algorithm() Algorithm { return p.algorithm }
 
 // Deciding returns the limits that admit and deny.
 func (p *Plan) Deciding() []Limit { return p.Limits[:len(p.Limits)-p.Shadow] }

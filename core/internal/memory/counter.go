@@ -23,7 +23,7 @@ const (
 const endSlack = time.Second
 
 // counts reports whether a plan is of another algorithm than the sliding log.
-func counts(p *store.Plan) bool { return p.Limits[0].Algorithm != store.SlidingLog }
+func counts(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
 
 // look returns the numbers of a log as the plan's limit sees them at that instant of the wall clock. The log may be
 // nil.

@@ -21,23 +21,22 @@ type part struct {
 
 // now reads the clocks, before any lock is waited for. The wall clock takes as long as the rest of a take, so it is
 // read only for plans that need it.
-func (s *Store) now(p *store.Plan) instant {
-	if !counts(p) {
-		return instant{clock: s.clock()}
+func (s *Store) now(takes []store.Take) instant {
+	for i := range takes {
+		if counts(takes[i].Plan) {
+			now := time.Now()
+			clock := int64(now.Sub(s.start))
+			return instant{clock, now.UnixNano() - clock}
+		}
 	}
-	now := time.Now()
-	clock := int64(now.Sub(s.start))
-	return instant{clock, now.UnixNano() - clock}
+	return instant{clock: s.clock()}
 }
 
 // Take decides about the takes of one request, which have different keys: all are recorded, or none. It sets the
 // answers, which must be zero. Takes without an ID get one that their log assigns, which saves the log memory; it is 0
 // where nothing is recorded. Nothing is kept of the slices.
 func (s *Store) Take(takes []store.Take, answers []store.Answer) {
-	now := s.now(takes[0].Plan)
-	for i := 1; i < len(takes) && now.wall == 0; i++ {
-		now = s.now(takes[i].Plan)
-	}
+	now := s.now(takes)
 	if len(takes) > 1 || !s.takeOwn(&takes[0], &answers[0], now) {
 		s.takeParts(takes, answers, now)
 	}
