@@ -160,7 +160,11 @@ func (l *Limiter) decide(
 	if d.take.Mode == store.ModeRecord && pl.Counter != SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
-	if d.take.Key.Namespace == nil { // otherwise they were read before
+	switch own := pl.OwnSpace(); {
+	case d.take.Key.Namespace != nil: // the keys were read before
+	case own != nil && l.choose == nil:
+		d.take.Key.Namespace = own.Namespace
+	default:
 		if err := l.readKeys(ctx, r, p, d); err != nil {
 			return err
 		}

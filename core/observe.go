@@ -78,6 +78,14 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 // reported reports a decision to the observers, or err if there is none. It returns err, with the errors of observers
 // that panicked.
 func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
+	if err == nil && l.observers == nil {
+		return nil
+	}
+	return l.report(ctx, d, err)
+}
+
+// report is separate so that reported is short enough to be inlined.
+func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}

@@ -19,8 +19,8 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 			return keyError(d.plan, logs[0], err)
 		}
 	}
-	if len(logs) == 1 && logs[0].Key == own && !logs[0].InFlight() { // nothing else is to be kept
-		d.take.Key.Namespace = logs[0].Space.Namespace
+	if space := d.plan.OwnSpace(); space != nil { // nothing else is to be kept
+		d.take.Key.Namespace = space.Namespace
 		return nil
 	}
 	if r == nil {

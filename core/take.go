@@ -12,8 +12,12 @@ import (
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 	takes, answers := d.logs()
 	for i, log := range d.plan.Logs {
-		t := &takes[i]
-		t.Plan, t.Cost, t.Mode, t.ID = log.StorePlan(), d.take.Cost, d.take.Mode, 0
+		takes[i].Plan, takes[i].ID = log.StorePlan(), 0
+	}
+	if d.more != nil {
+		for i := range takes {
+			takes[i].Cost, takes[i].Mode = d.take.Cost, d.take.Mode
+		}
 	}
 	err := l.take(ctx, takes, answers, d)
 	if err != nil {

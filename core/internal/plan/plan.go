@@ -133,6 +133,14 @@ func (l *Limit) appendPolicy(header *strings.Builder) {
 // Smallest returns how many units fit at once at most. It is [math.MaxInt] if no limit has a window.
 func (p *Plan) Smallest() int { return p.smallest }
 
+// OwnSpace returns the space of the log if there is only one, which is of windows and of the policy's own key.
+func (p *Plan) OwnSpace() *Space {
+	if len(p.Logs) == 1 && p.Logs[0].Own && !p.Logs[0].InFlight() {
+		return p.Logs[0].Space
+	}
+	return nil
+}
+
 // Grant returns how many units, cost at most, all limits have left.
 func (p *Plan) Grant(a *store.Answer, cost int) int {
 	for i := range p.Limits {
