@@ -76,7 +76,8 @@ func OnError[C, Fail any](handler Fail) Option {
 	})
 }
 
-// serves returns an error for each callback that does not take a C or a context.Context.
+// serves returns an error for each callback that does not take a C or a context.Context, and for each that middleware
+// needs and does not have.
 func serves[C any](l *Limiter) error {
 	var faults []error
 	for _, t := range l.callbackTypes {
@@ -85,6 +86,9 @@ func serves[C any](l *Limiter) error {
 				fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
 				"pass a function with a parameter of that type"))
 		}
+	}
+	if fixed := l.policy.fixed; fixed != nil {
+		faults = append(faults, l.costless(fixed))
 	}
 	return errors.Join(faults...)
 }

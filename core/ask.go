@@ -37,6 +37,44 @@ func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) e
 	return err
 }
 
+// AllowCosts takes units of several kinds, all or none: see [Limit.Of]. It takes one request where a limit counts
+// requests, unless costs names them, and nothing of other units that costs does not name. The error is
+// [ErrCostExceedsQuota] if a cost is above a quota, and a [ConfigError] if no limit counts a unit.
+//
+//	d, err := limiter.AllowCosts(ctx, "customer 7", core.Costs{"tokens": 4000})
+func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d Decision, err error) {
+	err = l.askCosts(ctx, key, costs, &d)
+	return d, err
+}
+
+// askCosts is separate for the same reason as askN is.
+func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Decision) error {
+	d.began, d.take.Mode, d.take.Cost = l.begin(), l.mode, 1
+	if err := l.identityOf(key, &d.take.Key.Identity); err != nil {
+		return l.failed(ctx, d, err)
+	}
+	l.askedByText()
+	pl, err := l.planFor(ctx)
+	if err == nil {
+		err = costs.check("AllowCosts", pl)
+	}
+	if err != nil {
+		return l.failed(ctx, d, err)
+	}
+	cost, named := costs.of(pl.Unit)
+	if named || pl.Unit != "" {
+		d.take.Cost = cost
+	}
+	if pl.Units != nil || d.take.Cost == 0 {
+		d.price(pl, costs, 0)
+	}
+	err = l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, true, d))
+	if err == nil && d.never() {
+		err = d.Err()
+	}
+	return err
+}
+
 // AllowAtMost takes as many units as there are, up to cost: Granted of the decision. If there is none, the decision is
 // a denial, with the wait for one unit; it is not recorded, not even under [WithCountDenied]. Of several limits, the
 // one with the least left decides; of several keys, all are charged the same number.
@@ -63,8 +101,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 	return d, err
 }
 
-// Log lists the entries in the window of the longest limit, with instants and costs, oldest first. They do not identify
-// who made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
+// Log lists the entries in the window of the longest limit, with instants and costs, oldest first: of requests, or of
+// the only other unit that the limits count. They do not identify who made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {
@@ -73,10 +111,12 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if fixed := l.policy.fixed; fixed != nil && fixed.Counter != SlidingLog {
 		return nil, entriesNeeded("Log", fixed.Counter)
 	}
-	own := l.policy.spaces.Own()
+	own := l.unnamedSpace()
 	if l.policy.fixed == nil && own.Keep() == 0 {
-		for space := range l.policy.spaces.Counters { // LimitBy has chosen such limits only
-			return nil, entriesNeeded("Log", space.Counter)
+		for space := range l.policy.spaces.Others {
+			if space.Counter != SlidingLog { // LimitBy has chosen such limits only
+				return nil, entriesNeeded("Log", space.Counter)
+			}
 		}
 	}
 	window := cmp.Or(own.Keep(), MaxWindow)
@@ -87,11 +127,23 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 		return nil, configError("Log", fmt.Sprintf("%T", l.store),
 			"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
 	}
-	entries, err := l.lister.Log(ctx, store.Key{Namespace: l.namespace, Identity: id}, window)
+	entries, err := l.lister.Log(ctx, store.Key{Namespace: own.Namespace, Identity: id}, window)
 	if err != nil {
 		return nil, store.Error(err)
 	}
 	return entries, nil
+}
+
+// unnamedSpace returns the space of the limiter's key and of the unit of costs without a name.
+func (l *Limiter) unnamedSpace() *plan.Space {
+	if fixed := l.policy.fixed; fixed != nil && fixed.Unit != "" {
+		for _, log := range fixed.Logs {
+			if log.Own && log.Unit() == fixed.Unit {
+				return log.Space
+			}
+		}
+	}
+	return l.policy.spaces.Own()
 }
 
 // ask fills in d, which must be zero.

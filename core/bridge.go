@@ -52,16 +52,22 @@ func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
 	now := &Decision{limiter: l, plan: d.plan, take: d.take, more: d.more}
 	now.take.Cost, now.take.Mode = 1, store.ModePeek
 	now.cloneKeys() // others may use the takes of d
+	if now.more != nil {
+		now.more.asked = len(now.more.takes)
+		for i := range now.more.takes {
+			now.more.takes[i].Cost = 1
+		}
+	}
 	if err := now.peek(ctx); err != nil {
 		return nil, store.Error(err)
 	}
 	windows := make([]bridge.Window, len(d.plan.Limits))
 	for i, s := range now.Limits() {
 		windows[i] = bridge.Window{
-			Name: s.Name, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining, ResetAfter: s.ResetAfter,
+			Name: s.Name, Unit: s.Unit, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining, ResetAfter: s.ResetAfter,
 		}
 	}
-	for i, log := range d.plan.Logs {
+	for i, log := range now.logs() {
 		t, _ := now.at(i)
 		if err := now.list(ctx, log, t.Key, windows); err != nil {
 			return nil, store.Error(err)
@@ -73,16 +79,20 @@ func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
 // peek asks about each log by itself, because the deny cache answers for all of them when one denies. It does not look
 // at bans.
 func (d *Decision) peek(ctx context.Context) error {
-	for i, log := range d.plan.Logs {
-		t, a := d.at(i)
-		peek := store.Take{Key: t.Key, Plan: log.StorePlan(), Cost: d.take.Cost, Mode: d.take.Mode}
+	takes, answers := d.asked()
+	if d.more != nil {
+		d.more.prepare(d)
+	}
+	for i := range takes {
+		t, a := &takes[i], &answers[i]
+		peek := store.Take{Key: t.Key, Plan: d.logs()[i].StorePlan(), Cost: t.Cost, Mode: d.take.Mode}
 		var err error
 		if *a, err = d.limiter.takeOne(ctx, peek, d); err != nil || d.storeErr != nil {
 			return cmp.Or(err, d.storeErr)
 		}
 	}
 	if d.more != nil {
-		d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.take.Mode)
+		d.answer = plan.Merge(d.more.logs, takes, answers)
 	}
 	d.fill()
 	return nil

@@ -58,7 +58,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		if d.token = token; d.limiter == nil {
 			d.limiter = l
 		}
-		if l.refunds != nil && d.taken > 0 {
+		if l.refunds != nil && d.recorded() {
 			d.served = new(served)
 			d.served.response.Init(r)
 		}
@@ -101,8 +101,10 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 		return l.failed(r.Context(), d, err)
 	}
 	d.take.Cost, d.take.Mode = 1, l.mode
-	if l.cost != nil {
-		d.take.Cost = l.cost(r)
+	if l.cost != nil || pl.Unit != "" || pl.Units != nil {
+		if err := l.readCosts(r, pl, d); err != nil {
+			return l.failed(r.Context(), d, err)
+		}
 	}
 	return l.reported(r.Context(), d, l.decide(r.Context(), r, own, pl, true, d))
 }
@@ -123,6 +125,9 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 		return l.pass(r.Context(), event.Skipped, d)
 	}
 	d.take.Cost, d.take.Mode = c.Units(), l.mode
+	if pl.Unit != "" || pl.Units != nil {
+		d.price(pl, c.Costs, 1)
+	}
 	return by.reported(r.Context(), d, by.decide(r.Context(), r, &c.prefixes, pl, true, d))
 }
 
@@ -145,13 +150,50 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	return pl, err
 }
 
+// costless returns an error for each unit whose cost middleware does not know.
+func (l *Limiter) costless(pl *plan.Plan) error {
+	var faults []error
+	for _, unit := range append([]string{pl.Unit}, pl.Units...) {
+		if unit == "" || l.costs[unit] != nil || unit == pl.Unit && l.cost != nil {
+			continue
+		}
+		faults = append(faults, configError("WithCostOf", unit, "the middleware does not know what a request costs",
+			"add core.WithCostOf("+strconv.Quote(unit)+", ...)"))
+	}
+	return errors.Join(faults...)
+}
+
+// readCosts sets what a request costs.
+func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error {
+	if err := l.costless(pl); err != nil {
+		return &requestError{err, causeLimits}
+	}
+	unnamed := l.costs[plan.UnitName(pl.Unit)]
+	if d.take.Cost = 1; unnamed != nil {
+		d.take.Cost = unnamed(r)
+	} else if l.cost != nil {
+		d.take.Cost = l.cost(r)
+	}
+	costs := make(Costs, len(pl.Units))
+	for _, unit := range pl.Units {
+		costs[unit] = l.costs[unit](r)
+	}
+	if d.take.Cost == 0 && unnamed == nil {
+		return nil // WithCost must not return 0
+	}
+	if pl.Units != nil || d.take.Cost == 0 {
+		d.price(pl, costs, 0)
+	}
+	return nil
+}
+
 // decide makes every decision, and calls no observer. d has an identity, unless rules have chosen the plan, a cost and
 // a mode; decide fills it in place, because a Decision is large to copy. Keys of limits are read from r, which is nil
 // for calls without a request. A denial counts towards a ban if try is true.
 func (l *Limiter) decide(
 	ctx context.Context, r adapter.Request, p *prefixes, pl *plan.Plan, try bool, d *Decision,
 ) (err error) {
-	if d.take.Cost < 1 {
+	if d.take.Cost < 1 && (d.more == nil || d.take.Cost < 0) {
 		return &requestError{configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",
 			"use WithSkip or Peek for requests that cost nothing"), causeCost}
 	}
@@ -160,11 +202,9 @@ func (l *Limiter) decide(
 	if d.take.Mode == store.ModeRecord && pl.Counter != SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
-	switch own := pl.OwnSpace(); {
-	case d.take.Key.Namespace != nil: // the keys were read before
-	case own != nil && l.choose == nil:
+	if own := pl.OwnSpace(); own != nil && l.choose == nil && d.more == nil {
 		d.take.Key.Namespace = own.Namespace
-	default:
+	} else if d.take.Key.Namespace == nil { // otherwise they were read before
 		if err := l.readKeys(ctx, r, p, d); err != nil {
 			return err
 		}

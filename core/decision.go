@@ -42,7 +42,7 @@ type Decision struct {
 	began    time.Duration // time since the process started, or 0 if there are no observers
 	borrowed bool          // the texts of keys may be in memory that a server uses again
 	source   event.Source
-	taken    int            // units that were recorded
+	taken    int            // units that were recorded, of the unit of costs without a name
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
 }
@@ -50,15 +50,21 @@ type Decision struct {
 // logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its take
 // and answer are those of the [Decision], so that they are not allocated.
 type logTakes struct {
+	logs    []*plan.Log // of the plan; those that are not asked, because the request costs none of their units, are last
 	takes   []store.Take
 	answers []store.Answer
-	held    *slots.Held // the permits that the decision holds, or nil
+	asked   int                  // how many logs are asked
+	costs   [store.MaxLimits]int // units of each limit, 1 of one of permits; 0 if it is not asked
+	taken   bool                 // units were recorded
+	at      time.Time            // when the request was decided, if some logs were not asked
+	held    *slots.Held          // the permits that the decision holds, or nil
 }
 
-// newLogTakes makes them for n logs. Most requests have two, which take one allocation.
-func newLogTakes(n int) *logTakes {
+// newLogTakes makes them for logs that are all asked. Most requests have two, which take one allocation.
+func newLogTakes(logs []*plan.Log) *logTakes {
+	n := len(logs)
 	if n > 2 {
-		return &logTakes{takes: make([]store.Take, n), answers: make([]store.Answer, n)}
+		return &logTakes{logs: logs, takes: make([]store.Take, n), answers: make([]store.Answer, n), asked: n}
 	}
 	two := new(struct {
 		logTakes
@@ -66,23 +72,33 @@ func newLogTakes(n int) *logTakes {
 		takes   [2]store.Take
 		answers [2]store.Answer
 	})
-	two.logTakes.takes, two.logTakes.answers = two.takes[:n], two.answers[:n]
+	two.logTakes = logTakes{logs: logs, takes: two.takes[:n], answers: two.answers[:n], asked: n}
 	return &two.logTakes
 }
 
-// logs returns what each log of the plan is asked, and its answer. The slices are d's own memory, so they must not be
-// kept: d would be on the heap.
-func (d *Decision) logs() ([]store.Take, []store.Answer) {
+// asked returns what each log is asked, and its answer. The slices are d's own memory, so they must not be kept: d
+// would be on the heap.
+func (d *Decision) asked() ([]store.Take, []store.Answer) {
 	if d.more != nil {
-		return d.more.takes, d.more.answers
+		return d.more.takes[:d.more.asked], d.more.answers[:d.more.asked]
 	}
 	return unsafe.Slice(&d.take, 1), unsafe.Slice(&d.answer, 1) //nolint:gosec // a slice of a variable is safe
 }
 
-// at returns what a log of the plan was asked, and its answer.
+// logs returns the logs of the plan: first those that are asked.
+func (d *Decision) logs() []*plan.Log {
+	if d.more != nil {
+		return d.more.logs
+	}
+	return d.plan.Logs
+}
+
+// at returns what a log is asked, and its answer. The log is an index of logs.
 func (d *Decision) at(log int) (*store.Take, *store.Answer) {
-	takes, answers := d.logs()
-	return &takes[log], &answers[log]
+	if d.more != nil {
+		return &d.more.takes[log], &d.more.answers[log]
+	}
+	return &d.take, &d.answer
 }
 
 // held returns the permits that the decision holds, or nil.
@@ -123,10 +139,13 @@ func (d *Decision) fill() {
 			d.taken = d.take.Cost
 		}
 	}
-	if len(d.plan.Limits) == 0 { // there are only limits that are tried out
-		return
+	if d.more != nil {
+		d.more.taken = d.taken > 0 || d.Allowed && d.take.Mode != store.ModePeek
 	}
 	least := d.tightest()
+	if least < 0 { // no limit that decides was asked
+		return
+	}
 	d.Remaining, d.ResetAfter = d.left(least), d.reset(least)
 	d.Used = d.answer.State[d.plan.Longest].Used
 }
@@ -160,8 +179,15 @@ func (d *Decision) shadow() *Decision {
 		s.answer.Granted = s.plan.Grant(&s.answer, d.take.Cost)
 		s.take.Mode = d.take.Mode
 	}
+	if d.more != nil {
+		s.more = new(logTakes)
+		copy(s.more.costs[:], d.more.costs[len(d.plan.Limits):])
+	}
 	s.fill()
-	if s.taken = 0; d.take.Mode == store.ModePeek {
+	if s.taken = 0; s.more != nil {
+		s.more.taken = false
+	}
+	if d.take.Mode == store.ModePeek {
 		s.Granted = 0
 	}
 	return s
@@ -170,6 +196,7 @@ func (d *Decision) shadow() *Decision {
 // LimitState is a limit of a decision; see [Decision.Limits].
 type LimitState struct {
 	Name       string        // as in the header fields
+	Unit       string        // what it counts, such as "requests"; see [Limit.Of]
 	Quota      int           // units, of a token bucket those that a full one has
 	Used       int           // units in the window before this request, or requests in flight
 	Remaining  int           // units left after this request
@@ -178,32 +205,52 @@ type LimitState struct {
 }
 
 // Limits returns the limits that this request was asked about, as it has left them. It is empty if no limit was asked.
+// Limits of units that the request costs none of are left out.
 func (d *Decision) Limits() []LimitState {
 	if d.plan == nil {
 		return nil
 	}
-	states := make([]LimitState, len(d.plan.Limits))
-	for i := range states {
+	states := make([]LimitState, 0, len(d.plan.Limits))
+	for i := range d.plan.Limits {
 		l := &d.plan.Limits[i]
-		states[i] = LimitState{
-			Name: l.Name, Quota: l.Quota, Used: d.answer.State[i].Used, Remaining: d.left(i),
-			ResetAfter: d.reset(i), Denies: d.denies(i),
+		if !d.asks(i) {
+			continue
 		}
+		states = append(states, LimitState{
+			Name: l.Name, Unit: plan.UnitName(l.Unit), Quota: l.Quota, Used: d.answer.State[i].Used, Remaining: d.left(i),
+			ResetAfter: d.reset(i), Denies: d.denies(i),
+		})
 	}
 	return states
 }
+
+// asks reports whether the request was asked about limit i.
+func (d *Decision) asks(i int) bool { return d.more == nil || d.more.costs[i] > 0 }
 
 // Never reports whether the request was denied because it costs more than a whole quota, so that waiting cannot help.
 func (d Decision) Never() bool { return d.never() }
 
 func (d *Decision) never() bool {
-	return !d.Allowed && d.plan != nil && d.fitting() > d.plan.Smallest()
+	if d.Allowed || d.plan == nil {
+		return false
+	}
+	for i := range d.plan.Limits {
+		if !d.plan.Limits[i].InFlight && !d.fits(i) {
+			return true
+		}
+	}
+	return false
 }
 
-// fitting returns how many units must fit for the request to be allowed.
-func (d *Decision) fitting() int {
-	if d.take.Mode == store.ModeUpTo {
-		return 1
+// fits reports whether the units that the request needs of limit i are within its quota.
+func (d *Decision) fits(i int) bool {
+	return d.take.Mode == store.ModeUpTo || d.cost(i) <= d.plan.Limits[i].Quota
+}
+
+// cost returns how many units of limit i the request costs.
+func (d *Decision) cost(i int) int {
+	if d.more != nil {
+		return d.more.costs[i]
 	}
 	return d.take.Cost
 }
@@ -240,19 +287,31 @@ func (e *LimitedError) Unwrap() error {
 
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
-	taken := d.taken
-	if d.plan.Limits[i].InFlight {
-		if taken = 0; d.takesPermits() {
-			taken = 1
-		}
-	}
-	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-taken)
+	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-d.takenOf(i))
 }
+
+// takenOf returns how many units of limit i this request has taken.
+func (d *Decision) takenOf(i int) int {
+	if d.more == nil {
+		return d.taken
+	}
+	limit := &d.plan.Limits[i]
+	switch {
+	case limit.InFlight && !d.takesPermits(), !d.more.taken:
+		return 0
+	case !limit.InFlight && limit.Unit == d.plan.Unit:
+		return d.taken
+	}
+	return d.more.costs[i]
+}
+
+// recorded reports whether units were recorded.
+func (d *Decision) recorded() bool { return d.taken > 0 || d.more != nil && d.more.taken }
 
 // takesPermits reports whether this request has taken a permit of each limit of requests in flight. All that takes
 // units does, except Record.
 func (d *Decision) takesPermits() bool {
-	return d.Allowed && d.taken > 0 && d.take.Mode != store.ModeRecord
+	return d.Allowed && d.recorded() && d.take.Mode != store.ModeRecord
 }
 
 // reset returns how long it takes until the oldest unit leaves the window of limit i: 0 if the limit has none.
@@ -276,20 +335,28 @@ func (d *Decision) awaitsPermit() bool {
 // denies reports whether limit i has denied.
 func (d *Decision) denies(i int) bool { return !d.Allowed && d.answer.Denied.Has(i) }
 
-// tightest returns the limit with the least left; for a denial, only limits that denied are compared.
+// tightest returns the limit with the least left, or if they count several units with the smallest share left; for a
+// denial, only limits that denied are compared. It returns -1 if no limit was asked.
 func (d *Decision) tightest() int {
-	if len(d.plan.Limits) == 1 {
+	limits := d.plan.Limits
+	if len(limits) == 1 && d.more == nil {
 		return 0
 	}
-	least := -1
-	for i := range d.plan.Limits {
-		if d.Allowed || d.denies(i) {
-			if least < 0 || d.left(i) < d.left(least) {
-				least = i
-			}
+	least, leastLeft := -1, 0
+	for i := range limits {
+		if !d.asks(i) || !d.Allowed && !d.denies(i) {
+			continue
+		}
+		left := d.left(i)
+		tighter := least < 0 || left < leastLeft
+		if least >= 0 && len(d.plan.Units) > 0 { // units cannot be compared
+			tighter = left*limits[least].Quota < leastLeft*limits[i].Quota
+		}
+		if tighter {
+			least, leastLeft = i, left
 		}
 	}
-	return max(least, 0)
+	return least
 }
 
 // cloneKeys makes the decision independent of the memory that its keys were read from.
@@ -299,9 +366,9 @@ func (d *Decision) cloneKeys() {
 	if d.more == nil {
 		return
 	}
-	own := newLogTakes(len(d.more.takes)) // others may use the old ones
+	own := newLogTakes(d.more.logs) // others may use the old ones
 	copy(own.takes, d.more.takes)
-	own.held = d.more.held
+	own.asked, own.costs, own.at, own.held = d.more.asked, d.more.costs, d.more.at, d.more.held
 	for i := range own.takes {
 		own.takes[i].Key.Identity = own.takes[i].Key.Clone()
 	}

@@ -35,6 +35,8 @@ type Limit struct {
 	Name   string
 
 	by       *keySpec // or nil: the limiter's key
+	unit     string   // of Of, or empty: requests
+	noUnit   bool     // Of was given an empty text
 	prefix   string   // of the name that is made of quota and window
 	inFlight bool     // of requests at the same time
 	leased   bool     // Lease was called
@@ -68,6 +70,30 @@ func (l Limit) By(k Key) Limit {
 	if l.by = k.keySpec; l.by == nil {
 		l.by = &keySpec{fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
 	}
+	return l
+}
+
+// Of returns the limit with a unit of its own: it counts tokens, bytes or whatever unit names, and not requests. All
+// limits of a policy are decided together, whatever they count: if one denies, none is charged.
+//
+//	core.Limits{
+//		core.PerMinute(60), // requests
+//		core.PerMinute(100_000).Of("tokens"),
+//	}
+//
+// A unit is 1 to 32 of [a-z0-9-]. Limits of one key and unit share a log; those of another unit have another log, named
+// by the unit, so the log of requests is kept when a limit of tokens is added to a policy with a name. [InFlight] counts
+// requests only.
+//
+// Middleware asks [WithCostOf] how many units a request takes. Without HTTP, [Limiter.AllowCosts] names them. A cost
+// without a name, as that of [WithCost], [Limiter.AllowN], [Limiter.AllowAtMost], [Limiter.WaitN], [Limiter.Record] and
+// [Decision.Settle], is of requests if a limit counts requests, or else of the only unit; if there are several others,
+// it is a [ConfigError]. [Limiter.Peek] asks for one unit of each.
+func (l Limit) Of(unit string) Limit {
+	if l.unit = unit; unit == plan.Requests {
+		l.unit = ""
+	}
+	l.noUnit = unit == ""
 	return l
 }
 
@@ -136,9 +162,13 @@ func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + limittext.InFlight
 	}
-	text := strconv.Itoa(l.Quota) + "/" + limittext.Period(l.Window)
+	quota := strconv.Itoa(l.Quota)
+	if l.unit != "" {
+		quota += " " + l.unit
+	}
+	text := quota + "/" + limittext.Period(l.Window)
 	if l.aligned.isSet() {
-		return strconv.Itoa(l.Quota) + "/" + l.aligned.calendar.String()
+		return quota + "/" + l.aligned.calendar.String()
 	}
 	if l.algorithm == store.TokenBucket {
 		text += limittext.Burst + strconv.Itoa(l.burst)
@@ -150,9 +180,13 @@ func (l Limit) defaultName() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + "-in-flight"
 	}
-	name := strconv.Itoa(l.Quota) + "-per-" + limittext.Period(l.Window)
+	period := limittext.Period(l.Window)
 	if l.aligned.isSet() {
-		name = strconv.Itoa(l.Quota) + "-per-" + l.aligned.calendar.Unit().String()
+		period = l.aligned.calendar.Unit().String()
+	}
+	name := strconv.Itoa(l.Quota) + "-per-" + period
+	if l.unit != "" {
+		name = strconv.Itoa(l.Quota) + "-" + l.unit + "-per-" + period
 	}
 	if l.algorithm == store.TokenBucket {
 		name += "-burst-" + strconv.Itoa(l.burst)
@@ -161,7 +195,7 @@ func (l Limit) defaultName() string {
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
-// per 2 hours". The period is a unit (second, minute, hour, day; or sec, min, hr), a number of units, or a duration as
+// per 2 hours". "100000 tokens/minute" is [Limit.Of]. The period is a unit (second, minute, hour, day; or sec, min, hr), a number of units, or a duration as
 // [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4).
 // "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
 // [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
@@ -172,6 +206,9 @@ func ParseLimit(s string) (Limit, error) {
 		return bad(fault{wrong.Problem, cmp.Or(wrong.Remedy, remedyQuota)})
 	}
 	l := Limit{Quota: text.Quota, Window: text.Window, aligned: aligned{calendar: text.Calendar}}
+	if text.Unit != "" {
+		l = l.Of(text.Unit)
+	}
 	switch {
 	case text.InFlight:
 		l = InFlight(text.Quota)
@@ -194,7 +231,7 @@ func (l *Limit) compiled() plan.Limit {
 	c := plan.Limit{
 		Name: l.Name, Named: l.Name != "" && l.Name != l.defaultName(), Text: l.String(), InFlight: l.inFlight,
 		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: limittext.Period(l.Window),
-		Calendar: l.aligned.calendar,
+		Calendar: l.aligned.calendar, Unit: l.unit,
 	}
 	if l.Name == "" {
 		c.Name = l.prefix + l.defaultName()
@@ -215,6 +252,9 @@ func (l *Limit) compiled() plan.Limit {
 
 // faults returns what is wrong with a limit.
 func (l Limit) faults() (faults []fault) {
+	if l.noUnit || l.unit != "" && !plan.ValidUnit(l.unit) {
+		faults = append(faults, fault{fmt.Sprintf("the unit %q is not valid", l.unit), plan.RemedyUnit})
+	}
 	if !l.inFlight {
 		if f := l.fault(); f != (fault{}) {
 			faults = append(faults, f)
@@ -226,6 +266,9 @@ func (l Limit) faults() (faults []fault) {
 			faults = l.algorithmFaults()
 		}
 		return faults
+	}
+	if l.unit != "" {
+		faults = append(faults, fault{"InFlight counts requests only", "leave Of out"})
 	}
 	if l.algorithm != SlidingLog {
 		faults = append(faults, fault{

@@ -85,6 +85,7 @@ type settings struct {
 	ban           *ban.Rule
 	lists         []*list // pointers, so that a copy of a Limiter prints the same and shares its locks
 	cost          func(adapter.Request) int
+	costs         map[string]func(adapter.Request) int // by unit
 	skip          func(adapter.Request) bool
 	refunds       func(adapter.Request, int) bool
 	observers     []func(context.Context, Event)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/sashlimit/sash/core/internal/guard"
@@ -40,6 +41,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.faults = append(c.faults, c.unfit(compiled.fixed)...)
 		c.checkBan(compiled.fixed.Limits, k)
 	}
+	c.checkCosts(compiled.fixed)
 	c.faults = append(c.faults, c.lacks())
 	named := c.name != ""
 	if !named {
@@ -113,6 +115,27 @@ func (c *config) compile(p Policy) *policy {
 	compiled, err := p.compile()
 	c.faults = append(c.faults, err)
 	return compiled
+}
+
+// checkCosts reports functions for costs that contradict each other, or that are of no limit.
+func (c *config) checkCosts(fixed *plan.Plan) {
+	if c.costs[plan.Requests] != nil && c.cost != nil {
+		c.fault("WithCostOf", plan.Requests, "WithCost is of the same unit", "leave one of them out")
+	}
+	if fixed == nil {
+		return
+	}
+	for _, unit := range slices.Sorted(maps.Keys(c.costs)) {
+		if err := (Costs{unit: 0}).check("WithCostOf", fixed); err != nil {
+			c.faults = append(c.faults, err)
+		}
+		if unit != plan.Requests && unit == fixed.Unit && c.cost != nil {
+			c.fault("WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
+		}
+	}
+	if c.cost != nil {
+		c.faults = append(c.faults, fixed.NoUnnamed("WithCost"))
+	}
 }
 
 // addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -49,6 +50,29 @@ func WithCost[C any](f func(C) int) Option {
 	return onceUnlessRules("WithCost", "cost in a rule", func(c *config) {
 		c.callback("WithCost", callbackTypeOf[C]("WithCost"), f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
+	})
+}
+
+// WithCostOf sets the function that returns how many units of a kind a request takes: see [Limit.Of]. A request that
+// takes 0 is not asked about the limits of that unit. A cost below 0 is an error (500), and one above a quota is denied,
+// because it never fits.
+//
+//	core.WithCostOf("tokens", func(r *http.Request) int { return estimate(r) })
+//
+// Middleware needs it for each unit that the limits count, except requests. The cost of work that is known only
+// afterwards is corrected by [Decision.SettleCosts].
+func WithCostOf[C any](unit string, f func(C) int) Option {
+	get := native[C]()
+	return onceUnlessRules("WithCostOf "+unit, "costs in a rule", func(c *config) {
+		if !plan.ValidUnit(unit) {
+			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
+			return
+		}
+		c.callback("WithCostOf", callbackTypeOf[C]("WithCostOf"), f == nil)
+		if c.costs == nil {
+			c.costs = make(map[string]func(adapter.Request) int)
+		}
+		c.costs[unit] = func(r adapter.Request) int { return f(get(r)) }
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
 func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	var held []slots.Slot
-	for i, log := range d.plan.Logs {
+	for i, log := range d.more.logs {
 		if log.InFlight() {
 			t := &d.more.takes[i]
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
@@ -31,8 +31,9 @@ func (l *Limiter) hold(ctx context.Context, d *Decision) {
 // denyHeld makes d a denial, because requests of this process hold all permits. It gives back the units that were taken
 // with them, except those of other algorithms.
 func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) {
-	for i, log := range d.plan.Logs {
-		t, a := &d.more.takes[i], &d.more.answers[i]
+	takes, answers := d.asked()
+	for i, log := range d.more.logs[:len(takes)] {
+		t, a := &takes[i], &answers[i]
 		a.Granted = 0
 		switch {
 		case log.InFlight():
@@ -49,7 +50,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 			}
 		}
 	}
-	d.answer = d.plan.Merge(d.more.answers, d.fitting(), d.take.Mode)
+	d.answer = plan.Merge(d.more.logs, takes, answers)
 	d.Granted = 0
 	d.fill()
 }

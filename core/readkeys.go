@@ -11,7 +11,13 @@ import (
 
 // readKeys finds the logs of a decision: it reads the keys of its limits, except the limiter's own, which was read
 // before. A limiter with rules has no key: the first log's takes its place. The request is nil for calls without one.
+// Unless the costs of several units are known, they are those of a call that names none.
 func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, d *Decision) (err error) {
+	if d.more == nil && d.plan.Units != nil {
+		if err = d.priceUnnamed(); err != nil {
+			return err
+		}
+	}
 	logs, own := d.plan.Logs, l.key.keySpec
 	if l.choose != nil {
 		own = keyOf(logs[0])
@@ -19,14 +25,17 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 			return keyError(d.plan, logs[0], err)
 		}
 	}
-	if space := d.plan.OwnSpace(); space != nil { // nothing else is to be kept
+	if space := d.plan.OwnSpace(); space != nil && d.more == nil { // nothing else is to be kept
 		d.take.Key.Namespace = space.Namespace
 		return nil
 	}
 	if r == nil {
 		r = noRequest{ctx}
 	}
-	d.take.Key.Namespace, d.more = l.namespace, newLogTakes(len(logs))
+	if d.more == nil {
+		d.more = newLogTakes(logs)
+	}
+	d.take.Key.Namespace, logs = l.namespace, d.more.logs
 	for i, log := range logs {
 		id := d.take.Key.Identity
 		same := slices.IndexFunc(logs[:i], func(earlier *plan.Log) bool { return earlier.Key == log.Key })

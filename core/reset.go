@@ -8,7 +8,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Reset deletes the log of key, what its limits of other algorithms have counted, and its bans. What limits with keys
+// Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. What limits with keys
 // of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of
 // those which this limiter has not chosen yet. An unknown key is not an error.
 //
@@ -53,7 +53,7 @@ func (d Decision) Reset(ctx context.Context) error {
 // resetRules resets the logs that a decision by rules was asked about, unless their limits have keys of their own.
 func (d *Decision) resetRules(ctx context.Context) error {
 	var errs []error
-	for i, log := range d.plan.Logs {
+	for i, log := range d.logs() {
 		if log.Own && !log.InFlight() {
 			t, _ := d.at(i)
 			errs = append(errs, d.limiter.reset(ctx, t.Key))
@@ -69,7 +69,7 @@ func (d *Decision) resetRules(ctx context.Context) error {
 // resetKey resets an identity of the limiter's key.
 func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
-	for space := range l.policy.spaces.Counters {
+	for space := range l.policy.spaces.Others {
 		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.Namespace, Identity: id}))
 	}
 	if err != nil {

@@ -126,7 +126,7 @@ func setFields(h adapter.HeaderMap, first, value, second string, text []byte) {
 
 func (d *Decision) appendRateLimit(b []byte) []byte {
 	for i := range d.plan.Limits {
-		if !d.Allowed && !d.denies(i) {
+		if !d.asks(i) || !d.Allowed && !d.denies(i) {
 			continue
 		}
 		if len(b) > 0 {
@@ -136,7 +136,7 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 		b = append(b, d.plan.Limits[i].Name...)
 		b = append(b, `";r=`...)
 		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.reset(i); reset > 0 && d.fitting() <= d.plan.Limits[i].Quota {
+		if reset := d.reset(i); reset > 0 && d.fits(i) {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, seconds(reset), 10)
 		}
@@ -146,6 +146,9 @@ func (d *Decision) appendRateLimit(b []byte) []byte {
 
 func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	i := d.tightest()
+	if i < 0 {
+		return
+	}
 	left := d.left(i)
 	// These fields describe only one limit: of two limiters, that with less left.
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -14,7 +16,13 @@ import (
 // ([WithCountDenied]).
 //
 // An error means that the store could not be asked, so the units may still be counted.
-func (d Decision) Undo(ctx context.Context) error { return d.settle(ctx, 0) }
+func (d Decision) Undo(ctx context.Context) error {
+	err := d.settle(ctx, "Undo", func(*plan.Log) (int, bool) { return 0, true })
+	if held := d.held(); held != nil {
+		err = errors.Join(err, d.limiter.release(ctx, held))
+	}
+	return err
+}
 
 // Release ends what the decision holds: a permit of each [InFlight], for other requests to take. It gives no units
 // back. Middleware calls it when the handler has ended in whatever way; without HTTP, defer it:
@@ -46,34 +54,59 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 		return configError("Settle", strconv.Itoa(cost), "the cost is out of range",
 			"pass 0 to "+strconv.Itoa(MaxQuota))
 	}
-	return d.settle(ctx, cost)
+	if cost == 0 {
+		return d.Undo(ctx)
+	}
+	if d.plan != nil {
+		if err := d.plan.NoUnnamed("Settle"); err != nil {
+			return err
+		}
+	}
+	return d.settle(ctx, "Settle", func(log *plan.Log) (int, bool) { return cost, log.Unit() == d.plan.Unit })
 }
 
-func (d *Decision) settle(ctx context.Context, cost int) error {
+// SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
+// are. A unit of which the decision has taken nothing is recorded then, at the instant of the decision.
+func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
+	if d.plan == nil {
+		return nil
+	}
+	if err := costs.check("SettleCosts", d.plan); err != nil {
+		return err
+	}
+	return d.settle(ctx, "SettleCosts", func(log *plan.Log) (int, bool) { return costs.of(log.Unit()) })
+}
+
+// addLate records units of a log that the decision was not asked about.
+func (d *Decision) addLate(ctx context.Context, log *plan.Log, t *store.Take, cost int) error {
+	m := store.MergeRequest{Key: t.Key, Keep: max(log.Space.Keep(), log.Keep), Varies: log.StorePlan().Varies}
+	m.Entries = []store.Entry{{ID: t.ID, Cost: cost, Age: time.Since(d.more.at)}}
+	return d.limiter.merge(ctx, m)
+}
+
+// settle changes the cost of the decision in the logs for which costOf returns one.
+func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Log) (int, bool)) error {
 	// A recorded denial may have evicted older units. Removing it would make room that was not there before.
-	if d.taken == 0 || !d.Allowed {
+	if !d.recorded() || !d.Allowed {
 		return nil
 	}
 	if d.plan.Counter != SlidingLog {
-		option := "Settle"
-		if cost == 0 {
-			option = "Undo"
-			return errors.Join(entriesNeeded(option, d.plan.Counter), d.Release(ctx))
-		}
-		return entriesNeeded(option, d.plan.Counter)
+		return entriesNeeded(call, d.plan.Counter)
 	}
 	var errs []error
-	for i, log := range d.plan.Logs {
-		if log.InFlight() { // it takes one permit whatever it costs
+	takes, _ := d.asked()
+	for i, log := range d.logs() {
+		cost, ok := costOf(log)
+		if !ok || log.InFlight() { // it takes one permit whatever it costs
 			continue
 		}
 		t, _ := d.at(i)
+		if i >= len(takes) && cost > 0 {
+			errs = append(errs, d.addLate(ctx, log, t, cost))
+		}
 		if err := d.limiter.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID, Cost: cost}, d.Degraded); err != nil {
 			errs = append(errs, err)
 		}
-	}
-	if cost == 0 {
-		errs = append(errs, d.Release(ctx))
 	}
 	return errors.Join(errs...)
 }

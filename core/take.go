@@ -2,23 +2,31 @@ package core
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // charge asks the logs of a decision, whose answers are zero.
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
-	takes, answers := d.logs()
-	for i, log := range d.plan.Logs {
-		takes[i].Plan, takes[i].ID = log.StorePlan(), 0
+	if d.more == nil {
+		d.take.Plan, d.take.ID = d.plan.Logs[0].StorePlan(), 0
+	} else if d.more.prepare(d); d.more.asked == 0 { // the request costs nothing
+		d.answer.Allowed = true
+		d.fill()
+		return nil
 	}
-	if d.more != nil {
-		for i := range takes {
-			takes[i].Cost, takes[i].Mode = d.take.Cost, d.take.Mode
-		}
-	}
+	takes, answers := d.asked()
 	err := l.take(ctx, takes, answers, d)
 	if err != nil {
 		return err
@@ -27,10 +35,86 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 		d.fill()
 		return nil
 	}
-	d.answer = d.plan.Merge(answers, d.fitting(), d.take.Mode)
+	d.answer = plan.Merge(d.more.logs, takes, answers)
 	if d.fill(); d.takesPermits() {
 		l.hold(ctx, d)
 	}
+	return nil
+}
+
+// prepare sets what the logs are asked. The costs of units with a name were set before.
+func (m *logTakes) prepare(d *Decision) {
+	clear(m.costs[:])
+	for i, log := range m.logs[:m.asked] {
+		t, units := &m.takes[i], 1
+		t.Plan, t.ID = log.StorePlan(), 0
+		if t.Mode = d.take.Mode; log.InFlight() {
+			t.Cost = max(d.take.Cost, 1)
+		} else {
+			if log.Unit() == d.plan.Unit {
+				t.Cost = d.take.Cost
+			}
+			units = t.Cost
+		}
+		for _, at := range log.At {
+			m.costs[at] = units
+		}
+	}
+	if m.asked < len(m.logs) {
+		m.at = time.Now()
+		for i := range m.takes[m.asked:] {
+			m.takes[m.asked+i].ID = newID()
+		}
+	}
+}
+
+// price finds the logs that a request is asked about: those of units of which it costs something. Of units that costs
+// does not name it costs unnamed. The limits of requests in flight are always asked.
+func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
+	logs, ask := pl.Logs, make([]int, 0, store.MaxLimits)
+	for _, log := range logs {
+		cost, named := costs.of(log.Unit())
+		switch {
+		case log.InFlight():
+			cost = 1
+		case log.Unit() == pl.Unit:
+			cost = d.take.Cost
+		case !named:
+			cost = unnamed
+		}
+		ask = append(ask, min(cost, MaxQuota+1))
+	}
+	d.more = newLogTakes(logs)
+	if slices.Contains(ask, 0) {
+		d.more.logs, d.more.asked = nil, 0
+		for i, log := range logs {
+			if ask[i] != 0 {
+				d.more.logs = append(d.more.logs, log)
+			}
+		}
+		d.more.asked = len(d.more.logs)
+		for i, log := range logs {
+			if ask[i] == 0 {
+				d.more.logs = append(d.more.logs, log)
+			}
+		}
+		ask = slices.DeleteFunc(ask, func(cost int) bool { return cost == 0 })
+	}
+	for i, cost := range ask {
+		d.more.takes[i].Cost = cost
+	}
+}
+
+// priceUnnamed is price for calls that name no costs.
+func (d *Decision) priceUnnamed() error {
+	if d.take.Mode == store.ModePeek {
+		d.price(d.plan, nil, 1)
+		return nil
+	}
+	if err := d.plan.NoUnnamed("cost"); err != nil {
+		return err
+	}
+	d.price(d.plan, nil, 0)
 	return nil
 }
 
@@ -76,6 +160,15 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 	return l.guard.Settle(ctx, s, degraded)
 }
 
+// merge adds entries to a log.
+func (l *Limiter) merge(ctx context.Context, m store.MergeRequest) error {
+	if l.memory != nil {
+		l.memory.Merge(&m)
+		return nil
+	}
+	return l.guard.Merge(ctx, m)
+}
+
 func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 	defer l.wake(&key)
 	if l.memory != nil {
@@ -83,4 +176,32 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 		return nil
 	}
 	return l.guard.Reset(ctx, key)
+}
+
+// newID names an entry that is recorded later.
+func newID() uint64 { return rand.Uint64() | 1 } //nolint:gosec // nobody gains from guessing it
+
+// Costs is what a request takes, by unit: see [Limit.Of].
+type Costs map[string]int
+
+// of returns the cost of a unit, which is empty for requests.
+func (c Costs) of(unit string) (cost int, named bool) {
+	cost, named = c[plan.UnitName(unit)]
+	return cost, named
+}
+
+// check returns an error for a unit that no limit counts, and for a cost that is out of range.
+func (c Costs) check(option string, pl *plan.Plan) error {
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		switch cost := c[name]; {
+		case !pl.Counts(name):
+			faults = append(faults, configError(option, name, "no limit counts this unit",
+				"use one of "+strings.Join(pl.UnitNames(), ", ")))
+		case cost < 0 || cost > MaxQuota:
+			faults = append(faults, configError(option, fmt.Sprintf("%s: %d", name, cost), "the cost is out of range",
+				"pass 0 to "+strconv.Itoa(MaxQuota)))
+		}
+	}
+	return errors.Join(faults...)
 }

@@ -76,6 +76,9 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err != nil {
 		return false, err
 	}
+	if err = pl.NoUnnamed("cost"); err != nil {
+		return false, err
+	}
 	if cost < 1 || cost > pl.Smallest() { // waiting would not change that
 		return true, l.decideNever(ctx, pl, cost, d)
 	}
@@ -172,7 +175,7 @@ func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
 		return log, nil
 	}
 	longest := time.Duration(-1)
-	for i, l := range d.plan.Logs {
+	for i, l := range d.more.logs[:d.more.asked] {
 		t, a := d.at(i)
 		key, wait := queueKeyOf(&t.Key), a.Retry
 		if l.InFlight() {
@@ -190,8 +193,12 @@ func (d *Decision) room(w *waiter) int {
 	if d.plan == nil { // nothing was counted, in an outage
 		return 1
 	}
-	for i, log := range d.plan.Logs {
-		if t, _ := d.at(i); d.more == nil || !w.InLine(queueKeyOf(&t.Key), log) {
+	if d.more == nil {
+		return 0
+	}
+	for i, log := range d.more.logs[:d.more.asked] {
+		t, _ := d.at(i)
+		if !w.InLine(queueKeyOf(&t.Key), log) {
 			continue
 		}
 		left := MaxQuota
@@ -201,7 +208,7 @@ func (d *Decision) room(w *waiter) int {
 		if log.InFlight() {
 			return left
 		}
-		return (left + d.take.Cost - 1) / d.take.Cost
+		return (left + t.Cost - 1) / t.Cost
 	}
 	return 0
 }

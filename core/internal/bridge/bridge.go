@@ -83,9 +83,10 @@ type Chooser[Key any] func(adapter.Request, *Choice[Key]) error
 type Choice[Key any] struct {
 	Asker[Key]
 
-	Cost   int  // units of the request; 1 if it is not set
-	Tried  int  // units if Cost is not set, because all rules are in shadow
-	Listed bool // the request passes because of an allow list; used if no rule is added
+	Cost   int            // units of the request; 1 if it is not set
+	Tried  int            // units if Cost is not set, because all rules are in shadow
+	Costs  map[string]int // units other than requests
+	Listed bool           // the request passes because of an allow list; used if no rule is added
 
 	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
 	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
@@ -146,6 +147,7 @@ var (
 // Window is a limit of a decision as it stands later.
 type Window struct {
 	Name       string // as in the header fields
+	Unit       string // what it counts, such as "requests"
 	Quota      int
 	Used       int
 	Remaining  int

@@ -143,6 +143,19 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	return g.call(&s.Key, func() error { return g.store.settle(ctx, s) })
 }
 
+// Merge adds entries to a log. Unlike takes, those of an outage are not replayed.
+func (g *Guard) Merge(ctx context.Context, m store.MergeRequest) error {
+	if g.store.merger == nil {
+		return &store.ConfigError{
+			Option: "SettleCosts", Value: fmt.Sprintf("%T", g.store.Store),
+			Problem: "this store cannot add what a request took of another unit: it has no method Merge (store.Merger)",
+			Remedy:  "add it; a wrapper embeds store.Full",
+		}
+	}
+	ctx = g.Within(ctx, time.Now())
+	return g.call(&m.Key, func() error { return g.store.merge(ctx, m) })
+}
+
 // Reset forgets the log of a key.
 func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	defer g.denials.invalidate(&key)

@@ -14,6 +14,7 @@ import (
 // Limit is what a text says. Its numbers may be out of range.
 type Limit struct {
 	Quota    int
+	Unit     string            // what follows the quota, or empty
 	InFlight bool              // of requests at the same time, which has no window
 	Window   time.Duration     // 0 if there is a calendar
 	Calendar calendar.Calendar // or zero
@@ -50,6 +51,9 @@ func Parse(s string, longest time.Duration) (l Limit, err error) {
 		return l, &Error{"there is no window", `write a quota and a window, as in "100/minute" or "10 per 5m"`}
 	}
 	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
+	if number, unit, named := strings.Cut(amount, " "); named && !inFlight && digits(number) {
+		amount, l.Unit = number, strings.TrimSpace(unit)
+	}
 	if !digits(amount) {
 		return l, &Error{Problem: fmt.Sprintf("the quota %q is not a whole number", amount)}
 	}

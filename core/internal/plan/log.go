@@ -35,6 +35,9 @@ type storedPlan = atomic.Pointer[store.Plan]
 // InFlight reports whether the log is of requests in flight.
 func (l *Log) InFlight() bool { return l.Limits[0].InFlight }
 
+// Unit returns what the log counts, or an empty text: requests.
+func (l *Log) Unit() string { return l.Limits[0].Unit }
+
 // KeepsEntries reports whether the log has entries, and not a few numbers.
 func (l *Log) KeepsEntries() bool { return l.Limits[0].KeepsEntries() }
 
@@ -91,7 +94,8 @@ func isPresent(p *store.Plan) bool {
 // the plans so far may count.
 type Space struct {
 	Namespace *store.Namespace
-	Counter   store.Algorithm // of a limit that keeps no entries and has the policy's own key, or SlidingLog
+	Counter   store.Algorithm // of a limit that keeps no entries, or SlidingLog
+	Own       bool            // it is of windows and of the policy's own key
 
 	keep atomic.Int64 // the longest window so far
 	most atomic.Int64 // units of the largest quota so far
@@ -122,11 +126,12 @@ func NewNamedSpaces(policy string, secret []byte) *NamedSpaces {
 // Own returns the space of the policy's own key.
 func (s *NamedSpaces) Own() *Space { return &s.own }
 
-// Counters calls yield with the spaces of limits that keep no entries and have the policy's own key.
-func (s *NamedSpaces) Counters(yield func(*Space) bool) {
+// Others calls yield with the other spaces of the policy's own key: of units other than requests, and of limits that
+// keep no entries.
+func (s *NamedSpaces) Others(yield func(*Space) bool) {
 	s.others.Range(func(_, space any) bool {
 		of := space.(*Space) //nolint:forcetypeassert // nothing else is stored
-		return of.Counter == store.SlidingLog || yield(of)
+		return !of.Own || yield(of)
 	})
 }
 
@@ -142,7 +147,7 @@ type Spaces struct {
 }
 
 // space returns the space with a label.
-func (s *Spaces) space(label string, counter store.Algorithm) *Space {
+func (s *Spaces) space(label string, log *Log) *Space {
 	if s.Label != "" {
 		label = strings.TrimSuffix(s.Label+"."+label, ".")
 	}
@@ -153,7 +158,9 @@ func (s *Spaces) space(label string, counter store.Algorithm) *Space {
 		return known.(*Space) //nolint:forcetypeassert // nothing else is stored
 	}
 	name := s.own.Namespace.Policy() + ":" + label
-	known, _ := s.others.LoadOrStore(label, &Space{Namespace: store.NewNamespace(name, s.Secret), Counter: counter})
+	known, _ := s.others.LoadOrStore(label, &Space{
+		Namespace: store.NewNamespace(name, s.Secret), Counter: log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
+	})
 	return known.(*Space) //nolint:forcetypeassert // as above
 }
 
@@ -173,7 +180,8 @@ func (s *Spaces) findLogs(p *Plan) {
 			key = s.OwnKey
 		}
 		n := slices.IndexFunc(p.Logs, func(l *Log) bool {
-			return l.Key == key && l.InFlight() == limit.InFlight && l.KeepsEntries() && limit.KeepsEntries()
+			return l.Key == key && l.Unit() == limit.Unit && l.InFlight() == limit.InFlight && l.KeepsEntries() &&
+				limit.KeepsEntries()
 		})
 		if n < 0 {
 			n = len(p.Logs)
@@ -211,7 +219,10 @@ func (s *Spaces) Split(p *Plan) error {
 // place gives each log of a plan a space. The name of a space is made of the key's kind, and of the name of a limit if
 // the plan has several keys of that kind.
 func (s *Spaces) place(p *Plan) error {
-	kinds := map[string]int{"k." + s.OwnKey.LogName(): 1, "f." + s.OwnKey.LogName(): 1} // as kind returns them
+	kinds := map[string]int{"f." + s.OwnKey.LogName(): 1} // as kind returns them
+	for _, log := range p.Logs {
+		kinds[log.unitLabel()+"k."+s.OwnKey.LogName()] = 1
+	}
 	for _, log := range p.Logs {
 		if !log.Own && log.KeepsEntries() {
 			kinds[log.kind()]++
@@ -227,11 +238,7 @@ func (s *Spaces) place(p *Plan) error {
 			}
 		}
 		seen[label] = true
-		counter := store.SlidingLog
-		if log.Own {
-			counter = log.Limits[0].Algorithm
-		}
-		log.Space = s.space(label, counter)
+		log.Space = s.space(label, log)
 	}
 	return nil
 }
@@ -240,11 +247,11 @@ func (s *Spaces) place(p *Plan) error {
 func (l *Log) label(kinds map[string]int) string {
 	switch {
 	case !l.KeepsEntries():
-		return l.counterLabel()
+		return l.unitLabel() + l.counterLabel()
 	case l.Own && l.InFlight():
 		return "f"
 	case l.Own:
-		return ""
+		return strings.TrimSuffix(l.unitLabel(), ".")
 	case kinds[l.kind()] == 1:
 		return l.kind()
 	}
@@ -257,7 +264,15 @@ func (l *Log) kind() string {
 	if l.InFlight() {
 		return "f." + l.Key.LogName()
 	}
-	return "k." + l.Key.LogName()
+	return l.unitLabel() + "k." + l.Key.LogName()
+}
+
+// unitLabel begins what the names of logs have after the policy's, unless they count requests.
+func (l *Log) unitLabel() string {
+	if l.Unit() == "" {
+		return ""
+	}
+	return "u." + l.Unit() + "."
 }
 
 // letters name the algorithms in the names of logs.

@@ -27,6 +27,7 @@ type Limit struct {
 	Text      string // as users write it, for errors
 	Period    string // the window in the names of logs, such as "minute"
 	Key       Key    // nil is the policy's own
+	Unit      string // what it counts, or empty: requests
 	InFlight  bool
 	Algorithm store.Algorithm
 	Quota     int           // units that are available at once at most
@@ -58,13 +59,15 @@ type Plan struct {
 	Limits  []Limit         // those that decide
 	Names   []string        // of Limits
 	Header  string          // the field RateLimit-Policy
-	Longest int             // index of the limit with the longest window
+	Longest int             // index of the limit with the longest window, of those with Unit if there are any
+	Unit    string          // what costs without a name are of: requests, or the only unit that Limits have
+	Units   []string        // all other units
 	Counter store.Algorithm // of the first limit that keeps no entries, or SlidingLog
 	Rules   []*Rule         // of each limit, if rules have chosen them
 	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
 	Logs    []*Log          // at least one; see [Spaces.Split]
 
-	smallest int // quota of a limit that has a window
+	smallest int // quota of a limit with a window and Unit
 }
 
 // New makes a plan of limits. option names them in errors. It returns a plan even with an error, so that further
@@ -95,6 +98,7 @@ func New(limits []Limit, option string) (*Plan, error) {
 // sum sets what follows from the limits.
 func (p *Plan) sum() {
 	p.smallest = math.MaxInt
+	p.Unit = unnamedUnit(p.Limits)
 	var keep time.Duration
 	var header strings.Builder
 	for i := range p.Limits {
@@ -106,14 +110,18 @@ func (p *Plan) sum() {
 		if l.InFlight {
 			continue
 		}
-		if p.smallest = min(p.smallest, l.Quota); l.Window > keep {
-			keep, p.Longest = l.Window, i
-		}
 		if p.Counter == store.SlidingLog {
 			p.Counter = l.Algorithm
 		}
+		if l.Unit != p.Unit {
+			continue
+		}
+		if p.smallest = min(p.smallest, l.Quota); l.Window > keep {
+			keep, p.Longest = l.Window, i
+		}
 	}
 	p.Header = header.String()
+	p.findUnits()
 }
 
 // appendPolicy appends the limit as an item of RateLimit-Policy.
@@ -122,15 +130,19 @@ func (l *Limit) appendPolicy(header *strings.Builder) {
 		fmt.Fprintf(header, `"%s";q=%d;qu="concurrent-requests"`, l.Name, l.Quota)
 		return
 	}
+	unit := ""
+	if l.Unit != "" {
+		unit = `;qu="` + l.Unit + `"`
+	}
 	window := l.Window
 	if l.Refill > 0 { // the rate is that of the whole bucket
 		window = time.Duration(l.ForStore().Interval() * int64(l.Quota))
 	}
 	// The window is rounded up, so that a client which waits that long is not too early.
-	fmt.Fprintf(header, `"%s";q=%d;w=%d`, l.Name, l.Quota, int64((window+time.Second-1)/time.Second))
+	fmt.Fprintf(header, `"%s";q=%d%s;w=%d`, l.Name, l.Quota, unit, int64((window+time.Second-1)/time.Second))
 }
 
-// Smallest returns how many units fit at once at most. It is [math.MaxInt] if no limit has a window.
+// Smallest returns how many units without a name fit at once at most. It is [math.MaxInt] if no limit has a window.
 func (p *Plan) Smallest() int { return p.smallest }
 
 // OwnSpace returns the space of the log if there is only one, which is of windows and of the policy's own key.
@@ -144,7 +156,7 @@ func (p *Plan) OwnSpace() *Space {
 // Grant returns how many units, cost at most, all limits have left.
 func (p *Plan) Grant(a *store.Answer, cost int) int {
 	for i := range p.Limits {
-		if l := &p.Limits[i]; !l.InFlight {
+		if l := &p.Limits[i]; !l.InFlight && l.Unit == p.Unit {
 			cost = min(cost, l.Quota-a.State[i].Used)
 		}
 	}
@@ -176,7 +188,7 @@ func (p *Plan) Denying(a *store.Answer) (names []string) {
 func (p *Plan) Spread(units int) (first int, later time.Duration, by int) {
 	first = units
 	for i, limit := range p.Limits {
-		if limit.InFlight || !limit.KeepsEntries() {
+		if limit.InFlight || !limit.KeepsEntries() || limit.Unit != p.Unit {
 			continue
 		}
 		full := (units - 1) / limit.Quota
@@ -200,7 +212,8 @@ func (p *Plan) AddShadow(shadow *Plan) error {
 			Remedy: "try fewer limits at once",
 		}
 	}
-	p.Shadow = shadow
+	p.Shadow, shadow.Unit = shadow, p.Unit
+	p.findUnits()
 	return nil
 }
 
@@ -229,15 +242,17 @@ func (p *Plan) StorePlans() []*store.Plan {
 	return plans
 }
 
-// Merge makes one answer of those of the logs: the request is admitted if all have room, and waits for the last of
-// them. cost is how many units must fit.
-func (p *Plan) Merge(answers []store.Answer, cost int, mode store.Mode) (a store.Answer) {
+// Merge makes one answer of those of the logs that were asked: the request is admitted if all have room, and waits for
+// the last of them.
+func Merge(logs []*Log, takes []store.Take, answers []store.Answer) (a store.Answer) {
 	a.Allowed, a.Granted = true, answers[0].Granted // which is the same of all logs
-	for n, log := range p.Logs {
-		from := &answers[n]
+	never, neverShadow := false, false
+	for n := range takes {
+		log, t, from := logs[n], &takes[n], &answers[n]
 		a.Allowed = a.Allowed && from.Allowed
 		if !log.InFlight() { // nobody knows when a request ends
 			a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
+			never, neverShadow = never || NeverFits(t.Plan.Deciding(), t), neverShadow || NeverFits(t.Plan.Shadows(), t)
 		}
 		for i, at := range log.At {
 			a.State[at] = from.State[i]
@@ -246,14 +261,19 @@ func (p *Plan) Merge(answers []store.Answer, cost int, mode store.Mode) (a store
 			}
 		}
 	}
-	a.Allowed = a.Allowed || mode == store.ModeRecord
-	if cost > p.smallest || a.Allowed {
+	a.Allowed = a.Allowed || takes[0].Mode == store.ModeRecord
+	if never || a.Allowed {
 		a.Retry = 0
 	}
-	if p.Shadow != nil && cost > p.Shadow.smallest {
+	if neverShadow {
 		a.Shadow = 0
 	}
 	return a
+}
+
+// NeverFits reports whether a take costs more than the quota of a limit, so that no wait helps.
+func NeverFits(limits []store.Limit, t *store.Take) bool {
+	return t.Mode != store.ModeUpTo && slices.ContainsFunc(limits, func(l store.Limit) bool { return t.Cost > l.Quota })
 }
 
 // Part is the plan of a rule, for [Combine].
@@ -284,6 +304,10 @@ func Combine(parts []*Part) *Plan {
 	shadow.sum()
 	if p.sum(); len(shadow.Limits) > 0 {
 		p.Shadow = shadow
+		if len(p.Limits) > 0 {
+			shadow.Unit = p.Unit
+		}
+		p.findUnits()
 		if len(p.Limits) == 0 {
 			p.Rules = shadow.Rules
 		}

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Requests is the name of the unit of limits that are given no other. As a unit it is an empty text.
+const Requests = "requests"
+
+// ValidUnit reports whether a limit can have a unit of this name.
+func ValidUnit(s string) bool {
+	return s != "" && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// RemedyUnit is for a unit that is not valid.
+const RemedyUnit = "use 1 to 32 lower-case letters, digits or '-'"
+
+// UnitName returns the name of a unit.
+func UnitName(unit string) string {
+	if unit == "" {
+		return Requests
+	}
+	return unit
+}
+
+// UnitNames returns the names of the units that the plan's limits count.
+func (p *Plan) UnitNames() (names []string) {
+	if p.Counts(UnitName(p.Unit)) {
+		names = append(names, UnitName(p.Unit))
+	}
+	for _, u := range p.Units {
+		names = append(names, UnitName(u))
+	}
+	return names
+}
+
+// Counts reports whether the plan has a limit of the unit with a name.
+func (p *Plan) Counts(name string) bool {
+	return slices.ContainsFunc(p.All(), func(l Limit) bool { return !l.InFlight && UnitName(l.Unit) == name })
+}
+
+// NoUnnamed returns an error if it is not certain of which unit a cost without a name is: if there are several, and
+// none is requests.
+func (p *Plan) NoUnnamed(option string) error {
+	if p.Unit == "" || len(p.Units) == 0 {
+		return nil
+	}
+	return &store.ConfigError{
+		Option: option, Value: "without a unit",
+		Problem: "the limits count several units: " + strings.Join(p.UnitNames(), ", "),
+		Remedy:  "use AllowCosts, SettleCosts or WithCostOf, which name them",
+	}
+}
+
+// findUnits finds the units of the limits and of the shadow's.
+func (p *Plan) findUnits() {
+	p.Units = nil
+	for _, l := range p.All() {
+		if !l.InFlight && l.Unit != p.Unit && !slices.Contains(p.Units, l.Unit) {
+			p.Units = append(p.Units, l.Unit)
+		}
+	}
+}
+
+// unnamedUnit returns the unit of costs without a name: requests if there is a limit of them, or else that of the first
+// limit that has a window.
+func unnamedUnit(limits []Limit) (unit string) {
+	for i := range limits {
+		l := &limits[i]
+		if !l.InFlight && l.Unit == "" {
+			return ""
+		}
+		if !l.InFlight && unit == "" {
+			unit = l.Unit
+		}
+	}
+	return unit
+}
