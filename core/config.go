@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/guard"
@@ -33,6 +34,7 @@ func (c *config) fault(option, value, problem, remedy string) {
 // given is an option that was given.
 type given struct {
 	name    string
+	unit    string // of WithCostOf, which may be given for each unit
 	answers bool   // it changes how requests are answered, and not how they are decided
 	inRules string // what a file of rules has in its place, or empty
 }
@@ -53,7 +55,7 @@ func onceUnlessRules(name, inRules string, set Option) Option {
 func (g given) option(set Option) Option {
 	return func(c *config) {
 		if slices.Contains(c.given, g) {
-			c.fault(g.name, "twice", givenTwice, removeOne)
+			c.fault(g.name, strings.TrimSpace(g.unit+" twice"), givenTwice, removeOne)
 		}
 		c.given = append(c.given, g)
 		set(c)

@@ -63,7 +63,8 @@ func WithCost[C any](f func(C) int) Option {
 // afterwards is corrected by [Decision.SettleCosts].
 func WithCostOf[C any](unit string, f func(C) int) Option {
 	get := native[C]()
-	return onceUnlessRules("WithCostOf "+unit, "costs in a rule", func(c *config) {
+	given := given{name: "WithCostOf", unit: unit, inRules: "costs in a rule"}
+	return given.option(func(c *config) {
 		if !plan.ValidUnit(unit) {
 			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
 			return

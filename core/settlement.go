@@ -66,7 +66,8 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 }
 
 // SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
-// are. A unit of which the decision has taken nothing is recorded then, at the instant of the decision.
+// are. A cost of 0 gives back what the decision has taken of the unit, for good. If it has taken nothing, the units are
+// recorded now, at the instant of the decision; in an outage of the store they are not, and the error tells.
 func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 	if d.plan == nil {
 		return nil

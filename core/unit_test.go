@@ -1,0 +1,445 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// allowCosts asks, and compares whether it is allowed.
+func allowCosts(t *testing.T, l *core.Limiter, costs core.Costs, allowed bool) core.Decision {
+	t.Helper()
+	d, err := l.AllowCosts(t.Context(), "k", costs)
+	if err != nil || d.Allowed != allowed {
+		t.Errorf("AllowCosts(%v): %v, %v; want allowed=%v", costs, d, err, allowed)
+	}
+	return d
+}
+
+// unitsUsed returns what each limit has used after a request.
+func unitsUsed(d core.Decision) map[string]int {
+	used := make(map[string]int)
+	for _, s := range d.Limits() {
+		used[s.Name+" "+s.Unit] = s.Quota - s.Remaining
+	}
+	return used
+}
+
+func TestUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := newLimiter(t, core.Limits{core.PerMinute(3), core.PerMinute(100).Of("tokens"), core.PerHour(150).Of("tokens")})
+		d := allowCosts(t, l, core.Costs{"tokens": 60}, true)
+		want := map[string]int{"3-per-minute requests": 1, "100-tokens-per-minute tokens": 60, "150-tokens-per-hour tokens": 60}
+		if got := unitsUsed(d); !reflect.DeepEqual(got, want) {
+			t.Errorf("used %v, want %v", got, want)
+		}
+		if d.Granted != 1 || d.Remaining != 40 { // the smallest share
+			t.Errorf("%v, want 1 granted and 40 remaining", d)
+		}
+		time.Sleep(time.Second)
+		denied := allowCosts(t, l, core.Costs{"tokens": 41}, false)
+		if fmt.Sprint(denied.Violated) != "[100-tokens-per-minute]" || denied.RetryAfter != 59*time.Second {
+			t.Errorf("%v, want a denial by tokens for 59s", denied)
+		}
+		fields := http.Header{}
+		denied.SetHeaders(fields)
+		if got, want := fields.Get("RateLimit-Policy"), `"3-per-minute";q=3;w=60, "100-tokens-per-minute";q=100;qu="tokens";w=60, `+
+			`"150-tokens-per-hour";q=150;qu="tokens";w=3600`; got != want {
+			t.Errorf("RateLimit-Policy: %s, want %s", got, want)
+		}
+		if got, want := fields.Get("RateLimit"), `"100-tokens-per-minute";r=40;t=59`; got != want {
+			t.Errorf("RateLimit: %s, want %s", got, want)
+		}
+		d = allowCosts(t, l, nil, true) // the denial took no request
+		if got := unitsUsed(d); !reflect.DeepEqual(got, map[string]int{"3-per-minute requests": 2}) {
+			t.Errorf("used %v, want 2 requests", got)
+		}
+		d, err := l.Peek(ctx, "k")
+		want["3-per-minute requests"] = 2
+		if got := unitsUsed(d); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("used %v, %v; want %v", got, err, want)
+		}
+		d = allowCosts(t, l, core.Costs{"tokens": 40, "requests": 0}, true)
+		if d.Granted != 0 || len(d.Limits()) != 2 {
+			t.Errorf("%v, want nothing granted, by the limits of tokens", d)
+		}
+		allowCosts(t, l, core.Costs{"tokens": 0}, true)
+		allowCosts(t, l, core.Costs{"tokens": 0}, false)
+		allowCosts(t, l, core.Costs{"tokens": 0, "requests": 0}, true) // costs nothing
+		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101, "requests": 0}); !errors.Is(err, core.ErrCostExceedsQuota) ||
+			!d.Never() || d.RetryAfter != 0 {
+			t.Errorf("%v, %v; want a cost above the quota", d, err)
+		}
+		if err := l.Reset(ctx, "k"); err != nil {
+			t.Error(err)
+		}
+		allowCosts(t, l, core.Costs{"tokens": 100}, true)
+	})
+}
+
+// Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.
+func TestSettleCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := newLimiter(t, core.Limits{core.PerMinute(9), core.PerMinute(100).Of("tokens"), core.PerMinute(50).Of("images")})
+		state := func(requests, tokens, images int) {
+			t.Helper()
+			d, err := l.Peek(ctx, "k")
+			want := map[string]int{
+				"9-per-minute requests": requests, "100-tokens-per-minute tokens": tokens, "50-images-per-minute images": images,
+			}
+			if got := unitsUsed(d); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("used %v, %v; want %v", got, err, want)
+			}
+		}
+		settle := func(d core.Decision, costs core.Costs) {
+			t.Helper()
+			if err := d.SettleCosts(ctx, costs); err != nil {
+				t.Error(err)
+			}
+		}
+		d := allowCosts(t, l, core.Costs{"tokens": 60}, true)
+		settle(d, core.Costs{"tokens": 30})
+		state(1, 30, 0)
+		time.Sleep(10 * time.Second)
+		settle(d, core.Costs{"images": 5})
+		state(1, 30, 5)
+		settle(d, core.Costs{"images": 7, "requests": 2})
+		state(2, 30, 7)
+		if err := d.Settle(ctx, 3); err != nil {
+			t.Error(err)
+		}
+		state(3, 30, 7)
+		time.Sleep(50*time.Second - time.Microsecond)
+		state(3, 30, 7)
+		time.Sleep(time.Microsecond) // all of it is as old as the decision
+		state(0, 0, 0)
+		d = allowCosts(t, l, core.Costs{"tokens": 60}, true)
+		settle(d, core.Costs{"images": 7})
+		if err := d.Undo(ctx); err != nil {
+			t.Error(err)
+		}
+		state(0, 0, 0)
+		denied, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101})
+		if !errors.Is(err, core.ErrCostExceedsQuota) {
+			t.Error(err)
+		}
+		settle(denied, core.Costs{"images": 7})
+		state(0, 0, 0)
+		for text, err := range map[string]error{
+			"SettleCosts(characters)": d.SettleCosts(ctx, core.Costs{"characters": 1}),
+			"SettleCosts(images: -1)": d.SettleCosts(ctx, core.Costs{"images": -1}),
+		} {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%v, want %s", err, text)
+			}
+		}
+	})
+}
+
+// Costs without a name are of requests, or of the only other unit.
+func TestCostsWithoutUnit(t *testing.T) {
+	ctx := t.Context()
+	tokens := newLimiter(t, core.PerMinute(100).Of("tokens"), core.WithName("tokens"))
+	if d, err := tokens.AllowN(ctx, "k", 60); err != nil || !d.Allowed || d.Granted != 60 || d.Remaining != 40 {
+		t.Errorf("%v, %v; want 40 tokens left", d, err)
+	}
+	if d := allowCosts(t, tokens, core.Costs{"tokens": 30}, true); d.Granted != 30 || d.Remaining != 10 {
+		t.Errorf("%v, want 10 tokens left", d)
+	}
+	if d := allowCosts(t, tokens, nil, true); d.Remaining != 0 || d.Granted != 0 {
+		t.Errorf("%v, want nothing taken", d)
+	}
+	entries, err := tokens.Log(ctx, "k")
+	if err != nil || len(entries) != 2 || entries[0].Cost != 60 {
+		t.Errorf("%v, %v; want the entries of tokens", entries, err)
+	}
+	if d, err := tokens.AllowAtMost(ctx, "k", 60); err != nil || d.Granted != 10 {
+		t.Errorf("%v, %v; want 10 tokens granted", d, err)
+	}
+	if err := tokens.Reset(ctx, "k"); err != nil {
+		t.Error(err)
+	}
+	if d, err := tokens.WaitN(ctx, "k", 100); err != nil || !d.Allowed {
+		t.Errorf("%v, %v", d, err)
+	}
+
+	both := newLimiter(t, core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9)})
+	if d, err := both.AllowN(ctx, "k", 5); err != nil || len(d.Limits()) != 1 || d.Limits()[0].Unit != "requests" {
+		t.Errorf("%v, %v; want 5 requests", d, err)
+	}
+	if d, err := both.AllowAtMost(ctx, "k", 60); err != nil || d.Granted != 4 {
+		t.Errorf("%v, %v; want 4 requests granted", d, err)
+	}
+	if d, err := both.Record(ctx, "k", 60); err != nil || d.Limits()[0].Used != 9 {
+		t.Errorf("%v, %v; want a record of requests", d, err)
+	}
+
+	several := newLimiter(t, core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9).Of("images"), core.InFlight(3)})
+	calls := map[string]func() (core.Decision, error){
+		"Allow":       func() (core.Decision, error) { return several.Allow(ctx, "k") },
+		"AllowN":      func() (core.Decision, error) { return several.AllowN(ctx, "k", 2) },
+		"AllowAtMost": func() (core.Decision, error) { return several.AllowAtMost(ctx, "k", 2) },
+		"Record":      func() (core.Decision, error) { return several.Record(ctx, "k", 2) },
+		"Wait":        func() (core.Decision, error) { return several.Wait(ctx, "k") },
+		"Settle": func() (core.Decision, error) {
+			d := allowCosts(t, several, core.Costs{"tokens": 60}, true)
+			defer d.Release(ctx)
+			return d, d.Settle(ctx, 5)
+		},
+	}
+	for name, call := range calls {
+		if _, err := call(); !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), "tokens, images") {
+			t.Errorf("%s: %v, want an error that names the units", name, err)
+		}
+	}
+}
+
+// A limit of another unit is added to a policy with a name: the log of requests stays.
+func TestUnitsKeepTheLogOfRequests(t *testing.T) {
+	logs := core.NewMemoryStore()
+	before := newLimiter(t, core.PerMinute(5), core.WithName("api"), core.WithStore(logs))
+	if _, err := before.AllowN(t.Context(), "k", 3); err != nil {
+		t.Error(err)
+	}
+	after := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")}, core.WithName("api"), core.WithStore(logs))
+	if d := allowCosts(t, after, core.Costs{"tokens": 5}, true); d.Limits()[0].Used != 3 {
+		t.Errorf("%v, want 3 requests used before", d.Limits())
+	}
+}
+
+func TestUnitsInMiddleware(t *testing.T) {
+	limits := core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens"), core.PerMinute(100).Of("bytes").By(core.Global())}
+	size := func(*http.Request) int { return 30 }
+	tokens := func(r *http.Request) int { return len(r.URL.Query().Get("q")) }
+	server := nethttp.New(limits, core.ByIP(), core.WithCostOf("tokens", tokens), core.WithCostOf("bytes", size))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	get := func(q string) (int, string) {
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?q="+q, nil))
+		return w.Code, w.Header().Get("RateLimit")
+	}
+	for _, step := range []struct {
+		q      string
+		status int
+		fields string
+	}{
+		{strings.Repeat("x", 20), 200, `"5-per-minute";r=4;t=60, "50-tokens-per-minute";r=30;t=60, "100-bytes-per-minute";r=70;t=60`},
+		{"", 200, `"5-per-minute";r=3;t=60, "100-bytes-per-minute";r=40;t=60`},
+		{strings.Repeat("x", 31), 429, `"50-tokens-per-minute";r=30;t=60`},
+		{strings.Repeat("x", 51), 429, `"50-tokens-per-minute";r=30`},
+		{"x", 200, `"5-per-minute";r=2;t=60, "50-tokens-per-minute";r=29;t=60, "100-bytes-per-minute";r=10;t=60`},
+		{"x", 429, `"100-bytes-per-minute";r=10;t=60`},
+	} {
+		if status, fields := get(step.q); status != step.status || fields != step.fields {
+			t.Errorf("%q: %d %s, want %d %s", step.q, status, fields, step.status, step.fields)
+		}
+	}
+	wrong := map[string]struct {
+		policy core.Policy
+		opts   []core.Option
+	}{
+		"WithCostOf(tokens): the middleware does not know": {limits, []core.Option{core.WithCostOf("bytes", size)}},
+		"WithCostOf(characters): no limit counts":          {limits, []core.Option{core.WithCostOf("characters", size)}},
+		`WithCostOf("Tokens"): the unit is not valid`:      {limits, []core.Option{core.WithCostOf("Tokens", size)}},
+		"WithCostOf(tokens): WithCost is of the same unit": {
+			core.PerMinute(5).Of("tokens"), []core.Option{core.WithCostOf("tokens", size), core.WithCost(size)},
+		},
+		"WithCostOf(requests): WithCost is of the same unit": {
+			core.PerMinute(5), []core.Option{core.WithCostOf("requests", size), core.WithCost(size)},
+		},
+		"WithCost(without a unit): the limits count several": {
+			core.Limits{core.PerMinute(5).Of("a"), core.PerMinute(5).Of("b")}, []core.Option{core.WithCost(size)},
+		},
+		`the unit "T" is not valid`:           {core.PerMinute(5).Of("T"), nil},
+		`the unit "" is not valid`:            {core.PerMinute(5).Of(""), nil},
+		"InFlight counts requests only":       {core.InFlight(5).Of("tokens"), nil},
+		"WithCostOf(tokens twice)":        {limits, []core.Option{core.WithCostOf("tokens", size), core.WithCostOf("tokens", size)}},
+		"WithCostOf(nil)":                         {limits, []core.Option{core.WithCostOf[*http.Request]("tokens", nil)}},
+		"the requests of this middleware are": {limits, []core.Option{core.WithCostOf("tokens", func(int) int { return 1 })}},
+	}
+	for text, w := range wrong {
+		_, err := core.NewFor[*http.Request](w.policy, core.ByIP(), w.opts...)
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %s", err, text)
+		}
+	}
+	chosen := nethttp.New(core.LimitBy(func(*http.Request) core.Limits { return limits }), core.ByIP())(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	w := httptest.NewRecorder()
+	if chosen.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)); w.Code != 500 {
+		t.Errorf("%d for limits of a unit without a cost, want 500", w.Code)
+	}
+}
+
+// unitEntry is what a request has taken of each unit.
+type unitEntry struct {
+	at            time.Time
+	costs         map[string]int
+	asked, undone map[string]bool // units that the decision has taken, and of those the ones that it has given back
+}
+
+// unitOracle is the definition written down.
+type unitOracle struct {
+	limits  core.Limits
+	units   []string // of limits
+	entries []*unitEntry
+}
+
+func (o *unitOracle) used(i int) (units int) {
+	for _, e := range o.entries {
+		if time.Since(e.at) < o.limits[i].Window {
+			units += e.costs[o.units[i]]
+		}
+	}
+	return units
+}
+
+// asks reports whether a request fits, and how long it waits if it does not: -1 if it never fits.
+func (o *unitOracle) asks(costs map[string]int) (fits bool, wait time.Duration) {
+	for i, l := range o.limits {
+		cost := costs[o.units[i]]
+		if cost > l.Quota {
+			return false, -1
+		}
+	}
+	for i, l := range o.limits {
+		cost, over := costs[o.units[i]], 0
+		if cost == 0 {
+			continue
+		}
+		over = o.used(i) + cost - l.Quota
+		for _, e := range o.entries { // oldest first
+			if left := l.Window - time.Since(e.at); over > 0 && left > 0 && e.costs[o.units[i]] > 0 {
+				over -= e.costs[o.units[i]]
+				wait = max(wait, left)
+			}
+		}
+	}
+	return wait == 0, wait
+}
+
+// Random calls are compared with the definition: in memory here, and in Redis by package redisstore.
+func TestUnitsAgainstOracle(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	synctest.Test(t, func(t *testing.T) {
+		for range testlen.Of(40, 2000) {
+			traceOfUnits(t.Context(), t, r, testlen.Of(250, 500))
+		}
+	})
+}
+
+func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
+	t.Helper()
+	units := []string{"requests", "tokens", "images"}[:2+r.IntN(2)]
+	o := new(unitOracle)
+	var limits core.Limits
+	for i := range len(units) + r.IntN(3) {
+		u := units[i%len(units)]
+		l := core.Limit{Name: fmt.Sprint("l", i), Quota: 1 + r.IntN(30), Window: time.Duration(1+r.IntN(20)) * time.Second}
+		o.limits, o.units = append(o.limits, l), append(o.units, u)
+		limits = append(limits, l.Of(u))
+	}
+	l, err := core.New(limits, core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type made struct {
+		core.Decision
+
+		entry *unitEntry
+	}
+	var all []made
+	denials, admissions := 0, 0
+	for range calls {
+		time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
+		costs := core.Costs{}
+		for _, u := range units {
+			if r.IntN(3) > 0 {
+				costs[u] = r.IntN(1 + r.IntN(12))
+			}
+		}
+		switch r.IntN(10) {
+		case 0:
+			if len(all) == 0 {
+				continue
+			}
+			m := all[r.IntN(len(all))]
+			if err := m.SettleCosts(ctx, costs); err != nil {
+				t.Fatal(err)
+			}
+			for u, cost := range costs {
+				if m.entry.undone[u] {
+					continue
+				}
+				m.entry.costs[u], m.entry.undone[u] = cost, m.entry.asked[u] && cost == 0
+			}
+			continue
+		case 1:
+			if len(all) == 0 {
+				continue
+			}
+			i := r.IntN(len(all))
+			if err := all[i].Undo(ctx); err != nil {
+				t.Fatal(err)
+			}
+			all[i].entry.costs = map[string]int{}
+			all = append(all[:i], all[i+1:]...)
+			continue
+		}
+		want := map[string]int{"requests": 1}
+		for u, cost := range costs {
+			want[u] = cost
+		}
+		fits, wait := o.asks(want)
+		d, err := l.AllowCosts(ctx, "k", costs)
+		if wait < 0 {
+			if !errors.Is(err, core.ErrCostExceedsQuota) || !d.Never() {
+				t.Fatalf("AllowCosts(%v) of %v: %v, %v; it never fits", costs, limits, d, err)
+			}
+			continue
+		}
+		if err != nil || d.Allowed != fits || d.RetryAfter != wait {
+			t.Fatalf("AllowCosts(%v) of %v: %v, %v; want %v, wait %v", costs, limits, d, err, fits, wait)
+		}
+		if !fits {
+			denials++
+			continue
+		}
+		admissions++
+		e := &unitEntry{time.Now(), want, map[string]bool{}, map[string]bool{}}
+		for u, cost := range want {
+			e.asked[u] = cost > 0
+		}
+		o.entries = append(o.entries, e)
+		all = append(all, made{d, e})
+		for _, s := range d.Limits() {
+			var i int
+			fmt.Sscanf(s.Name, "l%d", &i)
+			if left := o.limits[i].Quota - o.used(i); s.Remaining != max(left, 0) {
+				t.Fatalf("%v of %v has %d remaining, want %d", costs, s.Name, s.Remaining, left)
+			}
+		}
+		if len(all) > 20 {
+			all = all[1:]
+		}
+	}
+	if admissions == 0 {
+		t.Errorf("nothing of %d calls was admitted, %d denied", calls, denials)
+	}
+}
