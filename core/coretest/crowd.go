@@ -10,13 +10,14 @@ import (
 )
 
 // crowd is many requests at once over two logs each, that of a user and one that all have in common, in either order.
-// No log records more than its quota, and both record the same number of units.
+// No log records more than its quota, and both record the same number of units, or one of them each times as many.
 type crowd struct {
 	*direct
 
 	name     string
 	user     *store.Plan
 	all      *store.Plan
+	each     int // what a unit of a user costs in the common log; 0 for 1
 	mode     store.Mode
 	ids      atomic.Uint64
 	admitted [16]atomic.Int64 // units, by user
@@ -29,7 +30,7 @@ func (c *crowd) keyOfAll() store.Key      { return store.NewKey(c.name, "all") }
 func (c *crowd) take(user, cost int, reverse bool) (units int) {
 	take := store.Take{Key: c.keyOf(user), Plan: c.user, Cost: cost, ID: c.ids.Add(1), Mode: c.mode}
 	takes, answers := []store.Take{take, take}, make([]store.Answer, 2)
-	takes[1].Key, takes[1].Plan = c.keyOfAll(), c.all
+	takes[1].Key, takes[1].Plan, takes[1].Cost = c.keyOfAll(), c.all, cost*max(c.each, 1)
 	if reverse {
 		slices.Reverse(takes)
 	}
@@ -74,7 +75,7 @@ func (c *crowd) check(f func(used, admitted, quota int)) {
 		total += n
 		f(used(c.keyOf(user), c.user), n, c.user.Limits[0].Quota)
 	}
-	f(used(c.keyOfAll(), c.all), total, c.all.Limits[0].Quota)
+	f(used(c.keyOfAll(), c.all), total*max(c.each, 1), c.all.Limits[0].Quota)
 }
 
 // checkWhole checks that each log has recorded what was admitted, and that the common one is full.

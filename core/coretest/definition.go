@@ -29,9 +29,12 @@ type recorded struct {
 func decide(takes []store.Take, logs []*definition) []store.Answer {
 	answers, counts := make([]store.Answer, len(takes)), make([]store.Take, len(takes))
 	mode, units, allowed := takes[0].Mode, takes[0].Cost, true
+	if n := slices.IndexFunc(takes, func(t store.Take) bool { return !t.Plan.Slots }); n > 0 {
+		units = takes[n].Cost // whatever the slots before it cost
+	}
 	for i, t := range takes {
 		if mode == store.ModeUpTo {
-			units = min(units, logs[i].grant(t))
+			units = logs[i].grant(t.Plan, units)
 		}
 		counts[i] = countsAs(t)
 		answers[i] = logs[i].judge(counts[i])
@@ -67,13 +70,13 @@ func countsAs(t store.Take) store.Take {
 	return t
 }
 
-// grant is how many units a take of ModeUpTo gets.
-func (d *definition) grant(t store.Take) int {
-	units := t.Cost
-	for _, l := range t.Plan.Deciding() {
+// grant is how many units, at most so many, a take of ModeUpTo gets.
+func (d *definition) grant(p *store.Plan, most int) int {
+	units := most
+	for _, l := range p.Deciding() {
 		left := max(l.Quota-d.used(l, d.now), 0)
-		if t.Plan.Slots && left > 0 {
-			left = t.Cost
+		if p.Slots && left > 0 {
+			left = most
 		}
 		units = min(units, left)
 	}

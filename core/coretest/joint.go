@@ -98,7 +98,6 @@ func invalidJointQuestions(t *testing.T, c StoreConfig) {
 		"nine limits":  nine,
 		"a zero key":   change(func(t *store.Take) { t.Key = store.Key{} }),
 		"no plan":      change(func(t *store.Take) { t.Plan = nil }),
-		"another cost": change(func(t *store.Take) { t.Cost = 2 }),
 		"another ID":   change(func(t *store.Take) { t.ID = 2 }),
 		"another mode": change(func(t *store.Take) { t.Mode = store.ModeRecord }),
 		"one key":      change(func(t *store.Take) { t.Key = store.NewKey("joint-invalid", "0") }),

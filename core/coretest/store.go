@@ -54,6 +54,8 @@ func Store(t *testing.T, c StoreConfig) {
 		{"BatchOracle", batchesAgainstOracle},
 		{"Joint", jointConcurrently},
 		{"JointOracle", jointAgainstOracle},
+		{"JointCosts", jointCosts},
+		{"JointCostsConcurrently", jointCostsConcurrently},
 		{"JointInvalidQuestions", invalidJointQuestions},
 		{"UpTo", grantsWhatIsLeft},
 		{"UpToLeast", grantsTheLeast},
@@ -91,6 +93,7 @@ var needsMore = map[string]bool{
 	"AllOrNothing": true, "CostAboveQuota": true, "PlansShareTheFacts": true, "LargeQuotaAndCost": true,
 	"LongestKeepHolds": true, "OldestUnitsAreTrimmed": true, "Settle": true, "Log": true, "Merge": true,
 	"UpTo": true, "UpToLeast": true, "UpToConcurrently": true, "JointUpTo": true, "JointUpToConcurrently": true,
+	"JointCosts": true, "JointCostsConcurrently": true,
 }
 
 // 5 in 10 s, a request a second for a minute: 5 pass, 5 do not, and so on.

@@ -241,11 +241,14 @@ func (tr *trace) take() {
 	var requests [][]store.Take
 	for range several {
 		tr.id++
-		cost := tr.cost(anyOf(tr.r, plans).Limits[0], mode)
+		cost, each := tr.cost(anyOf(tr.r, plans).Limits[0], mode), tr.r.IntN(2) == 0
 		var request []store.Take
 		for i, l := range logs {
-			key := anyOf(tr.r, l.keys)
-			request = append(request, store.Take{Key: key, Plan: plans[i], Cost: cost, ID: tr.id, Mode: mode})
+			take := store.Take{Key: anyOf(tr.r, l.keys), Plan: plans[i], Cost: cost, ID: tr.id, Mode: mode}
+			if each && (mode != store.ModeUpTo || l.slots()) {
+				take.Cost = tr.cost(plans[i].Limits[0], mode)
+			}
+			request = append(request, take)
 		}
 		met := func(other []store.Take) bool { return meet(other, request) }
 		if mode == store.ModeChargeDenied && slices.ContainsFunc(requests, met) {

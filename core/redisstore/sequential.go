@@ -27,7 +27,7 @@ type sequential struct {
 	answers []store.Answer
 	keys    []string // as they are stored
 	id      string
-	cost    int // of the next take; in ModeUpTo what the logs so far have granted
+	most    int // in ModeUpTo the cost of the next take: what the logs so far have granted
 	began   time.Time
 }
 
@@ -51,7 +51,7 @@ func (r *sequential) run(ctx context.Context) (err error) {
 			return r.denied(ctx, order, n)
 		}
 		if mode == store.ModeUpTo {
-			r.cost = r.answers[i].Granted
+			r.most = r.answers[i].Granted
 		}
 	}
 	if mode == store.ModeUpTo {
@@ -65,13 +65,13 @@ func (r *sequential) run(ctx context.Context) (err error) {
 // grantLeast corrects the logs that have granted more units than a later one.
 func (r *sequential) grantLeast(ctx context.Context, order []int) error {
 	return r.each(order, func(i int) error {
-		if r.answers[i].Granted == r.cost {
+		if r.answers[i].Granted == r.most {
 			return nil
 		}
-		if r.answers[i].Granted = r.cost; r.takes[i].Plan.Slots || isCounter(r.takes[i].Plan) {
+		if r.answers[i].Granted = r.most; r.takes[i].Plan.Slots || isCounter(r.takes[i].Plan) {
 			return nil
 		}
-		_, err := r.store.RunOn(ctx, settleScript, r.keys[i], r.id, r.cost)
+		_, err := r.store.RunOn(ctx, settleScript, r.keys[i], r.id, r.most)
 		return err
 	})
 }
@@ -99,9 +99,9 @@ func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bo
 	if first < 0 || len(order)-first < 2 {
 		return true, nil
 	}
-	asked, upTo := r.cost, r.takes[0].Mode == store.ModeUpTo
+	asked, upTo := r.most, r.takes[0].Mode == store.ModeUpTo
 	if upTo {
-		r.cost = 1
+		r.most = 1
 	}
 	peek := func(i int) error { return r.take(ctx, i, store.ModePeek) }
 	if err := r.each(order[first:], peek); err != nil {
@@ -116,7 +116,7 @@ func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bo
 		return false, r.each(order[:first], peek)
 	}
 	if upTo {
-		r.cost = asked
+		r.most = asked
 	}
 	return true, nil
 }
@@ -124,7 +124,10 @@ func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bo
 // take asks the log with number i.
 func (r *sequential) take(ctx context.Context, i int, mode store.Mode) error {
 	t := r.takes[i]
-	t.Mode, t.Cost = mode, r.cost
+	if t.Mode == store.ModeUpTo {
+		t.Cost = r.most
+	}
+	t.Mode = mode
 	_, err := r.store.Logs.Take(ctx, []store.Take{t}, r.answers[i:i+1])
 	return err
 }
@@ -134,7 +137,7 @@ func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
 	wait := r.undo(ctx, kept)
 	if r.takes[0].Mode == store.ModeUpTo {
-		r.cost = 1
+		r.most = 1
 	}
 	if r.takes[0].Mode == store.ModeChargeDenied {
 		mode = store.ModeChargeDenied // those without room record the denial

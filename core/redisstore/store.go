@@ -91,16 +91,18 @@ func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []sto
 	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
-	cost := takes[0].Cost
-	if err := redisclient.CheckCost(cost); err != nil {
-		return err
+	for i := range takes {
+		if err := redisclient.CheckCost(takes[i].Cost); err != nil {
+			return err
+		}
 	}
 	apart, err := s.Logs.Take(ctx, takes, answers)
 	if apart == nil {
 		return err
 	}
 	r := sequential{
-		store: s, takes: takes, answers: answers, keys: apart.Keys, id: apart.ID, cost: cost, began: time.Now(),
+		store: s, takes: takes, answers: answers, keys: apart.Keys, id: apart.ID, most: store.MostGranted(takes),
+		began: time.Now(),
 	}
 	return r.run(ctx)
 }

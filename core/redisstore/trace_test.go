@@ -61,7 +61,7 @@ func number(requests [][]store.Take, groups [][]int) {
 	}
 }
 
-// groupsOf returns requests in the order in which a batch decides them. Those of equal logs and cost are decided as
+// groupsOf returns requests in the order in which a batch decides them. Those of equal logs and costs are decided as
 // one.
 func groupsOf(requests [][]store.Take) (groups [][]int) {
 	joins := requests[0][0].Mode == store.ModeCharge &&
@@ -73,7 +73,7 @@ func groupsOf(requests [][]store.Take) (groups [][]int) {
 			logs += t.Key.String() + " "
 		}
 		n, ok := latest[logs]
-		if !ok || !joins || requests[groups[n][0]][0].Cost != takes[0].Cost {
+		if !ok || !joins || !slices.Equal(costs(requests[groups[n][0]]), costs(takes)) {
 			n = len(groups)
 			latest[logs] = n
 			groups = append(groups, nil)
@@ -81,6 +81,15 @@ func groupsOf(requests [][]store.Take) (groups [][]int) {
 		groups[n] = append(groups[n], i)
 	}
 	return groups
+}
+
+// costs returns what a request costs in each log, 1 for slots.
+func costs(takes []store.Take) []int {
+	all := make([]int, len(takes))
+	for i, t := range takes {
+		all[i], _ = t.Plan.Counted(t.Cost, t.Mode)
+	}
+	return all
 }
 
 // count counts logs that entries have left.

@@ -28,7 +28,7 @@ func (s FullStore) Take(_ context.Context, takes []store.Take, answers []store.A
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, mode, room, least := time.Now(), takes[0].Mode, true, takes[0].Cost
+	now, mode, room, least := time.Now(), takes[0].Mode, true, store.MostGranted(takes)
 	for i, t := range takes {
 		t.Mode = store.ModePeek
 		if mode == store.ModeUpTo {

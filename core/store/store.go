@@ -11,6 +11,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,10 @@ type Store interface {
 	Validate(plans ...*Plan) error
 
 	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
-	// then its takes are of different keys and have the same Cost, ID and Mode, and all of them are recorded, or none.
-	// Take fills in answers[i], which is zero, about takes[i]: Allowed tells whether that log has room, and the request
-	// is admitted if all have. A denial is no error. Takes that [ValidateTakes] refuses are.
+	// then its takes are of different keys and have the same ID and Mode, each has a Cost of its own, and all of them
+	// are recorded, or none. Take fills in answers[i], which is zero, about takes[i]: Allowed tells whether that log
+	// has room for that Cost, and the request is admitted if all have. A denial is no error. Takes that [ValidateTakes]
+	// refuses are.
 	//
 	// The slices belong to the caller. When Take has returned, the store does not touch them.
 	//
@@ -42,8 +44,8 @@ type Store interface {
 	// the logs without room record the take, and the others nothing. Under [ModeRecord] all record it.
 	//
 	// Under [ModeUpTo] all logs record the same number of units: as many as the log with the least has room for, at
-	// most Cost. Each answer has that number as Granted, and 0 if a log has no room for one unit; the logs with room
-	// are then as if they had been asked for one unit in ModePeek.
+	// most [MostGranted]. Each answer has that number as Granted, and 0 if a log has no room for one unit; the logs
+	// with room are then as if they had been asked for one unit in ModePeek.
 	//
 	// A store of one server does so in one atomic step. A store of several servers may ask one after the other and
 	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
@@ -117,10 +119,22 @@ func (t *Take) Validate() error {
 	return t.Key.Validate()
 }
 
+// MostGranted returns how many units a request of [ModeUpTo] gets at most: the Cost of its takes, which is the same for
+// all that are not of slots. The Cost of slots counts only if there are no other takes; then it is that of the first.
+func MostGranted(takes []Take) int {
+	for i := range takes {
+		if !takes[i].Plan.Slots {
+			return takes[i].Cost
+		}
+	}
+	return takes[0].Cost
+}
+
 // ValidateTakes returns an error for what [Store.Take] does not accept: no take, one that is not valid, two of one key,
-// more than [MaxLimits] limits in all, takes that differ in Cost, ID or Mode, or another number of answers.
+// more than [MaxLimits] limits in all, takes that differ in ID or Mode, in [ModeUpTo] takes that differ in Cost unless
+// they are of slots, or another number of answers.
 func ValidateTakes(takes []Take, answers []Answer) error {
-	limits := 0
+	limits, most := 0, 0 // most: the Cost in ModeUpTo
 	for i := range takes {
 		t := &takes[i]
 		if err := t.Validate(); err != nil {
@@ -135,10 +149,19 @@ func ValidateTakes(takes []Take, answers []Answer) error {
 				}
 			}
 		}
-		if t.Cost != takes[0].Cost || t.ID != takes[0].ID || t.Mode != takes[0].Mode {
+		if t.ID != takes[0].ID || t.Mode != takes[0].Mode {
 			return &ConfigError{
 				Option: "store.Take", Value: "takes that differ", Problem: "the takes belong to different requests",
-				Remedy: "use the same Cost, ID and Mode for the takes of one request",
+				Remedy: "use the same ID and Mode for the takes of one request",
+			}
+		}
+		if t.Mode == ModeUpTo && !t.Plan.Slots {
+			if most = cmp.Or(most, t.Cost); t.Cost != most {
+				return &ConfigError{
+					Option: "store.Take", Value: fmt.Sprintf("costs of %d and %d", most, t.Cost),
+					Problem: "all logs of a request get the same number of units in ModeUpTo",
+					Remedy:  "use the same Cost for all takes that are not of slots",
+				}
 			}
 		}
 		limits += len(t.Plan.Limits)
@@ -229,7 +252,7 @@ const MaxRecorded = 100_000
 type Answer struct {
 	Allowed bool
 	Denied  LimitSet // the limits without room for the take, those that do not decide included
-	Granted int      // units recorded in ModeUpTo: 1 to Cost if the take is recorded, or else 0. In other modes 0
+	Granted int      // units recorded in ModeUpTo: 1 to MostGranted if the take is recorded, or else 0. In other modes 0
 
 	// Retry is how long it takes until the limits that decide have room for the same take, as the log is after this
 	// one. It is 0 if the take is allowed, and if the limits never will have room for it.

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // The stores of the examples pass the tests that every store passes, with and without the optional methods.
@@ -57,4 +59,38 @@ func TestLimiterOnMapStore(t *testing.T) {
 	want("Settle", decision.Settle(t.Context(), 2), "store.Settler")
 	_, err = limiter.Log(t.Context(), "k")
 	want("Log", err, "store.Lister")
+}
+
+// The takes of one request have costs of their own, but in ModeUpTo, where only those of slots may differ.
+func TestValidateCosts(t *testing.T) {
+	log := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 5, Window: time.Hour}}})
+	slots := store.NewPlan(store.Plan{Limits: log.Limits, Slots: true})
+	for _, c := range []struct {
+		plans []*store.Plan
+		costs []int
+		most  int // 0 if the takes are refused in ModeUpTo
+	}{
+		{[]*store.Plan{log, log}, []int{3, 3}, 3},
+		{[]*store.Plan{log, log}, []int{1, 500}, 0},
+		{[]*store.Plan{slots, log, log}, []int{1, 500, 500}, 500},
+		{[]*store.Plan{log, slots, log}, []int{2, 9, 3}, 0},
+		{[]*store.Plan{slots, slots}, []int{4, 2}, 4},
+	} {
+		takes := make([]store.Take, len(c.plans))
+		for i, p := range c.plans {
+			takes[i] = store.Take{Key: store.NewKey("costs", strconv.Itoa(i)), Plan: p, Cost: c.costs[i], ID: 1}
+		}
+		for mode := store.ModeCharge; mode <= store.ModeUpTo; mode++ {
+			for i := range takes {
+				takes[i].Mode = mode
+			}
+			err := store.ValidateTakes(takes, make([]store.Answer, len(takes)))
+			if refused := mode == store.ModeUpTo && c.most == 0; (err != nil) != refused {
+				t.Errorf("costs %d, mode %v: %v, want an error %v", c.costs, mode, err, refused)
+			}
+		}
+		if got := store.MostGranted(takes); c.most > 0 && got != c.most {
+			t.Errorf("costs %d: %d granted at most, want %d", c.costs, got, c.most)
+		}
+	}
 }

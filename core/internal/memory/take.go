@@ -200,7 +200,7 @@ func (p *part) find(s *Store, t *store.Take, earlier []part, now int64, sweep bo
 // fitCost lowers the costs to the most units for which all logs have room, or to 1 if they have none, and returns that
 // number. Keys that share one log need room for all of them. Slots do not count: a take needs one of them.
 func fitCost(takes []store.Take, parts []part, now instant) int {
-	most := takes[0].Cost
+	most := store.MostGranted(takes)
 	for i := range parts {
 		p, plan, sharers := &parts[i], takes[i].Plan, 1
 		if plan.Slots {

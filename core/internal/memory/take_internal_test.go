@@ -156,3 +156,39 @@ func TestJointTakesOfOneSharedLog(t *testing.T) {
 		t.Errorf("%+v: the denied request has left a unit", answer)
 	}
 }
+
+// Two keys that share a log need room for the costs of both in it.
+func TestJointCostsOfOneSharedLog(t *testing.T) {
+	s := New(1)
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 9, Window: time.Hour}}})
+	pair := pairOfOneLog(s)
+	ask := func(first, second int, mode store.Mode) []store.Answer {
+		takes := []store.Take{
+			{Key: pair[0], Plan: plan, Cost: first, Mode: mode}, {Key: pair[1], Plan: plan, Cost: second, Mode: mode},
+		}
+		answers := make([]store.Answer, 2)
+		s.Take(takes, answers)
+		return answers
+	}
+	for _, c := range []struct {
+		costs   [2]int
+		allowed bool // whether the second has room beside the first
+		used    int
+	}{
+		{[2]int{1, 4}, true, 0},
+		{[2]int{3, 2}, false, 5},
+		{[2]int{1, 7}, false, 5},
+		{[2]int{3, 1}, true, 5},
+	} {
+		for _, mode := range []store.Mode{store.ModePeek, store.ModeCharge} {
+			a := ask(c.costs[0], c.costs[1], mode)
+			if !a[0].Allowed || a[1].Allowed != c.allowed || a[0].State[0].Used != c.used {
+				t.Errorf("mode %v, costs %d: %+v, want room for the second %v, %d used", mode, c.costs, a, c.allowed,
+					c.used)
+			}
+		}
+	}
+	if a := ask(1, 1, store.ModePeek); a[0].Allowed || a[0].State[0].Used != 9 {
+		t.Errorf("%+v, want a full log", a)
+	}
+}

@@ -138,14 +138,29 @@ func IDText(id uint64) string {
 	return string(b[:])
 }
 
-// withCost returns the argument for takes with these ids.
-func withCost(ids string, cost int) string {
-	if cost <= 1 {
-		return ids
+// costLength is the length of a cost behind the ids of takes.
+const costLength = 4
+
+// appendCosts appends what follows the ids of takes with the costs of these: nothing if each costs one unit; their cost
+// if it is the same; or else a byte 0 and the cost of each. The costs of slots do not matter.
+func appendCosts(b []byte, takes []store.Take) []byte {
+	common, differ := store.MostGranted(takes), false
+	if len(takes) == 1 {
+		common, _ = takes[0].Plan.Counted(common, takes[0].Mode)
 	}
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], uint32(cost)) // at most MaxCost
-	return ids + string(b[:])
+	for i := 1; i < len(takes); i++ {
+		differ = differ || takes[i].Cost != common && !takes[i].Plan.Slots
+	}
+	switch {
+	case differ:
+		b = append(b, 0)
+		for i := range takes {
+			b = binary.BigEndian.AppendUint32(b, uint32(max(takes[i].Cost, 1))) // at most MaxCost
+		}
+	case common > 1:
+		b = binary.BigEndian.AppendUint32(b, uint32(common))
+	}
+	return b
 }
 
 // isWeighted reports whether a part of a reply tells that a log has weights.
@@ -183,7 +198,7 @@ func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) 
 		if admitted = reply[0]; f.Logs > 1 {
 			reply = reply[1:]
 		}
-		if admitted < 0 || admitted > most(one, &takes[0]) {
+		if admitted < 0 || admitted > one.most(takes) {
 			return ProtocolError("%d of %d takes admitted", admitted, one.takes)
 		}
 		allowed = int64(one.place) < admitted
@@ -197,7 +212,7 @@ func (f *Format) answers(one *take, takes []store.Take, answers []store.Answer) 
 			answers[i], err = shortAnswer(reply[:size], t, allowed && !f.Peeks)
 		} else {
 			size = wholeSize(t.Plan)
-			answers[i], err = wholeAnswer(one, reply[:size], admitted, t)
+			answers[i], err = wholeAnswer(one, reply[:size], admitted, t, one.most(takes))
 		}
 		if err != nil {
 			return err
@@ -232,16 +247,16 @@ func shortAnswer(reply []int64, t *store.Take, recorded bool) (a store.Answer, e
 	return a, nil
 }
 
-// wholeAnswer reads the answer to one take of a group from a whole reply about one log. The first takes were recorded.
-func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a store.Answer, err error) {
+// wholeAnswer reads the answer to one take of a group from a whole reply about one log, which admits at most so many.
+// The first takes were recorded.
+func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take, most int64) (a store.Answer, err error) {
 	p, head := t.Plan, 2+min(t.Plan.Shadow, 1)
 	if len(reply) != wholeSize(p) {
 		return a, ProtocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
 	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], max(p.Keep, longest(p, 0)).Microseconds()
-	all := most(one, t)
-	refused := admitted < all && (t.Mode != store.ModeUpTo || admitted == 0)
-	good := admitted >= 0 && admitted <= all && (wait != 0) == refused &&
+	refused := admitted < most && (t.Mode != store.ModeUpTo || admitted == 0)
+	good := admitted >= 0 && admitted <= most && (wait != 0) == refused &&
 		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
 	allowed := int64(one.place) < admitted
 	if !allowed {
@@ -274,12 +289,12 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take) (a sto
 	return a, nil
 }
 
-// most is how many takes, or units of a take for up to so many, a reply admits at most.
-func most(one *take, t *store.Take) int64 {
-	if t.Mode == store.ModeUpTo {
-		return int64(t.Cost)
+// most is how many takes, or units of takes for up to so many, a reply admits at most.
+func (t *take) most(takes []store.Take) int64 {
+	if takes[0].Mode == store.ModeUpTo {
+		return int64(store.MostGranted(takes))
 	}
-	return int64(one.takes)
+	return int64(t.takes)
 }
 
 // Span is what reset can be in a short reply, in microseconds.

@@ -8,7 +8,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
-// group is takes of the same keys and cost in a batch.
+// group is takes of the same keys and costs in a batch.
 type group struct {
 	first *take
 	takes int
@@ -19,8 +19,19 @@ type group struct {
 
 // scriptOf returns the script for these takes.
 func (b *batcher) scriptOf(takes ...*take) Script {
-	costs := func(t *take) bool { return t.cost > 1 }
-	if !b.Weighted.isZero() && (b.weighted.Load() || slices.ContainsFunc(takes, costs)) {
+	if b.Weighted.isZero() {
+		return b.Script
+	}
+	weighted := b.weighted.Load()
+	for _, t := range takes {
+		if costs := t.costs(); !weighted && costs != "" {
+			weighted = true
+			if len(costs) > costLength { // a log of weights beside one of single units
+				b.weighted.Store(true)
+			}
+		}
+	}
+	if weighted {
 		return b.Weighted
 	}
 	return b.Script
@@ -38,7 +49,7 @@ func (b *batcher) sendOne(t *take) {
 
 func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
-	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), withCost(t.id, t.cost)))
+	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), t.argument))
 	b.lookThrough(q, t)
 	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, true)
@@ -130,14 +141,13 @@ func (b *batcher) lookThrough(q *call, takes ...*take) {
 
 // argument returns the argument for the takes of the group.
 func (g *group) argument() string {
-	ids := g.first.id
-	if g.takes > 1 {
-		ids = string(g.ids)
+	if g.takes == 1 {
+		return g.first.argument
 	}
-	return withCost(ids, g.first.cost)
+	return string(append(g.ids, g.first.costs()...))
 }
 
-// groups puts takes of equal keys and cost together, in the order of the first take of each group, and tells the group
+// groups puts takes of equal keys and costs together, in the order of the first take of each group, and tells the group
 // of each take.
 func (b *batcher) groups(batch []*take) (groups []group, of []int) {
 	groups, of = make([]group, 0, len(batch)), make([]int, len(batch))
@@ -147,7 +157,7 @@ func (b *batcher) groups(batch []*take) (groups []group, of []int) {
 	}
 	for i, t := range batch {
 		n, ok := known[t.key]
-		if !ok || groups[n].first.cost != t.cost {
+		if !ok || groups[n].first.costs() != t.costs() {
 			n = len(groups)
 			if b.Grouped {
 				known[t.key] = n
@@ -156,10 +166,10 @@ func (b *batcher) groups(batch []*take) (groups []group, of []int) {
 		}
 		g := &groups[n]
 		if of[i], t.place = n, g.takes; g.takes == 1 {
-			g.ids = append(make([]byte, 0, 8*idLength), g.first.id...)
+			g.ids = append(make([]byte, 0, 8*idLength), g.first.id()...)
 		}
 		if g.takes++; g.takes > 1 {
-			g.ids = append(g.ids, t.id...)
+			g.ids = append(g.ids, t.id()...)
 		}
 	}
 	return groups, of

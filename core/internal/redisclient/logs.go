@@ -160,7 +160,7 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 	if one.keys != nil {
 		first = one.keys[0]
 		if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
-			apart := &Apart{one.keys, one.id}
+			apart := &Apart{one.keys, one.id()}
 			takePool.Put(one)
 			return apart, nil
 		}
@@ -259,32 +259,16 @@ func (l *Logs) RunOn(ctx context.Context, sc Script, key string, args ...any) ([
 
 // Key returns the stored key.
 func (l *Logs) Key(k *store.Key) string {
-	key, _ := l.keyAndID(k, 0)
-	return key
-}
-
-// keyAndID returns the stored key and the text of the id. They share one allocation, because each take needs both.
-func (l *Logs) keyAndID(k *store.Key, id uint64) (string, string) {
-	var space [128 + idLength]byte
-	b := l.appendKey(space[:0], k)
-	n := len(b)
-	all := string(binary.BigEndian.AppendUint64(b, id))
-	return all[:n], all[n:]
+	var space [128]byte
+	return string(l.appendKey(space[:0], k))
 }
 
 func (l *Logs) appendKey(b []byte, k *store.Key) []byte {
 	return k.AppendTo(append(append(b, l.prefix...), l.kind.Begin...))
 }
 
-// set sets what the scripts know of a request. Keys and id share an allocation, as in keyAndID.
+// set sets what the scripts know of a request. Keys, id and costs share one allocation.
 func (l *Logs) set(one *take, takes []store.Take) {
-	if t := &takes[0]; len(takes) == 1 {
-		one.cost, _ = t.Plan.Counted(t.Cost, t.Mode)
-		one.key, one.id = l.keyAndID(&t.Key, t.ID)
-		one.keys = nil
-		return
-	}
-	one.cost = takes[0].Cost
 	var space [512]byte
 	var ends [store.MaxLimits]int
 	b := space[:0]
@@ -294,8 +278,12 @@ func (l *Logs) set(one *take, takes []store.Take) {
 		b = append(b, ' ') // which no key has
 	}
 	n := len(b) - 1
-	all := string(binary.BigEndian.AppendUint64(b, takes[0].ID))
-	one.key, one.id, one.keys = all[:n], all[n+1:], make([]string, len(takes))
+	all := string(appendCosts(binary.BigEndian.AppendUint64(b, takes[0].ID), takes))
+	one.key, one.argument, one.keys = all[:n], all[n+1:], nil
+	if len(takes) == 1 {
+		return
+	}
+	one.keys = make([]string, len(takes))
 	begin := 0
 	for i := range takes {
 		one.keys[i] = all[begin:ends[i]]

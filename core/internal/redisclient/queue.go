@@ -2,6 +2,7 @@ package redisclient
 
 import (
 	"context"
+	"encoding/binary"
 	"sync"
 )
 
@@ -150,11 +151,11 @@ func (q *queue) nextBatch() []*take {
 // second time. They cannot as long as a log has room for all of their units.
 func (q *queue) hasRoom(k *keyQueue, t *take) bool {
 	for i, room := range q.rooms {
-		if units := q.units[t.keys[i]]; units > 0 && units+t.cost > room {
+		if units := q.units[t.keys[i]]; units > 0 && units+t.cost(i) > room {
 			return false
 		}
 	}
-	return q.room == 0 || q.rooms != nil || k.batch != q.batches || k.units+t.cost <= q.room
+	return q.room == 0 || q.rooms != nil || k.batch != q.batches || k.units+t.cost(0) <= q.room
 }
 
 // count notes that the batch has the take.
@@ -162,12 +163,12 @@ func (q *queue) count(k *keyQueue, t *take) {
 	if k.batch != q.batches {
 		k.batch, k.units = q.batches, 0
 	}
-	k.units += t.cost
+	k.units += t.cost(0)
 	if q.rooms != nil && q.units == nil {
 		q.units = make(map[string]int)
 	}
 	for i := range q.rooms {
-		q.units[t.keys[i]] += t.cost
+		q.units[t.keys[i]] += t.cost(i)
 	}
 }
 
@@ -244,8 +245,8 @@ type take struct {
 	ctx  context.Context
 	key  string   // of its log; of several logs, their keys in a row, which no other logs have
 	keys []string // of several logs
-	id   string
-	cost int
+
+	argument string // its id and its costs: see appendCosts
 
 	own  call          // the command, if the take is sent by itself
 	done chan struct{} // receives a value when the fields below are set
@@ -273,6 +274,22 @@ func (t *take) appendKeys(all []string) []string {
 
 // logs returns how many logs the take is about.
 func (t *take) logs() int { return max(1, len(t.keys)) }
+
+func (t *take) id() string    { return t.argument[:idLength] }
+func (t *take) costs() string { return t.argument[idLength:] }
+
+// cost is how many units the take is for in the log with that number.
+func (t *take) cost(log int) int {
+	costs := t.costs()
+	switch len(costs) {
+	case 0:
+		return 1
+	case costLength:
+	default:
+		costs = costs[1+log*costLength:]
+	}
+	return int(binary.BigEndian.Uint32([]byte(costs[:costLength])))
+}
 
 // gaveUp reports whether the take's caller waits no longer.
 func (t *take) gaveUp() bool { return t.ctx.Err() != nil }

@@ -7,17 +7,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
+// argumentOf returns the argument of a take of one log with that cost.
+func argumentOf(cost int) string {
+	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 1, Window: time.Second}}})
+	return string(appendCosts([]byte(IDText(1)), []store.Take{{Plan: plan, Cost: cost}}))
+}
+
 func queued(ctx context.Context, q *queue, key string, cost int) *take {
-	t := &take{ctx: ctx, key: key, cost: cost}
+	t := &take{ctx: ctx, key: key, argument: argumentOf(cost)}
 	q.add(t)
 	return t
 }
 
 func describe(batch []*take) (all []string) {
 	for _, t := range batch {
-		all = append(all, fmt.Sprintf("%s:%d", t.key, t.cost))
+		all = append(all, fmt.Sprintf("%s:%d", t.key, t.cost(0)))
 	}
 	return all
 }
@@ -147,12 +156,12 @@ func TestNextBatchOfRandomTakes(t *testing.T) {
 					t.Fatalf("round %d: take %d of key %s after take %d", round, k.arrival, k.key, last[k.key])
 				}
 				last[k.key] = k.arrival
-				of[k.key] += k.cost
+				of[k.key] += k.cost(0)
 				if waited := batches - headSince[k.key]; waited > 2*keys {
 					t.Errorf("round %d: key %s of %d keys waited for %d batches", round, k.key, keys, waited)
 				}
 				headSince[k.key] = batches + 1
-				if q.room > 0 && of[k.key] > q.room && of[k.key] != k.cost {
+				if q.room > 0 && of[k.key] > q.room && of[k.key] != k.cost(0) {
 					t.Errorf("round %d: %d units of key %s, and there is room for %d", round, of[k.key], k.key, q.room)
 				}
 			}
@@ -231,7 +240,7 @@ func (c *looked) Err() error {
 // Takes about several logs count as so many, and a log may be that of takes with other keys as well.
 func TestNextBatchOfSeveralLogs(t *testing.T) {
 	add := func(q *queue, cost int, keys ...string) {
-		q.add(&take{ctx: t.Context(), key: strings.Join(keys, " "), keys: keys, cost: cost})
+		q.add(&take{ctx: t.Context(), key: strings.Join(keys, " "), keys: keys, argument: argumentOf(cost)})
 	}
 	for _, rooms := range [][]int{nil, {1000, 1000}} {
 		q := queue{rooms: rooms}

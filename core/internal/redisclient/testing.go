@@ -42,7 +42,8 @@ func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) 
 	q := queue{room: l.batchers.of(l.Conn, l.kind, takes[:1], nil).Room}
 	waiting := make(map[*take]int)
 	for i := range takes {
-		t := &take{ctx: ctx, key: l.Key(&takes[i].Key), cost: takes[i].Cost}
+		t := &take{ctx: ctx}
+		l.set(t, takes[i:i+1])
 		waiting[t] = i
 		q.add(t)
 	}

@@ -10,7 +10,7 @@ end
 
 local function settleCounter(log)
   share(log)
-  local admitted, before, added, till = log.admitted, log.before, 0, log.till
+  local admitted, before, added, till, cost = log.admitted, log.before, 0, log.till, log.cost
   local quota, used, resets = log.quotas[1], log.used, log.resets
   if log.mode ~= 'p' and admitted > earlier then added = (admitted - earlier) * cost end
   if added > 0 or log.moved and asked ~= 'p' then log.put(log.key, added) end

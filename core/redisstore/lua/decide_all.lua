@@ -4,7 +4,7 @@
 -- joint_weighted.lua.
 -- include log
 local all = {} -- the logs of a request
-local asked, upTo, takes, cost, ids -- the request: its mode, and what ids.lua provides
+local asked, upTo, takes, cost, ids, each -- the request: its mode, what ids.lua provides, the cost of each log or nil
 -- How many takes fit into all logs; how many were executed before; whether a log has recorded their denial before.
 local least, earlier, denied
 
@@ -42,7 +42,8 @@ local function lookAtAll(base, before)
   for j = 1, logs do
     local log = all[j]
     local slots = log.slots
-    log.key, log.takes, log.cost, log.ids = KEYS[base + j], slots and upTo and 1 or takes, slots and 1 or cost, ids
+    log.key, log.takes, log.ids = KEYS[base + j], slots and upTo and 1 or takes, ids
+    log.cost = slots and 1 or each and struct.unpack('>I4', each, 4 * j - 3) or cost
     log.own, log.denied, log.at, log.mode, log.future = 0, false, false, 'p', false
     if before and not log.look then find(log) end
     if (log.look or look)(log) then
@@ -79,6 +80,8 @@ end
 -- error or nil; and whether a log of this request has a mark, or of one before it. Nothing is recorded before all logs
 -- have been looked at.
 decideAll = function(id, base, r, again)
+  each = #id % 4 == 1 and id:sub(-4 * logs)
+  if each then id = id:sub(1, #id - #each - 1) end
   -- include ids
   local known = not again and lookAtAll(base, false)
   if plain then
