@@ -102,7 +102,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 }
 
 // Log lists the entries in the window of the longest limit, with instants and costs, oldest first: of requests, or of
-// the only other unit that the limits count. They do not identify who made the requests. A store may read a long log in parts: entries that leave meanwhile may be missing.
+// the only other unit that the limits count. They do not identify who made the requests. A store may read a long log in
+// parts: entries that leave meanwhile may be missing.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {

@@ -82,8 +82,8 @@ func (l Limit) By(k Key) Limit {
 //	}
 //
 // A unit is 1 to 32 of [a-z0-9-]. Limits of one key and unit share a log; those of another unit have another log, named
-// by the unit, so the log of requests is kept when a limit of tokens is added to a policy with a name. [InFlight] counts
-// requests only.
+// by the unit, so the log of requests is kept when a limit of tokens is added to a policy with a name. [InFlight]
+// counts requests only.
 //
 // Middleware asks [WithCostOf] how many units a request takes. Without HTTP, [Limiter.AllowCosts] names them. A cost
 // without a name, as that of [WithCost], [Limiter.AllowN], [Limiter.AllowAtMost], [Limiter.WaitN], [Limiter.Record] and
@@ -195,10 +195,11 @@ func (l Limit) defaultName() string {
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
-// per 2 hours". "100000 tokens/minute" is [Limit.Of]. The period is a unit (second, minute, hour, day; or sec, min, hr), a number of units, or a duration as
-// [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and "4 in flight" is [InFlight](4).
-// "1000/week" and the same of a month, quarter or year are periods of the calendar in UTC; "5/day in Europe/Berlin" is
-// [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a [ConfigError].
+// per 2 hours". "100000 tokens/minute" is [Limit.Of]. The period is a unit (second, minute, hour, day; or sec, min,
+// hr), a number of units, or a duration as [time.ParseDuration] reads it. "10/second burst 50" is a [TokenBucket], and
+// "4 in flight" is [InFlight](4). "1000/week" and the same of a month, quarter or year are periods of the calendar in
+// UTC; "5/day in Europe/Berlin" is [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a
+// [ConfigError].
 func ParseLimit(s string) (Limit, error) {
 	bad := func(f fault) (Limit, error) { return Limit{}, f.error("ParseLimit", strconv.Quote(s)) }
 	text, err := limittext.Parse(s, MaxWindow)

@@ -8,9 +8,9 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. What limits with keys
-// of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy] chooses, that of
-// those which this limiter has not chosen yet. An unknown key is not an error.
+// Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. What
+// limits with keys of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy]
+// chooses, that of those which this limiter has not chosen yet. An unknown key is not an error.
 //
 // The key is a text as for [Limiter.Allow]. No text names what [Join] or package jwtkey finds in a request: for that,
 // and for whatever a request's key is, there is [Decision.Reset]. For a text that no request can have, Reset deletes

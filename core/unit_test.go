@@ -40,9 +40,16 @@ func unitsUsed(d core.Decision) map[string]int {
 func TestUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		l := newLimiter(t, core.Limits{core.PerMinute(3), core.PerMinute(100).Of("tokens"), core.PerHour(150).Of("tokens")})
+		l := newLimiter(
+			t,
+			core.Limits{core.PerMinute(3), core.PerMinute(100).Of("tokens"), core.PerHour(150).Of("tokens")},
+		)
 		d := allowCosts(t, l, core.Costs{"tokens": 60}, true)
-		want := map[string]int{"3-per-minute requests": 1, "100-tokens-per-minute tokens": 60, "150-tokens-per-hour tokens": 60}
+		want := map[string]int{
+			"3-per-minute requests":        1,
+			"100-tokens-per-minute tokens": 60,
+			"150-tokens-per-hour tokens":   60,
+		}
 		if got := unitsUsed(d); !reflect.DeepEqual(got, want) {
 			t.Errorf("used %v, want %v", got, want)
 		}
@@ -56,7 +63,8 @@ func TestUnits(t *testing.T) {
 		}
 		fields := http.Header{}
 		denied.SetHeaders(fields)
-		if got, want := fields.Get("RateLimit-Policy"), `"3-per-minute";q=3;w=60, "100-tokens-per-minute";q=100;qu="tokens";w=60, `+
+		if got, want := fields.Get("RateLimit-Policy"), `"3-per-minute";q=3;w=60, `+
+			`"100-tokens-per-minute";q=100;qu="tokens";w=60, `+
 			`"150-tokens-per-hour";q=150;qu="tokens";w=3600`; got != want {
 			t.Errorf("RateLimit-Policy: %s, want %s", got, want)
 		}
@@ -80,7 +88,8 @@ func TestUnits(t *testing.T) {
 		allowCosts(t, l, core.Costs{"tokens": 0}, false)
 		allowCosts(t, l, core.Costs{"tokens": 0, "requests": 0}, true) // costs nothing
 		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101, "requests": 0}); !errors.Is(err, core.ErrCostExceedsQuota) ||
-			!d.Never() || d.RetryAfter != 0 {
+			!d.Never() ||
+			d.RetryAfter != 0 {
 			t.Errorf("%v, %v; want a cost above the quota", d, err)
 		}
 		if err := l.Reset(ctx, "k"); err != nil {
@@ -94,12 +103,16 @@ func TestUnits(t *testing.T) {
 func TestSettleCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		l := newLimiter(t, core.Limits{core.PerMinute(9), core.PerMinute(100).Of("tokens"), core.PerMinute(50).Of("images")})
+		l := newLimiter(
+			t,
+			core.Limits{core.PerMinute(9), core.PerMinute(100).Of("tokens"), core.PerMinute(50).Of("images")},
+		)
 		state := func(requests, tokens, images int) {
 			t.Helper()
 			d, err := l.Peek(ctx, "k")
 			want := map[string]int{
-				"9-per-minute requests": requests, "100-tokens-per-minute tokens": tokens, "50-images-per-minute images": images,
+				"9-per-minute requests": requests, "100-tokens-per-minute tokens": tokens,
+				"50-images-per-minute images": images,
 			}
 			if got := unitsUsed(d); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("used %v, %v; want %v", got, err, want)
@@ -188,7 +201,10 @@ func TestCostsWithoutUnit(t *testing.T) {
 		t.Errorf("%v, %v; want a record of requests", d, err)
 	}
 
-	several := newLimiter(t, core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9).Of("images"), core.InFlight(3)})
+	several := newLimiter(
+		t,
+		core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9).Of("images"), core.InFlight(3)},
+	)
 	calls := map[string]func() (core.Decision, error){
 		"Allow":       func() (core.Decision, error) { return several.Allow(ctx, "k") },
 		"AllowN":      func() (core.Decision, error) { return several.AllowN(ctx, "k", 2) },
@@ -202,7 +218,8 @@ func TestCostsWithoutUnit(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		if _, err := call(); !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), "tokens, images") {
+		if _, err := call(); !errors.As(err, new(*core.ConfigError)) ||
+			!strings.Contains(err.Error(), "tokens, images") {
 			t.Errorf("%s: %v, want an error that names the units", name, err)
 		}
 	}
@@ -215,14 +232,23 @@ func TestUnitsKeepTheLogOfRequests(t *testing.T) {
 	if _, err := before.AllowN(t.Context(), "k", 3); err != nil {
 		t.Error(err)
 	}
-	after := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")}, core.WithName("api"), core.WithStore(logs))
+	after := newLimiter(
+		t,
+		core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")},
+		core.WithName("api"),
+		core.WithStore(logs),
+	)
 	if d := allowCosts(t, after, core.Costs{"tokens": 5}, true); d.Limits()[0].Used != 3 {
 		t.Errorf("%v, want 3 requests used before", d.Limits())
 	}
 }
 
 func TestUnitsInMiddleware(t *testing.T) {
-	limits := core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens"), core.PerMinute(100).Of("bytes").By(core.Global())}
+	limits := core.Limits{
+		core.PerMinute(5),
+		core.PerMinute(50).Of("tokens"),
+		core.PerMinute(100).Of("bytes").By(core.Global()),
+	}
 	size := func(*http.Request) int { return 30 }
 	tokens := func(r *http.Request) int { return len(r.URL.Query().Get("q")) }
 	server := nethttp.New(limits, core.ByIP(), core.WithCostOf("tokens", tokens), core.WithCostOf("bytes", size))(
@@ -237,7 +263,10 @@ func TestUnitsInMiddleware(t *testing.T) {
 		status int
 		fields string
 	}{
-		{strings.Repeat("x", 20), 200, `"5-per-minute";r=4;t=60, "50-tokens-per-minute";r=30;t=60, "100-bytes-per-minute";r=70;t=60`},
+		{
+			strings.Repeat("x", 20), 200,
+			`"5-per-minute";r=4;t=60, "50-tokens-per-minute";r=30;t=60, "100-bytes-per-minute";r=70;t=60`,
+		},
 		{"", 200, `"5-per-minute";r=3;t=60, "100-bytes-per-minute";r=40;t=60`},
 		{strings.Repeat("x", 31), 429, `"50-tokens-per-minute";r=30;t=60`},
 		{strings.Repeat("x", 51), 429, `"50-tokens-per-minute";r=30`},
@@ -253,8 +282,11 @@ func TestUnitsInMiddleware(t *testing.T) {
 		opts   []core.Option
 	}{
 		"WithCostOf(tokens): the middleware does not know": {limits, []core.Option{core.WithCostOf("bytes", size)}},
-		"WithCostOf(characters): no limit counts":          {limits, []core.Option{core.WithCostOf("characters", size)}},
-		`WithCostOf("Tokens"): the unit is not valid`:      {limits, []core.Option{core.WithCostOf("Tokens", size)}},
+		"WithCostOf(characters): no limit counts": {
+			limits,
+			[]core.Option{core.WithCostOf("characters", size)},
+		},
+		`WithCostOf("Tokens"): the unit is not valid`: {limits, []core.Option{core.WithCostOf("Tokens", size)}},
 		"WithCostOf(tokens): WithCost is of the same unit": {
 			core.PerMinute(5).Of("tokens"), []core.Option{core.WithCostOf("tokens", size), core.WithCost(size)},
 		},
@@ -264,12 +296,18 @@ func TestUnitsInMiddleware(t *testing.T) {
 		"WithCost(without a unit): the limits count several": {
 			core.Limits{core.PerMinute(5).Of("a"), core.PerMinute(5).Of("b")}, []core.Option{core.WithCost(size)},
 		},
-		`the unit "T" is not valid`:           {core.PerMinute(5).Of("T"), nil},
-		`the unit "" is not valid`:            {core.PerMinute(5).Of(""), nil},
-		"InFlight counts requests only":       {core.InFlight(5).Of("tokens"), nil},
-		"WithCostOf(tokens twice)":        {limits, []core.Option{core.WithCostOf("tokens", size), core.WithCostOf("tokens", size)}},
-		"WithCostOf(nil)":                         {limits, []core.Option{core.WithCostOf[*http.Request]("tokens", nil)}},
-		"the requests of this middleware are": {limits, []core.Option{core.WithCostOf("tokens", func(int) int { return 1 })}},
+		`the unit "T" is not valid`:     {core.PerMinute(5).Of("T"), nil},
+		`the unit "" is not valid`:      {core.PerMinute(5).Of(""), nil},
+		"InFlight counts requests only": {core.InFlight(5).Of("tokens"), nil},
+		"WithCostOf(tokens twice)": {
+			limits,
+			[]core.Option{core.WithCostOf("tokens", size), core.WithCostOf("tokens", size)},
+		},
+		"WithCostOf(nil)": {limits, []core.Option{core.WithCostOf[*http.Request]("tokens", nil)}},
+		"the requests of this middleware are": {
+			limits,
+			[]core.Option{core.WithCostOf("tokens", func(int) int { return 1 })},
+		},
 	}
 	for text, w := range wrong {
 		_, err := core.NewFor[*http.Request](w.policy, core.ByIP(), w.opts...)
@@ -351,7 +389,11 @@ func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
 	var limits core.Limits
 	for i := range len(units) + r.IntN(3) {
 		u := units[i%len(units)]
-		l := core.Limit{Name: fmt.Sprint("l", i), Quota: 1 + r.IntN(30), Window: time.Duration(1+r.IntN(20)) * time.Second}
+		l := core.Limit{
+			Name:   fmt.Sprint("l", i),
+			Quota:  1 + r.IntN(30),
+			Window: time.Duration(1+r.IntN(20)) * time.Second,
+		}
 		o.limits, o.units = append(o.limits, l), append(o.units, u)
 		limits = append(limits, l.Of(u))
 	}
@@ -441,5 +483,155 @@ func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
 	}
 	if admissions == 0 {
 		t.Errorf("nothing of %d calls was admitted, %d denied", calls, denials)
+	}
+}
+
+// Units in company of everything else that a limiter can do.
+func TestUnitsInModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		both := core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")}
+		state := func(l *core.Limiter, key string, requests, tokens int) {
+			t.Helper()
+			d, err := l.Peek(ctx, key)
+			used := make(map[string]int)
+			for _, s := range d.Limits() {
+				used[s.Unit] = max(used[s.Unit], s.Used)
+			}
+			if err != nil || used["requests"] != requests || used["tokens"] != tokens {
+				t.Errorf("%v used, %v; want %d requests and %d tokens", used, err, requests, tokens)
+			}
+		}
+
+		t.Log("denials that are counted are recorded by the limits that deny")
+		l := newLimiter(t, both, core.WithCountDenied())
+		allowCosts(t, l, core.Costs{"tokens": 40}, true)
+		allowCosts(t, l, core.Costs{"tokens": 20}, false)
+		state(l, "k", 1, 50) // as many as the quota are kept
+		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 51}); !errors.Is(err, core.ErrCostExceedsQuota) ||
+			!d.Never() {
+			t.Errorf("%v, %v; want a cost above the quota", d, err)
+		}
+		state(l, "k", 1, 50)
+
+		t.Log("a ban is for denials by any unit")
+		l = newLimiter(t, both, core.WithBan(2, time.Minute, time.Hour))
+		allowCosts(t, l, core.Costs{"tokens": 40}, true)
+		allowCosts(t, l, core.Costs{"tokens": 20}, false)
+		if d := allowCosts(t, l, core.Costs{"tokens": 20}, false); !d.Banned {
+			t.Errorf("%v, want a ban", d)
+		}
+
+		t.Log("a shadow has units of its own")
+		var shadows []string
+		l = newLimiter(
+			t,
+			core.PerMinute(5),
+			core.WithShadow(core.Limits{core.PerMinute(9).Of("tokens"), core.PerMinute(1)}),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				shadows = append(
+					shadows,
+					fmt.Sprint(e.Shadow.Allowed, e.Shadow.Never(), e.Shadow.Violated, unitsUsed(*e.Shadow)),
+				)
+			}),
+		)
+		allowCosts(t, l, core.Costs{"tokens": 4}, true)
+		allowCosts(t, l, core.Costs{"tokens": 4}, true)
+		allowCosts(t, l, core.Costs{"tokens": 10}, true)
+		want := []string{
+			"true false [] map[1-per-minute requests:0 9-tokens-per-minute tokens:0]",
+			"false false [1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
+			"false true [9-tokens-per-minute 1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:8]",
+		}
+		if !reflect.DeepEqual(shadows, want) {
+			t.Errorf("shadows %q, want %q", shadows, want)
+		}
+
+		t.Log("limits of other algorithms")
+		l = newLimiter(t, core.Limits{
+			core.PerMinute(5), core.TokenBucket(core.PerSecond(1).Of("tokens"), 50), core.PerMonth(100).Of("images"),
+		})
+		allowCosts(t, l, core.Costs{"tokens": 30, "images": 60}, true)
+		if d := allowCosts(t, l, core.Costs{"tokens": 30, "images": 60}, false); len(d.Violated) != 2 {
+			t.Errorf("%v, want a denial by both", d)
+		}
+		time.Sleep(10 * time.Second)
+		allowCosts(t, l, core.Costs{"tokens": 30, "images": 40}, true)
+		state(l, "k", 2, 50)
+
+		t.Log("keys of their own, and permits")
+		type orgKey struct{}
+		org := core.ByValue(orgKey{})
+		l = newLimiter(t, core.Limits{
+			core.PerMinute(5), core.PerMinute(50).Of("tokens").By(org), core.PerMinute(20).Of("tokens"),
+			core.PerMinute(7).By(org), core.InFlight(2),
+		})
+		acme := context.WithValue(ctx, orgKey{}, "acme")
+		for _, step := range []struct {
+			user     string
+			tokens   int
+			violated string
+		}{
+			{"ann", 20, "[]"},
+			{"ann", 0, "[]"},
+			{"ann", 0, "[2-in-flight]"}, // without a cost of tokens, there is a permit to take
+			{"ann", 1, "[20-tokens-per-minute 2-in-flight]"},
+			{"bob", 20, "[]"},
+			{"eve", 11, "[50-tokens-per-minute]"},
+			{"eve", 10, "[]"},
+		} {
+			d, err := l.AllowCosts(acme, step.user, core.Costs{"tokens": step.tokens})
+			if err != nil || fmt.Sprint(d.Violated) != step.violated {
+				t.Errorf("%s, %d tokens: %v, %v; want %s", step.user, step.tokens, d, err, step.violated)
+			}
+		}
+
+		t.Log("limits that are chosen")
+		plans := map[string]core.Limits{"small": both, "large": {core.PerMinute(50), core.PerMinute(500).Of("tokens")}}
+		type planKey struct{}
+		l = newLimiter(
+			t,
+			core.LimitBy(func(ctx context.Context) core.Limits { return plans[ctx.Value(planKey{}).(string)] }),
+		)
+		small, large := context.WithValue(ctx, planKey{}, "small"), context.WithValue(ctx, planKey{}, "large")
+		for _, step := range []struct {
+			ctx     context.Context
+			tokens  int
+			allowed bool
+		}{{small, 50, true}, {small, 1, false}, {large, 400, true}, {large, 51, false}, {large, 50, true}} {
+			d, err := l.AllowCosts(step.ctx, "k", core.Costs{"tokens": step.tokens})
+			if err != nil || d.Allowed != step.allowed {
+				t.Errorf("%d tokens: %v, %v; want allowed=%v", step.tokens, d, err, step.allowed)
+			}
+		}
+		if err := l.Reset(ctx, "k"); err != nil {
+			t.Error(err)
+		}
+		if d, err := l.Peek(large, "k"); err != nil || d.Limits()[1].Used != 0 {
+			t.Errorf("%v, %v; want tokens reset", d.Limits(), err)
+		}
+	})
+}
+
+// What is taken of all units is given back where WithRefund says so.
+func TestUnitsRefunded(t *testing.T) {
+	logs := core.NewMemoryStore()
+	limits := core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")}
+	size := core.WithCostOf("tokens", func(*http.Request) int { return 30 })
+	server := nethttp.New(limits, core.Global(), size, core.WithStore(logs),
+		core.WithRefund(func(_ *http.Request, status int) bool { return status == 500 }))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/fails" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}))
+	for _, step := range []struct {
+		path   string
+		status int
+	}{{"/fails", 500}, {"/fails", 500}, {"/", 200}, {"/", 429}} {
+		w := httptest.NewRecorder()
+		if server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, step.path, nil)); w.Code != step.status {
+			t.Errorf("%s: %d, want %d", step.path, w.Code, step.status)
+		}
 	}
 }

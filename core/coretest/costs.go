@@ -41,7 +41,8 @@ func (u *units) want(costs [2]int, allowed [2]bool, used [2]int, retry [2]time.D
 		if u.repeats && u.mode == store.ModeChargeDenied && !allowed[i] { // the denial has pushed out older units
 			used[i] = a.State[0].Used
 		}
-		if a.Allowed != allowed[i] || a.State[0].Used != used[i] || a.Retry != retry[i] || a.Denied.Has(0) == allowed[i] {
+		if a.Allowed != allowed[i] || a.State[0].Used != used[i] || a.Retry != retry[i] ||
+			a.Denied.Has(0) == allowed[i] {
 			u.t.Errorf("mode %v, costs %d, log %d: %+v, want allowed %v, %d used, a wait of %v",
 				u.mode, costs, i, a, allowed[i], used[i], retry[i])
 		}

@@ -118,7 +118,8 @@ func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) 
 	}
 }
 
-// Callers at the same time take no more of a unit than there is, and a request that is denied takes nothing of the others.
+// Callers at the same time take no more of a unit than there is, and a request that is denied takes nothing of the
+// others.
 func TestUnitsInBatches(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(at(redistest.Start(t)))

@@ -159,7 +159,10 @@ func (s *Spaces) space(label string, log *Log) *Space {
 	}
 	name := s.own.Namespace.Policy() + ":" + label
 	known, _ := s.others.LoadOrStore(label, &Space{
-		Namespace: store.NewNamespace(name, s.Secret), Counter: log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
+		Namespace: store.NewNamespace(
+			name,
+			s.Secret,
+		), Counter: log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
 	})
 	return known.(*Space) //nolint:forcetypeassert // as above
 }
