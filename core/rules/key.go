@@ -17,8 +17,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/bridge"
 )
 
-var keyWords = []string{"ip", "global", "route"}
-
 // key is a KEY of the file.
 type key struct {
 	core.Key
@@ -68,7 +66,7 @@ func (k *reader) key(p place) *key {
 	return k.several(at)
 }
 
-// word makes the key of a word: of keyWords, or of a descriptor the name of a value.
+// word makes the key of a word: ip, global, route, or in a descriptor the name of a value.
 func (k *reader) word(p place) *key {
 	switch p.Value {
 	case "":

@@ -20,8 +20,6 @@ const (
 	tokenBucket    = "token_bucket"
 )
 
-var algorithmNames = []string{slidingLog, slidingCounter, fixedWindow, tokenBucket}
-
 // limit is a limit of a rule.
 type limit struct {
 	core.Limit

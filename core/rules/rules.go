@@ -110,7 +110,7 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	}
 	top := place{faults: f}.child("", nil, &root)
 	var c checker
-	if c.check(top, fileShape, 0); c.beyond {
+	if c.check(top, fileShape(), 0); c.beyond {
 		return nil, f.err()
 	}
 	k := &reader{options: &s.options, known: make(map[string]*key)}

@@ -3,108 +3,102 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/sashlimit/sash/core"
 )
 
-var update = flag.Bool("update", false, "write schema.json")
-
-// schemaFile is for editors, which complete and check files with it.
-const schemaFile = "schema.json"
-
-// schema makes the JSON schema of a shape. Shapes with a name are in definitions.
-func schema(s *shape, definitions map[string]any, top bool) map[string]any {
-	if s.name != "" && !top {
-		if _, known := definitions[s.name]; !known {
-			definitions[s.name] = nil // it may refer to itself
-			definitions[s.name] = schema(s, definitions, true)
+// Each word of the schema has an effect here, or none on which files are right. It is JSON, too, and not only YAML.
+func TestSchema(t *testing.T) {
+	words := []string{"$schema", "title", "minItems"} // a list has at least one item
+	for f := range reflect.TypeFor[shape]().NumField() {
+		field := reflect.TypeFor[shape]().Field(f)
+		tag, given := field.Tag.Lookup("yaml")
+		if !given {
+			tag = strings.ToLower(field.Name)
 		}
-		return map[string]any{"$ref": "#/definitions/" + s.name}
+		words = append(words, tag)
 	}
-	m := make(map[string]any)
-	if s.doc != "" {
-		m["description"] = s.doc
-	}
-	switch s.kind {
-	case object:
-		properties, required := make(map[string]any), []string{}
-		for _, f := range s.fields {
-			properties[f.name] = schema(f.shape, definitions, false)
-			if f.required {
-				required = append(required, f.name)
+	var visit func(schema map[string]any)
+	visit = func(schema map[string]any) {
+		for word, value := range schema {
+			if !slices.Contains(words, word) {
+				t.Errorf("the schema has the word %q", word)
+			}
+			if word == "items" && schema["minItems"] != 1.0 {
+				t.Errorf("a list may be empty: %v", schema)
+			}
+			several, _ := value.([]any)
+			if schema, ok := value.(map[string]any); ok && (word == "properties" || word == "definitions") {
+				for _, one := range schema {
+					several = append(several, one)
+				}
+			} else if ok {
+				several = append(several, value)
+			}
+			for _, one := range several {
+				if schema, ok := one.(map[string]any); ok {
+					visit(schema)
+				}
 			}
 		}
-		m["type"], m["properties"], m["additionalProperties"] = "object", properties, false
-		if len(required) > 0 {
-			m["required"] = required
-		}
-	case list:
-		m["type"], m["items"], m["minItems"] = "array", schema(s.of, definitions, false), 1
-	case table:
-		m["type"], m["additionalProperties"] = "object", schema(s.of, definitions, false)
-	case text:
-		if m["type"] = "string"; len(s.words) > 0 {
-			m["enum"] = s.words
-		}
-	case scalar:
-		m["type"] = []string{"string", "number", "boolean"}
-	case number:
-		m["type"], m["minimum"], m["maximum"] = "integer", s.least, s.most
-	case boolean:
-		m["type"] = "boolean"
-	case either:
-		var all []any
-		for _, one := range s.either {
-			all = append(all, schema(one, definitions, false))
-		}
-		m["anyOf"] = all
 	}
-	return m
-}
-
-// The schema in the repository is that of the shapes by which files are checked.
-func TestSchema(t *testing.T) {
-	definitions := make(map[string]any)
-	root := schema(fileShape, definitions, true)
-	root["$schema"], root["title"] = "http://json-schema.org/draft-07/schema#", "Rules of sash"
-	root["definitions"] = definitions
-	want, err := json.MarshalIndent(root, "", "  ")
-	if err != nil {
+	var schema map[string]any
+	if err := json.Unmarshal(schemaText, &schema); err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile(schemaFile, want, 0o600); err != nil {
-			t.Fatal(err)
+	visit(schema)
+	for name, s := range visitShapes(fileShape()) {
+		if s.Ref != "" && s.resolve() == s {
+			t.Errorf("%s refers to %s, which is not there", name, s.Ref)
 		}
-	}
-	got, err := os.ReadFile(schemaFile)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is stale (%v): run go test ./core/rules -run TestSchema -update", schemaFile, err)
 	}
 }
 
-// A field that is described is read: without this test, a field of the shape could have no effect.
-func TestEveryFieldIsRead(t *testing.T) {
-	seen := make(map[string]bool)
-	var visit func(s *shape)
+// What the schema says of words and numbers is what the code knows.
+func TestSchemaAndCode(t *testing.T) {
+	known := fileShape().Definitions
+	if got, want := known["algorithm"].Enum, []string{slidingLog, slidingCounter, fixedWindow, tokenBucket}; !slices.
+		Equal(got, want) {
+		t.Errorf("algorithms are %q, want %q", got, want)
+	}
+	if cost := known["rule"].property("cost"); cost.Minimum != 1 || cost.Maximum != core.MaxQuota {
+		t.Errorf("costs are %d to %d", cost.Minimum, cost.Maximum)
+	}
+}
+
+// visitShapes returns the shapes of all fields by name.
+func visitShapes(root *shape) map[string]*shape {
+	seen := make(map[string]*shape)
 	visited := make(map[*shape]bool)
+	var visit func(s *shape)
 	visit = func(s *shape) {
 		if s == nil || visited[s] {
 			return
 		}
 		visited[s] = true
-		for _, f := range s.fields {
-			seen[f.name] = true
+		for _, f := range s.Properties {
+			seen[f.name] = f.shape
 			visit(f.shape)
 		}
-		visit(s.of)
-		for _, one := range s.either {
+		visit(s.Items)
+		visit(s.Additional.shape)
+		for _, one := range s.AnyOf {
 			visit(one)
 		}
+		visit(s.resolve())
 	}
-	visit(fileShape)
+	visit(root)
+	return seen
+}
+
+// A field that is described is read: without this test, a field of the shape could have no effect.
+func TestEveryFieldIsRead(t *testing.T) {
+	seen := visitShapes(fileShape())
 	source := new(bytes.Buffer)
 	for _, file := range []string{"rule.go", "key.go", "limit.go", "match.go", "rules.go"} {
 		b, err := os.ReadFile(file)
@@ -118,7 +112,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 			t.Errorf("nothing reads the field %q", name)
 		}
 	}
-	if len(seen) < 30 || seen[""] {
+	if len(seen) < 30 || seen[""] != nil {
 		t.Errorf("only %d fields were seen", len(seen))
 	}
 }
