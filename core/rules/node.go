@@ -16,52 +16,52 @@ import (
 // maxFile is the size of a file in bytes.
 const maxFile = 16 << 20
 
-// parse reads the only document of a file. It returns nil after a mistake.
-func parse(content []byte, f *faults) *yaml.Node {
-	start := &yaml.Node{Line: 1, Column: 1}
-	if len(content) > maxFile {
-		f.add(start, "", fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "write fewer rules")
+// parse reads the only document of a file. It returns nil after a mistake, or a panic of the parser.
+func parse(content []byte, f *faults) (root *yaml.Node) {
+	at := &yaml.Node{Line: 1, Column: 1}
+	fault := func(problem, remedy string) *yaml.Node {
+		f.add(at, "", problem, remedy)
 		return nil
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			root = fault(fmt.Sprintf("the file cannot be read: %v", p), "correct the YAML or JSON")
+		}
+	}()
+	if len(content) > maxFile {
+		return fault(fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "write fewer rules")
+	}
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
-	if at := invalidUTF8(content); at != nil {
-		f.add(at, "", "this is not UTF-8", "save the file as UTF-8")
-		return nil
+	if !utf8.Valid(content) {
+		at = invalidUTF8(content)
+		return fault("this is not UTF-8", "save the file as UTF-8")
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	var docs [2]yaml.Node
 	for i := range docs {
-		if err := decode(decoder, &docs[i]); err != nil && !errors.Is(err, io.EOF) {
-			at, problem := position(err)
-			f.add(at, "", strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
-			return nil
+		if err := decoder.Decode(&docs[i]); err != nil && !errors.Is(err, io.EOF) {
+			problem := err.Error()
+			if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
+				problem = cmp.Or(load.Message, problem)
+				at = &yaml.Node{Line: load.Mark.Line, Column: load.Mark.Column}
+			}
+			return fault(strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
 		}
 	}
 	switch doc, second := docs[0].Content, docs[1].Content; {
 	case len(doc) == 0 || doc[0].ShortTag() == "!!null":
-		f.add(start, "", "the file is empty", "write a list: rules:")
-		return nil
+		return fault("the file is empty", "write a list: rules:")
 	case len(second) > 0:
-		f.add(second[0], "", "this is a second document", "write one document, without a line of ---")
-		return nil
+		at = second[0]
+		return fault("this is a second document", "write one document, without a line of ---")
 	default:
 		return doc[0]
 	}
 }
 
-// decode recovers a panic of the parser.
-func decode(d *yaml.Decoder, n *yaml.Node) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the file cannot be read: %v", p)
-		}
-	}()
-	return d.Decode(n)
-}
-
-// invalidUTF8 returns a node at the first byte that is not UTF-8, or nil.
+// invalidUTF8 returns a node at the first byte that is not UTF-8.
 func invalidUTF8(content []byte) *yaml.Node {
-	for at := (&yaml.Node{Line: 1, Column: 1}); len(content) > 0; {
+	for at := (&yaml.Node{Line: 1, Column: 1}); ; {
 		r, size := utf8.DecodeRune(content)
 		if r == utf8.RuneError && size == 1 {
 			return at
@@ -71,18 +71,6 @@ func invalidUTF8(content []byte) *yaml.Node {
 		}
 		content = content[size:]
 	}
-	return nil
-}
-
-// position returns a node at the place of a parser's error, and what is wrong there.
-func position(err error) (at *yaml.Node, problem string) {
-	at, problem = &yaml.Node{Line: 1, Column: 1}, err.Error()
-	if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
-		if problem = cmp.Or(load.Message, problem); load.Mark.Line > 0 {
-			at.Line, at.Column = load.Mark.Line, load.Mark.Column
-		}
-	}
-	return at, problem
 }
 
 // place is a value of the file, or a field that is missing.
@@ -97,18 +85,11 @@ type place struct {
 
 // child returns the value that is somewhere in p.
 func (p place) child(field string, name *yaml.Node, of **yaml.Node) place {
-	return place{resolve(*of), field, name, of, p.faults}
-}
-
-// resolve follows an alias.
-func resolve(n *yaml.Node) *yaml.Node {
-	for range maxDepth {
-		if n.Kind != yaml.AliasNode || n.Alias == nil {
-			break
-		}
-		n = n.Alias
+	value := *of
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
 	}
-	return n
+	return place{value, field, name, of, p.faults}
 }
 
 // maxDepth is of lists and mappings within each other.
@@ -192,12 +173,12 @@ func integer(n *yaml.Node) (int, bool) {
 	return int(v), err == nil
 }
 
-// nearest returns the word that differs least from s, if it is near.
+// nearest returns the word whose letters differ least from those of s, if few do.
 func nearest(s string, words []string) (near string) {
 	if len(s) > 40 {
 		return ""
 	}
-	best := 1 + max(1, len(s)/3)
+	best := 1 + max(1, len(s)/5)
 	for _, w := range words {
 		if d := distance(strings.ToLower(s), w); d < best {
 			best, near = d, w
@@ -206,31 +187,17 @@ func nearest(s string, words []string) (near string) {
 	return near
 }
 
-// distance is how many letters must be inserted, removed, replaced or swapped with the next one to make b of a
-// (Damerau and Levenshtein).
+// distance is how many letters of one of the words the other does not have. Their order does not count.
 func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			same := 1
-			if a[i-1] == b[j-1] {
-				same = 0
-			}
-			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+same)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d = min(d, rows[i-2][j-2]+1)
-			}
-			rows[i][j] = d
+	missing := 0
+	for _, r := range a {
+		if i := strings.IndexRune(b, r); i >= 0 {
+			b = b[:i] + b[i+utf8.RuneLen(r):]
+		} else {
+			missing++
 		}
 	}
-	return rows[len(a)][len(b)]
+	return max(missing, utf8.RuneCountInString(b))
 }
 
 // cut shortens a text that is quoted in an error.
