@@ -26,20 +26,14 @@ func (doc *document) unreachable() {
 	}
 }
 
-// most returns how many limits of a rule a request may be asked about.
-func (r *rule) most() int {
-	return len(r.limits) + mostOf(r.below, func(d *part) int { return len(d.limits) })
-}
+// limits and parts are what [rule.most] adds up.
+func limits(p *part) int { return len(p.limits) }
+func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
 
-// mostParts returns how many parts of a rule that have limits may apply to a request.
-func (r *rule) mostParts() int {
-	return min(len(r.limits), 1) + mostOf(r.below, func(d *part) int { return min(len(d.limits), 1) })
-}
-
-// mostOf returns the largest sum over descriptors that may apply together.
-func mostOf(groups []*group, of func(*part) int) int {
-	decided, undecided := mostBelow(groups, of)
-	return max(decided, undecided)
+// most returns the largest sum over the parts of a rule that may apply to one request.
+func (r *rule) most(of func(*part) int) int {
+	decided, undecided := mostBelow(r.below, of)
+	return of(&r.part) + max(decided, undecided)
 }
 
 // mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
@@ -76,13 +70,13 @@ func (doc *document) notJoined(err error) {
 	}
 	problem, remedy := reason(err)
 	for i, r := range doc.rules {
-		if r.mostParts() > 1 {
+		if r.most(parts) > 1 {
 			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
 				remedy+"; or write a rule for each")
 			continue
 		}
 		for _, earlier := range doc.rules[:i] {
-			if doc.all && r.mostParts() > 0 && earlier.mostParts() > 0 && earlier.match.meets(&r.match) {
+			if doc.all && r.most(parts) > 0 && earlier.most(parts) > 0 && earlier.match.meets(&r.match) {
 				r.at.asFirst().fault(
 					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
 					remedy+"; or write apply: first")
@@ -99,7 +93,7 @@ const maxSteps = 1_000_000
 // search does not find, because there are too many rules, is an error of that request.
 func (doc *document) tooMany() {
 	for _, r := range doc.rules {
-		if n := r.most(); n > store.MaxLimits {
+		if n := r.most(limits); n > store.MaxLimits {
 			r.at.asFirst().fault(fmt.Sprintf("a request may have %d limits of this rule", n),
 				fmt.Sprintf("write at most %d that hold together", store.MaxLimits))
 			return
@@ -109,42 +103,26 @@ func (doc *document) tooMany() {
 		return
 	}
 	steps := 0
-	var search func(together []*rule, limits, from int) bool
-	search = func(together []*rule, limits, from int) bool {
-		if limits > store.MaxLimits {
-			togetherTooMany(together, limits)
+	var search func(names []string, together []*rule, sum, from int) bool
+	search = func(names []string, together []*rule, sum, from int) bool {
+		if sum > store.MaxLimits {
+			together[len(together)-1].at.asFirst().fault(
+				fmt.Sprintf("a request may match %s, which have %d limits together", cut(strings.Join(names, ", ")), sum),
+				fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
 			return true
 		}
 		for i := from; i < len(doc.rules) && steps < maxSteps; i++ {
 			r := doc.rules[i]
-			if steps++; r.most() == 0 || !meetsAll(r, together) {
-				continue
-			}
-			if search(append(slices.Clip(together), r), limits+r.most(), i+1) {
+			steps++
+			if r.most(limits) > 0 && !slices.ContainsFunc(together, r.excludes) &&
+				search(append(slices.Clip(names), r.name), append(slices.Clip(together), r), sum+r.most(limits), i+1) {
 				return true
 			}
 		}
 		return false
 	}
-	search(nil, 0, 0)
+	search(nil, nil, 0, 0)
 }
 
-func meetsAll(r *rule, others []*rule) bool {
-	for _, o := range others {
-		if !r.match.meets(&o.match) {
-			return false
-		}
-	}
-	return true
-}
-
-func togetherTooMany(together []*rule, limits int) {
-	names := make([]string, len(together))
-	for i, r := range together {
-		names[i] = r.name
-	}
-	last := together[len(together)-1]
-	last.at.asFirst().fault(
-		fmt.Sprintf("a request may match %s, which have %d limits together", cut(strings.Join(names, ", ")), limits),
-		fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
-}
+// excludes reports whether no request matches both rules.
+func (r *rule) excludes(other *rule) bool { return !r.match.meets(&other.match) }
