@@ -97,6 +97,10 @@ var layers = []struct {
 		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
 		"go.uber.org/atomic",
 	}},
+	{module + "core/fasthttpadapter", []string{
+		module + "core/adapter", "github.com/valyala/fasthttp", "github.com/valyala/bytebufferpool",
+		"github.com/andybalholm/brotli", "github.com/klauspost/compress",
+	}},
 	// Users of an adapter need no package that reads files.
 	{module + "nethttp", append([]string{module + "core", "github.com/felixge/httpsnoop"}, layersOfCore...)},
 }

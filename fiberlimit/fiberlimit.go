@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take a
@@ -31,7 +32,7 @@ func From(l *core.Limiter) fiber.Handler {
 	}
 	return func(c *fiber.Ctx) error {
 		d, err := l.Check(request{c}, c.Context())
-		d.SetHeaders(header{c})
+		d.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})
 		switch {
 		case err != nil:
 			return refuse(c, l, core.ProblemOf(err).Status, err, func() error { return fail(c, err) })

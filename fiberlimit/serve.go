@@ -4,6 +4,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
 // serve tells d the status. That of an error is known when the app's error handler has answered it.
@@ -14,7 +15,7 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 	d.Serve(func() int {
 		defer func() { // of a panic, too: fasthttp goes on with what the handler has begun
 			if c.Response().IsBodyStream() || c.Context().Hijacked() {
-				releaseAtEnd(c.Context(), d.Deferred())
+				fasthttpadapter.ReleaseAtEnd(c.Context(), d.Deferred())
 			}
 		}()
 		if err = c.Next(); err != nil && d.Response() != nil {

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"reflect"
 	"strconv"
-	"strings"
-	"unsafe"
 
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
 // refuse answers with status unless the handler sets another one or returns an error of its own. For
@@ -50,20 +49,6 @@ func answer(c fiber.Ctx, p adapter.Problem, cause func() error) error {
 		}
 		return adapter.ErrorWithCause(fiber.NewError(p.Status, p.Title), cause())
 	}
-	p.SetHeaders(header{c})
+	p.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})
 	return c.Status(p.Status).Send(p.JSON())
 }
-
-// header is the response's. Get copies, because fasthttp uses its bytes again.
-type header struct{ fiber.Ctx }
-
-func (h header) Get(name string) string { return strings.Clone(h.GetRespHeader(name)) }
-
-// Set does not look for capitals and line breaks, as fiber's does: core's names are in canonical form, and its values
-// have no line breaks.
-func (h header) Set(name, value string) {
-	h.Response().Header.SetCanonical(bytesOf(name), bytesOf(value))
-}
-
-// bytesOf does not copy. The bytes are not written to.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above

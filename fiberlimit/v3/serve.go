@@ -5,6 +5,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
 // serve tells d the status. That of an error is known when the app's error handler has answered it.
@@ -15,7 +16,7 @@ func serve(c fiber.Ctx, d core.Decision) (err error) {
 	d.Serve(func() int {
 		defer func() { // of a panic, too: fasthttp goes on with what the handler has begun
 			if timedOut(c) == nil && (c.Response().IsBodyStream() || c.RequestCtx().Hijacked()) {
-				releaseAtEnd(c.RequestCtx(), d.Deferred())
+				fasthttpadapter.ReleaseAtEnd(c.RequestCtx(), d.Deferred())
 			}
 		}()
 		err = c.Next()

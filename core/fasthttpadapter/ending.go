@@ -1,4 +1,4 @@
-package fiberlimit
+package fasthttpadapter
 
 import (
 	"net"
@@ -17,9 +17,9 @@ type ending struct {
 	release func()
 }
 
-// releaseAtEnd calls release when fasthttp has sent the body stream, or when the handler of the hijacked connection has
+// ReleaseAtEnd calls release, unless it is nil, when fasthttp has sent the body stream, or when the handler of the hijacked connection has
 // ended or cannot begin.
-func releaseAtEnd(c *fasthttp.RequestCtx, release func()) {
+func ReleaseAtEnd(c *fasthttp.RequestCtx, release func()) {
 	if release == nil {
 		return
 	}

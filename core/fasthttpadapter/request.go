@@ -1,0 +1,64 @@
+// Package fasthttpadapter is what packages for frameworks on fasthttp share, as package core/adapter is for all. It reads
+// a request and the end of its response; the framework's package answers.
+package fasthttpadapter
+
+import (
+	"net/netip"
+	"reflect"
+	"unsafe"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/sashlimit/sash/core/adapter"
+)
+
+// A limiter that is made while a request is served has seen no request before.
+var _ = adapter.ServedBy("fasthttp.(*Server).serveConn")
+
+// PeerOf returns the connection's other end. A connection of a type testConn of the framework's package has none and
+// gets the one that httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: clients without
+// an address would share a quota.
+func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
+	p := adapter.PeerAddr(c.RemoteAddr())
+	if p.Addr.IsValid() || p.Unix {
+		return p
+	}
+	t := reflect.TypeOf(c.Conn())
+	if t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "testConn" && t.Elem().PkgPath() == framework {
+		p.Addr = netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return p
+}
+
+// HeaderOf returns the lines of a field of the request, copied.
+func HeaderOf(c *fasthttp.RequestCtx, name string) (lines []string) {
+	for _, line := range c.Request.Header.PeekAll(name) {
+		lines = append(lines, string(line))
+	}
+	return lines
+}
+
+// TargetOf returns what the request asks for, but for the method, which frameworks know. The texts are in the request's
+// memory.
+func TargetOf(c *fasthttp.RequestCtx) adapter.Target {
+	u := c.Request.URI()
+	t := adapter.Target{Host: textOf(u.Host()), Path: textOf(u.Path())}
+	if raw := textOf(u.PathOriginal()); raw != t.Path {
+		t.RawPath = raw
+	}
+	return t
+}
+
+// Header is a response's, as limiters write to it.
+type Header struct{ *fasthttp.ResponseHeader }
+
+// Get copies, because fasthttp uses its bytes again.
+func (h Header) Get(name string) string { return string(h.Peek(name)) }
+
+// Set does not look for capitals and line breaks, as fasthttp's does: core's names are in canonical form, and its values
+// have no line breaks.
+func (h Header) Set(name, value string) { h.SetCanonical(bytesOf(name), bytesOf(value)) }
+
+// textOf and bytesOf do not copy. The bytes are not written to.
+func textOf(b []byte) string  { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above
