@@ -1,7 +1,6 @@
 package echolimit
 
 import (
-	"errors"
 	"reflect"
 	"strconv"
 
@@ -17,20 +16,12 @@ func refuse(c echo.Context, status int, cause error, handler func() error) error
 	c.Response().Status = status
 	err := handler()
 	switch {
-	case isRefusal(err, cause):
+	case adapter.IsRefusal[*echo.HTTPError, *core.LimitedError](err, cause):
 		return answer(c, core.ProblemOf(err), func() error { return err })
 	case err != nil || c.Response().Committed:
 		return err
 	}
 	return c.NoContent(c.Response().Status)
-}
-
-// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
-func isRefusal(err, cause error) bool {
-	if err == nil || errors.As(err, new(*echo.HTTPError)) {
-		return false
-	}
-	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
 }
 
 func answerDenied(c echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err) }

@@ -4,10 +4,13 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
@@ -63,6 +66,27 @@ type Targeter interface {
 // TargetOf returns the target of a net/http request.
 func TargetOf(r *http.Request) Target {
 	return Target{Method: r.Method, Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
+}
+
+// RestOfPath returns raw, or if the route ends in a parameter as /users/:id does, the path as it was sent with slashes
+// encoded from that segment on. It is for routers whose last parameter has the rest of the path, as echo's, so that
+// /users/:id serves /users/7/x as well. raw is the RawPath of u; if that is empty, its encoded path was sent.
+func RestOfPath(route, raw string, u *url.URL) string {
+	last := strings.LastIndexByte(route, '/') + 1
+	segment := strings.Count(route, "/")
+	if last == 0 || !strings.HasPrefix(route[last:], ":") || raw == "" && strings.Count(u.Path, "/") <= segment {
+		return raw
+	}
+	sent := cmp.Or(raw, u.EscapedPath())
+	for i := range len(sent) {
+		if sent[i] != '/' {
+			continue
+		}
+		if segment--; segment < 0 {
+			return sent[:i] + strings.ReplaceAll(sent[i:], "/", "%2F")
+		}
+	}
+	return raw
 }
 
 // Peer is the other end of the connection that a request came over.
@@ -140,3 +164,13 @@ type caused struct{ err, cause error }
 
 func (c *caused) Error() string   { return c.err.Error() }
 func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }
+
+// IsRefusal reports whether a user's handler has returned the refusal that it was called for: the cause, or an error of
+// type Limited, which is *core.LimitedError, with no status of its own around it, an error of type Status. Such an error
+// leaves the answer to the limiter.
+func IsRefusal[Status, Limited any](err, cause error) bool {
+	if err == nil || errors.As(err, new(Status)) {
+		return false
+	}
+	return errors.As(err, new(Limited)) || errors.Is(err, cause)
+}

@@ -1,7 +1,6 @@
 package echolimit
 
 import (
-	"errors"
 	"reflect"
 	"runtime"
 	"strconv"
@@ -20,21 +19,12 @@ func refuse(c *echo.Context, status int, cause error, handler func() error) erro
 	w.setStatus(status)
 	err := handler()
 	switch {
-	case isRefusal(err, cause):
+	case adapter.IsRefusal[echo.HTTPStatusCoder, *core.LimitedError](err, cause):
 		return answer(c, core.ProblemOf(err), func() error { return err })
 	case err != nil || isWritten(c):
 		return err
 	}
 	return c.NoContent(w.implicit())
-}
-
-// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
-func isRefusal(err, cause error) bool {
-	var coder echo.HTTPStatusCoder
-	if err == nil || errors.As(err, &coder) {
-		return false
-	}
-	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
 }
 
 func answerDenied(c *echo.Context, d core.Decision) error { return answer(c, d.Problem(), d.Err) }

@@ -20,19 +20,11 @@ func refuse(c fiber.Ctx, l *core.Limiter, status int, cause error, handler func(
 	case errors.As(err, new(*adapter.PanicError)):
 		l.Report(c.Context(), err)
 		return answerError(c, err)
-	case isRefusal(err, cause):
+	case adapter.IsRefusal[*fiber.Error, *core.LimitedError](err, cause):
 		return answerError(c, err)
 	default:
 		return err
 	}
-}
-
-// isRefusal reports whether a handler has returned d.Err() or cause, with no status of its own around it.
-func isRefusal(err, cause error) bool {
-	if err == nil || errors.As(err, new(*fiber.Error)) {
-		return false
-	}
-	return errors.As(err, new(*core.LimitedError)) || errors.Is(err, cause)
 }
 
 func answerDenied(c fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
