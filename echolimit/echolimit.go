@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take an
@@ -63,3 +64,12 @@ func WithError(f func(echo.Context, error) error) core.Option { return core.OnEr
 func ByRoute() core.Key {
 	return core.By(func(c echo.Context) (string, error) { return "route " + c.Path(), nil })
 }
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+func Rules(set core.RuleSet, opts ...core.Option) echo.MiddlewareFunc {
+	return From(core.LimiterOf(set, opts...))
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set adapter.Explainer[E], c echo.Context) E { return set.Explain(request{c}) }

@@ -44,3 +44,27 @@ func answer(c *fiber.Ctx, p adapter.Problem, cause func() error) error {
 	p.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})
 	return c.Status(p.Status).Send(p.JSON())
 }
+
+// serve tells d the status. That of an error is known when the app's error handler has answered it.
+func serve(c *fiber.Ctx, d core.Decision) (err error) {
+	if ctx, asked := d.Context(c.UserContext()); asked {
+		c.SetUserContext(ctx)
+	}
+	d.Serve(func() int {
+		defer func() { // of a panic, too: fasthttp goes on with what the handler has begun
+			if c.Response().IsBodyStream() || c.Context().Hijacked() {
+				fasthttpadapter.ReleaseAtEnd(c.Context(), d.Deferred())
+			}
+		}()
+		if err = c.Next(); err != nil && d.Response() != nil {
+			if err = c.App().ErrorHandler(c, err); err != nil { // as fiber does, which must not ask it again
+				err = c.SendStatus(fiber.StatusInternalServerError)
+			}
+		}
+		if status := c.Response().StatusCode(); status != fiber.StatusOK || !c.Context().Hijacked() {
+			return status
+		}
+		return fiber.StatusSwitchingProtocols // which a handler that has taken over the connection may send itself
+	})
+	return err
+}

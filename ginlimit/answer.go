@@ -1,6 +1,10 @@
 package ginlimit
 
 import (
+	"bufio"
+	"net"
+	"net/http"
+
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
@@ -26,3 +30,47 @@ func refuse(c *gin.Context, status int, answer func()) {
 	answer()
 	c.Writer.WriteHeaderNow()
 }
+
+// serve runs the handlers behind the limiter. gin's writer does not tell when the header goes out, so a client that has
+// left when they end is taken to have left before a status of 500 and above.
+func serve(c *gin.Context, d *core.Decision) {
+	if ctx, asked := d.Context(c.Request.Context()); asked {
+		c.Request = c.Request.WithContext(ctx)
+	}
+	seen := d.Response()
+	if seen == nil {
+		d.Serve(func() int { c.Next(); return 0 })
+		return
+	}
+	w := c.Writer
+	if c.GetHeader("Upgrade") != "" {
+		c.Writer = upgrades{w, seen}
+		defer func() { c.Writer = w }()
+	}
+	d.Serve(func() int {
+		defer func() { // of a panic, too
+			if w.Written() {
+				seen.Sent(w.Status())
+			}
+		}()
+		c.Next()
+		return w.Status()
+	})
+}
+
+// upgrades tells seen when the handler takes over the connection, which gin's writer takes for status 200.
+type upgrades struct {
+	gin.ResponseWriter
+
+	seen *adapter.Response
+}
+
+func (u upgrades) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := u.ResponseWriter.Hijack()
+	if err == nil {
+		u.seen.Sent(http.StatusSwitchingProtocols)
+	}
+	return c, rw, err
+}
+
+func (u upgrades) Unwrap() http.ResponseWriter { return u.ResponseWriter }

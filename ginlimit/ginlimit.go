@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // New limits what the handlers behind it serve: how much, whose, and options
@@ -61,3 +62,12 @@ func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*g
 func ByRoute() core.Key {
 	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
 }
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+func Rules(set core.RuleSet, opts ...core.Option) gin.HandlerFunc {
+	return From(core.LimiterOf(set, opts...))
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set adapter.Explainer[E], c *gin.Context) E { return set.Explain(request{c}) }

@@ -1,7 +1,12 @@
 package nethttp
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
+
+	"github.com/felixge/httpsnoop"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -18,4 +23,83 @@ func write(w http.ResponseWriter, r *http.Request, p adapter.Problem) {
 	p.SetHeaders(w.Header())
 	w.WriteHeader(p.Status)
 	w.Write(p.JSON())
+}
+
+// serve leaves the writer as it is unless somebody asks for the status.
+func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
+	if seen == nil {
+		next.ServeHTTP(w, r)
+		return 0
+	}
+	return watch(w, seen, func(w http.ResponseWriter) {
+		if _, ok := w.(http.Hijacker); !ok && r.Header.Get("Upgrade") != "" {
+			w = seen.Upgrade(w)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.
+func watch(w http.ResponseWriter, seen *adapter.Response, f func(http.ResponseWriter)) int {
+	status := 0
+	// The first one is what the client gets, unless it only announces another.
+	note := func(code int) {
+		if status == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+			status = code
+		}
+	}
+	// The header goes out with the body: after a panic the server drops one that is written alone.
+	sent := func(code int) {
+		note(code)
+		seen.Sent(status)
+	}
+	f(httpsnoop.Wrap(w, httpsnoop.Hooks{
+		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+			return func(code int) {
+				note(code)
+				next(code)
+			}
+		},
+		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+			return func(b []byte) (int, error) {
+				if note(http.StatusOK); len(b) > 0 {
+					sent(http.StatusOK)
+				}
+				return next(b)
+			}
+		},
+		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
+			return func() {
+				sent(http.StatusOK)
+				next()
+			}
+		},
+		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+			return func(src io.Reader) (n int64, err error) {
+				failed := false
+				defer func() {
+					if n > 0 || !failed { // else nothing has been sent
+						sent(http.StatusOK)
+					}
+				}()
+				n, err = next(src)
+				failed = n == 0
+				return n, err
+			}
+		},
+		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
+			return func() (net.Conn, *bufio.ReadWriter, error) {
+				c, rw, err := next()
+				if err == nil {
+					sent(http.StatusSwitchingProtocols)
+				}
+				return c, rw, err
+			}
+		},
+	}))
+	if status == 0 {
+		return http.StatusOK
+	}
+	seen.Sent(status)
+	return status
 }

@@ -77,3 +77,14 @@ func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Op
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
 }
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
+	return From(core.LimiterOf(set, opts...))
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set adapter.Explainer[E], r *http.Request) E {
+	return set.Explain(request{r})
+}

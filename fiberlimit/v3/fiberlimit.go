@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
@@ -59,3 +60,12 @@ func WithError(f func(fiber.Ctx, error) error) core.Option { return core.OnError
 func ByRoute() core.Key {
 	return core.By(func(c fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
+
+// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
+// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+func Rules(set core.RuleSet, opts ...core.Option) fiber.Handler {
+	return From(core.LimiterOf(set, opts...))
+}
+
+// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+func Explain[E any](set adapter.Explainer[E], c fiber.Ctx) E { return set.Explain(request{c}) }
