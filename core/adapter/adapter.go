@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 )
 
 // Request is what an adapter shows of a request in progress. If a framework's contexts do not tell that a client has
@@ -173,4 +174,26 @@ func IsRefusal[Status, Limited any](err, cause error) bool {
 		return false
 	}
 	return errors.As(err, new(Limited)) || errors.Is(err, cause)
+}
+
+var servers sync.Map // of functions that call handlers, other than those of net/http
+
+// ServedBy tells that a function calls handlers, by the end of its name as package runtime gives it. A limiter that is
+// made while one is on the stack is made for each request anew, of which core warns. Functions named ServeHTTP need not
+// be told. It returns true, so that a package can call it in a declaration.
+func ServedBy(function string) bool {
+	servers.Store(function, nil)
+	return true
+}
+
+// IsServer reports whether a function calls handlers.
+func IsServer(function string) (is bool) {
+	if strings.HasSuffix(function, ".ServeHTTP") {
+		return true
+	}
+	servers.Range(func(known, _ any) bool {
+		is = strings.HasSuffix(function, known.(string)) //nolint:forcetypeassert // ServedBy stores nothing else
+		return !is
+	})
+	return is
 }
