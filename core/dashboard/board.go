@@ -37,7 +37,7 @@ type Board struct {
 	quiet    int // seconds without a decision
 	unseen   int // seconds without a page
 	closed   chan struct{}
-	stores   []storeMessage
+	stores   []*core.Stats
 	storesAt time.Time
 	shown    map[*policy]bool // in the last message
 }
@@ -100,47 +100,17 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if p == nil {
 		return
 	}
-	switch e.Outcome {
-	case event.Allowed, event.Denied, event.Banned:
-		b.decided(p, &e)
-	case event.Listed, event.Skipped:
-		p.count[admitted].Add(1)
-	case event.Forbidden:
-		p.count[denied].Add(1)
-	case event.NoKey:
-		p.count[noKey].Add(1)
-	case event.Failed:
-		p.count[failed].Add(1)
-	case event.RefundFailed:
-		p.count[refundFailed].Add(1)
-	case event.ShadowFailed:
-		p.count[shadowFailed].Add(1)
-	case event.ReloadFailed:
-		p.count[reloadFailed].Add(1)
-	case event.Refunded, event.Reloaded:
+	for i, is := range counted(&e) {
+		if is {
+			p.count[i].Add(1)
+		}
+	}
+	isDecision := e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned
+	if isDecision && b.keys.add(&e) && b.policies.Get(p.name) != p { // it was removed meanwhile
+		b.keys.remove(p.name)
 	}
 	if !b.running.Load() && b.running.CompareAndSwap(false, true) {
 		go b.run()
-	}
-}
-
-func (b *Board) decided(p *policy, e *core.Event) {
-	if e.Outcome == event.Allowed {
-		p.count[admitted].Add(1)
-		if e.NearLimit() {
-			p.count[near].Add(1)
-		}
-	} else {
-		p.count[denied].Add(1)
-	}
-	if e.Decision.Degraded {
-		p.count[degraded].Add(1)
-	}
-	if e.Shadow != nil && !e.Shadow.Allowed {
-		p.count[shadowDenied].Add(1)
-	}
-	if b.keys.add(e) && b.policies.Get(p.name) != p { // it was removed meanwhile
-		b.keys.remove(p.name)
 	}
 }
 

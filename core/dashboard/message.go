@@ -12,7 +12,7 @@ type message struct {
 	Policies []policyMessage `json:"policies"`
 	Others   int             `json:"others"` // policies that are not shown
 	Hot      []hotKey        `json:"hot"`
-	Stores   []storeMessage  `json:"stores"`
+	Stores   []*core.Stats   `json:"stores"`
 	Actions  *bool           `json:"actions,omitempty"` // in the first message: whether this page may use them
 }
 
@@ -41,23 +41,6 @@ var troubles = [counters]string{
 	degraded:     "decided without the store",
 }
 
-// storeMessage is how limiters get on with their store, or how full a store in memory is.
-type storeMessage struct {
-	Policy   string `json:"policy"`
-	Breaker  string `json:"breaker,omitempty"`
-	Outages  uint64 `json:"outages"`
-	Failures uint64 `json:"failures"`
-	Backlog  int64  `json:"backlog"`
-	Replayed uint64 `json:"replayed"`
-	Lost     uint64 `json:"lost"`
-	Denials  int    `json:"denials"`
-	Keys     int    `json:"keys"`
-	MaxKeys  int    `json:"maxKeys"`
-	Bytes    int    `json:"bytes"`
-	Shared   uint64 `json:"shared"`
-	InFlight int    `json:"inFlight"`
-}
-
 // encode returns a message or an answer as JSON. None of their numbers is infinite.
 func encode(m any) []byte {
 	b, err := json.Marshal(m)
@@ -78,12 +61,4 @@ func (p *policy) message(latest int, limits string) policyMessage {
 		}
 	}
 	return m
-}
-
-func storeMessageOf(s *core.Stats) storeMessage {
-	return storeMessage{
-		Policy: s.Policy, Breaker: s.Breaker, Outages: s.Outages, Failures: s.Failures, Backlog: s.Backlog,
-		Replayed: s.Replayed, Lost: s.Lost, Denials: s.Denials,
-		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Shared: s.Shared, InFlight: s.InFlight,
-	}
 }

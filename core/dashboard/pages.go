@@ -123,16 +123,13 @@ func (b *Board) message(latest int, identities bool) *message {
 
 // storesNow returns what stores hold. It asks them once a second at most, since that looks at each key of a store in
 // memory. The lock must be held.
-func (b *Board) storesNow() []storeMessage {
+func (b *Board) storesNow() []*core.Stats {
 	if now := time.Now(); b.stores == nil || now.Sub(b.storesAt) >= interval/2 {
-		b.stores, b.storesAt = []storeMessage{}, now
 		limiters := make([]*core.Limiter, len(b.limiters))
 		for i, a := range b.limiters {
 			limiters[i] = a.Limiter
 		}
-		for _, s := range metricsum.Of(limiters) {
-			b.stores = append(b.stores, storeMessageOf(s))
-		}
+		b.stores, b.storesAt = append([]*core.Stats{}, metricsum.Of(limiters)...), now
 	}
 	return b.stores
 }

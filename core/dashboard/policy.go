@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"sync/atomic"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 )
 
 const (
@@ -38,6 +41,23 @@ type policy struct {
 	sampled [series]uint64
 	history [seconds][series]uint32
 	at      int // in history, where the next sample goes
+}
+
+// counted returns what an event counts as.
+func counted(e *core.Event) [counters]bool {
+	o := e.Outcome
+	return [counters]bool{
+		admitted:     o == event.Allowed || o == event.Listed || o == event.Skipped,
+		denied:       o == event.Denied || o == event.Banned || o == event.Forbidden,
+		near:         e.NearLimit(),
+		degraded:     o.IsDecision() && e.Decision.Degraded,
+		failed:       o == event.Failed,
+		noKey:        o == event.NoKey,
+		refundFailed: o == event.RefundFailed,
+		shadowDenied: o.IsDecision() && e.Shadow != nil && !e.Shadow.Allowed,
+		shadowFailed: o == event.ShadowFailed,
+		reloadFailed: o == event.ReloadFailed,
+	}
 }
 
 // sample reports whether a counter has changed.

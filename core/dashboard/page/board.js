@@ -132,23 +132,23 @@ function showList(list, texts, make) {
 function showWrong(message) {
   const wrong = message.policies.flatMap(p => (p.wrong || []).map(w => `${p.name}: ${w.count.toLocaleString('en')} ${w.what}`));
   for (const s of message.stores) {
-    if (s.lost) wrong.push(`${s.policy}: ${plural(s.lost, 'unit', 'units')} that cannot be replayed to the store`);
-    if (s.breaker && s.breaker !== 'closed') wrong.push(`${s.policy}: the store does not answer`);
-    if (s.shared) wrong.push(`${s.policy}: ${plural(s.shared, 'request', 'requests')} whose keys share a log, because the store is full`);
+    if (s.Lost) wrong.push(`${s.Policy}: ${plural(s.Lost, 'unit', 'units')} that cannot be replayed to the store`);
+    if (s.Breaker && s.Breaker !== 'closed') wrong.push(`${s.Policy}: the store does not answer`);
+    if (s.Shared) wrong.push(`${s.Policy}: ${plural(s.Shared, 'request', 'requests')} whose keys share a log, because the store is full`);
   }
   byId('wrong').hidden = wrong.length === 0;
   showList(byId('wrong').querySelector('ul'), wrong, text => element('li', {}, text));
 }
 
 function showStores(message) {
-  const about = s => s.maxKeys
-    ? [`in memory, ${s.keys.toLocaleString('en')} of ${s.maxKeys.toLocaleString('en')} keys`, size(s.bytes)]
-    : s.breaker
-      ? [`breaker ${s.breaker}`, plural(s.outages, 'outage', 'outages'), plural(s.failures, 'failed call', 'failed calls'),
-        `${plural(s.denials, 'denial', 'denials')} cached`, `${s.backlog.toLocaleString('en')} to be replayed`,
-        `${s.replayed.toLocaleString('en')} replayed`]
+  const about = s => s.MaxKeys
+    ? [`in memory, ${s.Keys.toLocaleString('en')} of ${s.MaxKeys.toLocaleString('en')} keys`, size(s.Bytes)]
+    : s.Breaker
+      ? [`breaker ${s.Breaker}`, plural(s.Outages, 'outage', 'outages'), plural(s.Failures, 'failed call', 'failed calls'),
+        `${plural(s.Denials, 'denial', 'denials')} cached`, `${s.Backlog.toLocaleString('en')} to be replayed`,
+        `${s.Replayed.toLocaleString('en')} replayed`]
       : ['as above'];
-  const rows = message.stores.map(s => [s.policy, about(s).concat(s.inFlight ? [`${s.inFlight} in flight`] : []).join(', ')]);
+  const rows = message.stores.map(s => [s.Policy, about(s).concat(s.InFlight ? [`${s.InFlight} in flight`] : []).join(', ')]);
   byId('stores').hidden = rows.length === 0;
   showList(byId('stores').querySelector('tbody'), rows, ([name, text]) =>
     element('tr', {}, element('th', {scope: 'row'}, name), element('td', {class: 'wide'}, text)));
@@ -197,7 +197,7 @@ function showActions(message) {
   if (message.actions === undefined) return;
   mayAct = message.actions;
   byId('find').hidden = !mayAct || message.stores.length === 0;
-  const names = message.stores.map(s => s.policy);
+  const names = message.stores.map(s => s.Policy);
   showList(byId('find').policy, names, name => element('option', {}, name));
 }
 
