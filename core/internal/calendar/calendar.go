@@ -25,24 +25,23 @@ const (
 
 // units has, by Unit, the name and length of its periods. A length is in seconds or in months.
 var units = [...]struct {
-	name              string
-	seconds, months   int64
-	shortest, longest int64 // seconds, if the clock is never changed
+	name            string
+	seconds, months int64
+	longest         int64 // seconds, if the clock is never changed
 }{
-	Hour:    {"hour", hour, 0, hour, hour},
-	Day:     {"day", day, 0, day, day},
-	Week:    {"week", week, 0, week, week},
-	Month:   {"month", 0, 1, 28 * day, 31 * day},
-	Quarter: {"quarter", 0, 3, 89 * day, 92 * day}, // 89 days: from January 31 to April 30
-	Year:    {"year", 0, 12, 365 * day, 366 * day},
+	Hour:    {"hour", hour, 0, hour},
+	Day:     {"day", day, 0, day},
+	Week:    {"week", week, 0, week},
+	Month:   {"month", 0, 1, 31 * day},
+	Quarter: {"quarter", 0, 3, 92 * day},
+	Year:    {"year", 0, 12, 366 * day},
 }
 
 // String returns the unit's name, such as "month".
 func (u Unit) String() string { return units[u].name }
 
 // Calendar divides time into periods by the clock of a time zone. It is immutable. The zero value is none: only [New]
-// and [Parse] make calendars. Of calendars that are equal by ==, all periods are equal; [Calendar.Equal] also finds
-// those equal that have separate copies of one zone.
+// and [Parse] make calendars. Of calendars that are equal by ==, all periods are equal.
 //
 // A period begins when the zone's clock first shows its beginning, or a later time if it skips that. So all instants
 // are in exactly one period, also where clocks are changed:
@@ -75,14 +74,6 @@ func New(unit Unit, zone *time.Location) Calendar {
 	return c
 }
 
-// Starting returns the calendar with weeks that begin on another day, at midnight. It has an effect on weeks only.
-func (c Calendar) Starting(weekday time.Weekday) Calendar {
-	if c.unit == Week {
-		c.day, c.second = afterMonday(weekday), 0
-	}
-	return c
-}
-
 // From returns the calendar with periods that begin as the anchor does: at the minute of an hour, time of day, weekday,
 // day of a month, or day of a year that it has in the calendar's zone. One of the periods begins at the anchor, unless
 // the clock shows the anchor's time twice and the anchor is the second. Fractions of seconds are cut off.
@@ -98,7 +89,7 @@ func (c Calendar) From(anchor time.Time) Calendar {
 	case Hour:
 		c.second %= hour
 	case Week:
-		c.day = afterMonday(anchor.Weekday())
+		c.day = int8((anchor.Weekday() + 6) % 7)
 	case Month, Quarter, Year:
 		c.day = int8(anchor.Day())
 		c.month = int8(int64(anchor.Month()-1) % units[c.unit].months)
@@ -106,13 +97,8 @@ func (c Calendar) From(anchor time.Time) Calendar {
 	return c
 }
 
-func afterMonday(d time.Weekday) int8 { return int8((d + 6) % 7) }
-
 // Unit returns the kind of the calendar's periods.
 func (c Calendar) Unit() Unit { return c.unit }
-
-// Zone returns the zone whose clock the calendar uses.
-func (c Calendar) Zone() *time.Location { return c.zone }
 
 // Period returns the period that holds t: start is not after t, and end is. The period after it starts at its end.
 // Both are whole seconds, in the calendar's zone. It takes all instants that [time.UnixMicro] returns.

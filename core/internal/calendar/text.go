@@ -68,32 +68,6 @@ func (c Calendar) anchor() time.Time {
 	return anchor
 }
 
-// Equal reports whether all periods of two calendars are equal. Zones are taken for equal if they have the same name
-// and now the same offsets, so a zone may have been loaded twice.
-func (c Calendar) Equal(other Calendar) bool {
-	zone, otherZone := c.zone, other.zone
-	c.zone = otherZone
-	if c != other {
-		return false
-	}
-	if zone == otherZone {
-		return true
-	}
-	if zone == nil || otherZone == nil || zoneText(zone) != zoneText(otherZone) {
-		return false
-	}
-	// A name may also be that of a zone of one offset.
-	const year = 2026
-	for _, month := range []time.Month{time.January, time.July} {
-		t := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
-		_, offset := t.In(zone).Zone()
-		if _, otherOffset := t.In(otherZone).Zone(); offset != otherOffset {
-			return false
-		}
-	}
-	return true
-}
-
 const offsetLayout = "-07:00"
 
 // zoneText returns the zone's name, or its offset if it has none.

@@ -43,7 +43,7 @@ func (c Calendar) reach(wall, offset int64) int64 {
 	}
 }
 
-// The years that [Calendar.Longest] and [Calendar.Shortest] look at.
+// The years that [Calendar.Longest] looks at.
 const (
 	firstYear = 1970
 	lastYear  = 2100 // by then, the rules of all zones repeat
@@ -54,12 +54,6 @@ const (
 // than [Calendar.Period].
 func (c Calendar) Longest() time.Duration {
 	return time.Duration(units[c.unit].longest+c.shift()) * time.Second
-}
-
-// Shortest returns a bound that no period is shorter than, of those that begin since 1970. It is 0 where a change of
-// the clock may leave a moment of a period. See [Calendar.Longest].
-func (c Calendar) Shortest() time.Duration {
-	return time.Duration(max(0, units[c.unit].shortest-c.shift())) * time.Second
 }
 
 // shift returns the difference between the zone's largest and least offset.
