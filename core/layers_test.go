@@ -38,7 +38,7 @@ var layers = []struct {
 	may []string
 }{
 	{module + "core/internal/calendar", nil},
-	{module + "core/internal/clientip", nil},
+	{module + "core/internal/clientip", []string{module + "core/adapter"}},
 	{module + "core/internal/deadline", nil},
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/lifetime", []string{module + "core/adapter"}},

@@ -103,7 +103,7 @@ type Peer struct {
 // PeerOf returns the peer of a net/http request. RemoteAddr may carry a port, as the server writes it, or be a bare
 // address.
 func PeerOf(r *http.Request) Peer {
-	if a, port := parseAddr(r.RemoteAddr); a.IsValid() {
+	if a, port := ParseAddr(r.RemoteAddr); a.IsValid() {
 		return Peer{Addr: a, Rewritten: !port}
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -118,16 +118,17 @@ func PeerAddr(a net.Addr) Peer {
 	case nil:
 		return Peer{}
 	}
-	addr, _ := parseAddr(a.String())
+	addr, _ := ParseAddr(a.String())
 	return Peer{Addr: addr, Unix: strings.HasPrefix(a.Network(), "unix")}
 }
 
-// longestAddr is that of "[", an IPv6 address with its zone, "]:" and a port.
-const longestAddr = 64
+// LongestAddr is how long a text is that [ParseAddr] reads: "[", an IPv6 address with its zone, "]:" and a port.
+const LongestAddr = 64
 
-// parseAddr reads an address, and reports whether there was a port.
-func parseAddr(s string) (a netip.Addr, port bool) {
-	if len(s) > longestAddr { // an error would quote it
+// ParseAddr reads an address with or without brackets and port, and reports whether there was a port. What is no address
+// gives the zero Addr, and so does the unspecified address, which is nobody's.
+func ParseAddr(s string) (a netip.Addr, port bool) {
+	if len(s) > LongestAddr { // an error would quote it
 		return a, false
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
@@ -167,8 +168,8 @@ func (c *caused) Error() string   { return c.err.Error() }
 func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }
 
 // IsRefusal reports whether a user's handler has returned the refusal that it was called for: the cause, or an error of
-// type Limited, which is *core.LimitedError, with no status of its own around it, an error of type Status. Such an error
-// leaves the answer to the limiter.
+// type Limited, which is *core.LimitedError. It has not if there is a status of its own around that, an error of type
+// Status. A refusal leaves the answer to the limiter.
 func IsRefusal[Status, Limited any](err, cause error) bool {
 	if err == nil || errors.As(err, new(Status)) {
 		return false

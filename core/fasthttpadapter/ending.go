@@ -17,8 +17,8 @@ type ending struct {
 	release func()
 }
 
-// ReleaseAtEnd calls release, unless it is nil, when fasthttp has sent the body stream, or when the handler of the hijacked connection has
-// ended or cannot begin.
+// ReleaseAtEnd calls release, unless it is nil, when fasthttp has sent the body stream, or when the handler of the
+// hijacked connection has ended or cannot begin.
 func ReleaseAtEnd(c *fasthttp.RequestCtx, release func()) {
 	if release == nil {
 		return

@@ -1,5 +1,5 @@
-// Package fasthttpadapter is what packages for frameworks on fasthttp share, as package core/adapter is for all. It reads
-// a request and the end of its response; the framework's package answers.
+// Package fasthttpadapter is what packages for frameworks on fasthttp share, as package core/adapter is for all. It
+// reads a request and the end of its response; the framework's package answers.
 package fasthttpadapter
 
 import (
@@ -55,8 +55,8 @@ type Header struct{ *fasthttp.ResponseHeader }
 // Get copies, because fasthttp uses its bytes again.
 func (h Header) Get(name string) string { return string(h.Peek(name)) }
 
-// Set does not look for capitals and line breaks, as fasthttp's does: core's names are in canonical form, and its values
-// have no line breaks.
+// Set does not look for capitals and line breaks, as fasthttp's does: core's names are in canonical form, and its
+// values have no line breaks.
 func (h Header) Set(name, value string) { h.SetCanonical(bytesOf(name), bytesOf(value)) }
 
 // textOf and bytesOf do not copy. The bytes are not written to.

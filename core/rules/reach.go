@@ -107,7 +107,8 @@ func (doc *document) tooMany() {
 	search = func(names []string, together []*rule, sum, from int) bool {
 		if sum > store.MaxLimits {
 			together[len(together)-1].at.asFirst().fault(
-				fmt.Sprintf("a request may match %s, which have %d limits together", cut(strings.Join(names, ", ")), sum),
+				fmt.Sprintf("a request may match %s, which have %d limits together",
+					cut(strings.Join(names, ", ")), sum),
 				fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
 			return true
 		}

@@ -3,10 +3,9 @@ package clientip
 import (
 	"fmt"
 	"net/netip"
-)
 
-// maxAddrLen is the longest text that is parsed: "[", an IPv6 address with its zone, "]:" and a port.
-const maxAddrLen = 64
+	"github.com/sashlimit/sash/core/adapter"
+)
 
 // Canonical returns the one form in which an address is compared: IPv4-mapped IPv6 becomes IPv4, however it was
 // written, and the zone is removed, because it does not identify a client. The unspecified address becomes the zero
@@ -19,32 +18,10 @@ func Canonical(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ParseAddr parses an address with or without brackets and port. It returns the canonical form, or the zero Addr if s
-// is no address.
+// ParseAddr is [adapter.ParseAddr] that returns the canonical form.
 func ParseAddr(s string) netip.Addr {
-	a, _ := ParseAddrPort(s)
-	return a
-}
-
-// ParseAddrPort is ParseAddr that also reports whether s has a port.
-func ParseAddrPort(s string) (a netip.Addr, port bool) {
-	if len(s) > maxAddrLen { // the error of netip would quote all of it
-		return netip.Addr{}, false
-	}
-	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return Canonical(ap.Addr()), true
-	}
-	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
-		if a, err := netip.ParseAddr(s[1 : n-1]); err == nil && a.Is6() {
-			return Canonical(a), false
-		}
-		return netip.Addr{}, false
-	}
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	return Canonical(a), false
+	a, _ := adapter.ParseAddr(s)
+	return Canonical(a)
 }
 
 // Error is what is wrong with a prefix.

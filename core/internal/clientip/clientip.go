@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // UnixSocket is the word for a listener on a Unix socket among trusted proxies.
@@ -149,7 +151,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 		return value, s[end:], value != "" && !strings.ContainsAny(value, "\" \t\\")
 	}
 	var b []byte
-	for i := 1; i < len(s) && len(b) <= maxAddrLen; i++ {
+	for i := 1; i < len(s) && len(b) <= adapter.LongestAddr; i++ {
 		switch s[i] {
 		case '"':
 			return string(b), s[i+1:], true

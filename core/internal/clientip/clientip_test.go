@@ -62,24 +62,21 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-func TestParseAddrPort(t *testing.T) {
-	for _, c := range []struct {
-		text, want string
-		port       bool
-	}{
-		{"192.0.2.1", "192.0.2.1", false},
-		{"192.0.2.1:80", "192.0.2.1", true},
-		{"::ffff:192.0.2.1", "192.0.2.1", false},
-		{"[2001:DB8::1]", "2001:db8::1", false},
-		{"[fe80::1%eth0]:80", "fe80::1", true},
-		{"[192.0.2.1]", "invalid IP", false},
-		{"0.0.0.0:80", "invalid IP", true},
-		{"::", "invalid IP", false},
-		{"", "invalid IP", false},
-		{"fe80::1%" + strings.Repeat("x", 64), "invalid IP", false},
+func TestParseAddr(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"192.0.2.1", "192.0.2.1"},
+		{"192.0.2.1:80", "192.0.2.1"},
+		{"::ffff:192.0.2.1", "192.0.2.1"},
+		{"[2001:DB8::1]", "2001:db8::1"},
+		{"[fe80::1%eth0]:80", "fe80::1"},
+		{"[192.0.2.1]", "invalid IP"},
+		{"0.0.0.0:80", "invalid IP"},
+		{"::", "invalid IP"},
+		{"", "invalid IP"},
+		{"fe80::1%" + strings.Repeat("x", 64), "invalid IP"},
 	} {
-		if a, port := clientip.ParseAddrPort(c.text); a.String() != c.want || port != c.port {
-			t.Errorf("%q is %v, %v; want %s, %v", c.text, a, port, c.want, c.port)
+		if a := clientip.ParseAddr(c.text); a.String() != c.want {
+			t.Errorf("%q is %v, want %s", c.text, a, c.want)
 		}
 	}
 }
