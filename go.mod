@@ -4,7 +4,6 @@ go 1.25.0
 
 require (
 	github.com/felixge/httpsnoop v1.0.4
-	github.com/fsnotify/fsnotify v1.7.0
 	github.com/gin-gonic/gin v1.10.0
 	github.com/go-chi/chi/v5 v5.2.2
 	github.com/go-kratos/aegis v0.2.0

@@ -64,7 +64,7 @@ var layers = []struct {
 	}},
 	{module + "core", layersOfCore},
 	{module + "core/rules", append([]string{
-		module + "core", "go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify", "golang.org/x/sys",
+		module + "core", "go.yaml.in/yaml/v4",
 	}, layersOfCore...)},
 	{module + "internal/errclass", []string{module + "core/adapter", module + "core/store"}},
 	{module + "internal/metricsum", append([]string{module + "core", module + "internal/errclass"}, layersOfCore...)},
