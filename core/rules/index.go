@@ -18,8 +18,7 @@ type index struct {
 type dimension struct {
 	condition
 
-	asking set            // rules with a condition
-	any    set            // the others
+	any    set            // rules without a condition
 	byText map[string]set // the rules that accept a text, with the others
 }
 
@@ -40,14 +39,13 @@ func newIndex(all []match) *index {
 }
 
 func newDimension(of condition, all []match) dimension {
-	d := dimension{of, newBits(len(all)), newBits(len(all)), make(map[string]set)}
+	d := dimension{of, newBits(len(all)), make(map[string]set)}
 	for i := range all {
 		c := all[i].condition(d.kind, d.name)
 		if c == nil {
 			d.any.add(i)
 			continue
 		}
-		d.asking.add(i)
 		for _, v := range c.values {
 			if d.byText[v] == nil {
 				d.byText[v] = newBits(len(all))
@@ -103,7 +101,7 @@ func (x *index) find(r adapter.Request, c *choice, found set) (others []set, end
 func (x *index) keep(r adapter.Request, c *choice, target *adapter.Target, found set) error {
 	for i := range x.of {
 		d := &x.of[i]
-		if !d.asking.meets(found) {
+		if found.isWithin(d.any) {
 			continue
 		}
 		var few [4]string
@@ -155,14 +153,14 @@ func (s set) keep(o set) {
 	}
 }
 
-// meets reports whether the sets have a rule in common.
-func (s set) meets(o set) bool {
+// isWithin reports whether all rules of s are in o.
+func (s set) isWithin(o set) bool {
 	for i := range s {
-		if s[i]&o[i] != 0 {
-			return true
+		if s[i]&^o[i] != 0 {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // next returns the first rule from i on, or -1.
