@@ -1,6 +1,9 @@
 package echolimit
 
 import (
+	"cmp"
+	"context"
+	"net/url"
 	"reflect"
 	"runtime"
 	"strconv"
@@ -10,6 +13,30 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
+
+// request shows an *echo.Context to core.
+type request struct{ c *echo.Context }
+
+func (q request) Context() context.Context    { return q.c.Request().Context() }
+func (q request) Peer() adapter.Peer          { return adapter.PeerOf(q.c.Request()) }
+func (q request) Header(name string) []string { return q.c.Request().Header.Values(name) }
+func (q request) Native() any                 { return q.c }
+func (q request) Value(key any) any {
+	name, _ := key.(string)
+	return cmp.Or(q.c.Get(name), q.c.Request().Context().Value(key))
+}
+
+func (q request) SetContext(ctx context.Context) { q.c.SetRequest(q.c.Request().WithContext(ctx)) }
+
+func (q request) Target() adapter.Target {
+	t := adapter.TargetOf(q.c.Request())
+	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow
+	if t.RawPath != "" {        // a router with UseEscapedPathForMatching reads the decoded path
+		t.Routed = adapter.RestOfPath(q.c.Path(), "", &url.URL{Path: t.Path})
+	}
+	t.RawPath = adapter.RestOfPath(q.c.Path(), t.RawPath, q.c.Request().URL)
+	return t
+}
 
 // refuse answers with status unless the handler has written or returns an error of its own. For
 // d.Err() and cause, which it may return, it answers as without the handler.

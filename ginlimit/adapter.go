@@ -2,6 +2,8 @@ package ginlimit
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"net"
 	"net/http"
 
@@ -10,6 +12,21 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
+
+// request shows a *gin.Context to core.
+type request struct{ c *gin.Context }
+
+func (q request) Context() context.Context    { return q.c.Request.Context() }
+func (q request) Peer() adapter.Peer          { return adapter.PeerOf(q.c.Request) }
+func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
+
+func (q request) Value(key any) any {
+	return cmp.Or(q.c.Value(key), q.c.Request.Context().Value(key))
+}
+
+func (q request) Native() any                    { return q.c }
+func (q request) SetContext(ctx context.Context) { q.c.Request = q.c.Request.WithContext(ctx) }
+func (q request) Target() adapter.Target         { return adapter.TargetOf(q.c.Request) }
 
 func answerDenied(c *gin.Context, d core.Decision) { write(c, d.Problem()) }
 func answerError(c *gin.Context, err error)        { write(c, core.ProblemOf(err)) }
