@@ -87,10 +87,7 @@ func serves[C any](l *Limiter) error {
 				"pass a function with a parameter of that type"))
 		}
 	}
-	if fixed := l.policy.fixed; fixed != nil {
-		faults = append(faults, l.costless(fixed))
-	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, l.uncosted)...)
 }
 
 // For adapters: KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in

@@ -24,7 +24,7 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 		Labelled:   Key.labelled,
 		FormOf: func(l Limit) bridge.Form {
 			return bridge.Form{
-				Name: l.defaultName(), InFlight: l.inFlight, Burst: l.algorithm == store.TokenBucket,
+				Name: l.defaultName(), Unit: l.unit, InFlight: l.inFlight, Burst: l.algorithm == store.TokenBucket,
 				Calendar: l.aligned.isSet(),
 			}
 		},

@@ -124,10 +124,10 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	case pl == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	d.take.Cost, d.take.Mode = c.Units(), l.mode
-	if pl.Unit != "" || pl.Units != nil {
-		d.price(pl, c.Costs, 1)
+	if d.take.Mode = l.mode; c.Counts {
+		d.take.Mode = store.ModeChargeDenied
 	}
+	c.setCosts(pl, d)
 	return by.reported(r.Context(), d, by.decide(r.Context(), r, &c.prefixes, pl, true, d))
 }
 
@@ -150,33 +150,26 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	return pl, err
 }
 
-// costless returns an error for each unit whose cost middleware does not know.
-func (l *Limiter) costless(pl *plan.Plan) error {
-	var faults []error
-	for _, unit := range append([]string{pl.Unit}, pl.Units...) {
-		if unit == "" || l.costs[unit] != nil || unit == pl.Unit && l.cost != nil {
-			continue
-		}
-		faults = append(faults, configError("WithCostOf", unit, "the middleware does not know what a request costs",
-			"add core.WithCostOf("+strconv.Quote(unit)+", ...)"))
-	}
-	return errors.Join(faults...)
-}
-
 // readCosts sets what a request costs.
 func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error {
-	if err := l.costless(pl); err != nil {
-		return &requestError{err, causeLimits}
-	}
 	unnamed := l.costs[plan.UnitName(pl.Unit)]
 	if d.take.Cost = 1; unnamed != nil {
 		d.take.Cost = unnamed(r)
 	} else if l.cost != nil {
 		d.take.Cost = l.cost(r)
+	} else if pl.Unit != "" {
+		return &requestError{costUnknown(pl.Unit), causeLimits}
 	}
 	costs := make(Costs, len(pl.Units))
 	for _, unit := range pl.Units {
-		costs[unit] = l.costs[unit](r)
+		cost := l.costs[unit]
+		if cost == nil {
+			return &requestError{costUnknown(unit), causeLimits}
+		}
+		if costs[unit] = cost(r); costs[unit] < 0 {
+			d.take.Cost = costs[unit] // decide refuses it
+			return nil
+		}
 	}
 	if d.take.Cost == 0 && unnamed == nil {
 		return nil // WithCost must not return 0

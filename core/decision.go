@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -74,6 +75,56 @@ func newLogTakes(logs []*plan.Log) *logTakes {
 	})
 	two.logTakes = logTakes{logs: logs, takes: two.takes[:n], answers: two.answers[:n], asked: n}
 	return &two.logTakes
+}
+
+// price finds the logs that a request is asked about: those of units of which it costs something. Of units that costs
+// does not name it costs unnamed. The limits of requests in flight are always asked.
+func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
+	logs, ask := pl.Logs, make([]int, 0, store.MaxLimits)
+	for _, log := range logs {
+		cost, named := costs.of(log.Unit())
+		switch {
+		case log.InFlight():
+			cost = 1
+		case log.Unit() == pl.Unit:
+			cost = d.take.Cost
+		case !named:
+			cost = unnamed
+		}
+		ask = append(ask, min(cost, MaxQuota+1))
+	}
+	d.more = newLogTakes(logs)
+	if slices.Contains(ask, 0) {
+		d.more.logs, d.more.asked = nil, 0
+		for i, log := range logs {
+			if ask[i] != 0 {
+				d.more.logs = append(d.more.logs, log)
+			}
+		}
+		d.more.asked = len(d.more.logs)
+		for i, log := range logs {
+			if ask[i] == 0 {
+				d.more.logs = append(d.more.logs, log)
+			}
+		}
+		ask = slices.DeleteFunc(ask, func(cost int) bool { return cost == 0 })
+	}
+	for i, cost := range ask {
+		d.more.takes[i].Cost = cost
+	}
+}
+
+// priceUnnamed is price for calls that name no costs.
+func (d *Decision) priceUnnamed() error {
+	if d.take.Mode == store.ModePeek {
+		d.price(d.plan, nil, 1)
+		return nil
+	}
+	if err := d.plan.NoUnnamed("cost"); err != nil {
+		return err
+	}
+	d.price(d.plan, nil, 0)
+	return nil
 }
 
 // asked returns what each log is asked, and its answer. The slices are d's own memory, so they must not be kept: d

@@ -121,3 +121,9 @@ func (e *ambiguousError) Error() string {
 }
 
 func (e *ambiguousError) Unwrap() []error { return []error{e.error, ErrNoKey} }
+
+// costUnknown returns an error for a unit of which middleware does not know what a request costs.
+func costUnknown(unit string) error {
+	return configError("WithCostOf", unit, "the middleware does not know what a request costs",
+		fmt.Sprintf("add core.WithCostOf(%q, ...)", unit))
+}

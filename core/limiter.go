@@ -39,6 +39,8 @@ type Limiter struct {
 	namespace *store.Namespace
 	permits   *slots.Set // of requests in flight
 
+	uncosted error // why middleware does not know what a request costs, or nil
+
 	keeps   bool // a key may replace the context of a request
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 

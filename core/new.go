@@ -49,6 +49,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	}
 	c.prefixes.check = &setup.Requests{Policy: c.name}
 	l := c.limiter(compiled, k)
+	l.uncosted = c.unknownCosts(compiled.fixed)
 	err := errors.Join(c.faults...)
 	if err == nil {
 		setup.WarnInHandler(c.name)
@@ -136,6 +137,20 @@ func (c *config) checkCosts(fixed *plan.Plan) {
 	if c.cost != nil {
 		c.faults = append(c.faults, fixed.NoUnnamed("WithCost"))
 	}
+}
+
+// unknownCosts returns an error for each unit of which middleware does not know what a request costs.
+func (c *config) unknownCosts(fixed *plan.Plan) error {
+	if fixed == nil {
+		return nil
+	}
+	var faults []error
+	for _, unit := range append([]string{fixed.Unit}, fixed.Units...) {
+		if unit != "" && c.costs[unit] == nil && (unit != fixed.Unit || c.cost == nil) {
+			faults = append(faults, costUnknown(unit))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.

@@ -87,6 +87,24 @@ func (c *selection) Identity(k Key) (store.Identity, error) {
 
 func (c *selection) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
 
+// setCosts sets what a request costs.
+func (c *selection) setCosts(pl *plan.Plan, d *Decision) {
+	for unit, cost := range c.TriedCosts {
+		if _, known := c.Costs[unit]; !known {
+			if c.Costs == nil {
+				c.Costs = make(map[string]int)
+			}
+			c.Costs[unit] = cost
+		}
+	}
+	if d.take.Cost = c.Units(); pl.Unit != "" {
+		d.take.Cost = c.Costs[pl.Unit]
+	}
+	if pl.Units != nil || d.take.Cost == 0 {
+		d.price(pl, c.Costs, 0)
+	}
+}
+
 func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {
 	l, err := newList("list", k, entries, true)
 	if err != nil {
@@ -183,7 +201,8 @@ func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Deci
 		if err != nil || pl == nil {
 			return err
 		}
-		d.take.Cost, d.take.Mode = c.Units(), store.ModePeek
+		d.take.Mode = store.ModePeek
+		c.setCosts(pl, &d)
 		return by.decide(r.Context(), r, &c.prefixes, pl, false, &d)
 	})
 	if err != nil {

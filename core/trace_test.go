@@ -613,6 +613,6 @@ func TestOutageAgainstOracle(t *testing.T) {
 		}
 	})
 	wantPaths(t, count, map[string]int{
-		"asked directly": 2500, "asked through the breaker": 100, "made without the store": 2500,
+		"asked directly": 2500, "asked through the breaker": 30, "made without the store": 2500,
 	})
 }

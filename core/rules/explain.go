@@ -28,6 +28,7 @@ type RuleExplanation struct {
 // LimitExplanation is a limit of a rule that applies.
 type LimitExplanation struct {
 	Limit      string // as in the file
+	Unit       string // what it counts, such as "requests"
 	Quota      int
 	Used       int           // units in the window now
 	Remaining  int           // units left now
@@ -41,17 +42,17 @@ type LimitExplanation struct {
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	a := s.active.Load()
 	leaves := make([][]prepared, len(a.rules))
-	cost := 0
+	var asked choice
 	e.Decision, e.Err = engine.Preview(s.limiter, r, func(r adapter.Request, c *choice) error {
 		err := a.explain(r, c, &e, leaves)
 		setCost(r, c)
-		cost = c.Units()
+		asked.Cost, asked.Costs, asked.TriedCosts = c.Units(), c.Costs, c.TriedCosts
 		return err
 	})
 	for i := range e.Rules {
 		for _, leaf := range leaves[i] {
 			for n, l := range a.rules[i].limitsOf(leaf) {
-				e.Rules[i].Limits = append(e.Rules[i].Limits, s.limitNow(r, leaf.Alone(n), l.text, cost))
+				e.Rules[i].Limits = append(e.Rules[i].Limits, s.limitNow(r, leaf.Alone(n), l, &asked))
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][
 		}
 		before, listed := len(c.Rules()), c.Listed
 		c.Listed = false
-		failed = rule.apply(c)
+		failed = rule.apply(r, c)
 		added := c.Rules()[before:]
 		leaves[i], one.Applies = slices.Clone(added), true
 		one.Reason = rule.reason(c, failed, len(added))
@@ -129,16 +130,26 @@ func (a *state) first(found set) string {
 }
 
 // limitNow returns how much of a limit is left.
-func (s *Set) limitNow(r adapter.Request, alone prepared, text string, cost int) LimitExplanation {
-	l := LimitExplanation{Limit: text}
+func (s *Set) limitNow(r adapter.Request, alone prepared, of limit, asked *choice) LimitExplanation {
+	l, free := LimitExplanation{Limit: of.text}, false
 	d, err := engine.Preview(s.limiter, r, func(_ adapter.Request, c *choice) error {
 		c.Add(alone)
-		c.Cost = cost
+		cost, known := asked.Costs[of.unit]
+		if !known {
+			cost = asked.TriedCosts[of.unit]
+		}
+		if free = of.unit != "" && cost == 0; free { // it would not be asked
+			c.Costs = map[string]int{of.unit: 1}
+			return nil
+		}
+		c.Cost, c.Costs, c.TriedCosts = asked.Cost, asked.Costs, asked.TriedCosts
 		return nil
 	})
 	if states := d.Limits(); err == nil && len(states) == 1 {
-		l.Quota, l.Used, l.Remaining = states[0].Quota, states[0].Used, states[0].Remaining
-		l.RetryAfter = d.RetryAfter
+		l.Unit, l.Quota, l.Used, l.Remaining = states[0].Unit, states[0].Quota, states[0].Used, states[0].Remaining
+		if !free {
+			l.RetryAfter = d.RetryAfter
+		}
 	}
 	return l
 }

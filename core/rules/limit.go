@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // The words for algorithms.
@@ -26,8 +27,9 @@ type limit struct {
 
 	at        place
 	text      string
-	key       *key // or nil: that of the rule
-	isCounter bool // of another algorithm than the sliding log
+	key       *key   // or nil: that of the rule
+	unit      string // what it counts, or empty: requests
+	isCounter bool   // of another algorithm than the sliding log
 }
 
 // limits reads the limits of a rule or a descriptor. usual is the algorithm of the rule.
@@ -73,7 +75,7 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 		l.at.badLimit(err)
 		return l, false
 	}
-	if !l.setAlgorithm(p.get("algorithm"), usual) {
+	if !l.setUnit(p.get("unit")) || !l.setAlgorithm(p.get("algorithm"), usual) {
 		return l, false
 	}
 	if l.key != nil {
@@ -87,6 +89,27 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 		}
 	}
 	return l, true
+}
+
+// setUnit gives a limit its unit, and reports whether it can have it.
+func (l *limit) setUnit(at place) bool {
+	form := engine.FormOf(l.Limit)
+	if l.unit = form.Unit; !at.exists() {
+		return true
+	}
+	switch unit := at.text(); {
+	case form.InFlight:
+		at.fault("a limit of requests in flight counts requests", "remove the unit")
+	case form.Unit != "" && form.Unit != unit:
+		at.fault(fmt.Sprintf("%q counts %s already", cut(l.text), form.Unit), "remove one of the units")
+	case !plan.ValidUnit(unit):
+		at.fault(fmt.Sprintf("%q is not a unit", cut(unit)), plan.RemedyUnit)
+	default:
+		l.Limit = l.Of(unit)
+		l.unit = engine.FormOf(l.Limit).Unit
+		return true
+	}
+	return false
 }
 
 // badLimit reports a text that is not a limit.

@@ -35,6 +35,30 @@ var mistakes = map[string]struct {
 			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
 		[]string{"2:3 rules[0]: a request may have 9 limits of this rule"},
 	},
+	"units": {
+		"rules:\n- name: a\n  match: {path: /a}\n  key: ip\n  limits: [100 tokens/minute, 5/minute]\n" +
+			"- name: b\n  match: {path: /b}\n  key: ip\n  limits: [{limit: 100/minute, unit: Tokens}, {limit: 2 in flight, unit: tokens}, " +
+			"{limit: 1 a/minute, unit: b}]\n" +
+			"- name: c\n  match: {path: /c}\n  key: ip\n  limits: [1 images/minute]\n" +
+			"  costs: {requests: 1, tokens: 2, images: -1}\n" +
+			"- name: d\n  match: {path: /d}\n  key: ip\n  limits: [1 images/minute]\n  costs: {images: {header: x}}\n",
+		[]string{
+			`2:9 rules[0].name: "100 tokens/minute" counts tokens, and the rule does not say what a request costs; ` +
+				`add costs: {tokens: {value: NAME}}, or a number`,
+			`9:38 rules[1].limits[0].unit: "Tokens" is not a unit; use 1 to 32 lower-case letters`,
+			`9:74 rules[1].limits[1].unit: a limit of requests in flight counts requests; remove the unit`,
+			`9:109 rules[1].limits[2].unit: "1 a/minute" counts a already; remove one of the units`,
+			`14:11 rules[2].costs.requests: requests have a cost of their own; write cost: in place of it`,
+			`14:24 rules[2].costs.tokens: no limit of the rule counts tokens; remove it, or add a limit such as`,
+			`14:43 rules[2].costs.images: -1 is out of range; write a whole number from 0 to 10000000`,
+			`19:20 rules[3].costs.images.header: this field is unknown; fields are value`,
+			`19:20 rules[3].costs.images: the field "value" is missing`,
+		},
+	},
+	"denials that cannot be counted": {
+		"rules:\n- {name: a, key: ip, limits: [100/minute burst 5], count_denied: true}\n",
+		[]string{"2:66 rules[0].count_denied: only limits of the algorithm sliding_window_log can count denials; remove it"},
+	},
 	"merge key": {
 		"rules:\n- &a {name: a, key: ip, limits: [1/minute], match: {path: /a}}\n- {<<: *a, name: b}\n",
 		[]string{`3:4 rules[1]: "<<" is not a field's name; write the fields out`},

@@ -64,7 +64,7 @@ func TestMostOfDescriptors(t *testing.T) {
 				}
 			}
 			engine.Preview(set.limiter, q, func(_ adapter.Request, c *choice) error { // of no interest
-				if err := rule.apply(c); err != nil {
+				if err := rule.apply(nil, c); err != nil {
 					return err
 				}
 				sum := 0

@@ -17,6 +17,8 @@ type rule struct {
 	name    string
 	match   match
 	cost    int
+	costs   []unitCost
+	counts  bool // denials are recorded
 	failure core.Failure
 	message string
 	key     *key
@@ -101,7 +103,7 @@ func (p place) checkName() {
 func (k *reader) rule(p place) *rule {
 	r := &rule{
 		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
-		name: p.get("name").text(), cost: 1, message: p.get("message").text(), match: k.match(p.get("match")),
+		name: p.get("name").text(), cost: 1, counts: p.get("count_denied").isTrue(), message: p.get("message").text(), match: k.match(p.get("match")),
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
 	if name := p.get("name"); name.exists() {
@@ -130,7 +132,8 @@ func (k *reader) rule(p place) *rule {
 	}
 	r.below = k.groups(p.get("descriptors"), r, nil)
 	r.allow, r.deny = k.list(r, p.get("allow")), k.list(r, p.get("deny"))
-	r.checkLocal()
+	r.checkCounters()
+	r.costs = k.costs(p.get("costs"), r)
 	return r
 }
 
@@ -153,15 +156,17 @@ func (p place) exactlyOne(names ...string) {
 	}
 }
 
-// checkLocal reports failure: local for limits that cannot be added to the store after an outage.
-func (r *rule) checkLocal() {
-	at := r.at.get("failure")
-	if at.text() != "local" {
-		return
-	}
-	if slices.ContainsFunc(r.parts(), func(p *part) bool {
+// checkCounters reports what limits of other algorithms than the sliding log cannot do.
+func (r *rule) checkCounters() {
+	if !slices.ContainsFunc(r.parts(), func(p *part) bool {
 		return slices.ContainsFunc(p.limits, func(l limit) bool { return l.isCounter })
 	}) {
+		return
+	}
+	if at := r.at.get("count_denied"); r.counts {
+		at.fault("only limits of the algorithm "+slidingLog+" can count denials", "remove it, or choose that algorithm")
+	}
+	if at := r.at.get("failure"); at.text() == "local" {
 		at.fault("only admissions by limits of the algorithm "+slidingLog+" can be replayed to the store",
 			"choose open or closed, or leave the field out to enforce the limits without a replay")
 	}

@@ -193,7 +193,7 @@ func (s *Set) choose(r adapter.Request, c *choice) error {
 	a.narrow(found, others, ends)
 	c.Ambiguous = others != nil
 	for i := found.next(0); i >= 0; i = found.next(i + 1) {
-		if err := a.rules[i].apply(c); err != nil {
+		if err := a.rules[i].apply(r, c); err != nil {
 			return err
 		}
 	}
@@ -228,8 +228,8 @@ func (a *state) narrow(found set, others []set, ends bool) {
 
 // apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
 // no request.
-func (r *rule) apply(c *choice) error {
-	err := r.ask(c)
+func (r *rule) apply(req adapter.Request, c *choice) error {
+	err := r.ask(req, c)
 	if err != nil && r.shadow {
 		c.Fail(r.name, err)
 		return nil
@@ -237,7 +237,7 @@ func (r *rule) apply(c *choice) error {
 	return err
 }
 
-func (r *rule) ask(c *choice) error {
+func (r *rule) ask(req adapter.Request, c *choice) error {
 	if r.deny != nil {
 		named, err := r.deny(c)
 		if err != nil {
@@ -253,6 +253,9 @@ func (r *rule) ask(c *choice) error {
 			return err
 		}
 	}
+	if err := r.addCosts(req, c); err != nil {
+		return err
+	}
 	decided, err := r.prepared != nil, error(nil)
 	if decided {
 		c.Add(r.prepared)
@@ -263,7 +266,7 @@ func (r *rule) ask(c *choice) error {
 	case r.shadow: // which must not change what others ask
 		c.Tried = max(c.Tried, r.cost)
 	case decided:
-		c.Cost = max(c.Cost, r.cost)
+		c.Cost, c.Counts = max(c.Cost, r.cost), c.Counts || r.counts
 	}
 	return err
 }
