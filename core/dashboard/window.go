@@ -43,6 +43,7 @@ type limitMessage struct {
 	Name      string  `json:"name"`
 	Key       string  `json:"key"` // or what stands for it
 	Algorithm string  `json:"algorithm"`
+	Unit      string  `json:"unit"` // what it counts, such as requests
 	Quota     int     `json:"quota"`
 	Used      int     `json:"used"`
 	Remaining int     `json:"remaining"`
@@ -173,7 +174,7 @@ func (h *handler) shown(policy, key string) string {
 
 func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
 	m := limitMessage{
-		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm,
+		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm, Unit: w.Unit,
 		Quota: w.Quota, Used: w.Used, Remaining: w.Remaining,
 		Window: w.Window.Seconds(), Reset: w.ResetAfter.Seconds(), Marks: []mark{},
 	}

@@ -252,6 +252,9 @@ async function refresh() {
   }
 }
 
+// units returns the quota of a limit in words. Requests may cost several units.
+const units = ({quota, unit}) => unit === 'requests' ? plural(quota, 'unit', 'units') : `${quota.toLocaleString('en')} ${unit}`;
+
 function limitPanel(limit, i) {
   const text = element('p', {class: 'text'});
   const drawing = svg('svg', {viewBox: '0 0 1000 100', preserveAspectRatio: 'none', 'aria-hidden': 'true'});
@@ -262,7 +265,7 @@ function limitPanel(limit, i) {
   const key = element('p', {class: 'hint'}, `${limit.algorithm} of `, element('span', {class: 'key'}, limit.key || 'all requests'));
   const panel = element('div', {class: 'limit'}, heading, key, text);
   const legend = element('p', {class: 'hint', 'aria-hidden': 'true'},
-    `Dashed: the quota, ${plural(limit.quota, 'unit', 'units')}. Line: units used since then. Marks: requests.`);
+    `Dashed: the quota, ${units(limit)}. Line: what was used since then. Marks: requests.`);
   if (limit.algorithm === 'sliding log') panel.append(drawing, axis, legend);
   return {panel, text, drawing, limit, at: 0};
 }
@@ -308,7 +311,7 @@ function showWindow(answer) {
     const s = shownLimits[i];
     s.limit = limit;
     s.at = performance.now();
-    let text = `${limit.used.toLocaleString('en')} of ${plural(limit.quota, 'unit', 'units')} used, ` +
+    let text = `${limit.used.toLocaleString('en')} of ${units(limit)} used, ` +
       `${limit.remaining.toLocaleString('en')} left.`;
     if (limit.reset > 0) text += ` ${limit.remaining > 0 ? 'More room' : 'Room'} comes in ${wait(limit.reset)}.`;
     setText(s.text, text);
