@@ -10,7 +10,7 @@ BASE ?=
 
 # go test with a line for each package and a summary. -timeout is the limit of each package by itself.
 TESTRING := go run ./.ci/testring
-PACKAGES := ./... ./.ci/testring ./.ci/mutants
+PACKAGES := ./... ./.ci/testring ./.ci/mutants ./.ci/users
 
 # Adapters in modules of their own.
 MODULES := echolimit/v5 fiberlimit/v3
@@ -32,7 +32,8 @@ LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 githu
 LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=github.com/gofiber/fiber/v3@v3.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench tidy vuln apidiff
+.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench users \
+	tidy vuln apidiff
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +123,9 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 
 bench: ## Measure beside other limiters: a quarter of an hour, or two minutes with BENCHFLAGS=-quick
 	cd core/benchmarks && go run . $(BENCHFLAGS)
+
+users: ## Build programs with sash and other limiters as users do, and print modules and sizes: a minute
+	go run ./.ci/users
 
 vuln: ## Look for known vulnerabilities in what the packages call
 	go run $(GOVULNCHECK) ./...
