@@ -3,9 +3,12 @@ GOLANGCILINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 GOVULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
+# Flags of govulncheck, such as -db file:///path/to/a/copy.
+VULNFLAGS ?=
+
 FUZZTIME ?= 30s
 
-# What apidiff compares with: a tag or a commit, the latest release if it is empty.
+# What apidiff compares with: a tag or a commit, the latest release of each module if it is empty.
 BASE ?=
 
 # go test with a line for each package and a summary. -timeout is the limit of each package by itself.
@@ -108,7 +111,7 @@ lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
 	go vet $(PACKAGES)
 	GOARCH=386 go vet $(PACKAGES)
-	set -e; for module in $(MODULES); do go vet -C $$module ./...; GOARCH=386 go vet -C $$module ./...; done
+	set -e; for module in $(MODULES) core/grpclimit; do go vet -C $$module ./...; GOARCH=386 go vet -C $$module ./...; done
 	go run $(STATICCHECK) $(PACKAGES)
 	go run $(GOLANGCILINT) run $(PACKAGES)
 
@@ -127,10 +130,11 @@ bench: ## Measure beside other limiters: a quarter of an hour, or two minutes wi
 users: ## Build programs with sash and other limiters as users do, and print modules and sizes: a minute
 	go run ./.ci/users
 
-vuln: ## Look for known vulnerabilities in what the packages call
-	go run $(GOVULNCHECK) ./...
+vuln: ## Look for known vulnerabilities in what the released modules call
+	go run $(GOVULNCHECK) $(VULNFLAGS) ./...
+	set -e; for module in $(MODULES) core/grpclimit; do go run $(GOVULNCHECK) $(VULNFLAGS) -C $$module ./...; done
 
-apidiff: ## Print how the exported API differs from BASE (default: the latest release), and fail if that breaks programs
+apidiff: ## Print how the exported APIs differ from BASE (default: the latest releases), and fail if that breaks programs
 	@sh .ci/apidiff.sh $(BASE)
 
 tidy: ## Check that go.mod and go.sum of every module are tidy
