@@ -102,7 +102,7 @@ func TestLists(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
-		"go.mod": "module example\n\ngo 1.26\n",
+		"go.mod": "module example\n\ngo 1.25\n",
 		"a.go":   "package a\n\nimport _ \"embed\"\n\n//go:embed b.txt\nvar b string\n\nvar one = 1\n\nvar two = 2\n",
 		"b.txt":  "b\n",
 		"a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {\n" +
