@@ -21,6 +21,10 @@ MODULES := echolimit/v5 fiberlimit/v3
 # What has goroutines, for test-race.
 RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
+# What coverage counts: the library without what is only for tests.
+COVERED = $(shell go list $(RACING) ./internal/... | \
+	grep -v -e /core/coretest -e /faults$$ -e /testlen$$ -e /allocs$$ -e /timerlag$$ | paste -sd , -)
+
 # What the tests of Redis run on, for test-engines: paths or names of redis-server and valkey-server binaries.
 ENGINES ?=
 
@@ -36,7 +40,7 @@ LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench users \
-	tidy vuln apidiff
+	coverage tidy vuln apidiff
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +130,11 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 
 bench: ## Measure beside other limiters: a quarter of an hour, or two minutes with BENCHFLAGS=-quick
 	cd core/benchmarks && go run . $(BENCHFLAGS)
+
+coverage: ## Print which share of the library's statements the short tests run: 10 minutes
+	sh .ci/install.sh redis-server nginx
+	@SASH_REQUIRE_REDIS=1 $(TESTRING) -short -timeout 15m -coverprofile=coverage.out -coverpkg=$(COVERED) $(RACING)
+	@go tool cover -func=coverage.out | tail -n 1 | tee coverage.txt
 
 users: ## Build programs with sash and other limiters as users do, and print modules and sizes: a minute
 	go run ./.ci/users
