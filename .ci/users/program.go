@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// program is a program of testdata, which sends four requests to itself and prints their statuses, with a limiter that
-// admits three of them.
+// program is a program of testdata, which sends four requests to itself and prints the statuses, with a limiter that
+// admits three of them, or without one.
 type program struct {
 	name     string
 	frame    string   // a folder of testdata

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,28 @@ func TestFigures(t *testing.T) {
 	}
 	if f.bytes = 0; f != (figures{modules: 1}) {
 		t.Errorf("without other modules, the figures are %+v", f)
+	}
+}
+
+// The table of docs/compare.md has a row for each program that is compared, in their order.
+func TestComparedPrograms(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "docs", "compare.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Dependencies\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var got, want []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (\w[^|]*) \|`).FindAllStringSubmatch(table, -1) {
+		got = append(got, row[1])
+	}
+	for i := range programs {
+		if programs[i].compared {
+			want = append(want, programs[i].name)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/compare.md has rows for %q, want %q", got, want)
 	}
 }
 

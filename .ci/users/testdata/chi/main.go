@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 
@@ -12,9 +13,14 @@ func main() {
 	r := chi.NewRouter()
 	// limiter
 	r.Get("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	server := httptest.NewServer(r)
+	defer server.Close()
 	for range 4 {
-		answer := httptest.NewRecorder()
-		r.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(answer.Code)
+		answer, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer.Body.Close()
+		fmt.Println(answer.StatusCode)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 
@@ -12,9 +13,14 @@ func main() {
 	e := echo.New()
 	// limiter
 	e.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, "hello") })
+	server := httptest.NewServer(e)
+	defer server.Close()
 	for range 4 {
-		answer := httptest.NewRecorder()
-		e.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(answer.Code)
+		answer, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer.Body.Close()
+		fmt.Println(answer.StatusCode)
 	}
 }

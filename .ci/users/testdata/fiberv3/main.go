@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"log"
+	"net"
 	"net/http"
-	"net/http/httptest"
 
 	"github.com/gofiber/fiber/v3"
 )
@@ -13,8 +13,13 @@ func main() {
 	app := fiber.New()
 	// limiter
 	app.Get("/", func(c fiber.Ctx) error { return c.SendString("hello") })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true})
 	for range 4 {
-		answer, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil))
+		answer, err := http.Get("http://" + listener.Addr().String())
 		if err != nil {
 			log.Fatal(err)
 		}

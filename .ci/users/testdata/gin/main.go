@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 
@@ -13,9 +14,14 @@ func main() {
 	r := gin.New()
 	// limiter
 	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
+	server := httptest.NewServer(r)
+	defer server.Close()
 	for range 4 {
-		answer := httptest.NewRecorder()
-		r.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(answer.Code)
+		answer, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer.Body.Close()
+		fmt.Println(answer.StatusCode)
 	}
 }

@@ -18,9 +18,14 @@ func main() {
 	}
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	// limiter
+	server := httptest.NewServer(handler)
+	defer server.Close()
 	for range 4 {
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(answer.Code)
+		answer, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer.Body.Close()
+		fmt.Println(answer.StatusCode)
 	}
 }
