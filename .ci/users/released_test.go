@@ -11,9 +11,7 @@ import (
 // checkout returns a clone of this repository and its HEAD as files.
 func checkout(t *testing.T) (clone, head string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it tests released modules: make test-long runs it")
-	}
+	needsClone(t)
 	temp := t.TempDir()
 	clone, err := cloneOf(repository, temp)
 	if err != nil {
@@ -78,6 +76,7 @@ func TestReleasedAgainstChanges(t *testing.T) {
 
 // The latest of several versions, of which those before 1.0 and after it have the same path.
 func TestLastRelease(t *testing.T) {
+	needsGit(t)
 	clone := filepath.Join(t.TempDir(), "clone")
 	git := func(args ...string) {
 		t.Helper()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,11 +15,28 @@ import (
 // repository is where this repository is.
 const repository = "../.."
 
-func newProxyForTest(t *testing.T) *proxy {
+// needsClone skips tests that clone the repository where there is none, such as in an archive of the files.
+func needsClone(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it builds programs: make test-long runs it")
+		t.Skip("it builds programs of other modules: make test-long runs it")
 	}
+	needsGit(t)
+	if _, err := os.Stat(filepath.Join(repository, ".git")); err != nil {
+		t.Skip("this is no git repository, so there is no commit to release")
+	}
+}
+
+func needsGit(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not on PATH")
+	}
+}
+
+func newProxyForTest(t *testing.T) *proxy {
+	t.Helper()
+	needsClone(t)
 	p, err := newProxy(repository, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
