@@ -100,11 +100,7 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if p == nil {
 		return
 	}
-	for i, is := range counted(&e) {
-		if is {
-			p.count[i].Add(1)
-		}
-	}
+	p.Add(&e)
 	isDecision := e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned
 	if isDecision && b.keys.add(&e) && b.policies.Get(p.name) != p { // it was removed meanwhile
 		b.keys.remove(p.name)
@@ -175,10 +171,8 @@ func (b *Board) changed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.order {
-		for i, n := range p.sampled {
-			if p.count[i].Load() != n {
-				return true
-			}
+		if p.counted() != p.sampled {
+			return true
 		}
 	}
 	return len(b.pages) > 0

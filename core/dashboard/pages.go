@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
@@ -192,17 +193,6 @@ type wrong struct {
 	Count uint64 `json:"count"`
 }
 
-// troubles are the counters of what may have to be repaired.
-var troubles = [counters]string{
-	failed:       "failed (500)",
-	noKey:        "without a key (400)",
-	refundFailed: "failed refunds",
-	shadowDenied: "would be denied by the shadow policy",
-	shadowFailed: "not decided by the shadow policy",
-	reloadFailed: "rules files with mistakes",
-	degraded:     "decided without the store",
-}
-
 // encode returns a message or an answer as JSON. None of their numbers is infinite.
 func encode(m any) []byte {
 	b, err := json.Marshal(m)
@@ -217,9 +207,17 @@ func (p *policy) message(latest int, limits string) policyMessage {
 	for i := range m.History {
 		m.History[i] = p.history[(p.at-latest+i+seconds)%seconds]
 	}
-	for i, what := range troubles {
-		if n := p.count[i].Load(); what != "" && n > 0 {
-			m.Wrong = append(m.Wrong, wrong{what, n})
+	for _, w := range []wrong{
+		{"decided without the store", p.Marked(metricsum.Degraded)},
+		{"failed (500)", p.Of(event.Failed)},
+		{"without a key (400)", p.Of(event.NoKey)},
+		{"failed refunds", p.Of(event.RefundFailed)},
+		{"would be denied by the shadow policy", p.Marked(metricsum.ShadowDenied)},
+		{"not decided by the shadow policy", p.Of(event.ShadowFailed)},
+		{"rules files with mistakes", p.Of(event.ReloadFailed)},
+	} {
+		if w.Count > 0 {
+			m.Wrong = append(m.Wrong, w)
 		}
 	}
 	return m

@@ -3,10 +3,9 @@ package dashboard
 import (
 	"cmp"
 	"slices"
-	"sync/atomic"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 const (
@@ -14,27 +13,21 @@ const (
 	maxPolicies = 100 // that pages show, the busiest ones
 )
 
-// What is counted of each policy.
+// What has a history.
 const (
 	admitted = iota
 	denied
 	near
 	degraded
 	failed
-	noKey
-	refundFailed
-	shadowDenied
-	shadowFailed
-	reloadFailed
-	counters
+	series
 )
-
-const series = failed + 1 // the counters that have a history
 
 // policy has the counters of a policy.
 type policy struct {
-	name  string
-	count [counters]atomic.Uint64
+	metricsum.Counts
+
+	name string
 
 	// The mutex of the board guards these.
 
@@ -43,28 +36,21 @@ type policy struct {
 	at      int // in history, where the next sample goes
 }
 
-// counted returns what an event counts as.
-func counted(e *core.Event) [counters]bool {
-	o := e.Outcome
-	return [counters]bool{
-		admitted:     o == event.Allowed || o == event.Listed || o == event.Skipped,
-		denied:       o == event.Denied || o == event.Banned || o == event.Forbidden,
-		near:         e.NearLimit(),
-		degraded:     o.IsDecision() && e.Decision.Degraded,
-		failed:       o == event.Failed,
-		noKey:        o == event.NoKey,
-		refundFailed: o == event.RefundFailed,
-		shadowDenied: o.IsDecision() && e.Shadow != nil && !e.Shadow.Allowed,
-		shadowFailed: o == event.ShadowFailed,
-		reloadFailed: o == event.ReloadFailed,
+// counted returns what has been counted until now.
+func (p *policy) counted() [series]uint64 {
+	return [series]uint64{
+		admitted: p.Of(event.Allowed, event.Listed, event.Skipped),
+		denied:   p.Of(event.Denied, event.Banned, event.Forbidden),
+		near:     p.Marked(metricsum.Near),
+		degraded: p.Marked(metricsum.Degraded),
+		failed:   p.Of(event.Failed),
 	}
 }
 
 // sample reports whether a counter has changed.
 func (p *policy) sample() (changed bool) {
 	s := &p.history[p.at]
-	for i := range s {
-		n := p.count[i].Load()
+	for i, n := range p.counted() {
 		s[i] = uint32(min(n-p.sampled[i], 1<<32-1))
 		changed = changed || s[i] > 0
 		p.sampled[i] = n

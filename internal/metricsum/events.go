@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	outcomes = int(event.Failed) + 1
+	outcomes = int(event.ReloadFailed) + 1
 	// Sources is how many there are of what has decided.
 	Sources = int(event.Local) + 1
 )
@@ -37,42 +37,73 @@ var (
 	EventMetrics = []*Metric{decisions, nearLimit, degraded, refunds, shadows, reloads, failures}
 )
 
-// What is counted beside decisions and errors.
+// What is counted of decisions beside their outcome.
 const (
-	isNear = iota
-	isDegraded
-	shadowAllowed
-	shadowDenied
-	shadowFailed
-	refunded
-	refundFailed
-	reloaded
-	reloadFailed
-	numOthers
+	Near = iota
+	Degraded
+	ShadowAllowed
+	ShadowDenied
+	marks
 )
 
-var others = [numOthers]struct {
+type labelled struct {
 	*Metric
 
-	labels   []string
-	fromZero bool // it is reported before it happens
-}{
-	isNear:        {nearLimit, nil, true},
-	isDegraded:    {degraded, nil, true},
-	shadowAllowed: {shadows, []string{"allowed"}, true},
-	shadowDenied:  {shadows, []string{"denied"}, true},
-	shadowFailed:  {shadows, []string{"failed"}, false},
-	refunded:      {refunds, []string{"ok"}, false},
-	refundFailed:  {refunds, []string{"failed"}, false},
-	reloaded:      {reloads, []string{"ok"}, false},
-	reloadFailed:  {reloads, []string{"failed"}, false},
+	labels []string
 }
 
-// byOutcome has what is counted of events that are no decisions.
-var byOutcome = map[event.Outcome]int{
-	event.ShadowFailed: shadowFailed, event.Refunded: refunded, event.RefundFailed: refundFailed,
-	event.Reloaded: reloaded, event.ReloadFailed: reloadFailed,
+// byMark and byOutcome have what is reported beside decisions: marks also before they happen.
+var (
+	byMark = [marks]labelled{
+		Near: {nearLimit, nil}, Degraded: {degraded, nil},
+		ShadowAllowed: {shadows, []string{"allowed"}}, ShadowDenied: {shadows, []string{"denied"}},
+	}
+	byOutcome = map[event.Outcome]labelled{
+		event.ShadowFailed: {shadows, []string{"failed"}},
+		event.Refunded:     {refunds, []string{"ok"}}, event.RefundFailed: {refunds, []string{"failed"}},
+		event.Reloaded: {reloads, []string{"ok"}}, event.ReloadFailed: {reloads, []string{"failed"}},
+	}
+)
+
+// Counts are those of the events of a policy. The zero value is ready for use.
+type Counts struct {
+	events [outcomes][Sources]atomic.Uint64
+	marks  [marks]atomic.Uint64
 }
+
+// Add counts an event. It returns the source of a decision, and reports whether it was one.
+func (c *Counts) Add(e *core.Event) (source int, decided bool) {
+	if int(e.Outcome) >= outcomes {
+		return 0, false
+	}
+	source = min(int(e.Source), Sources-1)
+	c.events[e.Outcome][source].Add(1)
+	if !e.Outcome.IsDecision() {
+		return 0, false
+	}
+	for mark, is := range [marks]bool{
+		Near: e.NearLimit(), Degraded: e.Decision.Degraded,
+		ShadowAllowed: e.Shadow != nil && e.Shadow.Allowed, ShadowDenied: e.Shadow != nil && !e.Shadow.Allowed,
+	} {
+		if is {
+			c.marks[mark].Add(1)
+		}
+	}
+	return source, true
+}
+
+// Of returns how many events had one of some outcomes.
+func (c *Counts) Of(outcomes ...event.Outcome) (n uint64) {
+	for _, o := range outcomes {
+		for source := range c.events[o] {
+			n += c.events[o][source].Load()
+		}
+	}
+	return n
+}
+
+// Marked returns how many decisions had a mark, such as [Near].
+func (c *Counts) Marked(mark int) uint64 { return c.marks[mark].Load() }
 
 // Events counts the events of limiters by policy. The zero value is ready for use.
 type Events struct {
@@ -80,11 +111,11 @@ type Events struct {
 	classes  errclass.Set
 }
 
-// counts are those of a policy.
+// counts are those of a policy, with its errors.
 type counts struct {
-	began     time.Time
-	decisions [outcomes][Sources]atomic.Uint64
-	others    [numOthers]atomic.Uint64
+	Counts
+
+	began time.Time
 
 	mu       sync.Mutex
 	failures map[string]uint64 // by class of error
@@ -105,33 +136,13 @@ func (e *Events) Add(of *core.Event) (source int, decided bool) {
 	if c == nil {
 		return 0, false
 	}
-	if !of.Outcome.IsDecision() {
-		if i, known := byOutcome[of.Outcome]; known {
-			c.others[i].Add(1)
-		}
-		return 0, false
-	}
-	source = min(int(of.Source), Sources-1)
-	c.decisions[of.Outcome][source].Add(1)
-	if of.NearLimit() {
-		c.others[isNear].Add(1)
-	}
-	if of.Decision.Degraded {
-		c.others[isDegraded].Add(1)
-	}
-	switch {
-	case of.Shadow == nil:
-	case of.Shadow.Allowed:
-		c.others[shadowAllowed].Add(1)
-	default:
-		c.others[shadowDenied].Add(1)
-	}
-	if of.Err != nil && !errors.Is(of.Err, core.ErrNoKey) && !errors.Is(of.Err, core.ErrForbidden) {
+	source, decided = c.Add(of)
+	if decided && of.Err != nil && !errors.Is(of.Err, core.ErrNoKey) && !errors.Is(of.Err, core.ErrForbidden) {
 		c.mu.Lock()
 		c.failures[e.classes.Of(of.Err)]++
 		c.mu.Unlock()
 	}
-	return source, true
+	return source, decided
 }
 
 // Report calls yield with the value of each metric that has happened, and with 0 for some that have not.
@@ -140,17 +151,19 @@ func (e *Events) Report(yield func(Sample)) {
 		sample := func(m *Metric, n uint64, labels ...string) {
 			yield(Sample{m, policy, labels, float64(n), c.began})
 		}
-		for outcome := range c.decisions {
-			for source := range c.decisions[outcome] {
-				if n := c.decisions[outcome][source].Load(); n > 0 {
-					sample(decisions, n, event.Outcome(outcome).String(), event.Source(source).String())
+		for o := range event.Outcome(outcomes) {
+			other, isOther := byOutcome[o]
+			for source := range c.events[o] {
+				if n := c.events[o][source].Load(); n > 0 && !isOther {
+					sample(decisions, n, o.String(), event.Source(source).String())
 				}
 			}
-		}
-		for i := range others {
-			if n := c.others[i].Load(); n > 0 || others[i].fromZero {
-				sample(others[i].Metric, n, others[i].labels...)
+			if n := c.Of(o); n > 0 && isOther {
+				sample(other.Metric, n, other.labels...)
 			}
+		}
+		for mark, m := range byMark {
+			sample(m.Metric, c.Marked(mark), m.labels...)
 		}
 		c.mu.Lock()
 		failed := maps.Clone(c.failures)
