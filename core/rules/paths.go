@@ -37,88 +37,46 @@ func (p *pattern) lower() *pattern {
 	return &own
 }
 
-// match adds the rules that match the cleaned path to found, which is empty, and returns those that match each other
-// reading of it. ends says that these readings are only what later middleware may leave of a path.
+// match adds the rules that match the cleaned path to found, which is empty, and returns those that match another
+// reading of it, where they differ: each way in which a framework may read it, other than decoded and then cleaned. It
+// may read a path as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not
+// cleaned; as earlier middleware has left it; and what later middleware may leave of each. ends says that there are only
+// such ends.
 func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
-	path := cleanPath(t.Path)
-	p.matchPath(path, t, found)
-	if t.RawPath == "" && t.Routed == "" && path == t.Path {
-		if t.AnyEnd {
-			others = p.matchEnds(path, t, found)
-		}
-		return others, true
+	cleaned := cleanPath(t.Path)
+	p.matchPath(cleaned, false, t, found)
+	ends = t.RawPath == "" && t.Routed == "" && cleaned == t.Path
+	if ends && !t.AnyEnd {
+		return nil, true
 	}
-	for _, segments := range p.readings(path, t) {
-		other := make(set, len(found))
-		p.matchSegments(segments, t, other)
-		others = append(others, other)
-	}
-	return others, false
-}
-
-// matchPath adds the rules that match a cleaned path.
-func (p *paths) matchPath(path string, t *adapter.Target, found set) {
-	var few [16]string
-	p.matchSegments(p.split(path, few[:0]), t, found)
-}
-
-// matchSegments adds the rules that match a path of these segments, which it may change.
-func (p *paths) matchSegments(segments []string, t *adapter.Target, found set) {
-	tree := p.exact
-	if t.AnyCase {
-		tree = p.folded
-		for i, s := range segments {
-			segments[i] = lower(s)
-		}
-	}
-	tree.match(segments, t.AnySlash, found)
-}
-
-// matchEnds returns the rules that match what later middleware may leave of a cleaned path, unless they are those of
-// the path itself.
-func (p *paths) matchEnds(path string, t *adapter.Target, found set) (others []set) {
 	var few [manyRules / 64]uint64
 	other := set(few[:])
 	if len(found) > len(few) {
 		other = make(set, len(found))
 	}
 	other = other[:len(found)]
-	var ends [maxEnds]string
-	for _, end := range endsOf(path, ends[:0]) {
+	add := func(path string, encoded bool) {
 		clear(other)
-		if p.matchPath(end, t, other); !slices.Equal(other, found) {
+		if p.matchPath(path, encoded, t, other); !slices.Equal(other, found) {
 			others = append(others, slices.Clone(other))
 		}
 	}
-	return others
-}
-
-// readings returns the segments of a path in each way that a framework may read it, other than decoded and then
-// cleaned: as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned;
-// as earlier middleware has left it; and what later middleware may leave of each.
-func (p *paths) readings(cleaned string, t *adapter.Target) [][]string {
-	all := [][]string{p.split(cleaned, nil)}
-	add := func(path string, encoded bool) {
-		segments := p.split(path, nil)
-		for i := range segments {
-			if decoded, err := url.PathUnescape(segments[i]); encoded && err == nil {
-				segments[i] = decoded
-			}
-		}
-		same := func(other []string) bool { return slices.Equal(segments, other) }
-		if !slices.ContainsFunc(all, same) {
-			all = append(all, segments)
-		}
-	}
-	read := func(path string, encoded bool) {
-		add(path, encoded)
-		if t.AnyEnd {
-			for _, end := range endsOf(path, nil) {
+	addEnds := func(path string, encoded bool) {
+		var few [maxEnds]string
+		for _, end := range endsOf(path, few[:0]) {
+			if t.AnyEnd {
 				add(end, encoded)
 			}
 		}
 	}
-	read(cleaned, false)
+	addEnds(cleaned, false)
+	if ends {
+		return others, true
+	}
+	read := func(path string, encoded bool) {
+		add(path, encoded)
+		addEnds(path, encoded)
+	}
 	decoded := t.Path
 	if t.RawPath != "" {
 		read(t.RawPath, true)
@@ -132,7 +90,28 @@ func (p *paths) readings(cleaned string, t *adapter.Target) [][]string {
 		read(t.Routed, true)
 		read(t.Routed, false)
 	}
-	return all[1:]
+	return others, false
+}
+
+// matchPath adds the rules that match a path. If it is encoded, its segments are decoded one by one.
+func (p *paths) matchPath(path string, encoded bool, t *adapter.Target, found set) {
+	var few [16]string
+	segments := p.split(path, few[:0])
+	for i := range segments {
+		if encoded {
+			if decoded, err := url.PathUnescape(segments[i]); err == nil {
+				segments[i] = decoded
+			}
+		}
+		if t.AnyCase {
+			segments[i] = lower(segments[i])
+		}
+	}
+	tree := p.exact
+	if t.AnyCase {
+		tree = p.folded
+	}
+	tree.match(segments, t.AnySlash, found)
 }
 
 // maxEnds is how many ends of a path are read.
