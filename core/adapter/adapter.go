@@ -125,8 +125,8 @@ func PeerAddr(a net.Addr) Peer {
 // LongestAddr is how long a text is that [ParseAddr] reads: "[", an IPv6 address with its zone, "]:" and a port.
 const LongestAddr = 64
 
-// ParseAddr reads an address with or without brackets and port, and reports whether there was a port. What is no address
-// gives the zero Addr, and so does the unspecified address, which is nobody's.
+// ParseAddr reads an address with or without brackets and port, and reports whether there was a port. What is no
+// address gives the zero Addr, and so does the unspecified address, which is nobody's.
 func ParseAddr(s string) (a netip.Addr, port bool) {
 	if len(s) > LongestAddr { // an error would quote it
 		return a, false

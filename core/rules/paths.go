@@ -38,10 +38,9 @@ func (p *pattern) lower() *pattern {
 }
 
 // match adds the rules that match the cleaned path to found, which is empty, and returns those that match another
-// reading of it, where they differ: each way in which a framework may read it, other than decoded and then cleaned. It
-// may read a path as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not
-// cleaned; as earlier middleware has left it; and what later middleware may leave of each. ends says that there are only
-// such ends.
+// reading of it, where they differ. A framework may read a path as it was sent, cleaned or not, with its segments
+// decoded one by one; decoded as a whole, but not cleaned; as earlier middleware has left it; and what later middleware
+// may leave of each. ends says that the other readings are only what later middleware may leave.
 func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 	cleaned := cleanPath(t.Path)
 	p.matchPath(cleaned, false, t, found)

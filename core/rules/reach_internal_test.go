@@ -76,7 +76,8 @@ func TestMostOfDescriptors(t *testing.T) {
 			})
 		}
 		if rule.most(limits) < most || rule.most(parts) < mostParts {
-			t.Fatalf("%s: %d limits in %d parts, want %d in %d", text, rule.most(limits), rule.most(parts), most, mostParts)
+			t.Fatalf("%s: %d limits in %d parts, want %d in %d", text,
+				rule.most(limits), rule.most(parts), most, mostParts)
 		}
 		if rule.most(limits) == most && rule.most(parts) == mostParts {
 			exact++

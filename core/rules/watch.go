@@ -20,8 +20,8 @@ const interval = 250 * time.Millisecond
 // itself; meanwhile each decides by its own rules on the same logs.
 //
 // It looks at the file four times a second, through links, so that a file which is replaced is seen: by an editor, or
-// by Kubernetes, which changes a link of a ConfigMap. The file is read once it stays the same from one look to the next,
-// because editors write it in several steps. An error means that the set has no file.
+// by Kubernetes, which changes a link of a ConfigMap. The file is read once two looks have found it the same, because
+// editors write it in several steps. An error means that the set has no file.
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
 		return errors.New("rules: a set made by Parse has no file to watch; use Load")

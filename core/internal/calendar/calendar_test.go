@@ -189,7 +189,8 @@ func TestPeriod(t *testing.T) {
 				t.Errorf("%v: the period of %v is %v to %v, want %v to %v",
 					c, instant, gotStart, gotEnd, start, end)
 			}
-			if zone := gotStart.Location(); gotEnd.Location() != zone || !strings.Contains(c.String()+" UTC", zone.String()) {
+			zone := gotStart.Location()
+			if gotEnd.Location() != zone || !strings.Contains(c.String()+" UTC", zone.String()) {
 				t.Errorf("%v: Period returns instants in %v and %v", c, zone, gotEnd.Location())
 			}
 		}
