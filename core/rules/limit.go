@@ -175,6 +175,8 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 
+const longestLimitName = 64
+
 func isLimitName(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(strings.ToLower(s), nameLetters) == ""
+	return s != "" && len(s) <= longestLimitName && strings.Trim(strings.ToLower(s), nameLetters) == ""
 }

@@ -64,9 +64,9 @@ var mistakes = map[string]struct {
 		[]string{`3:4 rules[1]: "<<" is not a field's name; write the fields out`},
 	},
 	"default name that is too long": {
-		"rules:\n- name: a-rule-with-a-long-name\n  key: ip\n" +
-			"  limits: [1/day, 1000000/month in America/Argentina/ComodRivadavia]\n",
-		[]string{`4:19 rules[0].limits[1]: the default name of the limit "1000000/month in America/`},
+		"rules:\n- name: a-rule-with-a-long-name\n  descriptors:\n  - {key: user, limits: [1000000/month]}\n" +
+			"  - {key: another-long-name, limits: [1/day, 1000000/month in America/Argentina/ComodRivadavia]}\n",
+		[]string{`5:46 rules[0].descriptors[1].limits[1]: the default name of the limit "1000000/month in America/`},
 	},
 	"host of nothing": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: .}}\n- {name: b, key: ip, limits: " +

@@ -58,3 +58,14 @@ func TestRefusalsOfRules(t *testing.T) {
 		}
 	}
 }
+
+// Limits that hold at once have different names, also months of different time zones.
+func TestDefaultNamesDiffer(t *testing.T) {
+	l := limit(t, "rules:\n- name: r\n  descriptors:\n  - {key: a, limits: [5/month]}\n"+
+		"  - {key: b, limits: [5/month in Europe/Berlin]}\n")
+	explained := l.Explain(with("GET /", "a=1 b=2"))
+	limits := explained.Decision.Limits()
+	if len(limits) != 2 || limits[0].Name != "r-5-per-month" || limits[1].Name != "r-value.b-5-per-month" {
+		t.Errorf("%+v", limits)
+	}
+}

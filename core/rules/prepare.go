@@ -70,16 +70,17 @@ func (p *preparer) add(r *rule, of *part, names map[string]string) {
 	}
 	for _, l := range of.limits {
 		one.Limits = append(one.Limits, l.Limit)
-		if l.Name != "" {
-			continue
+		if l.Name == "" {
+			name := engine.FormOf(l.Limit).Name
+			if other, taken := names[name]; taken && other != label {
+				one.Prefix = r.name + "-" + strings.TrimPrefix(label, "d.") + "-"
+			} else {
+				names[name] = label
+			}
 		}
-		form := l.String()
-		if other, taken := names[form]; taken && other != label {
-			one.Prefix = r.name + "-" + strings.TrimPrefix(label, "d.") + "-"
-		} else {
-			names[form] = label
-		}
-		if len(one.Prefix)+len(form)+8 > 64 && len(r.name)+len(form) > 40 {
+	}
+	for _, l := range of.limits {
+		if l.Name == "" && len(one.Prefix)+len(engine.FormOf(l.Limit).Name) > longestLimitName {
 			l.at.fault(fmt.Sprintf("the default name of the limit %q is too long", cut(l.text)),
 				"give it one: {limit: "+l.text+", name: NAME}")
 		}
