@@ -34,7 +34,6 @@ type keys struct {
 	top    topk.Topk
 	latest map[string]core.Decision // the latest about each of the top keys
 	ticks  int
-	secret []byte
 }
 
 // hotKey is a key with many requests.
@@ -133,7 +132,7 @@ func (k *keys) hottest(identities bool) []hotKey {
 		if _, known := k.latest[item.Key]; !known {
 			continue // its policy was removed
 		}
-		h := hotKey{ID: k.hash(item.Key), Policy: policy, Requests: item.Count}
+		h := hotKey{ID: hash(item.Key), Policy: policy, Requests: item.Count}
 		if identities {
 			h.Name = key
 		}
@@ -147,28 +146,19 @@ func (k *keys) find(id string) (d core.Decision, name string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, d := range k.latest {
-		if k.hash(name) == id {
+		if hash(name) == id {
 			return d, name, true
 		}
 	}
 	return d, "", false
 }
 
-// hash returns what stands for a name on pages. Without the secret, which no other process knows, nobody can tell a
-// name by trying which one has that hash. The lock must be held.
-func (k *keys) hash(name string) string {
-	if k.secret == nil {
-		k.secret = make([]byte, sha256.Size)
-		rand.Read(k.secret)
-	}
-	h := hmac.New(sha256.New, k.secret)
+// secret is known to no other process. Without it, nobody can tell a name by trying which one has a hash.
+var secret = []byte(rand.Text())
+
+// hash returns what stands for a name on pages.
+func hash(name string) string {
+	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(name))
 	return hex.EncodeToString(h.Sum(nil)[:6])
-}
-
-// hashOf is hash for callers without the lock.
-func (k *keys) hashOf(name string) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.hash(name)
 }

@@ -169,7 +169,7 @@ func (h *handler) shown(policy, key string) string {
 	if h.identities {
 		return key
 	}
-	return h.board.keys.hashOf(policy + separator + key)
+	return hash(policy + separator + key)
 }
 
 func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
