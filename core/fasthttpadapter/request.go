@@ -60,5 +60,5 @@ func (h Header) Get(name string) string { return string(h.Peek(name)) }
 func (h Header) Set(name, value string) { h.SetCanonical(bytesOf(name), bytesOf(value)) }
 
 // textOf and bytesOf do not copy. The bytes are not written to.
-func textOf(b []byte) string  { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func textOf(b []byte) string  { return unsafe.String(unsafe.SliceData(b), len(b)) } //nolint:gosec // see above
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) } //nolint:gosec // see above

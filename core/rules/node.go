@@ -19,7 +19,7 @@ const maxFile = 16 << 20
 // parse reads the only document of a file. It returns nil after a mistake, or a panic of the parser.
 func parse(content []byte, f *faults) (root *yaml.Node) {
 	at := &yaml.Node{Line: 1, Column: 1}
-	fault := func(problem, remedy string) *yaml.Node {
+	fault := func(problem, remedy string) *yaml.Node { //nolint:unparam // parse returns it
 		f.add(at, "", problem, remedy)
 		return nil
 	}

@@ -207,9 +207,9 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 			f.asName().fault("this field is duplicated",
 				fmt.Sprintf("merge it with the one on line %d, or remove one", line))
 		case want == nil:
-			var names []string
-			for _, known := range s.Properties {
-				names = append(names, known.name)
+			names := make([]string, len(s.Properties))
+			for i, known := range s.Properties {
+				names[i] = known.name
 			}
 			remedy := "fields are " + strings.Join(names, ", ")
 			if near := nearest(f.name.Value, names); near != "" {
