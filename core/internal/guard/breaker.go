@@ -33,6 +33,7 @@ type breaker struct {
 	mu          sync.Mutex
 	consecutive int           // failures since the last success
 	failing     bool          // a failure was counted since the last success
+	excused     bool          // so were failures that do not count any more
 	lastFailure time.Duration // when a failure was last counted, since start
 	open        bool
 	retryAt     time.Duration // when the probe is admitted, since start
@@ -97,7 +98,7 @@ func (b *breaker) success(p pass) {
 	closes, ends := false, false
 	if p.generation == b.generation {
 		ends = b.failing
-		b.consecutive, b.failing = 0, false
+		b.consecutive, b.failing, b.excused = 0, false, false
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
 			b.generation++
@@ -161,9 +162,12 @@ func (b *breaker) withdraw(p pass) {
 	}
 }
 
-// resetCount forgets the consecutive failures.
-func (b *breaker) resetCount() {
+// excuse forgets the consecutive failures. It does so only once until a call succeeds, or else the breaker might never
+// open.
+func (b *breaker) excuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.consecutive = 0
+	if !b.excused {
+		b.consecutive, b.excused = 0, true
+	}
 }

@@ -77,9 +77,9 @@ func TestBreakerOpensAfterConsecutiveFailures(t *testing.T) {
 
 func TestBreakerSuccessResetsCount(t *testing.T) {
 	testBreaker(t, func(b *breakerTest) {
-		for _, reset := range []func(){func() { b.success(b.admitted()) }, b.resetCount} {
+		for range 2 {
 			b.fail(failuresToOpen - 1)
-			reset()
+			b.success(b.admitted())
 		}
 		b.fail(failuresToOpen - 1)
 		b.want(closed)
@@ -353,10 +353,6 @@ func (m *breakerModel) finish(b *breakerTest, r *rand.Rand, calls *[]modelCall, 
 		if c.probe && c.changes == m.changes {
 			m.probing = false
 		}
-	case n == 3:
-		b.resetCount()
-		m.counted = nil
-		fallthrough
 	default:
 		b.failure(c.pass)
 		m.fail(c, now)

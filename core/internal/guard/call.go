@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// call makes a call to the store if the breaker admits it.
-func (g *Guard) call(key *store.Key, f func() error) (err error) {
+// call makes a call to the store about a key if the breaker admits it.
+func (g *Guard) call(ctx context.Context, key *store.Key, op event.Operation, f func() error) (err error) {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
@@ -21,23 +22,42 @@ func (g *Guard) call(key *store.Key, f func() error) (err error) {
 	err = errPanicked // unless f returns
 	defer func() {
 		g.report(p, err)
-		err = g.noteError(err, func(text string) bool { return isIn(key, text) })
+		err = g.noteError(err, store.Take{Key: *key})
 	}()
-	return f()
+	return g.store.call(ctx, op, f)
+}
+
+// callPatiently is call where no request waits. During Close it does not ask the breaker.
+func (g *Guard) callPatiently(
+	ctx context.Context, key *store.Key, op event.Operation, f func(context.Context) error,
+) error {
+	p, ok := g.breaker.admit()
+	if !ok && !g.finishing.Load() {
+		return g.lastError.Load()
+	}
+	err := g.attempt(ctx, func(ctx context.Context) error {
+		return g.store.call(ctx, op, func() error { return f(ctx) })
+	})
+	if ctx.Err() != nil { // the outcome says nothing about the store
+		g.breaker.withdraw(p)
+		return ctx.Err()
+	}
+	g.report(p, err)
+	return g.noteError(err, store.Take{Key: *key})
 }
 
 // report reports the outcome of a call to the breaker. An error that concerns one key shows that the store answers.
 func (g *Guard) report(p pass, err error) {
 	if store.IsOutage(err) {
 		g.breaker.failure(p)
-	} else {
+	} else if !p.bypassed {
 		g.breaker.success(p)
 	}
 }
 
 // noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
-// the breaker will not admit. isIn reports whether a text contains an identity of the call.
-func (g *Guard) noteError(err error, isIn func(text string) bool) error {
+// the breaker will not admit. The identities of the takes are not logged.
+func (g *Guard) noteError(err error, takes ...store.Take) error {
 	if err == nil || err == error(g.lastError.Load()) { //nolint:errorlint // it is returned as it is, and As is slow
 		return err
 	}
@@ -47,33 +67,9 @@ func (g *Guard) noteError(err error, isIn func(text string) bool) error {
 		last := *failed
 		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
 		g.lastError.Store(&last)
-		g.log.failed(failed.Class, g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, isIn) })
+		g.log.failed(failed.Class, g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, takes) })
 	}
 	return err
-}
-
-// callFunc calls f, which makes a call to the store about key.
-type callFunc func(ctx context.Context, key *store.Key, f func(context.Context) error) error
-
-// callPatiently makes a call for which no request waits, if the breaker admits it.
-func (g *Guard) callPatiently(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	p, ok := g.breaker.admit()
-	if !ok {
-		return g.lastError.Load()
-	}
-	err := g.attempt(ctx, f)
-	if ctx.Err() != nil { // the outcome says nothing about the store
-		g.breaker.withdraw(p)
-		return ctx.Err()
-	}
-	g.report(p, err)
-	return g.noteError(err, func(text string) bool { return isIn(key, text) })
-}
-
-// callWithoutBreaker is callPatiently without the breaker.
-func (g *Guard) callWithoutBreaker(ctx context.Context, key *store.Key, f func(context.Context) error) error {
-	err := g.attempt(ctx, f)
-	return g.noteError(err, func(text string) bool { return isIn(key, text) })
 }
 
 // attempt calls f, and calls it again while there is no answer, because the connection may be dead without an error.

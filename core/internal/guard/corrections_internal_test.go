@@ -58,7 +58,7 @@ func (c *correctedStore) end(want int) {
 	c.t.Helper()
 	c.conn.up(0)
 	time.Sleep(time.Minute)
-	if here, there := c.units(c.journal.logs), c.units(c.logs.logs); here != want || there != want {
+	if here, there := c.units(c.record.logs), c.units(c.logs.logs); here != want || there != want {
 		c.t.Errorf("%d units here and %d in the store, want %d", here, there, want)
 	}
 	if err := c.Close(); err != nil {
@@ -155,7 +155,7 @@ func TestUndoneTakesBesideAnAnswer(t *testing.T) {
 		c.take(1, store.ModeCharge)
 		c.settle(undone, 0, true)
 		time.Sleep(time.Minute / 2)
-		s := c.journal.snapshot(&c.key)
+		s := c.record.lack(&c.key)
 		if len(s.entries) != 2 {
 			t.Fatalf("%v in the backlog, want the take that was undone and another", s.entries)
 		}
@@ -182,7 +182,7 @@ func TestDenialsThatWereNotSent(t *testing.T) {
 				t.Fatal(a, from)
 			}
 		}
-		if n := c.journal.entries.Load(); n != 1 {
+		if n := c.record.entries.Load(); n != 1 {
 			t.Errorf("%d entries to be replayed, want the one that was admitted", n)
 		}
 		c.end(1)
@@ -204,11 +204,11 @@ func TestReplaysFollowTheProbe(t *testing.T) {
 		}
 		const call = retryStore / 10
 		c.conn.up(call)
-		for c.journal.entries.Load() == int64(len(keys)) {
+		for c.record.entries.Load() == int64(len(keys)) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Duration(len(keys)/maxReplays+2) * call)
-		if n := c.journal.entries.Load(); n != 0 {
+		if n := c.record.entries.Load(); n != 0 {
 			t.Errorf("%d keys were not replayed with the first one", n)
 		}
 		if err := c.Close(); err != nil {
@@ -291,9 +291,9 @@ func TestCorrectionsAreBounded(t *testing.T) {
 		c := newCorrectedStore(t, 1)
 		for id := range uint64(maxCorrections + 10) {
 			take := &store.Take{Key: c.key, Plan: c.plan, Cost: 1, ID: id + 1}
-			c.journal.note(take, &store.Answer{}, false, unconfirmed)
+			c.record.note(take, &store.Answer{}, false, unconfirmed)
 		}
-		if n := c.journal.entries.Load(); n != maxCorrections {
+		if n := c.record.entries.Load(); n != maxCorrections {
 			t.Errorf("%d entries, want %d", n, maxCorrections)
 		}
 		c.end(0)
@@ -305,7 +305,7 @@ func TestEntriesThatHaveLeftAnAnswersWindow(t *testing.T) {
 	take, a := &store.Take{Cost: 1, Plan: store.NewPlan(store.Plan{Limits: []store.Limit{
 		{Quota: 2, Window: time.Minute}, {Quota: 2, Window: time.Hour},
 	}})}, store.Answer{}
-	s := backlogSnapshot{entries: []store.Entry{{Age: time.Minute, Cost: 2}}}
+	s := lack{entries: []store.Entry{{Age: time.Minute, Cost: 2}}}
 	s.addTo(take, &a)
 	if a.State[0] != (store.State{}) || a.State[1] != (store.State{Used: 2, Reset: 59 * time.Minute}) {
 		t.Errorf("%+v, want two units in the second window", a.State[:2])

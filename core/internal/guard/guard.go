@@ -3,8 +3,8 @@
 //   - deadline: all calls to the store for one decision end after a timeout;
 //   - breaker: a store that has failed several times in a row is called about once a second only;
 //   - deny cache: denials are answered from memory, so that a client which keeps retrying does not reach the store;
-//   - journal: during outages the same limits are enforced in this process;
-//   - replay: the entries of the journal are added to the store's logs after an outage. A probe finds out when.
+//   - record: during outages the same limits are enforced in this process, which notes what it admits;
+//   - replay: the store's logs get what they lack after an outage. A probe finds out when.
 package guard
 
 import (
@@ -56,58 +56,60 @@ type Config struct {
 	StoreCalls func(context.Context, event.StoreCall) // is called after each call to the store, unless it is nil
 }
 
-const (
-	backgroundTimeouts = 8 // the duration of background calls, in timeouts: a new connection takes several round trips
-	maxRequested       = 8 // keys that are replayed at the same time because of requests
-)
+// backgroundTimeouts is the duration of background calls, in timeouts: a new connection takes several round trips.
+const backgroundTimeouts = 8
 
 // Guard calls a store that may not answer.
 type Guard struct {
 	*deadline.Deadlines                     // of each decision
 	patient             *deadline.Deadlines // of calls for which no request waits
 
-	store   remote
-	timeout time.Duration
-	failure Failure
-	start   time.Time
-	breaker breaker
-	denials *denyCache
-	slots   *slots.Set // held by requests in flight; see NewSlots
-	journal *journal   // of Local
-	log     outageLog
+	store    remote
+	timeout  time.Duration
+	patience time.Duration // the time of calls for which no request waits
+	failure  Failure
+	start    time.Time
+	breaker  breaker
+	denials  *denyCache
+	slots    *slots.Set // held by requests in flight
+	record   *record
+	log      outageLog
 
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
 
-	replaying    atomic.Bool // a goroutine replays the journal
-	lostLogged   uint64      // units, by that goroutine
-	reconnecting atomic.Bool
-	resetAt      atomic.Uint64 // breaker.failuresAtSuccess, plus 1, when reconnect last reset the breaker's count
-	connected    atomic.Int64  // when connections were last made, in nanoseconds since start
-	replaySlots  chan struct{} // limits the replays that requests have started
-	background   context.Context
-	cancel       context.CancelFunc // of background
-	closed       chan struct{}
-	closing      sync.Once
-	closeErr     error
+	reconnected atomic.Int64  // when connections were last made, in nanoseconds since start
+	replaying   atomic.Bool   // a goroutine replays all backlogs
+	lostLogged  uint64        // units, by that goroutine
+	requested   chan struct{} // limits the replays that requests have started
+	background  context.Context
+	cancel      context.CancelFunc // of background
+	closed      chan struct{}
+	finishing   atomic.Bool // Close replays what is left
+	closing     sync.Once
+	closeErr    error
 }
 
 // New makes a guard. It does no I/O and starts no goroutine.
 func New(c Config) *Guard {
-	g := &Guard{store: newRemote(c.Store), timeout: c.Timeout, failure: c.Failure, start: time.Now()}
-	g.store.policy, g.store.observer = c.Policy, c.StoreCalls
+	g := &Guard{store: newRemote(&c), timeout: c.Timeout, failure: c.Failure, start: time.Now()}
+	g.patience = max(backgroundTimeouts*c.Timeout, retryStore)
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
-	g.Deadlines = deadline.New(c.Timeout, g.log.stalled)
-	g.patient = deadline.New(max(backgroundTimeouts*c.Timeout, retryStore), nil)
-	g.breaker.start, g.breaker.onChange, g.breaker.onSuccess = g.start, g.log.change, g.log.succeeded
-	g.closed, g.replaySlots = make(chan struct{}), make(chan struct{}, maxRequested)
+	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
+	g.closed, g.requested = make(chan struct{}), make(chan struct{}, maxRequested)
 	g.background, g.cancel = context.WithCancel(context.Background())
 	g.denials = newDenyCache(c.DenyCache, g.start)
 	if g.failure == Local {
 		g.denials.keepForOutages(c.LocalKeys)
 	}
-	g.journal = newJournal(c.LocalKeys)
-	g.journal.settles = g.store.settler != nil
-	g.journal.replays = g.journal.settles && g.store.merger != nil
+	g.record, g.slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
+	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded
+	g.breaker.onChange = func(open bool) {
+		if open {
+			g.log.outages.Add(1)
+		} else {
+			g.slots.Hasten() // the store may have lost slots
+		}
+	}
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
 	return g
 }
@@ -118,18 +120,11 @@ func (g *Guard) isClosed() bool { return g.background.Err() != nil }
 // Open reports whether the failure policy admits requests that are counted nowhere.
 func (g *Guard) Open() bool { return g.failure == Open }
 
-// startReplays starts the goroutine that replays the journal, unless it runs or there is nothing to replay.
-func (g *Guard) startReplays() {
-	if g.journal.entries.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
-		go g.replayInBackground()
-	}
-}
-
 // Settle changes the cost of a take. Degraded is what Take has returned for it.
 func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
 	defer g.denials.invalidate(&s.Key) // again, as an answer that was on its way may have been cached meanwhile
 	g.denials.invalidate(&s.Key)
-	if degraded && (g.journal.settle(s) || !g.journal.replays) {
+	if degraded && (g.record.settle(&s) || !g.record.merges) {
 		return nil // a replay will change the store's entry, or there will be none
 	}
 	if g.store.settler == nil {
@@ -140,7 +135,7 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 		}
 	}
 	ctx = g.Within(ctx, time.Now())
-	return g.call(&s.Key, func() error { return g.store.settle(ctx, s) })
+	return g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
 }
 
 // Merge adds entries to a log. Unlike takes, those of an outage are not replayed.
@@ -161,10 +156,10 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	defer g.denials.invalidate(&key)
 	g.denials.invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
-	if run := g.journal.reset(&key); run != nil {
+	if run := g.record.reset(&key); run != nil {
 		wait(ctx, run.done) // otherwise the replay could add entries to the log after it was reset
 	}
-	return g.call(&key, func() error { return g.store.reset(ctx, key) })
+	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
 }
 
 // Stats is a snapshot of a guard. The counters are of the time since it was made.
@@ -188,8 +183,8 @@ func (g *Guard) Stats() Stats {
 		Failures: g.breaker.failures.Load(),
 		Stalled:  g.Stalled(),
 		Denials:  g.denials.len(),
-		Backlog:  g.journal.entries.Load(),
-		Replayed: g.journal.replayed.Load(),
-		Lost:     g.journal.lost.Load(),
+		Backlog:  g.record.entries.Load(),
+		Replayed: g.record.replayed.Load(),
+		Lost:     g.record.lost.Load(),
 	}
 }

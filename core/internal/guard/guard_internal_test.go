@@ -11,63 +11,64 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
+// full is what stores can do that records are replayed to.
+var full = &remote{settler: constant{}, merger: constant{}}
+
 // The rest of an entry that was trimmed is replayed once, with an ID.
 func TestTrimmedEntriesAreReplayed(t *testing.T) {
-	j := newJournal(10)
-	j.settles, j.replays = true, true
+	j := newRecord(10, full)
 	k := new(store.Key)
 	*k = store.NewKey("p", "b")
 	plan := planOf(9, time.Minute)
 	take := func(id uint64, cost int) {
 		t := &store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}
-		j.take(requestOf(t, new(store.Answer)), unsent)
+		j.take(requestOf(t, new(store.Answer)), new([store.MaxLimits]bool), unsent)
 	}
 	take(1, 4)
 	take(2, 4)
 	take(3, 4) // one unit of the first remains
-	b, _ := j.beginReplay(k)
-	recorded := func() part { return j.nextPart(b) }
+	b, _ := j.begin(k)
+	recorded := func() part { return j.next(b) }
 	first, again := recorded(), recorded()
-	oldest := first.entries[0]
-	if len(first.entries) != 3 || oldest.cost != 1 || oldest.id == 0 || again.entries[0].id != oldest.id {
-		t.Errorf("%v, then %v", first.entries, again.entries)
+	oldest := first.merged[0]
+	if len(first.merged) != 3 || oldest.cost != 1 || oldest.id == 0 || again.merged[0].id != oldest.id {
+		t.Errorf("%v, then %v", first.merged, again.merged)
 	}
 	take(4, 1) // nothing remains of the first, and after the replay of the rest three units of the second
-	j.markMerged(b, first)
+	j.markMerged(b)
 	take(5, 1)
-	for _, e := range recorded().entries {
+	for _, e := range recorded().merged {
 		if e.id == 0 || e.id == 2 && e.cost != 3 {
-			t.Errorf("%v are replayed again", recorded().entries)
+			t.Errorf("%v are replayed again", recorded().merged)
 		}
 	}
 	j.reset(k)
 	take(11, 4)
-	whole := recorded()
+	recorded()
 	take(12, 4)
-	j.markMerged(b, whole)
+	j.markMerged(b)
 	take(13, 4) // one unit remains of 11, which was replayed whole
-	if p := recorded(); len(p.entries) != 2 || p.entries[0].id != 12 {
-		t.Errorf("%v are replayed, want 12 and 13", p.entries)
+	if p := recorded(); len(p.merged) != 2 || p.merged[0].id != 12 {
+		t.Errorf("%v are replayed, want 12 and 13", p.merged)
 	}
 }
 
 // A part is bounded by its entries, since an entry of any cost is one to the store.
 func TestPartsOfABacklog(t *testing.T) {
-	j := newJournal(10)
-	j.settles, j.replays = true, true
+	j := newRecord(10, full)
 	key := store.NewKey("p", "parts")
 	plan := planOf(10_000_000, time.Minute)
 	for id := range uint64(maxPart + 2) {
 		take := &store.Take{Key: key, Plan: plan, Cost: 5000, ID: id + 1, Mode: store.ModeCharge}
-		j.take(requestOf(take, new(store.Answer)), unsent)
+		j.take(requestOf(take, new(store.Answer)), new([store.MaxLimits]bool), unsent)
 	}
-	b, _ := j.beginReplay(&key)
+	b, _ := j.begin(&key)
 	for _, want := range []int{maxPart, 2, 0} {
-		p := j.nextPart(b)
-		if len(p.entries) != want {
-			t.Errorf("a part of %d entries, want %d", len(p.entries), want)
+		p := j.next(b)
+		if len(p.merged) != want {
+			t.Errorf("a part of %d entries, want %d", len(p.merged), want)
 		}
-		j.markMerged(b, p)
+		j.markMerged(b)
 	}
 }
 

@@ -110,7 +110,7 @@ func (j *jointTest) recovers() {
 	j.store.up(0)
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
-	if n := j.journal.entries.Load(); n != 0 || j.breaker.state() != closed {
+	if n := j.record.entries.Load(); n != 0 || j.breaker.state() != closed {
 		j.Errorf("%d entries remain, the breaker is %d", n, j.breaker.state())
 	}
 }
@@ -349,7 +349,7 @@ func TestJointIdentitiesAreNotLogged(t *testing.T) {
 			failed := func(err error) string {
 				p, _ := j.breaker.admit()
 				j.breaker.failure(p)
-				text := logged(func() { j.noteError(err, r.isIn) })
+				text := logged(func() { j.noteError(err, r.takes...) })
 				j.breaker.success(p)
 				time.Sleep(logInterval)
 				return text
@@ -700,7 +700,7 @@ func TestJointLongBacklog(t *testing.T) {
 				q := j.takes(store.ModeCharge, 1, names...)
 				r := &request{q.takes, q.answers}
 				r.setID(newID())
-				j.journal.take(r, unsent)
+				j.record.take(r, new([store.MaxLimits]bool), unsent)
 			}
 		}
 		j.take(store.ModeCharge, 1, "u1", "org")
@@ -836,7 +836,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 }
 
 // constant is a store that admits everything.
-type constant struct{ store.Store }
+type constant struct{ store.Full }
 
 func (constant) Take(_ context.Context, _ []store.Take, answers []store.Answer) error {
 	for i := range answers {

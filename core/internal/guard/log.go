@@ -34,13 +34,6 @@ type outageLog struct {
 	skipped int       // lines not logged since the last one that was
 }
 
-// change counts how often the breaker opens.
-func (l *outageLog) change(open bool) {
-	if open {
-		l.outages.Add(1)
-	}
-}
-
 // failed notes that a call has failed. isFailing reports whether another one has succeeded meanwhile.
 func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []slog.Attr) {
 	if l.unended.Load() {
@@ -103,24 +96,27 @@ func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
 	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
 }
 
-// logAttrs returns what is logged of an error. An identity, which isIn recognises, must not appear in the log. An error
-// without a class was not classified by its store, and its text may contain any part of the call, so only its types are
-// logged.
-func logAttrs(e *store.StoreError, isIn func(text string) bool) []slog.Attr {
+// logAttrs returns what is logged of an error. The identities of the takes must not appear in the log. An error without
+// a class was not classified by its store, and its text may contain any part of the call, so only its types are logged.
+func logAttrs(e *store.StoreError, takes []store.Take) []slog.Attr {
 	text, advice := store.ErrorTypes(e.Err), e.Advice
-	if e.Err != nil && e.Class != "" && !isIn(e.Err.Error()) {
+	if e.Err != nil && e.Class != "" && !hasIdentity(e.Err.Error(), takes) {
 		text = e.Err.Error()
 	}
-	if isIn(advice) {
+	if hasIdentity(advice, takes) {
 		advice = ""
 	}
 	return []slog.Attr{slog.String("class", e.Class), slog.String("error", text), slog.String("advice", advice)}
 }
 
-// isIn reports whether a text contains the identity of k.
-func isIn(k *store.Key, text string) bool {
-	if k.Addr.IsValid() {
-		return strings.Contains(text, k.Addr.String())
+// hasIdentity reports whether a text contains one of the takes' identities.
+func hasIdentity(text string, takes []store.Take) bool {
+	for i := range takes {
+		k := &takes[i].Key
+		if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) ||
+			k.Kind != "all" && k.Text != "" && strings.Contains(text, k.Text) {
+			return true
+		}
 	}
-	return k.Kind != "all" && k.Text != "" && strings.Contains(text, k.Text)
+	return false
 }

@@ -6,62 +6,48 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // connections is how many are made in advance if a request could not make its own in time.
 const connections = 24
 
-// connect makes several small calls at the same time, so that the store's client makes as many connections. It fails if
-// all calls do.
-func (g *Guard) connect(ctx context.Context, key *store.Key) error {
-	answers := make(chan error, connections)
-	for range connections {
-		go func() {
-			answers <- protect(func() error { return g.store.ping(ctx, *key) })
-		}()
-	}
-	var failed error
-	good := 0
-	for range connections {
-		if err := <-answers; store.IsOutage(err) {
-			failed = err
-		} else {
-			good++
-		}
-	}
-	if good == 0 {
-		return failed
-	}
-	g.connected.Store(int64(time.Since(g.start)))
-	return nil
-}
-
-// hasConnected reports whether connections were made a short time ago. Making more would occupy those.
-func (g *Guard) hasConnected() bool {
-	last := g.connected.Load()
-	return last > 0 && time.Since(g.start)-time.Duration(last) < 2*max(g.timeout, retryStore)
-}
-
 // reconnect is called when a request has timed out. It makes connections with a longer timeout, so that requests find
-// them when the store answers again, though slowly.
+// them when the store answers again, though slowly: it makes several small calls at the same time, and the store's
+// client a connection for each. It does not while it may have made some a short time ago, since more would occupy them.
 func (g *Guard) reconnect(key *store.Key) {
-	if g.store.lister == nil || g.isClosed() || g.hasConnected() || !g.reconnecting.CompareAndSwap(false, true) {
+	now, last := g.breaker.now(), g.reconnected.Load()
+	if g.store.lister == nil || g.isClosed() ||
+		last > 0 && now-time.Duration(last) < g.patience || !g.reconnected.CompareAndSwap(last, int64(now)) {
 		return
 	}
 	own := cloneKey(key)
 	go func() {
-		defer g.reconnecting.Store(false)
-		begun := time.Now()
-		err := g.attempt(g.background, func(ctx context.Context) error { return g.connect(ctx, &own) })
-		// The requests failed because there were no connections, so the breaker counts anew. This happens only once
-		// until a take succeeds, or else the breaker might never open.
-		if err == nil && time.Since(begun) > g.timeout/4 && g.breaker.state() == closed {
-			if n := g.breaker.failuresAtSuccess.Load() + 1; g.resetAt.Swap(n) != n {
-				g.breaker.resetCount()
+		err := g.attempt(g.background, func(ctx context.Context) (err error) {
+			answers := make(chan error, connections)
+			for range connections {
+				go func() { answers <- protect(func() error { return g.ping(ctx, own) }) }()
 			}
+			for i := range connections {
+				if answer := <-answers; i == 0 || !store.IsOutage(answer) {
+					err = answer
+				}
+			}
+			return err
+		})
+		if err == nil && g.breaker.now()-now > g.timeout/4 { // requests have failed because there were none
+			g.breaker.excuse()
 		}
 	}()
+}
+
+// ping makes a call that changes nothing.
+func (g *Guard) ping(ctx context.Context, key store.Key) error {
+	return g.store.call(ctx, event.Log, func() error {
+		_, err := g.store.lister.Log(ctx, key, time.Millisecond)
+		return err
+	})
 }
 
 var errNotRepeated = errors.New("a take that would count twice is not repeated")
@@ -105,24 +91,16 @@ func (g *Guard) probe(ctx context.Context, p pass, waiting *request) error {
 	}
 }
 
-// takeBack undoes what the store has admitted too late for its request. What cannot be undone stays counted, as any
-// other take whose answer is late. Of a mode that counts denials as well, only slots are given back.
+// takeBack removes what the store has admitted too late for its request. What cannot be removed stays counted, as any
+// other take whose answer is late.
 func (g *Guard) takeBack(r *request) {
 	if mode := r.mode(); mode != store.ModeCharge && mode != store.ModeUpTo {
-		g.giveBack(r)
 		return
 	}
-	if g.store.settler == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(g.background, backgroundTimeouts*g.timeout)
-	defer cancel()
 	for i := range r.takes {
-		if !keepsEntries(&r.takes[i]) {
-			continue
+		if t := &r.takes[i]; keepsEntries(t) {
+			g.record.remove(t)
 		}
-		protect(func() error { //nolint:errcheck // the take stays counted
-			return g.store.settle(ctx, settlementOf(&r.takes[i]))
-		})
 	}
+	g.startReplays()
 }

@@ -23,12 +23,12 @@ type remote struct {
 	observer func(context.Context, event.StoreCall) // or nil
 }
 
-func newRemote(s store.Store) (r remote) {
-	r.Store = s
-	r.settler, _ = s.(store.Settler)
-	r.merger, _ = s.(store.Merger)
-	r.lister, _ = s.(store.Lister)
-	r.renewer, _ = s.(store.Renewer)
+func newRemote(c *Config) (r remote) {
+	r.Store, r.policy, r.observer = c.Store, c.Policy, c.StoreCalls
+	r.settler, _ = r.Store.(store.Settler)
+	r.merger, _ = r.Store.(store.Merger)
+	r.lister, _ = r.Store.(store.Lister)
+	r.renewer, _ = r.Store.(store.Renewer)
 	return r
 }
 
@@ -73,24 +73,4 @@ func (s *remote) take(ctx context.Context, r *request) error {
 
 func (s *remote) settle(ctx context.Context, t store.Settlement) error {
 	return s.call(ctx, event.Settle, func() error { return s.settler.Settle(ctx, t) })
-}
-
-func (s *remote) merge(ctx context.Context, m store.MergeRequest) error {
-	return s.call(ctx, event.Merge, func() error { return s.merger.Merge(ctx, m) })
-}
-
-// ping makes a call that changes nothing.
-func (s *remote) ping(ctx context.Context, key store.Key) error {
-	return s.call(ctx, event.Log, func() error {
-		_, err := s.lister.Log(ctx, key, time.Millisecond)
-		return err
-	})
-}
-
-func (s *remote) renew(ctx context.Context, r store.Renewal) error {
-	return s.call(ctx, event.Renew, func() error { return s.renewer.Renew(ctx, r) })
-}
-
-func (s *remote) reset(ctx context.Context, key store.Key) error {
-	return s.call(ctx, event.Reset, func() error { return s.Reset(ctx, key) })
 }

@@ -60,12 +60,6 @@ func (r *request) admitted() bool {
 	return true
 }
 
-// takesSlot reports whether t records a slot if it is admitted.
-func takesSlot(t *store.Take) bool {
-	_, mode := t.Plan.Counted(t.Cost, t.Mode)
-	return t.Plan.Slots && mode != store.ModePeek
-}
-
 // keepsEntries reports whether t has an entry that its ID names. Only then may it be sent twice, settled or merged.
 func keepsEntries(t *store.Take) bool { return t.Plan.Algorithm() == store.SlidingLog }
 
@@ -77,16 +71,6 @@ func (r *request) keepEntries() bool {
 		}
 	}
 	return true
-}
-
-// isIn reports whether a text contains one of the identities.
-func (r *request) isIn(text string) bool {
-	for i := range r.takes {
-		if isIn(&r.takes[i].Key, text) {
-			return true
-		}
-	}
-	return false
 }
 
 // clone returns a copy that does not refer to memory which the caller of Take may reuse.

@@ -53,7 +53,7 @@ func TestUnclaimedSlots(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if kept := g.journal.entries.Load(); kept == 0 || kept > 1500 {
+			if kept := g.record.entries.Load(); kept == 0 || kept > 1500 {
 				t.Errorf("%d slots are remembered", kept)
 			}
 			used := func(want bool) {

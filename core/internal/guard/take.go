@@ -36,7 +36,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 	versions := buf[:len(r.takes)]
 	g.denials.readVersions(r, begun, versions)
 	sent := unconfirmed
-	if g.breaker.isBypassed() && g.journal.entries.Load() == 0 {
+	if g.breaker.isBypassed() && g.record.entries.Load() == 0 {
 		err = g.takeDirect(ctx, begun, r)
 	} else {
 		sent, err = g.takeGuarded(ctx, begun, r)
@@ -45,24 +45,27 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 		g.denials.update(r, versions)
 		return FromStore, nil
 	}
-	err = g.noteError(err, r.isIn)
+	err = g.noteError(err, r.takes...)
 	if sent == unconfirmed && timedOut(err) {
 		g.reconnect(&r.takes[0].Key)
 	}
-	if g.failure != Local && sent == unconfirmed && store.IsOutage(err) {
-		g.giveBack(r)
-	}
-	switch {
-	case errors.As(err, new(*store.ConfigError)) || g.failure == Closed:
+	if errors.As(err, new(*store.ConfigError)) {
 		return FromStore, err
-	case g.failure == Open:
-		r.setAnswers(store.Answer{Allowed: true})
-		return FromLocal, err
 	}
 	if sent == unconfirmed && !store.IsOutage(err) && len(r.takes) == 1 {
 		sent = unsent // the store has answered that it did not record the take
 	}
-	g.takeLocal(r, sent)
+	if sent != unsent {
+		g.giveBack(r)
+	}
+	switch g.failure {
+	case Closed:
+		return FromStore, err
+	case Open:
+		r.setAnswers(store.Answer{Allowed: true})
+	case Local:
+		g.takeLocal(r, sent)
+	}
 	return FromLocal, err
 }
 
@@ -70,28 +73,19 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 func (g *Guard) takeLocal(r *request, sent delivery) {
 	r.setAnswers(store.Answer{})
 	for i := range r.takes {
-		if t := &r.takes[i]; t.Plan.Slots && g.slots != nil {
-			g.slots.Merge(&t.Key, func(ids []uint64) { g.journal.hold(t, ids) })
+		if t := &r.takes[i]; t.Plan.Slots {
+			g.slots.Merge(&t.Key, func(ids []uint64) { g.record.hold(t, ids) })
 		}
 	}
 	var known [store.MaxLimits]bool
-	if g.denials.lookupInOutage(r, &known) {
-		g.journal.deny(r, &known, sent)
-	} else {
-		g.journal.take(r, sent)
-	}
+	g.denials.lookupInOutage(r, &known)
+	g.record.take(r, &known, sent)
 	g.startReplays()
 }
 
 // takeDirect asks the store without the breaker.
-func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
-	err = errPanicked // unless ask returns
-	defer func() {
-		if err != nil && store.IsOutage(err) {
-			g.breaker.failure(pass{begun: begun, bypassed: true})
-		}
-	}()
-	return g.ask(ctx, r)
+func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) error {
+	return g.takeReported(ctx, pass{begun: begun, bypassed: true}, r)
 }
 
 // takeReported asks the store and reports the outcome to the breaker.
@@ -132,19 +126,25 @@ func timedOut(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
+// lacks are the backlogs of a request's keys.
+type lacks [store.MaxLimits]lack
+
 // takeGuarded asks the store if the breaker admits it and the backlogs of the keys permit it.
 func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request) (sent delivery, err error) {
 	state := g.breaker.state()
 	if state == open {
 		return unsent, g.lastError.Load()
 	}
-	var backlogs [store.MaxLimits]backlogSnapshot
-	replay, long := false, false
-	if g.failure == Local && g.journal.entries.Load() > 0 {
-		replay, long = g.journal.snapshots(r, &backlogs)
+	var l lacks
+	replay, first := false, state != closed || !r.keepEntries()
+	if g.failure == Local && g.record.entries.Load() > 0 {
+		for i := range r.takes {
+			l[i] = g.record.lack(&r.takes[i].Key)
+			replay, first = replay || l[i].count > 0, first || l[i].long()
+		}
 	}
-	if replay && (state != closed || long || !r.keepEntries()) {
-		if err = g.replayFirst(ctx, r, &backlogs, state); err != nil {
+	if replay && first {
+		if err = g.replayFirst(ctx, r, &l); err != nil {
 			return unsent, err
 		}
 		replay = false
@@ -158,49 +158,42 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 		return unconfirmed, g.probe(ctx, p, r)
 	}
 	if err = g.takeReported(ctx, p, r); err == nil && replay {
-		return g.takeWithBacklog(ctx, r, &backlogs)
+		return g.takeWithBacklogs(ctx, r, &l)
 	}
 	return unconfirmed, err
 }
 
 // replayFirst replays the backlogs of a request's keys before the store is asked. If the breaker is not closed, the
-// first replay is its probe. It fails if a replay takes long or is another request's probe. If the breaker is closed,
-// it waits for replays only if the request cannot be taken back after the store was asked.
-func (g *Guard) replayFirst(
-	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot, state state,
-) (err error) {
+// first replay is its probe. It fails if a replay takes long or is another request's probe.
+func (g *Guard) replayFirst(ctx context.Context, r *request, l *lacks) error {
 	for i := range r.takes {
-		if !backlogs[i].replay {
+		if l[i].count == 0 {
 			continue
 		}
-		switch run, started := g.startReplay(ctx, &r.takes[i].Key); {
-		case state == closed && (backlogs[i].long || r.keepEntries()):
-			err = errReplaying
+		switch run, started := g.startReplay(&r.takes[i].Key); {
 		case run == nil: // nothing is left
-		case !started && g.breaker.state() != closed:
+		case l[i].long(), !started && g.breaker.state() != closed:
 			return errReplaying
 		case !wait(ctx, run.done) || run.err != nil:
 			return g.lastError.Load()
 		}
 	}
-	return err
+	return nil
 }
 
-// takeWithBacklog completes a request whose answers do not take the backlogs of its keys into account. It starts the
+// takeWithBacklogs completes a request whose answers do not take the backlogs of its keys into account. It starts the
 // replays, since the store answers now. If the backlogs might change the decision, it asks again after the replays if
 // there is time, and otherwise fails, so that this process decides. Thus the store decides again however slow it is.
-func (g *Guard) takeWithBacklog(
-	ctx context.Context, r *request, backlogs *[store.MaxLimits]backlogSnapshot,
-) (sent delivery, err error) {
+func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sent delivery, err error) {
 	var runs [store.MaxLimits]*run
 	for i := range r.takes {
-		if backlogs[i].replay {
-			runs[i], _ = g.startReplay(ctx, &r.takes[i].Key)
+		if l[i].count > 0 {
+			runs[i], _ = g.startReplay(&r.takes[i].Key)
 		}
 	}
 	mode := r.mode()
 	recorded := mode != store.ModePeek && r.admitted()
-	same := sameWithBacklogs(r, backlogs)
+	same := r.sameWith(l)
 	// A denial that some logs have recorded and others have not cannot be repeated.
 	if same && (recorded || len(r.takes) > 1 && mode == store.ModeChargeDenied) {
 		return delivered, nil
@@ -225,22 +218,22 @@ func (g *Guard) takeWithBacklog(
 	return unconfirmed, g.ask(ctx, r)
 }
 
-// sameWithBacklogs reports whether the decision would be the same with the backlogs in the logs, and adds the backlogs
-// to answers that admit. Until a replay has ended, entries that the log has already count twice in such an answer.
-func sameWithBacklogs(r *request, backlogs *[store.MaxLimits]backlogSnapshot) bool {
+// sameWith reports whether the decision would be the same with the backlogs in the logs, and adds the backlogs to
+// answers that admit. Until a replay has ended, entries that the log has already count twice in such an answer.
+func (r *request) sameWith(l *lacks) bool {
 	if !r.admitted() {
 		return true
 	}
 	for i := range r.takes {
 		t, a := &r.takes[i], &r.answers[i]
 		with := *a
-		backlogs[i].addTo(t, &with)
+		l[i].addTo(t, &with)
 		t.Plan.Judge(&with, t.Cost, t.Mode)
 		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
 		if !with.Allowed || with.Granted < a.Granted {
 			return false
 		}
-		if t.Mode == store.ModeUpTo && a.Granted < t.Cost && backlogs[i].lowers { // then there is room for more
+		if t.Mode == store.ModeUpTo && a.Granted < t.Cost && l[i].lowers { // then there is room for more
 			return false
 		}
 		*a = with
