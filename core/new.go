@@ -101,7 +101,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	} else {
 		c.guard.Store, c.guard.Policy = c.store, c.name
 		l.guard = guard.New(c.guard)
-		l.permits = l.guard.Slots()
+		l.permits = l.guard.Slots
 	}
 	l.permits.Freed = l.wake
 	return l

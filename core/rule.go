@@ -62,7 +62,7 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 			c.guard.Store, c.guard.Policy = l.store, name
 			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
 			own.guard = guard.New(c.guard)
-			own.permits = own.guard.Slots()
+			own.permits = own.guard.Slots
 			own.permits.Freed = own.wake
 		}
 		l.variants[f] = &own

@@ -32,7 +32,6 @@ type breaker struct {
 
 	mu          sync.Mutex
 	consecutive int           // failures since the last success
-	failing     bool          // a failure was counted since the last success
 	excused     bool          // so were failures that do not count any more
 	lastFailure time.Duration // when a failure was last counted, since start
 	open        bool
@@ -97,8 +96,8 @@ func (b *breaker) success(p pass) {
 	b.mu.Lock()
 	closes, ends := false, false
 	if p.generation == b.generation {
-		ends = b.failing
-		b.consecutive, b.failing, b.excused = 0, false, false
+		ends = b.consecutive > 0
+		b.consecutive, b.excused = 0, false
 		if closes = p.probe; closes {
 			b.open, b.probing = false, false
 			b.generation++
@@ -117,7 +116,7 @@ func (b *breaker) success(p pass) {
 func (b *breaker) isFailing() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failing
+	return b.consecutive > 0
 }
 
 // failure reports that the store has not answered a call. If the call began before the last failure that was counted,
@@ -132,9 +131,9 @@ func (b *breaker) failure(p pass) {
 		b.probing, b.lastFailure = false, now
 		b.retryAt = now + jitter()
 	case p.begun >= b.lastFailure:
-		b.lastFailure, b.failing = now, true
+		b.lastFailure = now
 		if b.consecutive++; b.consecutive >= failuresToOpen {
-			b.open, b.consecutive, opens = true, 0, true
+			b.open, opens = true, true
 			b.retryAt = now + jitter()
 			b.generation++
 		}
@@ -153,21 +152,11 @@ func (b *breaker) suspect() {
 	b.consecutive = max(b.consecutive, failuresToOpen-1)
 }
 
-// withdraw reports a call whose outcome says nothing about the store.
-func (b *breaker) withdraw(p pass) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.probe && p.generation == b.generation {
-		b.probing = false
-	}
-}
-
-// excuse forgets the consecutive failures. It does so only once until a call succeeds, or else the breaker might never
-// open.
+// excuse forgets all failures but one. It does so only once until a call succeeds, or else the breaker might never open.
 func (b *breaker) excuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.excused {
-		b.consecutive, b.excused = 0, true
+		b.consecutive, b.excused = min(b.consecutive, 1), true
 	}
 }

@@ -80,6 +80,12 @@ func TestBreakerSuccessResetsCount(t *testing.T) {
 		for range 2 {
 			b.fail(failuresToOpen - 1)
 			b.success(b.admitted())
+			b.fail(failuresToOpen - 1)
+			b.excuse()
+			b.fail(failuresToOpen - 2)
+			b.excuse() // which it does only once
+			b.want(closed)
+			b.success(b.admitted())
 		}
 		b.fail(failuresToOpen - 1)
 		b.want(closed)
@@ -141,28 +147,6 @@ func TestBreakerProbe(t *testing.T) {
 		b.want(closed, true, false)
 		b.fail(1)
 		b.want(open, true, false, true)
-	})
-}
-
-// A probe that is withdrawn leaves its turn to the next call.
-func TestBreakerWithdraw(t *testing.T) {
-	testBreaker(t, func(b *breakerTest) {
-		early := b.admitted()
-		b.withdraw(b.admitted())
-		b.fail(failuresToOpen)
-		time.Sleep(2 * retryStore)
-		first := b.admitted()
-		b.withdraw(early) // which is no probe
-		b.refused()
-		b.withdraw(first)
-		b.want(halfOpen, true)
-		b.success(b.admitted())
-		b.want(closed, true, false)
-		b.fail(failuresToOpen)
-		time.Sleep(2 * retryStore)
-		b.admitted()
-		b.withdraw(first) // a probe of the earlier outage
-		b.refused()
 	})
 }
 
@@ -348,11 +332,6 @@ func (m *breakerModel) finish(b *breakerTest, r *rand.Rand, calls *[]modelCall, 
 	case n < 2:
 		b.success(c.pass)
 		m.succeed(c)
-	case n == 2:
-		b.withdraw(c.pass)
-		if c.probe && c.changes == m.changes {
-			m.probing = false
-		}
 	default:
 		b.failure(c.pass)
 		m.fail(c, now)

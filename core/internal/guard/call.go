@@ -38,11 +38,9 @@ func (g *Guard) callPatiently(
 	err := g.attempt(ctx, func(ctx context.Context) error {
 		return g.store.call(ctx, op, func() error { return f(ctx) })
 	})
-	if ctx.Err() != nil { // the outcome says nothing about the store
-		g.breaker.withdraw(p)
-		return ctx.Err()
+	if g.report(p, err); ctx.Err() != nil { // the error says nothing about the store
+		return err
 	}
-	g.report(p, err)
 	return g.noteError(err, store.Take{Key: *key})
 }
 
@@ -88,7 +86,13 @@ func (g *Guard) attempt(parent context.Context, f func(context.Context) error) e
 	}
 	defer func() {
 		cancel()
-		drain(answers, pending, g.timeout)
+		for timer := time.After(g.timeout); pending > 0; pending-- {
+			select {
+			case <-answers: //nolint:errcheck // another call has answered
+			case <-timer:
+				return
+			}
+		}
 	}()
 	again := time.NewTicker(max(g.timeout, retryStore))
 	defer again.Stop()
@@ -107,19 +111,6 @@ func (g *Guard) attempt(parent context.Context, f func(context.Context) error) e
 	}
 }
 
-// drain receives n answers, for d at most.
-func drain(answers <-chan error, n int, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for range n {
-		select {
-		case <-answers: //nolint:errcheck // another call has answered
-		case <-timer.C:
-			return
-		}
-	}
-}
-
 // protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
 func protect(f func() error) (err error) {
 	defer func() {
@@ -134,11 +125,10 @@ func protect(f func() error) (err error) {
 func wait(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
-		return true
 	case <-ctx.Done():
 	}
 	select {
-	case <-done: // both may be ready
+	case <-done: // perhaps as well
 		return true
 	default:
 		return false

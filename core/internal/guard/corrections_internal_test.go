@@ -155,13 +155,11 @@ func TestUndoneTakesBesideAnAnswer(t *testing.T) {
 		c.take(1, store.ModeCharge)
 		c.settle(undone, 0, true)
 		time.Sleep(time.Minute / 2)
-		s := c.record.lack(&c.key)
-		if len(s.entries) != 2 {
-			t.Fatalf("%v in the backlog, want the take that was undone and another", s.entries)
+		l := c.record.lack(&store.Take{Key: c.key, Plan: c.plan, Cost: 1})
+		if l.count != 2 {
+			t.Fatalf("%d entries in the backlog, want the take that was undone and another", l.count)
 		}
-		take, a := &store.Take{Key: c.key, Plan: c.plan, Cost: 1}, store.Answer{}
-		s.addTo(take, &a)
-		if got, want := a.State[0], (store.State{Used: 1, Reset: time.Hour - time.Minute/2}); got != want {
+		if got, want := l.states[0], (store.State{Used: 1, Reset: time.Hour - time.Minute/2}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		c.end(1)
@@ -302,14 +300,20 @@ func TestCorrectionsAreBounded(t *testing.T) {
 
 // An entry counts in the windows of its limits only, however long it is kept for others.
 func TestEntriesThatHaveLeftAnAnswersWindow(t *testing.T) {
-	take, a := &store.Take{Cost: 1, Plan: store.NewPlan(store.Plan{Limits: []store.Limit{
-		{Quota: 2, Window: time.Minute}, {Quota: 2, Window: time.Hour},
-	}})}, store.Answer{}
-	s := lack{entries: []store.Entry{{Age: time.Minute, Cost: 2}}}
-	s.addTo(take, &a)
-	if a.State[0] != (store.State{}) || a.State[1] != (store.State{Used: 2, Reset: 59 * time.Minute}) {
-		t.Errorf("%+v, want two units in the second window", a.State[:2])
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.plan = store.NewPlan(store.Plan{Limits: []store.Limit{
+			{Quota: 2, Window: time.Minute}, {Quota: 2, Window: time.Hour},
+		}})
+		c.conn.down(refuses)
+		take, _, _ := c.take(2, store.ModeCharge)
+		time.Sleep(time.Minute)
+		l := c.record.lack(take)
+		if l.states[0] != (store.State{}) || l.states[1] != (store.State{Used: 2, Reset: 59 * time.Minute}) {
+			t.Errorf("%+v, want two units in the second window", l.states[:2])
+		}
+		c.end(2)
+	})
 }
 
 // Close waits for replays under way.

@@ -71,7 +71,7 @@ type Guard struct {
 	start    time.Time
 	breaker  breaker
 	denials  *denyCache
-	slots    *slots.Set // held by requests in flight
+	Slots    *slots.Set // held by requests in flight
 	record   *record
 	log      outageLog
 
@@ -101,13 +101,13 @@ func New(c Config) *Guard {
 	if g.failure == Local {
 		g.denials.keepForOutages(c.LocalKeys)
 	}
-	g.record, g.slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
+	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
 	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded
 	g.breaker.onChange = func(open bool) {
 		if open {
 			g.log.outages.Add(1)
 		} else {
-			g.slots.Hasten() // the store may have lost slots
+			g.Slots.Hasten() // the store may have lost slots
 		}
 	}
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})

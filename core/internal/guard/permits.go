@@ -9,9 +9,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Slots returns the set of slots that requests in flight hold by decisions of this guard.
-func (g *Guard) Slots() *slots.Set { return g.slots }
-
 // slotLogs are the logs of a guard's store and those of this process.
 type slotLogs struct{ *Guard }
 

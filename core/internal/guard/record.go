@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -271,9 +272,13 @@ func (rec *record) expire(b *backlog) {
 
 // removeIfEmpty removes a backlog that has no entries and is not replayed.
 func (rec *record) removeIfEmpty(sh *recordShard, b *backlog) {
-	if rec.expire(b); len(b.entries) == 0 && b.run == nil {
-		delete(sh.keys, logKeyOf(&b.key))
-		rec.backlogs.Add(-1)
+	k := logKeyOf(&b.key)
+	if rec.expire(b); len(b.entries) > 0 || b.run != nil || sh.keys[k] != b {
+		return
+	}
+	rec.backlogs.Add(-1)
+	if delete(sh.keys, k); len(sh.keys) == 0 {
+		sh.keys = nil // a map never shrinks
 	}
 }
 
@@ -312,17 +317,17 @@ func (rec *record) reset(key *store.Key) *run {
 	return b.run
 }
 
-// lack is the backlog of a key at one instant.
+// lack is what the store lacks of a key at one instant: a key's backlog, as it changes an answer about a take.
 type lack struct {
-	count   int           // of entries to replay
-	lowers  bool          // the store may have more units of a take than it is to have; not set if the lack is long
-	entries []store.Entry // oldest first; empty if the lack is long
+	count  int                          // of entries to replay; all that is known if they are more than maxPart
+	lowers bool                         // the store may have more units of a take than it is to have
+	states [store.MaxLimits]store.State // units in the window of each limit, and when the oldest of them leaves
 }
 
 func (l *lack) long() bool { return l.count > maxPart }
 
-func (rec *record) lack(key *store.Key) (l lack) {
-	sh, b := rec.lock(key)
+func (rec *record) lack(t *store.Take) (l lack) {
+	sh, b := rec.lock(&t.Key)
 	defer sh.mu.Unlock()
 	if b == nil {
 		return l
@@ -335,26 +340,15 @@ func (rec *record) lack(key *store.Key) (l lack) {
 	for i := range b.entries {
 		e := &b.entries[i]
 		l.lowers = l.lowers || e.settled || e.cost == 0
-		l.entries = append(l.entries, store.Entry{Age: time.Duration(now - e.at), Cost: int(e.cost)})
-	}
-	return l
-}
-
-// addTo adds the entries to the states of an answer from a store that does not have them.
-func (l *lack) addTo(t *store.Take, a *store.Answer) {
-	for i := range t.Plan.Limits {
-		window, state := t.Plan.Limits[i].Window, &a.State[i]
-		for n := range l.entries {
-			e := &l.entries[n]
-			if e.Cost == 0 || e.Age >= window {
-				continue
+		for n := range t.Plan.Limits {
+			left := t.Plan.Limits[n].Window - time.Duration(now-e.at)
+			if e.cost > 0 && left > 0 {
+				l.states[n].Used += int(e.cost)
+				l.states[n].Reset = cmp.Or(l.states[n].Reset, left)
 			}
-			if reset := window - e.Age; state.Reset == 0 || reset < state.Reset {
-				state.Reset = reset
-			}
-			state.Used += e.Cost
 		}
 	}
+	return l
 }
 
 // begin returns the replay of a key's backlog, and the backlog if the caller has started the replay and must run it.
@@ -448,15 +442,9 @@ func (rec *record) all() iter.Seq[*backlog] {
 
 // tidy removes the entries that have left their window, and then the backlogs that are empty.
 func (rec *record) tidy() {
-	for i := range rec.shards {
-		sh := &rec.shards[i]
-		sh.mu.Lock()
-		for _, b := range sh.keys {
-			rec.removeIfEmpty(sh, b)
-		}
-		if len(sh.keys) == 0 {
-			sh.keys = nil // a map never shrinks
-		}
+	for b := range rec.all() {
+		sh, _ := rec.lock(&b.key)
+		rec.removeIfEmpty(sh, b)
 		sh.mu.Unlock()
 	}
 }
@@ -466,6 +454,7 @@ func (rec *record) close() (units, corrections int) {
 	rec.closed.Store(true)
 	for b := range rec.all() {
 		sh, _ := rec.lock(&b.key)
+		rec.expire(b)
 		for i := range b.entries {
 			e := &b.entries[i]
 			if e.sent == delivered || e.cost == 0 && e.sent == unconfirmed {
@@ -475,8 +464,8 @@ func (rec *record) close() (units, corrections int) {
 			}
 		}
 		rec.dropOldest(b, len(b.entries))
+		rec.removeIfEmpty(sh, b)
 		sh.mu.Unlock()
 	}
-	rec.tidy()
 	return units, corrections
 }

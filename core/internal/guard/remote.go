@@ -70,7 +70,3 @@ func (s *remote) take(ctx context.Context, r *request) error {
 	sentPool.Put(p)
 	return err
 }
-
-func (s *remote) settle(ctx context.Context, t store.Settlement) error {
-	return s.call(ctx, event.Settle, func() error { return s.settler.Settle(ctx, t) })
-}

@@ -40,24 +40,10 @@ func (r *request) setID(id uint64) {
 	}
 }
 
-// setAnswers sets all answers to a.
-func (r *request) setAnswers(a store.Answer) {
-	for i := range r.answers {
-		r.answers[i] = a
-	}
-}
-
 // admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
-	if r.mode() == store.ModeRecord {
-		return true
-	}
-	for i := range r.answers {
-		if !r.answers[i].Allowed {
-			return false
-		}
-	}
-	return true
+	return r.mode() == store.ModeRecord ||
+		!slices.ContainsFunc(r.answers, func(a store.Answer) bool { return !a.Allowed })
 }
 
 // keepsEntries reports whether t has an entry that its ID names. Only then may it be sent twice, settled or merged.
@@ -65,12 +51,7 @@ func keepsEntries(t *store.Take) bool { return t.Plan.Algorithm() == store.Slidi
 
 // keepEntries reports whether all takes have entries.
 func (r *request) keepEntries() bool {
-	for i := range r.takes {
-		if !keepsEntries(&r.takes[i]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.takes, func(t store.Take) bool { return !keepsEntries(&t) })
 }
 
 // clone returns a copy that does not refer to memory which the caller of Take may reuse.
@@ -81,9 +62,6 @@ func (r *request) clone() *request {
 	}
 	return c
 }
-
-// settlementOf removes a take.
-func settlementOf(t *store.Take) store.Settlement { return store.Settlement{Key: t.Key, ID: t.ID} }
 
 // cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
 func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

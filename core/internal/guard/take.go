@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -62,7 +63,9 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 	case Closed:
 		return FromStore, err
 	case Open:
-		r.setAnswers(store.Answer{Allowed: true})
+		for i := range r.answers {
+			r.answers[i] = store.Answer{Allowed: true}
+		}
 	case Local:
 		g.takeLocal(r, sent)
 	}
@@ -71,10 +74,10 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 
 // takeLocal decides a request in this process.
 func (g *Guard) takeLocal(r *request, sent delivery) {
-	r.setAnswers(store.Answer{})
+	clear(r.answers)
 	for i := range r.takes {
 		if t := &r.takes[i]; t.Plan.Slots {
-			g.slots.Merge(&t.Key, func(ids []uint64) { g.record.hold(t, ids) })
+			g.Slots.Merge(&t.Key, func(ids []uint64) { g.record.hold(t, ids) })
 		}
 	}
 	var known [store.MaxLimits]bool
@@ -139,7 +142,7 @@ func (g *Guard) takeGuarded(ctx context.Context, begun time.Duration, r *request
 	replay, first := false, state != closed || !r.keepEntries()
 	if g.failure == Local && g.record.entries.Load() > 0 {
 		for i := range r.takes {
-			l[i] = g.record.lack(&r.takes[i].Key)
+			l[i] = g.record.lack(&r.takes[i])
 			replay, first = replay || l[i].count > 0, first || l[i].long()
 		}
 	}
@@ -209,7 +212,9 @@ func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sen
 	}
 	if recorded {
 		for i := range r.takes {
-			if err := g.store.settle(ctx, settlementOf(&r.takes[i])); err != nil {
+			s := store.Settlement{Key: r.takes[i].Key, ID: r.takes[i].ID}
+			err := g.store.call(ctx, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+			if err != nil {
 				return unconfirmed, err // it is unknown whether the store still has the take
 			}
 		}
@@ -227,7 +232,13 @@ func (r *request) sameWith(l *lacks) bool {
 	for i := range r.takes {
 		t, a := &r.takes[i], &r.answers[i]
 		with := *a
-		l[i].addTo(t, &with)
+		for n := range t.Plan.Limits {
+			s, lacks := &with.State[n], &l[i].states[n]
+			s.Used += lacks.Used
+			if lacks.Reset > 0 && (s.Reset == 0 || lacks.Reset < s.Reset) {
+				s.Reset = lacks.Reset
+			}
+		}
 		t.Plan.Judge(&with, t.Cost, t.Mode)
 		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
 		if !with.Allowed || with.Granted < a.Granted {
