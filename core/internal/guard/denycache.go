@@ -12,7 +12,7 @@ import (
 // denyCache caches the latest denials of a store. It is a hash table whose buckets are linked lists. Lookups take no
 // lock. A lookup may miss an entry of a list that is being changed; then the store is called.
 type denyCache struct {
-	maxAge     time.Duration // entries are answered for at most this long while the store answers
+	maxAge     time.Duration // entries are answered for at most this long while the store answers; 0 if there are none
 	start      time.Time
 	outages    bool // FailLocal: entries are kept until their wait ends, and so are quotas that are used up
 	maxEntries int
@@ -76,21 +76,15 @@ type denyVersion struct {
 	sent time.Duration // when the call began, since the start of the cache
 }
 
-func newDenyCache(maxAge time.Duration, start time.Time) *denyCache {
-	if maxAge == 0 {
-		return nil
+// newDenyCache makes a cache. If it is for outages, it keeps the denials of that many keys until their wait ends.
+func newDenyCache(maxAge time.Duration, start time.Time, outages bool, keys int) *denyCache {
+	d := &denyCache{maxAge: maxAge, start: start, outages: outages && maxAge > 0, maxEntries: denyEntries}
+	if outages {
+		d.maxEntries = max(keys, denyEntries)
 	}
-	d := &denyCache{maxAge: maxAge, start: start, maxEntries: denyEntries}
 	buckets := make([]atomic.Pointer[denyEntry], denyBuckets)
 	d.buckets.Store(&buckets)
 	return d
-}
-
-// keepForOutages makes the cache keep the denials of that many keys until their wait ends.
-func (d *denyCache) keepForOutages(keys int) {
-	if d != nil {
-		d.outages, d.maxEntries = true, max(keys, denyEntries)
-	}
 }
 
 // counter returns the counter of versions for a key's hash. Keys share counters.
@@ -119,12 +113,8 @@ func (d *denyCache) find(t *store.Take) *denyEntry {
 // lookup answers a request if one of its takes is known to be denied. It answers all takes that are, so that the caller
 // learns the longest of these waits. The other takes get an answer that allows them and says nothing else.
 func (d *denyCache) lookup(r *request) (found bool) {
-	if d == nil {
-		return false
-	}
 	var now time.Duration
 	var entries [store.MaxLimits]*denyEntry
-	some := false
 	for i := range r.takes {
 		t := &r.takes[i]
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
@@ -143,22 +133,20 @@ func (d *denyCache) lookup(r *request) (found bool) {
 			return true
 		}
 		if now < e.graceUntil {
-			entries[i], some = e, true
+			entries[i] = e
 			found = found || now < e.freshUntil || e.probing.Load()
 		}
 	}
-	if !some {
-		return false
-	}
+	known := entries[:len(r.takes)]
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
-		for _, e := range entries {
+		for _, e := range known {
 			found = e != nil && !e.probing.CompareAndSwap(false, true) || found
 		}
 	}
 	if !found {
 		return false
 	}
-	for i, e := range entries[:len(r.takes)] {
+	for i, e := range known {
 		if e != nil {
 			e.answer(now, &r.takes[i], &r.answers[i])
 		} else {
@@ -190,184 +178,131 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	}
 }
 
-// lookupInOutage is lookup while the store does not answer. It answers only takes that are known to be denied, and sets
-// found of these.
-func (d *denyCache) lookupInOutage(r *request, found *[store.MaxLimits]bool) (some bool) {
+// lookupInOutage answers the takes of a request that are known to be denied while the store does not answer, and sets
+// known of these. An entry is used until its wait ends, and for larger costs as well, whose waits are at least as long.
+func (d *denyCache) lookupInOutage(r *request, known *[store.MaxLimits]bool) {
 	for i := range r.takes {
-		found[i] = d.findInOutage(&r.takes[i], &r.answers[i])
-		some = some || found[i]
-	}
-	return some
-}
-
-// findInOutage answers t if it is known to be denied. An entry is used until its wait ends, and for larger costs as
-// well, whose waits are at least as long.
-func (d *denyCache) findInOutage(t *store.Take, a *store.Answer) (found bool) {
-	cost := fitting(t)
-	if d == nil || !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
-		return false
-	}
-	hash, now := t.Key.Hash(), time.Since(d.start)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var longest *denyEntry
-	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= cost && now < e.expires
-		if denies && (longest == nil || e.expires > longest.expires) {
-			longest = e
+		t, cost := &r.takes[i], fitting(&r.takes[i])
+		if !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
+			continue
+		}
+		hash, now := t.Key.Hash(), time.Since(d.start)
+		var longest *denyEntry
+		d.mu.Lock()
+		for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
+			denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= cost && now < e.expires
+			if denies && (longest == nil || e.expires > longest.expires) {
+				longest = e
+			}
+		}
+		d.mu.Unlock()
+		if longest != nil {
+			longest.answer(now, t, &r.answers[i])
+			known[i] = true
 		}
 	}
-	if longest != nil {
-		longest.answer(now, t, a)
-	}
-	return longest != nil
 }
 
 // readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now,
 // so a wait counted from now ends no later than the store's.
 func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyVersion) {
-	if d == nil {
-		return
-	}
-	if r.takes[0].Cost > 1 && !d.weighted.Load() {
-		d.weighted.Store(true)
-	}
 	for i := range versions {
+		if r.takes[i].Cost > 1 && !d.weighted.Load() {
+			d.weighted.Store(true)
+		}
 		hash := r.takes[i].Key.Hash()
 		versions[i] = denyVersion{hash: hash, n: d.counter(hash).Load(), sent: now}
 	}
 }
 
-// update brings the cache up to date with the store's answers to a request, which was sent at these versions. Only a
-// log that denied is remembered: in a request that another log has denied, a take with room was no more than a peek.
+// update brings the cache up to date with the store's answers to a request, which was sent at these versions. In a
+// request that another log has denied, a take with room was no more than a peek.
 func (d *denyCache) update(r *request, versions []denyVersion) {
-	if d == nil {
+	if d.maxAge == 0 {
 		return
 	}
 	admitted := len(r.takes) == 1 || r.admitted()
-	for i := range versions {
-		t, a := &r.takes[i], &r.answers[i]
-		if a.Allowed && !admitted {
-			peek := *t
-			peek.Mode = store.ModePeek
-			t = &peek
+	for i, v := range versions {
+		t, a, mode := &r.takes[i], &r.answers[i], r.mode()
+		if t.Plan.Slots { // slots have no time at which they will be free
+			continue
 		}
-		d.updateLog(t, a, versions[i])
+		if a.Allowed && !admitted {
+			mode = store.ModePeek
+		}
+		switch {
+		case !a.Allowed && mode != store.ModeChargeDenied: // nothing was recorded
+		case mode == store.ModePeek:
+			d.unitsAdded(&t.Key, v.hash, math.MaxInt, t.Plan)
+		case mode == store.ModeCharge || mode == store.ModeUpTo:
+			d.unitsAdded(&t.Key, v.hash, unitsOf(t, a), t.Plan)
+		default: // it was recorded whether there was room or not
+			d.unitsAdded(&t.Key, v.hash, 0, t.Plan)
+		}
+		if !a.Allowed || d.outages && mode != store.ModePeek && mode != store.ModeRecord {
+			d.remember(t, a, v)
+		}
 	}
 }
 
-// updateLog is update for one log.
-func (d *denyCache) updateLog(t *store.Take, a *store.Answer, v denyVersion) {
-	if t.Plan.Slots { // slots have no time at which they will be free
-		return
-	}
-	if a.Allowed || t.Mode == store.ModeChargeDenied {
-		d.unitsAdded(t, a, v.hash)
-	}
+// remember adds an entry if t was denied; or for outages, if it was admitted and took the rest of a quota: then the
+// next unit is denied until the oldest one leaves the window.
+func (d *denyCache) remember(t *store.Take, a *store.Answer, v denyVersion) {
+	fresh, units, cost, wait := !a.Allowed && d.cacheable(t), 0, fitting(t), a.Retry
 	if a.Allowed {
-		if d.outages && t.Mode != store.ModePeek && t.Mode != store.ModeRecord {
-			d.addUsedUp(t, a, v)
-		}
-		return
-	}
-	if a.Retry <= 0 || !d.outages && !d.cacheable(t) {
-		return
-	}
-	e := d.newEntry(t, a, v, 0, fitting(t), a.Retry)
-	if d.cacheable(t) {
-		lasts := a.Retry
-		for i := range t.Plan.Limits {
-			if a.Denied.Has(i) { // the client sees its numbers, which are right until a unit leaves the window
-				lasts = min(lasts, a.State[i].Reset)
+		units, cost = unitsOf(t, a), 1
+		for i, limit := range t.Plan.Deciding() {
+			if a.State[i].Used+units >= limit.Quota {
+				wait = max(wait, a.State[i].Reset)
 			}
 		}
+	}
+	if wait <= 0 || !fresh && !d.outages {
+		return
+	}
+	e := &denyEntry{
+		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
+		received: time.Since(d.start), expires: v.sent + wait, retry: wait,
+	}
+	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
+		e.more = make([]store.State, more)
+	}
+	judged, lasts := *a, wait
+	for i := range t.Plan.Limits {
+		s := &judged.State[i]
+		s.Used += units
+		*e.state(i) = *s
+		if a.Denied.Has(i) { // the client sees its numbers, which are right until a unit leaves the window
+			lasts = min(lasts, s.Reset)
+		}
+	}
+	t.Plan.Judge(&judged, cost, store.ModePeek)
+	if e.denied = judged.Denied; fresh {
 		e.freshUntil, e.graceUntil = v.sent+min(lasts, d.maxAge), v.sent+min(lasts, d.maxAge+d.maxAge/16)
 	}
 	d.add(&t.Key, e, v)
 }
 
-// newEntry makes an entry that denies cost, with the states of the limits in a and that many units added to each.
-func (d *denyCache) newEntry(
-	t *store.Take, a *store.Answer, v denyVersion, units, cost int, retry time.Duration,
-) *denyEntry {
-	e := &denyEntry{
-		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
-		received: time.Since(d.start), expires: v.sent + retry, retry: retry,
-	}
-	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
-		e.more = make([]store.State, more)
-	}
-	var judged store.Answer
-	for i := range t.Plan.Limits {
-		s := &judged.State[i]
-		*s = a.State[i]
-		s.Used += units
-		*e.state(i) = *s
-	}
-	t.Plan.Judge(&judged, cost, store.ModePeek)
-	e.denied = judged.Denied
-	return e
-}
-
-// addUsedUp adds an entry if t, which the store has admitted, took the rest of a quota: the next unit is denied until
-// the oldest one leaves the window. The entry is used in outages only.
-func (d *denyCache) addUsedUp(t *store.Take, a *store.Answer, v denyVersion) {
-	units := unitsOf(t, a)
-	var wait time.Duration
-	for i, limit := range t.Plan.Deciding() {
-		if a.State[i].Used+units >= limit.Quota {
-			wait = max(wait, a.State[i].Reset)
-		}
-	}
-	if wait > 0 {
-		d.add(&t.Key, d.newEntry(t, a, v, units, 1, wait), v)
-	}
-}
-
-// unitsAdded is called when a take may have added units to a log. If takes have different costs, the waits of entries
-// with larger costs are too short from now on, and so are the waits of answers that are still on their way.
-func (d *denyCache) unitsAdded(t *store.Take, a *store.Answer, hash uint64) {
-	above := unitsOf(t, a) // entries with larger costs become stale
-	switch {
-	case t.Mode == store.ModePeek:
-		above = math.MaxInt
-	case t.Mode != store.ModeCharge && t.Mode != store.ModeUpTo:
-		above = 0 // the take was recorded whether there was room or not
-	}
+// unitsAdded is called when units may have been added to a log. Then the waits of entries with costs above a number are
+// too short from now on, and so are the waits of answers that are still on their way. An entry for the plan that asks
+// for no more than what the store has admitted is wrong if it is not fresh: another process has given units back.
+func (d *denyCache) unitsAdded(key *store.Key, hash uint64, above int, plan *store.Plan) {
 	if above == 0 || above < math.MaxInt && d.weighted.Load() {
 		d.counter(hash).Add(versionAdded)
 	}
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
 		switch {
-		case !e.matches(&t.Key, hash):
+		case !e.matches(key, hash):
 		case e.cost > above:
 			e.stale.Store(true)
-		case e.probing.Load() && e.plan == t.Plan: // another process has undone a take or reset the log
-			d.remove(&t.Key, hash, e)
-		}
-	}
-}
-
-// markStale is called when entries of another log were added to a key's log, so that the waits in the cache are too
-// short.
-func (d *denyCache) markStale(key *store.Key) {
-	if d == nil {
-		return
-	}
-	hash := key.Hash()
-	d.counter(hash).Add(versionAdded)
-	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		if e.matches(key, hash) {
-			e.stale.Store(true)
+		case e.probing.Load() && e.plan == plan:
+			d.remove(key, hash, e)
 		}
 	}
 }
 
 // invalidate removes a key's entries, because units were removed from its log.
 func (d *denyCache) invalidate(key *store.Key) {
-	if d == nil {
-		return
-	}
 	hash := key.Hash()
 	d.counter(hash).Add(versionRemoved)
 	if d.bucket(hash).Load() != nil {
@@ -377,10 +312,95 @@ func (d *denyCache) invalidate(key *store.Key) {
 
 // len returns the number of entries, some of which may have expired.
 func (d *denyCache) len() int {
-	if d == nil {
-		return 0
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
+}
+
+// remove removes one of a key's entries, or all of them if one is nil.
+func (d *denyCache) remove(key *store.Key, hash uint64, one *denyEntry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.removeFunc(d.bucket(hash), func(e *denyEntry) bool { return e == one || one == nil && e.matches(key, hash) })
+}
+
+// removeFunc removes the entries of a bucket for which remove returns true. The caller holds the lock.
+func (d *denyCache) removeFunc(at *atomic.Pointer[denyEntry], remove func(*denyEntry) bool) {
+	for e := at.Load(); e != nil; e = at.Load() {
+		if remove(e) {
+			at.Store(e.next.Load())
+			d.count--
+		} else {
+			at = &e.next
+		}
+	}
+}
+
+// add adds an entry, unless units have been removed from the log since version v. It replaces an entry of the same key
+// and cost, and the oldest ones if the key has more than entriesPerKey. If the cache is full, others make room.
+func (d *denyCache) add(key *store.Key, latest *denyEntry, v denyVersion) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.valid(latest, v) {
+		return
+	}
+	for range bucketsPerAdd {
+		d.removeFunc(d.nextBucket(), func(e *denyEntry) bool { return e.expires <= latest.received })
+	}
+	for full := d.count; d.count >= d.maxEntries && d.count == full; {
+		d.removeFunc(d.nextBucket(), func(*denyEntry) bool { return true })
+	}
+	if buckets := *d.buckets.Load(); d.count >= len(buckets) && len(buckets) < d.maxEntries {
+		d.grow(2 * len(buckets))
+	}
+	at := d.bucket(v.hash)
+	latest.next.Store(at.Load())
+	at.Store(latest)
+	d.count++
+	own := 0
+	// The entry is added before others are removed: in between, lookups would miss and their callers call the store.
+	d.removeFunc(at, func(e *denyEntry) bool {
+		if e == latest || !e.matches(key, v.hash) {
+			return false
+		}
+		own++
+		return e.cost == latest.cost || own >= entriesPerKey
+	})
+	if !d.valid(latest, v) { // versions change without the lock
+		d.removeFunc(at, func(e *denyEntry) bool { return e == latest })
+	}
+}
+
+// valid reports whether an entry is still right. It marks the entry if its wait is too short.
+func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
+	n := d.counter(v.hash).Load()
+	if n != v.n {
+		e.stale.Store(true)
+	}
+	return n == v.n || d.outages && n/versionRemoved == v.n/versionRemoved
+}
+
+// nextBucket returns the buckets one after the other, to be swept.
+func (d *denyCache) nextBucket() *atomic.Pointer[denyEntry] {
+	d.hand++
+	return d.bucket(uint64(d.hand))
+}
+
+func (d *denyCache) grow(size int) {
+	old := *d.buckets.Load()
+	buckets := make([]atomic.Pointer[denyEntry], size)
+	for i := range old {
+		for e := old[i].Load(); e != nil; {
+			next, at := e.next.Load(), &buckets[e.hash&uint64(size-1)]
+			e.next.Store(at.Load())
+			at.Store(e)
+			e = next
+		}
+	}
+	d.buckets.Store(&buckets)
+}
+
+func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denyEntry] {
+	buckets := *d.buckets.Load()
+	return &buckets[hash&uint64(len(buckets)-1)]
 }

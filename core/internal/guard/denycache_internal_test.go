@@ -12,12 +12,12 @@ import (
 // After freshUntil one lookup misses, until graceUntil. A cost that never fits is never found.
 func TestOneLookupMissesInGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDenyCache(time.Second, time.Now())
+		d := newDenyCache(time.Second, time.Now(), false, 0)
 		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(5, time.Hour), Cost: 1}
 		tooLarge := &store.Take{Key: take.Key, Plan: take.Plan, Cost: 6}
 		denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 5, Reset: time.Hour}}}
 		take.Plan.Judge(denied, 1, store.ModeCharge)
-		d.remember(take, denied)
+		d.learn(take, denied)
 		found := func(t *store.Take) bool { return d.lookup(requestOf(t, new(store.Answer))) }
 		if !found(take) || found(tooLarge) {
 			t.Error("a fresh denial is not found, or is found for a cost that never fits")
@@ -37,8 +37,7 @@ func TestOneLookupMissesInGrace(t *testing.T) {
 // limits may deny.
 func TestLimitsOfCachedDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDenyCache(time.Minute, time.Now())
-		d.keepForOutages(1)
+		d := newDenyCache(time.Minute, time.Now(), true, 1)
 		small := &store.Take{Key: store.NewKey("p", "k"), Cost: 1, Plan: store.NewPlan(store.Plan{Limits: []store.Limit{
 			{Quota: 8, Window: time.Minute}, {Quota: 10, Window: time.Hour},
 		}})}
@@ -47,8 +46,12 @@ func TestLimitsOfCachedDenials(t *testing.T) {
 			{Used: 8, Reset: time.Minute}, {Used: 8, Reset: time.Hour},
 		}}
 		small.Plan.Judge(denied, 1, store.ModeCharge)
-		d.remember(small, denied)
-		inOutage := func(r *request) bool { return d.lookupInOutage(r, new([store.MaxLimits]bool)) }
+		d.learn(small, denied)
+		inOutage := func(r *request) bool {
+			var known [store.MaxLimits]bool
+			d.lookupInOutage(r, &known)
+			return known[0]
+		}
 		for _, c := range []struct {
 			name   string
 			take   *store.Take
@@ -111,19 +114,19 @@ func TestWaitsAfterAReplay(t *testing.T) {
 
 // A flood of keys that are denied does not fill the memory.
 func TestDenyCacheIsBounded(t *testing.T) {
-	d, plan := newDenyCache(time.Minute, time.Now()), planOf(1, time.Hour)
+	d, plan := newDenyCache(time.Minute, time.Now(), false, 0), planOf(1, time.Hour)
 	denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
 	for i := range denyEntries + 100 {
 		take := &store.Take{Key: store.NewKey("p", strconv.Itoa(i)), Plan: plan, Cost: 1}
-		d.remember(take, denied)
+		d.learn(take, denied)
 	}
 	if n := d.len(); n > denyEntries || n < denyEntries/2 {
 		t.Errorf("%d entries, want at most %d, and not much less", n, denyEntries)
 	}
 }
 
-// remember brings the cache up to date with the store's answer to t.
-func (d *denyCache) remember(t *store.Take, a *store.Answer) {
+// learn brings the cache up to date with the store's answer to t.
+func (d *denyCache) learn(t *store.Take, a *store.Answer) {
 	r := requestOf(t, a)
 	versions := make([]denyVersion, 1)
 	d.readVersions(r, 0, versions)

@@ -97,10 +97,7 @@ func New(c Config) *Guard {
 	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
 	g.closed, g.requested = make(chan struct{}), make(chan struct{}, maxRequested)
 	g.background, g.cancel = context.WithCancel(context.Background())
-	g.denials = newDenyCache(c.DenyCache, g.start)
-	if g.failure == Local {
-		g.denials.keepForOutages(c.LocalKeys)
-	}
+	g.denials = newDenyCache(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
 	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
 	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded
 	g.breaker.onChange = func(open bool) {

@@ -59,7 +59,7 @@ func (g *Guard) replayPart(ctx context.Context, b *backlog, p part) error {
 		}
 		g.record.replayed.Add(uint64(len(p.merged)))
 		g.record.markMerged(b)
-		g.denials.markStale(&b.key)
+		g.denials.unitsAdded(&b.key, b.key.Hash(), 0, nil)
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
