@@ -80,7 +80,7 @@ type Guard struct {
 	reconnected atomic.Int64  // when connections were last made, in nanoseconds since start
 	replaying   atomic.Bool   // a goroutine replays all backlogs
 	lostLogged  uint64        // units, by that goroutine
-	requested   chan struct{} // limits the replays that requests have started
+	replays     chan struct{} // those that run
 	background  context.Context
 	cancel      context.CancelFunc // of background
 	closed      chan struct{}
@@ -95,7 +95,7 @@ func New(c Config) *Guard {
 	g.patience = max(backgroundTimeouts*c.Timeout, retryStore)
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
-	g.closed, g.requested = make(chan struct{}), make(chan struct{}, maxRequested)
+	g.closed, g.replays = make(chan struct{}), make(chan struct{}, maxRuns)
 	g.background, g.cancel = context.WithCancel(context.Background())
 	g.denials = newDenyCache(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
 	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})

@@ -320,7 +320,6 @@ func (rec *record) reset(key *store.Key) *run {
 // lack is what the store lacks of a key at one instant: a key's backlog, as it changes an answer about a take.
 type lack struct {
 	count  int                          // of entries to replay; all that is known if they are more than maxPart
-	lowers bool                         // the store may have more units of a take than it is to have
 	states [store.MaxLimits]store.State // units in the window of each limit, and when the oldest of them leaves
 }
 
@@ -339,7 +338,6 @@ func (rec *record) lack(t *store.Take) (l lack) {
 	now := rec.now()
 	for i := range b.entries {
 		e := &b.entries[i]
-		l.lowers = l.lowers || e.settled || e.cost == 0
 		for n := range t.Plan.Limits {
 			left := t.Plan.Limits[n].Window - time.Duration(now-e.at)
 			if e.cost > 0 && left > 0 {

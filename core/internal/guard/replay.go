@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -16,7 +14,7 @@ import (
 
 const (
 	maxReplays    = 4                // keys that replayAll replays at the same time
-	maxRequested  = 8                // keys that are replayed at the same time because of requests
+	maxRuns       = 8                // keys that are replayed at the same time, those because of requests included
 	retryReplay   = retryStore / 4   // how often replayInBackground looks whether an open breaker admits a probe
 	tidyRecord    = 10 * time.Second // how often the record is tidied during an outage
 	closeTimeout  = 5 * time.Second  // of Close
@@ -28,15 +26,15 @@ var errReplaying = &store.StoreError{
 }
 
 // replay replays a backlog part by part, for the caller that has begun its run.
-func (g *Guard) replay(ctx context.Context, b *backlog) (err error) {
+func (g *Guard) replay(b *backlog) (err error) {
 	defer func() { g.record.end(b, err) }()
 	for err == nil {
 		p := g.record.next(b)
 		if len(p.merged)+len(p.settled) == 0 {
 			return nil
 		}
-		if err = g.replayPart(ctx, b, p); err == nil {
-			err = ctx.Err()
+		if err = g.replayPart(b, p); err == nil {
+			err = g.background.Err()
 		}
 	}
 	return err
@@ -44,9 +42,9 @@ func (g *Guard) replay(ctx context.Context, b *backlog) (err error) {
 
 // replayPart adds entries to the store's log, and then changes the costs of those that were settled. What the store
 // has is marked at once, so that it is not sent again if later calls fail.
-func (g *Guard) replayPart(ctx context.Context, b *backlog, p part) error {
+func (g *Guard) replayPart(b *backlog, p part) error {
 	if len(p.merged) > 0 {
-		err := g.callPatiently(ctx, &b.key, event.Merge, func(ctx context.Context) error {
+		err := g.callPatiently(g.background, &b.key, event.Merge, func(ctx context.Context) error {
 			m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
 			now := g.record.now() // the ages are those at the time of each attempt
 			for _, e := range p.merged {
@@ -63,7 +61,7 @@ func (g *Guard) replayPart(ctx context.Context, b *backlog, p part) error {
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
-		err := g.callPatiently(ctx, &b.key, event.Settle, func(ctx context.Context) error {
+		err := g.callPatiently(g.background, &b.key, event.Settle, func(ctx context.Context) error {
 			return g.store.settler.Settle(ctx, s)
 		})
 		if err != nil {
@@ -81,9 +79,9 @@ func (g *Guard) startReplay(key *store.Key) (r *run, started bool) {
 	b, r := g.record.begin(key)
 	if b != nil {
 		go func() {
-			g.requested <- struct{}{}
-			defer func() { <-g.requested }()
-			g.replay(g.background, b) //nolint:errcheck // r has it
+			g.replays <- struct{}{}
+			defer func() { <-g.replays }()
+			g.replay(b) //nolint:errcheck // r has it
 		}()
 	}
 	return r, b != nil
@@ -129,44 +127,31 @@ func (g *Guard) replayInBackground() {
 
 // replayAll replays each key once, several at the same time, until the store does not answer. If the breaker is not
 // closed, the first replay is the probe. It returns the error of one of the replays that have failed.
-func (g *Guard) replayAll(ctx context.Context) error {
-	var all sync.WaitGroup
-	var failed atomic.Pointer[error]
-	slots := make(chan struct{}, maxReplays)
+func (g *Guard) replayAll(ctx context.Context) (err error) {
+	var runs []*run // oldest first
+	end := func() {
+		if wait(ctx, runs[0].done) && runs[0].err != nil {
+			err = runs[0].err
+		}
+		runs = runs[1:]
+	}
 	alone := g.breaker.state() != closed
 	for b := range g.record.all() {
-		if err := failed.Load(); err != nil && store.IsOutage(*err) || ctx.Err() != nil {
-			break
+		if run, _ := g.startReplay(&b.key); run != nil {
+			runs = append(runs, run)
 		}
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if err := g.replayOne(ctx, &b.key); err != nil {
-				failed.Store(&err)
-			}
-		})
-		if alone {
-			all.Wait()
+		for len(runs) >= maxReplays || alone && len(runs) > 0 {
+			end()
 			alone = false
 		}
+		if ctx.Err() != nil || store.IsOutage(err) {
+			break
+		}
 	}
-	all.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
+	for len(runs) > 0 {
+		end()
 	}
-	return nil
-}
-
-// replayOne replays what is left of a key's backlog after the replay in progress, if there is one.
-func (g *Guard) replayOne(ctx context.Context, key *store.Key) error {
-	b, run := g.record.begin(key)
-	for b == nil && run != nil && wait(ctx, run.done) {
-		b, run = g.record.begin(key)
-	}
-	if b == nil {
-		return nil
-	}
-	return g.replay(ctx, b)
+	return err
 }
 
 // logLost logs how many units could not be replayed.

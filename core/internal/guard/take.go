@@ -241,10 +241,7 @@ func (r *request) sameWith(l *lacks) bool {
 		}
 		t.Plan.Judge(&with, t.Cost, t.Mode)
 		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
-		if !with.Allowed || with.Granted < a.Granted {
-			return false
-		}
-		if t.Mode == store.ModeUpTo && a.Granted < t.Cost && l[i].lowers { // then there is room for more
+		if !with.Allowed || t.Mode == store.ModeUpTo && with.Granted < t.Cost { // there may be room for another number
 			return false
 		}
 		*a = with
