@@ -57,6 +57,8 @@ const (
 	halfOpen       // a probe is admitted or in flight
 )
 
+func (s state) String() string { return [...]string{"closed", "open", "half open"}[s] }
+
 func (b *breaker) now() time.Duration { return time.Since(b.start) }
 
 // isBypassed reports whether calls are made without admit.

@@ -12,19 +12,16 @@ import (
 )
 
 // call makes a call to the store about a key if the breaker admits it.
-func (g *Guard) call(ctx context.Context, key *store.Key, op event.Operation, f func() error) (err error) {
+func (g *Guard) call(ctx context.Context, key *store.Key, op event.Operation, f func() error) error {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
 	}
 	g.Begin()
 	defer g.End()
-	err = errPanicked // unless f returns
-	defer func() {
-		g.report(p, err)
-		err = g.noteError(err, store.Take{Key: *key})
-	}()
-	return g.store.call(ctx, op, f)
+	err := protect(func() error { return g.store.call(ctx, op, f) })
+	g.report(p, err)
+	return g.noteError(err, store.Take{Key: *key})
 }
 
 // callPatiently is call where no request waits. During Close it does not ask the breaker.
@@ -111,7 +108,7 @@ func (g *Guard) attempt(parent context.Context, f func(context.Context) error) e
 	}
 }
 
-// protect turns a panic of the store into an error, because in a goroutine nothing else recovers it.
+// protect turns a panic of the store into an error. In a goroutine nothing else recovers it.
 func protect(f func() error) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -119,18 +116,4 @@ func protect(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// wait waits for done to be closed. It returns false if ctx ends first.
-func wait(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-	select {
-	case <-done: // perhaps as well
-		return true
-	default:
-		return false
-	}
 }

@@ -50,18 +50,11 @@ type denyEntry struct {
 	graceUntil time.Duration  // from freshUntil until then, one lookup misses and all others are answered
 	expires    time.Duration  // the end of the wait
 	retry      time.Duration  // the wait when the answer arrived
-	first      [2]store.State // of the first limits
-	more       []store.State  // of further limits
+	states     []store.State  // of the plan's limits
+	space      [2]store.State // for states, if they are few
 	denied     store.LimitSet // the limits that deny cost
 	probing    atomic.Bool    // one lookup has missed since freshUntil, so that its caller calls the store
 	stale      atomic.Bool    // still denied, but the wait has become longer
-}
-
-func (e *denyEntry) state(i int) *store.State {
-	if i < len(e.first) {
-		return &e.first[i]
-	}
-	return &e.more[i-len(e.first)]
 }
 
 func (e *denyEntry) matches(key *store.Key, hash uint64) bool {
@@ -161,9 +154,7 @@ func (d *denyCache) lookup(r *request) (found bool) {
 func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - e.received
 	*a = store.Answer{Retry: max(e.retry-passed, 0), Denied: e.denied}
-	for i := range t.Plan.Limits {
-		a.State[i] = *e.state(i)
-	}
+	copy(a.State[:], e.states)
 	if fitting(t) != e.cost { // it is larger, so more limits may deny
 		t.Plan.Judge(a, t.Cost, t.Mode)
 	}
@@ -264,14 +255,12 @@ func (d *denyCache) remember(t *store.Take, a *store.Answer, v denyVersion) {
 		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
 		received: time.Since(d.start), expires: v.sent + wait, retry: wait,
 	}
-	if more := len(t.Plan.Limits) - len(e.first); more > 0 {
-		e.more = make([]store.State, more)
-	}
+	e.states = e.space[:0]
 	judged, lasts := *a, wait
 	for i := range t.Plan.Limits {
 		s := &judged.State[i]
 		s.Used += units
-		*e.state(i) = *s
+		e.states = append(e.states, *s)
 		if a.Denied.Has(i) { // the client sees its numbers, which are right until a unit leaves the window
 			lasts = min(lasts, s.Reset)
 		}

@@ -154,7 +154,7 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	g.denials.invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
 	if run := g.record.reset(&key); run != nil {
-		wait(ctx, run.done) // otherwise the replay could add entries to the log after it was reset
+		run.wait(ctx) //nolint:errcheck // it waits; otherwise the replay could add entries to the log after it was reset
 	}
 	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
 }
@@ -173,9 +173,8 @@ type Stats struct {
 
 // Stats returns a snapshot.
 func (g *Guard) Stats() Stats {
-	names := [...]string{closed: "closed", open: "open", halfOpen: "half open"}
 	return Stats{
-		Breaker:  names[g.breaker.state()],
+		Breaker:  g.breaker.state().String(),
 		Outages:  g.log.outages.Load(),
 		Failures: g.breaker.failures.Load(),
 		Stalled:  g.Stalled(),

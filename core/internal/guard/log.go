@@ -31,7 +31,7 @@ type outageLog struct {
 	failing bool      // the store has stopped to answer
 	logged  time.Time // when the beginning of an outage was last logged
 	stall   time.Time // when a stall was last logged
-	skipped int       // lines not logged since the last one that was
+	skipped int       // lines not logged, or only later, since the last one that was
 }
 
 // failed notes that a call has failed. isFailing reports whether another one has succeeded meanwhile.
@@ -44,9 +44,6 @@ func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []s
 	switch {
 	case l.unended.Load() || !isFailing():
 	case time.Since(l.logged) >= logInterval: // also if the outage has begun before, and goes on
-		if l.failing {
-			l.skipped--
-		}
 		l.failing, l.logged = true, time.Now()
 		l.unended.Store(true)
 		text := "sash: the store does not answer, so the failure policy decides"
@@ -64,14 +61,13 @@ func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []s
 func (l *outageLog) succeeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.failing {
-		return
-	}
-	if l.failing = false; l.unended.Swap(false) {
+	switch {
+	case l.unended.Swap(false):
 		l.log(slog.LevelInfo, "sash: the store answers again")
-	} else {
+	case l.failing:
 		l.skipped++
 	}
+	l.failing = false
 }
 
 // stalled logs that this process could not run while requests waited.
@@ -82,9 +78,8 @@ func (l *outageLog) stalled(d time.Duration) {
 		return
 	}
 	l.stall = time.Now()
-	slog.Default().LogAttrs(context.Background(), slog.LevelWarn,
-		"sash: this process could not run for longer than a decision may take, so decisions are late",
-		slog.String("policy", l.policy), slog.Duration("stalled", d), slog.String("advice", adviseProcess))
+	l.log(slog.LevelWarn, "sash: this process could not run for longer than a decision may take, so decisions are late",
+		slog.Duration("stalled", d), slog.String("advice", adviseProcess))
 }
 
 func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {

@@ -33,9 +33,7 @@ func (g slotLogs) Release(ctx context.Context, s *slots.Slot) error {
 		return nil
 	}
 	ctx = g.Within(ctx, time.Now())
-	err := g.call(ctx, &s.Key, event.Settle, func() error {
-		return protect(func() error { return g.store.settler.Settle(ctx, settled) })
-	})
+	err := g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, settled) })
 	if err != nil && g.failure == Local {
 		g.record.remove(&store.Take{Key: s.Key, Plan: s.Plan, ID: s.ID})
 		g.startReplays()

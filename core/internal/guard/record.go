@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"maps"
 	"slices"
@@ -80,6 +81,16 @@ const (
 type run struct {
 	done chan struct{} // closed at the end
 	err  error         // why the replay ended early, once done is closed
+}
+
+// wait waits for the end of the replay. It returns why it ended early, or the error of ctx if that ends first.
+func (r *run) wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 const (
@@ -447,23 +458,21 @@ func (rec *record) tidy() {
 	}
 }
 
-// close removes all backlogs for good, and returns what was in them: units, and takes whose cost has changed.
-func (rec *record) close() (units, corrections int) {
+// close removes all backlogs for good, and returns what was in them: units, and takes, of which some have no units.
+func (rec *record) close() (units, takes int) {
 	rec.closed.Store(true)
 	for b := range rec.all() {
 		sh, _ := rec.lock(&b.key)
 		rec.expire(b)
 		for i := range b.entries {
-			e := &b.entries[i]
-			if e.sent == delivered || e.cost == 0 && e.sent == unconfirmed {
-				corrections++
-			} else {
+			if e := &b.entries[i]; e.sent != delivered {
 				units += int(e.cost)
 			}
 		}
+		takes += len(b.entries)
 		rec.dropOldest(b, len(b.entries))
 		rec.removeIfEmpty(sh, b)
 		sh.mu.Unlock()
 	}
-	return units, corrections
+	return units, takes
 }

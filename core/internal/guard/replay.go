@@ -130,9 +130,7 @@ func (g *Guard) replayInBackground() {
 func (g *Guard) replayAll(ctx context.Context) (err error) {
 	var runs []*run // oldest first
 	end := func() {
-		if wait(ctx, runs[0].done) && runs[0].err != nil {
-			err = runs[0].err
-		}
+		err = cmp.Or(runs[0].wait(ctx), err)
 		runs = runs[1:]
 	}
 	alone := g.breaker.state() != closed
@@ -144,7 +142,7 @@ func (g *Guard) replayAll(ctx context.Context) (err error) {
 			end()
 			alone = false
 		}
-		if ctx.Err() != nil || store.IsOutage(err) {
+		if store.IsOutage(err) {
 			break
 		}
 	}
@@ -183,18 +181,14 @@ func (g *Guard) finish() error {
 	for n := 0; n < closeAttempts && g.failure == Local && g.record.entries.Load() > 0; n++ {
 		err = g.replayAll(ctx)
 	}
-	units, corrections := g.record.close()
-	if units+corrections == 0 || g.failure != Local {
+	units, takes := g.record.close()
+	if takes == 0 || g.failure != Local {
 		return nil
 	}
-	return fmt.Errorf("sash: Close: %d %s admitted without the store and %d %s not been replayed: %w",
-		units, plural(units, "unit", "units"), corrections, plural(corrections, "correction has", "corrections have"),
-		cmp.Or(err, error(g.lastError.Load())))
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
+	unit := "units"
+	if units == 1 {
+		unit = "unit"
 	}
-	return many
+	return fmt.Errorf("sash: Close: %d %s admitted without the store, in %d takes or corrections, not replayed: %w",
+		units, unit, takes, cmp.Or(err, error(g.lastError.Load())))
 }

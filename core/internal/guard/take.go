@@ -177,7 +177,7 @@ func (g *Guard) replayFirst(ctx context.Context, r *request, l *lacks) error {
 		case run == nil: // nothing is left
 		case l[i].long(), !started && g.breaker.state() != closed:
 			return errReplaying
-		case !wait(ctx, run.done) || run.err != nil:
+		case run.wait(ctx) != nil:
 			return g.lastError.Load()
 		}
 	}
@@ -202,7 +202,7 @@ func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sen
 		return delivered, nil
 	}
 	for _, run := range runs {
-		if run == nil || wait(ctx, run.done) && run.err == nil {
+		if run == nil || run.wait(ctx) == nil {
 			continue
 		}
 		if same {
@@ -240,7 +240,7 @@ func (r *request) sameWith(l *lacks) bool {
 			}
 		}
 		t.Plan.Judge(&with, t.Cost, t.Mode)
-		t.Plan.Grant(&with, a.Granted) // 0 unless the mode is ModeUpTo
+		t.Plan.Grant(&with, a.Granted)                                          // 0 unless the mode is ModeUpTo
 		if !with.Allowed || t.Mode == store.ModeUpTo && with.Granted < t.Cost { // there may be room for another number
 			return false
 		}

@@ -16,7 +16,7 @@ import (
 
 // Logs are the logs that the slots are in.
 type Logs interface {
-	// Renew renews slots, of which Merge was called with those that are merged. An error that is an outage makes the
+	// Renew renews slots, of which the logs of this process have those that are merged. An error that is an outage makes the
 	// Set try again soon.
 	Renew(ctx context.Context, r *store.Renewal, merged []uint64) error
 
@@ -33,6 +33,7 @@ type Slot struct {
 	Renewed  bool // a renewal may have added it to the store
 
 	forgotten bool // nobody can release it any more
+	merged    bool // the logs of this process have it, as it was taken there or Merge was called with it
 	renewals  int32
 
 	Taken int32 // by Hold: how many slots of the log were held already, if that is all of them
@@ -91,26 +92,21 @@ func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace, k.Identity} }
 // log is the slots that are held in one log.
 type log struct {
 	key         store.Key
-	slots       []*Slot // those that Merge was called with come first
-	merged      int     // how many these are
-	failed      bool    // they are to be renewed before the others are
+	slots       []*Slot
+	unmerged    int  // how many of them Merge is yet to be called with
+	failed      bool // they are to be renewed before the others are
 	lease, keep time.Duration
 }
 
-func (l *log) put(slot *Slot, at int) { l.slots[at], slot.at = slot, int32(at) }
-
 func (l *log) remove(slot *Slot) {
-	gap, last := int(slot.at), len(l.slots)-1
-	if gap < l.merged {
-		l.merged--
-		l.put(l.slots[l.merged], gap)
-		gap = l.merged
+	n := len(l.slots) - 1
+	last := l.slots[n]
+	l.slots[slot.at], last.at = last, slot.at
+	l.slots[n], slot.log = nil, nil
+	l.slots = l.slots[:n]
+	if !slot.merged {
+		l.unmerged--
 	}
-	if gap < last {
-		l.put(l.slots[last], gap)
-	}
-	l.slots[last], slot.log = nil, nil
-	l.slots = l.slots[:last]
 }
 
 // New makes an empty set of slots in logs.
@@ -164,6 +160,9 @@ func (s *Set) addSlot(slot *Slot) *log {
 	}
 	slot.log, slot.at = l, int32(len(l.slots))
 	l.slots = append(l.slots, slot)
+	if slot.merged = slot.Degraded; !slot.merged {
+		l.unmerged++
+	}
 	l.lease, l.keep = min(l.lease, lease), max(l.keep, slot.Plan.Keep)
 	if s.timer == nil || l.lease/renewals < s.period {
 		s.period, s.next = l.lease/renewals, time.Time{}
@@ -307,7 +306,7 @@ func (s *Set) ask(r *renewal) (asked store.Renewal, merged []uint64) {
 			continue
 		}
 		held, asked.IDs = append(held, slot), append(asked.IDs, slot.ID)
-		if slot.Renewed = true; int(slot.at) < r.log.merged {
+		if slot.Renewed = true; slot.merged {
 			merged = append(merged, slot.ID)
 		}
 	}
@@ -369,21 +368,24 @@ func (s *Set) drop() {
 	}
 }
 
-// Merge calls f with the slots that are held in the log of a key, except those of earlier calls. None of them is
-// released before f has returned.
+// Merge calls f with the slots that are held in the log of a key and were taken from the store, except those of earlier
+// calls. None of them is released before f has returned.
 func (s *Set) Merge(key *store.Key, f func(ids []uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.held[logKeyOf(key)]
-	if l == nil || l.merged == len(l.slots) {
+	if l == nil || l.unmerged == 0 {
 		return
 	}
-	ids := make([]uint64, 0, len(l.slots)-l.merged)
-	for _, slot := range l.slots[l.merged:] {
-		ids = append(ids, slot.ID)
+	var ids []uint64
+	for _, slot := range l.slots {
+		if !slot.merged {
+			ids = append(ids, slot.ID)
+			slot.merged = true
+		}
 	}
 	f(ids)
-	l.merged = len(l.slots)
+	l.unmerged = 0
 }
 
 // Len returns how many slots are held.
