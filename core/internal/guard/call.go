@@ -45,7 +45,7 @@ func (g *Guard) callPatiently(
 func (g *Guard) report(p pass, err error) {
 	if store.IsOutage(err) {
 		g.breaker.failure(p)
-	} else if !p.bypassed {
+	} else {
 		g.breaker.success(p)
 	}
 }

@@ -109,6 +109,44 @@ func TestSettledDuringReplay(t *testing.T) {
 	})
 }
 
+// A cost that changes while the take is added to the store is told afterwards.
+func TestSettledDuringMerge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.conn.down(refuses)
+		take, _, _ := c.take(2, store.ModeCharge)
+		c.conn.up(time.Second / 2)
+		c.waitFor("merge", 1)
+		c.settle(take, 1, true)
+		c.end(1)
+	})
+}
+
+// What has left its window by the end of an outage is not replayed, and is not kept until then.
+func TestEntriesThatHaveLeftAreNotReplayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.plan = planOf(9, time.Minute)
+		c.conn.down(refuses)
+		c.take(2, store.ModeCharge)
+		time.Sleep(time.Minute + tidyRecord + 2*retryStore)
+		if n, backlogs := c.record.entries.Load(), c.record.backlogs.Load(); n != 0 || backlogs != 0 {
+			t.Errorf("%d entries in %d backlogs", n, backlogs)
+		}
+		c.take(1, store.ModeCharge)
+		time.Sleep(time.Minute)
+		c.logs.asked()
+		c.conn.up(0)
+		time.Sleep(time.Minute / 2)
+		if calls := c.logs.asked(); strings.Contains(calls, "merge") {
+			t.Errorf("the store was asked %s", calls)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // heldStore holds the answers to takes back.
 type heldStore struct {
 	*faultyStore

@@ -108,6 +108,7 @@ func (d *denyCache) find(t *store.Take) *denyEntry {
 func (d *denyCache) lookup(r *request) (found bool) {
 	var now time.Duration
 	var entries [store.MaxLimits]*denyEntry
+	some := false
 	for i := range r.takes {
 		t := &r.takes[i]
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
@@ -126,9 +127,12 @@ func (d *denyCache) lookup(r *request) (found bool) {
 			return true
 		}
 		if now < e.graceUntil {
-			entries[i] = e
+			entries[i], some = e, true
 			found = found || now < e.freshUntil || e.probing.Load()
 		}
+	}
+	if !some {
+		return false
 	}
 	known := entries[:len(r.takes)]
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
@@ -154,7 +158,9 @@ func (d *denyCache) lookup(r *request) (found bool) {
 func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - e.received
 	*a = store.Answer{Retry: max(e.retry-passed, 0), Denied: e.denied}
-	copy(a.State[:], e.states)
+	for i := range e.states {
+		a.State[i] = e.states[i]
+	}
 	if fitting(t) != e.cost { // it is larger, so more limits may deny
 		t.Plan.Judge(a, t.Cost, t.Mode)
 	}

@@ -94,7 +94,11 @@ func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request)
 // takeReported asks the store and reports the outcome to the breaker.
 func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error) {
 	err = errPanicked // unless ask returns
-	defer func() { g.report(p, err) }()
+	defer func() {
+		if !p.bypassed || err != nil && store.IsOutage(err) {
+			g.report(p, err)
+		}
+	}()
 	return g.ask(ctx, r)
 }
 

@@ -16,8 +16,8 @@ import (
 
 // Logs are the logs that the slots are in.
 type Logs interface {
-	// Renew renews slots, of which the logs of this process have those that are merged. An error that is an outage makes the
-	// Set try again soon.
+	// Renew renews slots, of which the logs of this process have those that are merged. An error that is an outage
+	// makes the Set try again soon.
 	Renew(ctx context.Context, r *store.Renewal, merged []uint64) error
 
 	// Release gives a slot back.
