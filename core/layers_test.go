@@ -20,6 +20,7 @@ var layersOfCore = []string{
 	module + "core/internal/calendar",
 	module + "core/internal/counter",
 	module + "core/internal/deadline",
+	module + "core/internal/denycache",
 	module + "core/internal/inflight",
 	module + "core/internal/lifetime",
 	module + "core/internal/limittext",
@@ -47,6 +48,7 @@ var layers = []struct {
 	{module + "core/internal/slide", nil},
 	{module + "core/internal/setup", []string{module + "core/adapter"}},
 	{module + "core/internal/slots", []string{module + "core/store"}},
+	{module + "core/internal/denycache", []string{module + "core/store"}},
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/bridge", []string{module + "core/adapter", module + "core/store"}},
@@ -60,7 +62,8 @@ var layers = []struct {
 	{module + "core/internal/plan", []string{module + "core/store", module + "core/internal/calendar"}},
 	{module + "core/internal/guard", []string{
 		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
-		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/slots",
+		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
+		module + "core/internal/slots",
 	}},
 	{module + "core", layersOfCore},
 	{module + "core/rules", append([]string{

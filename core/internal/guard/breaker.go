@@ -154,7 +154,8 @@ func (b *breaker) suspect() {
 	b.consecutive = max(b.consecutive, failuresToOpen-1)
 }
 
-// excuse forgets all failures but one. It does so only once until a call succeeds, or else the breaker might never open.
+// excuse forgets all failures but one. It does so only once until a call succeeds, or else the breaker might never
+// open.
 func (b *breaker) excuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -140,6 +141,48 @@ func TestEntriesThatHaveLeftAreNotReplayed(t *testing.T) {
 		time.Sleep(time.Minute / 2)
 		if calls := c.logs.asked(); strings.Contains(calls, "merge") {
 			t.Errorf("the store was asked %s", calls)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A denial is counted although a peek has been denied just before.
+func TestDenialIsCountedAfterAPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 1)
+		c.take(1, store.ModeCharge)
+		c.take(1, store.ModePeek)
+		if _, a, from := c.take(1, store.ModePeek); a.Allowed || from != FromCache {
+			t.Fatalf("%+v from %d, want a denial from the cache", a, from)
+		}
+		if _, a, from := c.take(1, store.ModeChargeDenied); a.Allowed || from != FromStore {
+			t.Errorf("%+v from %d, want a denial from the store", a, from)
+		}
+	})
+}
+
+// After a replay waits may be longer, so the store is asked again.
+func TestWaitsAfterAReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorrectedStore(t, 9)
+		c.denials = denycache.New(time.Minute, time.Now(), true, 10)
+		c.take(1, store.ModeCharge)
+		time.Sleep(10 * time.Second)
+		c.take(7, store.ModeCharge)
+		second := time.Now()
+		if _, a, _ := c.take(2, store.ModeCharge); a.Retry != time.Hour-10*time.Second {
+			t.Fatalf("%+v, want a wait for the first unit", a)
+		}
+		c.conn.down(refuses)
+		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+			t.Fatal(a, from)
+		}
+		c.conn.up(0)
+		time.Sleep(10 * time.Second)
+		if _, a, _ := c.take(2, store.ModeCharge); a.Retry != time.Hour-time.Since(second) {
+			t.Errorf("%+v, want a wait for one of the next units", a)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -366,4 +409,9 @@ func TestCloseDuringReplay(t *testing.T) {
 			t.Errorf("%v, and %d units in the store, want 2", err, c.units(c.logs.logs))
 		}
 	})
+}
+
+// planOf returns a plan of one limit.
+func planOf(quota int, window time.Duration) *store.Plan {
+	return store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: quota, Window: window}}})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -70,7 +71,7 @@ type Guard struct {
 	failure  Failure
 	start    time.Time
 	breaker  breaker
-	denials  *denyCache
+	denials  *denycache.Cache
 	Slots    *slots.Set // held by requests in flight
 	record   *record
 	log      outageLog
@@ -97,7 +98,7 @@ func New(c Config) *Guard {
 	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
 	g.closed, g.replays = make(chan struct{}), make(chan struct{}, maxRuns)
 	g.background, g.cancel = context.WithCancel(context.Background())
-	g.denials = newDenyCache(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
+	g.denials = denycache.New(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
 	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
 	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded
 	g.breaker.onChange = func(open bool) {
@@ -119,8 +120,8 @@ func (g *Guard) Open() bool { return g.failure == Open }
 
 // Settle changes the cost of a take. Degraded is what Take has returned for it.
 func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
-	defer g.denials.invalidate(&s.Key) // again, as an answer that was on its way may have been cached meanwhile
-	g.denials.invalidate(&s.Key)
+	defer g.denials.Invalidate(&s.Key) // again, as an answer that was on its way may have been cached meanwhile
+	g.denials.Invalidate(&s.Key)
 	if degraded && (g.record.settle(&s) || !g.record.merges) {
 		return nil // a replay will change the store's entry, or there will be none
 	}
@@ -150,8 +151,8 @@ func (g *Guard) Merge(ctx context.Context, m store.MergeRequest) error {
 
 // Reset forgets the log of a key.
 func (g *Guard) Reset(ctx context.Context, key store.Key) error {
-	defer g.denials.invalidate(&key)
-	g.denials.invalidate(&key)
+	defer g.denials.Invalidate(&key)
+	g.denials.Invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
 	if run := g.record.reset(&key); run != nil {
 		run.wait(ctx) //nolint:errcheck // it waits; otherwise the replay could add entries to the log after it was reset
@@ -178,7 +179,7 @@ func (g *Guard) Stats() Stats {
 		Outages:  g.log.outages.Load(),
 		Failures: g.breaker.failures.Load(),
 		Stalled:  g.Stalled(),
-		Denials:  g.denials.len(),
+		Denials:  g.denials.Len(),
 		Backlog:  g.record.entries.Load(),
 		Replayed: g.record.replayed.Load(),
 		Lost:     g.record.lost.Load(),

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -120,7 +121,7 @@ func (rec *record) take(r *request, known *[store.MaxLimits]bool, sent delivery)
 		t, a := &r.takes[i], &r.answers[i]
 		if denied && !known[i] {
 			peek := *t
-			peek.Mode, peek.Cost = store.ModePeek, fitting(t)
+			peek.Mode, peek.Cost = store.ModePeek, denycache.Fitting(t)
 			*a = rec.askOne(&peek)
 		}
 		counted := admitted || !a.Allowed && t.Mode == store.ModeChargeDenied
@@ -154,7 +155,7 @@ func (rec *record) note(t *store.Take, a *store.Answer, counted bool, sent deliv
 	switch {
 	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
 	case counted && (sent != delivered || other):
-		rec.add(t, entry{id: t.ID, cost: int32(unitsOf(t, a)), sent: sent, settled: other})
+		rec.add(t, entry{id: t.ID, cost: int32(denycache.Units(t, a)), sent: sent, settled: other})
 	case !counted && sent != unsent:
 		rec.remove(t)
 	}

@@ -57,7 +57,7 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 		}
 		g.record.replayed.Add(uint64(len(p.merged)))
 		g.record.markMerged(b)
-		g.denials.unitsAdded(&b.key, b.key.Hash(), 0, nil)
+		g.denials.UnitsAdded(&b.key, b.key.Hash(), 0, nil)
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
@@ -68,7 +68,7 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 			return err
 		}
 		g.record.markSettled(b, e)
-		g.denials.invalidate(&b.key)
+		g.denials.Invalidate(&b.key)
 	}
 	return nil
 }

@@ -18,22 +18,6 @@ type request struct {
 
 func (r *request) mode() store.Mode { return r.takes[0].Mode }
 
-// fitting returns how many units must fit for t to be allowed.
-func fitting(t *store.Take) int {
-	if t.Mode == store.ModeUpTo {
-		return 1
-	}
-	return t.Cost
-}
-
-// unitsOf returns how many units a log holds of t if it was allowed and recorded.
-func unitsOf(t *store.Take, a *store.Answer) int {
-	if t.Mode == store.ModeUpTo {
-		return a.Granted
-	}
-	return t.Cost
-}
-
 func (r *request) setID(id uint64) {
 	for i := range r.takes {
 		r.takes[i].ID = id
@@ -42,8 +26,15 @@ func (r *request) setID(id uint64) {
 
 // admitted reports whether all answers admit. ModeRecord takes units whether slots are free or not.
 func (r *request) admitted() bool {
-	return r.mode() == store.ModeRecord ||
-		!slices.ContainsFunc(r.answers, func(a store.Answer) bool { return !a.Allowed })
+	if r.mode() == store.ModeRecord {
+		return true
+	}
+	for i := range r.answers {
+		if !r.answers[i].Allowed {
+			return false
+		}
+	}
+	return true
 }
 
 // keepsEntries reports whether t has an entry that its ID names. Only then may it be sent twice, settled or merged.

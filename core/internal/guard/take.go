@@ -7,6 +7,7 @@ import (
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -15,12 +16,10 @@ import (
 // error, there is no decision. It sets the ID of the takes. An answer of the deny cache or of Open which allows a take
 // of several has no numbers.
 func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (from Source, err error) {
-	var r request // a literal would be made beside it and copied, which takes a sixth of a cached denial's time
-	r.takes, r.answers = takes, answers
-	if g.denials.lookup(&r) {
+	if g.denials.Lookup(takes, answers) {
 		return FromCache, nil
 	}
-	return g.decide(ctx, &r)
+	return g.decide(ctx, &request{takes, answers})
 }
 
 // decide decides a request that the deny cache does not answer.
@@ -33,9 +32,9 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 		ctx = g.Within(ctx, now)
 	}
 	begun := now.Sub(g.start)
-	var buf [store.MaxLimits]denyVersion
+	var buf [store.MaxLimits]denycache.Version
 	versions := buf[:len(r.takes)]
-	g.denials.readVersions(r, begun, versions)
+	g.denials.ReadVersions(r.takes, begun, versions)
 	sent := unconfirmed
 	if g.breaker.isBypassed() && g.record.entries.Load() == 0 {
 		err = g.takeDirect(ctx, begun, r)
@@ -43,7 +42,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 		sent, err = g.takeGuarded(ctx, begun, r)
 	}
 	if err == nil {
-		g.denials.update(r, versions)
+		g.denials.Update(r.takes, r.answers, len(r.takes) == 1 || r.admitted(), versions)
 		return FromStore, nil
 	}
 	err = g.noteError(err, r.takes...)
@@ -81,24 +80,26 @@ func (g *Guard) takeLocal(r *request, sent delivery) {
 		}
 	}
 	var known [store.MaxLimits]bool
-	g.denials.lookupInOutage(r, &known)
+	g.denials.LookupInOutage(r.takes, r.answers, &known)
 	g.record.take(r, &known, sent)
 	g.startReplays()
 }
 
 // takeDirect asks the store without the breaker.
-func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) error {
-	return g.takeReported(ctx, pass{begun: begun, bypassed: true}, r)
+func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
+	err = errPanicked // unless ask returns
+	defer func() {
+		if err != nil && store.IsOutage(err) {
+			g.breaker.failure(pass{begun: begun, bypassed: true})
+		}
+	}()
+	return g.ask(ctx, r)
 }
 
 // takeReported asks the store and reports the outcome to the breaker.
 func (g *Guard) takeReported(ctx context.Context, p pass, r *request) (err error) {
 	err = errPanicked // unless ask returns
-	defer func() {
-		if !p.bypassed || err != nil && store.IsOutage(err) {
-			g.report(p, err)
-		}
-	}()
+	defer func() { g.report(p, err) }()
 	return g.ask(ctx, r)
 }
 

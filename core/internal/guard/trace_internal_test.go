@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -138,7 +139,7 @@ func (tr *jointTrace) ask() {
 		}
 	}
 	for i, l := range logs {
-		fits := l.fits(fitting(&q.takes[i]))
+		fits := l.fits(denycache.Fitting(&q.takes[i]))
 		if got := q.answers[i].Granted; got != granted {
 			tr.t.Fatalf("%s: take %d is granted %d from %d, want %d", tr.desc, i, got, q.from, granted)
 		}

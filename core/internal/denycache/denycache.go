@@ -1,4 +1,6 @@
-package guard
+// Package denycache remembers the latest denials of a store outside the process, so that a client which keeps retrying
+// does not reach the store, and for outages which clients the store has denied.
+package denycache
 
 import (
 	"math"
@@ -9,17 +11,17 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// denyCache caches the latest denials of a store. It is a hash table whose buckets are linked lists. Lookups take no
+// Cache caches the latest denials of a store. It is a hash table whose buckets are linked lists. Lookups take no
 // lock. A lookup may miss an entry of a list that is being changed; then the store is called.
-type denyCache struct {
+type Cache struct {
 	maxAge     time.Duration // entries are answered for at most this long while the store answers; 0 if there are none
 	start      time.Time
 	outages    bool // FailLocal: entries are kept until their wait ends, and so are quotas that are used up
 	maxEntries int
 
 	weighted atomic.Bool // takes of more than one unit have been seen
-	versions [denyCounters]atomic.Uint32
-	buckets  atomic.Pointer[[]atomic.Pointer[denyEntry]] // their number is a power of two
+	versions [counters]atomic.Uint32
+	buckets  atomic.Pointer[[]atomic.Pointer[entry]] // their number is a power of two
 
 	mu    sync.Mutex // is held while entries are added or removed
 	count int        // entries
@@ -27,9 +29,9 @@ type denyCache struct {
 }
 
 const (
-	denyCounters  = 4096 // of versions
-	denyBuckets   = 1024 // initially
-	denyEntries   = 8192 // at most, unless more are needed for outages
+	counters      = 4096 // of versions
+	firstBuckets  = 1024 // initially
+	leastEntries  = 8192 // at most, unless more are needed for outages
 	entriesPerKey = 2    // with different costs
 	bucketsPerAdd = 2    // buckets swept for each new entry
 
@@ -38,11 +40,11 @@ const (
 	versionRemoved = 1 << 16 // when units were removed from it, so that denials may be wrong
 )
 
-// denyEntry is a cached denial. Its times are relative to the start of the cache.
-type denyEntry struct {
+// entry is a cached denial. Its times are relative to the start of the cache.
+type entry struct {
 	key        store.StoredKey
 	hash       uint64
-	next       atomic.Pointer[denyEntry]
+	next       atomic.Pointer[entry]
 	plan       *store.Plan // an entry is no answer for other limits
 	cost       int
 	received   time.Duration  // when the store's answer arrived
@@ -57,43 +59,59 @@ type denyEntry struct {
 	stale      atomic.Bool    // still denied, but the wait has become longer
 }
 
-func (e *denyEntry) matches(key *store.Key, hash uint64) bool {
+func (e *entry) matches(key *store.Key, hash uint64) bool {
 	return e.hash == hash && e.key.Equal(key)
 }
 
-// denyVersion is the version of a key's log before a call to the store. An answer that arrives later is cached only if
+// Version is the version of a key's log before a call to the store. An answer that arrives later is cached only if
 // it is still valid for the version at that time.
-type denyVersion struct {
+type Version struct {
 	hash uint64
 	n    uint32
 	sent time.Duration // when the call began, since the start of the cache
 }
 
-// newDenyCache makes a cache. If it is for outages, it keeps the denials of that many keys until their wait ends.
-func newDenyCache(maxAge time.Duration, start time.Time, outages bool, keys int) *denyCache {
-	d := &denyCache{maxAge: maxAge, start: start, outages: outages && maxAge > 0, maxEntries: denyEntries}
+// New makes a cache. If it is for outages, it keeps the denials of that many keys until their wait ends.
+func New(maxAge time.Duration, start time.Time, outages bool, keys int) *Cache {
+	d := &Cache{maxAge: maxAge, start: start, outages: outages && maxAge > 0, maxEntries: leastEntries}
 	if outages {
-		d.maxEntries = max(keys, denyEntries)
+		d.maxEntries = max(keys, leastEntries)
 	}
-	buckets := make([]atomic.Pointer[denyEntry], denyBuckets)
+	buckets := make([]atomic.Pointer[entry], firstBuckets)
 	d.buckets.Store(&buckets)
 	return d
 }
 
+// Fitting returns how many units must fit for t to be allowed.
+func Fitting(t *store.Take) int {
+	if t.Mode == store.ModeUpTo {
+		return 1
+	}
+	return t.Cost
+}
+
+// Units returns how many units a log holds of t if it was allowed and recorded.
+func Units(t *store.Take, a *store.Answer) int {
+	if t.Mode == store.ModeUpTo {
+		return a.Granted
+	}
+	return t.Cost
+}
+
 // counter returns the counter of versions for a key's hash. Keys share counters.
-func (d *denyCache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%denyCounters] }
+func (d *Cache) counter(hash uint64) *atomic.Uint32 { return &d.versions[hash%counters] }
 
 // cacheable reports whether denials of t may be answered from the cache, if there are any. They may not if each denial
 // is to be counted, or if shadow limits look at the log as well.
-func (d *denyCache) cacheable(t *store.Take) bool {
+func (d *Cache) cacheable(t *store.Take) bool {
 	return t.Plan.Shadow == 0 &&
 		(t.Mode == store.ModeCharge || t.Mode == store.ModePeek || t.Mode == store.ModeUpTo)
 }
 
 // find returns the entry of the log, limits and cost of t, or nil. A take of ModeUpTo is denied if and only if one of a
 // unit is, and has its wait.
-func (d *denyCache) find(t *store.Take) *denyEntry {
-	hash, cost := t.Key.Hash(), fitting(t)
+func (d *Cache) find(t *store.Take) *entry {
+	hash, cost := t.Key.Hash(), Fitting(t)
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
 		same := e.hash == hash && e.cost == cost && e.plan == t.Plan
 		if same && !e.stale.Load() && e.key.Equal(&t.Key) {
@@ -103,14 +121,14 @@ func (d *denyCache) find(t *store.Take) *denyEntry {
 	return nil
 }
 
-// lookup answers a request if one of its takes is known to be denied. It answers all takes that are, so that the caller
+// Lookup answers a request if one of its takes is known to be denied. It answers all takes that are, so that the caller
 // learns the longest of these waits. The other takes get an answer that allows them and says nothing else.
-func (d *denyCache) lookup(r *request) (found bool) {
+func (d *Cache) Lookup(takes []store.Take, answers []store.Answer) (found bool) {
 	var now time.Duration
-	var entries [store.MaxLimits]*denyEntry
+	var entries [store.MaxLimits]*entry
 	some := false
-	for i := range r.takes {
-		t := &r.takes[i]
+	for i := range takes {
+		t := &takes[i]
 		if t.Plan.Slots && t.Plan.Shadow == 0 { // a denied request needs none
 			continue
 		}
@@ -122,8 +140,8 @@ func (d *denyCache) lookup(r *request) (found bool) {
 			continue
 		}
 		now = time.Since(d.start)
-		if now < e.freshUntil && len(r.takes) == 1 { // without a second look, which repeated denials would notice
-			e.answer(now, t, &r.answers[i])
+		if now < e.freshUntil && len(takes) == 1 { // without a second look, which repeated denials would notice
+			e.answer(now, t, &answers[i])
 			return true
 		}
 		if now < e.graceUntil {
@@ -134,7 +152,7 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	if !some {
 		return false
 	}
-	known := entries[:len(r.takes)]
+	known := entries[:len(takes)]
 	if !found { // by other entries, so it is the turn of this request to ask the store about these
 		for _, e := range known {
 			found = e != nil && !e.probing.CompareAndSwap(false, true) || found
@@ -145,9 +163,9 @@ func (d *denyCache) lookup(r *request) (found bool) {
 	}
 	for i, e := range known {
 		if e != nil {
-			e.answer(now, &r.takes[i], &r.answers[i])
+			e.answer(now, &takes[i], &answers[i])
 		} else {
-			r.answers[i] = store.Answer{Allowed: true}
+			answers[i] = store.Answer{Allowed: true}
 		}
 	}
 	return true
@@ -155,13 +173,13 @@ func (d *denyCache) lookup(r *request) (found bool) {
 
 // answer sets a to the denial as it is now. Waits count from the arrival of the store's answer. The store read its
 // clock before that, so no wait ends too early.
-func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
+func (e *entry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - e.received
 	*a = store.Answer{Retry: max(e.retry-passed, 0), Denied: e.denied}
 	for i := range e.states {
 		a.State[i] = e.states[i]
 	}
-	if fitting(t) != e.cost { // it is larger, so more limits may deny
+	if Fitting(t) != e.cost { // it is larger, so more limits may deny
 		t.Plan.Judge(a, t.Cost, t.Mode)
 	}
 	for i := range t.Plan.Limits {
@@ -175,16 +193,16 @@ func (e *denyEntry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	}
 }
 
-// lookupInOutage answers the takes of a request that are known to be denied while the store does not answer, and sets
+// LookupInOutage answers the takes of a request that are known to be denied while the store does not answer, and sets
 // known of these. An entry is used until its wait ends, and for larger costs as well, whose waits are at least as long.
-func (d *denyCache) lookupInOutage(r *request, known *[store.MaxLimits]bool) {
-	for i := range r.takes {
-		t, cost := &r.takes[i], fitting(&r.takes[i])
+func (d *Cache) LookupInOutage(takes []store.Take, answers []store.Answer, known *[store.MaxLimits]bool) {
+	for i := range takes {
+		t, cost := &takes[i], Fitting(&takes[i])
 		if !d.outages || t.Mode == store.ModeRecord || t.Plan.NeverFits(cost) {
 			continue
 		}
 		hash, now := t.Key.Hash(), time.Since(d.start)
-		var longest *denyEntry
+		var longest *entry
 		d.mu.Lock()
 		for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
 			denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= cost && now < e.expires
@@ -194,33 +212,32 @@ func (d *denyCache) lookupInOutage(r *request, known *[store.MaxLimits]bool) {
 		}
 		d.mu.Unlock()
 		if longest != nil {
-			longest.answer(now, t, &r.answers[i])
+			longest.answer(now, t, &answers[i])
 			known[i] = true
 		}
 	}
 }
 
-// readVersions sets the versions of a request's logs before the store is called. The store reads its clock after now,
+// ReadVersions sets the versions of a request's logs before the store is called. The store reads its clock after now,
 // so a wait counted from now ends no later than the store's.
-func (d *denyCache) readVersions(r *request, now time.Duration, versions []denyVersion) {
+func (d *Cache) ReadVersions(takes []store.Take, now time.Duration, versions []Version) {
 	for i := range versions {
-		if r.takes[i].Cost > 1 && !d.weighted.Load() {
+		if takes[i].Cost > 1 && !d.weighted.Load() {
 			d.weighted.Store(true)
 		}
-		hash := r.takes[i].Key.Hash()
-		versions[i] = denyVersion{hash: hash, n: d.counter(hash).Load(), sent: now}
+		hash := takes[i].Key.Hash()
+		versions[i] = Version{hash: hash, n: d.counter(hash).Load(), sent: now}
 	}
 }
 
-// update brings the cache up to date with the store's answers to a request, which was sent at these versions. In a
+// Update brings the cache up to date with the store's answers to a request, which was sent at these versions. In a
 // request that another log has denied, a take with room was no more than a peek.
-func (d *denyCache) update(r *request, versions []denyVersion) {
+func (d *Cache) Update(takes []store.Take, answers []store.Answer, admitted bool, versions []Version) {
 	if d.maxAge == 0 {
 		return
 	}
-	admitted := len(r.takes) == 1 || r.admitted()
 	for i, v := range versions {
-		t, a, mode := &r.takes[i], &r.answers[i], r.mode()
+		t, a, mode := &takes[i], &answers[i], takes[0].Mode
 		if t.Plan.Slots { // slots have no time at which they will be free
 			continue
 		}
@@ -230,11 +247,11 @@ func (d *denyCache) update(r *request, versions []denyVersion) {
 		switch {
 		case !a.Allowed && mode != store.ModeChargeDenied: // nothing was recorded
 		case mode == store.ModePeek:
-			d.unitsAdded(&t.Key, v.hash, math.MaxInt, t.Plan)
+			d.UnitsAdded(&t.Key, v.hash, math.MaxInt, t.Plan)
 		case mode == store.ModeCharge || mode == store.ModeUpTo:
-			d.unitsAdded(&t.Key, v.hash, unitsOf(t, a), t.Plan)
+			d.UnitsAdded(&t.Key, v.hash, Units(t, a), t.Plan)
 		default: // it was recorded whether there was room or not
-			d.unitsAdded(&t.Key, v.hash, 0, t.Plan)
+			d.UnitsAdded(&t.Key, v.hash, 0, t.Plan)
 		}
 		if !a.Allowed || d.outages && mode != store.ModePeek && mode != store.ModeRecord {
 			d.remember(t, a, v)
@@ -244,10 +261,10 @@ func (d *denyCache) update(r *request, versions []denyVersion) {
 
 // remember adds an entry if t was denied; or for outages, if it was admitted and took the rest of a quota: then the
 // next unit is denied until the oldest one leaves the window.
-func (d *denyCache) remember(t *store.Take, a *store.Answer, v denyVersion) {
-	fresh, units, cost, wait := !a.Allowed && d.cacheable(t), 0, fitting(t), a.Retry
+func (d *Cache) remember(t *store.Take, a *store.Answer, v Version) {
+	fresh, units, cost, wait := !a.Allowed && d.cacheable(t), 0, Fitting(t), a.Retry
 	if a.Allowed {
-		units, cost = unitsOf(t, a), 1
+		units, cost = Units(t, a), 1
 		for i, limit := range t.Plan.Deciding() {
 			if a.State[i].Used+units >= limit.Quota {
 				wait = max(wait, a.State[i].Reset)
@@ -257,7 +274,7 @@ func (d *denyCache) remember(t *store.Take, a *store.Answer, v denyVersion) {
 	if wait <= 0 || !fresh && !d.outages {
 		return
 	}
-	e := &denyEntry{
+	e := &entry{
 		key: t.Key.Stored(false), hash: v.hash, plan: t.Plan, cost: cost,
 		received: time.Since(d.start), expires: v.sent + wait, retry: wait,
 	}
@@ -278,10 +295,10 @@ func (d *denyCache) remember(t *store.Take, a *store.Answer, v denyVersion) {
 	d.add(&t.Key, e, v)
 }
 
-// unitsAdded is called when units may have been added to a log. Then the waits of entries with costs above a number are
+// UnitsAdded is called when units may have been added to a log. Then the waits of entries with costs above a number are
 // too short from now on, and so are the waits of answers that are still on their way. An entry for the plan that asks
 // for no more than what the store has admitted is wrong if it is not fresh: another process has given units back.
-func (d *denyCache) unitsAdded(key *store.Key, hash uint64, above int, plan *store.Plan) {
+func (d *Cache) UnitsAdded(key *store.Key, hash uint64, above int, plan *store.Plan) {
 	if above == 0 || above < math.MaxInt && d.weighted.Load() {
 		d.counter(hash).Add(versionAdded)
 	}
@@ -296,8 +313,8 @@ func (d *denyCache) unitsAdded(key *store.Key, hash uint64, above int, plan *sto
 	}
 }
 
-// invalidate removes a key's entries, because units were removed from its log.
-func (d *denyCache) invalidate(key *store.Key) {
+// Invalidate removes a key's entries, because units were removed from its log.
+func (d *Cache) Invalidate(key *store.Key) {
 	hash := key.Hash()
 	d.counter(hash).Add(versionRemoved)
 	if d.bucket(hash).Load() != nil {
@@ -305,22 +322,22 @@ func (d *denyCache) invalidate(key *store.Key) {
 	}
 }
 
-// len returns the number of entries, some of which may have expired.
-func (d *denyCache) len() int {
+// Len returns the number of entries, some of which may have expired.
+func (d *Cache) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.count
 }
 
 // remove removes one of a key's entries, or all of them if one is nil.
-func (d *denyCache) remove(key *store.Key, hash uint64, one *denyEntry) {
+func (d *Cache) remove(key *store.Key, hash uint64, one *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.removeFunc(d.bucket(hash), func(e *denyEntry) bool { return e == one || one == nil && e.matches(key, hash) })
+	d.removeFunc(d.bucket(hash), func(e *entry) bool { return e == one || one == nil && e.matches(key, hash) })
 }
 
 // removeFunc removes the entries of a bucket for which remove returns true. The caller holds the lock.
-func (d *denyCache) removeFunc(at *atomic.Pointer[denyEntry], remove func(*denyEntry) bool) {
+func (d *Cache) removeFunc(at *atomic.Pointer[entry], remove func(*entry) bool) {
 	for e := at.Load(); e != nil; e = at.Load() {
 		if remove(e) {
 			at.Store(e.next.Load())
@@ -333,17 +350,17 @@ func (d *denyCache) removeFunc(at *atomic.Pointer[denyEntry], remove func(*denyE
 
 // add adds an entry, unless units have been removed from the log since version v. It replaces an entry of the same key
 // and cost, and the oldest ones if the key has more than entriesPerKey. If the cache is full, others make room.
-func (d *denyCache) add(key *store.Key, latest *denyEntry, v denyVersion) {
+func (d *Cache) add(key *store.Key, latest *entry, v Version) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.valid(latest, v) {
 		return
 	}
 	for range bucketsPerAdd {
-		d.removeFunc(d.nextBucket(), func(e *denyEntry) bool { return e.expires <= latest.received })
+		d.removeFunc(d.nextBucket(), func(e *entry) bool { return e.expires <= latest.received })
 	}
 	for full := d.count; d.count >= d.maxEntries && d.count == full; {
-		d.removeFunc(d.nextBucket(), func(*denyEntry) bool { return true })
+		d.removeFunc(d.nextBucket(), func(*entry) bool { return true })
 	}
 	if buckets := *d.buckets.Load(); d.count >= len(buckets) && len(buckets) < d.maxEntries {
 		d.grow(2 * len(buckets))
@@ -354,7 +371,7 @@ func (d *denyCache) add(key *store.Key, latest *denyEntry, v denyVersion) {
 	d.count++
 	own := 0
 	// The entry is added before others are removed: in between, lookups would miss and their callers call the store.
-	d.removeFunc(at, func(e *denyEntry) bool {
+	d.removeFunc(at, func(e *entry) bool {
 		if e == latest || !e.matches(key, v.hash) {
 			return false
 		}
@@ -362,12 +379,12 @@ func (d *denyCache) add(key *store.Key, latest *denyEntry, v denyVersion) {
 		return e.cost == latest.cost || own >= entriesPerKey
 	})
 	if !d.valid(latest, v) { // versions change without the lock
-		d.removeFunc(at, func(e *denyEntry) bool { return e == latest })
+		d.removeFunc(at, func(e *entry) bool { return e == latest })
 	}
 }
 
 // valid reports whether an entry is still right. It marks the entry if its wait is too short.
-func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
+func (d *Cache) valid(e *entry, v Version) bool {
 	n := d.counter(v.hash).Load()
 	if n != v.n {
 		e.stale.Store(true)
@@ -376,14 +393,14 @@ func (d *denyCache) valid(e *denyEntry, v denyVersion) bool {
 }
 
 // nextBucket returns the buckets one after the other, to be swept.
-func (d *denyCache) nextBucket() *atomic.Pointer[denyEntry] {
+func (d *Cache) nextBucket() *atomic.Pointer[entry] {
 	d.hand++
 	return d.bucket(uint64(d.hand))
 }
 
-func (d *denyCache) grow(size int) {
+func (d *Cache) grow(size int) {
 	old := *d.buckets.Load()
-	buckets := make([]atomic.Pointer[denyEntry], size)
+	buckets := make([]atomic.Pointer[entry], size)
 	for i := range old {
 		for e := old[i].Load(); e != nil; {
 			next, at := e.next.Load(), &buckets[e.hash&uint64(size-1)]
@@ -395,7 +412,7 @@ func (d *denyCache) grow(size int) {
 	d.buckets.Store(&buckets)
 }
 
-func (d *denyCache) bucket(hash uint64) *atomic.Pointer[denyEntry] {
+func (d *Cache) bucket(hash uint64) *atomic.Pointer[entry] {
 	buckets := *d.buckets.Load()
 	return &buckets[hash&uint64(len(buckets)-1)]
 }
