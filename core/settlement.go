@@ -67,7 +67,7 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 
 // SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
 // are. A cost of 0 gives back what the decision has taken of the unit, for good. If it has taken nothing, the units are
-// recorded now, at the instant of the decision; in an outage of the store they are not, and the error tells.
+// recorded then, at the instant of the decision.
 func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 	if d.plan == nil {
 		return nil
@@ -76,13 +76,6 @@ func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 		return err
 	}
 	return d.settle(ctx, "SettleCosts", func(log *plan.Log) (int, bool) { return costs.of(log.Unit()) })
-}
-
-// addLate records units of a log that the decision was not asked about.
-func (d *Decision) addLate(ctx context.Context, log *plan.Log, t *store.Take, cost int) error {
-	m := store.MergeRequest{Key: t.Key, Keep: max(log.Space.Keep(), log.Keep), Varies: log.StorePlan().Varies}
-	m.Entries = []store.Entry{{ID: t.ID, Cost: cost, Age: time.Since(d.more.at)}}
-	return d.limiter.merge(ctx, m)
 }
 
 // settle changes the cost of the decision in the logs for which costOf returns one.
@@ -103,7 +96,9 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 		}
 		t, _ := d.at(i)
 		if i >= len(takes) && cost > 0 {
-			errs = append(errs, d.addLate(ctx, log, t, cost))
+			late := store.Take{Key: t.Key, Plan: log.StorePlan(), Cost: cost, ID: t.ID, Mode: store.ModeRecord}
+			errs = append(errs, d.limiter.settleLate(ctx, &late, time.Since(d.more.at)))
+			continue
 		}
 		if err := d.limiter.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID, Cost: cost}, d.Degraded); err != nil {
 			errs = append(errs, err)

@@ -110,13 +110,16 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 	return l.guard.Settle(ctx, s, degraded)
 }
 
-// merge adds entries to a log.
-func (l *Limiter) merge(ctx context.Context, m store.MergeRequest) error {
-	if l.memory != nil {
-		l.memory.Merge(&m)
-		return nil
+// settleLate changes the cost of a take that was not asked about, as if it had been recorded age ago.
+func (l *Limiter) settleLate(ctx context.Context, t *store.Take, age time.Duration) error {
+	if l.memory == nil {
+		return l.guard.SettleLate(ctx, t, age)
 	}
-	return l.guard.Merge(ctx, m)
+	l.memory.Merge(&store.MergeRequest{
+		Key: t.Key, Keep: t.Plan.Keep, Entries: []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}},
+	})
+	l.memory.Settle(&store.Settlement{Key: t.Key, ID: t.ID, Cost: t.Cost})
+	return nil
 }
 
 func (l *Limiter) reset(ctx context.Context, key store.Key) error {

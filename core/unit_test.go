@@ -87,7 +87,10 @@ func TestUnits(t *testing.T) {
 		allowCosts(t, l, core.Costs{"tokens": 0}, true)
 		allowCosts(t, l, core.Costs{"tokens": 0}, false)
 		allowCosts(t, l, core.Costs{"tokens": 0, "requests": 0}, true) // costs nothing
-		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101, "requests": 0}); !errors.Is(err, core.ErrCostExceedsQuota) ||
+		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101, "requests": 0}); !errors.Is(
+			err,
+			core.ErrCostExceedsQuota,
+		) ||
 			!d.Never() ||
 			d.RetryAfter != 0 {
 			t.Errorf("%v, %v; want a cost above the quota", d, err)
@@ -634,4 +637,47 @@ func TestUnitsRefunded(t *testing.T) {
 			t.Errorf("%s: %d, want %d", step.path, w.Code, step.status)
 		}
 	}
+}
+
+// Units that are recorded afterwards reach the store also if it does not answer meanwhile.
+func TestSettleCostsInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		away := &failingNow{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limits{core.PerHour(9), core.PerHour(100).Of("tokens")}, core.WithStore(away))
+		before := allowCosts(t, l, nil, true)
+		away.away.Store(true)
+		settle := func(d core.Decision, tokens int) {
+			t.Helper()
+			if err := d.SettleCosts(ctx, core.Costs{"tokens": tokens}); err != nil {
+				t.Error(err)
+			}
+		}
+		settle(before, 60)
+		settle(before, 50)
+		during := allowCosts(t, l, core.Costs{"requests": 2}, true)
+		if !during.Degraded {
+			t.Errorf("%v, want a decision without the store", during)
+		}
+		settle(during, 7)
+		if d := allowCosts(t, l, core.Costs{"tokens": 44}, false); d.RetryAfter == 0 {
+			t.Errorf("%v, want a wait: 57 tokens are used", d)
+		}
+		away.away.Store(false)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		d, err := newLimiter(
+			t,
+			core.Limits{core.PerHour(9), core.PerHour(100).Of("tokens")},
+			core.WithStore(away),
+		).Peek(ctx, "k")
+		if err != nil || fmt.Sprint(unitsUsed(d)) != "map[100-tokens-per-hour tokens:57 9-per-hour requests:3]" {
+			t.Errorf("%v used, %v; want 3 requests and 57 tokens", unitsUsed(d), err)
+		}
+		settle(before, 40) // the decision knows its units in the store
+		if d, err := l.Peek(ctx, "k"); err != nil || d.Limits()[1].Used != 47 {
+			t.Errorf("%v, %v; want 47 tokens", d.Limits(), err)
+		}
+	})
 }

@@ -136,17 +136,35 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	return g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
 }
 
-// Merge adds entries to a log. Unlike takes, those of an outage are not replayed.
-func (g *Guard) Merge(ctx context.Context, m store.MergeRequest) error {
-	if g.store.merger == nil {
+// SettleLate changes the cost of a take that was not asked about, as if it had been recorded age ago. In an outage it is
+// recorded now.
+func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration) error {
+	defer g.denials.Invalidate(&t.Key)
+	g.denials.Invalidate(&t.Key)
+	if g.store.merger == nil || g.store.settler == nil {
 		return &store.ConfigError{
 			Option: "SettleCosts", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "this store cannot add what a request took of another unit: it has no method Merge (store.Merger)",
-			Remedy:  "add it; a wrapper embeds store.Full",
+			Problem: "this store cannot add units later: it has no methods Merge and Settle (store.Merger, store.Settler)",
+			Remedy:  "add them; a wrapper embeds store.Full",
 		}
 	}
+	s := store.Settlement{Key: t.Key, ID: t.ID, Cost: t.Cost}
+	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep, Varies: t.Plan.Varies}
+	m.Entries = []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}
 	ctx = g.Within(ctx, time.Now())
-	return g.call(&m.Key, func() error { return g.store.merge(ctx, m) })
+	err := g.call(ctx, &t.Key, event.Merge, func() error { return g.store.merger.Merge(ctx, m) })
+	if err == nil { // the log may have had it with another cost
+		err = g.call(ctx, &t.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+	}
+	if !store.IsOutage(err) || g.failure != Local {
+		return err
+	}
+	if !g.record.settle(&s) {
+		g.record.askOne(t)
+		g.record.add(t, entry{id: t.ID, cost: int32(t.Cost), sent: unconfirmed, settled: true})
+	}
+	g.startReplays()
+	return nil
 }
 
 // Reset forgets the log of a key.
