@@ -74,15 +74,15 @@ func TestUsers(t *testing.T) {
 			if err := run(path, env); err != nil {
 				t.Error(err)
 			}
-			p.checkVersions(t, dir)
+			p.checkVersions(t, path)
 		})
 	}
 }
 
-// checkVersions checks that a program has modules of this repository, all of them as released.
-func (p *proxy) checkVersions(t *testing.T, dir string) {
+// checkVersions checks that a binary has modules of this repository, all of them as released, and none replaced.
+func (p *proxy) checkVersions(t *testing.T, path string) {
 	t.Helper()
-	out, err := command(dir, p.env, "go", "list", "-m", "-f", "{{.}}", "all")
+	out, err := command("", p.env, "go", "version", "-m", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,16 +91,19 @@ func (p *proxy) checkVersions(t *testing.T, dir string) {
 		released[r.module+" "+r.version] = true
 	}
 	found := 0
-	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, root) {
+	for _, line := range regexp.MustCompile(`(?m)^\t(dep|=>)\t(\S+)\t(\S+)`).FindAllStringSubmatch(out, -1) {
+		if line[1] == "=>" {
+			t.Errorf("%s %s replaces a module", line[2], line[3])
+		}
+		if strings.HasPrefix(line[2], root) {
 			found++
-			if !released[strings.TrimSpace(line)] {
-				t.Errorf("it has %s", line)
+			if !released[line[2]+" "+line[3]] {
+				t.Errorf("the binary has %s %s", line[2], line[3])
 			}
 		}
 	}
 	if found == 0 {
-		t.Errorf("it has no module of this repository:\n%s", out)
+		t.Errorf("the binary has no module of this repository:\n%s", out)
 	}
 }
 
