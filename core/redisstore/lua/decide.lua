@@ -3,25 +3,22 @@
 -- function decide.
 -- include log
 -- include plan
-local upTo = log.upTo
 
 -- decide writes the whole reply behind reply[r], and returns where it ends, and an error or nil.
-decide = function(key, id, r)
-  local takes, cost, ids
+decide = function(logKey, id, r)
   -- include ids
-  log.key, log.takes, log.cost, log.ids, log.future = key, takes, cost, ids, false
-  if log.at then log.own, log.denied, log.at = 0, false, false end -- of another key
+  key, future = logKey, false
+  if at then own, denied, at = 0, false, false end -- of another key
   if plain then
     r = r + 1
     reply[r] = 0 -- not a short reply
   end
-  if not look(log) then
+  if not look() then
     reply[r + 1] = -1 -- for take_weighted
     for i = r + 2, #reply do reply[i] = nil end -- of a short path
     return r + 1
   end
-  local failed = settle(log)
-  local admitted, wait, shadow, used, resets = log.admitted, log.wait, log.shadow, log.used, log.resets
+  local wait, shadow, failed = finish(record())
   -- include whole
   return r, failed
 end

@@ -2,6 +2,9 @@
 -- without it.
 -- A take for up to so many units is decided as so many takes of one unit, of which the first ones are recorded as one
 -- entry.
-takes, cost, ids = math.floor(#id / 8), 1, id
-if #id % 8 > 0 then ids, cost = id:sub(1, takes * 8), struct.unpack('>I4', id, takes * 8 + 1) end
+takes, cost, ids = #id / 8, 1, id
+if #id % 8 > 0 then
+  takes = takes - 0.5
+  ids, cost = id:sub(1, takes * 8), struct.unpack('>I4', id, takes * 8 + 1)
+end
 if upTo then takes, cost = cost, 1 end

@@ -28,8 +28,11 @@ for q = 1, requests do
   else
     if not decideAll then
       -- include unmarked
-      -- include decide_all
-      readLogs()
+      local function make()
+        -- include decide_all
+        readLogs()
+      end
+      make()
     end
     r, failed, again = decideAll(id, base, r, again)
     if failed then return failed end

@@ -13,14 +13,15 @@ local reply, r, decideAll = {}, 0, nil -- r: the length of reply
 -- include decide_all
 -- include counter_joint
 
--- counterAt reads what is asked of a limit that is no sliding log, which begins at ARGV[n]. It returns a table as
--- log.lua has it for a log, and where the arguments of the next log begin.
+-- counterAt reads what is asked of a limit that is no sliding log, which begins at ARGV[n]. It returns a table of it,
+-- and where the arguments of the next log begin.
 local function counterAt(n)
-  local algorithm, asked, first, view, till, put = ARGV[n], ARGV[n + 1], n + 3, nil, nil, nil
+  local algorithm, first, view, till, put = ARGV[n], n + 3, nil, nil, nil
+  asked, upTo = ARGV[n + 1], ARGV[n + 1] == 'u'
   -- include counter_of
-  local log = {asked = asked, upTo = asked == 'u', quotas = {ARGV[n + 2] + 0}, used = {}, resets = {}, view = view,
-    till = till, put = put, look = lookAtCounter, settle = settleCounter}
-  return log, first + ({w = 1, c = 5, s = 1, t = 2})[algorithm]
+  local counter = {quota = ARGV[n + 2] + 0, view = view, till = till, put = put}
+  counter[11], counter[12] = {0}, {0} -- as of a log: used and resets
+  return counter, first + ({w = 1, c = 5, s = 1, t = 2})[algorithm]
 end
 
 readLogs(counterAt)

@@ -14,7 +14,7 @@ local peek, varies = ttl == 'P', false
 local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
 local quota, window = plain and ARGV[n + 2] + 0, plain and ARGV[n + 3] + 0 -- of the first limit
-local decide, cut
+local decide, failed, cut
 local leaving = false -- whether the last log had expired entries: then the next one mostly has some as well
 
 for k = 1, n do
@@ -34,9 +34,11 @@ for k = 1, n do
   else
     if not decide then
       -- include unmarked
-      -- include decide
+      local function make()
+        -- include decide
+      end
+      make()
     end
-    local failed
     r, failed = decide(key, id, r)
     if failed then return failed end
   end

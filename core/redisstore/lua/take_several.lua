@@ -7,7 +7,7 @@ local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply
 local peek, varies = ttl == 'P', false
 local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
 local limits = (#ARGV - n - (plain and 1 or 5)) / 2
-local decide
+local decide, failed
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
@@ -21,13 +21,12 @@ for k = 1, n do
     r = r + limits
   else
     if not decide then
+      -- include unmarked
       local function make()
-        -- include unmarked
         -- include decide
       end
       make()
     end
-    local failed
     r, failed = decide(key, id, r)
     if failed then return failed end
   end

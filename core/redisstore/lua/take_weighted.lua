@@ -10,8 +10,7 @@ local varies = text:byte() == 86 -- in the short form, which then begins with "V
 local ttl = varies and text:sub(2) or text
 local peek = ttl == 'P'
 local plain = peek and 0 or tonumber(ttl) -- nil where ARGV has the long form
-local limits = (#ARGV - n - (plain and 1 or 5)) / 2
-local decide
+local limits, decide, failed = (#ARGV - n - (plain and 1 or 5)) / 2, nil, nil
 
 for k = 1, n do
   local key, id, told = KEYS[k], ARGV[k], false -- told: whether a short path has replied
@@ -20,13 +19,12 @@ for k = 1, n do
   end
   if not told then
     if not decide then
+      -- include marked
       local function make()
-        -- include marked
         -- include decide
       end
       make()
     end
-    local failed
     r, failed = decide(key, id, r)
     if failed then return failed end
   end

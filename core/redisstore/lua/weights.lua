@@ -7,20 +7,19 @@ local function weights()
   if searches then return searches end
   -- include weights_sums
   -- include weights_search
-  local function change()
-    local addWeight
-    -- include weights_write
-    -- include weights_packs
-    -- include weights_add
-    -- include weights_drop
-    changing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight, drop = drop,
-      dropToUnits = dropToUnits, moveTo = moveTo}
-  end
-  searches = {sumSince = sumSince, unitAt = unitAt, change = change}
+  searches = {sumSince = sumSince, unitAt = unitAt}
   return searches
 end
 
 local function weightChanges()
-  if not changing then weights().change() end
+  if changing then return changing end
+  local addWeight
+  -- include weights_sums
+  -- include weights_write
+  -- include weights_packs
+  -- include weights_add
+  -- include weights_drop
+  changing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight, drop = drop,
+    dropToUnits = dropToUnits, moveTo = moveTo}
   return changing
 end

@@ -27,16 +27,17 @@ addWeight = function(key, entry, at, weight, all)
   end
 end
 
--- addTakes adds takes to a log as log.lua has it, and returns how many of their units were there already.
-local function addTakes(log, takes, ending)
-  local cost, each, there = log.cost, log.cost, takes
-  if log.upTo then cost, each, takes = takes, 1, 1 end -- one entry for all steps
+-- addTakes adds takes of a cost to a log, or one for all steps if it is up to so many units. all is the sum of all
+-- weights. It returns how many of their units were there already, and that sum.
+local function addTakes(key, score, ids, takes, cost, upTo, ending, all)
+  local each, there = cost, takes
+  if upTo then cost, each, takes = takes, 1, 1 end
   for t = 1, takes do
-    local entry = log.ids:sub(8 * t - 7, 8 * t) .. ending
-    if call('ZADD', log.key, 'NX', log.stamp, entry) == 1 then
-      there, log.extra = there - cost / each, log.extra + cost - 1
-      addWeight(log.key, entry, now, cost - 1, log.extra)
+    local entry = ids:sub(8 * t - 7, 8 * t) .. ending
+    if call('ZADD', key, 'NX', score, entry) == 1 then
+      there, all = there - cost / each, all + cost - 1
+      addWeight(key, entry, now, cost - 1, all)
     end
   end
-  return there * each
+  return there * each, all
 end

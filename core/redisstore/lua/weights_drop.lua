@@ -1,11 +1,12 @@
 -- Removes entries from a log with weights, and moves them.
--- Expects what weights.lua and weights_search.lua provide. Provides drop, dropToUnits and moveTo.
+-- Expects weights, and what weights_sums.lua, weights_write.lua, weights_packs.lua and weights_add.lua provide.
+-- Provides drop, dropToUnits and moveTo.
 
 -- drop removes the entries up to a score, which is higher than the stamp by shift. all is the sum of all weights. It
 -- returns how many entries it has removed, and the sum of the weights that are left.
 local function drop(key, score, shift, all)
   local at = score - shift
-  local left = sumSince(key, at + 1, all)
+  local left = weights().sumSince(key, at + 1, all)
   if left < all then
     call('ZREMRANGEBYSCORE', key, lows[0], scoreOf(0, at))
     call('ZADD', key, left * 2 ^ -80, 'sum')
@@ -23,7 +24,7 @@ end
 -- dropToUnits removes the oldest units until so many are left, as drop does. An entry of which a part is left can no
 -- longer be found by its id.
 local function dropToUnits(key, units, entries, shift, all)
-  local oldest = unitAt(key, units, shift)
+  local oldest = weights().unitAt(key, units, shift)
   local removed, left = drop(key, oldest - 1, shift, all)
   local excess = entries - removed + left - units
   for _, member in ipairs(excess > 0 and call('ZRANGEBYSCORE', key, oldest, oldest) or {}) do

@@ -1,0 +1,19 @@
+-- The log that log.lua decides about, and what is asked of it. These are locals that its functions have in common: a
+-- table of them would take as many instructions as a command or two.
+-- Expects now, stamp.
+
+-- What plan.lua reads: the mode without its "v"; whether that is "u"; how many limits there are, and how many of them
+-- decide; their quotas and windows; keep (us); its TTL; whether windows vary; the smallest quota that decides; how many
+-- units the log keeps where it is trimmed.
+local mode, upTo, last, deciding, quotas, windows, keep, keepTtl, varied, smallest, largest
+-- The takes, their cost, and 8 bytes of ids for each; how many units of these takes were there before, whether these
+-- are of a denial, and their score.
+local key, takes, cost, ids, own, denied, at = nil, nil, nil, nil, 0, false, false
+-- What the log has: entries; how many units more, which are weights; the score of the oldest entry, false if there is
+-- none, nil if it is not known any more; what marked.lua knows: the mark, the window in it, and whether it is missing
+-- or has too short a window.
+local entries, extra, oldest, mark, kept, extends = 0, 0, nil, nil, nil, nil
+-- By how much scores are higher than stamps; now and stamp as such scores; how long entries stay (us); the TTL (ms).
+local shift, logNow, logStamp, logKeep, logTtl = 0, now, stamp, nil, nil
+-- Whether an entry from the future was seen; how many takes are admitted; what is replied about each limit.
+local future, admitted, used, resets = false, 0, {0}, {0}
