@@ -90,9 +90,6 @@ func PartOf(name string) string {
 // Assembled returns the text of a Lua file as it runs.
 func Assembled(name string) string { return redisclient.Assemble(parts, name) }
 
-// SlotOf is the hash slot of a stored key in a cluster.
-func SlotOf(key string) int { return redisclient.SlotOf(key) }
-
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
 	redisclient.LogsOf(s).Conn.Process = process

@@ -74,9 +74,6 @@ func appendLog(f *redisclient.Format, t *store.Take, isShort bool) {
 		f.Tail = append(f.Tail, len(t.Plan.Limits))
 	}
 	f.AppendPlan(t, isShort)
-	if t.Mode == store.ModeChargeDenied {
-		f.Rooms = append(f.Rooms, t.Plan.Bound)
-	}
 }
 
 // isCounter reports whether a plan is of another algorithm than the sliding log.

@@ -273,68 +273,6 @@ func TestJointProcess(t *testing.T) {
 	}
 }
 
-// The slot of a key is that of the server. Keys of one slot are asked in one script.
-func TestJointInOneSlot(t *testing.T) {
-	t.Parallel()
-	cluster := startCluster(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	t.Cleanup(func() { client.Close() })
-	s := redisstore.New(client)
-	stored := func(k store.Key) string { return "sash:" + k.String() }
-	bySlot := map[int]store.Key{}
-	together := newJointRequest("slots", 5, 9)
-	for n := 0; ; n++ {
-		key := store.NewKey("slots", fmt.Sprint(n))
-		slot := redisstore.SlotOf(stored(key))
-		if n < 20 {
-			if want := client.ClusterKeySlot(t.Context(), stored(key)).Val(); int64(slot) != want {
-				t.Fatalf("slot %d of %q, want %d", slot, stored(key), want)
-			}
-		}
-		if other, ok := bySlot[slot]; ok {
-			together.keys = []store.Key{other, key}
-			break
-		}
-		bySlot[slot] = key
-	}
-	apart := newJointRequest("apart", 5, 9)
-	for name, r := range map[string]jointRequest{"one slot": together, "two slots": apart} {
-		admitted := 0
-		for range 8 {
-			ok, err := r.take(t.Context(), s, store.ModeCharge)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok {
-				admitted++
-			}
-		}
-		if used := r.used(t, s); admitted != 5 || !slices.Equal(used, []int{5, 5}) {
-			t.Errorf("%s: %d admitted, the logs hold %v", name, admitted, used)
-		}
-	}
-	scripts := func() (n int) {
-		for _, node := range cluster.Nodes() {
-			rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
-			n += calls(t, rdb, "evalsha")
-			rdb.Close()
-		}
-		return n
-	}
-	for _, c := range []struct {
-		r    jointRequest
-		want int
-	}{{together, 1}, {apart, 2}} {
-		before := scripts()
-		if _, err := c.r.take(t.Context(), s, store.ModePeek); err != nil {
-			t.Fatal(err)
-		}
-		if n := scripts() - before; n != c.want {
-			t.Errorf("%d scripts, want %d", n, c.want)
-		}
-	}
-}
-
 // slotClock runs scripts on a cluster at an instant of its own: the keys that tell it are in the slot of the first key.
 type slotClock struct{ clock }
 

@@ -79,7 +79,7 @@ func (b *batchers) of(c *Conn, k *Kind, takes []store.Take, node any) *batcher {
 
 func newBatcher(c *Conn, f Format) *batcher {
 	b := &batcher{Format: f, conn: c, counts: new(batchCounts)}
-	b.waiting.room, b.waiting.rooms = f.Room, f.Rooms
+	b.waiting.rooms = f.Rooms
 	return b
 }
 

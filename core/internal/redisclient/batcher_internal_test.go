@@ -155,7 +155,7 @@ func TestGivenUpTakesAreNotSent(t *testing.T) {
 func TestTakesAreSentWithinMaxWait(t *testing.T) {
 	b, sent := held(t)
 	b.mu.Lock()
-	b.waiting.room = 1
+	b.waiting.rooms = []int{1}
 	b.mu.Unlock()
 	const waiting = flushInFlight - maxInFlight
 	for range waiting + 5 {

@@ -50,7 +50,6 @@ func newConn(client Client) *Conn {
 		o := client.Options()
 		c.Process, c.pipeline = client.Process, client.Pipeline
 		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
-		c.together = inOneSlot
 		watchNodes(client, client.OnNewNode)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.replied.Load() {

@@ -44,40 +44,6 @@ func (c storeCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// slots is how many hash slots a cluster has.
-const slots = 16384
-
-// slotOf returns the hash slot of a stored key, which has no hash tag: its CRC-16 with the polynomial 0x1021.
-func slotOf(key string) int {
-	sum := uint16(0)
-	for i := range len(key) {
-		sum = sum<<8 ^ crcTable[byte(sum>>8)^key[i]]
-	}
-	return int(sum) % slots
-}
-
-var crcTable = func() (table [256]uint16) {
-	for i := range table {
-		sum := uint16(i) << 8
-		for range 8 {
-			carry := sum >> 15
-			sum = sum<<1 ^ carry*0x1021
-		}
-		table[i] = sum
-	}
-	return table
-}()
-
-// inOneSlot reports whether one script in a cluster may use these keys.
-func inOneSlot(keys []string) bool {
-	for _, key := range keys[1:] {
-		if slotOf(key) != slotOf(keys[0]) {
-			return false
-		}
-	}
-	return true
-}
-
 // onOneShard returns a function that reports whether one script may use these keys of a Ring, or nil if this go-redis
 // does not tell which shard has a key.
 func onOneShard(ring any) func(keys []string) bool {

@@ -54,8 +54,7 @@ type Format struct {
 	Peeks   bool  // nothing is recorded
 	Short   int   // the numbers of a short reply, 0 if all replies are whole
 	Whole   int   // the numbers of a whole reply
-	Room    int   // the units that takes of one key may have in a batch, 0 for any number: see queue.hasRoom
-	Rooms   []int // the same for each log of a take about several
+	Rooms   []int // the units that takes of one log may have in a batch, for each log; nil for any number: see hasRoom
 	Since   bool  // the last argument is the time of the server, and so is the last number of a reply: see serverTime
 }
 
@@ -63,15 +62,15 @@ type Format struct {
 func NewFormat(sc Script, takes []store.Take) Format {
 	mode := takes[0].Mode
 	f := Format{Script: sc, Logs: len(takes), Grouped: mode == store.ModeCharge, Peeks: mode == store.ModePeek}
-	if mode == store.ModeChargeDenied {
-		f.Room = takes[0].Plan.Bound
-	}
 	if f.Logs > 1 {
 		f.Whole = 1 // how many takes are admitted
 	}
 	for i := range takes {
 		f.Grouped = f.Grouped && takes[i].Plan.Shadow == 0
 		f.Whole += wholeSize(takes[i].Plan)
+		if mode == store.ModeChargeDenied {
+			f.Rooms = append(f.Rooms, takes[i].Plan.Bound)
+		}
 	}
 	return f
 }

@@ -9,33 +9,25 @@ import (
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.
 type queue struct {
-	room     int            // units that takes of one key may have in a batch, or 0 for as many as there are
-	rooms    []int          // the same of each log, for takes about several
-	units    map[string]int // of the takes of a batch about several logs, by the key of each log; set if rooms are
+	rooms    []int          // units that takes of one log may have in a batch, for each log of a take; nil for any number
+	units    map[string]int // of the takes of a batch, by the key of each log; set if rooms are
 	fresh    list[*take]    // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
 	turns    list[*keyQueue] // the order in which keys give a take to the next batch
-	spare    list[*keyQueue] // to reuse
 	waiting  int             // takes, including those whose callers have given up since
 	arrivals uint64          // takes so far
-	batches  uint64          // batches so far
 }
 
 // keyQueue holds the takes of one key. It is in turns for as long as it has any.
 type keyQueue struct {
 	list[*take]
 
-	key   string
-	next  *keyQueue
-	batch uint64 // the latest that has takes of this key
-	units int    // of these takes
+	key  string
+	next *keyQueue
 }
 
 // batchTakes bounds a batch. A script is to keep the server busy for a millisecond or two at most.
 const batchTakes = 128
-
-// maxSpares bounds the empty keyQueues that a queue keeps.
-const maxSpares = 2 * batchTakes
 
 // list is a linked list of takes or of keyQueues, each of which is in one list only.
 type list[T interface {
@@ -107,11 +99,10 @@ func (q *queue) waitsSince(arrivals uint64) bool {
 // nextBatch removes the takes that go together next, and returns them. Takes whose callers have given up are dropped.
 // It returns nil if no take is left.
 func (q *queue) nextBatch() []*take {
-	if q.turns.first == nil && q.room == 0 && q.freshFit() {
+	if q.turns.first == nil && q.rooms == nil && q.freshFit() {
 		return q.takeFresh()
 	}
 	q.sort()
-	q.batches++
 	clear(q.units)
 	var batch []*take
 	var skipped list[*keyQueue] // keys whose next take does not fit: they are the first in the next batch
@@ -120,10 +111,10 @@ func (q *queue) nextBatch() []*take {
 		k := q.turns.pop()
 		q.dropGivenUp(k)
 		if k.size == 0 {
-			q.release(k)
+			delete(q.keys, k.key)
 			continue
 		}
-		if !q.hasRoom(k, k.first) {
+		if !q.hasRoom(k.first) {
 			skipped.push(k)
 			skips++
 			continue
@@ -132,9 +123,9 @@ func (q *queue) nextBatch() []*take {
 		q.waiting--
 		batch = append(batch, t)
 		logs += t.logs()
-		q.count(k, t)
+		q.count(t)
 		if k.size == 0 {
-			q.release(k)
+			delete(q.keys, k.key)
 		} else {
 			q.turns.push(k)
 		}
@@ -144,31 +135,27 @@ func (q *queue) nextBatch() []*take {
 	return batch
 }
 
-// hasRoom reports whether t may go together with the takes of its key that the batch has already.
+// hasRoom reports whether t may go together with the takes of its logs that the batch has already.
 //
 // A take that counts although it is denied pushes the oldest units out of a log that is full. Takes of one batch must
 // not push out each other: when the command is sent again, those that are not in the log any more would be decided a
 // second time. They cannot as long as a log has room for all of their units.
-func (q *queue) hasRoom(k *keyQueue, t *take) bool {
+func (q *queue) hasRoom(t *take) bool {
 	for i, room := range q.rooms {
-		if units := q.units[t.keys[i]]; units > 0 && units+t.cost(i) > room {
+		if units := q.units[t.log(i)]; units > 0 && units+t.cost(i) > room {
 			return false
 		}
 	}
-	return q.room == 0 || q.rooms != nil || k.batch != q.batches || k.units+t.cost(0) <= q.room
+	return true
 }
 
 // count notes that the batch has the take.
-func (q *queue) count(k *keyQueue, t *take) {
-	if k.batch != q.batches {
-		k.batch, k.units = q.batches, 0
-	}
-	k.units += t.cost(0)
+func (q *queue) count(t *take) {
 	if q.rooms != nil && q.units == nil {
 		q.units = make(map[string]int)
 	}
 	for i := range q.rooms {
-		q.units[t.keys[i]] += t.cost(i)
+		q.units[t.log(i)] += t.cost(i)
 	}
 }
 
@@ -211,12 +198,7 @@ func (q *queue) sort() {
 		}
 		k := q.keys[t.key]
 		if k == nil {
-			if q.spare.size > 0 {
-				k = q.spare.pop()
-			} else {
-				k = new(keyQueue)
-			}
-			k.key = t.key
+			k = &keyQueue{key: t.key}
 			q.keys[t.key] = k
 			q.turns.push(k)
 		}
@@ -228,15 +210,6 @@ func (q *queue) dropGivenUp(k *keyQueue) {
 	for k.first != nil && k.first.gaveUp() {
 		k.pop()
 		q.waiting--
-	}
-}
-
-// release forgets a key that has no takes.
-func (q *queue) release(k *keyQueue) {
-	delete(q.keys, k.key)
-	if q.spare.size < maxSpares {
-		*k = keyQueue{}
-		q.spare.push(k)
 	}
 }
 
@@ -274,6 +247,14 @@ func (t *take) appendKeys(all []string) []string {
 
 // logs returns how many logs the take is about.
 func (t *take) logs() int { return max(1, len(t.keys)) }
+
+// log returns the key of one of them.
+func (t *take) log(i int) string {
+	if t.keys == nil {
+		return t.key
+	}
+	return t.keys[i]
+}
 
 func (t *take) id() string    { return t.argument[:idLength] }
 func (t *take) costs() string { return t.argument[idLength:] }

@@ -39,7 +39,7 @@ func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]s
 
 // Queue returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) {
-	q := queue{room: l.batchers.of(l.Conn, l.kind, takes[:1], nil).Room}
+	q := queue{rooms: l.batchers.of(l.Conn, l.kind, takes[:1], nil).Rooms}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx}
@@ -75,6 +75,3 @@ func DialsAfterClose() bool { return redials && clonesKeepHooks() }
 
 // ClonesKeepHooks reports whether commands go to a clone of the client with the hooks that were there when it was made.
 func ClonesKeepHooks() bool { return clonesKeepHooks() }
-
-// SlotOf is the hash slot of a stored key in a cluster.
-func SlotOf(key string) int { return slotOf(key) }
