@@ -1,6 +1,6 @@
 -- Decides about the takes of one key in all cases that the short paths leave undecided.
--- Expects n, limits, plain, reply, call, now, stamp, many, and what unmarked.lua or marked.lua provides. Sets the
--- function decide.
+-- Expects n, limits, plain, reply, call, now, stamp, many, and what state.lua and unmarked.lua or marked.lua provide.
+-- Sets the function decide.
 -- include log
 -- include plan
 

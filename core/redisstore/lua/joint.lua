@@ -27,8 +27,9 @@ for q = 1, requests do
     return said
   else
     if not decideAll then
-      -- include unmarked
+      -- include state
       local function make()
+        -- include unmarked
         -- include decide_all
         readLogs()
       end

@@ -1,6 +1,5 @@
 -- What is different where logs may have marks: see docs/internals.md, "Redis formats".
--- Expects call, now, stamp, far, many. Provides what state.lua does; read and extend.
--- include state
+-- Expects call, now, stamp, far, many, and what state.lua provides. Provides read and extend.
 -- include marks
 
 -- read reads what the log holds before its takes. It returns false if another script has to decide.

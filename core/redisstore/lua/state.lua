@@ -1,5 +1,6 @@
 -- The log that log.lua decides about, and what is asked of it. These are locals that its functions have in common: a
--- table of them would take as many instructions as a command or two.
+-- table of them would take as many instructions as a command or two. The functions are made within another one, which
+-- has all of these locals already: each of them would search for its own ones otherwise.
 -- Expects now, stamp.
 
 -- What plan.lua reads: the mode without its "v"; whether that is "u"; how many limits there are, and how many of them

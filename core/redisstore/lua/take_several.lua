@@ -21,8 +21,9 @@ for k = 1, n do
     r = r + limits
   else
     if not decide then
-      -- include unmarked
+      -- include state
       local function make()
+        -- include unmarked
         -- include decide
       end
       make()

@@ -21,8 +21,9 @@ for k = 1, n do
     r = r + limits
   else
     if not decide then
-      -- include marked
+      -- include state
       local function make()
+        -- include marked
         -- include decide
       end
       make()

@@ -19,8 +19,9 @@ for k = 1, n do
   end
   if not told then
     if not decide then
-      -- include marked
+      -- include state
       local function make()
+        -- include marked
         -- include decide
       end
       make()

@@ -1,7 +1,6 @@
 -- What is different where no log may have a mark: see docs/internals.md, "Redis formats".
--- Expects call, now, stamp. Provides what state.lua does; read and extend, which marked.lua describes; and weights and
+-- Expects call, and what state.lua provides. Provides read and extend, which marked.lua describes; and weights and
 -- weightChanges, which are not known here.
--- include state
 local weights, weightChanges, extend
 
 local function read()
