@@ -207,3 +207,24 @@ func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 		}
 	}
 }
+
+// A request whose logs cost different numbers of units goes to the script for weights at once, and so do those that
+// come after it.
+func TestCostsOfEachLogNeedOneScript(t *testing.T) {
+	counted := newScripts(newHashed(start(t)))
+	s := redisstore.Single(newStore(newClock(counted)))
+	plan := planOf(core.Limits{{Quota: 5000, Window: time.Minute}}, store.Plan{})
+	for id, costs := range [][]int{{1, 500}, {1, 1}, {1, 500}} {
+		var takes []store.Take
+		for i, key := range keysOf(t, 2, fmt.Sprint("units", id)) {
+			takes = append(takes, store.Take{Key: key, Plan: plan, Cost: costs[i], ID: uint64(id + 1)})
+		}
+		answers := make([]store.Answer, len(takes))
+		if err := coretest.TakeAll(t.Context(), s, takes, answers); err != nil || !answers[0].Allowed {
+			t.Fatal(answers, err)
+		}
+	}
+	if n := counted.runs; n["joint"] != 0 || n["joint_weighted"] != 3 {
+		t.Errorf("scripts were run %v times, want joint_weighted alone", n)
+	}
+}
