@@ -207,6 +207,31 @@ func TestInFlightWithLostAnswers(t *testing.T) {
 	}
 }
 
+// A slot that was taken while the store did not answer once is in the store soon, and once, whether the store has
+// executed that call or not.
+func TestSlotOfOneLostAnswer(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			logs := &flaky{Full: core.NewMemoryStore()}
+			l := newLimiter(t, core.InFlight(3), core.WithStore(logs))
+			logs.down(lost)
+			d := allowed(t, l, "k", true)
+			logs.up()
+			time.Sleep(3 * time.Second)
+			if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 1 || !d.Degraded {
+				t.Errorf("lost %t: the store counts %d slots; %v", lost, n, d)
+			}
+			release(t, d)
+			if n := slotsIn(t, logs.Full, core.InFlight(3)); n != 0 {
+				t.Errorf("lost %t: %d slots are left behind", lost, n)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Slots are renewed although a renewal fails now and then.
 func TestRenewalsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,8 +54,9 @@ type Limiter struct {
 // the same error. Permits of [InFlight] are renewed no longer, so those still held end with their lease. Close does not
 // close the store.
 //
-// A closed limiter continues to decide, but the packages prommetrics, otelmetrics and dashboard do not count what it
-// decides. They drop what they have of a policy when its last limiter is closed; see [Event.Keep].
+// A closed limiter continues to decide, but what it admits without the store is not replayed, and the packages
+// prommetrics, otelmetrics and dashboard do not count what it decides. They drop what they have of a policy when its
+// last limiter is closed; see [Event.Keep].
 func (l *Limiter) Close() error {
 	defer l.life.Close()
 	if l.variants == nil {

@@ -13,8 +13,8 @@ import (
 
 // Take decides a request, as [store.Store] describes it, by the store or the deny cache, or, if the store does not
 // answer, by the failure policy: then it returns FromLocal and the store's error. If it returns another source and an
-// error, there is no decision. It sets the ID of the takes. An answer of the deny cache or of Open which allows a take
-// of several has no numbers.
+// error, there is no decision. It sets the ID of the takes, which is another one for slots that this process has
+// admitted. An answer of the deny cache or of Open which allows a take of several has no numbers.
 func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (from Source, err error) {
 	if g.denials.Lookup(takes, answers) {
 		return FromCache, nil

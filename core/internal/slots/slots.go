@@ -136,19 +136,27 @@ func (s *Set) add(h *Held) bool {
 		slot := &h.slots[i]
 		l := s.addSlot(slot)
 		if slot.held = h; len(l.slots) <= slot.Plan.Smallest() || s.closed {
+			if slot.Degraded { // the store does not have it
+				s.renewSoon(l)
+			}
 			continue
 		}
 		slot.Taken = int32(len(l.slots) - 1)
 		for j := range i + 1 {
 			s.remove(&h.slots[j])
 		}
-		if !l.failed && !s.renewing {
-			l.failed = true
-			s.start(s.retry())
-		}
+		s.renewSoon(l)
 		return false
 	}
 	return true
+}
+
+// renewSoon has the slots of a log renewed before the others are.
+func (s *Set) renewSoon(l *log) {
+	if !l.failed && !s.renewing {
+		l.failed = true
+		s.start(s.retry())
+	}
 }
 
 func (s *Set) addSlot(slot *Slot) *log {
