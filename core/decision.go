@@ -56,9 +56,11 @@ type logTakes struct {
 	answers []store.Answer
 	asked   int                  // how many logs are asked
 	costs   [store.MaxLimits]int // units of each limit, 1 of one of permits; 0 if it is not asked
-	taken   bool                 // units were recorded
-	at      time.Time            // when the request was decided, if some logs were not asked
-	held    *slots.Held          // the permits that the decision holds, or nil
+	taken   [store.MaxLimits]int // units of each limit that were recorded
+
+	recorded bool        // units were recorded, or would be if the request cost any
+	at       time.Time   // when the request was decided, if some logs were not asked
+	held     *slots.Held // the permits that the decision holds, or nil
 }
 
 // newLogTakes makes them for logs that are all asked. Most requests have two, which take one allocation.
@@ -191,7 +193,7 @@ func (d *Decision) fill() {
 		}
 	}
 	if d.more != nil {
-		d.more.taken = d.taken > 0 || d.Allowed && d.take.Mode != store.ModePeek
+		d.more.setTaken(d)
 	}
 	least := d.tightest()
 	if least < 0 { // no limit that decides was asked
@@ -236,7 +238,7 @@ func (d *Decision) shadow() *Decision {
 	}
 	s.fill()
 	if s.taken = 0; s.more != nil {
-		s.more.taken = false
+		s.more.recorded, s.more.taken = false, [store.MaxLimits]int{}
 	}
 	if d.take.Mode == store.ModePeek {
 		s.Granted = 0
@@ -343,21 +345,29 @@ func (d *Decision) left(i int) int {
 
 // takenOf returns how many units of limit i this request has taken.
 func (d *Decision) takenOf(i int) int {
-	if d.more == nil {
-		return d.taken
+	if d.more != nil {
+		return d.more.taken[i]
 	}
-	limit := &d.plan.Limits[i]
-	switch {
-	case limit.InFlight && !d.takesPermits(), !d.more.taken:
-		return 0
-	case !limit.InFlight && limit.Unit == d.plan.Unit:
-		return d.taken
+	return d.taken
+}
+
+// setTaken sets what was recorded.
+func (m *logTakes) setTaken(d *Decision) {
+	m.recorded = d.taken > 0 || d.Allowed && d.take.Mode != store.ModePeek
+	for i := range d.plan.Limits {
+		switch limit := &d.plan.Limits[i]; {
+		case !m.recorded || limit.InFlight && !d.takesPermits():
+			m.taken[i] = 0
+		case limit.InFlight || limit.Unit != d.plan.Unit:
+			m.taken[i] = m.costs[i]
+		default:
+			m.taken[i] = d.taken
+		}
 	}
-	return d.more.costs[i]
 }
 
 // recorded reports whether units were recorded.
-func (d *Decision) recorded() bool { return d.taken > 0 || d.more != nil && d.more.taken }
+func (d *Decision) recorded() bool { return d.taken > 0 || d.more != nil && d.more.recorded }
 
 // takesPermits reports whether this request has taken a permit of each limit of requests in flight. All that takes
 // units does, except Record.
@@ -418,8 +428,10 @@ func (d *Decision) cloneKeys() {
 		return
 	}
 	own := newLogTakes(d.more.logs) // others may use the old ones
+	takes, answers := own.takes, own.answers
+	*own = *d.more
+	own.takes, own.answers = takes, answers
 	copy(own.takes, d.more.takes)
-	own.asked, own.costs, own.at, own.held = d.more.asked, d.more.costs, d.more.at, d.more.held
 	for i := range own.takes {
 		own.takes[i].Key.Identity = own.takes[i].Key.Clone()
 	}
