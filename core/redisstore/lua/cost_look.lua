@@ -4,7 +4,7 @@
 -- entries, how many there are with expired ones; oldest, two of them; opened, the score up to which entries have
 -- expired, or nil.
 local sum, gone, entries = head[4] * 2 ^ 80, 0, call('ZCOUNT', key, '1', '+inf')
-local oldest = call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
+local oldest = entries == 0 and {} or call('ZRANGE', key, -entries, entries > 1 and 1 - entries or -1, 'WITHSCORES')
 local i, sign, held, left, opened = 1, 1, entries, oldest[2] and oldest[2] - far - now + window or window, nil
 if left > window then
   sign = 0
