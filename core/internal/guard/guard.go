@@ -173,7 +173,7 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	g.denials.Invalidate(&key)
 	ctx = g.Within(ctx, time.Now())
 	if run := g.record.reset(&key); run != nil {
-		run.wait(ctx) //nolint:errcheck // it waits; otherwise the replay could add entries to the log after it was reset
+		run.wait(ctx) //nolint:errcheck // otherwise the replay could add entries to the log after it was reset
 	}
 	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
 }
