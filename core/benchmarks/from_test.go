@@ -62,7 +62,7 @@ func echoOnHTTP() http.Handler {
 	return e
 }
 
-func throttledOf(keys int, quota throttled.RateQuota) func(key string) (allowed bool) {
+func newThrottled(keys int, quota throttled.RateQuota) *throttled.GCRARateLimiterCtx {
 	store, err := memstore.NewCtx(keys)
 	if err != nil {
 		panic(err)
@@ -71,6 +71,11 @@ func throttledOf(keys int, quota throttled.RateQuota) func(key string) (allowed 
 	if err != nil {
 		panic(err)
 	}
+	return l
+}
+
+func throttledOf(keys int, quota throttled.RateQuota) func(key string) (allowed bool) {
+	l := newThrottled(keys, quota)
 	return func(key string) bool {
 		limited, _, err := l.RateLimitCtx(context.Background(), key, 1)
 		return err == nil && !limited
@@ -91,6 +96,12 @@ func TestDifferences(t *testing.T) {
 			reset := get(ululeOnHTTP()).Header().Get("X-RateLimit-Reset")
 			return reset > fmt.Sprint(time.Now().Unix())
 		}},
+		{"ulule-limiter", "**The body of a denial** is `Limit exceeded` there", func() bool {
+			h := ululeOnHTTP()
+			get(h)
+			w := get(h)
+			return w.Code == 429 && strings.TrimSpace(w.Body.String()) == "Limit exceeded"
+		}},
 		{"httprate", "are answered with 428 and their text there", func() bool {
 			key := func(*http.Request) (string, error) { return "", errors.New("a secret") }
 			w := get(httprate.LimitBy(1, time.Minute, key)(answer))
@@ -100,6 +111,16 @@ func TestDifferences(t *testing.T) {
 			h := httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)
 			get(h)
 			return get(h).Header().Get("Retry-After") == "60"
+		}},
+		{"httprate", "**The body of a denial** is `Too Many Requests` there", func() bool {
+			h := httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)
+			get(h)
+			w := get(h)
+			return w.Code == 429 && strings.TrimSpace(w.Body.String()) == "Too Many Requests"
+		}},
+		{"httprate", "**Header fields** are `X-RateLimit-*` there", func() bool {
+			header := get(httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)).Header()
+			return header.Get("X-RateLimit-Limit") == "1" && header.Get("RateLimit") == ""
 		}},
 		{"throttled", "the burst is one more than `MaxBurst`", func() bool {
 			allow := throttledOf(0, throttled.RateQuota{MaxRate: throttled.PerDay(20), MaxBurst: 5})
@@ -115,6 +136,24 @@ func TestDifferences(t *testing.T) {
 			allow("a")
 			allow("b")
 			return used && allow("k")
+		}},
+		{"throttled", "**A quantity above the burst** is limited there, with a `RetryAfter` of -1", func() bool {
+			limited, result, err := newThrottled(0, throttled.RateQuota{MaxRate: throttled.PerMin(20), MaxBurst: 5}).
+				RateLimitCtx(context.Background(), "k", 7)
+			return limited && result.RetryAfter == -1 && err == nil
+		}},
+		{"throttled", "Reset is the time until the whole burst is back there", func() bool {
+			limiter := newThrottled(0, throttled.RateQuota{MaxRate: throttled.PerMin(20), MaxBurst: 5})
+			_, result, err := limiter.RateLimitCtx(context.Background(), "k", 6)
+			return result.ResetAfter.Round(time.Second) == 18*time.Second && err == nil
+		}},
+		{"throttled", "**A header that is missing** is an empty part of the key there", func() bool {
+			limit := throttled.HTTPRateLimiterCtx{
+				RateLimiter: newThrottled(0, throttled.RateQuota{MaxRate: throttled.PerMin(1)}),
+				VaryBy:      &throttled.VaryBy{Headers: []string{"X-API-Key"}},
+			}
+			h := limit.RateLimit(answer)
+			return get(h).Code == 200 && get(h).Code == 429
 		}},
 		{"tollbooth", "`NewLimiter` looks at X-Forwarded-For first by default", func() bool {
 			return slices.Equal(forged(tollboothOnHTTP()), all)
@@ -135,6 +174,18 @@ func TestDifferences(t *testing.T) {
 			get(h)
 			w := get(h)
 			return w.Code == 429 && w.Header().Get("Retry-After") == ""
+		}},
+		{"tollbooth", "**A header value that is not listed**, or none, passes unlimited there", func() bool {
+			lmt := tollbooth.NewLimiter(1, nil).SetHeader("X-Access-Token", []string{"listed"})
+			h := tollbooth.LimitHandler(lmt, answer)
+			with := func(token string) (statuses []int) {
+				for range 3 {
+					w := get(h, func(r *http.Request) { r.Header.Set("X-Access-Token", token) })
+					statuses = append(statuses, w.Code)
+				}
+				return statuses
+			}
+			return slices.Equal(with("other"), all) && slices.Equal(with(""), all) && !slices.Equal(with("listed"), all)
 		}},
 		{"fiber-limiter", "an error that a handler returns has not been written yet, so its status is 200",
 			func() bool {
