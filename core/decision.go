@@ -51,7 +51,7 @@ type Decision struct {
 // logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its take
 // and answer are those of the [Decision], so that they are not allocated.
 type logTakes struct {
-	logs    []*plan.Log // of the plan; those that are not asked, because the request costs none of their units, are last
+	logs    []*plan.Log // of the plan; those that are not asked, as the request costs none of their units, are last
 	takes   []store.Take
 	answers []store.Answer
 	asked   int                  // how many logs are asked
@@ -270,8 +270,8 @@ func (d *Decision) Limits() []LimitState {
 			continue
 		}
 		states = append(states, LimitState{
-			Name: l.Name, Unit: plan.UnitName(l.Unit), Quota: l.Quota, Used: d.answer.State[i].Used, Remaining: d.left(i),
-			ResetAfter: d.reset(i), Denies: d.denies(i),
+			Name: l.Name, Unit: plan.UnitName(l.Unit), Quota: l.Quota,
+			Used: d.answer.State[i].Used, Remaining: d.left(i), ResetAfter: d.reset(i), Denies: d.denies(i),
 		})
 	}
 	return states

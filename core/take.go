@@ -132,7 +132,7 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 }
 
 // newID names an entry that is recorded later.
-func newID() uint64 { return rand.Uint64() | 1 } //nolint:gosec // nobody gains from guessing it
+func newID() uint64 { return rand.Uint64() | 1 }
 
 // Costs is what a request takes, by unit: see [Limit.Of].
 type Costs map[string]int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -358,11 +359,11 @@ func (o *unitOracle) asks(costs map[string]int) (fits bool, wait time.Duration) 
 		}
 	}
 	for i, l := range o.limits {
-		cost, over := costs[o.units[i]], 0
+		cost := costs[o.units[i]]
 		if cost == 0 {
 			continue
 		}
-		over = o.used(i) + cost - l.Quota
+		over := o.used(i) + cost - l.Quota
 		for _, e := range o.entries { // oldest first
 			if left := l.Window - time.Since(e.at); over > 0 && left > 0 && e.costs[o.units[i]] > 0 {
 				over -= e.costs[o.units[i]]
@@ -448,9 +449,7 @@ func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
 			continue
 		}
 		want := map[string]int{"requests": 1}
-		for u, cost := range costs {
-			want[u] = cost
-		}
+		maps.Copy(want, costs)
 		fits, wait := o.asks(want)
 		d, err := l.AllowCosts(ctx, "k", costs)
 		if wait < 0 {
@@ -534,7 +533,13 @@ func TestUnitsInModes(t *testing.T) {
 			core.WithObserver(func(_ context.Context, e core.Event) {
 				shadows = append(
 					shadows,
-					fmt.Sprint(e.Shadow.Allowed, e.Shadow.Never(), e.Shadow.Violated, unitsUsed(*e.Shadow)),
+					fmt.Sprintf(
+						"allowed=%v never=%v %v %v",
+						e.Shadow.Allowed,
+						e.Shadow.Never(),
+						e.Shadow.Violated,
+						unitsUsed(*e.Shadow),
+					),
 				)
 			}),
 		)
@@ -542,9 +547,9 @@ func TestUnitsInModes(t *testing.T) {
 		allowCosts(t, l, core.Costs{"tokens": 4}, true)
 		allowCosts(t, l, core.Costs{"tokens": 10}, true)
 		want := []string{
-			"true false [] map[1-per-minute requests:0 9-tokens-per-minute tokens:0]",
-			"false false [1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
-			"false true [9-tokens-per-minute 1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:8]",
+			"allowed=true never=false [] map[1-per-minute requests:0 9-tokens-per-minute tokens:0]",
+			"allowed=false never=false [1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
+			"allowed=false never=true [9-tokens-per-minute 1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:8]",
 		}
 		if !reflect.DeepEqual(shadows, want) {
 			t.Errorf("shadows %q, want %q", shadows, want)

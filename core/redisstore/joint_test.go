@@ -693,8 +693,10 @@ func jointRefusals(t *testing.T, s store.Full) {
 	}
 	none := func([]store.Take) {}
 	for name, err := range map[string]error{
-		"no takes":              coretest.TakeAll(t.Context(), s, nil, nil),
-		"other cost":            ask(1, func(t []store.Take) { t[0].Mode, t[1].Mode, t[1].Cost = store.ModeUpTo, store.ModeUpTo, 2 }),
+		"no takes": coretest.TakeAll(t.Context(), s, nil, nil),
+		"other cost": ask(1, func(t []store.Take) {
+			t[0].Mode, t[1].Mode, t[1].Cost = store.ModeUpTo, store.ModeUpTo, 2
+		}),
 		"other id":              ask(1, func(t []store.Take) { t[1].ID++ }),
 		"too large":             ask(tooMuch(), none),
 		"too large for one log": ask(1, func(t []store.Take) { t[1].Cost = tooMuch() }),

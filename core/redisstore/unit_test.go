@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -91,9 +92,7 @@ func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) 
 			continue
 		}
 		want, fits := map[string]int{"requests": 1}, true
-		for u, cost := range costs {
-			want[u] = cost
-		}
+		maps.Copy(want, costs)
 		for u, cost := range want {
 			fits = fits && (cost == 0 || sums[u]+cost <= quotas[u])
 		}

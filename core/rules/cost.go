@@ -40,7 +40,7 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
 			continue
 		case !slices.Contains(units, of.unit):
-			one.asName().fault(fmt.Sprintf("no limit of the rule counts %s", cut(of.unit)),
+			one.asName().fault("no limit of the rule counts "+cut(of.unit),
 				"remove it, or add a limit such as 100 "+cut(of.unit)+"/minute")
 			continue
 		case one.Kind == yaml.MappingNode:
@@ -55,8 +55,8 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	return all
 }
 
-// addCosts adds what a request takes of units other than requests. Of several rules the largest counts. A rule in shadow
-// does not change what others ask.
+// addCosts adds what a request takes of units other than requests. Of several rules the largest counts. A rule in
+// shadow does not change what others ask.
 func (r *rule) addCosts(req adapter.Request, c *choice) error {
 	for _, of := range r.costs {
 		cost, err := of.of(req)

@@ -147,7 +147,8 @@ rules:
 		for target, want := range map[string]string{
 			"GET /a": `{"Decision":{"Allowed":false,"Granted":0,"Remaining":0,"Used":1,"Policy":"a","Violated":` +
 				`["a-1-per-day"],"Banned":false,"Degraded":false,"RetryAfter":"24h0m0s","ResetAfter":"24h0m0s"},` +
-				`"Err":null,"Rules":[{"Name":"a","Applies":true,"Reason":"","Limits":[{"Limit":"1/day","Unit":"requests","Quota":1,` +
+				`"Err":null,"Rules":[{"Name":"a","Applies":true,"Reason":"","Limits":[` +
+				`{"Limit":"1/day","Unit":"requests","Quota":1,` +
 				`"Used":1,"Remaining":0,"RetryAfter":"24h0m0s"}]},{"Name":"b","Applies":false,` +
 				`"Reason":"an earlier rule applies: a","Limits":null}]}`,
 			"GET /b": `{"Decision":{"Allowed":false,"Granted":0,"Remaining":0,"Used":0,"Policy":"","Violated":null,` +

@@ -37,7 +37,8 @@ var mistakes = map[string]struct {
 	},
 	"units": {
 		"rules:\n- name: a\n  match: {path: /a}\n  key: ip\n  limits: [100 tokens/minute, 5/minute]\n" +
-			"- name: b\n  match: {path: /b}\n  key: ip\n  limits: [{limit: 100/minute, unit: Tokens}, {limit: 2 in flight, unit: tokens}, " +
+			"- name: b\n  match: {path: /b}\n  key: ip\n  limits: [{limit: 100/minute, unit: Tokens}, " +
+			"{limit: 2 in flight, unit: tokens}, " +
 			"{limit: 1 a/minute, unit: b}]\n" +
 			"- name: c\n  match: {path: /c}\n  key: ip\n  limits: [1 images/minute]\n" +
 			"  costs: {requests: 1, tokens: 2, images: -1}\n" +
@@ -57,7 +58,9 @@ var mistakes = map[string]struct {
 	},
 	"denials that cannot be counted": {
 		"rules:\n- {name: a, key: ip, limits: [100/minute burst 5], count_denied: true}\n",
-		[]string{"2:66 rules[0].count_denied: only limits of the algorithm sliding_window_log can count denials; remove it"},
+		[]string{
+			"2:66 rules[0].count_denied: only limits of the algorithm sliding_window_log can count denials; remove it",
+		},
 	},
 	"merge key": {
 		"rules:\n- &a {name: a, key: ip, limits: [1/minute], match: {path: /a}}\n- {<<: *a, name: b}\n",

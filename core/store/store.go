@@ -252,7 +252,7 @@ const MaxRecorded = 100_000
 type Answer struct {
 	Allowed bool
 	Denied  LimitSet // the limits without room for the take, those that do not decide included
-	Granted int      // units recorded in ModeUpTo: 1 to MostGranted if the take is recorded, or else 0. In other modes 0
+	Granted int      // units recorded in ModeUpTo: 1 to MostGranted if the take is recorded, else 0. In other modes 0
 
 	// Retry is how long it takes until the limits that decide have room for the same take, as the log is after this
 	// one. It is 0 if the take is allowed, and if the limits never will have room for it.

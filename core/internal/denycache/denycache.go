@@ -176,7 +176,8 @@ func (d *Cache) Lookup(takes []store.Take, answers []store.Answer) (found bool) 
 func (e *entry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	passed := now - e.received
 	*a = store.Answer{Retry: max(e.retry-passed, 0), Denied: e.denied}
-	for i := range e.states { //nolint:staticcheck // a call of copy takes longer than so few states
+	//lint:ignore S1001 a call of copy takes longer than so few states
+	for i := range e.states { //nolint:staticcheck // as above
 		a.State[i] = e.states[i]
 	}
 	if Fitting(t) != e.cost { // it is larger, so more limits may deny

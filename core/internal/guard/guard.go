@@ -136,15 +136,15 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	return g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
 }
 
-// SettleLate changes the cost of a take that was not asked about, as if it had been recorded age ago. In an outage it is
-// recorded now.
+// SettleLate changes the cost of a take that was not asked about, as if it had been recorded age ago. In an outage it
+// is recorded now.
 func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration) error {
 	defer g.denials.Invalidate(&t.Key)
 	g.denials.Invalidate(&t.Key)
 	if g.store.merger == nil || g.store.settler == nil {
 		return &store.ConfigError{
 			Option: "SettleCosts", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "this store cannot add units later: it has no methods Merge and Settle (store.Merger, store.Settler)",
+			Problem: "the store cannot add units later: it has no methods Merge and Settle (store.Merger, store.Settler)",
 			Remedy:  "add them; a wrapper embeds store.Full",
 		}
 	}

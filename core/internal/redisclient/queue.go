@@ -9,7 +9,7 @@ import (
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.
 type queue struct {
-	rooms    []int          // units that takes of one log may have in a batch, for each log of a take; nil for any number
+	rooms    []int          // units that takes of one log may have in a batch, for each log of a take; nil: any number
 	units    map[string]int // of the takes of a batch, by the key of each log; set if rooms are
 	fresh    list[*take]    // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
