@@ -126,6 +126,7 @@ var given = map[string]string{
 	"r":             "*gin.Engine",
 	"rdb":           "*redis.Client",
 	"searchHandler": "http.Handler",
+	"secret":        "[]byte",
 	"set":           "*rules.Set",
 	"store":         "core.Store",
 }
@@ -148,7 +149,10 @@ var imports = map[string]string{
 	"http":        "net/http",
 	"httptest":    "net/http/httptest",
 	"io":          "io",
+	"json":        "encoding/json",
+	"jwtkey":      "github.com/sashlimit/sash/core/jwtkey",
 	"log":         "log",
+	"math":        "math",
 	"middleware":  "github.com/labstack/echo/v4/middleware",
 	"net":         "net",
 	"rand":        "math/rand/v2",
