@@ -144,7 +144,7 @@ func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration
 	if g.store.merger == nil || g.store.settler == nil {
 		return &store.ConfigError{
 			Option: "SettleCosts", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "the store cannot add units later: it has no methods Merge and Settle (store.Merger, store.Settler)",
+			Problem: "the store cannot add units later: it lacks Merge or Settle (store.Merger, store.Settler)",
 			Remedy:  "add them; a wrapper embeds store.Full",
 		}
 	}
