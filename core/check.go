@@ -101,7 +101,7 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 		return l.failed(r.Context(), d, err)
 	}
 	d.take.Cost, d.take.Mode = 1, l.mode
-	if l.cost != nil || pl.Unit != "" || pl.Units != nil {
+	if l.cost != nil || l.costs != nil || pl.Unit != "" || pl.Units != nil {
 		if err := l.readCosts(r, pl, d); err != nil {
 			return l.failed(r.Context(), d, err)
 		}

@@ -112,6 +112,7 @@ func (l *Limiter) settle(ctx context.Context, s store.Settlement, degraded bool)
 
 // settleLate changes the cost of a take that was not asked about, as if it had been recorded age ago.
 func (l *Limiter) settleLate(ctx context.Context, t *store.Take, age time.Duration) error {
+	defer l.wake(&t.Key) // it may cost less than at first
 	if l.memory == nil {
 		return l.guard.SettleLate(ctx, t, age)
 	}

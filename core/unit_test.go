@@ -281,6 +281,19 @@ func TestUnitsInMiddleware(t *testing.T) {
 			t.Errorf("%q: %d %s, want %d %s", step.q, status, fields, step.status, step.fields)
 		}
 	}
+	double := nethttp.New(core.PerMinute(5), core.ByIP(), core.WithCostOf("requests", func(r *http.Request) int {
+		return len(r.URL.Query().Get("q"))
+	}))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, step := range []struct {
+		q      string
+		status int
+	}{{"xxx", 200}, {"xxx", 429}, {"", 200}, {"xx", 200}, {"x", 429}} {
+		w := httptest.NewRecorder()
+		double.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?q="+step.q, nil))
+		if w.Code != step.status {
+			t.Errorf("a cost of %d requests: %d, want %d", len(step.q), w.Code, step.status)
+		}
+	}
 	wrong := map[string]struct {
 		policy core.Policy
 		opts   []core.Option
@@ -643,6 +656,29 @@ func TestUnitsRefunded(t *testing.T) {
 			t.Errorf("%s: %d, want %d", step.path, w.Code, step.status)
 		}
 	}
+}
+
+// A call that waits is woken when some of the units that were recorded afterwards are given back.
+func TestSettleCostsWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(9).Of("tokens")})
+		late := allowCosts(t, l, core.Costs{"tokens": 1, "requests": 0}, true)
+		settle := func(requests int) {
+			if err := late.SettleCosts(t.Context(), core.Costs{"requests": requests}); err != nil {
+				t.Error(err)
+			}
+		}
+		settle(5)
+		began := time.Now()
+		go func() {
+			time.Sleep(time.Minute)
+			settle(4)
+		}()
+		d, err := l.Wait(t.Context(), "k")
+		if waited := time.Since(began); err != nil || !d.Allowed || waited != time.Minute {
+			t.Errorf("%v, %v after %v; want a request after a minute", d, err, waited)
+		}
+	})
 }
 
 // Units that are recorded afterwards reach the store also if it does not answer meanwhile.
