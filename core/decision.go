@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -82,8 +81,9 @@ func newLogTakes(logs []*plan.Log) *logTakes {
 // price finds the logs that a request is asked about: those of units of which it costs something. Of units that costs
 // does not name it costs unnamed. The limits of requests in flight are always asked.
 func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
-	logs, ask := pl.Logs, make([]int, 0, store.MaxLimits)
-	for _, log := range logs {
+	var asked, free []*plan.Log
+	var units [store.MaxLimits]int // of asked
+	for _, log := range pl.Logs {
 		cost, named := costs.of(log.Unit())
 		switch {
 		case log.InFlight():
@@ -93,26 +93,17 @@ func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
 		case !named:
 			cost = unnamed
 		}
-		ask = append(ask, min(cost, MaxQuota+1))
-	}
-	d.more = newLogTakes(logs)
-	if slices.Contains(ask, 0) {
-		d.more.logs, d.more.asked = nil, 0
-		for i, log := range logs {
-			if ask[i] != 0 {
-				d.more.logs = append(d.more.logs, log)
-			}
+		if cost == 0 {
+			free = append(free, log)
+			continue
 		}
-		d.more.asked = len(d.more.logs)
-		for i, log := range logs {
-			if ask[i] == 0 {
-				d.more.logs = append(d.more.logs, log)
-			}
-		}
-		ask = slices.DeleteFunc(ask, func(cost int) bool { return cost == 0 })
+		units[len(asked)] = min(cost, MaxQuota+1)
+		asked = append(asked, log)
 	}
-	for i, cost := range ask {
-		d.more.takes[i].Cost = cost
+	d.more = newLogTakes(append(asked, free...))
+	d.more.asked = len(asked)
+	for i := range asked {
+		d.more.takes[i].Cost = units[i]
 	}
 }
 

@@ -65,7 +65,7 @@ type Limit struct {
 // that takes a context, or be [ByValue] or [Global].
 //
 // The logs are named by the policy and the key's kind, and by the limits' names if several keys are of one kind. A
-// store outside the process must be a store.Joint.
+// store that decides over one log at a time cannot serve such limits: [New] returns its error.
 func (l Limit) By(k Key) Limit {
 	if l.by = k.keySpec; l.by == nil {
 		l.by = &keySpec{fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
