@@ -681,6 +681,29 @@ func TestSettleCostsWakes(t *testing.T) {
 	})
 }
 
+// What is settled when the store answers again is not undone by what is replayed.
+func TestSettleCostsAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := &failingNow{Full: core.NewMemoryStore()}
+		limits := core.Limits{core.PerHour(9), core.PerHour(100).Of("tokens")}
+		l := newLimiter(t, limits, core.WithStore(away))
+		d := allowCosts(t, l, nil, true)
+		for tokens, gone := range []bool{false, true, false, true, false} {
+			away.away.Store(gone)
+			if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 50 - tokens}); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		d, err := newLimiter(t, limits, core.WithStore(away)).Peek(t.Context(), "k")
+		if err != nil || d.Limits()[1].Used != 46 {
+			t.Errorf("%v, %v; want 46 tokens", d.Limits(), err)
+		}
+	})
+}
+
 // Units that are recorded afterwards reach the store also if it does not answer meanwhile.
 func TestSettleCostsInOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -149,6 +149,9 @@ func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration
 		}
 	}
 	s := store.Settlement{Key: t.Key, ID: t.ID, Cost: t.Cost}
+	if g.record.settle(&s) {
+		return nil // a replay will change the store's entry
+	}
 	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep, Varies: t.Plan.Varies}
 	m.Entries = []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}
 	ctx = g.Within(ctx, time.Now())
@@ -159,10 +162,8 @@ func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration
 	if !store.IsOutage(err) || g.failure != Local {
 		return err
 	}
-	if !g.record.settle(&s) {
-		g.record.askOne(t)
-		g.record.add(t, entry{id: t.ID, cost: int32(t.Cost), sent: unconfirmed, settled: true})
-	}
+	g.record.askOne(t)
+	g.record.add(t, entry{id: t.ID, cost: int32(t.Cost), sent: unconfirmed, settled: true})
 	g.startReplays()
 	return nil
 }
