@@ -125,7 +125,7 @@ func (d *definition) record(t store.Take, a *store.Answer) {
 		d.entries = append(d.entries, recorded{id: t.ID, at: d.now, cost: cost})
 	}
 	switch {
-	case t.Mode == store.ModeRecord:
+	case t.Mode == store.ModeRecord || len(t.Plan.Deciding()) == 0:
 		d.trim(max(largest, store.MaxRecorded))
 	case !a.Allowed && cost <= smallest:
 		d.trim(max(largest, t.Plan.Bound))

@@ -107,6 +107,9 @@ func (l *keyLog) take(now time.Time, t store.Take) (a store.Answer) {
 	case t.Mode != store.ModePeek && a.Allowed:
 		t.Cost = units
 		l.record(now, t)
+		if len(p.Deciding()) == 0 {
+			l.trim(store.MaxRecorded)
+		}
 	case t.Mode == store.ModeChargeDenied && !p.NeverFits(t.Cost):
 		l.record(now, t)
 		l.trim(p.Bound)

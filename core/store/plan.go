@@ -78,10 +78,13 @@ func (l Limit) String() string {
 // derives from a plan by the plan's address.
 type Plan struct {
 	Limits []Limit       // 1 to MaxLimits, valid, in any order; one if it is not a SlidingLog
-	Shadow int           // the last so many of Limits neither admit nor deny; if all, there is always room
+	Shadow int           // the last so many of Limits neither admit nor deny; see below if all
 	Keep   time.Duration // entries younger than this stay in the log; at least the longest window
 	Varies bool          // other plans on this log may have another Keep: the longest so far holds for the log
 	Bound  int           // units that ModeChargeDenied keeps; at least the largest quota of the limits that decide
+
+	// If no limit decides, there is always room, and the oldest units of the log beyond MaxRecorded are trimmed when a
+	// take is recorded.
 
 	// Slots makes the log one of requests in flight: each take counts one unit, whatever its Cost is, and its entry
 	// leaves when it is settled to 0, or when it was not renewed for a window (see [Renewer]). Denials are never

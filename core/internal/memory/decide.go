@@ -33,7 +33,9 @@ func decide(
 		id = log.Add(now, id, cost)
 		log.Trim(max(p.Largest(), store.MaxRecorded))
 	case a.Allowed && mode != store.ModePeek:
-		id = log.Add(now, id, units)
+		if id = log.Add(now, id, units); len(p.Limits) == p.Shadow {
+			log.Trim(store.MaxRecorded)
+		}
 	case !a.Allowed && mode == store.ModeChargeDenied && !p.NeverFits(cost):
 		id = log.Add(now, id, cost)
 		log.Trim(p.Bound)

@@ -98,7 +98,7 @@ func (l *keyLog) decideShared(hash uint64, t *store.Take, cost int, mode store.M
 	switch {
 	case mode == store.ModeChargeDenied:
 		mode = store.ModeCharge // the denied takes of one key must not deny others
-	case records && l.Units(0)+units > store.MaxRecorded:
+	case (records || len(t.Plan.Limits) == t.Plan.Shadow) && l.Units(0)+units > store.MaxRecorded:
 		mode = store.ModePeek // the recorded takes of one key must not trim those of others
 	}
 	decide(&l.Log, l.now, sharedID(hash, t.ID), t.Plan, cost, mode, a)

@@ -132,8 +132,9 @@ local function finish(new)
       end
       entries, oldest = entries - removed, nil
     end
-    local bound = mode == 'r' and largest < 100000 and 100000 or largest
-    if (mode == 'r' or admitted == 0) and entries + extra > bound then
+    local keeps = mode == 'r' or deciding == 0 -- units beyond those that the log keeps are removed
+    local bound = keeps and largest < 100000 and 100000 or largest
+    if (keeps or admitted == 0) and entries + extra > bound then
       if extra > 0 then
         removed, extra = weightChanges().dropToUnits(key, bound, entries, shift, extra)
       else
