@@ -48,8 +48,9 @@ const defaultMaxKeys = 262_144
 // not addresses have no known origin: verify texts that clients can choose. If most clients are in one prefix, as in a
 // private network or behind one provider, make WithMaxKeys larger by the share that they do not get.
 type MemoryStore struct {
-	logs  *memory.Store
-	twice bool // WithMaxKeys was given more than once
+	logs      *memory.Store
+	overrides *memory.Overrides
+	twice     bool // WithMaxKeys was given more than once
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -74,7 +75,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 			o(&c)
 		}
 	}
-	return &MemoryStore{logs: memory.New(c.maxKeys), twice: c.given > 1}
+	return &MemoryStore{logs: memory.New(c.maxKeys), overrides: new(memory.Overrides), twice: c.given > 1}
 }
 
 // Keys returns how many keys have a log of their own now.
@@ -152,6 +153,19 @@ func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
 	}
 	s.logs.Reset(&key)
 	return nil
+}
+
+// SetOverride implements [store.Overrider].
+func (s *MemoryStore) SetOverride(_ context.Context, policy string, o store.Override) error {
+	return s.overrides.Set(policy, o)
+}
+
+// Overrides implements [store.Overrider].
+func (s *MemoryStore) Overrides(
+	_ context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	version, all = s.overrides.All(policy, known)
+	return version, all, nil
 }
 
 // String describes the store in one line.

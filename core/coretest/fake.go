@@ -2,6 +2,8 @@ package coretest
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +20,9 @@ type FakeStore struct {
 	err   error
 	logs  map[string]*fakeLog
 	takes int
+
+	overrides map[string][]store.Override // by policy
+	changes   int                         // of overrides
 }
 
 type fakeLog struct {
@@ -125,4 +130,50 @@ func (f *FakeStore) log(key store.Key, keep time.Duration) *definition {
 		l.forget(l.keep)
 	}
 	return &l.definition
+}
+
+// SetOverride implements [store.Overrider].
+func (f *FakeStore) SetOverride(_ context.Context, policy string, o store.Override) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	all := slices.DeleteFunc(slices.Clone(f.overrides[policy]), func(old store.Override) bool {
+		return !time.Now().Before(old.Until)
+	})
+	i := slices.IndexFunc(all, func(old store.Override) bool { return old.Name == o.Name })
+	switch {
+	case i >= 0 && o.Extend && o.Value != "" && !all[i].Until.Before(o.Until):
+		return nil
+	case i < 0 && o.Value != "" && len(all) >= store.MaxOverrides:
+		return store.TooManyOverrides(policy)
+	case i >= 0:
+		all = slices.Delete(all, i, i+1)
+	}
+	if o.Value != "" {
+		all = append(all, o)
+	}
+	if f.overrides == nil {
+		f.overrides = make(map[string][]store.Override)
+	}
+	f.overrides[policy] = all
+	f.changes++
+	return nil
+}
+
+// Overrides implements [store.Overrider].
+func (f *FakeStore) Overrides(
+	_ context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, ok := f.overrides[policy]
+	if ok {
+		version = strconv.Itoa(f.changes)
+	}
+	if f.err != nil || version == known {
+		return version, nil, f.err
+	}
+	return version, slices.Clone(all), nil
 }

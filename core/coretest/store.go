@@ -13,10 +13,10 @@ import (
 	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
-// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister], [store.Merger]
-// and [store.Renewer] are tested if the store has them, several logs at once and algorithms if its Validate accepts
-// them: otherwise the cases Settle, Log, Merge, and those that begin with Joint, Slots, Algorithm or Calendar are
-// skipped, and so are those steps of the cases with Oracle, which compare random requests with the answers of a
+// Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister], [store.Merger],
+// [store.Renewer] and [store.Overrider] are tested if the store has them, several logs at once and algorithms if its
+// Validate accepts them: otherwise the cases Settle, Log, Merge, and those that begin with Overrides, Joint, Slots,
+// Algorithm or Calendar are skipped, and so are those steps of the cases with Oracle, which compare random requests with the answers of a
 // [FakeStore]. All other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
 //
 // What Take was given is overwritten when it has returned: see [store.Store].
@@ -49,6 +49,10 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Settle", settlesWhatIsWhole},
 		{"Log", listsTheWindow},
 		{"Merge", mergesOnce},
+		{"Overrides", keepsOverrides},
+		{"OverridesBound", boundsOverrides},
+		{"OverridesOracle", overridesAgainstOracle},
+		{"ShadowsTrim", shadowsTrim},
 		{"ConcurrentExactly", concurrentExactly},
 		{"Oracle", againstOracle},
 		{"BatchOracle", batchesAgainstOracle},

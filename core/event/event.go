@@ -79,9 +79,11 @@ const (
 	Log
 	Renew
 	Reset
+	Overrides
+	SetOverride
 )
 
-var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset"}
+var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override"}
 
 // String is the operation in words fit for a metric, such as "take".
 func (o Operation) String() string {

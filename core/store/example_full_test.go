@@ -13,8 +13,11 @@ import (
 
 // FullStore is the MapStore of the other example with what is optional: several logs at once, for limits with keys of
 // their own, Settle for refunds, Log for Limiter.Log, Merge (with Settle) for core.FailLocal, and Renew (with Settle)
-// for core.InFlight.
-type FullStore struct{ *MapStore }
+// for core.InFlight. Its overrides are in another store.
+type FullStore struct {
+	*MapStore
+	store.Overrider
+}
 
 var _ store.Full = FullStore{} // it has all methods
 
@@ -123,7 +126,7 @@ func (s FullStore) with(key store.Key, keep time.Duration, f func(l *keyLog, now
 
 // What a store can do besides Take and Reset, and what a limiter makes of it.
 func Example_full() {
-	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(FullStore{NewMapStore()}))
+	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(FullStore{NewMapStore(), core.NewMemoryStore()}))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,7 +20,8 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
-// [Lister], [Merger] and [Renewer]. A limiter whose options need one of them cannot be made on a store without it.
+// [Lister], [Merger], [Renewer] and [Overrider]. A limiter whose options need one of them cannot be made on a store
+// without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
@@ -98,6 +99,7 @@ type Full interface {
 	Lister
 	Merger
 	Renewer
+	Overrider
 }
 
 // Take is one request as a store sees it.

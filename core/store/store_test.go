@@ -18,7 +18,7 @@ import (
 func TestExampleStores(t *testing.T) {
 	for name, makeStore := range map[string]func() core.Store{
 		"MapStore":  func() core.Store { return NewMapStore() },
-		"FullStore": func() core.Store { return FullStore{NewMapStore()} },
+		"FullStore": func() core.Store { return FullStore{NewMapStore(), core.NewMemoryStore()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			coretest.Store(t, coretest.StoreConfig{

@@ -179,6 +179,28 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
 }
 
+// Overrides returns the overrides of a policy, as [store.Overrider] does.
+func (g *Guard) Overrides(
+	ctx context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	if _, ok := ctx.(deadline.Context); !ok {
+		ctx = g.Within(ctx, time.Now())
+	}
+	err = g.call(ctx, new(store.Key), event.Overrides, func() (err error) {
+		version, all, err = g.store.overrider.Overrides(ctx, policy, known)
+		return err
+	})
+	return version, all, err
+}
+
+// SetOverride keeps an override of a policy, as [store.Overrider] does.
+func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override) error {
+	ctx = g.Within(ctx, time.Now())
+	return g.call(ctx, new(store.Key), event.SetOverride, func() error {
+		return g.store.overrider.SetOverride(ctx, policy, o)
+	})
+}
+
 // Stats is a snapshot of a guard. The counters are of the time since it was made.
 type Stats struct {
 	Breaker  string        // "closed", "open" or "half open"

@@ -19,6 +19,8 @@ type remote struct {
 	lister  store.Lister
 	renewer store.Renewer
 
+	overrider store.Overrider
+
 	policy   string
 	observer func(context.Context, event.StoreCall) // or nil
 }
@@ -29,6 +31,7 @@ func newRemote(c *Config) (r remote) {
 	r.merger, _ = r.Store.(store.Merger)
 	r.lister, _ = r.Store.(store.Lister)
 	r.renewer, _ = r.Store.(store.Renewer)
+	r.overrider, _ = r.Store.(store.Overrider)
 	return r
 }
 

@@ -235,6 +235,11 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 }
 
 func (c *Conn) run(ctx context.Context, q *call) {
+	if q.wantsTexts {
+		key, _ := q.args[keysAt].(string)
+		q.texts, q.err = c.Eval(ctx, q.script.Text(), []string{key}, q.args[keysAt+1:]...).StringSlice()
+		return
+	}
 	if c.Process != nil {
 		cmd := q.command(ctx)
 		q.err = c.Process(ctx, cmd)

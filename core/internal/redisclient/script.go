@@ -56,6 +56,9 @@ type call struct {
 	keys   int   // how many of args are keys
 	reply  []int64
 	err    error
+
+	wantsTexts bool // the reply is texts
+	texts      []string
 }
 
 // Indexes of a command's arguments.
