@@ -90,9 +90,3 @@ func (l Limit) algorithmFaults() (faults []fault) {
 	}
 	return faults
 }
-
-// entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
-func entriesNeeded(option string, a Algorithm) error {
-	return configError(option, a.String(), "this algorithm keeps counters, not requests",
-		"use limits with sliding logs only")
-}

@@ -109,13 +109,13 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
-	if fixed := l.policy.fixed; fixed != nil && fixed.Counter != SlidingLog {
+	if fixed := l.policy.fixed; fixed != nil && fixed.Counter != store.SlidingLog {
 		return nil, entriesNeeded("Log", fixed.Counter)
 	}
 	own := l.unnamedSpace()
 	if l.policy.fixed == nil && own.Keep() == 0 {
 		for space := range l.policy.spaces.Others {
-			if space.Counter != SlidingLog { // LimitBy has chosen such limits only
+			if space.Counter != store.SlidingLog { // LimitBy has chosen such limits only
 				return nil, entriesNeeded("Log", space.Counter)
 			}
 		}

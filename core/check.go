@@ -192,7 +192,7 @@ func (l *Limiter) decide(
 	}
 	d.limiter, d.plan = l, pl
 	d.take.Cost = min(d.take.Cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
-	if d.take.Mode == store.ModeRecord && pl.Counter != SlidingLog {
+	if d.take.Mode == store.ModeRecord && pl.Counter != store.SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
 	if own := pl.OwnSpace(); own != nil && l.choose == nil && d.more == nil {
@@ -200,6 +200,12 @@ func (l *Limiter) decide(
 	} else if d.take.Key.Namespace == nil { // otherwise they were read before
 		if err := l.readKeys(ctx, r, p, d); err != nil {
 			return err
+		}
+	}
+	if l.overrides != nil && d.take.Mode != store.ModeRecord {
+		var denied bool
+		if ctx, denied = l.applyOverrides(ctx, d); denied {
+			return nil
 		}
 	}
 	if l.ban == nil || d.take.Mode == store.ModeRecord {

@@ -22,6 +22,7 @@ type config struct {
 	secret    []byte
 	guard     guard.Config
 	failLocal bool // FailLocal was asked for explicitly
+	overrides bool // WithOverrides was given
 	shadow    Policy
 	given     []given // options that may be given only once
 	faults    []error

@@ -31,6 +31,7 @@ type Decision struct {
 	Policy     string        // name of the policy
 	Violated   []string      // names of the limits that denied
 	Banned     bool          // denied by [WithBan], whatever the limits say
+	Overridden *Override     `json:",omitempty"` // of a key of this request, or nil; see [WithOverrides]
 	Degraded   bool          // decided without the store
 
 	storeErr error // why Degraded is set
@@ -275,7 +276,7 @@ func (d *Decision) asks(i int) bool { return d.more == nil || d.more.costs[i] > 
 func (d Decision) Never() bool { return d.never() }
 
 func (d *Decision) never() bool {
-	if d.Allowed || d.plan == nil {
+	if d.Allowed || d.plan == nil || d.Overridden != nil && d.Overridden.Denied {
 		return false
 	}
 	for i := range d.plan.Limits {
@@ -299,6 +300,9 @@ func (d *Decision) cost(i int) int {
 	return d.take.Cost
 }
 
+// refused reports whether a ban or an override has denied, and no limit was asked.
+func (d *Decision) refused() bool { return d.Banned || d.Overridden != nil && d.Overridden.Denied }
+
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
 func (d Decision) Err() error {
 	if d.Allowed {
@@ -316,7 +320,7 @@ func (e *LimitedError) Error() string {
 	if d.Never() {
 		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
 	}
-	if d.plan != nil && d.awaitsPermit() && !d.Banned {
+	if d.plan != nil && d.awaitsPermit() && !d.refused() {
 		return fmt.Sprintf("sash: limited by %s: too many requests at the same time", over)
 	}
 	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))

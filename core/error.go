@@ -44,6 +44,12 @@ func configError(option, value, problem, remedy string) error {
 	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }
 
+// entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
+func entriesNeeded(option string, a store.Algorithm) error {
+	return configError(option, a.String(), "this algorithm keeps counters, not requests",
+		"use limits with sliding logs only")
+}
+
 // Problems and remedies of several errors.
 const (
 	givenTwice = "the option is given twice, and the first value would have no effect"
@@ -75,6 +81,7 @@ const (
 	causePanic
 	causeHandler
 	causeRefund
+	causeOverride
 	causes
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/lifetime"
 	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/override"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -37,7 +38,8 @@ type Limiter struct {
 	memory    *memory.Store // of store, if it is a MemoryStore, or nil
 	guard     *guard.Guard  // of any other store, which may fail to answer
 	namespace *store.Namespace
-	permits   *slots.Set // of requests in flight
+	permits   *slots.Set                     // of requests in flight
+	overrides *override.Set[*activeOverride] // or nil without WithOverrides
 
 	uncosted error // why middleware does not know what a request costs, or nil
 

@@ -78,7 +78,7 @@ func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
 func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	compiled.spaces = &plan.Spaces{
 		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k.keySpec, Secret: c.secret,
-		Varies: compiled.varies(), Check: func(p *plan.Plan) error { return unservable(c.store, p) },
+		Varies: compiled.varies(), Named: c.overrides, Check: func(p *plan.Plan) error { return unservable(c.store, p) },
 	}
 	compiled.unfit = c.unfit
 	c.faults = append(c.faults, c.unservable(compiled))
@@ -104,6 +104,9 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		l.permits = l.guard.Slots
 	}
 	l.permits.Freed = l.wake
+	if c.overrides {
+		l.findOverrides()
+	}
 	return l
 }
 
@@ -183,24 +186,10 @@ func (c *config) unservable(p *policy) error {
 	return err
 }
 
-// unservable returns an error if the store cannot decide over the logs of a plan.
-func unservable(s Store, p *plan.Plan) error {
-	if err := s.Validate(p.StorePlans()...); err != nil {
-		return err
-	}
-	_, renews := s.(store.Renewer)
-	_, settles := s.(store.Settler)
-	if slices.ContainsFunc(p.Logs, (*plan.Log).InFlight) && !(renews && settles) {
-		return configError("InFlight", fmt.Sprintf("%T", s), "this store cannot hold requests in flight: "+
-			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
-	}
-	return nil
-}
-
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
 func (c *config) unfit(p *plan.Plan) (faults []error) {
 	a := p.Counter
-	if a == SlidingLog {
+	if a == store.SlidingLog {
 		return nil
 	}
 	add := func(option, problem string) {
@@ -226,6 +215,10 @@ func (c *config) lacks() error {
 	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
 		faults = append(faults, configError("WithRefund", name,
 			"this store cannot give units back: it has no method Settle (store.Settler)", otherStore))
+	}
+	if _, ok := c.store.(store.Overrider); !ok && c.overrides {
+		faults = append(faults, configError("WithOverrides", name,
+			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore))
 	}
 	_, merges := c.store.(store.Merger)
 	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {

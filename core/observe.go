@@ -115,7 +115,7 @@ func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision
 	if d.borrowed || d.more != nil {
 		e.Decision.cloneKeys() // the event may outlive the request
 	}
-	if d.plan != nil && d.plan.Shadow != nil && !d.Banned {
+	if d.plan != nil && d.plan.Shadow != nil && !d.refused() {
 		e.Shadow = d.shadow()
 	}
 	err := l.observe(ctx, &e)

@@ -170,6 +170,16 @@ func WithShadow(p Policy) Option {
 	})
 }
 
+// WithOverrides makes a limiter look for overrides of its keys: see [Limiter.Override]. The store must keep them
+// ([store.Overrider]), as a [MemoryStore] and those of package redisstore do.
+//
+// Overrides are read once a second while there are requests, so a decision asks the store no more often than without
+// them. While the store does not answer, those that were read last stay in force; a process that has just started, and
+// could read none yet, decides without.
+func WithOverrides() Option {
+	return once("WithOverrides", func(c *config) { c.overrides = true })
+}
+
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	wrong := fault{"the length is out of range", "choose 8 to 32 bits"}

@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Policy is how much is allowed: a [Limit], several [Limits] decided together, or [LimitBy] for limits that depend on
@@ -195,6 +197,20 @@ func (p *policy) limitsFor(r adapter.Request) Limits {
 		return p.given
 	}
 	return p.choose(r)
+}
+
+// unservable returns an error if the store cannot decide over the logs of a plan.
+func unservable(s store.Store, p *plan.Plan) error {
+	if err := s.Validate(p.StorePlans()...); err != nil {
+		return err
+	}
+	_, renews := s.(store.Renewer)
+	_, settles := s.(store.Settler)
+	if slices.ContainsFunc(p.Logs, (*plan.Log).InFlight) && !(renews && settles) {
+		return configError("InFlight", fmt.Sprintf("%T", s), "this store cannot hold requests in flight: "+
+			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
+	}
+	return nil
 }
 
 // defaultPolicyName is made of quotas and windows as well as names, so that limits of different quotas never share a

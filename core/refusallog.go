@@ -197,6 +197,14 @@ func (r *refusalLog) logPanic(ctx context.Context, c cause, text, remedy string,
 	}
 }
 
+// logOverride logs why an override has no effect, unless that was logged within refusalInterval.
+func (r *refusalLog) logOverride(ctx context.Context, err error) {
+	if leftOut, due := r.due(causeOverride); due {
+		attrs := append([]slog.Attr{slog.String("policy", r.policy), slog.Any("error", err)}, panicAttrs(err, leftOut)...)
+		logSafely(ctx, slog.LevelError, "sash: an override cannot be applied, so it has no effect", attrs)
+	}
+}
+
 // logSafely logs and recovers a panic of the slog handler, because it is called after a panic was recovered.
 func logSafely(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
 	adapter.Guard(func() error { //nolint:errcheck // the panic of a log handler cannot be reported

@@ -62,7 +62,7 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if !d.Allowed {
 		d.setRetry(h)
 	}
-	if d.Banned { // no limit has denied
+	if d.refused() { // no limit has denied
 		return
 	}
 	if d.limiter.draft {
@@ -173,7 +173,10 @@ func (d *Decision) Problem() adapter.Problem {
 		Wait:     d.RetryAfter,
 	}
 	if d.Banned {
-		p.Type, p.Title, p.Violated = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected", nil
+		p.Type, p.Title = problemBase+"abnormal-usage-detected", "Abnormal Usage Detected"
+	}
+	if d.refused() {
+		p.Violated = nil
 	}
 	if d.never() {
 		p.Wait = -1
@@ -181,7 +184,7 @@ func (d *Decision) Problem() adapter.Problem {
 	switch s := max(1, seconds(d.RetryAfter)); {
 	case d.plan != nil && len(d.plan.Rules) > 0 && d.rule().Detail != "":
 		p.Detail = d.rule().Detail
-	case d.plan != nil && d.awaitsPermit() && !d.Banned:
+	case d.plan != nil && d.awaitsPermit() && !d.refused():
 		p.Detail = "Try again when another request has ended."
 	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."

@@ -150,7 +150,7 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 		return nil, err
 	}
 	err = errors.Join(l.policy.unfit(pl)...)
-	if r.Shadow && pl.Counter != SlidingLog {
+	if r.Shadow && pl.Counter != store.SlidingLog {
 		err = errors.Join(err, plan.ShadowError(pl.Counter))
 	}
 	if err != nil {

@@ -84,7 +84,7 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 	if !d.recorded() || !d.Allowed {
 		return nil
 	}
-	if d.plan.Counter != SlidingLog {
+	if d.plan.Counter != store.SlidingLog {
 		return entriesNeeded(call, d.plan.Counter)
 	}
 	var errs []error
@@ -109,7 +109,7 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 
 // takeBack is Undo for a decision that its caller never got. Where requests are not known, the units stay counted.
 func (d *Decision) takeBack(ctx context.Context) error {
-	if d.plan.Counter != SlidingLog {
+	if d.plan.Counter != store.SlidingLog {
 		return d.Release(ctx)
 	}
 	return d.Undo(ctx)

@@ -14,6 +14,8 @@ type Stats struct {
 	InFlight int    // permits of [InFlight] that requests of this process hold
 	Closed   bool   // [Limiter.Close] has ended
 
+	Overrides int // in force, as they were read last; see [WithOverrides]
+
 	// All limiters of a [MemoryStore] have these of it in common. They are 0 for another store.
 
 	Keys    int    // that have a log of their own
@@ -38,6 +40,9 @@ type Stats struct {
 // some milliseconds for 100,000 keys, so call it at intervals and not for each request.
 func (l *Limiter) Stats() Stats {
 	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.Closed()}
+	if l.overrides != nil {
+		s.Overrides = l.overrides.Len()
+	}
 	if l.memory != nil {
 		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
 		s.InFlight = l.permits.Len()

@@ -79,12 +79,18 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err = pl.NoUnnamed("cost"); err != nil {
 		return false, err
 	}
-	if cost < 1 || cost > pl.Smallest() { // waiting would not change that
+	known := pl
+	if l.overrides != nil {
+		if known, err = l.overridden(ctx, pl, d.take.Key.Identity); err != nil {
+			return false, err
+		}
+	}
+	if cost < 1 || cost > known.Smallest() { // waiting would not change that
 		return true, l.decideNever(ctx, pl, cost, d)
 	}
 	w, ahead := l.queues.Join(queueKey{l.namespace, d.take.Key.Identity}, cost)
 	defer w.Leave()
-	if err = l.foresee(ctx, pl, w, ahead, d); err != nil {
+	if err = l.foresee(ctx, pl, known, w, ahead, d); err != nil {
 		return true, err
 	}
 	w.Turn(ctx)
@@ -105,6 +111,9 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 		if err != nil {
 			return true, err
 		}
+		if l.overrides != nil {
+			wait = min(wait, maxPoll) // an override may come or go meanwhile
+		}
 		w.Sleep(ctx, wait)
 	}
 }
@@ -115,6 +124,9 @@ type waiter = queue.Waiter[queueKey, *plan.Log]
 // begin makes d ready for the next question of a waiter. The keys of its logs were read for the first one.
 func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
 	namespace, more := d.take.Key.Namespace, d.more
+	if d.limiter != nil && d.limiter.overrides != nil {
+		namespace, more = nil, nil // an override may have changed the logs
+	}
 	*d = Decision{more: more}
 	d.take.Key = store.Key{Namespace: namespace, Identity: w.Key.identity}
 	if d.take.Cost, d.take.Mode = cost, mode; more != nil {
@@ -171,7 +183,7 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 // key.
 func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
 	log = w.Key
-	if d.more == nil || d.Banned {
+	if d.more == nil || d.refused() {
 		return log, nil
 	}
 	longest := time.Duration(-1)
@@ -202,7 +214,7 @@ func (d *Decision) room(w *waiter) int {
 			continue
 		}
 		left := MaxQuota
-		for _, limit := range log.At[:len(log.At)-log.Shadow] {
+		for _, limit := range log.At[:len(log.Limits)-log.Shadow] {
 			left = min(left, d.left(limit))
 		}
 		if log.InFlight() {
@@ -215,13 +227,15 @@ func (d *Decision) room(w *waiter) int {
 
 // foresee returns an error if ctx ends before w can be admitted after the waiters ahead of it, and fills in d. It
 // computes the shortest wait that is possible if none of those gives up, so a wait can end with ctx although foresee
-// returned no error.
-func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead int, d *Decision) (err error) {
+// returned no error. known is the plan with overrides.
+func (l *Limiter) foresee(
+	ctx context.Context, pl, known *plan.Plan, w *waiter, ahead int, d *Decision,
+) (err error) {
 	if _, ends := ctx.Deadline(); !ends {
 		return nil
 	}
 	for ahead > 0 {
-		units, later, by := pl.Spread(ahead + w.Cost)
+		units, later, by := known.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
 		err = l.decide(ctx, nil, &l.prefixes, pl, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
@@ -232,7 +246,7 @@ func (l *Limiter) foresee(ctx context.Context, pl *plan.Plan, w *waiter, ahead i
 			return err
 		}
 		if d.Allowed {
-			d.Allowed, d.Violated = false, pl.Names[by:by+1:by+1]
+			d.Allowed, d.Violated = false, known.Names[by:by+1:by+1]
 		}
 		d.RetryAfter += later
 		err = tooLong(ctx, d.RetryAfter)

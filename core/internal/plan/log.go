@@ -22,8 +22,12 @@ type Log struct {
 	Space  *Space
 	Limits []Limit // those that decide, then those of a shadow
 	Shadow int     // how many of Limits are a shadow's
-	At     []int   // where each of Limits is among all limits of the plan
+	At     []int   // where each of Limits is among all limits of the plan; the last ones may be in none of these
 	Keep   time.Duration
+
+	KeySpace *store.Namespace // names the key of the log whatever its unit is, for overrides, or nil
+
+	spaces *Spaces
 
 	constant *store.Plan // if no request chooses limits, and they have no calendar
 	varies   bool        // requests choose the limits
@@ -116,6 +120,7 @@ func raise(most *atomic.Int64, to int64) {
 type NamedSpaces struct {
 	own    Space
 	others sync.Map // by what their names have after the policy's
+	keys   sync.Map // of *store.Namespace, by the same: see Log.KeySpace
 }
 
 // NewNamedSpaces makes the spaces of a name. Keys are hashed with the secret, unless it is empty.
@@ -143,6 +148,7 @@ type Spaces struct {
 	Label  string // begins what the names have after the policy's, or empty
 	Secret []byte
 	Varies bool              // requests choose the limits
+	Named  bool              // logs have a KeySpace
 	Check  func(*Plan) error // reports what the store cannot decide
 }
 
@@ -212,9 +218,7 @@ func (s *Spaces) Split(p *Plan) error {
 		for _, l := range log.Limits[:len(log.Limits)-log.Shadow] {
 			raise(&log.Space.most, int64(l.Quota))
 		}
-		if !s.Varies && log.Limits[0].Calendar == (calendar.Calendar{}) {
-			log.constant = log.storePlan()
-		}
+		log.setConstant()
 	}
 	return nil
 }
@@ -241,9 +245,51 @@ func (s *Spaces) place(p *Plan) error {
 			}
 		}
 		seen[label] = true
-		log.Space = s.space(label, log)
+		log.spaces, log.Space = s, s.space(label, log)
+		if s.Named {
+			log.KeySpace = s.keySpace(p, log)
+		}
 	}
 	return nil
+}
+
+// keySpace returns what names the key of a log whatever its unit is.
+func (s *Spaces) keySpace(p *Plan, log *Log) *store.Namespace {
+	label := strings.TrimSuffix("o."+s.Label, ".")
+	if log.Own {
+		return s.Keys(label)
+	}
+	label += "." + KeyLabel(log.Key)
+	if slices.ContainsFunc(p.Logs, func(other *Log) bool {
+		return !other.Own && other.Key != log.Key && other.Key.LogName() == log.Key.LogName()
+	}) {
+		label += "." + firstName(p, log.Key)
+	}
+	return s.Keys(label)
+}
+
+// KeyLabel names the kind of a key that is not the policy's own.
+func KeyLabel(k Key) string { return "k." + k.LogName() }
+
+// firstName returns the first name of the limits of a key.
+func firstName(p *Plan, key Key) (name string) {
+	for _, log := range p.Logs {
+		for i := range log.Limits {
+			if l := &log.Limits[i]; log.Key == key && (name == "" || l.Name < name) {
+				name = l.Name
+			}
+		}
+	}
+	return name
+}
+
+// Keys returns the namespace of keys with a label.
+func (s *Spaces) Keys(label string) *store.Namespace {
+	known, ok := s.keys.Load(label)
+	if !ok {
+		known, _ = s.keys.LoadOrStore(label, store.NewNamespace(s.own.Namespace.Policy()+":"+label, s.Secret))
+	}
+	return known.(*store.Namespace) //nolint:forcetypeassert // nothing else is stored
 }
 
 // label returns what the name of the log has after the policy's. kinds has how many keys of each kind there are.

@@ -97,8 +97,13 @@ func New(limits []Limit, option string) (*Plan, error) {
 
 // sum sets what follows from the limits.
 func (p *Plan) sum() {
-	p.smallest = math.MaxInt
-	p.Unit = unnamedUnit(p.Limits)
+	p.sumOf(unnamedUnit(p.Limits))
+	p.findUnits()
+}
+
+// sumOf is sum but for the other units, if costs without a name are of that unit.
+func (p *Plan) sumOf(unit string) {
+	p.smallest, p.Unit = math.MaxInt, unit
 	var keep time.Duration
 	var header strings.Builder
 	for i := range p.Limits {
@@ -121,7 +126,6 @@ func (p *Plan) sum() {
 		}
 	}
 	p.Header = header.String()
-	p.findUnits()
 }
 
 // appendPolicy appends the limit as an item of RateLimit-Policy.
@@ -339,8 +343,8 @@ func (p *Plan) Only(limit int) *Plan {
 		if at := slices.Index(log.At, limit); at >= 0 {
 			own.Logs = []*Log{{
 				Key: log.Key, Own: log.Own, Space: log.Space, Limits: log.Limits[at : at+1], At: []int{0},
-				Keep:   log.Keep,
-				varies: log.varies, stored: new(storedPlan),
+				Keep: log.Keep, KeySpace: log.KeySpace,
+				spaces: log.spaces, varies: log.varies, stored: new(storedPlan),
 			}}
 		}
 	}

@@ -1,0 +1,146 @@
+// Package override has the overrides of a policy as this process knows them. They are kept by the store, and read from it
+// about once a second while there are requests.
+package override
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Overrides are read again when they are older than readAfter, while requests use those that are known. A request that
+// finds them older than outdated waits for the new ones, as the first one after some idle time does.
+const (
+	readAfter = 900 * time.Millisecond
+	outdated  = time.Second
+)
+
+// Set is the overrides of a policy. T is what is made of the value of each.
+type Set[T any] struct {
+	policy string
+	read   func(ctx context.Context, known string) (version string, all []store.Override, err error)
+	parse  func(value string) (T, error)
+
+	start   time.Time
+	known   atomic.Pointer[table[T]]
+	asked   atomic.Int64 // when the store was last asked, in nanoseconds since start, or never
+	reading sync.Mutex   // held while the store is asked
+	failing bool         // the last question was not answered, and that was logged
+}
+
+const never = -int64(outdated)
+
+// table is what was read. It is not changed afterwards.
+type table[T any] struct {
+	version string
+	byName  map[string]*entry[T]
+}
+
+type entry[T any] struct {
+	store.Override
+
+	made T
+}
+
+// New makes the set of a policy. It does no I/O. read asks the store, as in [store.Overrider]. parse makes what Find
+// returns; its error is logged, and the override ignored.
+func New[T any](
+	policy string, read func(ctx context.Context, known string) (version string, all []store.Override, err error),
+	parse func(value string) (T, error),
+) *Set[T] {
+	s := &Set[T]{policy: policy, read: read, parse: parse, start: time.Now()}
+	s.known.Store(new(table[T]))
+	s.asked.Store(never)
+	return s
+}
+
+func (s *Set[T]) age() time.Duration { return time.Since(s.start) - time.Duration(s.asked.Load()) }
+
+// Outdated reports whether the next request has to wait until the overrides are read.
+func (s *Set[T]) Outdated() bool { return s.age() >= outdated }
+
+// Refresh reads the overrides if that is due, and reports whether there may be any. While the store does not answer,
+// those that are known stay.
+func (s *Set[T]) Refresh(ctx context.Context) bool {
+	switch age := s.age(); {
+	case age >= outdated:
+		s.reading.Lock()
+		if s.Outdated() {
+			s.ask(ctx) //nolint:errcheck // it is logged
+		}
+		s.reading.Unlock()
+	case age >= readAfter && s.reading.TryLock():
+		go func() {
+			defer s.reading.Unlock()
+			s.ask(context.WithoutCancel(ctx)) //nolint:errcheck // as above
+		}()
+	}
+	return len(s.known.Load().byName) > 0
+}
+
+// Read reads the overrides now.
+func (s *Set[T]) Read(ctx context.Context) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.ask(ctx)
+}
+
+// ask reads the overrides. The caller holds the lock.
+func (s *Set[T]) ask(ctx context.Context) error {
+	known := s.known.Load()
+	version, overrides, err := s.read(ctx, known.version)
+	s.asked.Store(int64(time.Since(s.start)))
+	if err != nil {
+		if !s.failing && !store.IsOutage(err) { // of which others log
+			slog.Default().WarnContext(ctx, "sash: overrides cannot be read, so those that are known stay in force",
+				slog.String("policy", s.policy), slog.Any("error", err))
+			s.failing = true
+		}
+		return err
+	}
+	if s.failing = false; version == known.version {
+		return nil
+	}
+	t := &table[T]{version, make(map[string]*entry[T], len(overrides))}
+	for _, o := range overrides {
+		e := &entry[T]{Override: o}
+		if old := known.byName[o.Name]; old != nil && old.Value == o.Value {
+			e.made = old.made
+		} else if e.made, err = s.parse(o.Value); err != nil {
+			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
+				slog.String("policy", s.policy), slog.String("id", o.Name), slog.Any("error", err),
+				slog.String("remedy", "set it again, or run the same release of sash in all processes"))
+			continue
+		}
+		t.byName[o.Name] = e
+	}
+	s.known.Store(t)
+	return nil
+}
+
+// Find returns the override of a name that has not ended.
+func (s *Set[T]) Find(name []byte) (made T, until time.Time, ok bool) {
+	e := s.known.Load().byName[string(name)]
+	if e == nil || !time.Now().Before(e.Until) {
+		return made, until, false
+	}
+	return e.made, e.Until, true
+}
+
+// Has reports whether there is an override of a name.
+func (s *Set[T]) Has(name string) bool { return s.known.Load().byName[name] != nil }
+
+// Len returns how many overrides are in force.
+func (s *Set[T]) Len() (n int) {
+	now := time.Now()
+	for _, e := range s.known.Load().byName {
+		if now.Before(e.Until) {
+			n++
+		}
+	}
+	return n
+}

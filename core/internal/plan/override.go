@@ -1,0 +1,216 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Override has limits that replace those of a key in plans: the limits of the same units. Without any, the limits of
+// the key deny nothing, and requests are recorded.
+type Override struct {
+	limits []Limit
+	made   atomic.Pointer[[]overridden]
+}
+
+// overridden is a plan that was made of another one.
+type overridden struct {
+	base  *Plan
+	space *store.Namespace
+	plan  *Plan
+	err   error
+}
+
+// manyOverridden is how many plans of an override are remembered. Further ones are made for each request.
+const manyOverridden = 64
+
+// NewOverride makes an override of limits that are valid.
+func NewOverride(limits []Limit) *Override { return &Override{limits: limits} }
+
+// Plan returns a plan with the override of the key that has a [Log.KeySpace]. It is base if no limit of the key is
+// replaced. The error is why the override cannot be applied; check reports what the store or the limiter cannot do.
+func (o *Override) Plan(base *Plan, space *store.Namespace, check func(*Plan) error) (*Plan, error) {
+	made := o.made.Load()
+	var plans []overridden
+	if made != nil {
+		plans = *made
+	}
+	for i := range plans {
+		if m := &plans[i]; m.base == base && m.space == space {
+			return m.plan, m.err
+		}
+	}
+	m := overridden{base: base, space: space}
+	if m.plan, m.err = o.make(base, space); m.err == nil {
+		m.err = check(m.plan)
+	}
+	if len(plans) < manyOverridden {
+		more := append(slices.Clone(plans), m)
+		o.made.CompareAndSwap(made, &more) // if another request was faster, a later one adds this plan
+	}
+	return m.plan, m.err
+}
+
+// replaces reports whether the override replaces the limits of a log that decide.
+func (o *Override) replaces(log *Log, space *store.Namespace) bool {
+	return log.KeySpace == space && !log.InFlight() && len(log.Limits) > log.Shadow &&
+		(o.limits == nil || slices.ContainsFunc(o.limits, func(l Limit) bool { return l.Unit == log.Unit() }))
+}
+
+func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
+	var replaced []*Log
+	var gone [store.MaxLimits]bool // limits of base that are replaced
+	var rule *Rule
+	for _, log := range base.Logs {
+		if !o.replaces(log, space) {
+			continue
+		}
+		replaced = append(replaced, log)
+		for _, at := range log.At[:len(log.Limits)-log.Shadow] {
+			if gone[at] = true; rule == nil && base.Rules != nil {
+				rule = base.Rules[at]
+			}
+		}
+	}
+	if replaced == nil {
+		return base, nil
+	}
+	p := &Plan{Shadow: base.Shadow}
+	add := func(l Limit, r *Rule) {
+		if p.Limits, p.Names = append(p.Limits, l), append(p.Names, l.Name); base.Rules != nil {
+			p.Rules = append(p.Rules, r)
+		}
+	}
+	to := make([]int, len(base.All())) // where limits of base are in p
+	for i := range base.Limits {
+		if gone[i] {
+			continue
+		}
+		to[i] = len(p.Limits)
+		add(base.Limits[i], base.ruleOf(i))
+	}
+	first := len(p.Limits)
+	for _, l := range o.limits {
+		if !slices.ContainsFunc(replaced, func(log *Log) bool { return log.Unit() == l.Unit }) {
+			continue
+		}
+		if !replaced[0].Own {
+			l.Key = replaced[0].Key
+		}
+		if slices.Contains(p.Names, l.Name) {
+			l.Name += "-override"
+		}
+		add(l, rule)
+	}
+	for i := len(base.Limits); i < len(to); i++ {
+		to[i] = len(p.Limits) + i - len(base.Limits)
+	}
+	if n := len(p.Limits) + len(to) - len(base.Limits); n > store.MaxLimits {
+		return nil, &store.ConfigError{
+			Option: "Override", Value: strconv.Itoa(len(o.limits)) + " limits",
+			Problem: fmt.Sprintf(
+				"with the other limits of the policy these are %d, and more than %d",
+				n,
+				store.MaxLimits,
+			),
+			Remedy: "use fewer limits",
+		}
+	}
+	o.addLogs(p, base, replaced, first, to)
+	p.sumOf(base.Unit)
+	if p.Units = base.Units; len(p.Limits) == 0 {
+		p.Rules = base.Rules
+	}
+	return p, nil
+}
+
+// addLogs adds the logs of base, of which some are replaced. to says where the limits of base are in p, and first where
+// those of the override begin.
+func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) {
+	placed := make([]bool, len(p.Limits))
+	// draw makes a log like another one, with the limits of the override that wants accepts.
+	draw := func(from *Log, wants func(*Limit) bool) *Log {
+		log := &Log{
+			Key: from.Key, Own: from.Own, Space: from.Space, KeySpace: from.KeySpace, Keep: from.Keep,
+			spaces: from.spaces, varies: from.varies, stored: new(storedPlan),
+		}
+		for i := first; i < len(p.Limits); i++ {
+			if l := &p.Limits[i]; !placed[i] && wants(l) {
+				placed[i] = true
+				log.Limits, log.At = append(log.Limits, *l), append(log.At, i)
+				log.Keep = max(log.Keep, l.Window)
+			}
+		}
+		return log
+	}
+	add := func(log *Log) {
+		if len(log.Limits) > 0 {
+			p.Logs = append(p.Logs, log)
+			log.setConstant()
+		}
+	}
+	for _, from := range base.Logs {
+		if !slices.Contains(replaced, from) {
+			log := *from
+			log.At = slices.Clone(from.At)
+			for i, at := range log.At {
+				log.At[i] = to[at]
+			}
+			p.Logs = append(p.Logs, &log)
+			continue
+		}
+		like := &from.Limits[0]
+		log := draw(from, func(l *Limit) bool {
+			return l.Unit == like.Unit && l.Algorithm == like.Algorithm &&
+				(l.KeepsEntries() || l.Period == like.Period && l.Calendar == like.Calendar)
+		})
+		decides := len(from.Limits) - from.Shadow
+		for i := decides; i < len(from.At); i++ {
+			log.Limits, log.At = append(log.Limits, from.Limits[i]), append(log.At, to[from.At[i]])
+		}
+		if log.Shadow = from.Shadow; o.limits == nil && from.KeepsEntries() { // nobody reads what these answer
+			log.Limits, log.Shadow = append(log.Limits, from.Limits[:decides]...), len(from.Limits)
+		}
+		add(log)
+	}
+	for i := first; i < len(p.Limits); i++ { // of algorithms that the key's limits do not have
+		l := &p.Limits[i]
+		if placed[i] {
+			continue
+		}
+		log := draw(replaced[0], func(other *Limit) bool {
+			return other == l || l.KeepsEntries() && other.KeepsEntries() && other.Unit == l.Unit
+		})
+		log.Keep = log.Limits[0].Window
+		label := log.label(map[string]int{log.kind(): 1})
+		log.Space = log.spaces.space(label, log)
+		add(log)
+	}
+}
+
+func (p *Plan) ruleOf(limit int) *Rule {
+	if p.Rules == nil {
+		return nil
+	}
+	return p.Rules[limit]
+}
+
+// setConstant makes the plan of a log for the store if that does not change.
+func (l *Log) setConstant() {
+	if !l.varies && l.Limits[0].Calendar == (calendar.Calendar{}) {
+		l.constant = l.storePlan()
+	}
+}
+
+// Unmatched returns the limits that replace none of a key that has a [Log.KeySpace], since it has none of their unit.
+func (o *Override) Unmatched(base *Plan, space *store.Namespace) []Limit {
+	return slices.DeleteFunc(slices.Clone(o.limits), func(l Limit) bool {
+		return slices.ContainsFunc(base.Logs, func(log *Log) bool {
+			return log.KeySpace == space && !log.InFlight() && log.Unit() == l.Unit
+		})
+	})
+}

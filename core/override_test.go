@@ -1,0 +1,610 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// overrideIn sets an override for a minute.
+func overrideIn(t *testing.T, l *core.Limiter, key string, o core.Override) {
+	t.Helper()
+	if o.Until.IsZero() {
+		o.Until = time.Now().Add(time.Minute)
+	}
+	if err := l.Override(t.Context(), key, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// admits takes units one by one until one is denied, and compares how many there were.
+func admits(t *testing.T, l *core.Limiter, key string, want int) (denied core.Decision) {
+	t.Helper()
+	return admitsIn(t.Context(), t, l, key, want)
+}
+
+func admitsIn(ctx context.Context, t *testing.T, l *core.Limiter, key string, want int) (denied core.Decision) {
+	t.Helper()
+	for n := 0; ; n++ {
+		d, err := l.Allow(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.Allowed || n > want {
+			if n != want {
+				t.Errorf("%d requests of %s were admitted, want %d; %v", n, key, want, d)
+			}
+			return d
+		}
+	}
+}
+
+// A raised quota helps at once by exactly the difference, although what was used before still counts, and a lowered one
+// needs no reset: https://github.com/letsencrypt/boulder/issues/8785 tells of a customer who stayed denied.
+func TestOverrideChangesTheQuotaAtOnce(t *testing.T) {
+	for name, s := range map[string]core.Store{
+		"memory": core.NewMemoryStore(), "guarded": struct{ store.Full }{core.NewMemoryStore()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.PerMinute(5), core.WithOverrides(), core.WithStore(s))
+			admits(t, l, "k", 5)
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(8)}, Note: "ticket 4711"})
+			if d := admits(t, l, "k", 3); d.Overridden == nil || d.Overridden.Note != "ticket 4711" ||
+				!slices.Equal(d.Violated, []string{"8-per-minute"}) || d.Never() {
+				t.Errorf("%v by %+v, want a denial by 8-per-minute of ticket 4711", d, d.Overridden)
+			}
+			if d := admits(t, l, "other", 5); d.Overridden != nil {
+				t.Errorf("%v by %v, want no override for another key", d, d.Overridden)
+			}
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(2)}})
+			if d := admits(t, l, "k", 0); d.Remaining != 0 || d.Limits()[0].Used != 8 {
+				t.Errorf("%v, %v; want 8 used of 2", d, d.Limits())
+			}
+			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if d := admits(t, l, "k", 0); d.Overridden != nil || d.Limits()[0].Quota != 5 {
+				t.Errorf("%v, %v; want the limit of the policy", d, d.Limits())
+			}
+		})
+	}
+}
+
+func TestOverrideDeniesUntilItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []core.Event
+		l := newLimiterBy(
+			t,
+			core.Limits{core.PerMinute(5), core.InFlight(20)},
+			core.ByHeader("X-Key", core.Unverified),
+			core.WithOverrides(),
+			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }),
+		)
+		overrideIn(t, l, "k", core.Override{Denied: true, Note: "abuse"})
+		time.Sleep(10 * time.Second)
+		d := admits(t, l, "k", 0)
+		if d.RetryAfter != 50*time.Second || !d.Overridden.Denied || d.Never() || d.Err() == nil {
+			t.Errorf("%v by %+v, want a denial for 50s", d, d.Overridden)
+		}
+		if e := events[0]; e.Outcome != event.Denied || e.Decision.Overridden == nil || e.Source != event.None {
+			t.Errorf("event %v by %v, want a denial by the override, of no log", e, e.Decision.Overridden)
+		}
+		if peeked, err := l.Peek(t.Context(), "k"); peeked.Allowed || err != nil {
+			t.Errorf("Peek: %v, %v", peeked, err)
+		}
+		if some, err := l.AllowAtMost(t.Context(), "k", 3); some.Granted > 0 || err != nil {
+			t.Errorf("AllowAtMost: %v, %v", some, err)
+		}
+		if recorded, err := l.Record(t.Context(), "k", 1); !recorded.Allowed || err != nil {
+			t.Errorf("Record: %v, %v", recorded, err)
+		}
+		server := nethttp.From(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.Header.Set("X-Key", "k")
+			w := httptest.NewRecorder()
+			server.ServeHTTP(w, r)
+			return w
+		}
+		w := ask()
+		if h := w.Header(); w.Code != http.StatusTooManyRequests || h.Get("Retry-After") != "50" ||
+			h.Get("RateLimit") != "" || strings.Contains(w.Body.String(), "violated") {
+			t.Errorf("%d, %v, %s", w.Code, h, w.Body)
+		}
+		time.Sleep(50 * time.Second)
+		if w := ask(); w.Code != http.StatusOK {
+			t.Errorf("after the end: %d, %v", w.Code, w.Header())
+		}
+		admits(t, l, "k", 3) // of 5, one was recorded and one served
+		if all, err := l.Overrides(t.Context()); len(all) > 0 || err != nil || l.Stats().Overrides > 0 {
+			t.Errorf("overrides after the end: %v, %v, %d", all, err, l.Stats().Overrides)
+		}
+	})
+}
+
+// An unlimited key is recorded, so that it does not have its quota once more when the override ends.
+func TestOverrideUnlimitedRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(20).By(byOrganisation)}, core.WithOverrides())
+		ctx := inOrganisation(t.Context(), "acme")
+		overrideIn(t, l, "k", core.Override{Unlimited: true, Until: time.Now().Add(10 * time.Second)})
+		d := admitsIn(ctx, t, l, "k", 20)
+		if !slices.Equal(d.Violated, []string{"20-per-minute"}) || len(d.Limits()) != 1 {
+			t.Errorf("%v, %v; want a denial by the organisation's limit", d, d.Limits())
+		}
+		time.Sleep(10 * time.Second)
+		if d := admitsIn(inOrganisation(t.Context(), "other"), t, l, "k", 0); d.Limits()[0].Used != 20 {
+			t.Errorf("%v, %v; want 20 used of 5", d, d.Limits())
+		}
+		time.Sleep(50 * time.Second)
+		admitsIn(ctx, t, l, "k", 5)
+
+		// Alone, and without a log to record in.
+		for _, limit := range []core.Limit{core.PerMinute(2), core.PerMinute(2).With(core.FixedWindow)} {
+			l := newLimiter(t, limit, core.WithOverrides())
+			overrideIn(t, l, "k", core.Override{Unlimited: true})
+			for range 10 {
+				if d := askOnce(t, l, "k"); !d.Allowed || d.Granted != 1 || len(d.Limits()) > 0 {
+					t.Errorf("%v: %v, %v", limit, d, d.Limits())
+				}
+			}
+		}
+	})
+}
+
+type organisationKey struct{}
+
+func inOrganisation(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, organisationKey{}, name)
+}
+
+var byOrganisation = core.ByValue(organisationKey{})
+
+// Limits of other units and keys stay, and those of an override draw from the logs of the limits that they replace, also
+// where these are numbers, or are named by a limit.
+func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
+	global := core.Global()
+	policy := core.Limits{
+		core.PerMinute(4), core.PerMinute(100).Of("tokens"), core.InFlight(3),
+		{Name: "all", Quota: 50, Window: time.Minute},
+		{Name: "minutes", Quota: 5, Window: time.Hour},
+		core.PerHour(6).By(byOrganisation),
+	}
+	policy[3], policy[4] = policy[3].By(global), policy[4].With(core.FixedWindow)
+	l := newLimiter(t, policy, core.WithOverrides())
+	ctx := inOrganisation(t.Context(), "acme")
+	ask := func(allowed bool, violated ...string) core.Decision {
+		t.Helper()
+		d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 30})
+		if err != nil || d.Allowed != allowed || !slices.Equal(d.Violated, violated) {
+			t.Errorf("%v by %v, %v; want %v, violated %v", d, d.Overridden, err, allowed, violated)
+		}
+		if err := d.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for range 3 {
+		ask(true)
+	}
+	ask(false, "100-tokens-per-minute")
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(1000).Of("tokens")}})
+	if d := ask(true); len(d.Limits()) != 6 {
+		t.Errorf("%v, want 6 limits", d.Limits())
+	}
+	ask(false, "4-per-minute")
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{
+		core.PerMinute(1000).Of("tokens"), core.PerMinute(40), core.PerHour(40).With(core.FixedWindow),
+	}})
+	ask(true)
+	ask(true)
+	ask(false, "6-per-hour")
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(7)}})
+	ask(true)
+	ask(false, "7-per-hour")
+	overrideIn(t, l, "", core.Override{By: global, Limits: core.Limits{core.PerMinute(7)}})
+	ask(false, "7-per-minute", "7-per-hour")
+	overrideIn(t, l, "", core.Override{By: global, Unlimited: true})
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Denied: true})
+	ask(false, "override")
+	if err := l.RemoveOverride(ctx, "acme", byOrganisation); err != nil {
+		t.Fatal(err)
+	}
+	ask(false, "6-per-hour")
+	all, err := l.Overrides(ctx)
+	if err != nil || len(all) != 2 || all[0].Key != "" || all[0].By != global || !all[0].Unlimited || all[1].Key != "k" ||
+		fmt.Sprint(all[1].Limits) != "[1000 tokens/minute 40/minute 40/hour]" ||
+		all[1].Policy != l.Stats().Policy {
+		t.Errorf("overrides: %+v, %v", all, err)
+	}
+	for _, o := range all {
+		if err := l.RemoveOverride(ctx, o.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(20)}})
+	ask(false, "4-per-minute", "100-tokens-per-minute", "minutes") // as before the overrides
+}
+
+// An override of limits with another algorithm begins its own numbers, and one by numbers its own log.
+func TestOverrideWithAnotherAlgorithm(t *testing.T) {
+	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(50).By(byOrganisation)}, core.By(byUser),
+		core.WithOverrides())
+	ctx := context.WithValue(inOrganisation(t.Context(), "acme"), overrideUser{}, "k")
+	admitsIn(ctx, t, l, "k", 3)
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.TokenBucket(core.PerHour(1), 4)}})
+	admitsIn(ctx, t, l, "k", 4)
+	overrideIn(
+		t,
+		l,
+		"acme",
+		core.Override{By: byOrganisation, Limits: core.Limits{core.PerDay(2).With(core.FixedWindow)}},
+	)
+	if err := l.RemoveOverride(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reset(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	admitsIn(ctx, t, l, "k", 2)
+}
+
+type overrideUser struct{}
+
+func byUser(ctx context.Context) (string, error) { return ctx.Value(overrideUser{}).(string), nil }
+
+// LimitBy and shadows: an override replaces the limits that a request has chosen, and the shadow is still reported.
+func TestOverrideOfChosenLimitsAndShadows(t *testing.T) {
+	var shadow *core.Decision
+	l := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
+		return core.Limits{core.PerMinute(ctx.Value(overrideUser{}).(int))}
+	}), core.WithOverrides(), core.WithName("chosen"), core.WithShadow(core.PerMinute(4)),
+		core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
+	ctx := context.WithValue(t.Context(), overrideUser{}, 2)
+	admitsIn(ctx, t, l, "k", 2)
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(5), core.PerHour(9).Of("tokens")}})
+	admitsIn(ctx, t, l, "k", 3)
+	if shadow == nil || shadow.Allowed || !slices.Equal(shadow.Violated, []string{"4-per-minute"}) {
+		t.Errorf("shadow %v, want a denial", shadow)
+	}
+	overrideIn(t, l, "k", core.Override{Unlimited: true})
+	if d, err := l.Allow(ctx, "k"); err != nil || !d.Allowed || shadow == nil || shadow.Allowed || shadow.Used != 5 {
+		t.Errorf("%v, %v, shadow %v; want it allowed, and denied by the shadow", d, err, shadow)
+	}
+}
+
+// In another process an override is in force within a second, whether it has requests meanwhile or not; and what ends,
+// is lowered or removed as well.
+func TestOverrideReachesOthersWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := struct{ store.Full }{core.NewMemoryStore()}
+		limiters := make([]*core.Limiter, 3)
+		for i := range limiters {
+			limiters[i] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		}
+		busy := func(d time.Duration) { // the second limiter has requests all the time, the third has none
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				askOnce(t, limiters[1], "somebody")
+			}
+		}
+		quota := func(want int) {
+			t.Helper()
+			for i, l := range limiters {
+				d, err := l.Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := -1
+				if states := d.Limits(); d.Allowed && len(states) > 0 {
+					got = states[0].Quota
+				}
+				if got != want {
+					t.Errorf("limiter %d: a quota of %d, want %d", i, got, want)
+				}
+			}
+		}
+		quota(100)
+		for _, c := range []struct {
+			o    core.Override
+			want int
+		}{
+			{core.Override{Limits: core.Limits{core.PerHour(150)}}, 150},
+			{core.Override{Limits: core.Limits{core.PerHour(20)}}, 20},
+			{core.Override{Denied: true}, -1},
+			{core.Override{Limits: core.Limits{core.PerHour(30)}, Until: time.Now().Add(6 * time.Second)}, 30},
+		} {
+			overrideIn(t, limiters[0], "k", c.o)
+			busy(time.Second)
+			quota(c.want)
+		}
+		busy(2 * time.Second)
+		quota(100)
+		overrideIn(t, limiters[0], "k", core.Override{Limits: core.Limits{core.PerHour(40)}})
+		busy(time.Second)
+		quota(40)
+		if err := limiters[2].RemoveOverride(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		busy(time.Second)
+		quota(100)
+	})
+}
+
+// While the store does not answer, what was read last stays; a store that has lost all has none.
+func TestOverrideInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		one := newLimiter(t, core.PerHour(3), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		other := newLimiter(t, core.PerHour(3), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerHour(5)}, Until: time.Now().Add(time.Hour)})
+		s.Fail(errors.New("down"))
+		time.Sleep(time.Minute)
+		if d := admits(t, one, "k", 5); !d.Degraded || d.Overridden == nil {
+			t.Errorf("%v, want the override that was read before", d)
+		}
+		admits(t, other, "k", 3) // it has read none
+		if err := one.Override(t.Context(), "k", core.Override{Denied: true, Until: time.Now().Add(time.Hour)}); err == nil {
+			t.Error("Override in an outage: no error")
+		}
+		if _, err := one.Overrides(t.Context()); err == nil {
+			t.Error("Overrides in an outage: no error")
+		}
+		s.Fail(nil)
+		time.Sleep(10 * time.Second)
+		askOnce(t, other, "other")
+		if d, err := other.Peek(t.Context(), "k"); err != nil || d.Overridden == nil {
+			t.Errorf("after the outage: %v, %v; want the override", d, err)
+		}
+		*s = coretest.FakeStore{} //nolint:govet // as a server that was restarted without its data
+		time.Sleep(2 * time.Second)
+		if d, err := one.Peek(t.Context(), "k"); err != nil || d.Overridden != nil {
+			t.Errorf("after the store has lost all: %v by %v, %v; want no override", d, d.Overridden, err)
+		}
+		for _, l := range []*core.Limiter{one, other} {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A call of Wait goes on within a second after a raise, or after the key is no longer denied.
+func TestOverrideWakesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(2), core.WithOverrides())
+		// waits waits for units of a key, and wants them within a second after the change.
+		waits := func(key string, cost int, change func()) {
+			t.Helper()
+			began, done := time.Now(), make(chan struct{})
+			go func() {
+				defer close(done)
+				if d, err := l.WaitN(t.Context(), key, cost); !d.Allowed || err != nil {
+					t.Errorf("%s: %v, %v", key, d, err)
+				}
+			}()
+			time.Sleep(10 * time.Minute)
+			change()
+			if <-done; time.Since(began) > 10*time.Minute+time.Second {
+				t.Errorf("%s: units after %v", key, time.Since(began))
+			}
+		}
+		long := time.Now().Add(24 * time.Hour)
+		admits(t, l, "raised", 2)
+		waits("raised", 1, func() {
+			overrideIn(t, l, "raised", core.Override{Limits: core.Limits{core.PerHour(5)}, Until: long})
+		})
+		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
+		waits("denied", 1, func() {
+			if err := l.RemoveOverride(t.Context(), "denied"); err != nil {
+				t.Error(err)
+			}
+		})
+		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		d, err := l.Wait(ctx, "denied")
+		if !errors.Is(err, context.DeadlineExceeded) || d.Overridden == nil || time.Since(began) > 0 {
+			t.Errorf("%v, %v after %v; want an error at once", d, err, time.Since(began))
+		}
+		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(10)}, Until: long})
+		if d, err := l.WaitN(t.Context(), "large", 7); err != nil || d.Granted != 7 {
+			t.Errorf("7 units of 10: %v, %v", d, err)
+		}
+		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(1)}, Until: long})
+		if d, err := l.WaitN(t.Context(), "large", 2); !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed {
+			t.Errorf("2 units of 1: %v, %v; want ErrCostExceedsQuota", d, err)
+		}
+	})
+}
+
+// A wrong override is refused with all its mistakes.
+func TestOverrideMistakes(t *testing.T) {
+	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(5).By(byOrganisation)}, core.ByIP(),
+		core.WithOverrides(), core.WithCountDenied())
+	soon := time.Now().Add(time.Hour)
+	of := func(limits ...core.Limit) core.Override { return core.Override{Limits: limits, Until: soon} }
+	for _, c := range []struct {
+		key  string
+		o    core.Override
+		want []string
+	}{
+		{"192.0.2.1", core.Override{}, []string{"0 of Limits, Denied and Unlimited", "no end"}},
+		{"192.0.2.1", core.Override{Denied: true, Unlimited: true, Until: time.Now().Add(-time.Second)},
+			[]string{"2 of Limits", "in the past"}},
+		{"192.0.2.1", core.Override{Denied: true, Until: time.Now().Add(367 * 24 * time.Hour)},
+			[]string{"more than a year ahead"}},
+		{"192.0.2.1", core.Override{Denied: true, Until: soon, Note: strings.Repeat("x", 201)}, []string{"201 bytes"}},
+		{"192.0.2.1", of(), []string{"Override(0 of", "exactly one"}},
+		{"192.0.2.1", of([]core.Limit{}...), []string{"there are no limits"}},
+		{"192.0.2.1", of(core.PerMinute(0), core.PerMinute(1).By(core.Global()), core.InFlight(2)),
+			[]string{"quota", "no key of their own", "2 in flight"}},
+		{"192.0.2.1", of(core.PerMinute(9).Of("tokens")), []string{"9 tokens/minute", "counts tokens"}},
+		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow)), []string{"WithCountDenied", "fixed window"}},
+		{"192.0.2.1", of(make([]core.Limit, 8)...), []string{"quota"}},
+		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},
+		{"", of(core.PerMinute(9)), []string{core.ErrNoKey.Error()}},
+		{"x", core.Override{Denied: true, Until: soon, By: core.Global()}, []string{"no limit has this key", "Global"}},
+	} {
+		err := l.Override(t.Context(), c.key, c.o)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %+v: %v; want %q", c.key, c.o, err, want)
+			}
+		}
+	}
+	many := make([]core.Limit, 8)
+	for i := range many {
+		many[i] = core.Limit{Quota: 1, Window: time.Duration(i+1) * time.Second}
+	}
+	if err := l.Override(t.Context(), "192.0.2.1", of(many...)); err == nil ||
+		!strings.Contains(err.Error(), "these are 9") {
+		t.Errorf("9 limits in all: %v", err)
+	}
+	if all, err := l.Overrides(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("overrides after mistakes: %v, %v", all, err)
+	}
+
+	without := newLimiter(t, core.PerMinute(3))
+	_, listed := without.Overrides(t.Context())
+	for call, err := range map[string]error{
+		"Override": without.Override(t.Context(), "k", of(core.PerMinute(9))), "Overrides": listed,
+		"RemoveOverride": without.RemoveOverride(t.Context(), "k"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "WithOverrides") {
+			t.Errorf("%s without the option: %v", call, err)
+		}
+	}
+	if ok, err := without.Pause(t.Context(), "k", soon); ok || err != nil {
+		t.Errorf("Pause without the option: %v, %v", ok, err)
+	}
+	_, err := core.New(
+		core.PerMinute(1),
+		core.Global(),
+		core.WithOverrides(),
+		core.WithStore(struct{ core.Store }{core.NewMemoryStore()}),
+	)
+	if err == nil || !strings.Contains(err.Error(), "store.Overrider") {
+		t.Errorf("a store without overrides: %v", err)
+	}
+}
+
+// Keys that no text names are those of a decision; an address is masked as that of a request; a secret hides keys.
+func TestOverrideFindsKeys(t *testing.T) {
+	secret := core.WithSecret([]byte("0123456789abcdef"))
+	join := core.Join(core.By(byUser), byOrganisation)
+	for name, c := range map[string]struct {
+		key     core.Key
+		text    string // names the key
+		request string // the same key, for a call
+		opts    []core.Option
+	}{
+		"prefix": {core.ByIP(), "2001:db8::1", "2001:db8::2", nil},
+		"secret": {core.ByHeader("X-Key", core.Unverified), "k", "k", []core.Option{secret}},
+		"first":  {core.First(core.By(byUser), core.ByIP()), "192.0.2.1", "192.0.2.1", nil},
+		"global": {core.Global(), "customer 7", "customer 7", nil},
+		"join":   {join, "", "joined", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiterBy(t, core.PerMinute(2), c.key, append(c.opts, core.WithOverrides())...)
+			o := core.Override{Limits: core.Limits{core.PerMinute(3)}, Until: time.Now().Add(time.Hour)}
+			if c.text != "" {
+				overrideIn(t, l, c.text, o)
+			} else if err := askOnce(t, l, c.request).Override(t.Context(), o); err != nil {
+				t.Fatal(err)
+			} else if err := l.Reset(t.Context(), c.request); err != nil {
+				t.Fatal(err)
+			}
+			admits(t, l, c.request, 3)
+			all, err := l.Overrides(t.Context())
+			if err != nil || len(all) != 1 {
+				t.Fatalf("overrides: %+v, %v", all, err)
+			}
+			if want := map[string]string{"secret": "", "join": "joined"}; all[0].Key != c.text {
+				if text, special := want[name]; !special || all[0].Key != text {
+					t.Errorf("the key is %q", all[0].Key)
+				}
+			}
+			if err := l.RemoveOverride(t.Context(), all[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			admits(t, l, c.request, 0)
+		})
+	}
+}
+
+// A pause is never shortened by an earlier end, and leaves the limits of an override alone.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerHour(7)}, Until: time.Now().Add(time.Hour)})
+		pause := func(d time.Duration) {
+			t.Helper()
+			if ok, err := l.Pause(t.Context(), "k", time.Now().Add(d)); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		pause(10 * time.Second)
+		pause(5 * time.Second)
+		if d := admits(t, l, "k", 0); d.RetryAfter != 10*time.Second {
+			t.Errorf("%v, want 10s", d)
+		}
+		pause(20 * time.Second)
+		time.Sleep(20*time.Second - time.Millisecond)
+		admits(t, l, "k", 0)
+		time.Sleep(time.Millisecond)
+		admits(t, l, "k", 7)
+		pause(time.Minute)
+		if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d := admits(t, l, "k", 0); d.Overridden != nil {
+			t.Errorf("%v by %v, want no override", d, d.Overridden)
+		}
+	})
+}
+
+// What another release has written, or what this limiter cannot serve, has no effect but a line in the log.
+func TestOverrideThatCannotBeApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewMemoryStore()
+		one := newLimiter(t, core.PerMinute(2), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerMinute(5).With(core.SlidingCounter)}})
+		other := newLimiter(t, core.PerMinute(2), core.WithOverrides(), core.WithStore(s), core.WithName("p"),
+			core.WithCountDenied())
+		lines := logged(t, func() { admits(t, other, "k", 2) })
+		if !strings.Contains(lines, "an override cannot be applied, so it has no effect") {
+			t.Errorf("log: %s", lines)
+		}
+		_, all, err := s.Overrides(t.Context(), "p", "")
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		all[0].Until = time.Now().Add(time.Hour)
+		all[0].Value = `{"limits": [{"limit": "5/fortnight"}]}`
+		if err := s.SetOverride(t.Context(), "p", all[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		lines = logged(t, func() { admits(t, other, "k", 2) })
+		if !strings.Contains(lines, "an override cannot be read, so it has no effect") {
+			t.Errorf("log: %s", lines)
+		}
+		if _, err := other.Overrides(t.Context()); err == nil || !strings.Contains(err.Error(), "fortnight") {
+			t.Errorf("Overrides: %v", err)
+		}
+	})
+}

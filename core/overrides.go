@@ -1,0 +1,387 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/override"
+	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// findOverrides makes the limiter look for overrides.
+func (l *Limiter) findOverrides() {
+	l.overrides = override.New(l.namespace.Policy(), l.readOverrides, parseOverride)
+}
+
+// Override gives a key another quota until an instant, in place of an earlier override of the key: for a customer who
+// needs more until Friday, or for a key that must be stopped. It is in force in this process when Override returns, and
+// within a second in all others whose limiter has the same name, store and kind of key, and [WithOverrides].
+//
+//	err := limiter.Override(ctx, "customer 7", core.Override{
+//		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
+//	})
+//
+// The key is a text as for [Limiter.Allow]. Under [Global], an empty key is that of all requests. Keys that no text
+// names, as those of [Join] and of package jwtkey, have [Decision.Override]. The store keeps the key as it is given, so
+// that it can be listed, unless the limiter has [WithSecret].
+//
+// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000. An override does
+// not lift a ban ([WithBan]), and [Limiter.Record], which never denies, does not ask for one.
+//
+// The error has a [ConfigError] for each mistake, or is a [StoreError].
+func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
+	t, err := l.overrideTarget("Override", key, o.By)
+	if err != nil {
+		return err
+	}
+	return l.setOverride(ctx, t, o)
+}
+
+// Override is [Limiter.Override] for the key of this decision, or with By for the key that its limits of that have. It
+// works for all keys.
+func (d Decision) Override(ctx context.Context, o Override) error {
+	l := d.limiter
+	if l == nil || d.plan == nil {
+		return configError("Override", "a decision", "its request was not limited, so there is no key",
+			"override keys of decisions about limited requests")
+	}
+	if l.overrides == nil {
+		return noOverrides("Override")
+	}
+	for i, log := range d.logs() {
+		key := plan.Key(l.key.keySpec)
+		if o.By.keySpec != nil {
+			key = o.By.keySpec
+		}
+		if log.Key == key {
+			t, _ := d.at(i)
+			return l.setOverride(ctx, d.overrideTarget(log, &t.Key), o)
+		}
+	}
+	return noSuchKey("Override", o.By)
+}
+
+func (d *Decision) overrideTarget(log *plan.Log, key *store.Key) overrideTarget {
+	return overrideTarget{
+		key: store.Key{Namespace: log.KeySpace, Identity: key.Clone()}, text: key.Label(), policy: d.policyName(),
+	}
+}
+
+// RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by
+// is the key of limits with [Limit.By], if the text is of that. Without an override it does nothing.
+func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) error {
+	if l.overrides == nil {
+		return noOverrides("RemoveOverride")
+	}
+	if err := l.overrides.Read(ctx); err != nil {
+		return store.Error(err)
+	}
+	if l.overrides.Has(key) {
+		return l.putOverride(ctx, store.Override{Name: key})
+	}
+	t, err := l.overrideTarget("RemoveOverride", key, append(by, Key{})[0])
+	if err != nil {
+		return err
+	}
+	name := t.key.String()
+	if l.overrides.Has(name + pauseMark) {
+		err = l.putOverride(ctx, store.Override{Name: name + pauseMark})
+	}
+	return cmp.Or(err, l.putOverride(ctx, store.Override{Name: name}))
+}
+
+// Overrides lists the overrides in force, ordered by their keys. It reads them from the store.
+func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
+	if l.overrides == nil {
+		return nil, noOverrides("Overrides")
+	}
+	_, stored, err := l.readOverrides(ctx, "")
+	if err != nil {
+		return nil, store.Error(err)
+	}
+	var faults []error
+	all := make([]KeyOverride, 0, len(stored))
+	for _, s := range stored {
+		if !time.Now().Before(s.Until) {
+			continue
+		}
+		o, err := parseOverride(s.Value)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("sash: the override %s: %w", s.Name, err))
+			continue
+		}
+		listed := o.KeyOverride
+		listed.ID, listed.Until, listed.By = s.Name, s.Until, l.keyOfOverride(s.Name)
+		all = append(all, listed)
+	}
+	slices.SortFunc(all, func(a, b KeyOverride) int {
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+	})
+	return all, errors.Join(faults...)
+}
+
+// keyOfOverride returns the key of limits that the override of an ID is for, or the zero Key.
+func (l *Limiter) keyOfOverride(id string) Key {
+	if !l.policy.varies() {
+		for _, log := range l.policy.fixed.Logs {
+			if !log.Own && strings.Contains(id, ":"+log.KeySpace.Policy()+":") {
+				return Key{keyOf(log)}
+			}
+		}
+	}
+	return Key{}
+}
+
+func noOverrides(call string) error {
+	return configError(call, "no overrides", "the limiter does not look for overrides",
+		"make it with core.WithOverrides()")
+}
+
+func noSuchKey(call string, by Key) error {
+	name := "the limiter's key"
+	if by.keySpec != nil {
+		name = by.name
+	}
+	return configError(call, name, "no limit has this key",
+		"set By to the key of a limit, or leave it out for the limiter's own key")
+}
+
+// overrideTarget is the key that an override is for.
+type overrideTarget struct {
+	key    store.Key  // under a plan.Log.KeySpace
+	text   string     // as it was given
+	policy string     // for people
+	base   *plan.Plan // or nil if requests choose it
+	pause  bool
+}
+
+// overrideTarget finds the key that a text names, of the limiter or of limits with a key of their own.
+func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, err error) {
+	if l.overrides == nil {
+		return t, noOverrides(call)
+	}
+	if l.choose != nil {
+		return t, configError(call, "a text", "rules choose keys by the request, and this call has none",
+			"use the method of the set of rules")
+	}
+	key := l.key.keySpec
+	t = overrideTarget{text: text, policy: l.namespace.Policy()}
+	label := "o"
+	if by.keySpec != nil && by.keySpec != key {
+		key = by.keySpec
+		label += "." + plan.KeyLabel(key)
+	}
+	t.key.Namespace = l.policy.spaces.Keys(label)
+	if !l.policy.varies() {
+		t.base = l.policy.fixed
+		i := slices.IndexFunc(t.base.Logs, func(log *plan.Log) bool { return log.Key == plan.Key(key) })
+		if i < 0 {
+			return t, noSuchKey(call, by)
+		}
+		t.key.Namespace = t.base.Logs[i].KeySpace
+	}
+	t.key.Identity, err = key.identityOf(call, text, &l.prefixes)
+	return t, err
+}
+
+// identityOf returns the identity that a text names, for overrides.
+func (k *keySpec) identityOf(call, text string, p *prefixes) (identity, error) {
+	if k.fromText != nil {
+		if id, ok := k.fromText(text, p); ok {
+			return id, nil
+		}
+	}
+	switch {
+	case text == "" && k.finds(kindAll):
+		return everybody, nil
+	case text == "":
+		return identity{}, ErrNoKey
+	case k.finds(kindBy) || k.finds(kindAll):
+		return identity{Kind: kindBy, Text: text}, nil
+	}
+	return identity{}, configError(call, "a text", k.name+" finds no such key",
+		"use Decision.Override with the decision about a request, or the text that the key finds")
+}
+
+// setOverride keeps an override. A pause does not end earlier for it.
+func (l *Limiter) setOverride(ctx context.Context, t overrideTarget, o Override) error {
+	value, err := l.checkOverride(t, o)
+	if err != nil {
+		return err
+	}
+	until := o.Until.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
+	name := t.key.String()
+	if t.pause {
+		name += pauseMark
+	}
+	return l.putOverride(ctx, store.Override{Name: name, Value: value, Until: until, Extend: t.pause})
+}
+
+// putOverride has the store keep an override, and reads it back, so that it is in force.
+func (l *Limiter) putOverride(ctx context.Context, o store.Override) (err error) {
+	if policy := l.namespace.Policy(); l.memory != nil {
+		err = l.store.(store.Overrider).SetOverride(ctx, policy, o) //nolint:forcetypeassert // a MemoryStore is one
+	} else {
+		err = l.guard.SetOverride(ctx, policy, o)
+	}
+	return store.Error(cmp.Or(err, l.overrides.Read(ctx)))
+}
+
+// readOverrides asks the store, as in [store.Overrider].
+func (l *Limiter) readOverrides(ctx context.Context, known string) (string, []store.Override, error) {
+	if l.guard != nil {
+		return l.guard.Overrides(ctx, l.namespace.Policy(), known)
+	}
+	own := l.store.(store.Overrider) //nolint:forcetypeassert // a MemoryStore is one
+	return own.Overrides(ctx, l.namespace.Policy(), known)
+}
+
+// checkOverride returns what the store keeps of an override, or an error for each mistake.
+func (l *Limiter) checkOverride(t overrideTarget, o Override) (value string, err error) {
+	if l.policy.spaces.Secret != nil {
+		t.text = ""
+	}
+	if value, err = o.text(t.policy, t.text); err != nil {
+		return "", err
+	}
+	read, err := parseOverride(value)
+	if err != nil || t.base == nil || o.Denied {
+		return value, err
+	}
+	var faults []error
+	for _, limit := range read.plan.Unmatched(t.base, t.key.Namespace) {
+		faults = append(faults, configError("Override", limit.Text,
+			"no limit of the key counts "+plan.UnitName(limit.Unit), "leave it out"))
+	}
+	_, err = read.plan.Plan(t.base, t.key.Namespace, l.checkOverridden)
+	return value, errors.Join(append(faults, err)...)
+}
+
+// checkOverridden returns an error for a plan that the store or the limiter's options cannot serve.
+func (l *Limiter) checkOverridden(pl *plan.Plan) error {
+	return errors.Join(append(l.policy.unfit(pl), unservable(l.store, pl))...)
+}
+
+// Pause denies all requests of a key until an instant, unless they are denied until a later one already: for clients of
+// a server that has asked for a pause, as [nethttp.Transport] is one. It reports whether the limiter has
+// [WithOverrides]; otherwise it does nothing. Limits that an override has set for the key are in force again afterwards.
+//
+// [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
+func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {
+	if l.overrides == nil {
+		return false, nil
+	}
+	t, err := l.overrideTarget("Pause", key, Key{})
+	if err != nil {
+		return true, err
+	}
+	t.pause = true
+	return true, l.setOverride(ctx, t, Override{Denied: true, Until: until, Note: "a pause"})
+}
+
+// applyOverrides replaces the plan of a decision, whose keys were read, by one with the overrides of these keys. It
+// reports whether an override has denied the request. The context that it returns ends with that of reading overrides.
+func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Context, bool) {
+	if l.guard != nil && l.overrides.Outdated() {
+		ctx = l.guard.Within(ctx, time.Now()) // one deadline for all calls of the store
+	}
+	if !l.overrides.Refresh(ctx) {
+		return ctx, false
+	}
+	base, made := d.plan, d.plan
+	for i, log := range d.logs() {
+		if len(log.Limits) == log.Shadow {
+			continue
+		}
+		seen := func(earlier *plan.Log) bool { return earlier.KeySpace == log.KeySpace }
+		if slices.ContainsFunc(d.logs()[:i], seen) {
+			continue
+		}
+		t, _ := d.at(i)
+		key := store.Key{Namespace: log.KeySpace, Identity: t.Key.Identity}
+		var space [128]byte
+		name := key.AppendTo(space[:0])
+		if o, until, ok := l.overrides.Find(append(name, pauseMark...)); ok { // which is Denied
+			d.denyOverridden(o, until)
+			return ctx, true
+		}
+		o, until, ok := l.overrides.Find(name)
+		switch {
+		case !ok:
+			continue
+		case o.Denied:
+			d.denyOverridden(o, until)
+			return ctx, true
+		}
+		with, err := o.plan.Plan(made, log.KeySpace, l.checkOverridden)
+		if err != nil {
+			l.refusals.logOverride(ctx, err)
+			continue
+		}
+		made, d.Overridden = with, &o.Override
+	}
+	if made != base {
+		d.replan(made)
+	}
+	return ctx, false
+}
+
+// overridden returns the plan of a call without a request, with overrides.
+func (l *Limiter) overridden(ctx context.Context, pl *plan.Plan, id identity) (*plan.Plan, error) {
+	d := &Decision{limiter: l, plan: pl}
+	d.take.Key.Identity, d.take.Mode = id, store.ModePeek
+	if err := l.readKeys(ctx, nil, &l.prefixes, d); err != nil {
+		return nil, err
+	}
+	l.applyOverrides(ctx, d)
+	return d.plan, nil
+}
+
+// denyOverridden denies a request because of an override.
+func (d *Decision) denyOverridden(o *activeOverride, until time.Time) {
+	wait := time.Until(until)
+	d.Allowed, d.Overridden, d.Violated, d.Policy = false, &o.Override, []string{"override"}, d.policyName()
+	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
+}
+
+// replan asks other logs in place of those of the plan, each for the units of its key and unit.
+func (d *Decision) replan(pl *plan.Plan) {
+	was, logs := d.more, d.logs()
+	if d.plan = pl; was == nil && len(pl.Logs) == 1 {
+		d.take.Key.Namespace = pl.Logs[0].Space.Namespace
+		return
+	}
+	var asked, free []*plan.Log
+	takes := make(map[*plan.Log]store.Take, len(pl.Logs))
+	for _, log := range pl.Logs {
+		i := slices.IndexFunc(logs, func(old *plan.Log) bool {
+			return old.Key == log.Key && old.Unit() == log.Unit() && old.InFlight() == log.InFlight()
+		})
+		t, n := &d.take, 1
+		if was != nil {
+			t, n = &was.takes[i], was.asked
+		}
+		takes[log] = store.Take{Key: store.Key{Namespace: log.Space.Namespace, Identity: t.Key.Identity}, Cost: t.Cost}
+		if i < n {
+			asked = append(asked, log)
+		} else {
+			free = append(free, log)
+		}
+	}
+	d.more = newLogTakes(append(asked, free...))
+	d.more.asked = len(asked)
+	for i, log := range d.more.logs {
+		d.more.takes[i] = takes[log]
+	}
+	if was != nil {
+		d.more.held = was.held
+	}
+}
+
+const pauseMark = ":pause"
