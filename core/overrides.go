@@ -172,7 +172,7 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 	}
 	key := l.key.keySpec
 	t = overrideTarget{text: text, policy: l.namespace.Policy()}
-	label := "o"
+	label := ownKeys
 	if by.keySpec != nil && by.keySpec != key {
 		key = by.keySpec
 		label += "." + plan.KeyLabel(key)
@@ -268,20 +268,21 @@ func (l *Limiter) checkOverridden(pl *plan.Plan) error {
 	return errors.Join(append(l.policy.unfit(pl), unservable(l.store, pl))...)
 }
 
-// Pause denies all requests of a key until an instant, unless they are denied until a later one already: for clients of
-// a server that has asked for a pause, as [nethttp.Transport] is one. It reports whether the limiter has
-// [WithOverrides]; otherwise it does nothing. Limits that an override has set for the key are in force again afterwards.
+// Pause denies all requests of a key until an instant, within a year, for all processes, unless it is paused until a
+// later one already: for clients of a server that has asked for a pause, as [nethttp.Transport] is one. It reports
+// whether the limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. An
+// override that the key has beside is in force again afterwards.
 //
 // [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
 func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {
 	if l.overrides == nil {
 		return false, nil
 	}
-	t, err := l.overrideTarget("Pause", key, Key{})
-	if err != nil {
+	t := overrideTarget{text: key, policy: l.namespace.Policy(), pause: true}
+	t.key.Namespace = l.policy.spaces.Keys(ownKeys)
+	if err := l.identityOf(key, &t.key.Identity); err != nil {
 		return true, err
 	}
-	t.pause = true
 	return true, l.setOverride(ctx, t, Override{Denied: true, Until: until, Note: "a pause"})
 }
 
@@ -384,4 +385,7 @@ func (d *Decision) replan(pl *plan.Plan) {
 	}
 }
 
-const pauseMark = ":pause"
+const (
+	pauseMark = ":pause" // ends the name of an override that is a pause
+	ownKeys   = "o"      // labels the limiter's own keys
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Transport keeps a client within a quota, and does what a server asks of it that answers Retry-After
@@ -26,7 +28,8 @@ import (
 // until then. The refused request is sent again, at most three times, each for a unit of its own, if its body can
 // be read again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
 // (RFC 9110, 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the
-// context or is longer than an hour, the longest pause.
+// context or is longer than an hour, the longest pause. If the limiter has [core.WithOverrides], the pause is one of all
+// processes that share its store: within a second none of them sends a request for the key, see [core.Limiter.Pause].
 //
 // Under [core.InFlight], a request has its slot until the response's body has been read to its end or closed.
 type Transport struct {
@@ -72,7 +75,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if !asked {
 			return response, nil
 		}
-		t.pause(key, min(pause, longestPause))
+		t.pause(r.Context(), key, min(pause, longestPause))
 		if sent > resends || pause > longestPause || endsWithin(r.Context(), pause) {
 			return response, nil
 		}
@@ -180,13 +183,26 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 	}
 }
 
-// pause stops requests for key until d is over, and then removes its own entry.
-func (t *Transport) pause(key string, d time.Duration) {
+// pause stops requests for key until d is over, those of other processes as well if the limiter has overrides.
+func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 	until := time.Now().Add(d)
+	if !t.pauseHere(key, d, until) {
+		return
+	}
+	_, err := t.Limiter.Pause(context.WithoutCancel(ctx), key, until)
+	if err != nil && !store.IsOutage(err) { // an outage is in the log already
+		slog.Default().WarnContext(ctx, "sash: other processes do not know of the pause that a server has asked for",
+			slog.Any("error", err))
+	}
+}
+
+// pauseHere stops requests for key in this process, unless they are stopped until then, and removes its own entry when d
+// is over.
+func (t *Transport) pauseHere(key string, d time.Duration, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !until.After(t.pauses[key]) {
-		return
+		return false
 	}
 	if t.pauses == nil {
 		t.pauses = make(map[string]time.Time)
@@ -199,6 +215,7 @@ func (t *Transport) pause(key string, d time.Duration) {
 			delete(t.pauses, key)
 		}
 	})
+	return true
 }
 
 func (t *Transport) paused(key string) time.Duration {

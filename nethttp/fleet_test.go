@@ -1,0 +1,146 @@
+package nethttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// A pause that one process is asked for holds for all others within a second, to its end and no longer, and also if
+// another server's answer that comes later asks for less.
+func TestTransportPausesAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sent []time.Duration // after the first refusal
+		var refused time.Time
+		base := tripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Host != "example.com" {
+				return httptest.NewRecorder().Result(), nil
+			}
+			switch sent = append(sent, time.Since(refused)); r.URL.Path {
+			case "/refused":
+				refused, sent = time.Now(), nil
+				return refusal("5", http.NoBody), nil
+			case "/less":
+				return refusal("2", http.NoBody), nil
+			}
+			return httptest.NewRecorder().Result(), nil
+		})
+		logs := struct{ store.Full }{core.NewMemoryStore()}
+		fleet := make([]*nethttp.Transport, 50)
+		for i := range fleet {
+			l, err := core.New(core.PerSecond(10_000), core.Global(), core.WithStore(logs), core.WithName("upstream"),
+				core.WithOverrides())
+			if err != nil {
+				t.Fatal(err)
+			}
+			fleet[i] = &nethttp.Transport{Limiter: l, Base: base}
+		}
+		ask := func(tr *nethttp.Transport, url string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := tr.RoundTrip(r)
+			if err == nil {
+				response.Body.Close()
+			}
+			return err
+		}
+		var wg sync.WaitGroup
+		for i, tr := range fleet {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				for n := range 200 {
+					path := "/"
+					switch {
+					case i == 7 && n == 40:
+						path = "/refused"
+					case i == 8 && n == 41: // as it does not know of the pause yet
+						path = "/less"
+					}
+					err := ask(tr, "http://example.com"+path)
+					if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+					if err := ask(tr, "http://example.net/"); err != nil {
+						t.Errorf("another host: %v", err)
+					}
+					time.Sleep(40 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		early, late := 0, 0
+		for _, after := range sent {
+			switch {
+			case after > time.Second && after < 5*time.Second:
+				t.Errorf("a request was sent %v after the pause had begun", after)
+			case after <= time.Second:
+				early++
+			default:
+				late++
+			}
+		}
+		if early == 0 || late == 0 {
+			t.Errorf(
+				"%d requests were sent before the pause was known, and %d after it: this shows nothing",
+				early,
+				late,
+			)
+		}
+		t.Logf("%d requests before the pause was known in all processes, %d after it", early, late)
+	})
+}
+
+// Where the pause cannot be shared, as in an outage, it still holds for this process.
+func TestTransportPausesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l, err := core.New(core.PerSecond(100), core.Global(), core.WithStore(s), core.WithOverrides())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
+			if sent++; sent == 1 {
+				s.Fail(errors.New("down"))
+				return refusal("60", http.NoBody), nil
+			}
+			return httptest.NewRecorder().Result(), nil
+		})}
+		for _, want := range []bool{true, false} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := tr.RoundTrip(r)
+			if err == nil {
+				response.Body.Close()
+			}
+			if (err == nil) != want || sent != 1 {
+				t.Errorf("%v, %d sent; want only the first", err, sent)
+			}
+		}
+		s.Fail(nil)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
