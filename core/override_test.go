@@ -225,7 +225,8 @@ func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
 	}
 	ask(false, "6-per-hour")
 	all, err := l.Overrides(ctx)
-	if err != nil || len(all) != 2 || all[0].Key != "" || all[0].By != global || !all[0].Unlimited || all[1].Key != "k" ||
+	if err != nil || len(all) != 2 || all[0].Key != "" || all[0].By != global || !all[0].Unlimited ||
+		all[1].Key != "k" ||
 		fmt.Sprint(all[1].Limits) != "[1000 tokens/minute 40/minute 40/hour]" ||
 		all[1].Policy != l.Stats().Policy {
 		t.Errorf("overrides: %+v, %v", all, err)
@@ -334,6 +335,12 @@ func TestOverrideReachesOthersWithinASecond(t *testing.T) {
 		quota(100)
 		overrideIn(t, limiters[0], "k", core.Override{Limits: core.Limits{core.PerHour(40)}})
 		busy(time.Second)
+		quota(40)
+		// One that has just started knows it at its first request.
+		limiters = append(
+			limiters,
+			newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p")),
+		)
 		quota(40)
 		if err := limiters[2].RemoveOverride(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -454,6 +461,8 @@ func TestOverrideMistakes(t *testing.T) {
 			[]string{"quota", "no key of their own", "2 in flight"}},
 		{"192.0.2.1", of(core.PerMinute(9).Of("tokens")), []string{"9 tokens/minute", "counts tokens"}},
 		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow)), []string{"WithCountDenied", "fixed window"}},
+		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow), core.PerMinute(8).With(core.FixedWindow)),
+			[]string{"would have the same numbers"}},
 		{"192.0.2.1", of(make([]core.Limit, 8)...), []string{"quota"}},
 		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},
 		{"", of(core.PerMinute(9)), []string{core.ErrNoKey.Error()}},
@@ -471,7 +480,7 @@ func TestOverrideMistakes(t *testing.T) {
 		many[i] = core.Limit{Quota: 1, Window: time.Duration(i+1) * time.Second}
 	}
 	if err := l.Override(t.Context(), "192.0.2.1", of(many...)); err == nil ||
-		!strings.Contains(err.Error(), "these are 9") {
+		!strings.Contains(err.Error(), "these are 9, more") {
 		t.Errorf("9 limits in all: %v", err)
 	}
 	if all, err := l.Overrides(t.Context()); len(all) > 0 || err != nil {

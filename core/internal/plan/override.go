@@ -112,15 +112,21 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 	if n := len(p.Limits) + len(to) - len(base.Limits); n > store.MaxLimits {
 		return nil, &store.ConfigError{
 			Option: "Override", Value: strconv.Itoa(len(o.limits)) + " limits",
-			Problem: fmt.Sprintf(
-				"with the other limits of the policy these are %d, and more than %d",
-				n,
-				store.MaxLimits,
-			),
-			Remedy: "use fewer limits",
+			Problem: fmt.Sprintf("with the other limits of the policy these are %d, more than %d", n, store.MaxLimits),
+			Remedy:  "use fewer limits",
 		}
 	}
 	o.addLogs(p, base, replaced, first, to)
+	for i, log := range p.Logs {
+		same := func(other *Log) bool { return other.Space == log.Space && other.KeySpace == log.KeySpace }
+		if slices.ContainsFunc(p.Logs[:i], same) {
+			return nil, &store.ConfigError{
+				Option: "Override", Value: log.Limits[0].Text,
+				Problem: "two limits with this window and algorithm would have the same numbers",
+				Remedy:  "remove one of them, or set Name",
+			}
+		}
+	}
 	p.sumOf(base.Unit)
 	if p.Units = base.Units; len(p.Limits) == 0 {
 		p.Rules = base.Rules
@@ -139,7 +145,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 			spaces: from.spaces, varies: from.varies, stored: new(storedPlan),
 		}
 		for i := first; i < len(p.Limits); i++ {
-			if l := &p.Limits[i]; !placed[i] && wants(l) {
+			if l := &p.Limits[i]; !placed[i] && wants(l) && (l.KeepsEntries() || log.Limits == nil) {
 				placed[i] = true
 				log.Limits, log.At = append(log.Limits, *l), append(log.At, i)
 				log.Keep = max(log.Keep, l.Window)
