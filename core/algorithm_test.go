@@ -209,7 +209,7 @@ func TestInvalidAlgorithms(t *testing.T) {
 		{core.TokenBucket(core.PerSecond(10), 5).With(core.FixedWindow), "a fixed window has no burst"},
 		{core.TokenBucket(core.PerSecond(10), 5).With(core.SlidingLog), "a sliding log has no burst"},
 		{core.PerSecond(10).With(core.Algorithm(9)), "there is no algorithm 9"},
-		{core.PerSecond(10).With(core.Algorithm(3)), "the burst 0 is out of range"},
+		{core.PerSecond(10).With(store.TokenBucket), "the burst 0 is out of range"},
 		{core.InFlight(4).With(core.FixedWindow), "cannot count requests in flight"},
 		{core.TokenBucket(core.InFlight(4), 2), "cannot count requests in flight"},
 	} {

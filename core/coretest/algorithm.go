@@ -126,6 +126,8 @@ func algorithmSequences(t *testing.T, c StoreConfig) {
 func algorithmAtTheEdge(t *testing.T, c StoreConfig) {
 	eachAlgorithm(t, c, func(k *counting, a store.Algorithm) {
 		const quota, window = 10, 10 * time.Second
+		begin := map[store.Algorithm]int{store.FixedWindow: quota}
+		middle := map[store.Algorithm]int{store.SlidingCounter: quota / 2, store.TokenBucket: quota / 2}
 		p := planFor(limitOf(a, quota, window))
 		admitted := func() (n int) {
 			for n <= 3*quota && k.take(p, store.ModeCharge, 1).Allowed {
@@ -138,16 +140,12 @@ func algorithmAtTheEdge(t *testing.T, c StoreConfig) {
 			t.Errorf("%d admitted at the end of a period, want %d", n, quota)
 		}
 		k.step(time.Microsecond)
-		want := 0
-		if a == store.FixedWindow {
-			want = quota
-		}
-		if n := admitted(); n != want {
-			t.Errorf("%d admitted at the beginning of the next period, want %d", n, want)
+		if n := admitted(); n != begin[a] {
+			t.Errorf("%d admitted at the beginning of the next period, want %d", n, begin[a])
 		}
 		k.step(window / 2)
-		if n := admitted(); n != map[bool]int{true: quota / 2}[a != store.FixedWindow] {
-			t.Errorf("%d admitted in the middle of it", n)
+		if n := admitted(); n != middle[a] {
+			t.Errorf("%d admitted in the middle of it, want %d", n, middle[a])
 		}
 	})
 }

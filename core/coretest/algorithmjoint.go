@@ -16,8 +16,9 @@ func jointAlgorithms(t *testing.T, c StoreConfig) {
 	needSeveral(k.direct)
 	k.to(time.Minute, time.Second)
 	var takes []store.Take
-	quotas := []int{5, 7, 9, 11}
+	var quotas []int
 	for i, a := range append([]store.Algorithm{store.SlidingLog}, k.algorithms...) {
+		quotas = append(quotas, 5+2*i)
 		takes = append(takes, store.Take{
 			Key: store.NewKey("counting:joint", fmt.Sprint(a)), Plan: planFor(limitOf(a, quotas[i], time.Minute)),
 		})

@@ -41,7 +41,7 @@ const (
 	SlidingCounter
 	// TokenBucket has units that come back one by one, one in each [Limit.Interval]. It is computed as the generic cell
 	// rate algorithm (ITU-T I.371): all that is kept is the instant when the bucket is full again.
-	TokenBucket
+	TokenBucket // the last one: checks and tests of all algorithms end with it
 )
 
 var algorithms = [...]string{"sliding log", "fixed window", "sliding counter", "token bucket"}

@@ -11,7 +11,7 @@ import (
 
 // randomLimit returns a limit of any algorithm, with small numbers half of the time and with any otherwise.
 func randomLimit(r *rand.Rand) store.Limit {
-	l := store.Limit{Algorithm: store.Algorithm(1 + r.IntN(3))}
+	l := store.Limit{Algorithm: store.Algorithm(1 + r.IntN(int(store.TokenBucket)))}
 	if r.IntN(2) == 0 {
 		l.Quota, l.Window = 1+r.IntN(9), time.Duration(1+r.IntN(50))*time.Microsecond
 	} else {
