@@ -45,7 +45,7 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 }
 
 // For adapters: LimiterOf returns the limiter of a set for Rules of an adapter. It panics on a wrong option, and if set
-// is nil, as it is where the error of rules.Load was forgotten.
+// is nil, for example because the error of rules.Load was not checked.
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 	if isNil(set) {
 		err := configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load")
@@ -120,9 +120,9 @@ func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error),
 // requests cannot be changed, as those of net/http, an [adapter.ContextSetter] is needed only then.
 func (l *Limiter) KeepsContext() bool { return l.keeps }
 
-// For adapters: Report is for those that answer a request although the handler of its refusal has panicked. It logs the
-// place, as [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an [adapter.PanicError] is
-// not logged.
+// For adapters: Report is for frameworks in which the adapter recovers a panic of the handler for refused requests. It
+// logs the place, as [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an
+// [adapter.PanicError] is not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.refusals.logPanic(ctx, causeHandler, "sash: a handler of refused requests has panicked", "correct it", err)
 }

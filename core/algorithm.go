@@ -7,8 +7,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for a
-// key, and not what was admitted and when. They take less memory and are not exact: each says what it gives up.
+// Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for
+// each key instead of a log. They take less memory and are not exact; the documentation of each says what it gives up.
 //
 // They keep counters, not requests, so [New] returns an error for [WithRefund], [WithCountDenied] and [WithShadow] with
 // such limits, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record] return one. A [Limiter.Wait]
@@ -31,8 +31,8 @@ const (
 	FixedWindow = store.FixedWindow
 
 	// SlidingCounter counts in periods as well, and adds to the count of the present one the part of the period before
-	// that the window still covers, as if its requests had come evenly. Where they have not, it admits more than the
-	// quota in some windows, and denies in others that have room.
+	// that the window still covers, as if its requests had been spread evenly. If they were not, it admits more than
+	// the quota in some windows, and denies requests in others that have room.
 	SlidingCounter = store.SlidingCounter
 )
 
@@ -40,8 +40,8 @@ const (
 //
 //	core.PerMinute(100).With(core.FixedWindow)
 //
-// Its numbers are kept by its window and by its Name if it has one, whatever the quota is. So with [LimitBy] a customer
-// who changes to a larger plan keeps what was used. Two limits of one window and key need names.
+// Its counters are named by its window, and by its Name if it has one, but not by its quota. So with [LimitBy] a
+// customer who changes to a larger plan keeps what was used. Two limits with the same window and key need names.
 func (l Limit) With(a Algorithm) Limit {
 	l.algorithm = a
 	return l
@@ -52,9 +52,9 @@ func (l Limit) With(a Algorithm) Limit {
 //
 //	core.TokenBucket(core.PerSecond(10), 50)
 //
-// In a window it admits up to burst units and what comes back meanwhile. An empty bucket must be full again within 365
-// days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm, with the
-// time for one unit rounded up to a nanosecond.
+// In a window it admits up to burst units, and those that come back meanwhile. An empty bucket must be full again
+// within 365 days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm,
+// with the time for one unit rounded up to a nanosecond.
 func TokenBucket(refill Limit, burst int) Limit {
 	if refill.algorithm != SlidingLog || refill.aligned.isSet() || refill.inFlight {
 		refill.nested = true

@@ -42,8 +42,8 @@ func perPeriod(quota int, unit calendar.Unit) Limit {
 //	berlin, err := time.LoadLocation("Europe/Berlin")
 //	core.PerDay(10).In(berlin)
 //
-// If the zone of a running service is changed, units that were counted in what is the present period by the new zone
-// remain counted.
+// If you change the zone of a running service, the units that were used in the present period of the new zone stay
+// counted.
 func (l Limit) In(zone *time.Location) Limit {
 	a := &l.aligned
 	switch {

@@ -19,7 +19,7 @@ import (
 //
 // Granted is the cost of an allowed request, also of [Limiter.Record], and for [Limiter.AllowAtMost] as many units as
 // there were. So many units were charged, except while [FailOpen] counts nothing. It is 0 if the request is denied,
-// even if the denial was recorded ([WithCountDenied]), for [Limiter.Peek], and for a request that no limit was asked
+// even if the denial was recorded ([WithCountDenied]), for [Limiter.Peek], and for a request that no limit decided
 // about ([WithSkip], [WithAllowList]). [Decision.Undo] and [Decision.Settle] do not change it.
 type Decision struct {
 	Allowed    bool
@@ -249,8 +249,8 @@ type LimitState struct {
 	Denies     bool          // this limit has denied
 }
 
-// Limits returns the limits that this request was asked about, as it has left them. It is empty if no limit was asked.
-// Limits of units that the request costs none of are left out.
+// Limits returns the limits that decided about this request, as they are after it. It is empty if none did, as with
+// WithSkip. Limits of units that the request does not take are left out.
 func (d *Decision) Limits() []LimitState {
 	if d.plan == nil {
 		return nil

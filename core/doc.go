@@ -1,8 +1,8 @@
 // Package core limits how many units of work are admitted in any sliding window of time, exactly.
 //
-// A limiter keeps a log for each key: one entry for each admitted unit, with its instant. Every decision counts the
-// entries of that log, so nothing is estimated: no window, wherever it begins, holds more than its quota, and a
-// request that fits is never denied.
+// A limiter keeps a log for each key: one entry for each admitted request, with its instant and its cost. Every
+// decision adds up the entries in the window, so nothing is estimated: no window, wherever it begins, holds more than
+// its quota, and a request that fits is never denied.
 //
 //	limiter, err := core.New(core.PerMinute(100), core.ByIP())
 //	decision, err := limiter.Allow(ctx, "203.0.113.9")
@@ -19,7 +19,7 @@
 //
 // # Parts
 //
-// A [Policy] says how much is allowed, a [Key] whose quota a request draws from, and each [Option] changes a default.
+// A [Policy] sets how much is allowed, a [Key] finds whose quota a request uses, and each [Option] changes a default.
 // For each request, a [Limiter] makes a [store.Take], passes it to the [Store], and turns the [store.Answer] into a
 // [Decision].
 //

@@ -14,8 +14,8 @@ import (
 //
 // Printed, logged or written as JSON, an Event leaves out Key and the text of Err.
 //
-// An Event may be kept. That of a call such as Allow refers to the text that the call was given, so give it a copy of a
-// text in memory that changes, such as a parameter of fiber.
+// An Event may be kept. Key of a call such as Allow is the text that was passed to it, so pass a copy of a text whose
+// memory is reused, such as a parameter of fiber.
 type Event struct {
 	Policy   string // name of the policy
 	Outcome  event.Outcome
@@ -32,11 +32,10 @@ type Event struct {
 }
 
 // Keep is for observers that keep something for each policy, such as metrics: k is what they keep for Policy. It
-// reports whether the limiter that made the event is open. If not, the event is late, and nothing should be begun for
-// it.
+// reports whether the limiter that made the event is open. If not, the event is late: count nothing for it.
 //
 // Keep calls k.Opened if this limiter was not given k before, and [Limiter.Close] then calls k.Closed, on its own
-// goroutine. When Closed was called as often as Opened, the policy has no limiter any more. Opened must not block, and
+// goroutine. When Closed was called as often as Opened, no limiter of the policy is left. Opened must not block, and
 // must not call this limiter. k must be comparable, as pointers are. Call Keep for each event: it takes some
 // nanoseconds. A panic of Closed is dropped.
 func (e *Event) Keep(k interface {

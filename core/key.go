@@ -17,7 +17,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Key says whose quota a request draws from. There is no default, because whom to limit must be a deliberate choice.
+// Key finds whose quota a request uses. There is no default, because whom to limit must be a deliberate choice.
 //
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.

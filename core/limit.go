@@ -48,8 +48,8 @@ type Limit struct {
 	aligned   aligned
 }
 
-// By returns the limit with a key of its own, in place of the limiter's. With others it limits, for example, a user,
-// his organisation and everybody in one decision: if one limit denies, none is charged.
+// By returns the limit with a key of its own, in place of the limiter's key. So one decision can limit a user, an
+// organisation and everybody together: if one limit denies, none is charged.
 //
 //	core.Limits{
 //		core.PerMinute(3),                      // for each user, which is the limiter's key
@@ -57,12 +57,12 @@ type Limit struct {
 //		core.PerSecond(1000).By(core.Global()), // for all together
 //	}
 //
-// Make each key once and use it for all limits that it is for: in one decision, limits of one Key value share one log,
-// and limits of different Key values never do. Keys of one kind that [LimitBy] chooses for different requests share
-// logs where their texts are equal. Each key is read once for each request. If it returns [ErrNoKey] the request is
-// refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such as
-// [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a function
-// that takes a context, or be [ByValue] or [Global].
+// Make each key once and use it for all of its limits: in one decision, limits of one Key value share one log, and
+// limits of different Key values never do. Keys of one kind that [LimitBy] chooses for different requests share logs
+// where their texts are equal. Each key is read once for each request. If it returns [ErrNoKey] the request is refused;
+// core.First(k, core.Global()) gives such requests another key. Calls without a request, such as [Limiter.Allow], name
+// the limiter's key; other keys are read from their context, so they must be made of a function that takes a context,
+// or be [ByValue] or [Global].
 //
 // The logs are named by the policy and the key's kind, and by the limits' names if several keys are of one kind. A
 // store that decides over one log at a time cannot serve such limits: [New] returns its error.
@@ -86,9 +86,9 @@ func (l Limit) By(k Key) Limit {
 // counts requests only.
 //
 // Middleware asks [WithCostOf] how many units a request takes. Without HTTP, [Limiter.AllowCosts] names them. A cost
-// without a name, as that of [WithCost], [Limiter.AllowN], [Limiter.AllowAtMost], [Limiter.WaitN], [Limiter.Record] and
-// [Decision.Settle], is of requests if a limit counts requests, or else of the only unit; if there are several others,
-// it is a [ConfigError]. [Limiter.Peek] asks for one unit of each.
+// without a unit, as in [WithCost], [Limiter.AllowN], [Limiter.AllowAtMost], [Limiter.WaitN], [Limiter.Record] and
+// [Decision.Settle], counts requests if a limit counts requests, and otherwise the only unit; if there are several
+// other units, it is a [ConfigError]. [Limiter.Peek] asks for one unit of each.
 func (l Limit) Of(unit string) Limit {
 	if l.unit = unit; unit == plan.Requests {
 		l.unit = ""
@@ -142,8 +142,8 @@ func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defau
 // default is 30s. The limiter renews its permits three times within a lease, however long the requests take, so the
 // lease is only for processes that die. Limits that [LimitBy] chooses for the same key need equal leases.
 //
-// A renewal also takes back a permit that was lost, as in a Redis that was restarted without its data or did not answer
-// for a lease, even if others have taken all permits meanwhile. So at most a third of a lease after the loss nobody is
+// A renewal also restores a permit that was lost, because Redis was restarted without its data or did not answer for a
+// lease, even if others have taken all permits meanwhile. So at most a third of a lease after the loss nobody is
 // admitted until fewer requests run than there are permits.
 //
 // A permit that is never released ([Decision.Release] was forgotten) is renewed for ten leases, and then for as long as

@@ -33,12 +33,12 @@ const defaultMaxKeys = 262_144
 //
 // # Floods of addresses
 //
-// A client with a block of addresses has as many keys. So that a flood of them takes no places from others, a new
-// address shares a log, although places are free, if its IPv6 /48 holds twice as many places as are free, its /40 four
-// times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood from
-// one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a ninth;
-// from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere are not
-// affected.
+// A client with a block of addresses has as many keys. So that a flood from such a block takes no places from others, a
+// new address shares a log, although places are free, if its IPv6 /48 holds twice as many places as are free, its /40
+// four times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood
+// from one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a
+// ninth; from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere
+// are not affected.
 //
 // Addresses share logs by prefix, and share none with texts. If a store is full nevertheless, a flood from one /32 or
 // IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
@@ -85,7 +85,7 @@ func (s *MemoryStore) Keys() int { return s.logs.Keys() }
 // If it grows, more clients are active than [WithMaxKeys] allows, or very many have addresses in one prefix.
 func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 
-// Validate implements [store.Store]. It has no error for any limits.
+// Validate implements [store.Store]. It returns no error, because this store serves all limits.
 func (s *MemoryStore) Validate(...*store.Plan) error {
 	if s.logs == nil {
 		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")

@@ -54,8 +54,8 @@ func WithCost[C any](f func(C) int) Option {
 }
 
 // WithCostOf sets the function that returns how many units of a kind a request takes: see [Limit.Of]. A request that
-// takes 0 is not asked about the limits of that unit. A cost below 0 is an error (500), and one above a quota is
-// denied, because it never fits.
+// takes 0 is not limited by that unit. A cost below 0 is an error (500), and one above a quota is denied, because it
+// never fits.
 //
 //	core.WithCostOf("tokens", func(r *http.Request) int { return estimate(r) })
 //

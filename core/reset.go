@@ -8,14 +8,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. What
-// limits with keys of their own ([Limit.By]) have counted is kept; and of limits with other algorithms that [LimitBy]
-// chooses, that of those which this limiter has not chosen yet. An unknown key is not an error.
+// Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. It keeps
+// what limits with keys of their own ([Limit.By]) have counted, and the counters of limits with other algorithms that
+// [LimitBy] has not yet chosen in this limiter. An unknown key is not an error.
 //
-// The key is a text as for [Limiter.Allow]. No text names what [Join] or package jwtkey finds in a request: for that,
-// and for whatever a request's key is, there is [Decision.Reset]. For a text that no request can have, Reset deletes
-// what Allow and other calls have used by that text; if there is nothing, the error is a [ConfigError]. Under [Global],
-// any text also resets the quota of all requests, unless this limiter has been asked about texts.
+// The key is a text as for [Limiter.Allow]. Keys of [Join] and of package jwtkey have no such text; [Decision.Reset]
+// resets the key of a request, whatever it is. For a text that no request can have, Reset deletes what Allow and other
+// calls have used by that text; if there is nothing, the error is a [ConfigError]. Under [Global], any text also resets
+// the quota of all requests, unless this limiter has had calls with texts, such as Allow.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var id identity
 	if err := l.identityOf(key, &id); err != nil {

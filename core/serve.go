@@ -48,9 +48,9 @@ func (l *Limiter) refund(d *Decision, status int) {
 	}
 }
 
-// For adapters: Deferred is for those whose handlers may begin what goes on after they have returned. It returns a
-// function that ends what the decision holds, as [Decision.Release] does, or nil if it holds nothing. If Deferred is
-// called while [Decision.Serve] runs the handler, Serve leaves that to the function.
+// For adapters: Deferred is for frameworks in which work may go on after the handler has returned, such as a body that
+// is streamed. It returns a function that ends what the decision holds, as [Decision.Release] does, or nil if it holds
+// nothing. If Deferred is called while [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
 	held := d.held()
 	if held == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Stats is what a limiter holds now, and what it has counted since it was made: which no [Event] has, because it is not
-// about one request. Packages prommetrics and otelmetrics export it.
+// Stats is what a limiter holds now, and what it has counted since it was made: it is not in an [Event], because it is
+// not about one request. Packages prommetrics and otelmetrics export it.
 type Stats struct {
 	Policy   string // name of the policy
 	Store    Store  `json:"-"` // tells which limiters share one
@@ -21,18 +21,18 @@ type Stats struct {
 	Keys    int    // that have a log of their own
 	MaxKeys int    // see [WithMaxKeys]
 	Bytes   int    // of memory that the logs use
-	Shared  uint64 // requests that have drawn from a log which their key shares with others
+	Shared  uint64 // requests whose key shared a log with other keys
 
 	// These are of any other store, and zero for a MemoryStore.
 
 	Breaker  string         // "closed" while the store is asked, "open" while it is not, "half open" for a probe
 	Outages  uint64         // how often the breaker has opened
 	Failures uint64         // calls that the store has not answered
-	Stalled  time.Duration  // in which requests waited, and this process could not run
-	Denials  int            // that are remembered, so that the store is not asked
-	Backlog  int64          // takes that were decided without the store, and that it still has to be told
-	Replayed uint64         // takes that the store was told after they were decided without it
-	Lost     uint64         // units that were admitted without the store, and that it cannot be told
+	Stalled  time.Duration  // in which requests waited, but this process could not run
+	Denials  int            // that are cached, so that the store is not asked
+	Backlog  int64          // takes that were decided without the store and are not yet replayed to it
+	Replayed uint64         // takes that were decided without the store and replayed to it
+	Lost     uint64         // units that were admitted without the store and cannot be replayed to it
 	Batches  *store.Batches // of all limiters of the store; nil unless it is a [store.Batcher]
 }
 

@@ -1,6 +1,7 @@
-// Package adapter is what packages for web frameworks share: what a limiter asks of a request, and how they answer.
-// An application needs it only if it limits a framework that has no package yet. What builds a limiter for a framework
-// is in package core: NewFor, Bind, OnDeny and OnError; docs/internals.md lists what a new adapter has to do.
+// Package adapter has what packages for web frameworks share: how a limiter reads a request, and how it is answered. An
+// application needs it only if it limits a framework that has no package yet. The functions that build a limiter for a
+// framework are in package core: NewFor, Bind, OnDeny and OnError; docs/internals.md lists what a new adapter has to
+// do.
 package adapter
 
 import (
@@ -15,11 +16,11 @@ import (
 	"sync"
 )
 
-// Request is what an adapter shows of a request in progress. If a framework's contexts do not tell that a client has
-// left, the type has a method Gone() bool as well, which is called instead.
+// Request is what an adapter shows of a request in progress. If a framework's contexts do not end when a client leaves,
+// the type also has a method Gone() bool, which is called instead.
 //
-// A call to the store may outlast the request. A framework that uses a request's memory again, as fasthttp does,
-// therefore needs a Context that stays valid, and a Header that returns copies.
+// A call to the store may outlast the request. If a framework reuses the memory of a request, as fasthttp does, its
+// Context must therefore stay valid, and its Header return copies.
 type Request interface {
 	Context() context.Context
 	Peer() Peer
@@ -28,8 +29,8 @@ type Request interface {
 	Native() any                 // the framework's own request, the parameter of callbacks that users write for it
 }
 
-// ContextSetter is a [Request] whose context can be replaced. What a key keeps there, as those of package jwtkey keep
-// claims, is seen by later callbacks and by the handlers behind the limiter.
+// ContextSetter is a [Request] whose context can be replaced. Later callbacks and the handlers behind the limiter get
+// what a key has stored in the context, such as the claims of package jwtkey.
 type ContextSetter interface {
 	Request
 	SetContext(ctx context.Context)
@@ -58,7 +59,7 @@ type Explainer[E any] interface {
 	Explain(r Request) E
 }
 
-// Targeter is a [Request] that tells its target, which rules match (package rules).
+// Targeter is a [Request] with a target, which rules match (package rules).
 type Targeter interface {
 	Request
 	Target() Target
@@ -95,8 +96,8 @@ type Peer struct {
 	Addr netip.Addr // not valid where there is none, as on a Unix socket
 	Unix bool       // the listener is a Unix socket
 
-	// Rewritten says that the address came without a port, which no server leaves out: other middleware has put
-	// something else in its place.
+	// Rewritten reports that the address has no port. Servers always write one, so other middleware has replaced the
+	// address.
 	Rewritten bool
 }
 
@@ -110,7 +111,7 @@ func PeerOf(r *http.Request) Peer {
 	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
 }
 
-// PeerAddr returns the peer that a connection names.
+// PeerAddr returns the peer with the address of a connection.
 func PeerAddr(a net.Addr) Peer {
 	switch a := a.(type) {
 	case *net.TCPAddr: // without its text, which would be made for each request
@@ -122,11 +123,12 @@ func PeerAddr(a net.Addr) Peer {
 	return Peer{Addr: addr, Unix: strings.HasPrefix(a.Network(), "unix")}
 }
 
-// LongestAddr is how long a text is that [ParseAddr] reads: "[", an IPv6 address with its zone, "]:" and a port.
+// LongestAddr is the length of the longest text that [ParseAddr] reads: "[", an IPv6 address with its zone, "]:" and a
+// port.
 const LongestAddr = 64
 
-// ParseAddr reads an address with or without brackets and port, and reports whether there was a port. What is no
-// address gives the zero Addr, and so does the unspecified address, which is nobody's.
+// ParseAddr reads an address with or without brackets and port, and reports whether there was a port. It returns the
+// zero Addr for text that is not an address, and for the unspecified address, which no client has.
 func ParseAddr(s string) (a netip.Addr, port bool) {
 	if len(s) > LongestAddr { // an error would quote it
 		return a, false
@@ -158,8 +160,8 @@ type HeaderMap interface {
 	Set(name, value string)
 }
 
-// ErrorWithCause returns an error that reads as err and is its cause as well, so that a framework's error handler finds
-// the status it knows and tells clients nothing else.
+// ErrorWithCause returns an error with the text of err in which [errors.As] finds err and cause. So a framework's error
+// handler finds its own type with the status, and clients get only its text.
 func ErrorWithCause(err, cause error) error { return &caused{err, cause} }
 
 type caused struct{ err, cause error }
@@ -168,8 +170,8 @@ func (c *caused) Error() string   { return c.err.Error() }
 func (c *caused) Unwrap() []error { return []error{c.err, c.cause} }
 
 // IsRefusal reports whether a user's handler has returned the refusal that it was called for: the cause, or an error of
-// type Limited, which is *core.LimitedError. It has not if there is a status of its own around that, an error of type
-// Status. A refusal leaves the answer to the limiter.
+// type Limited, which is *core.LimitedError. An error of type Status around it, which has a status of its own, is not a
+// refusal. A refusal leaves the answer to the limiter.
 func IsRefusal[Status, Limited any](err, cause error) bool {
 	if err == nil || errors.As(err, new(Status)) {
 		return false
@@ -179,9 +181,9 @@ func IsRefusal[Status, Limited any](err, cause error) bool {
 
 var servers sync.Map // of functions that call handlers, other than those of net/http
 
-// ServedBy tells that a function calls handlers, by the end of its name as package runtime gives it. A limiter that is
-// made while one is on the stack is made for each request anew, of which core warns. Functions named ServeHTTP need not
-// be told. It returns true, so that a package can call it in a declaration.
+// ServedBy registers a function that calls handlers, by the end of its name as package runtime returns it. Package core
+// warns of a limiter that is made while such a function is on the stack, because each request then makes a new one.
+// Functions named ServeHTTP need not be registered. It returns true, so that a package can call it in a declaration.
 func ServedBy(function string) bool {
 	servers.Store(function, nil)
 	return true

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// Guard runs a handler and returns its panic as a [PanicError], for frameworks that do not survive one.
+// Guard runs a handler and returns its panic as a [PanicError], for frameworks in which a panic ends the process.
 func Guard(handler func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -24,7 +24,8 @@ type PanicError struct {
 	callers []uintptr
 }
 
-// NewPanicError is called by the deferred function that has recovered p, while the frames that panicked are there.
+// NewPanicError must be called by the deferred function that has recovered p, while the frames that panicked are on the
+// stack.
 func NewPanicError(p any) *PanicError {
 	callers := make([]uintptr, 64)
 	return &PanicError{Value: p, Stack: debug.Stack(), callers: callers[:runtime.Callers(2, callers)]}
@@ -41,8 +42,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// ConstantError is an error whose text is always the same, and so contains nothing of a request. A limiter logs it,
-// where of other errors of callbacks it logs only the type.
+// ConstantError is an error whose text is always the same, and so contains nothing of a request. A limiter logs its
+// text; of other errors of callbacks it logs only the type.
 type ConstantError struct{ Err error }
 
 func (e *ConstantError) Error() string { return e.Err.Error() }

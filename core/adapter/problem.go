@@ -9,8 +9,8 @@ import (
 // ProblemType is the media type of a [Problem] (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// Problem is the body of a refusal (RFC 9457). It tells clients what to do and
-// nothing about identities, keys or the store.
+// Problem is the body of a refusal (RFC 9457). It says what clients should do, and contains no identity, no key and
+// nothing about the store.
 type Problem struct {
 	Type       string // a URI, or "about:blank"
 	Title      string

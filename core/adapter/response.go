@@ -11,8 +11,8 @@ import (
 // same. It is never sent to anybody.
 const StatusClientClosedRequest = 499
 
-// Response finds out the status of a response for core.WithRefund. A client that leaves before the response makes many
-// handlers fail, a proxy with 502, say. So that it cannot bring about a refund by leaving, the status is
+// Response finds out the status of a response for core.WithRefund. A client that disconnects before the response makes
+// many handlers fail, a proxy with 502, for example. So that clients cannot get refunds by disconnecting, the status is
 // [StatusClientClosedRequest] if the request's context was canceled before anything was sent, unless the handler has
 // chosen a status below 500.
 type Response struct {
@@ -25,10 +25,10 @@ type Response struct {
 	asks   Asker // is set when the handler has ended, until Sent
 }
 
-// Asker is told the status of a response.
+// Asker gets the status of a response.
 type Asker interface{ Status(status int) }
 
-// Init makes a zero Response that of a request that is about to be served.
+// Init prepares a zero Response for a request that is about to be served.
 func (r *Response) Init(of Request) { r.request, r.ctx = of, of.Context() }
 
 // Request returns the request.
@@ -38,9 +38,9 @@ func (r *Response) Request() Request { return r.request }
 func (r *Response) Context() context.Context { return r.ctx }
 
 // Sent is called when the response's header goes out, before the client can have any of it. The first status counts;
-// those from 100 to 199 do not, except 101, which is that of a connection taken over as well. Call it while the
-// handler runs, also where the handler panics afterwards, or, if the framework chooses the status after the middleware
-// has ended, then.
+// those from 100 to 199 do not, except 101, which a connection that is taken over has as well. Call it while the
+// handler runs, also if the handler panics afterwards. If the framework chooses the status after the middleware has
+// ended, call it then.
 func (r *Response) Sent(status int) {
 	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
 		return
@@ -60,8 +60,8 @@ func (r *Response) Sent(status int) {
 	}
 }
 
-// End is called when the handler has ended. It tells asks the status, now or, if that is not known yet, when Sent is
-// called. status is what the handler has returned, or 0; returned is false if it has panicked.
+// End is called when the handler has ended. It passes the status to asks, now or, if the status is not known yet, when
+// Sent is called. status is what the handler has returned, or 0; returned is false if it has panicked.
 func (r *Response) End(status int, returned bool, asks Asker) {
 	r.mu.Lock()
 	if r.status == 0 {
@@ -85,7 +85,7 @@ func (r *Response) End(status int, returned bool, asks Asker) {
 	}
 }
 
-// seen is what the callback is told of status.
+// seen is the status that the callback gets.
 func (r *Response) seen(status int) int {
 	if status >= http.StatusInternalServerError && r.gone {
 		return StatusClientClosedRequest

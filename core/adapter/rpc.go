@@ -14,7 +14,7 @@ import (
 // AnswerRPC answers a call of gRPC, gRPC-Web or Connect with the problem, in the call's own protocol. It reports
 // whether the request is such a call, and writes nothing if not. It is for adapters on net/http.
 //
-// Clients of these protocols take a problem document with status 429 for the code Unavailable, which many of them retry
+// Clients of these protocols treat a problem document with status 429 as the code Unavailable, which many of them retry
 // at once.
 func (p Problem) AnswerRPC(w http.ResponseWriter, r *http.Request) bool {
 	protocol, mediaType := protocolOf(r)
@@ -98,7 +98,7 @@ func isNotInType(c rune) bool {
 	return c >= utf8.RuneSelf || !letter && !digit && !strings.ContainsRune("/+-._", c)
 }
 
-// Code returns the number in gRPC of what a problem's status means to a call, and its name in Connect.
+// Code returns the code of gRPC for the problem's status, and its name in Connect.
 func (p Problem) Code() (number int, name string) {
 	switch p.Status {
 	case http.StatusBadRequest:
@@ -117,7 +117,7 @@ func (p Problem) Code() (number int, name string) {
 	return 2, "unknown"
 }
 
-// Message returns what a call is told beside the code.
+// Message returns the error message of a call, beside the code.
 func (p Problem) Message() string {
 	if p.Detail == "" {
 		return p.Title

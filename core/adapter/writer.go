@@ -44,10 +44,10 @@ func (r *refusal) begin() {
 	}
 }
 
-// Upgrade returns w with a method Hijack that tells r status 101. It is for adapters on net/http, and requests with a
-// field Upgrade. Hooks of w's own methods are not enough there: [http.ResponseController] goes past a writer without
-// Hijack to the one that it wraps. The result is an [http.Flusher] if w is, and has no other optional interface. What
-// cannot be hijacked is returned as it is.
+// Upgrade returns w with a method Hijack that sets status 101 of r. It is for adapters on net/http, and requests with a
+// field Upgrade. Hooks of w's own methods are not enough there: [http.ResponseController] skips a writer without Hijack
+// and uses the one that it wraps. The result is an [http.Flusher] if w is, and has no other optional interface. A
+// writer that cannot be hijacked is returned unchanged.
 func (r *Response) Upgrade(w http.ResponseWriter) http.ResponseWriter {
 	if !canHijack(w) {
 		return w

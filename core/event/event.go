@@ -1,4 +1,4 @@
-// Package event has the words in which a limiter's observer is told what has become of a request: see core.Event.
+// Package event has the outcomes and sources of the events that a limiter's observers get: see core.Event.
 package event
 
 import "time"
@@ -14,19 +14,19 @@ const (
 	Forbidden         // by WithDenyList
 	Listed            // allowed by WithAllowList, uncounted
 	Skipped           // allowed by WithSkip, uncounted
-	NoKey             // refused, because it does not tell whose quota it draws from
+	NoKey             // refused, because it has no key
 	Failed            // refused, because a callback or the store has failed
 
-	// These are told of a request beside its outcome.
+	// These come in addition to the outcome of a request.
 
 	Refunded     // WithRefund gave back what it had taken
 	RefundFailed // WithRefund could not
 	ShadowFailed // LimitBy of WithShadow has chosen wrong limits, or a key of a rule in shadow could not be read
 
-	// These are told of a file of rules, and not of a request.
+	// These are about a file of rules, not about a request.
 
 	Reloaded     // the rules of a file are in force
-	ReloadFailed // a file of rules was not taken over, because there are mistakes in it
+	ReloadFailed // a file of rules is not in force, because it has mistakes
 )
 
 var outcomes = [...]string{
@@ -42,8 +42,8 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// IsDecision reports whether this is the outcome of a request, and not something that is told beside it. Each request
-// has exactly one such event.
+// IsDecision reports whether this is the outcome of a request, and not that of an additional event. Each request has
+// exactly one such event.
 func (o Outcome) IsDecision() bool { return o <= Failed }
 
 // Source is what has decided.

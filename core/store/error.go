@@ -31,12 +31,12 @@ func (e *ConfigError) Error() string {
 // to a client.
 //
 // A store that names a Class makes sure that Err and Advice do not tell whose key was asked for: they are logged when
-// an outage begins. Of an error without a class the log has the type alone.
+// an outage begins. If an error has no class, the log has only its type.
 type StoreError struct { //nolint:revive // it is core.StoreError to most
 	Err    error
-	Class  string // what kind of trouble it is, in a word fit for a metric; redisstore lists its own
+	Class  string // the kind of error, in a word fit for a metric; redisstore lists its own
 	Advice string // what an operator should do about it
-	OneKey bool   // the trouble is with this key alone, so that other keys are still asked for
+	OneKey bool   // only this key is affected, so the store is still asked about others
 }
 
 func (e *StoreError) Error() string {
@@ -52,7 +52,8 @@ func (e *StoreError) Error() string {
 
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// IsOutage reports whether an error of a store says that it does not answer, and not that it cannot answer this.
+// IsOutage reports whether an error of a store means that the store does not answer, and not only that it cannot answer
+// this call.
 func IsOutage(err error) bool {
 	if err == nil || errors.As(err, new(*ConfigError)) {
 		return false

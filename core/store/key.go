@@ -64,7 +64,7 @@ func (id *Identity) Clone() Identity {
 	return c
 }
 
-// AppendTuple appends the identity to b so that no two different ones read the same: each part behind its length.
+// AppendTuple appends the identity to b, different bytes for different identities: each part follows its length.
 func (id *Identity) AppendTuple(b []byte) []byte {
 	text := id.Text
 	if id.Addr.IsValid() {

@@ -10,7 +10,7 @@ import (
 const MaxLimits = 8
 
 // Limit is a quota of units in any window of the given length. At instant t the window is (t-Window, t]: an entry
-// exactly one Window old has left it. This is what a [SlidingLog] says; see [Algorithm] for the others.
+// exactly one Window old has left it. This holds for a [SlidingLog]; see [Algorithm] for the others.
 type Limit struct {
 	Quota     int           // units, of a TokenBucket those that a full one has
 	Window    time.Duration // in whole microseconds; of calendar periods, the longest that there is
@@ -20,13 +20,13 @@ type Limit struct {
 }
 
 // Algorithm is how the units of a limit are counted. All but SlidingLog keep a few numbers for a key instead of what
-// was admitted. So they have no entries, and do not know a take by its ID: they are asked in [ModeCharge], [ModePeek]
-// and [ModeUpTo] only, by plans of one limit without shadows, and there is nothing to settle, list or merge. All plans
-// of a key have the same algorithm.
+// was admitted. So they have no entries, and cannot find a take by its ID: their takes are in [ModeCharge], [ModePeek]
+// and [ModeUpTo] only, with plans of one limit without shadows, and there is nothing to settle, list or merge. All
+// plans of a key have the same algorithm.
 //
-// In the answer about such a limit, Used is the units that are not available: a take of n units has room if Used+n is
-// at most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and
-// Reset how long it takes, after this take, until Used is one less. A store asks [Plan.Judge] as for a log.
+// In the answer to such a take, Used is the units that are not available: a take of n units has room if Used+n is at
+// most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and Reset
+// how long it takes, after this take, until Used is one less. A store asks [Plan.Judge] as for a log.
 type Algorithm uint8
 
 const (
@@ -151,8 +151,8 @@ var slotModes = [8]Mode{
 	ModeCharge: ModeCharge, ModePeek: ModePeek, ModeRecord: ModePeek, ModeChargeDenied: ModeCharge, ModeUpTo: ModeUpTo,
 }
 
-// Judge fills in Denied and Allowed of an answer of which State[i].Used is known for each limit. A take is allowed if
-// all limits that decide have room for what it counts, and always in [ModeRecord] unless the plan is of slots.
+// Judge fills in Denied and Allowed of an answer whose State[i].Used is set for each limit. A take is allowed if all
+// limits that decide have room for what it counts, and always in [ModeRecord] unless the plan is of slots.
 //
 // In [ModeUpTo] it judges one unit, whatever the cost is; [Plan.Grant] then tells how many there are.
 func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
@@ -169,9 +169,9 @@ func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 	a.Allowed = denied&^p.shadows == 0 || mode == ModeRecord
 }
 
-// Grant fills in Granted of an answer in [ModeUpTo] of which State[i].Used is known for each limit: the least that a
-// limit that decides has left, from 0 to cost; of slots, cost if there is one. It is 0 exactly if Judge does not allow
-// the take.
+// Grant fills in Granted of an answer in [ModeUpTo] whose State[i].Used is set for each limit: the least that a limit
+// that decides has left, from 0 to cost; of slots, cost if there is one. It is 0 exactly if Judge does not allow the
+// take.
 func (p *Plan) Grant(a *Answer, cost int) {
 	most := cost
 	for i, l := range p.Deciding() {

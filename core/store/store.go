@@ -1,11 +1,11 @@
-// Package store is what a limiter asks of a place that keeps logs: the memory of the process, Redis, or one of your
-// own. Package core has the limiters; [core.MemoryStore] and those of package redisstore are stores. Most programs need
-// neither this package nor its names.
+// Package store defines what a limiter needs of a store, which keeps its logs: in memory, in Redis, or where you
+// choose. Package core has the limiters; [core.MemoryStore] and those of package redisstore are stores. Most programs
+// need neither this package nor its names.
 //
-// A log is the list of what one key was admitted, oldest first: entries with an instant, a cost and an id. A store
-// holds a log for each [Key], named by [Key.String], and decides about takes in one atomic step each, on one clock for
-// all that share a log, in microseconds or finer. It is safe for concurrent use. Package coretest holds the tests that
-// every store passes; the examples of this package are whole stores.
+// A log lists the admitted takes of one key, oldest first: entries with an instant, a cost and an id. A store holds a
+// log for each [Key], named by [Key.String], and decides about takes in one atomic step each, on one clock for all that
+// share a log, in microseconds or finer. It is safe for concurrent use. Package coretest holds the tests that every
+// store passes; the examples of this package are whole stores.
 //
 // [core.MemoryStore]: https://pkg.go.dev/github.com/sashlimit/sash/core#MemoryStore
 package store
@@ -26,11 +26,11 @@ import (
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
 type Store interface {
-	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and what
-	// it cannot do of what one decision asks, a plan for each of its logs: limits that are too large for it, algorithms
-	// that it lacks, several logs at once. It does no I/O. A limiter calls it when it is made, without plans if
-	// requests choose the limits, and once for each new set of limits that a request comes up with. [OneLog] and
-	// [SlidingLogs] are the errors of stores that have no more than these.
+	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and
+	// plans of one decision, one for each of its logs, that it cannot decide: because limits are too large for it,
+	// because it lacks their algorithm, or because there are several logs. It does no I/O. A limiter calls it when it
+	// is made, without plans if requests choose the limits, and once for each new set of limits that a request chooses.
+	// [OneLog] and [SlidingLogs] do this for stores with fewer abilities.
 	Validate(plans ...*Plan) error
 
 	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
@@ -53,10 +53,10 @@ type Store interface {
 	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
 	//
 	// Limiters give each request an ID of its own; where the store's client may send a command twice over a network,
-	// the request is recorded once, and its ID tells.
+	// the ID makes sure that the request is recorded once.
 	Take(ctx context.Context, takes []Take, answers []Answer) error
 
-	// Reset forgets a log. A log that does not exist is no error.
+	// Reset deletes a log. A log that does not exist is not an error.
 	Reset(ctx context.Context, key Key) error
 }
 
@@ -76,7 +76,7 @@ type Lister interface {
 	Log(ctx context.Context, key Key, window time.Duration) ([]Entry, error)
 }
 
-// Merger is a [Store] that can take over entries of another. Replaying what was admitted during an outage needs it.
+// Merger is a [Store] to which entries of another log can be added. Replaying what was admitted in an outage needs it.
 type Merger interface {
 	// Merge adds entries at their true instants, except those whose ids the log already holds, also in part: it is a
 	// union of sets, so it may be done again. It asks no limit and trims nothing.
@@ -92,7 +92,7 @@ type Renewer interface {
 	Renew(ctx context.Context, r Renewal) error
 }
 
-// Full is a store that can do everything, as a MemoryStore and those of redisstore can.
+// Full is a store with all optional methods, as core.MemoryStore and the stores of redisstore are.
 type Full interface {
 	Store
 	Settler
@@ -179,8 +179,7 @@ func ValidateTakes(takes []Take, answers []Answer) error {
 	return nil
 }
 
-// OneLog returns an error for what a store cannot serve that decides over one log at a time, and has no algorithm but
-// the sliding log.
+// OneLog is the [Store].Validate of a store that decides over one log at a time and has only the sliding log.
 func OneLog(plans []*Plan) error {
 	err := SlidingLogs(plans)
 	if len(plans) < 2 {
@@ -194,7 +193,7 @@ func OneLog(plans []*Plan) error {
 	})
 }
 
-// SlidingLogs returns an error for what a store cannot serve that has no algorithm but the sliding log.
+// SlidingLogs is the [Store].Validate of a store that has only the sliding log.
 func SlidingLogs(plans []*Plan) error {
 	var faults []error
 	for _, p := range plans {
@@ -243,10 +242,10 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// MaxRecorded is how many units [ModeRecord] keeps of one key, at least.
+// MaxRecorded is how many units of one key [ModeRecord] keeps, at least.
 const MaxRecorded = 100_000
 
-// Answer is what the log says about a [Take]. A store fills in State[i].Used of each limit, has [Plan.Judge] fill in
+// Answer is the answer of a log to a [Take]. A store fills in State[i].Used of each limit, has [Plan.Judge] fill in
 // Allowed and Denied, and in [ModeUpTo] [Plan.Grant] fill in Granted, and records the take.
 //
 // In ModeUpTo, Denied, Retry and Shadow are those of a take of one unit, whatever its Cost is. So a limit that does
@@ -279,7 +278,7 @@ type LimitSet uint8
 // Has reports whether limit i is in the set.
 func (s LimitSet) Has(i int) bool { return s>>i&1 == 1 }
 
-// Settlement names a take and says what it has cost after all.
+// Settlement is the final cost of a take.
 type Settlement struct {
 	Key  Key
 	ID   uint64 // that of the Take
@@ -301,11 +300,11 @@ type MergeRequest struct {
 	Entries []Entry       // each with ID, Age and Cost, in any order
 }
 
-// Entry is a recorded take. It does not say whose it is.
+// Entry is a recorded take, without the identity.
 type Entry struct {
 	At   time.Time // on the store's clock; not in a MergeRequest
 	Cost int       // units
 
 	ID  uint64        // that of the Take; in a MergeRequest alone
-	Age time.Duration // how long ago it was recorded; in a MergeRequest alone, since clocks of two stores differ
+	Age time.Duration // how long ago it was recorded; only in a MergeRequest, since clocks of two stores differ
 }
