@@ -3,7 +3,7 @@
 //
 //	r.Use(chilimit.New(core.PerMinute(100), core.ByIP()))
 //
-// chi speaks net/http, so this is package nethttp with a key more: [ByRoute].
+// chi uses net/http, so this is package nethttp with one more key: [ByRoute].
 package chilimit
 
 import (
@@ -17,15 +17,14 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options
-// by name. Callbacks take an *http.Request. It panics on a wrong configuration,
-// with every mistake listed; see [nethttp.New].
+// New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take an
+// *http.Request. It panics on a wrong configuration, with every mistake listed; see [nethttp.New].
 func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
 	return nethttp.New(p, k, opts...)
 }
 
-// From is New for a limiter that is at hand. It panics if the limiter's
-// callbacks are written for another framework.
+// From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another
+// framework.
 func From(l *core.Limiter) func(http.Handler) http.Handler { return nethttp.From(l) }
 
 // WithDeny answers denied requests instead of the problem document; see
@@ -45,13 +44,13 @@ var errNoRoute = &adapter.ConstantError{Err: &core.ConfigError{
 	Remedy:  "mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
 }}
 
-// ByRoute is the pattern of the request's route, such as "/users/{id}". chi
-// knows it where the limiter is mounted with With on the route itself:
+// ByRoute is the pattern of the request's route, such as "/users/{id}". chi sets it in time where the limiter is
+// mounted with With on the route itself:
 //
 //	r.With(chilimit.New(core.PerMinute(10), chilimit.ByRoute())).Get("/users/{id}", show)
 //
-// Under Use it is not known yet, and every request is an error (500) that says so, as the log does. That holds for the
-// Use of a router within a router as well, where the pattern is that of the mount.
+// Under Use the pattern is not set yet: every request is refused (500), and the log has the reason. The same holds for
+// Use of a router within a router, where the pattern is that of the mount.
 func ByRoute() core.Key {
 	return core.By(func(r *http.Request) (string, error) {
 		c := chi.RouteContext(r.Context())
@@ -63,8 +62,8 @@ func ByRoute() core.Key {
 	})
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+// Rules makes middleware that limits requests by the rules of a file. set is a *rules.Set of package rules. The options
+// are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 //
 // chi's CleanPath, StripSlashes and URLFormat may be in front of it or behind it: a path is matched as it was sent, and
 // as each of them may leave it for the router. Other middleware that rewrites paths has to be in front.
@@ -73,7 +72,7 @@ func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handle
 	return nethttp.FromRequest(l, func(r *http.Request) adapter.Request { return request{r} })
 }
 
-// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+// Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.
 func Explain[E any](set adapter.Explainer[E], r *http.Request) E { return set.Explain(request{r}) }
 
 // request shows a request of chi to core.

@@ -13,8 +13,8 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take an
-// echo.Context. It panics on a wrong configuration: a program that runs without its limits is worse.
+// New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take an
+// echo.Context. It panics on a wrong configuration, because a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 	l, err := core.NewFor[echo.Context](p, k, opts...)
 	if err != nil {
@@ -23,8 +23,8 @@ func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 	return From(l)
 }
 
-// From is New for a limiter of [core.New]. A refusal is returned as an *echo.HTTPError around its cause, such as
-// [*core.LimitedError], for an HTTPErrorHandler of your own to answer. Where the handler is echo's default, the
+// From makes middleware from a limiter of [core.New]. A refusal is returned as an *echo.HTTPError around its cause,
+// such as [*core.LimitedError], for an HTTPErrorHandler of your own to answer. Where the handler is echo's default, the
 // problem document is written and nil returned. It panics on callbacks for another framework.
 func From(l *core.Limiter) echo.MiddlewareFunc {
 	deny, fail, err := core.Bind[echo.Context](l, answerDenied, answerError)
@@ -55,8 +55,8 @@ func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Keep the error's text
-// from clients.
+// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Do not send the error's
+// text to clients.
 func WithError(f func(echo.Context, error) error) core.Option { return core.OnError[echo.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests that
@@ -65,11 +65,11 @@ func ByRoute() core.Key {
 	return core.By(func(c echo.Context) (string, error) { return "route " + c.Path(), nil })
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+// Rules makes middleware that limits requests by the rules of a file. set is a *rules.Set of package rules. The options
+// are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) echo.MiddlewareFunc {
 	return From(core.LimiterOf(set, opts...))
 }
 
-// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+// Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.
 func Explain[E any](set adapter.Explainer[E], c echo.Context) E { return set.Explain(request{c}) }

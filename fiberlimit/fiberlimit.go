@@ -14,8 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/fasthttpadapter"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options by name. Callbacks take a
-// *fiber.Ctx. It panics on a wrong configuration: a program that runs without its limits is worse.
+// New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take a
+// *fiber.Ctx. It panics on a wrong configuration, because a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 	l, err := core.NewFor[*fiber.Ctx](p, k, opts...)
 	if err != nil {
@@ -24,8 +24,9 @@ func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 	return From(l)
 }
 
-// From is New for a limiter of [core.New]. An ErrorHandler of the app's own gets a refusal as an error which
-// is a *fiber.Error and its cause, such as [*core.LimitedError]; fiber's default would lose the problem document.
+// From makes middleware from a limiter of [core.New]. An ErrorHandler of the app's own gets a refusal as an error in
+// which [errors.As] finds a *fiber.Error and the cause, such as [*core.LimitedError]. With fiber's default handler, the
+// problem document is written.
 func From(l *core.Limiter) fiber.Handler {
 	deny, fail, err := core.Bind[*fiber.Ctx](l, answerDenied, answerError)
 	if err != nil {
@@ -51,20 +52,20 @@ func From(l *core.Limiter) fiber.Handler {
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
 // WithError answers requests that could not be decided: no key, no store. The status is that of [core.ProblemOf],
-// unless the handler sets another. One that returns its error leaves the answer to the limiter; a panic is answered
-// as with [WithDeny]. Keep the error's text from clients.
+// unless the handler sets another. One that returns its error leaves the answer to the limiter; a panic is answered as
+// with [WithDeny]. Do not send the error's text to clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }
 
-// ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, that given to Use.
+// ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, the path given to Use.
 func ByRoute() core.Key {
 	return core.By(func(c *fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+// Rules makes middleware that limits requests by the rules of a file. set is a *rules.Set of package rules. The options
+// are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) fiber.Handler {
 	return From(core.LimiterOf(set, opts...))
 }
 
-// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+// Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.
 func Explain[E any](set adapter.Explainer[E], c *fiber.Ctx) E { return set.Explain(request{c}) }

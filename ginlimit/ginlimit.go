@@ -13,11 +13,11 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options
-// by name. Callbacks take a *gin.Context.
+// New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take a
+// *gin.Context.
 //
-// It panics on a wrong configuration, with every mistake listed, because a
-// program that runs without its limits is worse; [core.New] returns the same as an error.
+// It panics on a wrong configuration and lists every mistake, because a program that runs without its limits is worse.
+// [core.New] returns them as an error.
 func New(p core.Policy, k core.Key, opts ...core.Option) gin.HandlerFunc {
 	l, err := core.NewFor[*gin.Context](p, k, opts...)
 	if err != nil {
@@ -26,8 +26,8 @@ func New(p core.Policy, k core.Key, opts ...core.Option) gin.HandlerFunc {
 	return From(l)
 }
 
-// From is New for a limiter that is at hand. It panics if the limiter's
-// callbacks are written for another framework.
+// From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another
+// framework.
 func From(l *core.Limiter) gin.HandlerFunc {
 	deny, fail, err := core.Bind[*gin.Context](l, answerDenied, answerError)
 	if err != nil {
@@ -53,8 +53,8 @@ func From(l *core.Limiter) gin.HandlerFunc {
 // on to gin.Recovery, and http.ErrAbortHandler to the server.
 func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnDeny[*gin.Context](f) }
 
-// WithError answers requests that could not be decided: no key, no store. A handler that
-// writes no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
+// WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
+// that of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*gin.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests
@@ -63,11 +63,11 @@ func ByRoute() core.Key {
 	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+// Rules makes middleware that limits requests by the rules of a file. set is a *rules.Set of package rules. The options
+// are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) gin.HandlerFunc {
 	return From(core.LimiterOf(set, opts...))
 }
 
-// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+// Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.
 func Explain[E any](set adapter.Explainer[E], c *gin.Context) E { return set.Explain(request{c}) }

@@ -11,11 +11,11 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// New limits what the handlers behind it serve: how much, whose, and options
-// by name. Callbacks take an *http.Request.
+// New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take an
+// *http.Request.
 //
-// It panics on a wrong configuration, with every mistake listed, because a
-// program that runs without its limits is worse; [core.New] returns the same as an error.
+// It panics on a wrong configuration and lists every mistake, because a program that runs without its limits is worse.
+// [core.New] returns them as an error.
 func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
 	l, err := core.NewFor[*http.Request](p, k, opts...)
 	if err != nil {
@@ -24,13 +24,13 @@ func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http
 	return From(l)
 }
 
-// From is New for a limiter that is at hand. It panics if the limiter's
-// callbacks are written for another framework.
+// From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another
+// framework.
 func From(l *core.Limiter) func(http.Handler) http.Handler {
 	return FromRequest(l, func(r *http.Request) adapter.Request { return request{r} })
 }
 
-// FromRequest is From for packages that adapt a router on net/http: of makes what the limiter sees of a request.
+// FromRequest is From for packages that adapt a router on net/http: of returns the request as the limiter reads it.
 func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(http.Handler) http.Handler {
 	deny, fail, err := core.Bind[*http.Request](l, answerDenied, answerError)
 	if err != nil {
@@ -65,26 +65,25 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(h
 	}
 }
 
-// WithDeny answers denied requests instead of the problem document. The header
-// fields are set already, and so is the status, 429, unless the handler writes another. A panic goes on to
-// the server, as that of any other handler.
+// WithDeny answers denied requests instead of the problem document. The header fields are set already, and so is the
+// status, 429, unless the handler writes another. A panic goes on to the server, as in any other handler.
 func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
 	return core.OnDeny[*http.Request](f)
 }
 
-// WithError answers requests that could not be decided: no key, no store. A handler that
-// writes no status answers with that of [core.ProblemOf]. Keep the error's text from clients.
+// WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
+// that of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
 }
 
-// Rules limits what the handlers behind it serve by the rules of a file. set is a *rules.Set of package rules. The
-// options are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
+// Rules makes middleware that limits requests by the rules of a file. set is a *rules.Set of package rules. The options
+// are [WithDeny], [WithError] and [core.WithHeaders]. It panics on a wrong option, and if set is nil.
 func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
 	return From(core.LimiterOf(set, opts...))
 }
 
-// Explain tells what the rules of a set say about a request: set is a *rules.Set, and E is rules.Explanation.
+// Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.
 func Explain[E any](set adapter.Explainer[E], r *http.Request) E {
 	return set.Explain(request{r})
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Transport keeps a client within a quota, and does what a server asks of it that answers Retry-After
-// (RFC 9110, 10.2.3). It is safe for concurrent use; do not change its fields while it is in use. Keep it: a new
-// one knows of no pause.
+// Transport keeps a client within a quota, and waits when a server answers with Retry-After (RFC 9110, 10.2.3). It is
+// safe for concurrent use; do not change its fields while it is in use. Keep it: a new one does not have its pauses.
 //
 //	client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter}}
 //
@@ -31,13 +30,14 @@ import (
 // context or is longer than an hour, the longest pause. If the limiter has [core.WithOverrides], the pause is one of all
 // processes that share its store: within a second none of them sends a request for the key, see [core.Limiter.Pause].
 //
-// Under [core.InFlight], a request has its slot until the response's body has been read to its end or closed.
+// Under [core.InFlight], a request holds its permit until the response's body has been read to its end or closed.
 type Transport struct {
-	// Limiter says how much. Only its policy and its store matter here, not its key. Without one each request fails.
+	// Limiter sets how much is allowed. Only its policy and its store are used here, not its key. Without a Limiter
+	// each request fails.
 	Limiter *core.Limiter
 
-	// Key says whose quota a request draws from. The default is the host of its URL, with the port if it has
-	// one, in lower case. An empty one is an error, [core.ErrNoKey].
+	// Key returns whose quota a request uses. The default is the host of its URL, with the port if it has one, in lower
+	// case. An empty key is an error, [core.ErrNoKey].
 	Key func(*http.Request) string
 
 	// Base sends the requests. The default is [http.DefaultTransport].
@@ -142,7 +142,7 @@ type heldConn struct {
 	io.Writer
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls. It does so for Base.
+// CloseIdleConnections closes those of Base. [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

@@ -28,7 +28,7 @@ type AdapterConfig struct {
 
 // Adapter tests that limiters answer with the same status, header fields and bytes, whatever the framework. It makes
 // the limiters with [core.New], so what an adapter has beside its From needs tests of its own: New, WithDeny,
-// WithError, ByRoute, and the values of earlier middleware. [ClientIP] tests whom its requests come from.
+// WithError, ByRoute, and the values of earlier middleware. [ClientIP] tests which clients its requests come from.
 func Adapter(t *testing.T, c AdapterConfig) {
 	for _, test := range []struct {
 		name string

@@ -65,8 +65,8 @@ func peerRequest(remote, local string, headers [][2]string) *http.Request {
 // vector with a limit of one, the request passes and then does not, the expected client
 // without any header does not either, and an unrelated one does.
 //
-// The function that serve gives must take the peer from the request's RemoteAddr, and
-// the listener from [http.LocalAddrContextKey].
+// The function that serve returns must take the peer from the request's RemoteAddr, and the listener from
+// [http.LocalAddrContextKey].
 func ClientIP(t *testing.T, serve Serve) {
 	var file struct{ Vectors []clientVector }
 	if err := json.Unmarshal(clientVectors, &file); err != nil || len(file.Vectors) == 0 {

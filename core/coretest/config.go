@@ -24,18 +24,18 @@ type StoreConfig struct {
 	//	}
 	Run func(t *testing.T, name string, f func(*testing.T))
 
-	// Repeats says that every take is executed twice. One that counts though it is denied has then
-	// pushed out what its answer would tell.
+	// Repeats says that every take is executed twice. A denial that is recorded may then have removed the entries that
+	// its answer is about.
 	Repeats bool
 
 	// OneLimit says that each log has one limit, which is always the same, and each take costs one unit, as with
 	// package redisstream. Cases that need more are skipped, and Oracle leaves such steps out.
 	OneLimit bool
 
-	// Batch has a store decide about requests that wait at the same time, and returns the answers to each. All have
-	// the same mode, and as many takes, of the same plans; requests of several takes draw from several logs. It also
-	// returns the requests in the order in which they were decided: those of one group as one, so that each is
-	// told the Reset of the last. BatchOracle, which is skipped if Batch is nil, and JointOracle call it.
+	// Batch has a store decide about requests that wait at the same time, and returns the answers to each. All have the
+	// same mode, and as many takes, of the same plans; requests of several takes draw from several logs. It also
+	// returns the requests in the order in which they were decided: those of one group as one, so that each gets the
+	// Reset of the last. BatchOracle, which is skipped if Batch is nil, and JointOracle call it.
 	Batch func(ctx context.Context, s core.Store, requests [][]store.Take) (
 		answers [][]store.Answer, groups [][]int, err error)
 

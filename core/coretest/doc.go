@@ -1,5 +1,4 @@
-// Package coretest proves that a store or an adapter of your own does what
-// sash needs of it. A store on a clock of its own:
+// Package coretest tests that a store or an adapter of your own does what sash needs. A store on a clock of its own:
 //
 //	func TestMyStore(t *testing.T) {
 //		coretest.Store(t, coretest.StoreConfig{

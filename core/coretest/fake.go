@@ -11,9 +11,9 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// FakeStore is a store for tests: exact and slow. Its time stands still until Advance, and it fails when Fail says so.
+// FakeStore is a store for tests: exact and slow. Its time changes only by Advance, and it fails after Fail was called.
 // It begins at the Unix epoch, from which the periods of a [core.FixedWindow] are counted too. The zero value is ready.
-// Give its limiters [core.WithDenyCache](0): the deny cache goes by real time.
+// Give its limiters [core.WithDenyCache](0): the deny cache uses real time.
 type FakeStore struct {
 	mu    sync.Mutex
 	now   time.Duration
@@ -38,7 +38,7 @@ func (f *FakeStore) Advance(d time.Duration) {
 	f.now += d
 }
 
-// Fail makes every valid question fail with err, until it is called with nil. After a failure, a limiter under
+// Fail makes every valid call fail with err, until Fail is called with nil. After a failure, a limiter under
 // [core.FailLocal] has a goroutine: within a bubble of testing/synctest, close it at the end.
 func (f *FakeStore) Fail(err error) {
 	f.mu.Lock()

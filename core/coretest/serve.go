@@ -58,8 +58,7 @@ func HTTP2(t *testing.T, h http.Handler) func(*http.Request) *http.Response {
 	return send
 }
 
-// Send gives a function that sends requests to base, whatever host they name,
-// and reads the responses to their end.
+// Send returns a function that sends requests to base, whatever host they name, and reads the responses to their end.
 func Send(t *testing.T, client *http.Client, base string) func(*http.Request) *http.Response {
 	t.Helper()
 	target, err := url.Parse(base)

@@ -19,9 +19,9 @@ import (
 // Algorithm or Calendar are skipped, and so are those steps of the cases with Oracle, which compare random requests with the answers of a
 // [FakeStore]. All other cases, bans, limits that vary and shadows among them, need only the methods of [core.Store].
 //
-// What Take was given is overwritten when it has returned: see [store.Store].
+// After Take has returned, its arguments are overwritten: see [store.Store].
 //
-// The cases of algorithms run for each that the store counts by, and not under Repeats.
+// The cases of algorithms run for each algorithm that the store has, and not under Repeats.
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }

@@ -8,8 +8,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Take asks a store about requests that draw from one log. When the store has returned, it overwrites what the store
-// was given, so that a store which goes on using it is found out.
+// Take asks a store about requests that draw from one log. When the store has returned, it overwrites the arguments, to
+// find stores that still use them.
 func Take(ctx context.Context, s store.Store, t store.Take) (store.Answer, error) {
 	answers := make([]store.Answer, 1)
 	err := TakeAll(ctx, s, []store.Take{t}, answers)

@@ -8,11 +8,11 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// Verify proves that no window (t-Window, t] of a log, whatever t, holds more than its quota, and of each
-// limit that is broken it reports the fullest window. The entries, in any order, are those of
-// [core.Limiter.Log], or what a test of your own has seen admitted.
+// Verify checks that no window (t-Window, t] of a log, at any t, holds more than its quota. For each limit that is
+// exceeded, it reports the fullest window. The entries, in any order, are those of [core.Limiter.Log], or the
+// admissions that a test of your own has recorded.
 //
-// Limits of requests in flight ([core.InFlight]) are left out, because entries do not tell when a request has ended.
+// Limits of requests in flight ([core.InFlight]) are left out, because entries do not contain when a request has ended.
 //
 // What [core.Limiter.Record] or [core.Decision.Settle] have recorded beyond a quota is reported as well.
 func Verify(tb testing.TB, entries []core.Entry, limits core.Limits) {

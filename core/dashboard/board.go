@@ -23,8 +23,8 @@ const (
 // Board counts the decisions of limiters for the page of [Handler]. The zero Board is ready for use, and must not be
 // copied. It may be used by any number of limiters and goroutines.
 //
-// While nobody looks at the page, a decision costs a few atomic additions, and one goroutine wakes up once a second
-// until there has been no decision for five minutes.
+// While no page is open, a decision costs a few atomic additions, and one goroutine wakes up once a second until there
+// has been no decision for five minutes.
 type Board struct {
 	policies metricsum.Policies[policy]
 	running  atomic.Bool // a goroutine samples the counters
@@ -51,9 +51,9 @@ type added struct {
 
 var nameOf = bridge.NameOf.(func(*core.Limiter) (policy, limits string)) //nolint:forcetypeassert // core sets it
 
-// Add adds limiters whose stores and limits the page is to show, and whose keys may be looked up by their names; of
-// several limiters of one policy, those of the first. The decisions of a limiter are counted whether it was added or
-// not, if it has Observe as its observer.
+// Add adds limiters whose stores and limits the page shows, and whose keys can be looked up by name. Of several
+// limiters of one policy, it shows the first. The decisions of a limiter are counted whether it was added or not, if it
+// has Observe as its observer.
 func (b *Board) Add(limiters ...*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,10 +65,10 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	}
 }
 
-// Remove forgets limiters that were added, such as those of a customer who has left, and what the page has of their
-// policies, except for policies of which another limiter was added. A limiter that goes on deciding appears again, so
-// close it as well. [core.Limiter.Close] alone does the same once all limiters of the policy are closed, and is the
-// only way for the rules of a file.
+// Remove removes limiters that were added, such as those of a customer who has left, and the counts of their policies,
+// unless another limiter of the policy was added. A limiter that is still used appears again, so close it as well.
+// [core.Limiter.Close] alone does the same once all limiters of the policy are closed, and is the only way for the
+// rules of a file.
 func (b *Board) Remove(limiters ...*core.Limiter) {
 	for _, name := range b.removed(func(a added) bool { return slices.Contains(limiters, a.Limiter) }) {
 		if b.limiterOf(name) == nil {

@@ -8,8 +8,9 @@
 //
 // It shows what policies have admitted and denied in the last minutes, what went wrong, what stores hold, the keys with
 // the most requests, and the sliding window of one key. It needs no build step, no assets from elsewhere and no
-// Prometheus. What it counts is of this process alone; package prommetrics counts for several.
+// Prometheus. It counts the decisions of this process only; for several processes use package prommetrics.
 //
-// Whoever can reach the page can read it, so put authentication before it, as for any other page of administrators.
-// Identities appear as hashes unless [WithIdentities] is given, and nothing can be changed unless [WithActions] is.
+// Anybody who can reach the page can read it, so put authentication in front of it, as for any other page for
+// administrators. Identities appear as hashes unless [WithIdentities] is given, and nothing can be changed unless
+// [WithActions] is.
 package dashboard

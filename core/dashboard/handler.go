@@ -16,8 +16,8 @@ var files embed.FS
 // Handler returns the page of a board. Mount it under any path that ends in a slash, with or without
 // [http.StripPrefix]. It panics if an option or the board is nil.
 //
-// The page uses these paths below its own: board.js, board.css, events, window and reset. A proxy before it must not
-// collect the answer of events.
+// The page uses these paths below its own: board.js, board.css, events, window and reset. A proxy in front of it must
+// not buffer the response of events.
 func Handler(b *Board, opts ...Option) http.Handler {
 	h := &handler{board: b}
 	if b == nil {

@@ -8,7 +8,7 @@
 //	)
 //
 // A denied call ends with codes.ResourceExhausted and a RetryInfo. A stream counts once, when it begins. Callbacks take
-// a [context.Context], which is that of the call. Keys find its metadata as the header of a request (core.ByHeader).
+// the call's [context.Context]. [core.ByHeader] reads the metadata of the call.
 //
 // Handlers of connect-go are net/http handlers, and so is a grpc.Server behind its ServeHTTP: for these use package
 // nethttp. A limiter there and one here share a quota if they have the same store and the same name (core.WithName).
@@ -35,8 +35,8 @@ var _ = adapter.ServedBy("grpc.(*Server).processUnaryRPC") && adapter.ServedBy("
 // Unary limits calls with one request and one response. It panics if the limiter is nil, or if its callbacks are
 // written for a framework.
 //
-// What the limiter tells of the quota, as ratelimit and ratelimit-policy, is in the header of a call that succeeds. Of
-// one that fails it is in the trailer: clients do not retry a call of which they have had a header.
+// The fields ratelimit and ratelimit-policy are in the header of a call that succeeds, and in the trailer of one that
+// fails, because clients do not retry a call after its header has arrived.
 func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 	lim := bind(l)
 	return func(
@@ -56,8 +56,8 @@ func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 	}
 }
 
-// Stream limits streams, as [Unary] does other calls. A stream counts once, and holds what a limit of requests in
-// flight gives it until its handler ends.
+// Stream limits streams, as [Unary] does other calls. A stream counts once, and holds its permit of [core.InFlight]
+// until its handler ends.
 func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 	lim := bind(l)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
@@ -75,14 +75,15 @@ func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 	}
 }
 
-// WithDeny makes the error of denied calls, in place of codes.ResourceExhausted. A function that returns nil or
-// [core.Decision.Err] leaves it to the limiter. Such a limiter may serve net/http as well, which answers by itself.
+// WithDeny makes the error of denied calls, in place of codes.ResourceExhausted. If the function returns nil or
+// [core.Decision.Err], the limiter makes the error. Such a limiter may also be used with net/http, where the function
+// is not called.
 func WithDeny(f func(context.Context, core.Decision) error) core.Option {
 	return core.OnDeny[context.Context](f)
 }
 
-// WithError makes the error of calls that could not be decided: no key, no store. A function that returns nil or its
-// error leaves it to the limiter. Keep the error's text from clients.
+// WithError makes the error of calls that could not be decided: no key, no store. If the function returns nil or its
+// error, the limiter makes the error. Do not send the error's text to clients.
 func WithError(f func(context.Context, error) error) core.Option {
 	return core.OnError[context.Context](f)
 }

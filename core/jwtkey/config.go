@@ -18,8 +18,8 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// Config is which tokens [ByClaim] believes, and where it finds them. Methods and one of
-// Key, Keys and Keyfunc are required.
+// Config sets which tokens [ByClaim] accepts, and where it finds them. Methods and one of Key, Keys and Keyfunc are
+// required.
 type Config struct {
 	// Methods are the algorithms that tokens may be signed with, such as "RS256", whatever a token says
 	// of itself. HMAC, where the key that verifies can also sign, does not mix with public keys.
@@ -35,8 +35,8 @@ type Config struct {
 	// While it waits for a server, so does the request.
 	Keyfunc jwt.Keyfunc
 
-	// Issuer are the values of "iss" that are believed; any by default, so give it unless each key belongs
-	// to one issuer. The same claim of two issuers is two identities.
+	// Issuer are the values of "iss" that are accepted; any by default, so set it unless each key belongs to one
+	// issuer. The same claim of two issuers is two identities.
 	Issuer []string
 	// Audience are the values of "aud" of which a token must have one; by default none must.
 	Audience []string
@@ -45,8 +45,8 @@ type Config struct {
 	// RequireExpiry makes a token without "exp" invalid. By default it is valid forever.
 	RequireExpiry bool
 
-	// MaxTokenBytes is how long a token may be, 256 to 65536. The default is 8192. A longer
-	// one is invalid, and costs nothing.
+	// MaxTokenBytes is how long a token may be, 256 to 65536. The default is 8192. A longer token is invalid, and is
+	// not parsed.
 	MaxTokenBytes int
 
 	// Header is where the token is, behind "Bearer", which only Authorization needs to have. The default

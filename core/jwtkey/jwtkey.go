@@ -11,7 +11,7 @@
 // [ByContextClaim] takes the claims that middleware in front of it has verified, which costs
 // next to nothing and cannot disagree with it.
 //
-// [Claims] gives what was verified to the limiter's other callbacks, such as [core.LimitBy], and to handlers.
+// [Claims] returns the verified claims to the limiter's other callbacks, such as [core.LimitBy], and to handlers.
 package jwtkey
 
 import (
@@ -33,28 +33,28 @@ import (
 )
 
 var (
-	// ErrInvalidToken says that there is a token, but none to believe. It is also
-	// [core.ErrNoKey], and where golang-jwt has a name for the cause, such as
-	// [jwt.ErrTokenExpired], it is that as well. It never holds the token or what is in it.
+	// ErrInvalidToken means that the request has a token, but no valid one. [errors.Is] also finds [core.ErrNoKey] in
+	// it, and the cause if golang-jwt has an error for it, such as [jwt.ErrTokenExpired]. It never contains the token
+	// or its claims.
 	ErrInvalidToken = adapter.ErrorWithCause(errors.New("sash: the token is not valid"), core.ErrNoKey)
 
-	// ErrInvalidClaim says that a verified token does not name anybody: its claim is missing,
-	// empty, or not an identity. It is also [core.ErrNoKey].
+	// ErrInvalidClaim means that a verified token has no identity: its claim is missing, empty, or not an identity.
+	// [errors.Is] also finds [core.ErrNoKey] in it.
 	ErrInvalidClaim = adapter.ErrorWithCause(errors.New("sash: the token's claim is no identity"), core.ErrNoKey)
 )
 
-// ByClaim is the claim of a token that the request carries, such as "sub", once the
-// token is verified. The name is taken as it is, dots and all; for a claim within another
-// see Config.Path. It is together with the token's issuer that it names somebody.
+// ByClaim is the claim of a token that the request carries, such as "sub", once the token is verified. The name is
+// taken literally, dots included; for a claim within another see Config.Path. An identity consists of the claim and the
+// token's issuer.
 //
 // An identity is a string, taken byte for byte, or a whole number as it is written; a list of
 // one string is that string. Nothing else is: 1.5, 1e6, true, "", lists, objects, and text
 // that was not Unicode are [ErrInvalidClaim].
 //
-// A request without a token, or with one that is not valid ([ErrInvalidToken]), has no such key:
-// [core.First] asks the next one, which should be an address, and without one the request is refused (400).
+// A request without a token, or with one that is not valid ([ErrInvalidToken]), has no such key: [core.First] tries the
+// next one, which should be an address; without one the request is refused (400).
 //
-// A wrong configuration is refused by [core.New], every mistake of it at once.
+// [core.New] returns an error for a wrong configuration, with every mistake in it.
 func ByClaim(claim string, cfg Config) core.Key {
 	v, err := newVerifier(claim, cfg)
 	if err != nil {

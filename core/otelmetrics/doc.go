@@ -1,5 +1,5 @@
-// Package otelmetrics counts the decisions of limiters with OpenTelemetry's API of metrics, and notes them on the spans
-// of requests.
+// Package otelmetrics counts the decisions of limiters with OpenTelemetry's API of metrics, and sets them as attributes
+// of the spans of requests.
 //
 //	meter := otel.Meter("github.com/sashlimit/sash")
 //	limiter, err := core.New(core.PerMinute(100), core.ByIP(),
@@ -8,9 +8,9 @@
 //	...
 //	registration, err := otelmetrics.Register(meter, limiter)
 //
-// Experimental: OpenTelemetry has no convention for rate limiters but aspnetcore.rate_limiting, which the names of this
-// package resemble. They will change if there is one. docs/metrics.md lists them.
+// Experimental: OpenTelemetry has no general convention for rate limiters yet. The names of this package resemble
+// aspnetcore.rate_limiting, and will change if there is a convention. docs/metrics.md lists them.
 //
-// No attribute is an identity, and the number of their values does not depend on clients. What was counted of a policy
-// is not reported any more after its last limiter was closed.
+// No attribute is an identity, and the number of their values does not depend on clients. A policy is no longer
+// reported when its last limiter is closed.
 package otelmetrics

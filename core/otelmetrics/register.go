@@ -13,10 +13,9 @@ import (
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
-// Register reports [core.Stats] of limiters when metrics are read, until the registration is undone. Register all
-// limiters of a program at once: those of one policy are added up, and what is of a store is reported once, for the
-// first of the limiters that use it. For a file of rules, give it a limiter that the Limiter method of the rules
-// returns.
+// Register reports [core.Stats] of limiters when metrics are read, until Unregister of the registration is called.
+// Register all limiters of a program at once: limiters of one policy are added up, and metrics of a store are reported
+// once, for the first of the limiters that use it. For a file of rules, pass a limiter of rules.Set.Limiter.
 func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, error) {
 	if m == nil {
 		return nil, errors.New(noMeter)

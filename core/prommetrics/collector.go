@@ -8,11 +8,10 @@ import (
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
-// Collector reports [core.Stats] of limiters when Prometheus asks. Register one collector with all limiters of the
-// program, since two have metrics of the same names. For a file of rules, give it a limiter that the Limiter method of
-// the rules returns.
+// Collector reports [core.Stats] of limiters when Prometheus scrapes. Register one collector with all limiters of the
+// program, since two have metrics of the same names. For a file of rules, pass a limiter of rules.Set.Limiter.
 //
-// Limiters of one policy are added up. What is of a store is reported once, for the first of the limiters that use it.
+// Limiters of one policy are added up. Metrics of a store are reported once, for the first of the limiters that use it.
 func Collector(limiters ...*core.Limiter) prometheus.Collector { return collector(limiters) }
 
 type collector []*core.Limiter

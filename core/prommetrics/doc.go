@@ -6,10 +6,10 @@
 //	...
 //	prometheus.MustRegister(prommetrics.Collector(limiter))
 //
-// [Observer] counts what events tell, [StoreObserver] how long the store takes, and [Collector] reports what limiters
-// hold when Prometheus asks. docs/metrics.md describes each metric, and examples/metrics has a dashboard and alerts.
+// [Observer] counts events, [StoreObserver] measures calls to the store, and [Collector] reports what limiters hold
+// when Prometheus scrapes. docs/metrics.md describes each metric, and examples/metrics has a dashboard and alerts.
 //
-// No label is an identity. Labels are names of policies, which are in the program or its rules, words of sash such as
-// outcomes, and classes of errors, of which there are 64 at most besides "other". So the number of series does not
-// depend on clients. The series of a policy are dropped when its last limiter is closed.
+// No label is an identity. Labels are names of policies, which come from the program or its rules, fixed words such as
+// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. The
+// series of a policy are dropped when its last limiter is closed.
 package prommetrics

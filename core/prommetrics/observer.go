@@ -59,7 +59,7 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 // limiters may have. It may be called several times with one registerer: the metrics are then the same. It panics if
 // they cannot be registered.
 //
-// It allocates nothing once a policy has had an event before, except for errors.
+// After the first event of a policy it allocates nothing, except for errors.
 func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, core.Event) {
 	o := &observer{durations: histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
 	for s := range o.bySource {

@@ -17,8 +17,8 @@ type options struct {
 // Option changes a default of [Load] and [Parse].
 type Option func(*options)
 
-// WithVerifier registers a function under a name, for keys such as {header: X-API-Key, verify: name}. It returns whose
-// value it is, as [core.ByHeader] describes. It may be given several times.
+// WithVerifier registers a function under a name, for keys such as {header: X-API-Key, verify: name}. verify returns
+// the identity behind a value, as for [core.ByHeader]. It may be given several times.
 func WithVerifier(name string, verify func(context.Context, string) (string, error)) Option {
 	return func(o *options) {
 		_, twice := o.verifiers[name]
@@ -49,7 +49,7 @@ func WithClaims(key func(claim string) core.Key) Option {
 	}
 }
 
-// WithOptions sets options of the limiter that asks the rules, such as [core.WithStore] and [core.WithObserver].
+// WithOptions sets options of the limiter that applies the rules, such as [core.WithStore] and [core.WithObserver].
 // Options that rules have fields for are errors: [core.WithName], [core.WithCost], [core.WithFailure],
 // [core.WithShadow] and [core.WithBan].
 func WithOptions(opts ...core.Option) Option {

@@ -167,8 +167,8 @@ func (s *Set) String() string {
 	return fmt.Sprintf("%s: rules: %d, limits: %d%s", s.name, len(rules), count, &lines)
 }
 
-// Limiter returns a limiter that asks the rules in force, for adapters. The options are WithDeny and WithError of the
-// adapter, and [core.WithHeaders]. All limiters of a set share their state.
+// Limiter returns a limiter that applies the rules in force, for adapters. The options are WithDeny and WithError of
+// the adapter, and [core.WithHeaders]. All limiters of a set share their state.
 func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
 	return engine.Answering(s.limiter, opts)
 }

@@ -15,12 +15,12 @@ import (
 const interval = 250 * time.Millisecond
 
 // Watch loads the file again when it changes, and when the process gets a SIGHUP, until ctx ends. It then returns nil.
-// A file with mistakes is not taken over: the rules in force remain, the mistakes are logged once through
-// [slog.Default], and observers get an event ([event.ReloadFailed]). Another process of the same rules reloads by
-// itself; meanwhile each decides by its own rules on the same logs.
+// A file with mistakes has no effect: the rules in force remain, the mistakes are logged once through [slog.Default],
+// and observers get an event ([event.ReloadFailed]). Other processes with the same file reload by themselves; until all
+// have, they decide by different rules on the same logs.
 //
-// It looks at the file four times a second, through links, so that a file which is replaced is seen: by an editor, or
-// by Kubernetes, which changes a link of a ConfigMap. The file is read once two looks have found it the same, because
+// It checks the file four times a second and follows links, so it detects a file that was replaced by an editor, or by
+// Kubernetes, which changes a link of a ConfigMap. It reads the file when two checks in a row find it the same, because
 // editors write it in several steps. An error means that the set has no file.
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
