@@ -162,7 +162,7 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 		return impossible("a burst makes it a token bucket", "remove the algorithm, or the burst")
 	case form.InFlight || form.Burst:
 	case form.Calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
-		return impossible("calendar periods are counted one by one", "remove the algorithm, or choose "+fixedWindow)
+		return impossible("calendar periods are fixed windows", "remove the algorithm, or choose "+fixedWindow)
 	case algorithm == fixedWindow:
 		l.Limit, l.isCounter = l.With(core.FixedWindow), true
 	case algorithm == slidingCounter:

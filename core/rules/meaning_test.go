@@ -478,7 +478,7 @@ func TestCallsThatNameAKey(t *testing.T) {
 	for name, err := range map[string]error{
 		"Allow": allow, "Wait": wait, "Log": log, "Record": record, "Peek": peek, "Reset": l.Reset(ctx, "k"),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "rules choose keys by the request") {
+		if err == nil || !strings.Contains(err.Error(), "rules need a request") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -33,7 +33,7 @@ var mistakes = map[string]struct {
 	"too many limits of a descriptor and one below in shadow": {
 		"rules:\n- name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/day, 3/day, 4/day, 5/day]\n" +
 			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
-		[]string{"2:3 rules[0]: a request may have 9 limits of this rule"},
+		[]string{"2:3 rules[0]: 9 limits of this rule may apply to one request"},
 	},
 	"units": {
 		"rules:\n- name: a\n  match: {path: /a}\n  key: ip\n  limits: [100 tokens/minute, 5/minute]\n" +
@@ -241,7 +241,7 @@ var mistakes = map[string]struct {
 	},
 	"too many limits": {
 		"rules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s, 6/s, 7/s, 8/s, 9/s]}\n",
-		[]string{"2:4 rules[0]: a request may have 9 limits of this rule"},
+		[]string{"2:4 rules[0]: 9 limits of this rule may apply to one request"},
 	},
 	"too many limits together": {
 		"apply: all\nrules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n" +
@@ -323,15 +323,15 @@ var mistakes = map[string]struct {
 	},
 	"path without a slash": {
 		"rules:\n- {name: a, match: {path: users}, key: ip, limits: [1/minute]}\n",
-		[]string{`2:27 rules[0].match.path: "users": a path begins with a slash`},
+		[]string{`2:27 rules[0].match.path: "users": a path must begin with a slash`},
 	},
 	"path with a method": {
 		"rules:\n- {name: a, match: {path: GET /users}, key: ip, limits: [1/minute]}\n",
-		[]string{`2:27 rules[0].match.path: "GET /users": a path begins with a slash`},
+		[]string{`2:27 rules[0].match.path: "GET /users": a path must begin with a slash`},
 	},
 	"path that is not clean": {
 		"rules:\n- {name: a, match: {path: /a/../b}, key: ip, limits: [1/minute]}\n",
-		[]string{`2:27 rules[0].match.path: "/a/../b": no path is like this`},
+		[]string{`2:27 rules[0].match.path: "/a/../b": no request has such a path`},
 	},
 	"star in a path": {
 		"rules:\n- {name: a, match: {path: /a/*}, key: ip, limits: [1/minute]}\n",
@@ -340,7 +340,7 @@ var mistakes = map[string]struct {
 	"unreachable": {
 		"rules:\n- {name: a, match: {path: /a/}, key: ip, limits: [1/minute]}\n" +
 			"- {name: b, match: {path: \"/a/{id}\", methods: [GET]}, key: ip, limits: [1/minute]}\n",
-		[]string{`3:4 rules[1]: no request reaches this rule: rule "a" on line 2 matches all`},
+		[]string{`3:4 rules[1]: this rule never applies: rule "a" on line 2 matches all`},
 	},
 
 	"allow without a key": {

@@ -30,7 +30,8 @@ func parsePattern(text string) (p *pattern, problem, remedy string) {
 	fault := func(problem, remedy string) (*pattern, string, string) { return nil, problem, remedy }
 	rest, ok := strings.CutPrefix(text, "/")
 	if !ok {
-		return fault("a path begins with a slash", "write the path alone; methods and host have fields of their own")
+		return fault("a path must begin with a slash",
+			"write only the path; methods and host have fields of their own")
 	}
 	p = new(pattern)
 	names := make(map[string]bool)
@@ -41,7 +42,7 @@ func parsePattern(text string) (p *pattern, problem, remedy string) {
 		case part == "" && last:
 			p.multi = true
 		case part == "" || part == "." || part == "..":
-			return fault("no path is like this, since paths are cleaned", "remove empty segments and dots")
+			return fault("no request has such a path, since paths are cleaned first", "remove empty segments and dots")
 		case part == "{$}" && last:
 			p.slash = true
 		case strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}"):
@@ -63,13 +64,14 @@ func parsePattern(text string) (p *pattern, problem, remedy string) {
 			names[name] = true
 		case isForeign(part):
 			return fault(part+" is not a wildcard here", "a wildcard is a whole segment: write "+
-				wildcardFor(part, last)+"; characters that are meant as they are can be encoded, such as %3A for ':'")
+				wildcardFor(part, last)+"; to match such a character itself, encode it, such as %3A for ':'")
 		case strings.ContainsAny(part, "?#"):
-			return fault("a path ends before a query", "remove what follows, or encode the characters: %3F, %23")
+			return fault("a path has no query and no fragment",
+				"remove what follows, or encode the characters: %3F, %23")
 		default:
 			literal, err := url.PathUnescape(part)
 			if err != nil || strings.Contains(literal, "/") {
-				return fault(part+" is not a segment", "write it decoded, as the path is tried")
+				return fault(part+" is not a segment", "write it as it is after decoding, without encoded slashes")
 			}
 			p.segments = append(p.segments, literal)
 		}

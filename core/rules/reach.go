@@ -17,7 +17,7 @@ func (doc *document) unreachable() {
 		for _, earlier := range doc.rules[:i] {
 			if !earlier.match.faulty && !r.match.faulty && earlier.match.covers(&r.match) {
 				r.at.asFirst().fault(
-					fmt.Sprintf("no request reaches this rule: rule %q on line %d matches all requests that it matches",
+					fmt.Sprintf("this rule never applies: rule %q on line %d matches all of its requests",
 						cut(earlier.name), earlier.at.asFirst().Line),
 					"put it in front of that rule, narrow that rule's match, or write apply: all")
 				break
@@ -94,8 +94,8 @@ const maxSteps = 1_000_000
 func (doc *document) tooMany() {
 	for _, r := range doc.rules {
 		if n := r.most(limits); n > store.MaxLimits {
-			r.at.asFirst().fault(fmt.Sprintf("a request may have %d limits of this rule", n),
-				fmt.Sprintf("write at most %d that hold together", store.MaxLimits))
+			r.at.asFirst().fault(fmt.Sprintf("%d limits of this rule may apply to one request", n),
+				fmt.Sprintf("write at most %d that apply together", store.MaxLimits))
 			return
 		}
 	}
