@@ -84,7 +84,8 @@ func serves[C any](l *Limiter) error {
 		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
 			faults = append(faults, configError(t.option, fmt.Sprintf("func(%v)", t.typ),
 				fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
-				"pass a function with a parameter of that type; WithDeny and WithError are of its own package"))
+				"pass a function with a parameter of that type; for WithDeny and WithError, use the framework's "+
+					"own package"))
 		}
 	}
 	return errors.Join(append(faults, l.uncosted)...)

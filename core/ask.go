@@ -167,8 +167,8 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 		return l.policy.fixed, nil
 	}
 	if !l.policy.context {
-		return nil, fmt.Errorf("sash: LimitBy chooses by %v, and there is no request: "+
-			"give LimitBy a func(context.Context) core.Limits", l.policy.callbackTypes[0].typ)
+		return nil, fmt.Errorf("sash: LimitBy takes a %v, but this call has no request: "+
+			"pass LimitBy a func(context.Context) core.Limits", l.policy.callbackTypes[0].typ)
 	}
 	return l.plan(noRequest{ctx})
 }
@@ -176,7 +176,7 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 // identityOf finds the identity that key names, for calls without a request.
 func (l *Limiter) identityOf(key string, id *identity) error {
 	if l.choose != nil {
-		return configError("key", "a text", "rules choose keys by the request, and this call has none",
+		return configError("key", "a text", "rules need a request, but this call has none",
 			"use the middleware, or a limiter without rules")
 	}
 	if l.key.fromText != nil {

@@ -379,7 +379,7 @@ func TestBanElsewhere(t *testing.T) {
 			t.Error(err)
 		}
 		ann.isBan(d, 30*time.Second)
-		if err := d.Err(); err == nil || err.Error() != "sash: limited by ban: free in 30s" {
+		if err := d.Err(); err == nil || err.Error() != "sash: limited by ban: try again in 30s" {
 			t.Error(err)
 		}
 		p := d.Problem()

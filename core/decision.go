@@ -323,7 +323,7 @@ func (e *LimitedError) Error() string {
 	if d.plan != nil && d.awaitsPermit() && !d.refused() {
 		return fmt.Sprintf("sash: limited by %s: too many requests at the same time", over)
 	}
-	return fmt.Sprintf("sash: limited by %s: free in %v", over, d.RetryAfter.Round(time.Microsecond))
+	return fmt.Sprintf("sash: limited by %s: try again in %v", over, d.RetryAfter.Round(time.Microsecond))
 }
 
 func (e *LimitedError) Unwrap() error {

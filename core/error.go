@@ -29,7 +29,7 @@ var (
 	ErrForbidden = errors.New("sash: the client is on a deny list")
 
 	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
-	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota: it can never pass")
+	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota, so waiting does not help")
 )
 
 // fault is what is wrong with a value, and what to do.
@@ -58,7 +58,7 @@ const (
 	giveOne    = "pass a function, or leave the option out"
 	noLimiter  = "the limiter is nil, or was not made by core.New"
 	checkNew   = "use core.New, and check its error"
-	zeroKey    = "the zero Key finds nothing"
+	zeroKey    = "the key is the zero Key"
 	makeKey    = "use ByIP, ByHeader, By or another function that returns a Key"
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 

@@ -27,7 +27,7 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 		faults = append(faults, configError(option, value, problem, remedy))
 	}
 	if k.keySpec == nil {
-		add("no key", "the entries need a key", "pass the key that finds them, such as core.ByIP()")
+		add("no key", "a list needs a key", "pass the key that finds them, such as core.ByIP()")
 		return nil, errors.Join(faults...)
 	}
 	faults = append(faults, k.fault)
@@ -43,7 +43,7 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 		case addresses && err == nil:
 			l.prefixes = append(l.prefixes, p)
 		case addresses && !texts:
-			add(strconv.Quote(e), "the key finds addresses, and this is not one, or it is everybody",
+			add(strconv.Quote(e), "the key finds addresses, but this is not one, or it is every address",
 				`use an address, or a prefix such as "192.0.2.0/24"`)
 		case e == "":
 			add(`""`, "no client has an empty identity",

@@ -169,18 +169,19 @@ func withoutQuotes(s string) string {
 	return string(b)
 }
 
-const remedyKey = "see why verify, or the key's function, fails; if the request has no valid key, return core.ErrNoKey"
+const remedyKey = "find out why verify, or the key's function, fails; if the request has no valid key, " +
+	"return core.ErrNoKey"
 
 func remedyNoKey(key string) string {
 	switch key {
 	case "ByIP":
 		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
 	case "ByValue":
-		return "mount the middleware that leaves the value in front of the limiter; core.First gives requests " +
+		return "mount the middleware that stores the value in front of the limiter; core.First gives requests " +
 			"without one another key"
 	case "jwt":
-		return "see that requests carry a valid token, and that middleware which verifies it is in front of the " +
-			"limiter; core.First gives requests without one another key"
+		return "check that requests carry a valid token, and that the middleware which verifies it is in front of " +
+			"the limiter; core.First gives requests without one another key"
 	}
 	return "clients may leave it out: core.First gives such requests another key, such as core.ByIP()"
 }

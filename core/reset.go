@@ -46,7 +46,7 @@ func (d Decision) Reset(ctx context.Context) error {
 	case d.storeErr != nil: // FailOpen has decided, and the rules are not known
 		return d.storeErr
 	}
-	return configError("Reset", "a decision", "its request was not limited, so there is no key",
+	return configError("Reset", "a decision", "the request was not limited, so it has no key",
 		"reset decisions about limited requests only")
 }
 

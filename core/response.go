@@ -221,7 +221,7 @@ func ProblemOf(err error) adapter.Problem {
 			Type:   "about:blank",
 			Title:  "Bad Request",
 			Status: http.StatusBadRequest,
-			Detail: "The request does not say whose quota it draws from.",
+			Detail: "The request does not identify whose quota it uses.",
 		}
 	}
 	return adapter.Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}

@@ -87,7 +87,7 @@ func ruleOptions(c *config) {
 }
 
 const (
-	tooLate     = "the limiter is made already"
+	tooLate     = "the limiter already exists"
 	passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
 )
 

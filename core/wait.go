@@ -267,7 +267,7 @@ func (l *Limiter) foresee(
 // tooLong returns an error if ctx ends within the wait.
 func tooLong(ctx context.Context, wait time.Duration) error {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
-		return fmt.Errorf("sash: there is a wait of %v, and the context ends before: %w",
+		return fmt.Errorf("sash: the wait would be %v, but the context ends earlier: %w",
 			wait.Round(time.Microsecond), context.DeadlineExceeded)
 	}
 	return nil

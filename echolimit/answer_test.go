@@ -19,7 +19,7 @@ func TestHandlersReturnErrors(t *testing.T) {
 		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
 	const noKeyBody = `{"type":"about:blank",` +
-		`"title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+		`"title":"Bad Request","status":400,"detail":"The request does not identify whose quota it uses."}`
 	const broken = "{\"message\":\"Internal Server Error\"}\n"
 	errOwn := errors.New("own")
 	for _, c := range []struct {

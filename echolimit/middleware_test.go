@@ -36,7 +36,7 @@ func TestRefusalsBehindMiddleware(t *testing.T) {
 		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
 	const noKey = `{"type":"about:blank","title":"Bad Request","status":400,` +
-		`"detail":"The request does not say whose quota it draws from."}`
+		`"detail":"The request does not identify whose quota it uses."}`
 	for name, outer := range outside {
 		for _, own := range []bool{false, true} {
 			e := echo.New()

@@ -23,7 +23,7 @@ const (
 		`"title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
 	noKeyBody = `{"type":"about:blank",` +
-		`"title":"Bad Request","status":400,"detail":"The request does not say whose quota it draws from."}`
+		`"title":"Bad Request","status":400,"detail":"The request does not identify whose quota it uses."}`
 	brokenBody = `{"type":"about:blank","title":"Internal Server Error","status":500}`
 )
 

@@ -162,7 +162,7 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 		if left := t.paused(key); left > 0 {
 			if endsWithin(ctx, left) {
 				return core.Decision{}, fmt.Errorf("sash: the server has asked for a pause of another %v, "+
-					"and the context ends before: %w",
+					"but the context ends earlier: %w",
 					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
 			timer := time.NewTimer(left)

@@ -23,7 +23,7 @@ const (
 	problemBase = "https://iana.org/assignments/http-problem-types#"
 
 	noKeyBody = `{"type":"about:blank","title":"Bad Request","status":400,` +
-		`"detail":"The request does not say whose quota it draws from."}`
+		`"detail":"The request does not identify whose quota it uses."}`
 	brokenBody = `{"type":"about:blank","title":"Internal Server Error","status":500}`
 	forbidden  = `{"type":"about:blank","title":"Forbidden","status":403}`
 	storeBody  = `{"type":"` + problemBase + `temporary-reduced-capacity",` +

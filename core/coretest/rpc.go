@@ -18,7 +18,7 @@ const (
 	deniedCall = `{"code":"resource_exhausted","message":"Quota Exceeded: Try again in 10 seconds.",` +
 		`"details":[{"type":"google.rpc.RetryInfo","value":"CgIICg"}]}`
 	noKeyCall = `{"code":"invalid_argument",` +
-		`"message":"Bad Request: The request does not say whose quota it draws from."}`
+		`"message":"Bad Request: The request does not identify whose quota it uses."}`
 	deniedStream  = "\x02\x00\x00\x00\x99" + `{"error":` + deniedCall + `}`
 	deniedDetails = "CAgSKFF1b3RhIEV4Y2VlZGVkOiBUcnkgYWdhaW4gaW4gMTAgc2Vjb25kcy4a" +
 		"MAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIICg"

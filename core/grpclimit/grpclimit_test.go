@@ -344,7 +344,7 @@ func TestRefusals(t *testing.T) {
 		pushback string
 	}{
 		{"no key", core.ByHeader("X-Missing", core.Unverified), nil,
-			codes.InvalidArgument, "Bad Request: The request does not say whose quota it draws from.", ""},
+			codes.InvalidArgument, "Bad Request: The request does not identify whose quota it uses.", ""},
 		{"deny list", core.ByIP(), []core.Option{core.WithDenyList(core.ByIP(), "127.0.0.1")},
 			codes.PermissionDenied, "Forbidden", ""},
 		{"store", core.ByIP(), []core.Option{core.WithStore(failing), core.WithFailure(core.FailClosed)},
@@ -431,7 +431,7 @@ func TestCause(t *testing.T) {
 	}
 	err := stream(nil, fakeStream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: streamMethod}, nil)
 	if !errors.Is(err, core.ErrNoKey) || err.Error() != "rpc error: code = InvalidArgument desc = Bad Request: "+
-		"The request does not say whose quota it draws from." {
+		"The request does not identify whose quota it uses." {
 		t.Error(err)
 	}
 }

@@ -40,7 +40,7 @@ var (
 
 	// ErrInvalidClaim means that a verified token has no identity: its claim is missing, empty, or not an identity.
 	// [errors.Is] also finds [core.ErrNoKey] in it.
-	ErrInvalidClaim = adapter.ErrorWithCause(errors.New("sash: the token's claim is no identity"), core.ErrNoKey)
+	ErrInvalidClaim = adapter.ErrorWithCause(errors.New("sash: the token's claim is not an identity"), core.ErrNoKey)
 )
 
 // ByClaim is the claim of a token that the request carries, such as "sub", once the token is verified. The name is

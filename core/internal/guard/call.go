@@ -60,7 +60,7 @@ func (g *Guard) noteError(err error, takes ...store.Take) error {
 		var failed *store.StoreError
 		errors.As(err, &failed)
 		last := *failed
-		last.Err = fmt.Errorf("not asked, because of: %w", failed.Err)
+		last.Err = fmt.Errorf("not asked, after an earlier error: %w", failed.Err)
 		g.lastError.Store(&last)
 		g.log.failed(failed.Class, g.breaker.isFailing, func() []slog.Attr { return logAttrs(failed, takes) })
 	}

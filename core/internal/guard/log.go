@@ -16,7 +16,7 @@ const logInterval = 10 * time.Second // at least, between two outages that are l
 // classProcess is the Class of an error that says nothing about the store.
 const (
 	classProcess  = "process"
-	adviseProcess = "see why this process had no CPU time: GOMAXPROCS, a CPU limit of its container, " +
+	adviseProcess = "find out why this process had no CPU time: GOMAXPROCS, a CPU limit of its container, " +
 		"garbage collection, too many goroutines that compute, or other programs"
 )
 

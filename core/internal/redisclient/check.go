@@ -193,7 +193,8 @@ func (c *checker) info(addr, info string, plain bool) {
 			"make sure that the server evicts no keys, because an evicted log is a fresh quota")
 	default:
 		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
-			"and an evicted log is a fresh quota", "set it to noeviction, if need be on a server only for logs")
+			"and an evicted log is a fresh quota",
+			"set it to noeviction, if necessary on a server that is used only for logs")
 	}
 	version := field("redis_version")
 	var major, minor int
@@ -258,7 +259,7 @@ func (c *checker) roundTrip(ctx context.Context, addr string, client Client, key
 		Option: "core.WithTimeout", Value: "default " + defaultTimeout.String(),
 		Problem: fmt.Sprintf("a round trip to %s takes %v, and a decision on a new connection %d of them",
 			addr, shortest.Round(time.Millisecond), tripsToDecide),
-		Remedy: fmt.Sprintf("set core.WithTimeout(%v), or use a server that is nearer; if it is set, ignore this",
+		Remedy: fmt.Sprintf("set core.WithTimeout(%v), or use a nearer server; if you have set it already, ignore this",
 			enough),
 	})
 }

@@ -92,7 +92,7 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"CLUSTERDOWN", ClassCluster, adviseMasters},
 	{"Script attempted to", ClassCluster, adviseMasters},
 	{"LOADING", ClassBusy, "wait: the server loads its data"},
-	{"BUSY ", ClassBusy, "find who runs a script that does not end, and stop it (SCRIPT KILL)"},
+	{"BUSY ", ClassBusy, "find the client that runs a script without end, and stop it (SCRIPT KILL)"},
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
 	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and give the store a prefix " +
 		"of its own (WithPrefix)"},

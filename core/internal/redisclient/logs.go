@@ -107,7 +107,7 @@ func (l *Logs) WarnOfUnknownClient() {
 		return
 	}
 	if _, before := warned.LoadOrStore(reflect.TypeOf(l.client), true); !before {
-		slog.Default().Warn("sash: the type of the Redis client is not known, "+
+		slog.Default().Warn("sash: this type of Redis client is unknown, "+
 			"so its keys are assumed to be on several servers",
 			slog.String("type", fmt.Sprintf("%T", l.client)),
 			slog.String("remedy", fmt.Sprintf("pass %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+

@@ -46,7 +46,7 @@ func (c *Requests) PeerUsed(r adapter.Request) {
 			c.forwarded.Do(func() {
 				warn(r.Context(), c.Policy, "a request carries "+name+", but no proxy is trusted",
 					"behind a proxy all clients share the proxy's quota: use core.ByForwardedIP with its addresses; "+
-						"without one, a client has made this up and nothing is wrong")
+						"without one, a client has made this up, and nothing is wrong")
 			})
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Requests) PeerReplaced(r adapter.Request) {
 	}
 	c.rewritten.Do(func() {
 		warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
-			"by what a client can write into a header",
+			"by something that a client can write into a header",
 			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
 				"proxies in its place")
 	})
