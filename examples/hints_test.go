@@ -69,7 +69,7 @@ func TestHints(t *testing.T) {
 			{"200 200 200 200", []string{`Ratelimit: "10-per-minute";r=6;`}},
 		}},
 		{"tokens", time.Minute, nil, []string{"695", "685", "429"}, []answer{
-			{"200", []string{`Ratelimit: "1000-per-minute";r=695;`, "(10 tokens)"}},
+			{"200", []string{`"1000-tokens-per-minute";r=695;`, "(10 tokens)"}},
 			{"200", []string{"(1000 tokens)"}},
 		}},
 		{"metrics", time.Minute, nil, []string{"/metrics", "last 5", `outcome="denied",policy="login"`}, []answer{

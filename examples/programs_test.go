@@ -193,28 +193,32 @@ func TestTokens(t *testing.T) {
 	at, _ := run(t, compile(t, "tokens"))
 	const prompt = "what is a sash window?"
 	for i, c := range []struct {
-		key, prompt string
-		status      int
-		header      string
-		body        string
+		key, model, prompt string
+		status             int
+		header             string
+		body               string
 	}{
-		{"key-1", prompt, 200, `"1000-per-minute";r=695;`, "WHAT IS A SASH WINDOW?\n(10 tokens)\n"},
-		{"key-1", prompt, 200, `"1000-per-minute";r=685;`, "WHAT IS A SASH WINDOW?\n(10 tokens)\n"},
-		{"key-2", prompt, 200, `"1000-per-minute";r=695;`, "(10 tokens)\n"},
-		{"key-1", strings.Repeat("so ", 500), 200, `"1000-per-minute";r=305;`, "(1000 tokens)\n"},
-		{"key-1", prompt, 429, `"1000-per-minute";r=0;t=`, "#quota-exceeded"},
-		{"key-2", prompt, 200, `"1000-per-minute";r=685;`, "(10 tokens)\n"},
-		{"key-3", prompt, 401, "", "no such API key\n"},
-		{"key-2", strings.Repeat("so ", 5000), 413, "", "the prompt is too long\n"},
+		{"key-1", "small", prompt, 200, `"1000-tokens-per-minute";r=695;`, "WHAT IS A SASH WINDOW? \n(10 tokens)\n"},
+		{"key-1", "small", prompt, 200, `"1000-tokens-per-minute";r=685;`, "WHAT IS A SASH WINDOW? \n(10 tokens)\n"},
+		{"key-2", "small", prompt, 200, `"1000-tokens-per-minute";r=695;`, "(10 tokens)\n"},
+		{"key-1", "small", strings.Repeat("so ", 500), 200, `"1000-tokens-per-minute";r=305;`, "(1000 tokens)\n"},
+		{"key-1", "small", prompt, 429, `"1000-tokens-per-minute";r=0;t=`, "#quota-exceeded"},
+		{"key-2", "small", prompt, 200, `"1000-tokens-per-minute";r=685;`, "(10 tokens)\n"},
+		{"key-3", "small", prompt, 401, "", "no such API key\n"},
+		{"key-1", "huge", prompt, 404, "", "no such model\n"},
+		{"key-2", "small", strings.Repeat("so ", 5000), 413, "", "the prompt is too long\n"},
+		{"key-2", "large", strings.Repeat("so ", 2000), 200, `"5000-tokens-per-minute";r=3200;`, "(4000 tokens)\n"},
+		{"key-2", "large", prompt, 429, `"3000-tokens-per-minute";r=0;t=`, "#quota-exceeded"}, // of all customers
+		{"key-2", "small", prompt, 200, `"1000-tokens-per-minute";r=675;`, "(10 tokens)\n"},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(c.prompt))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/"+c.model, strings.NewReader(c.prompt))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Api-Key", c.key)
 		w, body := send(t, http.DefaultClient, r)
 		got := w.Header.Get("RateLimit")
-		if w.StatusCode != c.status || !strings.HasPrefix(got, c.header) || !strings.Contains(body, c.body) {
+		if w.StatusCode != c.status || !strings.Contains(got, c.header) || !strings.Contains(body, c.body) {
 			t.Errorf("request %d: status %d, RateLimit %s, %s; want %d, %s, %s",
 				i+1, w.StatusCode, got, body, c.status, c.header, c.body)
 		}

@@ -1,11 +1,11 @@
-// Tokens lets each customer use 1000 tokens of a language model in any minute.
-// What an answer may take is reserved, and what it did not take is given back.
+// Tokens is a gateway to language models. It limits requests, requests in flight and tokens, of each customer and of
+// each model, in one decision. It reserves what an answer may take, and gives back what it did not take. With REDIS_URL
+// set, several of it share what they have counted.
 package main
 
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -14,65 +14,46 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/examples/internal/redisurl"
 )
 
-var customers = map[string]string{"key-1": "ann", "key-2": "bob"} // by API key
+// customers are those of each API key.
+var customers = map[string]customer{"key-1": {name: "ann"}, "key-2": {name: "bob", pooled: true}}
 
-const longest = 300 // tokens of an answer
+const hint = `http://%[1]s has the models small and large.
 
-const hint = `http://%[1]s
+Send this twice: r of 1000-tokens-per-minute is 695, then 685, since 305 are reserved at first, and the answer uses 10.
+The long prompt uses 1000, so after it key-1 gets 429 for a minute, and key-2 tokens of the pool.
 
-Send this twice: r in RateLimit is 695, then 685, since 305 are reserved at first, and the answer uses 10.
-The long prompt uses 1000, so after it key-1 gets 429 for a minute. There is a key-2 as well.
-
-  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s
-  curl -i -H 'X-API-Key: key-1' -d "$(yes so | head -n 500)" http://%[1]s
+  curl -i -H 'X-API-Key: key-1' -d 'what is a sash window?' http://%[1]s/small
+  curl -i -H 'X-API-Key: key-1' -d "$(yes so | head -n 500)" http://%[1]s/small
 `
 
 func main() {
+	store, err := redisurl.Store()
+	if err != nil {
+		log.Fatal(err)
+	}
 	listener, err := net.Listen("tcp", "localhost:"+cmp.Or(os.Getenv("PORT"), "8080"))
 	if err != nil {
 		log.Fatal(err, "; set PORT to choose another one")
 	}
-	limiter, err := core.New(core.PerMinute(1000), core.Global(), core.WithName("tokens"))
+	limiter, err := core.New(core.LimitBy(limits), core.Global(), core.WithName("tokens"), core.WithStore(store))
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Printf(hint, listener.Addr())
-	server := &http.Server{Handler: generate(limiter, model), ReadTimeout: 5 * time.Second}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /{model}", generate(limiter, stream))
+	server := &http.Server{Handler: mux, ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(listener))
 }
 
-func generate(limiter *core.Limiter, model func(prompt string) (answer string, tokens int)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		customer, ok := customers[r.Header.Get("X-API-Key")]
-		if !ok {
-			http.Error(w, "no such API key", http.StatusUnauthorized)
-			return
-		}
-		prompt, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<10))
-		if err != nil {
-			http.Error(w, "the prompt is too long", http.StatusRequestEntityTooLarge)
-			return
-		}
-		d, err := limiter.AllowN(r.Context(), customer, len(prompt)/4+longest)
-		d.SetHeaders(w.Header())
-		if err := cmp.Or(err, d.Err()); err != nil {
-			p := core.ProblemOf(err)
-			p.SetHeaders(w.Header())
-			w.WriteHeader(p.Status)
-			w.Write(p.JSON())
-			return
-		}
-		answer, tokens := model(string(prompt))
-		if err := d.Settle(r.Context(), tokens); err != nil {
-			log.Print(err) // all that was reserved stays so
-		}
-		fmt.Fprintf(w, "%s\n(%d tokens)\n", answer, tokens)
+// stream stands in for a model: it writes an answer in parts, and returns how many tokens it took.
+func stream(prompt string, write func(text string)) (tokens int) {
+	for word := range strings.FieldsSeq(prompt) {
+		write(strings.ToUpper(word) + " ")
+		tokens += 2 // one of the prompt, and one of the answer
 	}
-}
-
-// model stands in for yours.
-func model(prompt string) (answer string, tokens int) {
-	return strings.ToUpper(prompt), 2 * len(strings.Fields(prompt))
+	return tokens
 }
