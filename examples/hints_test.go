@@ -72,6 +72,10 @@ func TestHints(t *testing.T) {
 			{"200", []string{`"1000-tokens-per-minute";r=695;`, "(10 tokens)"}},
 			{"200", []string{"(1000 tokens)"}},
 		}},
+		{"overage", 28 * 24 * time.Hour, nil, []string{"Ann", "3 requests", "4 more"}, []answer{
+			{"200 200 200 429", []string{`Ratelimit: "3-per-month";r=0;`}},
+			{"200 200 200 200 200 200 200 200 200 429", []string{`Ratelimit: "4-per-month";r=0;`, "X-Billed: 4"}},
+		}},
 		{"metrics", time.Minute, nil, []string{"/metrics", "last 5", `outcome="denied",policy="login"`}, []answer{
 			{strings.Repeat("200 ", 30) + "429 429 429 429 429", nil},
 			{"", []string{`sash_decisions_total{outcome="denied",policy="login"`}},

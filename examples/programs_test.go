@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sashlimit/sash/core/coretest/redistest"
 )
@@ -241,5 +242,29 @@ job  8 of flood  who had used 7
 `
 	if string(out) != want || err != nil {
 		t.Errorf("it printed %v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// Two processes that share a Redis send no more calls together than one may.
+func TestCalls(t *testing.T) {
+	path := compile(t, "calls")
+	server := redistest.Start(t)
+	api := onHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	begin := time.Now()
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			c := exec.Command(path, "-to", api, "-n", "6")
+			c.Env = append(os.Environ(), "REDIS_URL="+server.URL())
+			c.Stderr = os.Stderr
+			out, err := c.Output()
+			if n := strings.Count(string(out), "status 200\n"); n != 6 || err != nil {
+				t.Errorf("%d calls, %v, want 6; it printed\n%s", n, err, out)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(begin); took < 2*time.Second { // the eleventh is at least two windows after the first
+		t.Errorf("12 calls of 5 a second took %v", took)
 	}
 }
