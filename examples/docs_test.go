@@ -131,6 +131,43 @@ func TestEveryPageIsListed(t *testing.T) {
 	}
 }
 
+// Each section of the cookbook shows code of the programs that it links to, which have tests.
+func TestCookbook(t *testing.T) {
+	lines := func(text string) string {
+		return "\n" + regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
+	}
+	sections := strings.Split(documents(t)["../docs/cookbook.md"], "\n## ")[1:]
+	for _, section := range sections {
+		heading, _, _ := strings.Cut(section, "\n")
+		var programs strings.Builder
+		for _, link := range regexp.MustCompile(`\]\(\.\./examples/([\w/]+)\)`).FindAllStringSubmatch(section, -1) {
+			files, err := filepath.Glob(link[1] + "/*.go")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				code, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				programs.WriteString(lines(string(code)))
+			}
+		}
+		blocks := regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n").FindAllStringSubmatch(section, -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s: the section shows no code", heading)
+		}
+		for _, block := range blocks {
+			if !strings.Contains(programs.String(), lines(block[1])+"\n") {
+				t.Errorf("%s: no program that the section links to has this:\n%s", heading, block[1])
+			}
+		}
+	}
+	if len(sections) < 7 {
+		t.Errorf("the cookbook has %d sections", len(sections))
+	}
+}
+
 // The tables of docs/compare.md have figures of the benchmarks, row by row: those of a row are in rows of the same
 // name there.
 func TestComparedFigures(t *testing.T) {
