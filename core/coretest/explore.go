@@ -29,8 +29,8 @@ type ExploreConfig struct {
 	// OneLimit is as in [StoreConfig]: only worlds of one log, one limit and takes of one unit are explored.
 	OneLimit bool
 
-	// Worlds is about how many worlds of each kind are explored at most, chosen at random; zero means all of them, two
-	// million without Repeats.
+	// Worlds is about how many worlds of each kind are explored at most, chosen at random; zero means all of them, over
+	// two million without Repeats.
 	Worlds int
 
 	// Callers is how many goroutines ask the store at the same time, each about worlds of its own. Zero means 1.
@@ -43,7 +43,8 @@ type ExploreConfig struct {
 // A world is a sequence of one to four operations on two logs of small quotas, with steps of time between them that end
 // right before, at and right after the instants at which entries leave their windows. An operation is a take of one or
 // two units in one of the modes, of one log or of both; a [store.Settlement] of an earlier take, to
-// undo it or to change its cost; a reset; or an earlier take once more. The operations of a store are atomic, so every
+// undo it or to change its cost, in one of its logs if these count different units; a reset; or an earlier take once
+// more. The operations of a store are atomic, so every
 // interleaving of those of several processes is such a sequence, and each sequence is one of two processes: there is no
 // need to tell processes apart. A request over both logs names the second one first in every other world.
 //
@@ -65,6 +66,7 @@ func Explore(t *testing.T, c ExploreConfig) {
 			e.store, e.advance = c.New(t)
 			e.several = several(e.store)
 			e.settler, _ = e.store.(store.Settler)
+			e.merger, _ = e.store.(store.Merger)
 			e.lister, _ = e.store.(store.Lister)
 			e.explore(c.Worlds)
 		})
@@ -84,6 +86,7 @@ type explorer struct {
 	store     core.Store
 	several   bool // the store decides over several logs at once
 	settler   store.Settler
+	merger    store.Merger
 	lister    store.Lister
 	repeats   bool
 	advance   func(time.Duration)

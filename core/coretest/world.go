@@ -85,7 +85,7 @@ func (w *world) request(i int) (takes []store.Take, logs []*definition) {
 			n = len(w.logs) - 1 - n
 		}
 		if o.logs.has(n) {
-			l, t := &w.logs[n], store.Take{Plan: w.plans[n], Cost: o.cost, ID: w.made[i].id, Mode: o.mode}
+			l, t := &w.logs[n], store.Take{Plan: w.plans[n], Cost: o.costIn(n), ID: w.made[i].id, Mode: o.mode}
 			t.Key = l.key
 			takes, logs = append(takes, t), append(logs, &l.definition)
 		}
@@ -166,11 +166,26 @@ func (w *world) takeAgain(i int) error {
 	return nil
 }
 
-// settle changes the cost of a take in all of its logs.
+// settle changes the cost of a take. In a log that an admitted take was not about, it is recorded then, at the instant
+// of the take.
 func (w *world) settle(o operation) error {
-	takes, logs := w.request(o.of)
-	for n, l := range logs {
-		s := store.Settlement{Key: takes[n].Key, ID: takes[n].ID, Cost: o.cost}
+	made := w.made[o.of]
+	for n := range w.logs {
+		l := &w.logs[n]
+		late := !w.operations[o.of].logs.has(n)
+		if !o.logs.has(n) || late && !made.allowed {
+			continue
+		}
+		if late {
+			entry := store.Entry{ID: made.id, Age: w.now - made.at, Cost: o.cost}
+			m := store.MergeRequest{Key: l.key, Keep: w.plans[n].Keep, Entries: []store.Entry{entry}}
+			if err := w.merger.Merge(w.t.Context(), m); err != nil {
+				return err
+			}
+			l.merge(m.Entries)
+			l.forget(m.Keep)
+		}
+		s := store.Settlement{Key: l.key, ID: made.id, Cost: o.cost}
 		if err := w.settler.Settle(w.t.Context(), s); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ type worldKind struct {
 	steps   []time.Duration
 	resets  bool
 	alike   bool // both logs have equal limits
+	units   bool // the logs are of different units: each is settled by itself, also if the take was not about it
 }
 
 const worldWindow = 10 * time.Millisecond
@@ -58,6 +59,13 @@ func worldKinds() []*worldKind {
 			name: "two logs", plans: [2]*store.Plan{plan(0, 0, two), plan(0, 0, three)}, takes: modes[:4:4],
 			logs: []logSet{1, 2, 3}, settles: []int{0}, steps: edges[2:],
 		},
+		{
+			name: "two units", plans: [2]*store.Plan{plan(0, 0, two), plan(0, 0, three)}, takes: []operation{
+				{mode: store.ModeCharge, cost: 1, cost2: 2}, {mode: store.ModeCharge, cost: 2, cost2: 1},
+				{mode: store.ModeChargeDenied, cost: 1, cost2: 2},
+			},
+			logs: []logSet{1, 2, 3}, settles: []int{0, 3}, steps: edges[2:], units: true,
+		},
 	}
 }
 
@@ -78,11 +86,20 @@ func (s logSet) String() string { return [...]string{"none", "log 1", "log 2", "
 
 // operation is one step of a world.
 type operation struct {
-	what operationKind
-	logs logSet // of a take and of a reset
-	mode store.Mode
-	cost int // of a take and of a settlement
-	of   int // the number of the take that is settled or executed again
+	what  operationKind
+	logs  logSet
+	mode  store.Mode
+	cost  int // of a take and of a settlement
+	cost2 int // of a take in the second log, if it is another one there
+	of    int // the number of the take that is settled or executed again
+}
+
+// costIn returns the cost of a take in a log.
+func (o operation) costIn(log int) int {
+	if log == 1 && o.cost2 > 0 {
+		return o.cost2
+	}
+	return o.cost
 }
 
 type operationKind uint8
@@ -97,9 +114,9 @@ const (
 func (o operation) String() string {
 	switch o.what {
 	case taking:
-		return fmt.Sprintf("%v of %d from %v", o.mode, o.cost, o.logs)
+		return fmt.Sprintf("%v of %d and %d from %v", o.mode, o.cost, o.costIn(1), o.logs)
 	case settling:
-		return fmt.Sprintf("settle operation %d to %d", o.of+1, o.cost)
+		return fmt.Sprintf("settle operation %d to %d in %v", o.of+1, o.cost, o.logs)
 	case again:
 		return fmt.Sprintf("operation %d again", o.of+1)
 	case resetting:
@@ -143,9 +160,11 @@ func (e *explorer) next(before []operation) (all []operation) {
 		if o.what != taking {
 			continue
 		}
-		if e.settler != nil {
+		for _, logs := range e.settledLogs(o) {
 			for _, cost := range e.settles {
-				all = append(all, operation{what: settling, of: i, cost: cost})
+				if cost > 0 || o.logs&logs != 0 {
+					all = append(all, operation{what: settling, logs: logs, of: i, cost: cost})
+				}
 			}
 		}
 		settled := func(later operation) bool { return later.what == settling && later.of == i }
@@ -154,6 +173,20 @@ func (e *explorer) next(before []operation) (all []operation) {
 		}
 	}
 	return all
+}
+
+// settledLogs returns the logs that a take may be settled in.
+func (e *explorer) settledLogs(take operation) []logSet {
+	switch {
+	case e.settler == nil:
+		return nil
+	case !e.units:
+		return []logSet{take.logs}
+	case take.logs == 3 || e.merger != nil:
+		return []logSet{1, 2}
+	default:
+		return []logSet{take.logs}
+	}
 }
 
 // allSteps returns all sequences of n steps.
