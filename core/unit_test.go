@@ -347,6 +347,22 @@ type unitEntry struct {
 	asked, undone map[string]bool // units that the decision has taken, and of those the ones that it has given back
 }
 
+func newUnitEntry(costs map[string]int) *unitEntry {
+	e := &unitEntry{time.Now(), costs, map[string]bool{}, map[string]bool{}}
+	for u, cost := range costs {
+		e.asked[u] = cost > 0
+	}
+	return e
+}
+
+func (e *unitEntry) settle(costs core.Costs) {
+	for u, cost := range costs {
+		if !e.undone[u] {
+			e.costs[u], e.undone[u] = cost, e.asked[u] && cost == 0
+		}
+	}
+}
+
 // unitOracle is the definition written down.
 type unitOracle struct {
 	limits  core.Limits
@@ -442,12 +458,7 @@ func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
 			if err := m.SettleCosts(ctx, costs); err != nil {
 				t.Fatal(err)
 			}
-			for u, cost := range costs {
-				if m.entry.undone[u] {
-					continue
-				}
-				m.entry.costs[u], m.entry.undone[u] = cost, m.entry.asked[u] && cost == 0
-			}
+			m.entry.settle(costs)
 			continue
 		case 1:
 			if len(all) == 0 {
@@ -479,10 +490,7 @@ func traceOfUnits(ctx context.Context, t *testing.T, r *rand.Rand, calls int) {
 			continue
 		}
 		admissions++
-		e := &unitEntry{time.Now(), want, map[string]bool{}, map[string]bool{}}
-		for u, cost := range want {
-			e.asked[u] = cost > 0
-		}
+		e := newUnitEntry(want)
 		o.entries = append(o.entries, e)
 		all = append(all, made{d, e})
 		for _, s := range d.Limits() {
