@@ -18,7 +18,7 @@ import (
 )
 
 // Random requests over requests, tokens and images of one key are compared with sums, for as long as nothing leaves the
-// windows.
+// windows: 300,000 decisions without -short.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func() redis.UniversalClient{
@@ -34,17 +34,19 @@ func TestUnits(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			r := rand.New(rand.NewPCG(seed, 0))
-			for range testlen.Of(20, 400) {
-				unitSums(t, r, rdb, testlen.Of(100, 400))
+			decisions := 0
+			for decisions < testlen.Of(1500, 150_000) {
+				decisions += unitSums(t, r, rdb, testlen.Of(100, 400))
 			}
+			t.Logf("%d decisions compared", decisions)
 		})
 	}
 }
 
 var units = []string{"requests", "tokens", "images"}
 
-// unitSums compares one trace of a new key.
-func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) {
+// unitSums compares one trace of a new key. It returns how many of its calls were decisions: the others are settled.
+func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) (decisions int) {
 	t.Helper()
 	ctx := t.Context()
 	quotas, limits := map[string]int{}, core.Limits{}
@@ -96,6 +98,7 @@ func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) 
 		for u, cost := range want {
 			fits = fits && (cost == 0 || sums[u]+cost <= quotas[u])
 		}
+		decisions++
 		d, err := l.AllowCosts(ctx, key, costs)
 		if errors.Is(err, core.ErrCostExceedsQuota) {
 			err = nil
@@ -115,6 +118,7 @@ func unitSums(t *testing.T, r *rand.Rand, rdb redis.UniversalClient, calls int) 
 			all = append(all, made{d, want})
 		}
 	}
+	return decisions
 }
 
 // Callers at the same time take no more of a unit than there is, and a request that is denied takes nothing of the
