@@ -86,7 +86,9 @@ func (w *world) request(i int) (takes []store.Take, logs []*definition) {
 		}
 		if o.logs.has(n) {
 			l, t := &w.logs[n], store.Take{Plan: w.plans[n], Cost: o.costIn(n), ID: w.made[i].id, Mode: o.mode}
-			t.Key = l.key
+			if t.Key = l.key; n == 0 && o.over != nil {
+				t.Plan = o.over
+			}
 			takes, logs = append(takes, t), append(logs, &l.definition)
 		}
 	}

@@ -29,6 +29,10 @@ func worldKinds() []*worldKind {
 	plan := func(shadow, bound int, limits ...store.Limit) *store.Plan {
 		return store.NewPlan(store.Plan{Limits: limits, Shadow: shadow, Bound: bound})
 	}
+	// over makes plans of one log, of which an override may replace the one by the other.
+	over := func(shadow int, limit store.Limit) *store.Plan {
+		return store.NewPlan(store.Plan{Limits: []store.Limit{limit}, Shadow: shadow, Keep: 2 * worldWindow, Bound: 4})
+	}
 	two, three := store.Limit{Quota: 2, Window: worldWindow}, store.Limit{Quota: 3, Window: 2 * worldWindow}
 	modes := []operation{
 		{mode: store.ModeCharge, cost: 1}, {mode: store.ModeCharge, cost: 2},
@@ -66,6 +70,16 @@ func worldKinds() []*worldKind {
 			},
 			logs: []logSet{1, 2, 3}, settles: []int{0, 3}, steps: edges[2:], units: true,
 		},
+		{
+			name: "overrides", plans: [2]*store.Plan{over(0, two)}, takes: []operation{
+				{mode: store.ModeCharge, cost: 1}, {mode: store.ModeChargeDenied, cost: 2},
+				{mode: store.ModeCharge, cost: 1, over: over(0, store.Limit{Quota: 4, Window: worldWindow})},
+				{mode: store.ModeCharge, cost: 1, over: over(0, store.Limit{Quota: 1, Window: worldWindow})},
+				{mode: store.ModeCharge, cost: 1, over: over(0, three)},
+				{mode: store.ModeCharge, cost: 2, over: over(1, two)},
+			},
+			logs: first, settles: []int{0}, steps: edges[2:],
+		},
 	}
 }
 
@@ -74,7 +88,7 @@ func worldKinds() []*worldKind {
 func (k *worldKind) keepOneLimit() bool {
 	k.takes = slices.DeleteFunc(slices.Clone(k.takes), func(o operation) bool { return o.cost > 1 })
 	k.settles = slices.DeleteFunc(slices.Clone(k.settles), func(cost int) bool { return cost > 1 })
-	return k.plans[1] == nil && len(k.plans[0].Limits) == 1
+	return k.plans[1] == nil && len(k.plans[0].Limits) == 1 && k.name != "overrides"
 }
 
 // logSet is a set of logs: bit 0 is the first, bit 1 the second.
@@ -89,9 +103,10 @@ type operation struct {
 	what  operationKind
 	logs  logSet
 	mode  store.Mode
-	cost  int // of a take and of a settlement
-	cost2 int // of a take in the second log, if it is another one there
-	of    int // the number of the take that is settled or executed again
+	cost  int         // of a take and of a settlement
+	cost2 int         // of a take in the second log, if it is another one there
+	over  *store.Plan // of a take from the first log, if an override of its key is in force
+	of    int         // the number of the take that is settled or executed again
 }
 
 // costIn returns the cost of a take in a log.
@@ -114,7 +129,11 @@ const (
 func (o operation) String() string {
 	switch o.what {
 	case taking:
-		return fmt.Sprintf("%v of %d and %d from %v", o.mode, o.cost, o.costIn(1), o.logs)
+		over := ""
+		if o.over != nil {
+			over = fmt.Sprintf(" by %v, %d of which decide", o.over.Limits, len(o.over.Deciding()))
+		}
+		return fmt.Sprintf("%v of %d and %d from %v%s", o.mode, o.cost, o.costIn(1), o.logs, over)
 	case settling:
 		return fmt.Sprintf("settle operation %d to %d in %v", o.of+1, o.cost, o.logs)
 	case again:
