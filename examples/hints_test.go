@@ -76,6 +76,12 @@ func TestHints(t *testing.T) {
 			{"200 200 200 429", []string{`Ratelimit: "3-per-month";r=0;`}},
 			{"200 200 200 200 200 200 200 200 200 429", []string{`Ratelimit: "4-per-month";r=0;`, "X-Billed: 4"}},
 		}},
+		{"support", time.Minute, nil, []string{"Three requests", "five"}, []answer{
+			{"200 200 200 429", []string{`Ratelimit: "3-per-minute";r=0;`}},
+			{"", nil},
+			{"200 200 429", []string{`Ratelimit: "5-per-minute";r=0;`}},
+			{"", []string{"ann [5/minute] ", " ticket 4711\n"}},
+		}},
 		{"metrics", time.Minute, nil, []string{"/metrics", "last 5", `outcome="denied",policy="login"`}, []answer{
 			{strings.Repeat("200 ", 30) + "429 429 429 429 429", nil},
 			{"", []string{`sash_decisions_total{outcome="denied",policy="login"`}},
