@@ -124,7 +124,7 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	case pl == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	if d.take.Mode = l.mode; c.Counts {
+	if d.take.Mode = l.mode; c.CountDenied {
 		d.take.Mode = store.ModeChargeDenied
 	}
 	c.setCosts(pl, d)

@@ -22,8 +22,8 @@ type unitCost struct {
 // costs reads what a request takes of units other than requests.
 func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	var units []string // of the rule's limits
-	for _, of := range r.parts() {
-		for _, l := range of.limits {
+	for _, part := range r.parts() {
+		for _, l := range part.limits {
 			if l.unit == "" || slices.Contains(units, l.unit) {
 				continue
 			}
@@ -34,23 +34,23 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 		}
 	}
 	for _, one := range p.fields() {
-		of := unitCost{unit: one.name.Value}
+		u := unitCost{unit: one.name.Value}
 		switch {
-		case of.unit == plan.Requests:
+		case u.unit == plan.Requests:
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
 			continue
-		case !slices.Contains(units, of.unit):
-			one.asName().fault("no limit of the rule counts "+cut(of.unit),
-				"remove it, or add a limit such as 100 "+cut(of.unit)+"/minute")
+		case !slices.Contains(units, u.unit):
+			one.asName().fault("no limit of the rule counts "+cut(u.unit),
+				"remove it, or add a limit such as 100 "+cut(u.unit)+"/minute")
 			continue
 		case one.Kind == yaml.MappingNode:
-			if of.value = one.get("value").text(); of.value == "" {
+			if u.value = one.get("value").text(); u.value == "" {
 				continue
 			}
 		default:
-			of.cost, _ = integer(one.Node)
+			u.cost, _ = integer(one.Node)
 		}
-		all = append(all, of)
+		all = append(all, u)
 	}
 	return all
 }
@@ -58,8 +58,8 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 // addCosts adds what a request takes of units other than requests. Of several rules the largest counts. A rule in
 // shadow does not change what others ask.
 func (r *rule) addCosts(req adapter.Request, c *choice) error {
-	for _, of := range r.costs {
-		cost, err := of.of(req)
+	for _, u := range r.costs {
+		cost, err := u.read(req)
 		if err != nil {
 			return fmt.Errorf("rule %s: %w", r.name, err)
 		}
@@ -70,13 +70,13 @@ func (r *rule) addCosts(req adapter.Request, c *choice) error {
 		if *costs == nil {
 			*costs = make(map[string]int)
 		}
-		(*costs)[of.unit] = max((*costs)[of.unit], cost)
+		(*costs)[u.unit] = max((*costs)[u.unit], cost)
 	}
 	return nil
 }
 
-// of returns the cost of a request.
-func (u *unitCost) of(r adapter.Request) (cost int, err error) {
+// read returns the cost of a request.
+func (u *unitCost) read(r adapter.Request) (cost int, err error) {
 	if u.value == "" {
 		return u.cost, nil
 	}

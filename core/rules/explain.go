@@ -130,16 +130,16 @@ func (a *state) first(found set) string {
 }
 
 // limitNow returns how much of a limit is left.
-func (s *Set) limitNow(r adapter.Request, alone prepared, of limit, asked *choice) LimitExplanation {
-	l, free := LimitExplanation{Limit: of.text}, false
+func (s *Set) limitNow(r adapter.Request, alone prepared, one limit, asked *choice) LimitExplanation {
+	l, free := LimitExplanation{Limit: one.text}, false
 	d, err := engine.Preview(s.limiter, r, func(_ adapter.Request, c *choice) error {
 		c.Add(alone)
-		cost, known := asked.Costs[of.unit]
+		cost, known := asked.Costs[one.unit]
 		if !known {
-			cost = asked.TriedCosts[of.unit]
+			cost = asked.TriedCosts[one.unit]
 		}
-		if free = of.unit != "" && cost == 0; free { // it would not be asked
-			c.Costs = map[string]int{of.unit: 1}
+		if free = one.unit != "" && cost == 0; free { // it would not be asked
+			c.Costs = map[string]int{one.unit: 1}
 			return nil
 		}
 		c.Cost, c.Costs, c.TriedCosts = asked.Cost, asked.Costs, asked.TriedCosts
@@ -156,9 +156,9 @@ func (s *Set) limitNow(r adapter.Request, alone prepared, of limit, asked *choic
 
 // limitsOf returns the limits that were prepared together.
 func (r *rule) limitsOf(p prepared) []limit {
-	for _, of := range r.parts() {
-		if of.prepared == p {
-			return of.limits
+	for _, part := range r.parts() {
+		if part.prepared == p {
+			return part.limits
 		}
 	}
 	return nil
@@ -174,8 +174,8 @@ func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 	if m.path != nil && !m.path.matches(target) {
 		return "match.path: the request's path does not match " + m.route, nil
 	}
-	for i := range m.of {
-		cond := &m.of[i]
+	for i := range m.conditions {
+		cond := &m.conditions[i]
 		texts, err := cond.texts(req, &target, c, nil)
 		switch {
 		case err != nil:

@@ -9,9 +9,9 @@ import (
 
 // index finds the rules that match a request.
 type index struct {
-	paths  paths
-	noPath set
-	of     []dimension
+	paths      paths
+	noPath     set
+	dimensions []dimension
 }
 
 // dimension is what rules have conditions on: the method, the host, a header, a claim or a value.
@@ -28,18 +28,20 @@ func newIndex(all []match) *index {
 		if all[i].path == nil {
 			x.noPath.add(i)
 		}
-		for _, c := range all[i].of {
-			at, known := slices.BinarySearchFunc(x.of, &c, func(d dimension, c *condition) int { return d.compare(c) })
-			if !known {
-				x.of = slices.Insert(x.of, at, newDimension(c, all))
+		for _, c := range all[i].conditions {
+			at, found := slices.BinarySearchFunc(x.dimensions, &c, func(d dimension, c *condition) int {
+				return d.compare(c)
+			})
+			if !found {
+				x.dimensions = slices.Insert(x.dimensions, at, newDimension(c, all))
 			}
 		}
 	}
 	return x
 }
 
-func newDimension(of condition, all []match) dimension {
-	d := dimension{of, newBits(len(all)), make(map[string]set)}
+func newDimension(cond condition, all []match) dimension {
+	d := dimension{cond, newBits(len(all)), make(map[string]set)}
 	for i := range all {
 		c := all[i].condition(d.kind, d.name)
 		if c == nil {
@@ -99,8 +101,8 @@ func (x *index) find(r adapter.Request, c *choice, found set) (others []set, end
 
 // keep removes the rules of which a condition other than the path does not hold.
 func (x *index) keep(r adapter.Request, c *choice, target *adapter.Target, found set) error {
-	for i := range x.of {
-		d := &x.of[i]
+	for i := range x.dimensions {
+		d := &x.dimensions[i]
 		if found.isWithin(d.any) {
 			continue
 		}
@@ -179,8 +181,8 @@ func (s set) next(i int) int {
 
 func (s set) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-// only removes all rules but i. A negative i is that of no rule.
-func (s set) only(i int) {
+// setOnly removes all rules but i. A negative i is that of no rule.
+func (s set) setOnly(i int) {
 	clear(s)
 	if i >= 0 {
 		s.add(i)

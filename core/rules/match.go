@@ -16,10 +16,10 @@ import (
 
 // match is the conditions of a rule.
 type match struct {
-	path   *pattern // or nil for any
-	route  string   // the path as it is written
-	faulty bool     // there is a mistake in it
-	of     []condition
+	path       *pattern // or nil for any
+	route      string   // the path as it is written
+	faulty     bool     // there is a mistake in it
+	conditions []condition
 }
 
 // condition is that the method, the host, a header, a claim or a value is one of some texts.
@@ -138,7 +138,7 @@ func (k *reader) condition(m *match, kind string, p place) {
 func (m *match) add(c condition) {
 	if slices.Sort(c.values); c.values != nil {
 		c.values = slices.Compact(c.values)
-		m.of = append(m.of, c)
+		m.conditions = append(m.conditions, c)
 	}
 }
 
@@ -153,11 +153,11 @@ func hostOf(host string) string {
 
 // condition returns the condition of a kind and name, or nil.
 func (m *match) condition(kind, name string) *condition {
-	i := slices.IndexFunc(m.of, func(c condition) bool { return c.kind == kind && c.name == name })
+	i := slices.IndexFunc(m.conditions, func(c condition) bool { return c.kind == kind && c.name == name })
 	if i < 0 {
 		return nil
 	}
-	return &m.of[i]
+	return &m.conditions[i]
 }
 
 // covers reports whether every request that o matches is matched by m.
@@ -165,8 +165,8 @@ func (m *match) covers(o *match) bool {
 	if m.path != nil && (o.path == nil && !m.path.all() || o.path != nil && !m.path.covers(o.path)) {
 		return false
 	}
-	for i := range m.of {
-		c := &m.of[i]
+	for i := range m.conditions {
+		c := &m.conditions[i]
 		if other := o.condition(c.kind, c.name); other == nil || !contains(c.values, other.values) {
 			return false
 		}
@@ -187,8 +187,8 @@ func (m *match) meets(o *match) bool {
 	if m.path != nil && o.path != nil && !m.path.meets(o.path) {
 		return false
 	}
-	for i := range m.of {
-		c := &m.of[i] // a header that is sent twice may have both values
+	for i := range m.conditions {
+		c := &m.conditions[i] // a header that is sent twice may have both values
 		if other := o.condition(c.kind, c.name); other != nil && c.kind != "headers" &&
 			!intersect(c.values, other.values) {
 			return false

@@ -79,17 +79,17 @@ type place struct {
 
 	field  string      // such as "rules[2].match.path"
 	name   *yaml.Node  // of the field, or nil if it is an item of a list
-	of     **yaml.Node // where the value is, before aliases are followed
+	ref    **yaml.Node // where the value is, before aliases are followed
 	faults *faults
 }
 
 // child returns the value that is somewhere in p.
-func (p place) child(field string, name *yaml.Node, of **yaml.Node) place {
-	value := *of
+func (p place) child(field string, name *yaml.Node, ref **yaml.Node) place {
+	value := *ref
 	if value.Kind == yaml.AliasNode {
 		value = value.Alias
 	}
-	return place{value, field, name, of, p.faults}
+	return place{value, field, name, ref, p.faults}
 }
 
 // maxDepth is of lists and mappings within each other.
@@ -149,7 +149,7 @@ func (p place) isTrue() bool {
 func (p place) isWrong() bool { return p.exists() && p.Kind == 0 }
 
 // remove puts an empty node in the place of a value that is wrong, so that it has no meaning.
-func (p place) remove() { *p.of = &yaml.Node{Line: p.Line, Column: p.Column} }
+func (p place) remove() { *p.ref = &yaml.Node{Line: p.Line, Column: p.Column} }
 
 // fault reports a mistake at the value.
 func (p place) fault(problem, remedy string) { p.faults.add(p.Node, p.field, problem, remedy) }

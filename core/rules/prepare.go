@@ -14,7 +14,7 @@ type preparer struct {
 
 	doc   *document
 	rules []toAsk
-	of    []*part
+	parts []*part
 }
 
 // prepare makes the rules of a document ready for a limiter.
@@ -22,16 +22,16 @@ func (k *reader) prepare(doc *document, l *core.Limiter) {
 	p := &preparer{reader: k, doc: doc}
 	for _, r := range doc.rules {
 		names := make(map[string]string)
-		for _, of := range r.parts() {
-			if len(of.limits) > 0 {
-				p.add(r, of, names)
+		for _, part := range r.parts() {
+			if len(part.limits) > 0 {
+				p.add(r, part, names)
 			}
 		}
 	}
 	prepared, faults := engine.Prepare(l, p.rules)
-	for i, of := range p.of {
-		if of.prepared = prepared[i]; faults[i] != nil {
-			of.at.get("limits").asName().fault(reason(faults[i]))
+	for i, part := range p.parts {
+		if part.prepared = prepared[i]; faults[i] != nil {
+			part.at.get("limits").asName().fault(reason(faults[i]))
 		}
 	}
 }
@@ -44,8 +44,8 @@ func (p *part) label() string {
 		return ""
 	}
 	labels := []string{"d"}
-	for _, of := range p.above {
-		labels = append(labels, of.label)
+	for _, key := range p.above {
+		labels = append(labels, key.label)
 	}
 	label := strings.Join(labels, ".")
 	if len(label) > longestLabel {
@@ -56,19 +56,19 @@ func (p *part) label() string {
 
 // add adds the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may hold
 // at once need different ones.
-func (p *preparer) add(r *rule, of *part, names map[string]string) {
-	own, label := r.key, of.label()
-	if of.above != nil {
-		own = p.joined(of.above)
+func (p *preparer) add(r *rule, part *part, names map[string]string) {
+	own, label := r.key, part.label()
+	if part.above != nil {
+		own = p.joined(part.above)
 	}
 	one := toAsk{
 		Policy: r.name, Name: p.doc.domain + "." + r.name, Label: label, Prefix: r.name + "-",
-		Shadow: of.shadow, Failure: r.failure, Detail: r.message,
+		Shadow: part.shadow, Failure: r.failure, Detail: r.message,
 	}
 	if own != nil {
 		one.Key = own.Key
 	}
-	for _, l := range of.limits {
+	for _, l := range part.limits {
 		one.Limits = append(one.Limits, l.Limit)
 		if l.Name == "" {
 			name := engine.FormOf(l.Limit).Name
@@ -79,13 +79,13 @@ func (p *preparer) add(r *rule, of *part, names map[string]string) {
 			}
 		}
 	}
-	for _, l := range of.limits {
+	for _, l := range part.limits {
 		if l.Name == "" && len(one.Prefix)+len(engine.FormOf(l.Limit).Name) > longestLimitName {
 			l.at.fault(fmt.Sprintf("the default name of the limit %q is too long", cut(l.text)),
 				"give it one: {limit: "+l.text+", name: NAME}")
 		}
 	}
-	p.rules, p.of = append(p.rules, one), append(p.of, of)
+	p.rules, p.parts = append(p.rules, one), append(p.parts, part)
 }
 
 type (

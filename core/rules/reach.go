@@ -31,20 +31,20 @@ func limits(p *part) int { return len(p.limits) }
 func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
 
 // most returns the largest sum over the parts of a rule that may apply to one request.
-func (r *rule) most(of func(*part) int) int {
-	decided, undecided := mostBelow(r.below, of)
-	return of(&r.part) + max(decided, undecided)
+func (r *rule) most(count func(*part) int) int {
+	decided, undecided := mostBelow(r.below, count)
+	return count(&r.part) + max(decided, undecided)
 }
 
 // mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
 // so that those above apply as well: see descend.
-func mostBelow(groups []*group, of func(*part) int) (decided, undecided int) {
+func mostBelow(groups []*group, count func(*part) int) (decided, undecided int) {
 	decides := false
 	for _, g := range groups {
 		most, mostUndecided := 0, 0
 		for _, d := range g.all() {
-			yes, no := mostBelow(d.below, of)
-			switch own := of(d); {
+			yes, no := mostBelow(d.below, count)
+			switch own := count(d); {
 			case d.unlimited || !d.shadow && own > 0:
 				yes, no = max(yes, no+own), 0
 			case yes >= 0:

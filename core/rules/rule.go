@@ -14,16 +14,16 @@ import (
 type rule struct {
 	part
 
-	name    string
-	match   match
-	cost    int
-	costs   []unitCost
-	counts  bool // denials are recorded
-	failure core.Failure
-	message string
-	key     *key
-	allow   names
-	deny    names
+	name        string
+	match       match
+	cost        int
+	costs       []unitCost
+	countDenied bool // denials are recorded
+	failure     core.Failure
+	message     string
+	key         *key
+	allow       names
+	deny        names
 }
 
 // part is what may have limits: a rule, or one of its descriptors.
@@ -105,7 +105,7 @@ func (k *reader) rule(p place) *rule {
 		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
 		name: p.get("name").
 			text(),
-		cost: 1, counts: p.get("count_denied").isTrue(), message: p.get("message").text(),
+		cost: 1, countDenied: p.get("count_denied").isTrue(), message: p.get("message").text(),
 		match: k.match(p.get("match")),
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
@@ -166,7 +166,7 @@ func (r *rule) checkCounters() {
 	}) {
 		return
 	}
-	if at := r.at.get("count_denied"); r.counts {
+	if at := r.at.get("count_denied"); r.countDenied {
 		at.fault("only limits of the algorithm "+slidingLog+" can count denials", "remove it, or choose that algorithm")
 	}
 	if at := r.at.get("failure"); at.text() == "local" {
@@ -201,17 +201,17 @@ func (g *group) all() (all []*part) {
 func (k *reader) groups(list place, r *rule, above []*key) (groups []*group) {
 	for _, one := range list.items() {
 		at := one.get("key")
-		of := k.key(at)
-		if of == nil {
+		own := k.key(at)
+		if own == nil {
 			continue
 		}
-		if slices.Contains(above, of) {
+		if slices.Contains(above, own) {
 			at.fault("a descriptor above has this key", "remove one")
 			continue
 		}
-		i := slices.IndexFunc(groups, func(g *group) bool { return g.key == of })
+		i := slices.IndexFunc(groups, func(g *group) bool { return g.key == own })
 		if i < 0 {
-			i, groups = len(groups), append(groups, &group{key: of, values: make(map[string]*part)})
+			i, groups = len(groups), append(groups, &group{key: own, values: make(map[string]*part)})
 		}
 		k.descriptor(one, r, groups[i], above)
 	}
@@ -247,7 +247,7 @@ func (k *reader) descriptor(p place, r *rule, g *group, above []*key) {
 }
 
 // checkValue reports a descriptor's value that no request can have.
-func (p place) checkValue(of *key) {
+func (p place) checkValue(key *key) {
 	switch {
 	case p.isWrong():
 	case p.Value == "":
@@ -255,7 +255,7 @@ func (p place) checkValue(of *key) {
 	case strings.Contains(p.Value, "*"):
 		p.fault(fmt.Sprintf("%q has a wildcard, but values are compared exactly", cut(p.Value)),
 			"leave the field out to match each value")
-	case of.tuple:
+	case key.tuple:
 		p.fault("a joined key has several values", "use descriptors within descriptors")
 	}
 }
@@ -264,19 +264,19 @@ const emptyValue = "the value is empty, but no key has an empty value"
 
 // list reads allow or deny.
 func (k *reader) list(r *rule, p place) names {
-	values, of := p, r.key
+	values, own := p, r.key
 	if at := p.get("key"); at.exists() {
-		values, of = p.get("values"), k.key(at)
+		values, own = p.get("values"), k.key(at)
 	} else if p.exists() && !p.isWrong() && !r.at.get("key").exists() {
 		p.fault("the rule has no key that these could be values of", "write {key: ip, values: [...]}")
 	}
-	if of == nil {
+	if own == nil {
 		return nil
 	}
 	var entries []string
 	ok := true
 	for _, one := range values.items() {
-		if _, err := engine.NewList(of.Key, []string{one.Value}); err != nil {
+		if _, err := engine.NewList(own.Key, []string{one.Value}); err != nil {
 			one.fault(reason(err))
 			ok = false
 			continue
@@ -289,7 +289,7 @@ func (k *reader) list(r *rule, p place) names {
 	if !ok || len(entries) == 0 {
 		return nil
 	}
-	made, err := engine.NewList(of.Key, entries)
+	made, err := engine.NewList(own.Key, entries)
 	if err != nil {
 		values.fault(reason(err))
 	}

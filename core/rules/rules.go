@@ -217,9 +217,9 @@ func (a *state) narrow(found set, others []set, ends bool) {
 			if ends && first >= 0 && found.has(first) {
 				first = -1
 			}
-			other.only(first)
+			other.setOnly(first)
 		}
-		found.only(found.next(0))
+		found.setOnly(found.next(0))
 	}
 	for _, other := range others {
 		found.addSet(other)
@@ -266,7 +266,7 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 	case r.shadow: // which must not change what others ask
 		c.Tried = max(c.Tried, r.cost)
 	case decided:
-		c.Cost, c.Counts = max(c.Cost, r.cost), c.Counts || r.counts
+		c.Cost, c.CountDenied = max(c.Cost, r.cost), c.CountDenied || r.countDenied
 	}
 	return err
 }

@@ -83,12 +83,12 @@ type Chooser[Key any] func(adapter.Request, *Choice[Key]) error
 type Choice[Key any] struct {
 	Asker[Key]
 
-	Cost       int            // units of the request, of limits without a unit; 1 if it is not set
-	Tried      int            // as Cost if that is not set, because all rules are in shadow
-	Costs      map[string]int // units of the request, by the unit of limits
-	TriedCosts map[string]int // as Costs, of units that only rules in shadow have
-	Counts     bool           // denials are recorded, as with WithCountDenied
-	Listed     bool           // the request passes because of an allow list; used if no rule is added
+	Cost        int            // units of the request, of limits without a unit; 1 if it is not set
+	Tried       int            // as Cost if that is not set, because all rules are in shadow
+	Costs       map[string]int // units of the request, by the unit of limits
+	TriedCosts  map[string]int // as Costs, of units that only rules in shadow have
+	CountDenied bool           // denials are recorded, as with WithCountDenied
+	Listed      bool           // the request passes because of an allow list; used if no rule is added
 
 	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
 	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
