@@ -22,14 +22,14 @@ const (
 // run alike. So it is the wall clock that ends a period, unless that was set back.
 const endSlack = time.Second
 
-// counts reports whether a plan is of another algorithm than the sliding log.
-func counts(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
+// isCounter reports whether a plan is of another algorithm than the sliding log.
+func isCounter(p *store.Plan) bool { return p.Algorithm() != store.SlidingLog }
 
 // look returns the numbers of a log as the plan's limit sees them at that instant of the wall clock. The log may be
 // nil.
 func (l *keyLog) look(p *store.Plan, wall int64) counter.View {
 	var s counter.State
-	if l != nil && l.counts && l.Len() == 0 && l.now < l.Spare()[endNumber] {
+	if l != nil && l.isCounter && l.Len() == 0 && l.now < l.Spare()[endNumber] {
 		n := l.Spare()
 		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber], Latest: n[latestNumber]}
 	}
@@ -45,14 +45,14 @@ func (l *keyLog) count(p *store.Plan, wall int64, cost int, mode store.Mode, a *
 		return
 	}
 	added, n := countIn(&v, p, cost, mode, a), l.Spare()
-	if a.Retry > 0 && l.counts { // the wall clock may have been set back
+	if a.Retry > 0 && l.isCounter { // the wall clock may have been set back
 		left := time.Duration(n[endNumber] - l.now).Truncate(time.Microsecond)
 		a.Retry = min(a.Retry, max(left, 0)+time.Microsecond)
 	}
 	if !added { // a state that has moved is forgotten by the store's own clock
 		return
 	}
-	if l.counts = true; l.Len() > 0 {
+	if l.isCounter = true; l.Len() > 0 {
 		l.Drop(math.MaxInt64) // a key has plans of one algorithm, so these say nothing any more
 	}
 	n[markNumber], n[unitsNumber], n[beforeNumber], n[latestNumber] = v.Mark, v.Units, v.Before, v.Latest
@@ -83,5 +83,5 @@ func countIn(v *counter.View, p *store.Plan, cost int, mode store.Mode, a *store
 
 // isVoid reports whether the log says no more than a new one.
 func (l *keyLog) isVoid() bool {
-	return l.Len() == 0 && (!l.counts || l.now >= l.Spare()[endNumber])
+	return l.Len() == 0 && (!l.isCounter || l.now >= l.Spare()[endNumber])
 }

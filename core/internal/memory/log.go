@@ -15,12 +15,12 @@ type keyLog struct {
 	key  store.StoredKey
 	keep time.Duration // the longest window of any take of this log
 	slide.Log
-	mu      sync.Mutex
-	now     int64 // the latest instant at which the log was locked: instants never run backwards
-	takes   uint8
-	varies  bool // takes have had different windows
-	counts  bool // it has the numbers of another algorithm
-	removed bool // from the table
+	mu        sync.Mutex
+	now       int64 // the latest instant at which the log was locked: instants never run backwards
+	takes     uint8
+	varies    bool // takes have had different windows
+	isCounter bool // it has the numbers of another algorithm
+	removed   bool // from the table
 }
 
 const takesPerSweep = 8 // takes of a log after which other logs are swept
@@ -78,7 +78,7 @@ func (l *keyLog) unlock() (sweep bool) {
 
 // decide decides t, of which cost units must fit, in the log of its key, which is locked.
 func (l *keyLog) decide(t *store.Take, cost int, mode store.Mode, now instant, a *store.Answer) {
-	if counts(t.Plan) {
+	if isCounter(t.Plan) {
 		l.count(t.Plan, l.wallTime(now), cost, mode, a)
 		return
 	}

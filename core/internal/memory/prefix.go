@@ -59,18 +59,19 @@ func (a *address) prefix(n int) uint64 {
 	return ^maphash.Bytes(seed, a.bytes[:n])
 }
 
-// of returns the counters of an address's prefixes, in the order of prefixLengths; nil where a length is not counted.
-func (c *prefixCounts) of(a *address) (counts [len(prefixLengths)]*atomic.Int32) {
+// countersOf returns the counters of an address's prefixes, in the order of prefixLengths; nil where a length is not
+// counted.
+func (c *prefixCounts) countersOf(a *address) (counters [len(prefixLengths)]*atomic.Int32) {
 	for i, length := range prefixLengths {
 		n := length.v6
 		if a.v4 {
 			n = length.v4
 		}
 		if n > 0 {
-			counts[i] = &c[i][a.prefix(n)%prefixCells]
+			counters[i] = &c[i][a.prefix(n)%prefixCells]
 		}
 	}
-	return counts
+	return counters
 }
 
 // prefixes returns the counters. It makes them when the first key with an address needs them.
@@ -84,11 +85,11 @@ func (s *Store) prefixes() *prefixCounts {
 
 // claim takes a place for a key, unless there is none or a prefix of its address has used its share.
 func (s *Store) claim(key *store.Key) bool {
-	var counts [len(prefixLengths)]*atomic.Int32
+	var counters [len(prefixLengths)]*atomic.Int32
 	if a, ok := addressOf(key); ok {
-		counts = s.prefixes().of(&a)
+		counters = s.prefixes().countersOf(&a)
 		free := s.maxKeys - s.keys.Load()
-		for i, count := range counts {
+		for i, count := range counters {
 			if count != nil && int64(count.Load()) >= prefixLengths[i].share*free {
 				return false
 			}
@@ -98,7 +99,7 @@ func (s *Store) claim(key *store.Key) bool {
 		s.keys.Add(-1)
 		return false
 	}
-	for _, count := range counts {
+	for _, count := range counters {
 		if count != nil {
 			count.Add(1)
 		}
@@ -110,7 +111,7 @@ func (s *Store) claim(key *store.Key) bool {
 func (s *Store) release(key *store.StoredKey) {
 	s.keys.Add(-1)
 	if a, ok := addressOfStored(key); ok {
-		for _, count := range s.prefixes().of(&a) {
+		for _, count := range s.prefixes().countersOf(&a) {
 			if count != nil {
 				count.Add(-1)
 			}

@@ -42,7 +42,7 @@ func countPlaces(s *Store) (counts *prefixCounts, keys int) {
 		if !ok {
 			continue
 		}
-		for _, count := range counts.of(&a) {
+		for _, count := range counts.countersOf(&a) {
 			if count != nil {
 				count.Add(1)
 			}
@@ -135,7 +135,7 @@ func countedApart(prefixes []netip.Prefix) bool {
 					a[at/8] |= byte(part>>bit&1) << (7 - at%8)
 				}
 				counted := netip.PrefixFrom(netip.AddrFrom16(a).Unmap(), n).Masked()
-				cell := counts.of(&address{a, p.Addr().Is4()})[length]
+				cell := counts.countersOf(&address{a, p.Addr().Is4()})[length]
 				if other, ok := holds[cell]; ok && other != counted {
 					return false
 				}

@@ -23,7 +23,7 @@ type part struct {
 // read only for plans that need it.
 func (s *Store) now(takes []store.Take) instant {
 	for i := range takes {
-		if counts(takes[i].Plan) {
+		if isCounter(takes[i].Plan) {
 			now := time.Now()
 			clock := int64(now.Sub(s.start))
 			return instant{clock, now.UnixNano() - clock}
@@ -227,7 +227,7 @@ func fitCost(takes []store.Take, parts []part, now instant) int {
 
 // used returns how many units each limit that decides has in its window.
 func (p *part) used(plan *store.Plan, now instant) (used [store.MaxLimits]int) {
-	if counts(plan) {
+	if isCounter(plan) {
 		v := p.log.look(plan, p.log.wallTime(now))
 		used[0] = v.Used()
 		return used
@@ -282,7 +282,7 @@ func (p *part) deny(plan *store.Plan, a *store.Answer, now instant) {
 		switch {
 		case cost > l.Quota: // until a key has a log of its own
 			a.Retry = max(a.Retry, l.Window)
-		case counts(plan):
+		case isCounter(plan):
 			v := p.log.look(plan, p.log.wallTime(now))
 			a.Retry = v.Until(l.Quota - cost)
 		default:
@@ -297,7 +297,7 @@ func (p *part) decide(t *store.Take, a *store.Answer, now instant, mode store.Mo
 	switch {
 	case p.own:
 		p.log.decide(t, p.cost, mode, now, a)
-	case counts(t.Plan):
+	case isCounter(t.Plan):
 		p.log.count(t.Plan, p.log.wallTime(now), p.cost, mode, a)
 	case p.log == nil:
 		decide(&empty, now.clock, 0, t.Plan, p.cost, mode, a)
