@@ -15,15 +15,15 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// call shows a call to core, and tells the caller of its quota.
+// call shows a call to core, and writes the quota to the call.
 type call struct {
 	ctx    context.Context
 	method string
 	fields *fields
 
-	// writer is nil of a limiter behind another one, which tells the caller for both.
-	writer writer
-	told   sync.Once
+	// writer is nil for a limiter behind another one, which writes the fields of both.
+	writer  writer
+	written sync.Once
 }
 
 // writer is what header and trailer of a call are written to. A grpc.ServerStream is one.
@@ -50,10 +50,10 @@ func newCall(ctx context.Context, method string, w writer) (*call, context.Conte
 	return &call{ctx: ctx, method: method, fields: f, writer: w}, context.WithValue(ctx, fieldsKey{}, f)
 }
 
-// tell writes the fields once: to the header before it is sent if the call has succeeded so far, and otherwise to the
-// trailer. A header of its own would make clients take the call for answered, so that they never retry it.
-func (c *call) tell(err error) {
-	c.told.Do(func() {
+// writeFields writes the fields once: to the header before it is sent if the call has succeeded so far, and otherwise to
+// the trailer. With a header of its own, clients would consider the call answered, and never retry it.
+func (c *call) writeFields(err error) {
+	c.written.Do(func() {
 		if c.writer == nil || len(c.fields.md) == 0 {
 			return
 		}
@@ -111,12 +111,12 @@ type stream struct {
 func (s *stream) Context() context.Context { return s.ctx }
 
 func (s *stream) SendHeader(md metadata.MD) error {
-	s.call.tell(nil)
+	s.call.writeFields(nil)
 	return s.ServerStream.SendHeader(md)
 }
 
 func (s *stream) SendMsg(m any) error {
-	s.call.tell(nil)
+	s.call.writeFields(nil)
 	return s.ServerStream.SendMsg(m)
 }
 

@@ -51,7 +51,7 @@ func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 				return httpStatus(err)
 			})
 		}
-		c.tell(err)
+		c.writeFields(err)
 		return resp, err
 	}
 }
@@ -70,7 +70,7 @@ func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 				return httpStatus(err)
 			})
 		}
-		c.tell(err)
+		c.writeFields(err)
 		return err
 	}
 }
