@@ -27,12 +27,12 @@ func (l *Limiter) findOverrides() {
 //		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
 //	})
 //
-// The key is a text as for [Limiter.Allow]. Under [Global], an empty key is that of all requests. Keys that no text
-// names, as those of [Join] and of package jwtkey, have [Decision.Override]. The store keeps the key as it is given, so
+// The key is a text as for [Limiter.Allow]. Under [Global], an empty key means all requests. For keys without such a
+// text, as those of [Join] and of package jwtkey, use [Decision.Override]. The store keeps the key as it is given, so
 // that it can be listed, unless the limiter has [WithSecret].
 //
 // An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000. An override does
-// not lift a ban ([WithBan]), and [Limiter.Record], which never denies, does not ask for one.
+// not lift a ban ([WithBan]), and [Limiter.Record], which never denies, ignores overrides.
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
 func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
@@ -43,12 +43,12 @@ func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
 	return l.setOverride(ctx, t, o)
 }
 
-// Override is [Limiter.Override] for the key of this decision, or with By for the key that its limits of that have. It
-// works for all keys.
+// Override is [Limiter.Override] for the key of this decision, or with By, for that key of its limits. It works for all
+// keys.
 func (d Decision) Override(ctx context.Context, o Override) error {
 	l := d.limiter
 	if l == nil || d.plan == nil {
-		return configError("Override", "a decision", "its request was not limited, so there is no key",
+		return configError("Override", "a decision", "the request was not limited, so it has no key",
 			"override keys of decisions about limited requests")
 	}
 	if l.overrides == nil {
@@ -74,7 +74,7 @@ func (d *Decision) overrideTarget(log *plan.Log, key *store.Key) overrideTarget 
 }
 
 // RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by
-// is the key of limits with [Limit.By], if the text is of that. Without an override it does nothing.
+// is the key of limits with [Limit.By], if the text belongs to that key. Without an override it does nothing.
 func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) error {
 	if l.overrides == nil {
 		return noOverrides("RemoveOverride")
@@ -167,7 +167,7 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 		return t, noOverrides(call)
 	}
 	if l.choose != nil {
-		return t, configError(call, "a text", "rules choose keys by the request, and this call has none",
+		return t, configError(call, "a text", "rules need a request, but this call has none",
 			"use the method of the set of rules")
 	}
 	key := l.key.keySpec
@@ -268,10 +268,10 @@ func (l *Limiter) checkOverridden(pl *plan.Plan) error {
 	return errors.Join(append(l.policy.unfit(pl), unservable(l.store, pl))...)
 }
 
-// Pause denies all requests of a key until an instant, within a year, for all processes, unless it is paused until a
-// later one already: for clients of a server that has asked for a pause, as [nethttp.Transport] is one. It reports
-// whether the limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. An
-// override that the key has beside is in force again afterwards.
+// Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
+// force: for clients of a server that has asked for a pause, as [nethttp.Transport] does it. It reports whether the
+// limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. Another override of
+// the key applies again afterwards.
 //
 // [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
 func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {

@@ -9,13 +9,13 @@ import (
 // Overrider is a [Store] that keeps overrides: texts by policy and name, each until an instant. Limiters with overrides
 // need it, and read them about once a second.
 type Overrider interface {
-	// SetOverride keeps an override in place of the one of that name, or removes that if Value is empty. A new one, when
-	// [MaxOverrides] of the policy have not ended, is a [ConfigError]; see [TooManyOverrides].
+	// SetOverride keeps an override in place of the one of that name, or removes that one if Value is empty. A new one
+	// is a [ConfigError] if [MaxOverrides] of the policy have not ended; see [TooManyOverrides].
 	SetOverride(ctx context.Context, policy string, o Override) error
 
-	// Overrides returns the overrides of a policy, and a version that no other state of them has or had; it is empty if
-	// there are none, and never was one, or if the store has lost all. Those that have ended may be left out. If the
-	// version is the one that is known, Overrides returns no overrides.
+	// Overrides returns the overrides of a policy, and a version, which is another one for each state of them; it is
+	// empty if there never was an override, or if the store has lost all. Those that have ended may be left out. If
+	// known is the present version, Overrides returns no overrides.
 	Overrides(ctx context.Context, policy, known string) (version string, all []Override, err error)
 }
 
