@@ -50,8 +50,8 @@ type batcher struct {
 	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
 }
 
-// of returns the batcher of a request that goes to the node.
-func (b *batchers) of(c *Conn, k *Kind, takes []store.Take, node any) *batcher {
+// find returns the batcher of a request that goes to the node.
+func (b *batchers) find(c *Conn, k *Kind, takes []store.Take, node any) *batcher {
 	if latest := b.latest.Load(); latest != nil && latest.key.matches(takes, node) {
 		return latest
 	}

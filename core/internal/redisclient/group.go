@@ -60,7 +60,7 @@ func (b *batcher) sendOneTo(sc Script, t *take) {
 // are sent again, in their order.
 func (b *batcher) send(ctx context.Context, batch []*take) {
 	b.counts.add(len(batch))
-	groups, of := b.groups(batch)
+	groups, groupOf := b.groups(batch)
 	all := make([]*group, len(groups))
 	for i := range groups {
 		all[i] = &groups[i]
@@ -72,7 +72,7 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 		b.sendGroups(ctx, b.Weighted, again, batch)
 	}
 	for i, t := range batch {
-		g := &groups[of[i]]
+		g := &groups[groupOf[i]]
 		t.reply, t.takes, t.err = g.reply, g.takes, g.err
 	}
 }
@@ -149,28 +149,28 @@ func (g *group) argument() string {
 
 // groups puts takes of equal keys and costs together, in the order of the first take of each group, and tells the group
 // of each take.
-func (b *batcher) groups(batch []*take) (groups []group, of []int) {
-	groups, of = make([]group, 0, len(batch)), make([]int, len(batch))
-	var known map[string]int
+func (b *batcher) groups(batch []*take) (groups []group, groupOf []int) {
+	groups, groupOf = make([]group, 0, len(batch)), make([]int, len(batch))
+	var byKey map[string]int
 	if b.Grouped {
-		known = make(map[string]int, len(batch))
+		byKey = make(map[string]int, len(batch))
 	}
 	for i, t := range batch {
-		n, ok := known[t.key]
+		n, ok := byKey[t.key]
 		if !ok || groups[n].first.costs() != t.costs() {
 			n = len(groups)
 			if b.Grouped {
-				known[t.key] = n
+				byKey[t.key] = n
 			}
 			groups = append(groups, group{first: t})
 		}
 		g := &groups[n]
-		if of[i], t.place = n, g.takes; g.takes == 1 {
+		if groupOf[i], t.place = n, g.takes; g.takes == 1 {
 			g.ids = append(make([]byte, 0, 8*idLength), g.first.id()...)
 		}
 		if g.takes++; g.takes > 1 {
 			g.ids = append(g.ids, t.id()...)
 		}
 	}
-	return groups, of
+	return groups, groupOf
 }

@@ -165,7 +165,7 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 			return apart, nil
 		}
 	}
-	b := l.batchers.of(l.Conn, l.kind, takes, l.Conn.nodeOf(ctx, first))
+	b := l.batchers.find(l.Conn, l.kind, takes, l.Conn.nodeOf(ctx, first))
 	if err := b.do(one); err != nil {
 		return nil, l.Failed(err)
 	}
