@@ -46,8 +46,8 @@ type Limiter struct {
 	keeps   bool // a key may replace the context of a request
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 
-	choose   bridge.Chooser[Key] // of a limiter with rules, or nil
-	variants *variants           // of a limiter with rules
+	choose    bridge.Chooser[Key] // of a limiter with rules, or nil
+	byFailure *byFailure          // of a limiter with rules
 }
 
 // Close replays to the store what [FailLocal] has admitted without it, for at most 5 s, and stops the goroutine that
@@ -61,11 +61,11 @@ type Limiter struct {
 // last limiter is closed; see [Event.Keep].
 func (l *Limiter) Close() error {
 	defer l.life.Close()
-	if l.variants == nil {
+	if l.byFailure == nil {
 		return l.closeOne()
 	}
-	var errs [len(l.variants)]error
-	for i, v := range l.variants {
+	var errs [len(l.byFailure)]error
+	for i, v := range l.byFailure {
 		errs[i] = v.closeOne()
 	}
 	return errors.Join(errs[:]...)
@@ -99,8 +99,8 @@ type settings struct {
 	callbackTypes []callbackType
 }
 
-// variants are copies of a limiter that differ in what decides while the store does not answer, by Failure.
-type variants [3]*Limiter
+// byFailure are copies of a limiter that differ in what decides while the store does not answer, by Failure.
+type byFailure [3]*Limiter
 
 // shared is what copies of a limiter have in common.
 type shared struct {

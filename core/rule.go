@@ -50,13 +50,13 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 		return nil, err
 	}
 	l.choose, l.rereads, l.keeps = choose, true, true
-	l.variants = new(variants)
+	l.byFailure = new(byFailure)
 	if l.guard == nil {
-		l.variants = &variants{l, l, l}
+		l.byFailure = &byFailure{l, l, l}
 		return l, nil
 	}
 	c := configure(opts)
-	for f := range l.variants {
+	for f := range l.byFailure {
 		own := *l
 		if Failure(f) != FailLocal {
 			c.guard.Store, c.guard.Policy = l.store, name
@@ -65,7 +65,7 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 			own.permits = own.guard.Slots
 			own.permits.Freed = own.wake
 		}
-		l.variants[f] = &own
+		l.byFailure[f] = &own
 	}
 	return l, nil
 }
@@ -116,10 +116,10 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 		return &own
 	}
 	own := answer(l)
-	if l.variants != nil {
-		own.variants = new(variants)
-		for f, v := range l.variants {
-			own.variants[f] = answer(v)
+	if l.byFailure != nil {
+		own.byFailure = new(byFailure)
+		for f, v := range l.byFailure {
+			own.byFailure[f] = answer(v)
 		}
 	}
 	return own, errors.Join(c.faults...)

@@ -190,7 +190,7 @@ func (l *Limiter) chosen(c *selection, choose bridge.Chooser[Key]) (by *Limiter,
 	if pl == nil || err != nil {
 		return l, nil, err
 	}
-	return l.variants[c.failure()], pl, nil
+	return l.byFailure[c.failure()], pl, nil
 }
 
 func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Decision, err error) {

@@ -49,8 +49,8 @@ func (l *Limiter) Stats() Stats {
 		return s
 	}
 	parts := []*Limiter{l}
-	if l.variants != nil {
-		parts = l.variants[:]
+	if l.byFailure != nil {
+		parts = l.byFailure[:]
 	}
 	for _, part := range parts {
 		g := part.guard.Stats()

@@ -163,41 +163,41 @@ const (
 // line puts a waiter that was denied into the line of the log that it waits for. It returns for how long to sleep, or
 // an error if ctx ends before the waiter can be admitted.
 func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wait time.Duration, err error) {
-	log, of := d.awaited(w)
+	key, log := d.awaited(w)
 	wait = d.RetryAfter
-	if of != nil {
+	if log != nil {
 		wait = d.answer.Retry
 	}
-	if of != nil && of.InFlight() {
+	if log != nil && log.InFlight() {
 		wait = poll/2 + rand.N(poll/2)
 	} else if err = tooLong(ctx, wait); err != nil {
 		return 0, err
 	}
-	w.Line(log, of)
+	w.Line(key, log)
 	return wait, nil
 }
 
-// awaited returns which of the logs that have denied a request it waits for: that with the longest wait. Of logs of
-// permits, which have none, it is the one in whose line the waiter is already. One log is enough, because the request
-// cannot be admitted before that one has room. During a ban, and if there is one log only, it is that of the waiter's
-// key.
-func (d *Decision) awaited(w *waiter) (log queueKey, of *plan.Log) {
-	log = w.Key
+// awaited returns the log that a denied request waits for: of those that have denied it, the one with the longest wait.
+// Logs of permits have no wait; of these it is the one in whose line the waiter is already. One log is enough, because
+// the request cannot be admitted before that one has room. During a ban, and if there is only one log, it is the log of
+// the waiter's key.
+func (d *Decision) awaited(w *waiter) (key queueKey, log *plan.Log) {
+	key = w.Key
 	if d.more == nil || d.refused() {
-		return log, nil
+		return key, nil
 	}
 	longest := time.Duration(-1)
 	for i, l := range d.more.logs[:d.more.asked] {
 		t, a := d.at(i)
-		key, wait := queueKeyOf(&t.Key), a.Retry
+		one, wait := queueKeyOf(&t.Key), a.Retry
 		if l.InFlight() {
 			wait = 0 // which is shorter than that of any window
 		}
-		if !a.Allowed && (wait > longest || wait == longest && w.InLine(key, l)) {
-			log, of, longest = key, l, wait
+		if !a.Allowed && (wait > longest || wait == longest && w.InLine(one, l)) {
+			key, log, longest = one, l, wait
 		}
 	}
-	return log, of
+	return key, log
 }
 
 // room returns for how many waiters as w the log has room in whose line w was, after w was admitted.
