@@ -23,12 +23,12 @@ import (
 // A request waits for one unit of its key, see [core.Limiter.Wait], and is then sent. If that is impossible before its
 // context or [http.Client].Timeout ends, it fails at once with [context.DeadlineExceeded].
 //
-// A response 429 or 503 with Retry-After, in seconds or as a date, pauses its key: no request for it is sent
-// until then. The refused request is sent again, at most three times, each for a unit of its own, if its body can
-// be read again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key
-// (RFC 9110, 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the
-// context or is longer than an hour, the longest pause. If the limiter has [core.WithOverrides], the pause is one of all
-// processes that share its store: within a second none of them sends a request for the key, see [core.Limiter.Pause].
+// A response 429 or 503 with Retry-After, in seconds or as a date, pauses its key: no request for it is sent until
+// then. The refused request is sent again, at most three times, each for a unit of its own, if its body can be read
+// again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key (RFC 9110,
+// 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the context or is
+// longer than an hour, the longest pause. If the limiter has [core.WithOverrides], the pause is for all processes that
+// share its store: within a second none of them sends a request for the key, see [core.Limiter.Pause].
 //
 // Under [core.InFlight], a request holds its permit until the response's body has been read to its end or closed.
 type Transport struct {
@@ -196,8 +196,8 @@ func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 	}
 }
 
-// pauseHere stops requests for key in this process, unless they are stopped until then, and removes its own entry when d
-// is over.
+// pauseHere stops requests for key in this process, unless they are stopped until then anyway, and removes its own
+// entry when d is over.
 func (t *Transport) pauseHere(key string, d time.Duration, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
