@@ -142,7 +142,7 @@ func (c *config) checkCosts(fixed *plan.Plan) {
 	}
 }
 
-// unknownCosts returns an error for each unit of which middleware does not know what a request costs.
+// unknownCosts returns an error for each unit for which middleware has no WithCostOf.
 func (c *config) unknownCosts(fixed *plan.Plan) error {
 	if fixed == nil {
 		return nil

@@ -55,8 +55,8 @@ func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Do not send the error's
-// text to clients.
+// the status of [core.ProblemOf], and one that returns its error leaves the answer to the limiter. Do not send the
+// error's text to clients.
 func WithError(f func(echo.Context, error) error) core.Option { return core.OnError[echo.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests that

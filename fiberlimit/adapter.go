@@ -70,7 +70,8 @@ func answer(c *fiber.Ctx, p adapter.Problem, cause func() error) error {
 	return c.Status(p.Status).Send(p.JSON())
 }
 
-// serve tells d the status. That of an error is known when the app's error handler has answered it.
+// serve passes the status to d. If the handler returns an error, the status is the one with which the app's error
+// handler answers it.
 func serve(c *fiber.Ctx, d core.Decision) (err error) {
 	if ctx, asked := d.Context(c.UserContext()); asked {
 		c.SetUserContext(ctx)

@@ -51,7 +51,7 @@ func From(l *core.Limiter) fiber.Handler {
 // 500, http.ErrAbortHandler too, because fiber does not survive one.
 func WithDeny(f func(*fiber.Ctx, core.Decision) error) core.Option { return core.OnDeny[*fiber.Ctx](f) }
 
-// WithError answers requests that could not be decided: no key, no store. The status is that of [core.ProblemOf],
+// WithError answers requests that could not be decided: no key, no store. The status is the one of [core.ProblemOf],
 // unless the handler sets another. One that returns its error leaves the answer to the limiter; a panic is answered as
 // with [WithDeny]. Do not send the error's text to clients.
 func WithError(f func(*fiber.Ctx, error) error) core.Option { return core.OnError[*fiber.Ctx](f) }

@@ -48,8 +48,8 @@ func refuse(c *gin.Context, status int, answer func()) {
 	c.Writer.WriteHeaderNow()
 }
 
-// serve runs the handlers behind the limiter. gin's writer does not tell when the header goes out, so a client that has
-// left when they end is taken to have left before a status of 500 and above.
+// serve runs the handlers behind the limiter. gin's writer does not report when the header goes out. So if a client has
+// left when the handlers end, and the status is 500 or above, it counts as having left before the response.
 func serve(c *gin.Context, d *core.Decision) {
 	if ctx, asked := d.Context(c.Request.Context()); asked {
 		c.Request = c.Request.WithContext(ctx)
@@ -75,7 +75,7 @@ func serve(c *gin.Context, d *core.Decision) {
 	})
 }
 
-// upgrades tells seen when the handler takes over the connection, which gin's writer takes for status 200.
+// upgrades reports to seen that the handler takes over the connection, for which gin's writer has status 200.
 type upgrades struct {
 	gin.ResponseWriter
 

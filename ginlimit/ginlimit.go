@@ -54,7 +54,7 @@ func From(l *core.Limiter) gin.HandlerFunc {
 func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnDeny[*gin.Context](f) }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf]. Do not send the error's text to clients.
+// the status of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*gin.Context](f) }
 
 // ByRoute is the pattern of the request's route, such as "/users/:id". Requests

@@ -54,7 +54,7 @@ func write(w http.ResponseWriter, r *http.Request, p adapter.Problem) {
 	w.Write(p.JSON())
 }
 
-// serve leaves the writer as it is unless somebody asks for the status.
+// serve leaves the writer unchanged unless a callback needs the status.
 func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
 	if seen == nil {
 		next.ServeHTTP(w, r)
@@ -68,7 +68,7 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adap
 	})
 }
 
-// watch runs f and tells seen the status with which it answers. The writer that f gets can do whatever w can.
+// watch runs f and passes the status of its answer to seen. The writer that f gets has all abilities of w.
 func watch(w http.ResponseWriter, seen *adapter.Response, f func(http.ResponseWriter)) int {
 	status := 0
 	// The first one is what the client gets, unless it only announces another.

@@ -72,7 +72,7 @@ func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Op
 }
 
 // WithError answers requests that could not be decided: no key, no store. A handler that writes no status answers with
-// that of [core.ProblemOf]. Do not send the error's text to clients.
+// the status of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(http.ResponseWriter, *http.Request, error)) core.Option {
 	return core.OnError[*http.Request](f)
 }

@@ -203,7 +203,7 @@ func (v *verifier) key(token *jwt.Token) (key any, err error) {
 	return key, err
 }
 
-// fits tells whether a key is of the type and strength that a method is safe with.
+// fits reports whether a key has a type and strength with which a method is safe.
 func fits(method jwt.SigningMethod, key any) bool {
 	switch m := method.(type) {
 	case *jwt.SigningMethodHMAC:

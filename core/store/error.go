@@ -30,8 +30,8 @@ func (e *ConfigError) Error() string {
 // StoreError says that the store could not answer. Its text is for operators: it may hold addresses and is never sent
 // to a client.
 //
-// A store that names a Class makes sure that Err and Advice do not tell whose key was asked for: they are logged when
-// an outage begins. If an error has no class, the log has only its type.
+// A store that names a Class makes sure that Err and Advice contain no key: they are logged when an outage begins. If
+// an error has no class, the log has only its type.
 type StoreError struct { //nolint:revive // it is core.StoreError to most
 	Err    error
 	Class  string // the kind of error, in a word fit for a metric; redisstore lists its own
@@ -62,8 +62,8 @@ func IsOutage(err error) bool {
 	return !errors.As(err, &failed) || !failed.OneKey
 }
 
-// Error returns err as a [StoreError], unless it is one already or a [ConfigError]. So faults of the store can be told
-// from those of the request.
+// Error returns err as a [StoreError], unless it is one already or a [ConfigError]. So faults of the store can be
+// distinguished from mistakes in the request.
 func Error(err error) error {
 	if err == nil || errors.As(err, new(*ConfigError)) || errors.As(err, new(*StoreError)) {
 		return err

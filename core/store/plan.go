@@ -154,7 +154,7 @@ var slotModes = [8]Mode{
 // Judge fills in Denied and Allowed of an answer whose State[i].Used is set for each limit. A take is allowed if all
 // limits that decide have room for what it counts, and always in [ModeRecord] unless the plan is of slots.
 //
-// In [ModeUpTo] it judges one unit, whatever the cost is; [Plan.Grant] then tells how many there are.
+// In [ModeUpTo] it judges one unit, whatever the cost is; [Plan.Grant] then finds how many units fit.
 func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 	if cost, mode = p.Counted(cost, mode); mode == ModeUpTo {
 		cost = 1

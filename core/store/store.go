@@ -35,8 +35,8 @@ type Store interface {
 
 	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
 	// then its takes are of different keys and have the same ID and Mode, each has a Cost of its own, and all of them
-	// are recorded, or none. Take fills in answers[i], which is zero, about takes[i]: Allowed tells whether that log
-	// has room for that Cost, and the request is admitted if all have. A denial is no error. Takes that [ValidateTakes]
+	// are recorded, or none. Take fills in answers[i], which is zero, about takes[i]: Allowed is whether that log has
+	// room for that Cost, and the request is admitted if all have. A denial is no error. Takes that [ValidateTakes]
 	// refuses are.
 	//
 	// The slices belong to the caller. When Take has returned, the store does not touch them.
