@@ -131,6 +131,6 @@ func (e *ambiguousError) Unwrap() []error { return []error{e.error, ErrNoKey} }
 
 // costUnknown returns an error for a unit for which middleware has no WithCostOf.
 func costUnknown(unit string) error {
-	return configError("WithCostOf", unit, "the middleware does not know what a request costs",
+	return configError("WithCostOf", unit, "no function returns what a request costs",
 		fmt.Sprintf("add core.WithCostOf(%q, ...)", unit))
 }

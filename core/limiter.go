@@ -41,7 +41,7 @@ type Limiter struct {
 	permits   *slots.Set                     // of requests in flight
 	overrides *override.Set[*activeOverride] // or nil without WithOverrides
 
-	uncosted error // why middleware does not know what a request costs, or nil
+	uncosted error // for which units there is no WithCostOf, or nil
 
 	keeps   bool // a key may replace the context of a request
 	rereads bool // a request may read a key more than once, unless it remembers its keys

@@ -191,7 +191,7 @@ func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 	}
 	_, err := t.Limiter.Pause(context.WithoutCancel(ctx), key, until)
 	if err != nil && !store.IsOutage(err) { // an outage is in the log already
-		slog.Default().WarnContext(ctx, "sash: other processes do not know of the pause that a server has asked for",
+		slog.Default().WarnContext(ctx, "sash: the pause that a server has asked for applies to this process only",
 			slog.Any("error", err))
 	}
 }

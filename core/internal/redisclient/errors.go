@@ -147,7 +147,7 @@ func (k *Kind) diagnose(err error) *store.StoreError {
 	case onWire, errors.As(err, new(syscall.Errno)), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		class, advice = ClassRefused,
 			"find out why the server closes connections: it stops, has too many (maxclients), "+
-				"or wants TLS (the client's TLSConfig)"
+				"or requires TLS (the client's TLSConfig)"
 	}
 	return &store.StoreError{Err: err, Class: class, Advice: advice}
 }
