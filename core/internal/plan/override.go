@@ -25,7 +25,7 @@ type overridden struct {
 	err   error
 }
 
-// manyOverridden is how many plans of an override are remembered. Further ones are made for each request.
+// manyOverridden is how many plans of an override are remembered: the latest, as files of rules are loaded again.
 const manyOverridden = 64
 
 // NewOverride makes an override of limits that are valid.
@@ -48,10 +48,8 @@ func (o *Override) Plan(base *Plan, space *store.Namespace, check func(*Plan) er
 	if m.plan, m.err = o.make(base, space); m.err == nil {
 		m.err = check(m.plan)
 	}
-	if len(plans) < manyOverridden {
-		more := append(slices.Clone(plans), m)
-		o.made.CompareAndSwap(made, &more) // if another request was faster, a later one adds this plan
-	}
+	more := append(slices.Clone(plans[max(0, len(plans)-manyOverridden+1):]), m)
+	o.made.CompareAndSwap(made, &more) // if another request was faster, a later one adds this plan
 	return m.plan, m.err
 }
 
