@@ -252,7 +252,7 @@ type LimitState struct {
 // Limits returns the limits that decided about this request, as they are after it. It is empty if none did, as with
 // WithSkip. Limits of units that the request does not take are left out.
 func (d *Decision) Limits() []LimitState {
-	if d.plan == nil {
+	if d.plan == nil || d.Overridden != nil && d.Overridden.Denied {
 		return nil
 	}
 	states := make([]LimitState, 0, len(d.plan.Limits))

@@ -117,13 +117,13 @@ type activeOverride struct {
 	plan *plan.Override
 }
 
-func parseOverride(value string) (*activeOverride, error) {
+func parseOverride(from store.Override) (*activeOverride, error) {
 	var stored storedOverride
-	if err := json.Unmarshal([]byte(value), &stored); err != nil {
+	if err := json.Unmarshal([]byte(from.Value), &stored); err != nil {
 		return nil, err
 	}
 	o := &activeOverride{KeyOverride: KeyOverride{Policy: stored.Policy, Key: stored.Key, Override: Override{
-		Denied: stored.Denied, Unlimited: stored.Unlimited, Note: stored.Note,
+		Denied: stored.Denied, Unlimited: stored.Unlimited, Until: from.Until, Note: stored.Note,
 	}}}
 	for _, s := range stored.Limits {
 		limit, err := ParseLimit(s.Limit)

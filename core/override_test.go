@@ -617,3 +617,35 @@ func TestOverrideThatCannotBeApplied(t *testing.T) {
 		}
 	})
 }
+
+// A decision tells when its override ends, also after only that was changed, and nothing of one that changes no limit.
+func TestOverriddenTellsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMinute(2), core.WithOverrides())
+		for _, length := range []time.Duration{time.Minute, time.Hour} {
+			until := time.Now().Add(length)
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(100)}, Until: until})
+			if d := askOnce(t, l, "k"); d.Overridden == nil || !d.Overridden.Until.Equal(until) {
+				t.Errorf("%+v, want an end at %v", d.Overridden, until)
+			}
+		}
+		ctx := context.WithValue(t.Context(), overrideUser{}, 2)
+		chosen := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
+			return core.Limits{core.PerMinute(ctx.Value(overrideUser{}).(int))}
+		}), core.WithOverrides(), core.WithName("chosen"))
+		overrideIn(t, chosen, "k", core.Override{Limits: core.Limits{core.PerMinute(9).Of("tokens")}})
+		if d, err := chosen.Allow(ctx, "k"); err != nil || d.Overridden != nil {
+			t.Errorf("%v by %+v, %v; want none, as nothing counts tokens", d, d.Overridden, err)
+		}
+	})
+}
+
+// A key is refused also if the request is asked about none of its limits but a shadow.
+func TestOverrideDeniesWhatOnlyAShadowIsAsked(t *testing.T) {
+	l := newLimiter(t, core.PerMinute(3), core.WithOverrides(), core.WithShadow(core.PerMinute(100).Of("tokens")))
+	overrideIn(t, l, "k", core.Override{Denied: true})
+	d, err := l.AllowCosts(t.Context(), "k", core.Costs{"requests": 0, "tokens": 5})
+	if err != nil || d.Allowed || len(d.Limits()) > 0 {
+		t.Errorf("%v, %v, %v; want a denial that no limit was asked about", d, d.Limits(), err)
+	}
+}

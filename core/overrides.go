@@ -111,13 +111,13 @@ func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
 		if !time.Now().Before(s.Until) {
 			continue
 		}
-		o, err := parseOverride(s.Value)
+		o, err := parseOverride(s)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("sash: the override %s: %w", s.Name, err))
 			continue
 		}
 		listed := o.KeyOverride
-		listed.ID, listed.Until, listed.By = s.Name, s.Until, l.keyOfOverride(s.Name)
+		listed.ID, listed.By = s.Name, l.keyOfOverride(s.Name)
 		all = append(all, listed)
 	}
 	slices.SortFunc(all, func(a, b KeyOverride) int {
@@ -250,7 +250,7 @@ func (l *Limiter) checkOverride(t overrideTarget, o Override) (value string, err
 	if value, err = o.text(t.policy, t.text); err != nil {
 		return "", err
 	}
-	read, err := parseOverride(value)
+	read, err := parseOverride(store.Override{Value: value})
 	if err != nil || t.base == nil || o.Denied {
 		return value, err
 	}
@@ -300,7 +300,9 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 		if len(log.Limits) == log.Shadow {
 			continue
 		}
-		seen := func(earlier *plan.Log) bool { return earlier.KeySpace == log.KeySpace }
+		seen := func(earlier *plan.Log) bool {
+			return earlier.KeySpace == log.KeySpace && len(earlier.Limits) > earlier.Shadow
+		}
 		if slices.ContainsFunc(d.logs()[:i], seen) {
 			continue
 		}
@@ -325,7 +327,9 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 			l.refusals.logOverride(ctx, err)
 			continue
 		}
-		made, d.Overridden = with, &o.Override
+		if with != made { // otherwise it has limits of other units
+			made, d.Overridden = with, &o.Override
+		}
 	}
 	if made != base {
 		d.replan(made)

@@ -19,11 +19,11 @@ const (
 	outdated  = time.Second
 )
 
-// Set is the overrides of a policy. T is what is made of the value of each.
+// Set is the overrides of a policy. T is what is made of each.
 type Set[T any] struct {
 	policy string
 	read   func(ctx context.Context, known string) (version string, all []store.Override, err error)
-	parse  func(value string) (T, error)
+	parse  func(store.Override) (T, error)
 
 	start   time.Time
 	known   atomic.Pointer[table[T]]
@@ -50,7 +50,7 @@ type entry[T any] struct {
 // returns; its error is logged, and the override ignored.
 func New[T any](
 	policy string, read func(ctx context.Context, known string) (version string, all []store.Override, err error),
-	parse func(value string) (T, error),
+	parse func(store.Override) (T, error),
 ) *Set[T] {
 	s := &Set[T]{policy: policy, read: read, parse: parse, start: time.Now()}
 	s.known.Store(new(table[T]))
@@ -108,9 +108,9 @@ func (s *Set[T]) ask(ctx context.Context) error {
 	t := &table[T]{version, make(map[string]*entry[T], len(overrides))}
 	for _, o := range overrides {
 		e := &entry[T]{Override: o}
-		if old := known.byName[o.Name]; old != nil && old.Value == o.Value {
+		if old := known.byName[o.Name]; old != nil && old.Value == o.Value && old.Until.Equal(o.Until) {
 			e.made = old.made
-		} else if e.made, err = s.parse(o.Value); err != nil {
+		} else if e.made, err = s.parse(o); err != nil {
 			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
 				slog.String("policy", s.policy), slog.String("id", o.Name), slog.Any("error", err),
 				slog.String("remedy", "set it again, or run the same release of sash in all processes"))
