@@ -173,6 +173,17 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 	return l.plan(noRequest{ctx})
 }
 
+// overridden returns the plan of a call without a request, with overrides.
+func (l *Limiter) overridden(ctx context.Context, pl *plan.Plan, id identity) (*plan.Plan, error) {
+	d := &Decision{limiter: l, plan: pl}
+	d.take.Key.Identity, d.take.Mode = id, store.ModePeek
+	if err := l.readKeys(ctx, nil, &l.prefixes, d); err != nil {
+		return nil, err
+	}
+	l.applyOverrides(ctx, d)
+	return d.plan, nil
+}
+
 // identityOf finds the identity that key names, for calls without a request.
 func (l *Limiter) identityOf(key string, id *identity) error {
 	if l.choose != nil {

@@ -13,6 +13,7 @@ import (
 func init() { //nolint:gochecknoinits // package bridge must not import core
 	bridge.Core = &bridge.Rules[*Limiter, Option, Key, Limit, Failure, Decision]{
 		NewLimiter: newRules,
+		InForce:    (*Limiter).setInForce,
 		Answering:  (*Limiter).answering,
 		Prepare:    (*Limiter).prepareAll,
 		Joins:      (*Limiter).joins,
@@ -30,6 +31,7 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 		},
 	}
 	bridge.Windows = windows
+	bridge.OverrideKeys, bridge.Override, bridge.RemoveOverride = overrideNames, overrideNamed, removeOverrideNamed
 	bridge.NameOf = func(l *Limiter) (policy, limits string) {
 		if l.namespace == nil {
 			return "", ""

@@ -108,8 +108,9 @@ type shared struct {
 	inFlight   inflight.Set
 	queues     queue.Queues[queueKey, *plan.Log]
 	refusals   refusalLog
-	ruleSpaces sync.Map    // of *plan.NamedSpaces by name, of a limiter with rules
-	asked      atomic.Bool // a call has named a key by a text
+	ruleSpaces sync.Map            // of *plan.NamedSpaces by name, of a limiter with rules
+	inForce    func() []plan.Named // of a limiter with rules
+	asked      atomic.Bool         // a call has named a key by a text
 }
 
 // askedByText notes that a call has named a key by a text.

@@ -16,7 +16,7 @@ import (
 
 // findOverrides makes the limiter look for overrides.
 func (l *Limiter) findOverrides() {
-	l.overrides = override.New(l.namespace.Policy(), l.readOverrides, parseOverride)
+	l.overrides = override.New(l.namespace.Policy(), l.readOverrides, parseOverride, l.hasOverride)
 }
 
 // Override gives a key another quota until an instant, in place of an earlier override of the key: for a customer who
@@ -55,16 +55,26 @@ func (d Decision) Override(ctx context.Context, o Override) error {
 		return noOverrides("Override")
 	}
 	for i, log := range d.logs() {
-		key := plan.Key(l.key.keySpec)
-		if o.By.keySpec != nil {
-			key = o.By.keySpec
-		}
-		if log.Key == key {
+		if d.isOf(log, o.By) {
 			t, _ := d.at(i)
 			return l.setOverride(ctx, d.overrideTarget(log, &t.Key), o)
 		}
 	}
 	return noSuchKey("Override", o.By)
+}
+
+// isOf reports whether a log is of the limiter's key, or else of the key by. Of rules it is that of the rule that the
+// decision names.
+func (d *Decision) isOf(log *plan.Log, by Key) bool {
+	switch {
+	case by.keySpec != nil:
+		return log.Key == plan.Key(by.keySpec)
+	case d.limiter.choose == nil:
+		return log.Key == plan.Key(d.limiter.key.keySpec)
+	case len(log.Limits) == log.Shadow:
+		return log.Own && len(d.plan.Limits) == 0 // an override lets its limits deny nothing
+	}
+	return log.Own && d.plan.Rules[log.At[0]] == d.rule()
 }
 
 func (d *Decision) overrideTarget(log *plan.Log, key *store.Key) overrideTarget {
@@ -79,13 +89,20 @@ func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) err
 	if l.overrides == nil {
 		return noOverrides("RemoveOverride")
 	}
+	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
+		return l.overrideTarget("RemoveOverride", key, append(by, Key{})[0])
+	})
+}
+
+// removeOverride ends the override of an ID, or of the key that target finds.
+func (l *Limiter) removeOverride(ctx context.Context, id string, target func() (overrideTarget, error)) error {
 	if err := l.overrides.Read(ctx); err != nil {
 		return store.Error(err)
 	}
-	if l.overrides.Has(key) {
-		return l.putOverride(ctx, store.Override{Name: key})
+	if l.overrides.Has(id) {
+		return l.putOverride(ctx, store.Override{Name: id})
 	}
-	t, err := l.overrideTarget("RemoveOverride", key, append(by, Key{})[0])
+	t, err := target()
 	if err != nil {
 		return err
 	}
@@ -108,7 +125,7 @@ func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
 	var faults []error
 	all := make([]KeyOverride, 0, len(stored))
 	for _, s := range stored {
-		if !time.Now().Before(s.Until) {
+		if !time.Now().Before(s.Until) || !l.hasOverride(s.Name) {
 			continue
 		}
 		o, err := parseOverride(s)
@@ -128,11 +145,12 @@ func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
 
 // keyOfOverride returns the key of limits that the override of an ID is for, or the zero Key.
 func (l *Limiter) keyOfOverride(id string) Key {
-	if !l.policy.varies() {
-		for _, log := range l.policy.fixed.Logs {
-			if !log.Own && strings.Contains(id, ":"+log.KeySpace.Policy()+":") {
-				return Key{keyOf(log)}
-			}
+	if l.choose != nil {
+		return Key{}
+	}
+	for _, k := range l.overridable()[0] {
+		if !k.Own && strings.Contains(id, ":"+k.Space.Policy()+":") {
+			return Key{specOf(k)}
 		}
 	}
 	return Key{}
@@ -154,10 +172,10 @@ func noSuchKey(call string, by Key) error {
 
 // overrideTarget is the key that an override is for.
 type overrideTarget struct {
-	key    store.Key  // under a plan.Log.KeySpace
-	text   string     // as it was given
-	policy string     // for people
-	base   *plan.Plan // or nil if requests choose it
+	key    store.Key    // under a plan.Log.KeySpace
+	text   string       // as it was given
+	policy string       // for people
+	bases  []*plan.Plan // of which it must fit one; none if requests choose limits
 	pause  bool
 }
 
@@ -168,7 +186,7 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 	}
 	if l.choose != nil {
 		return t, configError(call, "a text", "rules need a request, but this call has none",
-			"use the method of the set of rules")
+			"use the method of the rules, or Decision.Override")
 	}
 	key := l.key.keySpec
 	t = overrideTarget{text: text, policy: l.namespace.Policy()}
@@ -179,12 +197,12 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 	}
 	t.key.Namespace = l.policy.spaces.Keys(label)
 	if !l.policy.varies() {
-		t.base = l.policy.fixed
-		i := slices.IndexFunc(t.base.Logs, func(log *plan.Log) bool { return log.Key == plan.Key(key) })
+		fixed := l.policy.fixed
+		i := slices.IndexFunc(fixed.Logs, func(log *plan.Log) bool { return log.Key == plan.Key(key) })
 		if i < 0 {
 			return t, noSuchKey(call, by)
 		}
-		t.key.Namespace = t.base.Logs[i].KeySpace
+		t.bases, t.key.Namespace = []*plan.Plan{fixed}, fixed.Logs[i].KeySpace
 	}
 	t.key.Identity, err = key.identityOf(call, text, &l.prefixes)
 	return t, err
@@ -207,6 +225,102 @@ func (k *keySpec) identityOf(call, text string, p *prefixes) (identity, error) {
 	}
 	return identity{}, configError(call, "a text", k.name+" finds no such key",
 		"use Decision.Override with the decision about a request, or the text that the key finds")
+}
+
+// overridable returns the keys of each policy or rule, in their order.
+func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
+	switch {
+	case l.overrides == nil:
+		return nil
+	case l.choose == nil && l.policy.varies():
+		return [][]*plan.OverrideKey{{{
+			Policy: l.namespace.Policy(), Own: true, Key: l.key.keySpec, Space: l.policy.spaces.Keys("o"),
+		}}}
+	case l.choose == nil:
+		return [][]*plan.OverrideKey{plan.OverrideKeys(l.namespace.Policy(), []*plan.Plan{l.policy.fixed})}
+	}
+	for _, rule := range l.inForce() {
+		all = append(all, plan.OverrideKeys(rule.Name, rule.Plans))
+	}
+	return all
+}
+
+func overrideNames(l *Limiter) (names []string) {
+	for _, keys := range l.overridable() {
+		names = append(names, plan.NamesOf(keys)...)
+	}
+	return names
+}
+
+// namedTarget finds the key of a kind with a name.
+func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err error) {
+	if l.overrides == nil {
+		return t, noOverrides(call)
+	}
+	policy, limit, ofLimit := strings.Cut(name, "/")
+	all := l.overridable()
+	i := slices.IndexFunc(all, func(keys []*plan.OverrideKey) bool { return len(keys) > 0 && keys[0].Policy == policy })
+	if i < 0 {
+		problem, remedy := "no rule has this name", "use the name of a rule in force"
+		if l.choose == nil || slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy }) {
+			problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
+		}
+		return t, configError(call, name, problem, remedy)
+	}
+	k := plan.Main(all[i])
+	if ofLimit {
+		k = nil
+		for _, of := range all[i] {
+			if slices.Contains(of.Limits, limit) {
+				k = of
+			}
+		}
+	}
+	if k == nil {
+		return t, configError(call, name, "it does not name one kind of key",
+			fmt.Sprintf("use one of %s", strings.Join(plan.NamesOf(all[i]), ", ")))
+	}
+	t = overrideTarget{text: text, policy: policy, bases: k.Bases}
+	t.key.Namespace = k.Space
+	t.key.Identity, err = specOf(k).identityOf(call, text, &l.prefixes)
+	return t, err
+}
+
+func specOf(k *plan.OverrideKey) *keySpec {
+	return k.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
+}
+
+func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override) error {
+	t, err := l.namedTarget("Override", name, key)
+	if err == nil && o.By.keySpec != nil {
+		err = configError("Override", o.By.name, "keys of rules are not those of the program",
+			`leave By out, and name a limit of the rule, as in "rule/limit"`)
+	}
+	if err != nil {
+		return err
+	}
+	return l.setOverride(ctx, t, o)
+}
+
+// hasOverride reports whether the override of an ID is of this limiter's keys: all limiters with rules on one store keep
+// theirs together, also those of another domain.
+func (l *Limiter) hasOverride(id string) bool {
+	if l.choose == nil {
+		return true
+	}
+	_, name, _ := strings.Cut(id, ":")
+	name, _, _ = strings.Cut(name, ":")
+	_, known := l.ruleSpaces.Load(name)
+	return known
+}
+
+func removeOverrideNamed(ctx context.Context, l *Limiter, name, key string) error {
+	if l.overrides == nil {
+		return noOverrides("RemoveOverride")
+	}
+	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
+		return l.namedTarget("RemoveOverride", name, key)
+	})
 }
 
 // setOverride keeps an override. A pause does not end earlier for it.
@@ -251,16 +365,26 @@ func (l *Limiter) checkOverride(t overrideTarget, o Override) (value string, err
 		return "", err
 	}
 	read, err := parseOverride(store.Override{Value: value})
-	if err != nil || t.base == nil || o.Denied {
+	if err != nil || len(t.bases) == 0 || o.Denied {
 		return value, err
 	}
+	for _, base := range slices.Backward(t.bases) {
+		if err = l.checkFor(base, t.key.Namespace, read.plan); err == nil {
+			return value, nil
+		}
+	}
+	return value, err
+}
+
+// checkFor returns an error for each mistake of an override of the key of a plan.
+func (l *Limiter) checkFor(base *plan.Plan, space *store.Namespace, o *plan.Override) error {
 	var faults []error
-	for _, limit := range read.plan.Unmatched(t.base, t.key.Namespace) {
+	for _, limit := range o.Unmatched(base, space) {
 		faults = append(faults, configError("Override", limit.Text,
 			"no limit of the key counts "+plan.UnitName(limit.Unit), "leave it out"))
 	}
-	_, err = read.plan.Plan(t.base, t.key.Namespace, l.checkOverridden)
-	return value, errors.Join(append(faults, err)...)
+	_, err := o.Plan(base, space, l.checkOverridden)
+	return errors.Join(append(faults, err)...)
 }
 
 // checkOverridden returns an error for a plan that the store or the limiter's options cannot serve.
@@ -335,17 +459,6 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 		d.replan(made)
 	}
 	return ctx, false
-}
-
-// overridden returns the plan of a call without a request, with overrides.
-func (l *Limiter) overridden(ctx context.Context, pl *plan.Plan, id identity) (*plan.Plan, error) {
-	d := &Decision{limiter: l, plan: pl}
-	d.take.Key.Identity, d.take.Mode = id, store.ModePeek
-	if err := l.readKeys(ctx, nil, &l.prefixes, d); err != nil {
-		return nil, err
-	}
-	l.applyOverrides(ctx, d)
-	return d.plan, nil
 }
 
 // denyOverridden denies a request because of an override.

@@ -174,6 +174,19 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 	return p, err
 }
 
+func (l *Limiter) setInForce(rules func() []bridge.Named) {
+	l.inForce = func() (all []plan.Named) {
+		for _, rule := range rules() {
+			of := plan.Named{Name: rule.Name}
+			for _, part := range rule.Parts {
+				of.Plans = append(of.Plans, part.(*prepared).single) //nolint:forcetypeassert // there are no others
+			}
+			all = append(all, of)
+		}
+		return all
+	}
+}
+
 // names returns the spaces of rules with a name.
 func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 	spaces, ok := l.ruleSpaces.Load(name)

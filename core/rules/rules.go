@@ -93,6 +93,7 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	if err != nil { // the file is checked all the same
 		known, _ = engine.NewLimiter("rules", s.choose, nil)
 	}
+	engine.InForce(known, s.named)
 	made, mistakes := s.read(content, known)
 	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
 		return nil, err

@@ -20,6 +20,9 @@ type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 	// for requests only: its methods that name a key return errors.
 	NewLimiter func(name string, choose Chooser[Key], opts []Option) (Limiter, error)
 
+	// InForce tells a limiter which rules there are, for overrides of their keys.
+	InForce func(l Limiter, rules func() []Named)
+
 	// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options
 	// are WithDeny and WithError of an adapter, and WithHeaders.
 	Answering func(l Limiter, opts []Option) (Limiter, error)
@@ -68,6 +71,12 @@ type Rule[Key, Limit, Failure any] struct {
 	Shadow  bool    // asked and reported, but never denies
 	Failure Failure // while the store does not answer; of several Rules the strictest
 	Detail  string  // of the problem document of a denial, or empty for the usual one
+}
+
+// Named is a rule with what was prepared of its parts; of a rule without limits there is none.
+type Named struct {
+	Name  string
+	Parts []Prepared
 }
 
 // Prepared is a [Rule] that a limiter can ask.
@@ -132,8 +141,21 @@ type Form struct {
 	Calendar bool // its windows are periods of a calendar
 }
 
-// Limiter and Windows are for package dashboard. They are functions of a *core.Limiter and a core.Decision.
+// Functions of a *core.Limiter or a core.Decision, for package dashboard, and those of overrides for package rules too.
 var (
+	// OverrideKeys is a func(*core.Limiter) []string. It returns the names of the keys that overrides can be of: the
+	// policy or a rule for its own key, and with a slash and the name of a limit for the key of that. Without
+	// WithOverrides there are none.
+	OverrideKeys any
+
+	// Override is a func(ctx context.Context, l *core.Limiter, name, key string, o core.Override) error. It is Override
+	// for a key with one of these names.
+	Override any
+
+	// RemoveOverride is a func(ctx context.Context, l *core.Limiter, name, key string) error. The key may be the ID of a
+	// KeyOverride.
+	RemoveOverride any
+
 	// NameOf is a func(*core.Limiter) (policy, limits string).
 	NameOf any
 

@@ -24,6 +24,7 @@ type Set[T any] struct {
 	policy string
 	read   func(ctx context.Context, known string) (version string, all []store.Override, err error)
 	parse  func(store.Override) (T, error)
+	counts func(name string) bool
 
 	start   time.Time
 	known   atomic.Pointer[table[T]]
@@ -47,12 +48,13 @@ type entry[T any] struct {
 }
 
 // New makes the set of a policy. It does no I/O. read asks the store, as in [store.Overrider]. parse makes what Find
-// returns; its error is logged, and the override ignored.
+// returns; its error is logged, and the override ignored. Len counts the
+// names that counts accepts.
 func New[T any](
 	policy string, read func(ctx context.Context, known string) (version string, all []store.Override, err error),
-	parse func(store.Override) (T, error),
+	parse func(store.Override) (T, error), counts func(name string) bool,
 ) *Set[T] {
-	s := &Set[T]{policy: policy, read: read, parse: parse, start: time.Now()}
+	s := &Set[T]{policy: policy, read: read, parse: parse, counts: counts, start: time.Now()}
 	s.known.Store(new(table[T]))
 	s.asked.Store(never)
 	return s
@@ -138,7 +140,7 @@ func (s *Set[T]) Has(name string) bool { return s.known.Load().byName[name] != n
 func (s *Set[T]) Len() (n int) {
 	now := time.Now()
 	for _, e := range s.known.Load().byName {
-		if now.Before(e.Until) {
+		if now.Before(e.Until) && s.counts(e.Name) {
 			n++
 		}
 	}

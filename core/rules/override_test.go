@@ -1,0 +1,170 @@
+package rules_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/rules"
+)
+
+var overridable = rules.WithOptions(core.WithOverrides())
+
+func (l *limited) override(rule, key string, o core.Override) {
+	l.t.Helper()
+	o.Until = time.Now().Add(time.Minute)
+	if err := l.Override(l.t.Context(), rule, key, o); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *limited) overrides(want int) []core.KeyOverride {
+	l.t.Helper()
+	all, err := l.Overrides(l.t.Context())
+	if err != nil || len(all) != want || l.limiter.Stats().Overrides != want {
+		l.t.Errorf("overrides: %+v, %v, %d in Stats; want %d", all, err, l.limiter.Stats().Overrides, want)
+	}
+	return all
+}
+
+// Each kind of key has overrides, of one rule alone, although others have the same key.
+func TestOverrideOfRules(t *testing.T) {
+	verify := rules.WithVerifier("keys", core.Unverified)
+	claims := rules.WithClaims(func(string) core.Key { return core.ByHeader("X-Claim", core.Unverified) })
+	const odd = "a:b/ü\x00<i>"
+	for _, c := range []struct{ key, text, values string }{
+		{"ip", "192.0.2.7", "ip=192.0.2.7"},
+		{"ip", "2001:db8::1", "ip=[2001:db8::2]"},
+		{"{header: X-Key, verify: keys}", odd, "X-Key=" + odd},
+		{"{first: [{value: user}, ip]}", "ann", "user=ann"},
+		{"{first: [{value: user}, ip]}", "192.0.2.7", "ip=192.0.2.7"},
+		{"global", "", ""},
+		{"{claim: sub}", "customer7", "X-Claim=customer7"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limit(t, `
+rules:
+- {name: a, match: {path: /a}, key: `+c.key+`, limits: [2/minute]}
+- {name: b, match: {path: /b}, key: `+c.key+`, limits: [2/minute]}
+`, overridable, verify, claims)
+			l.want("GET /b", c.values, 3, 2)
+			l.override("a", c.text, core.Override{Limits: core.Limits{core.PerMinute(5)}, Note: "n"})
+			l.want("GET /a", c.values, 6, 5)
+			l.want("GET /b", c.values, 1, 0)
+			if o := l.overrides(1)[0]; o.Policy != "a" || o.Key != c.text || o.Note != "n" {
+				t.Errorf("%s: %+v", c.key, o)
+			}
+			l.override("b", c.text, core.Override{Unlimited: true})
+			l.want("GET /b", c.values, 9, 9)
+			l.override("a", c.text, core.Override{Denied: true})
+			l.want("GET /a", c.values, 1, 0)
+			if err := l.RemoveOverride(t.Context(), "a", c.text); err != nil {
+				t.Fatal(err)
+			}
+			l.want("GET /a", c.values, 1, 0) // 5 of 2 are used
+			if err := l.RemoveOverride(t.Context(), "", l.overrides(1)[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			l.want("GET /a", c.values, 3, 2)
+			l.want("GET /b", c.values, 3, 2)
+		})
+	}
+}
+
+// Limits and descriptors with keys of their own are named by a limit. An override stays when the file is loaded again.
+func TestOverrideOfKeysInRules(t *testing.T) {
+	text := `
+apply: all
+rules:
+- name: api
+  key: {value: user}
+  limits: [3/minute, {limit: 9/minute, key: global, name: all}, {limit: 4/minute, key: {value: org}}]
+- name: sms
+  match: {path: /sms}
+  descriptors:
+  - {key: to, limits: [2/hour]}
+  - {key: to, value: robot, limits: [{limit: 1/hour, name: robots}]}
+`
+	f := newFile(t, text)
+	synctest.Test(t, func(t *testing.T) {
+		l := f.load(overridable)
+		l.t = t
+		l.override("api", "ann", core.Override{Limits: core.Limits{core.PerMinute(20)}})
+		l.want("GET /", "user=ann org=a", 5, 4)
+		l.override("api/api-4-per-minute", "a", core.Override{Unlimited: true})
+		l.want("GET /", "user=ann org=a", 6, 5)
+		l.override("api/all", "", core.Override{Limits: core.Limits{core.PerMinute(11)}})
+		l.want("GET /", "user=ann org=a", 3, 2)
+		l.override("api/all", "", core.Override{Unlimited: true})
+		l.override("sms", "123", core.Override{Limits: core.Limits{core.PerHour(5)}})
+		l.override("sms/robots", "robot", core.Override{Limits: core.Limits{core.PerHour(3)}})
+		f.write(strings.ReplaceAll(text, "2/hour", "2/day"))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /sms", "user=ann org=a to=123", 4, 4)
+		l.want("GET /sms", "user=ann org=a to=robot", 4, 3)
+		l.want("GET /sms", "user=ann org=a to=other", 3, 2)
+		l.overrides(5)
+	})
+}
+
+// Mistakes are told, and rules of another domain on the same store are not listed.
+func TestOverrideMistakesOfRules(t *testing.T) {
+	s := new(coretest.FakeStore)
+	text := `
+rules:
+- {name: api, match: {path: /a}, key: {join: [{value: user}, ip]}, limits: [3/minute]}
+- {name: tried, match: {path: /b}, key: ip, limits: [3/minute], shadow: true}
+- {name: free, match: {path: /c}, unlimited: true}
+- {name: both, descriptors: [{key: user, limits: [2/day]}, {key: org, limits: [{limit: 2/hour, name: orgs}]}]}
+`
+	l := limit(t, text, overridable, rules.WithOptions(core.WithStore(s)))
+	soon := time.Now().Add(time.Hour)
+	denied := core.Override{Denied: true, Until: soon}
+	for _, c := range []struct {
+		rule, key string
+		o         core.Override
+		want      string
+	}{
+		{"api", "ann", denied, "Decision.Override"},
+		{"tried", "192.0.2.1", denied, "Override(tried): it has no limits that deny"},
+		{"free", "x", denied, "it has no limits that deny"},
+		{"none", "x", denied, "no rule has this name"},
+		{"both", "x", denied, "use one of both/both-2-per-day, both/orgs"},
+		{"both/none", "x", denied, "use one of both/both-2-per-day, both/orgs"},
+		{"both/orgs", "", denied, core.ErrNoKey.Error()},
+		{"both/orgs", "x", core.Override{Until: soon}, "exactly one must be set"},
+		{"both/orgs", "x", core.Override{Until: soon, Limits: core.Limits{core.PerDay(1).Of("tokens")}}, "counts tokens"},
+		{"both/orgs", "x", core.Override{Until: soon, Denied: true, By: core.Global()}, `"rule/limit"`},
+	} {
+		err := l.Override(t.Context(), c.rule, c.key, c.o)
+		if !errors.As(err, new(*core.ConfigError)) && !errors.Is(err, core.ErrNoKey) ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v; want %q", c.rule, c.key, err, c.want)
+		}
+	}
+	if err := l.limiter.Override(t.Context(), "x", denied); err == nil ||
+		!strings.Contains(err.Error(), "of the rules") {
+		t.Errorf("Override of the limiter: %v", err)
+	}
+	l.override("both/orgs", "acme", denied)
+	l.overrides(1)
+	other := limit(t, "domain: other\n"+text, overridable, rules.WithOptions(core.WithStore(s)))
+	other.overrides(0)
+	without := limit(t, text)
+	_, listed := without.Overrides(t.Context())
+	for call, err := range map[string]error{
+		"Override": without.Override(t.Context(), "both/orgs", "x", denied), "Overrides": listed,
+		"RemoveOverride": without.RemoveOverride(t.Context(), "both/orgs", "x"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "WithOverrides") {
+			t.Errorf("%s without the option: %v", call, err)
+		}
+	}
+}
