@@ -435,7 +435,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 		var space [128]byte
 		name := key.AppendTo(space[:0])
 		if o, until, ok := l.overrides.Find(append(name, pauseMark...)); ok { // which is Denied
-			d.denyOverridden(o, until)
+			d.denyOverridden(o, until, log)
 			return ctx, true
 		}
 		o, until, ok := l.overrides.Find(name)
@@ -443,7 +443,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 		case !ok:
 			continue
 		case o.Denied:
-			d.denyOverridden(o, until)
+			d.denyOverridden(o, until, log)
 			return ctx, true
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.checkOverridden)
@@ -461,9 +461,12 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 	return ctx, false
 }
 
-// denyOverridden denies a request because of an override.
-func (d *Decision) denyOverridden(o *activeOverride, until time.Time) {
+// denyOverridden denies a request because of an override of the key of a log.
+func (d *Decision) denyOverridden(o *activeOverride, until time.Time, log *plan.Log) {
 	wait := time.Until(until)
+	for _, at := range log.At[:len(log.Limits)-log.Shadow] {
+		d.answer.Denied |= 1 << at // of several rules, it is that of this key which denies
+	}
 	d.Allowed, d.Overridden, d.Violated, d.Policy = false, &o.Override, []string{"override"}, d.policyName()
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }

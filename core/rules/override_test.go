@@ -114,6 +114,42 @@ rules:
 	})
 }
 
+// Of several rules, the one whose key is denied is named, with its message, and a decision overrides the key of the rule
+// that it names.
+func TestOverrideOfSeveralRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, `
+apply: all
+rules:
+- {name: one, key: {value: user}, limits: [5/minute], message: one}
+- {name: two, key: {join: [{value: user}, {value: org}]}, limits: [2/minute], message: two}
+- {name: tried, key: {value: user}, limits: [1/minute], shadow: true}
+`, overridable)
+		l.override("one", "ann", core.Override{Limits: core.Limits{core.PerMinute(7)}})
+		l.want("GET /", "user=ann org=a", 3, 2)
+		d, err := l.ask(with("GET /", "user=ann org=a"))
+		if err != nil || d.Policy != "two" {
+			t.Fatal(d, err)
+		}
+		o := core.Override{Denied: true, Until: time.Now().Add(time.Minute)}
+		if err := d.Override(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		d, err = l.ask(with("GET /", "user=ann org=a"))
+		if err != nil || d.Allowed || d.Policy != "two" || d.Problem().Detail != "two" || d.Overridden == nil {
+			t.Errorf("%v of %s, %q, %v; want the denial of the second rule", d, d.Policy, d.Problem().Detail, err)
+		}
+		l.want("GET /", "user=ann org=b", 3, 2)
+		if all := l.overrides(2); all[0].Policy != "one" || all[1].Policy != "two" {
+			t.Errorf("%+v", all)
+		}
+		if err := d.Override(t.Context(), core.Override{Unlimited: true, Until: o.Until}); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=ann org=a", 9, 3) // 7 of the first rule, of which 4 are used
+	})
+}
+
 // Mistakes are told, and rules of another domain on the same store are not listed.
 func TestOverrideMistakesOfRules(t *testing.T) {
 	s := new(coretest.FakeStore)
