@@ -114,8 +114,8 @@ func (s *Set[T]) ask(ctx context.Context) error {
 			e.made = old.made
 		} else if e.made, err = s.parse(o); err != nil {
 			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
-				slog.String("policy", s.policy), slog.String("id", o.Name), slog.Any("error", err),
-				slog.String("remedy", "set it again, or run the same release of sash in all processes"))
+				slog.String("policy", s.policy), slog.Any("error", err), // the name may have an address
+				slog.String("remedy", "set it again, or run the same release of sash in all processes; Overrides names it"))
 			continue
 		}
 		t.byName[o.Name] = e
