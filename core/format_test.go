@@ -233,6 +233,31 @@ func TestPrintingTellsNoIdentity(t *testing.T) {
 	}
 }
 
+// Printed decisions and events tell what kind of override decided, and neither its key nor its note.
+func TestPrintedOverride(t *testing.T) {
+	const key, note = "ada.lovelace@example.com", "ticket 4711 of ada"
+	var last core.Event
+	l := newLimiter(t, core.PerMinute(2), core.WithOverrides(),
+		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
+	for kind, o := range map[string]core.Override{
+		"denied": {Denied: true}, "unlimited": {Unlimited: true}, "limits": {Limits: core.Limits{core.PerMinute(3)}},
+	} {
+		o.Note = note
+		overrideIn(t, l, key, o)
+		d := askOnce(t, l, key)
+		if text := fmt.Sprint(d); !strings.HasSuffix(text, " override="+kind+"}") {
+			t.Error(text)
+		}
+		if text := fmt.Sprint(last); !strings.Contains(text, " override="+kind+"}") {
+			t.Error(text)
+		}
+		printed := strings.Join(append(printings(d), printings(last)...), "\n")
+		if strings.Contains(printed, "ada") || strings.Contains(printed, "4711") {
+			t.Errorf("printed:\n%s", printed)
+		}
+	}
+}
+
 // Printed decisions and events fit on one short line.
 func TestPrintedDecision(t *testing.T) {
 	d := core.Decision{

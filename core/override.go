@@ -32,6 +32,17 @@ type Override struct {
 	By    Key       `json:"-"` // the key of limits with [Limit.By] that is meant; the zero Key is the limiter's own
 }
 
+// Kind returns "denied", "unlimited" or "limits".
+func (o *Override) Kind() string {
+	switch {
+	case o.Denied:
+		return "denied"
+	case o.Unlimited:
+		return "unlimited"
+	}
+	return "limits"
+}
+
 // KeyOverride is an override in force, as [Limiter.Overrides] lists it.
 type KeyOverride struct {
 	Policy string // its name, or that of the rule

@@ -199,6 +199,9 @@ func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 // Alone returns a rule of only one of its limits, to ask about that limit.
 func (p *prepared) Alone(limit int) bridge.Prepared {
 	own := &prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
+	if p.Shadow {
+		own.Logs[0].KeySpace = nil // overrides are not of it
+	}
 	own.single = plan.Combine([]*plan.Part{&own.Part})
 	return own
 }

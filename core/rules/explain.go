@@ -3,7 +3,9 @@ package rules
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -23,6 +25,8 @@ type RuleExplanation struct {
 	Applies bool
 	Reason  string // the condition that fails, or the earlier rule that applies; empty if there is none
 	Limits  []LimitExplanation
+
+	Overrides []OverrideExplanation `json:",omitempty"` // of keys of the request; see [Set.Override]
 }
 
 // LimitExplanation is a limit of a rule that applies.
@@ -33,6 +37,16 @@ type LimitExplanation struct {
 	Used       int           // units in the window now
 	Remaining  int           // units left now
 	RetryAfter time.Duration // until this limit would admit the request; 0 if it would now, or if that is not known
+
+	Overridden bool `json:",omitempty"` // an override is in force in its place, and the fields but Limit are zero
+}
+
+// OverrideExplanation is an override that is in force for a key of a request.
+type OverrideExplanation struct {
+	Kind   string             // "limits", "denied" or "unlimited"
+	Until  time.Time          // its end
+	Note   string             // why, as it was given
+	Limits []LimitExplanation `json:",omitempty"` // those that it sets
 }
 
 // Explain returns which rules apply to a request and why the others do not, what their limits have left, and what would
@@ -52,7 +66,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	for i := range e.Rules {
 		for _, leaf := range leaves[i] {
 			for n, l := range a.rules[i].limitsOf(leaf) {
-				e.Rules[i].Limits = append(e.Rules[i].Limits, s.limitNow(r, leaf.Alone(n), l, &asked))
+				e.Rules[i].add(s.limitNow(r, leaf.Alone(n), l, &asked))
 			}
 		}
 	}
@@ -129,8 +143,54 @@ func (a *state) first(found set) string {
 	return ""
 }
 
-// limitNow returns how much of a limit is left.
-func (s *Set) limitNow(r adapter.Request, alone prepared, one limit, asked *choice) LimitExplanation {
+// add adds a limit, and the override that is in force in its place.
+func (e *RuleExplanation) add(l LimitExplanation, o *OverrideExplanation) {
+	if e.Limits = append(e.Limits, l); o == nil {
+		return
+	}
+	same := func(other OverrideExplanation) bool {
+		return other.Kind == o.Kind && other.Until.Equal(o.Until) && other.Note == o.Note
+	}
+	i := slices.IndexFunc(e.Overrides, same)
+	if i < 0 {
+		e.Overrides = append(e.Overrides, *o)
+		return
+	}
+	for _, more := range o.Limits { // of another unit, or else another limit of the rule has told them
+		if !slices.ContainsFunc(e.Overrides[i].Limits, func(l LimitExplanation) bool { return l.Limit == more.Limit }) {
+			e.Overrides[i].Limits = append(e.Overrides[i].Limits, more)
+		}
+	}
+}
+
+// overriddenBy explains the override of a preview that was asked about a limit with this unit, or returns nil.
+func overriddenBy(d *core.Decision, unit string) *OverrideExplanation {
+	o := d.Overridden
+	if o == nil {
+		return nil
+	}
+	e, states := &OverrideExplanation{Kind: o.Kind(), Until: o.Until, Note: o.Note}, d.Limits()
+	for _, limit := range o.Limits {
+		if engine.FormOf(limit).Unit != unit || len(states) == 0 {
+			continue
+		}
+		s := states[0]
+		states = states[1:]
+		l := LimitExplanation{
+			Limit: limit.String(), Unit: s.Unit, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining,
+		}
+		if s.Denies {
+			l.RetryAfter = d.RetryAfter
+		}
+		e.Limits = append(e.Limits, l)
+	}
+	return e
+}
+
+// limitNow returns how much of a limit is left, and the override in its place, or nil.
+func (s *Set) limitNow(
+	r adapter.Request, alone prepared, one limit, asked *choice,
+) (LimitExplanation, *OverrideExplanation) {
 	l, free := LimitExplanation{Limit: one.text}, false
 	d, err := engine.Preview(s.limiter, r, func(_ adapter.Request, c *choice) error {
 		c.Add(alone)
@@ -145,13 +205,17 @@ func (s *Set) limitNow(r adapter.Request, alone prepared, one limit, asked *choi
 		c.Cost, c.Costs, c.TriedCosts = asked.Cost, asked.Costs, asked.TriedCosts
 		return nil
 	})
+	if err == nil && d.Overridden != nil {
+		l.Overridden = true
+		return l, overriddenBy(&d, one.unit)
+	}
 	if states := d.Limits(); err == nil && len(states) == 1 {
 		l.Unit, l.Quota, l.Used, l.Remaining = states[0].Unit, states[0].Quota, states[0].Used, states[0].Remaining
 		if !free {
 			l.RetryAfter = d.RetryAfter
 		}
 	}
-	return l
+	return l, nil
 }
 
 // limitsOf returns the limits that were prepared together.
@@ -197,6 +261,53 @@ func (p *pattern) matches(t adapter.Target) bool {
 		found.addSet(other)
 	}
 	return found.has(0)
+}
+
+// String has a line for what would be decided, one for each rule, and below a rule that applies its limits and the
+// overrides of keys of the request.
+func (e Explanation) String() string {
+	var b strings.Builder
+	if e.Err != nil {
+		fmt.Fprintf(&b, "no decision: %v\n", e.Err)
+	} else {
+		fmt.Fprintln(&b, e.Decision)
+	}
+	for _, r := range e.Rules {
+		does := "does not apply"
+		if r.Applies {
+			does = "applies"
+		}
+		if r.Reason != "" {
+			does += ": " + r.Reason
+		}
+		fmt.Fprintf(&b, "%s %s\n", r.Name, does)
+		for _, l := range r.Limits {
+			fmt.Fprintf(&b, "  %v\n", l)
+		}
+		for _, o := range r.Overrides {
+			fmt.Fprintf(&b, "  override=%s until %s", o.Kind, o.Until.Format(time.RFC3339))
+			if o.Note != "" {
+				fmt.Fprintf(&b, ": %s", oneLine(o.Note))
+			}
+			b.WriteByte('\n')
+			for _, l := range o.Limits {
+				fmt.Fprintf(&b, "    %v\n", l)
+			}
+		}
+	}
+	return b.String()
+}
+
+// String has the limit and how much of it is used and left.
+func (l LimitExplanation) String() string {
+	if l.Overridden {
+		return l.Limit + ": overridden"
+	}
+	text := fmt.Sprintf("%s: %d used, %d left", l.Limit, l.Used, l.Remaining)
+	if l.RetryAfter > 0 {
+		text += fmt.Sprintf(", free in %v", l.RetryAfter.Round(time.Millisecond))
+	}
+	return text
 }
 
 // duration is a text in JSON, such as "1m30s".
