@@ -238,3 +238,44 @@ rules:
 		}
 	})
 }
+
+// An override of a rule is in Redis, where another process finds it when its first request comes.
+func TestOverrideOfRules(t *testing.T) {
+	t.Parallel()
+	rdb := start(t)
+	process := func() (*rules.Set, *service) {
+		set, err := rules.Parse([]byte("rules:\n- {name: a, match: {path: /a}, key: ip, limits: [2/hour]}\n"+
+			"- {name: b, key: ip, limits: [2/hour]}\n"), "limits.yaml", rules.WithOptions(
+			core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithOverrides()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { set.Close() })
+		l, err := set.Limiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set, &service{t: t, limiter: l}
+	}
+	set, one := process()
+	a, b := ruled{method: "GET", path: "/a"}, ruled{method: "GET", path: "/b"}
+	one.want("the rule", a, 3, 2)
+	o := core.Override{Limits: core.Limits{core.PerHour(5)}, Until: time.Now().Add(time.Hour)}
+	if err := set.Override(t.Context(), "a", "192.0.2.1", o); err != nil {
+		t.Fatal(err)
+	}
+	one.want("raised", a, 2, 2)
+	other, two := process()
+	two.want("in another process", a, 2, 1)
+	two.want("another rule", b, 3, 2)
+	all, err := other.Overrides(t.Context())
+	if err != nil || len(all) != 1 || all[0].Policy != "a" || all[0].Key != "192.0.2.1" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if err := other.RemoveOverride(t.Context(), "a", all[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if d := two.ask(a); d.Overridden != nil || d.Limits()[0].Quota != 2 || d.Limits()[0].Used != 5 {
+		t.Errorf("%v, %v; want 5 used of 2", d, d.Limits())
+	}
+}
