@@ -28,6 +28,7 @@ const (
 	attrOperation  = attribute.Key(prefix + "store.operation")
 	attrState      = attribute.Key(prefix + "breaker.state")
 	attrRemaining  = attribute.Key(prefix + "remaining")
+	attrOverride   = attribute.Key(prefix + "override")
 	attrRetryAfter = attribute.Key(prefix + "retry_after")
 )
 
@@ -55,7 +56,7 @@ const noMeter = "otelmetrics: the meter is nil; pass one, such as otel.Meter"
 // an instrument.
 //
 // If the request has a span that is recorded, the function sets the policy, result and source on it, what is left of
-// the quota, and for a denial the seconds until there is room. If several limiters decide about a request, the span has
+// the quota, what kind of override was in force, and for a denial the seconds until there is room. If several limiters decide about a request, the span has
 // what the last of them decided: a denial is the last.
 func Observer(m metric.Meter) func(context.Context, core.Event) {
 	mustHave(m)
@@ -143,6 +144,9 @@ func note(span trace.Span, e *core.Event) {
 	case event.Denied, event.Banned:
 		attrs = append(attrs, attrRemaining.Int(d.Remaining), attrRetryAfter.Float64(d.RetryAfter.Seconds()))
 	default:
+	}
+	if o := e.Decision.Overridden; o != nil {
+		attrs = append(attrs, attrOverride.String(o.Kind()))
 	}
 	span.SetAttributes(attrs...)
 }

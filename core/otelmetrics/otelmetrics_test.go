@@ -172,6 +172,32 @@ store.outages(a) 1`)
 	})
 }
 
+// Overrides and decisions under them are told without a key, on spans as well.
+func TestOverrides(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	m, lines := newMeter(t)
+	l := newLimiter(t, m, core.PerHour(1), core.Global(), core.WithName("p"), core.WithOverrides())
+	if _, err := otelmetrics.Register(m, l); err != nil {
+		t.Fatal(err)
+	}
+	o := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour), Note: "ident"}
+	if err := l.Override(t.Context(), "ident7", o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, span := tracer.Start(t.Context(), "request")
+	if _, err := l.Allow(ctx, "ident7"); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	want := attribute.String("sash.rate_limiting.override", "unlimited")
+	if got := spans.Ended()[0].Attributes(); !slices.Contains(got, want) {
+		t.Errorf("the span has %v", got)
+	}
+	got := slices.DeleteFunc(lines(), func(line string) bool { return !strings.HasPrefix(line, "override") })
+	same(t, got, "override_requests(unlimited,p,allowed) 1\noverrides(p) 1")
+}
+
 // The span of a request has what was decided, and no identity. A request without one is no trouble.
 func TestSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()

@@ -57,6 +57,7 @@ func instruments(m metric.Meter, metrics []*metricsum.Metric) (known observables
 // attributes are those of labels.
 var attributes = map[string]attribute.Key{
 	"outcome": attrResult, "result": attrResult, "source": attrSource, "class": attrError, "state": attrState,
+	"override": attrOverride,
 }
 
 // report returns a function that reports samples, but no events that have not happened.

@@ -180,6 +180,48 @@ replayed_total(p) 6`, "sash_breaker_state", "sash_outages_total", "sash_replay_b
 	})
 }
 
+// Overrides in force are a number of the policy, and decisions under them tell of what kind they are and how they ended.
+func TestOverrides(t *testing.T) {
+	r := prometheus.NewRegistry()
+	s := core.NewMemoryStore()
+	limiters := make([]*core.Limiter, 3)
+	for i, name := range []string{"p", "p", "without"} {
+		limiters[i] = newLimiter(t, r, core.PerHour(1), core.Global(), core.WithName(name), core.WithStore(s),
+			core.WithOverrides())
+	}
+	r.MustRegister(prommetrics.Collector(limiters...))
+	until := time.Now().Add(time.Hour)
+	for key, o := range map[string]core.Override{
+		"ident7": {Denied: true, Until: until, Note: "ident"}, "ident8": {Unlimited: true, Until: until},
+		"ident9": {Limits: core.Limits{core.PerHour(2)}, Until: until},
+	} {
+		if err := limiters[0].Override(t.Context(), key, o); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := limiters[0].Allow(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := limiters[1].Allow(t.Context(), "ident7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := limiters[2].Allow(t.Context(), "ident7"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, r, `
+decisions_total(allowed,p,memory) 5
+decisions_total(allowed,without,memory) 1
+decisions_total(denied,p,memory) 1
+decisions_total(denied,p,none) 4
+override_decisions_total(allowed,limits,p) 2
+override_decisions_total(allowed,unlimited,p) 3
+override_decisions_total(denied,denied,p) 4
+override_decisions_total(denied,limits,p) 1
+overrides(p) 3`, "sash_decisions_total", "sash_override_decisions_total", "sash_overrides")
+}
+
 // Several limiters share metrics, those of one policy are added up, and a store that they share is reported once.
 func TestCollector(t *testing.T) {
 	r := prometheus.NewRegistry()

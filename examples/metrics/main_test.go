@@ -113,6 +113,7 @@ var (
 func values() map[string][]string {
 	all := map[string][]string{
 		"result": {"ok", "failed"}, "state": {"closed", "open", "half open"}, "outcome": {"failed"},
+		"override": {"limits", "denied", "unlimited"},
 		"class": {"ok", "callback", "config", "panic", "canceled", "other"},
 	}
 	for o := event.Allowed; o.IsDecision(); o++ {

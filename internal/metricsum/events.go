@@ -3,6 +3,7 @@ package metricsum
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +30,14 @@ var (
 	refunds = counter("sash_refunds_total", "refunds", "{refund}", "Refunds by WithRefund.", "result")
 	shadows = counter("sash_shadow_decisions_total", "shadow_requests", "{request}",
 		"What the policy of WithShadow, or rules with shadow, would have decided.", "outcome")
+	overridden = counter("sash_override_decisions_total", "override_requests", "{request}",
+		"Decisions under an override, by what it is and by outcome, including those of Peek.", "override", "outcome")
 	reloads  = counter("sash_rules_reloads_total", "rules.reloads", "{reload}", "Reloads of a rules file.", "result")
 	failures = counter("sash_errors_total", "errors", "{request}",
 		"Requests that failed or were decided without the store, by class of error.", "class")
 
 	// EventMetrics are those of [Events].
-	EventMetrics = []*Metric{decisions, nearLimit, degraded, refunds, shadows, reloads, failures}
+	EventMetrics = []*Metric{decisions, nearLimit, degraded, refunds, shadows, overridden, reloads, failures}
 )
 
 // What is counted of decisions beside their outcome.
@@ -69,7 +72,12 @@ var (
 type Counts struct {
 	events [outcomes][Sources]atomic.Uint64
 	marks  [marks]atomic.Uint64
+
+	overridden [len(overrideKinds)][outcomes]atomic.Uint64
 }
+
+// overrideKinds are what [core.Override.Kind] returns.
+var overrideKinds = [...]string{"limits", "denied", "unlimited"}
 
 // Add counts an event. It returns the source of a decision, and reports whether it was one.
 func (c *Counts) Add(e *core.Event) (source int, decided bool) {
@@ -88,6 +96,9 @@ func (c *Counts) Add(e *core.Event) (source int, decided bool) {
 		if is {
 			c.marks[mark].Add(1)
 		}
+	}
+	if o := e.Decision.Overridden; o != nil {
+		c.overridden[slices.Index(overrideKinds[:], o.Kind())][e.Outcome].Add(1)
 	}
 	return source, true
 }
@@ -160,6 +171,13 @@ func (e *Events) Report(yield func(Sample)) {
 			}
 			if n := c.Of(o); n > 0 && isOther {
 				sample(other.Metric, n, other.labels...)
+			}
+		}
+		for kind := range c.overridden {
+			for o := range event.Outcome(outcomes) {
+				if n := c.overridden[kind][o].Load(); n > 0 {
+					sample(overridden, n, overrideKinds[kind], o.String())
+				}
 			}
 		}
 		for mark, m := range byMark {

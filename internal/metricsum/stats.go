@@ -10,15 +10,19 @@ type stat struct {
 	of  func(*core.Stats) float64
 }
 
-func ofAll(*core.Stats) bool      { return true }
-func ofMemory(s *core.Stats) bool { return s.MaxKeys > 0 }
-func ofGuard(s *core.Stats) bool  { return s.Breaker != "" }
-func batched(s *core.Stats) bool  { return s.Batches != nil }
+func ofAll(*core.Stats) bool       { return true }
+func overrides(s *core.Stats) bool { return s.Overrides > 0 }
+func ofMemory(s *core.Stats) bool  { return s.MaxKeys > 0 }
+func ofGuard(s *core.Stats) bool   { return s.Breaker != "" }
+func batched(s *core.Stats) bool   { return s.Batches != nil }
 
 var stats = []stat{
 	{gauge("sash_slots_in_flight", "active_request_leases", "{slot}",
 		"Permits of InFlight that requests of this process hold."),
 		ofAll, func(s *core.Stats) float64 { return float64(s.InFlight) }},
+	{gauge("sash_overrides", "overrides", "{override}",
+		"Overrides in force, if there are any. All processes have the same."),
+		overrides, func(s *core.Stats) float64 { return float64(s.Overrides) }},
 	{gauge("sash_memory_keys", "memory.keys", "{key}", "Keys with a log of their own."),
 		ofMemory, func(s *core.Stats) float64 { return float64(s.Keys) }},
 	{gauge("sash_memory_max_keys", "memory.max_keys", "{key}", "Most keys that can have a log of their own."),

@@ -48,6 +48,7 @@ func ofOpen(limiters []*core.Limiter) (all []*core.Stats) {
 
 func add(sum, s *core.Stats) {
 	sum.InFlight, sum.Keys, sum.MaxKeys = sum.InFlight+s.InFlight, sum.Keys+s.Keys, sum.MaxKeys+s.MaxKeys
+	sum.Overrides = max(sum.Overrides, s.Overrides) // limiters of one policy have the same
 	sum.Bytes, sum.Shared = sum.Bytes+s.Bytes, sum.Shared+s.Shared
 	if sum.Breaker == "" || sum.Breaker == "closed" && s.Breaker != "" || s.Breaker == "open" {
 		sum.Breaker = s.Breaker
