@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,6 +44,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
 		{"Lists", lists},
 		{"Bans", bans},
+		{"Overrides", overrides},
 		{"CountDenied", countDenied},
 		{"Resets", resets},
 		{"KeysOfLimits", keysOfLimits},
@@ -363,6 +365,41 @@ func resets(t *testing.T, serve Serve) {
 }
 
 // The answer to a banned client names the end of the ban, and neither the remaining quota nor the window's end.
+// A key with an override is answered by that: without fields of a quota if it is denied or unlimited.
+func overrides(t *testing.T, serve Serve) {
+	store := new(FakeStore)
+	key := core.By(func(context.Context) (string, error) { return "k", nil })
+	l := limiterFor(t, store, three, key, core.WithOverrides(), core.WithHeaders(core.HeadersBoth))
+	send := serve(t, func() string { return text }, l)
+	ask := func(desc string, o core.Override, status int, body string, want fields) {
+		t.Helper()
+		o.Until = time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		if err := l.Override(t.Context(), "k", o); err != nil {
+			t.Fatal(err)
+		}
+		r := send(newRequest(t, "GET"))
+		got, _ := io.ReadAll(r.Body)
+		if status != http.StatusOK { // the machine may be busy for some seconds
+			wait, err := strconv.Atoi(r.Header.Get("Retry-After"))
+			if err != nil || wait < 3500 || wait > 3600 {
+				t.Errorf("%s: Retry-After %q, want 3600", desc, r.Header.Get("Retry-After"))
+			}
+			want["Retry-After"], body = strconv.Itoa(wait), fmt.Sprintf(body, wait)
+		}
+		if r.StatusCode != status || string(got) != body {
+			t.Errorf("%s: status %d, body %s; want %d, %s", desc, r.StatusCode, got, status, body)
+		}
+		checkFields(t, desc, r, want)
+	}
+	ask("denied", core.Override{Denied: true, Note: "secret"}, http.StatusTooManyRequests, overriddenBody,
+		problem(fields{"Cache-Control": "no-store"}))
+	ask("limits", core.Override{Limits: core.Limits{core.PerMinute(9)}}, http.StatusOK, text, fields{
+		"RateLimit-Policy": `"9-per-minute";q=9;w=60`, "RateLimit": `"9-per-minute";r=8;t=60`,
+		"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "8", "X-RateLimit-Reset": "60",
+	})
+	ask("unlimited", core.Override{Unlimited: true}, http.StatusOK, text, nil)
+}
+
 func bans(t *testing.T, serve Serve) {
 	store := new(FakeStore)
 	l := limiterFor(t, store, three, core.ByIP(),
