@@ -203,8 +203,7 @@ func (l *Limiter) decide(
 		}
 	}
 	if l.overrides != nil && d.take.Mode != store.ModeRecord {
-		var denied bool
-		if ctx, denied = l.applyOverrides(ctx, d); denied {
+		if l.applyOverrides(ctx, d) {
 			return nil
 		}
 	}

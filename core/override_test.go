@@ -350,6 +350,40 @@ func TestOverrideReachesOthersWithinASecond(t *testing.T) {
 	})
 }
 
+// slowly answers after half of the default timeout.
+type slowly struct{ store.Full }
+
+func (s slowly) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	time.Sleep(50 * time.Millisecond)
+	return s.Full.Take(ctx, takes, answers)
+}
+
+func (s slowly) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Full.Overrides(ctx, policy, known)
+}
+
+// Where each answer takes half of the timeout, a request after some idle time is decided by the store nevertheless.
+func TestOverrideWhereTheStoreIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(5), core.WithOverrides(), core.WithStore(slowly{core.NewMemoryStore()}))
+		for range 3 {
+			time.Sleep(time.Minute)
+			began := time.Now()
+			if d := askOnce(t, l, "k"); d.Degraded || time.Since(began) != 100*time.Millisecond {
+				t.Errorf("%v after %v, want a decision of the store after 100ms", d, time.Since(began))
+			}
+		}
+		for range 30 {
+			time.Sleep(70 * time.Millisecond)
+			began := time.Now()
+			if d := askOnce(t, l, "other"); d.Degraded || time.Since(began) != 50*time.Millisecond {
+				t.Errorf("%v after %v, want no request to wait for overrides", d, time.Since(began))
+			}
+		}
+	})
+}
+
 // While the store does not answer, what was read last stays; a store that has lost all has none.
 func TestOverrideInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -411,13 +411,11 @@ func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bo
 }
 
 // applyOverrides replaces the plan of a decision, whose keys were read, by one with the overrides of these keys. It
-// reports whether an override has denied the request. The context that it returns ends with that of reading overrides.
-func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Context, bool) {
-	if l.guard != nil && l.overrides.Outdated() {
-		ctx = l.guard.Within(ctx, time.Now()) // one deadline for all calls of the store
-	}
+// reports whether an override has denied the request. Reading overrides has a timeout of its own: a store whose answers
+// take half of it would otherwise never answer the first request after some idle time.
+func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool) {
 	if !l.overrides.Refresh(ctx) {
-		return ctx, false
+		return false
 	}
 	base, made := d.plan, d.plan
 	for i, log := range d.logs() {
@@ -436,7 +434,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 		name := key.AppendTo(space[:0])
 		if o, until, ok := l.overrides.Find(append(name, pauseMark...)); ok { // which is Denied
 			d.denyOverridden(o, until, log)
-			return ctx, true
+			return true
 		}
 		o, until, ok := l.overrides.Find(name)
 		switch {
@@ -444,7 +442,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 			continue
 		case o.Denied:
 			d.denyOverridden(o, until, log)
-			return ctx, true
+			return true
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.checkOverridden)
 		if err != nil {
@@ -458,7 +456,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (context.Cont
 	if made != base {
 		d.replan(made)
 	}
-	return ctx, false
+	return false
 }
 
 // denyOverridden denies a request because of an override of the key of a log.

@@ -62,16 +62,13 @@ func New[T any](
 
 func (s *Set[T]) age() time.Duration { return time.Since(s.start) - time.Duration(s.asked.Load()) }
 
-// Outdated reports whether the next request has to wait until the overrides are read.
-func (s *Set[T]) Outdated() bool { return s.age() >= outdated }
-
 // Refresh reads the overrides if that is due, and reports whether there may be any. While the store does not answer,
 // those that are known stay.
 func (s *Set[T]) Refresh(ctx context.Context) bool {
 	switch age := s.age(); {
 	case age >= outdated:
 		s.reading.Lock()
-		if s.Outdated() {
+		if s.age() >= outdated {
 			s.ask(ctx) //nolint:errcheck // it is logged
 		}
 		s.reading.Unlock()
