@@ -350,15 +350,15 @@ func TestOverrideReachesOthersWithinASecond(t *testing.T) {
 	})
 }
 
-// slowly answers after half of the default timeout.
-type slowly struct{ store.Full }
+// sluggish answers after half of the default timeout.
+type sluggish struct{ store.Full }
 
-func (s slowly) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+func (s sluggish) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	time.Sleep(50 * time.Millisecond)
 	return s.Full.Take(ctx, takes, answers)
 }
 
-func (s slowly) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+func (s sluggish) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
 	time.Sleep(50 * time.Millisecond)
 	return s.Full.Overrides(ctx, policy, known)
 }
@@ -366,7 +366,7 @@ func (s slowly) Overrides(ctx context.Context, policy, known string) (string, []
 // Where each answer takes half of the timeout, a request after some idle time is decided by the store nevertheless.
 func TestOverrideWhereTheStoreIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerHour(5), core.WithOverrides(), core.WithStore(slowly{core.NewMemoryStore()}))
+		l := newLimiter(t, core.PerHour(500), core.WithOverrides(), core.WithStore(sluggish{core.NewMemoryStore()}))
 		for range 3 {
 			time.Sleep(time.Minute)
 			began := time.Now()
