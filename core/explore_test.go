@@ -115,7 +115,9 @@ func unitCalls(begin []unitCall, n int) (all [][]unitCall) {
 			continue
 		}
 		add(nil, i)
-		for _, costs := range []core.Costs{{"tokens": 0}, {"tokens": 3}, {"requests": 0}, {"requests": 2, "tokens": 1}} {
+		for _, costs := range []core.Costs{
+			{"tokens": 0}, {"tokens": 3}, {"requests": 0}, {"requests": 2, "tokens": 1},
+		} {
 			add(costs, i)
 		}
 	}
