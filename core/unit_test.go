@@ -298,7 +298,7 @@ func TestUnitsInMiddleware(t *testing.T) {
 		policy core.Policy
 		opts   []core.Option
 	}{
-		"WithCostOf(tokens): the middleware does not know": {limits, []core.Option{core.WithCostOf("bytes", size)}},
+		"WithCostOf(tokens): no function returns": {limits, []core.Option{core.WithCostOf("bytes", size)}},
 		"WithCostOf(characters): no limit counts": {
 			limits,
 			[]core.Option{core.WithCostOf("characters", size)},
