@@ -222,11 +222,6 @@ func ParseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
-// seconds rounds up, so that a client which waits that long is not too early.
-func seconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
-}
-
 // compiled returns a limit that is valid as it is decided.
 func (l *Limit) compiled() plan.Limit {
 	c := plan.Limit{

@@ -129,7 +129,7 @@ func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
 }
 
 // Log implements [store.Lister].
-func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration) ([]Entry, error) {
+func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}

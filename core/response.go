@@ -226,3 +226,8 @@ func ProblemOf(err error) adapter.Problem {
 	}
 	return adapter.Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
 }
+
+// seconds rounds up, so that a client which waits that long is not too early.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
