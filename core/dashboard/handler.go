@@ -16,8 +16,8 @@ var files embed.FS
 // Handler returns the page of a board. Mount it under any path that ends in a slash, with or without
 // [http.StripPrefix]. It panics if an option or the board is nil.
 //
-// The page uses these paths below its own: board.js, board.css, events, window and reset. A proxy in front of it must
-// not buffer the response of events.
+// The page uses these paths below its own: board.js, board.css, events, window, reset, overrides, override and
+// remove-override. A proxy in front of it must not buffer the response of events.
 func Handler(b *Board, opts ...Option) http.Handler {
 	h := &handler{board: b}
 	if b == nil {
@@ -54,6 +54,10 @@ var routes = map[string]route{
 	"events":    {http.MethodGet, (*handler).stream},
 	"window":    {http.MethodPost, (*handler).window},
 	"reset":     {http.MethodPost, (*handler).reset},
+
+	"overrides":       {http.MethodPost, (*handler).overrides},
+	"override":        {http.MethodPost, (*handler).override},
+	"remove-override": {http.MethodPost, (*handler).removeOverride},
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -112,8 +116,8 @@ type Option func(*handler)
 // personal data.
 func WithIdentities() Option { return func(h *handler) { h.identities = true } }
 
-// WithActions lets those for whom authorise returns true reset the log of a key, and look up a key by its name. It is
-// called for each such request, and for each page to know whether to show the buttons. Requests from pages of other
+// WithActions lets those for whom authorise returns true reset the log of a key, look up a key by its name, and set and
+// remove overrides ([core.Limiter.Override]). It is called for each such request, and for each page to know whether to show the buttons. Requests from pages of other
 // sites are refused before it is called.
 func WithActions(authorise func(*http.Request) bool) Option {
 	return func(h *handler) {

@@ -114,6 +114,7 @@ func TestMistakes(t *testing.T) {
 type window struct {
 	Policy, Name string
 	Banned       bool
+	Denied       bool
 	Limits       []struct {
 		Name, Key, Algorithm   string
 		Quota, Used, Remaining int
@@ -122,9 +123,9 @@ type window struct {
 	}
 }
 
-func ask(t *testing.T, h http.Handler, question string) (w window) {
+func ask(t *testing.T, h http.Handler, question string, header ...string) (w window) {
 	t.Helper()
-	answer := serve(t, h, http.MethodPost, "/window", question)
+	answer := serve(t, h, http.MethodPost, "/window", question, header...)
 	if err := json.Unmarshal(answer.Body.Bytes(), &w); err != nil {
 		t.Fatalf("%s: %d, %s", question, answer.Code, answer.Body)
 	}

@@ -35,7 +35,13 @@ type answer struct {
 	Policy string         `json:"policy"`
 	Name   string         `json:"name"`   // of the key, or what stands for it
 	Banned bool           `json:"banned"` // by WithBan, whatever the limits have left
+	Denied bool           `json:"denied"` // by an override, likewise
 	Limits []limitMessage `json:"limits"`
+}
+
+// told notes why a decision has asked no limit.
+func (a *answer) told(d *core.Decision) {
+	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
 }
 
 // limitMessage is a limit and its log. Times are in seconds.
@@ -101,7 +107,11 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-var errNotAuthorised = &refusal{http.StatusForbidden, "WithActions does not authorise this request"}
+var (
+	errNotAuthorised = &refusal{http.StatusForbidden, "WithActions does not authorise this request"}
+	errNotJSON       = &refusal{http.StatusBadRequest, "the request is not JSON with a few short fields"}
+	errNoLimiter     = &refusal{http.StatusNotFound, "no limiter of this policy was given to Board.Add"}
+)
 
 // ask reads a question and asks the store for the windows of its key.
 func (h *handler) ask(
@@ -109,7 +119,7 @@ func (h *handler) ask(
 ) (q question, a *answer, windows []bridge.Window, err error) {
 	a = new(answer)
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q); err != nil {
-		return q, a, nil, &refusal{http.StatusBadRequest, "the request is not JSON with a few short fields"}
+		return q, a, nil, errNotJSON
 	}
 	windows, err = h.windows(r, q, a)
 	return q, a, windows, err
@@ -146,7 +156,8 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Wind
 			return nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
 		}
 		policy, key, _ := strings.Cut(name, separator)
-		a.Policy, a.Name, a.Banned = policy, h.shown(policy, key), d.Banned
+		a.Policy, a.Name = policy, h.shown(policy, key)
+		a.told(&d)
 		return windowsOf(r.Context(), d)
 	}
 	if !h.mayAct(r) {
@@ -154,13 +165,14 @@ func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Wind
 	}
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {
-		return nil, &refusal{http.StatusNotFound, "no limiter of this policy was given to Board.Add"}
+		return nil, errNoLimiter
 	}
 	d, err := l.Peek(r.Context(), q.Key)
 	if err != nil {
 		return nil, err
 	}
-	a.Policy, a.Name, a.Banned = q.Policy, q.Key, d.Banned
+	a.Policy, a.Name = q.Policy, q.Key
+	a.told(&d)
 	return windowsOf(r.Context(), d)
 }
 

@@ -270,37 +270,51 @@ function limitPanel(limit, i) {
   return {panel, text, drawing, limit, at: 0};
 }
 
-// resetButton asks once more before it resets. The second click of a double-click is no answer.
-function resetButton(limit, i) {
-  const button = element('button', {type: 'button'}, 'Reset');
+// sureButton asks once more before it acts. The second click of a double-click is no answer.
+function sureButton(attributes, text, question, done, explain, act) {
+  const button = element('button', {type: 'button', ...attributes}, text);
   let sure = 0, since = 0;
-  button.addEventListener('click', async () => {
+  button.addEventListener('click', () => {
     if (sure && performance.now() - since < 400) return;
     if (!sure) {
       since = performance.now();
-      button.textContent = 'Delete this log?';
-      setText(byId('done'), `Press again to delete the log of ${limit.name}.`);
+      button.textContent = question;
+      setText(byId(done), explain);
       sure = setTimeout(() => {
         sure = 0;
-        button.textContent = 'Reset';
+        button.textContent = text;
       }, 5000);
       return;
     }
     clearTimeout(sure);
     sure = 0;
-    button.textContent = 'Reset';
-    const response = await post('reset', {...asked, limit: i, name: limit.name, of: limit.key}).catch(() => null);
-    setText(byId('window-error'), response?.ok ? '' : response ? await response.text() : 'The program does not answer.');
-    setText(byId('done'), response?.ok ? `The log of ${limit.name} was deleted.` : '');
-    refresh();
+    button.textContent = text;
+    act();
   });
   return button;
+}
+
+// act sends an action, and says below which id whether it was done.
+async function act(path, question, error, done, text) {
+  const response = await post(path, question).catch(() => null);
+  setText(byId(error), response?.ok ? '' : response ? await response.text() : 'The program does not answer.');
+  setText(byId(done), response?.ok ? text : '');
+  return response?.ok;
+}
+
+function resetButton(limit, i) {
+  return sureButton({}, 'Reset', 'Delete this log?', 'done', `Press again to delete the log of ${limit.name}.`, async () => {
+    await act('reset', {...asked, limit: i, name: limit.name, of: limit.key}, 'window-error', 'done',
+      `The log of ${limit.name} was deleted.`);
+    refresh();
+  });
 }
 
 function showWindow(answer) {
   setText(byId('window-error'), '');
   setText(byId('window-title'), `Window of ${answer.name || 'all requests'}, ${answer.policy}`);
   byId('banned').hidden = !answer.banned;
+  byId('denied').hidden = !answer.denied;
   const names = limits => JSON.stringify(limits.map(l => [l.name, l.key, l.algorithm]));
   if (names(shownLimits.map(s => s.limit)) !== names(answer.limits) || shownLimits.length === 0) {
     shownLimits = answer.limits.map(limitPanel);
@@ -342,6 +356,70 @@ function draw(s) {
     svg('path', {class: 'entry', d: entries}));
 }
 
+// Overrides.
+
+const pause = 10000; // between looks at the overrides, in ms
+let looked = -pause;
+
+async function showOverrides() {
+  if (performance.now() - looked < pause || document.hidden) return;
+  looked = performance.now();
+  const response = await post('overrides', {}).catch(() => null);
+  if (!response?.ok) return;
+  const {keys, overrides, others, failed} = await response.json();
+  byId('overrides').hidden = keys.length === 0;
+  byId('no-overrides').hidden = overrides.length > 0;
+  byId('other-overrides').hidden = !others && !failed;
+  setText(byId('other-overrides'), (others ? `${plural(others, 'override', 'overrides')} that end later not shown. ` : '') +
+    (failed ? `The overrides of ${failed.join(', ')} cannot be read now.` : ''));
+  const form = byId('override');
+  form.hidden = !mayAct;
+  showList(form.of, keys, k => element('option', {value: JSON.stringify(k)}, k.name));
+  const body = byId('overrides').querySelector('tbody');
+  if (!body.contains(document.activeElement)) showList(body, overrides.map(o => ({...o, mayAct})), overrideRow);
+}
+
+function overrideRow(o) {
+  const until = new Date(o.until);
+  const row = element('tr', {},
+    element('th', {scope: 'row', class: 'key'}, o.key || '(all)'),
+    element('td', {'data-name': 'Policy'}, o.policy),
+    element('td', {'data-name': 'Override'}, o.what),
+    element('td', {'data-name': 'Until'}, element('time', {datetime: o.until}, until.toLocaleString('sv').slice(0, 16))),
+    element('td', {'data-name': 'Note', class: 'note'}, o.note || ''));
+  if (o.mayAct) {
+    const label = `Remove the override of ${o.key || 'all'}, ${o.policy}`;
+    row.append(element('td', {}, sureButton({'aria-label': label}, 'Remove', 'Remove it?', 'override-done',
+      'Press again to remove the override.', async () => {
+        byId('overrides-title').focus();
+        await changeOverride('remove-override', {policy: o.of, id: o.id}, 'The override was removed.');
+      })));
+  } else row.append(element('td'));
+  return row;
+}
+
+async function changeOverride(path, question, text) {
+  const done = await act(path, question, 'override-error', 'override-done', text);
+  looked = -pause;
+  await showOverrides();
+  return done;
+}
+
+byId('override').kind.addEventListener('change', e => {
+  e.target.form.limits.disabled = e.target.value !== 'limits';
+});
+
+byId('override').addEventListener('submit', async e => {
+  e.preventDefault();
+  const form = e.target;
+  const question = {...JSON.parse(form.of.value), key: form.key.value, kind: form.kind.value, limits: form.limits.value,
+    for: form.for.value, note: form.note.value};
+  if (await changeOverride('override', question, 'The override is in force.')) {
+    form.key.value = '';
+    form.note.value = '';
+  }
+});
+
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 let drawn = 0;
 
@@ -372,6 +450,7 @@ function listen() {
     showKeys(message);
     showStores(message);
     showActions(message);
+    showOverrides();
     refresh();
   };
   events.onerror = () => {

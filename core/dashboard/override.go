@@ -1,0 +1,219 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/bridge"
+)
+
+const shownOverrides = 100 // of all policies, those that end first
+
+var ( // core sets them
+	//nolint:forcetypeassert // as its documentation says
+	overrideKeys = bridge.OverrideKeys.(func(*core.Limiter) []string)
+	//nolint:forcetypeassert // as above
+	setOverride = bridge.Override.(func(context.Context, *core.Limiter, string, string, core.Override) error)
+)
+
+// overridesMessage is the answer to a page that asks for overrides.
+type overridesMessage struct {
+	Keys      []overrideKey     `json:"keys"` // of limiters that were added and look for overrides
+	Overrides []overrideMessage `json:"overrides"`
+	Others    int               `json:"others"`           // that are not shown
+	Failed    []string          `json:"failed,omitempty"` // policies whose overrides could not be read
+}
+
+// overrideKey is a kind of key that overrides can be of: that of a policy or a rule, or of a limit of it.
+type overrideKey struct {
+	Policy string `json:"policy"` // of the limiter
+	Name   string `json:"name"`
+}
+
+type overrideMessage struct {
+	ID     string    `json:"id"` // a hash
+	Of     string    `json:"of"` // the limiter's policy
+	Policy string    `json:"policy"`
+	Key    string    `json:"key"` // or what stands for it
+	What   string    `json:"what"`
+	Until  time.Time `json:"until"`
+	Note   string    `json:"note,omitempty"` // for those who may act or see identities
+}
+
+// overrides answers with the overrides in force.
+func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
+	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
+	notes := h.identities || h.mayAct(r)
+	for _, l := range h.board.overridable() {
+		for _, name := range overrideKeys(l.Limiter) {
+			m.Keys = append(m.Keys, overrideKey{l.policy, name})
+		}
+		all, err := l.Overrides(r.Context())
+		if err != nil {
+			m.Failed = append(m.Failed, l.policy)
+		}
+		for _, o := range all {
+			one := overrideMessage{
+				ID: overrideID(l.policy, o.ID), Of: l.policy, Policy: o.Policy, Key: h.overridden(&o), What: whatOf(&o),
+				Until: o.Until,
+			}
+			if notes {
+				one.Note = o.Note
+			}
+			m.Overrides = append(m.Overrides, one)
+		}
+	}
+	slices.SortStableFunc(m.Overrides, func(a, b overrideMessage) int { return a.Until.Compare(b.Until) })
+	shown := m.Overrides[:min(len(m.Overrides), shownOverrides)]
+	m.Others, m.Overrides = len(m.Overrides)-len(shown), shown
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(encode(m)) //nolint:gosec // it is JSON, and says so
+}
+
+// overridable returns the limiters that look for overrides, the first of each policy.
+func (b *Board) overridable() (all []added) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.limiters {
+		same := func(earlier added) bool { return earlier.policy == a.policy }
+		if !slices.ContainsFunc(all, same) && len(overrideKeys(a.Limiter)) > 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// overrideID returns what stands for the ID of an override, which may have an address in it.
+func overrideID(policy, id string) string {
+	return hash(policy + separator + "override" + separator + id)
+}
+
+// overridden returns the key of an override as pages have it. With WithSecret it has no name.
+func (h *handler) overridden(o *core.KeyOverride) string {
+	if o.Key == "" && !strings.Contains(o.ID, ":all:") {
+		return hash(o.ID)
+	}
+	return h.shown(o.Policy, o.Key)
+}
+
+func whatOf(o *core.KeyOverride) string {
+	limits := make([]string, len(o.Limits))
+	for i, l := range o.Limits {
+		limits[i] = l.String()
+	}
+	if len(limits) == 0 {
+		return o.Kind()
+	}
+	return strings.Join(limits, ", ")
+}
+
+// overrideQuestion is an override that a page asks for, or of which it asks to remove it.
+type overrideQuestion struct {
+	Policy string `json:"policy"` // of the limiter
+	ID     string `json:"id"`     // to remove it
+
+	Name   string `json:"name"` // one of overrideKey
+	Key    string `json:"key"`
+	Kind   string `json:"kind"`   // limits, denied or unlimited
+	Limits string `json:"limits"` // such as "600/minute, 9000/day"
+	For    string `json:"for"`    // such as "3d"
+	Note   string `json:"note"`
+}
+
+// read reads a question of those who may act, and finds its limiter.
+func (q *overrideQuestion) read(h *handler, w http.ResponseWriter, r *http.Request) (*core.Limiter, error) {
+	if !h.mayAct(r) {
+		return nil, errNotAuthorised
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(q); err != nil {
+		return nil, errNotJSON
+	}
+	l := h.board.limiterOf(q.Policy)
+	if l == nil {
+		return nil, errNoLimiter
+	}
+	return l, nil
+}
+
+// override gives a key another quota.
+func (h *handler) override(w http.ResponseWriter, r *http.Request) {
+	var q overrideQuestion
+	l, err := q.read(h, w, r)
+	if err == nil {
+		var o core.Override
+		if o, err = q.override(); err == nil {
+			err = setOverride(r.Context(), l, q.Name, q.Key, o)
+		}
+	}
+	answerAction(w, err)
+}
+
+// removeOverride ends an override.
+func (h *handler) removeOverride(w http.ResponseWriter, r *http.Request) {
+	var q overrideQuestion
+	l, err := q.read(h, w, r)
+	if err == nil {
+		var all []core.KeyOverride
+		all, err = l.Overrides(r.Context())
+		i := slices.IndexFunc(all, func(o core.KeyOverride) bool { return overrideID(q.Policy, o.ID) == q.ID })
+		switch {
+		case i >= 0:
+			err = l.RemoveOverride(r.Context(), all[i].ID)
+		case err == nil:
+			err = &refusal{http.StatusNotFound, "this override has ended"}
+		}
+	}
+	answerAction(w, err)
+}
+
+// answerAction answers with nothing, or with every mistake: what is wrong with an override is what the page has sent.
+func answerAction(w http.ResponseWriter, err error) {
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.As(err, new(*core.ConfigError)):
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+	default:
+		refuse(w, err)
+	}
+}
+
+// override returns what is asked for, or an error for each text that cannot be read.
+func (q *overrideQuestion) override() (o core.Override, err error) {
+	var faults []error
+	o.Note, o.Denied, o.Unlimited = q.Note, q.Kind == "denied", q.Kind == "unlimited"
+	if q.Kind == "limits" {
+		for text := range strings.SplitSeq(q.Limits, ",") {
+			limit, err := core.ParseLimit(strings.TrimSpace(text))
+			if err != nil {
+				faults = append(faults, err)
+			}
+			o.Limits = append(o.Limits, limit)
+		}
+	}
+	length, err := parseLength(strings.TrimSpace(q.For))
+	if err != nil {
+		faults = append(faults, &core.ConfigError{
+			Option: "Override", Value: strconv.Quote(q.For), Problem: "this is not a length of time",
+			Remedy: `write one such as "30m", "1h" or "3d"`,
+		})
+	}
+	o.Until = time.Now().Add(length)
+	return o, errors.Join(faults...)
+}
+
+// parseLength is time.ParseDuration, and knows days.
+func parseLength(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err //nolint:gosec // it has 16 bits
+	}
+	return time.ParseDuration(text)
+}
