@@ -297,7 +297,7 @@ function sureButton(attributes, text, question, done, explain, act) {
 // act sends an action, and says below which id whether it was done.
 async function act(path, question, error, done, text) {
   const response = await post(path, question).catch(() => null);
-  setText(byId(error), response?.ok ? '' : response ? await response.text() : 'The program does not answer.');
+  setText(byId(error), response?.ok ? '' : response ? (await response.text()).trim() : 'The program does not answer.');
   setText(byId(done), response?.ok ? text : '');
   return response?.ok;
 }

@@ -84,7 +84,8 @@ func startBrowser(t *testing.T) *browser {
 		case *runtime.EventExceptionThrown:
 			t.Errorf("the page: %v", e.ExceptionDetails)
 		case *log.EventEntryAdded: // such as what the Content-Security-Policy has blocked
-			if e.Entry.Level == log.LevelError && !strings.Contains(e.Entry.URL, "favicon") {
+			mistake := strings.HasSuffix(e.Entry.URL, "/override") && strings.Contains(e.Entry.Text, "422") // a person's
+			if e.Entry.Level == log.LevelError && !strings.Contains(e.Entry.URL, "favicon") && !mistake {
 				t.Errorf("the page: %s %s", e.Entry.Text, e.Entry.URL)
 			}
 		}
@@ -202,6 +203,61 @@ func TestDashboard(t *testing.T) {
 	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`)
 	b.run(chromedp.Click(`#close`))
 	b.sees(`document.getElementById('window').hidden`)
+}
+
+// field fills in a field of the form for overrides.
+func (b *browser) field(name, value string) {
+	b.Helper()
+	b.run(chromedp.SetValue(`#override [name=`+name+`]`, value))
+}
+
+const overrideRow = `document.querySelector('#overrides tbody tr')`
+
+// An override is set, decides, is shown as text whatever its note is, and is removed. Mistakes are told.
+func TestOverrides(t *testing.T) {
+	b := startBrowser(t)
+	address := startProgram(t)
+	b.run(chromedp.EmulateViewport(1100, 900), chromedp.Navigate(address+"limits/"))
+	b.sees(`!document.getElementById('override').hidden`)
+	b.sees(`document.getElementById('no-overrides').innerText === 'No overrides are in force.'`)
+	b.run(chromedp.SetValue(`#override [name=of]`, `{"policy":"sliding-log","name":"sliding-log"}`))
+	b.field("key", "visitor")
+	b.field("limits", "25/10s, 5/fortnight, 7")
+	b.field("for", "soon")
+	b.field("note", `<img src=x onerror="document.title='evil'"> 4711`)
+	b.run(chromedp.Click(`#override button`))
+	b.sees(`document.getElementById('override-error').innerText.split('\n').length === 3`)
+	b.screenshot("override-mistakes")
+	b.field("limits", "25/10s")
+	b.field("for", "3d")
+	b.run(chromedp.Click(`#override button`))
+	b.sees(overrideRow + `?.innerText.includes('4711')`)
+	if text := is[string](b, overrideRow+`.innerText.replace(/\s+/g, ' ')`); !strings.Contains(text,
+		`visitor sliding-log 25/10s 20`) || !strings.Contains(text, `<img src=x onerror="document.title='evil'"> 4711`) {
+		t.Errorf("the override is shown as %q", text)
+	}
+	b.sees(`document.getElementById('override-done').innerText === 'The override is in force.'`)
+	b.sees(`document.getElementById('override-error').innerText === '' && document.title === 'Rate limits'`)
+	b.send(address, "burst")
+	b.sees(row("sliding-log") + `?.includes('25 admitted, 5 denied')`)
+	b.run(chromedp.SetValue(`#override [name=of]`, `{"policy":"token-bucket","name":"token-bucket"}`))
+	b.field("key", "a very long name of a customer, which no screen of a phone has room for in one line")
+	b.field("kind", "denied")
+	b.field("for", "1h")
+	b.field("note", strings.Repeat("a long note ", 16))
+	b.run(chromedp.Click(`#override button`))
+	b.sees(`document.querySelectorAll('#overrides tbody tr').length === 2`)
+	b.checkPage("overrides")
+	b.run(chromedp.EmulateViewport(1100, 900))
+	const remove = `#overrides tbody tr:last-child button`
+	b.run(chromedp.Focus(remove), chromedp.KeyEvent(kb.Enter))
+	b.sees(`document.querySelector('` + remove + `').innerText === 'Remove it?'`)
+	later := is[float64](b, `performance.now()`) + 450
+	b.sees(fmt.Sprintf(`performance.now() > %f`, later)) // before that, it is a double press
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.sees(`document.querySelectorAll('#overrides tbody tr').length === 1`)
+	b.sees(`document.activeElement.id === 'overrides-title'`)
+	b.sees(`document.getElementById('override-done').innerText === 'The override was removed.'`)
 }
 
 // Each control is reached with the keyboard, shows that it is, and does with it what it does with a mouse.
