@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -686,4 +687,63 @@ func TestOverrideDeniesWhatOnlyAShadowIsAsked(t *testing.T) {
 	if err != nil || d.Allowed || len(d.Limits()) > 0 {
 		t.Errorf("%v, %v, %v; want a denial that no limit was asked about", d, d.Limits(), err)
 	}
+}
+
+// unreadable is a store whose Redis user may not read overrides from some time on.
+type unreadable struct {
+	store.Full
+
+	refuses atomic.Bool
+}
+
+func (u *unreadable) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	if u.refuses.Load() {
+		return "", nil, &store.StoreError{Err: errors.New("NOPERM"), Class: "auth"}
+	}
+	return u.Full.Overrides(ctx, policy, known)
+}
+
+// A store that answers about requests is in no outage because overrides cannot be read, and after an outage requests
+// find it, and then the overrides.
+func TestOverrideThatCannotBeReadIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := new(coretest.FakeStore)
+		s := &unreadable{Full: fake}
+		l := newLimiter(t, core.PerHour(1000), core.WithOverrides(), core.WithStore(s), core.WithFailure(core.FailClosed))
+		overrideIn(t, l, "bad", core.Override{Denied: true, Until: time.Now().Add(time.Hour)})
+		s.refuses.Store(true)
+		lines := logged(t, func() {
+			for range 20 {
+				time.Sleep(time.Second)
+				if d := askOnce(t, l, "bad"); d.Overridden == nil {
+					t.Error(d)
+				}
+			}
+			for range 20 {
+				time.Sleep(500 * time.Millisecond)
+				if d, err := l.Allow(t.Context(), "good"); err != nil || !d.Allowed || d.Degraded {
+					t.Errorf("%v, %v; want it allowed by the store", d, err)
+				}
+			}
+		})
+		if n := strings.Count(lines, "overrides cannot be read"); n != 1 || strings.Contains(lines, "does not answer") {
+			t.Errorf("log: %s", lines)
+		}
+		fake.Fail(errors.New("down"))
+		for range 10 {
+			l.Allow(t.Context(), "good") //nolint:errcheck // it is refused
+			time.Sleep(100 * time.Millisecond)
+		}
+		fake.Fail(nil)
+		s.refuses.Store(false)
+		time.Sleep(2 * time.Second)
+		l.Allow(t.Context(), "good") //nolint:errcheck // it may be the probe
+		synctest.Wait()
+		if d, err := l.Peek(t.Context(), "bad"); err != nil || d.Overridden == nil {
+			t.Errorf("after an outage: %v by %v, %v", d, d.Overridden, err)
+		}
+		if d := askOnce(t, l, "good"); d.Degraded {
+			t.Errorf("after an outage: %v", d)
+		}
+	})
 }

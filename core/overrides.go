@@ -16,7 +16,10 @@ import (
 
 // findOverrides makes the limiter look for overrides.
 func (l *Limiter) findOverrides() {
-	l.overrides = override.New(l.namespace.Policy(), l.readOverrides, parseOverride, l.hasOverride)
+	l.overrides = override.New(override.Config[*activeOverride]{
+		Policy: l.namespace.Policy(), Read: l.readOverrides, Parse: parseOverride, Counts: l.hasOverride,
+		Ready: func() bool { return l.guard == nil || l.guard.Answers() },
+	})
 }
 
 // Override gives a key another quota until an instant, in place of an earlier override of the key: for a customer who
@@ -96,7 +99,7 @@ func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) err
 
 // removeOverride ends the override of an ID, or of the key that target finds.
 func (l *Limiter) removeOverride(ctx context.Context, id string, target func() (overrideTarget, error)) error {
-	if err := l.overrides.Read(ctx); err != nil {
+	if err := l.overrides.ReadNow(ctx); err != nil {
 		return store.Error(err)
 	}
 	if l.overrides.Has(id) {
@@ -344,7 +347,7 @@ func (l *Limiter) putOverride(ctx context.Context, o store.Override) (err error)
 	} else {
 		err = l.guard.SetOverride(ctx, policy, o)
 	}
-	return store.Error(cmp.Or(err, l.overrides.Read(ctx)))
+	return store.Error(cmp.Or(err, l.overrides.ReadNow(ctx)))
 }
 
 // readOverrides asks the store, as in [store.Overrider].

@@ -179,6 +179,20 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
 }
 
+// Answers reports whether the store is asked: after an outage it is when a take was answered.
+func (g *Guard) Answers() bool { return g.breaker.state() == closed }
+
+// askOverrider calls the store about overrides. Its errors are no failures of the store: it may answer takes and not be
+// permitted to keep overrides. Nor is a call a probe, which would keep takes from finding a store that answers again.
+func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func() error) error {
+	if !g.Answers() {
+		return g.lastError.Load()
+	}
+	g.Begin()
+	defer g.End()
+	return store.Error(protect(func() error { return g.store.call(ctx, op, f) }))
+}
+
 // Overrides returns the overrides of a policy, as [store.Overrider] does.
 func (g *Guard) Overrides(
 	ctx context.Context, policy, known string,
@@ -186,7 +200,7 @@ func (g *Guard) Overrides(
 	if _, ok := ctx.(deadline.Context); !ok {
 		ctx = g.Within(ctx, time.Now())
 	}
-	err = g.call(ctx, new(store.Key), event.Overrides, func() (err error) {
+	err = g.askOverrider(ctx, event.Overrides, func() (err error) {
 		version, all, err = g.store.overrider.Overrides(ctx, policy, known)
 		return err
 	})
@@ -196,7 +210,7 @@ func (g *Guard) Overrides(
 // SetOverride keeps an override of a policy, as [store.Overrider] does.
 func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override) error {
 	ctx = g.Within(ctx, time.Now())
-	return g.call(ctx, new(store.Key), event.SetOverride, func() error {
+	return g.askOverrider(ctx, event.SetOverride, func() error {
 		return g.store.overrider.SetOverride(ctx, policy, o)
 	})
 }

@@ -21,16 +21,24 @@ const (
 
 // Set is the overrides of a policy. T is what is made of each.
 type Set[T any] struct {
-	policy string
-	read   func(ctx context.Context, known string) (version string, all []store.Override, err error)
-	parse  func(store.Override) (T, error)
-	counts func(name string) bool
+	Config[T]
 
 	start   time.Time
 	known   atomic.Pointer[table[T]]
 	asked   atomic.Int64 // when the store was last asked, in nanoseconds since start, or never
 	reading sync.Mutex   // held while the store is asked
 	failing bool         // the last question was not answered, and that was logged
+}
+
+// Config is what a [Set] needs.
+type Config[T any] struct {
+	Policy string
+	Parse  func(store.Override) (T, error) // makes what Find returns; an override with an error is logged and ignored
+	Counts func(name string) bool          // of Len
+	Ready  func() bool                     // the store answers
+
+	// Read asks the store, as in [store.Overrider].
+	Read func(ctx context.Context, known string) (version string, all []store.Override, err error)
 }
 
 const never = -int64(outdated)
@@ -47,14 +55,9 @@ type entry[T any] struct {
 	made T
 }
 
-// New makes the set of a policy. It does no I/O. read asks the store, as in [store.Overrider]. parse makes what Find
-// returns; its error is logged, and the override ignored. Len counts the
-// names that counts accepts.
-func New[T any](
-	policy string, read func(ctx context.Context, known string) (version string, all []store.Override, err error),
-	parse func(store.Override) (T, error), counts func(name string) bool,
-) *Set[T] {
-	s := &Set[T]{policy: policy, read: read, parse: parse, counts: counts, start: time.Now()}
+// New makes a set. It does no I/O.
+func New[T any](c Config[T]) *Set[T] {
+	s := &Set[T]{Config: c, start: time.Now()}
 	s.known.Store(new(table[T]))
 	s.asked.Store(never)
 	return s
@@ -62,10 +65,11 @@ func New[T any](
 
 func (s *Set[T]) age() time.Duration { return time.Since(s.start) - time.Duration(s.asked.Load()) }
 
-// Refresh reads the overrides if that is due, and reports whether there may be any. While the store does not answer,
-// those that are known stay.
+// Refresh reads the overrides if that is due and the store answers, and reports whether there may be any. While it does
+// not, those that are known stay.
 func (s *Set[T]) Refresh(ctx context.Context) bool {
 	switch age := s.age(); {
+	case age >= readAfter && !s.Ready():
 	case age >= outdated:
 		s.reading.Lock()
 		if s.age() >= outdated {
@@ -81,8 +85,8 @@ func (s *Set[T]) Refresh(ctx context.Context) bool {
 	return len(s.known.Load().byName) > 0
 }
 
-// Read reads the overrides now.
-func (s *Set[T]) Read(ctx context.Context) error {
+// ReadNow reads the overrides now.
+func (s *Set[T]) ReadNow(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	return s.ask(ctx)
@@ -91,12 +95,12 @@ func (s *Set[T]) Read(ctx context.Context) error {
 // ask reads the overrides. The caller holds the lock.
 func (s *Set[T]) ask(ctx context.Context) error {
 	known := s.known.Load()
-	version, overrides, err := s.read(ctx, known.version)
+	version, overrides, err := s.Read(ctx, known.version)
 	s.asked.Store(int64(time.Since(s.start)))
 	if err != nil {
-		if !s.failing && !store.IsOutage(err) { // of which others log
+		if !s.failing {
 			slog.Default().WarnContext(ctx, "sash: overrides cannot be read, so those that are known stay in force",
-				slog.String("policy", s.policy), slog.Any("error", err))
+				slog.String("policy", s.Policy), slog.Any("error", err))
 			s.failing = true
 		}
 		return err
@@ -109,9 +113,9 @@ func (s *Set[T]) ask(ctx context.Context) error {
 		e := &entry[T]{Override: o}
 		if old := known.byName[o.Name]; old != nil && old.Value == o.Value && old.Until.Equal(o.Until) {
 			e.made = old.made
-		} else if e.made, err = s.parse(o); err != nil {
+		} else if e.made, err = s.Parse(o); err != nil {
 			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
-				slog.String("policy", s.policy), slog.Any("error", err), // the name may have an address
+				slog.String("policy", s.Policy), slog.Any("error", err), // the name may have an address
 				slog.String("remedy", "set it again, or run the same release of sash in all processes; Overrides names it"))
 			continue
 		}
@@ -137,7 +141,7 @@ func (s *Set[T]) Has(name string) bool { return s.known.Load().byName[name] != n
 func (s *Set[T]) Len() (n int) {
 	now := time.Now()
 	for _, e := range s.known.Load().byName {
-		if now.Before(e.Until) && s.counts(e.Name) {
+		if now.Before(e.Until) && s.Counts(e.Name) {
 			n++
 		}
 	}

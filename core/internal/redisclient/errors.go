@@ -191,7 +191,7 @@ func (k *Kind) permissionAdvice(reply string) string {
 
 func (k *Kind) checkLists() string { return "; " + k.Package + ".Check lists what is missing" }
 
-// commands returns the commands that the store's user must be allowed to run.
+// commands returns the commands that the store's user must be allowed to run, for overrides too.
 func (k *Kind) commands() []string {
 	names := []string{"EVAL", "EVALSHA"}
 	for _, line := range k.Needed {
@@ -199,7 +199,7 @@ func (k *Kind) commands() []string {
 			names = append(names, name)
 		}
 	}
-	return names
+	return append(names, "HGET", "HSET", "HDEL", "HLEN", "HGETALL") // which only overrides need
 }
 
 // grant is the advice to permit these commands.
