@@ -303,6 +303,14 @@ func (d *Decision) cost(i int) int {
 // refused reports whether a ban or an override has denied, and no limit was asked.
 func (d *Decision) refused() bool { return d.Banned || d.Overridden != nil && d.Overridden.Denied }
 
+// overrideKind returns the kind of the override that was in force, or an empty text.
+func (d *Decision) overrideKind() string {
+	if d.Overridden == nil {
+		return ""
+	}
+	return d.Overridden.Kind()
+}
+
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
 func (d Decision) Err() error {
 	if d.Allowed {

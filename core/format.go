@@ -45,8 +45,8 @@ func (d *Decision) attrs() []slog.Attr {
 	if len(d.Violated) > 0 {
 		attrs = append(attrs, slog.String("violated", strings.Join(d.Violated, ",")))
 	}
-	if d.Overridden != nil {
-		attrs = append(attrs, slog.String("override", d.Overridden.Kind()))
+	if kind := d.overrideKind(); kind != "" {
+		attrs = append(attrs, slog.String("override", kind))
 	}
 	return appendTrue(appendTrue(attrs, "banned", d.Banned), "degraded", d.Degraded)
 }

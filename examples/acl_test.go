@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -23,7 +24,7 @@ func TestUserOfRedis(t *testing.T) {
 	}
 	lines := regexp.MustCompile(`(?m)^ACL SETUSER sash .*$`).FindAllString(string(text), -1)
 	stream := regexp.MustCompile("`(\\+xadd [a-z +]+)`").FindStringSubmatch(string(text))
-	if len(lines) != 3 || stream == nil {
+	if len(lines) != 4 || stream == nil {
 		t.Fatalf("docs/operating.md has the lines %q, and for streams %q", lines, stream)
 	}
 	server := redistest.Start(t)
@@ -67,6 +68,30 @@ func TestUserOfRedis(t *testing.T) {
 	decides(redisstore.New(rdb), core.PerHour(1))
 	decides(redisstore.New(rdb), core.PerHour(1).With(core.FixedWindow))
 
+	overrides := func(store core.Store) error {
+		l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(store), core.WithOverrides(), core.WithName("o"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := time.Now().Add(time.Hour)
+		for _, key := range []string{"a", "b"} {
+			err = errors.Join(err, l.Override(t.Context(), key, core.Override{Denied: true, Until: until}))
+		}
+		_, listed := l.Overrides(t.Context())
+		return errors.Join(err, listed, l.RemoveOverride(t.Context(), "a"))
+	}
+	if err := overrides(redisstore.New(rdb)); err != nil {
+		t.Errorf("overrides of a user with all lines: %v", err)
+	}
+	err = overrides(redisstore.New(user(lines[:3]...)))
+	if err == nil || !strings.Contains(err.Error(), "+hget") {
+		t.Errorf("overrides of a user without the last line: %v", err)
+	}
+
+	rdb = user(lines[0], lines[3], "ACL SETUSER sash "+stream[1])
+	if err := overrides(redisstream.New(rdb)); err != nil {
+		t.Errorf("overrides of a user for streams: %v", err)
+	}
 	rdb = user(lines[0], "ACL SETUSER sash "+stream[1])
 	if err := redisstream.Check(t.Context(), rdb); err != nil {
 		t.Errorf("Check of a user for streams: %v", err)
