@@ -31,7 +31,7 @@ type Decision struct {
 	Policy     string        // name of the policy
 	Violated   []string      // names of the limits that denied
 	Banned     bool          // denied by [WithBan], whatever the limits say
-	Overridden *Override     `json:"-"` // of a key of this request, or nil; see [WithOverrides]. Its note may be personal data
+	Overridden *Override     `json:"-"` // of a key of this request, or nil; see [WithOverrides]
 	Degraded   bool          // decided without the store
 
 	storeErr error // why Degraded is set

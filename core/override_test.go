@@ -709,7 +709,8 @@ func TestOverrideThatCannotBeReadIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := new(coretest.FakeStore)
 		s := &unreadable{Full: fake}
-		l := newLimiter(t, core.PerHour(1000), core.WithOverrides(), core.WithStore(s), core.WithFailure(core.FailClosed))
+		l := newLimiter(t, core.PerHour(1000), core.WithOverrides(), core.WithStore(s),
+			core.WithFailure(core.FailClosed))
 		overrideIn(t, l, "bad", core.Override{Denied: true, Until: time.Now().Add(time.Hour)})
 		s.refuses.Store(true)
 		lines := logged(t, func() {
@@ -731,13 +732,13 @@ func TestOverrideThatCannotBeReadIsNoOutage(t *testing.T) {
 		}
 		fake.Fail(errors.New("down"))
 		for range 10 {
-			l.Allow(t.Context(), "good") //nolint:errcheck // it is refused
+			l.Allow(t.Context(), "good") // it is refused
 			time.Sleep(100 * time.Millisecond)
 		}
 		fake.Fail(nil)
 		s.refuses.Store(false)
 		time.Sleep(2 * time.Second)
-		l.Allow(t.Context(), "good") //nolint:errcheck // it may be the probe
+		l.Allow(t.Context(), "good") // it may be the probe
 		synctest.Wait()
 		if d, err := l.Peek(t.Context(), "bad"); err != nil || d.Overridden == nil {
 			t.Errorf("after an outage: %v by %v, %v", d, d.Overridden, err)

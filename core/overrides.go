@@ -265,7 +265,11 @@ func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err er
 	i := slices.IndexFunc(all, func(keys []*plan.OverrideKey) bool { return len(keys) > 0 && keys[0].Policy == policy })
 	if i < 0 {
 		problem, remedy := "no rule has this name", "use the name of a rule in force"
-		if l.choose == nil || slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy }) {
+		known := policy == l.namespace.Policy()
+		if l.choose != nil {
+			known = slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy })
+		}
+		if known {
 			problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
 		}
 		return t, configError(call, name, problem, remedy)
@@ -281,7 +285,7 @@ func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err er
 	}
 	if k == nil {
 		return t, configError(call, name, "it does not name one kind of key",
-			fmt.Sprintf("use one of %s", strings.Join(plan.NamesOf(all[i]), ", ")))
+			"use one of "+strings.Join(plan.NamesOf(all[i]), ", "))
 	}
 	t = overrideTarget{text: text, policy: policy, bases: k.Bases}
 	t.key.Namespace = k.Space
@@ -305,8 +309,8 @@ func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override
 	return l.setOverride(ctx, t, o)
 }
 
-// hasOverride reports whether the override of an ID is of this limiter's keys: all limiters with rules on one store keep
-// theirs together, also those of another domain.
+// hasOverride reports whether the override of an ID is of this limiter's keys: all limiters with rules on one store
+// keep theirs together, also those of another domain.
 func (l *Limiter) hasOverride(id string) bool {
 	if l.choose == nil {
 		return true

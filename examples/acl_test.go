@@ -69,7 +69,8 @@ func TestUserOfRedis(t *testing.T) {
 	decides(redisstore.New(rdb), core.PerHour(1).With(core.FixedWindow))
 
 	overrides := func(store core.Store) error {
-		l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(store), core.WithOverrides(), core.WithName("o"))
+		l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(store), core.WithName("o"),
+			core.WithOverrides())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,8 +117,8 @@ type Option func(*handler)
 func WithIdentities() Option { return func(h *handler) { h.identities = true } }
 
 // WithActions lets those for whom authorise returns true reset the log of a key, look up a key by its name, and set and
-// remove overrides ([core.Limiter.Override]). It is called for each such request, and for each page to know whether to show the buttons. Requests from pages of other
-// sites are refused before it is called.
+// remove overrides ([core.Limiter.Override]). It is called for each such request, and for each page to know whether to
+// show the buttons. Requests from pages of other sites are refused before it is called.
 func WithActions(authorise func(*http.Request) bool) Option {
 	return func(h *handler) {
 		if authorise == nil {

@@ -74,7 +74,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 	shown := m.Overrides[:min(len(m.Overrides), shownOverrides)]
 	m.Others, m.Overrides = len(m.Overrides)-len(shown), shown
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(encode(m)) //nolint:gosec // it is JSON, and says so
+	w.Write(encode(m))
 }
 
 // overridable returns the limiters that look for overrides, the first of each policy.
@@ -213,7 +213,7 @@ func (q *overrideQuestion) override() (o core.Override, err error) {
 func parseLength(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err //nolint:gosec // it has 16 bits
+		return time.Duration(n) * 24 * time.Hour, err
 	}
 	return time.ParseDuration(text)
 }

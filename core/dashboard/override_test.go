@@ -72,7 +72,8 @@ func TestOverrides(t *testing.T) {
 	admin := func(r *http.Request) bool { return r.Header.Get("X-User") == "admin" }
 	h := dashboard.Handler(&p.board, dashboard.WithActions(admin))
 	named := dashboard.Handler(&p.board, dashboard.WithActions(admin), dashboard.WithIdentities())
-	if got := fmt.Sprint(listed(t, h).Keys); got != "[{api api} {api api/all} {rules search} {rules rest} {rules rest/orgs}]" {
+	const keys = "[{api api} {api api/all} {rules search} {rules rest} {rules rest/orgs}]"
+	if got := fmt.Sprint(listed(t, h).Keys); got != keys {
 		t.Errorf("keys: %s", got)
 	}
 	set1 := func(question string, header ...string) (int, string) {
@@ -166,15 +167,33 @@ func TestOverrideMistakes(t *testing.T) {
 		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"denied","for":"400d","note":"` + long + `"}`: {
 			422, []string{"more than a year ahead", "201 bytes of Note"},
 		},
-		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"","for":"1h"}`:           {422, []string{"exactly one must be set"}},
-		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"denied","for":""}`:       {422, []string{"not a length"}},
-		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"denied","for":"-1h"}`:    {422, []string{"in the past"}},
-		`{"policy":"api","name":"api","key":"ann","kind":"denied","for":"1h"}`:           {422, []string{"ByIP finds no such key"}},
-		`{"policy":"api","name":"api","key":"","kind":"denied","for":"1h"}`:              {400, []string{"enter the name of a key"}},
-		`{"policy":"api","name":"other","key":"x","kind":"denied","for":"1h"}`:           {422, []string{"other"}},
-		`{"policy":"rules","name":"x","key":"x","kind":"denied","for":"1h"}`:             {422, []string{"no rule has this name"}},
-		`{"policy":"login","name":"login","key":"192.0.2.7","kind":"denied","for":"1h"}`: {422, []string{"core.WithOverrides()"}},
-		`{"policy":"none","name":"x","key":"x","kind":"denied","for":"1h"}`:              {404, []string{"Board.Add"}},
+		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"","for":"1h"}`: {
+			422, []string{"exactly one must be set"},
+		},
+		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"denied","for":""}`: {
+			422, []string{"not a length"},
+		},
+		`{"policy":"api","name":"api","key":"192.0.2.7","kind":"denied","for":"-1h"}`: {
+			422, []string{"in the past"},
+		},
+		`{"policy":"api","name":"api","key":"ann","kind":"denied","for":"1h"}`: {
+			422, []string{"ByIP finds no such key"},
+		},
+		`{"policy":"api","name":"api","key":"","kind":"denied","for":"1h"}`: {
+			400, []string{"enter the name of a key"},
+		},
+		`{"policy":"api","name":"other","key":"x","kind":"denied","for":"1h"}`: {
+			422, []string{"other"},
+		},
+		`{"policy":"rules","name":"x","key":"x","kind":"denied","for":"1h"}`: {
+			422, []string{"no rule has this name"},
+		},
+		`{"policy":"login","name":"login","key":"192.0.2.7","kind":"denied","for":"1h"}`: {
+			422, []string{"core.WithOverrides()"},
+		},
+		`{"policy":"none","name":"x","key":"x","kind":"denied","for":"1h"}`: {
+			404, []string{"Board.Add"},
+		},
 		`{`: {400, []string{"not JSON"}},
 	} {
 		w := serve(t, h, http.MethodPost, "/override", question)

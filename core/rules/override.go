@@ -14,8 +14,8 @@ import (
 //		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
 //	})
 //
-// The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, either for first.
-// It is empty for global. What join and keys of package jwtkey find is named by no text: [core.Decision.Override]
+// The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, either for
+// first. It is empty for global. What join and keys of package jwtkey find is named by no text: [core.Decision.Override]
 // overrides the key of a request.
 //
 // Where a limit or a descriptor has a key of its own, rule is the name of the rule, a slash, and the name of such a

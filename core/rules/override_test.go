@@ -116,7 +116,7 @@ rules:
 	})
 }
 
-// Of several rules, the one whose key is denied is named, with its message, and a decision overrides the key of the rule
+// Of several rules, the one whose key is denied is named, with its message. A decision overrides the key of the rule
 // that it names.
 func TestOverrideOfSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -178,7 +178,8 @@ rules:
 		{"both/none", "x", denied, "use one of both/both-2-per-day, both/orgs"},
 		{"both/orgs", "", denied, core.ErrNoKey.Error()},
 		{"both/orgs", "x", core.Override{Until: soon}, "exactly one must be set"},
-		{"both/orgs", "x", core.Override{Until: soon, Limits: core.Limits{core.PerDay(1).Of("tokens")}}, "counts tokens"},
+		{"both/orgs", "x", core.Override{Until: soon, Limits: core.Limits{core.PerDay(1).Of("tokens")}},
+			"counts tokens"},
 		{"both/orgs", "x", core.Override{Until: soon, Denied: true, By: core.Global()}, `"rule/limit"`},
 	} {
 		err := l.Override(t.Context(), c.rule, c.key, c.o)

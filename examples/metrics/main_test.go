@@ -114,7 +114,7 @@ func values() map[string][]string {
 	all := map[string][]string{
 		"result": {"ok", "failed"}, "state": {"closed", "open", "half open"}, "outcome": {"failed"},
 		"override": {"limits", "denied", "unlimited"},
-		"class": {"ok", "callback", "config", "panic", "canceled", "other"},
+		"class":    {"ok", "callback", "config", "panic", "canceled", "other"},
 	}
 	for o := event.Allowed; o.IsDecision(); o++ {
 		all["outcome"] = append(all["outcome"], o.String())

@@ -144,7 +144,7 @@ type Form struct {
 // Functions of a *core.Limiter or a core.Decision, for package dashboard, and those of overrides for package rules too.
 var (
 	// OverrideKeys is a func(*core.Limiter) []string. It returns the names of the keys that overrides can be of: the
-	// policy or a rule for its own key, and with a slash and the name of a limit for the key of that. Without
+	// policy or a rule for its own key, and with a slash and the name of a limit for that limit's key. Without
 	// WithOverrides there are none.
 	OverrideKeys any
 

@@ -1,5 +1,5 @@
-// Package override has the overrides of a policy as this process knows them. They are kept by the store, and read from it
-// about once a second while there are requests.
+// Package override has the overrides of a policy as this process knows them. They are kept by the store, and read from
+// it about once a second while there are requests.
 package override
 
 import (
@@ -116,7 +116,8 @@ func (s *Set[T]) ask(ctx context.Context) error {
 		} else if e.made, err = s.Parse(o); err != nil {
 			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
 				slog.String("policy", s.Policy), slog.Any("error", err), // the name may have an address
-				slog.String("remedy", "set it again, or run the same release of sash in all processes; Overrides names it"))
+				slog.String("remedy", "set it again, or run the same release of sash in all processes; "+
+					"Overrides names it"))
 			continue
 		}
 		t.byName[o.Name] = e
