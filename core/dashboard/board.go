@@ -29,6 +29,7 @@ type Board struct {
 	policies metricsum.Policies[policy]
 	running  atomic.Bool // a goroutine samples the counters
 	keys     keys
+	read     overridesRead
 
 	mu       sync.Mutex
 	order    []*policy // by name

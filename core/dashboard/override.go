@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -55,7 +56,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 		for _, name := range overrideKeys(l.Limiter) {
 			m.Keys = append(m.Keys, overrideKey{l.policy, name})
 		}
-		all, err := l.Overrides(r.Context())
+		all, err := h.board.read.overrides(r.Context(), l)
 		if err != nil {
 			m.Failed = append(m.Failed, l.policy)
 		}
@@ -75,6 +76,44 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 	m.Others, m.Overrides = len(m.Overrides)-len(shown), shown
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(encode(m))
+}
+
+// overridesRead are the overrides of policies as they were read last, since to read 10,000 takes a fifth of a second.
+type overridesRead struct {
+	mu       sync.Mutex
+	policies map[string]policyOverrides
+}
+
+type policyOverrides struct {
+	at  time.Time
+	all []core.KeyOverride
+	err error
+}
+
+const readOverridesAfter = 5 * time.Second
+
+// overrides returns the overrides of a limiter, which all pages read once in five seconds.
+func (r *overridesRead) overrides(ctx context.Context, l added) ([]core.KeyOverride, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.policies[l.policy]
+	if !ok || time.Since(p.at) >= readOverridesAfter {
+		p.all, p.err = l.Overrides(context.WithoutCancel(ctx)) // other pages wait for it
+		if p.at = time.Now(); r.policies == nil {
+			r.policies = make(map[string]policyOverrides)
+		}
+		r.policies[l.policy] = p
+	}
+	now := time.Now()
+	p.all = slices.DeleteFunc(slices.Clone(p.all), func(o core.KeyOverride) bool { return !now.Before(o.Until) })
+	return p.all, p.err
+}
+
+// changed forgets what was read of a policy, after an action.
+func (r *overridesRead) changed(policy string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.policies, policy)
 }
 
 // overridable returns the limiters that look for overrides, the first of each policy.
@@ -150,6 +189,7 @@ func (h *handler) override(w http.ResponseWriter, r *http.Request) {
 		var o core.Override
 		if o, err = q.override(); err == nil {
 			err = setOverride(r.Context(), l, q.Name, q.Key, o)
+			h.board.read.changed(q.Policy)
 		}
 	}
 	answerAction(w, err)
@@ -166,6 +206,7 @@ func (h *handler) removeOverride(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case i >= 0:
 			err = l.RemoveOverride(r.Context(), all[i].ID)
+			h.board.read.changed(q.Policy)
 		case err == nil:
 			err = &refusal{http.StatusNotFound, "this override has ended"}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,8 +210,14 @@ func TestOverrideMistakes(t *testing.T) {
 	if text := strings.TrimSpace(w.Body.String()); w.Code != 502 || text != "the store does not answer: timeout" {
 		t.Errorf("%d, %s", w.Code, w.Body)
 	}
-	if got := listed(t, h); fmt.Sprint(got.Failed) != "[api rules]" || len(got.Keys) != 5 {
-		t.Errorf("%+v", got)
+	reads := s.reads.Load()
+	for range 3 {
+		if got := listed(t, h); fmt.Sprint(got.Failed) != "[api rules]" || len(got.Keys) != 5 {
+			t.Errorf("%+v", got)
+		}
+	}
+	if n := s.reads.Load() - reads; n != 2 {
+		t.Errorf("%d reads of 2 policies for 3 pages, want 2", n)
 	}
 }
 
@@ -219,6 +226,7 @@ type failing struct {
 	*core.MemoryStore
 
 	fails bool
+	reads atomic.Int64
 }
 
 func (s *failing) away() error {
@@ -233,6 +241,7 @@ func (s *failing) SetOverride(ctx context.Context, policy string, o store.Overri
 }
 
 func (s *failing) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	s.reads.Add(1)
 	version, all, err := s.MemoryStore.Overrides(ctx, policy, known)
 	return version, all, cmp.Or(s.away(), err)
 }
