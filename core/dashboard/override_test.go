@@ -66,8 +66,8 @@ func overridden(t *testing.T, s core.Store) (p *shop, set *rules.Set) {
 	return p, set
 }
 
-// Overrides are set for each kind of key, listed, and removed. Names, addresses and notes are shown to those who may see
-// them.
+// Overrides are set for each kind of key, listed, and removed. Names, addresses and notes are shown to those who may
+// see them.
 func TestOverrides(t *testing.T) {
 	p, set := overridden(t, core.NewMemoryStore())
 	admin := func(r *http.Request) bool { return r.Header.Get("X-User") == "admin" }

@@ -180,7 +180,7 @@ replayed_total(p) 6`, "sash_breaker_state", "sash_outages_total", "sash_replay_b
 	})
 }
 
-// Overrides in force are a number of the policy, and decisions under them have the kind of the override and the outcome.
+// Overrides in force are a number of the policy; decisions under them have the kind of the override and the outcome.
 func TestOverrides(t *testing.T) {
 	r := prometheus.NewRegistry()
 	s := core.NewMemoryStore()

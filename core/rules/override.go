@@ -15,8 +15,8 @@ import (
 //	})
 //
 // The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, either for
-// first. It is empty for global. What join and keys of package jwtkey find is named by no text: [core.Decision.Override]
-// overrides the key of a request.
+// first. It is empty for global. What join and keys of package jwtkey find is named by no text:
+// [core.Decision.Override] overrides the key of a request.
 //
 // Where a limit or a descriptor has a key of its own, rule is the name of the rule, a slash, and the name of such a
 // limit, as in RateLimit-Policy: "api/all". Without the slash it is the rule's own key, or else the only one that its

@@ -281,3 +281,24 @@ api applies
 		}
 	})
 }
+
+// A rule that goes into shadow is explained as it then is: without the overrides that its keys have.
+func TestExplainShadowWithOverrides(t *testing.T) {
+	const text = "rules:\n- {name: api, key: {value: user}, limits: [3/minute], shadow: %t}\n"
+	f := newFile(t, fmt.Sprintf(text, false))
+	synctest.Test(t, func(t *testing.T) {
+		l := f.load(overridable)
+		l.t = t
+		l.override("api", "ann", core.Override{Denied: true})
+		l.want("GET /", "user=ann", 1, 0)
+		f.write(fmt.Sprintf(text, true))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=ann", 4, 4)
+		e := l.Explain(with("GET /", "user=ann"))
+		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 4 {
+			t.Errorf("explained %v", e)
+		}
+	})
+}

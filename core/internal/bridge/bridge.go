@@ -152,8 +152,8 @@ var (
 	// for a key with one of these names.
 	Override any
 
-	// RemoveOverride is a func(ctx context.Context, l *core.Limiter, name, key string) error. The key may be the ID of a
-	// KeyOverride.
+	// RemoveOverride is a func(ctx context.Context, l *core.Limiter, name, key string) error. The key may be the ID of
+	// a KeyOverride.
 	RemoveOverride any
 
 	// NameOf is a func(*core.Limiter) (policy, limits string).
