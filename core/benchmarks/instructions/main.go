@@ -200,5 +200,10 @@ func (a *asker) ask(key int, t take) error {
 			all[i].Cost = t.costs[i]
 		}
 	}
-	return decide(a.store, all)
+	err := decide(a.store, all)
+	if s, ok := a.store.(store.Settler); ok && err == nil && a.path.settled > 0 {
+		last := all[len(all)-1]
+		err = s.Settle(context.Background(), store.Settlement{Key: last.Key, ID: last.ID, Cost: a.path.settled})
+	}
+	return err
 }

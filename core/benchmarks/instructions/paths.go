@@ -14,11 +14,12 @@ func decide(s store.Store, takes []store.Take) error {
 
 // path is a kind of takes that scripts decide in one way.
 type path struct {
-	name  string
-	plans []*store.Plan
-	take  take
-	fill  int  // how many takes each log has got before
-	units bool // whether all of these but the first are of one unit
+	name    string
+	plans   []*store.Plan
+	take    take
+	fill    int  // how many takes each log has got before
+	units   bool // whether all of these but the first are of one unit
+	settled int  // if not 0, what each take is settled to on its last log, which counts as well
 }
 
 type take struct {
@@ -59,7 +60,12 @@ var paths = []path{
 		units: true},
 	{name: "record", plans: []*store.Plan{wide}, take: take{mode: store.ModeRecord}, fill: 10},
 	{name: "denials counted, admitted", plans: []*store.Plan{wide}, take: take{mode: store.ModeChargeDenied}, fill: 10},
-	{name: "denials counted, denied", plans: []*store.Plan{bounded}, take: take{mode: store.ModeChargeDenied}, fill: 20},
+	{
+		name:  "denials counted, denied",
+		plans: []*store.Plan{bounded},
+		take:  take{mode: store.ModeChargeDenied},
+		fill:  20,
+	},
 	{name: "shadow", plans: []*store.Plan{shadow}, fill: 10},
 	{name: "varied", plans: []*store.Plan{varies}, fill: 10},
 	{name: "joint", plans: []*store.Plan{wide, wide}, fill: 10},

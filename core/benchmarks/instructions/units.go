@@ -9,8 +9,24 @@ import (
 // Requests and tokens in one decision.
 func init() {
 	few := plan(store.Plan{}, limit(8000, time.Hour))
-	paths = append(paths,
+	paths = append(
+		paths,
 		path{name: "units", plans: []*store.Plan{wide, tokens}, take: take{costs: []int{1, 500}}, fill: 10},
 		path{name: "units, denied", plans: []*store.Plan{wide, few}, take: take{costs: []int{1, 500}}, fill: 16},
+		path{
+			name:  "units, three",
+			plans: []*store.Plan{wide, tokens, tokens},
+			take:  take{costs: []int{1, 500, 70}},
+			fill:  10,
+		},
+		path{name: "cost, denied", plans: []*store.Plan{few}, take: take{costs: []int{500}}, fill: 16},
+		path{
+			name:    "cost, then settled",
+			plans:   []*store.Plan{tokens},
+			take:    take{costs: []int{500}},
+			fill:    10,
+			settled: 300,
+		},
+		path{name: "cost, long log", plans: []*store.Plan{tokens}, take: take{costs: []int{500}}, fill: 300},
 	)
 }
