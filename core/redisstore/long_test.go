@@ -24,7 +24,7 @@ import (
 const many = 5
 
 func longLogs(c processor) variant {
-	return newVariant(c, sizes(strconv.Itoa(many), "5"))
+	return newVariant(c, sizes(strconv.Itoa(many)))
 }
 
 // What a store must do it does with long logs as well.
@@ -180,19 +180,15 @@ func (l *longLog) vary(varies bool) {
 	l.varied = true
 	there := map[string]int{}
 	for _, z := range l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, -1).Val() {
-		switch member := z.Member.(string); {
-		case z.Score >= 1: // an entry
+		if member := z.Member.(string); z.Score >= 1 { // an entry
 			there[member[:8]]++
 			if len(member) == 8 {
 				there[member+" whole"]++
 			}
-		case z.Score >= 0.4: // the rest of its units
-			there[member[:8]] += int(binary.BigEndian.Uint32([]byte(member[8:12])))
-		case z.Score >= 0.1: // the same of the entries of a block
-			for ; member != ""; member = member[20:] {
-				there[member[:8]] += int(binary.BigEndian.Uint32([]byte(member[8:12])))
-			}
 		}
+	}
+	for id, weight := range weightsOf(l.t, l.rdb, l.key()) {
+		there[id[:8]] += weight
 	}
 	for i := range l.units {
 		var id [8]byte
@@ -204,7 +200,7 @@ func (l *longLog) vary(varies bool) {
 
 func (l *longLog) marked() bool {
 	first := l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, 0).Val()
-	return len(first) > 0 && first[0].Score == 0
+	return len(first) > 0 && first[0].Score <= 0
 }
 
 func (l *longLog) key() string { return "sash:" + string(l.keys[0].AppendTo(nil)) }
@@ -224,9 +220,11 @@ func (l *longLog) invariant() {
 	kind := "none"
 	if len(all) > 0 && all[0].Score == 0 {
 		kind = all[0].Member.(string)[:5]
-		all = all[1:]
+	} else if len(all) > 0 && all[0].Score < 0 {
+		kind = [2]string{"keep:", "near:"}[all[0].Member.(string)[31]>>7]
 	}
-	all = slices.DeleteFunc(all, func(z redis.Z) bool { return z.Score < 1 }) // weights
+	weightsOf(l.t, l.rdb, l.key())
+	all = slices.DeleteFunc(all, func(z redis.Z) bool { return z.Score < 1 }) // the mark, or the summary and blocks
 	l.kinds[kind]++
 	if kind == "near:" && len(all) < many {
 		l.t.Fatalf("take %d: a log of %d units has its own scores", l.id, len(all))

@@ -99,7 +99,7 @@ func TestShortPeeksAtSeveralLogs(t *testing.T) {
 
 // countDenials counts in Redis how often the short path of costs denies.
 const countDenials = `
-if told then
+if told == -1 then
   call('INCR', 'short-denials')
   call('PEXPIRE', 'short-denials', 600000)
 end
@@ -115,7 +115,7 @@ func TestShortPathOfCostsAgainstOracle(t *testing.T) {
 			asked := newPaths(newHashed(rdb))
 			c, oracle, seed := newClock(asked), new(coretest.FakeStore), rand.Uint64()
 			t.Logf("seed %#x", seed)
-			counted := newVariant(c, map[string]string{"cost_denied": redisstore.PartOf("cost_denied") + countDenials})
+			counted := newVariant(c, map[string]string{"cost_asked": redisstore.PartOf("cost_asked") + countDenials})
 			s, key, r := newStore(counted), keysOf(t, 1, "costs")[0], rand.New(rand.NewPCG(seed, 0))
 			limits := core.Limits{{Quota: 50, Window: 10 * time.Second}}
 			plan := store.NewPlan(*planOf(limits, store.Plan{Varies: varies}))

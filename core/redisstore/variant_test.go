@@ -40,7 +40,7 @@ func (c variant) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.processor.Process(ctx, cmd)
 }
 
-// sizes are contents of the file with the sizes from which on scripts choose another way.
-func sizes(many, few string) map[string]string {
-	return map[string]string{"sizes": "local many = " + many + "\nlocal few = " + few + "\n"}
+// sizes are contents of the file with the size from which on scripts choose another way.
+func sizes(many string) map[string]string {
+	return map[string]string{"sizes": "local many = " + many + "\n"}
 }

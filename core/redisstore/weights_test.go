@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,19 +33,18 @@ type weightTrace struct {
 	made       []uint64
 	last       time.Duration // the wait of the last denial
 	answers    int
-	levels     [4]int // how many weights outside packs, blocks of each level, and packs the log had at most
+	blocks     int // how many blocks of weights the log had at most
 }
 
 // countLongForms counts, under a key of the server, the answers of the path cost to questions in the long form.
 const countLongForms = `
-if not plain then
+if told ~= 0 and not plain then
   call('INCR', 'long-forms')
   call('PEXPIRE', 'long-forms', 600000)
 end
 `
 
-// TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle. Many ids end a block, so that
-// logs have blocks of both levels.
+// TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle.
 func TestWeightsAgainstOracle(t *testing.T) {
 	t.Parallel()
 	least := testlen.Of(400, 4000)
@@ -63,11 +63,8 @@ func TestWeightsAgainstOracle(t *testing.T) {
 				rdb := start(t)
 				c := newClock(rdb)
 				contents := make(map[string]string)
-				if n%2 == 0 { // the sums of blocks are used where any block ends before an instant
-					contents = sizes("2000", "0")
-				}
 				if n == 4 {
-					contents["cost_added"] = redisstore.PartOf("cost_added") + countLongForms
+					contents["cost_asked"] = redisstore.PartOf("cost_asked") + countLongForms
 				}
 				if repeats {
 					c.processor = twice{processor: c.processor, t: t}
@@ -83,15 +80,14 @@ func TestWeightsAgainstOracle(t *testing.T) {
 					t: t, r: rand.New(rand.NewPCG(seed, 5)), rdb: rdb, c: c, store: newStore(sent),
 					oracle: new(coretest.FakeStore), key: keysOf(t, 1, fmt.Sprint("weights", n))[0],
 					plan: planOf(limits, store.Plan{Bound: limits[0].Quota}), desc: fmt.Sprintf("seed %#x", seed),
-					sequential: n == 3,
+					sequential: n%2 == 1,
 				}
 				for tr.answers < least || tr.few() && tr.answers < 10*least {
 					tr.step(repeats)
 				}
-				t.Logf("%d answers; at most %d weights outside packs, %d and %d blocks, %d packs",
-					tr.answers, tr.levels[0], tr.levels[1], tr.levels[2], tr.levels[3])
+				t.Logf("%d answers, %d blocks at most", tr.answers, tr.blocks)
 				if tr.few() {
-					t.Errorf("%v weights and blocks are too few", tr.levels)
+					t.Errorf("%d blocks are too few", tr.blocks)
 				}
 				switch {
 				case len(limits) > 1 || repeats: // no short path answers
@@ -107,13 +103,8 @@ func TestWeightsAgainstOracle(t *testing.T) {
 	}
 }
 
-// few reports whether the log never had so many weights, blocks and packs that all searches were needed.
-func (tr *weightTrace) few() bool {
-	if tr.sequential {
-		return tr.levels[3] < 3
-	}
-	return tr.levels[0] < 20 || tr.levels[1] < 10 || tr.levels[2] < 3 || tr.levels[3] < 8
-}
+// few reports whether the log never had so many blocks of weights that all searches were needed.
+func (tr *weightTrace) few() bool { return tr.blocks < 12 }
 
 func (tr *weightTrace) step(repeats bool) {
 	tr.wait()
@@ -122,9 +113,9 @@ func (tr *weightTrace) step(repeats bool) {
 		tr.take(store.ModeCharge)
 	case k < 75:
 		tr.take(store.ModePeek)
-	case k < 76 && !repeats: // sent twice, a denial that counts has itself in its numbers
+	case k < 76 && !repeats && tr.sequential: // sent twice, a denial that counts has itself in its numbers
 		tr.take(store.ModeChargeDenied)
-	case k < 79 && !repeats: // nor is it known what was trimmed for it
+	case k < 79 && !repeats && tr.sequential: // nor is it known what was trimmed for it
 		tr.take(store.ModeRecord)
 	case k < 93:
 		tr.settle()
@@ -159,12 +150,11 @@ func (tr *weightTrace) nextID() uint64 {
 		tr.ids++
 		return tr.ids
 	}
-	tr.ids += 1 << 16
-	low := tr.r.Uint64N(32) // 0 ends blocks of both levels
-	if 0 < low && low < 4 {
-		low *= 64 // these end blocks of one
+	if tr.sequential { // of one instant, the smallest is the oldest
+		tr.ids++
+		return tr.ids
 	}
-	return tr.ids | low
+	return tr.r.Uint64()
 }
 
 func (tr *weightTrace) take(mode store.Mode) {
@@ -232,13 +222,9 @@ func (tr *weightTrace) compareLogs() {
 	if g, w := fmt.Sprint(sinceFirst(got)), fmt.Sprint(sinceFirst(want)); g != w {
 		tr.t.Fatalf("%s, after %d answers: log\ngot  %v\nwant %v", tr.desc, tr.answers, g, w)
 	}
-	for level, scores := range [][2]string{
-		{"0.4", "(1"}, {"0.025", "(0.0625"}, {"0.0015625", "(0.00390625"}, {"0.1", "(0.25"},
-	} {
-		for _, key := range tr.rdb.Keys(tr.t.Context(), "*").Val() {
-			n := tr.rdb.ZCount(tr.t.Context(), key, scores[0], scores[1]).Val()
-			tr.levels[level] = max(tr.levels[level], int(n))
-		}
+	for _, key := range tr.rdb.Keys(tr.t.Context(), "sash:*").Val() {
+		weightsOf(tr.t, tr.rdb, key)
+		tr.blocks = max(tr.blocks, int(tr.rdb.ZCount(tr.t.Context(), key, "(-4e15", "(0").Val()))
 	}
 }
 
@@ -247,6 +233,66 @@ func (tr *weightTrace) must(err error) {
 	if err != nil {
 		tr.t.Fatalf("%s: %v", tr.desc, err)
 	}
+}
+
+// weightsOf returns the weights of the entries of a log, by their members. It fails the test unless the sums in the log
+// are those of its weights.
+func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
+	t.Helper()
+	all := rdb.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+	if len(all) == 0 || all[0].Score >= 0 {
+		return nil
+	}
+	number := func(text string) (n int) {
+		for i := range len(text) {
+			n = n<<8 | int(text[i])
+		}
+		return n
+	}
+	var entries []redis.Z // newest first
+	for _, z := range slices.Backward(all) {
+		if z.Score >= 1 {
+			entries = append(entries, z)
+		}
+	}
+	of := make(map[string]int)
+	newest := func(weights string, i int) (sum int) { // the last weight is that of entries[i]
+		for ; weights != ""; i, weights = i+1, weights[:len(weights)-4] {
+			weight := number(weights[len(weights)-4:])
+			if i >= len(entries) {
+				t.Fatalf("%d entries in %d members: a weight has none", len(entries), len(all))
+			}
+			if _, twice := of[entries[i].Member.(string)]; twice {
+				t.Fatalf("entry %d of %d has two weights", i, len(entries))
+			}
+			of[entries[i].Member.(string)] = weight
+			sum += weight
+		}
+		return sum
+	}
+	summary := all[0].Member.(string)
+	shift := 4e15
+	if summary[31] >= 128 {
+		shift = 0
+	}
+	sum := newest(summary[32:], 0)
+	for _, z := range all {
+		if z.Score < -4e15 || z.Score >= 0 {
+			continue
+		}
+		block := z.Member.(string)
+		later := slices.IndexFunc(entries, func(e redis.Z) bool { return e.Score <= shift-z.Score })
+		weight := newest(block[14:], max(later, 0))
+		if ends := number(block[:7]); float64(-ends) != z.Score || weight != number(block[7:14]) || later < 0 {
+			t.Fatalf("the block %x with score %.0f has %d units", block, z.Score, weight)
+		}
+		sum += weight
+	}
+	first := entries[len(entries)-1].Score - shift
+	if total := 1<<53 - number(summary[:7]); total != len(entries)+sum || float64(number(summary[7:14])) != first {
+		t.Fatalf("the summary %x of %d entries from %.0f on, with %d units more", summary, len(entries), first, sum)
+	}
+	return of
 }
 
 // When a clock has stepped back, entries from the future move to the present with their weights. The sums of blocks

@@ -1,26 +1,105 @@
--- The short path of one limit and a log with weights. It leaves denials undecided where entries have expired or the
--- cost is above the quota, and logs with entries from the future. The arguments may have the long form, as where a
--- window is long.
--- Expects key, id, and what take_weighted.lua, clock.lua and weights.lua provide. Provides told and the reply; changes
--- r.
-local first = plain and n or n + 4
-local keepText, quota, window = ARGV[first + 3], ARGV[first + 2] + 0, ARGV[first + 3] + 0
-local usual = plain or ARGV[n + 1] == 'c' and ARGV[n + 2] == keepText and ARGV[n + 4] == '1'
-local head = usual and call('ZRANGE', key, '0', '1', 'WITHSCORES') -- the mark and the sum of all weights
-if head and head[1] == 'keep:' .. keepText .. 'w' then
-  -- include cost_look
-  local entry, cost = id:sub(1, 8), #id == 12 and struct.unpack('>I4', id, 9) or 1
-  if sign > 0 and held + cost <= quota and call('ZCOUNT', key, (now + far) * 2 ^ -57, '(0.0625') == 0 and
-    call('ZADD', key, 'NX', now + far, entry) == 1 then
-    told = true
-    -- include cost_added
-    if plain then
-      r = r + 1
-      reply[r] = sign * (held * (window + 1) + left + 1)
-    else
-      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], r = 1, 0, held, left, r + 4
-    end
-  elseif sign > 0 and left > 0 and held + cost > quota and cost <= quota and not call('ZSCORE', key, entry) then
-    -- include cost_denied
+-- The short path of requests of any cost, over logs of one limit each: all logs record a request, or none.
+-- Expects logs, how many a request has; id and base, the request's id and the number of keys before its own; quotas,
+-- windows and ttls (ms) of its limits; whole, how many numbers come before those of the first log in a whole reply;
+-- plain; reply, r; what clock.lua and weights.lua provide. Sets ask.
+local farStamp = string.char(stamp:byte() + 4) .. stamp:sub(2) -- far + now, as text
+local summaryScore, keys, pack, parse, sub = '-' .. farStamp, KEYS, struct.pack, struct.unpack, string.sub
+local cutOf, lastOf = {}, {} -- up to which score entries have left, as text; the last entry of each log
+
+-- answer writes what is replied about the log with number j, and returns said.
+local function answer(j, said, room, wait, held, left)
+  if plain and said == 1 then
+    reply[r + j] = held * (windows[j] + 1) + left + 1
+  else
+    local at = r + whole + 4 * j - 4
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = room and 1 or 0, wait, held, left
   end
+  return said
+end
+
+-- arm sets the TTL of a log. Without one, an entry of a new log would never leave.
+local function arm(key, ttl, isNew)
+  local armed = redis.pcall('PEXPIRE', key, ttl)
+  if armed ~= 1 and isNew then call('UNLINK', key) end
+  return armed
+end
+
+-- askUnit is ask for one unit of a log without weights. It returns nil if the log has some.
+local function askUnit(j, said, key, quota, window, ttl)
+  local size, plain, cut, leaving = call('ZCARD', key), ttl + 0, cutOf[j], nil
+  if size == 0 then
+    said = ask(j + 1, said)
+    if said == 1 then
+      call('ZADD', key, stamp, sub(id, 1, 8))
+      said = arm(key, ttl, true)
+    end
+    return answer(j, said, true, 0, 0, said == 1 and window or 0)
+  end
+  -- include one_look
+  if sign == 0 then return oldest + 0 >= 0 and 0 or nil end
+  said = ask(j + 1, sign < said and sign or said)
+  if said == 1 then
+    if call('ZADD', key, 'NX', stamp, sub(id, 1, 8)) == 0 then return 0 end
+    -- include one_added
+    cutOf[j] = cut
+  elseif said == -1 then
+    if call('ZSCORE', key, sub(id, 1, 8)) then return 0 end
+    -- include one_kept
+  end
+  return answer(j, said, sign > 0, sign > 0 and 0 or left, held, left)
+end
+
+-- ask looks at the log with number j of the request, then at all logs after it, and only then records the units. said
+-- is 1 if the logs before it have room, and -1 if one of them denies. It returns the same of all logs, 0 if this path
+-- does not decide, or an error.
+ask = function(j, said)
+  if j > logs then return said end
+  local key, quota, window, cost = keys[base + j], quotas[j], windows[j], 1
+  if #id > 8 then cost = parse('>I4', id, #id == 12 and 9 or 6 + 4 * j) end
+  local told = cost == 1 and askUnit(j, said, key, quota, window, ttls[j])
+  if told then return told end
+  local member = call('ZRANGE', key, '0', '0')[1]
+  local total, first, newest, kept, lag, room, open = 0, now, 0, window, 0, 8, ''
+  if member and #member < 32 then return 0 end -- an entry or a mark
+  if member then
+    total, first, newest, kept, lag, room = parse(layout, member)
+    total, open = 2 ^ 53 - total, sub(member, 33)
+  end
+  local left, wait, summary = first - now + window, 0, nil
+  if kept ~= window or room >= 128 or cost > quota then return 0 end
+  if newest >= now then -- Lua compares texts as the server's locale does
+    local last = newest == now and open ~= '' and lastOf[key]
+    if not last or sub(last, 1, 2) ~= sub(id, 1, 2) or parse('>I6', last, 3) >= parse('>I6', id, 3) then return 0 end
+  end
+  local fits = total + cost <= quota
+  said = (fits or left > 0) and ask(j + 1, fits and said or -1) or 0
+  if said == 1 and left <= 0 then
+    summary = readSummary(member)
+    weights().drop(key, summary, now - window, far, 0)
+    total, first, open = summary.total, summary.first, summary.open
+    if total == 0 then first = now end
+    left = first - now + window
+  elseif left <= 0 then
+    return said == -1 and 0 or said -- what has expired counts no more, and a denial removes nothing
+  end
+  if said == 1 and left > 0 then
+    lag, room = lag + now - newest, room - 1
+    if lag > 900000 then lag = 0 end
+    local new = pack('>I7I7I7I7I3Bc0I4', 2 ^ 53 - total - cost, first, now, window, lag, room, open, cost - 1)
+    if call('ZADD', key, 'NX', farStamp, sub(id, 1, 8), summaryScore, new) == 2 then
+      lastOf[key], summary = id, nil
+      said = lag > 0 and 1 or arm(key, ttls[j], not member)
+      if room == 0 then weights().save(key, readSummary(new)) end
+    else
+      said, summary = 0, summary or readSummary(member)
+    end
+  elseif said == 1 then
+    said = 0 -- drop has left expired entries
+  elseif said == -1 and call('ZSCORE', key, sub(id, 1, 8)) then
+    said = 0
+  elseif said == -1 and not fits then
+    wait = weights().unitAt(key, readSummary(member), quota - cost + 1, far) - far - now + window
+  end
+  if summary then weights().save(key, summary) end
+  return answer(j, said, fits, wait, total, (total > 0 or said == 1) and left or 0)
 end

@@ -58,7 +58,7 @@ local function lookAtAll(base, before)
     least, refused = math.min(least, math.max(room, there)), refused or denied
     if there > earlier and not (slots and upTo) then earlier = there end
     states[j] = counter or {own, denied, at, entries, extra, oldest, mark, kept, extends, shift, logNow, logStamp,
-      logKeep, logTtl, admitted}
+      logKeep, logTtl, admitted, summary, weighs}
   end
   return true
 end
@@ -114,8 +114,8 @@ decideAll = function(id, base, r, again)
     if counter then
       wait = settleCounter(counter)
     else
-      own, denied, at, entries, extra, oldest, mark, kept, extends, shift, logNow, logStamp, logKeep, logTtl,
-        admitted = unpack(states[j], 1, 15)
+      own, denied, at, entries, extra, oldest, mark, kept, extends, shift, logNow, logStamp, logKeep, logTtl, admitted,
+        summary, weighs = unpack(states[j], 1, 17)
       wait, shadow, failed = finish(record(share))
     end
     if failed then return r, failed end

@@ -4,11 +4,12 @@
 -- the last one; then instant (us) and units of each take, oldest first. All takes of one instant are in one part.
 -- include clock
 -- include mark
+-- include summary
 -- include marks
 local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4] + 0
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local mark, near, weighted = readMark(head)
-local shift, from = mark and not near and far or 0, math.max(now - ARGV[1], ARGV[3] + 0) + 1
+local _, _, shift, summary = readHead(head)
+local from = math.max(now - ARGV[1], ARGV[3] + 0) + 1
 if upto == 0 and head[1] then upto = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift end
 local found = call('ZRANGEBYSCORE', key, from + shift, upto + shift, 'WITHSCORES', 'LIMIT', '0', size)
 local more, of = #found == 2 * size, {}
@@ -19,22 +20,27 @@ if more then
     found[#found + 1] = text
   end
 end
-if weighted and found[1] then
-  local last = found[#found] - shift
-  local function score(scale, at) return string.format('%.17g', (at + far) * scale) end
-  for _, member in ipairs(call('ZRANGEBYSCORE', key, score(2 ^ -53, from), score(2 ^ -53, last))) do
-    of[member:sub(1, 8) .. member:sub(13)] = struct.unpack('>I4', member, 9)
-  end
-  local packs = call('ZRANGEBYSCORE', key, score(2 ^ -55, from), score(2 ^ -55, last))
-  -- A pack has weights up to its score, so the next one may have some of this part.
-  packs[#packs + 1] = call('ZRANGEBYSCORE', key, '(' .. score(2 ^ -55, last), '(0.25', 'LIMIT', '0', '1')[1]
-  for _, pack in ipairs(packs) do
-    for i = 1, #pack, 20 do
-      local weight, rest = struct.unpack('>I4B', pack, i + 8)
-      of[pack:sub(i, i + 7) .. (rest == 2 and '' or string.char(rest))] = weight
+if summary and found[1] then
+  local n, last = #found / 2, call('ZCOUNT', key, '(' .. found[#found], '+inf') -- entries after those of this part
+
+  -- fill reads the weights of a block. As many entries are newer than its last one.
+  local function fill(text, newer)
+    for i = #text - 3, 1, -4 do
+      local place = n + last - newer
+      if place >= 1 and place <= n then of[place] = struct.unpack('>I4', text, i) end
+      newer = newer + 1
     end
+  end
+
+  fill(summary.open, 0)
+  local first = string.format('%.0f', shift - found[2])
+  for _, block in ipairs(call('ZRANGE', key, first, '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', n)) do
+    local score = string.format('%.0f', struct.unpack('>I7', block) + shift)
+    local newer = call('ZCOUNT', key, '(' .. score, '+inf')
+    fill(block:sub(15), newer)
+    if newer <= last then break end
   end
 end
 local reply = {more and upto or 0}
-for i = 1, #found, 2 do reply[i + 1], reply[i + 2] = found[i + 1] - shift, 1 + (of[found[i]] or 0) end
+for i = 1, #found, 2 do reply[i + 1], reply[i + 2] = found[i + 1] - shift, 1 + (of[(i + 1) / 2] or 0) end
 return reply

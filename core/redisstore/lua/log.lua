@@ -1,6 +1,6 @@
 -- Decides about the takes on one log in three steps: look, record and finish. The windows are computed in look, longest
 -- and finish, and in the short paths.
--- Expects call, now, far, many, and what unmarked.lua or marked.lua provides: a log, read, extend and weights.
+-- Expects call, now, many, and what unmarked.lua or marked.lua provides.
 
 local function scoreAt(rank)
   return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
@@ -11,7 +11,7 @@ local function find()
   local there, since = 1, call('ZSCORE', key, takes > 1 and ids:sub(1, 8) or ids)
   own, denied, at = 0, false, false
   if since and upTo then
-    there = weightChanges and 1 + weightChanges().weightOf(key, ids, since % far) or 1
+    there = read() and summary and 1 + weights().splice(key, summary, ids, since - shift, shift, 4, true) or 1
   elseif since then
     while there < takes and call('ZSCORE', key, ids:sub(8 * there + 1, 8 * there + 8)) do there = there + 1 end
     there = there * cost
@@ -33,7 +33,7 @@ local function look()
       held = entries + extra
     elseif oldest then
       held = call('ZCOUNT', key, opens + 1, '+inf')
-      if extra > 0 then held = held + weights().sumSince(key, opens + 1 - shift, extra) end
+      if extra > 0 then held = held + weights().sumSince(key, summary, opens + 1 - shift, shift) end
     end
     if since and since > opens then held = held > own and held - own or 0 end
     used[i] = held
@@ -69,8 +69,9 @@ local function record(share)
     return 0
   end
   -- ZADD comes first: where memory is short it is refused before anything has changed.
-  if cost > 1 or n > 1 and upTo then
-    there, extra = weightChanges().addTakes(key, logStamp, ids, n, cost, upTo, denies and '\0' or '', extra)
+  if weighs then
+    summary = summary or weights().begin(key, mark, kept or keep, shift)
+    there, extra = weights().addTakes(key, summary, now, shift, ids, n, cost, upTo, denies and '\0' or '', extra)
   elseif n == 1 then
     local id = takes > 1 and ids:sub(1, 8) or ids
     there = 1 - call('ZADD', key, 'NX', logStamp, denies and id .. '\0' or id)
@@ -97,7 +98,7 @@ local function longest(from, to, counted, skipped)
       -- A limit denies while the unit that must leave is in its window: with quota 5 and cost 1, the fifth newest.
       local unit = quotas[i] - cost + 1 + skipped
       local instant = unit == entries and skipped == 0 and oldest
-      if extra > 0 then instant = weights().unitAt(key, unit, shift) end
+      if extra > 0 then instant = weights().unitAt(key, summary, unit, shift) end
       instant = instant or scoreAt(-unit)
       future = future or instant > logNow
       most = math.max(most, math.min(instant, logNow) + windows[i] - logNow)
@@ -115,16 +116,15 @@ local function finish(new)
   if new > 0 then
     local armed, ends, removed = redis.pcall('PEXPIRE', key, logTtl), logNow - logKeep, 0
     if armed ~= 1 then
-      if entries == 0 then call('UNLINK', key) end -- without a TTL the entry would never leave
-      return wait, shadow, armed
+      if entries == 0 then call('UNLINK', key) elseif summary then weights().save(key, summary) end
+      return wait, shadow, armed -- without a TTL the entry would never leave
     end
-    entries = entries + (upTo and 1 or new / cost)
-    future = future or oldest and oldest > logNow
+    entries, future = entries + (upTo and 1 or new / cost), future or oldest and oldest > logNow
     if oldest and oldest <= ends then
       local most = 2 * many
-      if extra > 0 then
+      if summary then
         if entries > most then ends = math.min(ends, scoreAt(most - entries - 1)) end
-        removed, extra = weightChanges().drop(key, ends, shift, extra)
+        removed, extra = weights().drop(key, summary, ends - shift, shift, entries)
       elseif entries > most and scoreAt(most - entries) <= ends then
         removed = call('ZREMRANGEBYRANK', key, -entries, most - entries - 1)
       else
@@ -135,8 +135,8 @@ local function finish(new)
     local keeps = mode == 'r' or deciding == 0 -- units beyond those that the log keeps are removed
     local bound = keeps and largest < 100000 and 100000 or largest
     if (keeps or admitted == 0) and entries + extra > bound then
-      if extra > 0 then
-        removed, extra = weightChanges().dropToUnits(key, bound, entries, shift, extra)
+      if summary then
+        removed, extra = weights().dropToUnits(key, summary, bound, shift, entries)
       else
         removed = call('ZREMRANGEBYRANK', key, -entries, -bound - 1)
       end
@@ -170,9 +170,10 @@ local function finish(new)
     -- A clock that has stepped back leaves entries in the future, for instance in a failover. They are moved to the
     -- present, so that they leave in one window at most.
     local late = call('ZRANGEBYSCORE', key, '(' .. logStamp, '+inf')
+    if summary then weights().moveTo(key, summary, now, shift) end
     for i = 1, #late do call('ZADD', key, 'XX', logStamp, late[i]) end
     if #late > 0 then call('PEXPIRE', key, logTtl) end
-    if extra > 0 then weightChanges().moveTo(key, now) end
   end
+  if summary and (new > 0 or future and mode ~= 'p') then weights().save(key, summary) end
   return wait, shadow
 end

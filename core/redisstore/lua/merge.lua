@@ -3,17 +3,13 @@
 -- each entry. Reply: 1.
 -- include clock
 -- include mark
--- include marks
 -- include weights
 local key = KEYS[1]
-local mark, near, weighted, kept = readMark(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
-local keep, ttl, shift, all = ARGV[1] + 0, ARGV[2], 0, 0
-local extend = ARGV[3] == 'v'
-if mark then
+local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+local keep, ttl, extend = ARGV[1] + 0, ARGV[2], ARGV[3] == 'v'
+if kept then
   extend = kept < keep
   if not extend then keep, ttl = kept, math.floor(kept / 1000) + 1000 end
-  if not near then shift = far end
-  if weighted then all = (call('ZSCORE', key, 'sum') or 0) * 2 ^ 80 end
 end
 
 -- isThere reports whether the log has an entry of a take: admitted, denied, or trimmed in part.
@@ -21,22 +17,23 @@ local function isThere(id)
   return call('ZSCORE', key, id) or call('ZSCORE', key, id .. '\0') or call('ZSCORE', key, id .. '\1')
 end
 
-local added, weighs = 0, false
+local added = 0
 for i = 4, #ARGV, 3 do
   local id, age, weight = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2] - 1
   if age < keep and not isThere(id) then
+    if weight > 0 and not summary then summary = weights().begin(key, mark, keep, shift) end
     call('ZADD', key, string.format('%.0f', now - age + shift), id)
+    if summary then weights().put(key, summary, id, now - age, shift, weight) end
     added = added + 1
-    if weight > 0 then
-      weighs, all = true, all + weight
-      weightChanges().addWeight(key, id, now - age, weight, all)
-    end
   end
 end
-if added > 0 and (extend or weighs and not weighted) then
-  local window = (extend or not mark) and ARGV[1] or string.format('%.0f', kept)
-  local entries, shifted = call('ZCOUNT', key, '1', '+inf'), shift > 0
-  setMark(key, mark, window, weighted or weighs, entries, shifted)
+if added > 0 then
+  if summary then
+    summary.window, summary.lag = keep, math.max(summary.newest - now, 0)
+    weights().save(key, summary)
+  elseif extend then
+    weights().setMark(key, mark, ARGV[1], call('ZCOUNT', key, '1', '+inf'), shift > 0)
+  end
+  call('PEXPIRE', key, ttl)
 end
-if added > 0 then call('PEXPIRE', key, ttl) end
 return {1}

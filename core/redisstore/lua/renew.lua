@@ -3,15 +3,29 @@
 -- KEYS[1] the log; ARGV: 1 the log's TTL (ms), then ids, which unpack has room for. Reply: how many.
 -- include clock
 -- include mark
--- include marks
-local key, ttl = KEYS[1], ARGV[1] + 0
-local mark, near, _, kept = readMark(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
-if mark then
-  ttl = math.max(ttl, math.floor(kept / 1000) + 1000)
-  if not near then stamp = string.format('%.0f', now + far) end
+-- include weights
+local key, ttl, n = KEYS[1], ARGV[1] + 0, #ARGV - 1
+local _, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+if kept then ttl = math.max(ttl, math.floor(kept / 1000) + 1000) end
+if shift > 0 then stamp = string.format('%.0f', now + shift) end
+local renewed = {}
+for i = 1, n do
+  local id, weight = ARGV[i + 1], 0
+  local score = summary and call('ZSCORE', key, id)
+  if score then
+    weight = weights().splice(key, summary, id, score - shift, shift, 4, false)
+    summary.total = summary.total - weight - 1
+  end
+  if summary then
+    call('ZADD', key, stamp, id)
+    weights().put(key, summary, id, now, shift, weight)
+  end
+  renewed[2 * i - 1], renewed[2 * i] = stamp, id
 end
-local renewed, n = {}, #ARGV - 1
-for i = 1, n do renewed[2 * i - 1], renewed[2 * i] = stamp, ARGV[i + 1] end
 call('ZADD', key, unpack(renewed))
 call('PEXPIRE', key, ttl)
+if summary then
+  summary.first = weights().firstStamp(key, shift)
+  weights().save(key, summary)
+end
 return {n}

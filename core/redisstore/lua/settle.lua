@@ -2,8 +2,6 @@
 -- KEYS[1] the log; ARGV: 1 the take's id, 2 its units from now on. Reply: 1.
 -- include mark
 local key, id, want, call = KEYS[1], ARGV[1], ARGV[2] + 0, redis.call
-local now -- not known here: no weight is moved
--- include marks
 -- include weights
 -- include find
 if stamp then

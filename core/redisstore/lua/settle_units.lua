@@ -1,22 +1,19 @@
 -- Changes how many units a take has in a log.
--- Expects key, id, call; first, the member of its entry; stamp, its score; want, its units from now on; far, many, and
--- what marks.lua and weights.lua provide.
-local head = call('ZRANGE', key, '0', '1', 'WITHSCORES')
-local mark, near, weighted, kept = readMark(head)
-local shifted = mark and not near
-if weighted or want > 1 then
-  local all = weighted and head[4] * 2 ^ 80 or 0
-  weightChanges().setWeight(key, first, stamp - (shifted and far or 0), math.max(want - 1, 0), all)
+-- Expects key, id, call; first, the member of its entry; stamp, its score; want, its units from now on; and what
+-- marks.lua, summary.lua and weights.lua provide.
+local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+if not summary and want > 1 then -- a take tells the window of a log that had no mark
+  summary = weights().begin(key, mark, kept or 0, shift)
+end
+if summary then
+  local old = weights().splice(key, summary, first, stamp - shift, shift, 4, want > 0 and want - 1)
+  summary.total = summary.total - old - 1 + want
 end
 if want == 0 then call('ZREM', key, first) end
-
--- A log whose mark is "near:" changes its scores when it has become short. A take tells the window of a log that had no
--- mark. Of a log without entries no sums of blocks must be left, for they would leave with an entry only.
-local ended = want == 0 and weighted and first:byte(8) % 16 == 0
-local entries = (want > 1 and not weighted or near and want == 0 or ended) and call('ZCOUNT', key, '1', '+inf')
-if ended and entries == 0 then
-  call('UNLINK', key)
-elseif want > 1 and not weighted or near and want == 0 and entries < many then
-  local window = string.format('%.0f', mark and kept or 0)
-  setMark(key, mark, window, weighted or want > 1, entries, shifted)
+if summary then
+  if want == 0 and summary.first == stamp - shift then summary.first = weights().firstStamp(key, shift) end
+  weights().save(key, summary)
+elseif mark and shift == 0 and want == 0 then -- a log whose mark is "near:" changes its scores when it has become short
+  local entries = call('ZCARD', key) - 1
+  if entries < many then weights().setMark(key, mark, string.format('%.0f', kept), entries, false) end
 end

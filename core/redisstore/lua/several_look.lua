@@ -2,7 +2,7 @@
 -- Expects key, size, n, limits, reply, r, call; oldest, the score of the oldest entry; current, now as a score.
 -- Provides the short reply as if the take was added; odd, whether this part does not decide; denied; keep, the longest
 -- window; cut, the score up to which entries have expired, nil if none have.
-local odd, denied, rest, keep, cut = oldest == 0, false, size, 0, nil -- odd: as with one limit
+local odd, denied, rest, keep, cut = oldest <= 0, false, size, 0, nil -- odd: as with one limit
 for i = 1, limits do
   local window = ARGV[n + 1 + 2 * i] + 0
   if window > keep then keep = window end

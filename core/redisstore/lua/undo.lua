@@ -2,7 +2,6 @@
 -- KEYS[1] the log; ARGV: 1 the take's id, 2 its age at most (us). Reply: 0, or the take's age if it is older than that.
 -- include clock
 -- include mark
--- include marks
 -- include weights
 local key, id, want = KEYS[1], ARGV[1], 0
 -- include find

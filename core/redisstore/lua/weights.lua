@@ -1,25 +1,18 @@
--- What scripts know of weights. Few takes need these functions, so they are made when they are first needed: those that
--- search for denials, too, and the others for what changes a log.
--- Expects call, far, now. Provides weights and weightChanges, which return the functions in tables.
-local searches, changing
+-- What scripts know of weights. Few takes need these functions, so they are made when they are first needed.
+-- Expects call, far, many. Provides weights, which returns the functions in a table. All of them take the key of a log,
+-- mostly its summary s, which save writes, and shift, by how much scores of entries are higher than their stamps.
+-- include summary
+-- include marks
+local made
 
 local function weights()
-  if searches then return searches end
-  -- include weights_sums
+  if made then return made end
+  -- include weights_marks
+  -- include weights_blocks
   -- include weights_search
-  searches = {sumSince = sumSince, unitAt = unitAt}
-  return searches
-end
-
-local function weightChanges()
-  if changing then return changing end
-  local addWeight
-  -- include weights_sums
-  -- include weights_write
-  -- include weights_packs
-  -- include weights_add
   -- include weights_drop
-  changing = {addWeight = addWeight, addTakes = addTakes, weightOf = weightOf, setWeight = setWeight, drop = drop,
-    dropToUnits = dropToUnits, moveTo = moveTo}
-  return changing
+  -- include weights_move
+  made = {setMark = setMark, begin = begin, firstStamp = firstStamp, save = save, splice = splice, put = put,
+    addTakes = addTakes, sumSince = sumSince, unitAt = unitAt, drop = drop, dropToUnits = dropToUnits, moveTo = moveTo}
+  return made
 end

@@ -1,58 +1,66 @@
--- Removes entries from a log with weights, and moves them.
--- Expects weights, and what weights_sums.lua, weights_write.lua, weights_packs.lua and weights_add.lua provide.
--- Provides drop, dropToUnits and moveTo.
+-- Removes the oldest entries of a log with weights.
+-- Expects what weights_blocks.lua and weights_search.lua provide. Provides drop and dropToUnits.
 
--- drop removes the entries up to a score, which is higher than the stamp by shift. all is the sum of all weights. It
--- returns how many entries it has removed, and the sum of the weights that are left.
-local function drop(key, score, shift, all)
-  local at = score - shift
-  local left = weights().sumSince(key, at + 1, all)
-  if left < all then
-    call('ZREMRANGEBYSCORE', key, lows[0], scoreOf(0, at))
-    call('ZADD', key, left * 2 ^ -80, 'sum')
+-- drop removes the entries up to an instant, those of about 40 blocks at most. It returns how many, and how many units
+-- the log then has beyond one for each entry, of which there were so many.
+local function drop(key, s, at, shift, entries)
+  local gone, left, dropped, block, ends, sum = 0, nil, 0, nil, nil, nil
+  repeat
+    block = call('ZRANGE', key, '(0', '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
+    if block then
+      ends, sum = struct.unpack('>I7I7', block)
+      if ends <= at then
+        call('ZREM', key, block)
+        gone, dropped = gone + sum, dropped + 1
+        if dropped == 40 then at = ends end
+      end
+    end
+  until not block or ends > at or dropped == 40
+  local from, text = textOf(at + shift), s.open
+  if block and ends > at then
+    text, left = block:sub(15), call('ZCOUNT', key, '(' .. from, textOf(ends + shift))
+  elseif not block then
+    left = call('ZCOUNT', key, '(' .. from, '+inf')
   end
-  if call('ZREMRANGEBYSCORE', key, lows[1], scoreOf(1, at)) > 0 then -- where a block of this level ends, all may
-    call('ZREMRANGEBYSCORE', key, lows[2], scoreOf(2, at))
-    call('ZREMRANGEBYSCORE', key, lows[packs], scoreOf(packs, at))
-    local block = call('ZRANGEBYSCORE', key, lows[1], highs[1], 'LIMIT', '0', '1')[1]
-    local to = block and scoreOf(packs, (select(2, struct.unpack('>Bd', block)))) or highs[packs]
-    loosen(key, call('ZRANGEBYSCORE', key, lows[packs], to), at)
+  local old = left and #text / 4 - left or 0 -- weights of entries that leave
+  if old > 0 then
+    local change = sumOf(text, 1, old)
+    gone, text = gone + change, text:sub(4 * old + 1)
+    if block then
+      call('ZREM', key, block)
+      writeBlock(key, ends, sum - change, text)
+    else
+      s.open = text
+    end
   end
-  return call('ZREMRANGEBYSCORE', key, '1', score), left
+  local removed = call('ZREMRANGEBYSCORE', key, '1', from)
+  s.total, s.first = s.total - gone - removed, firstStamp(key, shift)
+  return removed, s.total - entries + removed
 end
 
--- dropToUnits removes the oldest units until so many are left, as drop does. An entry of which a part is left can no
--- longer be found by its id.
-local function dropToUnits(key, units, entries, shift, all)
-  local oldest = weights().unitAt(key, units, shift)
-  local removed, left = drop(key, oldest - 1, shift, all)
-  local excess = entries - removed + left - units
-  for _, member in ipairs(excess > 0 and call('ZRANGEBYSCORE', key, oldest, oldest) or {}) do
-    local weight
-    weight, left = setWeight(key, member, oldest - shift, 0, left)
-    call('ZREM', key, member)
+-- dropToUnits removes the oldest units until so many are left, and returns what drop does. An entry of which a part is
+-- left can no longer be found by its id.
+local function dropToUnits(key, s, units, shift, entries)
+  local score = unitAt(key, s, units, shift)
+  local at, removed = score - shift, 0
+  repeat
+    local some = drop(key, s, at - 1, shift, 0)
+    removed = removed + some
+  until some == 0
+  for _, member in ipairs(s.total > units and call('ZRANGEBYSCORE', key, textOf(score), textOf(score)) or {}) do
+    local excess, weight = s.total - units, splice(key, s, member, at, shift, 4, true)
     if weight >= excess then
-      weight = weight - excess
-      left = left + weight
-      local part = member:sub(1, 8) .. '\1'
-      call('ZADD', key, oldest, part)
-      if weight > 0 then addWeight(key, part, oldest - shift, weight, left) end
+      splice(key, s, member, at, shift, 4, weight - excess)
+      call('ZREM', key, member)
+      call('ZADD', key, textOf(score), member:sub(1, 8) .. '\1')
+      s.total = units
       break
     end
-    removed, excess = removed + 1, excess - weight - 1
-    if excess == 0 then break end
+    splice(key, s, member, at, shift, 4, false)
+    call('ZREM', key, member)
+    s.total, removed = s.total - weight - 1, removed + 1
+    if s.total <= units then break end
   end
-  return removed, left
-end
-
--- moveTo moves the weights of later instants to that one. They are then in no block, also if one ended there.
-local function moveTo(key, at)
-  for level = 1, 2 do call('ZREMRANGEBYSCORE', key, scoreOf(level, at), highs[level]) end
-  local block = call('ZRANGE', key, highs[1], lows[1], 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
-  local from = block and after(packs, (select(2, struct.unpack('>Bd', block)))) or lows[packs]
-  loosen(key, call('ZRANGEBYSCORE', key, from, highs[packs]), 0)
-  local score = scoreOf(0, at)
-  for _, member in ipairs(call('ZRANGEBYSCORE', key, after(0, at), highs[0])) do
-    call('ZADD', key, 'XX', score, member)
-  end
+  s.first = firstStamp(key, shift)
+  return removed, s.total - entries + removed
 end

@@ -1,6 +1,10 @@
 package redisstore_test
 
 import (
+	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -29,7 +34,7 @@ func newWeighed(t *testing.T, quota int) *weighed {
 	return w
 }
 
-// admit has the log admit a take. Ids that end with a byte of 0 to 0xf0 by 0x10 may end blocks.
+// admit has the log admit a take.
 func (w *weighed) admit(id uint64, cost int) {
 	w.t.Helper()
 	w.take.ID, w.take.Cost = id, cost
@@ -57,7 +62,7 @@ func (w *weighed) used(plan *store.Plan) int {
 
 func (w *weighed) members() int { return int(w.rdb.ZCard(w.t.Context(), stored(w.take.Key)).Val()) }
 
-// A take of which a part was trimmed and that is then sent again has two entries with its id, perhaps in one pack.
+// A take of which a part was trimmed and that is then sent again has two entries with its id.
 func TestTrimmedTakeSentAgain(t *testing.T) {
 	const x = 0x77000001
 	w := newWeighed(t, 1000)
@@ -91,7 +96,7 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 		}
 	}
 	take(x, 500, store.ModeCharge)
-	for i := range uint64(100) { // packs are for long logs
+	for i := range uint64(100) {
 		take(0x10000001+i<<16, 4, store.ModeCharge)
 	}
 	take(0x88000001, 200, store.ModeChargeDenied) // a part of x is trimmed
@@ -101,13 +106,13 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 		Key: w.take.Key, Keep: 10 * time.Second,
 		Entries: []store.Entry{{ID: 0x99000000, Age: 9 * time.Second, Cost: 2}},
 	}
-	if err := w.store.Merge(t.Context(), older); err != nil { // it ends the oldest block, which is not packed
+	if err := w.store.Merge(t.Context(), older); err != nil {
 		t.Fatal(err)
 	}
 	if err := oracle.Merge(t.Context(), older); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(100) { // so that both entries of x are in one pack
+	for i := range uint64(100) {
 		settle(0x10000001+i<<16, 1)
 	}
 	take(0xaa000000, 2, store.ModeCharge)
@@ -116,7 +121,7 @@ func TestTrimmedTakeSentAgain(t *testing.T) {
 	compare()
 }
 
-// Sums of blocks whose weights were all given back leave the log.
+// Blocks whose entries were all given back leave the log.
 func TestBlocksWithoutWeightsLeave(t *testing.T) {
 	for name, left := range map[string]int{"nothing is left": 0, "one unit is left": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +196,7 @@ func TestCostsKeptLonger(t *testing.T) {
 	}
 }
 
-// Where one entry has expired, a take is admitted up to the quota and not beyond.
+// A take is admitted up to the quota and not beyond, also where one entry has expired.
 func TestCostsUpToTheQuota(t *testing.T) {
 	const window = 10 * time.Second
 	w := newWeighed(t, 10)
@@ -200,6 +205,8 @@ func TestCostsUpToTheQuota(t *testing.T) {
 		wait    time.Duration
 		allowed bool
 	}{
+		{7, time.Millisecond, true},
+		{4, window, false},
 		{10, window, true},
 		{5, window / 2, true}, // the only one has expired
 		{1, 0, true},
@@ -214,5 +221,137 @@ func TestCostsUpToTheQuota(t *testing.T) {
 			t.Fatalf("take %d with cost %d: %+v, %v; want allowed: %v", i+1, step.cost, a, err, step.allowed)
 		}
 		w.clock.Advance(step.wait)
+	}
+}
+
+// The TTL of a log with weights is set again before an entry could outlive it, and not by each take.
+func TestCostsRenewTheTTL(t *testing.T) {
+	w := newWeighed(t, 100_000)
+	w.admit(1, 2)
+	for i, renews := range []bool{false, true} {
+		id := uint64(i + 2)
+		w.clock.Advance(500 * time.Millisecond)
+		w.rdb.PExpire(t.Context(), stored(w.take.Key), time.Second)
+		w.admit(id, 2)
+		if ttl := w.rdb.PTTL(t.Context(), stored(w.take.Key)).Val(); ttl > 2*time.Second != renews {
+			t.Errorf("take %d: a TTL of %v; want it renewed: %v", id, ttl, renews)
+		}
+	}
+}
+
+// An entry that is renewed keeps its weight.
+func TestRenewedEntriesKeepTheirWeights(t *testing.T) {
+	w := newWeighed(t, 1000)
+	for id := range uint64(20) {
+		w.admit(100-id, 10+int(id))
+	}
+	renewal := store.Renewal{Key: w.take.Key, IDs: []uint64{95, 100, 7, 82}, Keep: w.take.Plan.Keep}
+	if err := w.store.(store.Renewer).Renew(t.Context(), renewal); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{idText(7): 0}
+	for id := range uint64(20) {
+		want[idText(100-id)] = 9 + int(id)
+	}
+	if got := weightsOf(t, w.rdb, stored(w.take.Key)); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func idText(id uint64) string { return string(binary.BigEndian.AppendUint64(nil, id)) }
+
+// Takes of one log that have different costs and go together are recorded at one instant, in any order of their ids.
+func TestCostsOfOneInstant(t *testing.T) {
+	w, oracle := newWeighed(t, 100_000), new(coretest.FakeStore)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for batch := range uint64(60) {
+		takes := make([]store.Take, 1+r.IntN(40))
+		for i := range takes {
+			takes[i] = w.take
+			takes[i].ID, takes[i].Cost = 1<<50|batch<<10|uint64(i), 1+r.IntN(200)
+			if batch%4 == 0 {
+				takes[i].ID = r.Uint64()
+			}
+		}
+		got, err := redisstore.TakeTogether(t.Context(), w.store, true, takes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range takes {
+			if want, err := coretest.Take(t.Context(), oracle, takes[i]); err != nil || got[i] != want {
+				t.Fatalf("seed %d, batch %d, take %d: %+v, want %+v, %v", seed, batch, i, got[i], want, err)
+			}
+		}
+		weightsOf(t, w.rdb, stored(w.take.Key))
+		step := time.Duration(r.IntN(400)) * time.Millisecond
+		w.clock.Advance(step)
+		oracle.Advance(step)
+	}
+}
+
+// A denial writes nothing, also where entries with weights have expired.
+func TestFullCostsDenyWhileWritesAreRefused(t *testing.T) {
+	w := newWeighed(t, 10)
+	w.admit(1, 5)
+	w.clock.Advance(5 * time.Second)
+	w.admit(2, 5)
+	w.clock.Advance(5 * time.Second)
+	if err := w.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "3").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.take.ID, w.take.Cost = 3, 6
+	if a, err := coretest.Take(t.Context(), w.store, w.take); err != nil || a.Allowed || a.State[0].Used != 5 {
+		t.Errorf("%+v, %v; want a denial beside 5 units", a, err)
+	}
+}
+
+// An entry that had no weight gets one beside entries of its instant that have some.
+func TestSettledBesideEntriesOfItsInstant(t *testing.T) {
+	w := newWeighed(t, 100)
+	for id, cost := range []int{1, 2} {
+		w.take.ID, w.take.Cost = uint64(id), cost
+		mustTake(t, w.store, w.take)
+	}
+	w.settle(0, 3)
+	want := map[string]int{idText(0): 2, idText(1): 1}
+	if got := weightsOf(t, w.rdb, stored(w.take.Key)); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// A take that is sent again later is found by its id, and changes no sum.
+func TestCostsSentAgainLater(t *testing.T) {
+	w := newWeighed(t, 100)
+	for _, id := range []uint64{1, 2, 1} {
+		w.admit(id, 5)
+	}
+	if n := w.used(w.take.Plan); n != 10 {
+		t.Errorf("%d units used, want 10", n)
+	}
+	weightsOf(t, w.rdb, stored(w.take.Key))
+}
+
+// Where one of several logs denies, the answer about one whose entries have expired does not count them.
+func TestJointCostsBesideExpiredOnes(t *testing.T) {
+	c, oracle := newClock(start(t)), new(coretest.FakeStore)
+	s, keys := redisstore.Single(newStore(c)), keysOf(t, 2, "joint")
+	takes := make([]store.Take, 2)
+	for i, window := range []time.Duration{time.Second, 10 * time.Second} {
+		takes[i] = store.Take{Key: keys[i], Plan: planOf(core.Limits{{Quota: 10, Window: window}}, store.Plan{})}
+	}
+	for id, cost := range []int{5, 6, 4} {
+		for i := range takes {
+			takes[i].ID, takes[i].Cost = uint64(id), cost+i
+		}
+		got, want := make([]store.Answer, 2), make([]store.Answer, 2)
+		if err := coretest.TakeAll(t.Context(), oracle, takes, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := coretest.TakeAll(t.Context(), s, takes, got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("cost %d, %v:\ngot  %+v\nwant %+v", cost, err, got, want)
+		}
+		c.Advance(2 * time.Second)
+		oracle.Advance(2 * time.Second)
 	}
 }

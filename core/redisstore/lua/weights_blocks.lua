@@ -1,0 +1,123 @@
+-- Blocks of weights: 4 bytes for each of the latest entries up to the block's end, oldest first. The weights of the
+-- entries after all other blocks are in the summary, which is the open block.
+-- Provides the functions below.
+local zero, longest = '\0\0\0\0', 16777215
+
+local function textOf(score) return string.format('%.0f', score) end
+
+-- sumOf returns the sum of the weights in a text from one on up to another.
+local function sumOf(text, from, to)
+  local sum = 0
+  for i = 4 * from - 3, 4 * to, 4 do sum = sum + struct.unpack('>I4', text, i) end
+  return sum
+end
+
+-- blockFrom returns the first block that does not end before an instant, or after it if open is '('.
+local function blockFrom(key, at, open)
+  return call('ZRANGE', key, open .. textOf(-at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
+end
+
+local function writeBlock(key, ends, sum, text)
+  if text ~= '' then call('ZADD', key, textOf(-ends), struct.pack('>I7I7', ends, sum) .. text) end
+end
+
+local function firstStamp(key, shift)
+  return (call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or shift) - shift
+end
+
+-- begin returns the summary of a log that has none, and removes its mark.
+local function begin(key, mark, window, shift)
+  local total = call('ZCOUNT', key, '1', '+inf')
+  local newest = total > 0 and call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift or 0
+  if mark then call('ZREM', key, mark) end
+  return {total = total, first = firstStamp(key, shift), newest = newest, window = window, lag = longest,
+    near = shift == 0, open = ''}
+end
+
+-- save writes a summary in place of those before, and removes a log without entries.
+local function save(key, s)
+  if s.total == 0 then return call('UNLINK', key) end
+  if s.near and call('ZCOUNT', key, '1', '+inf') < many then s.near = shiftScores(key) end
+  call('ZREMRANGEBYSCORE', key, '-inf', '(-4e15')
+  local n, most = #s.open / 4, 8
+  if n >= most then
+    -- Up to 128 members Redis keeps a set in some 26 bytes each, unless one is longer than 64 bytes.
+    local size = call('ZCARD', key)
+    most = size < 120 and 8 or size < 4000 and 32 or 120
+    if n >= most then
+      writeBlock(key, s.newest, sumOf(s.open, 1, n), s.open)
+      s.open, n = '', 0
+    end
+  end
+  local room = most - n + (s.near and 128 or 0)
+  local member = struct.pack(layout, 2 ^ 53 - s.total, s.first, s.newest, s.window, s.lag, room)
+  call('ZADD', key, textOf(-s.newest - far), member .. s.open)
+  s.unsaved = false
+end
+
+-- splice gives an entry of that instant another weight, false for none, and returns the one before; true changes
+-- nothing. there is 4 if the entry has a place in its block, and 0 if it gets one.
+local function splice(key, s, entry, at, shift, there, weight)
+  local score = textOf(at + shift)
+  local after, same = call('ZCOUNT', key, '(' .. score, '+inf'), call('ZRANGEBYSCORE', key, score, score)
+  local place = #same
+  while place > 1 and same[place] ~= entry do place = place - 1 end
+  after = after + #same - place -- entries after this one
+  local text, block, ends, sum = s.open, nil, nil, 0
+  if 4 * after + math.max(there, 1) > #text then
+    block = blockFrom(key, at, '')
+    if block then
+      ends, sum = struct.unpack('>I7I7', block)
+      text, after = block:sub(15), after - call('ZCOUNT', key, '(' .. textOf(ends + shift), '+inf')
+    end
+  end
+  local from = #text - 4 * after - there
+  if from < 0 then -- it is before all that the block knows, where entries weigh nothing
+    if weight == true or not weight or weight == 0 then return 0 end
+    if place < #same and from + 4 * (#same - place) >= 0 then -- the block knows others of the same instant
+      text, from = zero:rep(-from / 4) .. text, 0
+    else
+      block, ends, sum, text, from, there = nil, at, 0, zero:rep(#same), 4 * place - 4, 4
+    end
+  end
+  local old = there > 0 and struct.unpack('>I4', text, from + 1) or 0
+  if weight == true then return old end
+  text = text:sub(1, from) .. (weight and struct.pack('>I4', weight) or '') .. text:sub(from + there + 1)
+  if ends then
+    if block then call('ZREM', key, block) end
+    writeBlock(key, ends, sum - old + (weight or 0), text)
+  else
+    s.open = text
+  end
+  return old
+end
+
+-- put gives an entry that was added its weight. The last one of a log is in the open block.
+local function put(key, s, entry, at, shift, weight)
+  if at > s.newest or at == s.newest and s.open ~= '' and call('ZRANGE', key, '-1', '-1')[1] == entry then
+    s.open = s.open .. struct.pack('>I4', weight)
+    s.lag = math.min(s.lag + at - s.newest, longest)
+    s.newest = at
+  else
+    splice(key, s, entry, at, shift, 0, weight)
+  end
+  s.first = s.total > 0 and math.min(s.first, at) or at
+  s.total = s.total + weight + 1
+end
+
+-- addTakes adds takes of a cost to a log, or one for all steps if it is up to so many units. It returns how many of
+-- their units were there already, and how many units the log has beyond one for each entry, which were so many before.
+local function addTakes(key, s, at, shift, ids, takes, cost, upTo, ending, extra)
+  local each, there = cost, takes
+  if upTo then cost, each, takes = takes, 1, 1 end
+  for t = 1, takes do
+    local entry = ids:sub(8 * t - 7, 8 * t) .. ending
+    if call('ZADD', key, 'NX', textOf(at + shift), entry) == 1 then
+      there = there - cost / each
+      put(key, s, entry, at, shift, cost - 1)
+      extra = extra + cost - 1
+    end
+  end
+  s.unsaved = true
+  return there * each, extra
+end
