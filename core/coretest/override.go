@@ -113,6 +113,9 @@ func boundsOverrides(t *testing.T, c StoreConfig) {
 
 // A log that no limit decides about keeps as many units as one of ModeRecord.
 func shadowsTrim(t *testing.T, c StoreConfig) {
+	if c.OneLimit {
+		t.Skip("the store has no shadows")
+	}
 	s, _ := c.New(t)
 	d := newDirect(t, s)
 	const cost = 10_000
@@ -138,6 +141,10 @@ func overridesAgainstOracle(t *testing.T, c StoreConfig) {
 	base := core.Limits{
 		{Name: "a", Quota: 5, Window: time.Second}, {Name: "b", Quota: 12, Window: 10 * time.Second},
 	}
+	most := 3 // limits of an override
+	if c.OneLimit {
+		base, most = base[:1], 1
+	}
 	l := limiter(t, s, base, core.WithOverrides())
 	type entry struct {
 		at   time.Duration
@@ -153,15 +160,18 @@ func overridesAgainstOracle(t *testing.T, c StoreConfig) {
 		switch rng.IntN(20) {
 		case 0:
 			o.Limits, o.Denied, o.Unlimited = nil, false, false
-			switch rng.IntN(5) {
-			case 0:
+			switch kind := rng.IntN(5); {
+			case kind == 0 && !c.OneLimit:
 				o.Unlimited, limits[key] = true, core.Limits{}
-			case 1:
+			case kind == 1:
 				o.Denied, limits[key] = true, nil
 			default:
-				o.Limits = make(core.Limits, 1+rng.IntN(3))
+				o.Limits = make(core.Limits, 1+rng.IntN(most))
 				for i := range o.Limits {
 					window := time.Duration(1+rng.IntN(10_000)) * time.Millisecond
+					if c.OneLimit { // a stream keeps entries for one window
+						window = base[0].Window
+					}
 					o.Limits[i] = core.Limit{Name: "o" + strconv.Itoa(i), Quota: 1 + rng.IntN(25), Window: window}
 				}
 				limits[key] = o.Limits
@@ -179,7 +189,10 @@ func overridesAgainstOracle(t *testing.T, c StoreConfig) {
 			now += pause
 			advance(pause)
 		default:
-			cost := 1 + rng.IntN(2)
+			cost := 1
+			if !c.OneLimit {
+				cost += rng.IntN(2)
+			}
 			in, is := limits[key]
 			want := !is || in != nil
 			if !is {
