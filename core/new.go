@@ -78,7 +78,8 @@ func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
 func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	compiled.spaces = &plan.Spaces{
 		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k.keySpec, Secret: c.secret,
-		Varies: compiled.varies(), Named: c.overrides, Check: func(p *plan.Plan) error { return unservable(c.store, p) },
+		Varies: compiled.varies(), Named: c.overrides,
+		Check: func(p *plan.Plan) error { return unservable(c.store, p) },
 	}
 	compiled.unfit = c.unfit
 	c.faults = append(c.faults, c.unservable(compiled))
@@ -218,7 +219,8 @@ func (c *config) lacks() error {
 	}
 	if _, ok := c.store.(store.Overrider); !ok && c.overrides {
 		faults = append(faults, configError("WithOverrides", name,
-			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore))
+			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
+			otherStore))
 	}
 	_, merges := c.store.(store.Merger)
 	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {

@@ -174,8 +174,8 @@ func inOrganisation(ctx context.Context, name string) context.Context {
 
 var byOrganisation = core.ByValue(organisationKey{})
 
-// Limits of other units and keys stay, and those of an override draw from the logs of the limits that they replace, also
-// where these are numbers, or are named by a limit.
+// Limits of other units and keys stay, and those of an override draw from the logs of the limits that they replace,
+// also where these are numbers, or are named by a limit.
 func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
 	global := core.Global()
 	policy := core.Limits{
@@ -398,7 +398,8 @@ func TestOverrideInAnOutage(t *testing.T) {
 			t.Errorf("%v, want the override that was read before", d)
 		}
 		admits(t, other, "k", 3) // it has read none
-		if err := one.Override(t.Context(), "k", core.Override{Denied: true, Until: time.Now().Add(time.Hour)}); err == nil {
+		denied := core.Override{Denied: true, Until: time.Now().Add(time.Hour)}
+		if err := one.Override(t.Context(), "k", denied); err == nil {
 			t.Error("Override in an outage: no error")
 		}
 		if _, err := one.Overrides(t.Context()); err == nil {
@@ -410,7 +411,7 @@ func TestOverrideInAnOutage(t *testing.T) {
 		if d, err := other.Peek(t.Context(), "k"); err != nil || d.Overridden == nil {
 			t.Errorf("after the outage: %v, %v; want the override", d, err)
 		}
-		*s = coretest.FakeStore{} //nolint:govet // as a server that was restarted without its data
+		*s = coretest.FakeStore{} // as a server that was restarted without its data
 		time.Sleep(2 * time.Second)
 		if d, err := one.Peek(t.Context(), "k"); err != nil || d.Overridden != nil {
 			t.Errorf("after the store has lost all: %v by %v, %v; want no override", d, d.Overridden, err)
@@ -427,7 +428,7 @@ func TestOverrideInAnOutage(t *testing.T) {
 func TestOverrideWakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.PerHour(2), core.WithOverrides())
-		// waits waits for units of a key, and wants them within a second after the change.
+		// waits calls WaitN for units of a key, and wants them within a second after the change.
 		waits := func(key string, cost int, change func()) {
 			t.Helper()
 			began, done := time.Now(), make(chan struct{})

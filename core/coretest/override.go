@@ -25,25 +25,25 @@ func keepsOverrides(t *testing.T, c StoreConfig) {
 		d.noError(o.SetOverride(t.Context(), policy, override))
 	}
 	// have compares the overrides, and whether their version is new.
-	have := func(policy string, changed bool, want ...store.Override) {
+	have := func(changed bool, want ...store.Override) {
 		t.Helper()
-		next, all, err := o.Overrides(t.Context(), policy, version)
+		next, all, err := o.Overrides(t.Context(), "p", version)
 		d.noError(err)
 		if !changed {
 			if next != version || len(all) > 0 {
-				t.Errorf("%s: version %q, %v; want %q and none, as nothing has changed", policy, next, all, version)
+				t.Errorf("version %q, %v; want %q and none, as nothing has changed", next, all, version)
 			}
 			return
 		}
 		if versions[next] {
-			t.Errorf("%s: version %q was there before", policy, next)
+			t.Errorf("version %q was there before", next)
 		}
 		version, versions[next] = next, true
 		slices.SortFunc(all, func(a, b store.Override) int { return cmp.Compare(a.Name, b.Name) })
 		if !slices.EqualFunc(all, want, func(a, b store.Override) bool {
 			return a.Name == b.Name && a.Value == b.Value && a.Until.Equal(b.Until)
 		}) {
-			t.Errorf("%s: %v, want %v", policy, all, want)
+			t.Errorf("%v, want %v", all, want)
 		}
 	}
 	in := func(d time.Duration) time.Time { return time.Now().Add(d).Truncate(time.Millisecond) }
@@ -54,27 +54,27 @@ func keepsOverrides(t *testing.T, c StoreConfig) {
 	a := store.Override{Name: "a", Value: "one two", Until: in(time.Hour)}
 	b := store.Override{Name: "b", Value: `{"ä": 1}`, Until: in(time.Minute)}
 	set("p", a)
-	have("p", true, a)
-	have("p", false)
+	have(true, a)
+	have(false)
 	set("p", b)
 	set("other", store.Override{Name: "c", Value: "3", Until: in(time.Hour)})
-	have("p", true, a, b)
+	have(true, a, b)
 	a.Value, a.Until = "shorter", in(time.Minute)
 	set("p", a)
-	have("p", true, a, b)
+	have(true, a, b)
 	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until.Add(-time.Second), Extend: true})
 	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until, Extend: true})
-	have("p", false)
+	have(false)
 	set("p", store.Override{Name: "a", Until: in(0)})
-	have("p", true, b)
+	have(true, b)
 	a = store.Override{Name: "a", Value: "pause", Until: in(time.Minute), Extend: true}
 	set("p", a)
-	have("p", true, a, b)
+	have(true, a, b)
 	set("p", store.Override{Name: "a", Value: "short", Until: in(time.Second), Extend: true})
-	have("p", false)
+	have(false)
 	a.Until = a.Until.Add(time.Second)
 	set("p", a)
-	have("p", true, a, b)
+	have(true, a, b)
 	set("p", store.Override{Name: "a"})
 	set("p", store.Override{Name: "b"})
 	set("p", store.Override{Name: "was never there"})
@@ -137,7 +137,7 @@ func overridesAgainstOracle(t *testing.T, c StoreConfig) {
 	optional[store.Overrider](newDirect(t, s), "store.Overrider")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a trace that can be repeated
+	rng := rand.New(rand.NewPCG(seed, 0))
 	base := core.Limits{
 		{Name: "a", Quota: 5, Window: time.Second}, {Name: "b", Quota: 12, Window: 10 * time.Second},
 	}
