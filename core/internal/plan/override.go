@@ -107,29 +107,34 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 	for i := len(base.Limits); i < len(to); i++ {
 		to[i] = len(p.Limits) + i - len(base.Limits)
 	}
-	if n := len(p.Limits) + len(to) - len(base.Limits); n > store.MaxLimits {
-		return nil, &store.ConfigError{
+	o.addLogs(p, base, replaced, first, to)
+	p.sumOf(base.Unit)
+	if p.Units = base.Units; len(p.Limits) == 0 {
+		p.Rules = base.Rules
+	}
+	return p, o.check(p)
+}
+
+// check returns an error for a plan with too many limits, and for one in which two limits would have the same numbers.
+func (o *Override) check(p *Plan) error {
+	if n := len(p.All()); n > store.MaxLimits {
+		return &store.ConfigError{
 			Option: "Override", Value: strconv.Itoa(len(o.limits)) + " limits",
 			Problem: fmt.Sprintf("with the other limits of the policy these are %d, more than %d", n, store.MaxLimits),
 			Remedy:  "use fewer limits",
 		}
 	}
-	o.addLogs(p, base, replaced, first, to)
 	for i, log := range p.Logs {
 		same := func(other *Log) bool { return other.Space == log.Space && other.KeySpace == log.KeySpace }
 		if slices.ContainsFunc(p.Logs[:i], same) {
-			return nil, &store.ConfigError{
+			return &store.ConfigError{
 				Option: "Override", Value: log.Limits[0].Text,
 				Problem: "two limits with this window and algorithm would have the same numbers",
 				Remedy:  "remove one of them, or set Name",
 			}
 		}
 	}
-	p.sumOf(base.Unit)
-	if p.Units = base.Units; len(p.Limits) == 0 {
-		p.Rules = base.Rules
-	}
-	return p, nil
+	return nil
 }
 
 // addLogs adds the logs of base, of which some are replaced. to says where the limits of base are in p, and first where
