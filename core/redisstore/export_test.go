@@ -93,8 +93,13 @@ func Assembled(name string) string { return redisclient.Assemble(parts, name) }
 // WithProcess has a store give commands to process.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
 	redisclient.LogsOf(s).Conn.Process = process
+	return Patient(s)
+}
+
+// Patient has a store remove units for up to a minute: what was not removed in time would differ from an oracle's log.
+func Patient(s core.Store) core.Store {
 	if s, ok := s.(*redisStore); ok {
-		s.undoTimeout = time.Minute // what was not removed in time would differ from an oracle's log
+		s.undoTimeout = time.Minute
 	}
 	return s
 }

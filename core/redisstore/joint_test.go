@@ -249,7 +249,7 @@ func TestJointProcess(t *testing.T) {
 		Addrs: strings.Split(addrs, ","), ReadTimeout: time.Minute,
 	})
 	defer client.Close()
-	s := redisstore.New(client)
+	s := redisstore.Patient(redisstore.New(client))
 	jointID.Store(rand.Uint64())
 	var admitted [jointUsers]atomic.Int64
 	var wg sync.WaitGroup
