@@ -137,7 +137,7 @@ func TestDifferences(t *testing.T) {
 			allow("b")
 			return used && allow("k")
 		}},
-		{"throttled", "**A quantity above the burst** is limited there, with a `RetryAfter` of -1", func() bool {
+		{"throttled", "**A quantity above the burst** is denied there, with a `RetryAfter` of -1", func() bool {
 			limited, result, err := newThrottled(0, throttled.RateQuota{MaxRate: throttled.PerMin(20), MaxBurst: 5}).
 				RateLimitCtx(context.Background(), "k", 7)
 			return limited && result.RetryAfter == -1 && err == nil
@@ -187,7 +187,7 @@ func TestDifferences(t *testing.T) {
 			}
 			return slices.Equal(with("other"), all) && slices.Equal(with(""), all) && !slices.Equal(with("listed"), all)
 		}},
-		{"fiber-limiter", "an error that a handler returns has not been written yet, so its status is 200",
+		{"fiber-limiter", "An error that a handler returns has not been written by then, so its status is 200",
 			func() bool {
 				app := fiber.New()
 				app.Use(fiberlimiter.New(fiberlimiter.Config{Max: 1, SkipFailedRequests: true}))
@@ -213,7 +213,7 @@ func TestDifferences(t *testing.T) {
 			w := get(h)
 			return w.Code == 429 && w.Header().Get("Retry-After") == "" && w.Header().Get("X-RateLimit-Limit") == ""
 		}},
-		{"echo-limiter", "**An identifier that cannot be found** is status 403 there", func() bool {
+		{"echo-limiter", "**A request without an identifier** gets status 403 there", func() bool {
 			e := echo.New()
 			e.Use(middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
 				Store:               middleware.NewRateLimiterMemoryStore(1),
