@@ -14,7 +14,7 @@ import (
 // looked through from end to end for each question.
 type definition struct {
 	now     time.Duration // since the Unix epoch
-	entries []recorded    // in the order of their instants
+	entries []recorded    // in the order of their instants, of which those of bookings may be after now
 	counted counted       // in place of entries, of a limit of another algorithm than the sliding log
 }
 
@@ -122,7 +122,7 @@ func (d *definition) record(t store.Take, a *store.Answer) {
 	case t.Plan.Algorithm() != store.SlidingLog:
 		d.counted.add(&t.Plan.Limits[0], d.now, cost)
 	default:
-		d.entries = append(d.entries, recorded{id: t.ID, at: d.now, cost: cost})
+		d.add(recorded{id: t.ID, at: d.now, cost: cost})
 	}
 	switch {
 	case t.Mode == store.ModeRecord || len(t.Plan.Deciding()) == 0:
@@ -132,6 +132,15 @@ func (d *definition) record(t store.Take, a *store.Answer) {
 	}
 }
 
+// add adds an entry behind those that are not later.
+func (d *definition) add(e recorded) {
+	n := slices.IndexFunc(d.entries, func(other recorded) bool { return other.at > e.at })
+	if n < 0 {
+		n = len(d.entries)
+	}
+	d.entries = slices.Insert(d.entries, n, e)
+}
+
 // used is how many units a limit has in use at instant t, if nothing is recorded after those of the list.
 func (d *definition) used(l store.Limit, t time.Duration) int {
 	if l.Algorithm != store.SlidingLog {
@@ -139,7 +148,7 @@ func (d *definition) used(l store.Limit, t time.Duration) int {
 	}
 	units := 0
 	for _, e := range d.entries {
-		if t-l.Window < e.at && e.at <= t {
+		if t-l.Window < e.at {
 			units += e.cost
 		}
 	}
@@ -213,12 +222,57 @@ func (d *definition) trim(units int) {
 }
 
 func (d *definition) settle(id uint64, cost int) {
-	for i := range d.entries {
-		if e := &d.entries[i]; e.id == id && !e.part {
-			e.cost = cost
+	n := slices.IndexFunc(d.entries, func(e recorded) bool { return e.id == id && !e.part })
+	if n < 0 {
+		return
+	}
+	e := &d.entries[n]
+	if e.cost = cost; cost > 0 && e.at <= d.now {
+		return
+	}
+	settled := *e
+	d.entries = slices.Delete(d.entries, n, n+1)
+	if settled.at = d.now; cost > 0 {
+		d.add(settled)
+	}
+}
+
+// empty forgets all but bookings.
+func (d *definition) empty() {
+	d.entries = slices.DeleteFunc(d.entries, func(e recorded) bool { return e.at <= d.now })
+	d.counted = nil
+}
+
+// book books units: see [store.Leaser].
+func (d *definition) book(b *store.Booking) (booked store.Booked) {
+	if b.Settled != 0 {
+		d.settle(b.Settled, b.Used)
+	}
+	for _, e := range d.entries {
+		if e.at > d.now {
+			booked.Others++
 		}
 	}
-	d.entries = slices.DeleteFunc(d.entries, func(e recorded) bool { return e.cost == 0 })
+	take, again := b.Take, d.holds(b.Take.ID)
+	if again {
+		take.Mode = store.ModePeek
+	}
+	booked.Answer = decide([]store.Take{take}, []*definition{d})[0]
+	if booked.Answer.Allowed = booked.Answer.Allowed || again; !booked.Answer.Allowed {
+		return booked
+	}
+	if n := slices.IndexFunc(d.entries, func(e recorded) bool { return e.id == b.ID }); n >= 0 {
+		booked.Units = d.entries[n].cost
+		return booked
+	}
+	room := math.MaxInt
+	for _, l := range b.Take.Plan.Deciding() {
+		room = min(room, l.Quota-d.used(l, d.now))
+	}
+	if booked.Units = b.Grant(room, booked.Others); booked.Units > 0 {
+		d.add(recorded{id: b.ID, at: d.now + b.Lease, cost: booked.Units})
+	}
+	return booked
 }
 
 func (d *definition) renew(ids []uint64) {

@@ -98,7 +98,19 @@ func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
 
 // Reset implements [store.Store].
 func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
-	return f.on(key, 0, func(d *definition) { d.entries, d.counted = nil, nil })
+	return f.on(key, 0, (*definition).empty)
+}
+
+// Book implements [store.Leaser].
+func (f *FakeStore) Book(_ context.Context, b store.Booking) (booked store.Booked, err error) {
+	if err := b.Validate(); err != nil {
+		return booked, err
+	}
+	err = f.on(b.Take.Key, b.Take.Plan.Keep, func(d *definition) {
+		f.takes++
+		booked = d.book(&b)
+	})
+	return booked, err
 }
 
 // on calls question with the log of a key. If keep is positive, it first drops entries older than the longest keep.
