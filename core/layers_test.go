@@ -22,6 +22,7 @@ var layersOfCore = []string{
 	module + "core/internal/deadline",
 	module + "core/internal/denycache",
 	module + "core/internal/inflight",
+	module + "core/internal/lease",
 	module + "core/internal/lifetime",
 	module + "core/internal/override",
 	module + "core/internal/limittext",
@@ -43,6 +44,7 @@ var layers = []struct {
 	{module + "core/internal/clientip", []string{module + "core/adapter"}},
 	{module + "core/internal/deadline", nil},
 	{module + "core/internal/inflight", nil},
+	{module + "core/internal/lease", nil},
 	{module + "core/internal/lifetime", []string{module + "core/adapter"}},
 	{module + "core/internal/limittext", []string{module + "core/internal/calendar"}},
 	{module + "core/internal/override", []string{module + "core/store"}},
@@ -65,7 +67,7 @@ var layers = []struct {
 	{module + "core/internal/guard", []string{
 		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
 		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
-		module + "core/internal/slots",
+		module + "core/internal/slots", module + "core/internal/lease",
 	}},
 	{module + "core", layersOfCore},
 	{module + "core/rules", append([]string{

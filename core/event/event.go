@@ -56,9 +56,10 @@ const (
 	Cache                // a denial of the store that was remembered
 	Memory               // a MemoryStore
 	Local                // the failure policy, because the store does not answer
+	Lease                // units that were booked ahead
 )
 
-var sources = [...]string{"none", "store", "cache", "memory", "local"}
+var sources = [...]string{"none", "store", "cache", "memory", "local", "lease"}
 
 // String is the source in a word fit for a metric.
 func (s Source) String() string {
@@ -81,9 +82,10 @@ const (
 	Reset
 	Overrides
 	SetOverride
+	Book
 )
 
-var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override"}
+var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override", "book"}
 
 // String is the operation in words fit for a metric, such as "take".
 func (o Operation) String() string {

@@ -114,6 +114,7 @@ shadow_decisions_total(denied,api) 4`, "sash_decisions_total", "sash_near_limit_
 		"sash_degraded_decisions_total", "sash_shadow_decisions_total", "sash_errors_total")
 	has(t, r, `
 decision_duration_seconds(cache) 0
+decision_duration_seconds(lease) 0
 decision_duration_seconds(local) 0
 decision_duration_seconds(memory) 8
 decision_duration_seconds(none) 3
@@ -573,8 +574,8 @@ func TestCloseFreesSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	reloaded(t.Context(), b, nil)
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 { // the durations by source
-		t.Errorf("%d series, %v; want 5", n, err)
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 { // the durations by source
+		t.Errorf("%d series, %v; want 6", n, err)
 	}
 	r.Unregister(collector)
 	again := tenant(t, r, "a")
@@ -640,8 +641,8 @@ func TestCloseWhileDeciding(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 {
-		t.Errorf("%d series, %v; want 5", n, err)
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 { // one for each source of decisions
+		t.Errorf("%d series, %v; want 6", n, err)
 	}
 }
 
@@ -663,14 +664,14 @@ func TestTenantsLeaveNothing(t *testing.T) {
 	}
 	before := heap()
 	limiters := come()
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 6*3000+5 {
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 6*3000+6 {
 		t.Errorf("%d series, %v", n, err)
 	}
 	full := heap()
 	closeAll(t, limiters...)
 	clear(limiters)
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 5 {
-		t.Errorf("%d series, %v; want 5", n, err)
+	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 {
+		t.Errorf("%d series, %v; want 6", n, err)
 	}
 	after := heap()
 	runtime.KeepAlive(r)

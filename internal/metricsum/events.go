@@ -16,7 +16,7 @@ import (
 const (
 	outcomes = int(event.ReloadFailed) + 1
 	// Sources is how many there are of what has decided.
-	Sources = int(event.Local) + 1
+	Sources = int(event.Lease) + 1
 )
 
 // The metrics of events.

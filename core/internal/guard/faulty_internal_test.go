@@ -207,7 +207,7 @@ func (g *Guard) takeOne(ctx context.Context, t *store.Take, a *store.Answer) (fr
 }
 
 func requestOf(t *store.Take, a *store.Answer) *request {
-	return &request{unsafe.Slice(t, 1), unsafe.Slice(a, 1)}
+	return &request{takes: unsafe.Slice(t, 1), answers: unsafe.Slice(a, 1)}
 }
 
 // asked returns what was asked since the last call of asked.

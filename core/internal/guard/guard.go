@@ -42,6 +42,7 @@ const (
 	FromStore Source = iota
 	FromCache        // the deny cache
 	FromLocal        // the failure policy
+	FromLease        // units that were booked ahead
 )
 
 // Config configures a [Guard].
@@ -53,6 +54,7 @@ type Config struct {
 	Timeout   time.Duration // of a decision
 	DenyCache time.Duration // how long a denial is answered from memory at most; 0 disables the cache
 	LocalKeys int           // keys that Local counts separately
+	Lease     time.Duration // of units that are booked ahead; 0: none are. The store is a store.Leaser otherwise
 
 	StoreCalls func(context.Context, event.StoreCall) // is called after each call to the store, unless it is nil
 }
@@ -74,6 +76,7 @@ type Guard struct {
 	denials  *denycache.Cache
 	Slots    *slots.Set // held by requests in flight
 	record   *record
+	leases   *leases // or nil
 	log      outageLog
 
 	lastError atomic.Pointer[store.StoreError] // is returned for calls that the breaker does not admit
@@ -98,6 +101,9 @@ func New(c Config) *Guard {
 	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
 	g.closed, g.replays = make(chan struct{}), make(chan struct{}, maxRuns)
 	g.background, g.cancel = context.WithCancel(context.Background())
+	if c.Lease > 0 { // a denial is wrong when a booking that counts is settled
+		g.leases, c.DenyCache = &leases{length: c.Lease}, min(c.DenyCache, c.Lease)
+	}
 	g.denials = denycache.New(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
 	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
 	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded

@@ -345,7 +345,7 @@ func TestJointIdentitiesAreNotLogged(t *testing.T) {
 				Err: errors.New("no answer about " + name), Class: "timeout", Advice: "look at " + name,
 			}
 			q := j.take(store.ModePeek, 1, "u1", "u2")
-			r := request{q.takes, q.answers}
+			r := request{takes: q.takes, answers: q.answers}
 			failed := func(err error) string {
 				p, _ := j.breaker.admit()
 				j.breaker.failure(p)
@@ -698,7 +698,7 @@ func TestJointLongBacklog(t *testing.T) {
 		for range maxPart - 1 { // takes of this policy would open the breaker
 			for _, names := range [][]string{{"u1", "org"}, {"u2", "org"}} {
 				q := j.takes(store.ModeCharge, 1, names...)
-				r := &request{q.takes, q.answers}
+				r := &request{takes: q.takes, answers: q.answers}
 				r.setID(newID())
 				j.record.take(r, new([store.MaxLimits]bool), unsent)
 			}

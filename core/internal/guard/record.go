@@ -39,14 +39,6 @@ type recordShard struct {
 	keys map[logKey]*backlog
 }
 
-// logKey is a comparable store.Key.
-type logKey struct {
-	policy   string
-	identity store.Identity
-}
-
-func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace.Policy(), k.Identity} }
-
 // backlog is the changes that the store's log of one key lacks. The lock of its shard guards it, except the key.
 type backlog struct {
 	key         store.Key

@@ -18,6 +18,7 @@ type remote struct {
 	merger  store.Merger
 	lister  store.Lister
 	renewer store.Renewer
+	leaser  store.Leaser
 
 	overrider store.Overrider
 
@@ -32,6 +33,7 @@ func newRemote(c *Config) (r remote) {
 	r.lister, _ = r.Store.(store.Lister)
 	r.renewer, _ = r.Store.(store.Renewer)
 	r.overrider, _ = r.Store.(store.Overrider)
+	r.leaser, _ = r.Store.(store.Leaser)
 	return r
 }
 
@@ -61,6 +63,15 @@ var sentPool = sync.Pool{New: func() any { return new(sent) }}
 
 // take has the store decide a request. If it fails, the answers are of no use.
 func (s *remote) take(ctx context.Context, r *request) error {
+	if b := r.booking; b != nil {
+		b.Take = r.takes[0]
+		err := s.call(ctx, event.Book, func() (err error) {
+			b.booked, err = s.leaser.Book(ctx, b.Booking)
+			return err
+		})
+		r.answers[0] = b.booked.Answer
+		return err
+	}
 	p, _ := sentPool.Get().(*sent)
 	takes, answers := p.takes[:len(r.takes)], p.answers[:len(r.takes)]
 	copy(takes, r.takes)

@@ -14,6 +14,14 @@ import (
 type request struct {
 	takes   []store.Take
 	answers []store.Answer
+	booking *booking // that is made in the same call, or nil
+}
+
+// booking is a call that books.
+type booking struct {
+	store.Booking
+
+	booked store.Booked
 }
 
 func (r *request) mode() store.Mode { return r.takes[0].Mode }
@@ -47,12 +55,20 @@ func (r *request) keepEntries() bool {
 
 // clone returns a copy that does not refer to memory which the caller of Take may reuse.
 func (r *request) clone() *request {
-	c := &request{slices.Clone(r.takes), slices.Clone(r.answers)}
+	c := &request{takes: slices.Clone(r.takes), answers: slices.Clone(r.answers)}
 	for i := range c.takes {
 		c.takes[i].Key = cloneKey(&c.takes[i].Key)
 	}
 	return c
 }
+
+// logKey is a comparable store.Key.
+type logKey struct {
+	policy   string
+	identity store.Identity
+}
+
+func logKeyOf(k *store.Key) logKey { return logKey{k.Namespace.Policy(), k.Identity} }
 
 // cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
 func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

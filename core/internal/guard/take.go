@@ -19,7 +19,7 @@ func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.An
 	if g.denials.Lookup(takes, answers) {
 		return FromCache, nil
 	}
-	return g.decide(ctx, &request{takes, answers})
+	return g.decide(ctx, &request{takes: takes, answers: answers})
 }
 
 // decide decides a request that the deny cache does not answer.
@@ -39,6 +39,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 	if g.breaker.isBypassed() && g.record.entries.Load() == 0 {
 		err = g.takeDirect(ctx, begun, r)
 	} else {
+		r.booking = nil // which is made while the store is well only
 		sent, err = g.takeGuarded(ctx, begun, r)
 	}
 	if err == nil {

@@ -75,16 +75,14 @@ func (l *Lease) Spend(units int, clock func() Instant) bool {
 // Return gives back units that were taken for a request which was then not admitted.
 func (l *Lease) Return(units int) { l.left += units }
 
-// Left returns how many units can be spent if the lease has not ended.
-func (l *Lease) Left() int {
-	if !l.open {
-		return 0
-	}
-	return l.left
-}
+// IsOpen reports whether the lease was not closed. It may have ended nevertheless.
+func (l *Lease) IsOpen() bool { return l.open }
 
-// Drained reports whether all units were spent.
-func (l *Lease) Drained() bool { return l.left == 0 }
+// Ends reports whether the lease has ended at an instant.
+func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
+
+// Left returns how many units were not spent.
+func (l *Lease) Left() int { return l.left }
 
 // Change changes the cost of a use, which was that many units at first. It takes more units from the lease while this
 // is open. What they do not suffice for is beyond the lease, and needs an entry of its own: told reports whether the

@@ -550,7 +550,7 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 			})
 		}
 	case 's', 'j':
-		if l.Left() > 0 {
+		if l.open && l.Left() > 0 {
 			do(func(v *world) error { return v.spend(p, op == 'j') })
 		}
 	case 'e', 'E':
@@ -581,7 +581,7 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 			return v.change(p, own.first+1)
 		})
 	case 'd':
-		if l.Left() > 0 || own.booking {
+		if l.open && l.Left() > 0 || own.booking {
 			do(func(v *world) error {
 				v.processes[p].dead = true
 				return nil

@@ -1,0 +1,273 @@
+package guard
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/lease"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Package lease describes what a lease is. This file decides when units are booked, and how many.
+//
+// A log with few requests has no lease. With leastDemand requests twice in the time of a lease, it gets a holder, and
+// the next request takes its units and books more in the same call. Requests that come meanwhile wait for the answer.
+// When the lease has ended, or cannot serve a request, the next call settles it, takes, and books again; without a
+// request, a timer settles it. In a request over several logs, those with a lease are spent of before the others are
+// asked.
+
+const (
+	leastDemand  = 8      // requests in the time of a lease: for fewer, booking and settling cost the store more
+	sureDemand   = 32     // requests in that time after which the time before does not matter
+	mostHolders  = 65_536 // logs with leases
+	mostWaits    = 3      // for bookings on their way, of one request
+	holderShards = 4096
+	idleLeases   = 4 // for so many times the length of a lease a holder without one is kept
+)
+
+// leases are what this process has booked ahead.
+type leases struct {
+	length  time.Duration
+	demand  [holderShards]atomic.Uint64 // see count
+	holders [holderShards]atomic.Pointer[holder]
+	closed  atomic.Bool
+
+	mu    sync.Mutex // is held while holders are added or removed
+	count int
+}
+
+// holder is what this process knows of one log with one set of limits.
+type holder struct {
+	next atomic.Pointer[holder]
+	key  store.Key
+	hash uint64
+	plan *store.Plan
+
+	mu      sync.Mutex
+	lease   *Lease        // in hand, or nil
+	booking chan struct{} // closed when the booking on its way was answered; nil if there is none
+	waiting int           // requests that wait for it
+	size    int           // units to book next
+	others  float64       // leases of other processes that were seen of late
+	again   time.Duration // when to book again, since the start of the guard
+	timer   *time.Timer
+	gone    bool // it is not in the table any more
+}
+
+// Lease is one booking. The lock of its holder guards it.
+type Lease struct {
+	lease.Lease
+	*holder
+
+	id       uint64
+	states   []store.State // of the limits, after the booking
+	answered time.Duration // the booking, by the monotonic clock
+	settling chan struct{} // closed when the settlement on its way was answered; nil if there is none
+}
+
+// Use is units that were spent of a lease. The zero Use is none.
+type Use struct {
+	of *Lease
+	at time.Duration // by the monotonic clock
+}
+
+// IsLeased reports whether there is a use.
+func (u Use) IsLeased() bool { return u.of != nil }
+
+var processStart = time.Now()
+
+// instant reads the clocks.
+func instant() lease.Instant {
+	now := time.Now()
+	return lease.Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
+}
+
+// find returns the holder of a take's log and limits, or nil.
+func (ls *leases) find(t *store.Take) *holder {
+	hash := t.Key.Hash()
+	for h := ls.holders[hash%holderShards].Load(); h != nil; h = h.next.Load() {
+		if h.hash == hash && h.plan == t.Plan && logKeyOf(&h.key) == logKeyOf(&t.Key) {
+			return h
+		}
+	}
+	return nil
+}
+
+// wanted counts a request for a log without a holder, and returns one if there are many, or nil.
+func (ls *leases) wanted(t *store.Take, now time.Duration) *holder {
+	hash := t.Key.Hash()
+	n, before := ls.counted(hash, uint64(now/ls.length))
+	if n < leastDemand || before < leastDemand && n < sureDemand {
+		return nil
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if h := ls.find(t); h != nil || ls.count >= mostHolders {
+		return h
+	}
+	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before)}
+	at := &ls.holders[hash%holderShards]
+	h.next.Store(at.Load())
+	at.Store(h)
+	ls.count++
+	return h
+}
+
+// counted counts a request in a period, and returns how many there were in it and in the one before. Logs share
+// counters: 32 bits have the period, and 16 each the requests in the one before and in this one.
+func (ls *leases) counted(hash, period uint64) (in, before int) {
+	at := &ls.demand[hash%holderShards]
+	for {
+		old := at.Load()
+		earlier, n := old>>16&0xffff, old&0xffff
+		switch uint32(period) - uint32(old>>32) {
+		case 0:
+		case 1:
+			earlier, n = n, 0
+		default:
+			earlier, n = 0, 0
+		}
+		n = min(n+1, 0xffff)
+		if at.CompareAndSwap(old, period<<32|earlier<<16|n) {
+			return int(n), int(earlier)
+		}
+	}
+}
+
+func (ls *leases) remove(h *holder) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for at := &ls.holders[h.hash%holderShards]; at.Load() != nil; at = &at.Load().next {
+		if at.Load() == h {
+			at.Store(h.next.Load())
+			ls.count--
+			return
+		}
+	}
+}
+
+// of calls f with the holders of a key, or all if it is nil.
+func (ls *leases) of(key *store.Key, f func(*holder)) {
+	for i := range ls.holders {
+		if key != nil && uint64(i) != key.Hash()%holderShards {
+			continue
+		}
+		for h := ls.holders[i].Load(); h != nil; h = h.next.Load() {
+			if key == nil || logKeyOf(&h.key) == logKeyOf(key) {
+				f(h)
+			}
+		}
+	}
+}
+
+// spend takes the units of a request from the lease in hand, and answers it. It returns no use if that cannot serve it.
+func (h *holder) spend(t *store.Take, a *store.Answer) Use {
+	var at lease.Instant
+	h.mu.Lock()
+	l := h.lease
+	if l == nil || !l.Spend(t.Cost, func() lease.Instant { at = instant(); return at }) {
+		h.mu.Unlock()
+		return Use{}
+	}
+	left := l.Left()
+	h.mu.Unlock()
+	t.ID = newID()
+	*a = store.Answer{Allowed: true}
+	if t.Mode == store.ModeUpTo {
+		a.Granted = t.Cost
+	}
+	for i, s := range l.states {
+		a.State[i] = store.State{Used: s.Used - left - t.Cost, Reset: max(s.Reset-(at.Mono-l.answered), 1)}
+	}
+	return Use{l, at.Mono}
+}
+
+// isLeasable reports whether units can be booked in the log of a take. The limits of a shadow are asked about each
+// request.
+func isLeasable(t *store.Take) bool {
+	return keepsEntries(t) && !t.Plan.Slots && t.Plan.Shadow == 0 &&
+		(t.Mode == store.ModeUpTo || !t.Plan.NeverFits(t.Cost))
+}
+
+// spends reports whether a take may be served by a lease.
+func spends(t *store.Take) bool {
+	return t.Mode == store.ModeCharge || t.Mode == store.ModeChargeDenied || t.Mode == store.ModeUpTo
+}
+
+// addUnspent makes the units of the lease in hand that are not spent count as free in the answer to a peek.
+func (h *holder) addUnspent(t *store.Take, a *store.Answer) {
+	h.mu.Lock()
+	left := 0
+	if h.lease != nil {
+		left = h.lease.Left()
+	}
+	h.mu.Unlock()
+	if left == 0 {
+		return
+	}
+	for i := range t.Plan.Limits {
+		a.State[i].Used = max(a.State[i].Used-left, 0)
+	}
+	if t.Plan.Judge(a, t.Cost, t.Mode); a.Allowed {
+		a.Retry = 0
+	}
+}
+
+// pending is a booking, and what it settles.
+type pending struct {
+	booking
+
+	previous *Lease        // or nil
+	settled  chan struct{} // previous.settling
+}
+
+// begin returns the next booking, which the caller makes; or a channel that is closed when the one on its way was
+// answered; or neither if nothing is booked now.
+func (h *holder) begin(now time.Duration) (b *pending, wait chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.booking != nil:
+		h.waiting++
+		return nil, h.booking
+	case h.gone, h.lease == nil && now < h.again:
+		return nil, nil
+	}
+	h.booking = make(chan struct{})
+	b = new(pending)
+	b.settle(h.end())
+	b.ID, b.Most, b.Share = newID(), h.size, int(4*(1+h.others))
+	return b, nil
+}
+
+// settle makes the booking settle a lease, or nil, unless that has nothing to settle.
+func (b *pending) settle(l *Lease) {
+	if l == nil {
+		return
+	}
+	if units, due := l.Settlement(); due {
+		b.previous, b.settled, b.Settled, b.Used = l, make(chan struct{}), l.id, units
+		l.settling = b.settled
+	}
+}
+
+// end ends the lease in hand, which it returns, or nil, and finds out how many units to book next. The caller holds the
+// lock.
+func (h *holder) end() *Lease {
+	l := h.lease
+	if h.lease = nil; l == nil {
+		return nil
+	}
+	used := l.Units - l.Left()
+	switch {
+	case l.Ends(instant()):
+		h.size = used + used/4
+	default: // it was drained, or could not serve a request
+		h.size = 2 * l.Units
+	}
+	if used < leastDemand {
+		h.size = 0
+	}
+	return l
+}

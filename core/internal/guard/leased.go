@@ -1,0 +1,378 @@
+package guard
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/internal/lease"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// TakeLeased is [Guard.Take] of a guard with leases. It sets of[i] to what takes[i] has spent of a lease; other takes
+// leave it zero.
+func (g *Guard) TakeLeased(
+	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
+) (from Source, err error) {
+	t, a := &takes[0], &answers[0]
+	switch {
+	case len(takes) > 1:
+		return g.takeSeveral(ctx, takes, answers, of)
+	case !isLeasable(t):
+		return g.Take(ctx, takes, answers)
+	}
+	h := g.leases.find(t)
+	if h != nil && spends(t) {
+		if of[0] = h.spend(t, a); of[0].IsLeased() {
+			return FromLease, nil
+		}
+	}
+	if t.Mode == store.ModeCharge {
+		return g.charge(ctx, h, takes, answers, of)
+	}
+	if h != nil && t.Mode != store.ModePeek {
+		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+	}
+	from, err = g.Take(ctx, takes, answers)
+	g.leaseAfter(t, a, from, err)
+	return from, err
+}
+
+// leaseAfter books for a log that was asked without, if there are many requests, or completes the answer to a peek.
+func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from Source, err error) {
+	switch {
+	case t.Mode == store.ModePeek:
+		if h := g.leases.find(t); h != nil {
+			h.addUnspent(t, a)
+		}
+	case spends(t) && from == FromStore && err == nil && a.Allowed:
+		g.bookAhead(t)
+	}
+}
+
+// charge decides a request of one log that the lease in hand cannot serve, and books units if there are many requests.
+// h is the holder of the log, or nil.
+func (g *Guard) charge(
+	ctx context.Context, h *holder, takes []store.Take, answers []store.Answer, of []Use,
+) (from Source, err error) {
+	if g.denials.Lookup(takes, answers) {
+		return FromCache, nil
+	}
+	now := time.Now()
+	if _, ok := ctx.(deadline.Context); !ok {
+		ctx = g.Within(ctx, now)
+	}
+	if h == nil {
+		h = g.leases.wanted(&takes[0], now.Sub(g.start))
+	}
+	for waits := 0; h != nil && g.isHealthy(); waits++ {
+		b, wait := h.begin(time.Since(g.start))
+		if b != nil {
+			return g.takeBooking(ctx, h, b, takes, answers)
+		}
+		if wait == nil || waits == mostWaits {
+			break
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		if of[0] = h.spend(&takes[0], &answers[0]); of[0].IsLeased() {
+			return FromLease, nil
+		}
+	}
+	return g.decide(ctx, &request{takes: takes, answers: answers})
+}
+
+// isHealthy reports whether units may be booked.
+func (g *Guard) isHealthy() bool {
+	return g.breaker.isBypassed() && g.record.entries.Load() == 0 && !g.leases.closed.Load()
+}
+
+// takeSeveral is TakeLeased for several logs. Logs with a lease are not asked.
+func (g *Guard) takeSeveral(
+	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
+) (from Source, err error) {
+	var at [store.MaxLimits]int // where the takes are that the store is asked about
+	asked := at[:0]
+	for i := range takes {
+		t := &takes[i]
+		h := g.leases.find(t)
+		switch {
+		case h == nil || !isLeasable(t) || t.Mode == store.ModePeek:
+		case t.Mode == store.ModeRecord || t.Mode == store.ModeUpTo:
+			g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+		default:
+			of[i] = h.spend(t, &answers[i])
+		}
+		if !of[i].IsLeased() {
+			asked = append(asked, i)
+		}
+	}
+	switch len(asked) {
+	case 0:
+		return FromLease, nil
+	case len(takes):
+		from, err = g.Take(ctx, takes, answers)
+	default:
+		from, err = g.takeOthers(ctx, takes, answers, asked)
+		if err != nil && from != FromLocal ||
+			slices.ContainsFunc(answers, func(a store.Answer) bool { return !a.Allowed }) {
+			for i, u := range of {
+				g.giveBackLeased(u.of, takes[i].Cost)
+				of[i] = Use{}
+			}
+		}
+	}
+	for _, i := range asked {
+		if isLeasable(&takes[i]) {
+			g.leaseAfter(&takes[i], &answers[i], from, err)
+		}
+	}
+	return from, err
+}
+
+// takeOthers is Take for some of the takes.
+func (g *Guard) takeOthers(
+	ctx context.Context, takes []store.Take, answers []store.Answer, asked []int,
+) (from Source, err error) {
+	var own [store.MaxLimits]store.Take
+	var ownAnswers [store.MaxLimits]store.Answer
+	for n, i := range asked {
+		own[n] = takes[i]
+	}
+	from, err = g.Take(ctx, own[:len(asked)], ownAnswers[:len(asked)])
+	for n, i := range asked {
+		takes[i].ID, answers[i] = own[n].ID, ownAnswers[n]
+	}
+	return from, err
+}
+
+// giveBackLeased gives units back to a lease, or nil, because another log has denied.
+func (g *Guard) giveBackLeased(l *Lease, units int) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.Return(units)
+	late := !l.IsOpen()
+	l.mu.Unlock()
+	if late {
+		go g.settleLease(context.Background(), l) //nolint:errcheck // the record has the settlement
+	}
+}
+
+// takeBooking decides a request and books, in one call of the store.
+func (g *Guard) takeBooking(
+	ctx context.Context, h *holder, b *pending, takes []store.Take, answers []store.Answer,
+) (from Source, err error) {
+	if b.previous != nil {
+		g.denials.Invalidate(&h.key) // as units come back
+	}
+	b.Lease = g.leases.length
+	sent, r := instant(), request{takes: takes, answers: answers, booking: &b.booking}
+	err = errPanicked // unless decide returns
+	defer func() { g.answer(h, b, sent, r.booking != nil, err) }()
+	from, err = g.decide(ctx, &r)
+	return from, err
+}
+
+// bookAhead books for a log without a request, if there are many.
+func (g *Guard) bookAhead(t *store.Take) {
+	now := time.Since(g.start)
+	h := g.leases.find(t)
+	if h == nil {
+		h = g.leases.wanted(t, now)
+	}
+	if h == nil || !g.isHealthy() {
+		return
+	}
+	b, _ := h.begin(now)
+	if b == nil {
+		return
+	}
+	b.Lease = g.leases.length
+	b.Take = store.Take{Key: h.key, Plan: h.plan, Cost: 1, ID: newID(), Mode: store.ModePeek}
+	go func() {
+		sent, ctx := instant(), g.Within(g.background, time.Now())
+		err := g.call(ctx, &h.key, event.Book, func() (err error) {
+			b.booked, err = g.store.leaser.Book(ctx, b.Booking)
+			return err
+		})
+		g.answer(h, b, sent, true, err)
+	}()
+}
+
+// answer takes the answer to a booking, which was called for if made is set.
+func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err error) {
+	h.mu.Lock()
+	answered := err == nil && made
+	if b.previous != nil {
+		b.previous.Settled(answered)
+		b.previous.settling = nil
+		close(b.settled)
+	}
+	now := instant()
+	h.others = max(float64(b.booked.Others), 0.8*h.others)
+	if h.again = time.Since(g.start) + g.leases.length; answered && b.booked.Units > 0 {
+		h.lease = &Lease{
+			Lease:  lease.New(b.booked.Units, sent.End(b.Lease)),
+			holder: h, id: b.ID, answered: now.Mono,
+		}
+		units := b.booked.Units
+		if b.Take.Mode != store.ModePeek {
+			units += b.Take.Cost
+		}
+		for i, s := range b.booked.Answer.State[:len(h.plan.Limits)] {
+			if s.Used += units; s.Reset == 0 {
+				s.Reset = h.plan.Limits[i].Window
+			}
+			h.lease.states = append(h.lease.states, s)
+		}
+	} else {
+		h.size = max(b.Most/2, leastDemand)
+	}
+	h.size, h.waiting = max(h.size, h.waiting), 0
+	h.gone = h.gone || b.Most == 0 // there are few requests
+	close(h.booking)
+	h.booking = nil
+	if h.timer == nil {
+		h.timer = time.AfterFunc(g.leases.length, func() { g.idle(h) })
+	} else {
+		h.timer.Reset(g.leases.length)
+	}
+	gone := h.gone
+	h.mu.Unlock()
+	if gone {
+		g.leases.remove(h)
+	}
+	if answered {
+		return
+	}
+	if made && b.Most > 0 { // the store may have it
+		g.record.remove(&store.Take{Key: h.key, Plan: h.plan, ID: b.ID})
+		g.startReplays()
+	}
+	if b.previous != nil {
+		go g.settleLease(context.Background(), b.previous) //nolint:errcheck // the record has the settlement
+	}
+}
+
+// idle settles a lease that has ended without a further request, and removes a holder that has had none for long.
+func (g *Guard) idle(h *holder) {
+	h.mu.Lock()
+	if h.booking != nil { // answer sets the timer
+		h.mu.Unlock()
+		return
+	}
+	l := h.end()
+	if h.gone = l == nil || h.size == 0; !h.gone {
+		h.timer.Reset(idleLeases * g.leases.length)
+	}
+	gone := h.gone
+	h.mu.Unlock()
+	if gone {
+		g.leases.remove(h)
+	}
+	if l != nil {
+		g.settleLease(context.Background(), l) //nolint:errcheck // the record has the settlement
+	}
+}
+
+// endLease ends the lease in hand and settles it.
+func (g *Guard) endLease(ctx context.Context, h *holder) error {
+	h.mu.Lock()
+	l := h.end()
+	h.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return g.settleLease(ctx, l)
+}
+
+// EndLeases ends the leases in hand of a key, and settles them; or for good those of all keys, if it is nil.
+func (g *Guard) EndLeases(ctx context.Context, key *store.Key) {
+	if g.leases == nil {
+		return
+	}
+	if key == nil {
+		g.leases.closed.Store(true)
+	}
+	g.leases.of(key, func(h *holder) { g.endLease(ctx, h) }) //nolint:errcheck // the record has the settlement
+}
+
+// settleLease closes a lease, and tells the store what was used of it until the store knows that. If the store does not
+// answer, the record has the settlement.
+func (g *Guard) settleLease(ctx context.Context, l *Lease) error {
+	for {
+		l.mu.Lock()
+		if wait := l.settling; wait != nil {
+			l.mu.Unlock()
+			select {
+			case <-wait:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		units, due := l.Settlement()
+		if !due {
+			l.mu.Unlock()
+			return nil
+		}
+		done := make(chan struct{})
+		l.settling = done
+		l.mu.Unlock()
+		err := g.settleTo(ctx, l, units)
+		l.mu.Lock()
+		l.Settled(true)
+		l.settling = nil
+		l.mu.Unlock()
+		close(done)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// settleTo settles the booking of a lease in the store, or else in the record.
+func (g *Guard) settleTo(ctx context.Context, l *Lease, units int) error {
+	defer g.denials.Invalidate(&l.key)
+	g.denials.Invalidate(&l.key)
+	s := store.Settlement{Key: l.key, ID: l.id, Cost: units}
+	if g.record.settle(&s) {
+		return nil
+	}
+	ctx = g.Within(ctx, time.Now())
+	err := g.call(ctx, &l.key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+	if err != nil {
+		t := &store.Take{Key: l.key, Plan: l.plan}
+		g.record.add(t, entry{id: l.id, cost: int32(units), sent: delivered, settled: true})
+		g.startReplays()
+	}
+	return err
+}
+
+// SettleLeased changes the cost of a use of a lease, which was t.Cost at first.
+func (g *Guard) SettleLeased(ctx context.Context, u Use, t *store.Take, cost int) error {
+	l := u.of
+	l.mu.Lock()
+	beyond, told := l.Change(t.ID, t.Cost, cost)
+	open := l.IsOpen()
+	l.mu.Unlock()
+	var err error
+	switch {
+	case told && beyond > 0:
+		own := *t
+		own.Cost, own.Mode = beyond, store.ModeRecord
+		err = g.SettleLate(ctx, &own, instant().Mono-u.at)
+	case told:
+		err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, false)
+	}
+	if err != nil || open {
+		return err
+	}
+	return g.settleLease(ctx, l)
+}
