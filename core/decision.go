@@ -8,6 +8,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -46,6 +47,7 @@ type Decision struct {
 	taken    int            // units that were recorded, of the unit of costs without a name
 	served   *served        // for the callback of WithRefund, or nil
 	token    inflight.Token // released when Serve returns
+	leased   guard.Use      // unless more is set
 }
 
 // logTakes is what a decision asks each of its logs, and is answered. One log of the limiter's key needs none: its take
@@ -61,6 +63,7 @@ type logTakes struct {
 	recorded bool        // units were recorded, or would be if the request cost any
 	at       time.Time   // when the request was decided, if some logs were not asked
 	held     *slots.Held // the permits that the decision holds, or nil
+	leased   []guard.Use // of each log that was asked, or nil
 }
 
 // newLogTakes makes them for logs that are all asked. Most requests have two, which take one allocation.
@@ -144,6 +147,17 @@ func (d *Decision) at(log int) (*store.Take, *store.Answer) {
 		return &d.more.takes[log], &d.more.answers[log]
 	}
 	return &d.take, &d.answer
+}
+
+// leasedOf returns what the decision has spent of a lease in a log, which is an index of logs.
+func (d *Decision) leasedOf(log int) (of guard.Use) {
+	switch {
+	case d.more == nil:
+		return d.leased
+	case log < len(d.more.leased):
+		return d.more.leased[log]
+	}
+	return of
 }
 
 // held returns the permits that the decision holds, or nil.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/ban"
@@ -40,6 +41,7 @@ type Limiter struct {
 	namespace *store.Namespace
 	permits   *slots.Set                     // of requests in flight
 	overrides *override.Set[*activeOverride] // or nil without WithOverrides
+	lease     time.Duration                  // of [WithLease], or 0
 
 	uncosted error // for which units there is no WithCostOf, or nil
 
@@ -78,6 +80,7 @@ func (l *Limiter) closeOne() error {
 	if l.guard == nil {
 		return nil
 	}
+	l.guard.EndLeases(context.Background(), nil)
 	return l.guard.Close()
 }
 

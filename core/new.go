@@ -42,7 +42,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.checkBan(compiled.fixed.Limits, k)
 	}
 	c.checkCosts(compiled.fixed)
-	c.faults = append(c.faults, c.lacks())
+	c.faults = append(c.faults, c.lacks(), c.cannotLease())
 	named := c.name != ""
 	if !named {
 		c.name = compiled.name
@@ -101,7 +101,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		l.permits = slots.New(memoryPermits{own.logs})
 	} else {
 		c.guard.Store, c.guard.Policy = c.store, c.name
-		l.guard = guard.New(c.guard)
+		l.guard, l.lease = guard.New(c.guard), c.guard.Lease
 		l.permits = l.guard.Slots
 	}
 	l.permits.Freed = l.wake
@@ -189,9 +189,12 @@ func (c *config) unservable(p *policy) error {
 
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
 func (c *config) unfit(p *plan.Plan) (faults []error) {
+	if err := c.unleasable(p); err != nil {
+		faults = append(faults, err)
+	}
 	a := p.Counter
 	if a == store.SlidingLog {
-		return nil
+		return faults
 	}
 	add := func(option, problem string) {
 		faults = append(faults, fault{problem, "leave the option out, or use a sliding log"}.error(option, a.String()))

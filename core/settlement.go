@@ -100,6 +100,11 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 			errs = append(errs, d.limiter.settleLate(ctx, &late, time.Since(d.more.at)))
 			continue
 		}
+		if u := d.leasedOf(i); u.IsLeased() {
+			errs = append(errs, d.limiter.guard.SettleLeased(ctx, u, t, cost))
+			d.limiter.wake(&t.Key)
+			continue
+		}
 		if err := d.limiter.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID, Cost: cost}, d.Degraded); err != nil {
 			errs = append(errs, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/guard"
@@ -27,7 +28,12 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 		return nil
 	}
 	takes, answers := d.asked()
-	err := l.take(ctx, takes, answers, d)
+	var err error
+	if l.lease > 0 {
+		err = l.takeLeased(ctx, takes, answers, d)
+	} else {
+		err = l.take(ctx, takes, answers, d)
+	}
 	if err != nil {
 		return err
 	}
@@ -79,6 +85,17 @@ func (l *Limiter) take(ctx context.Context, takes []store.Take, answers []store.
 	return d.decidedBy(from, err)
 }
 
+// takeLeased is take for the logs of a decision, of a limiter with leases.
+func (l *Limiter) takeLeased(ctx context.Context, takes []store.Take, answers []store.Answer, d *Decision) error {
+	of := unsafe.Slice(&d.leased, 1) //nolint:gosec // a slice of a variable is safe
+	if d.more != nil {
+		d.more.leased = make([]guard.Use, len(takes))
+		of = d.more.leased
+	}
+	from, err := l.guard.TakeLeased(ctx, takes, answers, of)
+	return d.decidedBy(from, err)
+}
+
 // takeOne is take for a log beside those of the decision.
 func (l *Limiter) takeOne(ctx context.Context, t store.Take, d *Decision) (store.Answer, error) {
 	takes, answers := [1]store.Take{t}, [1]store.Answer{}
@@ -95,6 +112,8 @@ func (d *Decision) decidedBy(from guard.Source, err error) error {
 	case err != nil || d.Degraded: // an earlier take of this decision was decided without the store
 	case from == guard.FromCache:
 		d.source = event.Cache
+	case from == guard.FromLease:
+		d.source = event.Lease
 	default:
 		d.source = event.Store
 	}
@@ -129,6 +148,7 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 		l.memory.Reset(&key)
 		return nil
 	}
+	l.guard.EndLeases(ctx, &key)
 	return l.guard.Reset(ctx, key)
 }
 

@@ -172,6 +172,8 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 		wait = poll/2 + rand.N(poll/2)
 	} else if err = tooLong(ctx, wait); err != nil {
 		return 0, err
+	} else if lease := d.limiter.lease; lease > 0 {
+		wait = min(wait, lease) // units that were booked may have come back
 	}
 	w.Line(key, log)
 	return wait, nil
