@@ -160,7 +160,9 @@ func (tr *trace) step() {
 		tr.merge(key, p)
 	case k < 6 && l.isLog():
 		tr.list(key, p.Keep)
-	case k < 7 && (l.counters() || tr.r.IntN(4) == 0):
+	case k < 9 && l.isLog() && !tr.units && p.Shadow == 0:
+		tr.book(key, p)
+	case k < 10 && (l.counters() || tr.r.IntN(8) == 0):
 		tr.noError(tr.store.Reset(tr.t.Context(), key))
 		tr.noError(tr.oracle.Reset(tr.t.Context(), key))
 	default:
@@ -322,6 +324,39 @@ func (tr *trace) same(t store.Take, got, want store.Answer, allowed bool, batch,
 		}
 	}
 	return got == want
+}
+
+// book books units, mostly after a take, and settles an earlier take or booking.
+func (tr *trace) book(key store.Key, p *store.Plan) {
+	leaser, ok := tr.store.(store.Leaser)
+	if !ok {
+		return
+	}
+	tr.id += 2
+	b := store.Booking{
+		Take: store.Take{Key: key, Plan: p, Cost: tr.cost(p.Limits[0], store.ModeCharge), ID: tr.id - 1},
+		ID:   tr.id, Most: tr.r.IntN(3) * tr.r.IntN(100), Share: tr.r.IntN(9), Lease: tr.part(store.LongestLease),
+	}
+	if tr.r.IntN(4) == 0 {
+		b.Take.Mode, b.Take.Cost = store.ModePeek, 1
+	}
+	for _, t := range tr.made {
+		if t.Key.String() == key.String() && tr.r.IntN(3) == 0 {
+			b.Settled, b.Used = t.ID, tr.corrected()
+		}
+	}
+	got, err := leaser.Book(tr.t.Context(), b)
+	tr.noError(err)
+	want, err := tr.oracle.Book(tr.t.Context(), b)
+	tr.noError(err)
+	if tr.Repeats { // the second answer is with the units that were booked
+		got.Answer.State = want.Answer.State
+	}
+	if got != want {
+		tr.fatalf("booking %+v, limits %v:\ngot  %+v\nwant %+v", b, p.Limits, got, want)
+	}
+	tr.made = append(tr.made, b.Take, store.Take{Key: key, Plan: p, Cost: got.Units, ID: b.ID})
+	tr.done++
 }
 
 // settle changes the cost of a take, in one log or in all that were asked. The take may not have been recorded.

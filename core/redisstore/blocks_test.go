@@ -166,13 +166,13 @@ func TestExpiredCostsLeaveInParts(t *testing.T) {
 	}
 }
 
-// An entry from the future moves to the present also where the next take could be admitted at once.
+// An entry from the future moves to where bookings are also where the next take could be admitted at once.
 func TestCostsWhenTheClockStepsBack(t *testing.T) {
 	w := newWeighed(t, 100)
 	w.admit(1, 5)
 	w.clock.Advance(-3 * time.Second)
 	w.admit(2, 5)
-	w.clock.Advance(10 * time.Second)
+	w.clock.Advance(10*time.Second + store.LongestLease)
 	if n := w.used(w.take.Plan); n != 0 {
 		t.Errorf("%d units used a window later, want none", n)
 	}

@@ -445,7 +445,8 @@ func clockSteps(t *testing.T, newStore func(processor) core.Store) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d.RetryAfter < 0 || d.RetryAfter > window || d.ResetAfter > window {
+				if d.RetryAfter < 0 || d.RetryAfter > window+store.LongestLease ||
+					d.ResetAfter > window+store.LongestLease {
 					t.Errorf("after the step: retry %v, reset %v", d.RetryAfter, d.ResetAfter)
 				}
 				return d
@@ -459,7 +460,7 @@ func clockSteps(t *testing.T, newStore func(processor) core.Store) {
 					t.Error("a step back gave a second quota")
 				}
 			}
-			c.Advance(window)
+			c.Advance(window + store.LongestLease)
 			admitted := 0
 			for range 2 * quota {
 				if take().Allowed {
@@ -494,7 +495,7 @@ func TestClockStepsBackInHalfFullWindow(t *testing.T) {
 	if n := allowed(); n != 1 {
 		t.Errorf("%d allowed after the step, want the 1 that was left", n)
 	}
-	c.Advance(time.Minute)
+	c.Advance(time.Minute + store.LongestLease)
 	if n := allowed(); n != 5 {
 		t.Errorf("%d allowed a window later, want 5", n)
 	}

@@ -277,6 +277,7 @@ func stepsBack(t *testing.T, c clock, ask func() (bool, error)) {
 	if n := admitted(6); n != 2 {
 		t.Errorf("%d admitted at the step, want the 2 that were left", n)
 	}
+	c.Advance(store.LongestLease)
 	for second := range 5 {
 		c.Advance(time.Second)
 		if n := admitted(6); n != 5 {

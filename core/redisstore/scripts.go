@@ -26,6 +26,8 @@ var (
 	mergeScript   = newScript("merge")
 	renewScript   = newScript("renew")
 	undoScript    = newScript("undo")
+	resetScript   = newScript("reset")
+	bookScript    = newScript("book")
 )
 
 func newScript(name string) redisclient.Script { return redisclient.NewScript(parts, name) }

@@ -91,7 +91,7 @@ func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
 	c.Advance(-2 * time.Hour)
 	allow("when the clock has stepped back", hour, entries, entries+10) // all that would stay too long
 	allow("when it is repaired", hour, entries+1, 10)
-	c.Advance(time.Hour)
+	c.Advance(time.Hour + store.LongestLease)
 	d, err := hour.Peek(t.Context(), "k")
 	if err != nil || d.Used > 0 {
 		t.Errorf("an hour after the clock stepped back %d are used, %v", d.Used, err)

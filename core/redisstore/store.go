@@ -115,6 +115,23 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	return err
 }
 
+// Reset implements [store.Store].
+func (s *redisStore) Reset(ctx context.Context, key store.Key) error {
+	_, err := s.Run(ctx, resetScript, &key)
+	return err
+}
+
+// Book implements [store.Leaser].
+func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Booked, err error) {
+	if err := b.Validate(); err != nil {
+		return booked, err
+	}
+	if err := redisclient.CheckCost(max(b.Take.Cost, b.Most, b.Share, b.Used)); err != nil {
+		return booked, err
+	}
+	return s.Logs.Book(ctx, bookScript, &b)
+}
+
 func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
 	return s.List(ctx, entriesScript, key, window)
 }

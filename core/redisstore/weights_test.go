@@ -320,7 +320,7 @@ func stepBack(t *testing.T, sequential bool) {
 		take := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: 2 + tr.r.IntN(1000)}
 		mustTake(t, tr.store, take)
 		tr.made = append(tr.made, take.ID)
-		age := max(0, time.Duration(entries-i)*apart-step)
+		age := max(-store.LongestLease, time.Duration(entries-i)*apart-step)
 		present.Entries = append(present.Entries, store.Entry{ID: take.ID, Age: age, Cost: take.Cost})
 		c.Advance(apart)
 	}
@@ -329,8 +329,8 @@ func stepBack(t *testing.T, sequential bool) {
 	denied := store.Take{Key: tr.key, Plan: tr.plan, ID: tr.nextID(), Cost: quota - 5}
 	a, err := coretest.Take(t.Context(), tr.store, denied)
 	tr.must(err)
-	if a.Allowed || a.Retry != keep {
-		t.Fatalf("%s: %+v; want a denial for %v", tr.desc, a, keep)
+	if a.Allowed || a.Retry != keep+store.LongestLease {
+		t.Fatalf("%s: %+v; want a denial for %v", tr.desc, a, keep+store.LongestLease)
 	}
 	tr.must(tr.oracle.Merge(t.Context(), present))
 	for tr.answers < 2000 {

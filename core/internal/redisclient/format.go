@@ -253,7 +253,8 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take, most i
 	if len(reply) != wholeSize(p) {
 		return a, ProtocolError("a reply of %d numbers to %d limits", len(reply), len(p.Limits))
 	}
-	admitted, wait, shadow, keep := reply[0], reply[1], reply[head-1], max(p.Keep, longest(p, 0)).Microseconds()
+	admitted, wait, shadow := reply[0], reply[1], reply[head-1]
+	keep := max(p.Keep+store.LongestLease, longest(p, 0)).Microseconds()
 	refused := admitted < most && (t.Mode != store.ModeUpTo || admitted == 0)
 	good := admitted >= 0 && admitted <= most && (wait != 0) == refused &&
 		wait >= -1 && wait <= keep && shadow >= -1 && shadow <= keep
@@ -304,12 +305,13 @@ func Span(l *store.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// longest returns how long a wait by a limit can be. If the server's clock is set back, a period more counts.
+// longest returns how long a wait by a limit can be. If the server's clock is set back, a period more counts; units of
+// a log may be booked ahead.
 func longest(p *store.Plan, i int) time.Duration {
 	l := &p.Limits[i]
 	switch l.Algorithm {
 	case store.SlidingLog:
-		return l.Window
+		return l.Window + store.LongestLease
 	case store.TokenBucket:
 		return 10*time.Duration(int64(l.Quota)*l.Interval()) + time.Microsecond // see mostRefills
 	case store.FixedWindow, store.SlidingCounter:

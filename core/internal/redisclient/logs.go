@@ -43,6 +43,7 @@ type Logs struct {
 	prefix   string
 	faults   []error // of the options
 	batchers batchers
+	bookings batchers
 	known    sync.Map // hashes of scripts, other than those of takes, that the server has run
 }
 

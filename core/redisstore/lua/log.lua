@@ -2,9 +2,7 @@
 -- and finish, and in the short paths.
 -- Expects call, now, many, and what unmarked.lua or marked.lua provides.
 
-local function scoreAt(rank)
-  return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
-end
+local function scoreAt(rank) return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0 end
 
 -- find looks for takes that were executed before.
 local function find()
@@ -101,7 +99,7 @@ local function longest(from, to, counted, skipped)
       if extra > 0 then instant = weights().unitAt(key, summary, unit, shift) end
       instant = instant or scoreAt(-unit)
       future = future or instant > logNow
-      most = math.max(most, math.min(instant, logNow) + windows[i] - logNow)
+      most = math.max(most, math.min(instant, logNow + longestLease) + windows[i] - logNow)
     end
   end
   return most
@@ -119,7 +117,8 @@ local function finish(new)
       if entries == 0 then call('UNLINK', key) elseif summary then weights().save(key, summary) end
       return wait, shadow, armed -- without a TTL the entry would never leave
     end
-    entries, future = entries + (upTo and 1 or new / cost), future or oldest and oldest > logNow
+    entries = entries + (upTo and 1 or new / cost)
+    if oldest and oldest > logNow then future, oldest = true, logNow end -- which the new ones are at
     if oldest and oldest <= ends then
       local most = 2 * many
       if summary then
@@ -162,17 +161,18 @@ local function finish(new)
       if left <= 0 then
         left = (call('ZRANGEBYSCORE', key, opens + 1, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0) - opens
       end
-      left = left < 0 and 0 or left < window and left or window
+      left = left < 0 and 0 or math.min(left, window + longestLease)
     end
     resets[i] = left
   end
   if future and mode ~= 'p' then
-    -- A clock that has stepped back leaves entries in the future, for instance in a failover. They are moved to the
-    -- present, so that they leave in one window at most.
-    local late = call('ZRANGEBYSCORE', key, '(' .. logStamp, '+inf')
-    if summary then weights().moveTo(key, summary, now, shift) end
-    for i = 1, #late do call('ZADD', key, 'XX', logStamp, late[i]) end
-    if #late > 0 then call('PEXPIRE', key, logTtl) end
+    -- A clock that has stepped back leaves entries in the future, for instance in a failover. What is later than any
+    -- booking is moved to where bookings are, so that it leaves in one window and a second at most.
+    local most = string.format('%.0f', logNow + longestLease)
+    local late = call('ZRANGEBYSCORE', key, '(' .. most, '+inf')
+    if summary and #late > 0 then weights().moveTo(key, summary, now + longestLease, shift) end
+    for i = 1, #late do call('ZADD', key, 'XX', most, late[i]) end
+    if #late > 0 then call('PEXPIRE', key, logTtl + 1000) end
   end
   if summary and (new > 0 or future and mode ~= 'p') then weights().save(key, summary) end
   return wait, shadow

@@ -1,0 +1,19 @@
+-- Removes what a log or a counter has, but bookings that are stamped after now: their leases may go on.
+-- KEYS[1] the log. Reply: 1.
+-- include clock
+-- include mark
+-- include weights
+local key = KEYS[1]
+local head = redis.pcall('ZRANGE', key, '0', '0', 'WITHSCORES') -- an error of the numbers of other algorithms
+local _, _, shift, summary = readHead(head)
+if not head.err and call('ZCOUNT', key, string.format('(%.0f', now + shift), '+inf') > 0 then
+  if summary then
+    while weights().drop(key, summary, now, shift, 0) > 0 do end
+    weights().save(key, summary)
+  else
+    call('ZREMRANGEBYSCORE', key, '1', string.format('%.0f', now + shift))
+  end
+else
+  call('UNLINK', key)
+end
+return {1}
