@@ -50,6 +50,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Settle", settlesWhatIsWhole},
 		{"Log", listsTheWindow},
 		{"Merge", mergesOnce},
+		{"Bookings", bookingsCount},
 		{"Overrides", keepsOverrides},
 		{"OverridesBound", boundsOverrides},
 		{"OverridesOracle", overridesAgainstOracle},

@@ -1,0 +1,97 @@
+package coretest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// bookingsCount follows bookings in one log: they count while they are stamped after now and until they have left the
+// window, settling moves them to now, and a reset keeps them.
+func bookingsCount(t *testing.T, c StoreConfig) {
+	s, advance := c.New(t)
+	leaser, ok := s.(store.Leaser)
+	if !ok {
+		t.Skip("the store cannot book units")
+	}
+	d := newDirect(t, s)
+	const lease = 100 * time.Millisecond
+	plan := planOfOne(20, time.Second, store.Plan{})
+	book := func(key store.Key, settled uint64, used, want int) (id uint64) {
+		t.Helper()
+		d.id += 2
+		b := store.Booking{
+			Take: store.Take{Key: key, Plan: plan, Cost: 1, ID: d.id - 1}, ID: d.id, Most: 100, Share: 1, Lease: lease,
+			Settled: settled, Used: used,
+		}
+		for range 2 { // a command that was sent again books the same units
+			booked, err := leaser.Book(t.Context(), b)
+			if err != nil || !booked.Answer.Allowed || booked.Units != want {
+				t.Fatalf("%+v, %v; want %d booked", booked, err, want)
+			}
+		}
+		return b.ID
+	}
+	ask := func(key store.Key, mode store.Mode, cost int) store.Answer {
+		t.Helper()
+		d.id++
+		a, err := Take(t.Context(), s, store.Take{Key: key, Plan: plan, Cost: cost, ID: d.id, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	used := func(key store.Key, want int) {
+		t.Helper()
+		if n := ask(key, store.ModePeek, 1).State[0].Used; n != want {
+			t.Errorf("%d used, want %d", n, want)
+		}
+	}
+
+	wrong := store.Booking{Take: store.Take{Key: d.key, Plan: plan, Cost: 1, ID: 1}, ID: 2, Lease: time.Minute}
+	if _, err := leaser.Book(t.Context(), wrong); err == nil {
+		t.Error("a lease of a minute was accepted")
+	}
+	full := store.NewKey("bookings", "full")
+	first := book(full, 0, 0, 4) // a quarter of the 19 that are left
+	book(full, first, 1, 4)      // of the 17
+	if a := ask(full, store.ModeCharge, 13); !a.Allowed {
+		t.Errorf("the rest of the quota: %+v", a)
+	}
+	a := ask(full, store.ModeCharge, 1)
+	if a.Allowed || a.State[0].Used != 20 || a.Retry != time.Second {
+		t.Errorf("a unit more: %+v", a)
+	}
+	if a = ask(full, store.ModeCharge, 17); a.Allowed || a.Retry != time.Second+lease { // until a booking has left
+		t.Errorf("17 units more: %+v", a)
+	}
+	advance(time.Second + lease - time.Microsecond)
+	used(full, 4)
+	advance(time.Microsecond)
+	used(full, 0)
+
+	settled := store.NewKey("bookings", "settled")
+	id := book(settled, 0, 0, 4)
+	advance(lease / 2)
+	if err := leaser.Settle(t.Context(), store.Settlement{Key: settled, ID: id, Cost: 3}); err != nil {
+		t.Error(err)
+	}
+	used(settled, 4)
+	advance(time.Second - time.Microsecond)
+	used(settled, 3)
+	advance(time.Microsecond)
+	used(settled, 0)
+
+	kept := store.NewKey("bookings", "kept")
+	book(kept, 0, 0, 4)
+	if err := s.Reset(t.Context(), kept); err != nil {
+		t.Error(err)
+	}
+	used(kept, 4)
+	advance(lease)
+	if err := s.Reset(t.Context(), kept); err != nil {
+		t.Error(err)
+	}
+	used(kept, 0)
+}
