@@ -89,6 +89,12 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 		t.Error(err)
 	}
 	used(kept, 4)
+	if lister, ok := s.(store.Lister); ok {
+		entries, err := lister.Log(t.Context(), kept, time.Second)
+		if err != nil || len(entries) != 1 || !entries[0].Booked || entries[0].Cost != 4 {
+			t.Errorf("the log of a booking: %+v, %v", entries, err)
+		}
+	}
 	advance(lease)
 	if err := s.Reset(t.Context(), kept); err != nil {
 		t.Error(err)

@@ -293,7 +293,7 @@ func (d *definition) merge(entries []store.Entry) {
 
 func (d *definition) list(window time.Duration) (entries []core.Entry) {
 	for _, e := range d.window(window) {
-		entries = append(entries, core.Entry{At: time.Unix(0, 0).Add(e.at), Cost: e.cost})
+		entries = append(entries, core.Entry{At: time.Unix(0, 0).Add(e.at), Cost: e.cost, Booked: e.at > d.now})
 	}
 	return entries
 }

@@ -305,6 +305,10 @@ type Entry struct {
 	At   time.Time // on the store's clock; not in a MergeRequest
 	Cost int       // units
 
+	// Booked says that the units were booked ahead ([Leaser]), and how many of them are used is not known yet: At is
+	// after the store's now. Not in a MergeRequest.
+	Booked bool
+
 	ID  uint64        // that of the Take; in a MergeRequest alone
 	Age time.Duration // how long ago it was recorded; only in a MergeRequest, since clocks of two stores differ
 }

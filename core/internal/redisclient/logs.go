@@ -190,7 +190,9 @@ func (l *Logs) List(ctx context.Context, sc Script, key store.Key, window time.D
 			return nil, ProtocolError("a log of %d numbers", len(reply))
 		}
 		for i := 1; i < len(reply); i += 2 {
-			entries = append(entries, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+			units := int(reply[i+1])
+			e := store.Entry{At: time.UnixMicro(reply[i]), Cost: max(units, -units), Booked: units < 0}
+			entries = append(entries, e)
 		}
 		if upTo = reply[0]; upTo == 0 {
 			return entries, nil

@@ -1,7 +1,8 @@
 -- Lists a part of what a window holds. docs/internals.md, "Redis formats", describes what a log holds.
 -- KEYS[1] the log; ARGV: 1 the window (us), 2 how many entries a part has, 3 the instant after which this part begins,
 -- 4 the instant up to which the parts are; 3 and 4 are 0 for the first part. Reply: the latter, or 0 if this part is
--- the last one; then instant (us) and units of each take, oldest first. All takes of one instant are in one part.
+-- the last one; then instant (us) and units of each take, oldest first, negative if it is after now. All takes of one
+-- instant are in one part.
 -- include clock
 -- include mark
 -- include summary
@@ -42,5 +43,8 @@ if summary and found[1] then
   end
 end
 local reply = {more and upto or 0}
-for i = 1, #found, 2 do reply[i + 1], reply[i + 2] = found[i + 1] - shift, 1 + (of[(i + 1) / 2] or 0) end
+for i = 1, #found, 2 do
+  local units, at = 1 + (of[(i + 1) / 2] or 0), found[i + 1] - shift
+  reply[i + 1], reply[i + 2] = at, at > now and -units or units
+end
 return reply
