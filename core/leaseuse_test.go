@@ -260,8 +260,10 @@ func TestBookingWithoutAnAnswer(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		loses.Store(false)
-		books := logs.calls["book"]
 		time.Sleep(5 * time.Second)
+		logs.mu.Lock()
+		books := logs.calls["book"]
+		logs.mu.Unlock()
 		if n := usedOf(t, other); n != admitted+1 || books < 2 {
 			t.Errorf("%d used, want the %d admitted and the take without an answer", n, admitted)
 		}
