@@ -22,6 +22,10 @@ import (
 // The process ends a lease by its monotonic clock and by its wall clock, whichever comes first. If all clocks of a
 // process stop, as of a virtual machine that is paused, it may use what is left of its leases when it goes on.
 //
+// Leases are for keys with very many requests. With a thousand keys that are all asked evenly, measured beside the same
+// limiter without leases, checks were a tenth slower with 20ms, and a third slower with 100ms, because each booking and
+// its settlement cost the store more than the takes that they replace.
+//
 // A lease is of one key and its limits. A request that it cannot serve ends it, as [Limiter.Record] and [Limiter.Reset]
 // do. Limits of [WithShadow] are asked about each request, so there are no leases with it, and with [WithBan] each
 // request still asks whether there is a ban. The store must be able to book (store.Leaser), as those of redisstore are,
