@@ -419,7 +419,10 @@ func TestLeaseNeedsAStoreThatBooks(t *testing.T) {
 		value string
 	}{
 		{core.PerMinute(1), nil, "*core.MemoryStore"},
-		{core.PerMinute(1), []core.Option{core.WithStore(withoutBook{connection{logs, quick}})}, "core_test.withoutBook"},
+		{
+			core.PerMinute(1), []core.Option{core.WithStore(withoutBook{connection{logs, quick}})},
+			"core_test.withoutBook",
+		},
 		{core.PerMinute(1).With(core.SlidingCounter), []core.Option{books}, "sliding counter"},
 		{core.Limits{core.PerMinute(1), core.InFlight(1)}, []core.Option{books}, "1"},
 	} {

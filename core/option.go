@@ -175,8 +175,8 @@ func WithShadow(p Policy) Option {
 //
 // Overrides are read once a second while there are requests, so a decision asks the store no more often than without
 // them. The first request after a second without any waits until they are read, for as long as [WithTimeout] at most,
-// and then for its decision. While the store does not answer, those that were read last stay in force; a process that has
-// just started, and could read none yet, decides without.
+// and then for its decision. While the store does not answer, those that were read last stay in force; a process that
+// has just started, and could read none yet, decides without.
 func WithOverrides() Option {
 	return once("WithOverrides", func(c *config) { c.overrides = true })
 }

@@ -338,10 +338,7 @@ func TestOverrideReachesOthersWithinASecond(t *testing.T) {
 		busy(time.Second)
 		quota(40)
 		// One that has just started knows it at its first request.
-		limiters = append(
-			limiters,
-			newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p")),
-		)
+		limiters[1] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
 		quota(40)
 		if err := limiters[2].RemoveOverride(t.Context(), "k"); err != nil {
 			t.Fatal(err)

@@ -201,8 +201,7 @@ func (r *refusalLog) logPanic(ctx context.Context, c cause, text, remedy string,
 // logOverride logs why an override has no effect, unless that was logged within refusalInterval.
 func (r *refusalLog) logOverride(ctx context.Context, err error) {
 	if leftOut, due := r.due(causeOverride); due {
-		attrs := []slog.Attr{slog.String("policy", r.policy), slog.Any("error", err)}
-		attrs = append(attrs, panicAttrs(err, leftOut)...)
+		attrs := append(panicAttrs(err, leftOut), slog.String("policy", r.policy), slog.Any("error", err))
 		logSafely(ctx, slog.LevelError, "sash: an override cannot be applied, so it has no effect", attrs)
 	}
 }

@@ -18,7 +18,8 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 	d := newDirect(t, s)
 	const lease = 100 * time.Millisecond
 	plan := planOfOne(20, time.Second, store.Plan{})
-	book := func(key store.Key, settled uint64, used, want int) (id uint64) {
+	const want = 4 // units, a quarter of what is left
+	book := func(key store.Key, settled uint64, used int) (id uint64) {
 		t.Helper()
 		d.id += 2
 		b := store.Booking{
@@ -54,8 +55,8 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 		t.Error("a lease of a minute was accepted")
 	}
 	full := store.NewKey("bookings", "full")
-	first := book(full, 0, 0, 4) // a quarter of the 19 that are left
-	book(full, first, 1, 4)      // of the 17
+	first := book(full, 0, 0) // of the 19 that are left
+	book(full, first, 1)      // of the 17
 	if a := ask(full, store.ModeCharge, 13); !a.Allowed {
 		t.Errorf("the rest of the quota: %+v", a)
 	}
@@ -72,7 +73,7 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 	used(full, 0)
 
 	settled := store.NewKey("bookings", "settled")
-	id := book(settled, 0, 0, 4)
+	id := book(settled, 0, 0)
 	advance(lease / 2)
 	if err := leaser.Settle(t.Context(), store.Settlement{Key: settled, ID: id, Cost: 3}); err != nil {
 		t.Error(err)
@@ -84,7 +85,7 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 	used(settled, 0)
 
 	kept := store.NewKey("bookings", "kept")
-	book(kept, 0, 0, 4)
+	book(kept, 0, 0)
 	if err := s.Reset(t.Context(), kept); err != nil {
 		t.Error(err)
 	}

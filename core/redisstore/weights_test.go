@@ -289,7 +289,8 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 		sum += weight
 	}
 	first := entries[len(entries)-1].Score - shift
-	if total := 1<<53 - number(summary[:7]); total != len(entries)+sum || float64(number(summary[7:14])) != first {
+	total := 1<<53 - int64(number(summary[:7]))
+	if total != int64(len(entries)+sum) || float64(number(summary[7:14])) != first {
 		t.Fatalf("the summary %x of %d entries from %.0f on, with %d units more", summary, len(entries), first, sum)
 	}
 	return of

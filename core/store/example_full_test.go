@@ -126,7 +126,8 @@ func (s FullStore) with(key store.Key, keep time.Duration, f func(l *keyLog, now
 
 // What a store can do besides Take and Reset, and what a limiter makes of it.
 func Example_full() {
-	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(FullStore{NewMapStore(), core.NewMemoryStore()}))
+	logs := FullStore{NewMapStore(), core.NewMemoryStore()}
+	limiter, err := core.New(core.PerMinute(2), core.Global(), core.WithStore(logs))
 	if err != nil {
 		fmt.Println(err)
 		return
