@@ -109,7 +109,7 @@ func TestWorlds(t *testing.T) {
 		{limits: two, d: mixed, ops: 5, do: "tbBsdEg"},
 		{limits: both, d: mixed, ops: 6, do: "tbBsjeEumdrcg2"},
 	} {
-		most := testlen.Of(7000, 1_000_000)
+		most := testlen.Of(7000, 200_000)
 		if c.alone { // whose worlds are few
 			most *= 5
 		}
