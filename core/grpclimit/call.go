@@ -50,8 +50,8 @@ func newCall(ctx context.Context, method string, w writer) (*call, context.Conte
 	return &call{ctx: ctx, method: method, fields: f, writer: w}, context.WithValue(ctx, fieldsKey{}, f)
 }
 
-// writeFields writes the fields once: to the header before it is sent if the call has succeeded so far, and otherwise to
-// the trailer. With a header of its own, clients would consider the call answered, and never retry it.
+// writeFields writes the fields once: to the header before it is sent if the call has succeeded so far, and otherwise
+// to the trailer. With a header of its own, clients would consider the call answered, and never retry it.
 func (c *call) writeFields(err error) {
 	c.written.Do(func() {
 		if c.writer == nil || len(c.fields.md) == 0 {

@@ -68,6 +68,7 @@ func leasesOf(t *testing.T, processes int) {
 		running[i] = begin()
 	}
 	for ends := time.Now().Add(time.Duration(testlen.Of(1500, 20_000)) * time.Millisecond); time.Now().Before(ends); {
+		// Real time, since other processes are stopped and killed: a bubble has only this one.
 		time.Sleep(time.Duration(50+rand.IntN(200)) * time.Millisecond)
 		i := rand.IntN(processes)
 		switch rand.IntN(6) {

@@ -203,9 +203,7 @@ func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func() e
 func (g *Guard) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	if _, ok := ctx.(deadline.Context); !ok {
-		ctx = g.Within(ctx, time.Now())
-	}
+	ctx = g.Within(ctx, time.Now())
 	err = g.askOverrider(ctx, event.Overrides, func() (err error) {
 		version, all, err = g.store.overrider.Overrides(ctx, policy, known)
 		return err

@@ -1,6 +1,6 @@
 -- Keeps an override of a policy, or removes it. docs/internals.md, "Overrides", describes what the hash holds.
--- KEYS[1] the hash; ARGV: the next version, the name, the value (empty to remove it), its end and the present instant by
--- the caller's clock (ms), how many there may be, "e" to leave one alone that does not end before. Reply: 1, or 0 if
+-- KEYS[1] the hash; ARGV: the next version, the name, the value (empty to remove it), its end and the present instant
+-- by the caller's clock (ms), how many there may be, "e" to leave one alone that does not end before. Reply: 1, or 0 if
 -- there are too many.
 local key, name, value, ends, now, most = KEYS[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6] + 0
 local function endOf(field) return field:match('^%d+') + 0 end
