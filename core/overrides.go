@@ -248,65 +248,8 @@ func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
 	return all
 }
 
-func overrideNames(l *Limiter) (names []string) {
-	for _, keys := range l.overridable() {
-		names = append(names, plan.NamesOf(keys)...)
-	}
-	return names
-}
-
-// namedTarget finds the key of a kind with a name.
-func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err error) {
-	if l.overrides == nil {
-		return t, noOverrides(call)
-	}
-	policy, limit, ofLimit := strings.Cut(name, "/")
-	all := l.overridable()
-	i := slices.IndexFunc(all, func(keys []*plan.OverrideKey) bool { return len(keys) > 0 && keys[0].Policy == policy })
-	if i < 0 {
-		problem, remedy := "no rule has this name", "use the name of a rule in force"
-		known := policy == l.namespace.Policy()
-		if l.choose != nil {
-			known = slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy })
-		}
-		if known {
-			problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
-		}
-		return t, configError(call, name, problem, remedy)
-	}
-	k := plan.Main(all[i])
-	if ofLimit {
-		k = nil
-		for _, of := range all[i] {
-			if slices.Contains(of.Limits, limit) {
-				k = of
-			}
-		}
-	}
-	if k == nil {
-		return t, configError(call, name, "it does not name one kind of key",
-			"use one of "+strings.Join(plan.NamesOf(all[i]), ", "))
-	}
-	t = overrideTarget{text: text, policy: policy, bases: k.Bases}
-	t.key.Namespace = k.Space
-	t.key.Identity, err = specOf(k).identityOf(call, text, &l.prefixes)
-	return t, err
-}
-
 func specOf(k *plan.OverrideKey) *keySpec {
 	return k.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
-}
-
-func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override) error {
-	t, err := l.namedTarget("Override", name, key)
-	if err == nil && o.By.keySpec != nil {
-		err = configError("Override", o.By.name, "keys of rules are not those of the program",
-			`leave By out, and name a limit of the rule, as in "rule/limit"`)
-	}
-	if err != nil {
-		return err
-	}
-	return l.setOverride(ctx, t, o)
 }
 
 // hasOverride reports whether the override of an ID is of this limiter's keys: all limiters with rules on one store
@@ -319,15 +262,6 @@ func (l *Limiter) hasOverride(id string) bool {
 	name, _, _ = strings.Cut(name, ":")
 	_, known := l.ruleSpaces.Load(name)
 	return known
-}
-
-func removeOverrideNamed(ctx context.Context, l *Limiter, name, key string) error {
-	if l.overrides == nil {
-		return noOverrides("RemoveOverride")
-	}
-	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
-		return l.namedTarget("RemoveOverride", name, key)
-	})
 }
 
 // setOverride keeps an override. A pause does not end earlier for it.
