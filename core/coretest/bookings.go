@@ -102,3 +102,44 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 	}
 	used(kept, 0)
 }
+
+// jointBookings denies requests over a log that has only a booking, which leaves the window later than a unit of the
+// request would.
+func jointBookings(t *testing.T, c StoreConfig) {
+	s, _ := c.New(t)
+	d := newDirect(t, s)
+	needSeveral(d)
+	leaser, ok := s.(store.Leaser)
+	if !ok {
+		t.Skip("the store cannot book units")
+	}
+	const lease = 100 * time.Millisecond
+	plan, small := planOfOne(20, time.Second, store.Plan{}), planOfOne(1, time.Second, store.Plan{})
+	booked, full := store.NewKey("booked", "k"), store.NewKey("full", "k")
+	b, err := leaser.Book(t.Context(), store.Booking{
+		Take: store.Take{
+			Key:  booked,
+			Plan: plan,
+			Cost: 1,
+			ID:   1,
+			Mode: store.ModePeek,
+		}, ID: 2, Most: 4, Share: 1, Lease: lease,
+	})
+	if err != nil || b.Units != 4 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if a, err := Take(t.Context(), s, store.Take{Key: full, Plan: small, Cost: 1, ID: 3}); err != nil || !a.Allowed {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	for id := uint64(4); id < 6; id++ {
+		answers := make([]store.Answer, 2)
+		err := TakeAll(t.Context(), s, []store.Take{
+			{Key: booked, Plan: plan, Cost: 1, ID: id}, {Key: full, Plan: small, Cost: 1, ID: id},
+		}, answers)
+		want := store.Answer{Allowed: true}
+		want.State[0] = store.State{Used: 4, Reset: time.Second + lease}
+		if err != nil || answers[1].Allowed || answers[0] != want {
+			t.Errorf("%+v, %v; want %+v of the booked log", answers, err, want)
+		}
+	}
+}

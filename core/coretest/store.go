@@ -60,6 +60,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"BatchOracle", batchesAgainstOracle},
 		{"Joint", jointConcurrently},
 		{"JointOracle", jointAgainstOracle},
+		{"JointBookings", jointBookings},
 		{"JointCosts", jointCosts},
 		{"JointCostsConcurrently", jointCostsConcurrently},
 		{"JointInvalidQuestions", invalidJointQuestions},

@@ -154,21 +154,26 @@ func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	} else {
 		err = r.undone(nil, wait)
 	}
-	for _, i := range kept {
-		peeked(&r.answers[i])
+	if err != nil {
+		return err
 	}
-	return err
+	return r.each(kept, func(i int) error { return r.peeked(ctx, i) })
 }
 
-// peeked makes the answer to a take that was recorded one to a take that was not. They differ where the take would be
-// the oldest unit of a window.
-func peeked(a *store.Answer) {
+// peeked makes the answer to a take that was recorded and removed one to a take that was not recorded. They differ
+// where the take was the oldest unit of a window.
+func (r *sequential) peeked(ctx context.Context, i int) error {
+	a := &r.answers[i]
 	a.Granted = 0
-	for i := range a.State {
-		if a.State[i].Used == 0 {
-			a.State[i].Reset = 0
+	for k := range r.takes[i].Plan.Limits {
+		switch s := &a.State[k]; {
+		case s.Used == 0:
+			s.Reset = 0
+		case s.Reset == r.takes[i].Plan.Limits[k].Window && !isCounter(r.takes[i].Plan): // the others are bookings
+			return r.take(ctx, i, store.ModePeek)
 		}
 	}
+	return nil
 }
 
 // each calls f for each of these logs, at the same time, and returns the first error.
