@@ -71,8 +71,7 @@ func (r *sequential) grantLeast(ctx context.Context, order []int) error {
 		if r.answers[i].Granted = r.most; r.takes[i].Plan.Slots || isCounter(r.takes[i].Plan) {
 			return nil
 		}
-		_, err := r.store.RunOn(ctx, settleScript, r.keys[i], r.id, r.most)
-		return err
+		return r.store.Settle(ctx, store.Settlement{Key: r.takes[i].Key, ID: r.takes[i].ID, Cost: r.most})
 	})
 }
 

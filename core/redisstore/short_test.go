@@ -1,8 +1,10 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +134,76 @@ func TestShortPathOfCostsAgainstOracle(t *testing.T) {
 			asked.want(t, map[string]int{kind + "a cost admits": testlen.Of(20, 200)})
 			if n, _ := rdb.Get(t.Context(), "short-denials").Int(); n < testlen.Of(20, 200) {
 				t.Errorf("%d denials by the short path", n)
+			}
+		})
+	}
+}
+
+// countBookings counts in Redis how often the short path books.
+const countBookings = `
+  call('INCR', 'short-bookings')
+  call('PEXPIRE', 'short-bookings', 600000)
+  return true
+`
+
+// So do bookings which settle the one before, also if each command is sent twice.
+func TestShortPathOfBookingsAgainstOracle(t *testing.T) {
+	t.Parallel()
+	for _, repeats := range []bool{false, true} {
+		t.Run(fmt.Sprint("sent twice ", repeats), func(t *testing.T) {
+			t.Parallel()
+			rdb := start(t)
+			seed := rand.Uint64()
+			t.Logf("seed %#x", seed)
+			part := strings.Replace(redisstore.PartOf("book_short"), "  return true\n", countBookings, 1)
+			c, oracle := newClock(newHashed(rdb)), new(coretest.FakeStore)
+			c.processor = sentTwice(t, c.processor, repeats)
+			counted := newVariant(c, map[string]string{"book_short": part})
+			s, key, r := newStore(counted).(store.Leaser), keysOf(t, 1, "bookings")[0], rand.New(rand.NewPCG(seed, 0))
+			plan := store.NewPlan(*planOf(core.Limits{{Quota: 2000, Window: 10 * time.Second}}, store.Plan{}))
+			b := store.Booking{Take: store.Take{Key: key, Plan: plan}}
+			n := testlen.Of(2000, 8000)
+			for id := range uint64(n) {
+				step := time.Duration(max(r.IntN(5)-2, 0)) * 100 * time.Millisecond
+				if r.IntN(20) == 0 {
+					step = time.Duration(r.IntN(12_000)) * time.Millisecond
+				}
+				c.Advance(step)
+				oracle.Advance(step)
+				if b.Settled > 0 && r.IntN(4) == 0 {
+					settled := store.Settlement{Key: key, ID: b.Settled}
+					if err := errors.Join(s.Settle(t.Context(), settled), oracle.Settle(t.Context(), settled)); err != nil {
+						t.Fatal(err)
+					}
+					b.Settled = 0
+				}
+				b.Take.ID, b.ID, b.Take.Cost = r.Uint64(), 2*id+1, 1+r.IntN(2)*r.IntN(5)
+				b.Most, b.Share, b.Lease = 2+r.IntN(40), 1+r.IntN(9), time.Duration(1+r.IntN(4))*100*time.Millisecond
+				var got store.Booked
+				for sent := range 1 + r.IntN(10)/9 {
+					if sent > 0 { // once more, when the lease has ended
+						c.Advance(400 * time.Millisecond)
+						oracle.Advance(400 * time.Millisecond)
+					}
+					var err error
+					got, err = s.Book(t.Context(), b)
+					want, wrong := oracle.Book(t.Context(), b)
+					if repeats { // the second answer is with the units that were booked
+						got.Answer.State = want.Answer.State
+					}
+					if sent > 0 { // and may be without room
+						got.Answer.State, got.Answer.Denied, got.Answer.Retry = want.Answer.State, want.Answer.Denied, want.Answer.Retry
+					}
+					if err != nil || wrong != nil || got != want {
+						t.Fatalf("booking %d, %+v:\ngot  %+v, %v\nwant %+v, %v", id, b, got, err, want, wrong)
+					}
+				}
+				if b.Settled = 0; got.Units > 0 {
+					b.Settled, b.Used = b.ID, r.IntN(2)*r.IntN(got.Units+1)
+				}
+			}
+			if short, _ := rdb.Get(t.Context(), "short-bookings").Int(); short < n/5 {
+				t.Errorf("%d of %d bookings by the short path", short, n)
 			}
 		})
 	}

@@ -111,8 +111,7 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	if err := redisclient.CheckCost(t.Cost); err != nil {
 		return err
 	}
-	_, err := s.Run(ctx, settleScript, &t.Key, redisclient.IDText(t.ID), t.Cost)
-	return err
+	return s.Logs.Settle(ctx, settleScript, &t)
 }
 
 // Reset implements [store.Store].

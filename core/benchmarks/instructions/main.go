@@ -158,6 +158,7 @@ type asker struct {
 	path  path
 	store store.Store
 	id    atomic.Uint64
+	last  [keys]uint64 // bookings
 }
 
 // filled returns how a log is filled before the takes are measured: by the same takes, or by single units.
@@ -199,6 +200,15 @@ func (a *asker) ask(key int, t take) error {
 		if t.costs != nil {
 			all[i].Cost = t.costs[i]
 		}
+	}
+	if l, ok := a.store.(store.Leaser); ok && a.path.booked > 0 {
+		b := store.Booking{
+			Take: all[0], ID: a.id.Add(1), Most: 30, Share: 4, Lease: store.LongestLease,
+			Settled: a.last[key], Used: a.path.booked,
+		}
+		a.last[key] = b.ID
+		_, err := l.Book(context.Background(), b)
+		return err
 	}
 	err := decide(a.store, all)
 	if s, ok := a.store.(store.Settler); ok && err == nil && a.path.settled > 0 {

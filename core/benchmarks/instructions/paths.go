@@ -20,6 +20,7 @@ type path struct {
 	fill    int  // how many takes each log has got before
 	units   bool // whether all of these but the first are of one unit
 	settled int  // if not 0, what each take is settled to on its last log, which counts as well
+	booked  int  // if not 0, each take books units as well, and settles the booking before to so many
 }
 
 type take struct {

@@ -28,5 +28,13 @@ func init() {
 			settled: 300,
 		},
 		path{name: "cost, long log", plans: []*store.Plan{tokens}, take: take{costs: []int{500}}, fill: 300},
+		path{name: "take and booking", plans: []*store.Plan{tokens}, fill: 10, booked: 20},
+		path{name: "take and booking, long log", plans: []*store.Plan{tokens}, fill: 150, booked: 20},
+		path{
+			name:   "take and booking, entries leave",
+			plans:  []*store.Plan{plan(store.Plan{}, limit(1_000_000, 50*time.Millisecond))},
+			fill:   10,
+			booked: 20,
+		},
 	)
 }

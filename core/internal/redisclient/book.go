@@ -7,27 +7,18 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// bookFormat is how bookings of one plan and mode are written. What follows the IDs and costs is that of a take in the
-// long form.
-func bookFormat(sc Script) func([]store.Take) Format {
-	return func(takes []store.Take) Format {
-		f := Format{Script: sc, Logs: 1, Whole: 2 + wholeSize(takes[0].Plan)}
-		f.AppendPlan(&takes[0], false)
-		return f
-	}
-}
-
 // Book books units by that script. Bookings go to the server together, as takes do.
 func (l *Logs) Book(ctx context.Context, sc Script, b *store.Booking) (booked store.Booked, err error) {
-	one, _ := takePool.Get().(*take)
-	takes := []store.Take{b.Take}
-	takes[0].Mode = store.ModeCharge // bookings with a take and without go together
-	one.ctx, one.place, one.keys = ctx, 0, nil
-	one.key, one.argument = l.Key(&b.Take.Key), bookingText(b)
-	kind := &Kind{Package: l.kind.Package, NewFormat: bookFormat(sc)}
-	of := l.bookings.find(l.Conn, kind, takes, l.Conn.nodeOf(ctx, one.key))
-	if err = of.do(one); err != nil {
-		return booked, l.Failed(err)
+	t := b.Take
+	t.Mode = store.ModeCharge // bookings with a take and without go together
+	// What follows the IDs and costs is that of a take in the long form.
+	one, err := l.together(ctx, &l.bookings, t, bookingText(b), func([]store.Take) Format {
+		f := Format{Script: sc, Logs: 1, Whole: 2 + wholeSize(t.Plan)}
+		f.AppendPlan(&t, false)
+		return f
+	})
+	if err != nil {
+		return booked, err
 	}
 	defer takePool.Put(one)
 	units, others := one.reply[0], one.reply[1]
@@ -37,6 +28,37 @@ func (l *Logs) Book(ctx context.Context, sc Script, b *store.Booking) (booked st
 	booked.Units, booked.Others = int(units), int(others)
 	booked.Answer, err = wholeAnswer(one, one.reply[2:], one.reply[2], &b.Take, 1)
 	return booked, err
+}
+
+// Settle changes the cost of a take by that script. Settlements go to the server together, as takes do.
+func (l *Logs) Settle(ctx context.Context, sc Script, s *store.Settlement) error {
+	if err := s.Key.Validate(); err != nil {
+		return err
+	}
+	text := string(binary.BigEndian.AppendUint32([]byte(IDText(s.ID)), uint32(s.Cost)))
+	one, err := l.together(ctx, &l.settlements, store.Take{Key: s.Key}, text, func([]store.Take) Format {
+		return Format{Script: sc, Logs: 1, Whole: 1}
+	})
+	if err == nil {
+		takePool.Put(one)
+	}
+	return err
+}
+
+// together sends an argument of a script with those of others, and returns what it has become. t has the key, and what
+// others have in common with it.
+func (l *Logs) together(
+	ctx context.Context, all *batchers, t store.Take, argument string, format func([]store.Take) Format,
+) (*take, error) {
+	one, _ := takePool.Get().(*take)
+	one.ctx, one.place, one.keys = ctx, 0, nil
+	one.key, one.argument = l.Key(&t.Key), argument
+	kind := &Kind{Package: l.kind.Package, NewFormat: format}
+	of := all.find(l.Conn, kind, []store.Take{t}, l.Conn.nodeOf(ctx, one.key))
+	if err := of.do(one); err != nil {
+		return nil, l.Failed(err)
+	}
+	return one, nil
 }
 
 // bookingText is the argument of a booking.

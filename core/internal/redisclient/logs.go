@@ -43,8 +43,10 @@ type Logs struct {
 	prefix   string
 	faults   []error // of the options
 	batchers batchers
-	bookings batchers
-	known    sync.Map // hashes of scripts, other than those of takes, that the server has run
+
+	bookings, settlements batchers
+
+	known sync.Map // hashes of scripts, other than those of takes, that the server has run
 }
 
 // New returns the logs of a store of that kind.

@@ -4,25 +4,37 @@
 -- include mark
 -- include weights
 
-local n = #KEYS
+local n, none = #KEYS, '\0\0\0\0\0\0\0\0'
 local reply, r, peek, plain, varies = {}, 0, false, nil, false
-local limits, decide, book, settleBooked, failed = (#ARGV - n - 5) / 2, nil, nil, nil, nil
+local limits, ask, decide, book, settle, failed = (#ARGV - n - 5) / 2, nil, nil, nil, nil, nil
 -- include state
-local function make()
-  -- include marked
-  -- include settle_booked
-  -- include decide
-  -- include book_units
+local usual = ARGV[n + 1]
+if limits == 1 and usual == 'c' and ARGV[n + 2] == ARGV[n + 7] and ARGV[n + 4] == '1' then
+  local ttl, quota, window = ARGV[n + 3] + 0, ARGV[n + 6] + 0, ARGV[n + 7] + 0
+  -- include book_short
 end
-make()
-local usual = mode
 
 for k = 1, n do
-  local id, taken, settled, used, booked, most, share, lease = struct.unpack('>c8I4c8I4c8I4I4I4', ARGV[k])
-  if settled ~= '\0\0\0\0\0\0\0\0' then settleBooked(KEYS[k], settled, used) end
-  mode = taken > 0 and usual or 'p'
-  r, failed = decide(KEYS[k], taken > 1 and id .. ARGV[k]:sub(9, 12) or id, r + 2)
-  if failed then return failed end
-  reply[r - 2 * limits - 3], reply[r - 2 * limits - 2] = book(booked, taken, most, share, lease)
+  local id, taken, settled, spent, booked, most, share, lease = struct.unpack('>c8I4c8I4c8I4I4I4', ARGV[k])
+  settled = settled ~= none and settled
+  if ask and ask(KEYS[k], id, taken, settled, spent, booked, most, share, lease) then
+    r = r + 6
+  else
+    if not decide then
+      local function make()
+        -- include marked
+        -- include settle_units
+        -- include decide
+        -- include book_units
+      end
+      make()
+      usual = mode
+    end
+    if settled then settle(KEYS[k], settled, spent) end
+    mode = taken > 0 and usual or 'p'
+    r, failed = decide(KEYS[k], taken > 1 and id .. ARGV[k]:sub(9, 12) or id, r + 2)
+    if failed then return failed end
+    reply[r - 2 * limits - 3], reply[r - 2 * limits - 2] = book(booked, taken, most, share, lease)
+  end
 end
 return reply

@@ -34,9 +34,9 @@ if summary and found[1] then
   end
 
   fill(summary.open, 0)
-  local first = string.format('%.0f', shift - found[2])
+  local first = '-' .. textOf(found[2] - shift)
   for _, block in ipairs(call('ZRANGE', key, first, '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', n)) do
-    local score = string.format('%.0f', struct.unpack('>I7', block) + shift)
+    local score = textOf(struct.unpack('>I7', block) + shift)
     local newer = call('ZCOUNT', key, '(' .. score, '+inf')
     fill(block:sub(15), newer)
     if newer <= last then break end

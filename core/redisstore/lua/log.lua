@@ -168,7 +168,7 @@ local function finish(new)
   if future and mode ~= 'p' then
     -- A clock that has stepped back leaves entries in the future, for instance in a failover. What is later than any
     -- booking is moved to where bookings are, so that it leaves in one window and a second at most.
-    local most = string.format('%.0f', logNow + longestLease)
+    local most = textOf(logNow + longestLease)
     local late = call('ZRANGEBYSCORE', key, '(' .. most, '+inf')
     if summary and #late > 0 then weights().moveTo(key, summary, now + longestLease, shift) end
     for i = 1, #late do call('ZADD', key, 'XX', most, late[i]) end

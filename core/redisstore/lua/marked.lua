@@ -22,7 +22,7 @@ local function read()
     if not extends then logKeep, logTtl = kept, math.floor(kept / 1000) + 1000 end
   end
   if extends and not oldest then shift = far end
-  logNow, logStamp = now + shift, shift > 0 and string.format('%.0f', now + shift) or stamp
+  logNow, logStamp = now + shift, shift > 0 and textOf(now + shift) or stamp
   return true
 end
 
@@ -35,7 +35,7 @@ local function extend()
   elseif extends or mark and shift == 0 and entries < many then
     mark = weights().setMark(key, mark, string.format('%.0f', extends and keep or kept), entries, shift > 0)
     if shift == 0 and mark:sub(1, 5) == 'keep:' then
-      logNow, logStamp, shift = now + far, string.format('%.0f', now + far), far
+      logNow, logStamp, shift = now + far, textOf(now + far), far
       oldest, at = nil, at and at + far
     end
   end

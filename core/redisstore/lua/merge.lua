@@ -22,7 +22,7 @@ for i = 4, #ARGV, 3 do
   local id, age, weight = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2] - 1
   if age < keep and not isThere(id) then
     if weight > 0 and not summary then summary = weights().begin(key, mark, keep, shift) end
-    call('ZADD', key, string.format('%.0f', now - age + shift), id)
+    call('ZADD', key, textOf(now - age + shift), id)
     if summary then weights().put(key, summary, id, now - age, shift, weight) end
     added = added + 1
   end

@@ -7,7 +7,7 @@
 local key, ttl, n = KEYS[1], ARGV[1] + 0, #ARGV - 1
 local _, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
 if kept then ttl = math.max(ttl, math.floor(kept / 1000) + 1000) end
-if shift > 0 then stamp = string.format('%.0f', now + shift) end
+if shift > 0 then stamp = textOf(now + shift) end
 local renewed = {}
 for i = 1, n do
   local id, weight = ARGV[i + 1], 0

@@ -6,12 +6,12 @@
 local key = KEYS[1]
 local head = redis.pcall('ZRANGE', key, '0', '0', 'WITHSCORES') -- an error of the numbers of other algorithms
 local _, _, shift, summary = readHead(head)
-if not head.err and call('ZCOUNT', key, string.format('(%.0f', now + shift), '+inf') > 0 then
+if not head.err and call('ZCOUNT', key, '(' .. textOf(now + shift), '+inf') > 0 then
   if summary then
     while weights().drop(key, summary, now, shift, 0) > 0 do end
     weights().save(key, summary)
   else
-    call('ZREMRANGEBYSCORE', key, '1', string.format('%.0f', now + shift))
+    call('ZREMRANGEBYSCORE', key, '1', textOf(now + shift))
   end
 else
   call('UNLINK', key)

@@ -1,11 +1,14 @@
--- Changes what a take has cost. docs/internals.md, "Redis formats", describes what a log holds.
--- KEYS[1] the log; ARGV: 1 the take's id, 2 its units from now on. Reply: 1.
+-- Changes what takes have cost, each in its log. docs/internals.md, "Redis formats", describes what a log holds.
+-- KEYS the logs; ARGV the id of each take and, in 4 bytes, its units from now on. Reply: 1 for each.
 -- include clock
 -- include mark
-local key, id, want = KEYS[1], ARGV[1], ARGV[2] + 0
 -- include weights
--- include find
-if stamp then
-  -- include settle_units
+local settle
+-- include settle_units
+
+local reply = {}
+for k = 1, #KEYS do
+  settle(KEYS[k], struct.unpack('>c8I4', ARGV[k]))
+  reply[k] = 1
 end
-return {1}
+return reply

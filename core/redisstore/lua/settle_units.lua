@@ -1,26 +1,31 @@
--- Changes how many units a take has in a log. One that is stamped after now, as bookings are, moves to now.
--- Expects key, id, call, now; first, the member of its entry; stamp, its score; want, its units from now on; and what
--- marks.lua, summary.lua and weights.lua provide.
-local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
-if not summary and want > 1 then -- a take tells the window of a log that had no mark
-  summary = weights().begin(key, mark, kept or 0, shift)
-end
-local moves = want > 0 and stamp - shift > now
-if summary then
-  local old = weights().splice(key, summary, first, stamp - shift, shift, 4, not moves and want > 0 and want - 1)
-  summary.total = summary.total - old - 1 + (moves and 0 or want)
-end
-if want == 0 or moves then call('ZREM', key, first) end
-if summary and (want == 0 or moves) and summary.first == stamp - shift then
-  summary.first = weights().firstStamp(key, shift)
-end
-if moves then
-  call('ZADD', key, string.format('%.0f', now + shift), first)
-  if summary then weights().put(key, summary, first, now, shift, want - 1) end
-end
-if summary then
-  weights().save(key, summary)
-elseif mark and shift == 0 and want == 0 then -- a log whose mark is "near:" changes its scores when it has become short
-  local entries = call('ZCARD', key) - 1
-  if entries < many then weights().setMark(key, mark, string.format('%.0f', kept), entries, false) end
+-- Changes how many units a take has in a log.
+-- Expects call, now, and what marks.lua and weights.lua provide. Sets settle.
+
+-- settle changes the units of a take, if the log has it. One that is stamped after now, as bookings are, moves to now.
+settle = function(key, id, want)
+  -- include find
+  if not stamp then return end
+  local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+  if not summary and want > 1 then -- a take tells the window of a log that had no mark
+    summary = weights().begin(key, mark, kept or 0, shift)
+  end
+  local moves = want > 0 and stamp - shift > now
+  if summary then
+    local old = weights().splice(key, summary, first, stamp - shift, shift, 4, not moves and want > 0 and want - 1)
+    summary.total = summary.total - old - 1 + (moves and 0 or want)
+  end
+  if want == 0 or moves then call('ZREM', key, first) end
+  if summary and (want == 0 or moves) and summary.first == stamp - shift then
+    summary.first = weights().firstStamp(key, shift)
+  end
+  if moves then
+    call('ZADD', key, textOf(now + shift), first)
+    if summary then weights().put(key, summary, first, now, shift, want - 1) end
+  end
+  if summary then
+    weights().save(key, summary)
+  elseif mark and shift == 0 and want == 0 then -- the scores of "near:" change when a log has become short
+    local entries = call('ZCARD', key) - 1
+    if entries < many then weights().setMark(key, mark, string.format('%.0f', kept), entries, false) end
+  end
 end

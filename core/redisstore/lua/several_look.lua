@@ -8,14 +8,14 @@ for i = 1, limits do
   if window > keep then keep = window end
 end
 if oldest <= current - keep then
-  cut = string.format('%.0f', current - keep)
+  cut = textOf(current - keep)
   rest = size - call('ZCOUNT', key, '1', cut)
   oldest = rest > 0 and call('ZRANGE', key, -rest, -rest, 'WITHSCORES')[2] + 0
 end
 for i = 1, limits do
   local quota, window, held, since, sign = ARGV[n + 2 * i] + 0, ARGV[n + 1 + 2 * i] + 0, rest, oldest, 1
   if oldest and oldest <= current - window then -- since is the oldest entry in the window, or false
-    held = call('ZCOUNT', key, string.format('(%.0f', current - window), '+inf')
+    held = call('ZCOUNT', key, '(' .. textOf(current - window), '+inf')
     since = held > 0 and call('ZRANGE', key, -held, -held, 'WITHSCORES')[2] + 0
   end
   odd = odd or held > quota or since and since > current

@@ -3,10 +3,11 @@
 -- include clock
 -- include mark
 -- include weights
-local key, id, want = KEYS[1], ARGV[1], 0
+local key, id, settle = KEYS[1], ARGV[1], nil
+-- include settle_units
 -- include find
 if not stamp then return {0} end
 local age = now - (stamp + 0 < far and stamp or stamp - far)
 if age > ARGV[2] + 0 then return {age} end
--- include settle_units
+settle(key, id, 0)
 return {0}

@@ -4,7 +4,7 @@
 local head = call('ZRANGE', key, '0', '1', 'WITHSCORES') -- the mark, and the oldest entry
 if head[4] and head[2] == '0' then
   local size, oldest, current = call('ZCARD', key) - 1, head[4] + 0, now + far
-  local stamp = string.format('%.0f', current)
+  local stamp = textOf(current)
   -- include several_look
   if odd or head[1] ~= 'keep:' .. string.format('%.0f', keep) then
     -- undecided

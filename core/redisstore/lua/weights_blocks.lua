@@ -3,8 +3,6 @@
 -- Provides the functions below.
 local zero, longest = '\0\0\0\0', 16777215
 
-local function textOf(score) return string.format('%.0f', score) end
-
 -- sumOf returns the sum of the weights in a text from one on up to another.
 local function sumOf(text, from, to)
   local sum = 0
@@ -14,11 +12,11 @@ end
 
 -- blockFrom returns the first block that does not end before an instant, or after it if open is '('.
 local function blockFrom(key, at, open)
-  return call('ZRANGE', key, open .. textOf(-at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
+  return call('ZRANGE', key, open .. '-' .. textOf(at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
 end
 
 local function writeBlock(key, ends, sum, text)
-  if text ~= '' then call('ZADD', key, textOf(-ends), struct.pack('>I7I7', ends, sum) .. text) end
+  if text ~= '' then call('ZADD', key, '-' .. textOf(ends), struct.pack('>I7I7', ends, sum) .. text) end
 end
 
 local function firstStamp(key, shift)
@@ -45,13 +43,17 @@ local function save(key, s)
     local size = call('ZCARD', key)
     most = size < 120 and 8 or size < 4000 and 32 or 120
     if n >= most then
-      writeBlock(key, s.newest, sumOf(s.open, 1, n), s.open)
-      s.open, n = '', 0
+      -- Bookings stay in the open block, which the next command reads.
+      local ends = math.min(s.newest, now)
+      local later = s.newest > now and call('ZCOUNT', key, textOf(now + 1 + (s.near and 0 or far)), '+inf') or 0
+      local rest = 4 * math.max(n - later, 0)
+      writeBlock(key, ends, sumOf(s.open, 1, rest / 4), s.open:sub(1, rest))
+      s.open, n = s.open:sub(rest + 1), n - rest / 4
     end
   end
-  local room = most - n + (s.near and 128 or 0)
+  local room = math.max(most - n, 1) + (s.near and 128 or 0)
   local member = struct.pack(layout, 2 ^ 53 - s.total, s.first, s.newest, s.window, s.lag, room)
-  call('ZADD', key, textOf(-s.newest - far), member .. s.open)
+  call('ZADD', key, '-' .. textOf(s.newest + far), member .. s.open)
   s.unsaved = false
 end
 

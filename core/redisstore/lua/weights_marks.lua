@@ -5,7 +5,7 @@
 local function shiftScores(key)
   local all, batch, b = call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES'), {}, 0
   for i = 1, #all, 2 do
-    batch[b + 1], batch[b + 2], b = string.format('%.0f', all[i + 1] + far), all[i], b + 2
+    batch[b + 1], batch[b + 2], b = textOf(all[i + 1] + far), all[i], b + 2
     if b == 2000 or i == #all - 1 then -- unpack has room for some thousands
       call('ZADD', key, 'XX', unpack(batch, 1, b))
       b = 0

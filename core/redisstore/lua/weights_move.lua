@@ -2,7 +2,7 @@
 -- Expects what weights_blocks.lua provides. Provides moveTo.
 local function moveTo(key, s, at, shift)
   local score, text = textOf(at + shift), s.open
-  for _, block in ipairs(call('ZRANGEBYSCORE', key, '(-4e15', textOf(-at))) do -- those that end then or later
+  for _, block in ipairs(call('ZRANGEBYSCORE', key, '(-4e15', '-' .. textOf(at))) do -- those that end then or later
     local newer = call('ZCOUNT', key, '(' .. textOf(struct.unpack('>I7', block) + shift), '+inf')
     text = block:sub(15) .. zero:rep(newer - #text / 4) .. text
     call('ZREM', key, block)

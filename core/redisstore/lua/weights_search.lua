@@ -7,7 +7,7 @@ local function sumSince(key, s, at, shift)
   local after = call('ZCOUNT', key, from, '+inf')
   if after <= n then return sumOf(s.open, n - after + 1, n) end
   local sum = sumOf(s.open, 1, n)
-  local found = call('ZRANGEBYSCORE', key, '(-4e15', textOf(-at)) -- blocks, newest first
+  local found = call('ZRANGEBYSCORE', key, '(-4e15', '-' .. textOf(at)) -- blocks, newest first
   for i = 1, #found - 1 do sum = sum + select(2, struct.unpack('>I7I7', found[i])) end
   local block = found[#found]
   if block then
