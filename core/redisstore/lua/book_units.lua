@@ -4,7 +4,7 @@
 -- addBooking adds an entry of units at an instant. The TTL of the log was set now.
 local function addBooking(id, units, at)
   summary = summary or weights().begin(key, mark, kept or keep, shift)
-  call('ZADD', key, string.format('%.0f', at + shift), id)
+  call('ZADD', key, textOf(at + shift), id)
   weights().put(key, summary, id, at, shift, units - 1)
   summary.lag = math.max(summary.newest - now, 0)
   if extends then summary.window = keep end
@@ -15,14 +15,15 @@ end
 -- stamped after now beside them.
 book = function(id, taken, most, share, lease)
   if summary and not summary.near and shift == 0 then -- the take has changed the scores
-    shift, logStamp = far, string.format('%.0f', now + far)
+    shift, logStamp = far, textOf(now + far)
   end
   local others, room = call('ZCOUNT', key, '(' .. logStamp, '+inf'), most
   if admitted == 0 or most == 0 then return 0, others end
   if own > 0 or taken == 0 then -- it may have been executed before
     local at = call('ZSCORE', key, id)
     if at then
-      return 1 + (summary and weights().splice(key, summary, id, at - shift, shift, 4, true) or 0), others - 1
+      return 1 + (summary and weights().splice(key, summary, id, at - shift, shift, 4, true) or 0),
+        others - (at - shift > now and 1 or 0)
     end
   end
   for i = 1, deciding do room = math.min(room, (quotas[i] - used[i] - taken) / math.max(share, 4 * (1 + others))) end
