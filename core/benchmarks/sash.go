@@ -27,7 +27,7 @@ func sash(name string, limits func(limit) core.Limits, store func(limit) core.St
 			if err != nil {
 				return limiter{}, err
 			}
-			return limiter{check: checker{lim, max(1, l.cost)}.check}, nil
+			return limiter{checker{lim, max(1, l.cost)}.check, func() { lim.Close() }}, nil
 		},
 	}
 }
