@@ -219,7 +219,7 @@ func TestNumber(t *testing.T) {
 }
 
 func TestCharts(t *testing.T) {
-	r, err := lastResults(".")
+	r, err := lastResults(".", "latest.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,7 +26,7 @@ type job struct {
 	Cluster bool     `json:"cluster"`
 
 	Framework string `json:"framework"` // that serves; if empty, checks are offered
-	Limiter   string `json:"limiter"`
+	Limiter   string `json:"limiter"`   // of those sharing; if empty, sash
 
 	Quota   int           `json:"quota"`
 	Window  time.Duration `json:"window"`
@@ -34,6 +35,12 @@ type job struct {
 	Warm    time.Duration `json:"warm"`
 	Span    time.Duration `json:"span"`
 	Checks  int           `json:"checks"`
+
+	// If it is not 0, requests come at random with this mean distance, and all are reported. This process makes its
+	// part of them.
+	Mean  time.Duration `json:"mean"`
+	Part  int           `json:"part"`
+	Parts int           `json:"parts"`
 }
 
 // report is a sample on its way to the parent.
@@ -44,6 +51,7 @@ type report struct {
 	Error   string        `json:"error"`
 	Took    histogram     `json:"took"`
 	Elapsed time.Duration `json:"elapsed"`
+	Calls   []call        `json:"calls"`
 }
 
 const childJob = "SASH_BENCHMARKS_JOB"
@@ -72,14 +80,17 @@ func asChild() bool {
 
 // offer says when it is ready, waits for the word, and reports.
 func (j job) offer() error {
-	store, end := j.store()
+	c, end := j.contestant()
 	defer end()
-	l, err := sash("sash", one, func(limit) core.Store { return store }).make(limit{quota: j.Quota, window: j.Window})
+	l, err := c.make(limit{quota: j.Quota, window: j.Window})
 	if err != nil {
 		return err
 	}
+	defer l.end()
 	offer := load{keys: names(j.Keys), workers: j.Workers, span: j.Warm}
-	if j.Warm > 0 {
+	if j.Mean > 0 { // dials, loads the script
+		load{keys: []string{"another"}, workers: j.Workers, checks: j.Workers}.run(l.check)
+	} else if j.Warm > 0 {
 		offer.run(l.check)
 	}
 	fmt.Println("ready")
@@ -87,12 +98,38 @@ func (j job) offer() error {
 		return err
 	}
 	offer.span, offer.checks = j.Span, j.Checks
+	if j.Mean > 0 {
+		for i, at := range poisson(j.Span, j.Mean) {
+			if i%j.Parts == j.Part {
+				offer.at = append(offer.at, at)
+			}
+		}
+		offer.span, offer.checks = 0, len(offer.at)
+	}
 	s := offer.run(l.check)
-	r := report{Checks: s.checks, Allowed: s.allowed, Failed: s.failed, Took: s.took, Elapsed: s.elapsed}
+	r := report{
+		Checks:  s.checks,
+		Allowed: s.allowed,
+		Failed:  s.failed,
+		Took:    s.took,
+		Elapsed: s.elapsed,
+		Calls:   s.calls,
+	}
 	if s.err != nil {
 		r.Error = s.err.Error()
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func (j job) contestant() (c contestant, end func()) {
+	if j.Limiter == "" {
+		store, end := j.store()
+		return sash("sash", one, func(limit) core.Store { return store }), end
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: j.Addrs[0]})
+	all := sharing(rdb)
+	at := slices.IndexFunc(all, func(c contestant) bool { return c.name == j.Limiter })
+	return all[at], func() { rdb.Close() }
 }
 
 func (j job) store() (store core.Store, end func()) {
@@ -149,7 +186,7 @@ func (j job) together(processes int, began func()) (s sample, err error) {
 			c.end()
 		}
 	}()
-	for range processes {
+	for j.Part, j.Parts = 0, processes; j.Part < processes; j.Part++ {
 		c, err := start(j)
 		if err != nil {
 			return s, err
@@ -167,12 +204,15 @@ func (j job) together(processes int, began func()) (s sample, err error) {
 			return s, err
 		}
 	}
-	for _, c := range children {
+	for i, c := range children {
 		var r report
 		if err := json.NewDecoder(c.out).Decode(&r); err != nil {
 			return s, fmt.Errorf("a process does not report: %w", err)
 		}
-		own := sample{checks: r.Checks, allowed: r.Allowed, failed: r.Failed, took: r.Took}
+		own := sample{checks: r.Checks, allowed: r.Allowed, failed: r.Failed, took: r.Took, calls: r.Calls}
+		for k := range own.calls {
+			own.calls[k].Process = i
+		}
 		if r.Error != "" {
 			own.err = errors.New(r.Error)
 		}

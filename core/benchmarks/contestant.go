@@ -51,6 +51,21 @@ func onServer(rdb *redis.Client) []contestant {
 	}
 }
 
+// leasing are the contestants that show what leases are worth.
+func leasing(rdb *redis.Client) []contestant {
+	return []contestant{
+		sash("sash", one, remote(rdb)),
+		sash("sash, leases of 20 ms", one, remote(rdb), core.WithLease(20*time.Millisecond)),
+		sash("sash, leases of 100 ms", one, remote(rdb), core.WithLease(100*time.Millisecond)),
+		redisRate(rdb),
+	}
+}
+
+// sharing are the contestants whose processes share a quota, most of them without a round trip for each request.
+func sharing(rdb *redis.Client) []contestant {
+	return append(leasing(rdb)[:2], wso2(rdb), apisix(rdb))
+}
+
 // inMemory are the contestants that keep to one process.
 func inMemory() []contestant {
 	return []contestant{

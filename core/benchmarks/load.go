@@ -13,9 +13,10 @@ import (
 type load struct {
 	keys    []string // in turn, so that each gets its share
 	workers int
-	rate    int           // checks a second; 0 is as many as the workers can
-	span    time.Duration // it ends after that
-	checks  int           // or after so many, if not 0
+	rate    int             // checks a second; 0 is as many as the workers can
+	at      []time.Duration // or when each is due, and then it keeps the calls
+	span    time.Duration   // it ends after that
+	checks  int             // or after so many, if not 0
 }
 
 // sample is what one load saw of one limiter.
@@ -27,6 +28,18 @@ type sample struct {
 	took    histogram
 	elapsed time.Duration
 	allocs  float64 // of the process, a check
+	calls   []call
+}
+
+// due is when check n is to be made, if there is such an instant.
+func (l load) due(n int) (at time.Duration, ok bool) {
+	switch {
+	case l.at != nil:
+		return l.at[n], true
+	case l.rate > 0:
+		return time.Duration(n) * time.Second / time.Duration(l.rate), true
+	}
+	return 0, false
 }
 
 // run offers a load. With a rate, check n is due at a fixed instant, so that a
@@ -44,8 +57,8 @@ func (l load) run(c check) sample {
 			w, end := &workers[i], time.Duration(0)
 			for n := i; l.checks == 0 || n < l.checks; n += l.workers {
 				began := end
-				if l.rate > 0 {
-					time.Sleep(time.Duration(n)*time.Second/time.Duration(l.rate) - time.Since(start))
+				if at, ok := l.due(n); ok {
+					time.Sleep(at - time.Since(start))
 					began = time.Since(start)
 				}
 				if l.span > 0 && began >= l.span {
@@ -54,6 +67,9 @@ func (l load) run(c check) sample {
 				ok, err := c(ctx, l.keys[n%len(l.keys)])
 				end = time.Since(start)
 				w.count(ok, err, end-began)
+				if l.at != nil {
+					w.calls = append(w.calls, call{start.Add(began).UnixNano(), start.Add(end).UnixNano(), ok, 0})
+				}
 			}
 		})
 	}
@@ -88,6 +104,7 @@ func (s *sample) merge(w *sample) {
 	if s.err == nil {
 		s.err = w.err
 	}
+	s.calls = append(s.calls, w.calls...)
 	for i, n := range w.took {
 		s.took[i] += n
 	}

@@ -6,12 +6,14 @@
 //	go run . -only redis # one part
 //	go run . -draw       # the charts and tables of the last results again
 //	go run . accuracy    # how exact each limiter is, in a few seconds; writes a chart and the tables of README.md
+//	go run . leases      # what leases are worth, in minutes; writes results, a chart and the tables of README.md
 //
 // It is a module of its own, so that its contestants are nobody's dependencies.
 package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,6 +33,7 @@ type run struct {
 	began  ticks
 	redis  *server // nil until a part wants it
 	tables []*Table
+	err    error // why it has failed, though it has results
 }
 
 var parts = []struct {
@@ -45,34 +48,42 @@ var parts = []struct {
 	{"request", (*run).requests},
 	{"growth", (*run).growth},
 	{"loopback", (*run).loopback},
+	{"share", (*run).share},
+	{"leases", (*run).leases},
 }
+
+// whole is the parts of a whole run. The others are those of go run . leases.
+const whole = "redis,server,bytes,memory,expire,request,growth,loopback"
 
 func main() {
 	if asChild() {
 		return
 	}
 	quick := flag.Bool("quick", false, "one short round, for trying: its numbers mean little")
-	only := flag.String("only", "", "the parts to run, with commas between: "+
-		"redis, server, bytes, memory, expire, request, growth, loopback")
+	only := flag.String("only", whole, "the parts to run, with commas between; share and leases are two more")
 	draw := flag.Bool("draw", false, "run nothing: draw the charts and tables of the last results again")
 	out := flag.String("out", "", "the folder for results, charts and the tables of README.md; "+
 		"by default this one, after a whole run")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		if flag.NArg() > 1 || flag.Arg(0) != "accuracy" {
-			finish(fmt.Errorf("%q: the only word that this program knows is accuracy", flag.Args()))
-		}
+	if *out == "" && (*draw || !*quick && *only == whole) {
+		*out = "."
+	}
+	last, write := "latest.json", (*results).write
+	switch word := strings.Join(flag.Args(), " "); word {
+	case "":
+	case "accuracy":
 		finish(accuracy(cmp.Or(*out, "."), judged))
 		return
-	}
-	if *out == "" && (*draw || !*quick && *only == "") {
-		*out = "."
+	case "leases":
+		last, write, *only = "leases.json", (*results).writeLeases, "share,leases"
+	default:
+		finish(fmt.Errorf("%q: the words that this program knows are accuracy and leases", word))
 	}
 
 	if *draw {
-		results, err := lastResults(*out)
+		results, err := lastResults(*out, last)
 		if err == nil {
-			err = results.write(*out)
+			err = write(results, *out)
 		}
 		finish(err)
 		return
@@ -86,19 +97,18 @@ func main() {
 	// that of a server.
 	heap := make([]byte, 64<<20)
 	for _, part := range parts {
-		if *only == "" || slices.Contains(strings.Split(*only, ","), part.name) {
+		if slices.Contains(strings.Split(*only, ","), part.name) {
 			part.do(r)
 		}
 	}
 	runtime.KeepAlive(heap)
 	results := r.results()
-	for _, t := range results.Tables {
-		fmt.Printf("%s\n", t.text())
-	}
+	fmt.Print(results.text())
 	r.say("done; others had %.0f %% of the machine", 100*results.Others)
 	if *out != "" {
-		finish(results.write(*out))
+		r.err = errors.Join(r.err, write(results, *out))
 	}
+	finish(r.err)
 }
 
 func finish(err error) {

@@ -103,8 +103,8 @@ func cpu() string {
 	return "unknown"
 }
 
-func lastResults(dir string) (*results, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "results", "latest.json"))
+func lastResults(dir, name string) (*results, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "results", name))
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +114,11 @@ func lastResults(dir string) (*results, error) {
 
 // write leaves the results where people look for them.
 func (r *results) write(dir string) error {
-	text, err := json.MarshalIndent(r, "", "\t")
+	text, err := r.json()
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"results/latest.json": append(text, '\n')}
+	files := map[string][]byte{"results/latest.json": text}
 	for _, c := range charts(r) {
 		if files["charts/"+c.File], err = c.svg(); err != nil {
 			return err
@@ -128,6 +128,11 @@ func (r *results) write(dir string) error {
 		return err
 	}
 	return writeFiles(dir, files)
+}
+
+func (r *results) json() ([]byte, error) {
+	text, err := json.MarshalIndent(r, "", "\t")
+	return append(text, '\n'), err
 }
 
 func writeFiles(dir string, files map[string][]byte) error {
@@ -145,16 +150,24 @@ func writeFiles(dir string, files map[string][]byte) error {
 
 // readme returns the file at path with new results between its two marks.
 func (r *results) readme(path string) ([]byte, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, `%s`: %d cores of %s (%s), which Redis and its clients share, "+
-		"and of which others took %.0f %%. Go %s, Redis %s, go-redis %s.\n\n",
+	return replaced(path, "results", r.machine()+"\n"+r.participants()+r.text())
+}
+
+// machine is what has run, and where.
+func (r *results) machine() string {
+	return fmt.Sprintf("%s, `%s`: %d cores of %s (%s), which Redis and its clients share, "+
+		"and of which others took %.0f %%. Go %s, Redis %s, go-redis %s.\n",
 		r.Date, r.Command, r.Cores, r.CPU, r.System, 100*r.Others,
 		r.Go, r.Redis, r.Versions["github.com/redis/go-redis/v9"])
-	b.WriteString(r.participants())
+}
+
+// text is all tables.
+func (r *results) text() string {
+	var b strings.Builder
 	for _, t := range r.Tables {
 		b.WriteString("\n" + t.text())
 	}
-	return replaced(path, "results", b.String())
+	return b.String()
 }
 
 // replaced returns the file at path with another text between the two marks of this name.
