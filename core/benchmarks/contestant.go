@@ -55,8 +55,8 @@ func onServer(rdb *redis.Client) []contestant {
 func leasing(rdb *redis.Client) []contestant {
 	return []contestant{
 		sash("sash", one, remote(rdb)),
-		sash("sash, leases of 20 ms", one, remote(rdb), core.WithLease(20*time.Millisecond)),
-		sash("sash, leases of 100 ms", one, remote(rdb), core.WithLease(100*time.Millisecond)),
+		sash("sash, lease 20 ms", one, remote(rdb), core.WithLease(20*time.Millisecond)),
+		sash("sash, lease 100 ms", one, remote(rdb), core.WithLease(100*time.Millisecond)),
 		redisRate(rdb),
 	}
 }

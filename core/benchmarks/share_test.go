@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -65,5 +68,23 @@ func TestSynced(t *testing.T) {
 		if admitted < quota || admitted > quota+2 {
 			t.Errorf("%s: two processes admit %d of %d", c.name, admitted, quota)
 		}
+	}
+}
+func TestLeaseResults(t *testing.T) {
+	r, err := lastResults(".", "leases.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil || !strings.Contains(string(readme), r.machine()+r.text()) {
+		t.Errorf("README.md has other tables: do \"go run . -draw leases\": %v", err)
+	}
+	drawn, err := r.leaseChart().svg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wellFormed(t, "leases.svg", drawn)
+	if chart, err := os.ReadFile("charts/leases.svg"); err != nil || !bytes.Equal(chart, drawn) {
+		t.Errorf("charts/leases.svg is of other results: do \"go run . -draw leases\": %v", err)
 	}
 }
