@@ -48,7 +48,7 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 		}
 		return f
 	}
-	switch f.Weighted = takeWeightedScript; {
+	switch f.Weighted, f.Booked = takeWeightedScript, bookScript; {
 	case t.Plan.Varies:
 		f.Script = takeVariedScript
 	case len(t.Plan.Limits) > 1:

@@ -128,7 +128,7 @@ func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Bo
 	if err := redisclient.CheckCost(max(b.Take.Cost, b.Most, b.Share, b.Used)); err != nil {
 		return booked, err
 	}
-	return s.Logs.Book(ctx, bookScript, &b)
+	return s.Logs.Book(ctx, &b)
 }
 
 func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {

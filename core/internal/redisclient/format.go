@@ -47,6 +47,8 @@ type Format struct {
 	// Weighted decides where a log has weights: Script then only tells so, and records nothing. It is the zero Script
 	// if there is none.
 	Weighted Script
+	// Booked decides takes and bookings. It is the zero Script if units cannot be booked.
+	Booked Script
 
 	Logs    int   // that each take is about
 	Tail    []any // the arguments after the ids
@@ -168,8 +170,12 @@ func isWeighted(part []int64) bool { return len(part) == 1 && part[0] == weighte
 // weightedReply is no short reply: that would be of an empty log that denies.
 const weightedReply = -1
 
-// cut returns the part of a reply about its first key, and the rest. last tells that there are no more keys.
-func (f *Format) cut(reply []int64, last bool) (part, rest []int64, err error) {
+// cut returns the part of a reply about a take, which comes first, and the rest. last tells that there is no rest.
+func (f *Format) cut(reply []int64, t *take, last bool) (part, rest []int64, err error) {
+	if t.books() && len(reply) > booked {
+		part, rest, err = f.cut(reply[booked:], &take{}, last)
+		return slices.Concat(reply[:booked], part), rest, err
+	}
 	size := f.Whole
 	if f.Short > 0 && len(reply) > 0 {
 		if reply[0] != 0 {

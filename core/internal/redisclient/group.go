@@ -19,6 +19,9 @@ type group struct {
 
 // scriptOf returns the script for these takes.
 func (b *batcher) scriptOf(takes ...*take) Script {
+	if slices.ContainsFunc(takes, (*take).books) {
+		return b.Booked
+	}
 	if b.Weighted.isZero() {
 		return b.Script
 	}
@@ -52,7 +55,7 @@ func (b *batcher) sendOneTo(sc Script, t *take) {
 	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), t.argument))
 	b.lookThrough(q, t)
 	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
-		t.reply, _, t.err = b.cut(q.reply, true)
+		t.reply, _, t.err = b.cut(q.reply, t, true)
 	}
 }
 
@@ -100,7 +103,7 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, ba
 	for i, g := range groups {
 		q, last := calls[i/each], (i+1)%each == 0
 		if g.err = cmp.Or(err, q.err); g.err == nil {
-			g.reply, q.reply, g.err = b.cut(q.reply, last)
+			g.reply, q.reply, g.err = b.cut(q.reply, g.first, last)
 		}
 	}
 }

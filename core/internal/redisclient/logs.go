@@ -41,10 +41,10 @@ type Logs struct {
 	kind     *Kind
 	client   Client // as it was given
 	prefix   string
-	faults   []error // of the options
-	batchers batchers
+	faults   []error  // of the options
+	batchers batchers // of takes and bookings
 
-	bookings, settlements batchers
+	settlements batchers
 
 	known sync.Map // hashes of scripts, other than those of takes, that the server has run
 }

@@ -1,7 +1,7 @@
 -- The short path of bookings in logs with weights and of one limit: the latest entry is the booking that is settled, or
 -- none is settled, and no other entry is later than now.
--- Expects quota, window, ttl (ms), reply, r, what clock.lua and weights.lua provide. Sets ask.
-local farStamp, parse, pack = textOf(now + far), struct.unpack, struct.pack
+-- Expects quota, window, ttls, whole, reply, r; farStamp, pack and parse of cost.lua; what clock.lua and weights.lua
+-- provide. Sets askBooking.
 
 -- before reports whether an ID comes before another one in a log.
 local function before(id, other)
@@ -10,8 +10,8 @@ local function before(id, other)
   return high < otherHigh or high == otherHigh and low < otherLow
 end
 
--- ask settles, takes and books, and replies. It returns whether it has decided, or an error.
-ask = function(key, id, taken, settled, spent, booked, most, share, lease)
+-- askBooking settles, takes and books, and replies. It returns whether it has decided.
+askBooking = function(key, id, taken, settled, spent, booked, most, share, lease)
   local member = call('ZRANGE', key, '0', '0')[1]
   if taken == 0 or most == 0 or not member or #member < 32 then return false end
   local total, first, newest, kept, lag, room = parse(layout, member)
@@ -69,8 +69,10 @@ ask = function(key, id, taken, settled, spent, booked, most, share, lease)
     call('ZADD', key, farStamp, id, farEnds, booked, '-' .. farEnds, new)
   end
   if room == 0 then weights().save(key, readSummary(new)) end
-  if lag == 0 then call('PEXPIRE', key, ttl + math.ceil(lease / 1000)) end
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = units, 0, 1, 0
-  reply[r + 5], reply[r + 6] = total, first - now + window
+  if lag == 0 then call('PEXPIRE', key, ttls[1] + math.ceil(lease / 1000)) end
+  if plain then reply[r + 3] = 0 end -- not a short reply
+  local at = r + whole
+  reply[r + 1], reply[r + 2], reply[at + 3], reply[at + 4] = units, 0, 1, 0
+  reply[at + 5], reply[at + 6] = total, first - now + window
   return true
 end
