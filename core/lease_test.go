@@ -226,7 +226,7 @@ func TestLeaseServesAHotKey(t *testing.T) {
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
-		if logs.calls["book"] > 80 || logs.calls["take"] > 40 || leased < requests-120 {
+		if logs.calls["book"] > 80 || logs.calls["take"] > 48 || leased < requests-120 {
 			t.Errorf("%v calls, %d leased", logs.calls, leased)
 		}
 		if err := l.Close(); err != nil {

@@ -18,18 +18,21 @@ import (
 // asked.
 
 const (
-	leastDemand  = 8      // requests in the time of a lease: for fewer, booking and settling cost the store more
-	sureDemand   = 32     // requests in that time after which the time before does not matter
+	leastDemand  = 12     // requests in the time of a lease: logs with weights cost the store more, also without one
+	sureDemand   = 48     // requests in that time after which the time before does not matter
+	leastUsed    = 2      // units of a lease: for fewer, booking and settling cost the store more
+	leastUnits   = 4      // to book, since more are seldom missing to others
 	mostHolders  = 65_536 // logs with leases
 	mostWaits    = 3      // for bookings on their way, of one request
 	holderShards = 4096
-	idleLeases   = 4 // for so many times the length of a lease a holder without one is kept
+	counters     = 65_536 // half a megabyte
+	idleLeases   = 4      // for so many times the length of a lease a holder without one is kept
 )
 
 // leases are what this process has booked ahead.
 type leases struct {
 	length  time.Duration
-	demand  [holderShards]atomic.Uint64 // see count
+	demand  [counters]atomic.Uint64 // see counted
 	holders [holderShards]atomic.Pointer[holder]
 	closed  atomic.Bool
 
@@ -49,6 +52,7 @@ type holder struct {
 	booking chan struct{} // closed when the booking on its way was answered; nil if there is none
 	waiting int           // requests that wait for it
 	size    int           // units to book next
+	used    float64       // units of a lease that were used of late
 	others  float64       // leases of other processes that were seen of late
 	again   time.Duration // when to book again, since the start of the guard
 	timer   *time.Timer
@@ -106,7 +110,7 @@ func (ls *leases) wanted(t *store.Take, now time.Duration) *holder {
 	if h := ls.find(t); h != nil || ls.count >= mostHolders {
 		return h
 	}
-	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before)}
+	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before), used: leastDemand}
 	at := &ls.holders[hash%holderShards]
 	h.next.Store(at.Load())
 	at.Store(h)
@@ -117,7 +121,7 @@ func (ls *leases) wanted(t *store.Take, now time.Duration) *holder {
 // counted counts a request in a period, and returns how many there were in it and in the one before. Logs share
 // counters: 32 bits have the period, and 16 each the requests in the one before and in this one.
 func (ls *leases) counted(hash, period uint64) (in, before int) {
-	at := &ls.demand[hash%holderShards]
+	at := &ls.demand[hash%counters]
 	for {
 		old := at.Load()
 		earlier, n := old>>16&0xffff, old&0xffff
@@ -260,14 +264,13 @@ func (h *holder) end() *Lease {
 		return nil
 	}
 	used := l.Units - l.Left()
-	switch {
+	switch h.used = (h.used + float64(used)) / 2; {
+	case h.used < leastUsed:
+		h.size = 0
 	case l.Ends(instant()):
-		h.size = used + used/4
+		h.size = max(used+used/4, leastUnits)
 	default: // it was drained, or could not serve a request
 		h.size = 2 * l.Units
-	}
-	if used < leastDemand {
-		h.size = 0
 	}
 	return l
 }
