@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,8 +31,9 @@ type remoteLogs struct {
 
 // realUse is a request that was truly admitted.
 type realUse struct {
-	at   time.Time
-	cost int
+	at     time.Time
+	cost   int
+	quotas []int // of the limits that have decided
 }
 
 func newRemoteLogs() *remoteLogs {
@@ -49,20 +51,25 @@ func (r *remoteLogs) execute(name string, f func()) {
 	f()
 }
 
-func (r *remoteLogs) use(id uint64, cost int) *realUse {
-	u := &realUse{time.Now(), cost}
-	r.uses = append(r.uses, u)
-	if id != 0 {
-		r.taken[id] = u
+// take notes a take that was executed now.
+func (r *remoteLogs) take(t *store.Take) {
+	u := &realUse{at: time.Now(), cost: t.Cost}
+	for _, l := range t.Plan.Limits {
+		u.quotas = append(u.quotas, l.Quota)
 	}
-	return u
+	r.uses, r.taken[t.ID] = append(r.uses, u), u
 }
 
 // leased notes a use of a lease.
-func (r *remoteLogs) leased(cost int) *realUse {
+func (r *remoteLogs) leased(d *core.Decision, cost int) *realUse {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.use(0, cost)
+	u := &realUse{at: time.Now(), cost: cost}
+	for _, l := range d.Limits() {
+		u.quotas = append(u.quotas, l.Quota)
+	}
+	r.uses = append(r.uses, u)
+	return u
 }
 
 func (r *remoteLogs) undone(u *realUse) {
@@ -71,18 +78,27 @@ func (r *remoteLogs) undone(u *realUse) {
 	u.cost = 0
 }
 
-// verify checks each window of what was truly admitted.
+// verify checks each window of what was truly admitted. Where limits of other quotas have decided, the largest applies.
 func (r *remoteLogs) verify(t *testing.T, limits core.Limits) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var entries []core.Entry
-	for _, u := range r.uses {
-		if u.cost > 0 {
-			entries = append(entries, core.Entry{At: u.at, Cost: u.cost})
+	uses := slices.DeleteFunc(r.uses, func(u *realUse) bool { return u.cost == 0 })
+	slices.SortStableFunc(uses, func(a, b *realUse) int { return a.at.Compare(b.at) })
+	for last, u := range uses {
+		for i, l := range limits {
+			units, quota := 0, 0
+			for _, w := range slices.Backward(uses[:last+1]) {
+				if u.at.Sub(w.at) >= l.Window {
+					break
+				}
+				units, quota = units+w.cost, max(quota, w.quotas[i])
+			}
+			if units > quota {
+				t.Fatalf("%d units in a window of %v, of %d at most", units, l.Window, quota)
+			}
 		}
 	}
-	coretest.Verify(t, entries, limits)
 }
 
 var errNetwork = errors.New("the network")
@@ -138,7 +154,7 @@ func (c connection) take(takes []store.Take, answers []store.Answer) {
 		}
 	}
 	if mode == store.ModeCharge || mode == store.ModeChargeDenied {
-		c.use(takes[0].ID, takes[0].Cost)
+		c.remoteLogs.take(&takes[0])
 	}
 }
 
@@ -160,7 +176,7 @@ func (c connection) Book(ctx context.Context, b store.Booking) (store.Booked, er
 			panic(failed)
 		}
 		if booked.Answer.Allowed && b.Take.Mode == store.ModeCharge && !known {
-			c.use(b.Take.ID, b.Take.Cost)
+			c.remoteLogs.take(&b.Take)
 		}
 	})
 	if err != nil {
@@ -182,6 +198,16 @@ func (c connection) Merge(ctx context.Context, m store.MergeRequest) error {
 	return c.call(ctx, "merge", func() {
 		c.logs.Merge(context.Background(), m)
 	})
+}
+
+// Questions about overrides take no time, since a lock is held meanwhile, for which no bubble's time goes on.
+
+func (c connection) SetOverride(ctx context.Context, policy string, o store.Override) error {
+	return c.logs.SetOverride(ctx, policy, o)
+}
+
+func (c connection) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	return c.logs.Overrides(ctx, policy, known)
 }
 
 func (c connection) Reset(ctx context.Context, key store.Key) error {
@@ -235,48 +261,59 @@ func TestLeaseServesAHotKey(t *testing.T) {
 	})
 }
 
-// Whatever becomes of commands, no window of true uses is over a quota.
+// Whatever becomes of commands, no window of true uses is over a quota, also while overrides change it.
 func TestLeasesAgainstOracle(t *testing.T) {
 	counts := map[string]int{} // of all cases, since a short one may have no denial
 	for _, processes := range []int{1, 3, 8} {
-		for _, mixed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d processes, mixed %v", processes, mixed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { leasesAgainstOracle(t, processes, mixed, counts) })
+		for _, kind := range []string{"alike", "mixed", "overridden"} {
+			if kind == "overridden" && processes != 3 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d processes, %s", processes, kind), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { leasesAgainstOracle(t, processes, kind, counts) })
 			})
 		}
 	}
-	if t.Logf("%v", counts); counts["leased"] == 0 || counts["taken"] == 0 || counts["denied"] == 0 {
-		t.Error("not all paths were taken")
+	t.Logf("%v", counts)
+	for _, path := range []string{"leased", "taken", "denied", "leased under an override"} {
+		if counts[path] == 0 {
+			t.Errorf("no request was %s", path)
+		}
 	}
 }
 
-func leasesAgainstOracle(t *testing.T, processes int, mixed bool, counts map[string]int) {
+func leasesAgainstOracle(t *testing.T, processes int, kind string, counts map[string]int) {
 	logs := newRemoteLogs()
 	limits := core.Limits{core.Limit{Quota: 300, Window: 100 * time.Millisecond}, core.PerSecond(2000)}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	defer time.Sleep(time.Minute) // until all commands have ended
-	for range processes {
-		length := 20 * time.Millisecond
-		if mixed {
+	ends := time.Now().Add(time.Duration(testlen.Of(2, 8)) * time.Second)
+	for n := range processes {
+		length, opts := 20*time.Millisecond, []core.Option{core.WithStore(connection{logs, unreliable})}
+		switch kind {
+		case "mixed":
 			length = time.Duration(5+rand.N(40)) * time.Millisecond
+		case "overridden":
+			opts = append(opts, core.WithOverrides(), core.WithName("shared"))
 		}
-		l := newLimiter(t, limits, core.WithStore(connection{logs, unreliable}), core.WithLease(length),
-			core.WithFailure(core.FailClosed))
-		ends := time.Now().Add(time.Duration(testlen.Of(2, 8)) * time.Second)
+		l := newLimiter(t, limits, append(opts, core.WithLease(length), core.WithFailure(core.FailClosed))...)
+		if kind == "overridden" && n == 0 {
+			all.Go(func() { overrideUntil(l, ends, limits) })
+		}
 		pace := time.Duration(processes) * 4 * 500 * time.Microsecond // of a caller, at the quota
 		for range 4 {
 			all.Go(func() {
 				for time.Now().Before(ends) {
 					cost := 1
-					if mixed && rand.N(5) == 0 {
+					if kind == "mixed" && rand.N(5) == 0 {
 						cost = 1 + rand.N(5)
 					}
 					d, err := l.AllowN(context.Background(), "k", cost)
 					var used *realUse
 					leased := err == nil && core.IsLeased(&d)
 					if leased {
-						used = logs.leased(cost)
+						used = logs.leased(&d, cost)
 					}
 					mu.Lock()
 					switch {
@@ -284,6 +321,8 @@ func leasesAgainstOracle(t *testing.T, processes int, mixed bool, counts map[str
 						counts["failed"]++
 					case !d.Allowed:
 						counts["denied"]++
+					case leased && d.Overridden != nil:
+						counts["leased under an override"] += cost
 					case leased:
 						counts["leased"] += cost
 					default:
@@ -311,4 +350,22 @@ func leasesAgainstOracle(t *testing.T, processes int, mixed bool, counts map[str
 	}
 	all.Wait()
 	logs.verify(t, limits)
+}
+
+// overrideUntil overrides the limits of a key by turns: by less, by more, by a denial and by nothing.
+func overrideUntil(l *core.Limiter, ends time.Time, limits core.Limits) {
+	for n := 0; time.Now().Before(ends); n++ {
+		o := core.Override{Denied: n%8 == 7, Until: time.Now().Add(time.Minute)}
+		for _, limit := range limits {
+			if limit.Quota = limit.Quota * (1 + rand.N(6)) / 3; !o.Denied {
+				o.Limits = append(o.Limits, limit)
+			}
+		}
+		if n%8 == 3 {
+			l.RemoveOverride(context.Background(), "k")
+		} else {
+			l.Override(context.Background(), "k", o)
+		}
+		time.Sleep(rand.N(300 * time.Millisecond))
+	}
 }

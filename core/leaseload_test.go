@@ -74,7 +74,7 @@ func leasesUnderLoad(t *testing.T, processes int, load float64) {
 					if err == nil && d.Allowed {
 						admitted++
 						if core.IsLeased(&d) {
-							logs.leased(1)
+							logs.leased(&d, 1)
 							leased++
 						}
 					}

@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,15 +16,34 @@ import (
 
 const leaseLength = 20 * time.Millisecond
 
-// withLeases runs f with two limiters that share a store, as two processes do. The second one has no leases.
-func withLeases(t *testing.T, p core.Policy, f func(t *testing.T, leased, other *core.Limiter), opts ...core.Option) {
+// pair is two limiters that share a store, as two processes do. The second one has no leases, and no faults in its
+// network.
+type pair struct {
+	*remoteLogs
+
+	leased, other *core.Limiter
+	away, silent  atomic.Bool // commands of the first one are not executed; or are, and not answered
+}
+
+func (p *pair) network() (there, back time.Duration, lost, twice bool) {
+	there, back, _, _ = quick()
+	if p.away.Load() {
+		there = 24 * time.Hour
+	}
+	return there, back, p.silent.Load(), false
+}
+
+func withLeases(t *testing.T, policy core.Policy, f func(t *testing.T, p *pair), opts ...core.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		logs := newRemoteLogs()
-		opts := append(opts, core.WithStore(connection{logs, quick}), core.WithName("shared"))
-		leased := newLimiter(t, p, append(opts, core.WithLease(leaseLength))...)
-		f(t, leased, newLimiter(t, p, opts...))
-		leased.Close()
+		p := &pair{remoteLogs: newRemoteLogs()}
+		opts := append([]core.Option{core.WithName("shared")}, opts...)
+		p.leased = newLimiter(t, policy, append(opts, core.WithStore(connection{p.remoteLogs, p.network}),
+			core.WithLease(leaseLength))...)
+		p.other = newLimiter(t, policy, append(opts, core.WithStore(connection{p.remoteLogs, quick}))...)
+		f(t, p)
+		p.leased.Close()
+		time.Sleep(48 * time.Hour) // until all commands have ended
 	})
 }
 
@@ -55,40 +76,42 @@ func usedOf(t *testing.T, l *core.Limiter) int {
 	return d.Used
 }
 
+// wantUsed checks how many units a limiter finds used.
+func wantUsed(t *testing.T, l *core.Limiter, want int, when string) {
+	t.Helper()
+	if n := usedOf(t, l); n != want {
+		t.Errorf("%d used %s, want %d", n, when, want)
+	}
+}
+
 // The store counts what was booked until the lease is settled, and then what was used.
 func TestLeaseIsSettled(t *testing.T) {
-	withLeases(t, core.PerMinute(1000), func(t *testing.T, leased, other *core.Limiter) {
-		_, admitted := fromLease(t, leased)
-		if n := usedOf(t, other); n <= admitted {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
+		if n := usedOf(t, p.other); n <= admitted {
 			t.Errorf("%d used, %d admitted: nothing is booked", n, admitted)
 		}
-		if n := usedOf(t, leased); n != admitted {
-			t.Errorf("the process itself sees %d used, want the %d admitted", n, admitted)
-		}
+		wantUsed(t, p.leased, admitted, "as the process itself sees it")
 		time.Sleep(2 * leaseLength)
-		if n := usedOf(t, other); n != admitted {
-			t.Errorf("%d used after the lease, want %d", n, admitted)
-		}
+		wantUsed(t, p.other, admitted, "after the lease")
 	})
 }
 
 func TestCloseSettlesLeases(t *testing.T) {
-	withLeases(t, core.PerMinute(1000), func(t *testing.T, leased, other *core.Limiter) {
-		_, admitted := fromLease(t, leased)
-		if err := leased.Close(); err != nil {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
+		if err := p.leased.Close(); err != nil {
 			t.Error(err)
 		}
-		if n := usedOf(t, other); n != admitted {
-			t.Errorf("%d used after Close, want %d", n, admitted)
-		}
+		wantUsed(t, p.other, admitted, "after Close")
 	})
 }
 
 // A decision keeps its lease: Undo gives the unit back to it while it lives, and to the store afterwards, once.
 func TestUndoOfLeasedUnits(t *testing.T) {
 	for _, after := range []time.Duration{0, 3 * leaseLength} {
-		withLeases(t, core.PerMinute(1000), func(t *testing.T, leased, other *core.Limiter) {
-			d, admitted := fromLease(t, leased)
+		withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+			d, admitted := fromLease(t, p.leased)
 			time.Sleep(after)
 			for range 2 {
 				if err := d.Undo(t.Context()); err != nil {
@@ -99,9 +122,7 @@ func TestUndoOfLeasedUnits(t *testing.T) {
 				t.Error(err)
 			}
 			time.Sleep(2 * leaseLength)
-			if n := usedOf(t, other); n != admitted-1 {
-				t.Errorf("undone after %v: %d used, want %d", after, n, admitted-1)
-			}
+			wantUsed(t, p.other, admitted-1, fmt.Sprint("with one undone after ", after))
 		})
 	}
 }
@@ -110,22 +131,20 @@ func TestUndoOfLeasedUnits(t *testing.T) {
 func TestSettleOfLeasedUnits(t *testing.T) {
 	for _, after := range []time.Duration{0, 3 * leaseLength} {
 		for _, costs := range [][]int{{50}, {2}, {50, 20}, {2, 50, 1}} {
-			withLeases(t, core.PerMinute(1000), func(t *testing.T, leased, other *core.Limiter) {
-				d, admitted := fromLease(t, leased)
+			withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+				d, admitted := fromLease(t, p.leased)
 				time.Sleep(after)
 				want := 0
 				for _, cost := range costs {
 					if err := d.Settle(t.Context(), cost); err != nil {
 						t.Error(err)
 					}
-					if want = admitted - 1 + cost; usedOf(t, other) < want {
-						t.Errorf("settled to %d: %d used, want %d at least", cost, usedOf(t, other), want)
+					if want = admitted - 1 + cost; usedOf(t, p.other) < want {
+						t.Errorf("settled to %d: %d used, want %d at least", cost, usedOf(t, p.other), want)
 					}
 				}
 				time.Sleep(2 * leaseLength)
-				if n := usedOf(t, other); n != want {
-					t.Errorf("settled to %v after %v: %d used, want %d", costs, after, n, want)
-				}
+				wantUsed(t, p.other, want, fmt.Sprintf("with one settled to %v after %v", costs, after))
 			})
 		}
 	}
@@ -133,41 +152,34 @@ func TestSettleOfLeasedUnits(t *testing.T) {
 
 // Record and Reset end the lease in hand. A reset keeps what others have booked.
 func TestRecordAndResetEndALease(t *testing.T) {
-	withLeases(t, core.PerMinute(1000), func(t *testing.T, leased, other *core.Limiter) {
-		_, admitted := fromLease(t, leased)
-		if _, err := leased.Record(t.Context(), "k", 7); err != nil {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
+		if _, err := p.leased.Record(t.Context(), "k", 7); err != nil {
 			t.Error(err)
 		}
-		if n := usedOf(t, other); n != admitted+7 {
-			t.Errorf("%d used after Record, want %d", n, admitted+7)
-		}
+		wantUsed(t, p.other, admitted+7, "after Record")
 		time.Sleep(leaseLength)
-		fromLease(t, leased)
-		if err := other.Reset(t.Context(), "k"); err != nil {
+		fromLease(t, p.leased)
+		if err := p.other.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		booked := usedOf(t, other)
+		booked := usedOf(t, p.other)
 		if booked == 0 {
 			t.Error("a reset has removed a live booking")
 		}
-		if err := leased.Reset(t.Context(), "k"); err != nil {
+		if err := p.leased.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
-		if n := usedOf(t, other); n != 0 {
-			t.Errorf("%d used after the reset of the process itself, want none", n)
-		}
+		wantUsed(t, p.other, 0, "after the reset of the process itself")
 	})
 }
 
 // Units that were booked and not used come back to those who wait as soon as they are settled.
 func TestWaitLooksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		network := core.WithStore(connection{newRemoteLogs(), quick})
-		made := func() *core.Limiter {
-			return newLimiter(t, core.PerMinute(200), network, core.WithLease(leaseLength), core.WithName("shared"))
-		}
-		leased, own := made(), made()
-		_, admitted := fromLease(t, leased)
+	withLeases(t, core.PerMinute(200), func(t *testing.T, p *pair) {
+		own := newLimiter(t, core.PerMinute(200), core.WithStore(connection{p.remoteLogs, quick}),
+			core.WithLease(leaseLength), core.WithName("shared"))
+		_, admitted := fromLease(t, p.leased)
 		for d := (core.Decision{Allowed: true}); d.Allowed; admitted++ {
 			var err error
 			if d, err = own.Allow(t.Context(), "k"); err != nil {
@@ -195,92 +207,60 @@ func TestWaitLooksAgain(t *testing.T) {
 
 // While the store does not answer, a lease in hand goes on, and what it has used is settled afterwards.
 func TestLeaseInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := newRemoteLogs()
-		var away atomic.Bool
-		network := func() (there, back time.Duration, lost, twice bool) {
-			there, back, lost, twice = quick()
-			if away.Load() {
-				there = time.Hour
-			}
-			return there, back, lost, twice
-		}
-		l := newLimiter(
-			t,
-			core.PerMinute(10_000),
-			core.WithStore(connection{logs, network}),
-			core.WithLease(time.Second),
-			core.WithName("shared"),
-		)
-		other := newLimiter(t, core.PerMinute(10_000), core.WithStore(connection{logs, quick}), core.WithName("shared"))
+	withLeases(t, core.PerMinute(10_000), func(t *testing.T, p *pair) {
 		admitted := 0
-		for left := 0; left < 50; {
-			_, n := fromLease(t, l)
+		for left := 0; left < 10; {
+			_, n := fromLease(t, p.leased)
 			admitted += n
-			left = usedOf(t, other) - admitted
+			left = usedOf(t, p.other) - admitted
 		}
-		away.Store(true)
-		for range 20 {
-			d, err := l.Allow(t.Context(), "k")
+		p.away.Store(true)
+		for range 10 {
+			d, err := p.leased.Allow(t.Context(), "k")
 			if err != nil || !d.Allowed || d.Degraded || !core.IsLeased(&d) {
 				t.Fatal(d, err)
 			}
 			admitted++
 		}
 		time.Sleep(3 * time.Second)
-		away.Store(false)
+		p.away.Store(false)
 		time.Sleep(10 * time.Second)
-		if n := usedOf(t, other); n != admitted {
-			t.Errorf("%d used after the outage, want %d", n, admitted)
-		}
-		l.Close()
-		time.Sleep(2 * time.Hour) // until all commands have ended
+		wantUsed(t, p.other, admitted, "after the outage")
 	})
 }
 
 // What was booked and not answered is settled to nothing when the store answers again.
 func TestBookingWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := newRemoteLogs()
-		var loses atomic.Bool
-		network := func() (there, back time.Duration, lost, twice bool) {
-			there, back, _, twice = quick()
-			return there, back, loses.Load(), twice
-		}
-		l := newLimiter(t, core.PerMinute(1000), core.WithStore(connection{logs, network}), core.WithLease(leaseLength),
-			core.WithName("shared"), core.WithFailure(core.FailClosed))
-		other := newLimiter(t, core.PerMinute(1000), core.WithStore(connection{logs, quick}), core.WithName("shared"))
-		_, admitted := fromLease(t, l)
-		loses.Store(true)
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
+		p.silent.Store(true)
 		for range 50 { // the first that no lease serves settles, takes and books
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
+			if _, err := p.leased.Allow(t.Context(), "k"); err != nil {
 				break
 			}
 			admitted++
 			time.Sleep(time.Millisecond)
 		}
-		loses.Store(false)
+		p.silent.Store(false)
 		time.Sleep(5 * time.Second)
-		logs.mu.Lock()
-		books := logs.calls["book"]
-		logs.mu.Unlock()
-		if n := usedOf(t, other); n != admitted+1 || books < 2 {
-			t.Errorf("%d used, want the %d admitted and the take without an answer", n, admitted)
+		p.mu.Lock()
+		books := p.calls["book"]
+		p.mu.Unlock()
+		if wantUsed(t, p.other, admitted+1, "with the take that was not answered"); books < 2 {
+			t.Error("no booking was without an answer")
 		}
-		l.Close()
-		time.Sleep(time.Minute)
-	})
+	}, core.WithFailure(core.FailClosed))
 }
 
 // The lease of a shared log is spent while another log is asked. If that denies, the unit goes back to the lease.
 func TestJointDecisionWithALease(t *testing.T) {
 	everybody := core.PerMinute(10_000).By(core.Global())
 	limits := core.Limits{core.PerMinute(30), everybody}
-	withLeases(t, limits, func(t *testing.T, leased, other *core.Limiter) {
+	withLeases(t, limits, func(t *testing.T, p *pair) {
 		admitted, denied := 0, 0
 		users := []string{"k", "l", "m"}
 		for n := range 300 {
-			d, err := leased.Allow(t.Context(), users[n%3])
+			d, err := p.leased.Allow(t.Context(), users[n%3])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +272,7 @@ func TestJointDecisionWithALease(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(3 * leaseLength)
-		d, err := other.Peek(t.Context(), "n")
+		d, err := p.other.Peek(t.Context(), "n")
 		if err != nil || admitted != 90 || denied != 210 {
 			t.Error(admitted, denied, err)
 		}
@@ -313,10 +293,10 @@ func TestLeaseWithOptions(t *testing.T) {
 		"open":         {core.WithFailure(core.FailOpen)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withLeases(t, core.PerMinute(200), func(t *testing.T, leased, _ *core.Limiter) {
+			withLeases(t, core.PerMinute(200), func(t *testing.T, p *pair) {
 				admitted, served := 0, 0
 				for range 300 {
-					d, err := leased.Allow(t.Context(), "k")
+					d, err := p.leased.Allow(t.Context(), "k")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -341,10 +321,10 @@ func TestLeaseWithOptions(t *testing.T) {
 
 // AllowAtMost gets units of a lease that has enough of them, and otherwise what the store has.
 func TestAllowAtMostWithLease(t *testing.T) {
-	withLeases(t, core.PerMinute(100), func(t *testing.T, leased, other *core.Limiter) {
-		_, admitted := fromLease(t, leased)
+	withLeases(t, core.PerMinute(100), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
 		for _, most := range []int{1, 500} {
-			d, err := leased.AllowAtMost(t.Context(), "k", most)
+			d, err := p.leased.AllowAtMost(t.Context(), "k", most)
 			if err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
@@ -353,58 +333,73 @@ func TestAllowAtMostWithLease(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * leaseLength)
-		if n := usedOf(t, other); n != 100 {
-			t.Errorf("%d used, want 100", n)
-		}
+		wantUsed(t, p.other, 100, "in the end")
 	})
 }
 
 // Units of a process that was killed come back a window after their stamp.
 func TestKilledProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := newRemoteLogs()
-		var killed atomic.Bool
-		network := func() (there, back time.Duration, lost, twice bool) {
-			there, back, lost, twice = quick()
-			if killed.Load() {
-				there = 24 * time.Hour
-			}
-			return there, back, lost, twice
-		}
-		l := newLimiter(t, core.PerMinute(100), core.WithStore(connection{logs, network}), core.WithLease(leaseLength),
-			core.WithName("shared"))
-		other := newLimiter(t, core.PerMinute(100), core.WithStore(connection{logs, quick}), core.WithName("shared"))
-		_, admitted := fromLease(t, l)
-		killed.Store(true)
+	withLeases(t, core.PerMinute(100), func(t *testing.T, p *pair) {
+		_, admitted := fromLease(t, p.leased)
+		p.away.Store(true)
 		time.Sleep(time.Minute - time.Second)
-		if n := usedOf(t, other); n <= admitted {
+		if n := usedOf(t, p.other); n <= admitted {
 			t.Errorf("%d used, want more than the %d admitted", n, admitted)
 		}
 		time.Sleep(time.Second + leaseLength)
-		if n := usedOf(t, other); n != 0 {
-			t.Errorf("%d used a window later", n)
-		}
-		l.Close()
-		time.Sleep(48 * time.Hour) // until all commands have ended
+		wantUsed(t, p.other, 0, "a window later")
 	})
 }
 
-// An override has other limits, so it does not spend the lease that is in hand.
+// A request with other limits does not spend the lease in hand, which is settled: those of a context, and of overrides.
 func TestLimitsThatChangeEndALease(t *testing.T) {
-	small := false
-	p := core.LimitBy(func(context.Context) core.Limits {
-		if small {
-			return core.Limits{core.PerMinute(1)}
-		}
-		return core.Limits{core.PerMinute(1000)}
+	type quota struct{}
+	policy := core.LimitBy(func(ctx context.Context) core.Limits {
+		n, _ := ctx.Value(quota{}).(int)
+		return core.Limits{core.PerMinute(cmp.Or(n, 1000))}
 	})
-	withLeases(t, p, func(t *testing.T, leased, _ *core.Limiter) {
-		fromLease(t, leased)
-		small = true
-		if d, err := leased.Allow(t.Context(), "k"); err != nil || d.Allowed {
-			t.Error("a lease was spent under other limits", d, err)
+	override := func(o core.Override) func(*testing.T, *core.Limiter) context.Context {
+		return func(t *testing.T, l *core.Limiter) context.Context {
+			overrideIn(t, l, "k", o)
+			return t.Context()
 		}
-	})
+	}
+	for name, c := range map[string]struct {
+		change func(*testing.T, *core.Limiter) context.Context
+		quota  int
+	}{
+		"context": {func(t *testing.T, _ *core.Limiter) context.Context {
+			return context.WithValue(t.Context(), quota{}, 50)
+		}, 50},
+		"raised":  {override(core.Override{Limits: core.Limits{core.PerMinute(2000)}}), 2000},
+		"lowered": {override(core.Override{Limits: core.Limits{core.PerMinute(50)}}), 50},
+		"denied":  {override(core.Override{Denied: true}), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLeases(t, policy, func(t *testing.T, p *pair) {
+				_, admitted := fromLease(t, p.leased)
+				ctx := c.change(t, p.leased)
+				for n := range 3 * c.quota {
+					d, err := p.leased.Allow(ctx, "k")
+					if err != nil || n == 0 && core.IsLeased(&d) {
+						t.Fatal("a lease was spent under other limits", d, err)
+					}
+					if d.Allowed {
+						admitted++
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if d, err := p.leased.Allow(ctx, "k"); err != nil || d.Allowed || c.quota > 0 && admitted != c.quota {
+					t.Errorf("%d admitted under a quota of %d; %v, %v", admitted, c.quota, d, err)
+				}
+				if err := p.leased.RemoveOverride(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(2 * time.Second) // until the other process knows it
+				wantUsed(t, p.other, admitted, "after the leases")
+			}, core.WithOverrides())
+		})
+	}
 }
 
 type withoutBook struct{ store.Store }
