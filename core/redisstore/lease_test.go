@@ -1,17 +1,15 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,22 +32,34 @@ type leasedUse struct {
 }
 
 // Processes use leases on one key, while some are stopped for longer than a lease, some are killed, and the server
-// stops. No window of true uses is over a quota.
+// stops. Half of them send commands again. No window of true uses is over a quota.
+//
+// SASH_LEASING_SECONDS is how long each case takes.
 func TestLeasesOfProcesses(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{1, 3, 8}[testlen.Of(1, 0):testlen.Of(2, 3)] {
-		t.Run(fmt.Sprint(processes), func(t *testing.T) { leasesOf(t, processes) })
+		for _, most := range []int{1, 8}[testlen.Of(1, 0):] {
+			t.Run(fmt.Sprintf("%d processes, costs to %d", processes, most), func(t *testing.T) {
+				leasesOf(t, processes, most)
+			})
+		}
 	}
 }
 
-func leasesOf(t *testing.T, processes int) {
+func leasesOf(t *testing.T, processes, mostCost int) {
+	length := time.Duration(testlen.Of(1500, 10_000)) * time.Millisecond
+	if seconds, err := strconv.Atoi(os.Getenv("SASH_LEASING_SECONDS")); err == nil {
+		length = time.Duration(seconds) * time.Second
+	}
 	server := redistest.Start(t)
 	var mu sync.Mutex
 	var uses []leasedUse
 	var readers sync.WaitGroup
+	checks, begun := 0, 0
 	begin := func() *exec.Cmd {
-		length := 5 + rand.IntN(40)
-		c, out := process(t, "TestLeasingProcess", fmt.Sprintf("SASH_LEASING=%s %d", server.Addr(), length))
+		begun++
+		c, out := process(t, "TestLeasingProcess", fmt.Sprintf("SASH_LEASING=%s %d %d %v",
+			server.Addr(), 5+rand.IntN(40), mostCost, begun%2 == 0))
 		readers.Go(func() {
 			for {
 				var u leasedUse
@@ -57,7 +67,12 @@ func leasesOf(t *testing.T, processes int) {
 					return
 				}
 				mu.Lock()
-				uses = append(uses, u)
+				if u.cost > 0 {
+					uses = append(uses, u)
+					checks++
+				} else {
+					checks -= u.cost
+				}
 				mu.Unlock()
 			}
 		})
@@ -67,7 +82,7 @@ func leasesOf(t *testing.T, processes int) {
 	for i := range running {
 		running[i] = begin()
 	}
-	for ends := time.Now().Add(time.Duration(testlen.Of(1500, 20_000)) * time.Millisecond); time.Now().Before(ends); {
+	for ends := time.Now().Add(length); time.Now().Before(ends); {
 		// Real time, since other processes are stopped and killed: a bubble has only this one.
 		time.Sleep(time.Duration(50+rand.IntN(200)) * time.Millisecond)
 		i := rand.IntN(processes)
@@ -89,24 +104,18 @@ func leasesOf(t *testing.T, processes int) {
 		c.Process.Kill()
 	}
 	readers.Wait()
-	units := 0
-	for _, u := range uses {
-		units += u.cost
-	}
+	t.Logf("%d checks by %d processes, %d of them admitted", checks, begun, len(uses))
 	for _, l := range leasedLimits {
-		most := fullest(uses, l.Window)
+		units, most := fullest(uses, l.Window)
 		t.Logf("%d units, %d of %d in the fullest window of %v", units, most, l.Quota, l.Window)
-		if most > l.Quota {
+		if most > l.Quota || units == 0 {
 			t.Errorf("%d units in a window of %v, of %d", most, l.Window, l.Quota)
 		}
 	}
-	if units == 0 {
-		t.Error("nothing was admitted")
-	}
 }
 
-// fullest returns the most units that were certainly used in one window.
-func fullest(uses []leasedUse, window time.Duration) (most int) {
+// fullest returns how many units were used, and the most that were certainly used in one window.
+func fullest(uses []leasedUse, window time.Duration) (all, most int) {
 	slices.SortFunc(uses, func(a, b leasedUse) int { return cmp.Compare(a.after, b.after) })
 	units := 0
 	var within byBefore
@@ -115,9 +124,9 @@ func fullest(uses []leasedUse, window time.Duration) (most int) {
 		for units += u.cost; len(within) > 0 && within[0].before <= u.after-int64(window); {
 			units -= heap.Pop(&within).(leasedUse).cost
 		}
-		most = max(most, units)
+		all, most = all+u.cost, max(most, units)
 	}
-	return most
+	return all, most
 }
 
 type byBefore []leasedUse
@@ -133,53 +142,81 @@ func (b *byBefore) Pop() any {
 	return u
 }
 
+// sentAgain sends some commands again, as a client does that has lost a reply: at once, and goes on with the second
+// reply; or later, when others have been executed.
+type sentAgain struct{ processor }
+
+func (c sentAgain) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := slices.Clone(cmd.Args())
+	for i, arg := range args {
+		if text, ok := arg.(*string); ok {
+			args[i] = *text
+		}
+	}
+	if err := c.processor.Process(ctx, cmd); err != nil {
+		return err
+	}
+	switch rand.IntN(8) {
+	case 0:
+		return c.processor.Process(ctx, cmd)
+	case 1:
+		time.AfterFunc(rand.N(60*time.Millisecond), func() {
+			c.processor.Process(context.Background(), redis.NewIntSliceCmd(context.Background(), args...))
+		})
+	}
+	return nil
+}
+
 func TestLeasingProcess(t *testing.T) {
 	text := os.Getenv("SASH_LEASING")
 	if text == "" {
 		return // only as a part of TestLeasesOfProcesses
 	}
 	var addr string
-	var length int
-	if _, err := fmt.Sscan(text, &addr, &length); err != nil {
+	var length, mostCost int
+	var again bool
+	if _, err := fmt.Sscan(text, &addr, &length, &mostCost, &again); err != nil {
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	l, err := core.New(leasedLimits, core.Global(), core.WithStore(redisstore.New(rdb)), core.WithName("leased"),
+	logs := redisstore.New(rdb)
+	if again {
+		logs = redisstore.WithProcess(logs, sentAgain{rdb}.Process)
+	}
+	l, err := core.New(leasedLimits, core.Global(), core.WithStore(logs), core.WithName("leased"),
 		core.WithLease(time.Duration(length)*time.Millisecond), core.WithFailure(core.FailClosed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	out := bufio.NewWriter(os.Stdout)
 	for range 4 {
-		go func() {
-			var lines strings.Builder
-			for {
-				cost := 1
-				if rand.IntN(10) == 0 {
-					cost += rand.IntN(8)
-				}
-				before := time.Now().UnixNano()
-				d, err := l.AllowN(context.Background(), "k", cost)
-				after := time.Now().UnixNano()
-				if err == nil && d.Allowed {
-					fmt.Fprintln(&lines, before, after, cost)
-				}
-				if lines.Len() > 2000 {
-					mu.Lock()
-					io.WriteString(out, lines.String())
-					out.Flush()
-					mu.Unlock()
-					lines.Reset()
-				}
-				pause := time.Duration(rand.IntN(100)) * time.Microsecond
-				if time.Now().UnixMilli()/300%3 == 0 {
-					pause *= 20
-				}
-				time.Sleep(pause)
-			}
-		}()
+		go useLeases(l, mostCost)
 	}
 	os.Stdin.Read(make([]byte, 1)) // until it is killed, or its parent has ended
+}
+
+// useLeases makes requests. It writes each one that was admitted at once, since the process may be killed, and now and
+// then how many others there were, as a negative number of units.
+func useLeases(l *core.Limiter, mostCost int) {
+	others := 0
+	for {
+		cost := 1
+		if rand.IntN(10) == 0 {
+			cost += rand.IntN(mostCost)
+		}
+		before := time.Now().UnixNano()
+		d, err := l.AllowN(context.Background(), "k", cost)
+		after := time.Now().UnixNano()
+		if err == nil && d.Allowed {
+			fmt.Println(before, after, cost)
+		} else if others++; others == 1000 {
+			fmt.Println(0, 0, -others)
+			others = 0
+		}
+		pause := time.Duration(rand.IntN(100)) * time.Microsecond
+		if time.Now().UnixMilli()/300%3 == 0 {
+			pause *= 20
+		}
+		time.Sleep(pause)
+	}
 }
