@@ -23,7 +23,10 @@ import (
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-var leasedLimits = core.Limits{{Quota: 1000, Window: 100 * time.Millisecond}, core.PerSecond(6000)}
+// leasedLimits are those of processes with so many callers each.
+func leasedLimits(callers int) core.Limits {
+	return core.Limits{{Quota: 250 * callers, Window: 100 * time.Millisecond}, core.PerSecond(1500 * callers)}
+}
 
 // leasedUse is a request that a process has admitted, at some instant from before to after, in ns of the wall clock.
 type leasedUse struct {
@@ -34,7 +37,7 @@ type leasedUse struct {
 // Processes use leases on one key, while some are stopped for longer than a lease, some are killed, and the server
 // stops. Half of them send commands again. No window of true uses is over a quota.
 //
-// SASH_LEASING_SECONDS is how long each case takes.
+// SASH_LEASING_SECONDS is how long each case takes, and makes it four times as many requests.
 func TestLeasesOfProcesses(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{1, 3, 8}[testlen.Of(1, 0):testlen.Of(2, 3)] {
@@ -47,9 +50,9 @@ func TestLeasesOfProcesses(t *testing.T) {
 }
 
 func leasesOf(t *testing.T, processes, mostCost int) {
-	length := time.Duration(testlen.Of(1500, 10_000)) * time.Millisecond
+	length, callers := time.Duration(testlen.Of(1500, 10_000))*time.Millisecond, 4
 	if seconds, err := strconv.Atoi(os.Getenv("SASH_LEASING_SECONDS")); err == nil {
-		length = time.Duration(seconds) * time.Second
+		length, callers = time.Duration(seconds)*time.Second, 16
 	}
 	server := redistest.Start(t)
 	var mu sync.Mutex
@@ -58,8 +61,8 @@ func leasesOf(t *testing.T, processes, mostCost int) {
 	checks, begun := 0, 0
 	begin := func() *exec.Cmd {
 		begun++
-		c, out := process(t, "TestLeasingProcess", fmt.Sprintf("SASH_LEASING=%s %d %d %v",
-			server.Addr(), 5+rand.IntN(40), mostCost, begun%2 == 0))
+		c, out := process(t, "TestLeasingProcess", fmt.Sprintf("SASH_LEASING=%s %d %d %d %v",
+			server.Addr(), callers, 5+rand.IntN(40), mostCost, begun%2 == 0))
 		readers.Go(func() {
 			for {
 				var u leasedUse
@@ -105,7 +108,7 @@ func leasesOf(t *testing.T, processes, mostCost int) {
 	}
 	readers.Wait()
 	t.Logf("%d checks by %d processes, %d of them admitted", checks, begun, len(uses))
-	for _, l := range leasedLimits {
+	for _, l := range leasedLimits(callers) {
 		units, most := fullest(uses, l.Window)
 		t.Logf("%d units, %d of %d in the fullest window of %v", units, most, l.Quota, l.Window)
 		if most > l.Quota || units == 0 {
@@ -173,9 +176,9 @@ func TestLeasingProcess(t *testing.T) {
 		return // only as a part of TestLeasesOfProcesses
 	}
 	var addr string
-	var length, mostCost int
+	var callers, length, mostCost int
 	var again bool
-	if _, err := fmt.Sscan(text, &addr, &length, &mostCost, &again); err != nil {
+	if _, err := fmt.Sscan(text, &addr, &callers, &length, &mostCost, &again); err != nil {
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -184,12 +187,12 @@ func TestLeasingProcess(t *testing.T) {
 	if again {
 		logs = redisstore.WithProcess(logs, sentAgain{rdb}.Process)
 	}
-	l, err := core.New(leasedLimits, core.Global(), core.WithStore(logs), core.WithName("leased"),
+	l, err := core.New(leasedLimits(callers), core.Global(), core.WithStore(logs), core.WithName("leased"),
 		core.WithLease(time.Duration(length)*time.Millisecond), core.WithFailure(core.FailClosed))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 4 {
+	for range callers {
 		go useLeases(l, mostCost)
 	}
 	os.Stdin.Read(make([]byte, 1)) // until it is killed, or its parent has ended
@@ -209,7 +212,7 @@ func useLeases(l *core.Limiter, mostCost int) {
 		after := time.Now().UnixNano()
 		if err == nil && d.Allowed {
 			fmt.Println(before, after, cost)
-		} else if others++; others == 1000 {
+		} else if others++; others == 100 {
 			fmt.Println(0, 0, -others)
 			others = 0
 		}
