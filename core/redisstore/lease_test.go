@@ -21,6 +21,7 @@ import (
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // leasedLimits are those of processes with so many callers each.
@@ -143,6 +144,119 @@ func (b *byBefore) Pop() any {
 	u := (*b)[last]
 	*b = (*b)[:last]
 	return u
+}
+
+// setClock is the clock of a server that goes on and is set meanwhile.
+type setClock struct {
+	clock
+
+	began time.Time
+	mu    sync.Mutex
+	moved time.Duration // of what the clock shows
+	ahead time.Duration
+}
+
+// set sets the clock forward or back, and returns when.
+func (c *setClock) set(by time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+	return time.Now()
+}
+
+func (c *setClock) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.mu.Lock()
+	now := time.Since(c.began) + c.ahead
+	c.Advance(now - c.moved)
+	c.moved = now
+	c.mu.Unlock()
+	return c.clock.Process(ctx, cmd)
+}
+
+// While the clock of the server is set, limiters with leases use no unit more than one without would: none when it is
+// set back, and at most two quotas in a window around a step forward. A log recovers a window and a second after a step
+// back, and leases end.
+func TestLeasesWhenTheClockIsSet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes three seconds")
+	}
+	const window, lease = 200 * time.Millisecond, 20 * time.Millisecond
+	limit := core.Limit{Quota: 400, Window: window}
+	for name, c := range map[string]struct {
+		by    time.Duration
+		times int
+	}{
+		"forward": {time.Hour, 1}, "back": {-time.Hour, 1}, "back a little": {-window / 4, 1},
+		"back often": {-lease / 2, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := &setClock{clock: newClock(start(t)), began: time.Now()}
+			var mu sync.Mutex
+			var uses []leasedUse
+			var all sync.WaitGroup
+			ended := make(chan struct{})
+			for range 3 {
+				l := newLimiter(t, limit, redisstore.WithProcess(redisstore.New(server), server.Process),
+					core.WithName("leased"), core.WithLease(lease))
+				defer l.Close()
+				for range 4 {
+					all.Go(func() {
+						for {
+							before := time.Now().UnixNano()
+							d, err := l.Allow(context.Background(), "k")
+							u := leasedUse{before, time.Now().UnixNano(), 1}
+							mu.Lock()
+							if err != nil {
+								t.Error(err)
+							} else if d.Allowed {
+								uses = append(uses, u)
+							}
+							mu.Unlock()
+							select {
+							case <-ended:
+								return
+							case <-time.After(rand.N(4 * time.Millisecond)):
+							}
+						}
+					})
+				}
+			}
+			// Real time, as the server's keys and leases have.
+			time.Sleep(2 * window)
+			var first, last time.Time
+			for range c.times {
+				if last = server.set(c.by); first.IsZero() {
+					first = last
+				}
+				time.Sleep(rand.N(lease))
+			}
+			time.Sleep(time.Until(last.Add(store.LongestLease + 5*window)))
+			close(ended)
+			all.Wait()
+			from := func(at time.Time) []leasedUse {
+				return slices.DeleteFunc(slices.Clone(uses), func(u leasedUse) bool { return u.before < at.UnixNano() })
+			}
+			_, around := fullest(uses, window)
+			_, after := fullest(from(last.Add(lease)), window)
+			recovered, _ := fullest(from(last.Add(store.LongestLease+window+lease)), window)
+			t.Logf(
+				"%d units in the fullest window, %d afterwards; %d in four windows in the end",
+				around,
+				after,
+				recovered,
+			)
+			if after > limit.Quota || around > limit.Quota && c.by < 0 || around > 2*limit.Quota {
+				t.Errorf("%d units in a window, and afterwards %d, of %d", around, after, limit.Quota)
+			}
+			if around <= limit.Quota && c.by > 0 {
+				t.Error("the clock was not set")
+			}
+			if recovered < 2*limit.Quota {
+				t.Errorf("%d units in four windows after the log should have recovered", recovered)
+			}
+		})
+	}
 }
 
 // sentAgain sends some commands again, as a client does that has lost a reply: at once, and goes on with the second
