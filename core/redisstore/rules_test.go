@@ -2,14 +2,18 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/rules"
@@ -277,5 +281,64 @@ func TestOverrideOfRules(t *testing.T) {
 	}
 	if d := two.ask(a); d.Overridden != nil || d.Limits()[0].Quota != 2 || d.Limits()[0].Used != 5 {
 		t.Errorf("%v, %v; want 5 used of 2", d, d.Limits())
+	}
+}
+
+// Rules are reloaded while leases are in hand. Requests with other limits do not spend these, what was not spent comes
+// back, and the units of all add up to each quota.
+func TestReloadedRulesEndALease(t *testing.T) {
+	t.Parallel()
+	rule := func(quota int) []byte {
+		return fmt.Appendf(nil, "rules: [{name: a, key: global, limits: [%d/hour]}]", quota)
+	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	reload := func(quota int, set *rules.Set) {
+		t.Helper()
+		err := os.WriteFile(file, rule(quota), 0o600)
+		if set != nil {
+			err = errors.Join(err, set.Reload())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(5000, nil)
+	var source event.Source
+	set, err := rules.Load(file, rules.WithOptions(core.WithStore(redisstore.New(start(t))),
+		core.WithTimeout(time.Minute), core.WithLease(20*time.Millisecond),
+		core.WithObserver(func(_ context.Context, e core.Event) {
+			if e.Outcome.IsDecision() {
+				source = e.Source
+			}
+		})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{t: t, limiter: l}
+	admitted := 0
+	for _, quota := range []int{200, 800, 300, 900} { // of which the third is less than what is used
+		for source = event.None; source != event.Lease; {
+			if !s.ask(ruled{}).Allowed {
+				t.Fatalf("denied after %d units", admitted)
+			}
+			admitted++
+		}
+		for reload(quota, set); admitted < quota; {
+			if s.ask(ruled{}).Allowed { // or it has to wait until what was booked is settled
+				admitted++
+			}
+		}
+		for range 100 {
+			if s.ask(ruled{}).Allowed {
+				t.Fatalf("%d units admitted of %d", admitted+1, quota)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		reload(5000, set)
 	}
 }
