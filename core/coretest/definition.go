@@ -249,7 +249,7 @@ func (d *definition) book(b *store.Booking) (booked store.Booked) {
 		d.settle(b.Settled, b.Used)
 	}
 	for _, e := range d.entries {
-		if e.at > d.now {
+		if e.at > d.now && e.id != b.ID {
 			booked.Others++
 		}
 	}
@@ -258,11 +258,13 @@ func (d *definition) book(b *store.Booking) (booked store.Booked) {
 		take.Mode = store.ModePeek
 	}
 	booked.Answer = decide([]store.Take{take}, []*definition{d})[0]
-	if booked.Answer.Allowed = booked.Answer.Allowed || again; !booked.Answer.Allowed {
+	booked.Answer.Allowed = booked.Answer.Allowed || again
+	n := slices.IndexFunc(d.entries, func(e recorded) bool { return e.id == b.ID })
+	if n >= 0 && (booked.Answer.Allowed || b.Take.Mode == store.ModePeek) {
+		booked.Units = d.entries[n].cost
 		return booked
 	}
-	if n := slices.IndexFunc(d.entries, func(e recorded) bool { return e.id == b.ID }); n >= 0 {
-		booked.Units = d.entries[n].cost
+	if !booked.Answer.Allowed {
 		return booked
 	}
 	room := math.MaxInt

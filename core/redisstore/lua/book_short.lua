@@ -22,7 +22,7 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
     if later > 1 or open == '' or call('ZRANGE', key, '-1', '-1')[1] ~= settled then return false end
     at = later == 0 and call('ZSCORE', key, settled) - far or now + 1
     if at <= now - window then return false end
-  elseif later > 0 then
+  elseif later > 0 or call('ZSCORE', key, booked) then -- it may be left of one whose take was removed by a reset
     return false
   end
   if #open == (settled and 4 or 0) and call('ZCOUNT', key, '(-4e15', '-' .. stamp) > 0 then
