@@ -43,8 +43,8 @@ type ExploreConfig struct {
 // A world is a sequence of one to four operations on two logs of small quotas, with steps of time between them that end
 // right before, at and right after the instants at which entries leave their windows. An operation is a take of one or
 // two units in one of the modes, of one log or of both; a [store.Settlement] of an earlier take, to
-// undo it or to change its cost, in one of its logs if these count different units; a reset; or an earlier take once
-// more. The operations of a store are atomic, so every
+// undo it or to change its cost, in one of its logs if these count different units; a reset; a [store.Booking], which
+// may settle an earlier one; or an earlier take or booking once more. The operations of a store are atomic, so every
 // interleaving of those of several processes is such a sequence, and each sequence is one of two processes: there is no
 // need to tell processes apart. A request over both logs names the second one first in every other world.
 //
@@ -68,6 +68,9 @@ func Explore(t *testing.T, c ExploreConfig) {
 			e.settler, _ = e.store.(store.Settler)
 			e.merger, _ = e.store.(store.Merger)
 			e.lister, _ = e.store.(store.Lister)
+			if e.leaser, _ = e.store.(store.Leaser); e.leaser == nil && kind.lease > 0 {
+				t.Skip("the store cannot book units")
+			}
 			e.explore(c.Worlds)
 		})
 	}
@@ -88,6 +91,7 @@ type explorer struct {
 	settler   store.Settler
 	merger    store.Merger
 	lister    store.Lister
+	leaser    store.Leaser
 	repeats   bool
 	advance   func(time.Duration)
 	callers   int

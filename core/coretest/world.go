@@ -33,6 +33,7 @@ type worldLog struct {
 type madeTake struct {
 	id      uint64
 	allowed bool
+	booked  uint64 // the id of the booking
 	granted int
 	in      logSet // the logs that recorded it
 	at      time.Duration
@@ -67,7 +68,12 @@ func (w *world) execute(i int) error {
 	switch o := w.operations[i]; o.what {
 	case taking:
 		return w.take(i)
+	case booking:
+		return w.book(i)
 	case again:
+		if w.operations[o.of].what == booking {
+			return w.book(o.of)
+		}
 		return w.takeAgain(o.of)
 	case settling:
 		return w.settle(o)
@@ -168,6 +174,44 @@ func (w *world) takeAgain(i int) error {
 	return nil
 }
 
+// book books two units, or executes the command once more. The world ends if the take has left its windows, as in
+// takeAgain.
+func (w *world) book(i int) error {
+	o, made := w.operations[i], &w.made[i]
+	l := &w.logs[o.logs>>1]
+	again := made.id != 0
+	if !again {
+		made.id, made.booked, made.at = w.ids.Add(1), w.ids.Add(1), w.now
+	}
+	b := store.Booking{
+		Take: store.Take{Key: l.key, Plan: w.plans[o.logs>>1], Cost: 1, ID: made.id, Mode: store.ModePeek},
+		ID:   made.booked, Most: 2, Share: 1, Lease: w.lease,
+	}
+	if o.cost > 0 {
+		b.Take.Mode = store.ModeCharge
+	}
+	if o.of >= 0 {
+		b.Settled, b.Used = w.made[o.of].booked, o.used
+	}
+	if again && made.at <= w.now-b.Take.Plan.Keep {
+		w.vague = true
+		return nil
+	}
+	w.checked.Add(1)
+	got, err := w.leaser.Book(w.t.Context(), b)
+	if err != nil {
+		return err
+	}
+	want := l.book(&b)
+	if made.allowed = want.Answer.Allowed; again && got.Answer.Allowed == want.Answer.Allowed {
+		got.Answer = want.Answer // otherwise it is as the log is by now
+	}
+	if got != want {
+		return fmt.Errorf("operation %d\ngot  %+v\nwant %+v", i+1, got, want)
+	}
+	return nil
+}
+
 // settle changes the cost of a take. In a log that an admitted take was not about, it is recorded then, at the instant
 // of the take.
 func (w *world) settle(o operation) error {
@@ -187,7 +231,7 @@ func (w *world) settle(o operation) error {
 			l.merge(m.Entries)
 			l.forget(m.Keep)
 		}
-		s := store.Settlement{Key: l.key, ID: made.id, Cost: o.cost}
+		s := store.Settlement{Key: l.key, ID: cmp.Or(made.booked, made.id), Cost: o.cost}
 		if err := w.settler.Settle(w.t.Context(), s); err != nil {
 			return err
 		}
@@ -204,7 +248,7 @@ func (w *world) reset(o operation) error {
 		if err := w.store.Reset(w.t.Context(), w.logs[n].key); err != nil {
 			return err
 		}
-		w.logs[n].entries = nil
+		w.logs[n].empty()
 	}
 	return nil
 }
@@ -234,7 +278,7 @@ func (w *world) finish() error {
 		if err != nil {
 			return err
 		}
-		if err := sameLog(got, l.entries, w.base); err != nil {
+		if err := sameLog(got, l.entries, w.base, w.now); err != nil {
 			return fmt.Errorf("in the end, log %d: %w", n+1, err)
 		}
 		w.checked.Add(1)
@@ -244,7 +288,7 @@ func (w *world) finish() error {
 }
 
 // sameLog compares what a store lists with the entries of a definition, whose time began at base.
-func sameLog(got []core.Entry, want []recorded, base time.Time) error {
+func sameLog(got []core.Entry, want []recorded, base time.Time, now time.Duration) error {
 	want = slices.Clone(want) // entries of one instant are in any order
 	slices.SortFunc(want, func(a, b recorded) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.cost, b.cost))
@@ -254,7 +298,7 @@ func sameLog(got []core.Entry, want []recorded, base time.Time) error {
 	})
 	same := len(got) == len(want)
 	for i := 0; same && i < len(got); i++ {
-		same = got[i].Cost == want[i].cost && got[i].At.Sub(base) == want[i].at
+		same = got[i].Cost == want[i].cost && got[i].At.Sub(base) == want[i].at && got[i].Booked == (want[i].at > now)
 	}
 	if same {
 		return nil

@@ -16,6 +16,7 @@ type worldKind struct {
 	logs    []logSet    // of takes and resets
 	settles []int       // costs to which takes are settled
 	steps   []time.Duration
+	lease   time.Duration // of bookings; 0 if there are none
 	resets  bool
 	alike   bool // both logs have equal limits
 	units   bool // the logs are of different units: each is settled by itself, also if the take was not about it
@@ -42,6 +43,9 @@ func worldKinds() []*worldKind {
 		operation{mode: store.ModeUpTo, cost: 3}, operation{mode: store.ModeRecord, cost: 1})
 	edges := []time.Duration{0, time.Microsecond, worldWindow - time.Microsecond, worldWindow}
 	first := []logSet{1}
+	// Two bookings of two units fit, and the rest.
+	const lease = worldWindow / 2
+	many := store.Limit{Quota: 18, Window: worldWindow}
 	return []*worldKind{
 		{
 			name: "one limit", plans: [2]*store.Plan{plan(0, 0, two)}, takes: all, logs: first,
@@ -80,6 +84,13 @@ func worldKinds() []*worldKind {
 			},
 			logs: first, settles: []int{0}, steps: edges[2:],
 		},
+		{
+			name: "bookings", plans: [2]*store.Plan{plan(0, 0, many), plan(0, 0, many)}, takes: []operation{
+				{mode: store.ModeCharge, cost: 1}, {mode: store.ModeCharge, cost: 14},
+			},
+			logs: []logSet{1, 2, 3}, settles: []int{0, 1}, lease: lease,
+			steps: []time.Duration{0, lease - time.Microsecond, lease, worldWindow}, resets: true, alike: true,
+		},
 	}
 }
 
@@ -106,7 +117,8 @@ type operation struct {
 	cost  int         // of a take and of a settlement
 	cost2 int         // of a take in the second log, if it is another one there
 	over  *store.Plan // of a take from the first log, if an override of its key is in force
-	of    int         // the number of the take that is settled or executed again
+	of    int         // the number of the take or booking that is settled or executed again; of a booking, or -1
+	used  int         // of a booking, to which it settles an earlier one
 }
 
 // costIn returns the cost of a take in a log.
@@ -124,6 +136,7 @@ const (
 	settling
 	again
 	resetting
+	booking // takes a unit, or none, and books two
 )
 
 func (o operation) String() string {
@@ -140,6 +153,12 @@ func (o operation) String() string {
 		return fmt.Sprintf("operation %d again", o.of+1)
 	case resetting:
 		return fmt.Sprintf("reset %v", o.logs)
+	case booking:
+		settles := ""
+		if o.of >= 0 {
+			settles = fmt.Sprintf("settle operation %d to %d, ", o.of+1, o.used)
+		}
+		return fmt.Sprintf("%stake %d and book in %v", settles, o.cost, o.logs)
 	}
 	return "unknown"
 }
@@ -160,7 +179,7 @@ func (e *explorer) sequences(begin []operation, n int) (all [][]operation) {
 func (e *explorer) next(before []operation) (all []operation) {
 	for _, logs := range e.logs {
 		// Where the logs are alike, the first operation that is not about both is about the first log.
-		both := func(o operation) bool { return o.what != taking && o.what != resetting || o.logs == 3 }
+		both := func(o operation) bool { return o.what == settling || o.what == again || o.logs == 3 }
 		if e.alike && logs == 2 && !slices.ContainsFunc(before, func(o operation) bool { return !both(o) }) {
 			continue
 		}
@@ -174,10 +193,23 @@ func (e *explorer) next(before []operation) (all []operation) {
 		if e.resets && logs != 3 && len(before) > 0 {
 			all = append(all, operation{what: resetting, logs: logs})
 		}
+		if e.lease > 0 && logs != 3 {
+			all = append(all, operation{what: booking, logs: logs, of: -1},
+				operation{what: booking, logs: logs, cost: 1, of: -1})
+		}
 	}
 	for i, o := range before {
-		if o.what != taking {
+		if o.what != taking && o.what != booking {
 			continue
+		}
+		settled := func(later operation) bool {
+			return (later.what == settling || later.what == booking) && later.of == i
+		}
+		isSettled := slices.ContainsFunc(before, settled)
+		if o.what == booking && !isSettled {
+			for _, used := range e.settles {
+				all = append(all, operation{what: booking, logs: o.logs, cost: 1, of: i, used: used})
+			}
 		}
 		for _, logs := range e.settledLogs(o) {
 			for _, cost := range e.settles {
@@ -186,8 +218,7 @@ func (e *explorer) next(before []operation) (all []operation) {
 				}
 			}
 		}
-		settled := func(later operation) bool { return later.what == settling && later.of == i }
-		if e.repeats && !slices.ContainsFunc(before, settled) {
+		if e.repeats && !isSettled {
 			all = append(all, operation{what: again, of: i})
 		}
 	}
