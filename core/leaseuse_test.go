@@ -92,8 +92,20 @@ func TestLeaseIsSettled(t *testing.T) {
 			t.Errorf("%d used, %d admitted: nothing is booked", n, admitted)
 		}
 		wantUsed(t, p.leased, admitted, "as the process itself sees it")
+		if s := p.leased.Stats(); s.Leases != 1 || s.Booked != usedOf(t, p.other)-admitted {
+			t.Errorf(
+				"%d leases with %d units, of %d used and %d admitted",
+				s.Leases,
+				s.Booked,
+				usedOf(t, p.other),
+				admitted,
+			)
+		}
 		time.Sleep(2 * leaseLength)
 		wantUsed(t, p.other, admitted, "after the lease")
+		if s := p.leased.Stats(); s.Leases != 0 || s.Booked != 0 {
+			t.Errorf("%d leases with %d units after the lease", s.Leases, s.Booked)
+		}
 	})
 }
 

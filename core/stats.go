@@ -30,6 +30,8 @@ type Stats struct {
 	Failures uint64         // calls that the store has not answered
 	Stalled  time.Duration  // in which requests waited, but this process could not run
 	Denials  int            // that are cached, so that the store is not asked
+	Leases   int            // in hand; see [WithLease]
+	Booked   int            // units that these leases have left
 	Backlog  int64          // takes that were decided without the store and are not yet replayed to it
 	Replayed uint64         // takes that were decided without the store and replayed to it
 	Lost     uint64         // units that were admitted without the store and cannot be replayed to it
@@ -60,7 +62,7 @@ func (l *Limiter) Stats() Stats {
 		s.InFlight += part.permits.Len()
 		s.Outages, s.Failures, s.Replayed = s.Outages+g.Outages, s.Failures+g.Failures, s.Replayed+g.Replayed
 		s.Denials, s.Backlog, s.Lost = s.Denials+g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost
-		s.Stalled += g.Stalled
+		s.Stalled, s.Leases, s.Booked = s.Stalled+g.Stalled, s.Leases+g.Leases, s.Booked+g.Booked
 	}
 	if batcher, ok := l.store.(store.Batcher); ok {
 		b := batcher.Batches()

@@ -223,6 +223,29 @@ override_decisions_total(denied,limits,p) 1
 overrides(p) 3`, "sash_decisions_total", "sash_override_decisions_total", "sash_overrides")
 }
 
+// The leases of all limiters of a policy are added up, and what they have left.
+func TestLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prometheus.NewRegistry()
+		s := new(coretest.FakeStore)
+		var limiters []*core.Limiter
+		left := 0
+		for range 2 {
+			l := newLimiter(t, r, core.PerHour(10_000), core.Global(), core.WithName("p"), core.WithStore(s),
+				core.WithLease(time.Second))
+			defer l.Close()
+			for range 50 {
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+			}
+			limiters, left = append(limiters, l), left+l.Stats().Booked
+		}
+		r.MustRegister(prommetrics.Collector(limiters...))
+		has(t, r, fmt.Sprintf("\nleased_units(p) %d\nleases(p) 2", left), "sash_leases", "sash_leased_units")
+	})
+}
+
 // Several limiters share metrics, those of one policy are added up, and a store that they share is reported once.
 func TestCollector(t *testing.T) {
 	r := prometheus.NewRegistry()

@@ -12,6 +12,7 @@ type stat struct {
 
 func ofAll(*core.Stats) bool       { return true }
 func overrides(s *core.Stats) bool { return s.Overrides > 0 }
+func leases(s *core.Stats) bool    { return s.Leases > 0 }
 func ofMemory(s *core.Stats) bool  { return s.MaxKeys > 0 }
 func ofGuard(s *core.Stats) bool   { return s.Breaker != "" }
 func batched(s *core.Stats) bool   { return s.Batches != nil }
@@ -23,6 +24,10 @@ var stats = []stat{
 	{gauge("sash_overrides", "overrides", "{override}",
 		"Overrides in force, if there are any. All processes have the same."),
 		overrides, func(s *core.Stats) float64 { return float64(s.Overrides) }},
+	{gauge("sash_leases", "leases", "{lease}", "Leases that this process holds, if there are any."),
+		leases, func(s *core.Stats) float64 { return float64(s.Leases) }},
+	{gauge("sash_leased_units", "leased_units", "{unit}", "Units that were booked ahead and are not used yet."),
+		leases, func(s *core.Stats) float64 { return float64(s.Booked) }},
 	{gauge("sash_memory_keys", "memory.keys", "{key}", "Keys with a log of their own."),
 		ofMemory, func(s *core.Stats) float64 { return float64(s.Keys) }},
 	{gauge("sash_memory_max_keys", "memory.max_keys", "{key}", "Most keys that can have a log of their own."),

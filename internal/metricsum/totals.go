@@ -55,7 +55,7 @@ func add(sum, s *core.Stats) {
 	}
 	sum.Outages, sum.Failures, sum.Denials = sum.Outages+s.Outages, sum.Failures+s.Failures, sum.Denials+s.Denials
 	sum.Backlog, sum.Replayed, sum.Lost = sum.Backlog+s.Backlog, sum.Replayed+s.Replayed, sum.Lost+s.Lost
-	sum.Stalled += s.Stalled
+	sum.Stalled, sum.Leases, sum.Booked = sum.Stalled+s.Stalled, sum.Leases+s.Leases, sum.Booked+s.Booked
 	switch {
 	case s.Batches == nil:
 	case sum.Batches == nil:

@@ -226,6 +226,8 @@ type Stats struct {
 	Failures uint64        // calls that the store has not answered
 	Stalled  time.Duration // in which requests waited and this process could not run
 	Denials  int           // in the deny cache
+	Leases   int           // in hand
+	Booked   int           // units that these have left
 	Backlog  int64         // entries that are to be replayed
 	Replayed uint64        // entries
 	Lost     uint64        // units that cannot be replayed
@@ -233,7 +235,10 @@ type Stats struct {
 
 // Stats returns a snapshot.
 func (g *Guard) Stats() Stats {
+	leases, booked := g.leases.inHand()
 	return Stats{
+		Leases:   leases,
+		Booked:   booked,
 		Breaker:  g.breaker.state().String(),
 		Outages:  g.log.outages.Load(),
 		Failures: g.breaker.failures.Load(),

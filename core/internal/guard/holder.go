@@ -165,6 +165,21 @@ func (ls *leases) of(key *store.Key, f func(*holder)) {
 	}
 }
 
+// inHand returns how many leases are in hand, and how many units these have left.
+func (ls *leases) inHand() (n, units int) {
+	if ls == nil {
+		return 0, 0
+	}
+	ls.of(nil, func(h *holder) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.lease != nil && !h.lease.Ends(instant()) {
+			n, units = n+1, units+h.lease.Left()
+		}
+	})
+	return n, units
+}
+
 // spend takes the units of a request from the lease in hand, and answers it. It returns no use if that cannot serve it.
 func (h *holder) spend(t *store.Take, a *store.Answer) Use {
 	var at lease.Instant
