@@ -118,6 +118,7 @@ type window struct {
 	Limits       []struct {
 		Name, Key, Algorithm   string
 		Quota, Used, Remaining int
+		Booked                 int
 		Window, Reset          float64
 		Marks                  [][2]float64
 	}
@@ -282,6 +283,34 @@ func TestLongLog(t *testing.T) {
 	if n := len(w.Limits[0].Marks); n > 400 || units != 3000 || w.Limits[0].Used != 3000 {
 		t.Errorf("%d marks with %v units", n, units)
 	}
+}
+
+// Units that processes have booked ahead are told apart, since it is not known yet how many of them are used.
+func TestBookedUnits(t *testing.T) {
+	p := newShop(t, core.NewMemoryStore())
+	h, latest := p.watch(t)
+	l, err := core.New(core.PerHour(5000), core.Global(), core.WithName("booked"),
+		core.WithStore(secondIsBooked{new(coretest.FakeStore)}), core.WithObserver(p.board.Observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cost := range []int{1, 7} {
+		if _, err := l.AllowN(t.Context(), "k", cost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := ask(t, h, fmt.Sprintf(`{"id":%q}`, latest().Hot[0].ID))
+	if limit := w.Limits[0]; limit.Booked != 7 || limit.Used != 8 {
+		t.Errorf("%d units booked, of %d used", limit.Booked, limit.Used)
+	}
+}
+
+type secondIsBooked struct{ *coretest.FakeStore }
+
+func (s secondIsBooked) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
+	entries, err := s.FakeStore.Log(ctx, key, window)
+	entries[1].Booked = true
+	return entries, err
 }
 
 // Keys are looked up by name, and logs are reset, by those alone who are authorised, from the page itself.

@@ -54,8 +54,9 @@ type limitMessage struct {
 	Used      int     `json:"used"`
 	Remaining int     `json:"remaining"`
 	Window    float64 `json:"window"`
-	Reset     float64 `json:"reset"` // until the oldest unit leaves the window
-	Marks     []mark  `json:"marks"` // oldest first; none unless it is a sliding log
+	Reset     float64 `json:"reset"`  // until the oldest unit leaves the window
+	Booked    int     `json:"booked"` // units booked ahead by processes with leases, of which not all may be used
+	Marks     []mark  `json:"marks"`  // oldest first; none unless it is a sliding log
 }
 
 // mark is one entry, or several that are close to each other: how old it is, and its units.
@@ -193,6 +194,9 @@ func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
 	width := w.Window / maxMarks
 	for i, e := range w.Entries {
 		age := w.Now.Sub(e.At)
+		if e.Booked {
+			m.Booked += e.Cost
+		}
 		if n := len(m.Marks); i > 0 && len(w.Entries) > maxMarks && m.Marks[n-1][0]-age.Seconds() < width.Seconds() {
 			m.Marks[n-1][1] += float64(e.Cost)
 			continue
