@@ -1,6 +1,7 @@
 package coretest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,6 +102,43 @@ func bookingsCount(t *testing.T, c StoreConfig) {
 		t.Error(err)
 	}
 	used(kept, 0)
+}
+
+// bookingsAgain executes bookings once more after their leases have ended, and after a reset that has kept the booking
+// but not the take. The same units are booked.
+func bookingsAgain(t *testing.T, c StoreConfig) {
+	s, advance := c.New(t)
+	leaser, ok := s.(store.Leaser)
+	if !ok {
+		t.Skip("the store cannot book units")
+	}
+	const lease = 100 * time.Millisecond
+	for i, reset := range []bool{false, true} {
+		b := store.Booking{
+			Take: store.Take{
+				Key: store.NewKey(
+					"again",
+					fmt.Sprint(i),
+				), Plan: planOfOne(20, time.Second, store.Plan{}), Cost: 1, ID: 1,
+			}, ID: 2, Most: 4, Share: 1, Lease: lease,
+		}
+		for _, passed := range []time.Duration{0, lease / 2, lease} {
+			if reset && passed > 0 {
+				if err := s.Reset(t.Context(), b.Take.Key); err != nil {
+					t.Error(err)
+				}
+			}
+			advance(passed)
+			got, err := leaser.Book(t.Context(), b)
+			if err != nil || !got.Answer.Allowed || got.Units != 4 || got.Others != 0 {
+				t.Errorf("reset %v, after %v: %+v, %v; want 4 units", reset, passed, got, err)
+			}
+		}
+		peek := store.Take{Key: b.Take.Key, Plan: b.Take.Plan, Cost: 1, ID: 3, Mode: store.ModePeek}
+		if a, err := Take(t.Context(), s, peek); err != nil || a.State[0].Used != 5 {
+			t.Errorf("reset %v: %+v, %v; want 5 used", reset, a, err)
+		}
+	}
 }
 
 // jointBookings denies requests over a log that has only a booking, which leaves the window later than a unit of the

@@ -51,6 +51,7 @@ func Store(t *testing.T, c StoreConfig) {
 		{"Log", listsTheWindow},
 		{"Merge", mergesOnce},
 		{"Bookings", bookingsCount},
+		{"BookingsAgain", bookingsAgain},
 		{"Overrides", keepsOverrides},
 		{"OverridesBound", boundsOverrides},
 		{"OverridesOracle", overridesAgainstOracle},
