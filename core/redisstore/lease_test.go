@@ -150,21 +150,24 @@ func (b *byBefore) Pop() any {
 type setClock struct {
 	clock
 
-	began time.Time
-	mu    sync.Mutex
-	moved time.Duration // of what the clock shows
-	ahead time.Duration
+	began   time.Time
+	running sync.RWMutex // held while a command is executed, since a server's clock does not change within one
+	ahead   time.Duration
+	mu      sync.Mutex
+	moved   time.Duration // of what the clock shows
 }
 
 // set sets the clock forward or back, and returns when.
 func (c *setClock) set(by time.Duration) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.running.Lock()
+	defer c.running.Unlock()
 	c.ahead += by
 	return time.Now()
 }
 
 func (c *setClock) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.running.RLock()
+	defer c.running.RUnlock()
 	c.mu.Lock()
 	now := time.Since(c.began) + c.ahead
 	c.Advance(now - c.moved)
