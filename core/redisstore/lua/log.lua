@@ -165,12 +165,13 @@ local function finish(new)
     end
     resets[i] = left
   end
-  if future and mode ~= 'p' then
+  if mode ~= 'p' and (future or summary and summary.newest > now + longestLease) then
     -- A clock that has stepped back leaves entries in the future, for instance in a failover. What is later than any
     -- booking is moved to where bookings are, so that it leaves in one window and a second at most.
     local most = textOf(logNow + longestLease)
     local late = call('ZRANGEBYSCORE', key, '(' .. most, '+inf')
     if summary and #late > 0 then weights().moveTo(key, summary, now + longestLease, shift) end
+    if summary then future, summary.newest = true, math.min(summary.newest, now + longestLease) end
     for i = 1, #late do call('ZADD', key, 'XX', most, late[i]) end
     if #late > 0 then call('PEXPIRE', key, logTtl + 1000) end
   end
