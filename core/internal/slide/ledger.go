@@ -1,6 +1,9 @@
 package slide
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // ledger stores the entries of a [Log] with their costs and IDs.
 //
@@ -103,18 +106,11 @@ func (l *Log) find(id uint64) int {
 		return 0
 	}
 	// Most IDs ascend, since takes get them in the order in which they are recorded.
-	low, high := 0, int(l.count)
-	for low < high {
-		if middle := (low + high) / 2; l.entry(middle).id < id {
-			low = middle + 1
-		} else {
-			high = middle
-		}
+	i := sort.Search(int(l.count), func(i int) bool { return l.entry(i).id >= id })
+	if i < int(l.count) && l.entry(i).id == id && id != 0 {
+		return i + 1
 	}
-	if low < int(l.count) && l.entry(low).id == id && id != 0 {
-		return low + 1
-	}
-	i := int(l.count)
+	i = int(l.count)
 	for i > 0 && (l.entry(i-1).id != id || id == 0) {
 		i--
 	}

@@ -6,6 +6,7 @@ package slide
 
 import (
 	"math/bits"
+	"sort"
 	"time"
 	"unsafe"
 )
@@ -175,17 +176,8 @@ func (l *Log) unitAt(first, n int) int64 {
 	if l.ledger == nil {
 		return l.At(first + n - 1)
 	}
-	all := l.Units(first)
-	low, high := first, int(l.count)-1
-	for low < high {
-		middle := (low + high) / 2
-		if all-l.Units(middle+1) >= n {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	return l.At(low)
+	last := l.Units(first) - n // units that may follow it
+	return l.At(first + sort.Search(int(l.count)-1-first, func(i int) bool { return l.Units(first+i+1) <= last }))
 }
 
 // Add appends an entry, whose instant must not be before that of the newest one. It assigns the next ID if id is 0, and
