@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,6 +97,31 @@ func (l Limit) Of(unit string) Limit {
 	}
 	l.noUnit = unit == ""
 	return l
+}
+
+// Costs is what a request takes, by unit: see [Limit.Of].
+type Costs map[string]int
+
+// of returns the cost of a unit, which is empty for requests.
+func (c Costs) of(unit string) (cost int, named bool) {
+	cost, named = c[plan.UnitName(unit)]
+	return cost, named
+}
+
+// check returns an error for a unit that no limit counts, and for a cost that is out of range.
+func (c Costs) check(option string, pl *plan.Plan) error {
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		switch cost := c[name]; {
+		case !pl.Counts(name):
+			faults = append(faults, configError(option, name, "no limit counts this unit",
+				"use one of "+strings.Join(pl.UnitNames(), ", ")))
+		case cost < 0 || cost > MaxQuota:
+			faults = append(faults, configError(option, fmt.Sprintf("%s: %d", name, cost), "the cost is out of range",
+				"pass 0 to "+strconv.Itoa(MaxQuota)))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // Limits are decided together and in one step: if one limit denies, none is charged. They have the limiter's key, or

@@ -2,13 +2,7 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -154,28 +148,3 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 
 // newID names an entry that is recorded later.
 func newID() uint64 { return rand.Uint64() | 1 }
-
-// Costs is what a request takes, by unit: see [Limit.Of].
-type Costs map[string]int
-
-// of returns the cost of a unit, which is empty for requests.
-func (c Costs) of(unit string) (cost int, named bool) {
-	cost, named = c[plan.UnitName(unit)]
-	return cost, named
-}
-
-// check returns an error for a unit that no limit counts, and for a cost that is out of range.
-func (c Costs) check(option string, pl *plan.Plan) error {
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		switch cost := c[name]; {
-		case !pl.Counts(name):
-			faults = append(faults, configError(option, name, "no limit counts this unit",
-				"use one of "+strings.Join(pl.UnitNames(), ", ")))
-		case cost < 0 || cost > MaxQuota:
-			faults = append(faults, configError(option, fmt.Sprintf("%s: %d", name, cost), "the cost is out of range",
-				"pass 0 to "+strconv.Itoa(MaxQuota)))
-		}
-	}
-	return errors.Join(faults...)
-}
