@@ -90,12 +90,8 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 
 // deniedByOwn reports whether a window of the limiter's key has denied.
 func (d *Decision) deniedByOwn() bool {
-	for i := range d.plan.Limits {
-		if d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) {
-			return true
-		}
-	}
-	return false
+	own := func(i int) bool { return d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) }
+	return d.find(own) >= 0
 }
 
 func (d *Decision) denyBanned(wait time.Duration) {

@@ -111,19 +111,6 @@ func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
 	}
 }
 
-// priceUnnamed is price for calls that name no costs.
-func (d *Decision) priceUnnamed() error {
-	if d.take.Mode == store.ModePeek {
-		d.price(d.plan, nil, 1)
-		return nil
-	}
-	if err := d.plan.NoUnnamed("cost"); err != nil {
-		return err
-	}
-	d.price(d.plan, nil, 0)
-	return nil
-}
-
 // asked returns what each log is asked, and its answer. The slices are d's own memory, so they must not be kept: d
 // would be on the heap.
 func (d *Decision) asked() ([]store.Take, []store.Answer) {
@@ -218,13 +205,16 @@ func (d *Decision) policyName() string {
 }
 
 // rule returns the rule of the first limit that has denied, or the first rule.
-func (d *Decision) rule() *plan.Rule {
+func (d *Decision) rule() *plan.Rule { return d.plan.Rules[max(0, d.find(d.denies))] }
+
+// find returns the first limit for which is returns true, or -1.
+func (d *Decision) find(is func(limit int) bool) int {
 	for i := range d.plan.Limits {
-		if d.denies(i) {
-			return d.plan.Rules[i]
+		if is(i) {
+			return i
 		}
 	}
-	return d.plan.Rules[0]
+	return -1
 }
 
 // shadow returns what the shadow policy would have decided.
@@ -293,12 +283,7 @@ func (d *Decision) never() bool {
 	if d.Allowed || d.plan == nil || d.Overridden != nil && d.Overridden.Denied {
 		return false
 	}
-	for i := range d.plan.Limits {
-		if !d.plan.Limits[i].InFlight && !d.fits(i) {
-			return true
-		}
-	}
-	return false
+	return d.find(func(i int) bool { return !d.plan.Limits[i].InFlight && !d.fits(i) }) >= 0
 }
 
 // fits reports whether the units that the request needs of limit i are within its quota.
@@ -316,14 +301,6 @@ func (d *Decision) cost(i int) int {
 
 // refused reports whether a ban or an override has denied, and no limit was asked.
 func (d *Decision) refused() bool { return d.Banned || d.Overridden != nil && d.Overridden.Denied }
-
-// overrideKind returns the kind of the override that was in force, or an empty text.
-func (d *Decision) overrideKind() string {
-	if d.Overridden == nil {
-		return ""
-	}
-	return d.Overridden.Kind()
-}
 
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
 func (d Decision) Err() error {
@@ -357,15 +334,11 @@ func (e *LimitedError) Unwrap() error {
 
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
-	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-d.takenOf(i))
-}
-
-// takenOf returns how many units of limit i this request has taken.
-func (d *Decision) takenOf(i int) int {
+	taken := d.taken
 	if d.more != nil {
-		return d.more.taken[i]
+		taken = d.more.taken[i]
 	}
-	return d.taken
+	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-taken)
 }
 
 // setTaken sets what was recorded.
@@ -402,12 +375,7 @@ func (d *Decision) reset(i int) time.Duration {
 
 // awaitsPermit reports whether a limit of requests in flight has denied.
 func (d *Decision) awaitsPermit() bool {
-	for i := range d.plan.Limits {
-		if d.plan.Limits[i].InFlight && d.denies(i) {
-			return true
-		}
-	}
-	return false
+	return d.find(func(i int) bool { return d.plan.Limits[i].InFlight && d.denies(i) }) >= 0
 }
 
 // denies reports whether limit i has denied.

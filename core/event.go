@@ -49,13 +49,6 @@ func (e *Event) Keep(k interface {
 // NearLimit reports whether a request was allowed and leaves less than a fifth of a limit's quota.
 func (e *Event) NearLimit() bool {
 	d := &e.Decision
-	if e.Outcome != event.Allowed || d.plan == nil {
-		return false
-	}
-	for i := range d.plan.Limits {
-		if 5*d.left(i) < d.plan.Limits[i].Quota {
-			return true
-		}
-	}
-	return false
+	return e.Outcome == event.Allowed && d.plan != nil &&
+		d.find(func(i int) bool { return 5*d.left(i) < d.plan.Limits[i].Quota }) >= 0
 }

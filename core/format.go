@@ -28,25 +28,17 @@ func (d *Decision) attrs() []slog.Attr {
 	if d.Policy != "" {
 		attrs = append(attrs, slog.String("policy", d.Policy))
 	}
-	attrs = append(
-		attrs,
-		slog.Bool("allowed", d.Allowed),
-		slog.Int("remaining", d.Remaining),
-		slog.Int("used", d.Used),
-		slog.Duration(
-			"retry_after",
-			d.RetryAfter.Round(time.Microsecond),
-		),
-		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)),
-	)
+	attrs = append(attrs, slog.Bool("allowed", d.Allowed), slog.Int("remaining", d.Remaining), slog.Int("used", d.Used),
+		slog.Duration("retry_after", d.RetryAfter.Round(time.Microsecond)),
+		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)))
 	if d.take.Mode == store.ModeUpTo {
 		attrs = append(attrs, slog.Int("granted", d.Granted))
 	}
 	if len(d.Violated) > 0 {
 		attrs = append(attrs, slog.String("violated", strings.Join(d.Violated, ",")))
 	}
-	if kind := d.overrideKind(); kind != "" {
-		attrs = append(attrs, slog.String("override", kind))
+	if d.Overridden != nil {
+		attrs = append(attrs, slog.String("override", d.Overridden.Kind()))
 	}
 	return appendTrue(appendTrue(attrs, "banned", d.Banned), "degraded", d.Degraded)
 }

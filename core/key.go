@@ -318,8 +318,3 @@ type keyRead struct {
 	id  identity
 	err error
 }
-
-func (m *keyMemo) clear() {
-	clear(*m)
-	*m = (*m)[:0]
-}

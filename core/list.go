@@ -22,15 +22,14 @@ type list struct {
 
 // newList makes a list for the option of that name. The mistakes are reported as those of the option.
 func newList(option string, k Key, entries []string, passes bool) (*list, error) {
-	var faults []error
+	if k.keySpec == nil {
+		return nil, configError(option, "no key", "a list needs a key",
+			"pass the key that finds them, such as core.ByIP()")
+	}
+	faults := []error{k.fault}
 	add := func(value, problem, remedy string) {
 		faults = append(faults, configError(option, value, problem, remedy))
 	}
-	if k.keySpec == nil {
-		add("no key", "a list needs a key", "pass the key that finds them, such as core.ByIP()")
-		return nil, errors.Join(faults...)
-	}
-	faults = append(faults, k.fault)
 	if len(entries) == 0 {
 		add("no entries", "the list is empty", "name at least one client, or leave the option out")
 	}

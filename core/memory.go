@@ -103,29 +103,29 @@ func (s *MemoryStore) Validate(...*store.Plan) error {
 
 // Take implements [store.Store]. It ignores the context.
 func (s *MemoryStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
-	if err := store.ValidateTakes(takes, answers); err != nil {
-		return err
+	err := store.ValidateTakes(takes, answers)
+	if err == nil {
+		s.logs.Take(takes, answers)
 	}
-	s.logs.Take(takes, answers)
-	return nil
+	return err
 }
 
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
-	if err := t.Key.Validate(); err != nil {
-		return err
+	err := t.Key.Validate()
+	if err == nil {
+		s.logs.Settle(&t)
 	}
-	s.logs.Settle(&t)
-	return nil
+	return err
 }
 
 // Renew implements [store.Renewer].
 func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
-	if err := r.Key.Validate(); err != nil {
-		return err
+	err := r.Key.Validate()
+	if err == nil {
+		s.logs.Renew(&r)
 	}
-	s.logs.Renew(&r)
-	return nil
+	return err
 }
 
 // Log implements [store.Lister].
@@ -138,21 +138,21 @@ func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration
 
 // Merge implements [store.Merger].
 func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
-	if err := m.Key.Validate(); err != nil {
-		return err
+	err := m.Key.Validate()
+	if err == nil {
+		s.logs.Merge(&m)
 	}
-	s.logs.Merge(&m)
-	return nil
+	return err
 }
 
 // Reset implements [store.Store]. For a key that shares a log it does nothing, because the log also holds units of
 // other keys.
 func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
-	if err := key.Validate(); err != nil {
-		return err
+	err := key.Validate()
+	if err == nil {
+		s.logs.Reset(&key)
 	}
-	s.logs.Reset(&key)
-	return nil
+	return err
 }
 
 // SetOverride implements [store.Overrider].

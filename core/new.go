@@ -188,11 +188,8 @@ func (c *config) unservable(p *policy) error {
 }
 
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
-func (c *config) unfit(p *plan.Plan) (faults []error) {
-	if err := c.unleasable(p); err != nil {
-		faults = append(faults, err)
-	}
-	a := p.Counter
+func (c *config) unfit(p *plan.Plan) []error {
+	faults, a := []error{c.unleasable(p)}, p.Counter
 	if a == store.SlidingLog {
 		return faults
 	}

@@ -14,9 +14,13 @@ import (
 // Unless the costs of several units are known, they are those of a call that names none.
 func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, d *Decision) (err error) {
 	if d.more == nil && d.plan.Units != nil {
-		if err = d.priceUnnamed(); err != nil {
-			return err
+		unnamed := 1 // of each unit, for a peek
+		if d.take.Mode != store.ModePeek {
+			if unnamed, err = 0, d.plan.NoUnnamed("cost"); err != nil {
+				return err
+			}
 		}
+		d.price(d.plan, nil, unnamed)
 	}
 	logs, own := d.plan.Logs, l.key.keySpec
 	if l.choose != nil {

@@ -100,10 +100,6 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 
 // hasUsed reports whether the window of a limit with the limiter's key holds anything.
 func (d *Decision) hasUsed() bool {
-	for i := range d.plan.Limits {
-		if d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) {
-			return true
-		}
-	}
-	return false
+	used := func(i int) bool { return d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) }
+	return d.find(used) >= 0
 }

@@ -116,11 +116,9 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 		return &own
 	}
 	own := answer(l)
-	if l.byFailure != nil {
-		own.byFailure = new(byFailure)
-		for f, v := range l.byFailure {
-			own.byFailure[f] = answer(v)
-		}
+	own.byFailure = new(byFailure)
+	for f, v := range l.byFailure {
+		own.byFailure[f] = answer(v)
 	}
 	return own, errors.Join(c.faults...)
 }

@@ -40,9 +40,9 @@ func newSelection(l *Limiter, r adapter.Request) *selection {
 }
 
 func (c *selection) free() {
-	c.memo.clear()
+	clear(c.memo)
 	clear(c.rules)
-	*c = selection{memo: c.memo, rules: c.rules[:0]}
+	*c = selection{memo: c.memo[:0], rules: c.rules[:0]}
 	selections.Put(c)
 }
 
