@@ -85,7 +85,10 @@ func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][
 	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are explained nevertheless
 	a.narrow(found, others, ends)
 	c.Ambiguous = others != nil
-	earlier := a.first(found)
+	earlier := ""
+	if i := found.next(0); i >= 0 {
+		earlier = a.rules[i].name
+	}
 	for i, rule := range a.rules {
 		one := &e.Rules[i]
 		one.Name = rule.name
@@ -131,14 +134,6 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 		return "unlimited"
 	case added == 0:
 		return "no descriptor has a limit for this request"
-	}
-	return ""
-}
-
-// first returns the name of the first rule of a set, or "".
-func (a *state) first(found set) string {
-	if i := found.next(0); i >= 0 {
-		return a.rules[i].name
 	}
 	return ""
 }

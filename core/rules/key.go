@@ -236,9 +236,11 @@ func label(kind, name string) string {
 	return kind + "-" + hash(name)
 }
 
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
+func hash(s string) string { return hashOf([]byte(s))[:8] }
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
 }
 
 // textOfKey returns what a key finds in a request, and whether it finds something.

@@ -108,12 +108,8 @@ func wildcardFor(part string, last bool) string {
 }
 
 func isIdentifier(s string) bool {
-	for i, r := range s {
-		if r != '_' && !('a' <= r && r <= 'z') && !('A' <= r && r <= 'Z') && (i == 0 || r < '0' || '9' < r) {
-			return false
-		}
-	}
-	return s != ""
+	digit := s != "" && '0' <= s[0] && s[0] <= '9'
+	return s != "" && !digit && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 // covers reports whether p matches every path that q matches.

@@ -103,10 +103,8 @@ func (p place) checkName() {
 func (k *reader) rule(p place) *rule {
 	r := &rule{
 		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
-		name: p.get("name").
-			text(),
-		cost: 1, countDenied: p.get("count_denied").isTrue(), message: p.get("message").text(),
-		match: k.match(p.get("match")),
+		name: p.get("name").text(), cost: 1, countDenied: p.get("count_denied").isTrue(),
+		message: p.get("message").text(), match: k.match(p.get("match")),
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
 	if name := p.get("name"); name.exists() {

@@ -28,8 +28,6 @@ package rules
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -132,11 +130,6 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	return &state{
 		rules: doc.rules, index: newIndex(matches), all: doc.all, hash: hashOf(content), loaded: time.Now(),
 	}, nil
-}
-
-func hashOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
 }
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
