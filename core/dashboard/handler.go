@@ -21,16 +21,11 @@ var files embed.FS
 func Handler(b *Board, opts ...Option) http.Handler {
 	h := &handler{board: b}
 	if b == nil {
-		h.faults = append(h.faults, &core.ConfigError{
-			Option: "dashboard.Handler", Value: "nil", Problem: "the Board is nil",
-			Remedy: "pass the Board that observes the limiters",
-		})
+		h.isNil("dashboard.Handler", "the Board is nil", "pass the Board that observes the limiters")
 	}
 	for _, option := range opts {
 		if option == nil {
-			h.faults = append(h.faults, &core.ConfigError{
-				Option: "dashboard.Option", Value: "nil", Problem: "the option is nil", Remedy: "leave it out",
-			})
+			h.isNil("dashboard.Option", "the option is nil", "leave it out")
 			continue
 		}
 		option(h)
@@ -122,10 +117,8 @@ func WithIdentities() Option { return func(h *handler) { h.identities = true } }
 func WithActions(authorise func(*http.Request) bool) Option {
 	return func(h *handler) {
 		if authorise == nil {
-			h.faults = append(h.faults, &core.ConfigError{
-				Option: "WithActions", Value: "nil", Problem: "the function is nil",
-				Remedy: "pass a function that returns who may act, or leave the option out",
-			})
+			h.isNil("WithActions", "the function is nil",
+				"pass a function that returns who may act, or leave the option out")
 			return
 		}
 		h.authorise = authorise
@@ -139,6 +132,11 @@ type handler struct {
 	authorise  func(*http.Request) bool // or nil
 	faults     []error
 	origins    http.CrossOriginProtection
+}
+
+// isNil notes what must not be nil.
+func (h *handler) isNil(option, problem, remedy string) {
+	h.faults = append(h.faults, &core.ConfigError{Option: option, Value: "nil", Problem: problem, Remedy: remedy})
 }
 
 // mayAct reports whether a request may use actions.
