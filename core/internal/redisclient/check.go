@@ -65,21 +65,21 @@ type finding struct {
 
 func (c *checker) check(ctx context.Context, client Client) error {
 	var err error
+	each := func(master bool) func(context.Context, *redis.Client) error {
+		return func(ctx context.Context, one *redis.Client) error {
+			c.server(ctx, one, master)
+			return nil
+		}
+	}
 	switch client := client.(type) {
 	case interface {
 		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
 	}:
-		err = client.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			c.server(ctx, master, true)
-			return nil
-		})
+		err = client.ForEachMaster(ctx, each(true))
 	case interface {
 		ForEachShard(ctx context.Context, f func(context.Context, *redis.Client) error) error
 	}:
-		err = client.ForEachShard(ctx, func(ctx context.Context, shard *redis.Client) error {
-			c.server(ctx, shard, false)
-			return nil
-		})
+		err = client.ForEachShard(ctx, each(false))
 	}
 	if err != nil {
 		return c.logs.Failed(err)
