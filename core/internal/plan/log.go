@@ -163,12 +163,9 @@ func (s *Spaces) space(label string, log *Log) *Space {
 	if known, ok := s.others.Load(label); ok {
 		return known.(*Space) //nolint:forcetypeassert // nothing else is stored
 	}
-	name := s.own.Namespace.Policy() + ":" + label
 	known, _ := s.others.LoadOrStore(label, &Space{
-		Namespace: store.NewNamespace(
-			name,
-			s.Secret,
-		), Counter: log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
+		Namespace: store.NewNamespace(s.own.Namespace.Policy()+":"+label, s.Secret),
+		Counter:   log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
 	})
 	return known.(*Space) //nolint:forcetypeassert // as above
 }

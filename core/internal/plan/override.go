@@ -88,8 +88,11 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 		if gone[i] {
 			continue
 		}
-		to[i] = len(p.Limits)
-		add(base.Limits[i], base.ruleOf(i))
+		var own *Rule
+		if to[i] = len(p.Limits); base.Rules != nil {
+			own = base.Rules[i]
+		}
+		add(base.Limits[i], own)
 	}
 	first := len(p.Limits)
 	for _, l := range o.limits {
@@ -199,13 +202,6 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 		log.Space = log.spaces.space(label, log)
 		add(log)
 	}
-}
-
-func (p *Plan) ruleOf(limit int) *Rule {
-	if p.Rules == nil {
-		return nil
-	}
-	return p.Rules[limit]
 }
 
 // setConstant makes the plan of a log for the store if that does not change.
