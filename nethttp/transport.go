@@ -143,11 +143,7 @@ type heldConn struct {
 }
 
 // CloseIdleConnections closes those of Base. [http.Client.CloseIdleConnections] calls it.
-func (t *Transport) CloseIdleConnections() {
-	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
-		base.CloseIdleConnections()
-	}
-}
+func (t *Transport) CloseIdleConnections() { (&http.Client{Transport: t.Base}).CloseIdleConnections() }
 
 func (t *Transport) base() http.RoundTripper {
 	if t.Base == nil {
@@ -165,12 +161,10 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 					"but the context ends earlier: %w",
 					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
-			timer := time.NewTimer(left)
 			select {
-			case <-timer.C:
+			case <-time.After(left):
 			case <-ctx.Done(): // as Wait will tell
 			}
-			timer.Stop()
 		}
 		d, err := t.Limiter.Wait(ctx, key)
 		if err != nil || t.paused(key) <= 0 {
