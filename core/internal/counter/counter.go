@@ -106,15 +106,10 @@ func (v *View) Used() int {
 		interval := v.limit.Interval()
 		return int((v.Mark - v.now*1000 + interval - 1) / interval)
 	case store.SlidingCounter:
-		return int(v.Units + v.covered(v.Before, v.end-v.now))
+		return int(v.Units + mulDivUp(v.Before, v.end-v.now, v.end-v.begin)) // the part that the window covers
 	case store.FixedWindow, store.SlidingLog:
 	}
 	return int(v.Units)
-}
-
-// covered returns the part of units that left of a period is of it, rounded up.
-func (v *View) covered(units, left int64) int64 {
-	return mulDivUp(units, left, v.end-v.begin)
 }
 
 // Add adds units.

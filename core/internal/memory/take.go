@@ -88,19 +88,15 @@ func lockOwn(takes []store.Take, parts []part, now int64) bool {
 		p := &parts[i]
 		log := p.shard.logs.find(&takes[i].Key, p.hash)
 		if log == nil || i == 0 && !log.lock(now) || i > 0 && !log.tryLock(now) {
-			unlockOwn(parts[:i])
+			for j := range parts[:i] {
+				parts[j].log.mu.Unlock()
+				parts[j].log, parts[j].own = nil, false
+			}
 			return false
 		}
 		p.log, p.own = log, true
 	}
 	return true
-}
-
-func unlockOwn(parts []part) {
-	for i := range parts {
-		parts[i].log.mu.Unlock()
-		parts[i].log, parts[i].own = nil, false
-	}
 }
 
 // takeLocked is takeParts under the locks of the shards of all keys, which it locks in the order of the table. There is

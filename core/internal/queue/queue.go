@@ -147,8 +147,11 @@ func (w *Waiter[K, P]) Line(log K, plan P) {
 // Sleep blocks a waiter that was denied until it is to ask again: when it is woken, or after d if it is the first of
 // its line. It also ends when ctx is done. Then the waiter is to leave.
 func (w *Waiter[K, P]) Sleep(ctx context.Context, d time.Duration) {
+	w.queues.mu.Lock()
+	first := w.isFirst()
+	w.queues.mu.Unlock()
 	var end <-chan time.Time
-	if w.leads() {
+	if first {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		end = timer.C
@@ -160,12 +163,6 @@ func (w *Waiter[K, P]) Sleep(ctx context.Context, d time.Duration) {
 		return
 	}
 	w.rise()
-}
-
-func (w *Waiter[K, P]) leads() bool {
-	w.queues.mu.Lock()
-	defer w.queues.mu.Unlock()
-	return w.isFirst()
 }
 
 func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.first == w }

@@ -124,16 +124,11 @@ func (b *batcher) newCall(sc Script, texts []string) call {
 			q.args[keysAt+i] = texts[i]
 		}
 	}
-	b.setTail(q.args[keysAt+len(texts):])
-	return q
-}
-
-// setTail sets the arguments after the ids.
-func (b *batcher) setTail(args []any) {
-	copy(args, b.Tail)
+	copy(q.args[keysAt+len(texts):], b.Tail)
 	if b.Since {
-		args[len(args)-1] = b.clock.since(!b.conn.Single && b.key.node == nil)
+		q.args[len(q.args)-1] = b.clock.since(!b.conn.Single && b.key.node == nil)
 	}
+	return q
 }
 
 // lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before

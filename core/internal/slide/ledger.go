@@ -64,12 +64,6 @@ func (l *Log) addToLedger(at int64, id uint64, cost int) {
 	*l.entry(int(l.count) - 1) = entry{at: at, id: id, total: l.ledger.total}
 }
 
-func (l *Log) shrinkLedger() {
-	if size := len(l.ledger.ring); size > smallestLedger && 4*int(l.count) <= size {
-		l.resizeLedger(ringFor(l.count, smallestLedger))
-	}
-}
-
 func (l *Log) resizeLedger(size int) {
 	ring := make([]entry, size)
 	for i := range int(l.count) {

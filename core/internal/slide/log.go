@@ -234,7 +234,9 @@ func (l *Log) Spare() *[tailSize]int64 { return &l.tail }
 func (l *Log) Shrink() {
 	switch {
 	case l.ledger != nil:
-		l.shrinkLedger()
+		if size := len(l.ledger.ring); size > smallestLedger && 4*int(l.count) <= size {
+			l.resizeLedger(ringFor(l.count, smallestLedger))
+		}
 	case 4*int(l.count) > len(l.ring):
 	case l.ringLen() == 0:
 		l.ring = nil
