@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -171,8 +170,8 @@ func (q *overrideQuestion) read(h *handler, w http.ResponseWriter, r *http.Reque
 	if !h.mayAct(r) {
 		return nil, errNotAuthorised
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(q); err != nil {
-		return nil, errNotJSON
+	if err := decode(w, r, q); err != nil {
+		return nil, err
 	}
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {

@@ -39,11 +39,6 @@ type answer struct {
 	Limits []limitMessage `json:"limits"`
 }
 
-// told notes why a decision has asked no limit.
-func (a *answer) told(d *core.Decision) {
-	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
-}
-
 // limitMessage is a limit and its log. Times are in seconds.
 type limitMessage struct {
 	Name      string  `json:"name"`
@@ -114,18 +109,6 @@ var (
 	errNoLimiter     = &refusal{http.StatusNotFound, "no limiter of this policy was given to Board.Add"}
 )
 
-// ask reads a question and asks the store for the windows of its key.
-func (h *handler) ask(
-	w http.ResponseWriter, r *http.Request,
-) (q question, a *answer, windows []bridge.Window, err error) {
-	a = new(answer)
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q); err != nil {
-		return q, a, nil, errNotJSON
-	}
-	windows, err = h.windows(r, q, a)
-	return q, a, windows, err
-}
-
 // refuse answers with an error. The text of an error from elsewhere may have an identity in it, so the answer has only
 // its types.
 func refuse(w http.ResponseWriter, err error) {
@@ -149,32 +132,45 @@ func refuse(w http.ResponseWriter, err error) {
 var windowsOf = bridge.Windows.(func( //nolint:forcetypeassert // core sets it
 	context.Context, core.Decision) ([]bridge.Window, error))
 
-// windows returns the windows of the key of a question.
-func (h *handler) windows(r *http.Request, q question, a *answer) ([]bridge.Window, error) {
-	if q.ID != "" {
-		d, name, ok := h.board.keys.find(q.ID)
+// ask reads a question and asks the store for the windows of its key.
+func (h *handler) ask(
+	w http.ResponseWriter, r *http.Request,
+) (q question, a answer, windows []bridge.Window, err error) {
+	if err = decode(w, r, &q); err != nil {
+		return q, a, nil, err
+	}
+	var d core.Decision
+	switch {
+	case q.ID != "":
+		found, name, ok := h.board.keys.find(q.ID)
 		if !ok {
-			return nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
+			return q, a, nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
 		}
 		policy, key, _ := strings.Cut(name, separator)
-		a.Policy, a.Name = policy, h.shown(policy, key)
-		a.told(&d)
-		return windowsOf(r.Context(), d)
+		d, a.Policy, a.Name = found, policy, h.shown(policy, key)
+	case !h.mayAct(r):
+		return q, a, nil, errNotAuthorised
+	default:
+		l := h.board.limiterOf(q.Policy)
+		if l == nil {
+			return q, a, nil, errNoLimiter
+		}
+		if d, err = l.Peek(r.Context(), q.Key); err != nil {
+			return q, a, nil, err
+		}
+		a.Policy, a.Name = q.Policy, q.Key
 	}
-	if !h.mayAct(r) {
-		return nil, errNotAuthorised
+	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
+	windows, err = windowsOf(r.Context(), d)
+	return q, a, windows, err
+}
+
+// decode reads what a page has sent.
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(into); err != nil {
+		return errNotJSON
 	}
-	l := h.board.limiterOf(q.Policy)
-	if l == nil {
-		return nil, errNoLimiter
-	}
-	d, err := l.Peek(r.Context(), q.Key)
-	if err != nil {
-		return nil, err
-	}
-	a.Policy, a.Name = q.Policy, q.Key
-	a.told(&d)
-	return windowsOf(r.Context(), d)
+	return nil
 }
 
 // shown returns a key as pages have it.
