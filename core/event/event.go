@@ -35,9 +35,11 @@ var outcomes = [...]string{
 }
 
 // String is the outcome in words fit for a metric, such as "denied" or "no key".
-func (o Outcome) String() string {
-	if int(o) < len(outcomes) {
-		return outcomes[o]
+func (o Outcome) String() string { return word(outcomes[:], int(o)) }
+
+func word(of []string, n int) string {
+	if n < len(of) {
+		return of[n]
 	}
 	return "unknown"
 }
@@ -62,12 +64,7 @@ const (
 var sources = [...]string{"none", "store", "cache", "memory", "local", "lease"}
 
 // String is the source in a word fit for a metric.
-func (s Source) String() string {
-	if int(s) < len(sources) {
-		return sources[s]
-	}
-	return "unknown"
-}
+func (s Source) String() string { return word(sources[:], int(s)) }
 
 // Operation is what a store is asked to do: a method of one of the interfaces of package store.
 type Operation uint8
@@ -88,12 +85,7 @@ const (
 var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override", "book"}
 
 // String is the operation in words fit for a metric, such as "take".
-func (o Operation) String() string {
-	if int(o) < len(operations) {
-		return operations[o]
-	}
-	return "unknown"
-}
+func (o Operation) String() string { return word(operations[:], int(o)) }
 
 // StoreCall is a call to a store outside the process.
 type StoreCall struct {
