@@ -31,15 +31,10 @@ const (
 var guardFailure = [...]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
 
 func (f Failure) String() string {
-	switch f {
-	case FailLocal:
-		return "FailLocal"
-	case FailOpen:
-		return "FailOpen"
-	case FailClosed:
-		return "FailClosed"
+	if f < FailLocal || f > FailClosed {
+		return "Failure(" + strconv.Itoa(int(f)) + ")"
 	}
-	return "Failure(" + strconv.Itoa(int(f)) + ")"
+	return [...]string{"FailLocal", "FailOpen", "FailClosed"}[f]
 }
 
 // WithFailure chooses how requests are decided while the store does not answer within [WithTimeout]. The default is

@@ -202,6 +202,7 @@ func (d *Decision) Problem() adapter.Problem {
 func ProblemOf(err error) adapter.Problem {
 	var limited *LimitedError
 	var store *StoreError
+	p := adapter.Problem{Type: "about:blank", Status: http.StatusInternalServerError}
 	switch {
 	case errors.As(err, &limited):
 		return limited.Decision.Problem()
@@ -215,16 +216,12 @@ func ProblemOf(err error) adapter.Problem {
 			Wait:       time.Second,
 		}
 	case errors.Is(err, ErrForbidden):
-		return adapter.Problem{Type: "about:blank", Title: "Forbidden", Status: http.StatusForbidden}
+		p.Status = http.StatusForbidden
 	case errors.Is(err, ErrNoKey):
-		return adapter.Problem{
-			Type:   "about:blank",
-			Title:  "Bad Request",
-			Status: http.StatusBadRequest,
-			Detail: "The request does not identify whose quota it uses.",
-		}
+		p.Status, p.Detail = http.StatusBadRequest, "The request does not identify whose quota it uses."
 	}
-	return adapter.Problem{Type: "about:blank", Title: "Internal Server Error", Status: http.StatusInternalServerError}
+	p.Title = http.StatusText(p.Status)
+	return p
 }
 
 // seconds rounds up, so that a client which waits that long is not too early.
