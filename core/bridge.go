@@ -32,19 +32,20 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 			}
 		},
 	}
-	bridge.Windows = windows
-	bridge.OverrideKeys, bridge.Override, bridge.RemoveOverride = overrideNames, overrideNamed, removeOverrideNamed
-	bridge.NameOf = func(l *Limiter) (policy, limits string) {
-		if l.namespace == nil {
-			return "", ""
-		}
-		return l.namespace.Policy(), l.limitsText()
+	bridge.Limiters = &bridge.Functions[*Limiter, Decision, Override]{
+		OverrideKeys: overrideNames, Override: overrideNamed, RemoveOverride: removeOverrideNamed, Windows: windows,
+		NameOf: func(l *Limiter) (policy, limits string) {
+			if l.namespace == nil {
+				return "", ""
+			}
+			return l.namespace.Policy(), l.limitsText()
+		},
 	}
 }
 
 const maxListed = 10_000 // units of a log whose entries are listed
 
-// windows is [bridge.Windows].
+// windows is Windows of [bridge.Functions].
 func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
 	if d.plan == nil {
 		return nil, nil

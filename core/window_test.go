@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-var windowsOf = bridge.Windows.(func(context.Context, core.Decision) ([]bridge.Window, error))
+var windowsOf = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override]).Windows
 
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 	t.Helper()

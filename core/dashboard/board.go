@@ -50,7 +50,8 @@ type added struct {
 	policy, limits string
 }
 
-var nameOf = bridge.NameOf.(func(*core.Limiter) (policy, limits string)) //nolint:forcetypeassert // core sets it
+//nolint:forcetypeassert // core sets it
+var engine = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override])
 
 // Add adds limiters whose stores and limits the page shows, and whose keys can be looked up by name. Of several
 // limiters of one policy, it shows the first. The decisions of a limiter are counted whether it was added or not, if it
@@ -60,7 +61,7 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	defer b.mu.Unlock()
 	for _, l := range limiters {
 		if l != nil && !slices.ContainsFunc(b.limiters, func(a added) bool { return a.Limiter == l }) {
-			policy, limits := nameOf(l)
+			policy, limits := engine.NameOf(l)
 			b.limiters = append(b.limiters, added{l, policy, limits})
 		}
 	}

@@ -11,17 +11,9 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/bridge"
 )
 
 const shownOverrides = 100 // of all policies, those that end first
-
-var ( // core sets them
-	//nolint:forcetypeassert // as its documentation says
-	overrideKeys = bridge.OverrideKeys.(func(*core.Limiter) []string)
-	//nolint:forcetypeassert // as above
-	setOverride = bridge.Override.(func(context.Context, *core.Limiter, string, string, core.Override) error)
-)
 
 // overridesMessage is the answer to a page that asks for overrides.
 type overridesMessage struct {
@@ -52,7 +44,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
-		for _, name := range overrideKeys(l.Limiter) {
+		for _, name := range engine.OverrideKeys(l.Limiter) {
 			m.Keys = append(m.Keys, overrideKey{l.policy, name})
 		}
 		all, err := h.board.read.overrides(r.Context(), l)
@@ -121,7 +113,7 @@ func (b *Board) overridable() (all []added) {
 	defer b.mu.Unlock()
 	for _, a := range b.limiters {
 		same := func(earlier added) bool { return earlier.policy == a.policy }
-		if !slices.ContainsFunc(all, same) && len(overrideKeys(a.Limiter)) > 0 {
+		if !slices.ContainsFunc(all, same) && len(engine.OverrideKeys(a.Limiter)) > 0 {
 			all = append(all, a)
 		}
 	}
@@ -187,7 +179,7 @@ func (h *handler) override(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		var o core.Override
 		if o, err = q.override(); err == nil {
-			err = setOverride(r.Context(), l, q.Name, q.Key, o)
+			err = engine.Override(r.Context(), l, q.Name, q.Key, o)
 			h.board.read.changed(q.Policy)
 		}
 	}

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -129,9 +128,6 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-var windowsOf = bridge.Windows.(func( //nolint:forcetypeassert // core sets it
-	context.Context, core.Decision) ([]bridge.Window, error))
-
 // ask reads a question and asks the store for the windows of its key.
 func (h *handler) ask(
 	w http.ResponseWriter, r *http.Request,
@@ -161,7 +157,7 @@ func (h *handler) ask(
 		a.Policy, a.Name = q.Policy, q.Key
 	}
 	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
-	windows, err = windowsOf(r.Context(), d)
+	windows, err = engine.Windows(r.Context(), d)
 	return q, a, windows, err
 }
 

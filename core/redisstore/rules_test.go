@@ -213,7 +213,7 @@ rules:
 			}
 			s.advance(10 * time.Second)
 		}
-		windowsOf := bridge.Windows.(func(context.Context, core.Decision) ([]bridge.Window, error))
+		windowsOf := bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override]).Windows
 		windows := func() (all []bridge.Window) {
 			all, err := windowsOf(s.t.Context(), d)
 			if err != nil || len(all) != 3 {

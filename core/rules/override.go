@@ -25,12 +25,12 @@ import (
 // What other rules count for the same key stays as it is. Overrides are kept when the file is loaded again, as they are
 // named by domain, rule and key. A rule in shadow has nothing to override, which is an error.
 func (s *Set) Override(ctx context.Context, rule, key string, o core.Override) error {
-	return override(ctx, s.limiter, rule, key, o)
+	return overrides.Override(ctx, s.limiter, rule, key, o)
 }
 
 // RemoveOverride ends the override of a key, named as for [Set.Override], or by the ID of a [core.KeyOverride].
 func (s *Set) RemoveOverride(ctx context.Context, rule, key string) error {
-	return removeOverride(ctx, s.limiter, rule, key)
+	return overrides.RemoveOverride(ctx, s.limiter, rule, key)
 }
 
 // Overrides lists the overrides in force, as [core.Limiter.Overrides] does: those of rules that this Set has, or had
@@ -39,12 +39,8 @@ func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 	return s.limiter.Overrides(ctx)
 }
 
-var ( //nolint:gochecknoglobals // core sets them
-	override = bridge.Override.(func( //nolint:forcetypeassert // as above
-		ctx context.Context, l *core.Limiter, rule, key string, o core.Override) error)
-	removeOverride = bridge.RemoveOverride.(func( //nolint:forcetypeassert // as above
-		ctx context.Context, l *core.Limiter, rule, key string) error)
-)
+//nolint:forcetypeassert // core sets it
+var overrides = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override])
 
 // named returns the rules in force.
 func (s *Set) named() []bridge.Named {

@@ -141,33 +141,33 @@ type Form struct {
 	Calendar bool // its windows are periods of a calendar
 }
 
-// Functions of a *core.Limiter or a core.Decision, for package dashboard, and those of overrides for package rules too.
-var (
-	// OverrideKeys is a func(*core.Limiter) []string. It returns the names of the keys that overrides can be of: the
-	// policy or a rule for its own key, and with a slash and the name of a limit for that limit's key. Without
-	// WithOverrides there are none.
-	OverrideKeys any
+// Limiters is a *Functions of the types of package core.
+var Limiters any
 
-	// Override is a func(ctx context.Context, l *core.Limiter, name, key string, o core.Override) error. It is Override
-	// for a key with one of these names.
-	Override any
+// Functions is what package dashboard needs of limiters, and package rules for overrides.
+type Functions[Limiter, Decision, Override any] struct {
+	// OverrideKeys returns the names of the keys that overrides can be of: the policy or a rule for its own key, and
+	// with a slash and the name of a limit for that limit's key. Without WithOverrides there are none.
+	OverrideKeys func(l Limiter) []string
 
-	// RemoveOverride is a func(ctx context.Context, l *core.Limiter, name, key string) error. The key may be the ID of
-	// a KeyOverride.
-	RemoveOverride any
+	// Override is Override for a key with one of these names.
+	Override func(ctx context.Context, l Limiter, name, key string, o Override) error
 
-	// NameOf is a func(*core.Limiter) (policy, limits string).
-	NameOf any
+	// RemoveOverride ends such an override. The key may be the ID of a KeyOverride.
+	RemoveOverride func(ctx context.Context, l Limiter, name, key string) error
 
-	// Windows is a func(context.Context, core.Decision) ([]Window, error). It returns the limits that the request was
-	// asked about, as they stand now for the same keys, and the entries of their logs. It looks at limits alone:
-	// neither at bans nor at lists. Nothing is counted, and observers get no event.
+	// NameOf returns the name of a limiter's policy, and its limits as users write them.
+	NameOf func(l Limiter) (policy, limits string)
+
+	// Windows returns the limits that the request was asked about, as they stand now for the same keys, and the entries
+	// of their logs. It looks at limits alone: neither at bans nor at lists. Nothing is counted, and observers get no
+	// event.
 	//
 	// It asks the store twice about each log, so it is for pages that people look at and not for each request. If the
 	// store does not answer it fails, whatever WithFailure says. Without limits, as for a skipped request, it returns
 	// none.
-	Windows any
-)
+	Windows func(ctx context.Context, d Decision) ([]Window, error)
+}
 
 // Window is a limit of a decision as it stands later.
 type Window struct {
