@@ -45,8 +45,7 @@ func newList(option string, k Key, entries []string, passes bool) (*list, error)
 			add(strconv.Quote(e), "the key finds addresses, but this is not one, or it is every address",
 				`use an address, or a prefix such as "192.0.2.0/24"`)
 		case e == "":
-			add(`""`, "no client has an empty identity",
-				"remove it; is the variable it comes from set?")
+			add(`""`, "no client has an empty identity", "remove it; is the variable it comes from set?")
 		default:
 			l.texts[strings.Clone(e)] = true
 		}

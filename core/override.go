@@ -84,9 +84,7 @@ func (o *Override) text(policy, key string) (text string, err error) {
 		add(strconv.Itoa(len(o.Note))+" bytes of Note", "the note is too long, or not UTF-8",
 			fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
 	}
-	stored := storedOverride{
-		Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note,
-	}
+	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
 	for _, limit := range o.Limits {
 		if limit.by != nil || limit.inFlight {
 			add(limit.String(), "limits of an override have no key of their own, and count no requests in flight",
