@@ -27,6 +27,10 @@ func (e *ConfigError) Error() string {
 	return text
 }
 
+func configError(option, value, problem, remedy string) error {
+	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
+}
+
 // StoreError says that the store could not answer. Its text is for operators: it may hold addresses and is never sent
 // to a client.
 //

@@ -31,10 +31,8 @@ func NewKey(policy, text string) Key {
 // Validate returns an error for the zero Key, which names no log.
 func (k *Key) Validate() error {
 	if k.Namespace == nil {
-		return &ConfigError{
-			Option: "store.Key", Value: "zero", Problem: "the zero Key names no log",
-			Remedy: "use store.NewKey, or the key of a limiter's Take",
-		}
+		return configError("store.Key", "zero", "the zero Key names no log",
+			"use store.NewKey, or the key of a limiter's Take")
 	}
 	return nil
 }

@@ -58,9 +58,7 @@ func (b *Booking) Validate() error {
 	default:
 		return nil
 	}
-	return &ConfigError{
-		Option: "store.Booking", Value: b.Lease.String(), Problem: wrong, Remedy: "ask for what Leaser describes",
-	}
+	return configError("store.Booking", b.Lease.String(), wrong, "ask for what Leaser describes")
 }
 
 // Grant returns how many units a store books, if all limits that decide have room for so many, and the log has so many

@@ -120,11 +120,9 @@ const MaxOverrides = 10_000
 
 // TooManyOverrides returns the error for one override too many.
 func TooManyOverrides(policy string) error {
-	return &ConfigError{
-		Option: "Override", Value: policy,
-		Problem: fmt.Sprintf("the policy has %d overrides, and there is no room for more", MaxOverrides),
-		Remedy:  "remove some, or choose limits by the customer's plan with LimitBy",
-	}
+	return configError("Override", policy,
+		fmt.Sprintf("the policy has %d overrides, and there is no room for more", MaxOverrides),
+		"remove some, or choose limits by the customer's plan with LimitBy")
 }
 
 // Batcher is a [Store] that sends takes to a server in batches.
@@ -163,9 +161,7 @@ type Take struct {
 // Validate returns an error for a take without a key or a plan.
 func (t *Take) Validate() error {
 	if t.Plan == nil || len(t.Plan.Limits) == 0 {
-		return &ConfigError{
-			Option: "store.Take", Value: "no plan", Problem: "a take needs a plan", Remedy: "use store.NewPlan",
-		}
+		return configError("store.Take", "no plan", "a take needs a plan", "use store.NewPlan")
 	}
 	return t.Key.Validate()
 }
@@ -193,37 +189,28 @@ func ValidateTakes(takes []Take, answers []Answer) error {
 		}
 		for j := range i {
 			if takes[j].Key.names(&t.Key) {
-				return &ConfigError{
-					Option: "store.Take", Value: "one key twice",
-					Problem: "the takes of one request must have different keys",
-					Remedy:  "put the limits of a key into one plan",
-				}
+				return configError("store.Take", "one key twice", "the takes of one request must have different keys",
+					"put the limits of a key into one plan")
 			}
 		}
 		if t.ID != takes[0].ID || t.Mode != takes[0].Mode {
-			return &ConfigError{
-				Option: "store.Take", Value: "takes that differ", Problem: "the takes belong to different requests",
-				Remedy: "use the same ID and Mode for the takes of one request",
-			}
+			return configError("store.Take", "takes that differ", "the takes belong to different requests",
+				"use the same ID and Mode for the takes of one request")
 		}
 		if t.Mode == ModeUpTo && !t.Plan.Slots {
 			if most = cmp.Or(most, t.Cost); t.Cost != most {
-				return &ConfigError{
-					Option: "store.Take", Value: fmt.Sprintf("costs of %d and %d", most, t.Cost),
-					Problem: "all logs of a request get the same number of units in ModeUpTo",
-					Remedy:  "use the same Cost for all takes that are not of slots",
-				}
+				return configError("store.Take", fmt.Sprintf("costs of %d and %d", most, t.Cost),
+					"all logs of a request get the same number of units in ModeUpTo",
+					"use the same Cost for all takes that are not of slots")
 			}
 		}
 		limits += len(t.Plan.Limits)
 	}
 	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
-		return &ConfigError{
-			Option:  "store.Take",
-			Value:   fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
-			Problem: "the number of takes, answers or limits is wrong",
-			Remedy:  fmt.Sprintf("pass at least one take, an answer for each, and at most %d limits in all", MaxLimits),
-		}
+		return configError("store.Take",
+			fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
+			"the number of takes, answers or limits is wrong",
+			fmt.Sprintf("pass at least one take, an answer for each, and at most %d limits in all", MaxLimits))
 	}
 	return nil
 }
@@ -234,12 +221,10 @@ func OneLog(plans []*Plan) error {
 	if len(plans) < 2 {
 		return err
 	}
-	return errors.Join(err, &ConfigError{
-		Option: "limits", Value: strconv.Itoa(len(plans)) + " logs",
-		Problem: "the store decides over one log at a time, and these limits need several, because some have a key " +
+	return errors.Join(err, configError("limits", strconv.Itoa(len(plans))+" logs",
+		"the store decides over one log at a time, and these limits need several, because some have a key "+
 			"of their own (By), count requests in flight (InFlight), or have an algorithm beside others (With)",
-		Remedy: "make a limiter for each of them, or use another store, such as one of package redisstore",
-	})
+		"make a limiter for each of them, or use another store, such as one of package redisstore"))
 }
 
 // SlidingLogs is the [Store].Validate of a store that has only the sliding log.
@@ -247,10 +232,8 @@ func SlidingLogs(plans []*Plan) error {
 	var faults []error
 	for _, p := range plans {
 		if a := p.Algorithm(); a != SlidingLog {
-			faults = append(faults, &ConfigError{
-				Option: "With", Value: a.String(), Problem: "the store does not have this algorithm",
-				Remedy: "use a sliding log, or another store",
-			})
+			faults = append(faults, configError("With", a.String(), "the store does not have this algorithm",
+				"use a sliding log, or another store"))
 		}
 	}
 	return errors.Join(faults...)

@@ -236,10 +236,8 @@ func (s *Spaces) place(p *Plan) error {
 	for _, log := range p.Logs {
 		label := log.label(kinds)
 		if seen[label] {
-			return &store.ConfigError{
-				Option: "By", Value: log.Limits[0].Text, Problem: "the logs of two limits would have the same name",
-				Remedy: "set Name on these limits",
-			}
+			return configError("By", log.Limits[0].Text, "the logs of two limits would have the same name",
+				"set Name on these limits")
 		}
 		seen[label] = true
 		log.spaces, log.Space = s, s.space(label, log)

@@ -121,20 +121,16 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 // check returns an error for a plan with too many limits, and for one in which two limits would have the same numbers.
 func (o *Override) check(p *Plan) error {
 	if n := len(p.All()); n > store.MaxLimits {
-		return &store.ConfigError{
-			Option: "Override", Value: strconv.Itoa(len(o.limits)) + " limits",
-			Problem: fmt.Sprintf("with the other limits of the policy these are %d, more than %d", n, store.MaxLimits),
-			Remedy:  "use fewer limits",
-		}
+		return configError("Override", strconv.Itoa(len(o.limits))+" limits",
+			fmt.Sprintf("with the other limits of the policy these are %d, more than %d", n, store.MaxLimits),
+			"use fewer limits")
 	}
 	for i, log := range p.Logs {
 		same := func(other *Log) bool { return other.Space == log.Space && other.KeySpace == log.KeySpace }
 		if slices.ContainsFunc(p.Logs[:i], same) {
-			return &store.ConfigError{
-				Option: "Override", Value: log.Limits[0].Text,
-				Problem: "two limits with this window and algorithm would have the same numbers",
-				Remedy:  "remove one of them, or set Name",
-			}
+			return configError("Override", log.Limits[0].Text,
+				"two limits with this window and algorithm would have the same numbers",
+				"remove one of them, or set Name")
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ type Plan struct {
 func New(limits []Limit, option string) (*Plan, error) {
 	var faults []error
 	fault := func(value, problem, remedy string) {
-		faults = append(faults, &store.ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy})
+		faults = append(faults, configError(option, value, problem, remedy))
 	}
 	switch {
 	case len(limits) == 0:
@@ -209,12 +209,9 @@ func (p *Plan) AddShadow(shadow *Plan) error {
 		return ShadowError(shadow.Counter)
 	}
 	if len(p.Limits)+len(shadow.Limits) > store.MaxLimits {
-		return &store.ConfigError{
-			Option: "WithShadow", Value: strconv.Itoa(len(shadow.Limits)) + " limits",
-			Problem: fmt.Sprintf("with the %d limits of the policy in force, these are more than %d", len(p.Limits),
-				store.MaxLimits),
-			Remedy: "try fewer limits at once",
-		}
+		return configError("WithShadow", strconv.Itoa(len(shadow.Limits))+" limits",
+			fmt.Sprintf("with the %d limits of the policy in force, these are more than %d", len(p.Limits),
+				store.MaxLimits), "try fewer limits at once")
 	}
 	p.Shadow, shadow.Unit = shadow, p.Unit
 	p.findUnits()
@@ -223,10 +220,11 @@ func (p *Plan) AddShadow(shadow *Plan) error {
 
 // ShadowError returns the error for limits of an algorithm that are to be tried out.
 func ShadowError(a store.Algorithm) error {
-	return &store.ConfigError{
-		Option: "WithShadow", Value: a.String(), Problem: "a shadow evaluates sliding logs only",
-		Remedy: "use limits without With",
-	}
+	return configError("WithShadow", a.String(), "a shadow evaluates sliding logs only", "use limits without With")
+}
+
+func configError(option, value, problem, remedy string) error {
+	return &store.ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }
 
 // All returns the limits that decide, and then those of the shadow.

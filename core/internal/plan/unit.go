@@ -3,8 +3,6 @@ package plan
 import (
 	"slices"
 	"strings"
-
-	"github.com/sashlimit/sash/core/store"
 )
 
 // Requests is the name of the unit of limits that are given no other. As a unit it is an empty text.
@@ -48,11 +46,9 @@ func (p *Plan) NoUnnamed(option string) error {
 	if p.Unit == "" || len(p.Units) == 0 {
 		return nil
 	}
-	return &store.ConfigError{
-		Option: option, Value: "without a unit",
-		Problem: "the limits count several units: " + strings.Join(p.UnitNames(), ", "),
-		Remedy:  "use AllowCosts, SettleCosts or WithCostOf, which name them",
-	}
+	return configError(option, "without a unit",
+		"the limits count several units: "+strings.Join(p.UnitNames(), ", "),
+		"use AllowCosts, SettleCosts or WithCostOf, which name them")
 }
 
 // findUnits finds the units of the limits and of the shadow's.
