@@ -290,29 +290,19 @@ func (l Limit) faults() (faults []fault) {
 		}
 		return faults
 	}
-	if l.unit != "" {
-		faults = append(faults, fault{"InFlight counts requests only", "leave Of out"})
+	add := func(wrong bool, problem, remedy string) {
+		if wrong {
+			faults = append(faults, fault{problem, remedy})
+		}
 	}
-	if l.algorithm != SlidingLog {
-		faults = append(faults, fault{
-			fmt.Sprintf("a %v cannot count requests in flight", l.algorithm), "leave With out",
-		})
-	}
-	if l.Quota < 1 || l.Quota > MaxQuota {
-		faults = append(faults, fault{quotaOutOfRange, remedyQuota + " requests"})
-	}
-	if l.Window != 0 {
-		faults = append(faults, fault{
-			"a limit of requests in flight has no window",
-			fmt.Sprintf("leave out the %v; for a quota in a window, add another limit", l.Window),
-		})
-	}
-	if l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0 {
-		faults = append(faults, fault{
-			fmt.Sprintf("the lease %v is out of range, or has a fraction of a microsecond", l.lease),
-			fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease),
-		})
-	}
+	add(l.unit != "", "InFlight counts requests only", "leave Of out")
+	add(l.algorithm != SlidingLog, fmt.Sprintf("a %v cannot count requests in flight", l.algorithm), "leave With out")
+	add(l.Quota < 1 || l.Quota > MaxQuota, quotaOutOfRange, remedyQuota+" requests")
+	add(l.Window != 0, "a limit of requests in flight has no window",
+		fmt.Sprintf("leave out the %v; for a quota in a window, add another limit", l.Window))
+	add(l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0,
+		fmt.Sprintf("the lease %v is out of range, or has a fraction of a microsecond", l.lease),
+		fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease))
 	if f := l.nameFault(); f != (fault{}) {
 		faults = append(faults, f)
 	}

@@ -94,10 +94,5 @@ func (l *list) contains(id *identity) bool {
 	if !id.Addr.IsValid() {
 		return l.texts[id.Text]
 	}
-	for _, p := range l.prefixes {
-		if p.Contains(id.Addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(id.Addr) })
 }

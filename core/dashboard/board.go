@@ -172,12 +172,7 @@ func (b *Board) sample() bool {
 func (b *Board) changed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range b.order {
-		if p.counted() != p.sampled {
-			return true
-		}
-	}
-	return len(b.pages) > 0
+	return len(b.pages) > 0 || slices.ContainsFunc(b.order, func(p *policy) bool { return p.counted() != p.sampled })
 }
 
 // limiterOf returns a limiter that was added, by the name of its policy, or nil.

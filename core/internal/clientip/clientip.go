@@ -51,12 +51,7 @@ func (p *Proxies) Add(s string) error {
 
 // Trust reports whether the address, which is canonical, is in the set.
 func (p *Proxies) Trust(a netip.Addr) bool {
-	for _, prefix := range p.prefixes {
-		if prefix.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.prefixes, func(known netip.Prefix) bool { return known.Contains(a) })
 }
 
 // TrustUnix reports whether [UnixSocket] is in the set.
@@ -231,10 +226,5 @@ func trim(s string) string { return strings.Trim(s, " \t") }
 
 // Blank reports whether there is nothing but whitespace in any line.
 func Blank(lines []string) bool {
-	for _, line := range lines {
-		if trim(line) != "" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(lines, func(line string) bool { return trim(line) != "" })
 }

@@ -162,20 +162,15 @@ func (w *Waiter[K, P]) Sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 		return
 	}
-	w.rise()
-}
-
-func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.first == w }
-
-// rise begins a question.
-func (w *Waiter[K, P]) rise() {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
 	if w.wake(); len(w.signal) > 0 {
 		<-w.signal
 	}
-	w.woken, w.seen = false, w.queues.given.Load()
+	w.woken, w.seen = false, w.queues.given.Load() // a question begins
 }
+
+func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.first == w }
 
 // wake makes the waiter ask. It reports whether it was not to do so anyway.
 func (w *Waiter[K, P]) wake() bool {

@@ -55,15 +55,14 @@ func (c *Requests) PeerUsed(r adapter.Request) {
 // PeerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
 // are checked for that, because a client that is not behind a proxy may send its first forged header at any time.
 func (c *Requests) PeerReplaced(r adapter.Request) {
-	if c == nil {
-		return
+	if c != nil {
+		c.rewritten.Do(func() {
+			warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
+				"by something that a client can write into a header",
+				"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
+					"proxies in its place")
+		})
 	}
-	c.rewritten.Do(func() {
-		warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
-			"by something that a client can write into a header",
-			"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
-				"proxies in its place")
-	})
 }
 
 // HeaderMissing is called by keys that read header, if a trusted proxy has sent none.
