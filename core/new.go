@@ -42,7 +42,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.checkBan(compiled.fixed.Limits, k)
 	}
 	c.checkCosts(compiled.fixed)
-	c.faults = append(c.faults, c.lacks(), c.cannotLease())
+	c.lacks()
+	c.faults = append(c.faults, c.cannotLease())
 	named := c.name != ""
 	if !named {
 		c.name = compiled.name
@@ -181,8 +182,7 @@ func (c *config) unservable(p *policy) error {
 		err = p.spaces.Split(fixed)
 	}
 	if err == nil && c.ban != nil {
-		tries, ladder := c.ban.Plans()
-		err = cmp.Or(c.store.Validate(tries), c.store.Validate(ladder))
+		err = cmp.Or(c.store.Validate(c.ban.Tries), c.store.Validate(c.ban.Ladder))
 	}
 	return err
 }
@@ -209,25 +209,24 @@ func (c *config) unfit(p *plan.Plan) []error {
 	return faults
 }
 
-// lacks returns an error for each option that needs an optional method which the store does not have.
-func (c *config) lacks() error {
-	var faults []error
+// lacks reports each option that needs an optional method which the store does not have.
+func (c *config) lacks() {
 	name := fmt.Sprintf("%T", c.store)
-	if _, ok := c.store.(store.Settler); !ok && c.refunds != nil {
-		faults = append(faults, configError("WithRefund", name,
-			"this store cannot give units back: it has no method Settle (store.Settler)", otherStore))
-	}
-	if _, ok := c.store.(store.Overrider); !ok && c.overrides {
-		faults = append(faults, configError("WithOverrides", name,
-			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
-			otherStore))
-	}
+	_, settles := c.store.(store.Settler)
 	_, merges := c.store.(store.Merger)
-	if _, settles := c.store.(store.Settler); c.failLocal && !(merges && settles) {
-		faults = append(faults, configError("WithFailure", "FailLocal",
+	if c.refunds != nil && !settles {
+		c.fault("WithRefund", name, "this store cannot give units back: it has no method Settle (store.Settler)",
+			otherStore)
+	}
+	if _, keeps := c.store.(store.Overrider); c.overrides && !keeps {
+		c.fault("WithOverrides", name,
+			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
+			otherStore)
+	}
+	if c.failLocal && !(merges && settles) {
+		c.fault("WithFailure", "FailLocal",
 			"admissions of an outage cannot be added to the store "+name+
 				": it has no methods Merge and Settle (store.Merger, store.Settler)",
-			"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full"))
+			"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full")
 	}
-	return errors.Join(faults...)
 }

@@ -69,8 +69,8 @@ func denyPermits(log *plan.Log, a *store.Answer, held int) {
 // release gives the permits of a decision back.
 func (l *Limiter) release(ctx context.Context, held *slots.Held) error {
 	err := held.Release(ctx)
-	for i := range held.Slots() {
-		l.wake(&held.Slots()[i].Key)
+	for i := range held.Slots {
+		l.wake(&held.Slots[i].Key)
 	}
 	return err
 }

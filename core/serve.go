@@ -57,7 +57,7 @@ func (d *Decision) Deferred() (release func()) {
 		return nil
 	}
 	l := d.limiter // and not d, which refers to the framework's request
-	held.Defer()
+	held.Deferred = true
 	return func() { l.releaseServed(held) }
 }
 
@@ -78,7 +78,7 @@ func (d *Decision) Serve(handler func() (status int)) {
 		if d.token != (inflight.Token{}) {
 			d.limiter.inFlight.Release(d.token)
 		}
-		if held := d.held(); held != nil && !held.Deferred() {
+		if held := d.held(); held != nil && !held.Deferred {
 			d.limiter.releaseServed(held)
 		}
 		if d.served != nil {

@@ -85,7 +85,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			return false, err
 		}
 	}
-	if cost < 1 || cost > known.Smallest() { // waiting would not change that
+	if cost < 1 || cost > known.Smallest { // waiting would not change that
 		return true, l.decideNever(ctx, pl, cost, d)
 	}
 	w, ahead := l.queues.Join(queueKey{l.namespace, d.take.Key.Identity}, cost)

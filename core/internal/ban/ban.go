@@ -21,9 +21,9 @@ func Longest(window time.Duration) time.Duration { return (window >> steps).Trun
 // 2^(n-1) units, and the limits form a ladder: 1 unit in first, 2 in twice first, 4 in four times first. So an entry
 // fills the window of its own step and of the steps below it, and older entries together are too few to fill it.
 type Rule struct {
-	denials int // of which the last begins a ban
-	tries   *store.Plan
-	ladder  *store.Plan
+	denials int                // of which the last begins a ban
+	Tries   *store.Plan        // of the log of denials; a store must support both plans
+	Ladder  *store.Plan        // of the log of bans
 	begin   [steps]*store.Plan // the ladder for an entry of 2^n units: each admits that where the ladder admits 1
 	first   time.Duration
 
@@ -38,7 +38,7 @@ func New(denials plan.Limit, first time.Duration) *Rule {
 	}
 	// The last limit never denies. Its window tells for how long bans are remembered.
 	ladder = append(ladder, plan.Limit{Quota: 1 << (2 * steps), Window: first << steps})
-	r := &Rule{denials: denials.Quota, tries: plan.Stored(denials), ladder: plan.Stored(ladder...), first: first}
+	r := &Rule{denials: denials.Quota, Tries: plan.Stored(denials), Ladder: plan.Stored(ladder...), first: first}
 	for step := range r.begin {
 		begin := slices.Clone(ladder)
 		for i := range begin {
@@ -60,9 +60,6 @@ func (r *Rule) ForPolicy(name string, secret []byte) *Rule {
 	return &named
 }
 
-// Plans returns the plans of the two logs, which a store must support.
-func (r *Rule) Plans() (tries, ladder *store.Plan) { return r.tries, r.ladder }
-
 // Logs are the logs of a store.
 type Logs struct {
 	Take  func(context.Context, store.Take) (store.Answer, error)
@@ -71,7 +68,7 @@ type Logs struct {
 
 // Look returns an answer that is a denial during a ban, for as long as its Retry.
 func (r *Rule) Look(ctx context.Context, logs Logs, id store.Identity) (store.Answer, error) {
-	return logs.Take(ctx, store.Take{Key: r.bansOf(id), Plan: r.ladder, Cost: 1, Mode: store.ModePeek})
+	return logs.Take(ctx, store.Take{Key: r.bansOf(id), Plan: r.Ladder, Cost: 1, Mode: store.ModePeek})
 }
 
 // Count counts a denial of a client about which Look has returned an answer. If their number is reached it begins a
@@ -80,7 +77,7 @@ func (r *Rule) Count(
 	ctx context.Context, logs Logs, id store.Identity, look store.Answer,
 ) (wait time.Duration, banned bool, err error) {
 	tries := store.Key{Namespace: r.triesIn, Identity: id}
-	a, err := logs.Take(ctx, store.Take{Key: tries, Plan: r.tries, Cost: 1})
+	a, err := logs.Take(ctx, store.Take{Key: tries, Plan: r.Tries, Cost: 1})
 	if err != nil || !a.Allowed || a.State[0].Used+1 < r.denials {
 		return 0, false, err
 	}

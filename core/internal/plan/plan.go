@@ -67,7 +67,7 @@ type Plan struct {
 	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
 	Logs    []*Log          // at least one; see [Spaces.Split]
 
-	smallest int // quota of a limit with a window and Unit
+	Smallest int // how many units without a name fit at once at most; math.MaxInt if no limit has a window
 }
 
 // New makes a plan of limits. option names them in errors. It returns a plan even with an error, so that further
@@ -103,7 +103,7 @@ func (p *Plan) sum() {
 
 // sumOf is sum but for the other units, if costs without a name are of that unit.
 func (p *Plan) sumOf(unit string) {
-	p.smallest, p.Unit = math.MaxInt, unit
+	p.Smallest, p.Unit = math.MaxInt, unit
 	var keep time.Duration
 	var header strings.Builder
 	for i := range p.Limits {
@@ -121,7 +121,7 @@ func (p *Plan) sumOf(unit string) {
 		if l.Unit != p.Unit {
 			continue
 		}
-		if p.smallest = min(p.smallest, l.Quota); l.Window > keep {
+		if p.Smallest = min(p.Smallest, l.Quota); l.Window > keep {
 			keep, p.Longest = l.Window, i
 		}
 	}
@@ -145,9 +145,6 @@ func (l *Limit) appendPolicy(header *strings.Builder) {
 	// The window is rounded up, so that a client which waits that long is not too early.
 	fmt.Fprintf(header, `"%s";q=%d%s;w=%d`, l.Name, l.Quota, unit, int64((window+time.Second-1)/time.Second))
 }
-
-// Smallest returns how many units without a name fit at once at most. It is [math.MaxInt] if no limit has a window.
-func (p *Plan) Smallest() int { return p.smallest }
 
 // OwnSpace returns the space of the log if there is only one, which is of windows and of the policy's own key.
 func (p *Plan) OwnSpace() *Space {
@@ -200,7 +197,7 @@ func (p *Plan) Spread(units int) (first int, later time.Duration, by int) {
 			first, later, by = units-full*limit.Quota, wait, i
 		}
 	}
-	return min(first, p.Smallest()), later, by
+	return min(first, p.Smallest), later, by
 }
 
 // AddShadow adds limits that do not decide. If it fails, p is as it was.

@@ -11,17 +11,14 @@ import (
 type Held struct {
 	Context context.Context //nolint:containedctx // of the request, for those who release the slots when it has ended
 
-	set   *Set
-	slots []Slot
+	Slots []Slot
+	// Deferred says that the slots are not released when the handler ends, because what it has begun holds them still.
+	Deferred bool
 
-	later bool
-
+	set      *Set
 	mu       sync.Mutex
 	released bool
 }
-
-// Slots returns the slots.
-func (h *Held) Slots() []Slot { return h.slots }
 
 // Release gives the slots back. It does so once, unless it fails: then they are not renewed any more, and it may be
 // called again.
@@ -32,13 +29,13 @@ func (h *Held) Release(ctx context.Context) error {
 		return nil
 	}
 	h.set.mu.Lock()
-	for i := range h.slots {
-		h.set.remove(&h.slots[i])
+	for i := range h.Slots {
+		h.set.remove(&h.Slots[i])
 	}
 	h.set.mu.Unlock()
 	var err error
-	for i := range h.slots {
-		if failed := h.set.logs.Release(ctx, &h.slots[i]); failed != nil {
+	for i := range h.Slots {
+		if failed := h.set.logs.Release(ctx, &h.Slots[i]); failed != nil {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -46,19 +43,13 @@ func (h *Held) Release(ctx context.Context) error {
 	return err
 }
 
-// Defer notes that the slots are not released when the handler ends, because what it has begun holds them still.
-func (h *Held) Defer() { h.later = true }
-
-// Deferred reports whether Defer was called.
-func (h *Held) Deferred() bool { return h.later }
-
 // watch has the slots forgotten when the garbage collector has found that nobody can release them. Until then the set
 // refers to them alone. Most slots are released long before, so they cost the garbage collector nothing.
 func (h *Held) watch() {
-	for i := range h.slots {
-		h.slots[i].held = nil
+	for i := range h.Slots {
+		h.Slots[i].held = nil
 	}
-	runtime.AddCleanup(h, h.set.forget, h.slots)
+	runtime.AddCleanup(h, h.set.forget, h.Slots)
 }
 
 // forget notes that nobody can release slots. It must not use the timer, which a testing/synctest bubble may have made.

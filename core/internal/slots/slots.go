@@ -119,7 +119,7 @@ func New(logs Logs) *Set {
 // Hold adds the slots of one decision to the set, until [Held.Release]. If requests of this process hold all slots of
 // one of the logs already, that log has lost some. Then Hold gives all back, and returns nil.
 func (s *Set) Hold(ctx context.Context, slots []Slot) *Held {
-	h := &Held{Context: ctx, set: s, slots: slots}
+	h := &Held{Context: ctx, set: s, Slots: slots}
 	if s.add(h) {
 		return h
 	}
@@ -132,8 +132,8 @@ func (s *Set) Hold(ctx context.Context, slots []Slot) *Held {
 func (s *Set) add(h *Held) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range h.slots {
-		slot := &h.slots[i]
+	for i := range h.Slots {
+		slot := &h.Slots[i]
 		l := s.addSlot(slot)
 		if slot.held = h; len(l.slots) <= slot.Plan.Smallest() || s.closed {
 			if slot.Degraded { // the store does not have it
@@ -143,7 +143,7 @@ func (s *Set) add(h *Held) bool {
 		}
 		slot.Taken = int32(len(l.slots) - 1)
 		for j := range i + 1 {
-			s.remove(&h.slots[j])
+			s.remove(&h.Slots[j])
 		}
 		s.renewSoon(l)
 		return false
