@@ -63,7 +63,7 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 func OnDeny[C, Deny any](handler Deny) Option {
 	return onceAnswering("WithDeny", func(c *config) {
 		c.deny = handler
-		c.callback("WithDeny", callbackTypeOf[C]("WithDeny"), isNil(handler))
+		callback[C](c, "WithDeny", isNil(handler))
 	})
 }
 
@@ -72,7 +72,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 func OnError[C, Fail any](handler Fail) Option {
 	return onceAnswering("WithError", func(c *config) {
 		c.fail = handler
-		c.callback("WithError", callbackTypeOf[C]("WithError"), isNil(handler))
+		callback[C](c, "WithError", isNil(handler))
 	})
 }
 

@@ -74,13 +74,13 @@ func onceWithin[T cmp.Ordered](name string, value, least, most T, wrong fault, s
 	})
 }
 
-// callback notes the parameter type of a function given to option, or reports that the function is missing.
-func (c *config) callback(option string, t callbackType, missing bool) {
+// callback notes that a function given to option takes a C, or reports that the function is missing.
+func callback[C any](c *config, option string, missing bool) {
 	if missing {
 		c.fault(option, "nil", noFunction, giveOne)
 		return
 	}
-	c.callbackTypes = append(c.callbackTypes, t)
+	c.callbackTypes = append(c.callbackTypes, callbackTypeOf[C](option))
 }
 
 // configure applies opts to the defaults and collects all mistakes.

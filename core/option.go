@@ -48,7 +48,7 @@ func WithName(name string) Option {
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return onceUnlessRules("WithCost", "cost in a rule", func(c *config) {
-		c.callback("WithCost", callbackTypeOf[C]("WithCost"), f == nil)
+		callback[C](c, "WithCost", f == nil)
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	})
 }
@@ -69,7 +69,7 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
 			return
 		}
-		c.callback("WithCostOf", callbackTypeOf[C]("WithCostOf"), f == nil)
+		callback[C](c, "WithCostOf", f == nil)
 		if c.costs == nil {
 			c.costs = make(map[string]func(adapter.Request) int)
 		}
@@ -82,7 +82,7 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return once("WithSkip", func(c *config) {
-		c.callback("WithSkip", callbackTypeOf[C]("WithSkip"), f == nil)
+		callback[C](c, "WithSkip", f == nil)
 		c.skip = func(r adapter.Request) bool { return f(get(r)) }
 	})
 }
@@ -134,7 +134,7 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return once("WithRefund", func(c *config) {
-		c.callback("WithRefund", callbackTypeOf[C]("WithRefund"), f == nil)
+		callback[C](c, "WithRefund", f == nil)
 		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	})
 }
