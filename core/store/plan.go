@@ -47,12 +47,7 @@ const (
 var algorithms = [...]string{"sliding log", "fixed window", "sliding counter", "token bucket"}
 
 // String is the algorithm in words, such as "fixed window".
-func (a Algorithm) String() string {
-	if int(a) < len(algorithms) {
-		return algorithms[a]
-	}
-	return "unknown"
-}
+func (a Algorithm) String() string { return word(algorithms[:], int(a)) }
 
 // Calendar has the beginnings of periods that follow each other, in Unix microseconds, at whole seconds: of the period
 // before the present one, of the present one, of the next one and of the one after that. A store finds the present one

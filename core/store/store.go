@@ -267,9 +267,11 @@ const (
 var modes = [...]string{"charge", "peek", "record", "charge denied", "up to"}
 
 // String is the mode in words fit for a metric, such as "charge".
-func (m Mode) String() string {
-	if int(m) < len(modes) {
-		return modes[m]
+func (m Mode) String() string { return word(modes[:], int(m)) }
+
+func word(of []string, n int) string {
+	if n < len(of) {
+		return of[n]
 	}
 	return "unknown"
 }

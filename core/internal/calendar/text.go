@@ -78,7 +78,7 @@ func zoneText(zone *time.Location) string {
 	return time.Unix(0, 0).In(zone).Format(offsetLayout)
 }
 
-// Error is what is wrong with the zone or the beginning of a calendar's periods.
+// Error is what is wrong with the zone or the beginning of a calendar's periods, and what to do.
 type Error struct{ Problem, Remedy string }
 
 func (e *Error) Error() string { return e.Problem + "; " + e.Remedy }

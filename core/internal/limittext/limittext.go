@@ -22,13 +22,8 @@ type Limit struct {
 	Burst    int
 }
 
-// Error is what is wrong with a text, and what to do.
-type Error struct {
-	Problem string
-	Remedy  string // empty if the quota is wrong
-}
-
-func (e *Error) Error() string { return e.Problem + "; " + e.Remedy }
+// Error is what is wrong with a text, and what to do. Its remedy is empty if the quota is wrong.
+type Error = calendar.Error
 
 // What follows the quota of a limit of requests at the same time, and what stands before a burst.
 const (
@@ -48,7 +43,9 @@ func Parse(s string, longest time.Duration) (l Limit, err error) {
 		amount, rest, found = strings.Cut(rated, " per ")
 	}
 	if !found {
-		return l, &Error{"there is no window", `write a quota and a window, as in "100/minute" or "10 per 5m"`}
+		return l, &Error{
+			Problem: "there is no window", Remedy: `write a quota and a window, as in "100/minute" or "10 per 5m"`,
+		}
 	}
 	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
 	if number, unit, named := strings.Cut(amount, " "); named && !inFlight && digits(number) {
@@ -71,8 +68,8 @@ func Parse(s string, longest time.Duration) (l Limit, err error) {
 		l.Burst, err = strconv.Atoi(burst)
 		if err != nil || !digits(burst) || inFlight {
 			return l, &Error{
-				fmt.Sprintf("the burst %q is not a whole number after a rate", burst),
-				`write it as in "10/second burst 50"`,
+				Problem: fmt.Sprintf("the burst %q is not a whole number after a rate", burst),
+				Remedy:  `write it as in "10/second burst 50"`,
 			}
 		}
 	}
@@ -114,7 +111,7 @@ const RemedyLength = "choose 1ms to 365 days (8760h)"
 func (l *Limit) parseWindow(text string, longest time.Duration) (err error) {
 	d, known := parsePeriod(text, longest)
 	if known && d == 0 {
-		return &Error{fmt.Sprintf("the window %q is out of range", text), RemedyLength}
+		return &Error{Problem: fmt.Sprintf("the window %q is out of range", text), Remedy: RemedyLength}
 	}
 	if l.Window = d; known {
 		return nil
@@ -122,10 +119,10 @@ func (l *Limit) parseWindow(text string, longest time.Duration) (err error) {
 	if l.Calendar, err = calendar.Parse(text); err == nil {
 		return nil
 	}
-	if wrong := (*calendar.Error)(nil); errors.As(err, &wrong) {
-		return &Error{wrong.Problem, wrong.Remedy}
+	if errors.As(err, new(*Error)) {
+		return err
 	}
-	return &Error{fmt.Sprintf("there is no window %q", text), remedyWindow}
+	return &Error{Problem: fmt.Sprintf("there is no window %q", text), Remedy: remedyWindow}
 }
 
 // parsePeriod reads a window that slides. It returns 0 for one that is too long.
