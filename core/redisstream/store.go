@@ -37,7 +37,7 @@ func WithOneServer() Option { return (*settings).SetOneServer }
 //
 // [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	s := &streamStore{newLogs(client, opts)}
+	s := &streamStore{redisclient.New(kind, client, opts)}
 	s.WarnOfUnknownClient()
 	return s
 }
@@ -46,11 +46,7 @@ func New(client Client, opts ...Option) store.Store {
 //
 // [redisstore.Check]: https://pkg.go.dev/github.com/sashlimit/sash/core/redisstore#Check
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return newLogs(client, opts).Check(ctx)
-}
-
-func newLogs(client Client, opts []Option) *redisclient.Logs {
-	return redisclient.New(kind, client, opts)
+	return redisclient.New(kind, client, opts).Check(ctx)
 }
 
 var kind = &redisclient.Kind{
