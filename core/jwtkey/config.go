@@ -77,8 +77,7 @@ func newVerifier(claim string, cfg Config) (*verifier, error) {
 	}
 	cfg.checkKeys(bad)
 	if slices.Contains(slices.Concat(cfg.Issuer, cfg.Audience), "") {
-		bad(fmt.Sprintf("Issuer: %q, Audience: %q", cfg.Issuer, cfg.Audience),
-			"an entry is empty", "remove it")
+		bad(fmt.Sprintf("Issuer: %q, Audience: %q", cfg.Issuer, cfg.Audience), "an entry is empty", "remove it")
 	}
 	if cfg.Leeway < 0 || cfg.Leeway > 5*time.Minute {
 		bad(fmt.Sprintf("Leeway: %v", cfg.Leeway), "the time is out of range", "choose 0 to 5m")
@@ -226,7 +225,5 @@ func fits(method jwt.SigningMethod, key any) bool {
 type faults []error
 
 func (f *faults) add(function, value, problem, remedy string) {
-	*f = append(*f, &core.ConfigError{
-		Option: "jwtkey." + function, Value: value, Problem: problem, Remedy: remedy,
-	})
+	*f = append(*f, &core.ConfigError{Option: "jwtkey." + function, Value: value, Problem: problem, Remedy: remedy})
 }

@@ -110,8 +110,7 @@ func (k *reader) claim(name place) *key {
 		return nil
 	case k.claims == nil:
 		name.fault("the program reads no claims",
-			"pass rules.WithClaims a function, such as one that returns a key of "+
-				"package jwtkey")
+			"pass rules.WithClaims a function, such as one that returns a key of package jwtkey")
 		return nil
 	}
 	made := k.claims(name.Value)
@@ -157,9 +156,7 @@ func (k *reader) header(p, verifier place) *key {
 		return nil
 	}
 	name := strings.ToLower(p.text())
-	return k.make(&key{
-		Key: made, text: "header " + name + " " + verifier.Value, label: label("header", name),
-	})
+	return k.make(&key{Key: made, text: "header " + name + " " + verifier.Value, label: label("header", name)})
 }
 
 // several makes the key of a list of keys, join or first.

@@ -24,8 +24,7 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 		_, twice := o.verifiers[name]
 		switch {
 		case name == "" || name == "unverified":
-			o.fault("WithVerifier", name, "the name is empty or reserved",
-				"choose another name")
+			o.fault("WithVerifier", name, "the name is empty or reserved", "choose another name")
 		case verify == nil:
 			o.fault("WithVerifier", name, "the function is nil", "pass a function")
 		case twice:
