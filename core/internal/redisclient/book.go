@@ -59,14 +59,6 @@ func (l *Logs) together(
 	return one, nil
 }
 
-const (
-	bookingLength = 46 // of the argument of a booking
-	booked        = 2  // numbers of the reply to a booking that come before those to its take
-)
-
-// books reports whether the take is a booking.
-func (t *take) books() bool { return len(t.argument) == bookingLength }
-
 // bookingText is the argument of a booking.
 func bookingText(b *store.Booking) string {
 	taken := 0

@@ -170,6 +170,9 @@ func isWeighted(part []int64) bool { return len(part) == 1 && part[0] == weighte
 // weightedReply is no short reply: that would be of an empty log that denies.
 const weightedReply = -1
 
+// booked is how many numbers of the reply to a booking come before those to its take.
+const booked = 2
+
 // cut returns the part of a reply about a take, which comes first, and the rest. last tells that there is no rest.
 func (f *Format) cut(reply []int64, t *take, last bool) (part, rest []int64, err error) {
 	if t.books() && len(reply) > booked {

@@ -259,6 +259,12 @@ func (t *take) log(i int) string {
 func (t *take) id() string    { return t.argument[:idLength] }
 func (t *take) costs() string { return t.argument[idLength:] }
 
+// bookingLength is the length of a booking's argument, which no take and no group has.
+const bookingLength = 46
+
+// books reports whether the take is a booking.
+func (t *take) books() bool { return len(t.argument) == bookingLength }
+
 // cost is how many units the take is for in the log with that number.
 func (t *take) cost(log int) int {
 	costs := t.costs()
