@@ -239,9 +239,10 @@ func (b bar) add(p *plot.Plot, y float64) (vg.Length, error) {
 		name = bold(12, ink)
 	}
 	name.XAlign = draw.XRight
-	after := number.Width(b.text + " ")
-	return name.Width(b.name) + 8, errors.Join(
-		label(p, begin, -8, b.name, name),
+	const wider = 0.15 // by which other fonts may be wider than that of the measures
+	after, room := number.Width(b.text+" ")*(1+wider), 8+name.Width(b.name)*wider
+	return name.Width(b.name) + room, errors.Join(
+		label(p, begin, -room, b.name, name),
 		label(p, end, 6, b.text, number),
 		label(p, end, 6+after, b.ratio, plain(12, dim)),
 	)
