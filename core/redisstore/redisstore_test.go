@@ -179,7 +179,7 @@ func TestJointStoreInTurn(t *testing.T) {
 			var running string
 			coretest.Store(t, coretest.StoreConfig{
 				Repeats: repeats,
-				Checks:  10_000,
+				Checks:  6_000,
 				New: func(t *testing.T) (core.Store, func(time.Duration)) {
 					c := newClock(empty(t))
 					if repeats {
