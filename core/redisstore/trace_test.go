@@ -172,7 +172,7 @@ func TestBatchesAgainstOracle(t *testing.T) {
 			least[path] = testlen.Of(max(n/20, 1), n)
 		}
 		b, emptied := batches{single: single}, testlen.Of(10, 200)
-		b.run(t, coretest.StoreConfig{Repeats: repeats, Checks: 15_000}, "BatchOracle", func() (core.Store, clock) {
+		b.run(t, coretest.StoreConfig{Repeats: repeats, Checks: 25_000}, "BatchOracle", func() (core.Store, clock) {
 			c := newClock(p)
 			c.processor = sentTwice(t, p, repeats)
 			return newStore(c), c
@@ -191,7 +191,7 @@ func TestJointBatchesAgainstOracle(t *testing.T) {
 		t.Run(fmt.Sprint("sent twice ", repeats), func(t *testing.T) {
 			p := newJointPaths(newHashed(start(t)))
 			b := batches{single: true}
-			b.run(t, coretest.StoreConfig{Repeats: repeats, Checks: 15_000}, "JointOracle", func() (core.Store, clock) {
+			b.run(t, coretest.StoreConfig{Repeats: repeats, Checks: 25_000}, "JointOracle", func() (core.Store, clock) {
 				c := newClock(p)
 				c.processor = sentTwice(t, p, repeats)
 				return redisstore.Single(newStore(c)), c
