@@ -56,7 +56,8 @@ func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
 	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), t.argument))
 	b.lookThrough(q, t)
-	if t.err = cmp.Or(b.exchange(t.ctx, q), q.err); t.err == nil {
+	err := b.exchange(t.ctx, q)
+	if t.err = cmp.Or(err, q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, t, true)
 	}
 }

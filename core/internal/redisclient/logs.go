@@ -248,7 +248,8 @@ func (l *Logs) RunOn(ctx context.Context, sc Script, key string, args ...any) ([
 	if !known { // the server would need a round trip to say that it does not know the hash
 		q.byText()
 	}
-	if err := cmp.Or(l.Conn.do(ctx, &q), q.err); err != nil {
+	err := l.Conn.do(ctx, &q)
+	if err = cmp.Or(err, q.err); err != nil {
 		return nil, l.Failed(err)
 	}
 	if !known {
