@@ -106,7 +106,7 @@ func peeks(cmd redis.Cmder) bool {
 // askedAgain is the verdict of a script that leaves a log with a mark to another one, which is then asked.
 const askedAgain = -1
 
-// verdict is how many of the first key's takes were admitted.
+// verdict is how many of the first key's takes were admitted, or how many units were booked.
 func verdict(cmd redis.Cmder, reply []int64) int64 {
 	args := cmd.Args()
 	n := args[2].(int)
@@ -114,7 +114,7 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 	if joins(cmd) {
 		return jointVerdict(args[3+n:], keys, reply)
 	}
-	if !takes(cmd) && !runs(cmd, streamTakeText) {
+	if !takes(cmd) && !runs(cmd, streamTakeText) && !(runs(cmd, redisstore.BookText) && !books(args[3+n])) {
 		return reply[0]
 	}
 	if isShortForm(args[3+n+keys]) {
@@ -125,6 +125,15 @@ func verdict(cmd redis.Cmder, reply []int64) int64 {
 		return max(0, min(slices.Min(reply[:limits]), 1))
 	}
 	return reply[0]
+}
+
+// books reports whether an argument is a booking.
+func books(arg any) bool {
+	if text, ok := arg.(*string); ok {
+		arg = *text
+	}
+	text, _ := arg.(string)
+	return len(text) == 46
 }
 
 // isShortForm reports whether a question has the short form, of which arg is the first argument after the ids.

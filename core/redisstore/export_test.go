@@ -136,3 +136,6 @@ var TakeWeightedText, JointWeightedText = takeWeightedScript.Text(), jointWeight
 
 // TakeVariedText is that of takes whose windows vary.
 var TakeVariedText = takeVariedScript.Text()
+
+// BookText is the script of bookings.
+var BookText = bookScript.Text()
