@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -286,4 +287,69 @@ func TestBatchesDoNotStarve(t *testing.T) {
 	wg.Wait()
 	slices.Sort(took)
 	t.Logf("median %v, worst %v beside a heavy policy", took[len(took)/2], took[len(took)-1])
+}
+
+// A key of another type makes the takes and settlements of that key fail, and none of those that are sent with them.
+func TestOtherTypeInABatch(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string]core.Limits{
+		"one log": {core.PerHour(1000)}, "several limits": {core.PerHour(1000), core.PerMinute(1000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb, ctx := start(t), t.Context()
+			s, plan, keys := redisstore.New(rdb), planOf(limits, store.Plan{}), keysOf(t, 32, "types")
+			var ids atomic.Uint64
+			take := func(key store.Key, mode store.Mode) (store.Answer, uint64, error) {
+				take := store.Take{Key: key, Plan: plan, Cost: 1, ID: ids.Add(1), Mode: mode}
+				answer, err := coretest.Take(ctx, s, take)
+				return answer, take.ID, err
+			}
+			if _, _, err := take(keys[0], store.ModeCharge); err != nil {
+				t.Fatal(err)
+			}
+			odd := rdb.Keys(ctx, "*").Val()[0]
+			rdb.Set(ctx, odd, "x", time.Minute)
+			const each = 30
+			var wg sync.WaitGroup
+			var want atomic.Int64
+			for _, key := range keys[1:] {
+				wg.Go(func() {
+					for range each {
+						want.Add(1)
+						_, id, err := take(key, store.ModeCharge)
+						if id%3 == 0 && err == nil {
+							want.Add(1)
+							err = s.(store.Settler).Settle(ctx, store.Settlement{Key: key, ID: id, Cost: 2})
+						}
+						if err != nil {
+							t.Errorf("of another key: %v", err)
+						}
+					}
+				})
+			}
+			for range 10 * each {
+				_, id, err := take(keys[0], store.ModeCharge)
+				again := s.(store.Settler).Settle(ctx, store.Settlement{Key: keys[0], ID: id, Cost: 2})
+				for _, err := range []error{err, again} {
+					var failed *store.StoreError
+					if !errors.As(err, &failed) || !failed.OneKey {
+						t.Errorf("of the key itself: %v", err)
+					}
+				}
+			}
+			wg.Wait()
+			used := 0
+			for _, key := range keys[1:] {
+				a, _, err := take(key, store.ModePeek)
+				if err != nil {
+					t.Fatal(err)
+				}
+				used += a.State[0].Used
+			}
+			if int64(used) != want.Load() {
+				t.Errorf("%d units, want %d", used, want.Load())
+			}
+			rdb.Del(ctx, odd)
+		})
+	}
 }

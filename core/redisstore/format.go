@@ -23,6 +23,7 @@ func newFormat(takes []store.Take) redisclient.Format {
 	switch f.Weighted = jointWeightedScript; {
 	case some(func(p *store.Plan) bool { return isCounter(p) || p.Varies }):
 		f.Script, f.Weighted = jointWeightedScript, redisclient.Script{}
+		f.Counts = some(isCounter)
 	case some(func(p *store.Plan) bool { return len(p.Limits) > 1 }):
 		f.Script = jointSeveralScript
 	}
@@ -41,7 +42,7 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 	t.Cost, t.Mode = t.Plan.Counted(t.Cost, t.Mode)
 	f := redisclient.NewFormat(takeScript, []store.Take{t})
 	if isCounter(t.Plan) {
-		f.Script = counterScript
+		f.Script, f.Counts = counterScript, true
 		isShort := f.Grouped && hasShortCounter(t.Plan)
 		if appendCounter(&f, &t, isShort); isShort {
 			f.Short = 1

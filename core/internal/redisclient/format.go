@@ -54,6 +54,7 @@ type Format struct {
 	Tail    []any // the arguments after the ids
 	Grouped bool  // takes of the same keys and cost are sent as one group
 	Peeks   bool  // nothing is recorded
+	Counts  bool  // takes that are sent twice count twice
 	Short   int   // the numbers of a short reply, 0 if all replies are whole
 	Whole   int   // the numbers of a whole reply
 	Rooms   []int // the units that takes of one log may have in a batch, for each log; nil for any number: see hasRoom

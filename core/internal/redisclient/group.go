@@ -55,7 +55,7 @@ func (b *batcher) sendOne(t *take) {
 func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
 	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), t.argument))
-	b.lookThrough(q, t)
+	b.lookThrough(q, false, t)
 	err := b.exchange(t.ctx, q)
 	if t.err = cmp.Or(err, q.err); t.err == nil {
 		t.reply, _, t.err = b.cut(q.reply, t, true)
@@ -71,11 +71,11 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	for i := range groups {
 		all[i] = &groups[i]
 	}
-	b.sendGroups(ctx, b.scriptOf(batch...), all, batch)
+	b.sendGroups(ctx, b.scriptOf(batch...), all, batch, false)
 	again := slices.DeleteFunc(all, func(g *group) bool { return g.err != nil || !isWeighted(g.reply) })
 	if len(again) > 0 {
 		b.weighted.Store(true)
-		b.sendGroups(ctx, b.Weighted, again, batch)
+		b.sendGroups(ctx, b.Weighted, again, batch, false)
 	}
 	for i, t := range batch {
 		g := &groups[groupOf[i]]
@@ -83,7 +83,9 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 	}
 }
 
-func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, batch []*take) {
+// sendGroups sends groups of a batch. A key of another type ends the script, so the groups are sent again by halves
+// until those of that key fail alone. again tells that.
+func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, batch []*take, again bool) {
 	each := 1 // groups in a call
 	if b.conn.Single {
 		each = len(groups)
@@ -99,10 +101,15 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, ba
 			texts = append(texts, g.argument())
 		}
 		q := b.newCall(sc, texts[begin:])
-		b.lookThrough(&q, batch...)
+		b.lookThrough(&q, again, batch...)
 		calls = append(calls, &q)
 	}
 	err := b.exchange(ctx, calls...)
+	if n := len(groups); n > 1 && each == n && !b.Counts && err == nil && hasOtherType(calls[0].err) {
+		b.sendGroups(ctx, sc, groups[:n/2], batch, true)
+		b.sendGroups(ctx, sc, groups[n/2:], batch, true)
+		return
+	}
 	for i, g := range groups {
 		q, last := calls[i/each], (i+1)%each == 0
 		if g.err = cmp.Or(err, q.err); g.err == nil {
@@ -134,8 +141,8 @@ func (b *batcher) newCall(sc Script, texts []string) call {
 
 // lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before
 // may be older than the latest reply.
-func (b *batcher) lookThrough(q *call, takes ...*take) {
-	if b.Since && slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) }) {
+func (b *batcher) lookThrough(q *call, again bool, takes ...*take) {
+	if b.Since && (again || slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) })) {
 		q.args[len(q.args)-1] = int64(0)
 	}
 }
