@@ -136,7 +136,7 @@ type Batches struct {
 	// Sizes[i] is the number of batches of more than 1<<(i-1) and at most 1<<i takes: of 1, 2, 3 to 4, 5 to 8 takes and
 	// so on. Larger batches are in the last.
 	Sizes [8]uint64
-	Takes uint64 // in all batches
+	Takes uint64 // in all batches; bookings count as takes
 }
 
 // Full is a store with all optional methods, as core.MemoryStore and the stores of redisstore are.
