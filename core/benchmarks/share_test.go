@@ -37,8 +37,8 @@ func TestJudgeCalls(t *testing.T) {
 
 type calls = []call
 
-// TestSynced checks that processes that count by themselves see each other's counts. Each may have admitted one unit more
-// by then.
+// TestSynced checks that processes that count by themselves see each other's counts. Each may have admitted one unit
+// more by then.
 func TestSynced(t *testing.T) {
 	const quota = 4
 	rdb := connect(t)
@@ -63,7 +63,7 @@ func TestSynced(t *testing.T) {
 					admitted++
 				}
 			}
-			time.Sleep(150 * time.Millisecond)
+			time.Sleep(150 * time.Millisecond) // real time, in which the processes tell Redis their counts
 		}
 		if admitted < quota || admitted > quota+2 {
 			t.Errorf("%s: two processes admit %d of %d", c.name, admitted, quota)
