@@ -13,9 +13,9 @@ import (
 //
 // A log with few requests has no lease. With leastDemand requests twice in the time of a lease, it gets a holder, and
 // the next request takes its units and books more in the same call. Requests that come meanwhile wait for the answer.
-// It keeps the holder while leastUsed units of its leases are used on average. When the lease has ended, or cannot serve
-// a request, the next call settles it, takes, and books again; without a request, a timer settles it. In a request over
-// several logs, those with a lease are spent of before the others are asked.
+// It keeps the holder while leastUsed units of its leases are used on average. When the lease has ended, or cannot
+// serve a request, the next call settles it, takes, and books again; without a request, a timer settles it. In a
+// request over several logs, those with a lease are spent of before the others are asked.
 
 const (
 	leastDemand  = 12     // requests in the time of a lease: logs with weights cost the store more, also without one
