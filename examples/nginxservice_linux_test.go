@@ -161,6 +161,9 @@ func TestNginxAsksService(t *testing.T) {
 	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := syscall.Wait4(c.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // until then it may answer
+		t.Fatal(err)
+	}
 	outage("stopped", impatient, http.StatusInternalServerError)
 	outage("stopped, fail open", impatientOpened, http.StatusOK)
 	if err := c.Process.Kill(); err != nil {
