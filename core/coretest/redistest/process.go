@@ -1,6 +1,8 @@
 package redistest
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -48,4 +50,12 @@ func (p *process) exited() bool {
 	default:
 		return false
 	}
+}
+
+// stopped reports whether a signal has stopped the child. Where there is no
+// /proc, it reports true.
+func (p *process) stopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	name := bytes.LastIndexByte(stat, ')') // the state follows it
+	return err != nil || bytes.HasPrefix(stat[name+1:], []byte(" T"))
 }

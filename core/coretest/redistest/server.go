@@ -115,6 +115,9 @@ func (s *Server) Pause() {
 	if err := s.proc.signal(stopSignal); err != nil {
 		s.tb.Fatalf("redistest: pause %s: %v", s.Addr(), err)
 	}
+	if !poll(startTimeout, s.proc.stopped) { // until then it may answer
+		s.tb.Fatalf("redistest: %s was not paused", s.Addr())
+	}
 }
 
 // Resume lets a paused server run on. It then works through all it was sent
