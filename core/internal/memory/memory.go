@@ -43,9 +43,11 @@ type shard struct {
 	mu     sync.Mutex
 	now    int64              // a new log begins no earlier than this
 	hand   int                // the slot that is swept next
+	size   int                // of the table, when hand was set
 	lastID uint64             // a new log begins with the next ID
 	shared map[string]*keyLog // by policy and bucket
-	_      [24]byte
+	swept  bool               // the hand has reached the end of the table since this was unset
+	_      [15]byte
 }
 
 // New makes a store with separate logs for up to maxKeys keys. Further keys share logs.

@@ -50,8 +50,11 @@ func (sh *shard) sweepNow(s *Store, now int64) {
 func (sh *shard) sweep(s *Store, n int) (freed bool) {
 	for n = min(n, sh.logs.used); n > 0; {
 		slots := sh.logs.all()
-		if sh.hand >= len(slots) {
-			sh.hand = 0
+		switch {
+		case sh.size != len(slots): // the table was resized, so logs have moved
+			sh.hand, sh.size = 0, len(slots)
+		case sh.hand == len(slots):
+			sh.hand, sh.swept = 0, true
 		}
 		p := &slots[sh.hand]
 		if p.log.Load() == nil {
@@ -105,9 +108,7 @@ const (
 	timerDelay     = time.Minute // a timer that is late by more has been lost
 	noTimer        = math.MinInt64
 
-	// A sweep by timer unlocks the shard after that many slots of the table or logs.
-	sweepSlots = 4096
-	sweepLogs  = 64
+	sweepLogs = 64 // logs after which a sweep by timer unlocks the shard
 )
 
 // sweepWithin starts a timer, unless one is pending that fires soon enough for a log whose longest window is keep.
@@ -147,17 +148,16 @@ func (s *Store) sweepByTimer(at int64) {
 	}
 }
 
-// sweepAll sweeps all logs that may be empty. It reports whether logs are ahead of the clock.
+// sweepAll sweeps all logs. It reports whether logs are ahead of the clock.
 func (s *Store) sweepAll() (ahead bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
-		var at cursor
-		for more := true; more; {
+		for first, more := true, true; more; first = false {
 			sh.mu.Lock()
 			now := s.clock()
 			ahead = ahead || sh.now > now+int64(timerDelay)
 			sh.now = max(sh.now, now)
-			more = sh.sweepPart(s, &at)
+			more = sh.sweepPart(s, first)
 			sh.mu.Unlock()
 			runtime.Gosched()
 		}
@@ -166,32 +166,16 @@ func (s *Store) sweepAll() (ahead bool) {
 	return ahead
 }
 
-// cursor is the position of a sweep in a table.
-type cursor struct{ next, size int }
-
-// sweepPart continues a sweep of the table. It reports whether there is more to sweep.
-func (sh *shard) sweepPart(s *Store, at *cursor) (more bool) {
-	for passed, swept := 0, 0; passed < sweepSlots && swept < sweepLogs; passed++ {
-		slots := sh.logs.all()
-		if at.size != len(slots) { // the table was resized, so logs have moved
-			*at = cursor{size: len(slots)}
-		}
-		if at.next == len(slots) {
-			if sh.logs.used == 0 {
-				sh.logs.slots.Store(nil)
-			}
-			return false
-		}
-		p := &slots[at.next]
-		if p.log.Load() != nil && p.due.reached(sh.now) {
-			swept++
-			if sh.tidy(s, at.next) {
-				continue // another log may have moved to this slot
-			}
-		}
-		at.next++
+// sweepPart begins or continues a sweep of the whole table. It reports whether there is more to sweep.
+func (sh *shard) sweepPart(s *Store, begin bool) (more bool) {
+	if begin {
+		sh.hand, sh.swept = 0, false
 	}
-	return true
+	if sh.sweep(s, sweepLogs); sh.logs.used == 0 {
+		sh.logs.slots.Store(nil)
+		return false
+	}
+	return !sh.swept
 }
 
 // sweepShared sweeps the shared logs.

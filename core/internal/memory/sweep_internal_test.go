@@ -29,10 +29,9 @@ func TestSweepsHoldLocksBriefly(t *testing.T) {
 			sh := &s.shards[i]
 			sh.now = s.clock()
 			before := sh.logs.used
-			var at cursor
-			for more := true; more; {
+			for first, more := true, true; more; first = false {
 				left := sh.logs.used
-				if more = sh.sweepPart(s, &at); left-sh.logs.used > sweepLogs {
+				if more = sh.sweepPart(s, first); left-sh.logs.used > sweepLogs {
 					t.Fatalf("%d logs are removed at once", left-sh.logs.used)
 				}
 			}
