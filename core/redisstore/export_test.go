@@ -41,7 +41,7 @@ func TakeAllTogether(ctx context.Context, s core.Store, requests [][]store.Take)
 func Variant(text string, contents map[string]string) string {
 	name, ok := scriptNames()[text]
 	if !ok {
-		return text // that of a reset, which is in no file
+		return text // it is of another package
 	}
 	return redisclient.Assemble(variant{parts, contents}, name)
 }

@@ -21,13 +21,9 @@ var (
 	takeWeightedScript  = newScript("take_weighted")
 	jointWeightedScript = newScript("joint_weighted")
 
-	settleScript  = newScript("settle")
-	entriesScript = newScript("entries")
-	mergeScript   = newScript("merge")
-	renewScript   = newScript("renew")
-	undoScript    = newScript("undo")
-	resetScript   = newScript("reset")
-	bookScript    = newScript("book")
+	renewScript = newScript("renew")
+	undoScript  = newScript("undo")
+	bookScript  = newScript("book")
 )
 
 func newScript(name string) redisclient.Script { return redisclient.NewScript(parts, name) }

@@ -74,7 +74,10 @@ func newLogs(client Client, opts []Option) *redisclient.Logs {
 	return redisclient.New(kind, client, opts)
 }
 
-var kind = &redisclient.Kind{Package: "redisstore", Begin: ":", NewFormat: newFormat, Needed: needed}
+var kind = &redisclient.Kind{
+	Package: "redisstore", Begin: ":", NewFormat: newFormat, Needed: needed,
+	Settle: newScript("settle"), Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
+}
 
 // redisStore is a store of logs in sorted sets.
 type redisStore struct {
@@ -107,19 +110,6 @@ func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []sto
 	return r.run(ctx)
 }
 
-func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
-	if err := redisclient.CheckCost(t.Cost); err != nil {
-		return err
-	}
-	return s.Logs.Settle(ctx, settleScript, &t)
-}
-
-// Reset implements [store.Store].
-func (s *redisStore) Reset(ctx context.Context, key store.Key) error {
-	_, err := s.Run(ctx, resetScript, &key)
-	return err
-}
-
 // Book implements [store.Leaser].
 func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Booked, err error) {
 	if err := b.Validate(); err != nil {
@@ -129,14 +119,6 @@ func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Bo
 		return booked, err
 	}
 	return s.Logs.Book(ctx, &b)
-}
-
-func (s *redisStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	return s.List(ctx, entriesScript, key, window)
-}
-
-func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
-	return s.Logs.Merge(ctx, mergeScript, m)
 }
 
 // renewedAtOnce is how many takes one run of the script renews, so that it does not keep the server busy for long.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/store"
@@ -51,6 +50,7 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 
 var kind = &redisclient.Kind{
 	Package: "redisstream", Begin: ":s", NewFormat: newFormat,
+	Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
 	Needed: []string{
 		"TIME",
 		"XADD key NOMKSTREAM 1-1 i value",
@@ -71,11 +71,11 @@ var parts embed.FS
 
 // The scripts. docs/internals.md describes their keys, arguments and replies in the section "A log in a stream".
 var (
-	takeScript    = redisclient.NewScript(parts, "take")
-	settleScript  = redisclient.NewScript(parts, "settle")
-	entriesScript = redisclient.NewScript(parts, "entries")
-	mergeScript   = redisclient.NewScript(parts, "merge")
+	takeScript   = newScript("take")
+	settleScript = newScript("settle")
 )
+
+func newScript(name string) redisclient.Script { return redisclient.NewScript(parts, name) }
 
 func newFormat(takes []store.Take) redisclient.Format {
 	f, t := redisclient.NewFormat(takeScript, takes), &takes[0]
@@ -170,10 +170,6 @@ func (s *streamStore) Settle(ctx context.Context, t store.Settlement) error {
 	return err
 }
 
-func (s *streamStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	return s.List(ctx, entriesScript, key, window)
-}
-
 // Merge implements [store.Merger] for entries of one unit.
 func (s *streamStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	if m.Varies {
@@ -184,5 +180,5 @@ func (s *streamStore) Merge(ctx context.Context, m store.MergeRequest) error {
 			return err
 		}
 	}
-	return s.Logs.Merge(ctx, mergeScript, m)
+	return s.Logs.Merge(ctx, m)
 }

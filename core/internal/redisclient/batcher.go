@@ -51,7 +51,9 @@ type batcher struct {
 }
 
 // find returns the batcher of a request that goes to the node.
-func (b *batchers) find(c *Conn, k *Kind, takes []store.Take, node any) *batcher {
+func (b *batchers) find(
+	c *Conn, newFormat func([]store.Take) Format, takes []store.Take, node any,
+) *batcher {
 	if latest := b.latest.Load(); latest != nil && latest.key.matches(takes, node) {
 		return latest
 	}
@@ -63,7 +65,7 @@ func (b *batchers) find(c *Conn, k *Kind, takes []store.Take, node any) *batcher
 		b.latest.Store(known)
 		return known
 	}
-	added := newBatcher(c, k.NewFormat(takes))
+	added := newBatcher(c, newFormat(takes))
 	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()

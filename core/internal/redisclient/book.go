@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 
@@ -11,7 +12,7 @@ import (
 func (l *Logs) Book(ctx context.Context, b *store.Booking) (answer store.Booked, err error) {
 	t := b.Take
 	t.Mode = store.ModeCharge // bookings with a take and without go together
-	one, err := l.together(ctx, &l.batchers, l.kind, t, bookingText(b))
+	one, err := l.together(ctx, &l.batchers, l.kind.NewFormat, t, bookingText(b))
 	if err != nil {
 		return answer, err
 	}
@@ -28,16 +29,14 @@ func (l *Logs) Book(ctx context.Context, b *store.Booking) (answer store.Booked,
 	return answer, err
 }
 
-// Settle changes the cost of a take by that script. Settlements go to the server together, as takes do.
-func (l *Logs) Settle(ctx context.Context, sc Script, s *store.Settlement) error {
-	if err := s.Key.Validate(); err != nil {
+// Settle implements [store.Settler]. Settlements go to the server together, as takes do.
+func (l *Logs) Settle(ctx context.Context, s store.Settlement) error {
+	if err := cmp.Or(CheckCost(s.Cost), s.Key.Validate()); err != nil {
 		return err
 	}
 	text := string(binary.BigEndian.AppendUint32([]byte(IDText(s.ID)), uint32(s.Cost)))
-	kind := &Kind{Package: l.kind.Package, NewFormat: func([]store.Take) Format {
-		return Format{Script: sc, Logs: 1, Whole: 1}
-	}}
-	one, err := l.together(ctx, &l.settlements, kind, store.Take{Key: s.Key}, text)
+	format := func([]store.Take) Format { return Format{Script: l.kind.Settle, Logs: 1, Whole: 1} }
+	one, err := l.together(ctx, &l.settlements, format, store.Take{Key: s.Key}, text)
 	if err == nil {
 		takePool.Put(one)
 	}
@@ -47,12 +46,12 @@ func (l *Logs) Settle(ctx context.Context, sc Script, s *store.Settlement) error
 // together sends an argument of a script with those of others, and returns what it has become. t has the key, and what
 // others have in common with it.
 func (l *Logs) together(
-	ctx context.Context, all *batchers, kind *Kind, t store.Take, argument string,
+	ctx context.Context, all *batchers, newFormat func([]store.Take) Format, t store.Take, argument string,
 ) (*take, error) {
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.place, one.keys = ctx, 0, nil
 	one.key, one.argument = l.Key(&t.Key), argument
-	of := all.find(l.Conn, kind, []store.Take{t}, l.Conn.nodeOf(ctx, one.key))
+	of := all.find(l.Conn, newFormat, []store.Take{t}, l.Conn.nodeOf(ctx, one.key))
 	if err := of.do(one); err != nil {
 		return nil, l.Failed(err)
 	}

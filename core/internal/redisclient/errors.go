@@ -23,6 +23,8 @@ type Kind struct {
 	// NewFormat returns how the takes of a request are written, and how the replies are read. It keeps nothing of
 	// takes.
 	NewFormat func(takes []store.Take) Format
+	// Other scripts than those of takes. Settle is unset where the package has a method Settle of its own.
+	Settle, Entries, Merge, Reset Script
 	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
 	// for Check alone.
 	Needed []string

@@ -163,7 +163,7 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 			return apart, nil
 		}
 	}
-	b := l.batchers.find(l.Conn, l.kind, takes, l.Conn.nodeOf(ctx, first))
+	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.nodeOf(ctx, first))
 	if err := b.do(one); err != nil {
 		return nil, l.Failed(err)
 	}
@@ -174,12 +174,12 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 // listedAtOnce is how many entries one run of a script lists, so that it does not keep the server busy for long.
 const listedAtOnce = 500
 
-// List lists a window by that script. The log may change between two parts: what was added after the first one is not
+// Log implements [store.Lister]. The log may change between two parts: what was added after the first one is not
 // listed.
-func (l *Logs) List(ctx context.Context, sc Script, key store.Key, window time.Duration) ([]store.Entry, error) {
+func (l *Logs) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
 	entries, after, upTo := make([]store.Entry, 0), int64(0), int64(0)
 	for {
-		reply, err := l.Run(ctx, sc, &key, window.Microseconds(), listedAtOnce, after, upTo)
+		reply, err := l.Run(ctx, l.kind.Entries, &key, window.Microseconds(), listedAtOnce, after, upTo)
 		if err != nil {
 			return nil, err
 		}
@@ -204,8 +204,8 @@ func (l *Logs) List(ctx context.Context, sc Script, key store.Key, window time.D
 // mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
 const mergedAtOnce = 500
 
-// Merge adds entries by that script.
-func (l *Logs) Merge(ctx context.Context, sc Script, m store.MergeRequest) error {
+// Merge implements [store.Merger].
+func (l *Logs) Merge(ctx context.Context, m store.MergeRequest) error {
 	varies := ""
 	if m.Varies {
 		varies = "v"
@@ -216,18 +216,16 @@ func (l *Logs) Merge(ctx context.Context, sc Script, m store.MergeRequest) error
 		for _, e := range part {
 			args = append(args, IDText(e.ID), e.Age.Microseconds(), min(e.Cost, MaxCost))
 		}
-		if _, err := l.Run(ctx, sc, &m.Key, args...); err != nil {
+		if _, err := l.Run(ctx, l.kind.Merge, &m.Key, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var resetScript = newScript("-- Removes a log. KEYS[1] the log. Reply: 1.\nredis.call('UNLINK', KEYS[1])\nreturn {1}\n")
-
-// Reset removes a log.
+// Reset implements [store.Store].
 func (l *Logs) Reset(ctx context.Context, key store.Key) error {
-	_, err := l.Run(ctx, resetScript, &key)
+	_, err := l.Run(ctx, l.kind.Reset, &key)
 	return err
 }
 

@@ -17,7 +17,7 @@ func (l *Logs) logs() *Logs { return l }
 
 // TakeTogether sends requests of the same plans as one batch.
 func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]store.Answer, error) {
-	b := l.batchers.find(l.Conn, l.kind, requests[0], nil)
+	b := l.batchers.find(l.Conn, l.kind.NewFormat, requests[0], nil)
 	batch := make([]*take, len(requests))
 	for i, takes := range requests {
 		batch[i] = &take{done: make(chan struct{}, 1), ctx: ctx}
@@ -39,7 +39,7 @@ func (l *Logs) TakeTogether(ctx context.Context, requests [][]store.Take) ([][]s
 
 // Queue returns the batches in which takes of one policy leave that wait at the same time, as indexes of takes.
 func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) {
-	q := queue{rooms: l.batchers.find(l.Conn, l.kind, takes[:1], nil).Rooms}
+	q := queue{rooms: l.batchers.find(l.Conn, l.kind.NewFormat, takes[:1], nil).Rooms}
 	waiting := make(map[*take]int)
 	for i := range takes {
 		t := &take{ctx: ctx}
