@@ -201,17 +201,10 @@ func (r *sequential) undo(ctx context.Context, logs []int) (wait func() error) {
 		done <- r.each(logs, func(i int) error { return s.undo(own, keys[i], id, began) })
 	}()
 	return func() error {
-		select {
-		case err := <-done:
+		if err, ok := redisclient.Await(ctx, done); ok {
 			return err
-		case <-ctx.Done():
 		}
-		select {
-		case err := <-done:
-			return err
-		default:
-			return s.Failed(ctx.Err())
-		}
+		return s.Failed(ctx.Err())
 	}
 }
 

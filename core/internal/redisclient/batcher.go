@@ -108,17 +108,10 @@ func (b *batcher) do(t *take) error {
 		b.setTimer()
 	}
 	b.mu.Unlock()
-	select {
-	case <-t.done:
-		return t.err
-	case <-t.ctx.Done():
-	}
-	select {
-	case <-t.done: // both may be ready
-		return t.err
-	default:
+	if _, ok := Await(t.ctx, t.done); !ok {
 		return t.ctx.Err()
 	}
+	return t.err
 }
 
 // setTimer has flush run when the takes that wait now have waited for maxWait.

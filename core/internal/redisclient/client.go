@@ -186,27 +186,33 @@ func (c *Conn) doAside(parent context.Context, calls []*call) error {
 		defer func() { <-c.abandoned }()
 		done <- c.send(ctx, late)
 	}()
-	ended := func(err error) error {
+	err, ok := Await(ctx, done)
+	if ok {
 		for i, q := range calls {
 			*q = *late[i]
 		}
 		return err
 	}
-	select {
-	case err := <-done:
-		return ended(err)
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done: // both may be ready
-		return ended(err)
-	default:
-	}
-	err := cmp.Or(parent.Err(), ctx.Err())
+	err = cmp.Or(parent.Err(), ctx.Err())
 	if errors.Is(err, context.DeadlineExceeded) {
 		c.silence.unanswered()
 	}
 	return c.dials.reason(err)
+}
+
+// Await receives from a channel. It reports false if ctx ends and there is nothing to receive.
+func Await[T any](ctx context.Context, from <-chan T) (received T, ok bool) {
+	select {
+	case received = <-from:
+		return received, true
+	case <-ctx.Done():
+	}
+	select {
+	case received = <-from: // both were ready
+		return received, true
+	default:
+		return received, false
+	}
 }
 
 // send runs scripts. If it returns no error, each call has its own.
