@@ -36,13 +36,15 @@ type settings = redisclient.Options
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Use it to tell apart services that share a Redis.
-func WithPrefix(prefix string) Option { return func(s *settings) { s.SetPrefix(prefix) } }
+func WithPrefix(prefix string) Option {
+	return func(s *settings) { s.Prefix, s.Prefixes = prefix, s.Prefixes+1 }
+}
 
 // WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
 // not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
 // otherwise assumed to be on several servers: no script uses several of them, so takes do not go to the server
 // together, and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
-func WithOneServer() Option { return (*settings).SetOneServer }
+func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts

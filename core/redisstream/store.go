@@ -23,12 +23,14 @@ type settings = redisclient.Options
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Stores of package redisstore may have the same prefix: their keys differ nevertheless.
-func WithPrefix(prefix string) Option { return func(s *settings) { s.SetPrefix(prefix) } }
+func WithPrefix(prefix string) Option {
+	return func(s *settings) { s.Prefix, s.Prefixes = prefix, s.Prefixes+1 }
+}
 
 // WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
 // not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Takes on their
 // keys do not go to the server together otherwise. For a cluster or a Ring the option is an error.
-func WithOneServer() Option { return (*settings).SetOneServer }
+func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts

@@ -24,16 +24,10 @@ import (
 
 // Options are those that all kinds of stores have.
 type Options struct {
-	prefix    string
-	prefixes  int // how often it was given
-	oneServer bool
+	Prefix    string // of every key
+	Prefixes  int    // how often it was given
+	OneServer bool   // all keys of the client are on one server
 }
-
-// SetPrefix sets the prefix of every key.
-func (o *Options) SetPrefix(prefix string) { o.prefix, o.prefixes = prefix, o.prefixes+1 }
-
-// SetOneServer says that all keys of the client are on one server.
-func (o *Options) SetOneServer() { o.oneServer = true }
 
 // Logs are the logs of a store.
 type Logs struct {
@@ -53,7 +47,7 @@ type Logs struct {
 // New returns the logs of a store of that kind.
 func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs {
 	l := &Logs{kind: kind}
-	o := Options{prefix: "sash"}
+	o := Options{Prefix: "sash"}
 	for _, option := range opts {
 		if option == nil {
 			l.fault("New", "nil option", "the option is nil", "leave it out")
@@ -67,7 +61,7 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 	} else {
 		l.client, l.Conn = client, newConn(client)
 	}
-	if l.prefix = o.prefix; o.prefixes > 1 {
+	if l.prefix = o.Prefix; o.Prefixes > 1 {
 		l.fault("WithPrefix", "twice", "the option is given twice, and the first prefix would have no effect",
 			"remove one")
 	}
@@ -76,7 +70,7 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
 	}
 	switch {
-	case !o.oneServer || l.Conn == nil:
+	case !o.OneServer || l.Conn == nil:
 	case l.Conn.pipeline != nil:
 		l.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers",
 			"leave the option out")
