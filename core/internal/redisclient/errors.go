@@ -178,16 +178,6 @@ func (k *Kind) diagnoseReply(err error, reply string) *store.StoreError {
 	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + k.checkLists()}
 }
 
-// hasOtherType reports whether the server found a key of another type.
-func hasOtherType(err error) bool {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return false
-	}
-	text := reply.Error()
-	return strings.HasPrefix(text[len(errorPrefix.FindString(text)):], "WRONGTYPE")
-}
-
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
 
 // permissionAdvice returns the advice for a NOPERM error. Redis 7.0 does not name a command that a script has called.

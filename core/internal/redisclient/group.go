@@ -105,7 +105,8 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, ba
 		calls = append(calls, &q)
 	}
 	err := b.exchange(ctx, calls...)
-	if n := len(groups); n > 1 && each == n && !b.Counts && err == nil && hasOtherType(calls[0].err) {
+	failed := cmp.Or(err, calls[0].err)
+	if n := len(groups); n > 1 && each == n && !b.Counts && failed != nil && new(Kind).diagnose(failed).OneKey {
 		b.sendGroups(ctx, sc, groups[:n/2], batch, true)
 		b.sendGroups(ctx, sc, groups[n/2:], batch, true)
 		return
