@@ -492,11 +492,11 @@ func wayOfAsking() string {
 	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "(*Guard).takeDirect") {
-			return "asked directly"
+		if strings.Contains(f.Function, "(*Guard).takeGuarded") || strings.Contains(f.Function, "(*Guard).probe") {
+			return "asked through the breaker"
 		}
 		if !more {
-			return "asked through the breaker"
+			return "asked directly"
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (g *Guard) callPatiently(
 func (g *Guard) report(p pass, err error) {
 	if store.IsOutage(err) {
 		g.breaker.failure(p)
-	} else {
+	} else if !p.bypassed {
 		g.breaker.success(p)
 	}
 }

@@ -37,7 +37,7 @@ func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error)
 	g.denials.ReadVersions(r.takes, begun, versions)
 	sent := unconfirmed
 	if g.breaker.isBypassed() && g.record.entries.Load() == 0 {
-		err = g.takeDirect(ctx, begun, r)
+		err = g.takeReported(ctx, pass{begun: begun, bypassed: true}, r)
 	} else {
 		r.booking = nil // which is made while the store is well only
 		sent, err = g.takeGuarded(ctx, begun, r)
@@ -84,17 +84,6 @@ func (g *Guard) takeLocal(r *request, sent delivery) {
 	g.denials.LookupInOutage(r.takes, r.answers, &known)
 	g.record.take(r, &known, sent)
 	g.startReplays()
-}
-
-// takeDirect asks the store without the breaker.
-func (g *Guard) takeDirect(ctx context.Context, begun time.Duration, r *request) (err error) {
-	err = errPanicked // unless ask returns
-	defer func() {
-		if err != nil && store.IsOutage(err) {
-			g.breaker.failure(pass{begun: begun, bypassed: true})
-		}
-	}()
-	return g.ask(ctx, r)
 }
 
 // takeReported asks the store and reports the outcome to the breaker.
