@@ -2,6 +2,7 @@ package memory
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/store"
@@ -36,15 +37,7 @@ type address struct {
 // seed is random, so that clients cannot choose addresses with equal hashes.
 var seed = maphash.MakeSeed()
 
-func addressOf(k *store.Key) (a address, ok bool) {
-	if !k.Addr.IsValid() {
-		return a, false
-	}
-	return address{k.Addr.As16(), k.Addr.Is4()}, true
-}
-
-func addressOfStored(k *store.StoredKey) (a address, ok bool) {
-	addr, v4 := k.Addr()
+func addressOf(addr netip.Addr, v4 bool) (a address, ok bool) {
 	if !addr.IsValid() {
 		return a, false
 	}
@@ -86,7 +79,7 @@ func (s *Store) prefixes() *prefixCounts {
 // claim takes a place for a key, unless there is none or a prefix of its address has used its share.
 func (s *Store) claim(key *store.Key) bool {
 	var counters [len(prefixLengths)]*atomic.Int32
-	if a, ok := addressOf(key); ok {
+	if a, ok := addressOf(key.Addr, key.Addr.Is4()); ok {
 		counters = s.prefixes().countersOf(&a)
 		free := s.maxKeys - s.keys.Load()
 		for i, count := range counters {
@@ -110,7 +103,7 @@ func (s *Store) claim(key *store.Key) bool {
 // release frees the place of a key.
 func (s *Store) release(key *store.StoredKey) {
 	s.keys.Add(-1)
-	if a, ok := addressOfStored(key); ok {
+	if a, ok := addressOf(key.Addr()); ok {
 		for _, count := range s.prefixes().countersOf(&a) {
 			if count != nil {
 				count.Add(-1)
@@ -133,7 +126,7 @@ const (
 // logs. Texts are distributed by hash.
 func (s *Store) appendBucket(b []byte, k *store.Key, hash uint64) []byte {
 	bucket := hash / shardCount % textBuckets
-	if a, ok := addressOf(k); ok {
+	if a, ok := addressOf(k.Addr, k.Addr.Is4()); ok {
 		short, long := 4, 6
 		if a.v4 {
 			short, long = 2, 3

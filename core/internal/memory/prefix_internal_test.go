@@ -38,7 +38,7 @@ func countPlaces(s *Store) (counts *prefixCounts, keys int) {
 	counts = new(prefixCounts)
 	for log := range s.logs() {
 		keys++
-		a, ok := addressOfStored(&log.key)
+		a, ok := addressOf(log.key.Addr())
 		if !ok {
 			continue
 		}
