@@ -11,7 +11,7 @@ import (
 
 // The memory of a burst is freed two windows after it, but not while each window has such a burst.
 func TestBurstsMemory(t *testing.T) {
-	for _, cost := range []int{1, 2} {
+	for cost, each := range map[int]int{1: 8, 2: 24} { // bytes of an entry
 		synctest.Test(t, func(t *testing.T) {
 			const burst = 10_000
 			s := New(1 << 18)
@@ -24,7 +24,7 @@ func TestBurstsMemory(t *testing.T) {
 			size := func() (n int) {
 				sh, log, _, _ := s.locked(textKey(l.ns, "k"))
 				defer sh.unlock(log)
-				return log.Cap()
+				return log.Bytes() / each
 			}
 			for i := range 10 {
 				take(burst)
@@ -57,7 +57,7 @@ func TestStoreFreesMemory(t *testing.T) {
 		l := newPolicy(s, "p", 10_000, time.Minute)
 		size := func() (n int) {
 			for log := range s.logs() {
-				n += log.Cap()
+				n += log.Bytes() / 8
 			}
 			return n
 		}

@@ -42,14 +42,6 @@ func (l *Log) Len() int { return int(l.count) }
 // LastID returns the last ID that Add assigned.
 func (l *Log) LastID() uint64 { return l.lastID }
 
-// Cap returns the number of entries for which memory is allocated, apart from those in the Log itself.
-func (l *Log) Cap() int {
-	if l.ledger != nil {
-		return len(l.ledger.ring)
-	}
-	return len(l.ring)
-}
-
 // Bytes returns how many bytes of memory the entries take, apart from those in the Log itself.
 func (l *Log) Bytes() int {
 	if l.ledger != nil {
