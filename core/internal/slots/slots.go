@@ -96,6 +96,9 @@ type log struct {
 	unmerged    int  // how many of them Merge is yet to be called with
 	failed      bool // they are to be renewed before the others are
 	lease, keep time.Duration
+
+	renewing bool    // Renew is called
+	released []*Slot // since then
 }
 
 func (l *log) remove(slot *Slot) {
@@ -104,6 +107,9 @@ func (l *log) remove(slot *Slot) {
 	l.slots[slot.at], last.at = last, slot.at
 	l.slots[n], slot.log = nil, nil
 	l.slots = l.slots[:n]
+	if l.renewing && slot.Renewed {
+		l.released = append(l.released, slot)
+	}
 	if !slot.merged {
 		l.unmerged--
 	}
@@ -221,12 +227,6 @@ func (s *Set) Hasten() {
 	}
 }
 
-// renewal is the slots of a log that are to be renewed.
-type renewal struct {
-	log   *log
-	slots []*Slot
-}
-
 // tick renews slots and starts the timer again. It does nothing if the timer was replaced meanwhile.
 func (s *Set) tick(timer int) {
 	due := s.due(timer)
@@ -234,25 +234,25 @@ func (s *Set) tick(timer int) {
 		return
 	}
 	defer s.work.Done()
-	next := make(chan *renewal)
+	next := make(chan *log)
 	var all sync.WaitGroup
 	for range min(renewedBy, len(due)) {
 		all.Go(func() {
-			for r := range next {
-				s.renew(r)
+			for l := range next {
+				s.renew(l)
 			}
 		})
 	}
-	for i := range due {
-		next <- &due[i]
+	for _, l := range due {
+		next <- l
 	}
 	close(next)
 	all.Wait()
 	s.finish(due)
 }
 
-// due returns what to renew, and begins the renewal. It is empty while another one is still running.
-func (s *Set) due(timer int) (due []renewal) {
+// due returns the logs to renew, and begins the renewal. It is empty while another one is still running.
+func (s *Set) due(timer int) (due []*log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timers != timer || s.timer == nil {
@@ -277,7 +277,7 @@ func (s *Set) due(timer int) (due []renewal) {
 	}
 	for _, l := range s.held {
 		if all || l.failed {
-			due = append(due, renewal{log: l, slots: append([]*Slot(nil), l.slots...)})
+			due = append(due, l)
 		}
 	}
 	if len(due) > 0 {
@@ -287,14 +287,20 @@ func (s *Set) due(timer int) (due []renewal) {
 	return due
 }
 
-// renew renews the slots that are still held.
-func (s *Set) renew(r *renewal) {
-	asked, merged := s.ask(r)
+// renew renews the slots of a log. Those that are released meanwhile are given back once more, since the renewal may
+// have added them to the log after that.
+func (s *Set) renew(l *log) {
+	asked, merged := s.ask(l)
 	if len(asked.IDs) == 0 {
 		return
 	}
 	err := s.logs.Renew(s.ctx, &asked, merged)
-	for _, slot := range s.released(r, store.IsOutage(err)) {
+	s.mu.Lock()
+	l.failed = store.IsOutage(err)
+	released := l.released
+	l.renewing, l.released = false, nil
+	s.mu.Unlock()
+	for _, slot := range released {
 		s.logs.Release(s.ctx, slot) //nolint:errcheck // the lease ends the slot
 		if s.Freed != nil {
 			s.Freed(&slot.Key)
@@ -302,53 +308,32 @@ func (s *Set) renew(r *renewal) {
 	}
 }
 
-// ask removes from r what is not held any more. It returns the renewal of the others, and those that
-// Merge was called with.
-func (s *Set) ask(r *renewal) (asked store.Renewal, merged []uint64) {
+// ask begins the renewal of a log's slots. It returns what to ask for, and those of the slots that Merge was called
+// with.
+func (s *Set) ask(l *log) (asked store.Renewal, merged []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asked = store.Renewal{Key: r.log.key, Keep: r.log.keep}
-	held := r.slots[:0]
-	for _, slot := range r.slots {
-		if slot.log == nil {
-			continue
-		}
-		held, asked.IDs = append(held, slot), append(asked.IDs, slot.ID)
+	asked = store.Renewal{Key: l.key, Keep: l.keep}
+	for _, slot := range l.slots {
+		asked.IDs = append(asked.IDs, slot.ID)
 		if slot.Renewed = true; slot.merged {
 			merged = append(merged, slot.ID)
 		}
 	}
-	r.slots = held
+	l.renewing = len(asked.IDs) > 0
 	return asked, merged
 }
 
-// released returns the slots that were released while they were renewed: the renewal may have added them to the log
-// after that.
-func (s *Set) released(r *renewal, failed bool) (slots []*Slot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.log.failed = failed
-	for _, slot := range r.slots {
-		if slot.log == nil {
-			slots = append(slots, slot)
-		}
-	}
-	return slots
-}
-
 // finish ends a renewal, and has what has failed renewed again soon.
-func (s *Set) finish(due []renewal) {
+func (s *Set) finish(due []*log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.renewing = false; s.timer == nil {
 		return
 	}
 	wait := time.Until(s.next)
-	for i := range due {
-		if due[i].log.failed {
-			wait = min(wait, s.retry())
-			break
-		}
+	if slices.ContainsFunc(due, func(l *log) bool { return l.failed }) {
+		wait = min(wait, s.retry())
 	}
 	s.start(wait)
 }
