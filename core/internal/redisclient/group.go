@@ -10,15 +10,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
-// group is takes of the same keys and costs in a batch.
-type group struct {
-	first *take
-	takes int
-	ids   []byte // if there is more than one take
-	reply []int64
-	err   error
-}
-
 // scriptOf returns the script for these takes.
 func (b *batcher) scriptOf(takes ...*take) Script {
 	if slices.ContainsFunc(takes, (*take).books) {
@@ -66,26 +57,21 @@ func (b *batcher) sendOneTo(sc Script, t *take) {
 // are sent again, in their order.
 func (b *batcher) send(ctx context.Context, batch []*take) {
 	b.counts.add(len(batch))
-	groups, groupOf := b.groups(batch)
-	all := make([]*group, len(groups))
-	for i := range groups {
-		all[i] = &groups[i]
-	}
-	b.sendGroups(ctx, b.scriptOf(batch...), all, batch, false)
-	again := slices.DeleteFunc(all, func(g *group) bool { return g.err != nil || !isWeighted(g.reply) })
+	groups := b.groups(batch)
+	b.sendGroups(ctx, b.scriptOf(batch...), groups, batch, false)
+	again := slices.DeleteFunc(groups, func(g *take) bool { return g.err != nil || !isWeighted(g.reply) })
 	if len(again) > 0 {
 		b.weighted.Store(true)
 		b.sendGroups(ctx, b.Weighted, again, batch, false)
 	}
-	for i, t := range batch {
-		g := &groups[groupOf[i]]
-		t.reply, t.takes, t.err = g.reply, g.takes, g.err
+	for _, t := range batch {
+		t.reply, t.takes, t.err = t.group.reply, t.group.takes, t.group.err
 	}
 }
 
-// sendGroups sends groups of a batch. A key of another type ends the script, so the groups are sent again by halves
-// until those of that key fail alone. again tells that.
-func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, batch []*take, again bool) {
+// sendGroups sends groups of a batch, and sets the replies of their first takes. A key of another type ends the script,
+// so the groups are sent again by halves until those of that key fail alone. again tells that.
+func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*take, again bool) {
 	each := 1 // groups in a call
 	if b.conn.Single {
 		each = len(groups)
@@ -95,10 +81,10 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, ba
 	for part := range slices.Chunk(groups, each) {
 		begin := len(texts)
 		for _, g := range part {
-			texts = g.first.appendKeys(texts)
+			texts = g.appendKeys(texts)
 		}
 		for _, g := range part {
-			texts = append(texts, g.argument())
+			texts = append(texts, g.groupArgument())
 		}
 		q := b.newCall(sc, texts[begin:])
 		b.lookThrough(&q, again, batch...)
@@ -114,7 +100,7 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups []*group, ba
 	for i, g := range groups {
 		q, last := calls[i/each], (i+1)%each == 0
 		if g.err = cmp.Or(err, q.err); g.err == nil {
-			g.reply, q.reply, g.err = b.cut(q.reply, g.first, last)
+			g.reply, q.reply, g.err = b.cut(q.reply, g, last)
 		}
 	}
 }
@@ -148,40 +134,39 @@ func (b *batcher) lookThrough(q *call, again bool, takes ...*take) {
 	}
 }
 
-// argument returns the argument for the takes of the group.
-func (g *group) argument() string {
-	if g.takes == 1 {
-		return g.first.argument
+// groups puts takes of equal keys and costs together, and returns the first take of each group.
+func (b *batcher) groups(batch []*take) []*take {
+	groups := make([]*take, 0, len(batch))
+	var byKey map[string]*take
+	if b.Grouped {
+		byKey = make(map[string]*take, len(batch))
 	}
-	return string(append(g.ids, g.first.costs()...))
+	for _, t := range batch {
+		g := byKey[t.key]
+		if g == nil || g.costs() != t.costs() {
+			if b.Grouped {
+				byKey[t.key] = t
+			}
+			t.group, t.takes, t.place, t.ids = t, 1, 0, nil
+			groups = append(groups, t)
+			continue
+		}
+		if g.takes == 1 {
+			g.ids = append(make([]byte, 0, 8*idLength), g.id()...)
+		}
+		g.ids = append(g.ids, t.id()...)
+		t.group, t.place = g, g.takes
+		g.takes++
+	}
+	return groups
 }
 
-// groups puts takes of equal keys and costs together, in the order of the first take of each group, and tells the group
-// of each take.
-func (b *batcher) groups(batch []*take) (groups []group, groupOf []int) {
-	groups, groupOf = make([]group, 0, len(batch)), make([]int, len(batch))
-	var byKey map[string]int
-	if b.Grouped {
-		byKey = make(map[string]int, len(batch))
+// groupArgument returns the argument for the takes of a group.
+func (t *take) groupArgument() string {
+	if t.takes == 1 {
+		return t.argument
 	}
-	for i, t := range batch {
-		n, ok := byKey[t.key]
-		if !ok || groups[n].first.costs() != t.costs() {
-			n = len(groups)
-			if b.Grouped {
-				byKey[t.key] = n
-			}
-			groups = append(groups, group{first: t})
-		}
-		g := &groups[n]
-		if groupOf[i], t.place = n, g.takes; g.takes == 1 {
-			g.ids = append(make([]byte, 0, 8*idLength), g.first.id()...)
-		}
-		if g.takes++; g.takes > 1 {
-			g.ids = append(g.ids, t.id()...)
-		}
-	}
-	return groups, groupOf
+	return string(append(t.ids, t.costs()...))
 }
 
 // serverTime is the time of a server, in microseconds, when it executed the latest command whose reply has arrived.

@@ -227,6 +227,9 @@ type take struct {
 	next    *take  // in a list of a queue
 	arrival uint64 // its number among all takes of a queue
 
+	group *take  // the first take of its group, which are those of the same keys and costs in a batch
+	ids   []byte // of the group, if this is its first take and not the only one
+
 	reply []int64 // of its group
 	takes int     // how many takes the group has
 	place int     // of this one in the group, from 0 on
