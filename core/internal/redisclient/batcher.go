@@ -28,8 +28,15 @@ const (
 type batchers struct {
 	counts batchCounts
 	latest atomic.Pointer[batcher]
-	mu     sync.RWMutex
+	mu     sync.Mutex
 	all    map[batchKey]*batcher
+}
+
+// batchKey is what takes must have in common to be sent together.
+type batchKey struct {
+	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
+	mode  store.Mode
+	node  any
 }
 
 // batcher sends the takes with one batchKey.
@@ -54,29 +61,26 @@ type batcher struct {
 func (b *batchers) find(
 	c *Conn, newFormat func([]store.Take) Format, takes []store.Take, node any,
 ) *batcher {
-	if latest := b.latest.Load(); latest != nil && latest.key.matches(takes, node) {
+	key := batchKey{mode: takes[0].Mode, node: node}
+	for i := range takes {
+		key.plans[i] = takes[i].Plan
+	}
+	if latest := b.latest.Load(); latest != nil && latest.key == key {
 		return latest
 	}
-	key := batchKeyOf(takes, node)
-	b.mu.RLock()
-	known := b.all[key]
-	b.mu.RUnlock()
-	if known != nil {
-		b.latest.Store(known)
-		return known
-	}
-	added := newBatcher(c, newFormat(takes))
-	added.key, added.counts = key, &b.counts
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.all[key]; known != nil {
-		return known
+	found := b.all[key]
+	if found == nil {
+		if b.all == nil || len(b.all) >= maxBatchers { // takes in flight keep the batcher that they have
+			b.all = make(map[batchKey]*batcher)
+		}
+		found = newBatcher(c, newFormat(takes))
+		found.key, found.counts = key, &b.counts
+		b.all[key] = found
 	}
-	if b.all == nil || len(b.all) >= maxBatchers { // takes in flight keep the batcher that they have
-		b.all = make(map[batchKey]*batcher)
-	}
-	b.all[key] = added
-	return added
+	b.latest.Store(found)
+	return found
 }
 
 func newBatcher(c *Conn, f Format) *batcher {

@@ -13,34 +13,6 @@ import (
 // This file writes takes as arguments of the script, and reads answers from its replies. docs/internals.md describes
 // both in the section "Redis formats".
 
-// batchKey is what takes must have in common to be sent together.
-type batchKey struct {
-	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
-	mode  store.Mode
-	node  any
-}
-
-func batchKeyOf(takes []store.Take, node any) batchKey {
-	k := batchKey{mode: takes[0].Mode, node: node}
-	for i := range takes {
-		k.plans[i] = takes[i].Plan
-	}
-	return k
-}
-
-// matches reports whether the takes have this key, without making one.
-func (k *batchKey) matches(takes []store.Take, node any) bool {
-	if k.mode != takes[0].Mode || k.node != node {
-		return false
-	}
-	for i := range takes {
-		if k.plans[i] != takes[i].Plan {
-			return false
-		}
-	}
-	return len(takes) == len(k.plans) || k.plans[len(takes)] == nil
-}
-
 // Format is how takes with one batchKey are written, and how the replies to them are read.
 type Format struct {
 	Script Script
