@@ -31,7 +31,7 @@ func batcherTo(process func(context.Context, redis.Cmder)) *batcher {
 var errNotAnswered = errors.New("not answered")
 
 func newTake(ctx context.Context, key string) *take {
-	return &take{ctx: ctx, key: key, argument: IDText(1), done: make(chan struct{}, 1)}
+	return &take{ctx: ctx, key: key, keys: []string{key}, argument: IDText(1), done: make(chan struct{}, 1)}
 }
 
 // The context of a batch ends when the last of its takes' contexts does, and not when a caller cancels.

@@ -49,8 +49,9 @@ func (l *Logs) together(
 	ctx context.Context, all *batchers, newFormat func([]store.Take) Format, t store.Take, argument string,
 ) (*take, error) {
 	one, _ := takePool.Get().(*take)
-	one.ctx, one.place, one.keys = ctx, 0, nil
+	one.ctx, one.place = ctx, 0
 	one.key, one.argument = l.Key(&t.Key), argument
+	one.keys = append(one.space[:0], one.key)
 	of := all.find(l.Conn, newFormat, []store.Take{t}, l.Conn.nodeOf(ctx, one.key))
 	if err := of.do(one); err != nil {
 		return nil, l.Failed(err)

@@ -45,7 +45,7 @@ func (b *batcher) sendOne(t *take) {
 
 func (b *batcher) sendOneTo(sc Script, t *take) {
 	q := &t.own
-	*q = b.newCall(sc, append(t.appendKeys(make([]string, 0, b.Logs+1)), t.argument))
+	*q = b.newCall(sc, append(append(make([]string, 0, b.Logs+1), t.keys...), t.argument))
 	b.lookThrough(q, false, t)
 	err := b.exchange(t.ctx, q)
 	if t.err = cmp.Or(err, q.err); t.err == nil {
@@ -81,7 +81,7 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*ta
 	for part := range slices.Chunk(groups, each) {
 		begin := len(texts)
 		for _, g := range part {
-			texts = g.appendKeys(texts)
+			texts = append(texts, g.keys...)
 		}
 		for _, g := range part {
 			texts = append(texts, g.groupArgument())

@@ -148,16 +148,11 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 	one, _ := takePool.Get().(*take)
 	one.ctx, one.place = ctx, 0
 	l.set(one, takes)
-	first := one.key
-	if one.keys != nil {
-		first = one.keys[0]
-		if !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
-			apart := &Apart{one.keys, one.id()}
-			takePool.Put(one)
-			return apart, nil
-		}
+	if len(takes) > 1 && !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
+		defer takePool.Put(one)
+		return &Apart{slices.Clone(one.keys), one.id()}, nil
 	}
-	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.nodeOf(ctx, first))
+	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.nodeOf(ctx, one.keys[0]))
 	if err := b.do(one); err != nil {
 		return nil, l.Failed(err)
 	}
@@ -272,14 +267,10 @@ func (l *Logs) set(one *take, takes []store.Take) {
 	}
 	n := len(b) - 1
 	all := string(appendCosts(binary.BigEndian.AppendUint64(b, takes[0].ID), takes))
-	one.key, one.argument, one.keys = all[:n], all[n+1:], nil
-	if len(takes) == 1 {
-		return
-	}
-	one.keys = make([]string, len(takes))
+	one.key, one.argument, one.keys = all[:n], all[n+1:], one.space[:0]
 	begin := 0
-	for i := range takes {
-		one.keys[i] = all[begin:ends[i]]
-		begin = ends[i] + 1
+	for _, end := range ends[:len(takes)] {
+		one.keys = append(one.keys, all[begin:end])
+		begin = end + 1
 	}
 }

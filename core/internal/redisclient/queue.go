@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
@@ -122,7 +124,7 @@ func (q *queue) nextBatch() []*take {
 		t := k.pop()
 		q.waiting--
 		batch = append(batch, t)
-		logs += t.logs()
+		logs += len(t.keys)
 		q.count(t)
 		if k.size == 0 {
 			delete(q.keys, k.key)
@@ -142,7 +144,7 @@ func (q *queue) nextBatch() []*take {
 // second time. They cannot as long as a log has room for all of their units.
 func (q *queue) hasRoom(t *take) bool {
 	for i, room := range q.rooms {
-		if units := q.units[t.log(i)]; units > 0 && units+t.cost(i) > room {
+		if units := q.units[t.keys[i]]; units > 0 && units+t.cost(i) > room {
 			return false
 		}
 	}
@@ -155,7 +157,7 @@ func (q *queue) count(t *take) {
 		q.units = make(map[string]int)
 	}
 	for i := range q.rooms {
-		q.units[t.log(i)] += t.cost(i)
+		q.units[t.keys[i]] += t.cost(i)
 	}
 }
 
@@ -166,7 +168,7 @@ func (q *queue) freshFit() bool {
 	}
 	logs := 0
 	for t := q.fresh.first; t != nil; t = t.next {
-		logs += t.logs()
+		logs += len(t.keys)
 	}
 	return logs <= batchTakes || q.fresh.size == 1
 }
@@ -216,10 +218,12 @@ func (q *queue) dropGivenUp(k *keyQueue) {
 // take is a take of one caller, on its way to the server and back.
 type take struct {
 	ctx  context.Context
-	key  string   // of its log; of several logs, their keys in a row, which no other logs have
-	keys []string // of several logs
+	key  string   // the keys of its logs in a row, which no other logs have
+	keys []string // of its logs
 
 	argument string // its id and its costs: see appendCosts
+
+	space [store.MaxLimits]string // for keys
 
 	own  call          // the command, if the take is sent by itself
 	done chan struct{} // receives a value when the fields below are set
@@ -239,25 +243,6 @@ type take struct {
 // takePool has takes that were answered. A take whose caller has given up does not return to it, because a client may
 // still hold its command.
 var takePool = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1)} }}
-
-// appendKeys appends the keys of the take's logs.
-func (t *take) appendKeys(all []string) []string {
-	if t.keys == nil {
-		return append(all, t.key)
-	}
-	return append(all, t.keys...)
-}
-
-// logs returns how many logs the take is about.
-func (t *take) logs() int { return max(1, len(t.keys)) }
-
-// log returns the key of one of them.
-func (t *take) log(i int) string {
-	if t.keys == nil {
-		return t.key
-	}
-	return t.keys[i]
-}
 
 func (t *take) id() string    { return t.argument[:idLength] }
 func (t *take) costs() string { return t.argument[idLength:] }

@@ -27,7 +27,7 @@ func argumentOf(cost int) string {
 }
 
 func queued(ctx context.Context, q *queue, key string, cost int) *take {
-	t := &take{ctx: ctx, key: key, argument: argumentOf(cost)}
+	t := &take{ctx: ctx, key: key, keys: []string{key}, argument: argumentOf(cost)}
 	q.add(t)
 	return t
 }
