@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"reflect"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -241,41 +240,27 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 }
 
 func (c *Conn) run(ctx context.Context, q *call) {
-	if q.wantsTexts {
-		key, _ := q.args[keysAt].(string)
-		q.texts, q.err = c.Eval(ctx, q.script.Text(), []string{key}, q.args[keysAt+1:]...).StringSlice()
-		return
-	}
-	if c.Process != nil {
+	if c.Process != nil && !q.wantsTexts {
 		cmd := q.command(ctx)
 		q.err = c.Process(ctx, cmd)
 		q.reply = cmd.Val()
 		return
 	}
-	keys, args := make([]string, q.keys), q.args[keysAt+q.keys:]
+	keys := make([]string, q.keys)
 	for i := range keys {
-		keys[i], _ = valueOf(q.args[keysAt+i]).(string)
-	}
-	if c.Single {
-		args = slices.Clone(args)
-		for i := range args {
-			args[i] = valueOf(args[i])
-		}
+		keys[i], _ = q.args[keysAt+i].(string)
 	}
 	script, _ := q.args[scriptAt].(string)
 	run := c.EvalSha
 	if q.args[commandAt] == eval {
 		run = c.Eval
 	}
-	q.reply, q.err = run(ctx, script, keys, args...).Int64Slice()
-}
-
-// valueOf returns the text that an argument points to, or else the argument.
-func valueOf(argument any) any {
-	if text, ok := argument.(*string); ok {
-		return *text
+	reply := run(ctx, script, keys, q.args[keysAt+q.keys:]...)
+	if q.wantsTexts {
+		q.texts, q.err = reply.StringSlice()
+	} else {
+		q.reply, q.err = reply.Int64Slice()
 	}
-	return argument
 }
 
 func (c *Conn) sendAll(ctx context.Context, calls []*call) error {

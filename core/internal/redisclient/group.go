@@ -108,12 +108,12 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*ta
 // newCall returns a call about groups, of which texts are the keys and then the arguments.
 //
 // A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
-// several servers do not follow a pointer to find the key. Texts are not reused as takes are, since a client's hook may
-// keep the arguments of a command.
+// several servers do not follow a pointer to find the key, and those of unknown types follow none. Texts are not reused
+// as takes are, since a client's hook may keep the arguments of a command.
 func (b *batcher) newCall(sc Script, texts []string) call {
 	q := newCall(sc, len(texts)/(b.Logs+1)*b.Logs, len(texts)/(b.Logs+1)+len(b.Tail))
 	for i := range texts {
-		if b.conn.Single {
+		if b.conn.Single && b.conn.Process != nil {
 			q.args[keysAt+i] = &texts[i]
 		} else {
 			q.args[keysAt+i] = texts[i]
