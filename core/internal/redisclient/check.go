@@ -1,10 +1,10 @@
 package redisclient
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +22,7 @@ func (l *Logs) Check(ctx context.Context) error {
 		return err
 	}
 	done := make(chan error, 1)
-	c := &checker{logs: l}
+	c := &checker{logs: l, found: make(map[string][]error)}
 	go func() { done <- c.check(ctx, l.client) }()
 	select {
 	case err := <-done:
@@ -55,12 +55,7 @@ type checker struct {
 
 	mu      sync.Mutex
 	servers int
-	found   []finding
-}
-
-type finding struct {
-	addr string
-	err  error
+	found   map[string][]error // by address
 }
 
 func (c *checker) check(ctx context.Context, client Client) error {
@@ -87,10 +82,9 @@ func (c *checker) check(ctx context.Context, client Client) error {
 	if c.servers == 0 { // also a Ring without a shard that is up
 		c.server(ctx, client, false)
 	}
-	slices.SortStableFunc(c.found, func(a, b finding) int { return cmp.Compare(a.addr, b.addr) })
-	all := make([]error, len(c.found))
-	for i, f := range c.found {
-		all[i] = f.err
+	var all []error
+	for _, addr := range slices.Sorted(maps.Keys(c.found)) {
+		all = append(all, c.found[addr]...)
 	}
 	return errors.Join(all...)
 }
@@ -229,7 +223,7 @@ func (c *checker) fault(addr, problem, remedy string) {
 func (c *checker) report(addr string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.found = append(c.found, finding{addr, err})
+	c.found[addr] = append(c.found[addr], err)
 }
 
 const (
