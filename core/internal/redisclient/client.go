@@ -135,9 +135,6 @@ func (c *Conn) nodeOf(ctx context.Context, key string) any {
 
 // do runs scripts. It returns when the context ends, if not before.
 func (c *Conn) do(ctx context.Context, calls ...*call) error {
-	if c.pipeline != nil && redials {
-		ctx = storeCtx{ctx}
-	}
 	ctx, cancel := c.silence.inTime(ctx)
 	defer cancel()
 	if c.prompt {
@@ -153,11 +150,7 @@ func forOne(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return ctx, func() {}
 	}
-	made := ctx
-	if s, ok := ctx.(storeCtx); ok {
-		made = s.Context
-	}
-	if _, ok := made.(deadline.Context); ok { // which nobody can cancel
+	if _, ok := ctx.(deadline.Context); ok { // which nobody can cancel
 		return one, func() {}
 	}
 	own, cancel := context.WithCancel(one)
@@ -222,6 +215,9 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 			err = ProtocolError("the client has panicked: %v", p)
 		}
 	}()
+	if c.pipeline != nil && redials {
+		ctx = storeCtx{ctx}
+	}
 	if len(calls) > 1 {
 		return c.sendAll(ctx, calls)
 	}
