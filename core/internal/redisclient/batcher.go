@@ -53,8 +53,15 @@ type batcher struct {
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
 
-	clock    serverTime  // if the scripts want it: see Format.Since
 	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
+
+	// clock is the time of a server, in microseconds, when it executed the latest command whose reply has arrived. It
+	// is kept if the scripts want it: see Format.Since.
+	//
+	// A client may send a command twice. To find out whether it was executed before, the script of takes looks at the
+	// entries that the log has since that time, which comes with the command. A server executes nothing if its clock is
+	// earlier, so no entry of the command is older.
+	clock atomic.Int64
 }
 
 // find returns the batcher of a request that goes to the node.

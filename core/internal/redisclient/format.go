@@ -30,7 +30,7 @@ type Format struct {
 	Short   int   // the numbers of a short reply, 0 if all replies are whole
 	Whole   int   // the numbers of a whole reply
 	Rooms   []int // the units that takes of one log may have in a batch, for each log; nil for any number: see hasRoom
-	Since   bool  // the last argument is the time of the server, and so is the last number of a reply: see serverTime
+	Since   bool  // the last argument is the time of the server, and so is the last number of a reply: see clock
 }
 
 // NewFormat returns what the formats of all scripts have in common.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/deadline"
@@ -105,6 +104,9 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*ta
 	}
 }
 
+// clockSlack is by how much the clocks of several servers may differ.
+const clockSlack = time.Second
+
 // newCall returns a call about groups, of which texts are the keys and then the arguments.
 //
 // A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
@@ -121,7 +123,11 @@ func (b *batcher) newCall(sc Script, texts []string) call {
 	}
 	copy(q.args[keysAt+len(texts):], b.Tail)
 	if b.Since {
-		q.args[len(q.args)-1] = b.clock.since(!b.conn.Single && b.key.node == nil)
+		at := b.clock.Load()
+		if !b.conn.Single && b.key.node == nil { // several servers, whose clocks differ
+			at = max(0, at-clockSlack.Microseconds())
+		}
+		q.args[len(q.args)-1] = at
 	}
 	return q
 }
@@ -167,25 +173,6 @@ func (t *take) groupArgument() string {
 		return t.argument
 	}
 	return string(append(t.ids, t.costs()...))
-}
-
-// serverTime is the time of a server, in microseconds, when it executed the latest command whose reply has arrived.
-//
-// A client may send a command twice. To find out whether it was executed before, the script of takes looks at the
-// entries that the log has since that time, which comes with the command. A server executes nothing if its clock is
-// earlier, so no entry of the command is older.
-type serverTime struct{ atomic.Int64 }
-
-// slack is how much earlier the time is that comes with commands to several servers, whose clocks differ.
-const slack = time.Second
-
-// since returns what comes with the next command.
-func (s *serverTime) since(several bool) int64 {
-	at := s.Load()
-	if several {
-		at = max(0, at-slack.Microseconds())
-	}
-	return at
 }
 
 // exchange runs calls of the batcher's script, as conn.do does.
