@@ -120,7 +120,7 @@ func Queued(s core.Store) int { return redisclient.LogsOf(s).Queued() }
 
 // DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and the store
 // cannot know that it is.
-func DialsAfterClose() bool { return redisclient.DialsAfterClose() }
+func DialsAfterClose() bool { return redisclient.Redials && redisclient.ClonesKeepHooks() }
 
 // ClonesKeepHooks reports whether the store's client is a clone with the hooks that were there when it was made.
 func ClonesKeepHooks() bool { return redisclient.ClonesKeepHooks() }

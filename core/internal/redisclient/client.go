@@ -80,7 +80,7 @@ func (c *Conn) toOneServer(client *redis.Client) {
 	dials := watchDials(client, false)
 	c.dials, c.silence = dials, &dials.silence
 	c.Process = func(ctx context.Context, cmd redis.Cmder) error {
-		if redials || deadline.Stalls(ctx) {
+		if Redials || deadline.Stalls(ctx) {
 			return (&dialCtx{watch: dials}).process(ctx, own, cmd)
 		}
 		err := own.Process(ctx, cmd)
@@ -89,7 +89,7 @@ func (c *Conn) toOneServer(client *redis.Client) {
 		}
 		return err
 	}
-	if !clonesKeepHooks() {
+	if !ClonesKeepHooks() {
 		c.Process = func(ctx context.Context, cmd redis.Cmder) error {
 			dials.addHook(client)
 			return client.Process(ctx, &hookedCmd{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
@@ -215,7 +215,7 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 			err = ProtocolError("the client has panicked: %v", p)
 		}
 	}()
-	if c.pipeline != nil && redials {
+	if c.pipeline != nil && Redials {
 		ctx = storeCtx{ctx}
 	}
 	if len(calls) > 1 {
@@ -295,7 +295,7 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 // watchNodes watches the dials of the clients that a cluster or Ring makes from now on. It reports whether it does so
 // for the first time, if go-redis dials again.
 func watchNodes[T any](client *T, onNewNode func(func(*redis.Client))) bool {
-	if !redials {
+	if !Redials {
 		return false
 	}
 	_, first := storeOnce(&watchedNodes, client, nil)

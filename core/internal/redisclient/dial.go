@@ -21,8 +21,8 @@ import (
 // clone cannot change them. Instead, a hook of the client is told how each dial ends, and the first failure ends the
 // calls that wait for a connection.
 
-// redials reports whether this go-redis dials again after a failure.
-var redials = func() bool {
+// Redials reports whether this go-redis dials again after a failure.
+var Redials = func() bool {
 	_, has := reflect.TypeFor[redis.Options]().FieldByName("DialerRetries")
 	return has
 }()
@@ -87,7 +87,7 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 		if one, ok := deadline.ForOne(ctx); ok && !w.silence.hangs() {
 			ctx = dialling{one}
 		}
-		if !redials {
+		if !Redials {
 			return next(ctx, network, addr)
 		}
 		w.mu.Lock()
@@ -110,7 +110,7 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 // Limiter. If clones keep hooks, closed returns false.
 func (w *dialWatch) closed() bool {
 	client := w.client.Value()
-	if client == nil || clonesKeepHooks() {
+	if client == nil || ClonesKeepHooks() {
 		return false
 	}
 	clone := client.WithTimeout(0)
@@ -204,7 +204,7 @@ func (c *dialCtx) Done() <-chan struct{} {
 		c.mu.Unlock()
 		return ended
 	}
-	if !c.asked || !redials {
+	if !c.asked || !Redials {
 		c.asked = true
 		c.mu.Unlock()
 		return c.Context.Done()

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clonesKeepHooks reports whether the hooks of a client, such as those for tracing, see the commands of its clone. They
+// ClonesKeepHooks reports whether the hooks of a client, such as those for tracing, see the commands of its clone. They
 // do in go-redis 9.14, and do not in 9.23.
-var clonesKeepHooks = sync.OnceValue(func() bool {
+var ClonesKeepHooks = sync.OnceValue(func() bool {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
 	var built hookCounter

@@ -68,10 +68,3 @@ func (l *Logs) Queued() (n int) {
 	}
 	return n
 }
-
-// DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and this package
-// cannot know that it is.
-func DialsAfterClose() bool { return redials && clonesKeepHooks() }
-
-// ClonesKeepHooks reports whether commands go to a clone of the client with the hooks that were there when it was made.
-func ClonesKeepHooks() bool { return clonesKeepHooks() }
