@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -207,10 +208,7 @@ func fitCost(takes []store.Take, parts []part, now instant) int {
 				sharers++
 			}
 		}
-		used := p.used(plan, now)
-		for i, l := range plan.Deciding() {
-			most = min(most, (l.Quota-used[i])/sharers)
-		}
+		most = min(most, p.left(plan, now)/sharers)
 	}
 	most = max(most, 1)
 	for i := range parts {
@@ -221,21 +219,22 @@ func fitCost(takes []store.Take, parts []part, now instant) int {
 	return most
 }
 
-// used returns how many units each limit that decides has in its window.
-func (p *part) used(plan *store.Plan, now instant) (used [store.MaxLimits]int) {
-	if isCounter(plan) {
+// left returns how many units the limits that decide have room for.
+func (p *part) left(plan *store.Plan, now instant) int {
+	left, limits := math.MaxInt, plan.Deciding()
+	if isCounter(plan) && len(limits) > 0 {
 		v := p.log.look(plan, p.log.wallTime(now))
-		used[0] = v.Used()
-		return used
+		return limits[0].Quota - v.Used()
 	}
 	log, clock := &empty, now.clock
 	if p.log != nil {
 		log, clock = &p.log.Log, p.log.now
 	}
-	for i, l := range plan.Deciding() {
-		used[i], _ = log.View(clock, l.Window)
+	for i := range limits {
+		used, _ := log.View(clock, limits[i].Window)
+		left = min(left, limits[i].Quota-used)
 	}
-	return used
+	return left
 }
 
 // hasRoom reports whether all logs have room. It sets Allowed of each answer. Keys that share one log need room for all
@@ -249,21 +248,10 @@ func hasRoom(takes []store.Take, answers []store.Answer, parts []part, now insta
 				p.more += parts[j].cost
 			}
 		}
-		answers[i].Allowed = p.fits(takes[i].Plan, now)
+		answers[i].Allowed = p.cost+p.more <= p.left(takes[i].Plan, now)
 		all = all && answers[i].Allowed
 	}
 	return all
-}
-
-// fits reports whether the log has room for the take, and for earlier ones of the same log.
-func (p *part) fits(plan *store.Plan, now instant) bool {
-	used := p.used(plan, now)
-	for i, l := range plan.Deciding() {
-		if used[i]+p.cost+p.more > l.Quota {
-			return false
-		}
-	}
-	return true
 }
 
 // deny denies a take that has room in its log by itself, but not with the earlier ones of the same log.
