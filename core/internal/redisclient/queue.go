@@ -3,6 +3,7 @@ package redisclient
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 
 	"github.com/sashlimit/sash/core/store"
@@ -13,127 +14,82 @@ import (
 type queue struct {
 	rooms    []int          // units that takes of one log may have in a batch, for each log of a take; nil: any number
 	units    map[string]int // of the takes of a batch, by the key of each log; set if rooms are
-	fresh    list[*take]    // in the order of arrival; not yet in the list of their key
+	fresh    []*take        // in the order of arrival; not yet in the list of their key
 	keys     map[string]*keyQueue
-	turns    list[*keyQueue] // the order in which keys give a take to the next batch
-	waiting  int             // takes, including those whose callers have given up since
-	arrivals uint64          // takes so far
-}
-
-// keyQueue holds the takes of one key. It is in turns for as long as it has any.
-type keyQueue struct {
-	list[*take]
-
-	key  string
-	next *keyQueue
+	turns    []*keyQueue // the order in which keys give a take to the next batch
+	waiting  int         // takes, including those whose callers have given up since
+	arrivals uint64      // takes so far
 }
 
 // batchTakes bounds a batch. A script is to keep the server busy for a millisecond or two at most.
 const batchTakes = 128
 
-// list is a linked list of takes or of keyQueues, each of which is in one list only.
-type list[T interface {
-	comparable
-	link() *T
-}] struct {
-	first, last T
-	size        int
+// keyQueue is a linked list of the takes of one key. It is in turns for as long as it has any.
+type keyQueue struct {
+	key         string
+	first, last *take
 }
 
-//lint:ignore U1000 list calls it
-func (t *take) link() **take { return &t.next }
-
-//lint:ignore U1000 list calls it
-func (k *keyQueue) link() **keyQueue { return &k.next }
-
-func (l *list[T]) push(one T) {
-	if l.size == 0 {
-		l.first = one
+func (k *keyQueue) push(t *take) {
+	if k.first == nil {
+		k.first = t
 	} else {
-		*l.last.link() = one
+		k.last.next = t
 	}
-	l.last = one
-	l.size++
+	k.last = t
 }
 
-func (l *list[T]) pop() T {
-	var none T
-	one := l.first
-	l.first, *one.link() = *one.link(), none
-	if l.size--; l.size == 0 {
-		l.last = none
-	}
-	return one
-}
-
-// pushAll appends all of more.
-func (l *list[T]) pushAll(more list[T]) {
-	switch {
-	case more.size == 0:
-	case l.size == 0:
-		*l = more
-	default:
-		*l.last.link() = more.first
-		l.last, l.size = more.last, l.size+more.size
-	}
+func (k *keyQueue) pop() *take {
+	t := k.first
+	k.first, t.next = t.next, nil
+	return t
 }
 
 func (q *queue) add(t *take) {
 	q.arrivals++
 	q.waiting++
 	t.arrival = q.arrivals
-	q.fresh.push(t)
+	q.fresh = append(q.fresh, t)
 }
 
 // waitsSince reports whether a take still waits that was among the first so many arrivals.
 func (q *queue) waitsSince(arrivals uint64) bool {
-	if q.fresh.first != nil && q.fresh.first.arrival <= arrivals {
-		return true
-	}
-	for k := q.turns.first; k != nil; k = k.next {
-		if k.first.arrival <= arrivals {
-			return true
-		}
-	}
-	return false
+	return len(q.fresh) > 0 && q.fresh[0].arrival <= arrivals ||
+		slices.ContainsFunc(q.turns, func(k *keyQueue) bool { return k.first.arrival <= arrivals })
 }
 
 // nextBatch removes the takes that go together next, and returns them. Takes whose callers have given up are dropped.
 // It returns nil if no take is left.
 func (q *queue) nextBatch() []*take {
-	if q.turns.first == nil && q.rooms == nil && q.freshFit() {
+	if len(q.turns) == 0 && q.rooms == nil && q.freshFit() {
 		return q.takeFresh()
 	}
 	q.sort()
 	clear(q.units)
 	var batch []*take
-	var skipped list[*keyQueue] // keys whose next take does not fit: they are the first in the next batch
-	logs, skips := 0, 0
-	for q.turns.first != nil && logs < batchTakes && skips < batchTakes {
-		k := q.turns.pop()
+	var skipped []*keyQueue // keys whose next take does not fit: they are the first in the next batch
+	logs, turn := 0, 0
+	for ; turn < len(q.turns) && logs < batchTakes && len(skipped) < batchTakes; turn++ {
+		k := q.turns[turn]
 		q.dropGivenUp(k)
-		if k.size == 0 {
-			delete(q.keys, k.key)
-			continue
+		if k.first != nil {
+			if !q.hasRoom(k.first) {
+				skipped = append(skipped, k)
+				continue
+			}
+			t := k.pop()
+			q.waiting--
+			batch = append(batch, t)
+			logs += len(t.keys)
+			q.count(t)
 		}
-		if !q.hasRoom(k.first) {
-			skipped.push(k)
-			skips++
-			continue
-		}
-		t := k.pop()
-		q.waiting--
-		batch = append(batch, t)
-		logs += len(t.keys)
-		q.count(t)
-		if k.size == 0 {
+		if k.first == nil {
 			delete(q.keys, k.key)
 		} else {
-			q.turns.push(k)
+			q.turns = append(q.turns, k)
 		}
 	}
-	skipped.pushAll(q.turns)
-	q.turns = skipped
+	q.turns = slices.Replace(q.turns, 0, turn, skipped...)
 	return batch
 }
 
@@ -163,23 +119,19 @@ func (q *queue) count(t *take) {
 
 // freshFit reports whether all fresh takes go together, so that they need not be sorted by key.
 func (q *queue) freshFit() bool {
-	if q.fresh.size > batchTakes {
+	if len(q.fresh) > batchTakes {
 		return false
 	}
 	logs := 0
-	for t := q.fresh.first; t != nil; t = t.next {
+	for _, t := range q.fresh {
 		logs += len(t.keys)
 	}
-	return logs <= batchTakes || q.fresh.size == 1
+	return logs <= batchTakes || len(q.fresh) == 1
 }
 
 func (q *queue) takeFresh() []*take {
-	batch := make([]*take, 0, q.fresh.size)
-	for q.fresh.size > 0 {
-		if t := q.fresh.pop(); !t.gaveUp() {
-			batch = append(batch, t)
-		}
-	}
+	batch := slices.DeleteFunc(slices.Clone(q.fresh), (*take).gaveUp)
+	q.clearFresh()
 	q.waiting = 0
 	if len(batch) == 0 {
 		return nil
@@ -192,8 +144,7 @@ func (q *queue) sort() {
 	if q.keys == nil {
 		q.keys = make(map[string]*keyQueue)
 	}
-	for q.fresh.size > 0 {
-		t := q.fresh.pop()
+	for _, t := range q.fresh {
 		if t.gaveUp() {
 			q.waiting--
 			continue
@@ -202,10 +153,17 @@ func (q *queue) sort() {
 		if k == nil {
 			k = &keyQueue{key: t.key}
 			q.keys[t.key] = k
-			q.turns.push(k)
+			q.turns = append(q.turns, k)
 		}
 		k.push(t)
 	}
+	q.clearFresh()
+}
+
+// clearFresh keeps the memory of the list for other takes.
+func (q *queue) clearFresh() {
+	clear(q.fresh)
+	q.fresh = q.fresh[:0]
 }
 
 func (q *queue) dropGivenUp(k *keyQueue) {
@@ -228,7 +186,7 @@ type take struct {
 	own  call          // the command, if the take is sent by itself
 	done chan struct{} // receives a value when the fields below are set
 
-	next    *take  // in a list of a queue
+	next    *take  // of its key, in a queue
 	arrival uint64 // its number among all takes of a queue
 
 	group *take  // the first take of its group, which are those of the same keys and costs in a batch

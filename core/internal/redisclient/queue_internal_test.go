@@ -90,7 +90,7 @@ func TestNextBatch(t *testing.T) {
 				t.Errorf("%s: batch %d is %v, want %v", name, i+1, describe(got), want)
 			}
 		}
-		if got := q.nextBatch(); got != nil || q.waiting != 0 || len(q.keys) != 0 || q.fresh.size != 0 {
+		if got := q.nextBatch(); got != nil || q.waiting != 0 || len(q.keys) != 0 || len(q.fresh) != 0 {
 			t.Errorf("%s: %d takes, %v and %d keys are left", name, q.waiting, describe(got), len(q.keys))
 		}
 	}
@@ -217,8 +217,8 @@ func TestFloodOfOneKeyDelaysNoOther(t *testing.T) {
 		if found != bystanders {
 			t.Errorf("%s: %d of %d bystanders are in the next two batches", name, found, bystanders)
 		}
-		if q.fresh.size != 0 || q.keys["attacker"].size < backlog-3*batchTakes {
-			t.Errorf("%s: %d takes are not sorted by key", name, q.fresh.size)
+		if len(q.fresh) != 0 || q.waiting < backlog-3*batchTakes {
+			t.Errorf("%s: %d takes are not sorted by key", name, len(q.fresh))
 		}
 		// All batches together look at each waiting take once, not once for each batch.
 		looks := 0
