@@ -4,10 +4,10 @@ import "slices"
 
 // line is the waiters that a log has denied, each the first of its key, in the order in which they joined.
 type line[K, P comparable] struct {
-	log         K
-	plan        P
-	first, last *Waiter[K, P]
-	awake       int // of the waiters
+	log     K
+	plan    P
+	waiters []*Waiter[K, P]
+	awake   int // of the waiters
 }
 
 // InLine reports whether the waiter is in the line of a log for a plan, or in none if the log is that of its key.
@@ -32,14 +32,7 @@ func (w *Waiter[K, P]) enter(log K, plan P) {
 	l := q.lines[log][i]
 	w.line = l
 	l.awake++
-	// Most are the last to have joined, and those that come from another line are among the first.
-	if w.behind = l.first; l.last != nil && l.last.number < w.number {
-		w.ahead, w.behind = l.last, nil
-	}
-	for w.behind != nil && w.behind.number < w.number {
-		w.ahead, w.behind = w.behind, w.behind.behind
-	}
-	*l.after(w.ahead), *l.before(w.behind) = w, w
+	l.waiters = slices.Insert(l.waiters, place(l.waiters, w), w)
 }
 
 // exit removes the waiter from its line, if it is in one.
@@ -61,12 +54,13 @@ func (w *Waiter[K, P]) exit() {
 	if !w.asleep {
 		l.awake--
 	}
-	if l.first == w {
+	i := place(l.waiters, w)
+	if i == 0 {
 		wakes = max(wakes, 1) // the next one has to learn for how long to sleep
 	}
-	*l.after(w.ahead), *l.before(w.behind) = w.behind, w.ahead
-	w.line, w.ahead, w.behind, w.asleep, w.woken = nil, nil, nil, false, false
-	if l.first == nil {
+	l.waiters = slices.Delete(l.waiters, i, i+1)
+	w.line, w.asleep, w.woken = nil, false, false
+	if len(l.waiters) == 0 {
 		l.remove(w.queues)
 		return
 	}
@@ -84,26 +78,10 @@ func (l *line[K, P]) remove(q *Queues[K, P]) {
 	q.lines[l.log] = slices.Delete(q.lines[l.log], i, i+1)
 }
 
-// after returns where the line keeps the waiter behind w, or the first one if w is nil.
-func (l *line[K, P]) after(w *Waiter[K, P]) **Waiter[K, P] {
-	if w == nil {
-		return &l.first
-	}
-	return &w.behind
-}
-
-// before returns where the line keeps the waiter ahead of w, or the last one if w is nil.
-func (l *line[K, P]) before(w *Waiter[K, P]) **Waiter[K, P] {
-	if w == nil {
-		return &l.last
-	}
-	return &w.ahead
-}
-
 // wake wakes the first n waiters that are not to ask anyway.
 func (l *line[K, P]) wake(n int) {
-	for w := l.first; w != nil && n > 0; w = w.behind {
-		if w.wake() {
+	for i := 0; i < len(l.waiters) && n > 0; i++ {
+		if l.waiters[i].wake() {
 			n--
 		}
 	}
@@ -111,9 +89,9 @@ func (l *line[K, P]) wake(n int) {
 
 // fill wakes waiters until n are awake, so that they take units at the same time and not one after the other.
 func (l *line[K, P]) fill(n int) {
-	for w := l.first; w != nil && l.awake < n; w = w.behind {
-		if w.asleep {
-			w.wake()
+	for i := 0; i < len(l.waiters) && l.awake < n; i++ {
+		if l.waiters[i].asleep {
+			l.waiters[i].wake()
 		}
 	}
 }

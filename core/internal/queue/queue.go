@@ -9,7 +9,9 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,8 +32,14 @@ type Queues[K, P comparable] struct {
 
 // queue is the waiters of one key.
 type queue[K, P comparable] struct {
-	first, last *Waiter[K, P]
-	cost        int // of all waiters
+	waiters []*Waiter[K, P] // in the order in which they joined
+	cost    int             // of all of them
+}
+
+// place returns the index of a waiter in a list in the order of joining, or where it is to be.
+func place[K, P comparable](list []*Waiter[K, P], w *Waiter[K, P]) int {
+	i, _ := slices.BinarySearchFunc(list, w, func(a, b *Waiter[K, P]) int { return cmp.Compare(a.number, b.number) })
+	return i
 }
 
 // Waiter is a place in the queue of a key, and at times one in the line of a log. It ends with [Waiter.Leave].
@@ -39,18 +47,16 @@ type Waiter[K, P comparable] struct {
 	Key  K
 	Cost int // what it waits for
 
-	queues     *Queues[K, P]
-	number     uint64        // in the order in which waiters joined
-	prev, next *Waiter[K, P] // in the queue
-	signal     chan struct{} // tells a waiter that it is the first of its queue, or is woken; has a buffer of one
+	queues *Queues[K, P]
+	number uint64        // in the order in which waiters joined
+	signal chan struct{} // tells a waiter that it is the first of its queue, or is woken; has a buffer of one
 
-	line          *line[K, P] // or nil
-	ahead, behind *Waiter[K, P]
-	asleep        bool
-	woken         bool   // it is to ask after now
-	seen          uint64 // given when its question began
-	admitted      bool
-	room          int // units that were left in the log after it was admitted
+	line     *line[K, P] // or nil
+	asleep   bool
+	woken    bool   // it is to ask after now
+	seen     uint64 // given when its question began
+	admitted bool
+	room     int // units that were left in the log after it was admitted
 }
 
 // Join adds a waiter at the end of key's queue. It returns the cost of all waiters ahead of it.
@@ -66,14 +72,13 @@ func (q *Queues[K, P]) Join(key K, cost int) (w *Waiter[K, P], ahead int) {
 		if q.queues == nil {
 			q.queues, q.lines = make(map[K]*queue[K, P]), make(map[K][]*line[K, P])
 		}
-		own = &queue[K, P]{first: w}
+		own = new(queue[K, P])
 		q.queues[key] = own
 	} else {
 		w.signal = make(chan struct{}, 1)
-		w.prev, own.last.next = own.last, w
 	}
 	ahead = own.cost
-	own.last = w
+	own.waiters = append(own.waiters, w)
 	own.cost += cost
 	return w, ahead
 }
@@ -103,20 +108,13 @@ func (w *Waiter[K, P]) Leave() {
 	w.exit()
 	own := q.queues[w.Key]
 	own.cost -= w.Cost
+	i := place(own.waiters, w)
+	own.waiters = slices.Delete(own.waiters, i, i+1)
 	switch {
-	case w.next != nil:
-		w.next.prev = w.prev
-	case w.prev != nil:
-		own.last = w.prev
-	default:
+	case len(own.waiters) == 0:
 		delete(q.queues, w.Key)
-	}
-	switch {
-	case w.prev != nil:
-		w.prev.next = w.next
-	case w.next != nil:
-		own.first = w.next
-		w.next.signal <- struct{}{}
+	case i == 0:
+		own.waiters[0].signal <- struct{}{}
 	}
 }
 
@@ -170,7 +168,7 @@ func (w *Waiter[K, P]) Sleep(ctx context.Context, d time.Duration) {
 	w.woken, w.seen = false, w.queues.given.Load() // a question begins
 }
 
-func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.first == w }
+func (w *Waiter[K, P]) isFirst() bool { return w.line == nil || w.line.waiters[0] == w }
 
 // wake makes the waiter ask. It reports whether it was not to do so anyway.
 func (w *Waiter[K, P]) wake() bool {
@@ -195,8 +193,8 @@ func (q *Queues[K, P]) Wake(log K) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if own := q.queues[log]; own != nil && own.first.line == nil {
-		own.first.wake()
+	if own := q.queues[log]; own != nil && own.waiters[0].line == nil {
+		own.waiters[0].wake()
 	}
 	for _, l := range q.lines[log] {
 		l.wake(1)
@@ -208,8 +206,9 @@ func (q *Queues[K, P]) Wake(log K) {
 func (w *Waiter[K, P]) Ahead() (cost int) {
 	w.queues.mu.Lock()
 	defer w.queues.mu.Unlock()
-	for other := w.prev; other != nil; other = other.prev {
-		if other.prev != nil || other.asleep {
+	all := w.queues.queues[w.Key].waiters
+	for i, other := range all[:place(all, w)] {
+		if i > 0 || other.asleep {
 			cost += other.Cost
 		}
 	}
