@@ -104,7 +104,7 @@ func (c Calendar) Unit() Unit { return c.unit }
 // Both are whole seconds, in the calendar's zone. It takes all instants that [time.UnixMicro] returns.
 func (c Calendar) Period(t time.Time) (start, end time.Time) {
 	now := t.Unix()
-	offset := c.offset(now)
+	offset, _ := c.offsetUntil(now)
 	index := c.index(now + offset)
 	next := c.reach(c.begin(index+1), offset)
 	for next <= now {

@@ -6,14 +6,8 @@ import "time"
 // and less than 26 hours.
 const maxShift = 51 * hour
 
-// offset returns how many seconds the zone's clock is ahead of UTC at an instant.
-func (c Calendar) offset(at int64) int64 {
-	_, seconds := time.Unix(at, 0).In(c.zone).Zone()
-	return int64(seconds)
-}
-
-// offsetUntil returns the zone's offset at an instant, and until when it is known not to change: the offset may be the
-// same afterwards.
+// offsetUntil returns how many seconds the zone's clock is ahead of UTC at an instant, and until when that is known not
+// to change: the offset may be the same afterwards.
 func (c Calendar) offsetUntil(at int64) (offset, until int64) {
 	t := time.Unix(at, 0).In(c.zone)
 	_, seconds := t.Zone()
