@@ -1,8 +1,7 @@
 package guard
 
 import (
-	"crypto/rand"
-	"encoding/binary"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 
@@ -82,10 +81,8 @@ type ids struct{ last atomic.Uint64 }
 var processIDs = newIDs()
 
 func newIDs() *ids {
-	var b [8]byte
-	rand.Read(b[:]) // never fails: its documentation
 	s := new(ids)
-	s.last.Store(binary.LittleEndian.Uint64(b[:]))
+	s.last.Store(rand.Uint64())
 	return s
 }
 
