@@ -21,6 +21,7 @@ type keyLog struct {
 	varies    bool // takes have had different windows
 	isCounter bool // it has the numbers of another algorithm
 	removed   bool // from the table
+	shared    bool // by keys without one of their own
 }
 
 const takesPerSweep = 8 // takes of a log after which other logs are swept

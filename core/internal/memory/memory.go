@@ -41,13 +41,12 @@ type shard struct {
 	logs   table
 	_      [48]byte // keeps the table, which all takes read, off the lock's cache line
 	mu     sync.Mutex
-	now    int64              // a new log begins no earlier than this
-	hand   int                // the slot that is swept next
-	size   int                // of the table, when hand was set
-	lastID uint64             // a new log begins with the next ID
-	shared map[string]*keyLog // by policy and bucket
-	swept  bool               // the hand has reached the end of the table since this was unset
-	_      [15]byte
+	now    int64  // a new log begins no earlier than this
+	hand   int    // the slot that is swept next
+	size   int    // of the table, when hand was set
+	lastID uint64 // a new log begins with the next ID
+	swept  bool   // the hand has reached the end of the table since this was unset
+	_      [23]byte
 }
 
 // New makes a store with separate logs for up to maxKeys keys. Further keys share logs.
@@ -95,9 +94,6 @@ func (s *Store) Bytes() int {
 				total += log.bytes()
 			}
 		}
-		for name, log := range sh.shared {
-			total += len(name) + log.bytes()
-		}
 		sh.mu.Unlock()
 	}
 	return total
@@ -122,7 +118,7 @@ func (s *Store) locked(k *store.Key) (sh *shard, log *keyLog, own bool, hash uin
 	now := s.clock()
 	sh.mu.Lock()
 	if log = sh.logs.find(k, hash); log == nil {
-		log = sh.shared[string(s.appendBucket(nil, k, hash))]
+		log = sh.findShared(s, k, hash)
 	} else {
 		own = true
 	}
@@ -215,9 +211,18 @@ func (s *Store) Reset(k *store.Key) {
 	}
 }
 
+// findShared returns the log that a key without one of its own shares, or nil. The caller holds the shard's lock.
+func (sh *shard) findShared(s *Store, key *store.Key, hash uint64) *keyLog {
+	if s.sharedLogs.Load() == 0 { // as mostly
+		return nil
+	}
+	bucket := s.bucketOf(key, hash)
+	return sh.logs.find(&bucket, bucket.Hash())
+}
+
 // findOrAdd returns a log for a key, locked, and whether it is the key's own. If there is none, it adds one, or for a
-// peek returns nil. The caller holds the shard's lock, which also guards the shared logs. With sweep, other logs are
-// swept first; the caller must then hold the lock of no log.
+// peek returns nil. The caller holds the shard's lock, without which no shared log is locked. With sweep, other logs
+// are swept first; the caller must then hold the lock of no log.
 func (sh *shard) findOrAdd(
 	s *Store, key *store.Key, hash uint64, now int64, keep time.Duration, mode store.Mode,
 	sweep bool,
@@ -227,11 +232,7 @@ func (sh *shard) findOrAdd(
 		log.lock(now)
 		return log, true
 	}
-	var shared *keyLog
-	var name [64]byte
-	if len(sh.shared) > 0 { // which is rare
-		shared = sh.shared[string(s.appendBucket(name[:0], key, hash))]
-	}
+	shared := sh.findShared(s, key, hash)
 	if shared != nil {
 		shared.lock(sh.now)
 		sh.now = shared.now // a log of the key's own must not begin before the shared log's entries
@@ -260,12 +261,10 @@ func (sh *shard) findOrAdd(
 		s.sweepWithin(now, keep)
 		return log, true
 	}
-	if shared == nil {
-		shared = &keyLog{now: sh.now}
-		if sh.shared == nil {
-			sh.shared = make(map[string]*keyLog)
-		}
-		sh.shared[string(s.appendBucket(nil, key, hash))] = shared
+	if shared == nil || shared.removed { // by the sweep
+		bucket := s.bucketOf(key, hash)
+		shared = &keyLog{key: bucket.Stored(false), now: sh.now, shared: true}
+		sh.logs.add(bucket.Hash(), shared, dueAt(sh.now, 0))
 		s.sharedLogs.Add(1)
 		s.sweepWithin(now, keep)
 	}

@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,7 @@ func (s *Store) logs() iter.Seq[*keyLog] {
 		for i := range s.shards {
 			slots := s.shards[i].logs.all()
 			for j := range slots {
-				if log := slots[j].log.Load(); log != nil && !yield(log) {
+				if log := slots[j].log.Load(); log != nil && !log.shared && !yield(log) {
 					return
 				}
 			}
@@ -73,7 +74,7 @@ func takeAt(s *Store, k *store.Key, now time.Duration) {
 // other returns another key in the same shard and bucket as k.
 func other(k *store.Key) *store.Key {
 	s := New(1 << 18)
-	bucket := func(k *store.Key) string { return string(s.appendBucket(nil, k, k.Hash())) }
+	bucket := func(k *store.Key) netip.Addr { return s.bucketOf(k, k.Hash()).Addr }
 	for i := 0; ; i++ {
 		c := textKey(k.Namespace, fmt.Sprint("other ", i))
 		if c.Hash()%shardCount == k.Hash()%shardCount && bucket(c) == bucket(k) {
@@ -94,8 +95,8 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, b, 10*time.Second)
 	s.Reset(a)
 	sh := &s.shards[hash%shardCount]
-	sh.shared[string(s.appendBucket(nil, b, hash))].now = late // as after a look at it
-	takeAt(s, b, 69900*time.Millisecond)                       // its unit is still in the window
+	sh.findShared(s, b, hash).now = late // as after a look at it
+	takeAt(s, b, 69900*time.Millisecond) // its unit is still in the window
 	if log := sh.logs.find(b, hash); log == nil || log.At(0) != late {
 		t.Errorf("its own log does not begin at %v", time.Duration(late))
 	}
@@ -105,7 +106,7 @@ func TestTimeBetweenLogs(t *testing.T) {
 	takeAt(s, other(b), time.Duration(late)) // it gets b's place
 	takeAt(s, b, 69900*time.Millisecond)
 	sh = &s.shards[hash%shardCount]
-	if log := sh.shared[string(s.appendBucket(nil, b, hash))]; log == nil || log.At(0) != late {
+	if log := sh.findShared(s, b, hash); log == nil || log.At(0) != late {
 		t.Errorf("the shared log does not begin at %v", time.Duration(late))
 	}
 }

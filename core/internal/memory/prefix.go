@@ -119,12 +119,14 @@ const (
 	minAddressBuckets = 64
 	maxAddressBuckets = 256
 	placesPerBucket   = 16
+
+	sharedKind = "(shared)" // which no other key has: see store.Identity
 )
 
-// appendBucket appends the name of the shared log of a key, which is its policy and bucket. The IPv6 /32 or IPv4 /16 of
-// an address selects a group of buckets and its /48 or /24 one of the group, so that a flood from one prefix fills few
-// logs. Texts are distributed by hash.
-func (s *Store) appendBucket(b []byte, k *store.Key, hash uint64) []byte {
+// bucketOf returns the key of the log that a key without a place shares: it has the key's policy, and the number of its
+// bucket as an address. The IPv6 /32 or IPv4 /16 of an address selects a group of buckets and its /48 or /24 one of the
+// group, so that a flood from one prefix fills few logs. Texts are distributed by hash.
+func (s *Store) bucketOf(k *store.Key, hash uint64) store.Key {
 	bucket := hash / shardCount % textBuckets
 	if a, ok := addressOf(k.Addr, k.Addr.Is4()); ok {
 		short, long := 4, 6
@@ -135,5 +137,6 @@ func (s *Store) appendBucket(b []byte, k *store.Key, hash uint64) []byte {
 		each := buckets / minAddressBuckets // in the group of a short prefix
 		bucket = textBuckets + a.prefix(short)%(buckets/each)*each + a.prefix(long)%each
 	}
-	return append(append(b, k.Namespace.Policy()...), byte(bucket>>8), byte(bucket))
+	number := netip.AddrFrom4([4]byte{2: byte(bucket >> 8), 3: byte(bucket)})
+	return store.Key{Namespace: k.Namespace, Identity: store.Identity{Kind: sharedKind, Addr: number}}
 }

@@ -102,9 +102,8 @@ func TestPrefixCounts(t *testing.T) {
 		synctest.Wait()
 		check(-1)
 		for i := range s.shards {
-			if sh := &s.shards[i]; s.Keys() != 0 || sh.shared != nil || len(sh.logs.all()) != 0 {
-				t.Fatalf("%d keys; shard %d has %d slots and %d shared logs",
-					s.Keys(), i, len(sh.logs.all()), len(sh.shared))
+			if sh := &s.shards[i]; s.Keys() != 0 || len(sh.logs.all()) != 0 {
+				t.Fatalf("%d keys; shard %d has %d slots", s.Keys(), i, len(sh.logs.all()))
 			}
 		}
 		if n := s.sharedLogs.Load(); n != 0 || s.timerAt.Load() != noTimer {
@@ -204,20 +203,20 @@ func TestBucketsOfPrefixes(t *testing.T) {
 		{1 << 30, 256, 4},
 	} {
 		s := New(c.places)
-		texts, all := map[string]bool{}, map[string]bool{}
+		texts, all := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 		for i := range 2000 {
 			k := textKey(sp, fmt.Sprint(i))
-			texts[string(s.appendBucket(nil, k, k.Hash()))] = true
+			texts[s.bucketOf(k, k.Hash()).Addr] = true
 		}
 		for i := range 2000 {
-			reached := map[string]bool{}
+			reached := map[netip.Addr]bool{}
 			a := [16]byte{0x20, byte(i >> 8), byte(i)}
 			for range 30 {
 				for j := 4; j < 8; j++ {
 					a[j] = byte(r.Uint32())
 				}
 				k := addressKey(sp, netip.AddrFrom16(a))
-				bucket := string(s.appendBucket(nil, k, k.Hash()))
+				bucket := s.bucketOf(k, k.Hash()).Addr
 				reached[bucket], all[bucket] = true, true
 				if texts[bucket] {
 					t.Fatalf("%d places: address %v shares a log with texts", c.places, k)

@@ -1,10 +1,8 @@
 package memory
 
 import (
-	"maps"
 	"math"
 	"runtime"
-	"slices"
 	"time"
 	"weak"
 )
@@ -96,8 +94,11 @@ func (sh *shard) remove(s *Store, i int) {
 	log := sh.logs.all()[i].log.Load()
 	log.removed = true
 	sh.lastID, sh.now = max(sh.lastID, log.LastID()), max(sh.now, log.now)
-	sh.logs.remove(i)
-	s.release(&log.key)
+	if sh.logs.remove(i); log.shared {
+		s.sharedLogs.Add(-1)
+	} else {
+		s.release(&log.key)
+	}
 }
 
 // A timer sweeps all logs periodically while there are any, so that idle logs are removed without traffic: within half
@@ -161,7 +162,6 @@ func (s *Store) sweepAll() (ahead bool) {
 			sh.mu.Unlock()
 			runtime.Gosched()
 		}
-		sh.sweepShared(s)
 	}
 	return ahead
 }
@@ -176,45 +176,4 @@ func (sh *shard) sweepPart(s *Store, begin bool) (more bool) {
 		return false
 	}
 	return !sh.swept
-}
-
-// sweepShared sweeps the shared logs.
-func (sh *shard) sweepShared(s *Store) {
-	sh.mu.Lock()
-	before := len(sh.shared)
-	names := slices.Collect(maps.Keys(sh.shared))
-	sh.mu.Unlock()
-	for part := range slices.Chunk(names, sweepLogs) {
-		sh.mu.Lock()
-		for _, name := range part {
-			sh.tidyShared(s, name)
-		}
-		sh.mu.Unlock()
-	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	switch after := len(sh.shared); {
-	case before == 0:
-	case after == 0:
-		sh.shared = nil
-	case after <= before/2: // a map keeps its size when entries are deleted
-		sh.shared = maps.Collect(maps.All(sh.shared))
-	}
-}
-
-func (sh *shard) tidyShared(s *Store, name string) {
-	log := sh.shared[name]
-	if log == nil {
-		return
-	}
-	log.lock(max(sh.now, s.clock()))
-	defer log.mu.Unlock()
-	sh.now = max(sh.now, log.now)
-	log.Drop(log.now - int64(log.keep))
-	if log.isVoid() {
-		delete(sh.shared, name)
-		s.sharedLogs.Add(-1)
-		return
-	}
-	log.Shrink()
 }

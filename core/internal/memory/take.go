@@ -185,7 +185,7 @@ func (p *part) find(s *Store, t *store.Take, earlier []part, now int64, sweep bo
 	for i := range earlier {
 		e := &earlier[i]
 		if e.log != nil && !e.own && e.shard == p.shard && p.shard.logs.find(&t.Key, p.hash) == nil &&
-			p.shard.shared[string(s.appendBucket(nil, &t.Key, p.hash))] == e.log {
+			p.shard.findShared(s, &t.Key, p.hash) == e.log {
 			p.log, p.held = e.log, true
 			s.shared.Add(1)
 			return

@@ -101,7 +101,7 @@ func pairOfOneLog(s *Store) []store.Key {
 	for n := 0; ; n++ {
 		key := store.NewKey("p", fmt.Sprint(n))
 		hash := key.Hash()
-		bucket := fmt.Sprint(hash%shardCount, string(s.appendBucket(nil, &key, hash)))
+		bucket := fmt.Sprint(hash%shardCount, s.bucketOf(&key, hash).Addr)
 		if other, ok := byBucket[bucket]; ok {
 			return []store.Key{other, key}
 		}
