@@ -129,25 +129,21 @@ func (g *Guard) replayInBackground() {
 // closed, the first replay is the probe. It returns the error of one of the replays that have failed.
 func (g *Guard) replayAll(ctx context.Context) (err error) {
 	var runs []*run // oldest first
-	end := func() {
-		err = cmp.Or(runs[0].wait(ctx), err)
-		runs = runs[1:]
-	}
 	alone := g.breaker.state() != closed
 	for b := range g.record.all() {
 		if run, _ := g.startReplay(&b.key); run != nil {
 			runs = append(runs, run)
 		}
-		for len(runs) >= maxReplays || alone && len(runs) > 0 {
-			end()
-			alone = false
+		if len(runs) == maxReplays || alone && len(runs) > 0 {
+			err = cmp.Or(runs[0].wait(ctx), err)
+			runs, alone = runs[1:], false
 		}
 		if store.IsOutage(err) {
 			break
 		}
 	}
-	for len(runs) > 0 {
-		end()
+	for _, run := range runs {
+		err = cmp.Or(run.wait(ctx), err)
 	}
 	return err
 }
