@@ -58,21 +58,3 @@ func (l *Logs) together(
 	}
 	return one, nil
 }
-
-// bookingText is the argument of a booking.
-func bookingText(b *store.Booking) string {
-	taken := 0
-	if b.Take.Mode != store.ModePeek {
-		taken = b.Take.Cost
-	}
-	text := binary.BigEndian.AppendUint64(make([]byte, 0, bookingLength), b.Take.ID)
-	text = binary.BigEndian.AppendUint32(text, uint32(taken))
-	text = binary.BigEndian.AppendUint64(text, b.Settled)
-	text = binary.BigEndian.AppendUint32(text, uint32(b.Used))
-	text = binary.BigEndian.AppendUint64(text, b.ID)
-	text = binary.BigEndian.AppendUint32(text, uint32(b.Most))
-	text = binary.BigEndian.AppendUint32(text, uint32(b.Share))
-	text = binary.BigEndian.AppendUint16(text, 0) // no take has such a length
-	text = binary.BigEndian.AppendUint32(text, uint32(b.Lease.Microseconds()))
-	return string(text)
-}

@@ -1,7 +1,6 @@
 package redisclient
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -10,8 +9,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// This file writes takes as arguments of the script, and reads answers from its replies. docs/internals.md describes
-// both in the section "Redis formats".
+// This file writes plans as arguments of the script, as take.go does takes, and reads answers from its replies.
+// docs/internals.md describes both in the section "Redis formats".
 
 // Format is how takes with one batchKey are written, and how the replies to them are read.
 type Format struct {
@@ -101,41 +100,6 @@ func ModeText(t *store.Take) string {
 // TTL is the TTL in milliseconds of a log with entries that stay for keep. It is one second more, since Redis counts
 // a TTL from the start of the script in milliseconds, and the log must not expire before its entries.
 func TTL(keep time.Duration) int64 { return keep.Milliseconds() + 1000 }
-
-// idLength is the length of a take's id in a log.
-const idLength = 8
-
-// IDText is a take's id as it is in a log.
-func IDText(id uint64) string {
-	var b [idLength]byte
-	binary.BigEndian.PutUint64(b[:], id)
-	return string(b[:])
-}
-
-// costLength is the length of a cost behind the ids of takes.
-const costLength = 4
-
-// appendCosts appends what follows the ids of takes with the costs of these: nothing if each costs one unit; their cost
-// if it is the same; or else a byte 0 and the cost of each. The costs of slots do not matter.
-func appendCosts(b []byte, takes []store.Take) []byte {
-	common, differ := store.MostGranted(takes), false
-	if len(takes) == 1 {
-		common, _ = takes[0].Plan.Counted(common, takes[0].Mode)
-	}
-	for i := 1; i < len(takes); i++ {
-		differ = differ || takes[i].Cost != common && !takes[i].Plan.Slots
-	}
-	switch {
-	case differ:
-		b = append(b, 0)
-		for i := range takes {
-			b = binary.BigEndian.AppendUint32(b, uint32(max(takes[i].Cost, 1))) // at most MaxCost
-		}
-	case common > 1:
-		b = binary.BigEndian.AppendUint32(b, uint32(common))
-	}
-	return b
-}
 
 // isWeighted reports whether a part of a reply tells that a log has weights.
 func isWeighted(part []int64) bool { return len(part) == 1 && part[0] == weightedReply }
@@ -269,14 +233,6 @@ func wholeAnswer(one *take, reply []int64, recorded int64, t *store.Take, most i
 		a.Granted = int(recorded)
 	}
 	return a, nil
-}
-
-// most is how many takes, or units of takes for up to so many, a reply admits at most.
-func (t *take) most(takes []store.Take) int64 {
-	if takes[0].Mode == store.ModeUpTo {
-		return int64(store.MostGranted(takes))
-	}
-	return int64(t.takes)
 }
 
 // Span is what reset can be in a short reply, in microseconds.

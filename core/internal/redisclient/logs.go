@@ -1,6 +1,7 @@
 // Package redisclient is what the stores in Redis have in common: how scripts are run by a client of go-redis within a
 // deadline (client.go, dial.go, hook.go, silence.go), how takes that wait go to the server together (batcher.go,
-// queue.go), how they are written and their replies read (format.go), what errors mean (errors.go), and how a server is
+// queue.go), how they are written and their replies read (take.go,
+// format.go), what errors mean (errors.go), and how a server is
 // checked. The packages redisstore and redisstream have the scripts.
 package redisclient
 

@@ -1,13 +1,6 @@
 package redisclient
 
-import (
-	"context"
-	"encoding/binary"
-	"slices"
-	"sync"
-
-	"github.com/sashlimit/sash/core/store"
-)
+import "slices"
 
 // queue holds the takes of a batcher that wait for a batch. Takes of one key leave in the order of their arrival, and
 // keys take turns, so that a long backlog of one key delays no other key. The batcher's lock guards it.
@@ -172,57 +165,3 @@ func (q *queue) dropGivenUp(k *keyQueue) {
 		q.waiting--
 	}
 }
-
-// take is a take of one caller, on its way to the server and back.
-type take struct {
-	ctx  context.Context
-	key  string   // the keys of its logs in a row, which no other logs have
-	keys []string // of its logs
-
-	argument string // its id and its costs: see appendCosts
-
-	space [store.MaxLimits]string // for keys
-
-	own  call          // the command, if the take is sent by itself
-	done chan struct{} // receives a value when the fields below are set
-
-	next    *take  // of its key, in a queue
-	arrival uint64 // its number among all takes of a queue
-
-	group *take  // the first take of its group, which are those of the same keys and costs in a batch
-	ids   []byte // of the group, if this is its first take and not the only one
-
-	reply []int64 // of its group
-	takes int     // how many takes the group has
-	place int     // of this one in the group, from 0 on
-	err   error
-}
-
-// takePool has takes that were answered. A take whose caller has given up does not return to it, because a client may
-// still hold its command.
-var takePool = sync.Pool{New: func() any { return &take{done: make(chan struct{}, 1)} }}
-
-func (t *take) id() string    { return t.argument[:idLength] }
-func (t *take) costs() string { return t.argument[idLength:] }
-
-// bookingLength is the length of a booking's argument, which no take and no group has.
-const bookingLength = 46
-
-// books reports whether the take is a booking.
-func (t *take) books() bool { return len(t.argument) == bookingLength }
-
-// cost is how many units the take is for in the log with that number.
-func (t *take) cost(log int) int {
-	costs := t.costs()
-	switch len(costs) {
-	case 0:
-		return 1
-	case costLength:
-	default:
-		costs = costs[1+log*costLength:]
-	}
-	return int(binary.BigEndian.Uint32([]byte(costs[:costLength])))
-}
-
-// gaveUp reports whether the take's caller waits no longer.
-func (t *take) gaveUp() bool { return t.ctx.Err() != nil }
