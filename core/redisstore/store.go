@@ -77,7 +77,7 @@ func newLogs(client Client, opts []Option) *redisclient.Logs {
 }
 
 var kind = &redisclient.Kind{
-	Package: "redisstore", Begin: ":", NewFormat: newFormat, Needed: needed,
+	Package: redisclient.Package{Name: "redisstore", Needed: needed}, Begin: ":", NewFormat: newFormat,
 	Settle: newScript("settle"), Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
 }
 

@@ -51,9 +51,7 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 }
 
 var kind = &redisclient.Kind{
-	Package: "redisstream", Begin: ":s", NewFormat: newFormat,
-	Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
-	Needed: []string{
+	Package: redisclient.Package{Name: "redisstream", Needed: []string{
 		"TIME",
 		"XADD key NOMKSTREAM 1-1 i value",
 		"XDEL key 1-1",
@@ -65,7 +63,9 @@ var kind = &redisclient.Kind{
 		"XRANGE key - +",
 		"XREVRANGE key + -",
 		"INFO",
-	},
+	}},
+	Begin: ":s", NewFormat: newFormat,
+	Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
 }
 
 //go:embed lua

@@ -16,15 +16,9 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Kind is what a package of stores has of its own.
-type Kind struct {
-	Package string // its name, for errors
-	Begin   string // what a key has between the prefix and the text of its store.Key
-	// NewFormat returns how the takes of a request are written, and how the replies are read. It keeps nothing of
-	// takes.
-	NewFormat func(takes []store.Take) Format
-	// Other scripts than those of takes. Settle is unset where the package has a method Settle of its own.
-	Settle, Entries, Merge, Reset Script
+// Package is a package of stores.
+type Package struct {
+	Name string // for errors
 	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
 	// for Check alone.
 	Needed []string
@@ -111,7 +105,7 @@ var errorPrefix = regexp.MustCompile(
 
 // diagnose classifies an error by its type, or by its text if go-redis has no type for it. These texts are the same
 // since 9.7.
-func (k *Kind) diagnose(err error) *store.StoreError {
+func (p *Package) diagnose(err error) *store.StoreError {
 	text := err.Error()
 	if redacted := redact(text); redacted != text {
 		err = replyError(redacted)
@@ -130,7 +124,7 @@ func (k *Kind) diagnose(err error) *store.StoreError {
 		strings.HasPrefix(text, "redis: cluster has no nodes"):
 		class, advice = ClassRefused, adviseRefused
 	case errors.As(err, &reply):
-		return k.diagnoseReply(err, reply.Error())
+		return p.diagnoseReply(err, reply.Error())
 	case errors.Is(err, context.Canceled):
 		class, advice = ClassCanceled, "nothing: the caller's context was cancelled"
 	case errors.Is(err, redis.ErrClosed):
@@ -165,38 +159,38 @@ func redact(reply string) string {
 }
 
 // diagnoseReply classifies an error of the server itself.
-func (k *Kind) diagnoseReply(err error, reply string) *store.StoreError {
+func (p *Package) diagnoseReply(err error, reply string) *store.StoreError {
 	reply = strings.ReplaceAll(reply[len(errorPrefix.FindString(reply)):], "`", "'")
 	for _, c := range replyClasses {
 		if strings.HasPrefix(reply, c.prefix) {
 			if c.advice == "" {
-				c.advice = k.permissionAdvice(reply)
+				c.advice = p.permissionAdvice(reply)
 			}
 			return &store.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + k.checkLists()}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + p.checkLists()}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
 
 // permissionAdvice returns the advice for a NOPERM error. Redis 7.0 does not name a command that a script has called.
-func (k *Kind) permissionAdvice(reply string) string {
+func (p *Package) permissionAdvice(reply string) string {
 	switch named := refusedCommand.FindStringSubmatch(reply); {
 	case named != nil:
 		return grant(named[1])
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(k.commands()...) + k.checkLists()
+	return grant(p.commands()...) + p.checkLists()
 }
 
-func (k *Kind) checkLists() string { return "; " + k.Package + ".Check lists what is missing" }
+func (p *Package) checkLists() string { return "; " + p.Name + ".Check lists what is missing" }
 
 // commands returns the commands that the store's user must be allowed to run, for overrides too.
-func (k *Kind) commands() []string {
+func (p *Package) commands() []string {
 	names := []string{"EVAL", "EVALSHA"}
-	for _, line := range k.Needed {
+	for _, line := range p.Needed {
 		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
 			names = append(names, name)
 		}

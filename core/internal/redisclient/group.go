@@ -91,7 +91,7 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*ta
 	}
 	err := b.exchange(ctx, calls...)
 	failed := cmp.Or(err, calls[0].err)
-	if n := len(groups); n > 1 && each == n && !b.Counts && failed != nil && new(Kind).diagnose(failed).OneKey {
+	if n := len(groups); n > 1 && each == n && !b.Counts && failed != nil && new(Package).diagnose(failed).OneKey {
 		b.sendGroups(ctx, sc, groups[:n/2], batch, true)
 		b.sendGroups(ctx, sc, groups[n/2:], batch, true)
 		return

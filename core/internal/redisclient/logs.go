@@ -1,8 +1,7 @@
 // Package redisclient is what the stores in Redis have in common: how scripts are run by a client of go-redis within a
 // deadline (client.go, dial.go, hook.go, silence.go), how takes that wait go to the server together (batcher.go,
-// queue.go), how they are written and their replies read (take.go,
-// format.go), what errors mean (errors.go), and how a server is
-// checked. The packages redisstore and redisstream have the scripts.
+// queue.go, sender.go), how they are written and their replies read (take.go, format.go), what errors mean (errors.go),
+// and how a server is checked. The packages redisstore and redisstream have the scripts.
 package redisclient
 
 import (
@@ -22,6 +21,18 @@ import (
 
 	"github.com/sashlimit/sash/core/store"
 )
+
+// Kind is what a package of stores has of its own.
+type Kind struct {
+	Package
+
+	Begin string // what a key has between the prefix and the text of its store.Key
+	// NewFormat returns how the takes of a request are written, and how the replies are read. It keeps nothing of
+	// takes.
+	NewFormat func(takes []store.Take) Format
+	// Other scripts than those of takes. Settle is unset where the package has a method Settle of its own.
+	Settle, Entries, Merge, Reset Script
+}
 
 // Options are those that all kinds of stores have.
 type Options struct {
@@ -83,7 +94,7 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 
 func (l *Logs) fault(option, value, problem, remedy string) {
 	l.faults = append(l.faults, &store.ConfigError{
-		Option: l.kind.Package + "." + option, Value: value, Problem: problem, Remedy: remedy,
+		Option: l.kind.Name + "." + option, Value: value, Problem: problem, Remedy: remedy,
 	})
 }
 
@@ -104,7 +115,7 @@ func (l *Logs) WarnOfUnknownClient() {
 			"so its keys are assumed to be on several servers",
 			slog.String("type", fmt.Sprintf("%T", l.client)),
 			slog.String("remedy", fmt.Sprintf("pass %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
-				"there is one server; if there are several, ignore this", l.kind.Package)))
+				"there is one server; if there are several, ignore this", l.kind.Name)))
 	}
 }
 
