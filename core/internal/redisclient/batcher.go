@@ -2,7 +2,6 @@ package redisclient
 
 import (
 	"context"
-	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -32,36 +31,15 @@ type batchers struct {
 	all    map[batchKey]*batcher
 }
 
-// batchKey is what takes must have in common to be sent together.
-type batchKey struct {
-	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
-	mode  store.Mode
-	node  any
-}
-
-// batcher sends the takes with one batchKey.
+// batcher collects the takes with one batchKey while others are in flight.
 type batcher struct {
-	Format
-
-	key    batchKey
-	conn   *Conn
-	counts *batchCounts // of the store
+	sender
 
 	mu       sync.Mutex
 	inFlight int // batches
 	waiting  queue
 	timer    *time.Timer // runs flush; it is set while takes wait
 	since    uint64      // waiting.arrivals when it was set
-
-	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
-
-	// clock is the time of a server, in microseconds, when it executed the latest command whose reply has arrived. It
-	// is kept if the scripts want it: see Format.Since.
-	//
-	// A client may send a command twice. To find out whether it was executed before, the script of takes looks at the
-	// entries that the log has since that time, which comes with the command. A server executes nothing if its clock is
-	// earlier, so no entry of the command is older.
-	clock atomic.Int64
 }
 
 // find returns the batcher of a request that goes to the node.
@@ -91,7 +69,7 @@ func (b *batchers) find(
 }
 
 func newBatcher(c *Conn, f Format) *batcher {
-	b := &batcher{Format: f, conn: c, counts: new(batchCounts)}
+	b := &batcher{sender: sender{Format: f, conn: c, counts: new(batchCounts)}}
 	b.waiting.rooms = f.Rooms
 	return b
 }
@@ -214,26 +192,4 @@ func lastOf(batch []*take) (last deadline.Context, ok bool) {
 		}
 	}
 	return last, true
-}
-
-// batchCounts counts the batches of a store's batchers.
-type batchCounts struct {
-	sizes [len(store.Batches{}.Sizes)]atomic.Uint64
-	more  atomic.Uint64 // takes in batches of more than one
-}
-
-// add counts a batch of n takes.
-func (c *batchCounts) add(n int) {
-	c.sizes[min(bits.Len(uint(n-1)), len(c.sizes)-1)].Add(1)
-	if n > 1 {
-		c.more.Add(uint64(n))
-	}
-}
-
-func (c *batchCounts) snapshot() (b store.Batches) {
-	for i := range c.sizes {
-		b.Sizes[i] = c.sizes[i].Load()
-	}
-	b.Takes = b.Sizes[0] + c.more.Load()
-	return b
 }

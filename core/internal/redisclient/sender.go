@@ -3,65 +3,116 @@ package redisclient
 import (
 	"cmp"
 	"context"
+	"math/bits"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/store"
 )
 
+// batchKey is what takes must have in common to be sent together.
+type batchKey struct {
+	plans [store.MaxLimits]*store.Plan // of the logs that a take is about
+	mode  store.Mode
+	node  any
+}
+
+// sender sends the takes with one batchKey.
+type sender struct {
+	Format
+
+	key    batchKey
+	conn   *Conn
+	counts *batchCounts // of the store
+
+	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
+
+	// clock is the time of a server, in microseconds, when it executed the latest command whose reply has arrived. It
+	// is kept if the scripts want it: see Format.Since.
+	//
+	// A client may send a command twice. To find out whether it was executed before, the script of takes looks at the
+	// entries that the log has since that time, which comes with the command. A server executes nothing if its clock is
+	// earlier, so no entry of the command is older.
+	clock atomic.Int64
+}
+
+// batchCounts counts the batches of a store's batchers.
+type batchCounts struct {
+	sizes [len(store.Batches{}.Sizes)]atomic.Uint64
+	more  atomic.Uint64 // takes in batches of more than one
+}
+
+// add counts a batch of n takes.
+func (c *batchCounts) add(n int) {
+	c.sizes[min(bits.Len(uint(n-1)), len(c.sizes)-1)].Add(1)
+	if n > 1 {
+		c.more.Add(uint64(n))
+	}
+}
+
+func (c *batchCounts) snapshot() (b store.Batches) {
+	for i := range c.sizes {
+		b.Sizes[i] = c.sizes[i].Load()
+	}
+	b.Takes = b.Sizes[0] + c.more.Load()
+	return b
+}
+
 // scriptOf returns the script for these takes.
-func (b *batcher) scriptOf(takes ...*take) Script {
+func (s *sender) scriptOf(takes ...*take) Script {
 	if slices.ContainsFunc(takes, (*take).books) {
-		return b.Booked
+		return s.Booked
 	}
-	if b.Weighted.isZero() {
-		return b.Script
+	if s.Weighted.isZero() {
+		return s.Script
 	}
-	weighted := b.weighted.Load()
+	weighted := s.weighted.Load()
 	for _, t := range takes {
 		if costs := t.costs(); !weighted && costs != "" {
 			weighted = true
 			if len(costs) > costLength { // a log of weights beside one of single units
-				b.weighted.Store(true)
+				s.weighted.Store(true)
 			}
 		}
 	}
 	if weighted {
-		return b.Weighted
+		return s.Weighted
 	}
-	return b.Script
+	return s.Script
 }
 
 // sendOne sends a take by itself.
-func (b *batcher) sendOne(t *take) {
-	b.counts.add(1)
-	if b.sendOneTo(b.scriptOf(t), t); isWeighted(t.reply) && t.err == nil {
-		b.weighted.Store(true)
-		b.sendOneTo(b.Weighted, t)
+func (s *sender) sendOne(t *take) {
+	s.counts.add(1)
+	if s.sendOneTo(s.scriptOf(t), t); isWeighted(t.reply) && t.err == nil {
+		s.weighted.Store(true)
+		s.sendOneTo(s.Weighted, t)
 	}
 	t.takes = 1
 }
 
-func (b *batcher) sendOneTo(sc Script, t *take) {
+func (s *sender) sendOneTo(sc Script, t *take) {
 	q := &t.own
-	*q = b.newCall(sc, append(append(make([]string, 0, b.Logs+1), t.keys...), t.argument))
-	b.lookThrough(q, false, t)
-	err := b.exchange(t.ctx, q)
+	*q = s.newCall(sc, append(append(make([]string, 0, s.Logs+1), t.keys...), t.argument))
+	s.lookThrough(q, false, t)
+	err := s.exchange(t.ctx, q)
 	if t.err = cmp.Or(err, q.err); t.err == nil {
-		t.reply, _, t.err = b.cut(q.reply, t, true)
+		t.reply, _, t.err = s.cut(q.reply, t, true)
 	}
 }
 
 // send sends a batch, and gives each take the part of the reply that is about its group. Groups whose logs have weights
 // are sent again, in their order.
-func (b *batcher) send(ctx context.Context, batch []*take) {
-	b.counts.add(len(batch))
-	groups := b.groups(batch)
-	b.sendGroups(ctx, b.scriptOf(batch...), groups, batch, false)
+func (s *sender) send(ctx context.Context, batch []*take) {
+	s.counts.add(len(batch))
+	groups := s.groups(batch)
+	s.sendGroups(ctx, s.scriptOf(batch...), groups, batch, false)
 	again := slices.DeleteFunc(groups, func(g *take) bool { return g.err != nil || !isWeighted(g.reply) })
 	if len(again) > 0 {
-		b.weighted.Store(true)
-		b.sendGroups(ctx, b.Weighted, again, batch, false)
+		s.weighted.Store(true)
+		s.sendGroups(ctx, s.Weighted, again, batch, false)
 	}
 	for _, t := range batch {
 		t.reply, t.takes, t.err = t.group.reply, t.group.takes, t.group.err
@@ -70,13 +121,13 @@ func (b *batcher) send(ctx context.Context, batch []*take) {
 
 // sendGroups sends groups of a batch, and sets the replies of their first takes. A key of another type ends the script,
 // so the groups are sent again by halves until those of that key fail alone. again tells that.
-func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*take, again bool) {
+func (s *sender) sendGroups(ctx context.Context, sc Script, groups, batch []*take, again bool) {
 	each := 1 // groups in a call
-	if b.conn.Single {
+	if s.conn.Single {
 		each = len(groups)
 	}
 	var calls []*call
-	texts := make([]string, 0, len(groups)*(b.Logs+1))
+	texts := make([]string, 0, len(groups)*(s.Logs+1))
 	for part := range slices.Chunk(groups, each) {
 		begin := len(texts)
 		for _, g := range part {
@@ -85,21 +136,21 @@ func (b *batcher) sendGroups(ctx context.Context, sc Script, groups, batch []*ta
 		for _, g := range part {
 			texts = append(texts, g.groupArgument())
 		}
-		q := b.newCall(sc, texts[begin:])
-		b.lookThrough(&q, again, batch...)
+		q := s.newCall(sc, texts[begin:])
+		s.lookThrough(&q, again, batch...)
 		calls = append(calls, &q)
 	}
-	err := b.exchange(ctx, calls...)
+	err := s.exchange(ctx, calls...)
 	failed := cmp.Or(err, calls[0].err)
-	if n := len(groups); n > 1 && each == n && !b.Counts && failed != nil && new(Package).diagnose(failed).OneKey {
-		b.sendGroups(ctx, sc, groups[:n/2], batch, true)
-		b.sendGroups(ctx, sc, groups[n/2:], batch, true)
+	if n := len(groups); n > 1 && each == n && !s.Counts && failed != nil && new(Package).diagnose(failed).OneKey {
+		s.sendGroups(ctx, sc, groups[:n/2], batch, true)
+		s.sendGroups(ctx, sc, groups[n/2:], batch, true)
 		return
 	}
 	for i, g := range groups {
 		q, last := calls[i/each], (i+1)%each == 0
 		if g.err = cmp.Or(err, q.err); g.err == nil {
-			g.reply, q.reply, g.err = b.cut(q.reply, g, last)
+			g.reply, q.reply, g.err = s.cut(q.reply, g, last)
 		}
 	}
 }
@@ -112,19 +163,19 @@ const clockSlack = time.Second
 // A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
 // several servers do not follow a pointer to find the key, and those of unknown types follow none. Texts are not reused
 // as takes are, since a client's hook may keep the arguments of a command.
-func (b *batcher) newCall(sc Script, texts []string) call {
-	q := newCall(sc, len(texts)/(b.Logs+1)*b.Logs, len(texts)/(b.Logs+1)+len(b.Tail))
+func (s *sender) newCall(sc Script, texts []string) call {
+	q := newCall(sc, len(texts)/(s.Logs+1)*s.Logs, len(texts)/(s.Logs+1)+len(s.Tail))
 	for i := range texts {
-		if b.conn.Single && b.conn.Process != nil {
+		if s.conn.Single && s.conn.Process != nil {
 			q.args[keysAt+i] = &texts[i]
 		} else {
 			q.args[keysAt+i] = texts[i]
 		}
 	}
-	copy(q.args[keysAt+len(texts):], b.Tail)
-	if b.Since {
-		at := b.clock.Load()
-		if !b.conn.Single && b.key.node == nil { // several servers, whose clocks differ
+	copy(q.args[keysAt+len(texts):], s.Tail)
+	if s.Since {
+		at := s.clock.Load()
+		if !s.conn.Single && s.key.node == nil { // several servers, whose clocks differ
 			at = max(0, at-clockSlack.Microseconds())
 		}
 		q.args[len(q.args)-1] = at
@@ -134,23 +185,23 @@ func (b *batcher) newCall(sc Script, texts []string) call {
 
 // lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before
 // may be older than the latest reply.
-func (b *batcher) lookThrough(q *call, again bool, takes ...*take) {
-	if b.Since && (again || slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) })) {
+func (s *sender) lookThrough(q *call, again bool, takes ...*take) {
+	if s.Since && (again || slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) })) {
 		q.args[len(q.args)-1] = int64(0)
 	}
 }
 
 // groups puts takes of equal keys and costs together, and returns the first take of each group.
-func (b *batcher) groups(batch []*take) []*take {
+func (s *sender) groups(batch []*take) []*take {
 	groups := make([]*take, 0, len(batch))
 	var byKey map[string]*take
-	if b.Grouped {
+	if s.Grouped {
 		byKey = make(map[string]*take, len(batch))
 	}
 	for _, t := range batch {
 		g := byKey[t.key]
 		if g == nil || g.costs() != t.costs() {
-			if b.Grouped {
+			if s.Grouped {
 				byKey[t.key] = t
 			}
 			t.group, t.takes, t.place, t.ids = t, 1, 0, nil
@@ -176,9 +227,9 @@ func (t *take) groupArgument() string {
 }
 
 // exchange runs calls of the batcher's script, as conn.do does.
-func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
-	err := b.conn.do(ctx, calls...)
-	if err != nil || !b.Since {
+func (s *sender) exchange(ctx context.Context, calls ...*call) error {
+	err := s.conn.do(ctx, calls...)
+	if err != nil || !s.Since {
 		return err
 	}
 	var refused []*call
@@ -190,7 +241,7 @@ func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
 		}
 	}
 	if refused != nil {
-		if err = b.conn.do(ctx, refused...); err != nil {
+		if err = s.conn.do(ctx, refused...); err != nil {
 			return err
 		}
 	}
@@ -201,7 +252,7 @@ func (b *batcher) exchange(ctx context.Context, calls ...*call) error {
 		if n := len(q.reply) - 1; n < 1 {
 			q.err = ProtocolError("a reply of %d numbers", n+1)
 		} else {
-			b.clock.Store(max(0, q.reply[n]))
+			s.clock.Store(max(0, q.reply[n]))
 			q.reply = q.reply[:n]
 		}
 	}
