@@ -136,9 +136,10 @@ func (s *sender) sendGroups(ctx context.Context, sc Script, groups, batch []*tak
 		for _, g := range part {
 			texts = append(texts, g.groupArgument())
 		}
-		q := s.newCall(sc, texts[begin:])
-		s.lookThrough(&q, again, batch...)
-		calls = append(calls, &q)
+		q := &part[0].own
+		*q = s.newCall(sc, texts[begin:])
+		s.lookThrough(q, again, batch...)
+		calls = append(calls, q)
 	}
 	err := s.exchange(ctx, calls...)
 	failed := cmp.Or(err, calls[0].err)

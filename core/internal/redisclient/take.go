@@ -18,7 +18,7 @@ type take struct {
 
 	space [store.MaxLimits]string // for keys
 
-	own  call          // the command, if the take is sent by itself
+	own  call          // the command, if the take is the first that is sent by it
 	done chan struct{} // receives a value when the fields below are set
 
 	next    *take  // of its key, in a queue
