@@ -107,8 +107,6 @@ var usualDialer = func() uintptr {
 	return codeOf(client.Options().Dialer)
 }()
 
-func codeOf(f any) uintptr { return reflect.ValueOf(f).Pointer() }
-
 // dialsPromptly reports whether the client heeds the caller's deadline when it opens a connection. In a TLS handshake
 // and in OnConnect, go-redis does not.
 func dialsPromptly(secure *tls.Config, onConnect func(context.Context, *redis.Conn) error) bool {
@@ -315,19 +313,6 @@ func watchRing(client *redis.Ring) {
 		watchDials(shard, true)
 		return nil
 	})
-}
-
-// storeCtx is the context of the store's calls on clusters and Rings. It tells the hook of a node that a call is the
-// store's.
-type storeCtx struct{ context.Context }
-
-type isStoreCtx struct{}
-
-func (c storeCtx) Value(key any) any {
-	if key == (isStoreCtx{}) {
-		return true
-	}
-	return c.Context.Value(key)
 }
 
 // onOneShard returns a function that reports whether one script may use these keys of a Ring, or nil if this go-redis

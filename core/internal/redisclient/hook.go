@@ -2,6 +2,7 @@ package redisclient
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -88,3 +89,5 @@ func (h *clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+func codeOf(f any) uintptr { return reflect.ValueOf(f).Pointer() }
