@@ -129,15 +129,11 @@ func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, parts []p
 // shardsOf returns the numbers of the parts' shards in ascending order, each once, and how many they are.
 func shardsOf(parts []part) (shards [store.MaxLimits]int, n int) {
 	for i := range parts {
-		number := int(parts[i].hash % shardCount)
-		at, found := slices.BinarySearch(shards[:n], number)
-		if found {
-			continue
-		}
-		copy(shards[at+1:n+1], shards[at:n])
-		shards[at] = number
-		n++
+		shards[i] = int(parts[i].hash % shardCount)
 	}
+	all := shards[:len(parts)]
+	slices.Sort(all)
+	n = len(slices.Compact(all))
 	return shards, n
 }
 
