@@ -241,20 +241,22 @@ func (l *Logs) Run(ctx context.Context, sc Script, key *store.Key, args ...any) 
 // RunOn is Run with the stored key.
 func (l *Logs) RunOn(ctx context.Context, sc Script, key string, args ...any) ([]int64, error) {
 	q := newCall(sc, 1, len(args))
+	err := l.run(ctx, &q, key, args...)
+	return q.reply, err
+}
+
+func (l *Logs) run(ctx context.Context, q *call, key string, args ...any) error {
 	q.args[keysAt] = key
 	copy(q.args[keysAt+1:], args)
-	_, known := l.known.Load(sc.hash)
+	_, known := l.known.Load(q.script.hash)
 	if !known { // the server would need a round trip to say that it does not know the hash
 		q.byText()
 	}
-	err := l.Conn.do(ctx, &q)
-	if err = cmp.Or(err, q.err); err != nil {
-		return nil, l.Failed(err)
+	err := l.Conn.do(ctx, q)
+	if err = cmp.Or(err, q.err); err == nil && !known {
+		l.known.Store(q.script.hash, true)
 	}
-	if !known {
-		l.known.Store(sc.hash, true)
-	}
-	return q.reply, nil
+	return l.Failed(err)
 }
 
 // Key returns the stored key.

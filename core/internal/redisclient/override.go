@@ -39,13 +39,9 @@ func (l *Logs) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
 	q := newCall(overridesScript, 1, 1)
-	q.byText() // it is short, and rarely sent
-	q.args[keysAt], q.args[keysAt+1], q.wantsTexts = l.overridesKey(policy), known, true
-	if err = l.Conn.do(ctx, &q); err == nil {
-		err = q.err
-	}
-	if err != nil {
-		return "", nil, l.Failed(err)
+	q.wantsTexts = true
+	if err = l.run(ctx, &q, l.overridesKey(policy), known); err != nil {
+		return "", nil, err
 	}
 	if len(q.texts) < 2 {
 		return strings.Join(q.texts, ""), nil, nil
