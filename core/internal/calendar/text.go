@@ -133,40 +133,21 @@ func unitOf(name string) Unit {
 
 // parseAnchor reads an anchor in UTC from a date as the layout of the unit has it, and a time of day.
 func parseAnchor(unit Unit, words []string) (anchor time.Time, ok bool) {
-	layout := layouts[unit]
-	if layout == "" {
-		anchor, ok = time.Unix(0, 0).UTC(), len(words) == 1
-	} else if len(words) > 0 {
-		anchor, ok = parseDate(layout, words[0])
-		words = words[1:]
-	}
-	if !ok || len(words) == 0 {
-		return anchor, ok
-	}
-	clock, err := time.Parse(time.TimeOnly, words[0])
-	if err != nil {
-		clock, err = time.Parse("15:04", words[0])
-	}
-	if err != nil || len(words) > 1 || clock.Nanosecond() != 0 || unit == Hour && clock.Hour() != 0 {
-		return anchor, false
-	}
-	h, m, s := clock.Clock()
-	return anchor.Add(time.Duration(h*hour+m*minute+s) * time.Second), true
-}
-
-func parseDate(layout, word string) (date time.Time, ok bool) {
-	if layout != layouts[Week] {
-		date, err := time.Parse(layout, word)
-		return date, err == nil
-	}
-	// time.Parse reads the names of weekdays, but makes no date of them.
-	for n := range 7 {
-		date = time.Date(1970, 1, 5+n, 0, 0, 0, 0, time.UTC)
-		if strings.EqualFold(date.Weekday().String(), word) {
-			return date, true
+	layout, text := layouts[unit], strings.Join(words, " ")
+	for n := range 7 { // time.Parse reads the names of weekdays, but makes no date of them
+		date := time.Date(1970, 1, 5+n, 0, 0, 0, 0, time.UTC)
+		if unit == Week && len(words) > 0 && strings.EqualFold(date.Weekday().String(), words[0]) {
+			layout, words[0] = time.DateOnly, date.Format(time.DateOnly)
+			text = strings.Join(words, " ")
 		}
 	}
-	return date, false
+	for _, clock := range []string{"", " 15:04", " 15:04:05"} {
+		anchor, err := time.Parse(strings.TrimSpace(layout+clock), text)
+		if err == nil && text != "" {
+			return anchor, anchor.Nanosecond() == 0 && (unit != Hour || anchor.Hour() == 0)
+		}
+	}
+	return anchor, false
 }
 
 const remedyZone = `write a name such as "Europe/Berlin" or "UTC"`
