@@ -24,12 +24,10 @@ func (l *Logs) Check(ctx context.Context) error {
 	done := make(chan error, 1)
 	c := &checker{logs: l, found: make(map[string][]error)}
 	go func() { done <- c.check(ctx, l.client) }()
-	select {
-	case err := <-done:
+	if err, ok := Await(ctx, done); ok {
 		return err
-	case <-ctx.Done(): // many clients do not heed it
-		return l.Failed(ctx.Err())
 	}
+	return l.Failed(ctx.Err()) // many clients do not heed it
 }
 
 // probe is a script that replies with the output of INFO, then with name and error of each command that fails. INCRBY
