@@ -123,15 +123,12 @@ func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Bo
 	return s.Logs.Book(ctx, &b)
 }
 
-// renewedAtOnce is how many takes one run of the script renews, so that it does not keep the server busy for long.
-const renewedAtOnce = 500
-
 // Renew implements [store.Renewer].
 func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
 	if err := r.Key.Validate(); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(r.IDs, renewedAtOnce) {
+	for part := range slices.Chunk(r.IDs, redisclient.AtOnce) {
 		args := make([]any, 0, 1+len(part))
 		args = append(args, redisclient.TTL(r.Keep))
 		for _, id := range part {

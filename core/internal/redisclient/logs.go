@@ -172,15 +172,16 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 	return nil, b.answers(one, takes, answers)
 }
 
-// listedAtOnce is how many entries one run of a script lists, so that it does not keep the server busy for long.
-const listedAtOnce = 500
+// AtOnce is how many entries one run of a script lists, merges or renews, so that it does not keep the server busy for
+// long.
+const AtOnce = 500
 
 // Log implements [store.Lister]. The log may change between two parts: what was added after the first one is not
 // listed.
 func (l *Logs) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
 	entries, after, upTo := make([]store.Entry, 0), int64(0), int64(0)
 	for {
-		reply, err := l.Run(ctx, l.kind.Entries, &key, window.Microseconds(), listedAtOnce, after, upTo)
+		reply, err := l.Run(ctx, l.kind.Entries, &key, window.Microseconds(), AtOnce, after, upTo)
 		if err != nil {
 			return nil, err
 		}
@@ -202,16 +203,13 @@ func (l *Logs) Log(ctx context.Context, key store.Key, window time.Duration) ([]
 	}
 }
 
-// mergedAtOnce is how many entries one run of the script adds, so that it does not keep the server busy for long.
-const mergedAtOnce = 500
-
 // Merge implements [store.Merger].
 func (l *Logs) Merge(ctx context.Context, m store.MergeRequest) error {
 	varies := ""
 	if m.Varies {
 		varies = "v"
 	}
-	for part := range slices.Chunk(m.Entries, mergedAtOnce) {
+	for part := range slices.Chunk(m.Entries, AtOnce) {
 		args := make([]any, 0, 3+3*len(part))
 		args = append(args, m.Keep.Microseconds(), TTL(m.Keep), varies)
 		for _, e := range part {
