@@ -134,7 +134,8 @@ func (r *sequential) take(ctx context.Context, i int, mode store.Mode) error {
 // denied removes what the first n logs in the order have recorded, and asks those behind the next one, which denies.
 func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
-	wait := r.undo(ctx, kept)
+	removed := make(chan error, 1)
+	go func() { removed <- r.undo(ctx, order[:n]) }()
 	if r.takes[0].Mode == store.ModeUpTo {
 		r.most = 1
 	}
@@ -143,17 +144,14 @@ func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	}
 	err := r.each(rest, func(i int) error { return r.take(ctx, i, mode) })
 	if err != nil {
-		return r.undone(err, wait, r.undo(ctx, order[n:]))
+		return r.undone(err, r.undo(ctx, order[n:]), <-removed)
 	}
 	if mode == store.ModeChargeDenied {
 		rest = slices.DeleteFunc(slices.Clone(rest), func(i int) bool { return !r.answers[i].Allowed })
-		again := r.undo(ctx, rest)
-		err = r.undone(nil, wait, again)
+		err = r.undo(ctx, rest)
 		kept = append(kept, rest...)
-	} else {
-		err = r.undone(nil, wait)
 	}
-	if err != nil {
+	if err = r.undone(nil, err, <-removed); err != nil {
 		return err
 	}
 	return r.each(kept, func(i int) error { return r.peeked(ctx, i) })
@@ -186,12 +184,11 @@ func (r *sequential) each(logs []int, f func(i int) error) error {
 	return cmp.Or(errs...)
 }
 
-// undo begins to remove the take from these logs. It returns a function that waits until it has been removed, or the
-// context has ended, and returns why it may still be there.
-func (r *sequential) undo(ctx context.Context, logs []int) (wait func() error) {
+// undo removes the take from these logs, also if the context ends meanwhile. It returns why it may still be there.
+func (r *sequential) undo(ctx context.Context, logs []int) error {
 	logs = slices.DeleteFunc(slices.Clone(logs), func(i int) bool { return isCounter(r.takes[i].Plan) })
 	if len(logs) == 0 {
-		return func() error { return nil }
+		return nil
 	}
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.store.undoTimeout)
 	done := make(chan error, 1)
@@ -200,21 +197,15 @@ func (r *sequential) undo(ctx context.Context, logs []int) (wait func() error) {
 		defer cancel()
 		done <- r.each(logs, func(i int) error { return s.undo(own, keys[i], id, began) })
 	}()
-	return func() error {
-		if err, ok := redisclient.Await(ctx, done); ok {
-			return err
-		}
-		return s.Failed(ctx.Err())
+	if err, ok := redisclient.Await(ctx, done); ok {
+		return err
 	}
+	return s.Failed(ctx.Err())
 }
 
-// undone waits for what undo has begun, and returns err, or the first error of these. It says so if the take may not
-// have been removed.
-func (r *sequential) undone(err error, waits ...func() error) error {
-	var failure error
-	for _, wait := range waits {
-		failure = cmp.Or(failure, wait())
-	}
+// undone returns err, or the first error of undo. It says so if the take may not have been removed.
+func (r *sequential) undone(err error, failures ...error) error {
+	failure := cmp.Or(failures...)
 	var known *store.StoreError
 	if failure == nil || !errors.As(cmp.Or(err, failure), &known) {
 		return cmp.Or(err, failure)
