@@ -115,9 +115,6 @@ func Batches(ctx context.Context, s core.Store, takes []store.Take) (batches [][
 	return redisclient.LogsOf(s).Queue(ctx, takes)
 }
 
-// Queued returns how many takes wait for a batch.
-func Queued(s core.Store) int { return redisclient.LogsOf(s).Queued() }
-
 // DialsAfterClose reports whether a pool of this go-redis goes on dialling after its client is closed, and the store
 // cannot know that it is.
 func DialsAfterClose() bool { return redisclient.Redials && redisclient.ClonesKeepHooks() }

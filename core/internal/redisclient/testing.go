@@ -56,15 +56,3 @@ func (l *Logs) Queue(ctx context.Context, takes []store.Take) (batches [][]int) 
 	}
 	return batches
 }
-
-// Queued returns how many takes wait for a batch.
-func (l *Logs) Queued() (n int) {
-	l.batchers.mu.Lock()
-	defer l.batchers.mu.Unlock()
-	for _, b := range l.batchers.all {
-		b.mu.Lock()
-		n += b.waiting.waiting
-		b.mu.Unlock()
-	}
-	return n
-}
