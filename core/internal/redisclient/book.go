@@ -52,7 +52,7 @@ func (l *Logs) together(
 	one.ctx, one.place = ctx, 0
 	one.key, one.argument = l.Key(&t.Key), argument
 	one.keys = append(one.space[:0], one.key)
-	of := all.find(l.Conn, newFormat, []store.Take{t}, l.Conn.nodeOf(ctx, one.key))
+	of := all.find(l.Conn, newFormat, []store.Take{t}, l.Conn.node(ctx, one.key))
 	if err := of.do(one); err != nil {
 		return nil, l.Failed(err)
 	}

@@ -26,7 +26,7 @@ type Conn struct {
 
 	Process   func(context.Context, redis.Cmder) error // or nil
 	pipeline  func() redis.Pipeliner                   // if keys may be on several servers
-	node      func(context.Context, string) any        // returns the server that has a key, if there may be several
+	node      func(context.Context, string) any        // returns the server that has a key, or nil if that is not known
 	Single    bool                                     // one script may use several keys, whichever they are
 	together  func([]string) bool                      // reports whether one script may use these keys; or nil
 	prompt    bool                                     // the client ends a call at the deadline of its context
@@ -41,6 +41,7 @@ const maxAbandoned = 256
 
 func newConn(client Client) *Conn {
 	c := &Conn{Client: client, abandoned: make(chan struct{}, maxAbandoned), silence: new(silence)}
+	c.node = func(context.Context, string) any { return nil }
 	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
 	switch client := client.(type) {
 	case *redis.Client:
@@ -122,14 +123,6 @@ func isNil(client Client) bool {
 }
 
 func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// nodeOf returns the server that has a key, or nil if there is one server or the server is not known.
-func (c *Conn) nodeOf(ctx context.Context, key string) any {
-	if c.node == nil {
-		return nil
-	}
-	return c.node(ctx, key)
-}
 
 // do runs scripts. It returns when the context ends, if not before.
 func (c *Conn) do(ctx context.Context, calls ...*call) error {

@@ -164,7 +164,7 @@ func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Ans
 		defer takePool.Put(one)
 		return &Apart{slices.Clone(one.keys), one.id()}, nil
 	}
-	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.nodeOf(ctx, one.keys[0]))
+	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.node(ctx, one.keys[0]))
 	if err := b.do(one); err != nil {
 		return nil, l.Failed(err)
 	}
