@@ -24,6 +24,44 @@ func (s *fixedAnswer) Take(_ context.Context, _ []store.Take, answers []store.An
 	return nil
 }
 
+// Settle and Book let a guard have leases.
+func (s *fixedAnswer) Settle(context.Context, store.Settlement) error { return nil }
+
+func (s *fixedAnswer) Book(context.Context, store.Booking) (store.Booked, error) {
+	return store.Booked{Answer: s.answer}, nil
+}
+
+// BenchmarkTakeWithoutLease decides requests that the store admits, of logs with too few requests for a lease.
+func BenchmarkTakeWithoutLease(b *testing.B) {
+	for _, lease := range []time.Duration{0, 5 * time.Millisecond} {
+		b.Run(lease.String(), func(b *testing.B) {
+			g := New(Config{
+				Store: &fixedAnswer{answer: store.Answer{Allowed: true}}, Policy: "p", Failure: Local,
+				Timeout: 100 * time.Millisecond, DenyCache: time.Hour, LocalKeys: 10, Lease: lease,
+			})
+			keys, plan := make([]store.Key, 1<<16), planOf(9, time.Hour)
+			for i := range keys {
+				keys[i] = store.NewKey("p", fmt.Sprint(i))
+			}
+			ctx := context.Background()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				takes, answers := [1]store.Take{{Key: keys[i%len(keys)], Plan: plan, Cost: 1}}, [1]store.Answer{}
+				var of [1]Use
+				var err error
+				if lease > 0 {
+					_, err = g.TakeLeased(ctx, takes[:], answers[:], of[:])
+				} else {
+					_, err = g.Take(ctx, takes[:], answers[:])
+				}
+				if err != nil || of[0].IsLeased() {
+					b.Fatal(err, of)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkTake decides requests over one log and over two that the store admits, and denials that the deny cache has.
 func BenchmarkTake(b *testing.B) {
 	admitted, denied := store.Answer{Allowed: true}, store.Answer{Retry: time.Hour, Denied: 1}

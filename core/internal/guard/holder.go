@@ -37,7 +37,7 @@ type leases struct {
 	closed  atomic.Bool
 
 	mu    sync.Mutex // is held while holders are added or removed
-	count int
+	count atomic.Int64
 }
 
 // holder is what this process knows of one log with one set of limits.
@@ -87,9 +87,11 @@ func instant() lease.Instant {
 	return lease.Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
 }
 
-// find returns the holder of a take's log and limits, or nil.
-func (ls *leases) find(t *store.Take) *holder {
-	hash := t.Key.Hash()
+// find returns the holder of a take's log and limits, or nil. hash is that of the key.
+func (ls *leases) find(t *store.Take, hash uint64) *holder {
+	if ls.count.Load() == 0 {
+		return nil // without a look at the table, which is seldom in the processor's cache
+	}
 	for h := ls.holders[hash%holderShards].Load(); h != nil; h = h.next.Load() {
 		if h.hash == hash && h.plan == t.Plan && logKeyOf(&h.key) == logKeyOf(&t.Key) {
 			return h
@@ -99,22 +101,21 @@ func (ls *leases) find(t *store.Take) *holder {
 }
 
 // wanted counts a request for a log without a holder, and returns one if there are many, or nil.
-func (ls *leases) wanted(t *store.Take, now time.Duration) *holder {
-	hash := t.Key.Hash()
+func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
 	n, before := ls.counted(hash, uint64(now/ls.length))
 	if n < leastDemand || before < leastDemand && n < sureDemand {
 		return nil
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if h := ls.find(t); h != nil || ls.count >= mostHolders {
+	if h := ls.find(t, hash); h != nil || ls.count.Load() >= mostHolders {
 		return h
 	}
 	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before), used: leastDemand}
 	at := &ls.holders[hash%holderShards]
 	h.next.Store(at.Load())
 	at.Store(h)
-	ls.count++
+	ls.count.Add(1)
 	return h
 }
 
@@ -145,7 +146,7 @@ func (ls *leases) remove(h *holder) {
 	for at := &ls.holders[h.hash%holderShards]; at.Load() != nil; at = &at.Load().next {
 		if at.Load() == h {
 			at.Store(h.next.Load())
-			ls.count--
+			ls.count.Add(-1)
 			return
 		}
 	}

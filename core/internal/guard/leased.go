@@ -23,14 +23,15 @@ func (g *Guard) TakeLeased(
 	case !isLeasable(t):
 		return g.Take(ctx, takes, answers)
 	}
-	h := g.leases.find(t)
+	hash := t.Key.Hash()
+	h := g.leases.find(t, hash)
 	if h != nil && spends(t) {
 		if of[0] = h.spend(t, a); of[0].IsLeased() {
 			return FromLease, nil
 		}
 	}
 	if t.Mode == store.ModeCharge {
-		return g.charge(ctx, h, takes, answers, of)
+		return g.charge(ctx, h, hash, takes, answers, of)
 	}
 	if h != nil && t.Mode != store.ModePeek {
 		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
@@ -44,7 +45,7 @@ func (g *Guard) TakeLeased(
 func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from Source, err error) {
 	switch {
 	case t.Mode == store.ModePeek:
-		if h := g.leases.find(t); h != nil {
+		if h := g.leases.find(t, t.Key.Hash()); h != nil {
 			h.addUnspent(t, a)
 		}
 	case spends(t) && from == FromStore && err == nil && a.Allowed:
@@ -53,9 +54,9 @@ func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from Source, err erro
 }
 
 // charge decides a request of one log that the lease in hand cannot serve, and books units if there are many requests.
-// h is the holder of the log, or nil.
+// h is the holder of the log, or nil; hash is that of its key.
 func (g *Guard) charge(
-	ctx context.Context, h *holder, takes []store.Take, answers []store.Answer, of []Use,
+	ctx context.Context, h *holder, hash uint64, takes []store.Take, answers []store.Answer, of []Use,
 ) (from Source, err error) {
 	if g.denials.Lookup(takes, answers) {
 		return FromCache, nil
@@ -65,7 +66,7 @@ func (g *Guard) charge(
 		ctx = g.Within(ctx, now)
 	}
 	if h == nil {
-		h = g.leases.wanted(&takes[0], now.Sub(g.start))
+		h = g.leases.wanted(&takes[0], hash, now.Sub(g.start))
 	}
 	for waits := 0; h != nil && g.isHealthy(); waits++ {
 		b, wait := h.begin(time.Since(g.start))
@@ -82,8 +83,9 @@ func (g *Guard) charge(
 		if of[0] = h.spend(&takes[0], &answers[0]); of[0].IsLeased() {
 			return FromLease, nil
 		}
+		now = time.Now()
 	}
-	return g.decide(ctx, &request{takes: takes, answers: answers})
+	return g.decide(ctx, now, &request{takes: takes, answers: answers})
 }
 
 // isHealthy reports whether units may be booked.
@@ -99,7 +101,7 @@ func (g *Guard) takeSeveral(
 	asked := at[:0]
 	for i := range takes {
 		t := &takes[i]
-		h := g.leases.find(t)
+		h := g.leases.find(t, t.Key.Hash())
 		switch {
 		case h == nil || !isLeasable(t) || t.Mode == store.ModePeek:
 		case t.Mode == store.ModeRecord || t.Mode == store.ModeUpTo:
@@ -175,16 +177,16 @@ func (g *Guard) takeBooking(
 	sent, r := instant(), request{takes: takes, answers: answers, booking: &b.booking}
 	err = errPanicked // unless decide returns
 	defer func() { g.answer(h, b, sent, r.booking != nil, err) }()
-	from, err = g.decide(ctx, &r)
+	from, err = g.decide(ctx, time.Now(), &r)
 	return from, err
 }
 
 // bookAhead books for a log without a request, if there are many.
 func (g *Guard) bookAhead(t *store.Take) {
-	now := time.Since(g.start)
-	h := g.leases.find(t)
+	now, hash := time.Since(g.start), t.Key.Hash()
+	h := g.leases.find(t, hash)
 	if h == nil {
-		h = g.leases.wanted(t, now)
+		h = g.leases.wanted(t, hash, now)
 	}
 	if h == nil || !g.isHealthy() {
 		return

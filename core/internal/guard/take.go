@@ -19,12 +19,11 @@ func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.An
 	if g.denials.Lookup(takes, answers) {
 		return FromCache, nil
 	}
-	return g.decide(ctx, &request{takes: takes, answers: answers})
+	return g.decide(ctx, time.Now(), &request{takes: takes, answers: answers})
 }
 
 // decide decides a request that the deny cache does not answer.
-func (g *Guard) decide(ctx context.Context, r *request) (from Source, err error) {
-	now := time.Now()
+func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from Source, err error) {
 	r.setID(newID())
 	g.Begin()
 	defer g.End()
