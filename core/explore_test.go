@@ -25,7 +25,7 @@ func explore(t *testing.T, makeStore func() core.Store) {
 	c := coretest.ExploreConfig{
 		New:    func(*testing.T) (core.Store, func(time.Duration)) { return makeStore(), time.Sleep },
 		Run:    inBubble,
-		Worlds: testlen.Of(5000, 100_000),
+		Worlds: testlen.Of(5000, 50_000),
 	}
 	if raceEnabled { // which makes it ten times slower
 		c.Worlds = min(c.Worlds, 10_000)

@@ -54,7 +54,7 @@ func leasesUnderLoad(t *testing.T, processes int, load float64) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	admitted, leased := 0, 0
-	ends := time.Now().Add(time.Duration(testlen.Of(2, 6)) * time.Second)
+	ends := time.Now().Add(time.Duration(testlen.Of(2, 4)) * time.Second)
 	pause := float64(time.Second) * float64(processes) / load / float64(ideal.limit.Quota)
 	for range processes {
 		l := newLimiter(t, ideal.limit, core.WithStore(connection{logs, quick}), core.WithLease(leaseLength),

@@ -66,7 +66,7 @@ var tracePolicies = []core.Limits{
 // Two traces of three have no shadow, because stores may answer limits that stand alone by shorter paths. The
 // limiters ask the store itself, not a wrapper, because a limiter knows some stores by their type.
 func againstOracle(t *testing.T, c StoreConfig) {
-	config := traceConfig{checks: c.Checks, steps: testlen.Of(75, 1500), calm: 18}
+	config := traceConfig{checks: c.Checks, steps: testlen.Of(75, 750), calm: 18}
 	eachTrace(t, c, config, func(tr *trace, n int) {
 		l := &limiterTrace{
 			trace:  tr,

@@ -35,7 +35,7 @@ func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*
 // The logs of a request are asked in one script. Takes are also executed again after other operations.
 func TestExplore(t *testing.T) {
 	t.Parallel()
-	explore(t, 4000, coretest.ExploreConfig{Repeats: true}, func(_ *testing.T, c clock) core.Store {
+	explore(t, 2000, coretest.ExploreConfig{Repeats: true}, func(_ *testing.T, c clock) core.Store {
 		return redisstore.Single(newStore(c))
 	})
 }
@@ -43,7 +43,7 @@ func TestExplore(t *testing.T) {
 // The first reply is as if the script had been executed once, and the second execution leaves the logs as they are.
 func TestExploreWhenEveryCommandIsSentTwice(t *testing.T) {
 	t.Parallel()
-	explore(t, 1500, coretest.ExploreConfig{Repeats: true}, func(t *testing.T, c clock) core.Store {
+	explore(t, 800, coretest.ExploreConfig{Repeats: true}, func(t *testing.T, c clock) core.Store {
 		c.processor = firstOfTwo{c.processor, t}
 		return redisstore.Single(newStore(c))
 	})

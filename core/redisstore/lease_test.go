@@ -51,7 +51,7 @@ func TestLeasesOfProcesses(t *testing.T) {
 }
 
 func leasesOf(t *testing.T, processes, mostCost int) {
-	length, callers := time.Duration(testlen.Of(1500, 6_000))*time.Millisecond, 4
+	length, callers := time.Duration(testlen.Of(1500, 3_000))*time.Millisecond, 4
 	if seconds, err := strconv.Atoi(os.Getenv("SASH_LEASING_SECONDS")); err == nil {
 		length, callers = time.Duration(seconds)*time.Second, 16
 	}

@@ -130,7 +130,7 @@ func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
 func testStore(t *testing.T, repeats bool) {
 	var p *paths
 	var running string
-	checks, least := 100_000, maps.Clone(tracedPaths)
+	checks, least := testlen.Of(100_000, 50_000), maps.Clone(tracedPaths) // of a short test, a twentieth
 	if repeats { // half of the checks are as many commands
 		checks /= 2
 	}

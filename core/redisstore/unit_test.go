@@ -35,7 +35,7 @@ func TestUnits(t *testing.T) {
 			t.Logf("seed %d", seed)
 			r := rand.New(rand.NewPCG(seed, 0))
 			decisions := 0
-			for decisions < testlen.Of(1500, 50_000) {
+			for decisions < testlen.Of(1500, 20_000) {
 				decisions += unitSums(t, r, rdb, testlen.Of(100, 400))
 			}
 			t.Logf("%d decisions compared", decisions)

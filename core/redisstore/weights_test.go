@@ -47,7 +47,7 @@ end
 // TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle.
 func TestWeightsAgainstOracle(t *testing.T) {
 	t.Parallel()
-	least := testlen.Of(400, 4000)
+	least := testlen.Of(400, 2000)
 	if raceEnabled {
 		least = min(least, 1500)
 	}

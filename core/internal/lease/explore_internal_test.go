@@ -109,7 +109,7 @@ func TestWorlds(t *testing.T) {
 		{limits: two, d: mixed, ops: 5, do: "tbBsdEg"},
 		{limits: both, d: mixed, ops: 6, do: "tbBsjeEumdrcg2"},
 	} {
-		most := testlen.Of(7000, 200_000)
+		most := testlen.Of(7000, 40_000)
 		if c.alone { // whose worlds are few
 			most *= 5
 		}
@@ -171,7 +171,7 @@ func TestBrokenRules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w, visited, err := explore(&c.config, testlen.Of(300_000, 3_000_000))
+			w, visited, err := explore(&c.config, testlen.Of(300_000, 1_500_000))
 			if err == nil {
 				t.Fatalf("no world shows it, of %d", visited)
 			}
