@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -252,11 +253,16 @@ func (c *Conn) run(ctx context.Context, q *call) {
 
 func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 	if c.pipeline == nil {
+		var all sync.WaitGroup
 		for _, q := range calls {
-			if err := c.send(ctx, []*call{q}); err != nil {
-				return err
+			one := func() { q.err = cmp.Or(c.send(ctx, []*call{q}), q.err) }
+			if c.Single { // they are about different logs
+				all.Go(one)
+			} else {
+				one()
 			}
 		}
+		all.Wait()
 		return nil
 	}
 	for range 2 {

@@ -27,7 +27,7 @@ type sender struct {
 	conn   *Conn
 	counts *batchCounts // of the store
 
-	weighted atomic.Bool // whether a log had weights: then others mostly have some as well
+	weights weights // the logs that had some
 
 	// clock is the time of a server, in microseconds, when it executed the latest command whose reply has arrived. It
 	// is kept if the scripts want it: see Format.Since.
@@ -60,34 +60,52 @@ func (c *batchCounts) snapshot() (b store.Batches) {
 	return b
 }
 
-// scriptOf returns the script for these takes.
-func (s *sender) scriptOf(takes ...*take) Script {
-	if slices.ContainsFunc(takes, (*take).books) {
+// scriptOf returns the script for these takes, which are of logs with weights or of others: see weighs.
+func (s *sender) scriptOf(weighs bool, takes ...*take) Script {
+	switch {
+	case !weighs:
+		return s.Script
+	case slices.ContainsFunc(takes, (*take).books):
 		return s.Booked
 	}
+	return s.Weighted
+}
+
+// weighs reports whether the script for logs with weights is to decide about a take.
+func (s *sender) weighs(t *take) bool {
+	return !s.Weighted.isZero() && (t.costs() != "" || s.weights.known(t.key))
+}
+
+// note notes which of these takes give their logs weights.
+func (s *sender) note(takes ...*take) {
 	if s.Weighted.isZero() {
-		return s.Script
+		return
 	}
-	weighted := s.weighted.Load()
+	s.weights.sent(len(takes))
 	for _, t := range takes {
-		if costs := t.costs(); !weighted && costs != "" {
-			weighted = true
-			if len(costs) > costLength { // a log of weights beside one of single units
-				s.weighted.Store(true)
-			}
+		switch costs := t.costs(); {
+		case costs == "":
+		case len(costs) > costLength && s.Logs > 1: // a log of weights beside one of single units
+			s.weights.all.Store(true)
+		default:
+			s.weights.mark(t.key)
 		}
 	}
-	if weighted {
-		return s.Weighted
+}
+
+// found notes that a log of a take has weights. Requests over several logs mostly have some in common then.
+func (s *sender) found(t *take) {
+	if s.weights.found(t.key); s.Logs > 1 {
+		s.weights.all.Store(true)
 	}
-	return s.Script
 }
 
 // sendOne sends a take by itself.
 func (s *sender) sendOne(t *take) {
 	s.counts.add(1)
-	if s.sendOneTo(s.scriptOf(t), t); isWeighted(t.reply) && t.err == nil {
-		s.weighted.Store(true)
+	s.note(t)
+	if s.sendOneTo(s.scriptOf(s.weighs(t), t), t); isWeighted(t.reply) && t.err == nil {
+		s.found(t)
 		s.sendOneTo(s.Weighted, t)
 	}
 	t.takes = 1
@@ -104,54 +122,92 @@ func (s *sender) sendOneTo(sc Script, t *take) {
 }
 
 // send sends a batch, and gives each take the part of the reply that is about its group. Groups whose logs have weights
-// are sent again, in their order.
+// are decided by a script of their own, all takes of a log by one script. Those of which this was not known are sent
+// again, in their order. Requests over several logs may have some in common, so one script decides them all.
 func (s *sender) send(ctx context.Context, batch []*take) {
 	s.counts.add(len(batch))
 	groups := s.groups(batch)
-	s.sendGroups(ctx, s.scriptOf(batch...), groups, batch, false)
-	again := slices.DeleteFunc(groups, func(g *take) bool { return g.err != nil || !isWeighted(g.reply) })
-	if len(again) > 0 {
-		s.weighted.Store(true)
-		s.sendGroups(ctx, s.Weighted, again, batch, false)
+	s.note(groups...)
+	plain, weighted := s.split(groups)
+	s.sendParts(ctx, batch, false, plain, weighted)
+	again := part{script: s.Weighted}
+	for _, g := range plain.groups {
+		if g.err == nil && isWeighted(g.reply) {
+			s.found(g)
+			again.groups = append(again.groups, g)
+		}
 	}
+	s.sendParts(ctx, batch, false, again)
 	for _, t := range batch {
 		t.reply, t.takes, t.err = t.group.reply, t.group.takes, t.group.err
 	}
 }
 
-// sendGroups sends groups of a batch, and sets the replies of their first takes. A key of another type ends the script,
-// so the groups are sent again by halves until those of that key fail alone. again tells that.
-func (s *sender) sendGroups(ctx context.Context, sc Script, groups, batch []*take, again bool) {
-	each := 1 // groups in a call
-	if s.conn.Single {
-		each = len(groups)
+// part is groups of a batch that one script decides.
+type part struct {
+	script Script
+	groups []*take
+}
+
+// split returns what the usual script decides, and what that of logs with weights does.
+func (s *sender) split(groups []*take) (plain, weighted part) {
+	switch {
+	case !slices.ContainsFunc(groups, s.weighs): // as mostly
+		plain.groups = groups
+	case s.Logs > 1:
+		weighted.groups = groups
+	default:
+		for _, g := range groups {
+			of := &plain
+			if s.weighs(g) {
+				of = &weighted
+			}
+			of.groups = append(of.groups, g)
+		}
 	}
+	plain.script, weighted.script = s.scriptOf(false), s.scriptOf(true, weighted.groups...)
+	return plain, weighted
+}
+
+// sendParts sends parts of a batch, and sets the replies of the first takes of the groups. A key of another type ends
+// the script, so the groups are sent again by halves until those of that key fail alone. again tells that.
+func (s *sender) sendParts(ctx context.Context, batch []*take, again bool, parts ...part) {
 	var calls []*call
-	texts := make([]string, 0, len(groups)*(s.Logs+1))
-	for part := range slices.Chunk(groups, each) {
-		begin := len(texts)
-		for _, g := range part {
-			texts = append(texts, g.keys...)
+	var sent [][]*take // with each call
+	for _, p := range parts {
+		each := 1 // groups in a call
+		if s.conn.Single {
+			each = max(len(p.groups), 1)
 		}
-		for _, g := range part {
-			texts = append(texts, g.groupArgument())
+		texts := make([]string, 0, len(p.groups)*(s.Logs+1))
+		for some := range slices.Chunk(p.groups, each) {
+			begin := len(texts)
+			for _, g := range some {
+				texts = append(texts, g.keys...)
+			}
+			for _, g := range some {
+				texts = append(texts, g.groupArgument())
+			}
+			q := s.newCall(p.script, texts[begin:])
+			s.lookThrough(&q, again, batch...)
+			calls, sent = append(calls, &q), append(sent, some)
 		}
-		q := &part[0].own
-		*q = s.newCall(sc, texts[begin:])
-		s.lookThrough(q, again, batch...)
-		calls = append(calls, q)
 	}
-	err := s.exchange(ctx, calls...)
-	failed := cmp.Or(err, calls[0].err)
-	if n := len(groups); n > 1 && each == n && !s.Counts && failed != nil && new(Package).diagnose(failed).OneKey {
-		s.sendGroups(ctx, sc, groups[:n/2], batch, true)
-		s.sendGroups(ctx, sc, groups[n/2:], batch, true)
+	if len(calls) == 0 {
 		return
 	}
-	for i, g := range groups {
-		q, last := calls[i/each], (i+1)%each == 0
-		if g.err = cmp.Or(err, q.err); g.err == nil {
-			g.reply, q.reply, g.err = s.cut(q.reply, g, last)
+	err := s.exchange(ctx, calls...)
+	for i, q := range calls {
+		failed, n := cmp.Or(err, q.err), len(sent[i])
+		if n > 1 && !s.Counts && failed != nil && new(Package).diagnose(failed).OneKey {
+			s.sendParts(ctx, batch, true, part{q.script, sent[i][:n/2]})
+			s.sendParts(ctx, batch, true, part{q.script, sent[i][n/2:]})
+			continue
+		}
+		for j, g := range sent[i] {
+			if g.err = failed; g.err == nil {
+				g.reply, q.reply, g.err = s.cut(q.reply, g, j == n-1)
+			}
 		}
 	}
 }
