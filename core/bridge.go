@@ -15,7 +15,7 @@ import (
 func init() { //nolint:gochecknoinits // package bridge must not import core
 	bridge.Core = &bridge.Rules[*Limiter, Option, Key, Limit, Failure, Decision]{
 		NewLimiter: newRules,
-		InForce:    (*Limiter).setInForce,
+		InForce:    func(l *Limiter, rules func() []plan.Named) { l.inForce = rules },
 		Answering:  (*Limiter).answering,
 		Prepare:    (*Limiter).prepareAll,
 		Joins:      (*Limiter).joins,
@@ -25,12 +25,7 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 		NewList:    newRuleList,
 		Check:      Key.err,
 		Labelled:   Key.labelled,
-		FormOf: func(l Limit) bridge.Form {
-			return bridge.Form{
-				Name: l.defaultName(), Unit: l.unit, InFlight: l.inFlight, Burst: l.algorithm == store.TokenBucket,
-				Calendar: l.aligned.isSet(),
-			}
-		},
+		FormOf:     func(l Limit) plan.Limit { return l.compiled() },
 	}
 	bridge.Limiters = &bridge.Functions[*Limiter, Decision, Override]{
 		OverrideKeys: overrideNames, Override: overrideNamed, RemoveOverride: removeOverrideNamed, Windows: windows,

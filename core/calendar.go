@@ -14,7 +14,7 @@ type aligned struct {
 	fault    fault     // what is wrong with it, or zero
 }
 
-func (a *aligned) isSet() bool { return a.calendar != calendar.Calendar{} }
+func (a *aligned) isSet() bool { return a.calendar.IsSet() }
 
 // PerWeek allows quota units in each week of the calendar, from Monday 0:00 in UTC: see [Limit.In] and [Limit.From].
 // The units of a period are counted in one number ([FixedWindow]), which is exact here, since calendar quotas reset

@@ -55,7 +55,9 @@ var layers = []struct {
 	{module + "core/internal/denycache", []string{module + "core/store"}},
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
-	{module + "core/internal/bridge", []string{module + "core/adapter", module + "core/store"}},
+	{module + "core/internal/bridge", []string{
+		module + "core/adapter", module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
+	}},
 	{module + "core/internal/ban", []string{
 		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
 	}},

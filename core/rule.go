@@ -3,10 +3,7 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -21,27 +18,6 @@ import (
 // bridge, where these functions are documented.
 
 type rule = bridge.Rule[Key, Limit, Failure]
-
-// prepared is a rule that a limiter can ask.
-type prepared struct {
-	plan.Part // the limits of the rule, with their logs
-
-	failure Failure
-	single  *plan.Plan // for requests to which no other rule applies
-	with    *combinations
-}
-
-// combinations are the plans of rules that were prepared together.
-type combinations struct {
-	mu    sync.RWMutex
-	plans map[combination]*plan.Plan
-}
-
-// combination has the rules that apply to a request, and then nil. Each has a limit, so there are no more of them.
-type combination [store.MaxLimits]*prepared
-
-// maxCombinations is how many plans are kept. Further ones are made for each request.
-const maxCombinations = 4096
 
 func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter, error) {
 	opts = append(slices.Clone(opts), WithName(name), ruleOptions)
@@ -123,19 +99,18 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	return own, errors.Join(c.faults...)
 }
 
-func (l *Limiter) prepareAll(rules []rule) ([]bridge.Prepared, []error) {
-	ready, faults := make([]bridge.Prepared, len(rules)), make([]error, len(rules))
-	with := &combinations{plans: make(map[combination]*plan.Plan)}
+func (l *Limiter) prepareAll(rules []rule) ([]*plan.Part, []error) {
+	parts, faults := make([]*plan.Part, len(rules)), make([]error, len(rules))
+	with := plan.NewCombinations(l.policy.spaces.Check)
 	for i := range rules {
-		p, err := l.prepare(&rules[i], with)
-		if faults[i] = err; err == nil {
-			ready[i] = p
+		if parts[i], faults[i] = l.prepare(&rules[i]); faults[i] == nil {
+			faults[i] = with.Add(parts[i])
 		}
 	}
-	return ready, faults
+	return parts, faults
 }
 
-func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
+func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 	if r.Key.keySpec == nil {
 		r.Key = Global() // of no limit, or it is a mistake that split finds
 	}
@@ -164,25 +139,9 @@ func (l *Limiter) prepare(r *rule, with *combinations) (*prepared, error) {
 			log.Shadow = len(log.Limits)
 		}
 	}
-	p := &prepared{
-		Part:    plan.Part{Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow},
-		failure: r.Failure, with: with,
-	}
-	p.single, err = l.combine([]*prepared{p})
-	return p, err
-}
-
-func (l *Limiter) setInForce(rules func() []bridge.Named) {
-	l.inForce = func() (all []plan.Named) {
-		for _, rule := range rules() {
-			of := plan.Named{Name: rule.Name}
-			for _, part := range rule.Parts {
-				of.Plans = append(of.Plans, part.(*prepared).single) //nolint:forcetypeassert // there are no others
-			}
-			all = append(all, of)
-		}
-		return all
-	}
+	return &plan.Part{
+		Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow, Failure: int(r.Failure),
+	}, nil
 }
 
 // names returns the spaces of rules with a name.
@@ -194,48 +153,10 @@ func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
 	return spaces.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 }
 
-// Alone returns a rule of only one of its limits, to ask about that limit.
-func (p *prepared) Alone(limit int) bridge.Prepared {
-	own := &prepared{Part: plan.Part{Plan: p.Only(limit), Rule: p.Rule}, failure: p.failure, with: new(combinations)}
-	if p.Shadow {
-		own.Logs[0].KeySpace = nil // overrides are not of it
-	}
-	own.single = plan.Combine([]*plan.Part{&own.Part})
-	return own
-}
-
-// combine makes one plan of those of several rules.
-func (l *Limiter) combine(rules []*prepared) (*plan.Plan, error) {
-	parts, limits := make([]*plan.Part, len(rules)), 0
-	for i, p := range rules {
-		parts[i], limits = &p.Part, limits+len(p.Limits)
-	}
-	if limits > maxLimits {
-		return nil, tooManyLimits(rules)
-	}
-	pl := plan.Combine(parts)
-	if len(pl.Logs) > 1 {
-		if err := unservable(l.store, pl); err != nil {
-			return nil, &bridge.RulesError{Err: err}
-		}
-	}
-	return pl, nil
-}
-
 // joins returns nil if the store can decide over several logs at once, and otherwise why not.
 func (l *Limiter) joins() error {
 	one := plan.Stored(plan.Limit{Quota: 1, Window: time.Second})
 	return l.store.Validate(one, one)
-}
-
-func tooManyLimits(rules []*prepared) error {
-	names := make([]string, len(rules))
-	for i, p := range rules {
-		names[i] = p.Rule.Policy
-	}
-	return &bridge.RulesError{Err: configError("rules", "request",
-		fmt.Sprintf("these rules apply to one request, and have more than %d limits together: %s", maxLimits,
-			strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")}
 }
 
 func (k Key) labelled(label string) Key {

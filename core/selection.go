@@ -20,7 +20,7 @@ type selection struct {
 	prefixes prefixes // of the limiter
 	full     prefixes // of lists
 	memo     keyMemo
-	rules    []*prepared
+	rules    []*plan.Part
 	failed   []failedShadow
 }
 
@@ -47,15 +47,14 @@ func (c *selection) free() {
 }
 
 // Add implements [bridge.Asker], as Fail, Rules, Identity and Units do.
-func (c *selection) Add(one bridge.Prepared) {
-	p := one.(*prepared) //nolint:forcetypeassert // there are no others
+func (c *selection) Add(p *plan.Part) {
 	if !p.Shadow || c.hasKeys(p) {
 		c.rules = append(c.rules, p)
 	}
 }
 
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
-func (c *selection) hasKeys(p *prepared) bool {
+func (c *selection) hasKeys(p *plan.Part) bool {
 	for _, log := range p.Logs {
 		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
 			if !errors.Is(err, ErrNoKey) {
@@ -73,13 +72,7 @@ func (c *selection) Fail(policy string, err error) {
 	c.failed = append(c.failed, failedShadow{policy, err})
 }
 
-func (c *selection) Rules() []bridge.Prepared {
-	added := make([]bridge.Prepared, len(c.rules))
-	for i, p := range c.rules {
-		added[i] = p
-	}
-	return added
-}
+func (c *selection) Rules() []*plan.Part { return c.rules }
 
 func (c *selection) Identity(k Key) (store.Identity, error) {
 	return k.readOnce(c.request, &c.full)
@@ -117,37 +110,18 @@ func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool
 }
 
 // plan returns the plan of the rules that were added.
-func (c *selection) plan(l *Limiter) (*plan.Plan, error) {
-	var rules combination
-	if len(c.rules) == 1 {
-		return c.rules[0].single, nil
-	}
-	if copy(rules[:], c.rules) < len(c.rules) {
-		return nil, tooManyLimits(c.rules)
-	}
-	with := c.rules[0].with
-	with.mu.RLock()
-	pl := with.plans[rules]
-	with.mu.RUnlock()
-	if pl != nil {
-		return pl, nil
-	}
-	pl, err := l.combine(c.rules)
+func (c *selection) plan() (*plan.Plan, error) {
+	pl, err := plan.Combine(c.rules)
 	if err != nil {
-		return nil, err
-	}
-	with.mu.Lock()
-	defer with.mu.Unlock()
-	if len(with.plans) < maxCombinations {
-		with.plans[rules] = pl
+		return nil, &bridge.RulesError{Err: err}
 	}
 	return pl, nil
 }
 
 // planWithoutShadows returns a plan of the rules of an ambiguous request that are not in shadow, or nil if all are. err
 // is why there is none of all rules.
-func (c *selection) planWithoutShadows(l *Limiter, err error) (*plan.Plan, error) {
-	c.rules = slices.DeleteFunc(c.rules, func(p *prepared) bool {
+func (c *selection) planWithoutShadows(err error) (*plan.Plan, error) {
+	c.rules = slices.DeleteFunc(c.rules, func(p *plan.Part) bool {
 		if p.Shadow {
 			c.Fail(p.Rule.Policy, err)
 		}
@@ -156,7 +130,7 @@ func (c *selection) planWithoutShadows(l *Limiter, err error) (*plan.Plan, error
 	if len(c.rules) == 0 {
 		return nil, nil //nolint:nilnil // documented
 	}
-	pl, err := c.plan(l)
+	pl, err := c.plan()
 	if err != nil {
 		return nil, &ambiguousError{err}
 	}
@@ -166,9 +140,11 @@ func (c *selection) planWithoutShadows(l *Limiter, err error) (*plan.Plan, error
 // failure returns the strictest failure policy of the rules. Rules in shadow refuse nothing, so theirs counts only if
 // there are no others, and FailClosed is FailOpen then.
 func (c *selection) failure() Failure {
-	enforced := slices.ContainsFunc(c.rules, func(p *prepared) bool { return !p.Shadow })
+	enforced := slices.ContainsFunc(c.rules, func(p *plan.Part) bool { return !p.Shadow })
 	has := func(f Failure) bool {
-		return slices.ContainsFunc(c.rules, func(p *prepared) bool { return p.failure == f && p.Shadow != enforced })
+		return slices.ContainsFunc(c.rules, func(p *plan.Part) bool {
+			return p.Failure == int(f) && p.Shadow != enforced
+		})
 	}
 	switch {
 	case enforced && has(FailClosed):
@@ -184,8 +160,8 @@ func (l *Limiter) chosen(c *selection, choose bridge.Chooser[Key]) (by *Limiter,
 	if err = choose(c.request, &c.Choice); err != nil || len(c.rules) == 0 {
 		return l, nil, err
 	}
-	if pl, err = c.plan(l); err != nil && c.Ambiguous {
-		pl, err = c.planWithoutShadows(l, err)
+	if pl, err = c.plan(); err != nil && c.Ambiguous {
+		pl, err = c.planWithoutShadows(err)
 	}
 	if pl == nil || err != nil {
 		return l, nil, err

@@ -25,11 +25,10 @@ const (
 type limit struct {
 	core.Limit
 
-	at        place
-	text      string
-	key       *key   // or nil: that of the rule
-	unit      string // what it counts, or empty: requests
-	isCounter bool   // of another algorithm than the sliding log
+	at   place
+	text string
+	key  *key   // or nil: that of the rule
+	unit string // what it counts, or empty: requests
 }
 
 // limits reads the limits of a rule or a descriptor. usual is the algorithm of the rule.
@@ -153,22 +152,22 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 		at.fault(fmt.Sprintf("%q cannot be a %s: %s", cut(l.text), algorithm, reason), remedy)
 		return false
 	}
-	l.isCounter = form.Burst || form.Calendar
+	burst, periods := form.Refill > 0, form.Calendar.IsSet()
 	switch {
 	case algorithm == "":
 	case form.InFlight && own.exists():
 		return impossible("requests in flight have no window", "remove the algorithm")
-	case form.Burst && own.exists() && algorithm != tokenBucket:
+	case burst && own.exists() && algorithm != tokenBucket:
 		return impossible("a burst makes it a token bucket", "remove the algorithm, or the burst")
-	case form.InFlight || form.Burst:
-	case form.Calendar && (algorithm == tokenBucket || algorithm == slidingCounter):
+	case form.InFlight || burst:
+	case periods && (algorithm == tokenBucket || algorithm == slidingCounter):
 		return impossible("calendar periods are fixed windows", "remove the algorithm, or choose "+fixedWindow)
 	case algorithm == fixedWindow:
-		l.Limit, l.isCounter = l.With(core.FixedWindow), true
+		l.Limit = l.With(core.FixedWindow)
 	case algorithm == slidingCounter:
-		l.Limit, l.isCounter = l.With(core.SlidingCounter), true
+		l.Limit = l.With(core.SlidingCounter)
 	case algorithm == tokenBucket:
-		l.Limit, l.isCounter = core.TokenBucket(l.Limit, l.Quota), true
+		l.Limit = core.TokenBucket(l.Limit, l.Quota)
 	}
 	return true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // preparer makes the rules of a document ready for a limiter.
@@ -90,7 +91,7 @@ func (p *preparer) add(r *rule, part *part, names map[string]string) {
 
 type (
 	choice   = bridge.Choice[core.Key]
-	prepared = bridge.Prepared
+	prepared = *plan.Part
 	toAsk    = bridge.Rule[core.Key, core.Limit, core.Failure]
 	names    = func(*choice) (bool, error) // reports whether a list names the client of a request
 )

@@ -160,7 +160,10 @@ func (p place) exactlyOne(names ...string) {
 // checkCounters reports what limits of other algorithms than the sliding log cannot do.
 func (r *rule) checkCounters() {
 	if !slices.ContainsFunc(r.parts(), func(p *part) bool {
-		return slices.ContainsFunc(p.limits, func(l limit) bool { return l.isCounter })
+		return slices.ContainsFunc(p.limits, func(l limit) bool {
+			form := engine.FormOf(l.Limit)
+			return !form.KeepsEntries()
+		})
 	}) {
 		return
 	}

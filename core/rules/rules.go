@@ -39,6 +39,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // Set is the rules of a file. It is safe for concurrent use.
@@ -207,14 +208,14 @@ func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 var overrides = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override])
 
 // named returns the rules in force.
-func (s *Set) named() []bridge.Named {
+func (s *Set) named() []plan.Named {
 	rules := s.active.Load().rules
-	all := make([]bridge.Named, len(rules))
+	all := make([]plan.Named, len(rules))
 	for i, r := range rules {
 		all[i].Name = r.name
 		for _, of := range r.parts() {
 			if of.prepared != nil {
-				all[i].Parts = append(all[i].Parts, of.prepared)
+				all[i].Plans = append(all[i].Plans, of.prepared.Single)
 			}
 		}
 	}

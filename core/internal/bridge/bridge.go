@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -21,7 +22,7 @@ type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 	NewLimiter func(name string, choose Chooser[Key], opts []Option) (Limiter, error)
 
 	// InForce tells a limiter which rules there are, for overrides of their keys.
-	InForce func(l Limiter, rules func() []Named)
+	InForce func(l Limiter, rules func() []plan.Named)
 
 	// Answering returns a limiter that decides as l does, with the same logs, and answers in another way. The options
 	// are WithDeny and WithError of an adapter, and WithHeaders.
@@ -29,8 +30,8 @@ type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 
 	// Prepare checks rules and makes them ready. A [Choice] is of rules that were prepared together. Rules with the
 	// names and labels of others that this limiter has prepared before have the same logs. The errors are those of each
-	// rule, in the same order; a rule with an error is nil.
-	Prepare func(l Limiter, rules []Rule[Key, Limit, Failure]) ([]Prepared, []error)
+	// rule, in the same order.
+	Prepare func(l Limiter, rules []Rule[Key, Limit, Failure]) ([]*plan.Part, []error)
 
 	// Joins returns nil if the store can decide about rules together, and otherwise why not.
 	Joins func(l Limiter) error
@@ -56,8 +57,8 @@ type Rules[Limiter, Option, Key, Limit, Failure, Decision any] struct {
 	// Labelled returns a copy of k that ends the names of logs with label: of [a-z0-9._-].
 	Labelled func(k Key, label string) Key
 
-	// FormOf returns what kind of limit l is.
-	FormOf func(l Limit) Form
+	// FormOf returns a limit as it is decided.
+	FormOf func(l Limit) plan.Limit
 }
 
 // Rule is the limits of a rule, or of a part of it that applies by itself.
@@ -71,18 +72,6 @@ type Rule[Key, Limit, Failure any] struct {
 	Shadow  bool    // asked and reported, but never denies
 	Failure Failure // while the store does not answer; of several Rules the strictest
 	Detail  string  // of the problem document of a denial, or empty for the usual one
-}
-
-// Named is a rule with what was prepared of its parts; of a rule without limits there is none.
-type Named struct {
-	Name  string
-	Parts []Prepared
-}
-
-// Prepared is a [Rule] that a limiter can ask.
-type Prepared interface {
-	// Alone returns a rule of only one of its limits, to ask about that limit.
-	Alone(limit int) Prepared
 }
 
 // Chooser adds the rules that apply to a request.
@@ -108,14 +97,14 @@ type Choice[Key any] struct {
 // Asker is the part of a [Choice] that core implements.
 type Asker[Key any] interface {
 	// Add adds a rule that applies to the request. One in shadow is left out if the request lacks a key of its limits.
-	Add(p Prepared)
+	Add(p *plan.Part)
 
 	// Fail notes that a rule in shadow could not be asked. Observers get the error, and the request is decided without
 	// the rule.
 	Fail(policy string, err error)
 
 	// Rules returns the rules that were added.
-	Rules() []Prepared
+	Rules() []*plan.Part
 
 	// Identity returns what a key finds in the request. An address has all its bits.
 	Identity(k Key) (store.Identity, error)
@@ -131,15 +120,6 @@ func (e *RulesError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *RulesError) Unwrap() error { return e.Err }
-
-// Form is what kind of limit a limit is. A limit that is none of these has a window that slides.
-type Form struct {
-	Name     string // that the limit has if it is given none
-	Unit     string // what it counts, or empty: requests
-	InFlight bool
-	Burst    bool // it is a token bucket
-	Calendar bool // its windows are periods of a calendar
-}
 
 // Limiters is a *Functions of the types of package core.
 var Limiters any

@@ -97,6 +97,9 @@ func (c Calendar) From(anchor time.Time) Calendar {
 	return c
 }
 
+// IsSet reports whether c is a calendar, and not none.
+func (c Calendar) IsSet() bool { return c != Calendar{} }
+
 // Unit returns the kind of the calendar's periods.
 func (c Calendar) Unit() Unit { return c.unit }
 

@@ -36,6 +36,13 @@ type Log struct {
 
 type storedPlan = atomic.Pointer[store.Plan]
 
+// empty returns a copy without limits.
+func (l *Log) empty() *Log {
+	own := *l
+	own.Limits, own.Shadow, own.At, own.constant, own.stored = nil, 0, nil, nil, new(storedPlan)
+	return &own
+}
+
 // InFlight reports whether the log is of requests in flight.
 func (l *Log) InFlight() bool { return l.Limits[0].InFlight }
 
@@ -330,7 +337,7 @@ const longestLabel = 32
 func (l *Log) counterLabel() string {
 	limit := &l.Limits[0]
 	label := letters[limit.Algorithm]
-	if limit.Calendar != (calendar.Calendar{}) {
+	if limit.Calendar.IsSet() {
 		label = "c"
 	}
 	if !l.Own {

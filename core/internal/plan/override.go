@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/sashlimit/sash/core/internal/calendar"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -142,10 +141,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 	placed := make([]bool, len(p.Limits))
 	// draw makes a log like another one, with the limits of the override that wants accepts.
 	draw := func(from *Log, wants func(*Limit) bool) *Log {
-		log := &Log{
-			Key: from.Key, Own: from.Own, Space: from.Space, KeySpace: from.KeySpace, Keep: from.Keep,
-			spaces: from.spaces, varies: from.varies, stored: new(storedPlan),
-		}
+		log := from.empty()
 		for i := first; i < len(p.Limits); i++ {
 			if l := &p.Limits[i]; !placed[i] && wants(l) && (l.KeepsEntries() || log.Limits == nil) {
 				placed[i] = true
@@ -202,7 +198,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 
 // setConstant makes the plan of a log for the store if that does not change.
 func (l *Log) setConstant() {
-	if !l.varies && l.Limits[0].Calendar == (calendar.Calendar{}) {
+	if !l.varies && !l.Limits[0].Calendar.IsSet() {
 		l.constant = l.storePlan()
 	}
 }

@@ -16,7 +16,7 @@ type OverrideKey struct {
 	Bases  []*Plan          // that have the key
 }
 
-// Named is a rule with the plans of its parts.
+// Named is a rule with the plans of its parts that have limits.
 type Named struct {
 	Name  string
 	Plans []*Plan

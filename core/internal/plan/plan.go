@@ -45,14 +45,11 @@ func (l *Limit) KeepsEntries() bool { return l.Algorithm == store.SlidingLog }
 // ForStore returns the limit as a store gets it now.
 func (l *Limit) ForStore() store.Limit {
 	s := store.Limit{Quota: l.Quota, Window: l.Window, Algorithm: l.Algorithm, Refill: l.Refill}
-	if l.Calendar != (calendar.Calendar{}) {
+	if l.Calendar.IsSet() {
 		s.Calendar = periodsAround(l.Calendar, time.Now())
 	}
 	return s
 }
-
-// Rule describes the rule that has chosen a limit.
-type Rule struct{ Policy, Detail string }
 
 // Plan is the limits of one decision, and the logs that they draw from.
 type Plan struct {
@@ -273,76 +270,4 @@ func Merge(logs []*Log, takes []store.Take, answers []store.Answer) (a store.Ans
 // NeverFits reports whether a take costs more than the quota of a limit, so that no wait helps.
 func NeverFits(limits []store.Limit, t *store.Take) bool {
 	return t.Mode != store.ModeUpTo && slices.ContainsFunc(limits, func(l store.Limit) bool { return t.Cost > l.Quota })
-}
-
-// Part is the plan of a rule, for [Combine].
-type Part struct {
-	*Plan
-
-	Rule   *Rule
-	Shadow bool
-}
-
-// Combine makes one plan of those of several rules. It has at most [store.MaxLimits] limits if the rules have, which
-// the caller checks.
-func Combine(parts []*Part) *Plan {
-	p, shadow := new(Plan), new(Plan)
-	for _, part := range parts {
-		if part.Shadow {
-			shadow.add(part)
-		} else {
-			p.add(part)
-		}
-	}
-	for _, log := range shadow.Logs {
-		for i := range log.At {
-			log.At[i] += len(p.Limits)
-		}
-	}
-	p.Logs = append(p.Logs, shadow.Logs...)
-	shadow.sum()
-	if p.sum(); len(shadow.Limits) > 0 {
-		p.Shadow = shadow
-		if len(p.Limits) > 0 {
-			shadow.Unit = p.Unit
-		}
-		p.findUnits()
-		if len(p.Limits) == 0 {
-			p.Rules = shadow.Rules
-		}
-	}
-	return p
-}
-
-// add adds the limits of a rule, and copies of its logs.
-func (p *Plan) add(part *Part) {
-	first := len(p.Limits)
-	for range part.Limits {
-		p.Rules = append(p.Rules, part.Rule)
-	}
-	p.Limits, p.Names = append(p.Limits, part.Limits...), append(p.Names, part.Names...)
-	for _, log := range part.Logs {
-		own := *log
-		own.At = slices.Clone(log.At)
-		for i := range own.At {
-			own.At[i] += first
-		}
-		p.Logs = append(p.Logs, &own)
-	}
-}
-
-// Only returns a plan of only one of the limits, with its log.
-func (p *Plan) Only(limit int) *Plan {
-	own := &Plan{Limits: p.Limits[limit : limit+1], Names: p.Names[limit : limit+1]}
-	for _, log := range p.Logs {
-		if at := slices.Index(log.At, limit); at >= 0 {
-			own.Logs = []*Log{{
-				Key: log.Key, Own: log.Own, Space: log.Space, Limits: log.Limits[at : at+1], At: []int{0},
-				Keep: log.Keep, KeySpace: log.KeySpace,
-				spaces: log.spaces, varies: log.varies, stored: new(storedPlan),
-			}}
-		}
-	}
-	own.sum()
-	return own
 }
