@@ -197,10 +197,7 @@ func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err er
 		return t, configError(call, name, "it does not name one kind of key",
 			"use one of "+strings.Join(plan.NamesOf(all[i]), ", "))
 	}
-	t = overrideTarget{text: text, policy: policy, bases: k.Bases}
-	t.key.Namespace = k.Space
-	t.key.Identity, err = specOf(k).identityOf(call, text, &l.prefixes)
-	return t, err
+	return l.namedBy(call, text, k)
 }
 
 func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override) error {
@@ -216,9 +213,6 @@ func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override
 }
 
 func removeOverrideNamed(ctx context.Context, l *Limiter, name, key string) error {
-	if l.overrides == nil {
-		return noOverrides("RemoveOverride")
-	}
 	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
 		return l.namedTarget("RemoveOverride", name, key)
 	})

@@ -17,7 +17,6 @@ import (
 
 // The bounds of a policy. A store may have lower bounds; [New] then returns an error.
 const (
-	maxLimits = store.MaxLimits
 	MaxQuota  = 10_000_000           // units of one limit
 	MinWindow = time.Millisecond     // shortest window
 	MaxWindow = 365 * 24 * time.Hour // longest window

@@ -530,6 +530,13 @@ func TestOverrideMistakes(t *testing.T) {
 			t.Errorf("%s without the option: %v", call, err)
 		}
 	}
+	shadowed := newLimiterBy(t, core.PerMinute(3), core.ByIP(), core.WithOverrides(),
+		core.WithShadow(core.PerMinute(5).By(byOrganisation)))
+	denied := core.Override{Denied: true, Until: soon, By: byOrganisation}
+	if err := shadowed.Override(t.Context(), "acme", denied); err == nil ||
+		!strings.Contains(err.Error(), "no limit has this key") {
+		t.Errorf("a key of the shadow alone, whose limits an override does not change: %v", err)
+	}
 	if ok, err := without.Pause(t.Context(), "k", soon); ok || err != nil {
 		t.Errorf("Pause without the option: %v, %v", ok, err)
 	}

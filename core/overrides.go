@@ -16,8 +16,12 @@ import (
 
 // findOverrides makes the limiter look for overrides.
 func (l *Limiter) findOverrides() {
+	keeper, _ := l.store.(store.Overrider)
+	if l.guard != nil {
+		keeper = l.guard
+	}
 	l.overrides = override.New(override.Config[*activeOverride]{
-		Policy: l.namespace.Policy(), Read: l.readOverrides, Parse: parseOverride, Counts: l.hasOverride,
+		Policy: l.namespace.Policy(), Store: keeper, Parse: parseOverride, Counts: l.hasOverride,
 		Ready: func() bool { return l.guard == nil || l.guard.Answers() },
 	})
 }
@@ -60,7 +64,10 @@ func (d Decision) Override(ctx context.Context, o Override) error {
 	for i, log := range d.logs() {
 		if d.isOf(log, o.By) {
 			t, _ := d.at(i)
-			return l.setOverride(ctx, d.overrideTarget(log, &t.Key), o)
+			return l.setOverride(ctx, overrideTarget{
+				key:  store.Key{Namespace: log.KeySpace, Identity: t.Key.Clone()},
+				text: t.Key.Label(), policy: d.policyName(),
+			}, o)
 		}
 	}
 	return noSuchKey("Override", o.By)
@@ -74,24 +81,15 @@ func (d *Decision) isOf(log *plan.Log, by Key) bool {
 		return log.Key == plan.Key(by.keySpec)
 	case d.limiter.choose == nil:
 		return log.Key == plan.Key(d.limiter.key.keySpec)
-	case len(log.Limits) == log.Shadow:
+	case log.Deciding() == 0:
 		return log.Own && len(d.plan.Limits) == 0 // an override lets its limits deny nothing
 	}
 	return log.Own && d.plan.Rules[log.At[0]] == d.rule()
 }
 
-func (d *Decision) overrideTarget(log *plan.Log, key *store.Key) overrideTarget {
-	return overrideTarget{
-		key: store.Key{Namespace: log.KeySpace, Identity: key.Clone()}, text: key.Label(), policy: d.policyName(),
-	}
-}
-
 // RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by
 // is the key of limits with [Limit.By], if the text belongs to that key. Without an override it does nothing.
 func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) error {
-	if l.overrides == nil {
-		return noOverrides("RemoveOverride")
-	}
 	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
 		return l.overrideTarget("RemoveOverride", key, append(by, Key{})[0])
 	})
@@ -99,11 +97,14 @@ func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) err
 
 // removeOverride ends the override of an ID, or of the key that target finds.
 func (l *Limiter) removeOverride(ctx context.Context, id string, target func() (overrideTarget, error)) error {
+	if l.overrides == nil {
+		return noOverrides("RemoveOverride")
+	}
 	if err := l.overrides.ReadNow(ctx); err != nil {
-		return store.Error(err)
+		return err
 	}
 	if l.overrides.Has(id) {
-		return l.putOverride(ctx, store.Override{Name: id})
+		return l.overrides.Put(ctx, store.Override{Name: id})
 	}
 	t, err := target()
 	if err != nil {
@@ -111,9 +112,9 @@ func (l *Limiter) removeOverride(ctx context.Context, id string, target func() (
 	}
 	name := t.key.String()
 	if l.overrides.Has(name + pauseMark) {
-		err = l.putOverride(ctx, store.Override{Name: name + pauseMark})
+		err = l.overrides.Put(ctx, store.Override{Name: name + pauseMark})
 	}
-	return cmp.Or(err, l.putOverride(ctx, store.Override{Name: name}))
+	return cmp.Or(err, l.overrides.Put(ctx, store.Override{Name: name}))
 }
 
 // Overrides lists the overrides in force, ordered by their keys. It reads them from the store.
@@ -121,23 +122,18 @@ func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
 	if l.overrides == nil {
 		return nil, noOverrides("Overrides")
 	}
-	_, stored, err := l.readOverrides(ctx, "")
-	if err != nil {
-		return nil, store.Error(err)
+	if err := l.overrides.ReadNow(ctx); err != nil {
+		return nil, err
 	}
 	var faults []error
-	all := make([]KeyOverride, 0, len(stored))
-	for _, s := range stored {
-		if !time.Now().Before(s.Until) || !l.hasOverride(s.Name) {
+	all := make([]KeyOverride, 0, l.overrides.Len())
+	for o := range l.overrides.InForce {
+		if o.Err != nil {
+			faults = append(faults, fmt.Errorf("sash: the override %s: %w", o.Name, o.Err))
 			continue
 		}
-		o, err := parseOverride(s)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("sash: the override %s: %w", s.Name, err))
-			continue
-		}
-		listed := o.KeyOverride
-		listed.ID, listed.By = s.Name, l.keyOfOverride(s.Name)
+		listed := o.Made.KeyOverride
+		listed.ID, listed.By = o.Name, l.keyOfOverride(o.Name)
 		all = append(all, listed)
 	}
 	slices.SortFunc(all, func(a, b KeyOverride) int {
@@ -184,30 +180,31 @@ type overrideTarget struct {
 
 // overrideTarget finds the key that a text names, of the limiter or of limits with a key of their own.
 func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, err error) {
-	if l.overrides == nil {
+	switch {
+	case l.overrides == nil:
 		return t, noOverrides(call)
-	}
-	if l.choose != nil {
+	case l.choose != nil:
 		return t, configError(call, "a text", "rules need a request, but this call has none",
 			"use the method of the rules, or Decision.Override")
 	}
-	key := l.key.keySpec
-	t = overrideTarget{text: text, policy: l.namespace.Policy()}
-	label := ownKeys
-	if by.keySpec != nil && by.keySpec != key {
-		key = by.keySpec
-		label += "." + plan.KeyLabel(key)
+	key := cmp.Or(by.keySpec, l.key.keySpec)
+	keys := l.overridable()[0]
+	i := slices.IndexFunc(keys, func(k *plan.OverrideKey) bool { return specOf(k) == key })
+	switch {
+	case i >= 0:
+		return l.namedBy(call, text, keys[i])
+	case l.policy.varies():
+		space := l.policy.spaces.Keys(ownKeys + "." + plan.KeyLabel(key))
+		return l.namedBy(call, text, &plan.OverrideKey{Policy: l.namespace.Policy(), Key: key, Space: space})
 	}
-	t.key.Namespace = l.policy.spaces.Keys(label)
-	if !l.policy.varies() {
-		fixed := l.policy.fixed
-		i := slices.IndexFunc(fixed.Logs, func(log *plan.Log) bool { return log.Key == plan.Key(key) })
-		if i < 0 {
-			return t, noSuchKey(call, by)
-		}
-		t.bases, t.key.Namespace = []*plan.Plan{fixed}, fixed.Logs[i].KeySpace
-	}
-	t.key.Identity, err = key.identityOf(call, text, &l.prefixes)
+	return t, noSuchKey(call, by)
+}
+
+// namedBy is the key of a kind that a text names.
+func (l *Limiter) namedBy(call, text string, kind *plan.OverrideKey) (t overrideTarget, err error) {
+	t = overrideTarget{text: text, policy: kind.Policy, bases: kind.Bases}
+	t.key.Namespace = kind.Space
+	t.key.Identity, err = specOf(kind).identityOf(call, text, &l.prefixes)
 	return t, err
 }
 
@@ -237,7 +234,7 @@ func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
 		return nil
 	case l.choose == nil && l.policy.varies():
 		return [][]*plan.OverrideKey{{{
-			Policy: l.namespace.Policy(), Own: true, Key: l.key.keySpec, Space: l.policy.spaces.Keys("o"),
+			Policy: l.namespace.Policy(), Own: true, Key: l.key.keySpec, Space: l.policy.spaces.Keys(ownKeys),
 		}}}
 	case l.choose == nil:
 		return [][]*plan.OverrideKey{plan.OverrideKeys(l.namespace.Policy(), []*plan.Plan{l.policy.fixed})}
@@ -275,26 +272,7 @@ func (l *Limiter) setOverride(ctx context.Context, t overrideTarget, o Override)
 	if t.pause {
 		name += pauseMark
 	}
-	return l.putOverride(ctx, store.Override{Name: name, Value: value, Until: until, Extend: t.pause})
-}
-
-// putOverride has the store keep an override, and reads it back, so that it is in force.
-func (l *Limiter) putOverride(ctx context.Context, o store.Override) (err error) {
-	if policy := l.namespace.Policy(); l.memory != nil {
-		err = l.store.(store.Overrider).SetOverride(ctx, policy, o) //nolint:forcetypeassert // a MemoryStore is one
-	} else {
-		err = l.guard.SetOverride(ctx, policy, o)
-	}
-	return store.Error(cmp.Or(err, l.overrides.ReadNow(ctx)))
-}
-
-// readOverrides asks the store, as in [store.Overrider].
-func (l *Limiter) readOverrides(ctx context.Context, known string) (string, []store.Override, error) {
-	if l.guard != nil {
-		return l.guard.Overrides(ctx, l.namespace.Policy(), known)
-	}
-	own := l.store.(store.Overrider) //nolint:forcetypeassert // a MemoryStore is one
-	return own.Overrides(ctx, l.namespace.Policy(), known)
+	return l.overrides.Put(ctx, store.Override{Name: name, Value: value, Until: until, Extend: t.pause})
 }
 
 // checkOverride returns what the store keeps of an override, or an error for each mistake.
@@ -360,29 +338,23 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 	}
 	base, made := d.plan, d.plan
 	for i, log := range d.logs() {
-		if len(log.Limits) == log.Shadow {
-			continue
-		}
-		seen := func(earlier *plan.Log) bool {
-			return earlier.KeySpace == log.KeySpace && len(earlier.Limits) > earlier.Shadow
-		}
-		if slices.ContainsFunc(d.logs()[:i], seen) {
+		again := func(earlier *plan.Log) bool { return earlier.KeySpace == log.KeySpace && earlier.Deciding() > 0 }
+		if log.Deciding() == 0 || slices.ContainsFunc(d.logs()[:i], again) {
 			continue
 		}
 		t, _ := d.at(i)
 		key := store.Key{Namespace: log.KeySpace, Identity: t.Key.Identity}
 		var space [128]byte
 		name := key.AppendTo(space[:0])
-		if o, until, ok := l.overrides.Find(append(name, pauseMark...)); ok { // which is Denied
-			d.denyOverridden(o, until, log)
-			return true
+		o, found := l.overrides.Find(append(name, pauseMark...)) // which is Denied
+		if !found {
+			o, found = l.overrides.Find(name)
 		}
-		o, until, ok := l.overrides.Find(name)
 		switch {
-		case !ok:
+		case !found:
 			continue
 		case o.Denied:
-			d.denyOverridden(o, until, log)
+			d.denyOverridden(o, log)
 			return true
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.checkOverridden)
@@ -401,9 +373,9 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 }
 
 // denyOverridden denies a request because of an override of the key of a log.
-func (d *Decision) denyOverridden(o *activeOverride, until time.Time, log *plan.Log) {
-	wait := time.Until(until)
-	for _, at := range log.At[:len(log.Limits)-log.Shadow] {
+func (d *Decision) denyOverridden(o *activeOverride, log *plan.Log) {
+	wait := time.Until(o.Until)
+	for _, at := range log.At[:log.Deciding()] {
 		d.answer.Denied |= 1 << at // of several rules, it is that of this key which denies
 	}
 	d.Allowed, d.Overridden, d.Violated, d.Policy = false, &o.Override, []string{"override"}, d.policyName()
@@ -412,35 +384,30 @@ func (d *Decision) denyOverridden(o *activeOverride, until time.Time, log *plan.
 
 // replan asks other logs in place of those of the plan, each for the units of its key and unit.
 func (d *Decision) replan(pl *plan.Plan) {
-	was, logs := d.more, d.logs()
-	if d.plan = pl; was == nil && len(pl.Logs) == 1 {
-		d.take.Key.Namespace = pl.Logs[0].Space.Namespace
+	was := d.more
+	if was == nil && len(pl.Logs) == 1 {
+		d.plan, d.take.Key.Namespace = pl, pl.Logs[0].Space.Namespace
 		return
 	}
-	var asked, free []*plan.Log
-	takes := make(map[*plan.Log]store.Take, len(pl.Logs))
-	for _, log := range pl.Logs {
-		i := slices.IndexFunc(logs, func(old *plan.Log) bool {
+	if was == nil {
+		was = &logTakes{logs: d.plan.Logs, takes: []store.Take{d.take}, asked: 1}
+	}
+	before := func(log *plan.Log) int {
+		return slices.IndexFunc(was.logs, func(old *plan.Log) bool {
 			return old.Key == log.Key && old.Unit() == log.Unit() && old.InFlight() == log.InFlight()
 		})
-		t, n := &d.take, 1
-		if was != nil {
-			t, n = &was.takes[i], was.asked
-		}
-		takes[log] = store.Take{Key: store.Key{Namespace: log.Space.Namespace, Identity: t.Key.Identity}, Cost: t.Cost}
-		if i < n {
-			asked = append(asked, log)
-		} else {
-			free = append(free, log)
-		}
 	}
-	d.more = newLogTakes(append(asked, free...))
-	d.more.asked = len(asked)
-	for i, log := range d.more.logs {
-		d.more.takes[i] = takes[log]
-	}
-	if was != nil {
-		d.more.held = was.held
+	logs := slices.Clone(pl.Logs)
+	slices.SortStableFunc(logs, func(a, b *plan.Log) int { return cmp.Compare(before(a), before(b)) })
+	d.plan, d.more = pl, newLogTakes(logs)
+	d.more.asked, d.more.held = 0, was.held
+	for i, log := range logs {
+		from := before(log)
+		t := &was.takes[from]
+		d.more.takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: t.Key.Identity}
+		if d.more.takes[i].Cost = t.Cost; from < was.asked {
+			d.more.asked++
+		}
 	}
 }
 

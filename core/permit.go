@@ -59,7 +59,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 func denyPermits(log *plan.Log, a *store.Answer, held int) {
 	for n, limit := range log.Limits {
 		a.State[n].Used = max(a.State[n].Used, held)
-		if n < len(log.Limits)-log.Shadow && held >= limit.Quota {
+		if n < log.Deciding() && held >= limit.Quota {
 			a.Allowed = false
 			a.Denied |= 1 << n
 		}

@@ -216,7 +216,7 @@ func (d *Decision) room(w *waiter) int {
 			continue
 		}
 		left := MaxQuota
-		for _, limit := range log.At[:len(log.Limits)-log.Shadow] {
+		for _, limit := range log.At[:log.Deciding()] {
 			left = min(left, d.left(limit))
 		}
 		if log.InFlight() {

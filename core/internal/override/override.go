@@ -3,6 +3,7 @@
 package override
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -33,12 +34,10 @@ type Set[T any] struct {
 // Config is what a [Set] needs.
 type Config[T any] struct {
 	Policy string
-	Parse  func(store.Override) (T, error) // makes what Find returns; an override with an error is logged and ignored
-	Counts func(name string) bool          // of Len
+	Store  store.Overrider
 	Ready  func() bool                     // the store answers
-
-	// Read asks the store, as in [store.Overrider].
-	Read func(ctx context.Context, known string) (version string, all []store.Override, err error)
+	Parse  func(store.Override) (T, error) // makes what Find returns; an override with an error is logged and ignored
+	Counts func(name string) bool          // of InForce and Len
 }
 
 const never = -int64(outdated)
@@ -46,13 +45,15 @@ const never = -int64(outdated)
 // table is what was read. It is not changed afterwards.
 type table[T any] struct {
 	version string
-	byName  map[string]*entry[T]
+	byName  map[string]*Entry[T]
 }
 
-type entry[T any] struct {
+// Entry is an override that was read.
+type Entry[T any] struct {
 	store.Override
 
-	made T
+	Made T     // what Parse has made of it
+	Err  error // of Parse
 }
 
 // New makes a set. It does no I/O.
@@ -89,13 +90,19 @@ func (s *Set[T]) Refresh(ctx context.Context) bool {
 func (s *Set[T]) ReadNow(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	return s.ask(ctx)
+	return store.Error(s.ask(ctx))
+}
+
+// Put has the store keep an override, as in [store.Overrider], and reads it back, so that it is in force.
+func (s *Set[T]) Put(ctx context.Context, o store.Override) error {
+	err := s.Store.SetOverride(ctx, s.Policy, o)
+	return cmp.Or(store.Error(err), s.ReadNow(ctx))
 }
 
 // ask reads the overrides. The caller holds the lock.
 func (s *Set[T]) ask(ctx context.Context) error {
 	known := s.known.Load()
-	version, overrides, err := s.Read(ctx, known.version)
+	version, overrides, err := s.Store.Overrides(ctx, s.Policy, known.version)
 	s.asked.Store(int64(time.Since(s.start)))
 	if err != nil {
 		if !s.failing {
@@ -108,17 +115,18 @@ func (s *Set[T]) ask(ctx context.Context) error {
 	if s.failing = false; version == known.version {
 		return nil
 	}
-	t := &table[T]{version, make(map[string]*entry[T], len(overrides))}
+	t := &table[T]{version, make(map[string]*Entry[T], len(overrides))}
 	for _, o := range overrides {
-		e := &entry[T]{Override: o}
 		if old := known.byName[o.Name]; old != nil && old.Value == o.Value && old.Until.Equal(o.Until) {
-			e.made = old.made
-		} else if e.made, err = s.Parse(o); err != nil {
+			t.byName[o.Name] = old
+			continue
+		}
+		e := &Entry[T]{Override: o}
+		if e.Made, e.Err = s.Parse(o); e.Err != nil {
 			slog.Default().WarnContext(ctx, "sash: an override cannot be read, so it has no effect",
-				slog.String("policy", s.Policy), slog.Any("error", err), // the name may have an address
+				slog.String("policy", s.Policy), slog.Any("error", e.Err), // the name may have an address
 				slog.String("remedy", "set it again, or run the same release of sash in all processes; "+
 					"Overrides names it"))
-			continue
 		}
 		t.byName[o.Name] = e
 	}
@@ -127,22 +135,31 @@ func (s *Set[T]) ask(ctx context.Context) error {
 }
 
 // Find returns the override of a name that has not ended.
-func (s *Set[T]) Find(name []byte) (made T, until time.Time, ok bool) {
+func (s *Set[T]) Find(name []byte) (made T, ok bool) {
 	e := s.known.Load().byName[string(name)]
-	if e == nil || !time.Now().Before(e.Until) {
-		return made, until, false
+	if e == nil || e.Err != nil || !time.Now().Before(e.Until) {
+		return made, false
 	}
-	return e.made, e.Until, true
+	return e.Made, true
 }
 
 // Has reports whether there is an override of a name.
 func (s *Set[T]) Has(name string) bool { return s.known.Load().byName[name] != nil }
 
-// Len returns how many overrides are in force.
-func (s *Set[T]) Len() (n int) {
+// InForce calls yield with the overrides that have not ended, those that cannot be read among them.
+func (s *Set[T]) InForce(yield func(*Entry[T]) bool) {
 	now := time.Now()
 	for _, e := range s.known.Load().byName {
-		if now.Before(e.Until) && s.Counts(e.Name) {
+		if now.Before(e.Until) && s.Counts(e.Name) && !yield(e) {
+			return
+		}
+	}
+}
+
+// Len returns how many overrides are in force.
+func (s *Set[T]) Len() (n int) {
+	for e := range s.InForce {
+		if e.Err == nil {
 			n++
 		}
 	}

@@ -46,6 +46,9 @@ func (l *Log) empty() *Log {
 // InFlight reports whether the log is of requests in flight.
 func (l *Log) InFlight() bool { return l.Limits[0].InFlight }
 
+// Deciding returns how many of the limits decide. They are the first ones.
+func (l *Log) Deciding() int { return len(l.Limits) - l.Shadow }
+
 // Unit returns what the log counts, or an empty text: requests.
 func (l *Log) Unit() string { return l.Limits[0].Unit }
 
@@ -219,7 +222,7 @@ func (s *Spaces) Split(p *Plan) error {
 	}
 	for _, log := range p.Logs {
 		raise(&log.Space.keep, int64(log.Keep))
-		for _, l := range log.Limits[:len(log.Limits)-log.Shadow] {
+		for _, l := range log.Limits[:log.Deciding()] {
 			raise(&log.Space.most, int64(l.Quota))
 		}
 		log.setConstant()

@@ -54,7 +54,7 @@ func (o *Override) Plan(base *Plan, space *store.Namespace, check func(*Plan) er
 
 // replaces reports whether the override replaces the limits of a log that decide.
 func (o *Override) replaces(log *Log, space *store.Namespace) bool {
-	return log.KeySpace == space && !log.InFlight() && len(log.Limits) > log.Shadow &&
+	return log.KeySpace == space && !log.InFlight() && log.Deciding() > 0 &&
 		(o.limits == nil || slices.ContainsFunc(o.limits, func(l Limit) bool { return l.Unit == log.Unit() }))
 }
 
@@ -67,7 +67,7 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 			continue
 		}
 		replaced = append(replaced, log)
-		for _, at := range log.At[:len(log.Limits)-log.Shadow] {
+		for _, at := range log.At[:log.Deciding()] {
 			if gone[at] = true; rule == nil && base.Rules != nil {
 				rule = base.Rules[at]
 			}
@@ -172,12 +172,11 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 			return l.Unit == like.Unit && l.Algorithm == like.Algorithm &&
 				(l.KeepsEntries() || l.Period == like.Period && l.Calendar == like.Calendar)
 		})
-		decides := len(from.Limits) - from.Shadow
-		for i := decides; i < len(from.At); i++ {
+		for i := from.Deciding(); i < len(from.At); i++ {
 			log.Limits, log.At = append(log.Limits, from.Limits[i]), append(log.At, to[from.At[i]])
 		}
 		if log.Shadow = from.Shadow; o.limits == nil && from.KeepsEntries() { // nobody reads what these answer
-			log.Limits, log.Shadow = append(log.Limits, from.Limits[:decides]...), len(from.Limits)
+			log.Limits, log.Shadow = append(log.Limits, from.Limits[:from.Deciding()]...), len(from.Limits)
 		}
 		add(log)
 	}

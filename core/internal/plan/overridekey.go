@@ -26,7 +26,7 @@ type Named struct {
 func OverrideKeys(policy string, plans []*Plan) (keys []*OverrideKey) {
 	for _, pl := range plans {
 		for _, log := range pl.Logs {
-			if len(log.Limits) == log.Shadow {
+			if log.Deciding() == 0 {
 				continue
 			}
 			i := slices.IndexFunc(keys, func(k *OverrideKey) bool { return k.Space == log.KeySpace })
@@ -35,7 +35,7 @@ func OverrideKeys(policy string, plans []*Plan) (keys []*OverrideKey) {
 				keys = append(keys, &OverrideKey{Policy: policy, Own: log.Own, Key: log.Key, Space: log.KeySpace})
 			}
 			k := keys[i]
-			for _, limit := range log.Limits[:len(log.Limits)-log.Shadow] {
+			for _, limit := range log.Limits[:log.Deciding()] {
 				k.Limits = append(k.Limits, limit.Name)
 			}
 			if !slices.Contains(k.Bases, pl) {
