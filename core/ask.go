@@ -50,24 +50,17 @@ func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d De
 // askCosts is separate for the same reason as askN is.
 func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Decision) error {
 	d.began, d.take.Mode, d.take.Cost = l.begin(), l.mode, 1
-	if err := l.identityOf(key, &d.take.Key.Identity); err != nil {
-		return l.failed(ctx, d, err)
-	}
-	l.askedByText()
-	pl, err := l.planFor(ctx)
+	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
 	if err == nil {
 		err = costs.check("AllowCosts", pl)
 	}
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
-	cost, named := costs.of(pl.Unit)
-	if named || pl.Unit != "" {
+	if cost, named := costs.of(pl.Unit); named || pl.Unit != "" {
 		d.take.Cost = cost
 	}
-	if pl.Units != nil || d.take.Cost == 0 {
-		d.price(pl, costs, 0)
-	}
+	d.price(pl, costs, 0)
 	err = l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, true, d))
 	if err == nil && d.never() {
 		err = d.Err()
@@ -148,17 +141,24 @@ func (l *Limiter) unnamedSpace() *plan.Space {
 }
 
 // ask fills in d, which must be zero.
-func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) (err error) {
+func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) error {
 	d.began, d.take.Mode, d.take.Cost = l.begin(), mode, cost
-	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
-		return l.failed(ctx, d, err)
-	}
-	l.askedByText()
-	pl, err := l.planFor(ctx)
+	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
 	return l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, mode != store.ModePeek, d))
+}
+
+// planOf finds the identity that key names, and returns the plan, for calls that are decided without a request.
+func (l *Limiter) planOf(ctx context.Context, key string, id *identity) (*plan.Plan, error) {
+	if err := l.identityOf(key, id); err != nil {
+		return nil, err
+	}
+	if !l.asked.Load() { // reading is faster where many processors do it
+		l.asked.Store(true)
+	}
+	return l.planFor(ctx)
 }
 
 // planFor returns the plan for calls without a request.

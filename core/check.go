@@ -174,9 +174,7 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 	if d.take.Cost == 0 && unnamed == nil {
 		return nil // WithCost must not return 0
 	}
-	if pl.Units != nil || d.take.Cost == 0 {
-		d.price(pl, costs, 0)
-	}
+	d.price(pl, costs, 0)
 	return nil
 }
 

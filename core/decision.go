@@ -86,6 +86,9 @@ func newLogTakes(logs []*plan.Log) *logTakes {
 // price finds the logs that a request is asked about: those of units of which it costs something. Of units that costs
 // does not name it costs unnamed. The limits of requests in flight are always asked.
 func (d *Decision) price(pl *plan.Plan, costs Costs, unnamed int) {
+	if pl.Units == nil && d.take.Cost != 0 { // then that is all
+		return
+	}
 	var asked, free []*plan.Log
 	var units [store.MaxLimits]int // of asked
 	for _, log := range pl.Logs {

@@ -116,13 +116,6 @@ type shared struct {
 	asked      atomic.Bool         // a call has named a key by a text
 }
 
-// askedByText notes that a call has named a key by a text.
-func (s *shared) askedByText() {
-	if !s.asked.Load() { // reading is faster where many processors do it
-		s.asked.Store(true)
-	}
-}
-
 // queueKey is a comparable store.Key. Limiters with the same policy name, and so the same log, have separate queues,
 // because each has its own namespaces.
 type queueKey struct {

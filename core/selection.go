@@ -93,9 +93,7 @@ func (c *selection) setCosts(pl *plan.Plan, d *Decision) {
 	if d.take.Cost = c.Units(); pl.Unit != "" {
 		d.take.Cost = c.Costs[pl.Unit]
 	}
-	if pl.Units != nil || d.take.Cost == 0 {
-		d.price(pl, c.Costs, 0)
-	}
+	d.price(pl, c.Costs, 0)
 }
 
 func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {

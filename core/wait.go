@@ -68,11 +68,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err = ctx.Err(); err != nil {
 		return false, err
 	}
-	if err = l.identityOf(key, &d.take.Key.Identity); err != nil {
-		return false, err
-	}
-	l.askedByText()
-	pl, err := l.planFor(ctx)
+	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
 	if err != nil {
 		return false, err
 	}
