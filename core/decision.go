@@ -59,7 +59,6 @@ type logTakes struct {
 	answers []store.Answer
 	asked   int                  // how many logs are asked
 	costs   [store.MaxLimits]int // units of each limit, 1 of one of permits; 0 if it is not asked
-	taken   [store.MaxLimits]int // units of each limit that were recorded
 
 	recorded bool        // units were recorded, or would be if the request cost any
 	at       time.Time   // when the request was decided, if some logs were not asked
@@ -190,7 +189,7 @@ func (d *Decision) fill() {
 		}
 	}
 	if d.more != nil {
-		d.more.setTaken(d)
+		d.more.recorded = d.taken > 0 || d.Allowed && d.take.Mode != store.ModePeek
 	}
 	least := d.tightest()
 	if least < 0 { // no limit that decides was asked
@@ -238,7 +237,7 @@ func (d *Decision) shadow() *Decision {
 	}
 	s.fill()
 	if s.taken = 0; s.more != nil {
-		s.more.recorded, s.more.taken = false, [store.MaxLimits]int{}
+		s.more.recorded = false
 	}
 	if d.take.Mode == store.ModePeek {
 		s.Granted = 0
@@ -338,26 +337,21 @@ func (e *LimitedError) Unwrap() error {
 
 // left returns what limit i has left after this request.
 func (d *Decision) left(i int) int {
-	taken := d.taken
-	if d.more != nil {
-		taken = d.more.taken[i]
-	}
-	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-taken)
+	return max(0, d.plan.Limits[i].Quota-d.answer.State[i].Used-d.takenOf(i))
 }
 
-// setTaken sets what was recorded.
-func (m *logTakes) setTaken(d *Decision) {
-	m.recorded = d.taken > 0 || d.Allowed && d.take.Mode != store.ModePeek
-	for i := range d.plan.Limits {
-		switch limit := &d.plan.Limits[i]; {
-		case !m.recorded || limit.InFlight && !d.takesPermits():
-			m.taken[i] = 0
-		case limit.InFlight || limit.Unit != d.plan.Unit:
-			m.taken[i] = m.costs[i]
-		default:
-			m.taken[i] = d.taken
-		}
+// takenOf returns how many units of limit i were recorded.
+func (d *Decision) takenOf(i int) int {
+	if d.more == nil {
+		return d.taken
 	}
+	switch limit := &d.plan.Limits[i]; {
+	case !d.more.recorded || limit.InFlight && !d.takesPermits():
+		return 0
+	case limit.InFlight || limit.Unit != d.plan.Unit:
+		return d.more.costs[i]
+	}
+	return d.taken
 }
 
 // recorded reports whether units were recorded.
