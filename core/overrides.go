@@ -84,7 +84,7 @@ func (d *Decision) isOf(log *plan.Log, by Key) bool {
 	case log.Deciding() == 0:
 		return log.Own && len(d.plan.Limits) == 0 // an override lets its limits deny nothing
 	}
-	return log.Own && d.plan.Rules[log.At[0]] == d.rule()
+	return log.Own && log.Rule == d.rule()
 }
 
 // RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by

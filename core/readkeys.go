@@ -26,7 +26,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 	if l.choose != nil {
 		own = keyOf(logs[0])
 		if d.take.Key.Identity, err = own.readOnce(r, p); err != nil {
-			return keyError(d.plan, logs[0], err)
+			return keyError(logs[0], err)
 		}
 	}
 	if space := d.plan.OwnSpace(); space != nil && d.more == nil { // nothing else is to be kept
@@ -48,7 +48,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 			id = d.more.takes[same].Key.Identity
 		case log.Key != own:
 			if id, err = keyOf(log).readOnce(r, p); err != nil {
-				failed := keyError(d.plan, log, err)
+				failed := keyError(log, err)
 				_, failed.call = r.(noRequest)
 				return failed
 			}
@@ -100,14 +100,11 @@ func (k *keySpec) repeats(seen map[*keySpec]bool) bool {
 	return false
 }
 
-// keyError returns the error of the key of one of a plan's logs.
-func keyError(p *plan.Plan, log *plan.Log, err error) *limitKeyError {
+// keyError returns the error of the key of a log.
+func keyError(log *plan.Log, err error) *limitKeyError {
 	e := &limitKeyError{error: err, key: keyOf(log).name, limit: log.Limits[0].Text}
-	switch at := log.At[0]; {
-	case at < len(p.Rules) && at < len(p.Limits):
-		e.policy = p.Rules[at].Policy
-	case p.Shadow != nil && at >= len(p.Limits) && at-len(p.Limits) < len(p.Shadow.Rules):
-		e.policy = p.Shadow.Rules[at-len(p.Limits)].Policy
+	if log.Rule != nil {
+		e.policy = log.Rule.Policy
 	}
 	return e
 }

@@ -134,14 +134,15 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 	if err := spaces.Split(pl); err != nil {
 		return nil, err
 	}
-	if r.Shadow {
-		for _, log := range pl.Logs {
+	p := &plan.Part{
+		Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow, Failure: int(r.Failure),
+	}
+	for _, log := range pl.Logs {
+		if log.Rule = p.Rule; p.Shadow {
 			log.Shadow = len(log.Limits)
 		}
 	}
-	return &plan.Part{
-		Plan: pl, Rule: &plan.Rule{Policy: r.Policy, Detail: r.Detail}, Shadow: r.Shadow, Failure: int(r.Failure),
-	}, nil
+	return p, nil
 }
 
 // names returns the spaces of rules with a name.

@@ -58,9 +58,7 @@ func (c *selection) hasKeys(p *plan.Part) bool {
 	for _, log := range p.Logs {
 		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
 			if !errors.Is(err, ErrNoKey) {
-				failed := keyError(p.Plan, log, err)
-				failed.policy = p.Rule.Policy
-				c.Fail(failed.policy, failed)
+				c.Fail(p.Rule.Policy, keyError(log, err))
 			}
 			return false
 		}

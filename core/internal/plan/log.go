@@ -24,6 +24,7 @@ type Log struct {
 	Shadow int     // how many of Limits are a shadow's
 	At     []int   // where each of Limits is among all limits of the plan; the last ones may be in none of these
 	Keep   time.Duration
+	Rule   *Rule // that has chosen the limits, or nil
 
 	KeySpace *store.Namespace // names the key of the log whatever its unit is, for overrides, or nil
 
