@@ -56,37 +56,40 @@ func (l Limit) With(a Algorithm) Limit {
 // within 365 days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm,
 // with the time for one unit rounded up to a nanosecond.
 func TokenBucket(refill Limit, burst int) Limit {
-	if refill.algorithm != SlidingLog || refill.aligned.isSet() || refill.inFlight {
-		refill.nested = true
+	if refill.algorithm != SlidingLog || refill.calendar.IsSet() || refill.inFlight {
+		refill = refill.wrongly("the refill of core.TokenBucket is not a rate",
+			"use a plain rate, such as core.PerSecond(10)")
 	}
 	refill.algorithm, refill.burst = store.TokenBucket, burst
 	return refill
 }
 
-// algorithmFaults returns what is wrong with the algorithm of a limit whose other fields are valid.
-func (l Limit) algorithmFaults() (faults []fault) {
-	add := func(remedy, problem string, args ...any) {
-		faults = append(faults, fault{fmt.Sprintf(problem, args...), remedy})
-	}
+// algorithmFault returns what is wrong with the algorithm of a limit whose other fields are valid, or the zero fault.
+func (l *Limit) algorithmFault() fault {
 	switch {
-	case l.nested:
-		add("use a plain rate, such as core.PerSecond(10)", "the refill of core.TokenBucket is not a rate")
-	case l.aligned.isSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
-		add("leave With out, or use a window such as core.PerDay(n) without In",
-			"a %v cannot count calendar periods", l.algorithm)
-	case l.algorithm > store.TokenBucket:
-		add("choose SlidingLog, FixedWindow or SlidingCounter, or use core.TokenBucket",
-			"there is no algorithm %d", l.algorithm)
-	case l.algorithm != store.TokenBucket:
-		if l.burst != 0 {
-			add("call With on a limit without a burst", "a %v has no burst", l.algorithm)
+	case l.calendar.IsSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
+		return fault{
+			fmt.Sprintf("a %v cannot count calendar periods", l.algorithm),
+			"leave With out, or use a window such as core.PerDay(n) without In",
 		}
+	case l.algorithm > store.TokenBucket:
+		return fault{
+			fmt.Sprintf("there is no algorithm %d", l.algorithm),
+			"choose SlidingLog, FixedWindow or SlidingCounter, or use core.TokenBucket",
+		}
+	case l.algorithm != store.TokenBucket && l.burst != 0:
+		return fault{fmt.Sprintf("a %v has no burst", l.algorithm), "call With on a limit without a burst"}
+	case l.algorithm != store.TokenBucket:
 	case l.burst < 1 || l.burst > MaxQuota:
-		add(fmt.Sprintf("choose 1 to %d units: core.TokenBucket(refill, burst)", MaxQuota),
-			"the burst %d is out of range", l.burst)
+		return fault{
+			fmt.Sprintf("the burst %d is out of range", l.burst),
+			fmt.Sprintf("choose 1 to %d units: core.TokenBucket(refill, burst)", MaxQuota),
+		}
 	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.burst):
-		add("refill it faster, or choose a smaller burst",
-			"an empty bucket of %d takes longer than %v to fill", l.burst, limittext.Period(MaxWindow))
+		return fault{
+			fmt.Sprintf("an empty bucket of %d takes longer than %v to fill", l.burst, limittext.Period(MaxWindow)),
+			"refill it faster, or choose a smaller burst",
+		}
 	}
-	return faults
+	return fault{}
 }

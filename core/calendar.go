@@ -1,20 +1,10 @@
 package core
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
 )
-
-// aligned is how the windows of a limit follow a calendar. It is zero if they slide.
-type aligned struct {
-	calendar calendar.Calendar
-	anchor   time.Time // of From, or zero
-	fault    fault     // what is wrong with it, or zero
-}
-
-func (a *aligned) isSet() bool { return a.calendar.IsSet() }
 
 // PerWeek allows quota units in each week of the calendar, from Monday 0:00 in UTC: see [Limit.In] and [Limit.From].
 // The units of a period are counted in one number ([FixedWindow]), which is exact here, since calendar quotas reset
@@ -32,7 +22,7 @@ func PerQuarter(quota int) Limit { return perPeriod(quota, calendar.Quarter) }
 func PerYear(quota int) Limit { return perPeriod(quota, calendar.Year) }
 
 func perPeriod(quota int, unit calendar.Unit) Limit {
-	return Limit{Quota: quota, aligned: aligned{calendar: calendar.New(unit, time.UTC)}}
+	return Limit{Quota: quota, calendar: calendar.New(unit, time.UTC)}
 }
 
 // In returns the limit with periods that begin by the clock of a time zone: at midnight, or for [PerHour] at the full
@@ -45,24 +35,21 @@ func perPeriod(quota int, unit calendar.Unit) Limit {
 // If you change the zone of a running service, the units that were used in the present period of the new zone stay
 // counted.
 func (l Limit) In(zone *time.Location) Limit {
-	a := &l.aligned
 	switch {
 	case zone == nil:
-		a.fault = fault{"the time zone is nil", "check the error of time.LoadLocation"}
-	case a.isSet():
-		a.calendar = calendar.New(a.calendar.Unit(), zone)
+		return l.wrongly("the time zone is nil", "check the error of time.LoadLocation")
+	case l.calendar.IsSet():
+		l.calendar = calendar.New(l.calendar.Unit(), zone)
 	case l.Window == day:
-		a.calendar = calendar.New(calendar.Day, zone)
+		l.calendar = calendar.New(calendar.Day, zone)
 	case l.Window == time.Hour:
-		a.calendar = calendar.New(calendar.Hour, zone)
+		l.calendar = calendar.New(calendar.Hour, zone)
 	default:
-		a.fault = fault{
-			"only hours, days and longer calendar periods can be aligned",
-			"use core.PerHour, PerDay, PerWeek, PerMonth, PerQuarter or PerYear",
-		}
+		return l.wrongly("only hours, days and longer calendar periods can be aligned",
+			"use core.PerHour, PerDay, PerWeek, PerMonth, PerQuarter or PerYear")
 	}
-	if a.fault == (fault{}) && !a.anchor.IsZero() {
-		a.calendar = a.calendar.From(a.anchor)
+	if !l.anchor.IsZero() {
+		l.calendar = l.calendar.From(l.anchor)
 	}
 	return l
 }
@@ -72,14 +59,11 @@ func (l Limit) In(zone *time.Location) Limit {
 // [PerQuarter] and [PerYear], and for other limits after [Limit.In]. If a month is too short, its last day is used:
 // months from January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
 func (l Limit) From(anchor time.Time) Limit {
-	if !l.aligned.isSet() {
-		l.aligned.fault = cmp.Or(l.aligned.fault, fault{
-			"only calendar periods have an anchor",
-			"choose a time zone with In, or use core.PerWeek, PerMonth, PerQuarter or PerYear",
-		})
-		return l
+	if !l.calendar.IsSet() {
+		return l.wrongly("only calendar periods have an anchor",
+			"choose a time zone with In, or use core.PerWeek, PerMonth, PerQuarter or PerYear")
 	}
-	l.aligned.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable
-	l.aligned.calendar = l.aligned.calendar.From(anchor)
+	l.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable
+	l.calendar = l.calendar.From(anchor)
 	return l
 }

@@ -297,6 +297,8 @@ func TestMistakesWithInFlight(t *testing.T) {
 		{"too many", core.InFlight(core.MaxQuota + 1), nil, []string{"1 to 10000000 requests"}},
 		{"a window", window, nil, []string{"limits(4 in flight)", "leave out the 1m0s"}},
 		{"a lease of a window", core.PerMinute(1).Lease(time.Minute), nil, []string{"1/minute", "leave Lease out"}},
+		{"a calendar", core.Limits{core.InFlight(4).In(time.UTC), core.InFlight(5).From(time.Now())}, nil,
+			[]string{"limits(4 in flight): only hours, days", "limits(5 in flight): only calendar periods"}},
 		{"a short lease", core.InFlight(1).Lease(time.Second - 1), nil, []string{"1s to 1h0m0s"}},
 		{"a long lease", core.InFlight(1).Lease(time.Hour + 1), nil, []string{"1s to 1h0m0s"}},
 		{"no lease", core.InFlight(1).Lease(0), nil, []string{"1s to 1h0m0s"}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/calendar"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
@@ -35,18 +36,22 @@ type Limit struct {
 	Window time.Duration
 	Name   string
 
-	by       *keySpec // or nil: the limiter's key
-	unit     string   // of Of, or empty: requests
-	noUnit   bool     // Of was given an empty text
-	prefix   string   // of the name that is made of quota and window
-	inFlight bool     // of requests at the same time
-	leased   bool     // Lease was called
-	lease    time.Duration
-
+	by        *keySpec // or nil: the limiter's key
+	unit      string   // of Of, or empty: requests
+	prefix    string   // of the name that is made of quota and window
+	inFlight  bool     // of requests at the same time
+	lease     time.Duration
 	algorithm Algorithm
-	burst     int  // of a token bucket
-	nested    bool // the refill of a token bucket has an algorithm itself
-	aligned   aligned
+	burst     int               // of a token bucket
+	calendar  calendar.Calendar // whose periods the windows are, or zero if they slide
+	anchor    time.Time         // of From, or zero
+	wrong     fault             // the first mistake in calls of methods, or zero
+}
+
+// wrongly notes a mistake in the call of a method, unless there was one before.
+func (l Limit) wrongly(problem, remedy string) Limit {
+	l.wrong = cmp.Or(l.wrong, fault{problem, remedy})
+	return l
 }
 
 // By returns the limit with a key of its own, in place of the limiter's key. So one decision can limit a user, an
@@ -91,10 +96,12 @@ func (l Limit) By(k Key) Limit {
 // [Decision.Settle], counts requests if a limit counts requests, and otherwise the only unit; if there are several
 // other units, it is a [ConfigError]. [Limiter.Peek] asks for one unit of each.
 func (l Limit) Of(unit string) Limit {
-	if l.unit = unit; unit == plan.Requests {
+	switch l.unit = unit; {
+	case unit == plan.Requests:
 		l.unit = ""
+	case !plan.ValidUnit(unit):
+		return l.wrongly(fmt.Sprintf("the unit %q is not valid", unit), plan.RemedyUnit)
 	}
-	l.noUnit = unit == ""
 	return l
 }
 
@@ -176,7 +183,9 @@ func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defau
 // the program refers to the decision. The garbage collector detects that, within minutes, but at no certain time. Then
 // the permit ends with its lease, and the log has a warning.
 func (l Limit) Lease(d time.Duration) Limit {
-	l.lease, l.leased = d, true
+	if l.lease = d; !l.inFlight {
+		return l.wrongly("only core.InFlight has a lease", "leave Lease out")
+	}
 	return l
 }
 
@@ -192,10 +201,10 @@ func (l Limit) String() string {
 	if l.unit != "" {
 		quota += " " + l.unit
 	}
-	text := quota + "/" + limittext.Period(l.Window)
-	if l.aligned.isSet() {
-		return quota + "/" + l.aligned.calendar.String()
+	if l.calendar.IsSet() {
+		return quota + "/" + l.calendar.String()
 	}
+	text := quota + "/" + limittext.Period(l.Window)
 	if l.algorithm == store.TokenBucket {
 		text += limittext.Burst + strconv.Itoa(l.burst)
 	}
@@ -206,18 +215,23 @@ func (l Limit) defaultName() string {
 	if l.inFlight {
 		return strconv.Itoa(l.Quota) + "-in-flight"
 	}
-	period := limittext.Period(l.Window)
-	if l.aligned.isSet() {
-		period = l.aligned.calendar.Unit().String()
-	}
-	name := strconv.Itoa(l.Quota) + "-per-" + period
+	name := strconv.Itoa(l.Quota)
 	if l.unit != "" {
-		name = strconv.Itoa(l.Quota) + "-" + l.unit + "-per-" + period
+		name += "-" + l.unit
 	}
+	name += "-per-" + l.period()
 	if l.algorithm == store.TokenBucket {
 		name += "-burst-" + strconv.Itoa(l.burst)
 	}
 	return name
+}
+
+// period names the window.
+func (l *Limit) period() string {
+	if l.calendar.IsSet() {
+		return l.calendar.Unit().String()
+	}
+	return limittext.Period(l.Window)
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
@@ -232,7 +246,7 @@ func ParseLimit(s string) (Limit, error) {
 	if wrong := (*limittext.Error)(nil); errors.As(err, &wrong) {
 		return bad(fault{wrong.Problem, cmp.Or(wrong.Remedy, remedyQuota)})
 	}
-	l := Limit{Quota: text.Quota, Window: text.Window, aligned: aligned{calendar: text.Calendar}}
+	l := Limit{Quota: text.Quota, Window: text.Window, calendar: text.Calendar}
 	if text.Unit != "" {
 		l = l.Of(text.Unit)
 	}
@@ -252,8 +266,7 @@ func ParseLimit(s string) (Limit, error) {
 func (l *Limit) compiled() plan.Limit {
 	c := plan.Limit{
 		Name: l.Name, Named: l.Name != "" && l.Name != l.defaultName(), Text: l.String(), InFlight: l.inFlight,
-		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: limittext.Period(l.Window),
-		Calendar: l.aligned.calendar, Unit: l.unit,
+		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: l.period(), Calendar: l.calendar, Unit: l.unit,
 	}
 	if l.Name == "" {
 		c.Name = l.prefix + l.defaultName()
@@ -261,8 +274,8 @@ func (l *Limit) compiled() plan.Limit {
 	switch {
 	case l.inFlight:
 		c.Window = l.lease
-	case l.aligned.isSet():
-		c.Algorithm, c.Window, c.Period = FixedWindow, c.Calendar.Longest(), c.Calendar.Unit().String()
+	case l.calendar.IsSet():
+		c.Algorithm, c.Window = FixedWindow, c.Calendar.Longest()
 	case l.algorithm == store.TokenBucket:
 		c.Quota, c.Refill = l.burst, l.Quota
 	}
@@ -273,26 +286,19 @@ func (l *Limit) compiled() plan.Limit {
 }
 
 // faults returns what is wrong with a limit.
-func (l Limit) faults() (faults []fault) {
-	if l.noUnit || l.unit != "" && !plan.ValidUnit(l.unit) {
-		faults = append(faults, fault{fmt.Sprintf("the unit %q is not valid", l.unit), plan.RemedyUnit})
-	}
-	if !l.inFlight {
-		if f := l.fault(); f != (fault{}) {
-			faults = append(faults, f)
-		}
-		if l.leased {
-			faults = append(faults, fault{"only core.InFlight has a lease", "leave Lease out"})
-		}
-		if len(faults) == 0 {
-			faults = l.algorithmFaults()
-		}
-		return faults
-	}
+func (l *Limit) faults() (faults []fault) {
 	add := func(wrong bool, problem, remedy string) {
 		if wrong {
 			faults = append(faults, fault{problem, remedy})
 		}
+	}
+	if !l.inFlight {
+		wrong := l.fault()
+		if wrong == (fault{}) {
+			wrong = l.algorithmFault()
+		}
+		add(wrong != (fault{}), wrong.problem, wrong.remedy)
+		return faults
 	}
 	add(l.unit != "", "InFlight counts requests only", "leave Of out")
 	add(l.algorithm != SlidingLog, fmt.Sprintf("a %v cannot count requests in flight", l.algorithm), "leave With out")
@@ -302,8 +308,8 @@ func (l Limit) faults() (faults []fault) {
 	add(l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0,
 		fmt.Sprintf("the lease %v is out of range, or has a fraction of a microsecond", l.lease),
 		fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease))
-	if f := l.nameFault(); f != (fault{}) {
-		faults = append(faults, f)
+	for _, wrong := range [...]fault{l.wrong, l.nameFault()} {
+		add(wrong != (fault{}), wrong.problem, wrong.remedy)
 	}
 	return faults
 }
@@ -318,12 +324,12 @@ func (l *Limit) nameFault() fault {
 var remedyQuota = "choose 1 to " + strconv.Itoa(MaxQuota)
 
 // fault returns what is wrong with a limit of a window, or the zero fault.
-func (l Limit) fault() fault {
-	switch slides := !l.aligned.isSet(); {
+func (l *Limit) fault() fault {
+	switch slides := !l.calendar.IsSet(); {
 	case l.Quota < 1 || l.Quota > MaxQuota:
 		return fault{quotaOutOfRange, remedyQuota}
-	case l.aligned.fault != (fault{}):
-		return l.aligned.fault
+	case l.wrong != (fault{}):
+		return l.wrong
 	case slides && l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
 		return fault{
 			fmt.Sprintf("the window %v is out of range", l.Window),
