@@ -38,12 +38,11 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	}
 	c.addShadow(compiled)
 	if compiled.fixed != nil {
-		c.faults = append(c.faults, c.unfit(compiled.fixed)...)
+		c.faults = append(c.faults, c.unfit(compiled.fixed))
 		c.checkBan(compiled.fixed.Limits, k)
 	}
 	c.checkCosts(compiled.fixed)
 	c.lacks()
-	c.faults = append(c.faults, c.cannotLease())
 	named := c.name != ""
 	if !named {
 		c.name = compiled.name
@@ -188,41 +187,49 @@ func (c *config) unservable(p *policy) error {
 }
 
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
-func (c *config) unfit(p *plan.Plan) []error {
-	faults, a := []error{c.unleasable(p)}, p.Counter
-	if a == store.SlidingLog {
-		return faults
+func (c *config) unfit(p *plan.Plan) error {
+	var faults []error
+	add := func(wrong bool, option, value, problem, remedy string) {
+		if wrong {
+			faults = append(faults, configError(option, value, problem, remedy))
+		}
 	}
-	add := func(option, problem string) {
-		faults = append(faults, fault{problem, "leave the option out, or use a sliding log"}.error(option, a.String()))
+	all, algorithm := p.All(), p.Counter.String()
+	if n := slices.IndexFunc(all, func(l plan.Limit) bool { return l.InFlight || !l.KeepsEntries() }); n >= 0 {
+		add(c.guard.Lease > 0, "WithLease", all[n].Text, "only units of sliding logs can be booked ahead",
+			"leave the option out, or give this limit to a limiter of its own")
 	}
-	if c.refunds != nil {
-		add("WithRefund", "this algorithm keeps counters, not requests, so no request can be taken back")
+	if p.Counter != store.SlidingLog {
+		const remedy = "leave the option out, or use a sliding log"
+		add(c.refunds != nil, "WithRefund", algorithm,
+			"this algorithm keeps counters, not requests, so no request can be taken back", remedy)
+		add(c.mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
+			"this algorithm cannot count denials", remedy)
+		add(c.failLocal, "WithFailure(FailLocal)", algorithm,
+			"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store",
+			remedy)
 	}
-	if c.mode == store.ModeChargeDenied {
-		add("WithCountDenied", "this algorithm cannot count denials")
-	}
-	if c.failLocal {
-		add("WithFailure(FailLocal)",
-			"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store")
-	}
-	return faults
+	return errors.Join(faults...)
 }
 
 // lacks reports each option that needs an optional method which the store does not have.
 func (c *config) lacks() {
-	name := fmt.Sprintf("%T", c.store)
 	_, settles := c.store.(store.Settler)
 	_, merges := c.store.(store.Merger)
-	if c.refunds != nil && !settles {
-		c.fault("WithRefund", name, "this store cannot give units back: it has no method Settle (store.Settler)",
-			otherStore)
+	_, keeps := c.store.(store.Overrider)
+	_, leases := c.store.(store.Leaser)
+	name := fmt.Sprintf("%T", c.store)
+	add := func(lacks bool, option, problem, remedy string) {
+		if lacks {
+			c.fault(option, name, "this store cannot "+problem, remedy)
+		}
 	}
-	if _, keeps := c.store.(store.Overrider); c.overrides && !keeps {
-		c.fault("WithOverrides", name,
-			"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
-			otherStore)
-	}
+	add(c.refunds != nil && !settles, "WithRefund",
+		"give units back: it has no method Settle (store.Settler)", otherStore)
+	add(c.overrides && !keeps, "WithOverrides",
+		"keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore)
+	add(c.guard.Lease > 0 && !leases, "WithLease", "book units ahead: it has no method Book (store.Leaser)",
+		"leave the option out, or use another store, such as redisstore.New(client)")
 	if c.failLocal && !(merges && settles) {
 		c.fault("WithFailure", "FailLocal",
 			"admissions of an outage cannot be added to the store "+name+

@@ -308,7 +308,7 @@ func (l *Limiter) checkFor(base *plan.Plan, space *store.Namespace, o *plan.Over
 
 // checkOverridden returns an error for a plan that the store or the limiter's options cannot serve.
 func (l *Limiter) checkOverridden(pl *plan.Plan) error {
-	return errors.Join(append(l.policy.unfit(pl), unservable(l.store, pl))...)
+	return errors.Join(l.policy.unfit(pl), unservable(l.store, pl))
 }
 
 // Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in

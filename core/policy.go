@@ -29,7 +29,7 @@ type policy struct {
 	callbackTypes []callbackType
 	name          string                       // unless WithName gives another
 	spaces        *plan.Spaces                 // of the limiter
-	unfit         func(*plan.Plan) []error     // tells which options of the limiter the limits' algorithms cannot serve
+	unfit         func(*plan.Plan) error       // tells which options of the limiter the limits' algorithms cannot serve
 	chosen        atomic.Pointer[[]chosenPlan] // the plans of limits chosen so far
 	context       bool                         // choose takes a context, so it works without a request
 }
@@ -161,7 +161,7 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
 	if err == nil {
-		err = errors.Join(p.unfit(pl)...)
+		err = p.unfit(pl)
 	}
 	if err != nil {
 		return nil, &requestError{err, causeLimits}

@@ -122,7 +122,7 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 	if err = errors.Join(err, r.Key.fault); err != nil {
 		return nil, err
 	}
-	err = errors.Join(l.policy.unfit(pl)...)
+	err = l.policy.unfit(pl)
 	if r.Shadow && pl.Counter != store.SlidingLog {
 		err = errors.Join(err, plan.ShadowError(pl.Counter))
 	}
