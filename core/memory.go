@@ -112,20 +112,12 @@ func (s *MemoryStore) Take(_ context.Context, takes []store.Take, answers []stor
 
 // Settle implements [store.Settler].
 func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
-	err := t.Key.Validate()
-	if err == nil {
-		s.logs.Settle(&t)
-	}
-	return err
+	return withKey(&t.Key, func() { s.logs.Settle(&t) })
 }
 
 // Renew implements [store.Renewer].
 func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
-	err := r.Key.Validate()
-	if err == nil {
-		s.logs.Renew(&r)
-	}
-	return err
+	return withKey(&r.Key, func() { s.logs.Renew(&r) })
 }
 
 // Log implements [store.Lister].
@@ -138,19 +130,20 @@ func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration
 
 // Merge implements [store.Merger].
 func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
-	err := m.Key.Validate()
-	if err == nil {
-		s.logs.Merge(&m)
-	}
-	return err
+	return withKey(&m.Key, func() { s.logs.Merge(&m) })
 }
 
 // Reset implements [store.Store]. For a key that shares a log it does nothing, because the log also holds units of
 // other keys.
 func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
+	return withKey(&key, func() { s.logs.Reset(&key) })
+}
+
+// withKey does something with the log of a key that is not zero.
+func withKey(key *store.Key, do func()) error {
 	err := key.Validate()
 	if err == nil {
-		s.logs.Reset(&key)
+		do()
 	}
 	return err
 }
