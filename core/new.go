@@ -38,7 +38,6 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	}
 	c.addShadow(compiled)
 	if compiled.fixed != nil {
-		c.faults = append(c.faults, c.unfit(compiled.fixed))
 		c.checkBan(compiled.fixed.Limits, k)
 	}
 	c.checkCosts(compiled.fixed)
@@ -79,9 +78,8 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 	compiled.spaces = &plan.Spaces{
 		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k.keySpec, Secret: c.secret,
 		Varies: compiled.varies(), Named: c.overrides,
-		Check: func(p *plan.Plan) error { return unservable(c.store, p) },
+		Check: func(p *plan.Plan) error { return errors.Join(c.unfit(p), unservable(c.store, p)) },
 	}
-	compiled.unfit = c.unfit
 	c.faults = append(c.faults, c.unservable(compiled))
 	l := &Limiter{
 		settings:  c.settings,
@@ -169,16 +167,17 @@ func (c *config) addShadow(p *policy) {
 	}
 }
 
-// unservable finds the logs of a policy that has fixed limits. It returns an error if the store cannot decide over
-// them, over what requests may choose, or over those of a ban.
+// unservable finds the logs of a policy that has fixed limits. It returns an error if the store or the options cannot
+// serve them, or what requests may choose, or if the store cannot decide over the logs of a ban.
 func (c *config) unservable(p *policy) error {
 	var err error
-	if fixed := p.fixed; p.varies() {
-		if err = c.store.Validate(); err == nil && fixed != nil { // only a shadow is chosen
-			err = p.spaces.Validate(fixed)
-		}
-	} else if fixed != nil {
-		err = p.spaces.Split(fixed)
+	switch {
+	case p.fixed == nil:
+		err = c.store.Validate()
+	case p.varies(): // only a shadow is chosen
+		err = p.spaces.Validate(p.fixed)
+	default:
+		err = p.spaces.Split(p.fixed)
 	}
 	if err == nil && c.ban != nil {
 		err = cmp.Or(c.store.Validate(c.ban.Tries), c.store.Validate(c.ban.Ladder))

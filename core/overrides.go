@@ -302,13 +302,8 @@ func (l *Limiter) checkFor(base *plan.Plan, space *store.Namespace, o *plan.Over
 		faults = append(faults, configError("Override", limit.Text,
 			"no limit of the key counts "+plan.UnitName(limit.Unit), "leave it out"))
 	}
-	_, err := o.Plan(base, space, l.checkOverridden)
+	_, err := o.Plan(base, space, l.policy.spaces.Check)
 	return errors.Join(append(faults, err)...)
-}
-
-// checkOverridden returns an error for a plan that the store or the limiter's options cannot serve.
-func (l *Limiter) checkOverridden(pl *plan.Plan) error {
-	return errors.Join(l.policy.unfit(pl), unservable(l.store, pl))
 }
 
 // Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
@@ -357,7 +352,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 			d.denyOverridden(o, log)
 			return true
 		}
-		with, err := o.plan.Plan(made, log.KeySpace, l.checkOverridden)
+		with, err := o.plan.Plan(made, log.KeySpace, l.policy.spaces.Check)
 		if err != nil {
 			l.refusals.logOverride(ctx, err)
 			continue

@@ -22,16 +22,14 @@ type Policy interface {
 
 // policy is a Policy ready for use: all that does not depend on the request has been checked and rendered.
 type policy struct {
-	given         Limits                       // unless limits are chosen per request
-	fixed         *plan.Plan                   // of given
-	choose        func(adapter.Request) Limits // chooses the limits of a request if fixed is nil
+	fixed         *plan.Plan                   // unless requests choose limits
+	choose        func(adapter.Request) Limits // returns the limits of a request
 	shadow        *policy                      // the policy of WithShadow, or nil
 	callbackTypes []callbackType
 	name          string                       // unless WithName gives another
 	spaces        *plan.Spaces                 // of the limiter
-	unfit         func(*plan.Plan) error       // tells which options of the limiter the limits' algorithms cannot serve
 	chosen        atomic.Pointer[[]chosenPlan] // the plans of limits chosen so far
-	context       bool                         // choose takes a context, so it works without a request
+	context       bool                         // choose works without a request
 }
 
 // chosenPlan is the plan of limits that requests have chosen.
@@ -48,7 +46,9 @@ func (l Limit) compile() (*policy, error) { return Limits{l}.compile() }
 func (ls Limits) compile() (*policy, error) {
 	given := ls.clone()
 	p, err := newPlan(given, "limits")
-	compiled := &policy{given: given, fixed: p, name: defaultPolicyName(given)}
+	compiled := &policy{
+		fixed: p, choose: func(adapter.Request) Limits { return given }, name: defaultPolicyName(given), context: true,
+	}
 	for i, l := range given {
 		known := slices.ContainsFunc(given[:i], func(earlier Limit) bool { return earlier.by == l.by })
 		if l.by != nil && !known {
@@ -128,7 +128,7 @@ func (l limitBy) compile() (*policy, error) {
 func (p *policy) withShadow(shadow *policy) error {
 	p.shadow = shadow
 	p.callbackTypes = append(p.callbackTypes, shadow.callbackTypes...)
-	p.context = (p.fixed != nil || p.context) && (shadow.fixed != nil || shadow.context)
+	p.context = p.context && shadow.context
 	if p.fixed == nil || shadow.fixed == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (p *policy) withShadow(shadow *policy) error {
 
 // varies reports whether limits depend on the request.
 func (p *policy) varies() bool {
-	return p.choose != nil || p.shadow != nil && p.shadow.choose != nil
+	return p.fixed == nil || p.shadow != nil && p.shadow.fixed == nil
 }
 
 // plan returns the plan for a request. An error beside a plan is why the plan has no shadow.
@@ -145,9 +145,9 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if !p.varies() {
 		return p.fixed, nil
 	}
-	given, shadow := p.limitsFor(r), Limits(nil)
+	given, shadow := p.choose(r), Limits(nil)
 	if p.shadow != nil {
-		shadow = p.shadow.limitsFor(r)
+		shadow = p.shadow.choose(r)
 	}
 	chosen, plans := p.chosen.Load(), []chosenPlan(nil)
 	if chosen != nil {
@@ -160,9 +160,6 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	}
 	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
-	if err == nil {
-		err = p.unfit(pl)
-	}
 	if err != nil {
 		return nil, &requestError{err, causeLimits}
 	}
@@ -189,14 +186,6 @@ func (p *policy) addShadow(pl *plan.Plan, limits Limits) error {
 		err = pl.AddShadow(shadow)
 	}
 	return err
-}
-
-// limitsFor returns the limits for a request, as they were given.
-func (p *policy) limitsFor(r adapter.Request) Limits {
-	if p.fixed != nil {
-		return p.given
-	}
-	return p.choose(r)
 }
 
 // unservable returns an error if the store cannot decide over the logs of a plan.

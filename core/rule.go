@@ -122,12 +122,8 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 	if err = errors.Join(err, r.Key.fault); err != nil {
 		return nil, err
 	}
-	err = l.policy.unfit(pl)
 	if r.Shadow && pl.Counter != store.SlidingLog {
-		err = errors.Join(err, plan.ShadowError(pl.Counter))
-	}
-	if err != nil {
-		return nil, err
+		return nil, plan.ShadowError(pl.Counter)
 	}
 	spaces := *l.policy.spaces
 	spaces.NamedSpaces, spaces.OwnKey, spaces.Label = l.names(r.Name, spaces.Secret), r.Key.keySpec, r.Label
