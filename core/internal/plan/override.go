@@ -60,38 +60,30 @@ func (o *Override) replaces(log *Log, space *store.Namespace) bool {
 
 func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 	var replaced []*Log
-	var gone [store.MaxLimits]bool // limits of base that are replaced
-	var rule *Rule
+	to := make([]int, len(base.All())) // where limits of base are in the plan, or -1 if they are replaced
 	for _, log := range base.Logs {
-		if !o.replaces(log, space) {
-			continue
-		}
-		replaced = append(replaced, log)
-		for _, at := range log.At[:log.Deciding()] {
-			if gone[at] = true; rule == nil && base.Rules != nil {
-				rule = base.Rules[at]
+		if o.replaces(log, space) {
+			replaced = append(replaced, log)
+			for _, at := range log.At[:log.Deciding()] {
+				to[at] = -1
 			}
 		}
 	}
 	if replaced == nil {
 		return base, nil
 	}
-	p := &Plan{Shadow: base.Shadow}
-	add := func(l Limit, r *Rule) {
-		if p.Limits, p.Names = append(p.Limits, l), append(p.Names, l.Name); base.Rules != nil {
-			p.Rules = append(p.Rules, r)
-		}
+	p, rules := &Plan{Shadow: base.Shadow}, base.Rules
+	if rules == nil {
+		rules = make([]*Rule, len(base.Limits))
 	}
-	to := make([]int, len(base.All())) // where limits of base are in p
+	add := func(l Limit, r *Rule) {
+		p.Limits, p.Names, p.Rules = append(p.Limits, l), append(p.Names, l.Name), append(p.Rules, r)
+	}
 	for i := range base.Limits {
-		if gone[i] {
-			continue
+		if to[i] == 0 {
+			to[i] = len(p.Limits)
+			add(base.Limits[i], rules[i])
 		}
-		var own *Rule
-		if to[i] = len(p.Limits); base.Rules != nil {
-			own = base.Rules[i]
-		}
-		add(base.Limits[i], own)
 	}
 	first := len(p.Limits)
 	for _, l := range o.limits {
@@ -104,14 +96,14 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 		if slices.Contains(p.Names, l.Name) {
 			l.Name += "-override"
 		}
-		add(l, rule)
+		add(l, replaced[0].Rule)
 	}
 	for i := len(base.Limits); i < len(to); i++ {
 		to[i] = len(p.Limits) + i - len(base.Limits)
 	}
 	o.addLogs(p, base, replaced, first, to)
 	p.sumOf(base.Unit)
-	if p.Units = base.Units; len(p.Limits) == 0 {
+	if p.Units = base.Units; base.Rules == nil || len(p.Limits) == 0 {
 		p.Rules = base.Rules
 	}
 	return p, o.check(p)
