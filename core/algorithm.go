@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
@@ -45,7 +44,7 @@ const (
 // Its counters are named by its window, and by its Name if it has one, but not by its quota. So with [LimitBy] a
 // customer who changes to a larger plan keeps what was used. Two limits with the same window and key need names.
 func (l Limit) With(a Algorithm) Limit {
-	l.algorithm = a
+	l.form.Algorithm = a
 	return l
 }
 
@@ -58,11 +57,7 @@ func (l Limit) With(a Algorithm) Limit {
 // within 365 days. See [Algorithm] for what such a limit cannot do. It is computed as the generic cell rate algorithm,
 // with the time for one unit rounded up to a nanosecond.
 func TokenBucket(refill Limit, burst int) Limit {
-	if refill.algorithm != SlidingLog || refill.calendar.IsSet() || refill.inFlight {
-		refill = refill.wrongly("the refill of core.TokenBucket is not a rate",
-			"use a plain rate, such as core.PerSecond(10)")
-	}
-	refill.algorithm, refill.burst = store.TokenBucket, burst
+	refill.form.SetBurst(burst)
 	return refill
 }
 
@@ -82,7 +77,7 @@ func PerQuarter(quota int) Limit { return perPeriod(quota, calendar.Quarter) }
 func PerYear(quota int) Limit { return perPeriod(quota, calendar.Year) }
 
 func perPeriod(quota int, unit calendar.Unit) Limit {
-	return Limit{Quota: quota, calendar: calendar.New(unit, time.UTC)}
+	return Limit{Quota: quota, form: limittext.Form{Calendar: calendar.New(unit, time.UTC)}}
 }
 
 // In returns the limit with periods that begin by the clock of a time zone: at midnight, or for [PerHour] at the full
@@ -95,22 +90,7 @@ func perPeriod(quota int, unit calendar.Unit) Limit {
 // If you change the zone of a running service, the units that were used in the present period of the new zone stay
 // counted.
 func (l Limit) In(zone *time.Location) Limit {
-	switch {
-	case zone == nil:
-		return l.wrongly("the time zone is nil", "check the error of time.LoadLocation")
-	case l.calendar.IsSet():
-		l.calendar = calendar.New(l.calendar.Unit(), zone)
-	case l.Window == day:
-		l.calendar = calendar.New(calendar.Day, zone)
-	case l.Window == time.Hour:
-		l.calendar = calendar.New(calendar.Hour, zone)
-	default:
-		return l.wrongly("only hours, days and longer calendar periods can be aligned",
-			"use core.PerHour, PerDay, PerWeek, PerMonth, PerQuarter or PerYear")
-	}
-	if !l.anchor.IsZero() {
-		l.calendar = l.calendar.From(l.anchor)
-	}
+	l.form.SetZone(zone, l.Window)
 	return l
 }
 
@@ -119,41 +99,6 @@ func (l Limit) In(zone *time.Location) Limit {
 // [PerQuarter] and [PerYear], and for other limits after [Limit.In]. If a month is too short, its last day is used:
 // months from January 31 begin on February 28 or 29, March 31 and April 30. Fractions of a second are cut off.
 func (l Limit) From(anchor time.Time) Limit {
-	if !l.calendar.IsSet() {
-		return l.wrongly("only calendar periods have an anchor",
-			"choose a time zone with In, or use core.PerWeek, PerMonth, PerQuarter or PerYear")
-	}
-	l.anchor = anchor.Round(0) // without a monotonic clock reading, so that limits are comparable
-	l.calendar = l.calendar.From(anchor)
+	l.form.SetAnchor(anchor)
 	return l
-}
-
-// algorithmFault returns what is wrong with the algorithm of a limit whose other fields are valid, or the zero fault.
-func (l *Limit) algorithmFault() fault {
-	switch {
-	case l.calendar.IsSet() && l.algorithm != SlidingLog && l.algorithm != FixedWindow:
-		return fault{
-			fmt.Sprintf("a %v cannot count calendar periods", l.algorithm),
-			"leave With out, or use a window such as core.PerDay(n) without In",
-		}
-	case l.algorithm > store.TokenBucket:
-		return fault{
-			fmt.Sprintf("there is no algorithm %d", l.algorithm),
-			"choose SlidingLog, FixedWindow or SlidingCounter, or use core.TokenBucket",
-		}
-	case l.algorithm != store.TokenBucket && l.burst != 0:
-		return fault{fmt.Sprintf("a %v has no burst", l.algorithm), "call With on a limit without a burst"}
-	case l.algorithm != store.TokenBucket:
-	case l.burst < 1 || l.burst > MaxQuota:
-		return fault{
-			fmt.Sprintf("the burst %d is out of range", l.burst),
-			fmt.Sprintf("choose 1 to %d units: core.TokenBucket(refill, burst)", MaxQuota),
-		}
-	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.burst):
-		return fault{
-			fmt.Sprintf("an empty bucket of %d takes longer than %v to fill", l.burst, limittext.Period(MaxWindow)),
-			"refill it faster, or choose a smaller burst",
-		}
-	}
-	return fault{}
 }

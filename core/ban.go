@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/ban"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -27,22 +28,21 @@ import (
 // denial.
 func WithBan(denials int, within, first time.Duration) Option {
 	return onceUnlessRules("WithBan", "a deny list, or a limit over a longer window", func(c *config) {
+		value := fmt.Sprintf("%d, %v, %v", denials, within, first)
 		tries := Limit{Quota: denials, Window: within}
-		wrong := tries.fault()
+		text := tries.text()
+		faults := text.Faults()
 		switch longest := ban.Longest(MaxWindow); {
 		case denials < 1 || denials > MaxQuota:
-			wrong = fault{"the number of denials is out of range", remedyQuota}
-		case wrong == (fault{}) && (first < MinWindow || first > longest || first%time.Microsecond != 0):
-			wrong = fault{
-				"the length of the first ban is out of range",
-				fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest),
-			}
+			c.fault("WithBan", value, "the number of denials is out of range", limittext.RemedyQuota)
+		case len(faults) > 0:
+			c.fault("WithBan", value, faults[0].Problem, faults[0].Remedy)
+		case first < MinWindow || first > longest || first%time.Microsecond != 0:
+			c.fault("WithBan", value, "the length of the first ban is out of range",
+				fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest))
+		default:
+			c.ban = ban.New(tries.compiled(), first)
 		}
-		if wrong != (fault{}) {
-			c.fault("WithBan", fmt.Sprintf("%d, %v, %v", denials, within, first), wrong.problem, wrong.remedy)
-			return
-		}
-		c.ban = ban.New(tries.compiled(), first)
 	})
 }
 

@@ -61,8 +61,6 @@ const (
 	zeroKey    = "the key is the zero Key"
 	makeKey    = "use ByIP, ByHeader, By or another function that returns a Key"
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
-
-	quotaOutOfRange = "the quota is out of range"
 )
 
 // cause is why a request was refused with 400, 500 or 503, or which callback has panicked. The number of causes is

@@ -46,7 +46,9 @@ var layers = []struct {
 	{module + "core/internal/inflight", nil},
 	{module + "core/internal/lease", nil},
 	{module + "core/internal/lifetime", []string{module + "core/adapter"}},
-	{module + "core/internal/limittext", []string{module + "core/internal/calendar"}},
+	{module + "core/internal/limittext", []string{
+		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
+	}},
 	{module + "core/internal/override", []string{module + "core/store"}},
 	{module + "core/internal/queue", nil},
 	{module + "core/internal/slide", nil},

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/calendar"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
@@ -18,9 +17,9 @@ import (
 
 // The bounds of a policy. A store may have lower bounds; [New] then returns an error.
 const (
-	MaxQuota  = 10_000_000           // units of one limit
-	MinWindow = time.Millisecond     // shortest window
-	MaxWindow = 365 * 24 * time.Hour // longest window
+	MaxQuota  = limittext.MaxQuota  // units of one limit: 10,000,000
+	MinWindow = limittext.MinWindow // shortest window: a millisecond
+	MaxWindow = limittext.MaxWindow // longest window: 365 days
 )
 
 // Limit is a quota of units in any window of the given length, or of requests at the same time: see [InFlight]. At
@@ -36,22 +35,14 @@ type Limit struct {
 	Window time.Duration
 	Name   string
 
-	by        *keySpec // or nil: the limiter's key
-	unit      string   // of Of, or empty: requests
-	prefix    string   // of the name that is made of quota and window
-	inFlight  bool     // of requests at the same time
-	lease     time.Duration
-	algorithm Algorithm
-	burst     int               // of a token bucket
-	calendar  calendar.Calendar // whose periods the windows are, or zero if they slide
-	anchor    time.Time         // of From, or zero
-	wrong     fault             // the first mistake in calls of methods, or zero
+	by     *keySpec // or nil: the limiter's key
+	prefix string   // of the name that is made of quota and window
+	form   limittext.Form
 }
 
-// wrongly notes a mistake in the call of a method, unless there was one before.
-func (l Limit) wrongly(problem, remedy string) Limit {
-	l.wrong = cmp.Or(l.wrong, fault{problem, remedy})
-	return l
+// text returns the limit as it was written.
+func (l *Limit) text() limittext.Limit {
+	return limittext.Limit{Name: l.Name, Quota: l.Quota, Window: l.Window, Form: l.form}
 }
 
 // By returns the limit with a key of its own, in place of the limiter's key. So one decision can limit a user, an
@@ -96,12 +87,7 @@ func (l Limit) By(k Key) Limit {
 // [Decision.Settle], counts requests if a limit counts requests, and otherwise the only unit; if there are several
 // other units, it is a [ConfigError]. [Limiter.Peek] asks for one unit of each.
 func (l Limit) Of(unit string) Limit {
-	switch l.unit = unit; {
-	case unit == plan.Requests:
-		l.unit = ""
-	case !plan.ValidUnit(unit):
-		return l.wrongly(fmt.Sprintf("the unit %q is not valid", unit), plan.RemedyUnit)
-	}
+	l.form.SetUnit(unit)
 	return l
 }
 
@@ -146,14 +132,7 @@ func PerMinute(quota int) Limit { return Limit{Quota: quota, Window: time.Minute
 func PerHour(quota int) Limit { return Limit{Quota: quota, Window: time.Hour} }
 
 // PerDay allows quota units in any 24 hours.
-func PerDay(quota int) Limit { return Limit{Quota: quota, Window: day} }
-
-// The bounds of [Limit.Lease], and what it is without.
-const (
-	minLease     = time.Second
-	maxLease     = time.Hour
-	defaultLease = 30 * time.Second
-)
+func PerDay(quota int) Limit { return Limit{Quota: quota, Window: 24 * time.Hour} }
 
 // InFlight allows n requests at the same time, 1 to [MaxQuota]. Each holds a permit from the decision until it ends:
 // middleware gives the permit back when the handler ends in any way; without HTTP, [Decision.Release] does. It may be
@@ -169,7 +148,9 @@ const (
 // The permits of a process that dies are free when their lease ends; see [Limit.Lease]. While the store does not
 // answer, [FailLocal] limits within each process. A store outside the process must be a store.Renewer and a
 // store.Settler.
-func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defaultLease} }
+func InFlight(n int) Limit {
+	return Limit{Quota: n, form: limittext.Form{InFlight: true, Lease: limittext.DefaultLease}}
+}
 
 // Lease sets for how long a permit of [InFlight] lasts without being renewed: 1s to 1h, in whole microseconds. The
 // default is 30s. The limiter renews its permits three times within a lease, however long the requests take, so the
@@ -183,55 +164,15 @@ func InFlight(n int) Limit { return Limit{Quota: n, inFlight: true, lease: defau
 // the program refers to the decision. The garbage collector detects that, within minutes, but at no certain time. Then
 // the permit ends with its lease, and the log has a warning.
 func (l Limit) Lease(d time.Duration) Limit {
-	if l.lease = d; !l.inFlight {
-		return l.wrongly("only core.InFlight has a lease", "leave Lease out")
-	}
+	l.form.SetLease(d)
 	return l
 }
-
-const day = 24 * time.Hour
 
 // String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day
 // in Europe/Berlin". It leaves out the algorithm of a limit without a burst.
 func (l Limit) String() string {
-	if l.inFlight {
-		return strconv.Itoa(l.Quota) + limittext.InFlight
-	}
-	quota := strconv.Itoa(l.Quota)
-	if l.unit != "" {
-		quota += " " + l.unit
-	}
-	if l.calendar.IsSet() {
-		return quota + "/" + l.calendar.String()
-	}
-	text := quota + "/" + limittext.Period(l.Window)
-	if l.algorithm == store.TokenBucket {
-		text += limittext.Burst + strconv.Itoa(l.burst)
-	}
-	return text
-}
-
-func (l Limit) defaultName() string {
-	if l.inFlight {
-		return strconv.Itoa(l.Quota) + "-in-flight"
-	}
-	name := strconv.Itoa(l.Quota)
-	if l.unit != "" {
-		name += "-" + l.unit
-	}
-	name += "-per-" + l.period()
-	if l.algorithm == store.TokenBucket {
-		name += "-burst-" + strconv.Itoa(l.burst)
-	}
-	return name
-}
-
-// period names the window.
-func (l *Limit) period() string {
-	if l.calendar.IsSet() {
-		return l.calendar.Unit().String()
-	}
-	return limittext.Period(l.Window)
+	text := l.text()
+	return text.String()
 }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
@@ -241,111 +182,32 @@ func (l *Limit) period() string {
 // UTC; "5/day in Europe/Berlin" is [Limit.In], and "1000/month in UTC from 15" is [Limit.From]. The error is a
 // [ConfigError].
 func ParseLimit(s string) (Limit, error) {
-	bad := func(f fault) (Limit, error) { return Limit{}, f.error("ParseLimit", strconv.Quote(s)) }
-	text, err := limittext.Parse(s, MaxWindow)
+	text, err := limittext.Parse(s)
 	if wrong := (*limittext.Error)(nil); errors.As(err, &wrong) {
-		return bad(fault{wrong.Problem, cmp.Or(wrong.Remedy, remedyQuota)})
+		return Limit{}, configError("ParseLimit", strconv.Quote(s), wrong.Problem, wrong.Remedy)
 	}
-	l := Limit{Quota: text.Quota, Window: text.Window, calendar: text.Calendar}
-	if text.Unit != "" {
-		l = l.Of(text.Unit)
-	}
-	switch {
-	case text.InFlight:
-		l = InFlight(text.Quota)
-	case text.HasBurst:
-		l = TokenBucket(l, text.Burst)
-	}
-	if faults := l.faults(); len(faults) > 0 {
-		return bad(faults[0])
-	}
-	return l, nil
+	return Limit{Quota: text.Quota, Window: text.Window, form: text.Form}, nil
 }
 
 // compiled returns a limit that is valid as it is decided.
 func (l *Limit) compiled() plan.Limit {
+	text := l.text()
+	name := text.DefaultName()
 	c := plan.Limit{
-		Name: l.Name, Named: l.Name != "" && l.Name != l.defaultName(), Text: l.String(), InFlight: l.inFlight,
-		Algorithm: l.algorithm, Quota: l.Quota, Window: l.Window, Period: l.period(), Calendar: l.calendar, Unit: l.unit,
-	}
-	if l.Name == "" {
-		c.Name = l.prefix + l.defaultName()
+		Name: cmp.Or(l.Name, l.prefix+name), Named: l.Name != "" && l.Name != name, Text: text.String(),
+		InFlight: text.InFlight, Algorithm: text.Algorithm, Quota: l.Quota, Window: l.Window, Period: text.Period(),
+		Calendar: text.Calendar, Unit: text.Unit,
 	}
 	switch {
-	case l.inFlight:
-		c.Window = l.lease
-	case l.calendar.IsSet():
-		c.Algorithm, c.Window = FixedWindow, c.Calendar.Longest()
-	case l.algorithm == store.TokenBucket:
-		c.Quota, c.Refill = l.burst, l.Quota
+	case text.InFlight:
+		c.Window = text.Lease
+	case text.Calendar.IsSet():
+		c.Algorithm, c.Window = FixedWindow, text.Calendar.Longest()
+	case text.Algorithm == store.TokenBucket:
+		c.Quota, c.Refill = text.Burst, l.Quota
 	}
 	if l.by != nil {
 		c.Key = l.by
 	}
 	return c
-}
-
-// faults returns what is wrong with a limit.
-func (l *Limit) faults() (faults []fault) {
-	add := func(wrong bool, problem, remedy string) {
-		if wrong {
-			faults = append(faults, fault{problem, remedy})
-		}
-	}
-	if !l.inFlight {
-		wrong := l.fault()
-		if wrong == (fault{}) {
-			wrong = l.algorithmFault()
-		}
-		add(wrong != (fault{}), wrong.problem, wrong.remedy)
-		return faults
-	}
-	add(l.unit != "", "InFlight counts requests only", "leave Of out")
-	add(l.algorithm != SlidingLog, fmt.Sprintf("a %v cannot count requests in flight", l.algorithm), "leave With out")
-	add(l.Quota < 1 || l.Quota > MaxQuota, quotaOutOfRange, remedyQuota+" requests")
-	add(l.Window != 0, "a limit of requests in flight has no window",
-		fmt.Sprintf("leave out the %v; for a quota in a window, add another limit", l.Window))
-	add(l.lease < minLease || l.lease > maxLease || l.lease%time.Microsecond != 0,
-		fmt.Sprintf("the lease %v is out of range, or has a fraction of a microsecond", l.lease),
-		fmt.Sprintf("choose %v to %v; it is renewed while the request runs", minLease, maxLease))
-	for _, wrong := range [...]fault{l.wrong, l.nameFault()} {
-		add(wrong != (fault{}), wrong.problem, wrong.remedy)
-	}
-	return faults
-}
-
-func (l *Limit) nameFault() fault {
-	if l.Name == "" || validName(l.Name) {
-		return fault{}
-	}
-	return fault{fmt.Sprintf("the name %q is not valid", l.Name), "use 1 to 64 letters, digits, '.', '_' or '-'"}
-}
-
-var remedyQuota = "choose 1 to " + strconv.Itoa(MaxQuota)
-
-// fault returns what is wrong with a limit of a window, or the zero fault.
-func (l *Limit) fault() fault {
-	switch slides := !l.calendar.IsSet(); {
-	case l.Quota < 1 || l.Quota > MaxQuota:
-		return fault{quotaOutOfRange, remedyQuota}
-	case l.wrong != (fault{}):
-		return l.wrong
-	case slides && l.Window > 0 && l.Window <= day/time.Second: // a number without a unit
-		return fault{
-			fmt.Sprintf("the window %v is out of range", l.Window),
-			fmt.Sprintf("%s; if you mean %d seconds, write %[2]d*time.Second", limittext.RemedyLength, int64(l.Window)),
-		}
-	case slides && (l.Window < MinWindow || l.Window > MaxWindow):
-		return fault{fmt.Sprintf("the window %v is out of range", l.Window), limittext.RemedyLength}
-	case slides && l.Window%time.Microsecond != 0:
-		return fault{fmt.Sprintf("the window %v has a fraction of a microsecond", l.Window), "use whole microseconds"}
-	}
-	return l.nameFault()
-}
-
-// validName reports whether s is a valid name. Such names need no escapes in a structured field (RFC 9651) or in a JSON
-// string.
-func validName(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	return s != "" && len(s) <= 64 && strings.Trim(s, allowed) == ""
 }

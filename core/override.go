@@ -53,7 +53,7 @@ type KeyOverride struct {
 
 const (
 	maxNote     = 200
-	maxOverride = 366 * day
+	maxOverride = 366 * 24 * time.Hour
 )
 
 // text returns what the store keeps of an override, or an error for each mistake in itself. It leaves the key out if
@@ -86,11 +86,11 @@ func (o *Override) text(policy, key string) (text string, err error) {
 	}
 	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
 	for _, limit := range o.Limits {
-		if limit.by != nil || limit.inFlight {
+		if limit.by != nil || limit.form.InFlight {
 			add(limit.String(), "limits of an override have no key of their own, and count no requests in flight",
 				"set By of the override, and leave out InFlight")
 		}
-		stored.Limits = append(stored.Limits, storedLimit{limit.String(), limit.Name, limit.algorithm})
+		stored.Limits = append(stored.Limits, storedLimit{limit.String(), limit.Name, limit.form.Algorithm})
 	}
 	if o.Limits != nil {
 		_, err = newPlan(o.Limits, "Override")
@@ -139,8 +139,8 @@ func parseOverride(from store.Override) (*activeOverride, error) {
 		if err != nil {
 			return nil, err
 		}
-		if limit.Name = s.Name; limit.algorithm == store.SlidingLog {
-			limit.algorithm = s.Algorithm
+		if limit.Name = s.Name; limit.form.Algorithm == store.SlidingLog {
+			limit.form.Algorithm = s.Algorithm
 		}
 		o.Limits = append(o.Limits, limit)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -77,9 +78,10 @@ func newPlan(limits Limits, option string) (*plan.Plan, error) {
 		if l.by != nil && l.by.fault != nil {
 			faults = append(faults, l.by.fault)
 		}
-		wrong := l.faults()
+		text := l.text()
+		wrong := text.Faults()
 		for _, f := range wrong {
-			faults = append(faults, f.error(option, l.String()))
+			faults = append(faults, configError(option, text.String(), f.Problem, f.Remedy))
 		}
 		if len(wrong) == 0 {
 			compiled[i] = l.compiled()
@@ -207,7 +209,8 @@ func unservable(s store.Store, p *plan.Plan) error {
 func defaultPolicyName(limits Limits) string {
 	names := make([]string, len(limits))
 	for i, l := range limits {
-		names[i] = l.defaultName()
+		text := l.text()
+		names[i] = text.DefaultName()
 		if l.Name != "" && l.Name != names[i] {
 			names[i] = l.Name + "." + names[i]
 		}
@@ -226,7 +229,7 @@ const (
 )
 
 func validPolicyName(s string) bool {
-	return len(s) <= maxPolicyName && validName(s) && s == strings.ToLower(s)
+	return len(s) <= maxPolicyName && limittext.ValidName(s) && s == strings.ToLower(s)
 }
 
 // textOf returns limits as users write them.

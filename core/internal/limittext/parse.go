@@ -1,4 +1,3 @@
-// Package limittext reads limits from text, as in a configuration file.
 package limittext
 
 import (
@@ -11,31 +10,18 @@ import (
 	"github.com/sashlimit/sash/core/internal/calendar"
 )
 
-// Limit is what a text says. Its numbers may be out of range.
-type Limit struct {
-	Quota    int
-	Unit     string            // what follows the quota, or empty
-	InFlight bool              // of requests at the same time, which has no window
-	Window   time.Duration     // 0 if there is a calendar
-	Calendar calendar.Calendar // or zero
-	HasBurst bool
-	Burst    int
-}
-
-// Error is what is wrong with a text, and what to do. Its remedy is empty if the quota is wrong.
-type Error = calendar.Error
-
 // What follows the quota of a limit of requests at the same time, and what stands before a burst.
 const (
-	InFlight = " in flight"
-	Burst    = " burst "
+	inFlight = " in flight"
+	burst    = " burst "
 )
 
-// Parse reads a limit. A window is at most longest.
-func Parse(s string, longest time.Duration) (l Limit, err error) {
-	rated, burst, hasBurst := strings.Cut(s, Burst)
-	amount, inFlight := strings.CutSuffix(strings.TrimSpace(rated), InFlight)
-	rest, found := "", inFlight
+// Parse reads a limit that is valid. The error is an [Error].
+func Parse(s string) (l Limit, err error) {
+	rated, size, hasBurst := strings.Cut(s, burst)
+	var amount, rest string
+	amount, l.InFlight = strings.CutSuffix(strings.TrimSpace(rated), inFlight)
+	found := l.InFlight
 	if !found {
 		amount, rest, found = strings.Cut(rated, "/")
 	}
@@ -48,30 +34,36 @@ func Parse(s string, longest time.Duration) (l Limit, err error) {
 		}
 	}
 	amount, rest = strings.TrimSpace(amount), strings.TrimSpace(rest)
-	if number, unit, named := strings.Cut(amount, " "); named && !inFlight && digits(number) {
-		amount, l.Unit = number, strings.TrimSpace(unit)
+	number, unit, hasUnit := strings.Cut(amount, " ")
+	if hasUnit = hasUnit && !l.InFlight && digits(number); hasUnit {
+		amount = number
 	}
 	if !digits(amount) {
-		return l, &Error{Problem: fmt.Sprintf("the quota %q is not a whole number", amount)}
+		return l, &Error{Problem: fmt.Sprintf("the quota %q is not a whole number", amount), Remedy: RemedyQuota}
 	}
-	l.InFlight, l.HasBurst = inFlight, hasBurst
 	if l.Quota, err = strconv.Atoi(amount); err != nil {
-		return l, &Error{Problem: "the quota is out of range"}
+		return l, &Error{Problem: quotaOutOfRange, Remedy: RemedyQuota}
 	}
-	if !inFlight {
-		if err = l.parseWindow(rest, longest); err != nil {
-			return l, err
-		}
+	if l.InFlight {
+		l.Lease = DefaultLease
+	} else if err = l.parseWindow(rest); err != nil {
+		return l, err
+	}
+	if hasUnit {
+		l.SetUnit(strings.TrimSpace(unit))
 	}
 	if hasBurst {
-		burst = strings.TrimSpace(burst)
-		l.Burst, err = strconv.Atoi(burst)
-		if err != nil || !digits(burst) || inFlight {
+		n, err := strconv.Atoi(strings.TrimSpace(size))
+		if err != nil || !digits(strings.TrimSpace(size)) || l.InFlight {
 			return l, &Error{
-				Problem: fmt.Sprintf("the burst %q is not a whole number after a rate", burst),
+				Problem: fmt.Sprintf("the burst %q is not a whole number after a rate", strings.TrimSpace(size)),
 				Remedy:  `write it as in "10/second burst 50"`,
 			}
 		}
+		l.SetBurst(n)
+	}
+	if faults := l.Faults(); len(faults) > 0 {
+		return l, &faults[0]
 	}
 	return l, nil
 }
@@ -88,8 +80,8 @@ var units = []struct {
 	{"microsecond", "usec", "us", time.Microsecond},
 }
 
-// Period formats a window in its largest whole unit: "minute", "5m", "1500ms".
-func Period(window time.Duration) string {
+// period names a window in its largest whole unit.
+func period(window time.Duration) string {
 	for _, u := range units {
 		if window == u.length {
 			return u.name
@@ -104,14 +96,11 @@ func Period(window time.Duration) string {
 const remedyWindow = "write second, minute, hour, day, week, month, quarter or year, " +
 	`or a length such as "5 minutes" or "10s"`
 
-// RemedyLength is for a window that is out of range.
-const RemedyLength = "choose 1ms to 365 days (8760h)"
-
 // parseWindow sets the window or the calendar from text.
-func (l *Limit) parseWindow(text string, longest time.Duration) (err error) {
-	d, known := parsePeriod(text, longest)
+func (l *Limit) parseWindow(text string) (err error) {
+	d, known := parsePeriod(text)
 	if known && d == 0 {
-		return &Error{Problem: fmt.Sprintf("the window %q is out of range", text), Remedy: RemedyLength}
+		return &Error{Problem: fmt.Sprintf("the window %q is out of range", text), Remedy: remedyLength}
 	}
 	if l.Window = d; known {
 		return nil
@@ -126,7 +115,7 @@ func (l *Limit) parseWindow(text string, longest time.Duration) (err error) {
 }
 
 // parsePeriod reads a window that slides. It returns 0 for one that is too long.
-func parsePeriod(s string, longest time.Duration) (d time.Duration, known bool) {
+func parsePeriod(s string) (d time.Duration, known bool) {
 	i := 0
 	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
 		i++
@@ -140,7 +129,7 @@ func parsePeriod(s string, longest time.Duration) (d time.Duration, known bool) 
 			return u.length, true
 		}
 		n, err := strconv.ParseInt(count, 10, 64)
-		if err != nil || n > int64(longest/u.length) {
+		if err != nil || n > int64(MaxWindow/u.length) {
 			return 0, true
 		}
 		return time.Duration(n) * u.length, true
