@@ -8,12 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/setup"
+	"github.com/sashlimit/sash/core/internal/keys"
 )
 
 // For adapters: NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were
@@ -47,7 +44,7 @@ func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, erro
 // For adapters: LimiterOf returns the limiter of a set for Rules of an adapter. It panics on a wrong option, and if set
 // is nil, for example because the error of rules.Load was not checked.
 func LimiterOf(set RuleSet, opts ...Option) *Limiter {
-	if isNil(set) {
+	if keys.IsNil(set) {
 		err := configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load")
 		panic(err) //nolint:forbidigo // documented: a mistake of the program
 	}
@@ -63,7 +60,7 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 func OnDeny[C, Deny any](handler Deny) Option {
 	return onceAnswering("WithDeny", func(c *config) {
 		c.deny = handler
-		callback[C](c, "WithDeny", isNil(handler))
+		callback[C](c, "WithDeny", keys.IsNil(handler))
 	})
 }
 
@@ -72,7 +69,7 @@ func OnDeny[C, Deny any](handler Deny) Option {
 func OnError[C, Fail any](handler Fail) Option {
 	return onceAnswering("WithError", func(c *config) {
 		c.fail = handler
-		callback[C](c, "WithError", isNil(handler))
+		callback[C](c, "WithError", keys.IsNil(handler))
 	})
 }
 
@@ -80,9 +77,9 @@ func OnError[C, Fail any](handler Fail) Option {
 // needs and does not have.
 func serves[C any](l *Limiter) error {
 	var faults []error
-	for _, t := range l.callbackTypes {
-		if t.typ != contextType && t.typ != reflect.TypeFor[C]() {
-			faults = append(faults, configError(t.option, fmt.Sprintf("func(%v)", t.typ),
+	for _, t := range l.callbacks {
+		if t.Type != contextType && t.Type != reflect.TypeFor[C]() {
+			faults = append(faults, configError(t.Option, fmt.Sprintf("func(%v)", t.Type),
 				fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
 				"pass a function with a parameter of that type; for WithDeny and WithError, use the framework's "+
 					"own package"))
@@ -98,23 +95,9 @@ func serves[C any](l *Limiter) error {
 // cannot return an error.
 func KeyOf(kind string, f func(adapter.Request) (scope, text string, err error), faults ...error) Key {
 	if err := errors.Join(faults...); err != nil {
-		return Key{&keySpec{fault: err}}
+		return Key{&keys.Spec{Fault: err}}
 	}
-	letters := strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") == ""
-	if !letters || kind == "" || len(kind) > 16 || slices.Contains(ownKinds, kind) || f == nil {
-		return Key{&keySpec{fault: configError("KeyOf", strconv.Quote(kind),
-			"the kind is not valid, or the function is nil",
-			fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds))}}
-	}
-	return Key{&keySpec{
-		name: kind, foreign: true, classes: []setup.KeyClass{{Kind: kind, Scope: setup.AnyScope}},
-		read: func(r adapter.Request, _ *prefixes) (identity, error) {
-			scope, text, err := f(r)
-			id, err := textIdentity(text, err)
-			id.Kind, id.Scope = kind, scope
-			return id, err
-		},
-	}}
+	return Key{keys.ByKind(kind, f)}
 }
 
 // For adapters: KeepsContext reports whether a key of [KeyOf] may replace the context of a request. Where a framework's

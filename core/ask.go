@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -168,7 +169,7 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 	}
 	if !l.policy.context {
 		return nil, fmt.Errorf("sash: LimitBy takes a %v, but this call has no request: "+
-			"pass LimitBy a func(context.Context) core.Limits", l.policy.callbackTypes[0].typ)
+			"pass LimitBy a func(context.Context) core.Limits", l.policy.callbacks[0].Type)
 	}
 	return l.plan(noRequest{ctx})
 }
@@ -190,8 +191,8 @@ func (l *Limiter) identityOf(key string, id *identity) error {
 		return configError("key", "a text", "rules need a request, but this call has none",
 			"use the middleware, or a limiter without rules")
 	}
-	if l.key.fromText != nil {
-		if named, ok := l.key.fromText(key, &l.prefixes); ok {
+	if l.key.FromText != nil {
+		if named, ok := l.key.FromText(key, &l.prefixes); ok {
 			*id = named
 			return nil
 		}
@@ -199,6 +200,6 @@ func (l *Limiter) identityOf(key string, id *identity) error {
 	if key == "" {
 		return ErrNoKey
 	}
-	id.Kind, id.Text = kindBy, key
+	id.Kind, id.Text = keys.KindBy, key
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/ban"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
@@ -47,8 +48,8 @@ func WithBan(denials int, within, first time.Duration) Option {
 }
 
 // checkBan reports a ban that no denial of these limits counts towards.
-func (c *config) checkBan(limits []plan.Limit, own Key) {
-	isOwn := func(l plan.Limit) bool { return l.IsOwn(own.keySpec) }
+func (c *config) checkBan(limits []plan.Limit, own *keys.Spec) {
+	isOwn := func(l plan.Limit) bool { return l.IsOwn(own) }
 	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, isOwn) {
 		c.fault("WithBan", textOf(limits), "bans need a limit that has a window and the limiter's key",
 			"add one, or leave the option out")
@@ -90,7 +91,7 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 
 // deniedByOwn reports whether a window of the limiter's key has denied.
 func (d *Decision) deniedByOwn() bool {
-	own := func(i int) bool { return d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) }
+	own := func(i int) bool { return d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key) }
 	return d.find(own) >= 0
 }
 

@@ -202,8 +202,8 @@ func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err er
 
 func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override) error {
 	t, err := l.namedTarget("Override", name, key)
-	if err == nil && o.By.keySpec != nil {
-		err = configError("Override", o.By.name, "keys of rules are not those of the program",
+	if err == nil && o.By.spec != nil {
+		err = configError("Override", o.By.spec.Name, "keys of rules are not those of the program",
 			`leave By out, and name a limit of the rule, as in "rule/limit"`)
 	}
 	if err != nil {

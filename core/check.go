@@ -9,6 +9,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -76,7 +77,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
 func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
-	own, full := &l.prefixes, &fullAddress
+	own, full := &l.prefixes, &keys.Full
 	if c != nil {
 		own, full = &c.prefixes, &c.full
 	}
@@ -93,7 +94,7 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 	if l.choose != nil {
 		return l.checkRules(c, d)
 	}
-	if d.take.Key.Identity, err = l.key.readOnce(r, own); err != nil {
+	if d.take.Key.Identity, err = l.key.ReadOnce(r, own); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	pl, err := l.plan(r)
@@ -107,6 +108,34 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 		}
 	}
 	return l.reported(r.Context(), d, l.decide(r.Context(), r, own, pl, true, d))
+}
+
+// listed reports whether an allow list names the client. If a deny list does, the error is ErrForbidden. p is
+// [keys.Full], or the same of a request that remembers its keys.
+func listed(lists []*keys.List, r adapter.Request, p *keys.Prefixes) (passes bool, err error) {
+	for _, l := range lists {
+		if passes && l.Passes {
+			continue
+		}
+		found, err := isNamed(l, r, p)
+		if err != nil {
+			return false, err
+		}
+		if found && !l.Passes {
+			return false, ErrForbidden
+		}
+		passes = passes || found
+	}
+	return passes, nil
+}
+
+// isNamed reports whether a list names the client of a request. p is as in listed.
+func isNamed(l *keys.List, r adapter.Request, p *keys.Prefixes) (bool, error) {
+	found, err := l.Names(r, p)
+	if err != nil {
+		return false, &listError{err}
+	}
+	return found, nil
 }
 
 // checkRules decides about a request by the rules that apply to it.
@@ -182,7 +211,7 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 // a mode; decide fills it in place, because a Decision is large to copy. Keys of limits are read from r, which is nil
 // for calls without a request. A denial counts towards a ban if try is true.
 func (l *Limiter) decide(
-	ctx context.Context, r adapter.Request, p *prefixes, pl *plan.Plan, try bool, d *Decision,
+	ctx context.Context, r adapter.Request, p *keys.Prefixes, pl *plan.Plan, try bool, d *Decision,
 ) (err error) {
 	if d.take.Cost < 1 && (d.more == nil || d.take.Cost < 0) {
 		return &requestError{configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -23,7 +24,7 @@ var (
 	// ErrNoKey means that a request has no key: it lacks the header, or has no usable address. [First] then tries its
 	// next key; otherwise the request is refused (400) and never counted against a shared quota. A function given to
 	// [By] returns ErrNoKey, or an empty string, to say the same.
-	ErrNoKey = errors.New("sash: the request carries no key")
+	ErrNoKey = keys.ErrNoKey
 
 	// ErrForbidden means that the client is on a list of [WithDenyList].
 	ErrForbidden = errors.New("sash: the client is on a deny list")
@@ -54,12 +55,11 @@ func entriesNeeded(option string, a store.Algorithm) error {
 const (
 	givenTwice = "the option is given twice, and the first value would have no effect"
 	removeOne  = "remove one"
-	noFunction = "the function is nil"
+	noFunction = keys.NoFunction
 	giveOne    = "pass a function, or leave the option out"
 	noLimiter  = "the limiter is nil, or was not made by core.New"
 	checkNew   = "use core.New, and check its error"
-	zeroKey    = "the key is the zero Key"
-	makeKey    = "use ByIP, ByHeader, By or another function that returns a Key"
+	zeroKey    = keys.ZeroKey
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 )
 

@@ -1,18 +1,12 @@
 package core
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"net/netip"
 	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/clientip"
+	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -21,31 +15,10 @@ import (
 //
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.
-type Key struct{ *keySpec }
+type Key struct{ spec *keys.Spec }
 
-// keySpec is what a key does. Keys are the same if they have one keySpec.
-type keySpec struct {
-	read func(adapter.Request, *prefixes) (identity, error)
-	// fromText returns the identity that a text names, for calls without a request.
-	fromText      func(string, *prefixes) (identity, bool)
-	callbackTypes []callbackType
-	fault         error
-	parts         []*keySpec // of First and Join
-	name          string     // the function that made it, or the kind given to KeyOf
-	label         string     // in the names of logs, or empty: the name
-
-	classes  []setup.KeyClass
-	byPrefix bool // what it finds depends on prefixes
-	foreign  bool // of KeyOf
-}
-
-// finds reports whether the key may find identities of a kind.
-func (k *keySpec) finds(kind string) bool {
-	return slices.ContainsFunc(k.classes, func(c setup.KeyClass) bool { return c.Kind == kind })
-}
-
-// LogName implements [plan.Key].
-func (k *keySpec) LogName() string { return cmp.Or(k.label, strings.ToLower(k.name)) }
+// identity is whose quota a request draws from.
+type identity = store.Identity
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
 // *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, a context.Context.
@@ -59,19 +32,17 @@ func (k *keySpec) LogName() string { return cmp.Or(k.label, strings.ToLower(k.na
 // nothing is limited.
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
-		return Key{&keySpec{fault: configError("By", "nil", noFunction,
+		return Key{&keys.Spec{Fault: configError("By", "nil", noFunction,
 			"pass a function that returns the key of a request")}}
 	}
 	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
-	return Key{&keySpec{
-		name: "By", classes: []setup.KeyClass{{Kind: kindBy}},
-		callbackTypes: []callbackType{callbackTypeOf[C]("By")},
-		read: func(r adapter.Request, _ *prefixes) (identity, error) {
+	return Key{&keys.Spec{
+		Name: "By", Classes: []setup.KeyClass{{Kind: keys.KindBy}}, Callbacks: []keys.Callback{callbackOf[C]("By")},
+		Read: func(r adapter.Request, _ *keys.Prefixes) (identity, error) {
 			if asksRequest && r.Native() == nil { // a call without a request reads the key of a limit
 				return identity{}, ErrNoKey
 			}
-			text, err := f(get(r))
-			return textIdentity(text, err)
+			return keys.Text(f(get(r)))
 		},
 	}}
 }
@@ -91,40 +62,7 @@ func By[C any](f func(C) (string, error)) Key {
 // other error of verify, such as that of a database that does not answer, refuses the request (500). To use the value
 // as it is, pass [Unverified].
 func ByHeader(name string, verify func(context.Context, string) (string, error)) Key {
-	var fault error
-	if !clientip.IsToken(name) {
-		fault = configError("ByHeader", strconv.Quote(name), "this is not the name of a header field",
-			`use letters, digits and '-', as in "X-API-Key"`)
-	}
-	if verify == nil {
-		fault = errors.Join(fault, configError("ByHeader", strconv.Quote(name)+", nil", noFunction,
-			"pass a function that verifies the value, or core.Unverified to accept every value"))
-	}
-	scope := strings.ToLower(name)
-	if scope == "host" {
-		fault = configError("ByHeader", strconv.Quote(name), "net/http removes Host from the header",
-			"use By and the request's Host")
-	}
-	return Key{&keySpec{
-		name: "ByHeader", classes: []setup.KeyClass{{Kind: "hdr", Scope: scope}},
-		fault: fault,
-		read: func(r adapter.Request, _ *prefixes) (identity, error) {
-			values := r.Header(name)
-			if len(values) != 1 {
-				return identity{}, ErrNoKey
-			}
-			value := strings.Trim(values[0], " \t")
-			if value == "" {
-				return identity{}, ErrNoKey
-			}
-			id, err := textIdentity(verify(r.Context(), value))
-			id.Kind, id.Scope = "hdr", scope
-			return id, err
-		},
-		fromText: func(text string, _ *prefixes) (identity, bool) {
-			return identity{Kind: "hdr", Scope: scope, Text: text}, text != ""
-		},
-	}}
+	return Key{keys.ByHeader(name, verify)}
 }
 
 // Unverified makes [ByHeader] take the value as it is. A client that sends a new value with each request then has a new
@@ -135,58 +73,14 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // ByValue is the value that earlier middleware has stored under key: in the context of gin, echo or fiber (c.Set,
 // c.Locals), or in the request's context (context.WithValue). It is a string or a number or has a String method.
 // Without a value it is [ErrNoKey].
-func ByValue(key any) Key {
-	return Key{&keySpec{
-		name: "ByValue", classes: []setup.KeyClass{{Kind: kindBy}},
-		read: func(r adapter.Request, _ *prefixes) (identity, error) {
-			var text string
-			switch v := r.Value(key).(type) {
-			case string:
-				text = v
-			case fmt.Stringer:
-				if !isNil(v) {
-					text = v.String()
-				}
-			case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
-				text = fmt.Sprint(v)
-			}
-			return textIdentity(text, nil)
-		},
-	}}
-}
+func ByValue(key any) Key { return Key{keys.ByValue(key)} }
 
 // Global is one quota for all requests together.
-func Global() Key {
-	return Key{&keySpec{
-		name: "Global", classes: []setup.KeyClass{{Kind: kindAll}},
-		read: func(adapter.Request, *prefixes) (identity, error) { return everybody, nil },
-	}}
-}
+func Global() Key { return Key{keys.Global()} }
 
 // Join combines several keys into one, for example for a quota for each user at each address. If a key returns an
 // error, Join returns the first such error.
-func Join(keys ...Key) Key {
-	keys = slices.Clone(keys)
-	k := gather("Join", keys)
-	parts := make([][]setup.KeyClass, len(keys))
-	for i := range keys {
-		parts[i] = keys[i].classes
-	}
-	k.classes = []setup.KeyClass{{Kind: "join", Parts: parts}}
-	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
-		var buf [128]byte
-		b := buf[:0]
-		for i := range keys {
-			id, err := keys[i].readOnce(r, p)
-			if err != nil {
-				return identity{}, err
-			}
-			b = id.AppendTuple(b)
-		}
-		return identity{Kind: "join", Text: string(b)}, nil
-	}
-	return k
-}
+func Join(parts ...Key) Key { return Key{keys.Join(specsOf(parts))} }
 
 // First is the first of several keys that a request has: for example its user if it is logged in, otherwise its
 // address. If a key returns [ErrNoKey], the next one is tried; any other error refuses the request.
@@ -194,139 +88,44 @@ func Join(keys ...Key) Key {
 //	core.First(core.ByHeader("X-API-Key", lookUp), core.ByIP())
 //
 // Keys after one that clients can choose freely have no effect, because clients can always send that one.
-func First(keys ...Key) Key {
-	keys = slices.Clone(keys)
-	k := gather("First", keys)
-	for i := range keys {
-		k.classes = append(k.classes, keys[i].classes...)
+func First(parts ...Key) Key { return Key{keys.First(specsOf(parts))} }
+
+func specsOf(parts []Key) []*keys.Spec {
+	specs := make([]*keys.Spec, len(parts))
+	for i, part := range parts {
+		specs[i] = part.spec
 	}
-	k.fromText = func(text string, p *prefixes) (identity, bool) {
-		var first identity
-		for i := range keys {
-			if keys[i].fromText == nil {
-				continue
-			}
-			id, ok := keys[i].fromText(text, p)
-			if ok && id.Addr.IsValid() { // an address is the most specific match
-				return id, true
-			}
-			if ok && first.Kind == "" {
-				first = id
-			}
-		}
-		return first, first.Kind != ""
-	}
-	k.read = func(r adapter.Request, p *prefixes) (identity, error) {
-		err := ErrNoKey
-		for i := range keys {
-			var id identity
-			if id, err = keys[i].readOnce(r, p); err == nil || !errors.Is(err, ErrNoKey) {
-				return id, err
-			}
-		}
-		return identity{}, err
-	}
-	return k
+	return specs
 }
 
-// gather returns a key with the faults and callbacks of the keys within it, for New to check.
-func gather(option string, keys []Key) Key {
-	k := Key{&keySpec{name: option}}
-	if len(keys) == 0 {
-		k.fault = configError(option, "", "there are no keys", "pass at least one")
-	}
-	for i, part := range keys {
-		if part.keySpec == nil {
-			k.fault = errors.Join(k.fault, configError(option, fmt.Sprintf("key %d is empty", i+1), zeroKey, makeKey))
-			keys[i].keySpec = new(keySpec)
-			continue
-		}
-		k.parts = append(k.parts, part.keySpec)
-		k.byPrefix = k.byPrefix || part.byPrefix
-		k.fault = errors.Join(k.fault, part.fault)
-		k.callbackTypes = append(k.callbackTypes, part.callbackTypes...)
-	}
-	return k
-}
+// ByIP is the address of the TCP peer. No header is read, because any client can write one. Behind a proxy, it is the
+// proxy's address, and all its clients share one quota.
+//
+// IPv6 clients are distinguished by their /64, which is the smallest prefix that a subscriber has. IPv4-mapped
+// addresses count as IPv4. A peer without an address, as on a Unix socket, is [ErrNoKey].
+func ByIP() Key { return Key{keys.ByIP()} }
 
-// identity is whose quota a request draws from.
-type identity = store.Identity
+// ByForwardedIP is the client's address as trusted proxies report it in X-Forwarded-For. Each proxy appends the address
+// that it received the request from. The list is read from its end, starting with the peer of the connection, up to the
+// first address that is not a trusted proxy's. Everything before it was written by the client and is not read.
+//
+//	core.ByForwardedIP("10.0.0.0/8", "2001:db8:ffff::/48")
+//
+// Name the addresses and prefixes of your own proxies, and "unix" for a listener on a Unix socket. Trust nothing else:
+// a client with a trusted address chooses its own key. A peer that is not trusted is the client itself, whatever header
+// it sends. If a trusted proxy reports something that is not an address, the request's key is one that all such
+// requests of this proxy share; it is not the proxy's own. Prefix lengths are those of [ByIP].
+func ByForwardedIP(trusted ...string) Key { return Key{keys.ByForwardedIP(trusted)} }
 
-const (
-	kindIP           = "ip"
-	kindUnidentified = "ip-unidentified"
-)
+// ByForwarded is [ByForwardedIP] for the Forwarded field of RFC 7239.
+func ByForwarded(trusted ...string) Key { return Key{keys.ByForwarded(trusted)} }
 
-const (
-	kindBy  = "by"  // of the texts that a user's function returns
-	kindAll = "all" // of Global
-)
+// ByIPHeader is the client's address as a trusted proxy reports it in a header field with one address, such as
+// CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
+func ByIPHeader(name string, trusted ...string) Key { return Key{keys.ByIPHeader(name, trusted)} }
 
-// everybody is what Global finds.
-var everybody = identity{Kind: kindAll, Text: "all"}
-
-var ownKinds = []string{kindAll, kindBy, "hdr", "ip", "join"}
-
-func textIdentity(text string, err error) (identity, error) {
-	if err != nil {
-		return identity{}, err
-	}
-	if text == "" {
-		return identity{}, ErrNoKey
-	}
-	return identity{Kind: kindBy, Text: text}, nil
-}
-
-// prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
-type prefixes struct {
-	v4, v6 int
-	check  *setup.Requests // of the limiter, or nil
-	memo   *keyMemo        // of a request that may read a key more than once, or nil
-}
-
-func (p *prefixes) identity(a netip.Addr) identity {
-	bits := p.v6
-	if a.Is4() {
-		bits = p.v4
-	}
-	prefix, _ := a.Prefix(bits) // no error, because New has checked the bits
-	return identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
-}
-
-// readOnce is read, unless the request has read the key before.
-func (k *keySpec) readOnce(r adapter.Request, p *prefixes) (identity, error) {
-	if p.memo == nil {
-		return k.read(r, p)
-	}
-	for i := range *p.memo {
-		if known := &(*p.memo)[i]; known.key == k && (!k.byPrefix || known.by == p) {
-			return known.id, known.err
-		}
-	}
-	id, err := k.read(r, p)
-	*p.memo = append(*p.memo, keyRead{k, p, id, err})
-	return id, err
-}
-
-// keyMemo has the keys that a request has read. It is used again, and their texts may be in memory that a server uses
-// again, so it is cleared after the request.
-type keyMemo []keyRead
-
-type keyRead struct {
-	key *keySpec
-	by  *prefixes
-	id  identity
-	err error
-}
-
-// callbackType is a callback's parameter type, which the adapter must be able to serve.
-type callbackType struct {
-	option string
-	typ    reflect.Type
-}
-
-func callbackTypeOf[C any](option string) callbackType {
-	return callbackType{option, reflect.TypeFor[C]()}
+func callbackOf[C any](option string) keys.Callback {
+	return keys.Callback{Option: option, Type: reflect.TypeFor[C]()}
 }
 
 var contextType = reflect.TypeFor[context.Context]()
@@ -342,15 +141,7 @@ func native[C any]() func(adapter.Request) C {
 	return func(r adapter.Request) C { return r.Native().(C) } //nolint:forcetypeassert // Bind has checked it
 }
 
-// isNil also reports whether v is a nil pointer, function or the like: a Store that holds a nil *T is not usable.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	r := reflect.ValueOf(v)
-	switch r.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Interface, reflect.Slice, reflect.Chan:
-		return r.IsNil()
-	}
-	return false
+// specOf returns what a key of a plan does.
+func specOf(k plan.Key) *keys.Spec {
+	return k.(*keys.Spec) //nolint:forcetypeassert // the limits of core have no others
 }

@@ -22,6 +22,7 @@ var layersOfCore = []string{
 	module + "core/internal/deadline",
 	module + "core/internal/denycache",
 	module + "core/internal/inflight",
+	module + "core/internal/keys",
 	module + "core/internal/lease",
 	module + "core/internal/lifetime",
 	module + "core/internal/override",
@@ -44,6 +45,10 @@ var layers = []struct {
 	{module + "core/internal/clientip", []string{module + "core/adapter"}},
 	{module + "core/internal/deadline", nil},
 	{module + "core/internal/inflight", nil},
+	{module + "core/internal/keys", []string{
+		module + "core/adapter", module + "core/store", module + "core/internal/clientip",
+		module + "core/internal/setup",
+	}},
 	{module + "core/internal/lease", nil},
 	{module + "core/internal/lifetime", []string{module + "core/adapter"}},
 	{module + "core/internal/limittext", []string{
@@ -58,7 +63,8 @@ var layers = []struct {
 	{module + "core/adapter", nil},
 	{module + "core/store", nil},
 	{module + "core/internal/bridge", []string{
-		module + "core/adapter", module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
+		module + "core/adapter", module + "core/store", module + "core/internal/plan",
+		module + "core/internal/calendar",
 	}},
 	{module + "core/internal/ban", []string{
 		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",

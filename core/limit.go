@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
@@ -35,8 +36,8 @@ type Limit struct {
 	Window time.Duration
 	Name   string
 
-	by     *keySpec // or nil: the limiter's key
-	prefix string   // of the name that is made of quota and window
+	by     *keys.Spec // or nil: the limiter's key
+	prefix string     // of the name that is made of quota and window
 	form   limittext.Form
 }
 
@@ -64,8 +65,8 @@ func (l *Limit) text() limittext.Limit {
 // The logs are named by the policy and the key's kind, and by the limits' names if several keys are of one kind. A
 // store that decides over one log at a time cannot serve such limits: [New] returns its error.
 func (l Limit) By(k Key) Limit {
-	if l.by = k.keySpec; l.by == nil {
-		l.by = &keySpec{fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
+	if l.by = k.spec; l.by == nil {
+		l.by = &keys.Spec{Fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
 	}
 	return l
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/lifetime"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/internal/override"
@@ -34,7 +35,7 @@ type Limiter struct {
 	*shared
 
 	policy    *policy
-	key       Key
+	key       *keys.Spec
 	lister    store.Lister  // store, if it can list logs, or nil
 	memory    *memory.Store // of store, if it is a MemoryStore, or nil
 	guard     *guard.Guard  // of any other store, which may fail to answer
@@ -87,11 +88,11 @@ func (l *Limiter) closeOne() error {
 // settings are what options choose and a limiter keeps.
 type settings struct {
 	store         Store
-	prefixes      prefixes
+	prefixes      keys.Prefixes
 	draft, legacy bool // the header fields of responses: those of the draft, and X-RateLimit
 	mode          store.Mode
 	ban           *ban.Rule
-	lists         []*list // pointers, so that a copy of a Limiter prints the same and shares its locks
+	lists         []*keys.List // pointers, so that a copy of a Limiter prints the same and shares its locks
 	cost          func(adapter.Request) int
 	costs         map[string]func(adapter.Request) int // by unit
 	skip          func(adapter.Request) bool
@@ -99,7 +100,7 @@ type settings struct {
 	observers     []func(context.Context, Event)
 	inContext     bool // handlers get the decision
 	deny, fail    any  // the handlers given to an adapter's WithDeny and WithError; see Bind
-	callbackTypes []callbackType
+	callbacks     []keys.Callback
 }
 
 // byFailure are copies of a limiter that differ in what decides while the store does not answer, by Failure.

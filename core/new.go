@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -28,17 +29,18 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	compiled := c.compile(p)
-	if k.keySpec == nil {
+	key := k.spec
+	if key == nil {
 		c.fault("key", "none", zeroKey, "pass a key, such as core.ByIP() or core.Global()")
-		k.keySpec = new(keySpec)
+		key = new(keys.Spec)
 	}
-	c.faults = append(c.faults, k.fault)
+	c.faults = append(c.faults, key.Fault)
 	if c.store == nil {
 		c.store = NewMemoryStore()
 	}
 	c.addShadow(compiled)
 	if compiled.fixed != nil {
-		c.checkBan(compiled.fixed.Limits, k)
+		c.checkBan(compiled.fixed.Limits, key)
 	}
 	c.checkCosts(compiled.fixed)
 	c.lacks()
@@ -46,14 +48,14 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if !named {
 		c.name = compiled.name
 	}
-	c.prefixes.check = &setup.Requests{Policy: c.name}
-	l := c.limiter(compiled, k)
+	c.prefixes.Check = &setup.Requests{Policy: c.name}
+	l := c.limiter(compiled, key)
 	l.uncosted = c.unknownCosts(compiled.fixed)
 	err := errors.Join(c.faults...)
 	if err == nil {
 		setup.WarnInHandler(c.name)
 		if c.shared {
-			l.life.Unshare = sharers.Add(c.sharer(k, compiled.name, named))
+			l.life.Unshare = sharers.Add(c.sharer(key, compiled.name, named))
 		}
 	}
 	return l, err
@@ -62,10 +64,10 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // sharers are the limiters of this process on stores that others may use.
 var sharers = new(setup.Sharers)
 
-func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
+func (c *config) sharer(k *keys.Spec, limits string, named bool) setup.Limiter {
 	l := setup.Limiter{
-		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.classes,
-		V4: c.prefixes.v4, V6: c.prefixes.v6,
+		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.Classes,
+		V4: c.prefixes.V4, V6: c.prefixes.V6,
 	}
 	if _, memory := c.store.(*MemoryStore); !memory { // which does not use the secret
 		l.Secret = c.secret
@@ -74,9 +76,9 @@ func (c *config) sharer(k Key, limits string, named bool) setup.Limiter {
 }
 
 // limiter makes a limiter of the settings.
-func (c *config) limiter(compiled *policy, k Key) *Limiter {
+func (c *config) limiter(compiled *policy, k *keys.Spec) *Limiter {
 	compiled.spaces = &plan.Spaces{
-		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k.keySpec, Secret: c.secret,
+		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k, Secret: c.secret,
 		Varies: compiled.varies(), Named: c.overrides,
 		Check: func(p *plan.Plan) error { return errors.Join(c.unfit(p), unservable(c.store, p)) },
 	}
@@ -87,12 +89,12 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 		key:       k,
 		namespace: compiled.spaces.Own().Namespace,
 		shared:    new(shared),
-		keeps:     slices.ContainsFunc(c.keys(compiled, k), (*keySpec).keeps),
+		keeps:     slices.ContainsFunc(c.keys(compiled, k), (*keys.Spec).Keeps),
 		rereads:   c.rereads(compiled, k),
 	}
-	l.refusals.policy, l.refusals.key = c.name, k.name
+	l.refusals.policy, l.refusals.key = c.name, k.Name
 	l.ban = c.ban.ForPolicy(c.name, c.secret)
-	l.callbackTypes = slices.Concat(compiled.callbackTypes, k.callbackTypes, c.callbackTypes)
+	l.callbacks = slices.Concat(compiled.callbacks, k.Callbacks, c.callbacks)
 	l.lister, _ = c.store.(store.Lister)
 	if own, ok := c.store.(*MemoryStore); ok {
 		l.memory = own.logs
@@ -111,7 +113,7 @@ func (c *config) limiter(compiled *policy, k Key) *Limiter {
 
 // compile makes p ready for use. It returns a policy even if there are mistakes in p.
 func (c *config) compile(p Policy) *policy {
-	if isNil(p) {
+	if keys.IsNil(p) {
 		c.fault("policy", "nil", "there is no policy", "pass one, such as core.PerMinute(100)")
 		return new(policy)
 	}

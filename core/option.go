@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -84,13 +85,13 @@ func callback[C any](c *config, option string, missing bool) {
 		c.fault(option, "nil", noFunction, giveOne)
 		return
 	}
-	c.callbackTypes = append(c.callbackTypes, callbackTypeOf[C](option))
+	c.callbacks = append(c.callbacks, callbackOf[C](option))
 }
 
 // configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
-		settings: settings{prefixes: prefixes{v4: 32, v6: 64}, draft: true},
+		settings: settings{prefixes: keys.Prefixes{V4: 32, V6: 64}, draft: true},
 		guard: guard.Config{
 			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
 			LocalKeys: 524_288,
@@ -110,7 +111,7 @@ func configure(opts []Option) config {
 // store.
 func WithStore(store Store) Option {
 	return once("WithStore", func(c *config) {
-		if isNil(store) {
+		if keys.IsNil(store) {
 			c.fault("WithStore", "nil", "the store is nil",
 				"pass a store, such as redisstore.New(client), or leave the option out")
 			return
@@ -203,10 +204,10 @@ func WithDenyList(k Key, entries ...string) Option {
 
 func withList(option string, k Key, entries []string, passes bool) Option {
 	return func(c *config) {
-		l, err := newList(option, k, entries, passes)
+		l, err := keys.NewList(option, k.spec, entries, passes)
 		c.faults = append(c.faults, err)
 		if l != nil {
-			c.callbackTypes = append(c.callbackTypes, k.callbackTypes...)
+			c.callbacks = append(c.callbacks, k.spec.Callbacks...)
 			c.lists = append(c.lists, l)
 		}
 	}
@@ -258,7 +259,7 @@ func WithCountDenied() Option {
 // event with an error, and the request is decided without the shadow.
 func WithShadow(p Policy) Option {
 	return onceUnlessRules("WithShadow", "shadow: true in a rule", func(c *config) {
-		if isNil(p) {
+		if keys.IsNil(p) {
 			c.fault("WithShadow", "nil", "the policy is nil",
 				"pass a policy, such as core.PerMinute(100), or leave the option out")
 			return
@@ -281,14 +282,14 @@ func WithOverrides() Option {
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	wrong := fault{"the length is out of range", "choose 8 to 32 bits"}
-	return onceWithin("WithIPv4Prefix", bits, 8, 32, wrong, func(c *config) { c.prefixes.v4 = bits })
+	return onceWithin("WithIPv4Prefix", bits, 8, 32, wrong, func(c *config) { c.prefixes.V4 = bits })
 }
 
 // WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
 // prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
 	wrong := fault{"the length is out of range", "choose 32 to 128 bits"}
-	return onceWithin("WithIPv6Prefix", bits, 32, 128, wrong, func(c *config) { c.prefixes.v6 = bits })
+	return onceWithin("WithIPv6Prefix", bits, 32, 128, wrong, func(c *config) { c.prefixes.V6 = bits })
 }
 
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,

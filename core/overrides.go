@@ -77,10 +77,10 @@ func (d Decision) Override(ctx context.Context, o Override) error {
 // decision names.
 func (d *Decision) isOf(log *plan.Log, by Key) bool {
 	switch {
-	case by.keySpec != nil:
-		return log.Key == plan.Key(by.keySpec)
+	case by.spec != nil:
+		return log.Key == plan.Key(by.spec)
 	case d.limiter.choose == nil:
-		return log.Key == plan.Key(d.limiter.key.keySpec)
+		return log.Key == plan.Key(d.limiter.key)
 	case log.Deciding() == 0:
 		return log.Own && len(d.plan.Limits) == 0 // an override lets its limits deny nothing
 	}
@@ -149,7 +149,7 @@ func (l *Limiter) keyOfOverride(id string) Key {
 	}
 	for _, k := range l.overridable()[0] {
 		if !k.Own && strings.Contains(id, ":"+k.Space.Policy()+":") {
-			return Key{specOf(k)}
+			return Key{specOf(k.Key)}
 		}
 	}
 	return Key{}
@@ -162,8 +162,8 @@ func noOverrides(call string) error {
 
 func noSuchKey(call string, by Key) error {
 	name := "the limiter's key"
-	if by.keySpec != nil {
-		name = by.name
+	if by.spec != nil {
+		name = by.spec.Name
 	}
 	return configError(call, name, "no limit has this key",
 		"set By to the key of a limit, or leave it out for the limiter's own key")
@@ -187,9 +187,9 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 		return t, configError(call, "a text", "rules need a request, but this call has none",
 			"use the method of the rules, or Decision.Override")
 	}
-	key := cmp.Or(by.keySpec, l.key.keySpec)
+	key := cmp.Or(by.spec, l.key)
 	keys := l.overridable()[0]
-	i := slices.IndexFunc(keys, func(k *plan.OverrideKey) bool { return specOf(k) == key })
+	i := slices.IndexFunc(keys, func(k *plan.OverrideKey) bool { return specOf(k.Key) == key })
 	switch {
 	case i >= 0:
 		return l.namedBy(call, text, keys[i])
@@ -204,27 +204,8 @@ func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, e
 func (l *Limiter) namedBy(call, text string, kind *plan.OverrideKey) (t overrideTarget, err error) {
 	t = overrideTarget{text: text, policy: kind.Policy, bases: kind.Bases}
 	t.key.Namespace = kind.Space
-	t.key.Identity, err = specOf(kind).identityOf(call, text, &l.prefixes)
+	t.key.Identity, err = specOf(kind.Key).IdentityOf(call, text, &l.prefixes)
 	return t, err
-}
-
-// identityOf returns the identity that a text names, for overrides.
-func (k *keySpec) identityOf(call, text string, p *prefixes) (identity, error) {
-	if k.fromText != nil {
-		if id, ok := k.fromText(text, p); ok {
-			return id, nil
-		}
-	}
-	switch {
-	case text == "" && k.finds(kindAll):
-		return everybody, nil
-	case text == "":
-		return identity{}, ErrNoKey
-	case k.finds(kindBy) || k.finds(kindAll):
-		return identity{Kind: kindBy, Text: text}, nil
-	}
-	return identity{}, configError(call, "a text", k.name+" finds no such key",
-		"use Decision.Override with the decision about a request, or the text that the key finds")
 }
 
 // overridable returns the keys of each policy or rule, in their order.
@@ -234,7 +215,7 @@ func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
 		return nil
 	case l.choose == nil && l.policy.varies():
 		return [][]*plan.OverrideKey{{{
-			Policy: l.namespace.Policy(), Own: true, Key: l.key.keySpec, Space: l.policy.spaces.Keys(ownKeys),
+			Policy: l.namespace.Policy(), Own: true, Key: l.key, Space: l.policy.spaces.Keys(ownKeys),
 		}}}
 	case l.choose == nil:
 		return [][]*plan.OverrideKey{plan.OverrideKeys(l.namespace.Policy(), []*plan.Plan{l.policy.fixed})}
@@ -243,10 +224,6 @@ func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
 		all = append(all, plan.OverrideKeys(rule.Name, rule.Plans))
 	}
 	return all
-}
-
-func specOf(k *plan.OverrideKey) *keySpec {
-	return k.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
 }
 
 // hasOverride reports whether the override of an ID is of this limiter's keys: all limiters with rules on one store

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
@@ -23,14 +24,14 @@ type Policy interface {
 
 // policy is a Policy ready for use: all that does not depend on the request has been checked and rendered.
 type policy struct {
-	fixed         *plan.Plan                   // unless requests choose limits
-	choose        func(adapter.Request) Limits // returns the limits of a request
-	shadow        *policy                      // the policy of WithShadow, or nil
-	callbackTypes []callbackType
-	name          string                       // unless WithName gives another
-	spaces        *plan.Spaces                 // of the limiter
-	chosen        atomic.Pointer[[]chosenPlan] // the plans of limits chosen so far
-	context       bool                         // choose works without a request
+	fixed     *plan.Plan                   // unless requests choose limits
+	choose    func(adapter.Request) Limits // returns the limits of a request
+	shadow    *policy                      // the policy of WithShadow, or nil
+	callbacks []keys.Callback
+	name      string                       // unless WithName gives another
+	spaces    *plan.Spaces                 // of the limiter
+	chosen    atomic.Pointer[[]chosenPlan] // the plans of limits chosen so far
+	context   bool                         // choose works without a request
 }
 
 // chosenPlan is the plan of limits that requests have chosen.
@@ -53,7 +54,7 @@ func (ls Limits) compile() (*policy, error) {
 	for i, l := range given {
 		known := slices.ContainsFunc(given[:i], func(earlier Limit) bool { return earlier.by == l.by })
 		if l.by != nil && !known {
-			compiled.callbackTypes = append(compiled.callbackTypes, l.by.callbackTypes...)
+			compiled.callbacks = append(compiled.callbacks, l.by.Callbacks...)
 		}
 	}
 	return compiled, err
@@ -75,8 +76,8 @@ func newPlan(limits Limits, option string) (*plan.Plan, error) {
 	compiled := make([]plan.Limit, len(limits))
 	for i := range limits {
 		l := &limits[i]
-		if l.by != nil && l.by.fault != nil {
-			faults = append(faults, l.by.fault)
+		if l.by != nil && l.by.Fault != nil {
+			faults = append(faults, l.by.Fault)
 		}
 		text := l.text()
 		wrong := text.Faults()
@@ -105,14 +106,14 @@ func LimitBy[C any](f func(C) Limits) Policy {
 	}
 	get := native[C]()
 	return limitBy{
-		choose:       func(r adapter.Request) Limits { return f(get(r)) },
-		callbackType: callbackTypeOf[C]("LimitBy"),
+		choose:   func(r adapter.Request) Limits { return f(get(r)) },
+		callback: callbackOf[C]("LimitBy"),
 	}
 }
 
 type limitBy struct {
-	choose       func(adapter.Request) Limits
-	callbackType callbackType
+	choose   func(adapter.Request) Limits
+	callback keys.Callback
 }
 
 func (l limitBy) compile() (*policy, error) {
@@ -121,15 +122,15 @@ func (l limitBy) compile() (*policy, error) {
 			"pass a function that returns the limits for a request")
 	}
 	return &policy{
-		choose: l.choose, callbackTypes: []callbackType{l.callbackType}, name: "dynamic",
-		context: l.callbackType.typ == contextType,
+		choose: l.choose, callbacks: []keys.Callback{l.callback}, name: "dynamic",
+		context: l.callback.Type == contextType,
 	}, nil
 }
 
 // withShadow makes p evaluate shadow as well.
 func (p *policy) withShadow(shadow *policy) error {
 	p.shadow = shadow
-	p.callbackTypes = append(p.callbackTypes, shadow.callbackTypes...)
+	p.callbacks = append(p.callbacks, shadow.callbacks...)
 	p.context = p.context && shadow.context
 	if p.fixed == nil || shadow.fixed == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -12,7 +13,7 @@ import (
 // readKeys finds the logs of a decision: it reads the keys of its limits, except the limiter's own, which was read
 // before. A limiter with rules has no key: the first log's takes its place. The request is nil for calls without one.
 // Unless the costs of several units are known, they are those of a call that names none.
-func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, d *Decision) (err error) {
+func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *keys.Prefixes, d *Decision) (err error) {
 	if d.more == nil && d.plan.Units != nil {
 		unnamed := 1 // of each unit, for a peek
 		if d.take.Mode != store.ModePeek {
@@ -22,10 +23,10 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 		}
 		d.price(d.plan, nil, unnamed)
 	}
-	logs, own := d.plan.Logs, l.key.keySpec
+	logs, own := d.plan.Logs, l.key
 	if l.choose != nil {
-		own = keyOf(logs[0])
-		if d.take.Key.Identity, err = own.readOnce(r, p); err != nil {
+		own = specOf(logs[0].Key)
+		if d.take.Key.Identity, err = own.ReadOnce(r, p); err != nil {
 			return keyError(logs[0], err)
 		}
 	}
@@ -47,7 +48,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 		case same >= 0:
 			id = d.more.takes[same].Key.Identity
 		case log.Key != own:
-			if id, err = keyOf(log).readOnce(r, p); err != nil {
+			if id, err = specOf(log.Key).ReadOnce(r, p); err != nil {
 				failed := keyError(log, err)
 				_, failed.call = r.(noRequest)
 				return failed
@@ -58,51 +59,31 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *prefixes, 
 	return nil
 }
 
-// keyOf returns the key of a log.
-func keyOf(log *plan.Log) *keySpec {
-	return log.Key.(*keySpec) //nolint:forcetypeassert // the limits of core have no others
-}
-
 // keys returns the limiter's key, those of its lists and those of its limits that differ from its own.
-func (c *config) keys(p *policy, own Key) []*keySpec {
-	keys := []*keySpec{own.keySpec}
+func (c *config) keys(p *policy, own *keys.Spec) []*keys.Spec {
+	all := []*keys.Spec{own}
 	for _, l := range c.lists {
-		keys = append(keys, l.key.keySpec)
+		all = append(all, l.Key)
 	}
 	if p.fixed != nil {
 		for _, log := range p.fixed.Logs {
-			if k := keyOf(log); !slices.Contains(keys[1+len(c.lists):], k) && k != own.keySpec { // others are read once
-				keys = append(keys, k)
+			if k := specOf(log.Key); !slices.Contains(all[1+len(c.lists):], k) && k != own { // others are read once
+				all = append(all, k)
 			}
 		}
 	}
-	return keys
+	return all
 }
 
 // rereads reports whether the limiter's keys have parts in common.
-func (c *config) rereads(p *policy, own Key) bool {
-	seen := make(map[*keySpec]bool)
-	return slices.ContainsFunc(c.keys(p, own), func(k *keySpec) bool { return k.repeats(seen) })
-}
-
-// keeps reports whether the key or a part of it may replace the context of a request.
-func (k *keySpec) keeps() bool { return k.foreign || slices.ContainsFunc(k.parts, (*keySpec).keeps) }
-
-// repeats reports whether the key or a part of it was seen before. Addresses are read again.
-func (k *keySpec) repeats(seen map[*keySpec]bool) bool {
-	if len(k.parts) > 0 {
-		return slices.ContainsFunc(k.parts, func(part *keySpec) bool { return part.repeats(seen) })
-	}
-	if seen[k] {
-		return true
-	}
-	seen[k] = !k.byPrefix
-	return false
+func (c *config) rereads(p *policy, own *keys.Spec) bool {
+	seen := make(map[*keys.Spec]bool)
+	return slices.ContainsFunc(c.keys(p, own), func(k *keys.Spec) bool { return k.Repeats(seen) })
 }
 
 // keyError returns the error of the key of a log.
 func keyError(log *plan.Log, err error) *limitKeyError {
-	e := &limitKeyError{error: err, key: keyOf(log).name, limit: log.Limits[0].Text}
+	e := &limitKeyError{error: err, key: specOf(log.Key).Name, limit: log.Limits[0].Text}
 	if log.Rule != nil {
 		e.policy = log.Rule.Policy
 	}

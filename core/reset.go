@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -22,11 +23,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	switch {
-	case id.Kind != kindBy || l.key.finds(kindBy):
+	case id.Kind != keys.KindBy || l.key.Finds(keys.KindBy):
 		return l.resetKey(ctx, id)
-	case l.key.classes[0].Kind == kindAll && !l.asked.Load():
-		return cmp.Or(l.resetKey(ctx, id), l.resetKey(ctx, everybody))
-	case l.key.classes[0].Kind == kindAll:
+	case l.key.Classes[0].Kind == keys.KindAll && !l.asked.Load():
+		return cmp.Or(l.resetKey(ctx, id), l.resetKey(ctx, keys.Everybody))
+	case l.key.Classes[0].Kind == keys.KindAll:
 		return l.resetKey(ctx, id)
 	}
 	unused := l.unused(ctx, id)
@@ -94,12 +95,12 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 	if err == nil && (d.Banned || d.hasUsed()) {
 		return nil
 	}
-	return configError("Reset", "a text", l.key.name+" finds no such key, and nothing was used under this text",
+	return configError("Reset", "a text", l.key.Name+" finds no such key, and nothing was used under this text",
 		"reset the key of a request with Decision.Reset")
 }
 
 // hasUsed reports whether the window of a limit with the limiter's key holds anything.
 func (d *Decision) hasUsed() bool {
-	used := func(i int) bool { return d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key.keySpec) }
+	used := func(i int) bool { return d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key) }
 	return d.find(used) >= 0
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -88,7 +89,7 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 		if c.fail != nil {
 			own.fail = c.fail
 		}
-		own.callbackTypes = slices.Concat(l.callbackTypes, c.callbackTypes)
+		own.callbacks = slices.Concat(l.callbacks, c.callbacks)
 		return &own
 	}
 	own := answer(l)
@@ -111,7 +112,7 @@ func (l *Limiter) prepareAll(rules []rule) ([]*plan.Part, []error) {
 }
 
 func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
-	if r.Key.keySpec == nil {
+	if r.Key.spec == nil {
 		r.Key = Global() // of no limit, or it is a mistake that split finds
 	}
 	limits := Limits(r.Limits).clone()
@@ -119,14 +120,14 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 		limits[i].prefix = r.Prefix
 	}
 	pl, err := newPlan(limits, "limits")
-	if err = errors.Join(err, r.Key.fault); err != nil {
+	if err = errors.Join(err, r.Key.spec.Fault); err != nil {
 		return nil, err
 	}
 	if r.Shadow && pl.Counter != store.SlidingLog {
 		return nil, plan.ShadowError(pl.Counter)
 	}
 	spaces := *l.policy.spaces
-	spaces.NamedSpaces, spaces.OwnKey, spaces.Label = l.names(r.Name, spaces.Secret), r.Key.keySpec, r.Label
+	spaces.NamedSpaces, spaces.OwnKey, spaces.Label = l.names(r.Name, spaces.Secret), r.Key.spec, r.Label
 	if err := spaces.Split(pl); err != nil {
 		return nil, err
 	}
@@ -157,8 +158,8 @@ func (l *Limiter) joins() error {
 }
 
 func (k Key) labelled(label string) Key {
-	own := *k.keySpec
-	own.label = label
+	own := *k.spec
+	own.Label = label
 	return Key{&own}
 }
 
@@ -173,10 +174,10 @@ func (l *Limiter) reloaded(ctx context.Context, err error) {
 }
 
 func (k Key) err() error {
-	if k.keySpec == nil {
-		return configError("key", "none", zeroKey, makeKey)
+	if k.spec == nil {
+		return configError("key", "none", zeroKey, keys.MakeKey)
 	}
-	return k.fault
+	return k.spec.Fault
 }
 
 // For adapters: RuleSet is a *rules.Set of package rules, on which adapters do not depend; see [LimiterOf].

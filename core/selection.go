@@ -8,6 +8,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -17,9 +18,9 @@ type selection struct {
 	bridge.Choice[Key]
 
 	request  adapter.Request
-	prefixes prefixes // of the limiter
-	full     prefixes // of lists
-	memo     keyMemo
+	prefixes keys.Prefixes // of the limiter
+	full     keys.Prefixes // of lists
+	memo     keys.Memo
 	rules    []*plan.Part
 	failed   []failedShadow
 }
@@ -34,8 +35,8 @@ var selections = sync.Pool{New: func() any { return new(selection) }}
 
 func newSelection(l *Limiter, r adapter.Request) *selection {
 	c := selections.Get().(*selection) //nolint:forcetypeassert // nothing else is in the pool
-	c.Asker, c.request, c.prefixes, c.full = c, r, l.prefixes, fullAddress
-	c.prefixes.memo, c.full.memo = &c.memo, &c.memo
+	c.Asker, c.request, c.prefixes, c.full = c, r, l.prefixes, keys.Full
+	c.prefixes.Memo, c.full.Memo = &c.memo, &c.memo
 	return c
 }
 
@@ -56,7 +57,7 @@ func (c *selection) Add(p *plan.Part) {
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
 func (c *selection) hasKeys(p *plan.Part) bool {
 	for _, log := range p.Logs {
-		if _, err := keyOf(log).readOnce(c.request, &c.prefixes); err != nil {
+		if _, err := specOf(log.Key).ReadOnce(c.request, &c.prefixes); err != nil {
 			if !errors.Is(err, ErrNoKey) {
 				c.Fail(p.Rule.Policy, keyError(log, err))
 			}
@@ -73,7 +74,7 @@ func (c *selection) Fail(policy string, err error) {
 func (c *selection) Rules() []*plan.Part { return c.rules }
 
 func (c *selection) Identity(k Key) (store.Identity, error) {
-	return k.readOnce(c.request, &c.full)
+	return k.spec.ReadOnce(c.request, &c.full)
 }
 
 func (c *selection) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
@@ -95,13 +96,13 @@ func (c *selection) setCosts(pl *plan.Plan, d *Decision) {
 }
 
 func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {
-	l, err := newList("list", k, entries, true)
+	l, err := keys.NewList("list", k.spec, entries, true)
 	if err != nil {
 		return nil, err
 	}
 	return func(selected *bridge.Choice[Key]) (bool, error) {
 		c := selected.Asker.(*selection) //nolint:forcetypeassert // there are no others
-		return l.names(c.request, &c.full)
+		return isNamed(l, c.request, &c.full)
 	}, nil
 }
 
@@ -189,7 +190,7 @@ func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Deci
 
 func (l *Limiter) exempt(r adapter.Request) (passes bool, err error) {
 	err = adapter.Guard(func() (err error) {
-		passes, err = listed(l.lists, r, &fullAddress)
+		passes, err = listed(l.lists, r, &keys.Full)
 		passes = passes || err == nil && l.skip != nil && l.skip(r)
 		return err
 	})
