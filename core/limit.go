@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // The bounds of a policy. A store may have lower bounds; [New] then returns an error.
@@ -193,20 +191,7 @@ func ParseLimit(s string) (Limit, error) {
 // compiled returns a limit that is valid as it is decided.
 func (l *Limit) compiled() plan.Limit {
 	text := l.text()
-	name := text.DefaultName()
-	c := plan.Limit{
-		Name: cmp.Or(l.Name, l.prefix+name), Named: l.Name != "" && l.Name != name, Text: text.String(),
-		InFlight: text.InFlight, Algorithm: text.Algorithm, Quota: l.Quota, Window: l.Window, Period: text.Period(),
-		Calendar: text.Calendar, Unit: text.Unit,
-	}
-	switch {
-	case text.InFlight:
-		c.Window = text.Lease
-	case text.Calendar.IsSet():
-		c.Algorithm, c.Window = FixedWindow, text.Calendar.Longest()
-	case text.Algorithm == store.TokenBucket:
-		c.Quota, c.Refill = text.Burst, l.Quota
-	}
+	c := text.Compiled(l.prefix)
 	if l.by != nil {
 		c.Key = l.by
 	}

@@ -157,6 +157,25 @@ func (l *Limit) Period() string {
 	return period(l.Window)
 }
 
+// Compiled returns the limit, which is valid, as it is decided. The prefix begins a default name.
+func (l *Limit) Compiled(prefix string) plan.Limit {
+	name := l.DefaultName()
+	c := plan.Limit{
+		Name: cmp.Or(l.Name, prefix+name), Named: l.Name != "" && l.Name != name, Text: l.String(), Period: l.Period(),
+		Unit: l.Unit, InFlight: l.InFlight, Algorithm: l.Algorithm, Quota: l.Quota, Window: l.Window,
+		Calendar: l.Calendar,
+	}
+	switch {
+	case l.InFlight:
+		c.Window = l.Lease
+	case l.Calendar.IsSet():
+		c.Algorithm, c.Window = store.FixedWindow, l.Calendar.Longest()
+	case l.Algorithm == store.TokenBucket:
+		c.Quota, c.Refill = l.Burst, l.Quota
+	}
+	return c
+}
+
 // Faults returns what is wrong with the limit.
 func (l *Limit) Faults() (faults []Error) {
 	add := func(wrong bool, problem, remedy string) {
