@@ -7,6 +7,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -50,8 +51,8 @@ func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d De
 
 // askCosts is separate for the same reason as askN is.
 func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Decision) error {
-	d.began, d.take.Mode, d.take.Cost = l.begin(), l.mode, 1
-	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
+	d.began, d.q.Take.Mode, d.q.Take.Cost = l.begin(), l.mode, 1
+	pl, err := l.planOf(ctx, key, &d.q.Take.Key.Identity)
 	if err == nil {
 		err = costs.check("AllowCosts", pl)
 	}
@@ -59,9 +60,9 @@ func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Deci
 		return l.failed(ctx, d, err)
 	}
 	if cost, named := costs.of(pl.Unit); named || pl.Unit != "" {
-		d.take.Cost = cost
+		d.q.Take.Cost = cost
 	}
-	d.price(pl, costs, 0)
+	d.q.Price(pl, costs, 0)
 	err = l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, true, d))
 	if err == nil && d.never() {
 		err = d.Err()
@@ -143,8 +144,8 @@ func (l *Limiter) unnamedSpace() *plan.Space {
 
 // ask fills in d, which must be zero.
 func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) error {
-	d.began, d.take.Mode, d.take.Cost = l.begin(), mode, cost
-	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
+	d.began, d.q.Take.Mode, d.q.Take.Cost = l.begin(), mode, cost
+	pl, err := l.planOf(ctx, key, &d.q.Take.Key.Identity)
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
@@ -176,13 +177,13 @@ func (l *Limiter) planFor(ctx context.Context) (*plan.Plan, error) {
 
 // overridden returns the plan of a call without a request, with overrides.
 func (l *Limiter) overridden(ctx context.Context, pl *plan.Plan, id identity) (*plan.Plan, error) {
-	d := &Decision{limiter: l, plan: pl}
-	d.take.Key.Identity, d.take.Mode = id, store.ModePeek
+	d := &Decision{limiter: l, q: question.Question{Plan: pl}}
+	d.q.Take.Key.Identity, d.q.Take.Mode = id, store.ModePeek
 	if err := l.readKeys(ctx, nil, &l.prefixes, d); err != nil {
 		return nil, err
 	}
 	l.applyOverrides(ctx, d)
-	return d.plan, nil
+	return d.q.Plan, nil
 }
 
 // identityOf finds the identity that key names, for calls without a request.

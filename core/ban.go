@@ -65,7 +65,7 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 		Take:  func(ctx context.Context, t store.Take) (store.Answer, error) { return l.takeOne(ctx, t, d) },
 		Reset: l.reset,
 	}
-	look, err := l.ban.Look(ctx, logs, d.take.Key.Identity)
+	look, err := l.ban.Look(ctx, logs, d.q.Take.Key.Identity)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 	if d.Allowed || !try || !d.deniedByOwn() {
 		return nil
 	}
-	wait, banned, err := l.ban.Count(ctx, logs, d.take.Key.Identity, look)
+	wait, banned, err := l.ban.Count(ctx, logs, d.q.Take.Key.Identity, look)
 	if banned {
 		d.denyBanned(wait)
 	}
@@ -91,8 +91,8 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 
 // deniedByOwn reports whether a window of the limiter's key has denied.
 func (d *Decision) deniedByOwn() bool {
-	own := func(i int) bool { return d.denies(i) && d.plan.Limits[i].IsOwn(d.limiter.key) }
-	return d.find(own) >= 0
+	own := func(i int) bool { return d.q.Denies(i) && d.q.Plan.Limits[i].IsOwn(d.limiter.key) }
+	return d.q.Find(own) >= 0
 }
 
 func (d *Decision) denyBanned(wait time.Duration) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -42,33 +43,33 @@ const maxListed = 10_000 // units of a log whose entries are listed
 
 // windows is Windows of [bridge.Functions].
 func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
-	if d.plan == nil {
+	if d.q.Plan == nil {
 		return nil, nil
 	}
 	l := d.limiter
 	if l.guard != nil {
 		ctx = l.guard.Within(ctx, time.Now())
 	}
-	now := &Decision{limiter: l, plan: d.plan, take: d.take, more: d.more}
-	now.take.Cost, now.take.Mode = 1, store.ModePeek
+	now := &Decision{limiter: l, q: question.Question{Plan: d.q.Plan, Take: d.q.Take, More: d.q.More}}
+	now.q.Take.Cost, now.q.Take.Mode = 1, store.ModePeek
 	now.cloneKeys() // others may use the takes of d
-	if now.more != nil {
-		now.more.asked = len(now.more.takes)
-		for i := range now.more.takes {
-			now.more.takes[i].Cost = 1
+	if now.q.More != nil {
+		now.q.More.Asked = len(now.q.More.Takes)
+		for i := range now.q.More.Takes {
+			now.q.More.Takes[i].Cost = 1
 		}
 	}
 	if err := now.peek(ctx); err != nil {
 		return nil, store.Error(err)
 	}
-	windows := make([]bridge.Window, len(d.plan.Limits))
+	windows := make([]bridge.Window, len(d.q.Plan.Limits))
 	for i, s := range now.Limits() {
 		windows[i] = bridge.Window{
 			Name: s.Name, Unit: s.Unit, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining, ResetAfter: s.ResetAfter,
 		}
 	}
-	for i, log := range now.logs() {
-		t, _ := now.at(i)
+	for i, log := range now.q.Logs() {
+		t, _ := now.q.At(i)
 		if err := now.list(ctx, log, t.Key, windows); err != nil {
 			return nil, store.Error(err)
 		}
@@ -79,20 +80,20 @@ func windows(ctx context.Context, d Decision) ([]bridge.Window, error) {
 // peek asks about each log by itself, because the deny cache answers for all of them when one denies. It does not look
 // at bans.
 func (d *Decision) peek(ctx context.Context) error {
-	takes, answers := d.asked()
-	if d.more != nil {
-		d.more.prepare(d)
+	takes, answers := d.q.Asked()
+	if d.q.More != nil {
+		d.q.Prepare()
 	}
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
-		peek := store.Take{Key: t.Key, Plan: d.logs()[i].StorePlan(), Cost: t.Cost, Mode: d.take.Mode}
+		peek := store.Take{Key: t.Key, Plan: d.q.Logs()[i].StorePlan(), Cost: t.Cost, Mode: d.q.Take.Mode}
 		var err error
 		if *a, err = d.limiter.takeOne(ctx, peek, d); err != nil || d.storeErr != nil {
 			return cmp.Or(err, d.storeErr)
 		}
 	}
-	if d.more != nil {
-		d.answer = plan.Merge(d.more.logs, takes, answers)
+	if d.q.More != nil {
+		d.q.Answer = plan.Merge(d.q.More.Logs, takes, answers)
 	}
 	d.fill()
 	return nil
@@ -121,7 +122,7 @@ func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windo
 		if at >= len(windows) {
 			continue
 		}
-		limit, w := &d.plan.Limits[at], &windows[at]
+		limit, w := &d.q.Plan.Limits[at], &windows[at]
 		w.Window, w.Algorithm, w.Key = limit.Window, limit.Algorithm.String(), key.Label()
 		w.Reset = func(ctx context.Context) error { return d.resetLog(ctx, key) }
 		if log.InFlight() {
@@ -152,7 +153,7 @@ func setEntries(w *bridge.Window, all []Entry, same bool) {
 func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
 	l := d.limiter
 	err := l.reset(ctx, key)
-	if err == nil && key.Identity == d.take.Key.Identity {
+	if err == nil && key.Identity == d.q.Take.Key.Identity {
 		err = l.liftBan(ctx, key.Identity)
 	}
 	return err

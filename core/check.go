@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -36,11 +37,12 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		return nil
 	}
 	began := l.begin()
-	d.began, d.take.Mode, d.borrowed = began, l.mode, true
+	d.began, d.q.Take.Mode, d.borrowed = began, l.mode, true
 	defer func() {
 		p := recover()
 		if p != nil {
-			*d = Decision{began: began, take: store.Take{Mode: l.mode}}
+			*d = Decision{began: began}
+			d.q.Take.Mode = l.mode
 			err = l.failed(r.Context(), d, adapter.NewPanicError(p))
 		}
 		if err != nil || !d.Allowed {
@@ -59,7 +61,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 		if d.token = token; d.limiter == nil {
 			d.limiter = l
 		}
-		if l.refunds != nil && d.recorded() {
+		if l.refunds != nil && d.q.Recorded() {
 			d.served = new(served)
 			d.served.response.Init(r)
 		}
@@ -94,14 +96,14 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 	if l.choose != nil {
 		return l.checkRules(c, d)
 	}
-	if d.take.Key.Identity, err = l.key.ReadOnce(r, own); err != nil {
+	if d.q.Take.Key.Identity, err = l.key.ReadOnce(r, own); err != nil {
 		return l.failed(r.Context(), d, err)
 	}
 	pl, err := l.plan(r)
 	if err != nil {
 		return l.failed(r.Context(), d, err)
 	}
-	d.take.Cost, d.take.Mode = 1, l.mode
+	d.q.Take.Cost, d.q.Take.Mode = 1, l.mode
 	if l.cost != nil || l.costs != nil || pl.Unit != "" || pl.Units != nil {
 		if err := l.readCosts(r, pl, d); err != nil {
 			return l.failed(r.Context(), d, err)
@@ -153,8 +155,8 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	case pl == nil:
 		return l.pass(r.Context(), event.Skipped, d)
 	}
-	if d.take.Mode = l.mode; c.CountDenied {
-		d.take.Mode = store.ModeChargeDenied
+	if d.q.Take.Mode = l.mode; c.CountDenied {
+		d.q.Take.Mode = store.ModeChargeDenied
 	}
 	c.setCosts(pl, d)
 	return by.reported(r.Context(), d, by.decide(r.Context(), r, &c.prefixes, pl, true, d))
@@ -182,10 +184,10 @@ func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 // readCosts sets what a request costs.
 func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error {
 	unnamed := l.costs[plan.UnitName(pl.Unit)]
-	if d.take.Cost = 1; unnamed != nil {
-		d.take.Cost = unnamed(r)
+	if d.q.Take.Cost = 1; unnamed != nil {
+		d.q.Take.Cost = unnamed(r)
 	} else if l.cost != nil {
-		d.take.Cost = l.cost(r)
+		d.q.Take.Cost = l.cost(r)
 	} else if pl.Unit != "" {
 		return &requestError{costUnknown(pl.Unit), causeLimits}
 	}
@@ -196,14 +198,14 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 			return &requestError{costUnknown(unit), causeLimits}
 		}
 		if costs[unit] = cost(r); costs[unit] < 0 {
-			d.take.Cost = costs[unit] // decide refuses it
+			d.q.Take.Cost = costs[unit] // decide refuses it
 			return nil
 		}
 	}
-	if d.take.Cost == 0 && unnamed == nil {
+	if d.q.Take.Cost == 0 && unnamed == nil {
 		return nil // WithCost must not return 0
 	}
-	d.price(pl, costs, 0)
+	d.q.Price(pl, costs, 0)
 	return nil
 }
 
@@ -213,28 +215,28 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 func (l *Limiter) decide(
 	ctx context.Context, r adapter.Request, p *keys.Prefixes, pl *plan.Plan, try bool, d *Decision,
 ) (err error) {
-	if d.take.Cost < 1 && (d.more == nil || d.take.Cost < 0) {
-		return &requestError{configError("cost", strconv.Itoa(d.take.Cost), "a request costs at least 1 unit",
+	if d.q.Take.Cost < 1 && (d.q.More == nil || d.q.Take.Cost < 0) {
+		return &requestError{configError("cost", strconv.Itoa(d.q.Take.Cost), "a request costs at least 1 unit",
 			"use WithSkip or Peek for requests that cost nothing"), causeCost}
 	}
-	d.limiter, d.plan = l, pl
-	d.take.Cost = min(d.take.Cost, MaxQuota+1) // a larger cost is denied the same, but would overflow sums
-	if d.take.Mode == store.ModeRecord && pl.Counter != store.SlidingLog {
+	d.limiter, d.q.Plan = l, pl
+	d.q.Take.Cost = min(d.q.Take.Cost, question.MostCost)
+	if d.q.Take.Mode == store.ModeRecord && pl.Counter != store.SlidingLog {
 		return entriesNeeded("Record", pl.Counter)
 	}
-	if own := pl.OwnSpace(); own != nil && l.choose == nil && d.more == nil {
-		d.take.Key.Namespace = own.Namespace
-	} else if d.take.Key.Namespace == nil { // otherwise they were read before
+	if own := pl.OwnSpace(); own != nil && l.choose == nil && d.q.More == nil {
+		d.q.Take.Key.Namespace = own.Namespace
+	} else if d.q.Take.Key.Namespace == nil { // otherwise they were read before
 		if err := l.readKeys(ctx, r, p, d); err != nil {
 			return err
 		}
 	}
-	if l.overrides != nil && d.take.Mode != store.ModeRecord {
+	if l.overrides != nil && d.q.Take.Mode != store.ModeRecord {
 		if l.applyOverrides(ctx, d) {
 			return nil
 		}
 	}
-	if l.ban == nil || d.take.Mode == store.ModeRecord {
+	if l.ban == nil || d.q.Take.Mode == store.ModeRecord {
 		err = l.charge(ctx, d)
 	} else {
 		err = l.decideWithBan(ctx, d, try)

@@ -6,4 +6,4 @@ import "github.com/sashlimit/sash/core/store"
 func HasLedger(s *MemoryStore, key store.Key) (entries, ledger bool) { return s.logs.HasLedger(&key) }
 
 // IsLeased reports whether a decision has spent units that were booked ahead, in its first log.
-func IsLeased(d *Decision) bool { return d.leasedOf(0).IsLeased() }
+func IsLeased(d *Decision) bool { return d.q.LeasedOf(0).IsLeased() }

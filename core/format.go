@@ -31,7 +31,7 @@ func (d *Decision) attrs() []slog.Attr {
 	attrs = append(attrs, slog.Bool("allowed", d.Allowed), slog.Int("remaining", d.Remaining), slog.Int("used", d.Used),
 		slog.Duration("retry_after", d.RetryAfter.Round(time.Microsecond)),
 		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)))
-	if d.take.Mode == store.ModeUpTo {
+	if d.q.Take.Mode == store.ModeUpTo {
 		attrs = append(attrs, slog.Int("granted", d.Granted))
 	}
 	if len(d.Violated) > 0 {

@@ -28,6 +28,7 @@ var layersOfCore = []string{
 	module + "core/internal/override",
 	module + "core/internal/limittext",
 	module + "core/internal/plan",
+	module + "core/internal/question",
 	module + "core/internal/queue",
 	module + "core/internal/setup",
 	module + "core/internal/slide",
@@ -78,6 +79,12 @@ var layers = []struct {
 		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
 		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
 		module + "core/internal/slots", module + "core/internal/lease",
+	}},
+	{module + "core/internal/question", []string{
+		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
+		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
+		module + "core/internal/slots", module + "core/internal/lease", module + "core/internal/guard",
+		module + "core/internal/plan", module + "core/internal/calendar", module + "core/internal/limittext",
 	}},
 	{module + "core", layersOfCore},
 	{module + "core/rules", append([]string{

@@ -62,12 +62,12 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 		policy = d.policyName()
 	}
 	e := Event{
-		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.take.Mode, Cost: d.take.Cost,
-		Key: d.take.Key.Text, Err: err,
+		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.q.Take.Mode, Cost: d.q.Take.Cost,
+		Key: d.q.Take.Key.Text, Err: err,
 		life: &l.life,
 	}
-	if d.borrowed || d.take.Key.Addr.IsValid() {
-		e.Key = d.take.Key.Label()
+	if d.borrowed || d.q.Take.Key.Addr.IsValid() {
+		e.Key = d.q.Take.Key.Label()
 	}
 	if d.began != 0 {
 		e.Took = time.Since(processStart) - d.began
@@ -101,7 +101,7 @@ func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
 
 // pass allows a request uncounted and reports that to the observers.
 func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) error {
-	d.Allowed, d.take.Mode, d.take.Cost = true, store.ModePeek, 0
+	d.Allowed, d.q.Take.Mode, d.q.Take.Cost = true, store.ModePeek, 0
 	return l.notify(ctx, outcome, d)
 }
 
@@ -112,10 +112,10 @@ func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
-	if d.borrowed || d.more != nil {
+	if d.borrowed || d.q.More != nil {
 		e.Decision.cloneKeys() // the event may outlive the request
 	}
-	if d.plan != nil && d.plan.Shadow != nil && !d.refused() {
+	if d.q.Plan != nil && d.q.Plan.Shadow != nil && !d.refused() {
 		e.Shadow = d.shadow()
 	}
 	err := l.observe(ctx, &e)

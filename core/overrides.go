@@ -54,16 +54,16 @@ func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
 // keys.
 func (d Decision) Override(ctx context.Context, o Override) error {
 	l := d.limiter
-	if l == nil || d.plan == nil {
+	if l == nil || d.q.Plan == nil {
 		return configError("Override", "a decision", "the request was not limited, so it has no key",
 			"override keys of decisions about limited requests")
 	}
 	if l.overrides == nil {
 		return noOverrides("Override")
 	}
-	for i, log := range d.logs() {
+	for i, log := range d.q.Logs() {
 		if d.isOf(log, o.By) {
-			t, _ := d.at(i)
+			t, _ := d.q.At(i)
 			return l.setOverride(ctx, overrideTarget{
 				key:  store.Key{Namespace: log.KeySpace, Identity: t.Key.Clone()},
 				text: t.Key.Label(), policy: d.policyName(),
@@ -82,9 +82,9 @@ func (d *Decision) isOf(log *plan.Log, by Key) bool {
 	case d.limiter.choose == nil:
 		return log.Key == plan.Key(d.limiter.key)
 	case log.Deciding() == 0:
-		return log.Own && len(d.plan.Limits) == 0 // an override lets its limits deny nothing
+		return log.Own && len(d.q.Plan.Limits) == 0 // an override lets its limits deny nothing
 	}
-	return log.Own && log.Rule == d.rule()
+	return log.Own && log.Rule == d.q.Rule()
 }
 
 // RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by
@@ -308,13 +308,13 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 	if !l.overrides.Refresh(ctx) {
 		return false
 	}
-	base, made := d.plan, d.plan
-	for i, log := range d.logs() {
+	base, made := d.q.Plan, d.q.Plan
+	for i, log := range d.q.Logs() {
 		again := func(earlier *plan.Log) bool { return earlier.KeySpace == log.KeySpace && earlier.Deciding() > 0 }
-		if log.Deciding() == 0 || slices.ContainsFunc(d.logs()[:i], again) {
+		if log.Deciding() == 0 || slices.ContainsFunc(d.q.Logs()[:i], again) {
 			continue
 		}
-		t, _ := d.at(i)
+		t, _ := d.q.At(i)
 		key := store.Key{Namespace: log.KeySpace, Identity: t.Key.Identity}
 		var space [128]byte
 		name := key.AppendTo(space[:0])
@@ -339,7 +339,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 		}
 	}
 	if made != base {
-		d.replan(made)
+		d.q.Replan(made)
 	}
 	return false
 }
@@ -348,39 +348,10 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 func (d *Decision) denyOverridden(o *activeOverride, log *plan.Log) {
 	wait := time.Until(o.Until)
 	for _, at := range log.At[:log.Deciding()] {
-		d.answer.Denied |= 1 << at // of several rules, it is that of this key which denies
+		d.q.Answer.Denied |= 1 << at // of several rules, it is that of this key which denies
 	}
 	d.Allowed, d.Overridden, d.Violated, d.Policy = false, &o.Override, []string{"override"}, d.policyName()
 	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
-}
-
-// replan asks other logs in place of those of the plan, each for the units of its key and unit.
-func (d *Decision) replan(pl *plan.Plan) {
-	was := d.more
-	if was == nil && len(pl.Logs) == 1 {
-		d.plan, d.take.Key.Namespace = pl, pl.Logs[0].Space.Namespace
-		return
-	}
-	if was == nil {
-		was = &logTakes{logs: d.plan.Logs, takes: []store.Take{d.take}, asked: 1}
-	}
-	before := func(log *plan.Log) int {
-		return slices.IndexFunc(was.logs, func(old *plan.Log) bool {
-			return old.Key == log.Key && old.Unit() == log.Unit() && old.InFlight() == log.InFlight()
-		})
-	}
-	logs := slices.Clone(pl.Logs)
-	slices.SortStableFunc(logs, func(a, b *plan.Log) int { return cmp.Compare(before(a), before(b)) })
-	d.plan, d.more = pl, newLogTakes(logs)
-	d.more.asked, d.more.held = 0, was.held
-	for i, log := range logs {
-		from := before(log)
-		t := &was.takes[from]
-		d.more.takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: t.Key.Identity}
-		if d.more.takes[i].Cost = t.Cost; from < was.asked {
-			d.more.asked++
-		}
-	}
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -14,39 +15,39 @@ import (
 // before. A limiter with rules has no key: the first log's takes its place. The request is nil for calls without one.
 // Unless the costs of several units are known, they are those of a call that names none.
 func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *keys.Prefixes, d *Decision) (err error) {
-	if d.more == nil && d.plan.Units != nil {
+	if d.q.More == nil && d.q.Plan.Units != nil {
 		unnamed := 1 // of each unit, for a peek
-		if d.take.Mode != store.ModePeek {
-			if unnamed, err = 0, d.plan.NoUnnamed("cost"); err != nil {
+		if d.q.Take.Mode != store.ModePeek {
+			if unnamed, err = 0, d.q.Plan.NoUnnamed("cost"); err != nil {
 				return err
 			}
 		}
-		d.price(d.plan, nil, unnamed)
+		d.q.Price(d.q.Plan, nil, unnamed)
 	}
-	logs, own := d.plan.Logs, l.key
+	logs, own := d.q.Plan.Logs, l.key
 	if l.choose != nil {
 		own = specOf(logs[0].Key)
-		if d.take.Key.Identity, err = own.ReadOnce(r, p); err != nil {
+		if d.q.Take.Key.Identity, err = own.ReadOnce(r, p); err != nil {
 			return keyError(logs[0], err)
 		}
 	}
-	if space := d.plan.OwnSpace(); space != nil && d.more == nil { // nothing else is to be kept
-		d.take.Key.Namespace = space.Namespace
+	if space := d.q.Plan.OwnSpace(); space != nil && d.q.More == nil { // nothing else is to be kept
+		d.q.Take.Key.Namespace = space.Namespace
 		return nil
 	}
 	if r == nil {
 		r = noRequest{ctx}
 	}
-	if d.more == nil {
-		d.more = newLogTakes(logs)
+	if d.q.More == nil {
+		d.q.More = question.NewLogs(logs)
 	}
-	d.take.Key.Namespace, logs = l.namespace, d.more.logs
+	d.q.Take.Key.Namespace, logs = l.namespace, d.q.More.Logs
 	for i, log := range logs {
-		id := d.take.Key.Identity
+		id := d.q.Take.Key.Identity
 		same := slices.IndexFunc(logs[:i], func(earlier *plan.Log) bool { return earlier.Key == log.Key })
 		switch {
 		case same >= 0:
-			id = d.more.takes[same].Key.Identity
+			id = d.q.More.Takes[same].Key.Identity
 		case log.Key != own:
 			if id, err = specOf(log.Key).ReadOnce(r, p); err != nil {
 				failed := keyError(log, err)
@@ -54,7 +55,7 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *keys.Prefi
 				return failed
 			}
 		}
-		d.more.takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: id}
+		d.q.More.Takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: id}
 	}
 	return nil
 }

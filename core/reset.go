@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -40,9 +41,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // key was not read, as by [WithSkip], is a [ConfigError].
 func (d Decision) Reset(ctx context.Context) error {
 	switch {
-	case d.take.Key.Kind != "" && d.limiter.choose == nil:
-		return d.limiter.resetKey(ctx, d.take.Key.Identity)
-	case d.take.Key.Kind != "" && d.plan != nil:
+	case d.q.Take.Key.Kind != "" && d.limiter.choose == nil:
+		return d.limiter.resetKey(ctx, d.q.Take.Key.Identity)
+	case d.q.Take.Key.Kind != "" && d.q.Plan != nil:
 		return d.resetRules(ctx)
 	case d.storeErr != nil: // FailOpen has decided, and the rules are not known
 		return d.storeErr
@@ -54,9 +55,9 @@ func (d Decision) Reset(ctx context.Context) error {
 // resetRules resets the logs that a decision by rules was asked about, unless their limits have keys of their own.
 func (d *Decision) resetRules(ctx context.Context) error {
 	var errs []error
-	for i, log := range d.logs() {
+	for i, log := range d.q.Logs() {
 		if log.Own && !log.InFlight() {
-			t, _ := d.at(i)
+			t, _ := d.q.At(i)
 			errs = append(errs, d.limiter.reset(ctx, t.Key))
 		}
 	}
@@ -81,7 +82,9 @@ func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 
 // unused returns an error if nothing was used by a text that no request's key is.
 func (l *Limiter) unused(ctx context.Context, id identity) error {
-	d := Decision{take: store.Take{Key: store.Key{Identity: id}, Cost: 1, Mode: store.ModePeek}}
+	d := Decision{q: question.Question{Take: store.Take{
+		Key: store.Key{Identity: id}, Cost: 1, Mode: store.ModePeek,
+	}}}
 	pl, err := l.planFor(ctx)
 	if err == nil {
 		err = l.decide(ctx, nil, &l.prefixes, pl, false, &d)
@@ -101,6 +104,6 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 
 // hasUsed reports whether the window of a limit with the limiter's key holds anything.
 func (d *Decision) hasUsed() bool {
-	used := func(i int) bool { return d.answer.State[i].Used > 0 && d.plan.Limits[i].IsOwn(d.limiter.key) }
-	return d.find(used) >= 0
+	used := func(i int) bool { return d.q.Answer.State[i].Used > 0 && d.q.Plan.Limits[i].IsOwn(d.limiter.key) }
+	return d.q.Find(used) >= 0
 }

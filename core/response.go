@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/question"
 )
 
 // Headers is which header fields of a response describe the quota.
@@ -56,7 +57,7 @@ const (
 // which is exact and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another
 // limiter has written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
-	if d.plan == nil || len(d.plan.Limits) == 0 {
+	if d.q.Plan == nil || len(d.q.Plan.Limits) == 0 {
 		return
 	}
 	if !d.Allowed {
@@ -77,13 +78,13 @@ func (d *Decision) setRetry(h adapter.HeaderMap) {
 	var buf [20]byte
 	retry := buf[:0]
 	if d.RetryAfter > 0 {
-		retry = strconv.AppendInt(retry, seconds(d.RetryAfter), 10)
+		retry = strconv.AppendInt(retry, question.Seconds(d.RetryAfter), 10)
 	}
 	setFields(h, fieldCache, "no-store", fieldRetryAfter, retry)
 }
 
 func (d *Decision) setDraft(h adapter.HeaderMap) {
-	policy := d.plan.Header
+	policy := d.q.Plan.Header
 	var buf [64]byte
 	b := buf[:0]
 	fields, ok := h.(http.Header)
@@ -97,7 +98,8 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 			}
 		}
 	}
-	setFields(h, fieldPolicy, policy, fieldRateLimit, d.appendRateLimit(b)) // an empty list is not sent (RFC 9651, 3.1)
+	b = d.q.AppendRateLimit(b)
+	setFields(h, fieldPolicy, policy, fieldRateLimit, b) // an empty list is not sent (RFC 9651, 3.1)
 }
 
 // setFields sets two fields in the canonical form, the second one unless it is empty. In an [http.Header] it does the
@@ -124,40 +126,20 @@ func setFields(h adapter.HeaderMap, first, value, second string, text []byte) {
 	}
 }
 
-func (d *Decision) appendRateLimit(b []byte) []byte {
-	for i := range d.plan.Limits {
-		if !d.asks(i) || !d.Allowed && !d.denies(i) {
-			continue
-		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
-		}
-		b = append(b, '"')
-		b = append(b, d.plan.Limits[i].Name...)
-		b = append(b, `";r=`...)
-		b = strconv.AppendInt(b, int64(d.left(i)), 10)
-		if reset := d.reset(i); reset > 0 && d.fits(i) {
-			b = append(b, ";t="...)
-			b = strconv.AppendInt(b, seconds(reset), 10)
-		}
-	}
-	return b
-}
-
 func (d *Decision) setLegacy(h adapter.HeaderMap) {
-	i := d.tightest()
+	i := d.q.Tightest()
 	if i < 0 {
 		return
 	}
-	left := d.left(i)
+	left := d.q.Left(i)
 	// These fields describe only one limit: of two limiters, that with less left.
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
 		return
 	}
-	h.Set(fieldLimit, strconv.Itoa(d.plan.Limits[i].Quota))
+	h.Set(fieldLimit, strconv.Itoa(d.q.Plan.Limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
-	if !d.plan.Limits[i].InFlight { // nobody knows when a request ends
-		h.Set(fieldReset, strconv.FormatInt(seconds(d.reset(i)), 10))
+	if !d.q.Plan.Limits[i].InFlight { // nobody knows when a request ends
+		h.Set(fieldReset, strconv.FormatInt(question.Seconds(d.q.Reset(i)), 10))
 	}
 }
 
@@ -181,10 +163,10 @@ func (d *Decision) Problem() adapter.Problem {
 	if d.never() {
 		p.Wait = -1
 	}
-	switch s := max(1, seconds(d.RetryAfter)); {
-	case d.plan != nil && len(d.plan.Rules) > 0 && d.rule().Detail != "":
-		p.Detail = d.rule().Detail
-	case d.plan != nil && d.awaitsPermit() && !d.refused():
+	switch s := max(1, question.Seconds(d.RetryAfter)); {
+	case d.q.Plan != nil && len(d.q.Plan.Rules) > 0 && d.q.Rule().Detail != "":
+		p.Detail = d.q.Rule().Detail
+	case d.q.Plan != nil && d.q.AwaitsPermit() && !d.refused():
 		p.Detail = "Try again when another request has ended."
 	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
@@ -222,9 +204,4 @@ func ProblemOf(err error) adapter.Problem {
 	}
 	p.Title = http.StatusText(p.Status)
 	return p
-}
-
-// seconds rounds up, so that a client which waits that long is not too early.
-func seconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
 }

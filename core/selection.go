@@ -89,10 +89,10 @@ func (c *selection) setCosts(pl *plan.Plan, d *Decision) {
 			c.Costs[unit] = cost
 		}
 	}
-	if d.take.Cost = c.Units(); pl.Unit != "" {
-		d.take.Cost = c.Costs[pl.Unit]
+	if d.q.Take.Cost = c.Units(); pl.Unit != "" {
+		d.q.Take.Cost = c.Costs[pl.Unit]
 	}
-	d.price(pl, c.Costs, 0)
+	d.q.Price(pl, c.Costs, 0)
 }
 
 func newRuleList(k Key, entries []string) (names func(*bridge.Choice[Key]) (bool, error), err error) {
@@ -174,14 +174,14 @@ func (l *Limiter) preview(r adapter.Request, choose bridge.Chooser[Key]) (d Deci
 		if err != nil || pl == nil {
 			return err
 		}
-		d.take.Mode = store.ModePeek
+		d.q.Take.Mode = store.ModePeek
 		c.setCosts(pl, &d)
 		return by.decide(r.Context(), r, &c.prefixes, pl, false, &d)
 	})
 	if err != nil {
 		return Decision{}, err
 	}
-	if d.plan == nil {
+	if d.q.Plan == nil {
 		d.Allowed = true
 	}
 	d.cloneKeys()

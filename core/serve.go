@@ -52,7 +52,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 // is streamed. It returns a function that ends what the decision holds, as [Decision.Release] does, or nil if it holds
 // nothing. If Deferred is called while [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
-	held := d.held()
+	held := d.q.Held()
 	if held == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (d *Decision) Serve(handler func() (status int)) {
 		if d.token != (inflight.Token{}) {
 			d.limiter.inFlight.Release(d.token)
 		}
-		if held := d.held(); held != nil && !held.Deferred {
+		if held := d.q.Held(); held != nil && !held.Deferred {
 			d.limiter.releaseServed(held)
 		}
 		if d.served != nil {

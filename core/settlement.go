@@ -20,7 +20,7 @@ import (
 // An error means that the store could not be asked, so the units may still be counted.
 func (d Decision) Undo(ctx context.Context) error {
 	err := d.settle(ctx, "Undo", func(*plan.Log) (int, bool) { return 0, true })
-	if held := d.held(); held != nil {
+	if held := d.q.Held(); held != nil {
 		err = errors.Join(err, d.limiter.release(ctx, held))
 	}
 	return err
@@ -39,7 +39,7 @@ func (d Decision) Undo(ctx context.Context) error {
 // error means that the store could not be asked, so the permit is taken until its lease ends ([Limit.Lease], which
 // describes what happens to a permit that is never released).
 func (d Decision) Release(ctx context.Context) error {
-	if held := d.held(); held != nil {
+	if held := d.q.Held(); held != nil {
 		return d.limiter.release(ctx, held)
 	}
 	return nil
@@ -59,22 +59,22 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 	if cost == 0 {
 		return d.Undo(ctx)
 	}
-	if d.plan != nil {
-		if err := d.plan.NoUnnamed("Settle"); err != nil {
+	if d.q.Plan != nil {
+		if err := d.q.Plan.NoUnnamed("Settle"); err != nil {
 			return err
 		}
 	}
-	return d.settle(ctx, "Settle", func(log *plan.Log) (int, bool) { return cost, log.Unit() == d.plan.Unit })
+	return d.settle(ctx, "Settle", func(log *plan.Log) (int, bool) { return cost, log.Unit() == d.q.Plan.Unit })
 }
 
 // SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
 // are. A cost of 0 gives back what the decision has taken of the unit, for good. If it has taken nothing, the units are
 // recorded then, at the instant of the decision.
 func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
-	if d.plan == nil {
+	if d.q.Plan == nil {
 		return nil
 	}
-	if err := costs.check("SettleCosts", d.plan); err != nil {
+	if err := costs.check("SettleCosts", d.q.Plan); err != nil {
 		return err
 	}
 	return d.settle(ctx, "SettleCosts", func(log *plan.Log) (int, bool) { return costs.of(log.Unit()) })
@@ -83,26 +83,26 @@ func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 // settle changes the cost of the decision in the logs for which costOf returns one.
 func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Log) (int, bool)) error {
 	// A recorded denial may have evicted older units. Removing it would make room that was not there before.
-	if !d.recorded() || !d.Allowed {
+	if !d.q.Recorded() || !d.Allowed {
 		return nil
 	}
-	if d.plan.Counter != store.SlidingLog {
-		return entriesNeeded(call, d.plan.Counter)
+	if d.q.Plan.Counter != store.SlidingLog {
+		return entriesNeeded(call, d.q.Plan.Counter)
 	}
 	var errs []error
-	takes, _ := d.asked()
-	for i, log := range d.logs() {
+	takes, _ := d.q.Asked()
+	for i, log := range d.q.Logs() {
 		cost, ok := costOf(log)
 		if !ok || log.InFlight() { // it takes one permit whatever it costs
 			continue
 		}
-		t, _ := d.at(i)
+		t, _ := d.q.At(i)
 		if i >= len(takes) && cost > 0 {
 			late := store.Take{Key: t.Key, Plan: log.StorePlan(), Cost: cost, ID: t.ID, Mode: store.ModeRecord}
-			errs = append(errs, d.limiter.settleLate(ctx, &late, time.Since(d.more.at)))
+			errs = append(errs, d.limiter.settleLate(ctx, &late, time.Since(d.q.More.At)))
 			continue
 		}
-		if u := d.leasedOf(i); u.IsLeased() {
+		if u := d.q.LeasedOf(i); u.IsLeased() {
 			errs = append(errs, d.limiter.guard.SettleLeased(ctx, u, t, cost))
 			d.limiter.wake(&t.Key)
 			continue
@@ -116,7 +116,7 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 
 // takeBack is Undo for a decision that its caller never got. Where requests are not known, the units stay counted.
 func (d *Decision) takeBack(ctx context.Context) error {
-	if d.plan.Counter != store.SlidingLog {
+	if d.q.Plan.Counter != store.SlidingLog {
 		return d.Release(ctx)
 	}
 	return d.Undo(ctx)
@@ -126,9 +126,9 @@ func (d *Decision) takeBack(ctx context.Context) error {
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
 func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	var held []slots.Slot
-	for i, log := range d.more.logs {
+	for i, log := range d.q.More.Logs {
 		if log.InFlight() {
-			t := &d.more.takes[i]
+			t := &d.q.More.Takes[i]
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
 			held = append(held, slots.Slot{Key: key, ID: t.ID, Plan: t.Plan, Degraded: d.Degraded})
 		}
@@ -136,7 +136,7 @@ func (l *Limiter) hold(ctx context.Context, d *Decision) {
 	if held == nil {
 		return
 	}
-	if d.more.held = l.permits.Hold(ctx, held); d.more.held == nil {
+	if d.q.More.Held = l.permits.Hold(ctx, held); d.q.More.Held == nil {
 		l.denyHeld(ctx, d, held)
 	}
 }
@@ -144,8 +144,8 @@ func (l *Limiter) hold(ctx context.Context, d *Decision) {
 // denyHeld makes d a denial, because requests of this process hold all permits. It gives back the units that were taken
 // with them, except those of other algorithms.
 func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) {
-	takes, answers := d.asked()
-	for i, log := range d.more.logs[:len(takes)] {
+	takes, answers := d.q.Asked()
+	for i, log := range d.q.More.Logs[:len(takes)] {
 		t, a := &takes[i], &answers[i]
 		a.Granted = 0
 		switch {
@@ -163,7 +163,7 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 			}
 		}
 	}
-	d.answer = plan.Merge(d.more.logs, takes, answers)
+	d.q.Answer = plan.Merge(d.q.More.Logs, takes, answers)
 	d.Granted = 0
 	d.fill()
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 	"unsafe"
 
@@ -14,14 +13,14 @@ import (
 
 // charge asks the logs of a decision, whose answers are zero.
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
-	if d.more == nil {
-		d.take.Plan, d.take.ID = d.plan.Logs[0].StorePlan(), 0
-	} else if d.more.prepare(d); d.more.asked == 0 { // the request costs nothing
-		d.answer.Allowed = true
+	if d.q.More == nil {
+		d.q.Take.Plan, d.q.Take.ID = d.q.Plan.Logs[0].StorePlan(), 0
+	} else if d.q.Prepare(); d.q.More.Asked == 0 { // the request costs nothing
+		d.q.Answer.Allowed = true
 		d.fill()
 		return nil
 	}
-	takes, answers := d.asked()
+	takes, answers := d.q.Asked()
 	var err error
 	if l.lease > 0 {
 		err = l.takeLeased(ctx, takes, answers, d)
@@ -31,41 +30,15 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 	if err != nil {
 		return err
 	}
-	if d.more == nil {
+	if d.q.More == nil {
 		d.fill()
 		return nil
 	}
-	d.answer = plan.Merge(d.more.logs, takes, answers)
-	if d.fill(); d.takesPermits() {
+	d.q.Answer = plan.Merge(d.q.More.Logs, takes, answers)
+	if d.fill(); d.q.TakesPermits() {
 		l.hold(ctx, d)
 	}
 	return nil
-}
-
-// prepare sets what the logs are asked. The costs of units with a name were set before.
-func (m *logTakes) prepare(d *Decision) {
-	clear(m.costs[:])
-	for i, log := range m.logs[:m.asked] {
-		t, units := &m.takes[i], 1
-		t.Plan, t.ID = log.StorePlan(), 0
-		if t.Mode = d.take.Mode; log.InFlight() {
-			t.Cost = max(d.take.Cost, 1)
-		} else {
-			if log.Unit() == d.plan.Unit {
-				t.Cost = d.take.Cost
-			}
-			units = t.Cost
-		}
-		for _, at := range log.At {
-			m.costs[at] = units
-		}
-	}
-	if m.asked < len(m.logs) {
-		m.at = time.Now()
-		for i := range m.takes[m.asked:] {
-			m.takes[m.asked+i].ID = newID()
-		}
-	}
 }
 
 // take passes takes to the logs in memory or to the guard of the store, which set their IDs. It notes what has decided.
@@ -81,10 +54,10 @@ func (l *Limiter) take(ctx context.Context, takes []store.Take, answers []store.
 
 // takeLeased is take for the logs of a decision, of a limiter with leases.
 func (l *Limiter) takeLeased(ctx context.Context, takes []store.Take, answers []store.Answer, d *Decision) error {
-	of := unsafe.Slice(&d.leased, 1) //nolint:gosec // a slice of a variable is safe
-	if d.more != nil {
-		d.more.leased = make([]guard.Use, len(takes))
-		of = d.more.leased
+	of := unsafe.Slice(&d.q.Leased, 1) //nolint:gosec // a slice of a variable is safe
+	if d.q.More != nil {
+		d.q.More.Leased = make([]guard.Use, len(takes))
+		of = d.q.More.Leased
 	}
 	from, err := l.guard.TakeLeased(ctx, takes, answers, of)
 	return d.decidedBy(from, err)
@@ -145,6 +118,3 @@ func (l *Limiter) reset(ctx context.Context, key store.Key) error {
 	l.guard.EndLeases(ctx, &key)
 	return l.guard.Reset(ctx, key)
 }
-
-// newID names an entry that is recorded later.
-func newID() uint64 { return rand.Uint64() | 1 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/internal/queue"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -46,7 +47,7 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 	began := l.begin()
 	given, err := l.wait(ctx, key, cost, d)
 	if l.observers != nil {
-		d.began, d.take.Mode, d.take.Cost = began, store.ModeCharge, cost
+		d.began, d.q.Take.Mode, d.q.Take.Cost = began, store.ModeCharge, cost
 		err = l.waited(ctx, d, err)
 	}
 	if !given {
@@ -57,7 +58,7 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 
 // waited reports the end of a wait to the observers.
 func (l *Limiter) waited(ctx context.Context, d *Decision, err error) error {
-	if err != nil && d.plan == nil {
+	if err != nil && d.q.Plan == nil {
 		return l.failed(ctx, d, err)
 	}
 	return errors.Join(err, l.reported(ctx, d, nil))
@@ -68,7 +69,7 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	if err = ctx.Err(); err != nil {
 		return false, err
 	}
-	pl, err := l.planOf(ctx, key, &d.take.Key.Identity)
+	pl, err := l.planOf(ctx, key, &d.q.Take.Key.Identity)
 	if err != nil {
 		return false, err
 	}
@@ -77,14 +78,14 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 	}
 	known := pl
 	if l.overrides != nil {
-		if known, err = l.overridden(ctx, pl, d.take.Key.Identity); err != nil {
+		if known, err = l.overridden(ctx, pl, d.q.Take.Key.Identity); err != nil {
 			return false, err
 		}
 	}
 	if cost < 1 || cost > known.Smallest { // waiting would not change that
 		return true, l.decideNever(ctx, pl, cost, d)
 	}
-	w, ahead := l.queues.Join(queueKey{l.namespace, d.take.Key.Identity}, cost)
+	w, ahead := l.queues.Join(queueKey{l.namespace, d.q.Take.Key.Identity}, cost)
 	defer w.Leave()
 	if err = l.foresee(ctx, pl, known, w, ahead, d); err != nil {
 		return true, err
@@ -119,20 +120,20 @@ type waiter = queue.Waiter[queueKey, *plan.Log]
 
 // begin makes d ready for the next question of a waiter. The keys of its logs were read for the first one.
 func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
-	namespace, more := d.take.Key.Namespace, d.more
+	namespace, more := d.q.Take.Key.Namespace, d.q.More
 	if d.limiter != nil && d.limiter.overrides != nil {
 		namespace, more = nil, nil // an override may have changed the logs
 	}
-	*d = Decision{more: more}
-	d.take.Key = store.Key{Namespace: namespace, Identity: w.Key.identity}
-	if d.take.Cost, d.take.Mode = cost, mode; more != nil {
-		clear(more.answers)
+	*d = Decision{q: question.Question{More: more}}
+	d.q.Take.Key = store.Key{Namespace: namespace, Identity: w.Key.identity}
+	if d.q.Take.Cost, d.q.Take.Mode = cost, mode; more != nil {
+		clear(more.Answers)
 	}
 }
 
 // decideNever decides about a cost that no wait helps.
 func (l *Limiter) decideNever(ctx context.Context, pl *plan.Plan, cost int, d *Decision) error {
-	d.take.Cost, d.take.Mode = cost, store.ModePeek
+	d.q.Take.Cost, d.q.Take.Mode = cost, store.ModePeek
 	if err := l.decide(ctx, nil, &l.prefixes, pl, false, d); err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 	key, log := d.awaited(w)
 	wait = d.RetryAfter
 	if log != nil {
-		wait = d.answer.Retry
+		wait = d.q.Answer.Retry
 	}
 	if log != nil && log.InFlight() {
 		wait = poll/2 + rand.N(poll/2)
@@ -181,12 +182,12 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 // the waiter's key.
 func (d *Decision) awaited(w *waiter) (key queueKey, log *plan.Log) {
 	key = w.Key
-	if d.more == nil || d.refused() {
+	if d.q.More == nil || d.refused() {
 		return key, nil
 	}
 	longest := time.Duration(-1)
-	for i, l := range d.more.logs[:d.more.asked] {
-		t, a := d.at(i)
+	for i, l := range d.q.More.Logs[:d.q.More.Asked] {
+		t, a := d.q.At(i)
 		one, wait := queueKeyOf(&t.Key), a.Retry
 		if l.InFlight() {
 			wait = 0 // which is shorter than that of any window
@@ -200,20 +201,20 @@ func (d *Decision) awaited(w *waiter) (key queueKey, log *plan.Log) {
 
 // room returns for how many waiters as w the log has room in whose line w was, after w was admitted.
 func (d *Decision) room(w *waiter) int {
-	if d.plan == nil { // nothing was counted, in an outage
+	if d.q.Plan == nil { // nothing was counted, in an outage
 		return 1
 	}
-	if d.more == nil {
+	if d.q.More == nil {
 		return 0
 	}
-	for i, log := range d.more.logs[:d.more.asked] {
-		t, _ := d.at(i)
+	for i, log := range d.q.More.Logs[:d.q.More.Asked] {
+		t, _ := d.q.At(i)
 		if !w.InLine(queueKeyOf(&t.Key), log) {
 			continue
 		}
 		left := MaxQuota
 		for _, limit := range log.At[:log.Deciding()] {
-			left = min(left, d.left(limit))
+			left = min(left, d.q.Left(limit))
 		}
 		if log.InFlight() {
 			return left
@@ -236,7 +237,7 @@ func (l *Limiter) foresee(
 		units, later, by := known.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
 		err = l.decide(ctx, nil, &l.prefixes, pl, false, d)
-		if errors.As(err, new(*ConfigError)) || err == nil && d.plan == nil {
+		if errors.As(err, new(*ConfigError)) || err == nil && d.q.Plan == nil {
 			break // the store cannot take so much at once, or counts nothing now
 		}
 		if err != nil {
@@ -244,6 +245,7 @@ func (l *Limiter) foresee(
 			return err
 		}
 		if d.Allowed {
+			d.q.Answer.Allowed = false
 			d.Allowed, d.Violated = false, known.Names[by:by+1:by+1]
 		}
 		d.RetryAfter += later
