@@ -8,10 +8,12 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/inflight"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/question"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -53,7 +55,7 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 			panic(p) //nolint:forbidigo // the callback has asked net/http to abort
 		}
 		if err != nil {
-			l.refusals.log(r.Context(), ProblemOf(err).Status, err)
+			l.logRefused(r.Context(), err)
 		}
 		if err != nil || !d.Allowed {
 			return
@@ -75,6 +77,59 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	c := newSelection(l, r)
 	defer c.free()
 	return l.check(r, c, d)
+}
+
+// logRefused logs why a request is refused, unless the last line about that is recent.
+func (l *Limiter) logRefused(ctx context.Context, err error) {
+	status := ProblemOf(err).Status
+	c, logged := causeOf(status, err)
+	if !logged {
+		return
+	}
+	leftOut, due := l.refusals.Due(c)
+	if !due {
+		return
+	}
+	r := refusal.Refusal{Cause: c, Status: status, Err: err, Own: ownError(err), LeftOut: leftOut}
+	if failed := (*limitKeyError)(nil); errors.As(err, &failed) {
+		r.Policy, r.Key = failed.policy, failed.key
+	}
+	l.refusals.Refused(ctx, r)
+}
+
+// causeOf returns the cause of an error of Check, which is answered with status. A denial by a list is not logged, and
+// the guard logs outages itself.
+func causeOf(status int, err error) (c refusal.Cause, logged bool) {
+	var own *requestError
+	switch {
+	case status == http.StatusServiceUnavailable:
+		return refusal.Store, !store.IsOutage(err)
+	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
+		return 0, false
+	case errors.As(err, new(*adapter.PanicError)):
+		return refusal.Panic, true
+	case errors.As(err, new(*ambiguousError)):
+		return refusal.Ambiguous, true
+	case status == http.StatusBadRequest:
+		return refusal.NoKey, true
+	case errors.As(err, new(*listError)):
+		return refusal.List, true
+	case errors.As(err, new(*bridge.RulesError)):
+		return refusal.Rules, true
+	case errors.As(err, &own):
+		return own.cause, true
+	}
+	return refusal.Key, true
+}
+
+// ownError returns the error within err whose text is sash's own, or nil. A callback may return a ConfigError as well,
+// such as one of ParseLimit, which contains its input.
+func ownError(err error) (config *ConfigError) {
+	if errors.As(err, new(*requestError)) || errors.As(err, new(*bridge.RulesError)) ||
+		errors.As(err, new(*adapter.ConstantError)) {
+		errors.As(err, &config)
+	}
+	return config
 }
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
@@ -189,13 +244,13 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 	} else if l.cost != nil {
 		d.q.Take.Cost = l.cost(r)
 	} else if pl.Unit != "" {
-		return &requestError{costUnknown(pl.Unit), causeLimits}
+		return &requestError{costUnknown(pl.Unit), refusal.Limits}
 	}
 	costs := make(Costs, len(pl.Units))
 	for _, unit := range pl.Units {
 		cost := l.costs[unit]
 		if cost == nil {
-			return &requestError{costUnknown(unit), causeLimits}
+			return &requestError{costUnknown(unit), refusal.Limits}
 		}
 		if costs[unit] = cost(r); costs[unit] < 0 {
 			d.q.Take.Cost = costs[unit] // decide refuses it
@@ -217,7 +272,7 @@ func (l *Limiter) decide(
 ) (err error) {
 	if d.q.Take.Cost < 1 && (d.q.More == nil || d.q.Take.Cost < 0) {
 		return &requestError{configError("cost", strconv.Itoa(d.q.Take.Cost), "a request costs at least 1 unit",
-			"use WithSkip or Peek for requests that cost nothing"), causeCost}
+			"use WithSkip or Peek for requests that cost nothing"), refusal.Cost}
 	}
 	d.limiter, d.q.Plan = l, pl
 	d.q.Take.Cost = min(d.q.Take.Cost, question.MostCost)

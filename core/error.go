@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -63,31 +64,11 @@ const (
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 )
 
-// cause is why a request was refused with 400, 500 or 503, or which callback has panicked. The number of causes is
-// small, so that what is kept for each is bounded.
-type cause int
-
-const (
-	causeNoKey cause = iota
-	causeAmbiguous
-	causeKey
-	causeList
-	causeLimits
-	causeRules
-	causeCost
-	causeStore
-	causePanic
-	causeHandler
-	causeRefund
-	causeOverride
-	causes
-)
-
 // requestError is an error that core makes while it decides about a request. It wraps a [ConfigError].
 type requestError struct {
 	error
 
-	cause cause
+	cause refusal.Cause
 }
 
 func (e *requestError) Unwrap() error { return e.error }

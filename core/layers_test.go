@@ -30,6 +30,7 @@ var layersOfCore = []string{
 	module + "core/internal/plan",
 	module + "core/internal/question",
 	module + "core/internal/queue",
+	module + "core/internal/refusal",
 	module + "core/internal/setup",
 	module + "core/internal/slide",
 	module + "core/internal/slots",
@@ -57,6 +58,10 @@ var layers = []struct {
 	}},
 	{module + "core/internal/override", []string{module + "core/store"}},
 	{module + "core/internal/queue", nil},
+	{module + "core/internal/refusal", []string{
+		module + "core/adapter", module + "core/store", module + "core/internal/clientip",
+		module + "core/internal/setup", module + "core/internal/keys",
+	}},
 	{module + "core/internal/slide", nil},
 	{module + "core/internal/setup", []string{module + "core/adapter"}},
 	{module + "core/internal/slots", []string{module + "core/store"}},

@@ -18,6 +18,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/override"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -111,7 +112,7 @@ type shared struct {
 	life       lifetime.Lifetime
 	inFlight   inflight.Set
 	queues     queue.Queues[queueKey, *plan.Log]
-	refusals   refusalLog
+	refusals   refusal.Log
 	ruleSpaces sync.Map            // of *plan.NamedSpaces by name, of a limiter with rules
 	inForce    func() []plan.Named // of a limiter with rules
 	asked      atomic.Bool         // a call has named a key by a text

@@ -331,7 +331,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.policy.spaces.Check)
 		if err != nil {
-			l.refusals.logOverride(ctx, err)
+			l.refusals.NotOverridden(ctx, err)
 			continue
 		}
 		if with != made { // otherwise it has limits of other units

@@ -13,6 +13,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -164,13 +165,13 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
 	if err != nil {
-		return nil, &requestError{err, causeLimits}
+		return nil, &requestError{err, refusal.Limits}
 	}
 	if p.shadow != nil {
 		err = p.addShadow(pl, shadow)
 	}
 	if failed := p.spaces.Split(pl); failed != nil {
-		return nil, &requestError{failed, causeLimits}
+		return nil, &requestError{failed, refusal.Limits}
 	}
 	if err == nil && len(plans) < chosenPlans {
 		more := append(slices.Clone(plans), chosenPlan{given, shadow, pl})

@@ -12,6 +12,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -169,7 +170,7 @@ func (l *Limiter) reloaded(ctx context.Context, err error) {
 		outcome = event.ReloadFailed
 	}
 	e := l.event(outcome, new(Decision), err)
-	l.refusals.logPanic(ctx, causeHandler, "sash: an observer has panicked when rules were reloaded", "correct it",
+	l.refusals.Panicked(ctx, refusal.Handler, "sash: an observer has panicked when rules were reloaded", "correct it",
 		l.observe(ctx, &e))
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/internal/slots"
 )
 
@@ -42,9 +43,9 @@ func (l *Limiter) refund(d *Decision, status int) {
 		e.Decision, e.Took = *d, 0
 		e.Decision.served, e.Decision.token = nil, inflight.Token{}
 		// The guard logs failures of the store.
-		l.refusals.logPanic(ctx, causeRefund,
+		l.refusals.Panicked(ctx, refusal.Refund,
 			"sash: WithRefund or the observer has panicked after a request was served",
-			"correct it"+remedyObserver, errors.Join(err, l.observe(ctx, &e)))
+			"correct it"+refusal.RemedyObserver, errors.Join(err, l.observe(ctx, &e)))
 	}
 }
 
