@@ -47,12 +47,12 @@ var routes = map[string]route{
 	"board.js":  {http.MethodGet, asset("board.js", "text/javascript; charset=utf-8")},
 	"board.css": {http.MethodGet, asset("board.css", "text/css; charset=utf-8")},
 	"events":    {http.MethodGet, (*handler).stream},
-	"window":    {http.MethodPost, (*handler).window},
-	"reset":     {http.MethodPost, (*handler).reset},
+	"window":    answered(false, (*handler).window),
+	"reset":     answered(true, (*handler).reset),
 
-	"overrides":       {http.MethodPost, (*handler).overrides},
-	"override":        {http.MethodPost, (*handler).override},
-	"remove-override": {http.MethodPost, (*handler).removeOverride},
+	"overrides":       answered(false, (*handler).overrides),
+	"override":        answered(true, (*handler).override),
+	"remove-override": answered(true, (*handler).removeOverride),
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

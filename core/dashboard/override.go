@@ -40,7 +40,7 @@ type overrideMessage struct {
 }
 
 // overrides answers with the overrides in force.
-func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
+func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
 	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
@@ -65,8 +65,7 @@ func (h *handler) overrides(w http.ResponseWriter, r *http.Request) {
 	slices.SortStableFunc(m.Overrides, func(a, b overrideMessage) int { return a.Until.Compare(b.Until) })
 	shown := m.Overrides[:min(len(m.Overrides), shownOverrides)]
 	m.Others, m.Overrides = len(m.Overrides)-len(shown), shown
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(encode(m))
+	return m, nil
 }
 
 // overridesRead are the overrides of policies as they were read last, since to read 10,000 takes a fifth of a second.
@@ -157,64 +156,39 @@ type overrideQuestion struct {
 	Note   string `json:"note"`
 }
 
-// read reads a question of those who may act, and finds its limiter.
-func (q *overrideQuestion) read(h *handler, w http.ResponseWriter, r *http.Request) (*core.Limiter, error) {
-	if !h.mayAct(r) {
-		return nil, errNotAuthorised
-	}
-	if err := decode(w, r, q); err != nil {
-		return nil, err
-	}
+// override gives a key another quota. Its answer has every mistake, since it is about what the page has sent.
+func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {
 		return nil, errNoLimiter
 	}
-	return l, nil
-}
-
-// override gives a key another quota.
-func (h *handler) override(w http.ResponseWriter, r *http.Request) {
-	var q overrideQuestion
-	l, err := q.read(h, w, r)
+	o, err := q.override()
 	if err == nil {
-		var o core.Override
-		if o, err = q.override(); err == nil {
-			err = engine.Override(r.Context(), l, q.Name, q.Key, o)
-			h.board.read.changed(q.Policy)
-		}
+		err = engine.Override(r.Context(), l, q.Name, q.Key, o)
+		h.board.read.changed(q.Policy)
 	}
-	answerAction(w, err)
+	if errors.As(err, new(*core.ConfigError)) {
+		err = &refusal{http.StatusUnprocessableEntity, err.Error()}
+	}
+	return nil, err
 }
 
 // removeOverride ends an override.
-func (h *handler) removeOverride(w http.ResponseWriter, r *http.Request) {
-	var q overrideQuestion
-	l, err := q.read(h, w, r)
-	if err == nil {
-		var all []core.KeyOverride
-		all, err = l.Overrides(r.Context())
-		i := slices.IndexFunc(all, func(o core.KeyOverride) bool { return overrideID(q.Policy, o.ID) == q.ID })
-		switch {
-		case i >= 0:
-			err = l.RemoveOverride(r.Context(), all[i].ID)
-			h.board.read.changed(q.Policy)
-		case err == nil:
-			err = &refusal{http.StatusNotFound, "this override has ended"}
-		}
+func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, error) {
+	l := h.board.limiterOf(q.Policy)
+	if l == nil {
+		return nil, errNoLimiter
 	}
-	answerAction(w, err)
-}
-
-// answerAction answers with nothing, or with every mistake: what is wrong with an override is what the page has sent.
-func answerAction(w http.ResponseWriter, err error) {
+	all, err := l.Overrides(r.Context())
+	i := slices.IndexFunc(all, func(o core.KeyOverride) bool { return overrideID(q.Policy, o.ID) == q.ID })
 	switch {
+	case i >= 0:
+		err = l.RemoveOverride(r.Context(), all[i].ID)
+		h.board.read.changed(q.Policy)
 	case err == nil:
-		w.WriteHeader(http.StatusNoContent)
-	case errors.As(err, new(*core.ConfigError)):
-		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-	default:
-		refuse(w, err)
+		err = &refusal{http.StatusNotFound, "this override has ended"}
 	}
+	return nil, err
 }
 
 // override returns what is asked for, or an error for each text that cannot be read.

@@ -66,27 +66,18 @@ func (e *refusal) Error() string { return e.text }
 
 // window answers with the windows of a key. Keys with many requests may be looked at by everybody; others are found by
 // their names, which is an action, since it would tell whether somebody has made requests.
-func (h *handler) window(w http.ResponseWriter, r *http.Request) {
-	_, a, windows, err := h.ask(w, r)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
+func (h *handler) window(r *http.Request, q *question) (any, error) {
+	a, windows, err := h.ask(r, q)
 	a.Limits = make([]limitMessage, len(windows))
 	for i := range windows {
 		a.Limits[i] = h.limit(a.Policy, &windows[i])
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(encode(a)) //nolint:gosec // it is JSON, and says so
+	return a, err
 }
 
 // reset deletes the log of one limit of a key.
-func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
-	if !h.mayAct(r) {
-		refuse(w, errNotAuthorised)
-		return
-	}
-	q, a, windows, err := h.ask(w, r)
+func (h *handler) reset(r *http.Request, q *question) (any, error) {
+	a, windows, err := h.ask(r, q)
 	switch {
 	case err != nil:
 	case q.Limit < 0 || q.Limit >= len(windows) || windows[q.Limit].Name != q.Name ||
@@ -95,11 +86,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	default:
 		err = windows[q.Limit].Reset(r.Context())
 	}
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, err
 }
 
 var (
@@ -107,6 +94,33 @@ var (
 	errNotJSON       = &refusal{http.StatusBadRequest, "the request is not JSON with a few short fields"}
 	errNoLimiter     = &refusal{http.StatusNotFound, "no limiter of this policy was given to Board.Add"}
 )
+
+// answered returns a route for questions of pages, which f answers with a value to be sent as JSON, or with nil. An
+// action is for those who may act.
+func answered[Q any](action bool, f func(*handler, *http.Request, *Q) (any, error)) route {
+	return route{http.MethodPost, func(h *handler, w http.ResponseWriter, r *http.Request) {
+		var q Q
+		var a any
+		var err error
+		switch {
+		case action && !h.mayAct(r):
+			err = errNotAuthorised
+		case json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q) != nil:
+			err = errNotJSON
+		default:
+			a, err = f(h, r, &q)
+		}
+		switch {
+		case err != nil:
+			refuse(w, err)
+		case a == nil:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(encode(a)) //nolint:gosec // it is JSON, and says so
+		}
+	}}
+}
 
 // refuse answers with an error. The text of an error from elsewhere may have an identity in it, so the answer has only
 // its types.
@@ -128,45 +142,32 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// ask reads a question and asks the store for the windows of its key.
-func (h *handler) ask(
-	w http.ResponseWriter, r *http.Request,
-) (q question, a answer, windows []bridge.Window, err error) {
-	if err = decode(w, r, &q); err != nil {
-		return q, a, nil, err
-	}
+// ask asks the store for the windows of a key.
+func (h *handler) ask(r *http.Request, q *question) (a answer, windows []bridge.Window, err error) {
 	var d core.Decision
 	switch {
 	case q.ID != "":
 		found, name, ok := h.board.keys.find(q.ID)
 		if !ok {
-			return q, a, nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
+			return a, nil, &refusal{http.StatusNotFound, "this key is no longer among those with the most requests"}
 		}
 		policy, key, _ := strings.Cut(name, separator)
 		d, a.Policy, a.Name = found, policy, h.shown(policy, key)
 	case !h.mayAct(r):
-		return q, a, nil, errNotAuthorised
+		return a, nil, errNotAuthorised
 	default:
 		l := h.board.limiterOf(q.Policy)
 		if l == nil {
-			return q, a, nil, errNoLimiter
+			return a, nil, errNoLimiter
 		}
 		if d, err = l.Peek(r.Context(), q.Key); err != nil {
-			return q, a, nil, err
+			return a, nil, err
 		}
 		a.Policy, a.Name = q.Policy, q.Key
 	}
 	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
 	windows, err = engine.Windows(r.Context(), d)
-	return q, a, windows, err
-}
-
-// decode reads what a page has sent.
-func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(into); err != nil {
-		return errNotJSON
-	}
-	return nil
+	return a, windows, err
 }
 
 // shown returns a key as pages have it.
