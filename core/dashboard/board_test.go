@@ -205,6 +205,28 @@ func TestDecisionsAreCounted(t *testing.T) {
 	})
 }
 
+// Of several limiters of a policy, pages show the limits of the first that was added.
+func TestLimitsOfTheFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var b dashboard.Board
+		for _, quota := range []int{10, 20} {
+			l, err := core.New(core.PerMinute(quota), core.Global(), core.WithName("p"), core.WithObserver(b.Observe))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Add(l)
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, closePage := open(t, dashboard.Handler(&b))
+		defer closePage()
+		if m := w.messages(t)[0]; len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
+			t.Errorf("%+v", m.Policies)
+		}
+	})
+}
+
 // Decisions of random seconds, with pauses in which the board's goroutine may end, are all in the history, whether a
 // page has looked or was opened later.
 func TestHistory(t *testing.T) {

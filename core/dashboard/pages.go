@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -108,7 +109,7 @@ func (b *Board) message(latest int, identities bool) *message {
 		Second: time.Now().Unix(), Hot: b.keys.hottest(identities), Policies: []policyMessage{}, Stores: b.storesNow(),
 	}
 	limits := make(map[string]string, len(b.limiters))
-	for _, a := range b.limiters {
+	for _, a := range slices.Backward(b.limiters) { // the first of a policy is shown
 		limits[a.policy] = a.limits
 	}
 	shown, others := busiest(b.order)
