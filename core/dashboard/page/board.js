@@ -2,23 +2,17 @@
 
 const seconds = 300; // of history
 const averaged = 10; // seconds, so that numbers can be read
-const svgNames = 'http://www.w3.org/2000/svg';
 const byId = id => document.getElementById(id);
 
-// element makes an element with attributes. Children are elements or texts; texts are never read as HTML.
-function element(name, attributes = {}, ...children) {
-  const e = document.createElement(name);
+// fill gives an element attributes and children, which are elements or texts. Texts are never read as HTML.
+function fill(e, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
   e.append(...children);
   return e;
 }
 
-function svg(name, attributes = {}, ...children) {
-  const e = document.createElementNS(svgNames, name);
-  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
-  e.append(...children);
-  return e;
-}
+const element = (name, ...content) => fill(document.createElement(name), ...content);
+const svg = (name, ...content) => fill(document.createElementNS('http://www.w3.org/2000/svg', name), ...content);
 
 function setText(e, text) {
   if (e.textContent !== text) e.textContent = text;
@@ -43,11 +37,34 @@ const rate = n => (n < 10 ? Math.ceil(n * 10) / 10 : Math.round(n)).toLocaleStri
 
 const size = bytes => bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
+// showRows shows items in the rows of a table, in their order. shown has what was made for each, by the names of items,
+// with its row; update shows an item's present values in it. A row that has the focus stays.
+function showRows(table, shown, items, nameOf, make, update) {
+  const body = byId(table).tBodies[0];
+  const names = new Set(items.map(nameOf));
+  const focused = document.activeElement;
+  for (const [name, {row}] of shown) {
+    if (!names.has(name) && !row.contains(focused)) {
+      row.remove();
+      shown.delete(name);
+    }
+  }
+  items.forEach((item, i) => {
+    const name = nameOf(item);
+    if (!shown.has(name)) shown.set(name, make(item));
+    const made = shown.get(name);
+    update(made, item);
+    if (body.rows[i] !== made.row) body.insertBefore(made.row, body.rows[i] || null);
+  });
+  if (focused !== document.activeElement && body.contains(focused)) focused.focus({preventScroll: true});
+  byId(`no-${table}`).hidden = items.length > 0;
+}
+
 // Policies.
 
 const policies = new Map(); // by name: history and what shows it
 
-function policyRow(name) {
+function policyRow({name}) {
   const cells = {};
   const cell = label => {
     cells[label] = element('td', {class: 'number', 'data-name': label});
@@ -70,21 +87,7 @@ function policyRow(name) {
 }
 
 function showPolicies(message) {
-  const body = byId('policies').tBodies[0];
-  const named = new Set(message.policies.map(p => p.name));
-  for (const [name, p] of policies) {
-    if (!named.has(name)) {
-      p.row.remove();
-      policies.delete(name);
-    }
-  }
-  message.policies.forEach((given, i) => {
-    let p = policies.get(given.name);
-    if (!p) {
-      p = policyRow(given.name);
-      policies.set(given.name, p);
-    }
-    if (body.rows[i] !== p.row) body.insertBefore(p.row, body.rows[i] || null);
+  showRows('policies', policies, message.policies, p => p.name, policyRow, (p, given) => {
     if (given.history.length === seconds) p.samples = [];
     p.samples.push(...given.history);
     while (p.samples.length < seconds) p.samples.unshift([0, 0, 0, 0, 0]);
@@ -101,7 +104,6 @@ function showPolicies(message) {
     const text = n => sum(p.samples, n).toLocaleString('en');
     setText(p.total, `${text(0)} admitted, ${text(1)} denied, at most ${drawHistory(p).toLocaleString('en')} in a second`);
   });
-  byId('no-policies').hidden = message.policies.length > 0;
   byId('others').hidden = !message.others;
   setText(byId('others'), `${plural(message.others, 'policy', 'policies')} with fewer requests not shown.`);
 }
@@ -169,26 +171,8 @@ function keyRow(k) {
 }
 
 function showKeys(message) {
-  const body = byId('keys').tBodies[0];
-  const ids = new Set(message.hot.map(k => k.id));
-  for (const [id, k] of keyRows) {
-    if (!ids.has(id) && !k.row.contains(document.activeElement)) {
-      k.row.remove();
-      keyRows.delete(id);
-    }
-  }
-  const focused = document.activeElement;
-  message.hot.forEach((given, i) => {
-    let k = keyRows.get(given.id);
-    if (!k) {
-      k = keyRow(given);
-      keyRows.set(given.id, k);
-    }
-    setText(k.requests, given.requests.toLocaleString('en'));
-    if (body.rows[i] !== k.row) body.insertBefore(k.row, body.rows[i] || null);
-  });
-  if (focused !== document.activeElement && body.contains(focused)) focused.focus({preventScroll: true});
-  byId('no-keys').hidden = message.hot.length > 0;
+  showRows('keys', keyRows, message.hot, k => k.id, keyRow,
+    (k, given) => setText(k.requests, given.requests.toLocaleString('en')));
 }
 
 let mayAct = false;
