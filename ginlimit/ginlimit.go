@@ -19,11 +19,7 @@ import (
 // It panics on a wrong configuration and lists every mistake, because a program that runs without its limits is worse.
 // [core.New] returns them as an error.
 func New(p core.Policy, k core.Key, opts ...core.Option) gin.HandlerFunc {
-	l, err := core.NewFor[*gin.Context](p, k, opts...)
-	if err != nil {
-		panic(err)
-	}
-	return From(l)
+	return From(adapter.Must(core.NewFor[*gin.Context](p, k, opts...)))
 }
 
 // From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another

@@ -17,11 +17,7 @@ import (
 // It panics on a wrong configuration and lists every mistake, because a program that runs without its limits is worse.
 // [core.New] returns them as an error.
 func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http.Handler {
-	l, err := core.NewFor[*http.Request](p, k, opts...)
-	if err != nil {
-		panic(err)
-	}
-	return From(l)
+	return From(adapter.Must(core.NewFor[*http.Request](p, k, opts...)))
 }
 
 // From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another

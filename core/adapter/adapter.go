@@ -154,6 +154,14 @@ func specified(a netip.Addr) netip.Addr {
 	return a
 }
 
+// Must returns what an adapter's New has made, or panics with the error.
+func Must[T any](made T, err error) T {
+	if err != nil {
+		panic(err) //nolint:forbidigo // documented by adapters: a mistake of the program
+	}
+	return made
+}
+
 // HeaderMap is the header of a response. http.Header is one.
 type HeaderMap interface {
 	Get(name string) string

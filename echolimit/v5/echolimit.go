@@ -18,11 +18,7 @@ import (
 // New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take an
 // *echo.Context. It panics on a wrong configuration, because a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
-	l, err := core.NewFor[*echo.Context](p, k, opts...)
-	if err != nil {
-		panic(err)
-	}
-	return From(l)
+	return From(adapter.Must(core.NewFor[*echo.Context](p, k, opts...)))
 }
 
 // From makes middleware from a limiter of [core.New]. A refusal is returned as an *echo.HTTPError around its cause,

@@ -18,11 +18,7 @@ import (
 // New makes middleware from a policy (how much is allowed), a key (whose quota it is) and options. Callbacks take a
 // fiber.Ctx. It panics on a wrong configuration, because a program that runs without its limits is worse.
 func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
-	l, err := core.NewFor[fiber.Ctx](p, k, opts...)
-	if err != nil {
-		panic(err)
-	}
-	return From(l)
+	return From(adapter.Must(core.NewFor[fiber.Ctx](p, k, opts...)))
 }
 
 // From makes middleware from a limiter of [core.New]. An ErrorHandler of the app's own gets a refusal as an error which
