@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
@@ -60,9 +59,7 @@ func answer(c echo.Context, p adapter.Problem, cause func() error) error {
 	case c.Response().Committed:
 		return nil
 	case reflect.ValueOf(e.HTTPErrorHandler).Pointer() != reflect.ValueOf(e.DefaultHTTPErrorHandler).Pointer():
-		if p.RetryAfter > 0 {
-			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
-		}
+		p.SetRetryAfter(c.Response().Header())
 		return &echo.HTTPError{Code: p.Status, Message: p.Title, Internal: cause()}
 	}
 	if p.AnswerRPC(c.Response(), c.Request()) {

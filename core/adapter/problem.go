@@ -26,6 +26,11 @@ type Problem struct {
 // SetHeaders writes the fields that go with the body.
 func (p Problem) SetHeaders(h HeaderMap) {
 	h.Set("Content-Type", ProblemType)
+	p.SetRetryAfter(h)
+}
+
+// SetRetryAfter writes the field Retry-After, unless it is set already. It is for answers with another body.
+func (p Problem) SetRetryAfter(h HeaderMap) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
 	}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
-	"strconv"
 
 	"github.com/labstack/echo/v5"
 
@@ -66,9 +65,7 @@ func answer(c *echo.Context, p adapter.Problem, cause func() error) error {
 	case isWritten(c):
 		return nil
 	case !isDefault(c.Echo().HTTPErrorHandler):
-		if p.RetryAfter > 0 {
-			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
-		}
+		p.SetRetryAfter(c.Response().Header())
 		return echo.NewHTTPError(p.Status, p.Title).Wrap(cause())
 	}
 	if p.AnswerRPC(c.Response(), c.Request()) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strconv"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
@@ -62,14 +61,13 @@ func answerError(c fiber.Ctx, err error) error {
 
 // answer makes the cause only where it is asked for: it is as large as a Decision.
 func answer(c fiber.Ctx, p adapter.Problem, cause func() error) error {
+	h := fasthttpadapter.Header{ResponseHeader: &c.Response().Header}
 	own := reflect.ValueOf(c.App().Config().ErrorHandler).Pointer()
 	if own != reflect.ValueOf(fiber.DefaultErrorHandler).Pointer() {
-		if p.RetryAfter > 0 {
-			c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(p.RetryAfter, 10))
-		}
+		p.SetRetryAfter(h)
 		return adapter.ErrorWithCause(fiber.NewError(p.Status, p.Title), cause())
 	}
-	p.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})
+	p.SetHeaders(h)
 	return c.Status(p.Status).Send(p.JSON())
 }
 
