@@ -83,11 +83,7 @@ type upgrades struct {
 }
 
 func (u upgrades) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := u.ResponseWriter.Hijack()
-	if err == nil {
-		u.seen.Sent(http.StatusSwitchingProtocols)
-	}
-	return c, rw, err
+	return http.NewResponseController(u.seen.Upgrade(u.ResponseWriter)).Hijack()
 }
 
 func (u upgrades) Unwrap() http.ResponseWriter { return u.ResponseWriter }
