@@ -230,7 +230,7 @@ func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 		return "", errNoTarget
 	}
 	m, target := &r.match, t.Target()
-	if m.path != nil && !m.path.matches(target) {
+	if !m.path.matches(target) {
 		return "match.path: the request's path does not match " + m.route, nil
 	}
 	for i := range m.conditions {

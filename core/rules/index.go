@@ -10,7 +10,6 @@ import (
 // index finds the rules that match a request.
 type index struct {
 	paths      paths
-	noPath     set
 	dimensions []dimension
 }
 
@@ -23,11 +22,8 @@ type dimension struct {
 }
 
 func newIndex(all []match) *index {
-	x := &index{noPath: newBits(len(all)), paths: newPaths(all)}
+	x := &index{paths: newPaths(all)}
 	for i := range all {
-		if all[i].path == nil {
-			x.noPath.add(i)
-		}
 		for _, c := range all[i].conditions {
 			at, found := slices.BinarySearchFunc(x.dimensions, &c, func(d dimension, c *condition) int {
 				return d.compare(c)
@@ -69,10 +65,9 @@ func (d *dimension) accepting(text string) set {
 	return d.any
 }
 
-// find adds the rules that match a request to found, which is empty. A path that may be read in several ways, because
-// of encoded slashes or dots, is read in each, since a framework may route by any: the cleaned path decides about
-// found, and each of the other readings about one of others. ends says that these are what later middleware may leave
-// of it.
+// find sets found to the rules that match a request. A path that may be read in several ways, because of encoded
+// slashes or dots, is read in each, since a framework may route by any: the cleaned path decides about found, and each
+// of the other readings about one of others. ends says that these are what later middleware may leave of it.
 func (x *index) find(r adapter.Request, c *choice, found set) (others []set, ends bool, err error) {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
@@ -80,23 +75,19 @@ func (x *index) find(r adapter.Request, c *choice, found set) (others []set, end
 	}
 	target := t.Target()
 	others, ends = x.paths.match(&target, found)
-	found.addSet(x.noPath)
 	if others == nil {
 		return nil, ends, x.keep(r, c, &target, found)
 	}
 	possible := slices.Clone(found)
 	for _, other := range others {
-		other.addSet(x.noPath)
 		possible.addSet(other)
 	}
-	if err := x.keep(r, c, &target, possible); err != nil {
-		return nil, ends, err
-	}
+	err = x.keep(r, c, &target, possible)
 	found.keep(possible)
 	for _, other := range others {
 		other.keep(possible)
 	}
-	return others, ends, nil
+	return others, ends, err
 }
 
 // keep removes the rules of which a condition other than the path does not hold.

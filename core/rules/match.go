@@ -16,9 +16,9 @@ import (
 
 // match is the conditions of a rule.
 type match struct {
-	path       *pattern // or nil for any
-	route      string   // the path as it is written
-	faulty     bool     // there is a mistake in it
+	path       *pattern
+	route      string // the path as it is written
+	faulty     bool   // there is a mistake in it
 	conditions []condition
 }
 
@@ -86,8 +86,9 @@ func (k *reader) match(p place) (m match) {
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
 	}
+	m.path = anyPath
 	if at := p.get("path"); at.exists() {
-		m.path, m.route = at.parsePattern(), at.text()
+		m.path, m.route = cmp.Or(at.parsePattern(), anyPath), at.text()
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
 		for _, f := range p.get(kind).fields() {
@@ -162,7 +163,7 @@ func (m *match) condition(kind, name string) *condition {
 
 // covers reports whether every request that o matches is matched by m.
 func (m *match) covers(o *match) bool {
-	if m.path != nil && (o.path == nil && !m.path.all() || o.path != nil && !m.path.covers(o.path)) {
+	if !m.path.covers(o.path) {
 		return false
 	}
 	for i := range m.conditions {
@@ -174,9 +175,6 @@ func (m *match) covers(o *match) bool {
 	return true
 }
 
-// all reports whether the pattern matches every path.
-func (p *pattern) all() bool { return p.multi && len(p.segments) == 0 }
-
 // contains reports whether all of few are in many.
 func contains(many, few []string) bool {
 	return !slices.ContainsFunc(few, func(s string) bool { return !slices.Contains(many, s) })
@@ -184,7 +182,7 @@ func contains(many, few []string) bool {
 
 // meets reports whether a request may match both.
 func (m *match) meets(o *match) bool {
-	if m.path != nil && o.path != nil && !m.path.meets(o.path) {
+	if !m.path.meets(o.path) {
 		return false
 	}
 	for i := range m.conditions {

@@ -16,6 +16,9 @@ type pattern struct {
 	slash    bool     // it ends with {$}: only the path with a slash at its end matches
 }
 
+// anyPath is the pattern of rules that have none.
+var anyPath = &pattern{multi: true}
+
 // parsePattern reads the pattern of a rule.
 func (p place) parsePattern() *pattern {
 	made, problem, remedy := parsePattern(p.text())

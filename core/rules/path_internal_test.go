@@ -73,7 +73,7 @@ func TestPathsMatchAsInServeMux(t *testing.T) {
 		tree := newPathTree()
 		for i := range patterns {
 			patterns[i] = randomPattern(r)
-			tree.add(patternOf(t, patterns[i]), i)
+			tree.add(patternOf(t, patterns[i]), i, false)
 		}
 		for i, text := range patterns {
 			mux := http.NewServeMux()

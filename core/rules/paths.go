@@ -12,35 +12,29 @@ import (
 type paths struct {
 	exact  *pathTree
 	folded *pathTree // of patterns in lower case
+	every  set       // rules for all paths
 	depth  int       // the segments of the longest pattern
 }
 
 func newPaths(all []match) paths {
-	p := paths{exact: newPathTree(), folded: newPathTree()}
+	p := paths{exact: newPathTree(), folded: newPathTree(), every: newBits(len(all))}
 	for i := range all {
-		if pattern := all[i].path; pattern != nil {
-			p.exact.add(pattern, i)
-			p.folded.add(pattern.lower(), i)
-			p.depth = max(p.depth, len(pattern.segments))
+		pattern := all[i].path
+		if pattern.covers(anyPath) {
+			p.every.add(i)
+			continue
 		}
+		p.exact.add(pattern, i, false)
+		p.folded.add(pattern, i, true)
+		p.depth = max(p.depth, len(pattern.segments))
 	}
 	return p
 }
 
-// lower returns the pattern in lower case.
-func (p *pattern) lower() *pattern {
-	own := *p
-	own.segments = make([]string, len(p.segments))
-	for i, s := range p.segments {
-		own.segments[i] = lower(s)
-	}
-	return &own
-}
-
-// match adds the rules that match the cleaned path to found, which is empty, and returns those that match another
-// reading of it, where they differ. A framework may read a path as it was sent, cleaned or not, with its segments
-// decoded one by one; decoded as a whole, but not cleaned; as earlier middleware has left it; and what later middleware
-// may leave of each. ends says that the other readings are only what later middleware may leave.
+// match sets found to the rules that match the cleaned path, and returns those that match another reading of it, where
+// they differ. A framework may read a path as it was sent, cleaned or not, with its segments decoded one by one;
+// decoded as a whole, but not cleaned; as earlier middleware has left it; and what later middleware may leave of each.
+// ends says that the other readings are only what later middleware may leave.
 func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 	cleaned := cleanPath(t.Path)
 	p.matchPath(cleaned, false, t, found)
@@ -48,52 +42,51 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 	if ends && !t.AnyEnd {
 		return nil, true
 	}
+	type reading struct {
+		path    string
+		encoded bool
+	}
+	readings := append(make([]reading, 0, 6), reading{cleaned, false})
+	if !ends {
+		decoded := t.Path
+		if t.RawPath != "" {
+			readings = append(readings, reading{t.RawPath, true}, reading{cleanPath(t.RawPath), true})
+			if d, err := url.PathUnescape(t.RawPath); err == nil {
+				decoded = d
+			}
+		}
+		readings = append(readings, reading{decoded, false})
+		if t.Routed != "" {
+			readings = append(readings, reading{t.Routed, true}, reading{t.Routed, false})
+		}
+	}
 	var few [manyRules / 64]uint64
 	other := set(few[:])
 	if len(found) > len(few) {
 		other = make(set, len(found))
 	}
 	other = other[:len(found)]
-	add := func(path string, encoded bool) {
-		clear(other)
-		if p.matchPath(path, encoded, t, other); !slices.Equal(other, found) {
-			others = append(others, slices.Clone(other))
+	for i, r := range readings {
+		var room [1 + maxEnds]string
+		all := append(room[:0], r.path)
+		if t.AnyEnd {
+			all = addEnds(all)
 		}
-	}
-	addEnds := func(path string, encoded bool) {
-		var few [maxEnds]string
-		for _, end := range endsOf(path, few[:0]) {
-			if t.AnyEnd {
-				add(end, encoded)
+		if i == 0 {
+			all = all[1:] // found is of the first
+		}
+		for _, path := range all {
+			if p.matchPath(path, r.encoded, t, other); !slices.Equal(other, found) {
+				others = append(others, slices.Clone(other))
 			}
 		}
 	}
-	addEnds(cleaned, false)
-	if ends {
-		return others, true
-	}
-	read := func(path string, encoded bool) {
-		add(path, encoded)
-		addEnds(path, encoded)
-	}
-	decoded := t.Path
-	if t.RawPath != "" {
-		read(t.RawPath, true)
-		read(cleanPath(t.RawPath), true)
-		if d, err := url.PathUnescape(t.RawPath); err == nil {
-			decoded = d
-		}
-	}
-	read(decoded, false)
-	if t.Routed != "" {
-		read(t.Routed, true)
-		read(t.Routed, false)
-	}
-	return others, false
+	return others, ends
 }
 
-// matchPath adds the rules that match a path. If it is encoded, its segments are decoded one by one.
+// matchPath sets found to the rules that match a path. If it is encoded, its segments are decoded one by one.
 func (p *paths) matchPath(path string, encoded bool, t *adapter.Target, found set) {
+	copy(found, p.every)
 	var few [16]string
 	segments := p.split(path, few[:0])
 	for i := range segments {
@@ -116,26 +109,24 @@ func (p *paths) matchPath(path string, encoded bool, t *adapter.Target, found se
 // maxEnds is how many ends of a path are read.
 const maxEnds = 8
 
-// endsOf appends to ends what may be left of a path by middleware that removes slashes at the end, or an extension,
-// from the first or the last dot of the last segment on; and what may be left of that.
-func endsOf(path string, ends []string) []string {
+// addEnds appends to a path what may be left of it by middleware that removes slashes at the end, or an extension, from
+// the first or the last dot of the last segment on; and what may be left of that.
+func addEnds(all []string) []string {
 	add := func(end string) {
-		if end != path && end != "" && len(ends) < maxEnds && !slices.Contains(ends, end) {
-			ends = append(ends, end)
+		if end != "" && len(all) <= maxEnds && !slices.Contains(all, end) {
+			all = append(all, end)
 		}
 	}
-	for at, rest := 0, path; ; at++ {
-		add(strings.TrimRight(rest, "/"))
-		segment := strings.LastIndexByte(rest, '/') + 1
-		if dot := strings.IndexByte(rest[segment:], '.'); dot >= 0 {
-			add(rest[:segment+dot])
-			add(rest[:strings.LastIndexByte(rest, '.')])
+	for at := 0; at < len(all); at++ {
+		path := all[at]
+		add(strings.TrimRight(path, "/"))
+		segment := strings.LastIndexByte(path, '/') + 1
+		if dot := strings.IndexByte(path[segment:], '.'); dot >= 0 {
+			add(path[:segment+dot])
+			add(path[:strings.LastIndexByte(path, '.')])
 		}
-		if at >= len(ends) {
-			return ends
-		}
-		rest = ends[at]
 	}
+	return all
 }
 
 // split appends the segments of a path to all. Segments that are deeper than all patterns remain together.
@@ -162,8 +153,11 @@ type pathTree struct {
 
 func newPathTree() *pathTree { return &pathTree{literal: make(map[string]*pathTree)} }
 
-func (t *pathTree) add(p *pattern, rule int) {
+func (t *pathTree) add(p *pattern, rule int, anyCase bool) {
 	for _, s := range p.segments {
+		if anyCase {
+			s = lower(s)
+		}
 		switch {
 		case s == "" && t.wild == nil:
 			t.wild = newPathTree()
