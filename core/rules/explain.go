@@ -82,9 +82,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]prepared) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
-	others, ends, err := a.index.find(r, c, found) // an error ends the decision; rules are explained nevertheless
-	a.narrow(found, others, ends)
-	c.Ambiguous = others != nil
+	err := a.find(r, c, found) // an error ends the decision; rules are explained nevertheless
 	earlier := ""
 	if i := found.next(0); i >= 0 {
 		earlier = a.rules[i].name

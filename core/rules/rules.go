@@ -232,12 +232,9 @@ func (s *Set) choose(r adapter.Request, c *choice) error {
 	} else {
 		found = found[:(len(a.rules)+63)/64]
 	}
-	others, ends, err := a.index.find(r, c, found)
-	if err != nil {
+	if err := a.find(r, c, found); err != nil {
 		return err
 	}
-	a.narrow(found, others, ends)
-	c.Ambiguous = others != nil
 	for i := found.next(0); i >= 0; i = found.next(i + 1) {
 		if err := a.rules[i].apply(r, c); err != nil {
 			return err
@@ -254,9 +251,12 @@ func setCost(r adapter.Request, c *choice) {
 	}
 }
 
-// narrow leaves in found what applies: all rules, or the first rule of each reading of the path. With ends, the first
-// rule of a reading applies only if it does not match the path itself, where an earlier one applies.
-func (a *state) narrow(found set, others []set, ends bool) {
+// find sets found to the rules that apply to a request: all that match it, or the first one for each reading of its
+// path. Of what later middleware may leave, the first rule applies only if it does not match the path itself, where an
+// earlier one applies.
+func (a *state) find(r adapter.Request, c *choice, found set) error {
+	others, ends, err := a.index.find(r, c, found)
+	c.Ambiguous = others != nil
 	if !a.all {
 		for _, other := range others {
 			first := other.next(0)
@@ -270,6 +270,7 @@ func (a *state) narrow(found set, others []set, ends bool) {
 	for _, other := range others {
 		found.addSet(other)
 	}
+	return err
 }
 
 // apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
