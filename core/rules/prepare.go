@@ -9,28 +9,20 @@ import (
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
-// preparer makes the rules of a document ready for a limiter.
-type preparer struct {
-	*reader
-
-	doc   *document
-	rules []toAsk
-	parts []*part
-}
-
 // prepare makes the rules of a document ready for a limiter.
 func (k *reader) prepare(doc *document, l *core.Limiter) {
-	p := &preparer{reader: k, doc: doc}
+	var rules []toAsk
+	var parts []*part
 	for _, r := range doc.rules {
 		names := make(map[string]string)
 		for _, part := range r.parts() {
 			if len(part.limits) > 0 {
-				p.add(r, part, names)
+				rules, parts = append(rules, k.toAsk(doc.domain, r, part, names)), append(parts, part)
 			}
 		}
 	}
-	prepared, faults := engine.Prepare(l, p.rules)
-	for i, part := range p.parts {
+	prepared, faults := engine.Prepare(l, rules)
+	for i, part := range parts {
 		if part.prepared = prepared[i]; faults[i] != nil {
 			part.at.get("limits").asName().fault(reason(faults[i]))
 		}
@@ -55,15 +47,15 @@ func (p *part) label() string {
 	return label
 }
 
-// add adds the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may hold
-// at once need different ones.
-func (p *preparer) add(r *rule, part *part, names map[string]string) {
+// toAsk returns the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may
+// hold at once need different ones.
+func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]string) toAsk {
 	own, label := r.key, part.label()
 	if part.above != nil {
-		own = p.joined(part.above)
+		own = k.joined(part.above)
 	}
 	one := toAsk{
-		Policy: r.name, Name: p.doc.domain + "." + r.name, Label: label, Prefix: r.name + "-",
+		Policy: r.name, Name: domain + "." + r.name, Label: label, Prefix: r.name + "-",
 		Shadow: part.shadow, Failure: r.failure, Detail: r.message,
 	}
 	if own != nil {
@@ -86,7 +78,7 @@ func (p *preparer) add(r *rule, part *part, names map[string]string) {
 				"give it one: {limit: "+l.text+", name: NAME}")
 		}
 	}
-	p.rules, p.parts = append(p.rules, one), append(p.parts, part)
+	return one
 }
 
 type (
