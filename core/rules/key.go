@@ -161,45 +161,38 @@ func (k *reader) header(p, verifier place) *key {
 
 // several makes the key of a list of keys, join or first.
 func (k *reader) several(p place) *key {
-	kind := p.name.Value
-	one := &key{tuple: kind == "join"}
-	var parts []core.Key
-	var texts []string
+	var parts []*key
 	for _, item := range p.items() {
 		part := k.key(item)
 		if part == nil {
 			return nil
 		}
-		if slices.Contains(texts, part.text) {
+		if slices.Contains(parts, part) {
 			item.fault("this key is listed twice", "remove one")
 			return nil
 		}
-		parts, texts = append(parts, part.Key), append(texts, part.text)
-		one.tuple = one.tuple || part.tuple
+		parts = append(parts, part)
 	}
 	if parts == nil {
 		return nil
 	}
-	if one.Key = core.First(parts...); kind == "join" {
-		one.Key = core.Join(parts...)
+	return k.combined(p.name.Value, parts)
+}
+
+// combined is the key of several, join or first. Descriptors below others have a joined one.
+func (k *reader) combined(kind string, parts []*key) *key {
+	one := &key{tuple: kind == "join"}
+	keys, texts := make([]core.Key, len(parts)), make([]string, len(parts))
+	for i, part := range parts {
+		keys[i], texts[i] = part.Key, part.text
+		one.tuple = one.tuple || part.tuple
+	}
+	if one.Key = core.First(keys...); kind == "join" {
+		one.Key = core.Join(keys...)
 	}
 	one.text = kind + " (" + strings.Join(texts, ") (") + ")"
 	one.label = kind + "-" + hash(one.text)
 	return k.make(one)
-}
-
-// joined is the key of a descriptor below others.
-func (k *reader) joined(above []*key) *key {
-	if len(above) == 1 {
-		return above[0]
-	}
-	parts, texts := make([]core.Key, len(above)), make([]string, len(above))
-	for i, one := range above {
-		parts[i], texts[i] = one.Key, one.text
-	}
-	return k.make(&key{
-		Key: core.Join(parts...), text: "join (" + strings.Join(texts, ") (") + ")", tuple: true, label: "join",
-	})
 }
 
 // isBad reports what is wrong with a key that was made of a value.

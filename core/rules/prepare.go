@@ -51,8 +51,12 @@ func (p *part) label() string {
 // hold at once need different ones.
 func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]string) toAsk {
 	own, label := r.key, part.label()
-	if part.above != nil {
-		own = k.joined(part.above)
+	switch len(part.above) {
+	case 0:
+	case 1:
+		own = part.above[0]
+	default:
+		own = k.combined("join", part.above)
 	}
 	one := toAsk{
 		Policy: r.name, Name: domain + "." + r.name, Label: label, Prefix: r.name + "-",
