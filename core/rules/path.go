@@ -12,12 +12,20 @@ import (
 // pattern is a path's pattern as net/http has them.
 type pattern struct {
 	segments []string // "" for a wildcard
-	multi    bool     // whatever follows a slash matches as well
-	slash    bool     // it ends with {$}: only the path with a slash at its end matches
+	end      ending
 }
 
+// ending is what the path of a pattern has behind its segments.
+type ending int
+
+const (
+	nothing  ending = iota
+	slash           // and nothing behind it, as {$} says
+	anything        // behind a slash
+)
+
 // anyPath is the pattern of rules that have none.
-var anyPath = &pattern{multi: true}
+var anyPath = &pattern{end: anything}
 
 // parsePattern reads the pattern of a rule.
 func (p place) parsePattern() *pattern {
@@ -43,18 +51,18 @@ func parsePattern(text string) (p *pattern, problem, remedy string) {
 		last := i == len(parts)-1
 		switch {
 		case part == "" && last:
-			p.multi = true
+			p.end = anything
 		case part == "" || part == "." || part == "..":
 			return fault("no request has such a path, since paths are cleaned first", "remove empty segments and dots")
 		case part == "{$}" && last:
-			p.slash = true
+			p.end = slash
 		case strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}"):
 			name := part[1 : len(part)-1]
 			if trimmed, many := strings.CutSuffix(name, "..."); many {
 				if name = trimmed; !last {
 					return fault("{"+name+"...} matches all that follows", "put it at the end")
 				}
-				p.multi = true
+				p.end = anything
 			} else {
 				p.segments = append(p.segments, "")
 			}
@@ -117,7 +125,7 @@ func isIdentifier(s string) bool {
 
 // covers reports whether p matches every path that q matches.
 func (p *pattern) covers(q *pattern) bool {
-	if len(p.segments) > len(q.segments) || !p.multi && len(p.segments) < len(q.segments) {
+	if len(p.segments) > len(q.segments) || p.end != anything && len(p.segments) < len(q.segments) {
 		return false
 	}
 	for i, s := range p.segments {
@@ -125,10 +133,7 @@ func (p *pattern) covers(q *pattern) bool {
 			return false
 		}
 	}
-	if p.multi { // q must have a slash after these segments
-		return len(q.segments) > len(p.segments) || q.multi || q.slash
-	}
-	return !q.multi && p.slash == q.slash
+	return p.end == q.end || p.end == anything && (len(p.segments) < len(q.segments) || q.end != nothing)
 }
 
 // meets reports whether a path matches both.
@@ -142,9 +147,9 @@ func (p *pattern) meets(q *pattern) bool {
 		}
 	}
 	if len(p.segments) < len(q.segments) {
-		return p.multi
+		return p.end == anything
 	}
-	return p.multi && (q.multi || q.slash) || q.multi && p.slash || !p.multi && !q.multi && p.slash == q.slash
+	return (p.end == nothing) == (q.end == nothing)
 }
 
 // cleanPath returns a path as http.ServeMux cleans it. A clean one costs no allocation.

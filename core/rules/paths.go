@@ -146,9 +146,7 @@ func (p *paths) split(path string, all []string) []string {
 type pathTree struct {
 	literal map[string]*pathTree
 	wild    *pathTree
-	end     []int // of patterns that end here
-	slash   []int // of patterns that end with a slash and nothing behind it
-	multi   []int // of patterns for all that follows a slash
+	ends    [anything + 1][]int // of patterns whose segments end here
 }
 
 func newPathTree() *pathTree { return &pathTree{literal: make(map[string]*pathTree)} }
@@ -170,14 +168,7 @@ func (t *pathTree) add(p *pattern, rule int, anyCase bool) {
 			t = t.literal[s]
 		}
 	}
-	switch {
-	case p.multi:
-		t.multi = append(t.multi, rule)
-	case p.slash:
-		t.slash = append(t.slash, rule)
-	default:
-		t.end = append(t.end, rule)
-	}
+	t.ends[p.end] = append(t.ends[p.end], rule)
 }
 
 // match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends
@@ -187,7 +178,7 @@ func (t *pathTree) match(rest []string, anySlash bool, found set) {
 		t.matchEnd(len(rest) == 1, anySlash, found)
 		return
 	}
-	found.addAll(t.multi)
+	found.addAll(t.ends[anything])
 	if next := t.literal[rest[0]]; next != nil {
 		next.match(rest[1:], anySlash, found)
 	}
@@ -197,12 +188,12 @@ func (t *pathTree) match(rest []string, anySlash bool, found set) {
 }
 
 // matchEnd adds the rules that match a path which ends here, with a slash or without.
-func (t *pathTree) matchEnd(slash, anySlash bool, found set) {
-	if slash || anySlash {
-		found.addAll(t.multi)
-		found.addAll(t.slash)
+func (t *pathTree) matchEnd(slashed, anySlash bool, found set) {
+	if slashed || anySlash {
+		found.addAll(t.ends[anything])
+		found.addAll(t.ends[slash])
 	}
-	if !slash || anySlash {
-		found.addAll(t.end)
+	if !slashed || anySlash {
+		found.addAll(t.ends[nothing])
 	}
 }
