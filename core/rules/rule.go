@@ -61,6 +61,9 @@ type reader struct {
 	known  map[string]*key
 }
 
+// failures are the words for failure policies. Without one it is the first.
+var failures = map[string]core.Failure{"local": core.FailLocal, "open": core.FailOpen, "closed": core.FailClosed}
+
 const longestName = 48
 
 // document reads the rules of a file.
@@ -104,7 +107,7 @@ func (k *reader) rule(p place) *rule {
 	r := &rule{
 		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
 		name: p.get("name").text(), cost: 1, countDenied: p.get("count_denied").isTrue(),
-		message: p.get("message").text(), match: k.match(p.get("match")),
+		message: p.get("message").text(), match: k.match(p.get("match")), failure: failures[p.get("failure").text()],
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
 	if name := p.get("name"); name.exists() {
@@ -112,12 +115,6 @@ func (k *reader) rule(p place) *rule {
 	}
 	if cost := p.get("cost"); cost.exists() {
 		r.cost, _ = integer(cost.Node)
-	}
-	switch p.get("failure").text() {
-	case "open":
-		r.failure = core.FailOpen
-	case "closed":
-		r.failure = core.FailClosed
 	}
 	p.exactlyOne("limits", "descriptors", "unlimited")
 	if at := p.get("key"); at.exists() {
