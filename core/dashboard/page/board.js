@@ -64,12 +64,10 @@ function showRows(table, shown, items, nameOf, make, update) {
 
 const policies = new Map(); // by name: history and what shows it
 
+const columns = ['Admitted', 'Denied', 'Near limit', 'Degraded']; // as in a second of history
+
 function policyRow({name}) {
-  const cells = {};
-  const cell = label => {
-    cells[label] = element('td', {class: 'number', 'data-name': label});
-    return cells[label];
-  };
+  const cells = columns.map(label => element('td', {class: 'number', 'data-name': label}));
   const history = {
     admitted: svg('path', {class: 'admitted'}),
     denied: svg('path', {class: 'denied'}),
@@ -82,7 +80,7 @@ function policyRow({name}) {
       svg('svg', {class: 'history', viewBox: `0 0 ${seconds} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
         history.admitted, history.denied),
       total),
-    cell('Admitted'), cell('Denied'), cell('Near limit'), cell('Degraded'));
+    ...cells);
   return {row, cells, history, limits, total, samples: []};
 }
 
@@ -95,12 +93,12 @@ function showPolicies(message) {
     setText(p.limits, given.limits || '');
     const sum = (samples, n) => samples.reduce((sum, s) => sum + s[n], 0);
     const latest = p.samples.slice(-averaged);
-    ['Admitted', 'Denied', 'Near limit', 'Degraded'].forEach((label, n) => {
+    p.cells.forEach((cell, n) => {
       const requests = sum(latest, n);
-      setText(p.cells[label], rate(requests / averaged));
-      p.cells[label].classList.toggle('zero', requests === 0);
+      setText(cell, rate(requests / averaged));
+      cell.classList.toggle('zero', requests === 0);
+      cell.classList.toggle('bad', columns[n] === 'Degraded' && requests > 0);
     });
-    p.cells.Degraded.classList.toggle('bad', sum(latest, 3) > 0);
     const text = n => sum(p.samples, n).toLocaleString('en');
     setText(p.total, `${text(0)} admitted, ${text(1)} denied, at most ${drawHistory(p).toLocaleString('en')} in a second`);
   });
