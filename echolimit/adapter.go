@@ -40,7 +40,7 @@ func refuse(c echo.Context, status int, cause error, handler func() error) error
 	err := handler()
 	switch {
 	case adapter.IsRefusal[*echo.HTTPError, *core.LimitedError](err, cause):
-		return answer(c, core.ProblemOf(err), func() error { return err })
+		return answerError(c, err)
 	case err != nil || c.Response().Committed:
 		return err
 	}

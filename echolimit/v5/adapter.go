@@ -46,7 +46,7 @@ func refuse(c *echo.Context, status int, cause error, handler func() error) erro
 	err := handler()
 	switch {
 	case adapter.IsRefusal[echo.HTTPStatusCoder, *core.LimitedError](err, cause):
-		return answer(c, core.ProblemOf(err), func() error { return err })
+		return answerError(c, err)
 	case err != nil || isWritten(c):
 		return err
 	}
