@@ -226,6 +226,30 @@ func TestRequestsKeepTheirOrderBesideAWeightedLog(t *testing.T) {
 	}
 }
 
+// Where windows vary, a take of one unit that goes together with one of several gives its log a mark as well, so that a
+// shorter window removes nothing which the longer one still needs.
+func TestUnitsBesideCostsMarkTheirLogs(t *testing.T) {
+	c := newClock(start(t))
+	s, keys := newStore(c), keysOf(t, 2, "beside")
+	hour := planOf(core.Limits{core.PerHour(100)}, store.Plan{Keep: time.Hour, Varies: true})
+	second := planOf(core.Limits{core.PerSecond(10)}, store.Plan{Keep: time.Second, Varies: true})
+	batch := []store.Take{{Key: keys[0], Plan: hour, Cost: 2, ID: 1}, {Key: keys[1], Plan: hour, Cost: 1, ID: 2}}
+	if _, err := redisstore.TakeTogether(t.Context(), s, true, batch); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(2 * time.Second)
+	for i, used := range []int{3, 2} {
+		take := store.Take{Key: keys[i], Plan: second, Cost: 1, ID: 3}
+		if a, err := coretest.Take(t.Context(), s, take); err != nil || !a.Allowed {
+			t.Fatalf("log %d: %+v, %v", i, a, err)
+		}
+		peek := store.Take{Key: keys[i], Plan: hour, Cost: 1, ID: 4, Mode: store.ModePeek}
+		if a, err := coretest.Take(t.Context(), s, peek); err != nil || a.State[0].Used != used {
+			t.Errorf("log %d: %+v, %v; want %d used", i, a.State[0], err, used)
+		}
+	}
+}
+
 // A request whose logs cost different numbers of units goes to the script for weights at once, and so do those that
 // come after it.
 func TestCostsOfEachLogNeedOneScript(t *testing.T) {

@@ -1,7 +1,7 @@
 -- The short path of requests of any cost, over logs of one limit each: all logs record a request, or none.
 -- Expects logs, how many a request has; id and base, the request's id and the number of keys before its own; quotas,
 -- windows and ttls (ms) of its limits; whole, how many numbers come before those of the first log in a whole reply;
--- plain; reply, r; what clock.lua and weights.lua provide. Sets ask.
+-- plain; varies; reply, r; what clock.lua and weights.lua provide. Sets ask.
 local farStamp = string.char(stamp:byte() + 4) .. stamp:sub(2) -- far + now, as text
 local summaryScore, keys, pack, parse, sub = '-' .. farStamp, KEYS, struct.pack, struct.unpack, string.sub
 local cutOf, lastOf = {}, {} -- up to which score entries have left, as text; the last entry of each log
@@ -56,11 +56,11 @@ ask = function(j, said)
   if j > logs then return said end
   local key, quota, window, cost = keys[base + j], quotas[j], windows[j], 1
   if #id > 8 then cost = parse('>I4', id, #id == 12 and 9 or 6 + 4 * j) end
-  local told = cost == 1 and askUnit(j, said, key, quota, window, ttls[j])
+  local told = cost == 1 and not varies and askUnit(j, said, key, quota, window, ttls[j])
   if told then return told end
   local member = call('ZRANGE', key, '0', '0')[1]
   local total, first, newest, kept, lag, room, open = 0, now, 0, window, 0, 8, ''
-  if member and #member < 32 then return 0 end -- an entry or a mark
+  if not member and cost == 1 or member and #member < 32 then return 0 end -- it is to get a mark; an entry or a mark
   if member then
     total, first, newest, kept, lag, room = parse(layout, member)
     total, open = 2 ^ 53 - total, sub(member, 33)
