@@ -1,6 +1,5 @@
--- The short path of several limits and a log that is not empty.
--- Expects key, id, size, and what take_several.lua and clock.lua provide. Provides told and the short reply.
-local oldest, current = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, now
+-- The short path of a log that is not empty, for any number of limits.
+-- Expects id, peek, ttl, plain, stamp as a score, and what several_look.lua expects. Provides told and the short reply.
 -- include several_look
 if odd then
   -- undecided

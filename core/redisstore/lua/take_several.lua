@@ -15,6 +15,7 @@ for k = 1, n do
   if size == 0 then
     -- include empty
   elseif size then
+    local oldest, current = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, now
     -- include several
   end
   if told then
