@@ -2,7 +2,6 @@
 -- is settled, a take decided and units booked in one step. docs/internals.md, "Redis formats", describes argument and
 -- reply.
 -- include clock
--- include mark
 -- include weights
 -- include weighted
 local none, askBooking, book, settle = '\0\0\0\0\0\0\0\0', nil, nil, nil

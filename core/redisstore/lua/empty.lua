@@ -9,8 +9,4 @@ if not peek then
   end
 end
 told = true
-for i = 1, limits do
-  local window, held, sign = ARGV[n + 1 + 2 * i] + 0, 0, 1
-  local left = peek and 0 or window
-  reply[r + i] = sign * (held * (window + 1) + left + 1)
-end
+for i = 1, limits do reply[r + i] = (peek and 0 or ARGV[n + 1 + 2 * i]) + 1 end

@@ -4,8 +4,6 @@
 -- the last one; then instant (us) and units of each take, oldest first, negative if it is after now. All takes of one
 -- instant are in one part.
 -- include clock
--- include mark
--- include summary
 -- include marks
 local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4] + 0
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')

@@ -6,7 +6,6 @@
 -- The short path ask decides most requests. Those that it leaves undecided go to the function decideAll, which is made
 -- when it is first needed.
 -- include clock
--- include mark
 
 local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs

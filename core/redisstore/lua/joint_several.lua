@@ -1,7 +1,6 @@
 -- Decides requests for one unit over several sliding logs of which some have several limits, as joint.lua does those
 -- of one limit each.
 -- include clock
--- include mark
 
 local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs

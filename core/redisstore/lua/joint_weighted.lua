@@ -1,7 +1,6 @@
 -- Decides requests of any cost over several logs, of which some may have marks and weights, or are limits of other
 -- algorithms than the sliding log. It is asked as joint.lua is, and replies the same.
 -- include clock
--- include mark
 -- include weights
 
 local logs = ARGV[#ARGV] + 0 -- of each request

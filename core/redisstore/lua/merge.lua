@@ -2,7 +2,6 @@
 -- KEYS[1] the log; ARGV: 1 keep (us), 2 its TTL (ms), 3 "v" where windows vary, else ""; then id, age (us) and units of
 -- each entry. Reply: 1.
 -- include clock
--- include mark
 -- include weights
 local key = KEYS[1]
 local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))

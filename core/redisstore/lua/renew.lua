@@ -2,7 +2,6 @@
 -- describes what a log holds.
 -- KEYS[1] the log; ARGV: 1 the log's TTL (ms), then ids, which unpack has room for. Reply: how many.
 -- include clock
--- include mark
 -- include weights
 local key, ttl, n = KEYS[1], ARGV[1] + 0, #ARGV - 1
 local _, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))

@@ -1,7 +1,6 @@
 -- Removes what a log or a counter has, but bookings that are stamped after now: their leases may go on.
 -- KEYS[1] the log. Reply: 1.
 -- include clock
--- include mark
 -- include weights
 local key = KEYS[1]
 local head = redis.pcall('ZRANGE', key, '0', '0', 'WITHSCORES') -- an error of the numbers of other algorithms

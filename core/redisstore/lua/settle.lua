@@ -1,7 +1,6 @@
 -- Changes what takes have cost, each in its log. docs/internals.md, "Redis formats", describes what a log holds.
 -- KEYS the logs; ARGV the id of each take and, in 4 bytes, its units from now on. Reply: 1 for each.
 -- include clock
--- include mark
 -- include weights
 local settle
 -- include settle_units

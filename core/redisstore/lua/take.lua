@@ -6,7 +6,6 @@
 -- one. All other takes, and those that these leave undecided, go to the function decide, which is made when it
 -- is first needed.
 -- include clock
--- include mark
 
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply

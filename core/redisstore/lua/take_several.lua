@@ -1,6 +1,5 @@
 -- Decides takes of several limits and one unit, as take.lua does those of one limit.
 -- include clock
--- include mark
 
 local n = #KEYS
 local ttl, reply, r = ARGV[n + 1], {}, 0 -- r: the length of reply

@@ -2,7 +2,6 @@
 -- asked as take.lua is, and replies the same. Its only short path is several, for logs without weights whose mark is of
 -- the longest window.
 -- include clock
--- include mark
 -- include weights
 
 local n = #KEYS

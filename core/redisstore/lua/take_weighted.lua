@@ -2,7 +2,6 @@
 -- take.lua is, and replies the same. Its only short path is cost, for takes of one limit, also where the arguments have
 -- the long form, as for a long window.
 -- include clock
--- include mark
 -- include weights
 -- include weighted
 if usual then

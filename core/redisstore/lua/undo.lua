@@ -1,7 +1,6 @@
 -- Removes a take that was recorded of late. docs/internals.md, "Redis formats", describes what a log holds.
 -- KEYS[1] the log; ARGV: 1 the take's id, 2 its age at most (us). Reply: 0, or the take's age if it is older than that.
 -- include clock
--- include mark
 -- include weights
 local key, id, settle = KEYS[1], ARGV[1], nil
 -- include settle_units

@@ -10,11 +10,6 @@ local function sumOf(text, from, to)
   return sum
 end
 
--- blockFrom returns the first block that does not end before an instant, or after it if open is '('.
-local function blockFrom(key, at, open)
-  return call('ZRANGE', key, open .. '-' .. textOf(at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
-end
-
 local function writeBlock(key, ends, sum, text)
   if text ~= '' then call('ZADD', key, '-' .. textOf(ends), struct.pack('>I7I7', ends, sum) .. text) end
 end
@@ -67,7 +62,7 @@ local function splice(key, s, entry, at, shift, there, weight)
   after = after + #same - place -- entries after this one
   local text, block, ends, sum = s.open, nil, nil, 0
   if 4 * after + math.max(there, 1) > #text then
-    block = blockFrom(key, at, '')
+    block = call('ZRANGE', key, '-' .. textOf(at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1] -- at it or after
     if block then
       ends, sum = struct.unpack('>I7I7', block)
       text, after = block:sub(15), after - call('ZCOUNT', key, '(' .. textOf(ends + shift), '+inf')
