@@ -247,7 +247,7 @@ func (l *Limit) algorithmFault() Error {
 			"leave With out, or use a window such as core.PerDay(n) without In")
 	case l.Algorithm > store.TokenBucket:
 		return mistake(fmt.Sprintf("there is no algorithm %d", l.Algorithm),
-			"choose SlidingLog, FixedWindow or SlidingCounter, or use core.TokenBucket")
+			"choose one of package core, such as core.FixedWindow, or use core.TokenBucket")
 	case l.Algorithm != store.TokenBucket && l.Burst != 0:
 		return mistake(fmt.Sprintf("a %v has no burst", l.Algorithm), "call With on a limit without a burst")
 	case l.Algorithm != store.TokenBucket:
