@@ -36,8 +36,10 @@ func (m *marks) at(key string) (word *atomic.Uint64, bit uint64) {
 func (w *weights) mark(key string) *marks {
 	m := w.marks.Load()
 	if m == nil {
-		w.marks.CompareAndSwap(nil, new(marks))
-		m = w.marks.Load()
+		m = new(marks)
+		if other := w.marks.Load(); !w.marks.CompareAndSwap(nil, m) && other != nil {
+			m = other
+		}
 	}
 	word, bit := m.at(key)
 	word.Or(bit)

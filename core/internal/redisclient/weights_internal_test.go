@@ -2,6 +2,7 @@ package redisclient
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 )
 
@@ -40,4 +41,20 @@ func TestWeightsKnown(t *testing.T) {
 	if !w.known("another") {
 		t.Error("many were found, and another key is unknown")
 	}
+}
+
+// Keys are marked while the marks go.
+func TestMarksGoMeanwhile(t *testing.T) {
+	t.Parallel()
+	var w weights
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 20_000 {
+				w.mark("a")
+				w.sent(epoch)
+			}
+		})
+	}
+	all.Wait()
 }
