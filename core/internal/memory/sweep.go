@@ -43,10 +43,10 @@ func (sh *shard) sweepNow(s *Store, now int64) {
 	}
 }
 
-// sweep removes those of the next n logs that are empty and frees unused memory of the others. It reports whether a
-// place became free.
+// sweep removes those of the next n logs that are empty and frees unused memory of the others. Shared logs, which have
+// no place, are swept beside these. It reports whether a place became free.
 func (sh *shard) sweep(s *Store, n int) (freed bool) {
-	for n = min(n, sh.logs.used); n > 0; {
+	for pass := len(sh.logs.all()); n > 0 && pass > 0 && sh.logs.used > 0; pass-- {
 		slots := sh.logs.all()
 		switch {
 		case sh.size != len(slots): // the table was resized, so logs have moved
@@ -55,13 +55,16 @@ func (sh *shard) sweep(s *Store, n int) (freed bool) {
 			sh.hand, sh.swept = 0, true
 		}
 		p := &slots[sh.hand]
-		if p.log.Load() == nil {
+		log := p.log.Load()
+		if log == nil {
 			sh.hand++
 			continue
 		}
-		n--
+		if !log.shared {
+			n--
+		}
 		if p.due.reached(sh.now) && sh.tidy(s, sh.hand) {
-			freed = true
+			freed = freed || !log.shared
 			continue // another log may have moved to this slot
 		}
 		sh.hand++

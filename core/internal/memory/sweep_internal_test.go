@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -110,6 +111,28 @@ func TestTimerFollowsTheShortestWindow(t *testing.T) {
 		synctest.Wait()
 		if s.Keys() != 0 || s.timerAt.Load() != noTimer {
 			t.Errorf("%d keys, a timer at %v", s.Keys(), time.Duration(s.timerAt.Load()))
+		}
+	})
+}
+
+// A shared log has no place: that one is removed lets no key in, and the sweep goes on to a log that has one.
+func TestSweepPassesSharedLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(2)
+		short, long := newPolicy(s, "p", 5, time.Second), newPolicy(s, "p", 5, time.Hour)
+		inShard := func(shard uint64) string {
+			for i := 0; ; i++ {
+				if text := fmt.Sprint(i); textKey(short.ns, text).Hash()%shardCount == shard {
+					return text
+				}
+			}
+		}
+		long.allow(inShard(50))
+		short.allow(inShard(20))
+		short.allow(inShard(10)) // there is no place
+		time.Sleep(2 * time.Second)
+		if short.allow(inShard(30)); s.Shared() != 1 {
+			t.Errorf("%d keys share logs, though one was idle", s.Shared())
 		}
 	})
 }
