@@ -49,6 +49,7 @@ func (l *Logs) together(
 	ctx context.Context, all *batchers, newFormat func([]store.Take) Format, t store.Take, argument string,
 ) (*take, error) {
 	one, _ := takePool.Get().(*take)
+	one.group, one.ids = nil, nil
 	one.ctx, one.place = ctx, 0
 	one.key, one.argument = l.Key(&t.Key), argument
 	one.keys = append(one.space[:0], one.key)

@@ -255,7 +255,11 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 	if c.pipeline == nil {
 		var all sync.WaitGroup
 		for _, q := range calls {
-			one := func() { q.err = cmp.Or(c.send(ctx, []*call{q}), q.err) }
+			one := func() {
+				if err := c.send(ctx, []*call{q}); err != nil {
+					q.err = err
+				}
+			}
 			if c.Single { // they are about different logs
 				all.Go(one)
 			} else {

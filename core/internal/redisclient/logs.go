@@ -158,6 +158,7 @@ type Apart struct {
 // Take decides about a valid request, unless no script may use all of its logs: then it returns what is known of it.
 func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (*Apart, error) {
 	one, _ := takePool.Get().(*take)
+	one.group, one.ids = nil, nil
 	one.ctx, one.place = ctx, 0
 	l.set(one, takes)
 	if len(takes) > 1 && !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
