@@ -60,6 +60,7 @@ func leasesOf(t *testing.T, processes, mostCost int) {
 	var uses []leasedUse
 	var readers sync.WaitGroup
 	checks, begun := 0, 0
+	started := make(chan struct{}, 1) // receives a value when a process has used units
 	begin := func() *exec.Cmd {
 		begun++
 		c, out := process(t, "TestLeasingProcess", fmt.Sprintf("SASH_LEASING=%s %d %d %d %v",
@@ -72,6 +73,10 @@ func leasesOf(t *testing.T, processes, mostCost int) {
 				}
 				mu.Lock()
 				if u.cost > 0 {
+					select {
+					case started <- struct{}{}:
+					default:
+					}
 					uses = append(uses, u)
 					checks++
 				} else {
@@ -85,6 +90,11 @@ func leasesOf(t *testing.T, processes, mostCost int) {
 	running := make([]*exec.Cmd, processes)
 	for i := range running {
 		running[i] = begin()
+	}
+	select {
+	case <-started: // which takes some time on a busy machine
+	case <-time.After(time.Minute):
+		t.Error("no process has used units for a minute")
 	}
 	for ends := time.Now().Add(length); time.Now().Before(ends); {
 		// Real time, since other processes are stopped and killed: a bubble has only this one.
