@@ -131,7 +131,7 @@ func testStore(t *testing.T, repeats bool) {
 	var p *paths
 	var running string
 	checks, least := testlen.Of(100_000, 50_000), maps.Clone(tracedPaths) // of a short test, a twentieth
-	if repeats { // half of the checks are as many commands
+	if repeats {                                                          // half of the checks are as many commands
 		checks /= 2
 	}
 	for path, n := range least {
