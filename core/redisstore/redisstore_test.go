@@ -130,8 +130,9 @@ func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
 func testStore(t *testing.T, repeats bool) {
 	var p *paths
 	var running string
-	checks, least := testlen.Of(100_000, 50_000), maps.Clone(tracedPaths) // of a short test, a twentieth
-	if repeats {                                                          // half of the checks are as many commands
+	// A short test has a twentieth of these. Where commands are sent twice, half of the checks are as many commands.
+	checks, least := testlen.Of(100_000, 50_000), maps.Clone(tracedPaths)
+	if repeats {
 		checks /= 2
 	}
 	for path, n := range least {
