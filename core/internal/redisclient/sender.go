@@ -71,41 +71,43 @@ func (s *sender) scriptOf(weighs bool, takes ...*take) Script {
 	return s.Weighted
 }
 
-// weighs reports whether the script for logs with weights is to decide about a take.
-func (s *sender) weighs(t *take) bool {
-	return !s.Weighted.isZero() && (t.costs() != "" || s.weights.known(t.key))
+// weighs reports whether the script for logs with weights is to decide about a take, of which note has returned m.
+func (s *sender) weighs(m *marks, t *take) bool {
+	return !s.Weighted.isZero() && (t.costs() != "" || s.weights.known(m, t.key))
 }
 
-// note notes which of these takes give their logs weights.
-func (s *sender) note(takes ...*take) {
+// note notes which of these takes give their logs weights. It returns the marks, or nil.
+func (s *sender) note(takes ...*take) *marks {
 	if s.Weighted.isZero() {
-		return
+		return nil
 	}
-	s.weights.sent(len(takes))
+	m := s.weights.current(len(takes))
 	for _, t := range takes {
 		switch costs := t.costs(); {
 		case costs == "":
 		case len(costs) > costLength && s.Logs > 1: // a log of weights beside one of single units
 			s.weights.all.Store(true)
 		default:
-			s.weights.mark(t.key)
+			m = s.weights.mark(m, t.key)
 		}
 	}
+	return m
 }
 
 // found notes that a log of a take has weights. Requests over several logs mostly have some in common then.
-func (s *sender) found(t *take) {
-	if s.weights.found(t.key); s.Logs > 1 {
+func (s *sender) found(m *marks, t *take) *marks {
+	if s.Logs > 1 {
 		s.weights.all.Store(true)
 	}
+	return s.weights.found(m, t.key)
 }
 
 // sendOne sends a take by itself.
 func (s *sender) sendOne(t *take) {
 	s.counts.add(1)
-	s.note(t)
-	if s.sendOneTo(s.scriptOf(s.weighs(t), t), t); isWeighted(t.reply) && t.err == nil {
-		s.found(t)
+	m := s.note(t)
+	if s.sendOneTo(s.scriptOf(s.weighs(m, t), t), t); isWeighted(t.reply) && t.err == nil {
+		s.found(m, t)
 		s.sendOneTo(s.Weighted, t)
 	}
 	t.takes = 1
@@ -127,13 +129,13 @@ func (s *sender) sendOneTo(sc Script, t *take) {
 func (s *sender) send(ctx context.Context, batch []*take) {
 	s.counts.add(len(batch))
 	groups := s.groups(batch)
-	s.note(groups...)
-	plain, weighted := s.split(groups)
+	m := s.note(groups...)
+	plain, weighted := s.split(m, groups)
 	s.sendParts(ctx, batch, false, plain, weighted)
 	again := part{script: s.Weighted}
 	for _, g := range plain.groups {
 		if g.err == nil && isWeighted(g.reply) {
-			s.found(g)
+			m = s.found(m, g)
 			again.groups = append(again.groups, g)
 		}
 	}
@@ -150,16 +152,17 @@ type part struct {
 }
 
 // split returns what the usual script decides, and what that of logs with weights does.
-func (s *sender) split(groups []*take) (plain, weighted part) {
+func (s *sender) split(m *marks, groups []*take) (plain, weighted part) {
+	weighs := func(t *take) bool { return s.weighs(m, t) }
 	switch {
-	case !slices.ContainsFunc(groups, s.weighs): // as mostly
+	case !slices.ContainsFunc(groups, weighs): // as mostly
 		plain.groups = groups
 	case s.Logs > 1:
 		weighted.groups = groups
 	default:
 		for _, g := range groups {
 			of := &plain
-			if s.weighs(g) {
+			if weighs(g) {
 				of = &weighted
 			}
 			of.groups = append(of.groups, g)

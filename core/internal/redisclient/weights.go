@@ -32,9 +32,18 @@ func (m *marks) at(key string) (word *atomic.Uint64, bit uint64) {
 	return &m.bits[hash>>6%uint64(len(m.bits))], 1 << (hash & 63)
 }
 
-// mark marks a key.
-func (w *weights) mark(key string) *marks {
+// current counts takes, and returns the marks for these, or nil if there are none.
+func (w *weights) current(takes int) *marks {
 	m := w.marks.Load()
+	if m != nil && m.takes.Add(int64(takes)) >= epoch {
+		w.marks.CompareAndSwap(m, nil)
+		return nil
+	}
+	return m
+}
+
+// mark marks a key in m, or in new marks if m is nil, and returns these.
+func (w *weights) mark(m *marks, key string) *marks {
 	if m == nil {
 		m = new(marks)
 		if other := w.marks.Load(); !w.marks.CompareAndSwap(nil, m) && other != nil {
@@ -47,28 +56,19 @@ func (w *weights) mark(key string) *marks {
 }
 
 // found marks a key whose take was sent again.
-func (w *weights) found(key string) {
-	if m := w.mark(key); m.found.Add(1) >= manyFound {
+func (w *weights) found(m *marks, key string) *marks {
+	m = w.mark(m, key)
+	if m.found.Add(1) >= manyFound {
 		w.all.Store(true)
 	}
+	return m
 }
 
 // known reports whether a log may have weights.
-func (w *weights) known(key string) bool {
-	if w.all.Load() {
-		return true
-	}
-	m := w.marks.Load()
-	if m == nil {
-		return false
+func (w *weights) known(m *marks, key string) bool {
+	if m == nil || w.all.Load() {
+		return w.all.Load()
 	}
 	word, bit := m.at(key)
 	return word.Load()&bit != 0
-}
-
-// sent counts takes.
-func (w *weights) sent(n int) {
-	if m := w.marks.Load(); m != nil && m.takes.Add(int64(n)) >= epoch {
-		w.marks.CompareAndSwap(m, nil)
-	}
 }

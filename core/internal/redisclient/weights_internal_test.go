@@ -10,22 +10,23 @@ import (
 func TestWeightsKnown(t *testing.T) {
 	t.Parallel()
 	var w weights
-	w.sent(1000)
-	if w.found("a"); !w.known("a") || w.known("b") {
+	m := w.found(w.current(1000), "a")
+	if !w.known(m, "a") || w.known(m, "b") {
 		t.Fatal("not the key that was found alone is known")
 	}
-	if w.sent(epoch - 1); !w.known("a") {
+	if m = w.current(epoch - 1); !w.known(m, "a") {
 		t.Fatal("the mark has gone before its time")
 	}
-	if w.sent(1); w.known("a") {
+	if w.current(1); w.known(w.current(1), "a") {
 		t.Fatal("the mark stays")
 	}
+	m = w.current(1)
 	for i := range epoch { // found by their costs: these are not sent again
-		w.mark(fmt.Sprint(i))
+		m = w.mark(m, fmt.Sprint(i))
 	}
 	unknown := 0
 	for i := range epoch {
-		if !w.known(fmt.Sprint("other", i)) {
+		if !w.known(m, fmt.Sprint("other", i)) {
 			unknown++
 		}
 	}
@@ -36,9 +37,9 @@ func TestWeightsKnown(t *testing.T) {
 		if w.all.Load() {
 			t.Errorf("all are known after %d", i)
 		}
-		w.found(fmt.Sprint(i))
+		m = w.found(m, fmt.Sprint(i))
 	}
-	if !w.known("another") {
+	if !w.known(m, "another") {
 		t.Error("many were found, and another key is unknown")
 	}
 }
@@ -51,8 +52,10 @@ func TestMarksGoMeanwhile(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 20_000 {
-				w.mark("a")
-				w.sent(epoch)
+				if m := w.mark(w.current(1), "a"); !w.known(m, "a") {
+					t.Error("a key is unknown that was just marked")
+				}
+				w.current(epoch)
 			}
 		})
 	}
