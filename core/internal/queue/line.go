@@ -58,7 +58,7 @@ func (w *Waiter[K, P]) exit() {
 	if i == 0 {
 		wakes = max(wakes, 1) // the next one has to learn for how long to sleep
 	}
-	l.waiters = slices.Delete(l.waiters, i, i+1)
+	l.waiters = without(l.waiters, i)
 	w.line, w.asleep, w.woken = nil, false, false
 	if len(l.waiters) == 0 {
 		l.remove(w.queues)

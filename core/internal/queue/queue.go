@@ -36,6 +36,15 @@ type queue[K, P comparable] struct {
 	cost    int             // of all of them
 }
 
+// without removes the waiter with index i from a list. That is mostly the first, for which no other is moved.
+func without[K, P comparable](list []*Waiter[K, P], i int) []*Waiter[K, P] {
+	if i == 0 {
+		list[0] = nil
+		return list[1:]
+	}
+	return slices.Delete(list, i, i+1)
+}
+
 // place returns the index of a waiter in a list in the order of joining, or where it is to be.
 func place[K, P comparable](list []*Waiter[K, P], w *Waiter[K, P]) int {
 	i, _ := slices.BinarySearchFunc(list, w, func(a, b *Waiter[K, P]) int { return cmp.Compare(a.number, b.number) })
@@ -109,7 +118,7 @@ func (w *Waiter[K, P]) Leave() {
 	own := q.queues[w.Key]
 	own.cost -= w.Cost
 	i := place(own.waiters, w)
-	own.waiters = slices.Delete(own.waiters, i, i+1)
+	own.waiters = without(own.waiters, i)
 	switch {
 	case len(own.waiters) == 0:
 		delete(q.queues, w.Key)
