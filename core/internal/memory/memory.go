@@ -139,14 +139,16 @@ func (sh *shard) unlock(log *keyLog) {
 func (s *Store) Settle(t *store.Settlement) {
 	sh, log, own, hash := s.locked(&t.Key)
 	defer sh.unlock(log)
-	switch {
-	case own:
-		log.Settle(t.ID, t.Cost)
-		if t.Cost == 0 { // the log may be empty earlier
-			sh.logs.all()[sh.logs.index(hash, log)].due = dueAt(log.now, 0)
-		}
-	case log != nil:
-		log.Settle(sharedID(hash, t.ID), t.Cost)
+	if log == nil {
+		return
+	}
+	id := t.ID
+	if !own {
+		bucket := s.bucketOf(&t.Key, hash)
+		id, hash = sharedID(hash, id), bucket.Hash()
+	}
+	if log.Settle(id, t.Cost); t.Cost == 0 { // the log may be empty earlier
+		sh.logs.all()[sh.logs.index(hash, log)].due = dueAt(log.now, 0)
 	}
 }
 

@@ -136,3 +136,22 @@ func TestSweepPassesSharedLogs(t *testing.T) {
 		}
 	})
 }
+
+// A shared log whose only take was undone is removed long before its window ends, as one of a key's own is.
+func TestSharedLogLeavesWhenItIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		l := newPolicy(s, "p", 5, time.Hour)
+		l.allow("own")
+		id, _ := l.take("shares", 1, store.ModeCharge)
+		if s.sharedLogs.Load() != 1 {
+			t.Fatal("the key shares no log")
+		}
+		s.sweepAll() // looks again when the take has left
+		s.Settle(&store.Settlement{Key: *textKey(l.ns, "shares"), ID: id})
+		s.sweepAll()
+		if n := s.sharedLogs.Load(); n != 0 {
+			t.Errorf("%d shared logs", n)
+		}
+	})
+}
