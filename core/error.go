@@ -37,11 +37,6 @@ var (
 // fault is what is wrong with a value, and what to do.
 type fault struct{ problem, remedy string }
 
-// error returns the error of an option that has this fault.
-func (f fault) error(option, value string) error {
-	return configError(option, value, f.problem, f.remedy)
-}
-
 func configError(option, value, problem, remedy string) error {
 	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }

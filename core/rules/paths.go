@@ -117,7 +117,7 @@ func addEnds(all []string) []string {
 			all = append(all, end)
 		}
 	}
-	for at := 0; at < len(all); at++ {
+	for at := 0; at < len(all); at++ { //nolint:intrange // add appends to all
 		path := all[at]
 		add(strings.TrimRight(path, "/"))
 		segment := strings.LastIndexByte(path, '/') + 1

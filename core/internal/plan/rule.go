@@ -80,7 +80,7 @@ func Combine(parts []*Part) (*Plan, error) {
 // combine makes one plan of those of several parts.
 func (c *Combinations) combine(parts []*Part) (*Plan, error) {
 	p, shadow := new(Plan), new(Plan)
-	var names []string
+	names := make([]string, 0, len(parts))
 	for _, part := range parts {
 		if names = append(names, part.Rule.Policy); part.Shadow {
 			shadow.add(part)
