@@ -295,7 +295,7 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 
 // watchNodes watches the dials of the clients that a cluster or Ring makes from now on. It reports whether it does so
 // for the first time, if go-redis dials again.
-func watchNodes[T any](client *T, onNewNode func(func(*redis.Client))) bool {
+func watchNodes(client any, onNewNode func(func(*redis.Client))) bool {
 	if !Redials {
 		return false
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,4 +42,36 @@ func TestCanceledCall(t *testing.T) {
 			t.Error("the server is taken for one that hangs")
 		}
 	})
+}
+
+// What is known of a client goes with it, also where its store lives on.
+func TestClientsAreForgotten(t *testing.T) {
+	count := func() (n int) {
+		for _, m := range []*sync.Map{&dialWatches, &watchedNodes} {
+			m.Range(func(any, any) bool { n++; return true })
+		}
+		return n
+	}
+	before := count()
+	func() {
+		client := redis.NewClient(&redis.Options{})
+		defer client.Close()
+		if w := watchDials(client, false); watchDials(client, false) != w || w.client.Value() != startOf(client) {
+			t.Error("a client has two watches, or its watch another client")
+		}
+		ring := redis.NewRing(&redis.RingOptions{})
+		defer ring.Close()
+		storeOnce(&watchedNodes, ring, nil)
+		if _, first := storeOnce(&watchedNodes, ring, nil); first || count() != before+2 {
+			t.Errorf("stored twice %v, %d more", first, count()-before)
+		}
+	}()
+	for range 1000 {
+		if count() == before {
+			return
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+	t.Errorf("%d clients are known after they have gone", count()-before)
 }

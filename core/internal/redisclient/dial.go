@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 	"weak"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +30,7 @@ var Redials = func() bool {
 
 // dialWatch is a hook of one client. When a dial fails, it ends the store's calls that wait for a connection.
 type dialWatch struct {
-	client weak.Pointer[redis.Client]
+	client weak.Pointer[byte]
 	node   bool // whether the client is a node of a cluster or Ring, which itself runs the store's calls
 
 	mu      sync.Mutex
@@ -54,7 +55,7 @@ var dialWatches, watchedNodes sync.Map
 
 // watchDials returns the client's watch.
 func watchDials(client *redis.Client, node bool) *dialWatch {
-	added := &dialWatch{client: weak.Make(client), node: node, waiting: map[*dialCtx]uint64{}}
+	added := &dialWatch{client: weak.Make(startOf(client)), node: node, waiting: map[*dialCtx]uint64{}}
 	known, first := storeOnce(&dialWatches, client, added)
 	w, _ := known.(*dialWatch)
 	if first {
@@ -65,14 +66,19 @@ func watchDials(client *redis.Client, node bool) *dialWatch {
 
 // storeOnce stores a value for a client, unless there is one, for as long as the client is in use. It returns the
 // stored value, and reports whether it is this one.
-func storeOnce[T any](values *sync.Map, client *T, value any) (kept any, first bool) {
-	key := weak.Make(client)
+func storeOnce(values *sync.Map, client, value any) (kept any, first bool) {
+	start := startOf(client)
+	key := weak.Make(start)
 	kept, has := values.LoadOrStore(key, value)
 	if !has {
-		runtime.AddCleanup(client, func(key weak.Pointer[T]) { values.Delete(key) }, key)
+		runtime.AddCleanup(start, func(key weak.Pointer[byte]) { values.Delete(key) }, key)
 	}
 	return kept, !has
 }
+
+// startOf returns the client without its type: for each type of client with which package weak was used, the compiler
+// would make a thousand functions, which made this package take four times as long to compile.
+func startOf(client any) *byte { return (*byte)(reflect.ValueOf(client).UnsafePointer()) }
 
 // dialling is the context of a dial, which ends but has no deadline.
 type dialling struct{ context.Context }
@@ -109,7 +115,7 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 // returns its error before it looks at the context. The command goes through a clone without the user's hooks and
 // Limiter. If clones keep hooks, closed returns false.
 func (w *dialWatch) closed() bool {
-	client := w.client.Value()
+	client := (*redis.Client)(unsafe.Pointer(w.client.Value())) //nolint:gosec // it was made of one
 	if client == nil || ClonesKeepHooks() {
 		return false
 	}
