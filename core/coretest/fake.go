@@ -2,6 +2,7 @@ package coretest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,8 +22,8 @@ type FakeStore struct {
 	logs  map[string]*fakeLog
 	takes int
 
-	overrides map[string][]store.Override // by policy
-	changes   int                         // of overrides
+	overrides map[string]map[string]store.Override // by policy and name
+	changes   int                                  // of overrides
 }
 
 type fakeLog struct {
@@ -151,25 +152,28 @@ func (f *FakeStore) SetOverride(_ context.Context, policy string, o store.Overri
 	if f.err != nil {
 		return f.err
 	}
-	all := slices.DeleteFunc(slices.Clone(f.overrides[policy]), func(old store.Override) bool {
-		return !time.Now().Before(old.Until)
-	})
-	i := slices.IndexFunc(all, func(old store.Override) bool { return old.Name == o.Name })
+	all := f.overrides[policy]
+	old, found := all[o.Name]
 	switch {
-	case i >= 0 && o.Extend && o.Value != "" && !all[i].Until.Before(o.Until):
+	case found && o.Extend && o.Value != "" && !old.Until.Before(o.Until):
 		return nil
-	case i < 0 && o.Value != "" && len(all) >= store.MaxOverrides:
-		return store.TooManyOverrides(policy)
-	case i >= 0:
-		all = slices.Delete(all, i, i+1)
+	case !found && o.Value != "" && len(all) >= store.MaxOverrides:
+		maps.DeleteFunc(all, func(_ string, o store.Override) bool { return !time.Now().Before(o.Until) })
+		if len(all) >= store.MaxOverrides {
+			return store.TooManyOverrides(policy)
+		}
 	}
+	if all == nil {
+		all = make(map[string]store.Override)
+		if f.overrides == nil {
+			f.overrides = make(map[string]map[string]store.Override)
+		}
+		f.overrides[policy] = all
+	}
+	delete(all, o.Name)
 	if o.Value != "" {
-		all = append(all, o)
+		all[o.Name] = o
 	}
-	if f.overrides == nil {
-		f.overrides = make(map[string][]store.Override)
-	}
-	f.overrides[policy] = all
 	f.changes++
 	return nil
 }
@@ -180,12 +184,12 @@ func (f *FakeStore) Overrides(
 ) (version string, all []store.Override, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all, ok := f.overrides[policy]
+	kept, ok := f.overrides[policy]
 	if ok {
 		version = strconv.Itoa(f.changes)
 	}
 	if f.err != nil || version == known {
 		return version, nil, f.err
 	}
-	return version, slices.Clone(all), nil
+	return version, slices.Collect(maps.Values(kept)), nil
 }

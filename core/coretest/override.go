@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,13 +90,22 @@ func boundsOverrides(t *testing.T, c StoreConfig) {
 	d := newDirect(t, s)
 	o := optional[store.Overrider](d, "store.Overrider")
 	until := time.Now().Add(time.Hour)
-	for i := range store.MaxOverrides {
-		end := until
-		if i == 7 {
-			end = time.Now().Add(-time.Minute)
-		}
-		d.noError(o.SetOverride(t.Context(), "p", store.Override{Name: strconv.Itoa(i), Value: "v", Until: end}))
+	const callers = 16
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := caller; i < store.MaxOverrides; i += callers {
+				set := store.Override{Name: strconv.Itoa(i), Value: "v", Until: until}
+				if i == 7 {
+					set.Until = time.Now().Add(-time.Minute)
+				}
+				if err := o.SetOverride(t.Context(), "p", set); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
+	all.Wait()
 	more := func(name string) error {
 		return o.SetOverride(t.Context(), "p", store.Override{Name: name, Value: "more", Until: until})
 	}
