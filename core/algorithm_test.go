@@ -16,6 +16,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -466,7 +467,7 @@ func TestNumbersLeaveMemory(t *testing.T) {
 // A full memory store has keys share numbers: no key gets more than its quota, and all together no more than those of
 // the places.
 func TestFullStoreOfAlgorithms(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	for i, limit := range algorithmLimits(3, time.Minute) {
 		beside := core.Limits{core.PerSecond(9), limit}
 		for name, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // A cost beyond all bounds overflows no sum, neither of the log nor of the answer.
@@ -131,7 +132,7 @@ func TestSharedLogsArePerPolicy(t *testing.T) {
 // After a flood, a key that was not part of it gets a log of its own again. Which buckets are looked at depends on how
 // keys are hashed, so of 3,200 clients a few may share a log.
 func TestPlacesAreFreedAfterAFlood(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	denied, shared := 0, 0
 	for round := range 8 {
 		synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func explore(t *testing.T, makeStore func() core.Store) {
 		Run:    inBubble,
 		Worlds: testlen.Of(5000, 50_000),
 	}
-	if raceEnabled { // which makes it ten times slower
+	if testlen.Race { // which makes it ten times slower
 		c.Worlds = min(c.Worlds, 10_000)
 	}
 	if os.Getenv("SASH_EXPLORE") == "all" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // within returns address or /64 number i of a prefix; numbers are spread over all of it.
@@ -77,7 +78,7 @@ func allows(t *testing.T, l *core.Limiter, key string) bool {
 
 // A flood out of one part of the address space must not deny clients elsewhere their first request.
 func TestFloodDeniesNobodyElse(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	var botnet []string
 	for i := range 5 {
 		botnet = append(botnet, fmt.Sprintf("%d.51.0.0/16", 198+i))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // heap returns how many bytes are in use when collections find nothing more to free: pools need two of them, and
@@ -125,7 +126,7 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 
 // Little traffic over many windows keeps no more than the keys that are in use.
 func TestSlowTrafficKeepsFewKeys(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()
 		l := newLimiter(t, core.PerHour(5), core.WithStore(store))

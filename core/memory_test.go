@@ -16,6 +16,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/allocs"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 func TestMemoryStore(t *testing.T) {
@@ -106,7 +107,7 @@ func TestNoSecondQuotaOutOfASharedLog(t *testing.T) {
 }
 
 func TestIdleKeysLeave(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := core.NewMemoryStore()
 		l := newLimiter(t, core.PerMinute(3), core.WithStore(store))

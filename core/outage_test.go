@@ -18,6 +18,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -375,7 +376,7 @@ func TestOutageOfManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys, store := 300_000, new(tally)
 		options := []core.Option{core.WithStore(store)}
-		if raceEnabled || testing.Short() { // the race detector makes it ten times slower
+		if testlen.Race || testing.Short() { // the race detector makes it ten times slower
 			keys, options = 10_000, append(options, core.WithFailLocalKeys(10_000))
 		}
 		l := newLimiter(t, core.PerHour(1), options...)

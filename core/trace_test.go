@@ -17,6 +17,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -270,8 +271,14 @@ func (tr *limiterTrace) reset() {
 	}
 }
 
-// traces runs limiterTraces until they have had so many answers together.
+// raceShare: the race detector looks at a quarter of the traces, which it makes ten times as long.
+const raceShare = 4
+
+// runTraces runs limiterTraces until they have had so many answers together.
 func runTraces(t *testing.T, answers int, run func(tr *limiterTrace, name string)) {
+	if testlen.Race {
+		answers /= raceShare
+	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 4))
 	for n, done := 0, 0; done < answers; n++ {
@@ -297,6 +304,9 @@ func wantPaths(t *testing.T, count, least map[string]int) {
 		t.Logf("%6d %s", count[path], path)
 	}
 	for path, n := range least {
+		if testlen.Race {
+			n /= raceShare
+		}
 		if count[path] < n {
 			t.Errorf("%d answers %s, want at least %d", count[path], path, n)
 		}
@@ -337,7 +347,7 @@ func (s *takeSpy) Take(ctx context.Context, takes []store.Take, answers []store.
 
 // In memory a log is kept in one of two forms, and a limiter asks its store without a key and an id of its own.
 func TestMemoryAgainstOracle(t *testing.T) {
-	skipRace(t)
+	testlen.SkipRace(t)
 	count := map[string]int{}
 	runTraces(t, 100_000, func(tr *limiterTrace, name string) {
 		logs := core.NewMemoryStore()

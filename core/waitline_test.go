@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -238,7 +239,7 @@ func waitTrial(t *testing.T, seed, trial uint64) {
 
 // A call that waits has one Decision on its stack, and not several.
 func TestBytesOfAWaiter(t *testing.T) {
-	if raceEnabled {
+	if testlen.Race {
 		t.Skip("the race detector takes memory for each goroutine")
 	}
 	if !alone(t) { // other tests' memory is freed at any time

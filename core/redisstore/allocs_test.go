@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
@@ -39,7 +40,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(d, err)
 			}
 		})
-		if n > c.most && !raceEnabled {
+		if n > c.most && !testlen.Race {
 			t.Errorf("%s: %v allocations a check, want at most %v", c.desc, n, c.most)
 		}
 	}

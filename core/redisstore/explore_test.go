@@ -18,7 +18,7 @@ import (
 func explore(t *testing.T, worlds int, c coretest.ExploreConfig, newStore func(*testing.T, clock) core.Store) {
 	c.Callers, c.Worlds = 32, worlds
 	c.Worlds = testlen.Of(worlds/20, worlds)
-	if raceEnabled {
+	if testlen.Race {
 		c.Worlds = min(c.Worlds, worlds/10)
 	}
 	if os.Getenv("SASH_EXPLORE") == "all" {

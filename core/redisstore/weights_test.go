@@ -48,7 +48,7 @@ end
 func TestWeightsAgainstOracle(t *testing.T) {
 	t.Parallel()
 	least := testlen.Of(400, 2000)
-	if raceEnabled {
+	if testlen.Race {
 		least = min(least, 1500)
 	}
 	for _, repeats := range []bool{false, true} {

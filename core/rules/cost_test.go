@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
 )
 
@@ -94,7 +95,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 					d.Serve(func() int { return 200 })
 				})
 			}
-			if got, want := cost(l), cost(plain); got > want && !raceEnabled {
+			if got, want := cost(l), cost(plain); got > want && !testlen.Race {
 				t.Errorf("%v allocations, a limiter of one limit has %v", got, want)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 type asked struct {
@@ -50,6 +51,7 @@ func randomRules(r *rand.Rand, n int) string {
 
 // The rules that the index finds are those whose conditions hold one by one.
 func TestIndexAgainstConditions(t *testing.T) {
+	testlen.SkipRace(t)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 3))
 	paths := allPaths()
@@ -109,6 +111,7 @@ func TestIndexAgainstConditions(t *testing.T) {
 // What is said to cover another rule matches all that it does, and rules that are said not to meet never match
 // together.
 func TestMatchesAmongEachOther(t *testing.T) {
+	testlen.SkipRace(t)
 	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	covered, apart := 0, 0
 	for range 200 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 func patternOf(t *testing.T, text string) *pattern {
@@ -66,6 +67,7 @@ func allPaths() (all []string) {
 
 // A path matches as it does in http.ServeMux, alone and among other patterns.
 func TestPathsMatchAsInServeMux(t *testing.T) {
+	testlen.SkipRace(t)
 	r := rand.New(rand.NewPCG(1, rand.Uint64()))
 	paths := allPaths()
 	for range 200 {
@@ -104,6 +106,7 @@ func TestCleanPath(t *testing.T) {
 
 // covers and meets are what all paths say.
 func TestPatternsAmongEachOther(t *testing.T) {
+	testlen.SkipRace(t)
 	r := rand.New(rand.NewPCG(2, rand.Uint64()))
 	paths := allPaths()
 	for range 3000 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -366,6 +367,7 @@ func TestGrantReplacedDuringReplay(t *testing.T) {
 
 // A client whose requests are denied while the store hangs does not fill the memory.
 func TestCorrectionsAreBounded(t *testing.T) {
+	testlen.SkipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorrectedStore(t, 1)
 		for id := range uint64(maxCorrections + 10) {

@@ -95,6 +95,7 @@ var (
 // With the rules as they are, no window is over a quota and no denial is wrong, whatever happens.
 func TestWorlds(t *testing.T) {
 	t.Parallel()
+	testlen.SkipRace(t)
 	total := 0
 	for _, c := range []config{
 		{limits: two, d: equal, ops: 4, do: "tbs", alone: true},
@@ -125,6 +126,7 @@ func TestWorlds(t *testing.T) {
 // Each rule is needed: without it, a world is found that breaks a promise.
 func TestBrokenRules(t *testing.T) {
 	t.Parallel()
+	testlen.SkipRace(t)
 	for _, c := range []struct {
 		name string
 		config

@@ -11,3 +11,12 @@ func Of(short, full int) int {
 	}
 	return full
 }
+
+// SkipRace skips a long test of one goroutine where the race detector is on, which makes it ten times as long and finds
+// nothing in it.
+func SkipRace(t *testing.T) {
+	t.Helper()
+	if Race {
+		t.Skip("one goroutine: runs without the race detector")
+	}
+}
