@@ -43,6 +43,7 @@ func TestExploreMemoryStore(t *testing.T) {
 
 // A log that assigns the IDs itself, as for limiters, has no ledger unless a cost or a correction needs one.
 func TestExploreMemoryStoreOfLimiters(t *testing.T) {
+	testlen.SkipRace(t)
 	explore(t, func() core.Store { return &ownIDs{logs: memory.New(100_000), ids: make(map[string]uint64)} })
 }
 

@@ -134,6 +134,7 @@ func TestFloodDeniesNobodyElse(t *testing.T) {
 
 // Where keys that are no addresses have taken every place, addresses share logs with their neighbors.
 func TestFloodOfAFullStore(t *testing.T) {
+	testlen.SkipRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		const places = 20_000
 		store := core.NewMemoryStore(core.WithMaxKeys(places))

@@ -60,6 +60,7 @@ func mustTake(t *testing.T, l *core.Limiter, key string) {
 
 // The memory of idle keys is freed within two windows and a minute, whatever the traffic is meanwhile.
 func TestIdleMemoryIsGivenBack(t *testing.T) {
+	testlen.SkipRace(t)
 	if !alone(t) {
 		return
 	}
@@ -148,6 +149,7 @@ func TestSlowTrafficKeepsFewKeys(t *testing.T) {
 
 // Logs that keys share leave as well, and the memory of those that remain shrinks.
 func TestSharedLogsAndRingsAreGivenBack(t *testing.T) {
+	testlen.SkipRace(t)
 	if !alone(t) {
 		return
 	}

@@ -288,7 +288,11 @@ func leasesAgainstOracle(t *testing.T, processes int, kind string, counts map[st
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	defer time.Sleep(time.Minute) // until all commands have ended
-	ends := time.Now().Add(time.Duration(testlen.Of(2, 4)) * time.Second)
+	seconds := testlen.Of(2, 4)
+	if testlen.Race {
+		seconds = 1
+	}
+	ends := time.Now().Add(time.Duration(seconds) * time.Second)
 	for n := range processes {
 		length, opts := 20*time.Millisecond, []core.Option{core.WithStore(connection{logs, unreliable})}
 		switch kind {

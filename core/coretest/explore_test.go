@@ -6,9 +6,11 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 func TestExploreFakeStore(t *testing.T) {
+	testlen.SkipRace(t)
 	coretest.Explore(t, coretest.ExploreConfig{
 		New: func(*testing.T) (core.Store, func(time.Duration)) {
 			store := new(coretest.FakeStore)

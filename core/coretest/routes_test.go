@@ -14,6 +14,7 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/rewrite"
 	"github.com/labstack/echo/v4"
 	echoware "github.com/labstack/echo/v4/middleware"
+	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core/coretest"
@@ -194,6 +195,7 @@ func fiberRouter(config fiber.Config, front ...fiber.Handler) func(*rules.Set) f
 
 // Whatever spelling of a path a router takes, the rule for the route applies.
 func TestRulesBeforeRouters(t *testing.T) {
+	testlen.SkipRace(t)
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {
 			coretest.Routes(t, coretest.RoutesConfig{

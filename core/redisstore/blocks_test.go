@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
@@ -147,6 +148,7 @@ func TestBlocksWithoutWeightsLeave(t *testing.T) {
 
 // Where very many entries have expired at once, a take removes a part of them.
 func TestExpiredCostsLeaveInParts(t *testing.T) {
+	testlen.SkipRace(t)
 	w := newWeighed(t, 100_000)
 	for id := range uint64(9000) {
 		w.take.ID, w.take.Cost = id<<16|id%64, 2 // one in 64 ends a block

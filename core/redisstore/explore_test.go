@@ -42,6 +42,7 @@ func TestExplore(t *testing.T) {
 
 // The first reply is as if the script had been executed once, and the second execution leaves the logs as they are.
 func TestExploreWhenEveryCommandIsSentTwice(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	explore(t, 800, coretest.ExploreConfig{Repeats: true}, func(t *testing.T, c clock) core.Store {
 		c.processor = firstOfTwo{c.processor, t}
@@ -71,6 +72,7 @@ func (c firstOfTwo) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // The logs of a request are asked one after the other, as on several servers.
 func TestExploreInTurn(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	explore(t, 700, coretest.ExploreConfig{}, func(_ *testing.T, c clock) core.Store { return newStore(c) })
 }

@@ -29,6 +29,7 @@ func longLogs(c processor) variant {
 
 // What a store must do it does with long logs as well.
 func TestStoreOfLongLogs(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	for name, repeats := range map[string]bool{"once": false, "twice": true} {
 		t.Run(name, func(t *testing.T) {
@@ -239,6 +240,7 @@ func (l *longLog) invariant() {
 // The scores of a long log do not change when windows begin to vary. Takes that know a short window only remove
 // nothing that is still needed, whatever else makes the log shorter or longer.
 func TestLongLogsBecomeVaried(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	for name, repeats := range map[string]bool{"once": false, "twice": true} {
 		t.Run(name, func(t *testing.T) {

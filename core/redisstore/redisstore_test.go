@@ -123,6 +123,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestStoreWhenEveryCommandIsSentTwice(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	testStore(t, true)
 }

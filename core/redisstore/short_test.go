@@ -148,6 +148,7 @@ const countBookings = `
 
 // So do bookings which settle the one before, also if each command is sent twice.
 func TestShortPathOfBookingsAgainstOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("sent twice ", repeats), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
@@ -42,6 +43,7 @@ func fill(t *testing.T, logs core.Store, key store.Key, entries int) {
 // A take under another window changes few entries of a log, however many there are, so that other takes do not wait
 // for it. Redis counts changes; the time that they took is in the test's log.
 func TestScriptsChangeFewEntriesOfLongLogs(t *testing.T) {
+	testlen.SkipRace(t)
 	const entries, most = 90_000, 2_000
 	rdb := start(t)
 	c := clock{rdb, redistest.NewClock()} // sends EVAL, whose statistics are read below

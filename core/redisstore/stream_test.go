@@ -425,6 +425,7 @@ func TestStreamsSurviveARestart(t *testing.T) {
 // A unit takes about 28 bytes. MEMORY USAGE of Redis 7.0 takes each node of the tree that has the parts of a stream for
 // 244 bytes, which is too much: so where units are far from each other, the memory of the server is measured.
 func TestBytesOfStreams(t *testing.T) {
+	testlen.SkipRace(t)
 	rdb := start(t)
 	const quota = 1000
 	rdb.ConfigSet(t.Context(), "slowlog-log-slower-than", "-1") // on a busy machine it fills with the commands below

@@ -159,6 +159,7 @@ func sentTwice(t *testing.T, c processor, repeats bool) processor {
 // TestBatchesAgainstOracle compares batches with the oracle on every path: short and long paths, logs that have
 // emptied next to each other, several takes of one log, windows that vary, shadows, costs and corrections.
 func TestBatchesAgainstOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	eachWay(t, "one script", func(t *testing.T, single, repeats bool) {
 		p := newPaths(newHashed(start(t)))
 		least := map[string]int{ // about a third of the usual counts
@@ -186,6 +187,7 @@ func TestBatchesAgainstOracle(t *testing.T) {
 
 // Batches of requests over several logs. TestJointStoreInTurn has those of several servers.
 func TestJointBatchesAgainstOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	for _, repeats := range []bool{false, true} {
 		t.Run(fmt.Sprint("sent twice ", repeats), func(t *testing.T) {
@@ -206,6 +208,7 @@ func TestJointBatchesAgainstOracle(t *testing.T) {
 // Batches of takes give the answers of the definition, also when each command is sent twice: groups of takes of one
 // log, denials that count, corrections, merged entries.
 func TestBatchesOfStreamsAgainstOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	eachWay(t, "one script", func(t *testing.T, single, repeats bool) {
 		config := coretest.StoreConfig{OneLimit: true, Repeats: repeats, Checks: testlen.Of(1000, checksOfStreams/4)}
 		b := batches{single: single}

@@ -20,6 +20,7 @@ import (
 // Random requests over requests, tokens and images of one key are compared with sums, for as long as nothing leaves the
 // windows: 300,000 decisions without -short.
 func TestUnits(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	for name, client := range map[string]func() redis.UniversalClient{
 		"one server": func() redis.UniversalClient { return redis.NewClient(at(redistest.Start(t))) },

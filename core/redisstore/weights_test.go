@@ -46,11 +46,9 @@ end
 
 // TestWeightsAgainstOracle compares logs of many entries of large costs with the oracle.
 func TestWeightsAgainstOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	t.Parallel()
 	least := testlen.Of(400, 2000)
-	if testlen.Race {
-		least = min(least, 1500)
-	}
 	for _, repeats := range []bool{false, true} {
 		for n, limits := range []core.Limits{
 			{{Quota: 2_000_000, Window: 10 * time.Second}},
@@ -299,6 +297,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 // When a clock has stepped back, entries from the future move to the present with their weights. The sums of blocks
 // must then not count them a second time.
 func TestWeightsWhenTheClockStepsBack(t *testing.T) {
+	testlen.SkipRace(t)
 	for _, sequential := range []bool{false, true} {
 		t.Run(fmt.Sprint("sequential ", sequential), func(t *testing.T) { stepBack(t, sequential) })
 	}

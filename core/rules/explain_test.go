@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
 )
 
@@ -69,6 +70,7 @@ var errBroken = errors.New("broken")
 
 // What Explain says is what Check then decides.
 func TestExplainAgainstCheck(t *testing.T) {
+	testlen.SkipRace(t)
 	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
 		switch key {
 		case "broken":

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 var zoneNames = []string{
@@ -173,6 +174,7 @@ func (o oracle) starts(instant time.Time) (starts []time.Time) {
 }
 
 func TestPeriodOracle(t *testing.T) {
+	testlen.SkipRace(t)
 	zones := loadZones(t)
 	zones = zones[2:] // the oracle does not look for offsets of 100 hours
 	seed := rand.Uint64()

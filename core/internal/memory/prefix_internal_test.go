@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -147,6 +148,7 @@ func countedApart(prefixes []netip.Prefix) bool {
 
 // A prefix gets the documented share of the places.
 func TestPrefixShares(t *testing.T) {
+	testlen.SkipRace(t)
 	const places = 2000
 	for _, c := range []struct {
 		prefixes []string

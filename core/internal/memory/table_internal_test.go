@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // The table agrees with a map while it grows and shrinks and while many logs have the same home slot.
 func TestTableAgainstMap(t *testing.T) {
+	testlen.SkipRace(t)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	var tab table

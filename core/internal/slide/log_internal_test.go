@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // plainLog is a model of Log. The total of an entry is its own cost here.
@@ -66,6 +68,7 @@ func (l *plainLog) trim(units int) {
 
 // A Log is compared with a slice while it grows, shrinks and wraps around, with a ledger and without.
 func TestLogAgainstSlice(t *testing.T) { //nolint:gocyclo // a case for each operation
+	testlen.SkipRace(t)
 	const phase = 2000
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

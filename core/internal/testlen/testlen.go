@@ -12,11 +12,11 @@ func Of(short, full int) int {
 	return full
 }
 
-// SkipRace skips a long test of one goroutine where the race detector is on, which makes it ten times as long and finds
-// nothing in it.
+// SkipRace skips a long test where the race detector is on, which makes it up to ten times as long, and finds nothing in
+// it: a test of one goroutine, or whose goroutines are those of another test.
 func SkipRace(t *testing.T) {
 	t.Helper()
 	if Race {
-		t.Skip("one goroutine: runs without the race detector")
+		t.Skip("runs without the race detector")
 	}
 }
