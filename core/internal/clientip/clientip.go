@@ -147,7 +147,7 @@ func cutValue(s string) (value, rest string, ok bool) {
 		return value, s[end:], value != "" && !strings.ContainsAny(value, "\" \t\\")
 	}
 	var b []byte
-	for i := 1; i < len(s) && len(b) <= adapter.LongestAddr; i++ {
+	for i := 1; i < len(s); i++ {
 		switch s[i] {
 		case '"':
 			return string(b), s[i+1:], true
@@ -156,7 +156,9 @@ func cutValue(s string) (value, rest string, ok bool) {
 				return "", "", false
 			}
 		}
-		b = append(b, s[i])
+		if len(b) <= adapter.LongestAddr { // what is longer is no address, and may be another parameter's
+			b = append(b, s[i])
+		}
 	}
 	return "", "", false
 }
