@@ -594,6 +594,42 @@ func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
 	})
 }
 
+// Token buckets and other counters cannot give a unit back: a request that gets its unit during a pause is sent
+// afterwards, for another one.
+func TestTransportPausesWithCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		l := limiter(t, core.TokenBucket(core.Limit{Quota: 1, Window: 10 * time.Second}, 1))
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
+			mu.Lock()
+			sent = append(sent, time.Since(start))
+			n := len(sent)
+			mu.Unlock()
+			if n == 1 { // the answer comes when another one waits
+				time.Sleep(time.Second)
+				return refusal("12", nil), nil
+			}
+			return httptest.NewRecorder().Result(), nil
+		})}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				r := httptest.NewRequest("GET", "http://example.com/", nil)
+				if _, err := tr.RoundTrip(r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		want := []time.Duration{0, 20 * time.Second, 30 * time.Second}
+		if !slices.Equal(sent, want) {
+			t.Errorf("sent after %v, want %v", sent, want)
+		}
+	})
+}
+
 // closing is a body that is called when it is closed.
 type closing func()
 
