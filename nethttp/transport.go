@@ -182,7 +182,7 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 // pause stops requests for key until d is over, those of other processes as well if the limiter has overrides.
 func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 	until := time.Now().Add(d)
-	if !t.pauseHere(key, d, until) {
+	if d <= 0 || !t.pauseHere(key, d, until) {
 		return
 	}
 	_, err := t.Limiter.Pause(context.WithoutCancel(ctx), key, until)
