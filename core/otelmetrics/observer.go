@@ -155,7 +155,9 @@ func note(span trace.Span, e *core.Event) {
 	}
 	switch d := &e.Decision; e.Outcome { //nolint:exhaustive // of the others nothing more is known
 	case event.Allowed:
-		attrs = append(attrs, attrRemaining.Int(d.Remaining))
+		if len(d.Limits()) > 0 { // none for an override without limits, and under FailOpen
+			attrs = append(attrs, attrRemaining.Int(d.Remaining))
+		}
 	case event.Denied, event.Banned:
 		attrs = append(attrs, attrRemaining.Int(d.Remaining), attrRetryAfter.Float64(d.RetryAfter.Seconds()))
 	default:

@@ -203,9 +203,14 @@ func TestSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	m, _ := newMeter(t)
-	h := nethttp.From(newLimiter(t, m, core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
-		core.WithName("api")))(http.NotFoundHandler())
-	for _, key := range []string{"ident7", "ident7", ""} {
+	l := newLimiter(t, m, core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified), core.WithName("api"),
+		core.WithOverrides())
+	unlimited := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour)}
+	if err := l.Override(t.Context(), "ident8", unlimited); err != nil {
+		t.Fatal(err)
+	}
+	h := nethttp.From(l)(http.NotFoundHandler())
+	for _, key := range []string{"ident7", "ident7", "", "ident8"} {
 		ctx, span := tracer.Start(t.Context(), "request")
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		if key != "" {
@@ -229,7 +234,8 @@ func TestSpans(t *testing.T) {
 	same(t, got, `
 policy=api result=allowed source=memory remaining=0
 policy=api result=denied source=memory remaining=0 retry_after=true
-policy=api result=no key source=none`)
+policy=api result=no key source=none
+policy=api result=allowed source=memory override=unlimited`)
 }
 
 // How many numbers there are does not depend on keys.
