@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -186,6 +187,37 @@ func TestBadFileKeepsTheOldRules(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// A file that cannot be read is read as soon as it can be, although nothing about it has changed.
+func TestWatchReadsAgain(t *testing.T) {
+	lines := capture(t)
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	f.write(fmt.Sprintf(userRule, "3/hour"))
+	var usual syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	limitFiles := func(to syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := usual
+	none.Cur = 0
+	limitFiles(none)
+	defer limitFiles(usual)
+	go l.Watch(t.Context()) // it ends with the test
+	if e := seen.next(); e.Outcome != event.ReloadFailed || !errors.Is(e.Err, syscall.EMFILE) {
+		t.Errorf("%v: %v", e, e.Err)
+	}
+	limitFiles(usual)
+	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
+		t.Errorf("%v, %d lines", e, lines.errors.Load())
+	}
+	l.want("GET /", "user=a", 4, 3)
 }
 
 // A ConfigMap of Kubernetes is a link to a link, which is replaced.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -21,7 +22,7 @@ const interval = 250 * time.Millisecond
 //
 // It checks the file four times a second and follows links, so it detects a file that was replaced by an editor, or by
 // Kubernetes, which changes a link of a ConfigMap. It reads the file when two checks in a row find it the same, because
-// editors write it in several steps. An error means that the set has no file.
+// editors write it in several steps, and again while it cannot be read. An error means that the set has no file.
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
 		return errors.New("rules: a set made by Parse has no file to watch; use Load")
@@ -43,8 +44,8 @@ func (s *Set) Watch(ctx context.Context) error {
 			if !isSame(seen, now) {
 				seen, changed = now, true
 			} else if changed {
-				changed = false
-				s.reload(ctx, false) //nolint:errcheck // as above
+				err := s.reload(ctx, false) // which logs it
+				changed = errors.As(err, new(*fs.PathError))
 			}
 		}
 	}
