@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
@@ -56,12 +58,16 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 }
 
 // addCosts adds what a request takes of units other than requests. Of several rules the largest counts. A rule in
-// shadow does not change what others ask.
-func (r *rule) addCosts(req adapter.Request, c *choice) error {
+// shadow does not change what others ask. unknown is why a cost is not known.
+func (r *rule) addCosts(req adapter.Request, c *choice) (unknown error) {
 	for _, u := range r.costs {
-		cost, err := u.read(req)
-		if err != nil {
-			return fmt.Errorf("rule %s: %w", r.name, err)
+		cost, problem := u.read(req)
+		if problem != "" {
+			unknown = cmp.Or(unknown, error(&bridge.RulesError{Err: &core.ConfigError{
+				Option: "costs", Value: "request", Problem: "rule " + r.name + ": " + problem,
+				Remedy: "store one under that name in middleware in front of the rules",
+			}}))
+			continue
 		}
 		costs := &c.Costs
 		if r.shadow {
@@ -72,14 +78,15 @@ func (r *rule) addCosts(req adapter.Request, c *choice) error {
 		}
 		(*costs)[u.unit] = max((*costs)[u.unit], cost)
 	}
-	return nil
+	return unknown
 }
 
-// read returns the cost of a request.
-func (u *unitCost) read(r adapter.Request) (cost int, err error) {
+// read returns the cost of a request, or why it is not known.
+func (u *unitCost) read(r adapter.Request) (cost int, problem string) {
 	if u.value == "" {
-		return u.cost, nil
+		return u.cost, ""
 	}
+	var err error
 	given := r.Value(u.value)
 	switch given := given.(type) {
 	case int:
@@ -94,8 +101,8 @@ func (u *unitCost) read(r adapter.Request) (cost int, err error) {
 		err = strconv.ErrSyntax
 	}
 	if err != nil || cost < 0 {
-		return 0, fmt.Errorf("the value %s of the request is not a number of %s from 0 to %d: %T", u.value, u.unit,
+		return 0, fmt.Sprintf("the value %s of the request is not a number of %s from 0 to %d: %T", u.value, u.unit,
 			core.MaxQuota, given)
 	}
-	return min(cost, core.MaxQuota+1), nil
+	return min(cost, core.MaxQuota+1), ""
 }

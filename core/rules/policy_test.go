@@ -40,6 +40,14 @@ func TestRefusalsOfRules(t *testing.T) {
 				"more than 8 limits together: a, b",
 			},
 		},
+		"no cost": {
+			"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n",
+			"/", "rules", http.StatusInternalServerError,
+			[]string{
+				"level=ERROR", "policy=rules", "the rules cannot be applied to it",
+				"rule a: the value spent of the request is not a number of tokens", "store one under that name",
+			},
+		},
 	} {
 		logged.Reset()
 		l := limit(t, test.text, observe)

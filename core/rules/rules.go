@@ -300,14 +300,13 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 			return err
 		}
 	}
-	if err := r.addCosts(req, c); err != nil {
-		return err
-	}
-	decided, err := r.prepared != nil, error(nil)
-	if decided {
+	unknown := r.addCosts(req, c)
+	decided, err := r.prepared != nil, unknown
+	switch {
+	case !decided:
+		decided, err = descend(r.below, c, unknown)
+	case err == nil:
 		c.Add(r.prepared)
-	} else {
-		decided, err = descend(r.below, c)
 	}
 	switch {
 	case r.shadow: // which must not change what others ask
@@ -319,8 +318,8 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 }
 
 // descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
-// that is unlimited.
-func descend(groups []*group, c *choice) (decided bool, err error) {
+// that is unlimited. Where there are limits, it returns unknown, which is why their costs are not known, or nil.
+func descend(groups []*group, c *choice, unknown error) (decided bool, err error) {
 	for _, g := range groups {
 		text, ok, err := textOfKey(c, g.key)
 		if err != nil {
@@ -336,13 +335,20 @@ func descend(groups []*group, c *choice) (decided bool, err error) {
 		if d == nil {
 			continue
 		}
-		below, err := descend(d.below, c)
+		below, err := descend(d.below, c, unknown)
 		if err != nil {
 			return decided, err
 		}
 		switch {
 		case d.prepared != nil && (!below || d.shadow):
-			c.Add(d.prepared)
+			switch {
+			case unknown == nil:
+				c.Add(d.prepared)
+			case d.shadow:
+				c.Fail(d.prepared.Rule.Policy, unknown)
+			default:
+				return decided, unknown
+			}
 			decided = decided || !d.shadow || below
 		case below || d.unlimited:
 			decided = true

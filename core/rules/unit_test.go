@@ -118,6 +118,33 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// A request that no descriptor limits, or only one in shadow, needs no costs.
+func TestCostsOfDescriptors(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- name: chat
+  descriptors:
+  - {key: user, limits: [100 tokens/minute]}
+  - {key: user, value: root, unlimited: true}
+  - {key: trial, shadow: true, limits: [1 tokens/minute]}
+  costs: {tokens: {value: tokens}}
+- name: all
+  key: global
+  limits: [100 tokens/minute]
+  costs: {tokens: 10}
+`)
+	l.want("GET /", "", 1, 1)
+	l.want("GET /", "user=root", 1, 1)
+	l.want("GET /", "user=root trial=a tokens=20", 1, 1)
+	l.want("GET /", "trial=a", 1, 1)
+	l.want("GET /", "user=ann tokens=40", 1, 1)
+	l.want("GET /", "user=ann tokens=11", 1, 0) // 10, 10, 20, 10 and 40 are used of all
+	if _, err := l.ask(with("GET /", "user=ann")); core.ProblemOf(err).Status != http.StatusInternalServerError {
+		t.Errorf("%v; want an error, as the cost is not known", err)
+	}
+}
+
 // A rule with count_denied counts denials, of all rules that apply with it.
 func TestCountDenied(t *testing.T) {
 	set, err := rules.Parse(
