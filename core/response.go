@@ -62,6 +62,9 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	}
 	if !d.Allowed {
 		d.setRetry(h)
+		if d.refused() || !d.limiter.draft { // Retry-After may be earlier than the "t" of an outer limiter
+			remove(h, fieldRateLimit)
+		}
 	}
 	if d.refused() { // no limit has denied
 		return
@@ -138,8 +141,17 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	}
 	h.Set(fieldLimit, strconv.Itoa(d.q.Plan.Limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
-	if !d.q.Plan.Limits[i].InFlight { // nobody knows when a request ends
-		h.Set(fieldReset, strconv.FormatInt(question.Seconds(d.q.Reset(i)), 10))
+	if d.q.Plan.Limits[i].InFlight { // nobody knows when a request ends
+		remove(h, fieldReset)
+		return
+	}
+	h.Set(fieldReset, strconv.FormatInt(question.Seconds(d.q.Reset(i)), 10))
+}
+
+// remove removes a field that an outer limiter has written.
+func remove(h adapter.HeaderMap, field string) {
+	if d, ok := h.(interface{ Del(name string) }); ok {
+		d.Del(field)
 	}
 }
 

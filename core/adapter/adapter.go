@@ -162,7 +162,8 @@ func Must[T any](made T, err error) T {
 	return made
 }
 
-// HeaderMap is the header of a response. http.Header is one.
+// HeaderMap is the header of a response. http.Header is one. If it has a method Del(name string), as http.Header has, a
+// limiter removes what it has to replace of the fields of an outer limiter.
 type HeaderMap interface {
 	Get(name string) string
 	Set(name, value string)

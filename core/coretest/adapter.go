@@ -39,6 +39,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"HeaderStyles", headerStyles},
 		{"SameLimiterTwice", sameLimiterTwice},
 		{"TwoLimiters", twoLimiters},
+		{"InnerRefusals", innerRefusals},
 		{"ConcurrentExactly", requestsExactly},
 		{"InFlight", requestsInFlight},
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
@@ -255,6 +256,36 @@ func twoLimiters(t *testing.T, serve Serve) {
 	want := denied(`"3-per-10s";r=0;t=10`, "10")
 	want["RateLimit-Policy"] = policies
 	checkFields(t, "denied by the inner one", send(newRequest(t, "GET")), want)
+}
+
+// What an inner limiter does not know, such as the window's end during a ban, is not left from an outer one.
+func innerRefusals(t *testing.T, serve Serve) {
+	store := new(FakeStore)
+	hour := limiterFor(t, store, core.PerHour(99), core.ByIP())
+	send := serve(t, func() string { return text }, hour,
+		limiterFor(t, store, three, core.ByIP(), core.WithBan(1, time.Minute, 30*time.Second)))
+	for range 4 {
+		send(newRequest(t, "GET"))
+	}
+	checkFields(t, "banned by the inner one", send(newRequest(t, "GET")), problem(fields{
+		"RateLimit-Policy": `"99-per-hour";q=99;w=3600`, "Retry-After": "30", "Cache-Control": "no-store",
+	}))
+	send = serve(t, func() string { return text }, hour,
+		limiterFor(t, store, three, core.ByIP(), core.WithName("other"), core.WithHeaders(core.HeadersLegacy)))
+	for range 3 {
+		send(newRequest(t, "GET"))
+	}
+	checkFields(t, "denied by an inner one with other fields", send(newRequest(t, "GET")), problem(fields{
+		"RateLimit-Policy": `"99-per-hour";q=99;w=3600`, "Retry-After": "10", "Cache-Control": "no-store",
+		"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "10",
+	}))
+	legacy := core.WithHeaders(core.HeadersLegacy)
+	send = serve(t, func() string { return text },
+		limiterFor(t, store, core.PerHour(99), core.ByIP(), core.WithName("legacy"), legacy),
+		limiterFor(t, store, core.InFlight(1), core.ByIP(), legacy))
+	checkFields(t, "one in flight", send(newRequest(t, "GET")), fields{
+		"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0",
+	})
 }
 
 // Of many concurrent requests, over HTTP/2 as streams of one connection, exactly the quota is admitted.

@@ -100,6 +100,8 @@ func (f *fields) Set(name, value string) {
 	}
 }
 
+func (f *fields) Del(name string) { f.md.Delete(name) }
+
 // stream is what the handler of a stream gets.
 type stream struct {
 	grpc.ServerStream

@@ -468,6 +468,13 @@ func TestSeveralLimiters(t *testing.T) {
 			t.Errorf("call %d: %v, want %s", i+1, md, want)
 		}
 	}
+	legacy := core.WithHeaders(core.HeadersLegacy)
+	hour = newLimiter(t, core.PerHour(9), core.ByIP(), legacy)
+	c, _ = newGRPC(t, new(echo), []*core.Limiter{hour, newLimiter(t, core.InFlight(1), core.ByIP(), legacy)})
+	md, _ := ask(withPatience(t), c)
+	if !slices.Equal(md["x-ratelimit-limit"], []string{"1"}) || md["x-ratelimit-reset"] != nil {
+		t.Errorf("one in flight: %v", md)
+	}
 }
 
 // WithRefund gets the status that goes with the code.
