@@ -30,18 +30,22 @@ import (
 func WithBan(denials int, within, first time.Duration) Option {
 	return onceUnlessRules("WithBan", "a deny list, or a limit over a longer window", func(c *config) {
 		value := fmt.Sprintf("%d, %v, %v", denials, within, first)
-		tries := Limit{Quota: denials, Window: within}
-		text := tries.text()
-		faults := text.Faults()
-		switch longest := ban.Longest(MaxWindow); {
-		case denials < 1 || denials > MaxQuota:
+		before := len(c.faults)
+		if denials < 1 || denials > MaxQuota {
 			c.fault("WithBan", value, "the number of denials is out of range", limittext.RemedyQuota)
-		case len(faults) > 0:
-			c.fault("WithBan", value, faults[0].Problem, faults[0].Remedy)
-		case first < MinWindow || first > longest || first%time.Microsecond != 0:
+		}
+		tries := Limit{Quota: 1, Window: within}
+		text := tries.text()
+		for _, f := range text.Faults() {
+			c.fault("WithBan", value, f.Problem, f.Remedy)
+		}
+		longest := ban.Longest(MaxWindow)
+		if first < MinWindow || first > longest || first%time.Microsecond != 0 {
 			c.fault("WithBan", value, "the length of the first ban is out of range",
 				fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest))
-		default:
+		}
+		if len(c.faults) == before {
+			tries.Quota = denials
 			c.ban = ban.New(tries.compiled(), first)
 		}
 	})

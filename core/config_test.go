@@ -23,7 +23,9 @@ func TestNewNamesEveryMistake(t *testing.T) {
 		core.Join(core.ByHeader("a b", nil), core.Key{}, core.By[*http.Request](nil)),
 		core.WithStore(noStore), core.WithName(""), core.WithName("UPPER"), core.WithHeaders(9),
 		core.WithIPv4Prefix(33), core.WithIPv6Prefix(0), core.WithSecret([]byte("short")),
-		core.WithCost[*http.Request](nil), core.WithSkip[*http.Request](nil), core.WithObserver(nil), nil)
+		core.WithCost[*http.Request](nil), core.WithSkip[*http.Request](nil), core.WithObserver(nil), nil,
+		core.WithAllowList(core.ByHeader("Host", nil), "a"), core.WithBan(0, time.Nanosecond, 0),
+		core.WithCostOf[*http.Request]("A", nil))
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -34,6 +36,8 @@ func TestNewNamesEveryMistake(t *testing.T) {
 		"WithStore(nil)", `WithName("")`, `WithName("UPPER")`, "WithHeaders(9)",
 		"WithIPv4Prefix(33)", "WithIPv6Prefix(0)",
 		"WithSecret(5 bytes)", "WithCost(nil)", "WithSkip(nil)", "WithObserver(nil)", "Option(nil)",
+		`ByHeader("Host", nil): the function`, `ByHeader("Host"): net/http`, `WithCostOf("A")`, "WithCostOf(nil)",
+		"WithBan(0, 1ns, 0s): the number", "WithBan(0, 1ns, 0s): the window", "WithBan(0, 1ns, 0s): the length",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)

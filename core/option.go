@@ -163,11 +163,11 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 	get := native[C]()
 	given := given{name: "WithCostOf", unit: unit, inRules: "costs in a rule"}
 	return given.option(func(c *config) {
+		callback[C](c, "WithCostOf", f == nil)
 		if !plan.ValidUnit(unit) {
 			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
 			return
 		}
-		callback[C](c, "WithCostOf", f == nil)
 		if c.costs == nil {
 			c.costs = make(map[string]func(adapter.Request) int)
 		}

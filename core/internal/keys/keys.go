@@ -97,8 +97,8 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 	}
 	scope := strings.ToLower(name)
 	if scope == "host" {
-		fault = configError("ByHeader", strconv.Quote(name), "net/http removes Host from the header",
-			"use By and the request's Host")
+		fault = errors.Join(fault, configError("ByHeader", strconv.Quote(name), "net/http removes Host from the header",
+			"use By and the request's Host"))
 	}
 	return &Spec{
 		Name: "ByHeader", Classes: []setup.KeyClass{{Kind: "hdr", Scope: scope}}, Fault: fault,
