@@ -130,6 +130,26 @@ func TestCentralErrorHandler(t *testing.T) {
 	}
 }
 
+// Some proxies write names in lower case, which is how fiber keeps them if it is told to.
+func TestHeadersThatAreNotNormalized(t *testing.T) {
+	app := fiber.New(fiber.Config{DisableHeaderNormalizing: true})
+	app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified)))
+	app.Get("/", served)
+	for i, want := range []int{200, 200, 429, 400} {
+		r := httptest.NewRequest("GET", "/", nil)
+		if r.Header["x-api-key"] = []string{[]string{"ann", "bob", "ann", "eve"}[i]}; want == 400 {
+			r.Header["X-API-Key"] = []string{"bob"}
+		}
+		w, err := app.Test(r, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Body.Close(); w.StatusCode != want {
+			t.Errorf("request %d: status %d, want %d", i+1, w.StatusCode, want)
+		}
+	}
+}
+
 func TestErrorHandler(t *testing.T) {
 	app := fiber.New()
 	app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),

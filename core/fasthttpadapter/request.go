@@ -5,6 +5,7 @@ package fasthttpadapter
 import (
 	"net/netip"
 	"reflect"
+	"strings"
 	"unsafe"
 
 	"github.com/valyala/fasthttp"
@@ -32,7 +33,16 @@ func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
 
 // HeaderOf returns the lines of a field of the request, copied.
 func HeaderOf(c *fasthttp.RequestCtx, name string) (lines []string) {
-	for _, line := range c.Request.Header.PeekAll(name) {
+	h := &c.Request.Header
+	if h.Peek("host") == nil { // names are as they were sent: DisableHeaderNormalizing of fiber
+		h.VisitAll(func(sent, line []byte) {
+			if strings.EqualFold(textOf(sent), name) {
+				lines = append(lines, string(line))
+			}
+		})
+		return lines
+	}
+	for _, line := range h.PeekAll(name) {
 		lines = append(lines, string(line))
 	}
 	return lines
