@@ -71,8 +71,8 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 func Unverified(_ context.Context, value string) (string, error) { return value, nil }
 
 // ByValue is the value that earlier middleware has stored under key: in the context of gin, echo or fiber (c.Set,
-// c.Locals), or in the request's context (context.WithValue). It is a string or a number or has a String method.
-// Without a value it is [ErrNoKey].
+// c.Locals), or in the request's context (context.WithValue). It is a string or a whole number, also of a type of your
+// own, or has a String method. Without such a value it is [ErrNoKey].
 func ByValue(key any) Key { return Key{keys.ByValue(key)} }
 
 // Global is one quota for all requests together.

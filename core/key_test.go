@@ -2,8 +2,10 @@ package core_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -56,6 +58,36 @@ func keyOf(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (st
 		return "", err
 	}
 	return s.keys[0], nil
+}
+
+// Values are often of an application's own types, and numbers in JSON are floating-point numbers.
+func TestByValue(t *testing.T) {
+	type userKey struct{}
+	type name string
+	type number int32
+	find := func(value any) (string, error) {
+		r := request("192.0.2.1:1")
+		return keyOf(t, core.ByValue(userKey{}), web{r.WithContext(context.WithValue(r.Context(), userKey{}, value))})
+	}
+	for _, c := range []struct {
+		value any
+		want  string // empty if it is no key
+	}{
+		{"ann", "ann"}, {name("ann"), "ann"}, {json.Number("7"), "7"}, {7, "7"}, {number(-7), "-7"}, {uint8(7), "7"},
+		{uint64(1<<64 - 1), "18446744073709551615"}, {7.0, "7"}, {float32(7), "7"}, {1e6, "1000000"}, {7.5, ""},
+		{float64(1 << 53), ""}, {math.NaN(), ""}, {"", ""}, {name(""), ""}, {nil, ""}, {true, ""}, {[]string{"a"}, ""},
+	} {
+		got, err := find(c.value)
+		if c.want == "" {
+			if !errors.Is(err, core.ErrNoKey) {
+				t.Errorf("%T %v: %s, %v", c.value, c.value, got, err)
+			}
+			continue
+		}
+		if want, _ := find(c.want); err != nil || got != want {
+			t.Errorf("%T %v: %q, %v; want that of %s", c.value, c.value, got, err, c.want)
+		}
+	}
 }
 
 func TestByIP(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -134,12 +135,28 @@ func ByValue(key any) *Spec {
 				if !IsNil(v) {
 					text = v.String()
 				}
-			case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
-				text = fmt.Sprint(v)
+			default:
+				text = textOf(reflect.ValueOf(v))
 			}
 			return Text(text, nil)
 		},
 	}
+}
+
+// textOf returns the text of a string or a whole number, of whatever type, or "". Floating-point numbers of 2^53 and
+// above are no identities, because several numbers become one of them.
+func textOf(v reflect.Value) string {
+	switch {
+	case v.Kind() == reflect.String:
+		return v.String()
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10)
+	case v.CanUint():
+		return strconv.FormatUint(v.Uint(), 10)
+	case v.CanFloat() && v.Float() == math.Trunc(v.Float()) && math.Abs(v.Float()) < 1<<53:
+		return strconv.FormatInt(int64(v.Float()), 10)
+	}
+	return ""
 }
 
 // Global finds [Everybody].
