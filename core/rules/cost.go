@@ -3,6 +3,8 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -86,23 +88,23 @@ func (u *unitCost) read(r adapter.Request) (cost int, problem string) {
 	if u.value == "" {
 		return u.cost, ""
 	}
-	var err error
-	given := r.Value(u.value)
-	switch given := given.(type) {
-	case int:
-		cost = given
-	case int64:
-		cost = int(given)
-	case uint32:
-		cost = int(given)
-	case string:
-		cost, err = strconv.Atoi(given)
-	default:
-		err = strconv.ErrSyntax
+	const most = core.MaxQuota + 1
+	given, n := r.Value(u.value), -1.0
+	switch v := reflect.ValueOf(given); {
+	case v.Kind() == reflect.String:
+		if i, err := strconv.Atoi(v.String()); err == nil {
+			n = float64(i)
+		}
+	case v.CanInt():
+		n = float64(v.Int())
+	case v.CanUint():
+		n = float64(v.Uint())
+	case v.CanFloat() && v.Float() == math.Trunc(v.Float()):
+		n = v.Float()
 	}
-	if err != nil || cost < 0 {
+	if n < 0 {
 		return 0, fmt.Sprintf("the value %s of the request is not a number of %s from 0 to %d: %T", u.value, u.unit,
 			core.MaxQuota, given)
 	}
-	return min(cost, core.MaxQuota+1), ""
+	return int(min(n, most)), ""
 }

@@ -64,7 +64,7 @@ func TestUnits(t *testing.T) {
 		violated string
 		used     string
 	}{
-		{"/chat", "ann", 60, "[]", "[1 requests 60 tokens 60 tokens 60 tokens 1 requests]"},
+		{"/chat", "ann", int32(60), "[]", "[1 requests 60 tokens 60 tokens 60 tokens 1 requests]"},
 		{"/chat", "ann", "41", "[chat-100-tokens-per-minute]", "[1 requests 60 tokens 60 tokens 60 tokens 1 requests]"},
 		{"/chat", "ann", 0, "[]", "[2 requests 2 requests]"},
 		{"/images", "ann", 0, "[]", "[4 images 3 requests]"},
@@ -74,7 +74,7 @@ func TestUnits(t *testing.T) {
 			"/chat", "bob", int64(61), "[all-120-tokens-per-minute]",
 			"[0 requests 0 tokens 0 tokens 60 tokens 4 requests]",
 		},
-		{"/chat", "bob", 60, "[]", "[1 requests 60 tokens 60 tokens 120 tokens 5 requests]"},
+		{"/chat", "bob", 60.0, "[]", "[1 requests 60 tokens 60 tokens 120 tokens 5 requests]"},
 	} {
 		r := request(step.path, step.user, step.tokens)
 		e := set.Explain(r)
