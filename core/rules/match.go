@@ -65,6 +65,8 @@ func (k *reader) match(p place) (m match) {
 	var methods []string
 	for _, one := range p.get("methods").items() {
 		switch name := strings.ToUpper(one.Value); {
+		case one.Value == "*":
+			one.fault(`"*" is not a method`, "leave the field out: then all methods match")
 		case !clientip.IsToken(one.Value):
 			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)), "write methods such as GET")
 		case name != one.Value:

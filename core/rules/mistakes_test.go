@@ -309,6 +309,10 @@ var mistakes = map[string]struct {
 		[]string{"2:13 rules[0].key: a rule with descriptors takes no key"},
 	},
 
+	"all methods": {
+		"rules:\n- {name: a, match: {methods: ['*']}, key: ip, limits: [1/minute]}\n",
+		[]string{`2:31 rules[0].match.methods[0]: "*" is not a method; leave the field out`},
+	},
 	"bad method": {
 		"rules:\n- {name: a, match: {methods: [get]}, key: ip, limits: [1/minute]}\n",
 		[]string{`2:31 rules[0].match.methods[0]: no request has the method "get"; write GET`},
