@@ -55,7 +55,7 @@ func ByRoute() core.Key {
 	return core.By(func(r *http.Request) (string, error) {
 		c := chi.RouteContext(r.Context())
 		pattern := c.RoutePattern()
-		if pattern == "" || isMount(c, r) {
+		if pattern == "" || isMount(c, r) && !isRoute(c, r) {
 			return "", errNoRoute
 		}
 		return "route " + pattern, nil

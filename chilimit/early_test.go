@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
@@ -50,6 +51,20 @@ func TestByRouteUnderUseOfInnerRouter(t *testing.T) {
 	} {
 		if w := get(r, c.path); w.Code != c.status {
 			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
+		}
+	}
+}
+
+// A route that is all there is has the same pattern as a router that is mounted at "/".
+func TestByRouteOfAllPaths(t *testing.T) {
+	for _, clean := range []func(http.Handler) http.Handler{middleware.CleanPath, middleware.StripSlashes} {
+		r := chi.NewRouter()
+		r.Use(clean)
+		r.With(chilimit.New(core.PerMinute(3), chilimit.ByRoute())).Get("/*", served)
+		for i, path := range []string{"/", "//", "/a", "/"} {
+			if w := get(r, path); w.Code != []int{200, 200, 200, 429}[i] {
+				t.Errorf("%s: status %d", path, w.Code)
+			}
 		}
 	}
 }

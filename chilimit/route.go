@@ -2,6 +2,7 @@ package chilimit
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -18,6 +19,16 @@ func isMount(c *chi.Context, r *http.Request) bool {
 		return last != "/" && !strings.HasSuffix(last, "}")
 	}
 	return false
+}
+
+// isRoute reports whether a request for "/" is at a route "/*", and not on its way through a mounted router. The two
+// look the same if CleanPath or StripSlashes has set RoutePath.
+func isRoute(c *chi.Context, r *http.Request) bool {
+	if len(c.RoutePatterns) > 1 || c.RoutePatterns[0] != "/*" || r.PathValue("*") != "" || c.Routes == nil {
+		return false
+	}
+	is := func(route chi.Route) bool { return route.Pattern == "/*" && route.SubRoutes == nil }
+	return slices.ContainsFunc(c.Routes.Routes(), is)
 }
 
 // routed returns the path that earlier middleware and routers have left for routing, or "" if that is the path that
