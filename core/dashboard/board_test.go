@@ -318,14 +318,19 @@ func TestStreamsEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var b dashboard.Board
 		h := dashboard.Handler(&b)
+		method := http.MethodHead
 		stream := func(ctx context.Context) (took func() time.Duration) {
 			begun, done := time.Now(), make(chan time.Duration, 1)
 			go func() {
-				h.ServeHTTP(newWriter(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+				h.ServeHTTP(newWriter(), httptest.NewRequestWithContext(ctx, method, "/events", nil))
 				done <- time.Since(begun)
 			}()
 			return func() time.Duration { return <-done }
 		}
+		if took := stream(t.Context())(); took != 0 {
+			t.Errorf("HEAD: %v", took)
+		}
+		method = http.MethodGet
 		if took := stream(t.Context())(); took != time.Minute {
 			t.Errorf("%v", took)
 		}

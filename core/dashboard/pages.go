@@ -141,14 +141,17 @@ func (b *Board) storesNow() []*core.Stats {
 // [http.TimeoutHandler] and in fiber, it sends one event, and the page connects again a second later. Such responses
 // have no deadline; a Flush that does nothing cannot be told from one that works.
 func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would collect events
+	if r.Method == http.MethodHead {
+		return
+	}
 	p, closed := h.board.open(h.identities, h.mayAct(r))
 	if p == nil {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
 	defer h.board.close(p)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would collect events
 	flusher := http.NewResponseController(w)
 	life := time.NewTimer(pageLife)
 	defer life.Stop()
