@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/bridge"
 )
 
 // Explanation is what the rules in force do with a request.
@@ -121,6 +122,8 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):
 		return "the client is on its deny list"
+	case errors.As(failed, new(*bridge.RulesError)):
+		return "its costs are not known"
 	case failed != nil, added == 0 && r.prepared != nil && !c.Listed:
 		if r.shadow && r.deny != nil {
 			return "its key could not be read, or the client is on its deny list"

@@ -143,6 +143,9 @@ rules:
 	if _, err := l.ask(with("GET /", "user=ann")); core.ProblemOf(err).Status != http.StatusInternalServerError {
 		t.Errorf("%v; want an error, as the cost is not known", err)
 	}
+	if e := l.Explain(with("GET /", "user=ann")); e.Err == nil || e.Rules[0].Reason != "its costs are not known" {
+		t.Errorf("explained: %+v", e)
+	}
 }
 
 // A rule with count_denied counts denials, of all rules that apply with it.
