@@ -43,34 +43,39 @@ func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (resp any, err error) {
 		c, ctx := newCall(ctx, info.FullMethod, callWriter{ctx})
+		defer func() { c.writeFields(err) }()
 		d, err := lim.admit(c)
 		if err == nil {
 			ctx, _ = d.Context(ctx)
+			err = errPanicked // unless next returns
 			d.Serve(func() int {
 				resp, err = next(ctx, req)
 				return httpStatus(err)
 			})
 		}
-		c.writeFields(err)
 		return resp, err
 	}
 }
+
+// errPanicked is what a call has ended with whose handler has panicked, until an interceptor answers that.
+var errPanicked = errors.New("sash: the handler has panicked")
 
 // Stream limits streams, as [Unary] does other calls. A stream counts once, and holds its permit of [core.InFlight]
 // until its handler ends.
 func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 	lim := bind(l)
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 		c, ctx := newCall(ss.Context(), info.FullMethod, ss)
+		defer func() { c.writeFields(err) }()
 		d, err := lim.admit(c)
 		if err == nil {
 			ctx, _ = d.Context(ctx)
+			err = errPanicked // unless next returns
 			d.Serve(func() int {
 				err = next(srv, &stream{ss, ctx, c})
 				return httpStatus(err)
 			})
 		}
-		c.writeFields(err)
 		return err
 	}
 }

@@ -477,6 +477,24 @@ func TestSeveralLimiters(t *testing.T) {
 	}
 }
 
+// A call whose handler has panicked has failed, if an interceptor in front of the limiter recovers that.
+func TestHandlerPanics(t *testing.T) {
+	e := &echo{
+		call:   func(context.Context, *text) (*text, error) { panic("boom") },
+		stream: func(grpc.ServerStream) error { panic("boom") },
+	}
+	c, _ := newGRPC(t, e, []*core.Limiter{newLimiter(t, core.PerMinute(100), core.ByIP())})
+	md, err := ask(withPatience(t), c)
+	if got := fmt.Sprint(md["ratelimit"]); status.Code(err) != codes.Internal || got != `["100-per-minute";r=99;t=60]` {
+		t.Errorf("%v, %v", err, md)
+	}
+	s, _ := open(withPatience(t), c)
+	header, _ := s.Header()
+	if got := fmt.Sprint(s.Trailer()["ratelimit"]); len(header) > 0 || got != `["100-per-minute";r=98;t=60]` {
+		t.Errorf("header %v, trailer %v", header, s.Trailer())
+	}
+}
+
 // WithRefund gets the status that goes with the code.
 func TestRefund(t *testing.T) {
 	var asked []int

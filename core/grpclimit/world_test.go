@@ -96,14 +96,25 @@ type arrived struct{ atomic.Int64 }
 
 func (a *arrived) unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
-) (any, error) {
+) (_ any, err error) {
 	a.Add(1)
+	defer recoverTo(&err)
 	return next(ctx, req)
 }
 
-func (a *arrived) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (a *arrived) stream(
+	srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+) (err error) {
 	a.Add(1)
+	defer recoverTo(&err)
 	return next(srv, s)
+}
+
+// recoverTo is what an interceptor does that recovers panics.
+func recoverTo(err *error) {
+	if recover() != nil {
+		*err = status.Error(codes.Internal, "")
+	}
 }
 
 func (a *arrived) http(h http.Handler) http.Handler {
