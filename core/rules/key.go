@@ -241,6 +241,8 @@ func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
 		return "", false, nil
 	case err != nil:
 		return "", false, fmt.Errorf("sash: a rule asks for %s: %w", k.text, err)
+	case id.Addr.IsValid() && id.Kind != "ip": // the address is that of a proxy which did not report the client
+		return "unidentified@" + id.Addr.String(), true, nil
 	case id.Addr.IsValid():
 		return id.Addr.String(), true, nil
 	}

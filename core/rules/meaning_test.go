@@ -296,6 +296,20 @@ rules:
 	l.want("GET /", "tenant=b user=8", 3, 2)
 }
 
+// What a proxy reports of no client is not the proxy itself, as in lists, but has a quota.
+func TestClientsThatAreNotIdentified(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: a
+  descriptors:
+  - {key: {forwarded: [10.0.0.0/8]}, limits: [1/day]}
+  - {key: {forwarded: [10.0.0.0/8]}, value: 10.0.0.1, unlimited: true}
+`)
+	l.want("GET /", "ip=10.0.0.1", 3, 3)
+	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=unknown", 3, 1)
+	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=192.0.2.1", 3, 1)
+}
+
 func TestKeysOfRules(t *testing.T) {
 	reads := 0
 	verify := func(_ context.Context, key string) (string, error) {
