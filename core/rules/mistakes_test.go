@@ -309,6 +309,16 @@ var mistakes = map[string]struct {
 		[]string{"2:13 rules[0].key: a rule with descriptors takes no key"},
 	},
 
+	"a network as a value": {
+		"rules:\n- {name: a, descriptors: [{key: ip, value: 10.0.0.0/8, limits: [1/minute]}]}\n",
+		[]string{`2:44 rules[0].descriptors[0].value: "10.0.0.0/8" is not an address, which the key finds; write one`},
+	},
+	"an address in another form": {
+		"rules:\n- {name: a, descriptors: [{key: {forwarded: [10.0.0.1]}, value: '2001:DB8::1', unlimited: true}]}\n",
+		[]string{
+			`2:65 rules[0].descriptors[0].value: no request has the address in the form "2001:DB8::1"; write 2001:db8`,
+		},
+	},
 	"all methods": {
 		"rules:\n- {name: a, match: {methods: ['*']}, key: ip, limits: [1/minute]}\n",
 		[]string{`2:31 rules[0].match.methods[0]: "*" is not a method; leave the field out`},

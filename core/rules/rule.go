@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/clientip"
 )
 
 // rule is a rule of the file.
@@ -255,6 +257,15 @@ func (p place) checkValue(key *key) {
 			"leave the field out to match each value")
 	case key.tuple:
 		p.fault("a joined key has several values", "use descriptors within descriptors")
+	case key.label == "ip" || key.label == "forwarded":
+		a, _ := netip.ParseAddr(p.Value) // the zero Addr if it fails
+		switch a = clientip.Canonical(a); {
+		case !a.IsValid() && p.Value != clientip.UnixSocket:
+			p.fault(fmt.Sprintf("%q is not an address, which the key finds", cut(p.Value)),
+				"write one address, such as 192.0.2.1; allow and deny take networks")
+		case a.IsValid() && a.String() != p.Value:
+			p.fault(fmt.Sprintf("no request has the address in the form %q", cut(p.Value)), "write "+a.String())
+		}
 	}
 }
 
