@@ -232,6 +232,25 @@ func TestRefusalsByCause(t *testing.T) {
 	})
 }
 
+// Where a connection has no address, the line says how to trust the proxy behind it.
+func TestRefusedOnUnixSocket(t *testing.T) {
+	for _, key := range []core.Key{
+		core.ByIP(), core.ByForwardedIP("10.0.0.1"), core.ByForwarded("10.0.0.1"),
+		core.ByIPHeader("X-Real-IP", "10.0.0.1"),
+	} {
+		got := logged(t, func() {
+			l, err := core.New(core.PerMinute(9), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Check(from("@"), nil)
+		})
+		if !strings.Contains(got, "on a Unix socket") || !strings.Contains(got, `\"unix\"`) {
+			t.Errorf("the line does not say how to trust a proxy at a Unix socket:\n%s", got)
+		}
+	}
+}
+
 // What is no fault of the setup has no line, and neither has what its caller is told as an error.
 func TestWhatIsNotLogged(t *testing.T) {
 	got := logged(t, func() {

@@ -160,6 +160,8 @@ func remedyNoKey(key string) string {
 	switch key {
 	case "ByIP":
 		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
+	case "ByForwardedIP", "ByForwarded", "ByIPHeader":
+		return `the connection has no address, as on a Unix socket: behind a proxy name "unix" among the trusted proxies`
 	case "ByValue":
 		return "mount the middleware that stores the value in front of the limiter; core.First gives requests " +
 			"without one another key"
