@@ -253,11 +253,13 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 			return &requestError{costUnknown(unit), refusal.Limits}
 		}
 		if costs[unit] = cost(r); costs[unit] < 0 {
-			d.q.Take.Cost = costs[unit] // decide refuses it
-			return nil
+			return costBelow0(unit)
 		}
 	}
-	if d.q.Take.Cost == 0 && unnamed == nil {
+	switch {
+	case d.q.Take.Cost < 0 && unnamed != nil:
+		return costBelow0(plan.UnitName(pl.Unit))
+	case d.q.Take.Cost == 0 && unnamed == nil:
 		return nil // WithCost must not return 0
 	}
 	d.q.Price(pl, costs, 0)

@@ -103,6 +103,13 @@ func (e *ambiguousError) Error() string {
 
 func (e *ambiguousError) Unwrap() []error { return []error{e.error, ErrNoKey} }
 
+// costBelow0 returns an error for a unit for which WithCostOf has returned a negative cost.
+func costBelow0(unit string) error {
+	return &requestError{
+		configError("WithCostOf", unit, "the cost in "+unit+" is below 0", "return 0 or more"), refusal.Cost,
+	}
+}
+
 // costUnknown returns an error for a unit for which middleware has no WithCostOf.
 func costUnknown(unit string) error {
 	return configError("WithCostOf", unit, "no function returns what a request costs",

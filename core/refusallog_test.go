@@ -87,6 +87,16 @@ var refusals = []struct {
 		[]core.Option{core.WithCost(func(context.Context) int { return 0 })},
 		[]string{"its cost is out of range", `reason="cost: a request costs at least 1 unit`},
 	},
+	{
+		"a cost below 0 of the only unit", 500, core.PerMinute(9).Of("tokens"), byText(ada, nil),
+		[]core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
+		[]string{"its cost is out of range", `reason="WithCostOf: the cost in tokens is below 0; return 0 or more"`},
+	},
+	{
+		"a cost below 0 beside requests", 500, core.Limits{core.PerMinute(9), core.PerMinute(9).Of("tokens")},
+		byText(ada, nil), []core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
+		[]string{"its cost is out of range", `reason="WithCostOf: the cost in tokens is below 0; return 0 or more"`},
+	},
 	{"a key that panics", 500, core.PerMinute(9), core.By(panicking), nil,
 		[]string{
 			"a callback has panicked",

@@ -52,7 +52,8 @@ var texts = [causes]struct{ problem, remedy string }{
 	Limits: {"LimitBy returned no limits, or invalid ones", "return at least one limit for every request"},
 	Rules:  {"the rules cannot be applied to it", "correct the file of rules, or its adapter"},
 	Cost: {
-		"its cost is out of range", "correct what WithCost returns; WithSkip lets a request pass for nothing",
+		"its cost is out of range",
+		"correct what WithCost or WithCostOf returns; WithSkip lets a request pass for nothing",
 	},
 	Store: {"the store cannot serve its key", "see the store's documentation for the class"},
 	Panic: {"a callback has panicked", "correct it"},
