@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -348,7 +349,7 @@ func (s *Set) drop() {
 			}
 			if slot.forgotten {
 				s.remove(slot)
-				policy = slot.Key.Namespace.Policy()
+				policy, _, _ = strings.Cut(slot.Key.Namespace.Policy(), ":") // the log's label follows
 				dropped++
 			}
 		}

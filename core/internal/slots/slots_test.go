@@ -1,9 +1,11 @@
 package slots_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -326,6 +328,9 @@ func TestForgottenSlots(t *testing.T) {
 	l := newLogs()
 	s := slots.New(l)
 	defer s.Close()
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	kept := s.Hold(t.Context(), []slots.Slot{slot("a", 1, time.Minute)})
 	s.Hold(t.Context(), []slots.Slot{slot("a", 2, time.Minute), slot("b", 2, time.Minute)})
 	renew := func() {
@@ -347,6 +352,9 @@ func TestForgottenSlots(t *testing.T) {
 	}
 	if err := kept.Release(t.Context()); err != nil || !slices.Equal(l.released, []uint64{1}) {
 		t.Errorf("%v; released %v", err, l.released)
+	}
+	if !strings.Contains(log.String(), " policy=p ") {
+		t.Errorf("the line does not name the policy:\n%s", &log)
 	}
 }
 
