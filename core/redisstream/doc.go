@@ -7,8 +7,8 @@
 // Bytes a unit when the quota is used up, the key included, as measured with Redis 7.0:
 //
 //	quota          10    100   1,000   10,000
-//	sorted set     38     22     110      121
-//	stream        441     44      28       26
+//	sorted set     33     22     102      113
+//	stream        478     48      29       26
 //
 // Where the units of a log are minutes apart, as 1,000 in a month, a unit takes 33 bytes, because their times take more
 // digits. A check takes about one and a half times as much of Redis' CPU. So choose streams for quotas above 128 where
@@ -17,8 +17,8 @@
 // The decisions are the same, to the microsecond. But a stream has the log of one limit, which is always the same, and
 // each take costs one unit. Anything else is a [core.ConfigError]: when the limiter is made, for several limits, also
 // if they have keys of their own, and for core.LimitBy, core.InFlight, core.WithShadow and core.WithBan; when it is
-// asked for, for a cost above 1 (also above the quota, and of core.Limiter.AllowAtMost), and for settling to more than
-// 1.
+// asked for, for a cost above 1 (also above the quota, and of core.Limiter.AllowAtMost), for settling to more than 1,
+// and for a core.Override with Unlimited, several limits, or a window shorter than the limit's.
 //
 // A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the
 // units recorded next to it have left, up to a hundred. So streams are not for limiters that give most units back.
@@ -34,8 +34,8 @@
 // # Server
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
-// XADD, XDEL, XLEN, XRANGE, XREVRANGE and XTRIM on keys "sash:*". The server must not evict keys (maxmemory-policy
-// noeviction): an evicted log is a fresh quota.
+// XADD, XDEL, XLEN, XRANGE, XREVRANGE and XTRIM, and for core.WithOverrides HGET, HSET, HDEL, HLEN and HGETALL, on keys
+// "sash:*". The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //
 // Errors are of type [core.StoreError], with the classes of package redisstore.
 package redisstream

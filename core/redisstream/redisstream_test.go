@@ -120,3 +120,24 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An override with a window shorter than the entries of the stream stay for is refused, and the key's requests go on.
+func TestOverridesOfOtherWindows(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	defer rdb.Close()
+	l, err := core.New(core.PerMinute(9), core.Global(), core.WithStore(redisstream.New(rdb)), core.WithOverrides(),
+		core.WithTimeout(10*time.Second)) // the machine may be busy
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, window := range []time.Duration{time.Minute, time.Second, time.Hour} {
+		limits := core.Limits{{Quota: 9, Window: window}}
+		err := l.Override(t.Context(), "k", core.Override{Limits: limits, Until: time.Now().Add(time.Hour)})
+		if refused := errors.As(err, new(*core.ConfigError)); refused != (window < time.Minute) {
+			t.Errorf("%v: %v", window, err)
+		}
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Degraded {
+			t.Errorf("%v: %v, %v", window, d, err)
+		}
+	}
+}

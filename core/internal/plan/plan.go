@@ -229,11 +229,15 @@ func (p *Plan) All() []Limit {
 	return slices.Concat(p.Limits, p.Shadow.Limits)
 }
 
-// StorePlans returns what the store is asked about each of the logs, before a space is chosen for them.
+// StorePlans returns what the store is asked about each of the logs, also before a space is chosen for them.
 func (p *Plan) StorePlans() []*store.Plan {
 	plans := make([]*store.Plan, len(p.Logs))
 	for i, log := range p.Logs {
-		plans[i] = newStorePlan(log.Limits, store.Plan{Shadow: log.Shadow, Varies: log.varies})
+		keep := log.Keep
+		if log.Space != nil { // of an override, whose log keeps entries for the limits that it replaces
+			keep = max(keep, log.Space.Keep())
+		}
+		plans[i] = newStorePlan(log.Limits, store.Plan{Shadow: log.Shadow, Keep: keep, Varies: log.varies})
 	}
 	return plans
 }
