@@ -129,7 +129,7 @@ func WithStore(store Store) Option {
 //
 // A name also keeps the logs of a policy when its limits change.
 func WithName(name string) Option {
-	return once("WithName", func(c *config) {
+	return onceUnlessRules("WithName", "domain in the file and name in a rule", func(c *config) {
 		if !validPolicyName(name) {
 			c.fault("WithName", strconv.Quote(name), "the name is not valid",
 				fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
@@ -269,7 +269,7 @@ func WithShadow(p Policy) Option {
 }
 
 // WithOverrides makes a limiter look for overrides of its keys: see [Limiter.Override]. The store must keep them
-// ([store.Overrider]), as a [MemoryStore] and those of package redisstore do.
+// ([store.Overrider]), as a [MemoryStore] and those of packages redisstore and redisstream do.
 //
 // Overrides are read once a second while there are requests, so a decision asks the store no more often than without
 // them. The first request after a second without any waits until they are read, for as long as [WithTimeout] at most,

@@ -22,7 +22,8 @@ import (
 type rule = bridge.Rule[Key, Limit, Failure]
 
 func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter, error) {
-	opts = append(slices.Clone(opts), WithName(name), ruleOptions)
+	named := func(c *config) { c.name = name }
+	opts = append(slices.Clone(opts), named, ruleOptions)
 	l, err := build(chosenByRules{}, Global(), opts)
 	if err != nil {
 		return nil, err

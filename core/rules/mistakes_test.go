@@ -447,6 +447,23 @@ func TestOptionsOfRules(t *testing.T) {
 	}
 }
 
+// The error about an option that a file has a field for names that field.
+func TestOptionsThatFilesHave(t *testing.T) {
+	cost := func(context.Context) int { return 1 }
+	for field, opt := range map[string]core.Option{
+		"domain": core.WithName("x"), "name": core.WithName("x"), "cost": core.WithCost(cost),
+		"costs": core.WithCostOf("tokens", cost), "failure": core.WithFailure(core.FailOpen),
+		"shadow": core.WithShadow(core.PerMinute(1)), "deny": core.WithBan(1, 1e9, 1e9),
+	} {
+		text := "rules:\n- {name: a, key: ip, limits: [1/minute]}\n"
+		_, err := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(opt))
+		var config *core.ConfigError
+		if !errors.As(err, &config) || !strings.Contains(config.Remedy, field) {
+			t.Errorf("%v, want a remedy with %s", err, field)
+		}
+	}
+}
+
 func TestLoadMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	if _, err := rules.Load(path); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {

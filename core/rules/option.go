@@ -49,8 +49,8 @@ func WithClaims(key func(claim string) core.Key) Option {
 }
 
 // WithOptions sets options of the limiter that applies the rules, such as [core.WithStore] and [core.WithObserver].
-// Options that rules have fields for are errors: [core.WithName], [core.WithCost], [core.WithFailure],
-// [core.WithShadow] and [core.WithBan].
+// Options that rules have fields for are errors: [core.WithName], [core.WithCost], [core.WithCostOf],
+// [core.WithFailure], [core.WithShadow] and [core.WithBan].
 func WithOptions(opts ...core.Option) Option {
 	return func(o *options) { o.core = append(o.core, opts...) }
 }
