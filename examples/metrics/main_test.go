@@ -238,6 +238,29 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// docs/metrics.md has the values that labels get from package event.
+func TestDocsOfValues(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for o := event.Allowed; o.IsDecision(); o++ {
+		values = append(values, o.String())
+	}
+	for s := event.None; s.String() != "unknown"; s++ {
+		values = append(values, s.String())
+	}
+	for o := event.Take; o.String() != "unknown"; o++ {
+		values = append(values, o.String())
+	}
+	for _, value := range values {
+		if !strings.Contains(string(text), "`"+value+"`") {
+			t.Errorf("docs/metrics.md does not have %q", value)
+		}
+	}
+}
+
 // The files that compose.yaml mounts exist.
 func TestCompose(t *testing.T) {
 	text, err := os.ReadFile("compose.yaml")
