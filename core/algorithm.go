@@ -11,12 +11,12 @@ import (
 // Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for
 // each key instead of a log. They take less memory and are not exact; the documentation of each says what it gives up.
 //
-// They keep counters, not requests, so [New] returns an error for [WithRefund], [WithCountDenied] and [WithShadow] with
-// such limits, and [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record] return one. A [Limiter.Wait]
-// that ends with its context may have taken its units. [FailLocal] stays the default, but its admissions are not
-// replayed to the store; setting it explicitly for such a limit is an error. A command that a client of the store sends
-// again, because a reply was lost, counts twice. Over several servers of a cluster, a request that one such limit
-// denies may be counted by another, when requests for the same keys come at the same time.
+// They keep counters, not requests, so [New] returns an error for [WithRefund] and [WithCountDenied] with such limits,
+// and for [WithShadow] of such limits; [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record] return
+// one as well. A [Limiter.Wait] that ends with its context may have taken its units. [FailLocal] stays the default, but
+// its admissions are not replayed to the store; setting it explicitly for such a limit is an error. A command that a
+// client of the store sends again, because a reply was lost, counts twice. Over several servers of a cluster, a request
+// that one such limit denies may be counted by another, when requests for the same keys come at the same time.
 //
 // All of this applies to a limiter if one of its limits has such an algorithm.
 type Algorithm = store.Algorithm

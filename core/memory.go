@@ -18,10 +18,10 @@ const defaultMaxKeys = 262_144
 // which hold seven admitted requests, and 8 to 16 bytes for each further one; three times that if requests cost more
 // than a unit or are corrected.
 //
-// It need not be closed. Each take sweeps a few other keys, and while there are keys a timer sweeps all of them, in
-// short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or without
-// traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced is
-// collected although its timer is pending.
+// It need not be closed. New keys and some takes sweep a few other keys, and while there are keys a timer sweeps all of
+// them, in short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or
+// without traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced
+// is collected although its timer is pending.
 //
 // # Places
 //
@@ -85,7 +85,7 @@ func (s *MemoryStore) Keys() int { return s.logs.Keys() }
 // If it grows, more clients are active than [WithMaxKeys] allows, or very many have addresses in one prefix.
 func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 
-// Validate implements [store.Store]. It returns no error, because this store serves all limits.
+// Validate implements [store.Store]. This store serves all limits: an error is about [NewMemoryStore] or its options.
 func (s *MemoryStore) Validate(...*store.Plan) error {
 	if s.logs == nil {
 		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")

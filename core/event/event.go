@@ -3,7 +3,7 @@ package event
 
 import "time"
 
-// Outcome is what has become of a request, or what has happened to it later.
+// Outcome is the result of a request, or a later event about it.
 type Outcome uint8
 
 // Each request has exactly one of these outcomes.
@@ -48,7 +48,7 @@ func word(of []string, n int) string {
 // exactly one such event.
 func (o Outcome) IsDecision() bool { return o <= Failed }
 
-// Source is what has decided.
+// Source is where a decision came from.
 type Source uint8
 
 // Each event has one of these sources.

@@ -5,9 +5,9 @@
 //	nethttp.New(core.PerMinute(100), core.ByIP(), core.WithStore(redisstore.New(rdb)))
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
-// ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZSCORE, and for limits of
-// other algorithms GET, SET and INCRBY, on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction):
-// an evicted log is a fresh quota.
+// ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZSCORE, for limits of other
+// algorithms GET, SET and INCRBY, and for core.WithOverrides HGET, HSET, HDEL, HLEN and HGETALL, on keys "sash:*". The
+// server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //
 // A request over several logs is decided in one step if one script may use all of them: on one server, in one hash
 // slot of a cluster, or on one shard of a Ring. Otherwise its logs are asked one after the other, in the order of their
@@ -19,6 +19,6 @@
 // that a process chooses when it starts. Clones of a running process, such as a virtual machine that is started several
 // times from one snapshot, go on from the same number: start the process after the machine.
 //
-// Errors are of type [core.StoreError], with one of the classes below. [Check] tells when a program starts what is
-// wrong with a server; for that, its user needs INFO as well.
+// Errors are of type [core.StoreError], with one of the classes below. [Check] reports at start-up what is wrong with a
+// server; for that, its user needs INFO as well.
 package redisstore

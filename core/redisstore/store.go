@@ -35,13 +35,13 @@ type Option func(*settings)
 type settings = redisclient.Options
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
-// is "sash". Use it to tell apart services that share a Redis.
+// is "sash". Use it to separate services that share a Redis.
 func WithPrefix(prefix string) Option {
 	return func(s *settings) { s.Prefix, s.Prefixes = prefix, s.Prefixes+1 }
 }
 
-// WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
-// not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
+// WithOneServer says that all keys of the client are on one server. It is for clients of types that are unknown to this
+// package, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
 // otherwise assumed to be on several servers: no script uses several of them, so takes do not go to the server
 // together, and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
 func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
@@ -55,15 +55,15 @@ func New(client Client, opts ...Option) store.Store {
 	return s
 }
 
-// Check tells whether a store of the same client and options can work on its server, for example when a program
+// Check reports whether a store of the same client and options can work on its server, for example when a program
 // starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
 // evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
 // scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
 // is up.
 //
 // Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
-// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that tells
-// which timeout to set; if you have set one, ignore this error.
+// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that names
+// the timeout to set; if you have set one, ignore this error.
 //
 // Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
 // can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store

@@ -27,8 +27,8 @@ func WithPrefix(prefix string) Option {
 	return func(s *settings) { s.Prefix, s.Prefixes = prefix, s.Prefixes+1 }
 }
 
-// WithOneServer says that all keys of the client are on one server. It is for clients of types that this package does
-// not know, such as one that wraps a go-redis client to change its methods, or that of another driver. Takes on their
+// WithOneServer says that all keys of the client are on one server. It is for clients of types that are unknown to this
+// package, such as one that wraps a go-redis client to change its methods, or that of another driver. Takes on their
 // keys do not go to the server together otherwise. For a cluster or a Ring the option is an error.
 func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
 
@@ -43,7 +43,7 @@ func New(client Client, opts ...Option) store.Store {
 	return s
 }
 
-// Check tells whether a store of the same client and options can work on its server, as [redisstore.Check] does.
+// Check reports whether a store of the same client and options can work on its server, as [redisstore.Check] does.
 //
 // [redisstore.Check]: https://pkg.go.dev/github.com/sashlimit/sash/core/redisstore#Check
 func Check(ctx context.Context, client Client, opts ...Option) error {

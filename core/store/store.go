@@ -20,8 +20,8 @@ import (
 )
 
 // Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
-// [Lister], [Merger], [Renewer] and [Overrider]. A limiter whose options need one of them cannot be made on a store
-// without it.
+// [Lister], [Merger], [Renewer], [Overrider] and [Leaser]. A limiter whose options need one of them cannot be made on a
+// store without it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
@@ -139,7 +139,8 @@ type Batches struct {
 	Takes uint64 // in all batches; bookings count as takes
 }
 
-// Full is a store with all optional methods, as core.MemoryStore and the stores of redisstore are.
+// Full is a store with all optional methods but those of [Leaser] and [Batcher], as core.MemoryStore and the stores of
+// redisstore are.
 type Full interface {
 	Store
 	Settler

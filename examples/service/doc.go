@@ -59,6 +59,6 @@
 //
 // # Requests in flight
 //
-// The service does not hear when a request ends. It ends what a request holds before it answers, so limits such as
+// The service gets no notice when a request ends. It ends what a request holds before it answers, so limits such as
 // "4 in flight" never deny here. Use them in examples/gateway or in middleware.
 package main
