@@ -70,6 +70,12 @@ var refusals = []struct {
 			`reason="LimitBy: there are no limits; pass at least one, such as core.PerMinute(100)"`,
 		}},
 	{
+		"LimitBy returns limits of a unit without WithCostOf", 500,
+		core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(9).Of("tokens")} }),
+		byText(ada, nil), nil,
+		[]string{`reason="WithCostOf: no function returns what a request costs; add core.With`, `remedy="do what the`},
+	},
+	{
 		"LimitBy names a limit after the user",
 		500,
 		core.LimitBy(

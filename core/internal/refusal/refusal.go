@@ -47,10 +47,13 @@ var texts = [causes]struct{ problem, remedy string }{
 		"its path can be read in several ways, and their rules cannot be decided together",
 		"if such paths are expected, write fewer limits in these rules",
 	},
-	Key:    {"its key function failed", remedyKey},
-	List:   {"the key function of a list failed", remedyKey},
-	Limits: {"LimitBy returned no limits, or invalid ones", "return at least one limit for every request"},
-	Rules:  {"the rules cannot be applied to it", "correct the file of rules, or its adapter"},
+	Key:  {"its key function failed", remedyKey},
+	List: {"the key function of a list failed", remedyKey},
+	Limits: {
+		"LimitBy returned no limits, or invalid ones",
+		"do what the reason says: every request needs limits, and these must fit the options and the store",
+	},
+	Rules: {"the rules cannot be applied to it", "correct the file of rules, or its adapter"},
 	Cost: {
 		"its cost is out of range",
 		"correct what WithCost or WithCostOf returns; WithSkip lets a request pass for nothing",
@@ -162,7 +165,7 @@ func remedyNoKey(key string) string {
 	case "ByIP":
 		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
 	case "ByForwardedIP", "ByForwarded", "ByIPHeader":
-		return `the connection has no address, as on a Unix socket: behind a proxy name "unix" among the trusted proxies`
+		return `the connection has no address, as on a Unix socket: behind a proxy name "unix" among those trusted`
 	case "ByValue":
 		return "mount the middleware that stores the value in front of the limiter; core.First gives requests " +
 			"without one another key"
