@@ -253,6 +253,7 @@ func TestRefusedOnUnixSocket(t *testing.T) {
 	for _, key := range []core.Key{
 		core.ByIP(), core.ByForwardedIP("10.0.0.1"), core.ByForwarded("10.0.0.1"),
 		core.ByIPHeader("X-Real-IP", "10.0.0.1"),
+		core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByIP()), core.Join(byText(ada, nil), core.ByIP()),
 	} {
 		got := logged(t, func() {
 			l, err := core.New(core.PerMinute(9), key)

@@ -160,12 +160,18 @@ func withoutQuotes(s string) string {
 const remedyKey = "find out why verify, or the key's function, fails; if the request has no valid key, " +
 	"return core.ErrNoKey"
 
+const remedyNoAddress = `; core.ByIP finds nothing on a Unix socket: use core.ByForwardedIP("unix") there`
+
 func remedyNoKey(key string) string {
 	switch key {
 	case "ByIP":
 		return `the connection has no address, as on a Unix socket: behind a proxy use core.ByForwardedIP("unix")`
 	case "ByForwardedIP", "ByForwarded", "ByIPHeader":
 		return `the connection has no address, as on a Unix socket: behind a proxy name "unix" among those trusted`
+	case "First":
+		return "none of its keys finds anything: add one that every request has" + remedyNoAddress
+	case "Join":
+		return "one of its keys finds nothing: core.First gives requests without it another key" + remedyNoAddress
 	case "ByValue":
 		return "mount the middleware that stores the value in front of the limiter; core.First gives requests " +
 			"without one another key"
