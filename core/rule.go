@@ -60,12 +60,13 @@ func (chosenByRules) compile() (*policy, error) {
 func ruleOptions(c *config) {
 	for _, option := range c.given {
 		if option.inRules != "" {
-			c.fault(option.name, "rules", "the file of rules has its own setting", "use "+option.inRules)
+			c.fault(option.name, "rules", ownSetting, "use "+option.inRules)
 		}
 	}
 }
 
 const (
+	ownSetting  = "the file of rules has its own setting"
 	tooLate     = "the limiter already exists"
 	passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
 )
@@ -73,7 +74,10 @@ const (
 func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	for _, option := range c.given {
-		if !option.answers {
+		switch {
+		case option.inRules != "":
+			c.fault(option.name, "rules", ownSetting, "use "+option.inRules)
+		case !option.answers:
 			c.fault(option.name, "too late", tooLate, passEarlier)
 		}
 	}

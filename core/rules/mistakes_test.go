@@ -456,10 +456,13 @@ func TestOptionsThatFilesHave(t *testing.T) {
 		"shadow": core.WithShadow(core.PerMinute(1)), "deny": core.WithBan(1, 1e9, 1e9),
 	} {
 		text := "rules:\n- {name: a, key: ip, limits: [1/minute]}\n"
-		_, err := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(opt))
-		var config *core.ConfigError
-		if !errors.As(err, &config) || !strings.Contains(config.Remedy, field) {
-			t.Errorf("%v, want a remedy with %s", err, field)
+		_, early := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(opt))
+		_, late := parse(t, text).Limiter(opt)
+		for _, err := range []error{early, late} {
+			var config *core.ConfigError
+			if !errors.As(err, &config) || !strings.Contains(config.Remedy, field) {
+				t.Errorf("%v, want a remedy with %s", err, field)
+			}
 		}
 	}
 }
