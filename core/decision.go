@@ -21,10 +21,13 @@ import (
 // there were. So many units were charged, except while [FailOpen] counts nothing. It is 0 if the request is denied,
 // even if the denial was recorded ([WithCountDenied]), for [Limiter.Peek], and for a request that no limit decided
 // about ([WithSkip], [WithAllowList]). [Decision.Undo] and [Decision.Settle] do not change it.
+//
+// Remaining and ResetAfter are of the limit with the least left, or if the limits count several units, of that with the
+// smallest share left. If the request is denied, only limits that have denied are compared.
 type Decision struct {
 	Allowed    bool
 	Granted    int           // units that this request may use; see below
-	Remaining  int           // units left after this request, of the limit with the least left
+	Remaining  int           // units left after this request, of the tightest limit; see below
 	RetryAfter time.Duration // until this request fits if no other is admitted; zero if that is not known, or never
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
 	Used       int           // units in the window before this request, of the longest limit

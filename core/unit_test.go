@@ -104,6 +104,15 @@ func TestUnits(t *testing.T) {
 }
 
 // Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.
+// Shares of large quotas are compared exactly, also where an int has 32 bits.
+func TestSharesOfLargeQuotas(t *testing.T) {
+	l := newLimiter(t, core.Limits{core.PerMinute(10_000_000).Of("tokens"), core.PerMinute(9_000_000).Of("bytes")})
+	d := allowCosts(t, l, core.Costs{"tokens": 5_000_000, "bytes": 2_000_000}, true)
+	if d.Remaining != 5_000_000 {
+		t.Errorf("%d remaining, want those of tokens, of which a smaller share is left", d.Remaining)
+	}
+}
+
 func TestSettleCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

@@ -143,7 +143,7 @@ func (q *Question) Tightest() int {
 		left := q.Left(i)
 		tighter := least < 0 || left < leastLeft
 		if least >= 0 && len(q.Plan.Units) > 0 { // units cannot be compared
-			tighter = left*limits[least].Quota < leastLeft*limits[i].Quota
+			tighter = int64(left)*int64(limits[least].Quota) < int64(leastLeft)*int64(limits[i].Quota)
 		}
 		if tighter {
 			least, leastLeft = i, left
