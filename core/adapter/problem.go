@@ -29,7 +29,7 @@ func (p Problem) SetHeaders(h HeaderMap) {
 	p.SetRetryAfter(h)
 }
 
-// SetRetryAfter writes the field Retry-After, unless it is set already. It is for answers with another body.
+// SetRetryAfter writes the field Retry-After if RetryAfter is not 0. It is for answers with another body.
 func (p Problem) SetRetryAfter(h HeaderMap) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
