@@ -39,7 +39,9 @@ var refusals = []struct {
 	{"no header", 400, core.PerMinute(9), core.ByHeader("X-API-Key", core.Unverified), nil,
 		[]string{"level=WARN", "a request is refused (400): it has no key", "key=ByHeader", "core.First"}},
 	{"ByValue without its middleware", 400, core.PerMinute(9), core.ByValue("user"), nil,
-		[]string{"level=WARN", "(400)", "key=ByValue", "mount the middleware that stores the value"}},
+		[]string{
+			"level=WARN", "(400)", "key=ByValue", "mount the middleware that stores the value", "with a String method",
+		}},
 	{"no address", 400, core.PerMinute(9), core.Join(byText(ada, nil), byText("", nil)), nil,
 		[]string{"(400)", "key=Join"}},
 	{"an unknown value", 400, core.PerMinute(9), byText("", fmt.Errorf("%s: %w", ada, core.ErrNoKey)), nil,
