@@ -121,14 +121,18 @@ func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 	}
 }
 
-// An override with a window shorter than the entries of the stream stay for is refused, and the key's requests go on.
-func TestOverridesOfOtherWindows(t *testing.T) {
+// An override that a stream cannot decide is refused, and the key's requests go on.
+func TestOverridesOfStreams(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
 	defer rdb.Close()
 	l, err := core.New(core.PerMinute(9), core.Global(), core.WithStore(redisstream.New(rdb)), core.WithOverrides(),
 		core.WithTimeout(10*time.Second)) // the machine may be busy
 	if err != nil {
 		t.Fatal(err)
+	}
+	unlimited := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour)}
+	if err := l.Override(t.Context(), "k", unlimited); err == nil || !strings.Contains(err.Error(), "Unlimited") {
+		t.Errorf("unlimited: %v", err)
 	}
 	for _, window := range []time.Duration{time.Minute, time.Second, time.Hour} {
 		limits := core.Limits{{Quota: 9, Window: window}}

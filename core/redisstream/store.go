@@ -124,6 +124,9 @@ func checkPlan(p *store.Plan) error {
 			"give the limit core.InFlight to a limiter of its own, on a store of package redisstore")
 	case p.Varies:
 		return checkPlans(nil)
+	case len(p.Deciding()) == 0:
+		return configError("an override with Unlimited", "a stream records nothing without its limit",
+			"override with a larger quota, or use package redisstore")
 	case len(p.Limits) > 1, p.Shadow > 0:
 		return configError(strconv.Itoa(len(p.Limits))+" limits", oneLimit,
 			"make a limiter for each limit, or use package redisstore; core.WithBan and core.WithShadow add limits too")
