@@ -173,8 +173,8 @@ func remedyNoKey(key string) string {
 	case "Join":
 		return "one of its keys finds nothing: core.First gives requests without it another key" + remedyNoAddress
 	case "ByValue":
-		return "mount the middleware that stores the value in front of the limiter, and store a string, an integer " +
-			"or a type with a String method; core.First gives requests without one another key"
+		return "mount the middleware that stores the value in front of the limiter, and store a string, a whole " +
+			"number or a type with a String method; core.First gives requests without one another key"
 	case "jwt":
 		return "check that requests carry a valid token, and that the middleware which verifies it is in front of " +
 			"the limiter; core.First gives requests without one another key"
