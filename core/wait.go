@@ -178,12 +178,14 @@ func (d *Decision) line(ctx context.Context, w *waiter, poll time.Duration) (wai
 
 // awaited returns the log that a denied request waits for: of those that have denied it, the one with the longest wait.
 // Logs of permits have no wait; of these it is the one in whose line the waiter is already. One log is enough, because
-// the request cannot be admitted before that one has room. During a ban, and if there is only one log, it is the log of
-// the waiter's key.
+// the request cannot be admitted before that one has room. During a ban it is the log of the waiter's key.
 func (d *Decision) awaited(w *waiter) (key queueKey, log *plan.Log) {
 	key = w.Key
-	if d.q.More == nil || d.refused() {
+	if d.refused() {
 		return key, nil
+	}
+	if d.q.More == nil {
+		return queueKeyOf(&d.q.Take.Key), d.q.Plan.Logs[0]
 	}
 	longest := time.Duration(-1)
 	for i, l := range d.q.More.Logs[:d.q.More.Asked] {

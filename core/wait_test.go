@@ -807,36 +807,58 @@ func TestWaitCrowd(t *testing.T) {
 	})
 }
 
-// Undo, Settle and Reset free units that others wait for, so that these wake up at once.
+// Undo, Settle and Reset free units that others wait for, so that these wake up at once, whatever the units are.
 func TestWaitWakesForWhatIsGivenBack(t *testing.T) {
-	for desc, give := range map[string]func(*core.Limiter, core.Decision) error{
-		"undo":   func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) },
-		"settle": func(_ *core.Limiter, d core.Decision) error { return d.Settle(t.Context(), 1) },
-		"reset":  func(l *core.Limiter, _ core.Decision) error { return l.Reset(t.Context(), "k") },
+	undo := func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) }
+	settle := func(_ *core.Limiter, d core.Decision) error { return d.Settle(t.Context(), 1) }
+	reset := func(l *core.Limiter, _ core.Decision) error { return l.Reset(t.Context(), "k") }
+	for desc, c := range map[string]struct {
+		limit core.Limit
+		give  func(*core.Limiter, core.Decision) error
+	}{
+		"undo": {core.PerHour(4), undo}, "undo tokens": {core.PerHour(4).Of("tokens"), undo},
+		"settle": {core.PerHour(4), settle}, "settle tokens": {core.PerHour(4).Of("tokens"), settle},
+		"reset": {core.PerHour(4), reset}, "reset tokens": {core.PerHour(4).Of("tokens"), reset},
+		"reset a month": {core.PerMonth(4), reset},
 	} {
-		t.Run(desc, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, core.PerHour(4))
-				first, err := l.AllowN(t.Context(), "k", 4)
-				if err != nil {
-					t.Fatal(err)
-				}
-				begin := time.Now()
-				done := make(chan time.Duration)
-				go func() {
-					if _, err := l.WaitN(t.Context(), "k", 2); err != nil {
-						t.Error(err)
-					}
-					done <- time.Since(begin)
-				}()
-				time.Sleep(time.Minute)
-				if err := give(l, first); err != nil {
-					t.Fatal(err)
-				}
-				if took := <-done; took != time.Minute {
-					t.Errorf("waited for %v, want a minute", took)
-				}
-			})
-		})
+		for name, s := range map[string]core.Store{
+			"memory": core.NewMemoryStore(), "slow": slowResets{core.NewMemoryStore()},
+		} {
+			t.Run(desc+" "+name, func(t *testing.T) { wakes(t, s, c.limit, c.give) })
+		}
 	}
+}
+
+func wakes(t *testing.T, s core.Store, limit core.Limit, give func(*core.Limiter, core.Decision) error) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, limit, core.WithStore(s))
+		first, err := l.AllowN(t.Context(), "k", 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		done := make(chan time.Duration)
+		go func() {
+			if _, err := l.WaitN(t.Context(), "k", 2); err != nil {
+				t.Error(err)
+			}
+			done <- time.Since(begin)
+		}()
+		time.Sleep(time.Minute)
+		if err := give(l, first); err != nil {
+			t.Fatal(err)
+		}
+		want := time.Since(begin)
+		if took := <-done; took != want {
+			t.Errorf("waited for %v, want %v", took, want)
+		}
+	})
+}
+
+// slowResets is a store in which other calls come before a reset.
+type slowResets struct{ store.Full }
+
+func (s slowResets) Reset(ctx context.Context, key store.Key) error {
+	time.Sleep(time.Millisecond)
+	return s.Full.Reset(ctx, key)
 }
