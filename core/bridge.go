@@ -149,14 +149,14 @@ func setEntries(w *bridge.Window, all []Entry, same bool) {
 	}
 }
 
-// resetLog resets the log of a key. For the limiter's own key it lifts bans as well.
+// resetLog resets the log of a key. For the limiter's own key it lifts bans as well, as [Limiter.resetKey] does.
 func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
 	l := d.limiter
-	err := l.reset(ctx, key)
-	if err == nil && key.Identity == d.q.Take.Key.Identity {
+	var err error
+	if key.Identity == d.q.Take.Key.Identity {
 		err = l.liftBan(ctx, key.Identity)
 	}
-	return err
+	return cmp.Or(err, l.reset(ctx, key))
 }
 
 func overrideNames(l *Limiter) (names []string) {

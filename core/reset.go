@@ -68,16 +68,15 @@ func (d *Decision) resetRules(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// resetKey resets an identity of the limiter's key.
+// resetKey resets an identity of the limiter's key. The ban comes first, because calls that wait for its end are woken
+// by the reset of the log.
 func (l *Limiter) resetKey(ctx context.Context, id identity) error {
-	err := l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id})
+	err := l.liftBan(ctx, id)
+	err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id}))
 	for space := range l.policy.spaces.Others {
 		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.Namespace, Identity: id}))
 	}
-	if err != nil {
-		return err
-	}
-	return l.liftBan(ctx, id)
+	return err
 }
 
 // unused returns an error if nothing was used by a text that no request's key is.

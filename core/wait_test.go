@@ -729,6 +729,24 @@ func inBubbles() int {
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(", synctest bubble "))
 }
 
+// A reset lifts the ban that a call waits for before it wakes the call.
+func TestResetWakesWaitOfABan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour),
+			core.WithStore(slowResets{core.NewMemoryStore()}))
+		take(t, l, 1)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		first := wait(t, l, "k", 1)
+		time.Sleep(time.Minute)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		first.admitted(t, time.Now())
+	})
+}
+
 func TestWaitStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.PerHour(1))
