@@ -464,9 +464,13 @@ func TestOverrideWakesWait(t *testing.T) {
 		if d, err := l.WaitN(t.Context(), "large", 7); err != nil || d.Granted != 7 {
 			t.Errorf("7 units of 10: %v, %v", d, err)
 		}
+		waiting := wait(t, l, "large", 5)
 		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(1)}, Until: long})
 		if d, err := l.WaitN(t.Context(), "large", 2); !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed {
 			t.Errorf("2 units of 1: %v, %v; want ErrCostExceedsQuota", d, err)
+		}
+		if <-waiting.done; !errors.Is(waiting.err, core.ErrCostExceedsQuota) || waiting.d.Allowed {
+			t.Errorf("5 units of 1, waited for before: %v, %v; want ErrCostExceedsQuota", waiting.d, waiting.err)
 		}
 	})
 }

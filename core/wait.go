@@ -104,6 +104,9 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			err = l.served(ctx, w, d)
 			return err == nil, err
 		}
+		if d.never() { // an override has made the quota smaller
+			return true, d.Err()
+		}
 		wait, err := d.line(ctx, w, poll)
 		if err != nil {
 			return true, err
