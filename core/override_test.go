@@ -475,6 +475,24 @@ func TestOverrideWakesWait(t *testing.T) {
 	})
 }
 
+// Where an override lets the limits of a key deny nothing, a call of Wait with a deadline is admitted although others
+// wait that do not know it yet.
+func TestOverrideUnlimitedWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+		admits(t, l, "k", 1)
+		first := wait(t, l, "k", 1)
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		second := wait(t, l, "k", 1, 10*time.Second)
+		began := time.Now()
+		for _, w := range []*waiter{first, second} {
+			if <-w.done; w.err != nil || !w.d.Allowed || time.Since(began) > time.Second {
+				t.Errorf("%v, %v after %v", w.d, w.err, time.Since(began))
+			}
+		}
+	})
+}
+
 // A wrong override is refused with all its mistakes.
 func TestOverrideMistakes(t *testing.T) {
 	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(5).By(byOrganisation)}, core.ByIP(),

@@ -242,8 +242,8 @@ func (l *Limiter) foresee(
 		units, later, by := known.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
 		err = l.decide(ctx, nil, &l.prefixes, pl, false, d)
-		if errors.As(err, new(*ConfigError)) || err == nil && d.q.Plan == nil {
-			break // the store cannot take so much at once, or counts nothing now
+		if errors.As(err, new(*ConfigError)) || err == nil && (d.q.Plan == nil || d.Allowed && later == 0) {
+			break // the store cannot take so much at once, or counts nothing now, or has room for all
 		}
 		if err != nil {
 			d.begin(w, 0, 0)
