@@ -166,6 +166,26 @@ func TestOverrideUnlimitedRecords(t *testing.T) {
 	})
 }
 
+// What an unlimited key has taken is settled once it is known.
+func TestOverrideUnlimitedSettles(t *testing.T) {
+	l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(100).Of("tokens")}, core.WithOverrides())
+	overrideIn(t, l, "k", core.Override{Unlimited: true})
+	d := allowCosts(t, l, core.Costs{"tokens": 600}, true)
+	if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 30, "requests": 2}); err != nil {
+		t.Error(err)
+	}
+	if err := d.SettleCosts(t.Context(), core.Costs{"images": 1}); err == nil {
+		t.Error("units that no limit counts were settled")
+	}
+	if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	d, err := l.Peek(t.Context(), "k")
+	if all := d.Limits(); err != nil || all[0].Used != 2 || all[1].Used != 30 {
+		t.Errorf("%v, %v; want 2 requests and 30 tokens used", all, err)
+	}
+}
+
 type organisationKey struct{}
 
 func inOrganisation(ctx context.Context, name string) context.Context {

@@ -35,9 +35,12 @@ func (p *Plan) UnitNames() (names []string) {
 	return names
 }
 
-// Counts reports whether the plan has a limit of the unit with a name.
+// Counts reports whether the plan has a limit of the unit with a name, or a log that records it, as where an override
+// lets the limits deny nothing.
 func (p *Plan) Counts(name string) bool {
-	return slices.ContainsFunc(p.All(), func(l Limit) bool { return !l.InFlight && UnitName(l.Unit) == name })
+	of := func(l *Limit) bool { return !l.InFlight && UnitName(l.Unit) == name }
+	return slices.ContainsFunc(p.All(), func(l Limit) bool { return of(&l) }) ||
+		slices.ContainsFunc(p.Logs, func(l *Log) bool { return of(&l.Limits[0]) })
 }
 
 // NoUnnamed returns an error if it is not certain of which unit a cost without a name is: if there are several, and
