@@ -162,6 +162,9 @@ func TestOverrideUnlimitedRecords(t *testing.T) {
 					t.Errorf("%v: %v, %v", limit, d, d.Limits())
 				}
 			}
+			if d := allowAtMost(t.Context(), t, l, 9, 9); len(d.Limits()) > 0 {
+				t.Errorf("%v: %v, %v", limit, d, d.Limits())
+			}
 		}
 	})
 }

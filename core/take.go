@@ -15,8 +15,8 @@ import (
 func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 	if d.q.More == nil {
 		d.q.Take.Plan, d.q.Take.ID = d.q.Plan.Logs[0].StorePlan(), 0
-	} else if d.q.Prepare(); d.q.More.Asked == 0 { // the request costs nothing
-		d.q.Answer.Allowed = true
+	} else if d.q.Prepare(); d.q.More.Asked == 0 { // the request costs nothing, or no limit is left to count it
+		d.q.Answer.Allowed, d.q.Answer.Granted = true, d.q.Take.Cost
 		d.fill()
 		return nil
 	}
