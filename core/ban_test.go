@@ -306,8 +306,16 @@ func TestBanPeek(t *testing.T) {
 		for range 20 {
 			peek()
 		}
-		ann.banned(30 * time.Second)
-		ann.isBan(peek(), 30*time.Second)
+		began := ann.allow()
+		ann.isBan(began, 30*time.Second)
+		if all := began.Limits(); len(all) != 1 || all[0].Used != 3 || all[0].Remaining != 0 || !all[0].Denies {
+			t.Errorf("limits of the denial that begins a ban: %v", all)
+		}
+		during := peek()
+		ann.isBan(during, 30*time.Second)
+		if all := during.Limits(); len(all) > 0 {
+			t.Errorf("limits during a ban, which no limit decides about: %v", all)
+		}
 		time.Sleep(30*time.Second - 1)
 		for range 20 {
 			ann.isBan(peek(), 1)

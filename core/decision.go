@@ -117,6 +117,9 @@ func (d *Decision) Limits() []LimitState {
 	if d.q.Plan == nil || d.Overridden != nil && d.Overridden.Denied {
 		return nil
 	}
+	if d.Banned && d.q.Answer.Denied == 0 { // before this request: only the denial that begins a ban is one by limits
+		return nil
+	}
 	states := make([]LimitState, 0, len(d.q.Plan.Limits))
 	for i := range d.q.Plan.Limits {
 		l := &d.q.Plan.Limits[i]
