@@ -538,7 +538,10 @@ func TestUnitsInModes(t *testing.T) {
 		t.Log("denials that are counted are recorded by the limits that deny")
 		l := newLimiter(t, both, core.WithCountDenied())
 		allowCosts(t, l, core.Costs{"tokens": 40}, true)
-		allowCosts(t, l, core.Costs{"tokens": 20}, false)
+		d := allowCosts(t, l, core.Costs{"tokens": 20}, false)
+		if all := d.Limits(); all[0].Remaining != 4 || all[1].Remaining != 0 {
+			t.Errorf("%v, want 4 requests and no tokens left", all)
+		}
 		state(l, "k", 1, 50) // as many as the quota are kept
 		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 51}); !errors.Is(err, core.ErrCostExceedsQuota) ||
 			!d.Never() {

@@ -2,6 +2,7 @@ package question
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,12 +104,18 @@ func (q *Question) takenOf(i int) int {
 		return q.Taken
 	}
 	switch limit := &q.Plan.Limits[i]; {
-	case !q.More.recorded || limit.InFlight && !q.TakesPermits():
+	case !q.More.recorded || limit.InFlight && !q.TakesPermits() || !q.Answer.Allowed && q.hasRoom(i):
 		return 0
 	case limit.InFlight || limit.Unit != q.Plan.Unit:
 		return q.More.costs[i]
 	}
 	return q.Taken
+}
+
+// hasRoom reports whether the log of limit i had room for the request, so that it has not recorded a denial by others.
+func (q *Question) hasRoom(i int) bool {
+	n := slices.IndexFunc(q.More.Logs, func(log *plan.Log) bool { return slices.Contains(log.At, i) })
+	return q.More.Answers[n].Allowed
 }
 
 // Recorded reports whether units were recorded.
