@@ -548,6 +548,12 @@ func TestUnitsInModes(t *testing.T) {
 			t.Errorf("%v, %v; want a cost above the quota", d, err)
 		}
 		state(l, "k", 1, 50)
+		time.Sleep(time.Minute - time.Microsecond)
+		if d, err := l.AllowCosts(ctx, "k", core.Costs{"requests": 6, "tokens": 1}); !d.Never() {
+			t.Errorf("%v, %v; want a cost above the quota", d, err)
+		}
+		time.Sleep(time.Microsecond)
+		state(l, "k", 0, 0) // what never fits was not recorded by the limit of tokens either
 
 		t.Log("a ban is for denials by any unit")
 		l = newLimiter(t, both, core.WithBan(2, time.Minute, time.Hour))

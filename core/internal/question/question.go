@@ -119,7 +119,7 @@ func (q *Question) Replan(pl *plan.Plan) {
 
 // Prepare sets what the logs are asked. The costs of units with a name were set before.
 func (q *Question) Prepare() {
-	m := q.More
+	m, never := q.More, false
 	clear(m.costs[:])
 	for i, log := range m.Logs[:m.Asked] {
 		t, units := &m.Takes[i], 1
@@ -132,8 +132,14 @@ func (q *Question) Prepare() {
 			}
 			units = t.Cost
 		}
+		never = never || t.Plan.NeverFits(t.Cost)
 		for _, at := range log.At {
 			m.costs[at] = units
+		}
+	}
+	if never && q.Take.Mode == store.ModeChargeDenied { // each log knows its own limits only
+		for i := range m.Takes[:m.Asked] {
+			m.Takes[i].Mode = store.ModeCharge
 		}
 	}
 	if m.Asked < len(m.Logs) {
