@@ -538,7 +538,11 @@ func TestUnitsInModes(t *testing.T) {
 		t.Log("denials that are counted are recorded by the limits that deny")
 		l := newLimiter(t, both, core.WithCountDenied())
 		allowCosts(t, l, core.Costs{"tokens": 40}, true)
-		d := allowCosts(t, l, core.Costs{"tokens": 20}, false)
+		d := allowCosts(t, l, core.Costs{"tokens": 20, "requests": 0}, false)
+		if all := d.Limits(); len(all) != 1 || all[0].Remaining != 0 {
+			t.Errorf("%v, want no tokens left", all)
+		}
+		d = allowCosts(t, l, core.Costs{"tokens": 20}, false)
 		if all := d.Limits(); all[0].Remaining != 4 || all[1].Remaining != 0 {
 			t.Errorf("%v, want 4 requests and no tokens left", all)
 		}

@@ -19,11 +19,12 @@ func newID() uint64 { return rand.Uint64() | 1 }
 
 // SetTaken sets what was recorded, if granted is how many units were admitted.
 func (q *Question) SetTaken(granted int) {
-	if q.Taken = granted; q.Take.Mode == store.ModeChargeDenied && !q.Answer.Allowed && !q.Never() {
+	denied := q.Take.Mode == store.ModeChargeDenied && !q.Answer.Allowed && !q.Never()
+	if q.Taken = granted; denied {
 		q.Taken = q.Take.Cost
 	}
 	if q.More != nil {
-		q.More.recorded = q.Taken > 0 || q.Answer.Allowed && q.Take.Mode != store.ModePeek
+		q.More.recorded = q.Taken > 0 || denied || q.Answer.Allowed && q.Take.Mode != store.ModePeek
 	}
 }
 
