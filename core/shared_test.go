@@ -143,6 +143,27 @@ func TestMergedEntriesAreNotSwept(t *testing.T) {
 	})
 }
 
+// Units that are recorded after they have left the window take nothing, also where keys share a log, in which they
+// cannot be as old as they are.
+func TestSettledAfterTheWindowInASharedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := core.NewMemoryStore(core.WithMaxKeys(1))
+		askOnce(t, newLimiter(t, core.PerDay(1), core.WithStore(logs), core.WithName("occupant")), "k")
+		l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(100).Of("tokens")}, core.WithStore(logs))
+		for after, want := range map[time.Duration]int{time.Minute - 1: 60, time.Minute: 0} {
+			d := allowCosts(t, l, nil, true)
+			time.Sleep(after)
+			if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 60}); err != nil {
+				t.Error(err)
+			}
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Limits()[1].Used != want {
+				t.Errorf("after %v: %v, %v; want %d tokens used", after, d.Limits(), err, want)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // An entry of which only a part is left belongs to no id, not even to an id of zero.
 func TestIDZeroNamesNothing(t *testing.T) {
 	logs := core.NewMemoryStore()

@@ -186,7 +186,8 @@ func (s *Store) Log(k *store.Key, window time.Duration) (entries []store.Entry) 
 	return entries
 }
 
-// Merge adds entries of another log. In a shared log they get the instant of the merge, as entries are in order.
+// Merge adds entries of another log. In a shared log they get the instant of the merge, as entries are in order, unless
+// they have left all windows.
 func (s *Store) Merge(m *store.MergeRequest) {
 	hash := m.Key.Hash()
 	sh, now := &s.shards[hash%shardCount], s.clock()
@@ -198,7 +199,7 @@ func (s *Store) Merge(m *store.MergeRequest) {
 		switch {
 		case own:
 			log.Insert(log.now-int64(e.Age), e.ID, e.Cost)
-		case !log.Holds(sharedID(hash, e.ID), ^uint64(0)):
+		case e.Age < m.Keep && !log.Holds(sharedID(hash, e.ID), ^uint64(0)):
 			log.Add(log.now, sharedID(hash, e.ID), e.Cost)
 		}
 	}
