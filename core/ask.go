@@ -108,11 +108,16 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 		return nil, entriesNeeded("Log", fixed.Counter)
 	}
 	own := l.unnamedSpace()
-	if l.policy.fixed == nil && own.Keep() == 0 {
+	if l.policy.fixed == nil && own.Keep() == 0 { // LimitBy has chosen no sliding log of requests
+		var units []*plan.Space
 		for space := range l.policy.spaces.Others {
-			if space.Counter != store.SlidingLog { // LimitBy has chosen such limits only
+			if space.Counter != store.SlidingLog {
 				return nil, entriesNeeded("Log", space.Counter)
 			}
+			units = append(units, space)
+		}
+		if len(units) == 1 {
+			own = units[0]
 		}
 	}
 	window := cmp.Or(own.Keep(), MaxWindow)

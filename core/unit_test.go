@@ -193,6 +193,15 @@ func TestCostsWithoutUnit(t *testing.T) {
 	if err != nil || len(entries) != 2 || entries[0].Cost != 60 {
 		t.Errorf("%v, %v; want the entries of tokens", entries, err)
 	}
+	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits {
+		return core.Limits{core.PerMinute(100).Of("tokens")}
+	}))
+	if _, err := chosen.AllowN(ctx, "k", 60); err != nil {
+		t.Error(err)
+	}
+	if entries, err := chosen.Log(ctx, "k"); err != nil || len(entries) != 1 || entries[0].Cost != 60 {
+		t.Errorf("%v, %v; want the entry of tokens that were chosen", entries, err)
+	}
 	if d, err := tokens.AllowAtMost(ctx, "k", 60); err != nil || d.Granted != 10 {
 		t.Errorf("%v, %v; want 10 tokens granted", d, err)
 	}
