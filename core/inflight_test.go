@@ -310,6 +310,8 @@ func TestMistakesWithInFlight(t *testing.T) {
 		{"a shadow on a store without Renew", core.PerMinute(1),
 			[]core.Option{core.WithStore(justTakes{core.NewMemoryStore()}), core.WithShadow(core.InFlight(1))},
 			[]string{"store.Renewer"}},
+		{"a cost", core.InFlight(1), []core.Option{core.WithCostOf("requests", func(context.Context) int { return 1 })},
+			[]string{"WithCostOf(requests)", "leave it out"}},
 		{"a store of one log", core.Limits{core.InFlight(1), core.PerMinute(1)},
 			[]core.Option{core.WithStore(oneSlotLog{oneLog{full}, full, full})},
 			[]string{"limits(2 logs)", "one log at a time", "(InFlight)"}},

@@ -105,8 +105,11 @@ func (c Costs) check(option string, pl *plan.Plan) error {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		switch cost := c[name]; {
 		case !pl.Counts(name):
-			faults = append(faults, configError(option, name, "no limit counts this unit",
-				"use one of "+strings.Join(pl.UnitNames(), ", ")))
+			remedy := "leave it out" // there is InFlight only
+			if names := pl.UnitNames(); names != nil {
+				remedy = "use one of " + strings.Join(names, ", ")
+			}
+			faults = append(faults, configError(option, name, "no limit counts this unit", remedy))
 		case cost < 0 || cost > MaxQuota:
 			faults = append(faults, configError(option, fmt.Sprintf("%s: %d", name, cost), "the cost is out of range",
 				"pass 0 to "+strconv.Itoa(MaxQuota)))
