@@ -311,6 +311,26 @@ func TestOverrideOfChosenLimitsAndShadows(t *testing.T) {
 	}
 }
 
+// The shadow of an unlimited key says nothing of the limits that deny nothing.
+func TestOverrideUnlimitedWithShadow(t *testing.T) {
+	for _, policy := range []core.Limits{{core.PerHour(1)}, {core.PerHour(1), core.PerHour(1).Of("tokens")}} {
+		var shadow *core.Decision
+		l := newLimiter(t, policy, core.WithOverrides(), core.WithShadow(core.PerHour(3)),
+			core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		for used := range 3 {
+			costs := core.Costs{}
+			if len(policy) > 1 {
+				costs["tokens"] = 1
+			}
+			allowCosts(t, l, costs, true)
+			if !shadow.Allowed || shadow.RetryAfter != 0 || shadow.Used != used {
+				t.Errorf("%v: shadow %v, want it allowed with %d used", policy, shadow, used)
+			}
+		}
+	}
+}
+
 // In another process an override is in force within a second, whether it has requests meanwhile or not; and what ends,
 // is lowered or removed as well.
 func TestOverrideReachesOthersWithinASecond(t *testing.T) {

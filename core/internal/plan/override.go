@@ -167,8 +167,9 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 		for i := from.Deciding(); i < len(from.At); i++ {
 			log.Limits, log.At = append(log.Limits, from.Limits[i]), append(log.At, to[from.At[i]])
 		}
-		if log.Shadow = from.Shadow; o.limits == nil && from.KeepsEntries() { // nobody reads what these answer
-			log.Limits, log.Shadow = append(log.Limits, from.Limits[:from.Deciding()]...), len(from.Limits)
+		if log.Shadow = from.Shadow; log.Shadow == 0 && o.limits == nil && from.KeepsEntries() {
+			// So that the log is asked, and records. Nobody reads what these answer: they are in none of At.
+			log.Limits, log.Shadow = from.Limits, len(from.Limits)
 		}
 		add(log)
 	}

@@ -250,7 +250,7 @@ func Merge(logs []*Log, takes []store.Take, answers []store.Answer) (a store.Ans
 	for n := range takes {
 		log, t, from := logs[n], &takes[n], &answers[n]
 		a.Allowed = a.Allowed && from.Allowed
-		if !log.InFlight() { // nobody knows when a request ends
+		if !log.InFlight() && len(log.At) > 0 { // nobody knows when a request ends
 			a.Retry, a.Shadow = max(a.Retry, from.Retry), max(a.Shadow, from.Shadow)
 			never, neverShadow = never || NeverFits(t.Plan.Deciding(), t), neverShadow || NeverFits(t.Plan.Shadows(), t)
 		}
