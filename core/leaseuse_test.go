@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -262,6 +263,25 @@ func TestBookingWithoutAnAnswer(t *testing.T) {
 			t.Error("no booking was without an answer")
 		}
 	}, core.WithFailure(core.FailClosed))
+}
+
+// Requests that wait for one booking without an answer fail together, so they count as one failure of the store.
+func TestOneBookingWithoutAnAnswerOpensNoBreaker(t *testing.T) {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		fromLease(t, p.leased)
+		time.Sleep(leaseLength)
+		p.silent.Store(true)
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() { p.leased.Allow(t.Context(), "k") })
+		}
+		synctest.Wait()
+		p.silent.Store(false)
+		all.Wait()
+		if d, err := p.leased.Allow(t.Context(), "k"); err != nil || d.Degraded || p.leased.Stats().Outages > 0 {
+			t.Errorf("degraded %v, %v; %+v", d.Degraded, err, p.leased.Stats())
+		}
+	})
 }
 
 // The lease of a shared log is spent while another log is asked. If that denies, the unit goes back to the lease.

@@ -83,6 +83,9 @@ func (g *Guard) charge(
 		if of[0] = h.spend(&takes[0], &answers[0]); of[0].IsLeased() {
 			return FromLease, nil
 		}
+		if ctx.Err() != nil {
+			break // its call, which fails at once, counts from when it has begun to wait: see breaker.failure
+		}
 		now = time.Now()
 	}
 	return g.decide(ctx, now, &request{takes: takes, answers: answers})
