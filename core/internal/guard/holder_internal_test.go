@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +34,37 @@ func TestEitherClockEndsALease(t *testing.T) {
 			processStart = processStart.Add(-c.ahead)
 			if u := h.spend(&store.Take{Cost: 1}, new(store.Answer)); u.IsLeased() != c.isSpent {
 				t.Errorf("%s: spent %v, want %v", c.name, u.IsLeased(), c.isSpent)
+			}
+		})
+	}
+}
+
+// booker is a store that books nothing.
+type booker struct{ *faultyStore }
+
+func (b booker) Book(ctx context.Context, _ store.Booking) (booked store.Booked, err error) {
+	return booked, b.call(ctx, "book", func(fault) {})
+}
+
+// A holder is removed although its key is not asked for again, also one that was made while the store was away.
+func TestHoldersEnd(t *testing.T) {
+	for _, f := range []fault{answers, refuses} {
+		synctest.Test(t, func(t *testing.T) {
+			logs := newSharedLogs().connect()
+			g := New(Config{Store: booker{logs}, Timeout: time.Second, LocalKeys: 100, Lease: 20 * time.Millisecond})
+			defer g.Close()
+			logs.down(f)
+			plan, most := planOf(1000, time.Minute), int64(0)
+			for i := range 200 {
+				takes := []store.Take{{Key: store.NewKey("p", strconv.Itoa(i%4)), Plan: plan, Cost: 1}}
+				g.TakeLeased(t.Context(), takes, make([]store.Answer, 1), make([]Use, 1))
+				most = max(most, g.leases.count.Load())
+				time.Sleep(100 * time.Microsecond)
+			}
+			logs.up(0)
+			time.Sleep(time.Minute)
+			if n := g.leases.count.Load(); n > 0 || most == 0 {
+				t.Errorf("the store %v: %d holders, %d of them a minute later", f, most, n)
 			}
 		})
 	}

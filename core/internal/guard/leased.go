@@ -66,7 +66,7 @@ func (g *Guard) charge(
 		ctx = g.Within(ctx, now)
 	}
 	if h == nil {
-		h = g.leases.wanted(&takes[0], hash, now.Sub(g.start))
+		h = g.wanted(&takes[0], hash, now.Sub(g.start))
 	}
 	for waits := 0; h != nil && g.isHealthy(); waits++ {
 		b, wait := h.begin(time.Since(g.start))
@@ -189,7 +189,7 @@ func (g *Guard) bookAhead(t *store.Take) {
 	now, hash := time.Since(g.start), t.Key.Hash()
 	h := g.leases.find(t, hash)
 	if h == nil {
-		h = g.leases.wanted(t, hash, now)
+		h = g.wanted(t, hash, now)
 	}
 	if h == nil || !g.isHealthy() {
 		return
@@ -243,11 +243,7 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 	h.gone = h.gone || b.Most == 0 // there are few requests
 	close(h.booking)
 	h.booking = nil
-	if h.timer == nil {
-		h.timer = time.AfterFunc(g.leases.length, func() { g.idle(h) })
-	} else {
-		h.timer.Reset(g.leases.length)
-	}
+	g.setTimer(h)
 	gone := h.gone
 	h.mu.Unlock()
 	if gone {
@@ -262,6 +258,26 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 	}
 	if b.previous != nil {
 		go g.settleLease(context.Background(), b.previous) //nolint:errcheck // the record has the settlement
+	}
+}
+
+// wanted is [leases.wanted]. A holder that is returned ends also if nothing is booked, as when the store is away.
+func (g *Guard) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
+	h := g.leases.wanted(t, hash, now)
+	if h != nil {
+		h.mu.Lock()
+		g.setTimer(h)
+		h.mu.Unlock()
+	}
+	return h
+}
+
+// setTimer has idle called after the length of a lease. The caller holds the lock.
+func (g *Guard) setTimer(h *holder) {
+	if h.timer == nil {
+		h.timer = time.AfterFunc(g.leases.length, func() { g.idle(h) })
+	} else {
+		h.timer.Reset(g.leases.length)
 	}
 }
 
