@@ -434,6 +434,29 @@ func TestLimitsThatChangeEndALease(t *testing.T) {
 	}
 }
 
+// Limits that LimitBy chooses are compiled for each request if there are many of them. Such requests spend one lease.
+func TestLeaseOfManyLimits(t *testing.T) {
+	type quota struct{}
+	policy := core.LimitBy(func(ctx context.Context) core.Limits {
+		n, _ := ctx.Value(quota{}).(int)
+		return core.Limits{core.PerMinute(cmp.Or(n, 300))}
+	})
+	withLeases(t, policy, func(t *testing.T, p *pair) {
+		for n := range 100 {
+			if _, err := p.leased.Allow(context.WithValue(t.Context(), quota{}, 1000+n), "other"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, admitted := fromLease(t, p.leased)
+		for ; admitted < 300; admitted++ {
+			time.Sleep(time.Millisecond)
+			if d, err := p.leased.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+				t.Fatalf("denied after %d of 300: %v, %v", admitted, d, err)
+			}
+		}
+	})
+}
+
 type withoutBook struct{ store.Store }
 
 // What cannot have leases is an error at start-up.

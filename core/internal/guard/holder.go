@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,12 +94,15 @@ func (ls *leases) find(t *store.Take, hash uint64) *holder {
 		return nil // without a look at the table, which is seldom in the processor's cache
 	}
 	for h := ls.holders[hash%holderShards].Load(); h != nil; h = h.next.Load() {
-		if h.hash == hash && h.plan == t.Plan && logKeyOf(&h.key) == logKeyOf(&t.Key) {
+		if h.hash == hash && isSame(h.plan, t.Plan) && logKeyOf(&h.key) == logKeyOf(&t.Key) {
 			return h
 		}
 	}
 	return nil
 }
+
+// isSame reports whether two plans have the same limits. Where requests choose limits, each may have a plan of its own.
+func isSame(p, other *store.Plan) bool { return p == other || slices.Equal(p.Limits, other.Limits) }
 
 // wanted counts a request for a log without a holder, and returns one if there are many, or nil.
 func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
