@@ -316,6 +316,25 @@ func TestJointDecisionWithALease(t *testing.T) {
 	})
 }
 
+// A request over several logs that a lease in hand cannot serve ends it: what is booked and not used denies nothing.
+func TestJointDecisionEndsALease(t *testing.T) {
+	limits := core.Limits{core.PerMinute(90), core.PerMinute(100).By(core.Global())}
+	withLeases(t, limits, func(t *testing.T, p *pair) {
+		for n := range 50 {
+			if d, err := p.leased.Allow(t.Context(), fmt.Sprint(n)); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			time.Sleep(500 * time.Microsecond)
+		}
+		if s := p.leased.Stats(); s.Booked == 0 {
+			t.Fatal("nothing is booked")
+		}
+		if d, err := p.leased.AllowN(t.Context(), "k", 50); err != nil || !d.Allowed {
+			t.Errorf("the other half of the quota: %v, %v", d, err)
+		}
+	})
+}
+
 // Options that concern single decisions mean the same with leases.
 func TestLeaseWithOptions(t *testing.T) {
 	for name, opts := range map[string][]core.Option{

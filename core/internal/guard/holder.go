@@ -207,6 +207,13 @@ func (h *holder) spend(t *store.Take, a *store.Answer) Use {
 	return Use{l, at.Mono}
 }
 
+// hasUnspent reports whether the lease in hand has units that are not spent, and that the store counts.
+func (h *holder) hasUnspent() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lease != nil && h.lease.Left() > 0
+}
+
 // isLeasable reports whether units can be booked in the log of a take. The limits of a shadow are asked about each
 // request.
 func isLeasable(t *store.Take) bool {

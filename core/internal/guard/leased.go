@@ -104,13 +104,13 @@ func (g *Guard) takeSeveral(
 	asked := at[:0]
 	for i := range takes {
 		t := &takes[i]
-		h := g.leases.find(t, t.Key.Hash())
-		switch {
-		case h == nil || !isLeasable(t) || t.Mode == store.ModePeek:
-		case t.Mode == store.ModeRecord || t.Mode == store.ModeUpTo:
-			g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
-		default:
-			of[i] = h.spend(t, &answers[i])
+		if h := g.leases.find(t, t.Key.Hash()); h != nil && isLeasable(t) && t.Mode != store.ModePeek {
+			if t.Mode == store.ModeCharge || t.Mode == store.ModeChargeDenied {
+				of[i] = h.spend(t, &answers[i])
+			}
+			if !of[i].IsLeased() && h.hasUnspent() {
+				g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+			}
 		}
 		if !of[i].IsLeased() {
 			asked = append(asked, i)
