@@ -242,6 +242,28 @@ func TestLeaseInAnOutage(t *testing.T) {
 	})
 }
 
+// A request that ends a lease is decided in time as well if the store does not answer.
+func TestLeaseEndsInTime(t *testing.T) {
+	limits := core.Limits{core.PerMinute(999), core.PerMinute(1000).By(core.Global())}
+	for name, policy := range map[string]core.Policy{"one log": core.PerMinute(1000), "several": limits} {
+		for _, ask := range []func(*core.Limiter) (core.Decision, error){
+			func(l *core.Limiter) (core.Decision, error) { return l.AllowAtMost(context.Background(), "k", 500) },
+			func(l *core.Limiter) (core.Decision, error) { return l.Record(context.Background(), "k", 1) },
+			func(l *core.Limiter) (core.Decision, error) { return l.AllowN(context.Background(), "k", 500) },
+		} {
+			withLeases(t, policy, func(t *testing.T, p *pair) {
+				fromLease(t, p.leased)
+				p.away.Store(true)
+				begun := time.Now()
+				_, err := ask(p.leased)
+				if took := time.Since(begun); err == nil || took > 100*time.Millisecond {
+					t.Errorf("%s: %v after %v, want an error after 100ms", name, err, took)
+				}
+			}, core.WithFailure(core.FailClosed))
+		}
+	}
+}
+
 // What was booked and not answered is settled to nothing when the store answers again.
 func TestBookingWithoutAnAnswer(t *testing.T) {
 	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {

@@ -34,6 +34,7 @@ func (g *Guard) TakeLeased(
 		return g.charge(ctx, h, hash, takes, answers, of)
 	}
 	if h != nil && t.Mode != store.ModePeek {
+		ctx = g.inTime(ctx, time.Now())
 		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
 	}
 	from, err = g.Take(ctx, takes, answers)
@@ -62,9 +63,7 @@ func (g *Guard) charge(
 		return FromCache, nil
 	}
 	now := time.Now()
-	if _, ok := ctx.(deadline.Context); !ok {
-		ctx = g.Within(ctx, now)
-	}
+	ctx = g.inTime(ctx, now)
 	if h == nil {
 		h = g.wanted(&takes[0], hash, now.Sub(g.start))
 	}
@@ -91,6 +90,14 @@ func (g *Guard) charge(
 	return g.decide(ctx, now, &request{takes: takes, answers: answers})
 }
 
+// inTime returns a context that ends with the time of a decision, which is ctx itself if the decision has begun before.
+func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
+	if _, ok := ctx.(deadline.Context); ok {
+		return ctx
+	}
+	return g.Within(ctx, now)
+}
+
 // isHealthy reports whether units may be booked.
 func (g *Guard) isHealthy() bool {
 	return g.breaker.isBypassed() && g.record.entries.Load() == 0 && !g.leases.closed.Load()
@@ -109,6 +116,7 @@ func (g *Guard) takeSeveral(
 				of[i] = h.spend(t, &answers[i])
 			}
 			if !of[i].IsLeased() && h.hasUnspent() {
+				ctx = g.inTime(ctx, time.Now())
 				g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
 			}
 		}
@@ -366,7 +374,7 @@ func (g *Guard) settleTo(ctx context.Context, l *Lease, units int) error {
 	if g.record.settle(&s) {
 		return nil
 	}
-	ctx = g.Within(ctx, time.Now())
+	ctx = g.inTime(ctx, time.Now())
 	err := g.call(ctx, &l.key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
 	if err != nil {
 		t := &store.Take{Key: l.key, Plan: l.plan}
