@@ -163,6 +163,25 @@ func TestSettleOfLeasedUnits(t *testing.T) {
 	}
 }
 
+// What Settle and Undo could not tell the store, they tell it when they are called again.
+func TestSettleLeasedUnitsAgain(t *testing.T) {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		d, admitted := fromLease(t, p.leased)
+		for _, cost := range []int{500, 1, 500, 0} {
+			p.away.Store(true)
+			if err := d.Settle(t.Context(), cost); err == nil {
+				t.Errorf("settled to %d without the store", cost)
+			}
+			p.away.Store(false)
+			time.Sleep(5 * time.Second)
+			if err := d.Settle(t.Context(), cost); err != nil {
+				t.Error(err)
+			}
+			wantUsed(t, p.other, admitted-1+cost, fmt.Sprint("settled to ", cost))
+		}
+	}, core.WithFailure(core.FailClosed))
+}
+
 // Record and Reset end the lease in hand. A reset keeps what others have booked.
 func TestRecordAndResetEndALease(t *testing.T) {
 	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {

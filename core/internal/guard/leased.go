@@ -388,17 +388,22 @@ func (g *Guard) settleTo(ctx context.Context, l *Lease, units int) error {
 func (g *Guard) SettleLeased(ctx context.Context, u Use, t *store.Take, cost int) error {
 	l := u.of
 	l.mu.Lock()
-	beyond, told := l.Change(t.ID, t.Cost, cost)
+	beyond, tell := l.Change(t.ID, t.Cost, cost)
 	open := l.IsOpen()
 	l.mu.Unlock()
 	var err error
 	switch {
-	case told && beyond > 0:
+	case tell && beyond > 0:
 		own := *t
 		own.Cost, own.Mode = beyond, store.ModeRecord
 		err = g.SettleLate(ctx, &own, instant().Mono-u.at)
-	case told:
+	case tell:
 		err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, false)
+	}
+	if tell && err == nil {
+		l.mu.Lock()
+		l.Told(t.ID, beyond)
+		l.mu.Unlock()
 	}
 	if err != nil || open {
 		return err

@@ -48,7 +48,7 @@ func (w *world) hash() uint64 {
 			add(l.id, l.sent, l.Units, int(l.end.Mono), l.left, l.sent, l.stored)
 			is(l.open, l.sending)
 			for _, id := range slices.Sorted(maps.Keys(l.changed)) {
-				add(int(id), l.changed[id].in, l.changed[id].beyond)
+				add(int(id), l.changed[id].in, l.changed[id].beyond, l.changed[id].stored)
 				is(l.changed[id].undone)
 			}
 		}

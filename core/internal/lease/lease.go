@@ -50,6 +50,7 @@ type Lease struct {
 type use struct {
 	in     int  // units of the lease
 	beyond int  // units that have an entry of their own
+	stored int  // units that this entry has in the store, or -1 if that is not known
 	undone bool // for good
 }
 
@@ -85,18 +86,18 @@ func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
 func (l *Lease) Left() int { return l.left }
 
 // Change changes the cost of a use, which was that many units at first. It takes more units from the lease while this
-// is open. What they do not suffice for is beyond the lease, and needs an entry of its own: told reports whether the
-// units of that entry have changed. After the lease was closed, there may be another settlement. A use that was undone
-// stays undone.
-func (l *Lease) Change(id uint64, first, units int) (beyond int, told bool) {
+// is open. What they do not suffice for is beyond the lease, and needs an entry of its own: tell reports whether the
+// store has to be told the units of that entry. After the lease was closed, there may be another settlement. A use that
+// was undone stays undone.
+func (l *Lease) Change(id uint64, first, units int) (beyond int, tell bool) {
 	u, ok := l.changed[id]
 	if !ok {
 		u.in = first
 	}
 	if u.undone {
-		return 0, false
+		return 0, u.stored != 0
 	}
-	most, before := u.in, u.beyond
+	most := u.in
 	if l.open {
 		most += l.left
 	}
@@ -105,8 +106,20 @@ func (l *Lease) Change(id uint64, first, units int) (beyond int, told bool) {
 	if l.changed == nil {
 		l.changed = make(map[uint64]use)
 	}
-	l.changed[id] = use{in: in, beyond: units - in, undone: units == 0}
-	return units - in, units-in != before
+	u = use{in: in, beyond: units - in, stored: u.stored, undone: units == 0}
+	if tell = u.beyond != u.stored; tell {
+		u.stored = -1
+	}
+	l.changed[id] = u
+	return u.beyond, tell
+}
+
+// Told notes that the store has an entry of so many units for what a use has beyond the lease.
+func (l *Lease) Told(id uint64, beyond int) {
+	if u := l.changed[id]; u.beyond == beyond {
+		u.stored = beyond
+		l.changed[id] = u
+	}
 }
 
 // Settlement closes the lease, and returns the units that the store has to be told next. There is nothing to tell while

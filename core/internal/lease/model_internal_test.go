@@ -440,9 +440,12 @@ func (w *world) change(p, units int) error {
 		use.units = 0
 		return nil
 	}
-	beyond, told := l.Change(uint64(id), first, units)
+	beyond, tell := l.Change(uint64(id), first, units)
 	use.units = units - beyond
-	if told && use.at >= 0 {
+	if tell {
+		l.Told(uint64(id), beyond)
+	}
+	if tell && use.at >= 0 {
 		entryOf := -id // of the units beyond the lease
 		w.uses = append(w.uses, realUse{id: entryOf, entry: entryOf, at: use.at, units: beyond, raised: w.now})
 		if w.moreAtEnd {
