@@ -182,6 +182,23 @@ func TestSettleLeasedUnitsAgain(t *testing.T) {
 	}, core.WithFailure(core.FailClosed))
 }
 
+// What was settled to more in an outage and undone before that was replayed is not replayed.
+func TestUndoBeforeTheReplayOfLeasedUnits(t *testing.T) {
+	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+		d, admitted := fromLease(t, p.leased)
+		p.away.Store(true)
+		if err := d.Settle(t.Context(), 500); err != nil {
+			t.Error(err)
+		}
+		p.away.Store(false)
+		if err := d.Undo(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		wantUsed(t, p.other, admitted-1, "after the replay")
+	})
+}
+
 // Record and Reset end the lease in hand. A reset keeps what others have booked.
 func TestRecordAndResetEndALease(t *testing.T) {
 	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {

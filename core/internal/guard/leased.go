@@ -398,7 +398,7 @@ func (g *Guard) SettleLeased(ctx context.Context, u Use, t *store.Take, cost int
 		own.Cost, own.Mode = beyond, store.ModeRecord
 		err = g.SettleLate(ctx, &own, instant().Mono-u.at)
 	case tell:
-		err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, false)
+		err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, true) // a replay may not have added the entry yet
 	}
 	if tell && err == nil {
 		l.mu.Lock()
