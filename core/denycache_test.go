@@ -82,6 +82,29 @@ func TestUndoneElsewhereIsSeen(t *testing.T) {
 	}
 }
 
+// A denial that the store has not repeated is not used in an outage, however old it was when the store was asked again.
+func TestUndoneElsewhereBeforeAnOutage(t *testing.T) {
+	for _, age := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			ps := newProcesses(t, core.PerHour(4))
+			defer ps.here.Close()
+			taken := ps.allow(ps.remote, 4)
+			ps.allow(ps.here, 1)
+			ps.sleep(age)
+			if err := taken.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if d := ps.allow(ps.here, 1); !d.Allowed {
+				t.Error("denied although units were given back")
+			}
+			ps.fake.Fail(errDown)
+			if d := ps.allow(ps.here, 1); !d.Allowed {
+				t.Errorf("denied in an outage, since it was denied %v before the store admitted it", age)
+			}
+		})
+	}
+}
+
 // What this process itself gives back is seen at once.
 func TestUndoneHereIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -248,11 +248,11 @@ func (d *Cache) Update(takes []store.Take, answers []store.Answer, admitted bool
 		switch {
 		case !a.Allowed && mode != store.ModeChargeDenied: // nothing was recorded
 		case mode == store.ModePeek:
-			d.UnitsAdded(&t.Key, v.hash, math.MaxInt, t.Plan)
+			d.added(&t.Key, v, math.MaxInt, t.Plan)
 		case mode == store.ModeCharge || mode == store.ModeUpTo:
-			d.UnitsAdded(&t.Key, v.hash, Units(t, a), t.Plan)
+			d.added(&t.Key, v, Units(t, a), t.Plan)
 		default: // it was recorded whether there was room or not
-			d.UnitsAdded(&t.Key, v.hash, 0, t.Plan)
+			d.added(&t.Key, v, 0, t.Plan)
 		}
 		if !a.Allowed || d.outages && mode != store.ModePeek && mode != store.ModeRecord {
 			d.remember(t, a, v)
@@ -296,20 +296,24 @@ func (d *Cache) remember(t *store.Take, a *store.Answer, v Version) {
 	d.add(&t.Key, e, v)
 }
 
-// UnitsAdded is called when units may have been added to a log. Then the waits of entries with costs above a number are
-// too short from now on, and so are the waits of answers that are still on their way. An entry for the plan that asks
-// for no more than what the store has admitted is wrong if it is not fresh: another process has given units back.
-func (d *Cache) UnitsAdded(key *store.Key, hash uint64, above int, plan *store.Plan) {
+// UnitsAdded is called when units may have been added to a log without a take.
+func (d *Cache) UnitsAdded(key *store.Key) { d.added(key, Version{hash: key.Hash()}, 0, nil) }
+
+// added is called when units may have been added to a log. Then the waits of entries with costs above a number are too
+// short from now on, and so are the waits of answers that are still on their way. An entry for the plan that asks for
+// no more than what the store has admitted is wrong if it is not fresh, or was there when the store was asked: another
+// process has given units back.
+func (d *Cache) added(key *store.Key, v Version, above int, plan *store.Plan) {
 	if above == 0 || above < math.MaxInt && d.weighted.Load() {
-		d.counter(hash).Add(versionAdded)
+		d.counter(v.hash).Add(versionAdded)
 	}
-	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
+	for e := d.bucket(v.hash).Load(); e != nil; e = e.next.Load() {
 		switch {
-		case !e.matches(key, hash):
+		case !e.matches(key, v.hash):
 		case e.cost > above:
 			e.stale.Store(true)
-		case e.probing.Load() && e.plan == plan:
-			d.remove(key, hash, e)
+		case e.plan == plan && (e.probing.Load() || above < math.MaxInt && e.received < v.sent):
+			d.remove(key, v.hash, e)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 		}
 		g.record.replayed.Add(uint64(len(p.merged)))
 		g.record.markMerged(b)
-		g.denials.UnitsAdded(&b.key, b.key.Hash(), 0, nil)
+		g.denials.UnitsAdded(&b.key)
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
