@@ -120,6 +120,34 @@ func TestCloseSettlesLeases(t *testing.T) {
 	})
 }
 
+// Close waits for bookings and settlements that are on their way, since the store's client may be closed next.
+func TestCloseAwaitsLeases(t *testing.T) {
+	slow := func() (there, back time.Duration, lost, twice bool) {
+		return leaseLength / 8, leaseLength / 8, false, false
+	}
+	for name, opts := range map[string][]core.Option{"": nil, "count denied": {core.WithCountDenied()}} {
+		for after := time.Duration(0); after < 2*leaseLength; after += leaseLength / 10 {
+			withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+				l := newLimiter(t, core.PerMinute(1000), append(opts, core.WithName("shared"),
+					core.WithStore(connection{p.remoteLogs, slow}), core.WithLease(leaseLength))...)
+				const callers, calls = 20, 4
+				for range calls {
+					var all sync.WaitGroup
+					for range callers {
+						all.Go(func() { l.Allow(t.Context(), "k") })
+					}
+					all.Wait()
+				}
+				time.Sleep(after)
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				wantUsed(t, p.other, callers*calls, fmt.Sprint("after Close, ", after, " after the last request ", name))
+			}, opts...)
+		}
+	}
+}
+
 // A decision keeps its lease: Undo gives the unit back to it while it lives, and to the store afterwards, once.
 func TestUndoOfLeasedUnits(t *testing.T) {
 	for _, after := range []time.Duration{0, 3 * leaseLength} {

@@ -50,6 +50,7 @@ type holder struct {
 
 	mu      sync.Mutex
 	lease   *Lease        // in hand, or nil
+	last    *Lease        // the latest that was ended, or nil
 	booking chan struct{} // closed when the booking on its way was answered; nil if there is none
 	waiting int           // requests that wait for it
 	size    int           // units to book next
@@ -290,6 +291,7 @@ func (h *holder) end() *Lease {
 	if h.lease = nil; l == nil {
 		return nil
 	}
+	h.last = l
 	used := l.Units - l.Left()
 	switch h.used = (h.used + float64(used)) / 2; {
 	case h.used < leastUsed:

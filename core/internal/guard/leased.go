@@ -302,11 +302,11 @@ func (g *Guard) idle(h *holder) {
 	}
 	gone := h.gone
 	h.mu.Unlock()
-	if gone {
-		g.leases.remove(h)
-	}
 	if l != nil {
 		g.settleLease(context.Background(), l) //nolint:errcheck // the record has the settlement
+	}
+	if gone { // not before, since EndLeases waits for settlements of holders only
+		g.leases.remove(h)
 	}
 }
 
@@ -321,15 +321,33 @@ func (g *Guard) endLease(ctx context.Context, h *holder) error {
 	return g.settleLease(ctx, l)
 }
 
-// EndLeases ends the leases in hand of a key, and settles them; or for good those of all keys, if it is nil.
+// EndLeases ends the leases of a key and settles them, those of bookings and settlements on their way as well; or for
+// good those of all keys, if it is nil.
 func (g *Guard) EndLeases(ctx context.Context, key *store.Key) {
 	if g.leases == nil {
 		return
 	}
 	if key == nil {
 		g.leases.closed.Store(true)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
+		defer cancel()
 	}
-	g.leases.of(key, func(h *holder) { g.endLease(ctx, h) }) //nolint:errcheck // the record has the settlement
+	g.leases.of(key, func(h *holder) {
+		h.mu.Lock()
+		booking, last := h.booking, h.last
+		h.mu.Unlock()
+		if booking != nil {
+			select {
+			case <-booking:
+			case <-ctx.Done():
+			}
+		}
+		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+		if last != nil {
+			g.settleLease(ctx, last) //nolint:errcheck // as above
+		}
+	})
 }
 
 // settleLease closes a lease, and tells the store what was used of it until the store knows that. If the store does not
