@@ -142,7 +142,7 @@ func TestCloseAwaitsLeases(t *testing.T) {
 				if err := l.Close(); err != nil {
 					t.Error(err)
 				}
-				wantUsed(t, p.other, callers*calls, fmt.Sprint("after Close, ", after, " after the last request ", name))
+				wantUsed(t, p.other, callers*calls, fmt.Sprintf("after Close, %v after a request %s", after, name))
 			}, opts...)
 		}
 	}
@@ -326,6 +326,30 @@ func TestLeaseEndsInTime(t *testing.T) {
 			}, core.WithFailure(core.FailClosed))
 		}
 	}
+}
+
+// A store whose answers take longer than a lease is asked about each request, which is in time as without leases.
+func TestLeaseShorterThanARoundTrip(t *testing.T) {
+	far := func() (there, back time.Duration, lost, twice bool) {
+		return leaseLength * 3 / 4, leaseLength * 3 / 4, false, false
+	}
+	withLeases(t, core.PerMinute(100_000), func(t *testing.T, p *pair) {
+		l := newLimiter(t, core.PerMinute(100_000), core.WithName("shared"),
+			core.WithStore(connection{p.remoteLogs, far}), core.WithLease(leaseLength))
+		defer l.Close()
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() {
+				for range 10 {
+					if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded {
+						t.Errorf("degraded %v, %v", d.Degraded, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
 }
 
 // What was booked and not answered is settled to nothing when the store answers again.

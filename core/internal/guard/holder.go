@@ -57,6 +57,7 @@ type holder struct {
 	used    float64       // units of a lease that were used of late
 	others  float64       // leases of other processes that were seen of late
 	again   time.Duration // when to book again, since the start of the guard
+	late    bool          // the lease had ended when the booking was answered
 	timer   *time.Timer
 	gone    bool // it is not in the table any more
 }
@@ -263,7 +264,7 @@ func (h *holder) begin(now time.Duration) (b *pending, wait chan struct{}) {
 	case h.booking != nil:
 		h.waiting++
 		return nil, h.booking
-	case h.gone, h.lease == nil && now < h.again:
+	case h.gone, now < h.again && (h.lease == nil || h.late):
 		return nil, nil
 	}
 	h.booking = make(chan struct{})

@@ -234,6 +234,7 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 			Lease:  lease.New(b.booked.Units, sent.End(b.Lease)),
 			holder: h, id: b.ID, answered: now.Mono,
 		}
+		h.late = h.lease.Ends(now) // so another one would be as well, and those who wait for it would not be in time
 		units := b.booked.Units
 		if b.Take.Mode != store.ModePeek {
 			units += b.Take.Cost
