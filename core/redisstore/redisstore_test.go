@@ -520,6 +520,34 @@ func TestClockStepsBackForALoneClient(t *testing.T) {
 	}
 }
 
+// A reset deletes a log when the clock has stepped back as well: only bookings are kept.
+func TestResetAfterClockStepsBack(t *testing.T) {
+	for _, c := range []struct {
+		cost     int
+		repaired bool // which a log with weights is not here: for a second, its entries are where bookings are
+	}{{1, false}, {1, true}, {3, false}} {
+		clock := newClock(start(t))
+		l := newLimiter(t, core.PerMinute(3), newStore(clock))
+		allow := func(cost int, want bool) {
+			t.Helper()
+			if d, err := l.AllowN(t.Context(), "k", cost); err != nil || d.Allowed != want {
+				t.Fatalf("%+v: %v, %v; want allowed %v", c, d, err, want)
+			}
+		}
+		for range 3 / c.cost {
+			allow(c.cost, true)
+		}
+		clock.Advance(-time.Hour)
+		if c.repaired {
+			allow(1, false)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		allow(3, true)
+	}
+}
+
 // Two processes, of which one has only seen the short window so far.
 func TestProcessesWithDifferentWindows(t *testing.T) {
 	rdb := start(t)
