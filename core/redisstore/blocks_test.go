@@ -292,6 +292,27 @@ func TestCostsOfOneInstant(t *testing.T) {
 	}
 }
 
+// A take behind a group of its instant keeps its own weight, also if its id is one of those in between.
+func TestCostBehindAGroup(t *testing.T) {
+	w := newWeighed(t, 100)
+	var takes []store.Take
+	for _, take := range []store.Take{{ID: 1, Cost: 5}, {ID: 2, Cost: 3}, {ID: 9, Cost: 3}, {ID: 4, Cost: 7}} {
+		take.Key, take.Plan = w.take.Key, w.take.Plan
+		takes = append(takes, take)
+	}
+	if _, err := redisstore.TakeTogether(t.Context(), w.store, true, takes); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{idText(1): 4, idText(2): 2, idText(9): 2, idText(4): 6}
+	if got := weightsOf(t, w.rdb, stored(w.take.Key)); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	w.settle(9, 1)
+	if n := w.used(w.take.Plan); n != 16 {
+		t.Errorf("%d units used, want 16", n)
+	}
+}
+
 // A denial writes nothing, also where entries with weights have expired.
 func TestFullCostsDenyWhileWritesAreRefused(t *testing.T) {
 	w := newWeighed(t, 10)

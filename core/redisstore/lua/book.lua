@@ -27,6 +27,7 @@ local function booking(key, argument)
     return
   end
   if not decide then make() end
+  lastOf = {}
   if settled then settle(key, settled, spent) end
   local charge, at = mode, r + 1
   mode = taken > 0 and charge or 'p'

@@ -1,10 +1,12 @@
 -- The short path of requests of any cost, over logs of one limit each: all logs record a request, or none.
 -- Expects logs, how many a request has; id and base, the request's id and the number of keys before its own; quotas,
 -- windows and ttls (ms) of its limits; whole, how many numbers come before those of the first log in a whole reply;
--- plain; varies; reply, r; what clock.lua and weights.lua provide. Sets ask.
+-- plain; varies; reply, r; what clock.lua and weights.lua provide. Sets ask; and lastOf, the last entry of each log if
+-- this path has added it: whatever else decides empties that, since it may add entries of the same instant.
 local farStamp = string.char(stamp:byte() + 4) .. stamp:sub(2) -- far + now, as text
 local summaryScore, keys, pack, parse, sub = '-' .. farStamp, KEYS, struct.pack, struct.unpack, string.sub
-local cutOf, lastOf = {}, {} -- up to which score entries have left, as text; the last entry of each log
+local cutOf = {} -- up to which score entries have left, as text
+lastOf = {}
 
 -- answer writes what is replied about the log with number j, and returns said.
 local function answer(j, said, room, wait, held, left)

@@ -7,7 +7,7 @@ local logs = ARGV[#ARGV] + 0 -- of each request
 local requests = #KEYS / logs
 local peek, varies = ARGV[requests + 2] == 'P', false
 local plain = peek and 0 or tonumber(ARGV[requests + 2]) -- nil where ARGV has the long form
-local reply, r, id, base, ask, decideAll, failed = {}, 0, nil, 0, nil, nil, nil -- r: the length of reply
+local reply, r, id, base, ask, lastOf, decideAll, failed = {}, 0, nil, 0, nil, nil, nil, nil -- r: the length of reply
 local usual, whole, size = not peek, plain and 2 or 1, plain and 4 or 8 -- size: arguments of a log of one limit
 for n = requests + 1, requests + logs * size, size do
   usual = usual and ARGV[n] == '1' and (plain or

@@ -12,4 +12,4 @@ local limits, whole = (#ARGV - n - (plain and 1 or 5)) / 2, plain and 1 or 0
 local usual = limits == 1 and not peek and (plain or text == 'c' and ARGV[n + 2] == ARGV[n + 7] and ARGV[n + 4] == '1')
 local quota, window = ARGV[n + (plain and 2 or 6)] + 0, ARGV[#ARGV] + 0
 local quotas, windows, ttls = {quota}, {window}, {plain and ttl or ARGV[n + 3]} -- of text
-local id, base, ask, decide, failed = nil, 0, nil, nil, nil
+local id, base, ask, lastOf, decide, failed = nil, 0, nil, nil, nil, nil
