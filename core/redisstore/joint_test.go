@@ -19,6 +19,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -440,6 +441,41 @@ func TestJointFailsInTheMiddle(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A log forgets a request that has ended at the limiter's deadline, also by a client that does not heed deadlines.
+func TestJointUndoOutlastsTheDecision(t *testing.T) {
+	rdb := start(t)
+	client := &hangingKey{Client: rdb, resume: make(chan struct{})}
+	s, r := redisstore.New(client), newJointRequest("outlasts", 100, 100)
+	if ok, err := r.take(t.Context(), s, store.ModeCharge); !ok || err != nil {
+		t.Fatal(err)
+	}
+	client.key = stored(r.keys[1])
+	ctx := deadline.New(50*time.Millisecond, nil).Within(t.Context(), time.Now())
+	if _, err := r.take(ctx, s, store.ModeCharge); classOf(err) != redisstore.ClassTimeout {
+		t.Errorf("%v, want a timeout", err)
+	}
+	entries := func() int64 { return rdb.ZCard(t.Context(), stored(r.keys[0])).Val() }
+	if !eventually(func() bool { return entries() == 1 }) {
+		t.Errorf("%d entries, want that of the first request alone", entries())
+	}
+	close(client.resume)
+}
+
+// hangingKey is a client that does not answer about a key until it resumes.
+type hangingKey struct {
+	redisstore.Client
+
+	key    string
+	resume chan struct{}
+}
+
+func (c *hangingKey) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	if keys[0] == c.key {
+		<-c.resume
+	}
+	return c.Client.EvalSha(ctx, sha1, keys, args...)
 }
 
 // eventually reports whether condition holds within two seconds.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -190,7 +191,7 @@ func (r *sequential) undo(ctx context.Context, logs []int) error {
 	if len(logs) == 0 {
 		return nil
 	}
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.store.undoTimeout)
+	own, cancel := context.WithTimeout(deadline.Without(ctx), r.store.undoTimeout)
 	done := make(chan error, 1)
 	s, keys, id, began := r.store, r.keys, r.id, r.began // the caller's takes may be gone by then
 	go func() {
