@@ -90,9 +90,24 @@ func PartOf(name string) string {
 // Assembled returns the text of a Lua file as it runs.
 func Assembled(name string) string { return redisclient.Assemble(parts, name) }
 
-// WithProcess has a store give commands to process.
+// WithProcess has a store give commands to process, but those that reply with texts, of overrides, to its client.
 func WithProcess(s core.Store, process func(context.Context, redis.Cmder) error) core.Store {
-	redisclient.LogsOf(s).Conn.Process = process
+	c := redisclient.LogsOf(s).Conn
+	c.Process = func(ctx context.Context, cmd redis.Cmder) error {
+		texts, ok := cmd.(*redis.StringSliceCmd)
+		if !ok {
+			return process(ctx, cmd)
+		}
+		run := c.EvalSha
+		if cmd.Name() == "eval" {
+			run = c.Eval
+		}
+		args := cmd.Args()
+		reply, err := run(ctx, args[1].(string), []string{args[3].(string)}, args[4:]...).StringSlice()
+		texts.SetVal(reply)
+		texts.SetErr(err)
+		return err
+	}
 	return Patient(s)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -141,5 +142,24 @@ func TestHookAddedAfterTheStore(t *testing.T) {
 		if want := 6 - 2*i; len(hook.args) < want || i == 0 && len(hook.args) != total {
 			t.Errorf("hook %d has seen %d commands of %d, want %d or more", i+1, len(hook.args), total, want)
 		}
+	}
+}
+
+// Hooks see how overrides are set and read as well.
+func TestHooksSeeOverrides(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	hook := new(keeper)
+	client.AddHook(hook)
+	s := full(redisstore.New(client))
+	o := store.Override{Name: "a", Value: "{}", Until: time.Now().Add(time.Hour)}
+	if err := s.SetOverride(t.Context(), "p", o); err != nil {
+		t.Fatal(err)
+	}
+	if _, all, err := s.Overrides(t.Context(), "p", ""); err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if len(hook.args) != 2 {
+		t.Errorf("the hook has seen %d commands, want one for each call", len(hook.args))
 	}
 }

@@ -228,7 +228,15 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 }
 
 func (c *Conn) run(ctx context.Context, q *call) {
-	if c.Process != nil && !q.wantsTexts {
+	switch {
+	case c.Process == nil:
+	case q.wantsTexts:
+		cmd := redis.NewStringSliceCmd(ctx, q.args...)
+		cmd.SetFirstKeyPos(keysAt)
+		q.err = c.Process(ctx, cmd)
+		q.texts = cmd.Val()
+		return
+	default:
 		cmd := q.command(ctx)
 		q.err = c.Process(ctx, cmd)
 		q.reply = cmd.Val()
