@@ -16,6 +16,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -287,6 +288,38 @@ func TestBatchesDoNotStarve(t *testing.T) {
 	wg.Wait()
 	slices.Sort(took)
 	t.Logf("median %v, worst %v beside a heavy policy", took[len(took)/2], took[len(took)-1])
+}
+
+// Takes that are sent again are recognized behind another of their log.
+func TestTakesSentAgainBehindAnother(t *testing.T) {
+	for name, newLogs := range map[string]func(redisstore.Client) core.Store{"sets": inSets, "streams": inStreams} {
+		t.Run(name, func(t *testing.T) {
+			logs, key := newLogs(start(t)), keysOf(t, 1, "again")[0]
+			plan := planOf(core.Limits{core.PerHour(3)}, store.Plan{})
+			ask := func(ctx context.Context, ids ...uint64) (allowed []bool) {
+				t.Helper()
+				var takes []store.Take
+				for _, id := range ids {
+					takes = append(takes, store.Take{Key: key, Plan: plan, Cost: 1, ID: id})
+				}
+				answers, err := redisstore.TakeTogether(ctx, logs, true, takes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, a := range answers {
+					allowed = append(allowed, a.Allowed)
+				}
+				return allowed
+			}
+			ask(t.Context(), 1, 2)
+			again := deadline.New(time.Minute, nil).Again(t.Context(), time.Now())
+			for i, admits := range []bool{true, false} { // there is room for one more
+				if got := ask(again, uint64(10+i), 1, 2); !slices.Equal(got, []bool{admits, true, true}) {
+					t.Errorf("another take and both, %d: allowed %v, want %v and both", i, got, admits)
+				}
+			}
+		})
+	}
 }
 
 // A key of another type makes the takes and settlements of that key fail, and none of those that are sent with them.

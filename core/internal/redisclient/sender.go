@@ -251,7 +251,8 @@ func (s *sender) lookThrough(q *call, again bool, takes ...*take) {
 	}
 }
 
-// groups puts takes of equal keys and costs together, and returns the first take of each group.
+// groups puts takes of equal keys and costs together, and returns the first take of each group. A script looks for
+// takes that were executed before at the beginning of a group, so a take that is sent once more begins one.
 func (s *sender) groups(batch []*take) []*take {
 	groups := make([]*take, 0, len(batch))
 	var byKey map[string]*take
@@ -260,7 +261,7 @@ func (s *sender) groups(batch []*take) []*take {
 	}
 	for _, t := range batch {
 		g := byKey[t.key]
-		if g == nil || g.costs() != t.costs() {
+		if g == nil || g.costs() != t.costs() || deadline.IsAgain(t.ctx) {
 			if s.Grouped {
 				byKey[t.key] = t
 			}
