@@ -565,6 +565,32 @@ func TestJointRequestIsAnsweredAgain(t *testing.T) {
 	}
 }
 
+// A request for up to so many units that is sent again gets what it got before, also if there is room for more by now.
+func TestJointGrantsAgainWhatWasGranted(t *testing.T) {
+	c := newClock(start(t))
+	s, keys := redisstore.Single(newStore(c)), keysOf(t, 2, "grants")
+	plan := planOf(core.Limits{{Quota: 8, Window: 10 * time.Second}}, store.Plan{})
+	ask := func(id uint64, mode store.Mode) int {
+		t.Helper()
+		takes, answers := make([]store.Take, 2), make([]store.Answer, 2)
+		for i := range takes {
+			takes[i] = store.Take{Key: keys[i], Plan: plan, Cost: 5, ID: id, Mode: mode}
+		}
+		if err := coretest.TakeAll(t.Context(), s, takes, answers); err != nil {
+			t.Fatal(err)
+		}
+		return answers[0].Granted
+	}
+	ask(1, store.ModeCharge)
+	c.Advance(5 * time.Second)
+	for range 2 {
+		if n := ask(2, store.ModeUpTo); n != 3 {
+			t.Errorf("%d units granted, want 3", n)
+		}
+		c.Advance(5 * time.Second) // the first request has left
+	}
+}
+
 // What is sent again so late that windows have passed is answered as a whole: with all logs, or with one that denies.
 func TestJointLateReplays(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))

@@ -100,7 +100,7 @@ decideAll = function(id, base, r, again)
     for i = r + 2, #reply do reply[i] = nil end -- of the short path
     return r + 1, nil, true
   end
-  if asked ~= 'p' and asked ~= 'r' and (least < number or asked == 'd') and areKnown(base) then
+  if asked ~= 'p' and asked ~= 'r' and (least < number or asked ~= 'c') and areKnown(base) then
     lookAtAll(base, true)
     -- A log has recorded takes only because all had room, so they count as admitted even if a log has lost them.
     least = upTo and earlier > 0 and earlier or math.max(least, earlier)
