@@ -166,6 +166,35 @@ func TestCounterBesideLogWhenSentTwice(t *testing.T) {
 	}
 }
 
+// A request over a log and a window, in either order, counts once also if it is executed again and both have room.
+func TestCounterBesideLogCountsOnce(t *testing.T) {
+	c := newClock(start(t))
+	c.processor = twice{processor: c.processor, t: t}
+	s, keys := redisstore.Single(newStore(c)), keysOf(t, 4, "once")
+	for first := range 2 {
+		takes := make([]store.Take, 2)
+		for i := range takes {
+			limit := store.Limit{Quota: 9, Window: time.Minute}
+			if i == first {
+				limit.Algorithm = store.FixedWindow
+			}
+			plan := store.NewPlan(store.Plan{Limits: []store.Limit{limit}})
+			takes[i] = store.Take{Key: keys[2*first+i], Plan: plan, Cost: 1, ID: 1}
+		}
+		answers := make([]store.Answer, 2)
+		if err := coretest.TakeAll(t.Context(), s, takes, answers); err != nil {
+			t.Fatal(err)
+		}
+		for i, take := range takes {
+			take.Mode = store.ModePeek
+			peek, err := coretest.Take(t.Context(), s, take)
+			if err != nil || peek.State[0].Used != 1 || !answers[i].Allowed || answers[i].State[0].Used != 0 {
+				t.Errorf("limit %d, the window is %d: %+v, then %+v, %v", i, first, answers[i], peek, err)
+			}
+		}
+	}
+}
+
 // A fixed window of a clock that was ten years ahead counts as any window from the future, also where the number of its
 // period has begun again from 0 in the value.
 func TestFixedWindowFromYearsAhead(t *testing.T) {

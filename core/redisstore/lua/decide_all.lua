@@ -8,8 +8,8 @@ local plans, states = {}, {} -- what is asked of each log, and what is known of 
 -- The request: its mode, how many takes it has, their cost, the cost of each log if these differ.
 local asked, number, price, each
 -- How many takes fit into all logs; how many were executed before; whether a log has recorded their denial before;
--- whether a log has slots, and for how many takes it has room.
-local least, earlier, refused, slots, room
+-- whether a log has slots, and for how many takes it has room; whether a limit is no sliding log.
+local least, earlier, refused, slots, room, counts
 
 -- readLogs reads what is asked of each log. counterAt reads what is asked of a limit that is no sliding log.
 local function readLogs(counterAt)
@@ -18,6 +18,7 @@ local function readLogs(counterAt)
     local n, limits = after, ARGV[after]
     if limits:match('^%a') then
       plans[j], after = counterAt(n)
+      counts = true
     else
       slots, limits = limits:sub(1, 1) == '0', limits + 0
       -- include plan
@@ -90,7 +91,8 @@ decideAll = function(id, base, r, again)
   if each then id = id:sub(1, #id - #each - 1) end
   -- include ids
   number, price = takes, cost
-  local known = not again and lookAtAll(base, false)
+  local records = asked ~= 'p' and asked ~= 'r'
+  local known = not again and lookAtAll(base, counts and records)
   if plain then
     r = r + 1
     reply[r] = 0 -- not a short reply
@@ -100,8 +102,8 @@ decideAll = function(id, base, r, again)
     for i = r + 2, #reply do reply[i] = nil end -- of the short path
     return r + 1, nil, true
   end
-  if asked ~= 'p' and asked ~= 'r' and (least < number or asked ~= 'c') and areKnown(base) then
-    lookAtAll(base, true)
+  if records and (counts or (least < number or asked ~= 'c') and areKnown(base)) then
+    if not counts then lookAtAll(base, true) end
     -- A log has recorded takes only because all had room, so they count as admitted even if a log has lost them.
     least = upTo and earlier > 0 and earlier or math.max(least, earlier)
   end
