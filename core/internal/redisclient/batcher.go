@@ -166,7 +166,7 @@ func batchContext(batch []*take) (context.Context, context.CancelFunc) {
 	if last, ok := lastOf(batch); ok {
 		return last, func() {}
 	}
-	ctx := context.WithoutCancel(batch[0].ctx)
+	ctx := deadline.Without(batch[0].ctx)
 	var last time.Time
 	for _, t := range batch {
 		end, ok := t.ctx.Deadline()

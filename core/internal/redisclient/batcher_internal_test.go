@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -85,6 +86,23 @@ func TestBatchContext(t *testing.T) {
 			t.Errorf("%s: asked %d times, %d batches in flight", name, asked, b.inFlight)
 		}
 	}
+}
+
+// So it does in a client that does not heed deadlines, also if the first take's context is that of a limiter.
+func TestBatchContextOfLimiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := batcherTo(func(context.Context, redis.Cmder) { time.Sleep(time.Second) })
+		b.conn.prompt, b.conn.abandoned = false, make(chan struct{}, 1)
+		b.inFlight = 1
+		short := deadline.New(100*time.Millisecond, nil).Within(t.Context(), time.Now())
+		long, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		last := newTake(long, "b")
+		b.run([]*take{newTake(short, "a"), last})
+		if !errors.Is(last.err, errNotAnswered) {
+			t.Errorf("the last take: %v", last.err)
+		}
+	})
 }
 
 // held returns a batcher whose commands wait until the test receives them.
