@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -461,6 +462,68 @@ func TestJointUndoOutlastsTheDecision(t *testing.T) {
 		t.Errorf("%d entries, want that of the first request alone", entries())
 	}
 	close(client.resume)
+}
+
+// What is recorded again, or merged, while the removal of a request that has failed is on its way is not removed by it.
+func TestJointUndoComesFirst(t *testing.T) {
+	for name, record := range map[string]func(*testing.T, core.Store, []store.Take) error{
+		"merged": func(t *testing.T, s core.Store, takes []store.Take) error {
+			entries := []store.Entry{{ID: takes[0].ID, Cost: 1}}
+			return full(s).Merge(t.Context(), store.MergeRequest{Key: takes[0].Key, Keep: time.Hour, Entries: entries})
+		},
+		"sent again": func(t *testing.T, s core.Store, takes []store.Take) error {
+			return s.Take(t.Context(), takes, make([]store.Answer, 2))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &slowUndo{fails: true}
+				s := redisstore.New(client)
+				takes := newJointRequest("first", 100, 100).takes(store.ModeCharge)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if err := s.Take(ctx, slices.Clone(takes), make([]store.Answer, 2)); err == nil || client.undoing.Load() == 0 {
+					t.Errorf("%v, with no removal on its way", err)
+				}
+				client.fails = false
+				if err := record(t, s, takes); err != nil || client.undoing.Load() > 0 || !client.undone.Load() {
+					t.Errorf("%v; removals: %d on their way, some ended: %v", err, client.undoing.Load(), client.undone.Load())
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// slowUndo is a client of a server that admits all takes, but fails about the second log of a request, and is slow to
+// remove any.
+type slowUndo struct {
+	fails   bool
+	undoing atomic.Int64
+	undone  atomic.Bool
+}
+
+func (c *slowUndo) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	return c.Eval(ctx, "", keys)
+}
+
+func (c *slowUndo) Eval(ctx context.Context, script string, keys []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	switch {
+	case strings.HasPrefix(script, "-- undo\n"):
+		c.undoing.Add(1)
+		time.Sleep(time.Second / 2)
+		c.undoing.Add(-1)
+		c.undone.Store(true)
+		cmd.SetVal([]any{int64(0)})
+	case script != "":
+		cmd.SetVal([]any{int64(1)})
+	case c.fails && keys[0] == stored(store.NewKey("first", "log 1")):
+		cmd.SetErr(context.DeadlineExceeded)
+	default:
+		cmd.SetVal([]any{time.Hour.Microseconds() + 1})
+	}
+	return cmd
 }
 
 // hangingKey is a client that does not answer about a key until it resumes.

@@ -33,6 +33,9 @@ type sequential struct {
 }
 
 func (r *sequential) run(ctx context.Context) (err error) {
+	if err = r.store.afterUndo(ctx, func(id uint64) bool { return id == r.takes[0].ID }); err != nil {
+		return err
+	}
 	mode, order := r.takes[0].Mode, r.order()
 	if mode == store.ModePeek || mode == store.ModeRecord { // each for itself
 		err = r.each(order, func(i int) error { return r.take(ctx, i, mode) })
@@ -192,16 +195,33 @@ func (r *sequential) undo(ctx context.Context, logs []int) error {
 		return nil
 	}
 	own, cancel := context.WithTimeout(deadline.Without(ctx), r.store.undoTimeout)
-	done := make(chan error, 1)
+	done, ended := make(chan error, 1), make(chan struct{})
 	s, keys, id, began := r.store, r.keys, r.id, r.began // the caller's takes may be gone by then
+	s.undos.Store(ended, r.takes[0].ID)
 	go func() {
 		defer cancel()
 		done <- r.each(logs, func(i int) error { return s.undo(own, keys[i], id, began) })
+		s.undos.Delete(ended)
+		close(ended)
 	}()
 	if err, ok := redisclient.Await(ctx, done); ok {
 		return err
 	}
 	return s.Failed(ctx.Err())
+}
+
+// afterUndo returns when no take with one of these IDs is being removed, so that what is recorded now stays. It fails
+// if ctx ends before.
+func (s *redisStore) afterUndo(ctx context.Context, has func(id uint64) bool) (err error) {
+	s.undos.Range(func(ended, id any) bool {
+		if has(id.(uint64)) { //nolint:forcetypeassert // see undo
+			if _, ok := redisclient.Await(ctx, ended.(chan struct{})); !ok { //nolint:forcetypeassert // as above
+				err = s.Failed(ctx.Err())
+			}
+		}
+		return err == nil
+	})
+	return err
 }
 
 // undone returns err, or the first error of undo. It says so if the take may not have been removed.

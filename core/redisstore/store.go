@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
@@ -86,6 +87,7 @@ type redisStore struct {
 	*redisclient.Logs
 
 	undoTimeout time.Duration // of removals of units, which go on when the caller's context has ended
+	undos       sync.Map      // the IDs of takes that are being removed, by a channel that is closed when they are
 }
 
 // Validate returns the faults of the options: the store can serve all limits, any number of logs at once.
@@ -121,6 +123,17 @@ func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Bo
 		return booked, err
 	}
 	return s.Logs.Book(ctx, &b)
+}
+
+// Merge implements [store.Merger].
+func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
+	err := s.afterUndo(ctx, func(id uint64) bool {
+		return slices.ContainsFunc(m.Entries, func(e store.Entry) bool { return e.ID == id })
+	})
+	if err != nil {
+		return err
+	}
+	return s.Logs.Merge(ctx, m)
 }
 
 // Renew implements [store.Renewer].
