@@ -9,11 +9,12 @@
 // algorithms GET, SET and INCRBY, and for core.WithOverrides HGET, HSET, HDEL, HLEN and HGETALL, on keys "sash:*". The
 // server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //
-// A request over several logs is decided in one step if one script may use all of them: on one server, in one hash
-// slot of a cluster, or on one shard of a Ring. Otherwise its logs are asked one after the other, in the order of their
-// limits, and what they have recorded is removed again as soon as one denies. No quota is ever exceeded, but a request
-// that is denied may hold room of the others for a round trip, so that another one is denied that would have fitted. If
-// a server does not answer in between, the error says whether the others may still count the request.
+// A request over several logs is decided in one step if one script may use all of them: on one server, or on one shard
+// of a Ring where go-redis tells which shard has a key. Otherwise, as in a cluster, its logs are asked one after the
+// other, in the order of their limits, and what they have recorded is removed again as soon as one denies. No quota is
+// ever exceeded, but a request that is denied may hold room of the others for a round trip, so that another one is
+// denied that would have fitted. If a server does not answer in between, the error says whether the others may still
+// count the request.
 //
 // Each take has an id, and takes with equal ids count as one take that was sent twice. Ids count from a random number
 // that a process chooses when it starts. Clones of a running process, such as a virtual machine that is started several
