@@ -104,7 +104,9 @@ func (ls *leases) find(t *store.Take, hash uint64) *holder {
 }
 
 // isSame reports whether two plans have the same limits. Where requests choose limits, each may have a plan of its own.
-func isSame(p, other *store.Plan) bool { return p == other || slices.Equal(p.Limits, other.Limits) }
+func isSame(p, other *store.Plan) bool {
+	return p == other || p.Keep == other.Keep && slices.Equal(p.Limits, other.Limits)
+}
 
 // wanted counts a request for a log without a holder, and returns one if there are many, or nil.
 func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
