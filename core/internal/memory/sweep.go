@@ -46,6 +46,7 @@ func (sh *shard) sweepNow(s *Store, now int64) {
 // sweep removes those of the next n logs that are empty and frees unused memory of the others. Shared logs, which have
 // no place, are swept beside these. It reports whether a place became free.
 func (sh *shard) sweep(s *Store, n int) (freed bool) {
+	shares := s.sharedLogs.Load() > 0 // if not, no log is read before it is due: it is seldom in the cache
 	for pass := len(sh.logs.all()); n > 0 && pass > 0 && sh.logs.used > 0; pass-- {
 		slots := sh.logs.all()
 		switch {
@@ -60,7 +61,7 @@ func (sh *shard) sweep(s *Store, n int) (freed bool) {
 			sh.hand++
 			continue
 		}
-		if !log.shared {
+		if !shares || !log.shared {
 			n--
 		}
 		if p.due.reached(sh.now) && sh.tidy(s, sh.hand) {
