@@ -112,23 +112,25 @@ var layers = []struct {
 		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
+	// Newer versions of go-redis need x/sys as well.
 	{module + "core/internal/redisclient", []string{
 		module + "core/store", module + "core/internal/deadline", "github.com/redis/go-redis/v9",
-		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic",
+		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	{module + "core/redisstore", []string{
 		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
 		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
-		"go.uber.org/atomic",
+		"go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	{module + "core/redisstream", []string{
 		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
 		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
-		"go.uber.org/atomic",
+		"go.uber.org/atomic", "golang.org/x/sys",
 	}},
+	// Newer versions of fasthttp need go-brrr in place of brotli.
 	{module + "core/fasthttpadapter", []string{
 		module + "core/adapter", "github.com/valyala/fasthttp", "github.com/valyala/bytebufferpool",
-		"github.com/andybalholm/brotli", "github.com/klauspost/compress",
+		"github.com/andybalholm/brotli", "github.com/klauspost/compress", "github.com/molecule-man/go-brrr",
 	}},
 	// Users of an adapter need no package that reads files.
 	{module + "nethttp", append([]string{module + "core", "github.com/felixge/httpsnoop"}, layersOfCore...)},
