@@ -176,6 +176,20 @@ func TestSettleCosts(t *testing.T) {
 	})
 }
 
+// Log lists the log of the only unit also where LimitBy has chosen it.
+func TestLogOfAChosenUnit(t *testing.T) {
+	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits {
+		return core.Limits{core.PerMinute(100).Of("tokens")}
+	}))
+	if _, err := chosen.AllowN(t.Context(), "k", 60); err != nil {
+		t.Error(err)
+	}
+	entries, err := chosen.Log(t.Context(), "k")
+	if err != nil || len(entries) != 1 || entries[0].Cost != 60 {
+		t.Errorf("%v, %v; want the entry of tokens that were chosen", entries, err)
+	}
+}
+
 // Costs without a name are of requests, or of the only other unit.
 func TestCostsWithoutUnit(t *testing.T) {
 	ctx := t.Context()
@@ -192,15 +206,6 @@ func TestCostsWithoutUnit(t *testing.T) {
 	entries, err := tokens.Log(ctx, "k")
 	if err != nil || len(entries) != 2 || entries[0].Cost != 60 {
 		t.Errorf("%v, %v; want the entries of tokens", entries, err)
-	}
-	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits {
-		return core.Limits{core.PerMinute(100).Of("tokens")}
-	}))
-	if _, err := chosen.AllowN(ctx, "k", 60); err != nil {
-		t.Error(err)
-	}
-	if entries, err := chosen.Log(ctx, "k"); err != nil || len(entries) != 1 || entries[0].Cost != 60 {
-		t.Errorf("%v, %v; want the entry of tokens that were chosen", entries, err)
 	}
 	if d, err := tokens.AllowAtMost(ctx, "k", 60); err != nil || d.Granted != 10 {
 		t.Errorf("%v, %v; want 10 tokens granted", d, err)

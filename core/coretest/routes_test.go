@@ -14,10 +14,10 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/rewrite"
 	"github.com/labstack/echo/v4"
 	echoware "github.com/labstack/echo/v4/middleware"
-	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/echolimit"
 	"github.com/sashlimit/sash/fiberlimit"

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sashlimit/sash/core/internal/testlen"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/allocs"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 

@@ -482,12 +482,14 @@ func TestJointUndoComesFirst(t *testing.T) {
 				takes := newJointRequest("first", 100, 100).takes(store.ModeCharge)
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				if err := s.Take(ctx, slices.Clone(takes), make([]store.Answer, 2)); err == nil || client.undoing.Load() == 0 {
+				err := s.Take(ctx, slices.Clone(takes), make([]store.Answer, 2))
+				if err == nil || client.undoing.Load() == 0 {
 					t.Errorf("%v, with no removal on its way", err)
 				}
 				client.fails = false
-				if err := record(t, s, takes); err != nil || client.undoing.Load() > 0 || !client.undone.Load() {
-					t.Errorf("%v; removals: %d on their way, some ended: %v", err, client.undoing.Load(), client.undone.Load())
+				err = record(t, s, takes)
+				if undoing := client.undoing.Load(); err != nil || undoing > 0 || !client.undone.Load() {
+					t.Errorf("%v; removals: %d on their way, some ended: %v", err, undoing, client.undone.Load())
 				}
 				time.Sleep(time.Second)
 			})

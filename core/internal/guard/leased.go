@@ -116,8 +116,8 @@ func (g *Guard) takeSeveral(
 				of[i] = h.spend(t, &answers[i])
 			}
 			if !of[i].IsLeased() && h.hasUnspent() {
-				ctx = g.inTime(ctx, time.Now())
-				g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+				ctx = g.inTime(ctx, time.Now()) //nolint:fatcontext // the next one returns this one
+				g.endLease(ctx, h)              //nolint:errcheck // the record has the settlement
 			}
 		}
 		if !of[i].IsLeased() {

@@ -12,8 +12,8 @@ func Of(short, full int) int {
 	return full
 }
 
-// SkipRace skips a long test where the race detector is on, which makes it up to ten times as long, and finds nothing in
-// it: a test of one goroutine, or whose goroutines are those of another test.
+// SkipRace skips a long test where the race detector is on, which makes it up to ten times as long, and finds nothing
+// in it: a test of one goroutine, or whose goroutines are those of another test.
 func SkipRace(t *testing.T) {
 	t.Helper()
 	if Race {
