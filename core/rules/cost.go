@@ -2,9 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"math"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
@@ -88,23 +88,11 @@ func (u *unitCost) read(r adapter.Request) (cost int, problem string) {
 	if u.value == "" {
 		return u.cost, ""
 	}
-	const most = core.MaxQuota + 1
-	given, n := r.Value(u.value), -1.0
-	switch v := reflect.ValueOf(given); {
-	case v.Kind() == reflect.String:
-		if i, err := strconv.Atoi(v.String()); err == nil {
-			n = float64(i)
-		}
-	case v.CanInt():
-		n = float64(v.Int())
-	case v.CanUint():
-		n = float64(v.Uint())
-	case v.CanFloat() && v.Float() == math.Trunc(v.Float()):
-		n = v.Float()
-	}
-	if n < 0 {
+	given := r.Value(u.value)
+	cost, err := strconv.Atoi(keys.TextOf(given)) // the largest int if it is larger
+	if err != nil && !errors.Is(err, strconv.ErrRange) || cost < 0 {
 		return 0, fmt.Sprintf("the value %s of the request is not a number of %s from 0 to %d: %T", u.value, u.unit,
 			core.MaxQuota, given)
 	}
-	return int(min(n, most)), ""
+	return min(cost, core.MaxQuota+1), ""
 }

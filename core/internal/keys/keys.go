@@ -136,17 +136,17 @@ func ByValue(key any) *Spec {
 					text = v.String()
 				}
 			default:
-				text = textOf(reflect.ValueOf(v))
+				text = TextOf(v)
 			}
 			return Text(text, nil)
 		},
 	}
 }
 
-// textOf returns the text of a string or a whole number, of whatever type, or "". Floating-point numbers of 2^53 and
-// above are no identities, because several numbers become one of them.
-func textOf(v reflect.Value) string {
-	switch {
+// TextOf returns the text of a string or a whole number, of whatever type, or "". Floating-point numbers of 2^53 and
+// above have none, because several numbers become one of them.
+func TextOf(value any) string {
+	switch v := reflect.ValueOf(value); {
 	case v.Kind() == reflect.String:
 		return v.String()
 	case v.CanInt():
