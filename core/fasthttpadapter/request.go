@@ -34,7 +34,7 @@ func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
 // HeaderOf returns the lines of a field of the request, copied.
 func HeaderOf(c *fasthttp.RequestCtx, name string) (lines []string) {
 	h := &c.Request.Header
-	if h.Peek("host") == nil { // names are as they were sent: DisableHeaderNormalizing of fiber
+	if h.Peek("host") == nil { // Host is not found either, so names are as sent: DisableHeaderNormalizing of fiber
 		h.VisitAll(func(sent, line []byte) {
 			if strings.EqualFold(textOf(sent), name) {
 				lines = append(lines, string(line))
