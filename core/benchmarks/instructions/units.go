@@ -9,6 +9,7 @@ import (
 // Requests and tokens in one decision.
 func init() {
 	few := plan(store.Plan{}, limit(8000, time.Hour))
+	brief := plan(store.Plan{}, limit(1_000_000, 50*time.Millisecond))
 	paths = append(
 		paths,
 		path{name: "units", plans: []*store.Plan{wide, tokens}, take: take{costs: []int{1, 500}}, fill: 10},
@@ -28,13 +29,10 @@ func init() {
 			settled: 300,
 		},
 		path{name: "cost, long log", plans: []*store.Plan{tokens}, take: take{costs: []int{500}}, fill: 300},
+		path{name: "cost, entries leave", plans: []*store.Plan{brief}, take: take{costs: []int{2}}, fill: 10},
+		path{name: "one limit, entries leave", plans: []*store.Plan{brief}, fill: 10},
 		path{name: "take and booking", plans: []*store.Plan{tokens}, fill: 10, booked: 20},
 		path{name: "take and booking, long log", plans: []*store.Plan{tokens}, fill: 150, booked: 20},
-		path{
-			name:   "take and booking, entries leave",
-			plans:  []*store.Plan{plan(store.Plan{}, limit(1_000_000, 50*time.Millisecond))},
-			fill:   10,
-			booked: 20,
-		},
+		path{name: "take and booking, entries leave", plans: []*store.Plan{brief}, fill: 10, booked: 20},
 	)
 }

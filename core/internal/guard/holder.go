@@ -12,14 +12,14 @@ import (
 
 // Package lease describes what a lease is. This file decides when units are booked, and how many.
 //
-// A log with few requests has no lease. With leastDemand requests twice in the time of a lease, it gets a holder, and
+// A log with few requests has no lease. With leastDemand requests of late in the time of a lease, it gets a holder, and
 // the next request takes its units and books more in the same call. Requests that come meanwhile wait for the answer.
 // It keeps the holder while leastUsed units of its leases are used on average. When the lease has ended, or cannot
 // serve a request, the next call settles it, takes, and books again; without a request, a timer settles it. In a
 // request over several logs, those with a lease are spent of before the others are asked.
 
 const (
-	leastDemand  = 12     // requests in the time of a lease: logs with weights cost the store more, also without one
+	leastDemand  = 5      // requests in the time of a lease: logs with weights cost the store more, also without one
 	sureDemand   = 48     // requests in that time after which the time before does not matter
 	leastUsed    = 2      // units of a lease: for fewer, booking and settling cost the store more
 	leastUnits   = 4      // to book, since more are seldom missing to others
@@ -111,7 +111,7 @@ func isSame(p, other *store.Plan) bool {
 // wanted counts a request for a log without a holder, and returns one if there are many, or nil.
 func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
 	n, before := ls.counted(hash, uint64(now/ls.length))
-	if n < leastDemand || before < leastDemand && n < sureDemand {
+	if before < leastDemand && n < sureDemand {
 		return nil
 	}
 	ls.mu.Lock()
@@ -127,23 +127,20 @@ func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder 
 	return h
 }
 
-// counted counts a request in a period, and returns how many there were in it and in the one before. Logs share
-// counters: 32 bits have the period, and 16 each the requests in the one before and in this one.
+// counted counts a request in a period, and returns how many there were in it, and in the periods before on average, of
+// which each counts three quarters of the one after it. Logs share counters: 32 bits have the period, 16 each the
+// sixteenths of that average and the requests in the period.
 func (ls *leases) counted(hash, period uint64) (in, before int) {
 	at := &ls.demand[hash%counters]
 	for {
 		old := at.Load()
-		earlier, n := old>>16&0xffff, old&0xffff
-		switch uint32(period) - uint32(old>>32) {
-		case 0:
-		case 1:
-			earlier, n = n, 0
-		default:
-			earlier, n = 0, 0
+		average, n := old>>16&0xffff, old&0xffff
+		for passed := uint32(period) - uint32(old>>32); passed > 0 && average+n > 0; passed-- {
+			average, n = (3*average+min(16*n, 0xffff))/4, 0
 		}
 		n = min(n+1, 0xffff)
-		if at.CompareAndSwap(old, period<<32|earlier<<16|n) {
-			return int(n), int(earlier)
+		if at.CompareAndSwap(old, period<<32|average<<16|n) {
+			return int(n), int(average / 16)
 		}
 	}
 }

@@ -39,6 +39,37 @@ func TestEitherClockEndsALease(t *testing.T) {
 	}
 }
 
+// A log gets a holder for what its requests are over several times the length of a lease, and not for a few that come
+// together, unless these are many.
+func TestDemand(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		requests []int // in the time of a lease, then in the next one
+		want     int   // when there is a holder, or -1
+	}{
+		{"steady", []int{6, 6, 6, 6, 6, 6, 6, 6, 6}, 7},
+		{"busy", []int{20, 1}, 1},
+		{"many at once", []int{0, sureDemand}, 1},
+		{"some at once", []int{sureDemand - 1, 0, 0, 0, 3}, -1},
+		{"a few", []int{4, 5, 4, 3, 4, 6, 4, 3, 5, 4, 4, 3, 5, 4, 4}, -1},
+		{"a few, more for a moment", []int{2, 1, 2, 12, 1, 2, 2, 3, 1}, -1},
+	} {
+		ls, got := &leases{length: time.Second}, -1
+		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(1000, time.Minute), Cost: 1}
+		for period, n := range c.requests {
+			for range n {
+				h := ls.wanted(take, take.Key.Hash(), time.Duration(period)*ls.length)
+				if h != nil && got < 0 {
+					got = period
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: a holder in the time of lease %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
 // booker is a store that books nothing.
 type booker struct{ *faultyStore }
 
