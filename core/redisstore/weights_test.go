@@ -273,18 +273,32 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 	if summary[31] >= 128 {
 		shift = 0
 	}
-	sum := newest(summary[32:], 0)
-	for _, z := range all {
+	// Weights of entries that have left; below 0, entries before all weights, or -128 if that is not known.
+	gone, before := int(int8(summary[27])), len(entries)-len(summary[32:])/4
+	sum, left := newest(summary[32:], 0), max(gone, 0)
+	for _, z := range slices.Backward(all) { // the oldest block first
 		if z.Score < -4e15 || z.Score >= 0 {
 			continue
 		}
-		block := z.Member.(string)
-		later := slices.IndexFunc(entries, func(e redis.Z) bool { return e.Score <= shift-z.Score })
-		weight := newest(block[14:], max(later, 0))
-		if ends := number(block[:7]); float64(-ends) != z.Score || weight != number(block[7:14]) || later < 0 {
-			t.Fatalf("the block %x with score %.0f has %d units", block, z.Score, weight)
+		block, later := z.Member.(string), 0
+		for later < len(entries) && entries[later].Score > shift-z.Score {
+			later++
 		}
-		sum += weight
+		if left >= 0 {
+			before = len(entries) - later - len(block[14:])/4
+		}
+		sum += newest(block[14+4*max(left, 0):], later)
+		left = -1
+		units := 0
+		for i := 14; i < len(block); i += 4 {
+			units += number(block[i : i+4])
+		}
+		if end := number(block[:7]); float64(-end) != z.Score || units != number(block[7:14]) {
+			t.Fatalf("the block %x with score %.0f has %d units", block, z.Score, units)
+		}
+	}
+	if gone != -128 && gone != -before {
+		t.Fatalf("the summary %x: %d entries are before all weights", summary, before)
 	}
 	first := entries[len(entries)-1].Score - shift
 	total := 1<<53 - int64(number(summary[:7]))
@@ -367,4 +381,73 @@ func mustTake(t *testing.T, s core.Store, take store.Take) {
 	if a, err := coretest.Take(t.Context(), s, take); err != nil || !a.Allowed {
 		t.Fatalf("%+v, %v", a, err)
 	}
+}
+
+// A log knows how many of its oldest weights have left, or how many entries are before all weights, also where entries
+// before these go, and where the clock steps back.
+func TestWeightsOfEntriesThatLeave(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	s := full(newStore(c))
+	take := store.Take{
+		Key: keysOf(t, 1, "leave")[0], Plan: planOf(core.Limits{{Quota: 1000, Window: time.Minute}}, store.Plan{}),
+	}
+	admit := func(n, cost int) {
+		for range n {
+			c.Advance(time.Second)
+			take.ID, take.Cost = take.ID+1, cost
+			mustTake(t, s, take)
+		}
+	}
+	known := func(gone, units int) {
+		t.Helper()
+		key := string(take.Key.AppendTo([]byte("sash:")))
+		weightsOf(t, rdb, key)
+		if got := int(int8(rdb.ZRange(t.Context(), key, 0, 0).Val()[0][27])); got != gone {
+			t.Errorf("the weights begin at %d, want %d", got, gone)
+		}
+		peek := take
+		peek.Mode = store.ModePeek
+		if a, err := coretest.Take(t.Context(), s, peek); err != nil || a.State[0].Used != units {
+			t.Errorf("%+v, %v; want %d units used", a.State[0], err, units)
+		}
+	}
+	settle := func(id uint64, cost int) {
+		t.Helper()
+		if err := s.Settle(t.Context(), store.Settlement{Key: take.Key, ID: id, Cost: cost}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit(10, 1)
+	admit(40, 3)
+	known(-128, 10+40*3)
+	c.Advance(12 * time.Second) // three entries have left
+	admit(1, 3)
+	known(-7, 7+41*3)
+	settle(9, 0)
+	known(-128, 6+41*3)
+	admit(1, 3)
+	known(-5, 5+42*3)
+	admit(12, 3) // six entries with weights have left
+	known(6, (42+12-6)*3)
+	denied := take
+	denied.ID, denied.Cost = take.ID+1, 1000-(42+12-6)*3+3+3+1 // three entries have to leave
+	a, err := coretest.Take(t.Context(), s, denied)
+	if want := a.State[0].Reset + 2*time.Second; err != nil || a.Allowed || a.Retry != want {
+		t.Errorf("%+v, %v; want a denial for %v", a, err, want)
+	}
+	c.Advance(-70 * time.Second)
+	admit(1, 3)
+	known(-128, (42+12-6+1)*3)
+	c.Advance(time.Minute)
+	admit(1, 3)
+	known(0, 3)
+
+	take.Key = keysOf(t, 1, "settled")[0]
+	admit(1, 3)
+	settle(take.ID, 1)
+	admit(10, 1)
+	known(-128, 11)
+	admit(1, 3)
+	known(-128, 14)
 }

@@ -9,7 +9,7 @@ import (
 // Requests and tokens in one decision.
 func init() {
 	few := plan(store.Plan{}, limit(8000, time.Hour))
-	brief := plan(store.Plan{}, limit(1_000_000, 50*time.Millisecond))
+	brief := plan(store.Plan{}, limit(1_000_000, 600*time.Millisecond))
 	paths = append(
 		paths,
 		path{name: "units", plans: []*store.Plan{wide, tokens}, take: take{costs: []int{1, 500}}, fill: 10},

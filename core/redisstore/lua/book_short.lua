@@ -14,7 +14,7 @@ end
 askBooking = function(key, id, taken, settled, spent, booked, most, share, lease)
   local member = call('ZRANGE', key, '0', '0')[1]
   if taken == 0 or most == 0 or not member or #member < 32 then return false end
-  local total, first, newest, kept, lag, room = parse(layout, member)
+  local total, first, newest, kept, gone, lag, room = parse(layout, member)
   local open, ends, at, unsaved = member:sub(33), now + lease, nil, nil
   if kept ~= window or room >= 128 or ends <= newest or call('ZSCORE', key, id) then return false end
   local later = call('ZCOUNT', key, farStamp, '+inf')
@@ -31,7 +31,7 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
   if first <= now - window then
     unsaved = readSummary(member)
     weights().drop(key, unsaved, now - window, far, 0)
-    first, open = unsaved.first, unsaved.open
+    first, gone, open = unsaved.first, unsaved.gone, unsaved.open
     total = unsaved.total
   else
     total = 2 ^ 53 - total
@@ -61,7 +61,7 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
   open = open .. weight .. pack('>I4', units - 1)
   lag, room = lag + ends - newest, math.max(room - 2, 0)
   if lag > 900000 then lag = 0 end
-  local new = pack(layout, 2 ^ 53 - total - taken - units, first, ends, window, lag, room) .. open
+  local new = pack(layout, 2 ^ 53 - total - taken - units, first, ends, window, gone, lag, room) .. open
   local farEnds = textOf(ends + far)
   if settled and spent > 0 and at > now then
     call('ZADD', key, farStamp, id, farEnds, booked, '-' .. farEnds, new, farStamp, settled)

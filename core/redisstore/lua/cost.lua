@@ -58,13 +58,15 @@ ask = function(j, said)
   if j > logs then return said end
   local key, quota, window, cost = keys[base + j], quotas[j], windows[j], 1
   if #id > 8 then cost = parse('>I4', id, #id == 12 and 9 or 6 + 4 * j) end
-  local told = cost == 1 and not varies and askUnit(j, said, key, quota, window, ttls[j])
+  local units, member = cost == 1 and not varies, nil
+  if not units or logs == 1 then member = call('ZRANGE', key, '0', '0')[1] end -- mostly a log with weights
+  local told = units and not (member and #member >= 32) and askUnit(j, said, key, quota, window, ttls[j])
   if told then return told end
-  local member = call('ZRANGE', key, '0', '0')[1]
-  local total, first, newest, kept, lag, room, open = 0, now, 0, window, 0, 8, ''
+  member = member or call('ZRANGE', key, '0', '0')[1]
+  local total, first, newest, kept, gone, lag, room, open = 0, now, 0, window, 0, 0, 8, ''
   if not member and cost == 1 or member and #member < 32 then return 0 end -- it is to get a mark; an entry or a mark
   if member then
-    total, first, newest, kept, lag, room = parse(layout, member)
+    total, first, newest, kept, gone, lag, room = parse(layout, member)
     total, open = 2 ^ 53 - total, sub(member, 33)
   end
   local left, wait, summary = first - now + window, 0, nil
@@ -78,7 +80,7 @@ ask = function(j, said)
   if said == 1 and left <= 0 then
     summary = readSummary(member)
     weights().drop(key, summary, now - window, far, 0)
-    total, first, open = summary.total, summary.first, summary.open
+    total, first, gone, open = summary.total, summary.first, summary.gone, summary.open
     if total == 0 then first = now end
     left = first - now + window
   elseif left <= 0 then
@@ -87,7 +89,7 @@ ask = function(j, said)
   if said == 1 and left > 0 then
     lag, room = lag + now - newest, room - 1
     if lag > 900000 then lag = 0 end
-    local new = pack('>I7I7I7I7I3Bc0I4', 2 ^ 53 - total - cost, first, now, window, lag, room, open, cost - 1)
+    local new = pack('>I7I7I7I6bI3Bc0I4', 2 ^ 53 - total - cost, first, now, window, gone, lag, room, open, cost - 1)
     if call('ZADD', key, 'NX', farStamp, sub(id, 1, 8), summaryScore, new) == 2 then
       lastOf[key], summary = id, nil
       said = lag > 0 and 1 or arm(key, ttls[j], not member)

@@ -23,7 +23,7 @@ if usual then
 end
 
 for q = 1, requests do
-  id = ARGV[q]
+  id, base = ARGV[q], logs * (q - 1)
   -- include cost_asked
   if told == 0 then
     if not decideAll then
@@ -50,6 +50,5 @@ for q = 1, requests do
     r, failed = decideAll(id, base, r)
     if failed then return failed end
   end
-  base = base + logs
 end
 return reply

@@ -1,7 +1,7 @@
 -- Blocks of weights: 4 bytes for each of the latest entries up to the block's end, oldest first. The weights of the
 -- entries after all other blocks are in the summary, which is the open block.
 -- Provides the functions below.
-local zero, longest = '\0\0\0\0', 16777215
+local zero, longest, unknown = '\0\0\0\0', 16777215, -128
 
 -- sumOf returns the sum of the weights in a text from one on up to another.
 local function sumOf(text, from, to)
@@ -18,13 +18,28 @@ local function firstStamp(key, shift)
   return (call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or shift) - shift
 end
 
+-- oldestBlock returns the oldest block, its end and the sum of its weights, or nil.
+local function oldestBlock(key)
+  local block = call('ZRANGE', key, '(0', '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
+  if block then return block, struct.unpack('>I7I7', block) end
+end
+
+-- cutBlock removes the weights of the oldest block whose entries have left.
+local function cutBlock(key, s)
+  if s.gone <= 0 then return end
+  local block, ends, sum = oldestBlock(key)
+  call('ZREM', key, block)
+  writeBlock(key, ends, sum - sumOf(block:sub(15), 1, s.gone), block:sub(4 * s.gone + 15))
+  s.gone = 0
+end
+
 -- begin returns the summary of a log that has none, and removes its mark.
 local function begin(key, mark, window, shift)
   local total = call('ZCOUNT', key, '1', '+inf')
   local newest = total > 0 and call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift or 0
   if mark then call('ZREM', key, mark) end
-  return {total = total, first = firstStamp(key, shift), newest = newest, window = window, lag = longest,
-    near = shift == 0, open = ''}
+  return {total = total, first = firstStamp(key, shift), newest = newest, window = window, gone = unknown,
+    lag = longest, near = shift == 0, open = ''}
 end
 
 -- save writes a summary in place of those before, and removes a log without entries.
@@ -42,12 +57,13 @@ local function save(key, s)
       local ends = math.min(s.newest, now)
       local later = s.newest > now and call('ZCOUNT', key, textOf(now + 1 + (s.near and 0 or far)), '+inf') or 0
       local rest = 4 * math.max(n - later, 0)
-      writeBlock(key, ends, sumOf(s.open, 1, rest / 4), s.open:sub(1, rest))
+      local sum = sumOf(s.open, 1, rest / 4)
+      if sum > 0 then writeBlock(key, ends, sum, s.open:sub(1, rest)) elseif s.gone <= 0 then s.gone = unknown end
       s.open, n = s.open:sub(rest + 1), n - rest / 4
     end
   end
   local room = math.max(most - n, 1) + (s.near and 128 or 0)
-  local member = struct.pack(layout, 2 ^ 53 - s.total, s.first, s.newest, s.window, s.lag, room)
+  local member = struct.pack(layout, 2 ^ 53 - s.total, s.first, s.newest, s.window, s.gone, s.lag, room)
   call('ZADD', key, '-' .. textOf(s.newest + far), member .. s.open)
   s.unsaved = false
 end
@@ -70,6 +86,7 @@ local function splice(key, s, entry, at, shift, there, weight)
   end
   local from = #text - 4 * after - there
   if from < 0 then -- it is before all that the block knows, where entries weigh nothing
+    if s.gone <= 0 then s.gone = unknown end
     if weight == true or not weight or weight == 0 then return 0 end
     if place < #same and from + 4 * (#same - place) >= 0 then -- the block knows others of the same instant
       text, from = zero:rep(-from / 4) .. text, 0

@@ -4,37 +4,24 @@
 -- drop removes the entries up to an instant, those of about 40 blocks at most. It returns how many, and how many units
 -- the log then has beyond one for each entry, of which there were so many.
 local function drop(key, s, at, shift, entries)
-  local gone, left, dropped, block, ends, sum = 0, nil, 0, nil, nil, nil
-  repeat
-    block = call('ZRANGE', key, '(0', '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
-    if block then
-      ends, sum = struct.unpack('>I7I7', block)
-      if ends <= at then
-        call('ZREM', key, block)
-        gone, dropped = gone + sum, dropped + 1
-        if dropped == 40 then at = ends end
-      end
-    end
-  until not block or ends > at or dropped == 40
-  local from, text = textOf(at + shift), s.open
-  if block and ends > at then
-    text, left = block:sub(15), call('ZCOUNT', key, '(' .. from, textOf(ends + shift))
-  elseif not block then
-    left = call('ZCOUNT', key, '(' .. from, '+inf')
+  local units, dropped, block, ends, sum = 0, 0, oldestBlock(key)
+  while block and ends <= at do
+    call('ZREM', key, block)
+    units, dropped = units + sum - sumOf(block:sub(15), 1, s.gone), dropped + 1
+    s.gone, at = unknown, dropped == 40 and ends or at
+    block, ends, sum = oldestBlock(key)
   end
-  local old = left and #text / 4 - left or 0 -- weights of entries that leave
-  if old > 0 then
-    local change = sumOf(text, 1, old)
-    gone, text = gone + change, text:sub(4 * old + 1)
-    if block then
-      call('ZREM', key, block)
-      writeBlock(key, ends, sum - change, text)
-    else
-      s.open = text
-    end
+  local removed = call('ZREMRANGEBYSCORE', key, '1', textOf(at + shift))
+  local text, gone = block and block:sub(15) or s.open, s.gone + removed
+  if not block and text == zero:rep(#text / 4) then
+    s.open, gone = '', unknown
+  elseif s.gone == unknown then
+    gone = math.max(#text / 4 - call('ZCOUNT', key, '1', block and textOf(ends + shift) or '+inf'), unknown)
   end
-  local removed = call('ZREMRANGEBYSCORE', key, '1', from)
-  s.total, s.first = s.total - gone - removed, firstStamp(key, shift)
+  units, s.gone = units + sumOf(text, math.max(s.gone, 0) + 1, gone), gone
+  if not block and gone > 0 then s.open, s.gone = text:sub(4 * gone + 1), 0 end
+  if gone > 100 then cutBlock(key, s) end
+  s.total, s.first = s.total - units - removed, firstStamp(key, shift)
   return removed, s.total - entries + removed
 end
 

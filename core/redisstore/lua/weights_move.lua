@@ -2,6 +2,7 @@
 -- Expects what weights_blocks.lua provides. Provides moveTo.
 local function moveTo(key, s, at, shift)
   local score, text = textOf(at + shift), s.open
+  cutBlock(key, s)
   for _, block in ipairs(call('ZRANGEBYSCORE', key, '(-4e15', '-' .. textOf(at))) do -- those that end then or later
     local newer = call('ZCOUNT', key, '(' .. textOf(struct.unpack('>I7', block) + shift), '+inf')
     text = block:sub(15) .. zero:rep(newer - #text / 4) .. text
@@ -12,5 +13,5 @@ local function moveTo(key, s, at, shift)
   for i, member in ipairs(call('ZRANGE', key, -n, '-1')) do of[member] = text:sub(4 * i - 3, 4 * i) end
   for _, late in ipairs(call('ZRANGEBYSCORE', key, '(' .. score, '+inf')) do call('ZADD', key, 'XX', score, late) end
   for i, member in ipairs(call('ZRANGE', key, -n, '-1')) do open[i] = of[member] end -- in their new order
-  s.open, s.newest, s.first, s.lag = table.concat(open), at, math.min(s.first, at), longest
+  s.open, s.newest, s.first, s.lag, s.gone = table.concat(open), at, math.min(s.first, at), longest, unknown
 end

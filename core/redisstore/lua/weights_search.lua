@@ -29,6 +29,7 @@ local function unitAt(key, s, units, shift)
 
   repeat
     found = call('ZRANGE', key, '(0', '(-4e15', 'BYSCORE', 'REV', 'LIMIT', n, size)
+    if n == 0 and found[1] then sums[0] = -sumOf(found[1]:sub(15), 1, s.gone) end
     for i = 1, #found do
       blocks[n + i], sums[n + i] = found[i], sums[n + i - 1] + select(2, struct.unpack('>I7I7', found[i]))
     end
