@@ -33,6 +33,7 @@ type breaker struct {
 	mu          sync.Mutex
 	consecutive int           // failures since the last success
 	excused     bool          // so were failures that do not count any more
+	successes   uint64        // of calls that were admitted
 	lastFailure time.Duration // when a failure was last counted, since start
 	open        bool
 	retryAt     time.Duration // when the probe is admitted, since start
@@ -96,6 +97,7 @@ func (b *breaker) admit() (p pass, ok bool) {
 func (b *breaker) success(p pass) {
 	b.failuresAtSuccess.Store(p.failures)
 	b.mu.Lock()
+	b.successes++
 	closes, ends := false, false
 	if p.generation == b.generation {
 		ends = b.consecutive > 0
@@ -147,11 +149,22 @@ func (b *breaker) failure(p pass) {
 	}
 }
 
-// suspect makes the next failure open the breaker: a call was made twice, each time for longer than usual.
-func (b *breaker) suspect() {
+// watch ends the bypass until a call succeeds. It returns how many calls have succeeded so far.
+func (b *breaker) watch() (successes uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.consecutive = max(b.consecutive, failuresToOpen-1)
+	b.failuresAtSuccess.Store(b.failures.Load() - 1)
+	return b.successes
+}
+
+// suspect makes the next failure open the breaker: a call was made twice, each time for longer than usual. It does not
+// if a call has succeeded since the second one began and watch was called, as other nodes of a cluster may answer.
+func (b *breaker) suspect(successes uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.successes == successes {
+		b.consecutive = max(b.consecutive, failuresToOpen-1)
+	}
 }
 
 // excuse forgets all failures but one. It does so only once until a call succeeds, or else the breaker might never

@@ -106,10 +106,11 @@ func (g *Guard) ask(ctx context.Context, r *request) error {
 	}
 	if r.keepEntries() {
 		c = g.Again(ctx, time.Now())
+		successes := g.breaker.watch()
 		if err = g.store.take(c, r); !timedOut(err) {
 			return err
 		}
-		g.breaker.suspect()
+		g.breaker.suspect(successes)
 	}
 	if c.IsLate() {
 		return &store.StoreError{Err: err, Class: classProcess, Advice: adviseProcess}

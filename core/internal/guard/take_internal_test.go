@@ -108,6 +108,47 @@ func TestHangingStoreOfABusyProcess(t *testing.T) {
 	})
 }
 
+// halfMissing is a store with a node that hangs, and another one that answers.
+type halfMissing struct{ missing }
+
+func (m *halfMissing) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if takes[0].Key.Text == "hangs" {
+		return m.missing.Take(ctx, takes, answers)
+	}
+	answers[0].Allowed = true
+	return nil
+}
+
+// A node that hangs does not open the breaker in such a process while others answer.
+func TestHangingNodeOfABusyProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &halfMissing{missing{misses: 1 << 20, late: lateTimeout}}
+		g := New(Config{Store: m, Policy: "p", Failure: Open, Timeout: lateTimeout})
+		take := func(key string) {
+			take := &store.Take{Key: store.NewKey("p", key), Plan: planOf(9, time.Minute), Cost: 1}
+			g.takeOne(t.Context(), take, new(store.Answer))
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for range failuresToOpen {
+				take("hangs")
+			}
+		}()
+		for {
+			select {
+			case <-ended:
+				if n := g.Stats().Outages; n > 0 || len(m.ids) != 2*failuresToOpen {
+					t.Errorf("%d outages, %d calls of the node that hangs", n, len(m.ids))
+				}
+				return
+			case <-time.After(lateTimeout / 10):
+				take("k")
+			}
+		}
+	})
+}
+
 // A stall is logged once in ten seconds, and counted.
 func TestStallsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
