@@ -112,6 +112,40 @@ func TestHangingDialIsTimeout(t *testing.T) {
 	wantClass(t, takeWithin(t, 50*time.Millisecond, rdb), redisstore.ClassTimeout, "slow")
 }
 
+// A take ends in time whatever its client is set to, and whatever functions the client has.
+func TestTakeEndsInTimeWithAnyClient(t *testing.T) {
+	server, paused := redistest.Start(t), redistest.Start(t)
+	paused.Pause()
+	defer paused.Resume()
+	hung := make(chan struct{})
+	hang := func(context.Context, *redis.Conn) error { <-hung; return nil }
+	ended := make(chan error, 3)
+	clients := map[string]redis.UniversalClient{
+		"without deadlines": redis.NewClient(&redis.Options{Addr: paused.Addr(), ReadTimeout: -2}),
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true, MaxRedirects: -1,
+			CredentialsProvider: func() (user, password string) { <-hung; return "", "" },
+		}),
+		"Ring": redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"a": server.Addr()}, ContextTimeoutEnabled: true, HeartbeatFrequency: time.Hour,
+			NewClient: func(o *redis.Options) *redis.Client { o.OnConnect = hang; return redis.NewClient(o) },
+		}),
+	}
+	for name, client := range clients {
+		go func() { ended <- takeWithin(t, 50*time.Millisecond, client) }()
+		select {
+		case err := <-ended:
+			wantClass(t, err, redisstore.ClassTimeout, "slow")
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: a take with 50ms has not ended", name)
+		}
+	}
+	close(hung)
+	for _, client := range clients {
+		client.Close()
+	}
+}
+
 // Commands of the user's own are dialled for as often as the client is set to.
 func TestOtherCommandsAreDialledForAgain(t *testing.T) {
 	if _, has := reflect.TypeFor[redis.Options]().FieldByName("DialerRetries"); !has {

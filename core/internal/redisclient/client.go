@@ -3,7 +3,6 @@ package redisclient
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"reflect"
 	"sync"
@@ -48,9 +47,7 @@ func newConn(client Client) *Conn {
 	case *redis.Client:
 		c.toOneServer(client)
 	case *redis.ClusterClient:
-		o := client.Options()
 		c.Process, c.pipeline = client.Process, client.Pipeline
-		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		watchNodes(client, client.OnNewNode)
 		c.node = func(ctx context.Context, key string) any {
 			if !c.replied.Load() {
@@ -62,9 +59,7 @@ func newConn(client Client) *Conn {
 			return nil // the call itself will fail and tell the reason
 		}
 	case *redis.Ring:
-		o := client.Options()
 		c.Process, c.pipeline = client.Process, client.Pipeline
-		c.prompt = o.ContextTimeoutEnabled && o.Dialer == nil && dialsPromptly(o.TLSConfig, o.OnConnect)
 		c.together = onOneShard(client)
 		watchRing(client)
 	}
@@ -74,8 +69,8 @@ func newConn(client Client) *Conn {
 // toOneServer has the scripts run by a clone of the client, or by the client where a clone would lose its hooks.
 func (c *Conn) toOneServer(client *redis.Client) {
 	// The clone shares the pool, but heeds deadlines and retries without a pause. With a pause, a call would end at
-	// its deadline without the server's error.
-	own := client.WithTimeout(client.Options().ReadTimeout)
+	// its deadline without the server's error. A negative timeout would switch all deadlines off.
+	own := client.WithTimeout(max(0, client.Options().ReadTimeout))
 	o := own.Options()
 	o.ContextTimeoutEnabled, o.MinRetryBackoff = true, 0
 	c.Client, c.Single = own, true
@@ -97,7 +92,9 @@ func (c *Conn) toOneServer(client *redis.Client) {
 			return client.Process(ctx, &hookedCmd{Cmder: cmd, to: own, dial: dialCtx{watch: dials}})
 		}
 	}
-	c.prompt = dialsPromptly(o.TLSConfig, o.OnConnect) && codeOf(o.Dialer) == usualDialer &&
+	// When it opens a connection, go-redis heeds no deadline in a TLS handshake, nor while it calls these functions.
+	// Nodes of a cluster or Ring may have any, and a cluster's client also asks for commands with a context of its own.
+	c.prompt = o.TLSConfig == nil && o.OnConnect == nil && codeOf(o.Dialer) == usualDialer &&
 		o.CredentialsProvider == nil && o.CredentialsProviderContext == nil
 }
 
@@ -108,12 +105,6 @@ var usualDialer = func() uintptr {
 	defer client.Close()
 	return codeOf(client.Options().Dialer)
 }()
-
-// dialsPromptly reports whether the client heeds the caller's deadline when it opens a connection. In a TLS handshake
-// and in OnConnect, go-redis does not.
-func dialsPromptly(secure *tls.Config, onConnect func(context.Context, *redis.Conn) error) bool {
-	return secure == nil && onConnect == nil
-}
 
 func isNil(client Client) bool {
 	if client == nil {
