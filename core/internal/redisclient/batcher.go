@@ -61,7 +61,9 @@ func (b *batchers) find(
 			b.all = make(map[batchKey]*batcher)
 		}
 		found = newBatcher(c, newFormat(takes))
-		found.key, found.counts = key, &b.counts
+		if found.key, found.counts = key, &b.counts; node != nil {
+			found.abandoned = make(chan struct{}, maxAbandoned)
+		}
 		b.all[key] = found
 	}
 	b.latest.Store(found)

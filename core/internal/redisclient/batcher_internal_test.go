@@ -105,6 +105,35 @@ func TestBatchContextOfLimiters(t *testing.T) {
 	})
 }
 
+// A node that hangs takes no room from calls to others, in a client that does not heed deadlines.
+func TestHangingNodeLeavesRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resumed := make(chan struct{})
+		b := batcherTo(func(_ context.Context, cmd redis.Cmder) {
+			if *cmd.Args()[keysAt].(*string) == "hangs" {
+				<-resumed
+			}
+		})
+		b.conn.prompt, b.conn.abandoned = false, make(chan struct{}, maxAbandoned)
+		ask := func(key string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			format := func([]store.Take) Format { return b.Format }
+			t := newTake(ctx, key)
+			new(batchers).find(b.conn, format, make([]store.Take, 1), "the node of "+key).sendOne(t)
+			return t.err
+		}
+		for range maxAbandoned {
+			go ask("hangs")
+		}
+		synctest.Wait()
+		if err := ask("k"); !errors.Is(err, errNotAnswered) {
+			t.Error(err)
+		}
+		close(resumed)
+	})
+}
+
 // held returns a batcher whose commands wait until the test receives them.
 func held(t *testing.T) (*batcher, chan []string) {
 	sent := make(chan []string)

@@ -31,12 +31,12 @@ type Conn struct {
 	together  func([]string) bool                      // reports whether one script may use these keys; or nil
 	prompt    bool                                     // the client ends a call at the deadline of its context
 	replied   atomic.Bool                              // whether the server has replied at least once
-	abandoned chan struct{}                            // a semaphore of calls that may outlast their deadline
+	abandoned chan struct{}                            // a semaphore of calls that may outlast their deadline: see call
 	dials     *dialWatch                               // of the client of a single server, or nil
 	silence   *silence                                 // of the server, or of all servers
 }
 
-// maxAbandoned bounds the calls in clients that do not heed deadlines.
+// maxAbandoned bounds the calls in clients that do not heed deadlines: of all nodes, or of one batcher to one node.
 const maxAbandoned = 256
 
 func newConn(client Client) *Conn {
@@ -145,8 +145,9 @@ func forOne(ctx context.Context) (context.Context, context.CancelFunc) {
 func (c *Conn) doAside(parent context.Context, calls []*call) error {
 	ctx, cancel := forOne(parent)
 	defer cancel()
+	abandoned := cmp.Or(calls[0].abandoned, c.abandoned)
 	select {
-	case c.abandoned <- struct{}{}:
+	case abandoned <- struct{}{}:
 	case <-ctx.Done():
 		return cmp.Or(parent.Err(), ctx.Err())
 	}
@@ -158,7 +159,7 @@ func (c *Conn) doAside(parent context.Context, calls []*call) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-c.abandoned }()
+		defer func() { <-abandoned }()
 		done <- c.send(ctx, late)
 	}()
 	err, ok := Await(ctx, done)

@@ -59,6 +59,8 @@ type call struct {
 
 	wantsTexts bool // the reply is texts
 	texts      []string
+
+	abandoned chan struct{} // in place of that of the Conn, where the node is known, or nil
 }
 
 // Indexes of a command's arguments.

@@ -29,6 +29,8 @@ type sender struct {
 
 	weights weights // the logs that had some
 
+	abandoned chan struct{} // of its calls: see call
+
 	// clock is the time of a server, in microseconds, when it executed the latest command whose reply has arrived. It
 	// is kept if the scripts want it: see Format.Since.
 	//
@@ -225,6 +227,7 @@ const clockSlack = time.Second
 // as takes are, since a client's hook may keep the arguments of a command.
 func (s *sender) newCall(sc Script, texts []string) call {
 	q := newCall(sc, len(texts)/(s.Logs+1)*s.Logs, len(texts)/(s.Logs+1)+len(s.Tail))
+	q.abandoned = s.abandoned
 	for i := range texts {
 		if s.conn.Single && s.conn.Process != nil {
 			q.args[keysAt+i] = &texts[i]
