@@ -326,6 +326,7 @@ func TestErrorClassesOfReplies(t *testing.T) {
 		{"-DENIED Redis is running in protected mode because protected mode is enabled",
 			redisstore.ClassAuth, "protected mode"},
 		{"-ERR max number of clients reached", redisstore.ClassRefused, "maxclients"},
+		{"-ERR max number of clients + cluster connections reached", redisstore.ClassRefused, "maxclients"},
 		{"-CROSSSLOT Keys in request don't hash to the same slot", redisstore.ClassCluster, "redis.NewClusterClient"},
 		{"-TRYAGAIN Multiple keys request during rehashing of slot", redisstore.ClassCluster, "wait"},
 		{"-ERR Script attempted to access a slot not served" + inScript, redisstore.ClassCluster, "CLUSTER INFO"},

@@ -92,7 +92,7 @@ var replyClasses = []struct{ prefix, class, advice string }{
 	{"OOM", ClassOOM, "raise maxmemory, or move other data elsewhere"},
 	{"WRONGTYPE", ClassType, "find who else writes to the store's keys, delete this one, and give the store a prefix " +
 		"of its own (WithPrefix)"},
-	{"max number of clients reached", ClassRefused,
+	{"max number of clients", ClassRefused, // a node of a cluster goes on with "+ cluster connections reached"
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
 	{"DB index is out of range", ClassScript, adviseDatabase},
 	{"Protocol error", ClassProtocol, adviseProtocol},
