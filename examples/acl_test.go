@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -16,14 +17,20 @@ import (
 	"github.com/sashlimit/sash/core/redisstream"
 )
 
-// The Redis user of docs/operating.md may do what the stores need, and without one of its lines Check reports that.
-func TestUserOfRedis(t *testing.T) {
+// redisUser returns what docs/operating.md says of the Redis user: the page, and the lines that make the user.
+func redisUser(t *testing.T) (page string, lines []string) {
+	t.Helper()
 	text, err := os.ReadFile("../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := regexp.MustCompile(`(?m)^ACL SETUSER sash .*$`).FindAllString(string(text), -1)
-	stream := regexp.MustCompile("`(\\+xadd [a-z +]+)`").FindStringSubmatch(string(text))
+	return string(text), regexp.MustCompile(`(?m)^ACL SETUSER sash .*$`).FindAllString(string(text), -1)
+}
+
+// The Redis user of docs/operating.md may do what the stores need, and without one of its lines Check reports that.
+func TestUserOfRedis(t *testing.T) {
+	text, lines := redisUser(t)
+	stream := regexp.MustCompile("`(\\+xadd [a-z +]+)`").FindStringSubmatch(text)
 	if len(lines) != 4 || stream == nil {
 		t.Fatalf("docs/operating.md has the lines %q, and for streams %q", lines, stream)
 	}
@@ -84,7 +91,7 @@ func TestUserOfRedis(t *testing.T) {
 	if err := overrides(redisstore.New(rdb)); err != nil {
 		t.Errorf("overrides of a user with all lines: %v", err)
 	}
-	err = overrides(redisstore.New(user(lines[:3]...)))
+	err := overrides(redisstore.New(user(lines[:3]...)))
 	if err == nil || !strings.Contains(err.Error(), "+hget") {
 		t.Errorf("overrides of a user without the last line: %v", err)
 	}
@@ -104,4 +111,69 @@ func TestUserOfRedis(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "+zadd") {
 		t.Errorf("Check of a user without the second line: %v", err)
 	}
+}
+
+// Such a user may also do what go-redis needs for a cluster and a Ring.
+func TestUserOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	text, lines := redisUser(t)
+	more := regexp.MustCompile("itself needs `([^`]+)` for a cluster, `([^`]+)` for a Ring").FindStringSubmatch(text)
+	if more == nil {
+		t.Fatal("docs/operating.md does not have what go-redis itself needs")
+	}
+	cluster, server := redistest.StartCluster(t, 2), redistest.Start(t)
+	grant := func(server *redistest.Server, more string) {
+		for _, line := range append(lines[:len(lines):len(lines)], "ACL SETUSER sash "+more) {
+			if _, err := server.Do(strings.Fields(line)...); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+		}
+	}
+	allows := func(client redisstore.Client) {
+		t.Helper()
+		l, err := core.New(core.PerHour(9), core.Global(), core.WithName("acl"), core.WithStore(redisstore.New(client)),
+			core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatalf("%T: allowed %v, %v", client, d.Allowed, err)
+		}
+	}
+	for _, node := range cluster.Nodes() {
+		grant(node, more[1])
+	}
+	nodes := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), Username: "sash", Password: "password",
+	})
+	defer nodes.Close()
+	allows(nodes)
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	keys, err := from.Do("KEYS", "*")
+	if err == nil && len(keys.([]any)) == 0 {
+		from, to = to, from
+		keys, err = from.Do("KEYS", "*")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := cluster.BeginMove(keys.([]any)[0].(string), to)
+	move.MoveKeys()
+	allows(nodes) // which is told to ask the other node
+
+	grant(server, more[2])
+	ring := redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"a": server.Addr()}, Username: "sash", Password: "password",
+		HeartbeatFrequency: time.Millisecond,
+	})
+	defer ring.Close()
+	for pings := 0; pings < 10 && ring.Len() > 0; { // after three that fail it has no shard
+		stats, err := server.Do("INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(stats.(string), "cmdstat_ping:calls=")
+		fmt.Sscanf(rest, "%d", &pings)
+	}
+	allows(ring)
 }
