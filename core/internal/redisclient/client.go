@@ -202,21 +202,20 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 	if c.pipeline != nil && Redials {
 		ctx = storeCtx{ctx}
 	}
-	if len(calls) > 1 {
-		return c.sendAll(ctx, calls)
-	}
 	q := calls[0]
-	if c.run(ctx, q); unknownScript(q.err) {
+	if len(calls) > 1 {
+		err = c.sendAll(ctx, calls)
+	} else if c.run(ctx, q); unknownScript(q.err) {
 		q.byText()
 		c.run(ctx, q)
 	}
-	if q.err == nil {
+	if err == nil && q.err == nil {
 		c.silence.heard()
 		if !c.replied.Load() {
 			c.replied.Store(true)
 		}
 	}
-	return nil
+	return err
 }
 
 func (c *Conn) run(ctx context.Context, q *call) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/deadline"
 )
 
@@ -42,6 +43,29 @@ func TestCanceledCall(t *testing.T) {
 			t.Error("the server is taken for one that hangs")
 		}
 	})
+}
+
+// A server that answers several commands at once does not hang.
+func TestRepliesToSeveralCallsAreHeard(t *testing.T) {
+	addr := redistest.StartFake(t, func(command []string) string {
+		if command[0] == "EVALSHA" {
+			return "*1\r\n:1\r\n"
+		}
+		return ""
+	})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addr}, HeartbeatFrequency: time.Hour})
+	defer ring.Close()
+	c := newConn(ring)
+	c.silence.unanswered()
+	c.silence.unanswered()
+	one, other := newCall(newScript("return {1}"), 1, 0), newCall(newScript("return {1}"), 1, 0)
+	one.args[keysAt], other.args[keysAt] = "a", "b"
+	if err := cmp.Or(c.do(t.Context(), &one, &other), one.err, other.err); err != nil {
+		t.Fatal(err)
+	}
+	if c.silence.hangs() || !c.replied.Load() {
+		t.Error("the replies are not noted")
+	}
 }
 
 // What is known of a client goes with it, also where its store lives on.
