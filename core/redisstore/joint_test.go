@@ -595,6 +595,41 @@ func TestJointUndoLeavesWhatWasAdmitted(t *testing.T) {
 	}
 }
 
+// A denial that was recorded has replaced an admitted unit, so it stays when another log fails.
+func TestJointUndoLeavesDenials(t *testing.T) {
+	client := &refusedKey{Client: start(t)}
+	s, r := redisstore.New(client), newJointRequest("denials", 9, 2, 9)
+	for i := range 6 {
+		client.key = ""
+		if i > 1 {
+			client.key = stored(r.keys[2])
+		}
+		if ok, err := r.take(t.Context(), s, store.ModeChargeDenied); ok != (i < 2) || (err == nil) != ok {
+			t.Fatalf("request %d: %v, %v", i+1, ok, err)
+		}
+	}
+	client.key = ""
+	if used := r.used(t, s); !slices.Equal(used, []int{2, 2, 2}) {
+		t.Errorf("the logs hold %v units, want 2 each", used)
+	}
+}
+
+// refusedKey is a client that cannot ask about a key.
+type refusedKey struct {
+	redisstore.Client
+
+	key string
+}
+
+func (c *refusedKey) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	if keys[0] != c.key {
+		return c.Client.EvalSha(ctx, sha1, keys, args...)
+	}
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(errRefused)
+	return cmd
+}
+
 // On one server, a request that was admitted is admitted again, whichever log has lost its unit since, and is recorded
 // nowhere a second time.
 func TestJointRequestIsAnsweredAgain(t *testing.T) {

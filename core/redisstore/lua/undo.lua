@@ -4,7 +4,7 @@
 -- include weights
 local key, id, settle = KEYS[1], ARGV[1], nil
 -- include settle_units
--- include find
+local stamp = call('ZSCORE', key, id) -- a denial stays, since it has replaced older units
 if not stamp then return {0} end
 local age = now - (stamp + 0 < far and stamp or stamp - far)
 if age > ARGV[2] + 0 then return {age} end
