@@ -252,6 +252,15 @@ func TestCheckOfCluster(t *testing.T) {
 	wantProblems(t, check(t, rdb))
 
 	second, third := c.Nodes()[1], c.Nodes()[2]
+	for _, to := range []*redistest.Server{second, third} {
+		const asked = "sash:check:0"
+		if to != c.Owner(asked) {
+			move := c.BeginMove(asked, to)
+			wantProblems(t, check(t, rdb))
+			move.End()
+			break
+		}
+	}
 	do(t, second, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	wantProblems(t, check(t, rdb), []string{second.Addr(), "allkeys-lru"})
 	do(t, third, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")

@@ -127,12 +127,12 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 // them once in 20,000 times.
 const keyTries = 1000
 
-// findKey returns a key that the server has, and the error of EVALSHA on it.
+// findKey returns a key that the server has, whose slot is not being moved, and the error of EVALSHA on it.
 func (c *checker) findKey(ctx context.Context, client Client, master bool) (key string, err error) {
 	for n := range keyTries {
 		key = c.logs.prefix + ":check:" + strconv.Itoa(n)
 		err = client.EvalSha(ctx, probeHash, []string{key}, c.args()...).Err()
-		if !master || !redis.HasErrorPrefix(err, "MOVED") {
+		if !master || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
 			break
 		}
 	}
