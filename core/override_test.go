@@ -287,6 +287,31 @@ func TestOverrideWithAnotherAlgorithm(t *testing.T) {
 	admitsIn(ctx, t, l, "k", 2)
 }
 
+// Numbers of the calendar are those of the limit that has a name, whichever zone and name the override has. A zone is
+// not the same value once it was read from text.
+func TestOverrideOfACalendar(t *testing.T) {
+	berlin := zone(t, "Europe/Berlin")
+	named, limit := core.PerMonth(4).In(berlin), core.PerMonth(7).In(berlin)
+	named.Name, limit.Name = "calls", "more"
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		for _, month := range []core.Limit{core.PerMonth(4).In(berlin), named} {
+			l := newLimiter(t, month, core.WithOverrides())
+			admits(t, l, "k", 4)
+			for _, o := range []core.Limit{core.PerMonth(5).In(berlin), core.PerMonth(6), limit} {
+				overrideIn(t, l, "k", core.Override{Limits: core.Limits{o}})
+				admits(t, l, "k", 1)
+			}
+			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if d := admits(t, l, "k", 0); d.Limits()[0].Used != 7 {
+				t.Errorf("%v, %v; want 7 used", d, d.Limits())
+			}
+		}
+	})
+}
+
 type overrideUser struct{}
 
 func byUser(ctx context.Context) (string, error) { return ctx.Value(overrideUser{}).(string), nil }

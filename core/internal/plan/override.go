@@ -162,7 +162,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 		like := &from.Limits[0]
 		log := draw(from, func(l *Limit) bool {
 			return l.Unit == like.Unit && l.Algorithm == like.Algorithm &&
-				(l.KeepsEntries() || l.Period == like.Period && l.Calendar == like.Calendar)
+				(l.KeepsEntries() || l.Period == like.Period && l.Calendar.IsSet() == like.Calendar.IsSet())
 		})
 		for i := from.Deciding(); i < len(from.At); i++ {
 			log.Limits, log.At = append(log.Limits, from.Limits[i]), append(log.At, to[from.At[i]])
