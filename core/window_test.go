@@ -144,6 +144,20 @@ func TestWindowOfBanned(t *testing.T) {
 	}
 }
 
+// An override that brings a log to a key without one shows the entries of all of its windows.
+func TestWindowsOfAnOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMonth(3), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerSecond(9), core.PerMinute(20)}})
+		askOnce(t, l, "k")
+		time.Sleep(10 * time.Second)
+		all, err := windowsOf(t.Context(), askOnce(t, l, "k"))
+		if err != nil || len(all) != 2 || len(all[0].Entries) != 1 || len(all[1].Entries) != 2 {
+			t.Errorf("%+v, %v; want 1 and 2 entries", all, err)
+		}
+	})
+}
+
 // A request that no limit was asked about has no windows.
 func TestWindowsOfSkipped(t *testing.T) {
 	var skipped core.Decision

@@ -173,15 +173,16 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 		}
 		add(log)
 	}
+	fresh := replaced[0].empty()
+	fresh.Keep = 0
 	for i := first; i < len(p.Limits); i++ { // of algorithms that the key's limits do not have
 		l := &p.Limits[i]
 		if placed[i] {
 			continue
 		}
-		log := draw(replaced[0], func(other *Limit) bool {
+		log := draw(fresh, func(other *Limit) bool {
 			return other == l || l.KeepsEntries() && other.KeepsEntries() && other.Unit == l.Unit
 		})
-		log.Keep = log.Limits[0].Window
 		label := log.label(map[string]int{log.kind(): 1})
 		log.Space = log.spaces.space(label, log)
 		add(log)
