@@ -287,6 +287,28 @@ func TestOverrideWithAnotherAlgorithm(t *testing.T) {
 	admitsIn(ctx, t, l, "k", 2)
 }
 
+// What an override brings to one key is not shared with another key of its kind, which may have an equal text.
+func TestOverrideOfOneOfTwoKeys(t *testing.T) {
+	byUser := core.ByValue(overrideUser{})
+	for name, c := range map[string]struct{ organisation, user, override core.Limit }{
+		"log":      {core.PerMonth(3), core.PerMinute(5), core.PerMinute(4)},
+		"counters": {core.PerMinute(3), core.PerMonth(5), core.PerMonth(4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{c.organisation.By(byOrganisation), c.user.By(byUser)}, core.WithOverrides())
+			overrideIn(t, l, "7", core.Override{By: byOrganisation, Limits: core.Limits{c.override}})
+			as := func(organisation, user string) context.Context {
+				return context.WithValue(inOrganisation(t.Context(), organisation), overrideUser{}, user)
+			}
+			admitsIn(as("7", "ann"), t, l, "k", 4)
+			admitsIn(as("other", "7"), t, l, "k", 3)
+			if d, err := l.Peek(as("7", "7"), "k"); err != nil || d.Limits()[0].Used != 3 || d.Limits()[1].Used != 4 {
+				t.Errorf("%v, %v, %v; want 3 and 4 used", d, d.Limits(), err)
+			}
+		})
+	}
+}
+
 // Numbers of the calendar are those of the limit that has a name, whichever zone and name the override has. A zone is
 // not the same value once it was read from text.
 func TestOverrideOfACalendar(t *testing.T) {

@@ -29,6 +29,7 @@ type Log struct {
 	KeySpace *store.Namespace // names the key of the log whatever its unit is, for overrides, or nil
 
 	spaces *Spaces
+	suffix string // of the name of KeySpace: begins with a dot and tells the key from others of its kind, or is empty
 
 	constant *store.Plan // if no request chooses limits, and they have no calendar
 	varies   bool        // requests choose the limits
@@ -259,7 +260,7 @@ func (s *Spaces) place(p *Plan) error {
 	return nil
 }
 
-// keySpace returns what names the key of a log whatever its unit is.
+// keySpace returns what names the key of a log whatever its unit is, and sets suffix of the log.
 func (s *Spaces) keySpace(p *Plan, log *Log) *store.Namespace {
 	label := strings.TrimSuffix("o."+s.Label, ".")
 	if log.Own {
@@ -269,9 +270,9 @@ func (s *Spaces) keySpace(p *Plan, log *Log) *store.Namespace {
 	if slices.ContainsFunc(p.Logs, func(other *Log) bool {
 		return !other.Own && other.Key != log.Key && other.Key.LogName() == log.Key.LogName()
 	}) {
-		label += "." + firstName(p, log.Key)
+		log.suffix = "." + firstName(p, log.Key)
 	}
-	return s.Keys(label)
+	return s.Keys(label + log.suffix)
 }
 
 // KeyLabel names the kind of a key that is not the policy's own.

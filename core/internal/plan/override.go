@@ -184,7 +184,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 			return other == l || l.KeepsEntries() && other.KeepsEntries() && other.Unit == l.Unit
 		})
 		label := log.label(map[string]int{log.kind(): 1})
-		log.Space = log.spaces.space(label, log)
+		log.Space = log.spaces.space(label+log.suffix, log)
 		add(log)
 	}
 }
