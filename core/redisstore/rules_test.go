@@ -243,6 +243,32 @@ rules:
 	})
 }
 
+// Denials that count in a log take nothing from a month, also where logs are asked one after the other.
+func TestCountDeniedBesideAMonth(t *testing.T) {
+	t.Parallel()
+	rdb := start(t)
+	for name, store := range map[string]core.Store{
+		"one script": redisstore.New(rdb), "in turn": redisstore.New(anyClient{rdb}, redisstore.WithPrefix("turn")),
+	} {
+		set, err := rules.Parse([]byte("apply: all\nrules:\n- {name: month, key: ip, limits: [10/month]}\n"+
+			"- {name: login, match: {methods: [POST]}, key: ip, limits: [2/hour], count_denied: true}\n"),
+			"limits.yaml", rules.WithOptions(core.WithStore(store), core.WithTimeout(time.Minute)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { set.Close() })
+		l, err := set.Limiter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &service{t: t, limiter: l}
+		s.want(name, ruled{method: "POST"}, 8, 2)
+		if d := s.ask(ruled{method: "GET"}); d.Used != 2 {
+			t.Errorf("%s: %v; want 2 used", name, d)
+		}
+	}
+}
+
 // An override of a rule is in Redis, where another process finds it when its first request comes.
 func TestOverrideOfRules(t *testing.T) {
 	t.Parallel()

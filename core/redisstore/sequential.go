@@ -146,7 +146,12 @@ func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 	if r.takes[0].Mode == store.ModeChargeDenied {
 		mode = store.ModeChargeDenied // those without room record the denial
 	}
-	err := r.each(rest, func(i int) error { return r.take(ctx, i, mode) })
+	err := r.each(rest, func(i int) error {
+		if isCounter(r.takes[i].Plan) { // which would keep what it has room for
+			return r.take(ctx, i, store.ModePeek)
+		}
+		return r.take(ctx, i, mode)
+	})
 	if err != nil {
 		return r.undone(err, r.undo(ctx, order[n:]), <-removed)
 	}
