@@ -173,3 +173,17 @@ func TestCountDenied(t *testing.T) {
 		}
 	}
 }
+
+// A limit of another rule that keeps no entries records no denial, so it has as much left as before.
+func TestCountDeniedLeavesCountersAlone(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- {name: login, match: {methods: [POST]}, key: ip, limits: [100/minute], count_denied: true, cost: 3}
+- {name: month, key: ip, limits: [10/month]}
+`)
+	l.want("POST /", "", 4, 3)
+	if d, err := l.ask(with("POST /", "")); err != nil || d.Remaining != 1 || d.Limits()[1].Remaining != 1 {
+		t.Errorf("%v, %v, %v; want 1 left of 10", d, d.Limits(), err)
+	}
+}

@@ -101,10 +101,11 @@ func (q *Question) Left(i int) int {
 
 // takenOf returns how many units of limit i were recorded.
 func (q *Question) takenOf(i int) int {
-	if q.More == nil {
-		return q.Taken
-	}
 	switch limit := &q.Plan.Limits[i]; {
+	case !q.Answer.Allowed && !limit.KeepsEntries(): // denials are recorded in logs only
+		return 0
+	case q.More == nil:
+		return q.Taken
 	case !q.More.recorded || limit.InFlight && !q.TakesPermits() || !q.Answer.Allowed && q.hasRoom(i):
 		return 0
 	case limit.InFlight || limit.Unit != q.Plan.Unit:
