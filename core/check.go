@@ -288,10 +288,8 @@ func (l *Limiter) decide(
 			return err
 		}
 	}
-	if l.overrides != nil && d.q.Take.Mode != store.ModeRecord {
-		if l.applyOverrides(ctx, d) {
-			return nil
-		}
+	if l.overrides != nil && l.applyOverrides(ctx, d) {
+		return nil
 	}
 	if l.ban == nil || d.q.Take.Mode == store.ModeRecord {
 		err = l.charge(ctx, d)

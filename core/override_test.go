@@ -287,6 +287,20 @@ func TestOverrideWithAnotherAlgorithm(t *testing.T) {
 	admitsIn(ctx, t, l, "k", 2)
 }
 
+// Record keeps what an override counts, more units and for a longer time than the policy does.
+func TestOverrideAndRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMinute(150_000), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(500_000)}})
+		for range 5 {
+			if d, err := l.Record(t.Context(), "k", 100_000); err != nil || !d.Allowed {
+				t.Error(d, err)
+			}
+		}
+		admits(t, l, "k", 0)
+	})
+}
+
 // What an override brings to one key is not shared with another key of its kind, which may have an equal text.
 func TestOverrideOfOneOfTwoKeys(t *testing.T) {
 	byUser := core.ByValue(overrideUser{})

@@ -39,7 +39,7 @@ func (l *Limiter) findOverrides() {
 // that it can be listed, unless the limiter has [WithSecret].
 //
 // An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000. An override does
-// not lift a ban ([WithBan]), and [Limiter.Record], which never denies, ignores overrides.
+// not lift a ban ([WithBan]), and none makes [Limiter.Record] deny.
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
 func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
@@ -308,7 +308,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 	if !l.overrides.Refresh(ctx) {
 		return false
 	}
-	base, made := d.q.Plan, d.q.Plan
+	base, made, records := d.q.Plan, d.q.Plan, d.q.Take.Mode == store.ModeRecord
 	for i, log := range d.q.Logs() {
 		again := func(earlier *plan.Log) bool { return earlier.KeySpace == log.KeySpace && earlier.Deciding() > 0 }
 		if log.Deciding() == 0 || slices.ContainsFunc(d.q.Logs()[:i], again) {
@@ -319,11 +319,11 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 		var space [128]byte
 		name := key.AppendTo(space[:0])
 		o, found := l.overrides.Find(append(name, pauseMark...)) // which is Denied
-		if !found {
+		if !found || records {
 			o, found = l.overrides.Find(name)
 		}
 		switch {
-		case !found:
+		case !found || records && o.Limits == nil: // Record never denies
 			continue
 		case o.Denied:
 			d.denyOverridden(o, log)
@@ -334,7 +334,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 			l.refusals.NotOverridden(ctx, err)
 			continue
 		}
-		if with != made { // otherwise it has limits of other units
+		if with != made && !(records && with.Counter != store.SlidingLog) { // else it has limits of other units
 			made, d.Overridden = with, &o.Override
 		}
 	}

@@ -132,6 +132,31 @@ func readOverridden(t *testing.T, out *bufio.Reader) (asked time.Time, quota, le
 	return time.UnixMicro(at), quota, left
 }
 
+// Record keeps entries for as long as the window of an override, and not only for that of the policy.
+func TestRecordKeepsWhatAnOverrideCounts(t *testing.T) {
+	t.Parallel()
+	l, err := core.New(core.Limit{Quota: 9, Window: core.MinWindow}, core.Global(), core.WithOverrides(),
+		core.WithStore(redisstore.New(start(t))), core.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := core.Override{Limits: core.Limits{core.PerHour(2)}, Until: time.Now().Add(time.Hour)}
+	if err := l.Override(t.Context(), "k", o); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Error(d, err)
+		}
+	}
+	if _, err := l.Record(t.Context(), "k", 1); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed || d.Limits()[0].Used != 3 {
+		t.Errorf("%v, %v, %v; want a denial with 3 used", d, d.Limits(), err)
+	}
+}
+
 func TestOverriddenProcess(t *testing.T) {
 	addr := os.Getenv("SASH_OVERRIDDEN_REDIS")
 	if addr == "" {
