@@ -158,6 +158,10 @@ func TestParseCalendarLimits(t *testing.T) {
 		if _, err = core.New(l, core.Global()); err != nil {
 			t.Error(err)
 		}
+		per := strings.Replace(text, "/", " per ", 1)
+		if l, err := core.ParseLimit(per); err != nil || l.String() != text {
+			t.Errorf("%q became %v, %v", per, l, err)
+		}
 	}
 	for _, text := range []string{"5/day in Atlantis", "5/minute in UTC", "5/month burst 3", "5/month in UTC from 32"} {
 		if l, err := core.ParseLimit(text); !errors.As(err, new(*core.ConfigError)) {

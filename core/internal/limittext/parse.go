@@ -23,10 +23,10 @@ func Parse(s string) (l Limit, err error) {
 	amount, l.InFlight = strings.CutSuffix(strings.TrimSpace(rated), inFlight)
 	found := l.InFlight
 	if !found {
-		amount, rest, found = strings.Cut(rated, "/")
+		amount, rest, found = strings.Cut(rated, " per ") // first, as a zone may have a slash
 	}
 	if !found {
-		amount, rest, found = strings.Cut(rated, " per ")
+		amount, rest, found = strings.Cut(rated, "/")
 	}
 	if !found {
 		return l, &Error{
