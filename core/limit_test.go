@@ -60,7 +60,8 @@ func TestParseLimit(t *testing.T) {
 // Where only the zone is wrong, or the beginning, the window is not blamed.
 func TestParseLimitOfACalendar(t *testing.T) {
 	for text, want := range map[string]string{
-		"10/month in Berlin":          `unknown time zone Berlin; write a name such as "Europe/Berlin" or "UTC"`,
+		"10/month in Berlin": `unknown time zone Berlin; write a name such as "Europe/Berlin" or "UTC"; if this ` +
+			`machine lacks the zone, import _ "time/tzdata"`,
 		"10 per day in Nowhere":       `unknown time zone Nowhere; write a name such as "Europe/Berlin" or "UTC"`,
 		"10/month in":                 `there is no window "month in"; write second`,
 		"10/month in UTC from Sunday": `a month does not begin at "Sunday"; write a day, such as "31" or "31 09:30"`,

@@ -163,7 +163,7 @@ func parseZone(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, &Error{err.Error(), remedyZone}
+		return nil, &Error{err.Error(), remedyZone + `; if this machine lacks the zone, import _ "time/tzdata"`}
 	}
 	return zone, nil
 }
