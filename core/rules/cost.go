@@ -59,9 +59,9 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	return all
 }
 
-// addCosts adds what a request takes of units other than requests. Of several rules the largest counts. A rule in
-// shadow does not change what others ask. unknown is why a cost is not known.
-func (r *rule) addCosts(req adapter.Request, c *choice) (unknown error) {
+// addCosts adds to costs, unless it is nil, what a request takes of units other than requests. Of several rules the
+// largest counts. unknown is why a cost is not known.
+func (r *rule) addCosts(req adapter.Request, costs *map[string]int) (unknown error) {
 	for _, u := range r.costs {
 		cost, problem := u.read(req)
 		if problem != "" {
@@ -71,9 +71,8 @@ func (r *rule) addCosts(req adapter.Request, c *choice) (unknown error) {
 			}}))
 			continue
 		}
-		costs := &c.Costs
-		if r.shadow {
-			costs = &c.TriedCosts
+		if costs == nil {
+			continue
 		}
 		if *costs == nil {
 			*costs = make(map[string]int)

@@ -300,7 +300,7 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 			return err
 		}
 	}
-	unknown := r.addCosts(req, c)
+	unknown, before := r.addCosts(req, nil), len(c.Rules())
 	decided, err := r.prepared != nil, unknown
 	switch {
 	case !decided:
@@ -309,10 +309,12 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 		c.Add(r.prepared)
 	}
 	switch {
-	case r.shadow: // which must not change what others ask
-		c.Tried = max(c.Tried, r.cost)
-	case decided:
+	case decided && !r.shadow:
 		c.Cost, c.CountDenied = max(c.Cost, r.cost), c.CountDenied || r.countDenied
+		r.addCosts(req, &c.Costs) //nolint:errcheck // err has it where it matters
+	case len(c.Rules()) > before: // in shadow, which must not change what others ask
+		c.Tried = max(c.Tried, r.cost)
+		r.addCosts(req, &c.TriedCosts) //nolint:errcheck // as above
 	}
 	return err
 }

@@ -72,3 +72,14 @@ func TestShadowRefusesNothing(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// Where only a descriptor in shadow applies, it is tried with the cost of its rule.
+func TestCostOfADescriptorInShadow(t *testing.T) {
+	var tried *core.Decision
+	observe := rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) { tried = e.Shadow }))
+	l := limit(t, "rules:\n- {name: a, cost: 5, descriptors: [{key: user, limits: [9/day], shadow: true}]}\n", observe)
+	l.want("GET /", "user=ann", 2, 2)
+	if tried.Allowed || tried.Used != 5 {
+		t.Errorf("%v; want a denial with 5 used", tried)
+	}
+}

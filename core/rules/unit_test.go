@@ -138,8 +138,9 @@ rules:
 	l.want("GET /", "user=root", 1, 1)
 	l.want("GET /", "user=root trial=a tokens=20", 1, 1)
 	l.want("GET /", "trial=a", 1, 1)
+	l.want("GET /", "trial=a tokens=30", 1, 1) // and the costs are those of the rule that has limits for it
 	l.want("GET /", "user=ann tokens=40", 1, 1)
-	l.want("GET /", "user=ann tokens=11", 1, 0) // 10, 10, 20, 10 and 40 are used of all
+	l.want("GET /", "user=ann tokens=1", 1, 0) // 10, 10, 20, 10, 10 and 40 are used of all
 	if _, err := l.ask(with("GET /", "user=ann")); core.ProblemOf(err).Status != http.StatusInternalServerError {
 		t.Errorf("%v; want an error, as the cost is not known", err)
 	}
