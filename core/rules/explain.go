@@ -105,12 +105,12 @@ func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][
 		}
 		before, listed := len(c.Rules()), c.Listed
 		c.Listed = false
-		failed = rule.apply(r, c)
+		failed = rule.ask(r, c)
 		added := c.Rules()[before:]
 		leaves[i], one.Applies = slices.Clone(added), true
 		one.Reason = rule.reason(c, failed, len(added))
 		c.Listed = c.Listed || listed
-		if err == nil { // the first ends the decision
+		if err == nil && !rule.shadow { // the first ends the decision
 			err = failed
 		}
 	}
@@ -125,9 +125,6 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	case errors.As(failed, new(*bridge.RulesError)):
 		return "its costs are not known"
 	case failed != nil, added == 0 && r.prepared != nil && !c.Listed:
-		if r.shadow && r.deny != nil {
-			return "its key could not be read, or the client is on its deny list"
-		}
 		return "its key could not be read"
 	case c.Listed:
 		return "the client is on its allow list"

@@ -67,9 +67,15 @@ func TestShadowRefusesNothing(t *testing.T) {
 	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
 	limit(t, "apply: all\nrules:\n"+enforced+"- "+closed+"\n", down).want("GET /", "", 3, 2)
 	limit(t, "rules:\n- "+closed+"\n", down).want("GET /", "", 3, 3)
-	e := limit(t, "rules:\n- {name: a, key: {value: user}, limits: [1/day], shadow: true}\n").Explain(with("GET /", ""))
-	if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != "its key could not be read" {
-		t.Errorf("%+v", e)
+	for rule, reason := range map[string]string{
+		"key: {value: user}, limits: [1/day]":                               "its key could not be read",
+		"key: ip, limits: [1/day], deny: [192.0.2.1]":                       "the client is on its deny list",
+		"key: ip, limits: [1 tokens/day], costs: {tokens: {value: tokens}}": "its costs are not known",
+	} {
+		e := limit(t, "rules:\n- {name: a, "+rule+", shadow: true}\n").Explain(with("GET /", ""))
+		if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != reason {
+			t.Errorf("%+v, want: %s", e, reason)
+		}
 	}
 }
 
