@@ -173,12 +173,9 @@ func (c *config) addShadow(p *policy) {
 // serve them, or what requests may choose, or if the store cannot decide over the logs of a ban.
 func (c *config) unservable(p *policy) error {
 	var err error
-	switch {
-	case p.fixed == nil:
+	if p.fixed == nil {
 		err = c.store.Validate()
-	case p.varies(): // only a shadow is chosen
-		err = p.spaces.Validate(p.fixed)
-	default:
+	} else {
 		err = p.spaces.Split(p.fixed)
 	}
 	if err == nil && c.ban != nil {
