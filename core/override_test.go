@@ -301,6 +301,22 @@ func TestOverrideAndRecord(t *testing.T) {
 	})
 }
 
+// Reset deletes what an override has brought, also in a process that has decided no request by it.
+func TestResetOfAnOverride(t *testing.T) {
+	s := struct{ store.Full }{core.NewMemoryStore()}
+	of := func() *core.Limiter {
+		return newLimiter(t, core.PerMinute(9), core.WithOverrides(), core.WithStore(s), core.WithDenyCache(0),
+			core.WithName("p"))
+	}
+	one, other := of(), of()
+	overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerMonth(2)}})
+	admits(t, one, "k", 2)
+	if err := other.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, one, "k", 2)
+}
+
 // What an override brings to one key is not shared with another key of its kind, which may have an equal text.
 func TestOverrideOfOneOfTwoKeys(t *testing.T) {
 	byUser := core.ByValue(overrideUser{})

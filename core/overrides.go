@@ -344,6 +344,18 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 	return false
 }
 
+// findOverridden makes the plan with the override of an own key, so that what its limits count is among the spaces of
+// the policy, although no request has asked for it here.
+func (l *Limiter) findOverridden(ctx context.Context, base *plan.Plan, id identity) {
+	key := store.Key{Namespace: l.policy.spaces.Keys(ownKeys), Identity: id}
+	if !l.overrides.Refresh(ctx) {
+		return
+	}
+	if o, found := l.overrides.Find(key.AppendTo(nil)); found {
+		o.plan.Plan(base, key.Namespace, l.policy.spaces.Check) //nolint:errcheck // then requests do not have it either
+	}
+}
+
 // denyOverridden denies a request because of an override of the key of a log.
 func (d *Decision) denyOverridden(o *activeOverride, log *plan.Log) {
 	wait := time.Until(o.Until)

@@ -72,6 +72,9 @@ func (d *Decision) resetRules(ctx context.Context) error {
 // by the reset of the log.
 func (l *Limiter) resetKey(ctx context.Context, id identity) error {
 	err := l.liftBan(ctx, id)
+	if fixed := l.policy.fixed; fixed != nil && l.overrides != nil {
+		l.findOverridden(ctx, fixed, id)
+	}
 	err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: l.namespace, Identity: id}))
 	for space := range l.policy.spaces.Others {
 		err = cmp.Or(err, l.reset(ctx, store.Key{Namespace: space.Namespace, Identity: id}))
