@@ -22,7 +22,6 @@ func (l *Limiter) findOverrides() {
 	}
 	l.overrides = override.New(override.Config[*activeOverride]{
 		Policy: l.namespace.Policy(), Store: keeper, Parse: parseOverride, Counts: l.hasOverride,
-		Ready: func() bool { return l.guard == nil || l.guard.Answers() },
 	})
 }
 
@@ -301,11 +300,19 @@ func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bo
 	return true, l.setOverride(ctx, t, Override{Denied: true, Until: until, Note: "a pause"})
 }
 
+// refreshOverrides reads the overrides if that is due, and reports whether there may be any.
+func (l *Limiter) refreshOverrides(ctx context.Context) bool {
+	if l.guard == nil {
+		return l.overrides.Refresh(ctx, nil)
+	}
+	return l.overrides.Refresh(ctx, l.guard) // of rules that of their failure policy, which knows of an outage
+}
+
 // applyOverrides replaces the plan of a decision, whose keys were read, by one with the overrides of these keys. It
 // reports whether an override has denied the request. Reading overrides has a timeout of its own: a store whose answers
 // take half of it would otherwise never answer the first request after some idle time.
 func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool) {
-	if !l.overrides.Refresh(ctx) {
+	if !l.refreshOverrides(ctx) {
 		return false
 	}
 	base, made, records := d.q.Plan, d.q.Plan, d.q.Take.Mode == store.ModeRecord
@@ -348,7 +355,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 // the policy, although no request has asked for it here.
 func (l *Limiter) findOverridden(ctx context.Context, base *plan.Plan, id identity) {
 	key := store.Key{Namespace: l.policy.spaces.Keys(ownKeys), Identity: id}
-	if !l.overrides.Refresh(ctx) {
+	if !l.refreshOverrides(ctx) {
 		return
 	}
 	if o, found := l.overrides.Find(key.AppendTo(nil)); found {

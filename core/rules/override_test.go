@@ -1,10 +1,12 @@
 package rules_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/core/store"
 )
 
 var overridable = rules.WithOptions(core.WithOverrides())
@@ -301,4 +304,52 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 			t.Errorf("explained %v", e)
 		}
 	})
+}
+
+// hanging is a store that does not answer from some time on.
+type hanging struct {
+	store.Full
+
+	hangs atomic.Bool
+	reads atomic.Int32 // of overrides, that were not answered
+}
+
+func (h *hanging) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return &store.StoreError{Err: ctx.Err()}
+	}
+	return h.Full.Take(ctx, takes, answers)
+}
+
+func (h *hanging) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	if h.hangs.Load() {
+		h.reads.Add(1)
+		<-ctx.Done()
+		return "", nil, &store.StoreError{Err: ctx.Err()}
+	}
+	return h.Full.Overrides(ctx, policy, known)
+}
+
+// Once requests of a rule have found out about an outage, none of them reads overrides.
+func TestOverridesOfRulesInAnOutage(t *testing.T) {
+	for _, failure := range []string{"open", "closed"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &hanging{Full: core.NewMemoryStore()}
+			l := limit(t, "rules:\n- {name: a, key: ip, limits: [9/hour], failure: "+failure+"}\n",
+				rules.WithOptions(core.WithStore(s), core.WithOverrides()))
+			s.hangs.Store(true)
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				l.ask(with("GET /", "")) // it may be refused
+			}
+			if n := s.reads.Load(); n != 1 {
+				t.Errorf("%s: overrides were read %d times, want once", failure, n)
+			}
+			s.hangs.Store(false)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

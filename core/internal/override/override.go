@@ -35,7 +35,6 @@ type Set[T any] struct {
 type Config[T any] struct {
 	Policy string
 	Store  store.Overrider
-	Ready  func() bool                     // the store answers
 	Parse  func(store.Override) (T, error) // makes what Find returns; an override with an error is logged and ignored
 	Counts func(name string) bool          // of InForce and Len
 }
@@ -66,21 +65,31 @@ func New[T any](c Config[T]) *Set[T] {
 
 func (s *Set[T]) age() time.Duration { return time.Since(s.start) - time.Duration(s.asked.Load()) }
 
+// Guard stands before a store that may not answer.
+type Guard interface {
+	store.Overrider
+	Answers() bool
+}
+
 // Refresh reads the overrides if that is due and the store answers, and reports whether there may be any. While it does
-// not, those that are known stay.
-func (s *Set[T]) Refresh(ctx context.Context) bool {
+// not, those that are known stay. by is the guard that the request is decided by, or nil.
+func (s *Set[T]) Refresh(ctx context.Context, by Guard) bool {
+	from := s.Store
+	if by != nil {
+		from = by
+	}
 	switch age := s.age(); {
-	case age >= readAfter && !s.Ready():
+	case age >= readAfter && by != nil && !by.Answers():
 	case age >= outdated:
 		s.reading.Lock()
 		if s.age() >= outdated {
-			s.ask(ctx) //nolint:errcheck // it is logged
+			s.ask(ctx, from) //nolint:errcheck // it is logged
 		}
 		s.reading.Unlock()
 	case age >= readAfter && s.reading.TryLock():
 		go func() {
 			defer s.reading.Unlock()
-			s.ask(context.WithoutCancel(ctx)) //nolint:errcheck // as above
+			s.ask(context.WithoutCancel(ctx), from) //nolint:errcheck // as above
 		}()
 	}
 	return len(s.known.Load().byName) > 0
@@ -90,7 +99,7 @@ func (s *Set[T]) Refresh(ctx context.Context) bool {
 func (s *Set[T]) ReadNow(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	return store.Error(s.ask(ctx))
+	return store.Error(s.ask(ctx, s.Store))
 }
 
 // Put has the store keep an override, as in [store.Overrider], and reads it back, so that it is in force.
@@ -100,9 +109,9 @@ func (s *Set[T]) Put(ctx context.Context, o store.Override) error {
 }
 
 // ask reads the overrides. The caller holds the lock.
-func (s *Set[T]) ask(ctx context.Context) error {
+func (s *Set[T]) ask(ctx context.Context, from store.Overrider) error {
 	known := s.known.Load()
-	version, overrides, err := s.Store.Overrides(ctx, s.Policy, known.version)
+	version, overrides, err := from.Overrides(ctx, s.Policy, known.version)
 	s.asked.Store(int64(time.Since(s.start)))
 	if err != nil {
 		if !s.failing {
