@@ -339,6 +339,22 @@ func TestOverrideOfOneOfTwoKeys(t *testing.T) {
 	}
 }
 
+// The numbers of a limit are named as it is, whether another limit of the request has this name, too.
+func TestOverrideWithTheNameOfAnotherLimit(t *testing.T) {
+	named := func(l core.Limit) core.Limit {
+		l.Name = "calls"
+		return l
+	}
+	l := newLimiter(t, core.Limits{named(core.PerMinute(9)), core.PerMinute(9).By(byOrganisation)}, core.WithOverrides())
+	ctx := inOrganisation(t.Context(), "acme")
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{named(core.PerMonth(3))}})
+	if d := admitsIn(ctx, t, l, "one", 3); !slices.Equal(d.Violated, []string{"calls-override"}) {
+		t.Errorf("%v, want a denial by calls-override", d)
+	}
+	overrideIn(t, l, "other", core.Override{Unlimited: true})
+	admitsIn(ctx, t, l, "other", 0)
+}
+
 // Numbers of the calendar are those of the limit that has a name, whichever zone and name the override has. A zone is
 // not the same value once it was read from text.
 func TestOverrideOfACalendar(t *testing.T) {

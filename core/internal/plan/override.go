@@ -93,15 +93,18 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 		if !replaced[0].Own {
 			l.Key = replaced[0].Key
 		}
-		if slices.Contains(p.Names, l.Name) {
-			l.Name += "-override"
-		}
 		add(l, replaced[0].Rule)
 	}
 	for i := len(base.Limits); i < len(to); i++ {
 		to[i] = len(p.Limits) + i - len(base.Limits)
 	}
 	o.addLogs(p, base, replaced, first, to)
+	for i := first; i < len(p.Names); i++ { // now that the logs have their names
+		if slices.Contains(p.Names[:first], p.Names[i]) {
+			p.Names[i] += "-override"
+			p.Limits[i].Name = p.Names[i]
+		}
+	}
 	p.sumOf(base.Unit)
 	if p.Units = base.Units; base.Rules == nil || len(p.Limits) == 0 {
 		p.Rules = base.Rules
