@@ -243,16 +243,22 @@ rules:
 	})
 }
 
-// Denials that count in a log take nothing from a month, also where logs are asked one after the other.
+// Denials that count in a log take nothing from a month, also where the logs are asked one after the other; and they
+// count there where several such limits deny, too.
 func TestCountDeniedBesideAMonth(t *testing.T) {
 	t.Parallel()
 	rdb := start(t)
 	for name, store := range map[string]core.Store{
 		"one script": redisstore.New(rdb), "in turn": redisstore.New(anyClient{rdb}, redisstore.WithPrefix("turn")),
 	} {
-		set, err := rules.Parse([]byte("apply: all\nrules:\n- {name: month, key: ip, limits: [10/month]}\n"+
-			"- {name: login, match: {methods: [POST]}, key: ip, limits: [2/hour], count_denied: true}\n"),
-			"limits.yaml", rules.WithOptions(core.WithStore(store), core.WithTimeout(time.Minute)))
+		set, err := rules.Parse([]byte(`
+apply: all
+rules:
+- {name: login, match: {methods: [POST], path: /login}, key: ip, limits: [2/hour], count_denied: true}
+- {name: upload, match: {methods: [POST], path: /upload}, key: ip, limits: [8/hour], count_denied: true, cost: 3}
+- {name: month, match: {path: /login}, key: ip, limits: [10/month]}
+- {name: both, match: {path: /upload}, key: ip, limits: [6/month, 6/year]}
+`), "limits.yaml", rules.WithOptions(core.WithStore(store), core.WithTimeout(time.Minute)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,9 +268,14 @@ func TestCountDeniedBesideAMonth(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &service{t: t, limiter: l}
-		s.want(name, ruled{method: "POST"}, 8, 2)
-		if d := s.ask(ruled{method: "GET"}); d.Used != 2 {
-			t.Errorf("%s: %v; want 2 used", name, d)
+		s.want(name, ruled{method: "POST", path: "/login"}, 8, 2)
+		if d := s.ask(ruled{method: "GET", path: "/login"}); d.Used != 2 {
+			t.Errorf("%s: %v; want 2 used of the month", name, d)
+		}
+		upload := ruled{method: "POST", path: "/upload"}
+		s.want(name, upload, 3, 2)
+		if d := s.ask(upload); d.Limits()[0].Used != 8 {
+			t.Errorf("%s: %v; want 8 used of upload, with the denial", name, d.Limits())
 		}
 	}
 }

@@ -45,14 +45,14 @@ func (r *sequential) run(ctx context.Context) (err error) {
 		return err
 	}
 	if enough, err := r.peekAtCounters(ctx, order); err != nil || !enough {
-		return err // nothing was recorded
+		return err // nothing was recorded but a denial
 	}
 	for n, i := range order {
 		if err = r.take(ctx, i, mode); err != nil {
 			return r.undone(err, r.undo(ctx, order[:n+1])) // the call that has failed may have recorded its take
 		}
 		if !r.answers[i].Allowed {
-			return r.denied(ctx, order, n)
+			return r.denied(ctx, order, n, n+1)
 		}
 		if mode == store.ModeUpTo {
 			r.most = r.answers[i].Granted
@@ -96,7 +96,7 @@ func (r *sequential) order() []int {
 }
 
 // peekAtCounters asks the limits of other algorithms than the sliding log whether all have room, if there are several.
-// If one has not, it asks all logs, and nothing is recorded. In ModeUpTo it lowers the cost to what they have left.
+// If one has not, it asks all logs, and nothing is charged. In ModeUpTo it lowers the cost to what they have left.
 func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bool, err error) {
 	first := slices.IndexFunc(order, func(i int) bool { return isCounter(r.takes[i].Plan) })
 	if first < 0 || len(order)-first < 2 {
@@ -116,7 +116,7 @@ func (r *sequential) peekAtCounters(ctx context.Context, order []int) (enough bo
 		asked = min(asked, r.takes[i].Plan.Limits[0].Quota-r.answers[i].State[0].Used)
 	}
 	if !enough {
-		return false, r.each(order[:first], peek)
+		return false, r.denied(ctx, slices.Concat(order[first:], order[:first]), 0, len(order)-first)
 	}
 	if upTo {
 		r.most = asked
@@ -135,11 +135,12 @@ func (r *sequential) take(ctx context.Context, i int, mode store.Mode) error {
 	return err
 }
 
-// denied removes what the first n logs in the order have recorded, and asks those behind the next one, which denies.
-func (r *sequential) denied(ctx context.Context, order []int, n int) error {
-	kept, rest, mode := slices.Clone(order[:n]), order[n+1:], store.ModePeek
+// denied removes what the first logs in the order have recorded. One of those behind them, up to asked, has denied; it
+// asks the others.
+func (r *sequential) denied(ctx context.Context, order []int, recorded, asked int) error {
+	kept, rest, mode := slices.Clone(order[:recorded]), order[asked:], store.ModePeek
 	removed := make(chan error, 1)
-	go func() { removed <- r.undo(ctx, order[:n]) }()
+	go func() { removed <- r.undo(ctx, order[:recorded]) }()
 	if r.takes[0].Mode == store.ModeUpTo {
 		r.most = 1
 	}
@@ -153,7 +154,7 @@ func (r *sequential) denied(ctx context.Context, order []int, n int) error {
 		return r.take(ctx, i, mode)
 	})
 	if err != nil {
-		return r.undone(err, r.undo(ctx, order[n:]), <-removed)
+		return r.undone(err, r.undo(ctx, order[recorded:]), <-removed)
 	}
 	if mode == store.ModeChargeDenied {
 		rest = slices.DeleteFunc(slices.Clone(rest), func(i int) bool { return !r.answers[i].Allowed })
