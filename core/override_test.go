@@ -345,7 +345,8 @@ func TestOverrideWithTheNameOfAnotherLimit(t *testing.T) {
 		l.Name = "calls"
 		return l
 	}
-	l := newLimiter(t, core.Limits{named(core.PerMinute(9)), core.PerMinute(9).By(byOrganisation)}, core.WithOverrides())
+	limits := core.Limits{named(core.PerMinute(9)), core.PerMinute(9).By(byOrganisation)}
+	l := newLimiter(t, limits, core.WithOverrides())
 	ctx := inOrganisation(t.Context(), "acme")
 	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{named(core.PerMonth(3))}})
 	if d := admitsIn(ctx, t, l, "one", 3); !slices.Equal(d.Violated, []string{"calls-override"}) {
