@@ -398,7 +398,7 @@ func TestServerDiesWithTestProcess(t *testing.T) {
 	}
 	t.Parallel()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServerDiesWithTestProcess$")
-	child.Env = append(os.Environ(), "REDISTEST_CHILD=1", "SASH_REQUIRE_REDIS=1")
+	child.Env = append(os.Environ(), "REDISTEST_CHILD=1", "SASH_REQUIRE_REDIS=1", "TMPDIR="+t.TempDir())
 	output, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
