@@ -58,6 +58,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 			t.Run("HTTP2/"+test.name, func(t *testing.T) { test.f(t, c.HTTP2) })
 		}
 	}
+	t.Run("Trailers", func(t *testing.T) { trailers(t, c.Serve) })
 	if c.Handler != nil {
 		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
 		t.Run("Slots", func(t *testing.T) { slotsAfterEndings(t, c.Handler) })

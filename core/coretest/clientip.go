@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -146,5 +147,24 @@ func Spoofing(t *testing.T, serve Serve, store core.Store) {
 	}
 	if ran != quota {
 		t.Errorf("the handler ran %d times, want %d", ran, quota)
+	}
+}
+
+// trailers sends fields behind the body, where a proxy leaves what clients write. They choose no key.
+func trailers(t *testing.T, serve Serve) {
+	key := core.First(core.ByHeader("X-User", core.Unverified), core.ByForwarded(loopback...))
+	send := serve(t, func() string { return text }, limiterFor(t, new(FakeStore), core.PerHour(4), key))
+	for i := range 8 {
+		r := newRequest(t, []string{http.MethodPost, http.MethodGet}[i%2])
+		r.Header.Set("Forwarded", "for=192.0.2.1")
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader([]string{"a body", ""}[i/2%2])), -1
+		r.Trailer = http.Header{[]string{"X-User", "Forwarded"}[i%3%2]: {fmt.Sprintf("for=198.51.100.%d", i)}}
+		want := http.StatusOK
+		if i >= 4 {
+			want = http.StatusTooManyRequests
+		}
+		if got := send(r).StatusCode; got != want {
+			t.Errorf("request %d: status %d, want %d", i+1, got, want)
+		}
 	}
 }

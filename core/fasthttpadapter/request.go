@@ -3,6 +3,8 @@
 package fasthttpadapter
 
 import (
+	"bytes"
+	"math"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -31,12 +33,22 @@ func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
 	return p
 }
 
-// HeaderOf returns the lines of a field of the request, copied.
-func HeaderOf(c *fasthttp.RequestCtx, name string) (lines []string) {
+// HeaderOf returns the lines of a field of the request, copied. fasthttp appends a trailer to the header, and proxies
+// that pass trailers on do not replace what clients write there. So of a chunked request it returns no more lines than
+// were sent in front of the body: those that middleware has added are not there either.
+func HeaderOf(c *fasthttp.RequestCtx, name string) []string {
 	h := &c.Request.Header
+	lines := linesOf(h, name)
+	if n := h.ContentLength(); n == -1 || n == 0 { // so it is after a chunked body, which may have been empty
+		return lines[:min(len(lines), mostSent(h.RawHeaders(), name))]
+	}
+	return lines
+}
+
+func linesOf(h *fasthttp.RequestHeader, name string) (lines []string) {
 	if h.Peek("host") == nil { // Host is not found either, so names are as sent: DisableHeaderNormalizing of fiber
 		h.VisitAll(func(sent, line []byte) {
-			if strings.EqualFold(textOf(sent), name) {
+			if isNamed(sent, name) {
 				lines = append(lines, string(line))
 			}
 		})
@@ -46,6 +58,27 @@ func HeaderOf(c *fasthttp.RequestCtx, name string) (lines []string) {
 		lines = append(lines, string(line))
 	}
 	return lines
+}
+
+// mostSent returns how many lines of a field a chunked request may have, and the largest number for any other.
+func mostSent(header []byte, name string) int {
+	lines, chunked := 0, false
+	for line := range bytes.Lines(header) {
+		sent, _, _ := bytes.Cut(line, []byte(":"))
+		chunked = chunked || isNamed(sent, fasthttp.HeaderTransferEncoding)
+		if isNamed(sent, name) {
+			lines++
+		}
+	}
+	if !chunked {
+		return math.MaxInt
+	}
+	return lines
+}
+
+// isNamed compares lengths as well, because some letters beyond ASCII are small forms of K and S.
+func isNamed(sent []byte, name string) bool {
+	return len(sent) == len(name) && strings.EqualFold(textOf(sent), name)
 }
 
 // TargetOf returns what the request asks for, but for the method, which frameworks know. The texts are in the request's
