@@ -603,6 +603,9 @@ rules:
 		"/health%2F..%2Fv1%2Fx":     "api",
 		"/health/../v1/x":           "api",
 		"//v1/x":                    "api",
+		"/x/../v1/.":                "api", // nginx and gin leave the slash at the end, and http.ServeMux does not
+		"/x/../v1/y/..":             "api",
+		"/x%2Fy/../v1/.":            "api",
 		"/users/a%2Fb":              "user", // one segment of net/http, and two of gin
 		"/users/..%2Fusers%2F7":     "user",
 		"/%75sers/7":                "user",

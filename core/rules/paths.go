@@ -56,6 +56,11 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 			}
 		}
 		readings = append(readings, reading{decoded, false})
+		for _, r := range [...]reading{{t.Path, false}, {t.RawPath, true}} {
+			if strings.HasSuffix(r.path, "/.") || strings.HasSuffix(r.path, "/..") { // nginx and gin leave the slash
+				readings = append(readings, reading{cleanPath(r.path + "/"), r.encoded})
+			}
+		}
 		if t.Routed != "" {
 			readings = append(readings, reading{t.Routed, true}, reading{t.Routed, false})
 		}
