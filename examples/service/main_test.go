@@ -308,6 +308,15 @@ func TestNginxRequests(t *testing.T) {
 	if w := ask("/auth"); w.Code != http.StatusTooManyRequests {
 		t.Errorf("status %d, want 429", w.Code)
 	}
+	for path, want := range map[string]int{
+		"/login#x": 429, "/%6cogin#?x": 429, "/login%23x": 200, // nginx cuts what follows a #
+	} {
+		w := call(s, "GET", "http://example.com/auth", "", "X-Original-Method: POST", "X-Original-URI: "+path,
+			"X-Forwarded-For: 192.0.2.1")
+		if w.Code != want {
+			t.Errorf("%s: status %d, want %d", path, w.Code, want)
+		}
+	}
 }
 
 // Who sends the fields of both proxies, or one of them twice or not at all, is refused and not charged.
@@ -422,7 +431,8 @@ func TestOddPaths(t *testing.T) {
 - {name: v1, match: {path: /v1/}, key: global, limits: [100/day]}
 `
 	s := withRules(t, text)
-	for _, path := range []string{"/v1/x", "/v1/..%2Fhealth", "/v1/%2e%2e/health", "/v1%2Fx", "/health%2F..%2Fv1%2Fx"} {
+	for _, path := range []string{"/v1/x", "/v1/..%2Fhealth", "/v1/%2e%2e/health", "/v1%2Fx", "/health%2F..%2Fv1%2Fx",
+		"/x/../v1/."} {
 		for form, w := range map[string]*httptest.ResponseRecorder{
 			"nginx": call(s, http.MethodGet, "/auth", "",
 				"X-Original-Method: GET", "X-Original-Uri: "+path, "X-Forwarded-For: 192.0.2.1"),

@@ -97,7 +97,8 @@ func fromProxy(r *http.Request) (*request, error) {
 		return nil, errors.New("the proxy has to send X-Original-Method and X-Original-URI once (nginx), " +
 			"or X-Forwarded-Method, -Uri and -Host (Traefik)")
 	}
-	target, err := url.ParseRequestURI(r.Header[uri][0])
+	sent, _, _ := strings.Cut(r.Header[uri][0], "#") // where the path ends for nginx; Traefik encodes the sign
+	target, err := url.ParseRequestURI(sent)
 	if err != nil {
 		return nil, err
 	}
