@@ -168,6 +168,10 @@ func TestGateway(t *testing.T) {
 			t.Errorf("%d: status %d, %v, %s; want %d, %s, %s", i, w.StatusCode, w.Header, body, status, left, want)
 		}
 	}
+	w, body := post(t, at+"/upload", "a body", "Expect: 100-continue")
+	if w.Header.Get("RateLimit-Policy") == "" || !strings.Contains(body, "/base/upload a body") {
+		t.Errorf("a body that was asked for: status %d, %v, %s", w.StatusCode, w.Header, body)
+	}
 	for path, policy := range map[string]string{
 		"/healthz": "", "/login": `"other-300-per-minute";q=300;w=60`, "/LOGIN/": `"other-300-per-minute";q=300;w=60`,
 	} {

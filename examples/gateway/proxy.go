@@ -18,6 +18,7 @@ func proxy(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			maps.DeleteFunc(r.Out.Header, func(name string, _ []string) bool { return isFromProxy(name) })
+			r.Out.Header.Del("Expect") // with a 100 of the service, ReverseProxy would forget what the limiter has set
 			r.SetURL(to)
 			r.SetXForwarded()
 		},
