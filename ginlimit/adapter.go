@@ -21,6 +21,12 @@ func (q request) Peer() adapter.Peer          { return adapter.PeerOf(q.c.Reques
 func (q request) Header(name string) []string { return q.c.Request.Header.Values(name) }
 
 func (q request) Value(key any) any {
+	// Since gin 1.11, keys are of any type, but Value finds texts only.
+	if c, ok := any(q.c).(interface{ Get(key any) (any, bool) }); ok {
+		if v, _ := c.Get(key); v != nil {
+			return v
+		}
+	}
 	return cmp.Or(q.c.Value(key), q.c.Request.Context().Value(key))
 }
 

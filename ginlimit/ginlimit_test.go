@@ -166,6 +166,13 @@ func TestByValue(t *testing.T) {
 	for _, put := range []func(*gin.Context){
 		func(c *gin.Context) { c.Set("user", "ann") },
 		func(c *gin.Context) {
+			if set, ok := any(c).(interface{ Set(key, value any) }); ok { // since gin 1.11
+				set.Set(contextKey{}, "ann")
+			} else {
+				c.Set("user", "ann")
+			}
+		},
+		func(c *gin.Context) {
 			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, "ann"))
 		},
 	} {
