@@ -43,7 +43,8 @@
 //	      forwardAuth: {address: "http://localhost:8081/auth"}
 //
 // Leave its option trustForwardHeader at false: with true, Traefik takes X-Forwarded-Method and X-Forwarded-Uri from
-// clients.
+// clients. With false, its X-Forwarded-For has the peer alone. So behind a load balancer or another proxy, all clients
+// would share a quota: use nginx or examples/gateway there.
 //
 // # /authz/PATH
 //
