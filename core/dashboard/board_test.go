@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/dashboard"
 	"github.com/sashlimit/sash/core/event"
@@ -374,12 +376,16 @@ func TestTooManyPages(t *testing.T) {
 // A server that cannot flush gives one message to each request.
 func TestStreamWithoutFlush(t *testing.T) {
 	var b dashboard.Board
-	h := http.TimeoutHandler(dashboard.Handler(&b), time.Minute, "")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil))
-	if w.Code != http.StatusOK || strings.Count(w.Body.String(), "data: ") != 1 ||
-		!strings.HasPrefix(w.Body.String(), "retry: 1000\n\n") {
-		t.Errorf("%d: %s", w.Code, w.Body)
+	page, e := dashboard.Handler(&b), echo.New()
+	e.GET("/events", echo.WrapHandler(page)) // with a response whose Flush panics
+	for _, h := range []http.Handler{page, e} {
+		w := httptest.NewRecorder()
+		http.TimeoutHandler(h, time.Minute, "").ServeHTTP(w,
+			httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil))
+		if w.Code != http.StatusOK || strings.Count(w.Body.String(), "data: ") != 1 ||
+			!strings.HasPrefix(w.Body.String(), "retry: 1000\n\n") {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
 	}
 }
 

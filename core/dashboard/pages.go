@@ -160,7 +160,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case m := <-p.messages:
 			collected := flusher.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", m); err != nil || flusher.Flush() != nil || collected {
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", m); err != nil || collected || flusher.Flush() != nil {
 				return
 			}
 		case <-life.C:
