@@ -1,6 +1,7 @@
 package adapter_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -161,6 +162,11 @@ type record struct {
 
 func (r *record) WriteHeader(status int) { r.calls = append(r.calls, fmt.Sprint(status)) }
 func (r *record) FlushError() error      { r.calls = append(r.calls, "flush"); return nil }
+func (r *record) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.calls = append(r.calls, "hijack")
+	return nil, nil, nil
+}
+
 func (r *record) Write(b []byte) (int, error) {
 	r.calls = append(r.calls, string(b))
 	return len(b), nil
@@ -189,6 +195,11 @@ func TestRefuse(t *testing.T) {
 			}
 			write(w, "a")
 		}, "429 flush a"},
+		{"a connection that is taken over", func(w http.ResponseWriter) {
+			if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
+				t.Error(err)
+			}
+		}, "hijack"},
 		{"what was unwrapped", func(w http.ResponseWriter) {
 			if _, ok := w.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*record); !ok {
 				t.Error("the writer of the server is not within")

@@ -36,6 +36,15 @@ func (r *refusal) FlushError() error {
 	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
+// Hijack is what http.ResponseController calls as well: a connection that was taken over gets no status.
+func (r *refusal) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.status = 0
+	}
+	return c, rw, err
+}
+
 func (r *refusal) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *refusal) begin() {
