@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -30,6 +31,8 @@ func (q request) Target() adapter.Target {
 	t := adapter.TargetOf(q.c.Request())
 	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow
 	t.RawPath = adapter.RestOfPath(q.c.Path(), t.RawPath, q.c.Request().URL)
+	// RemoveTrailingSlash of Use, where it comes too late for the router, may have been in front.
+	t.AnyRest = strings.HasSuffix(q.c.Path(), "*") && q.c.Param("*") == ""
 	return t
 }
 

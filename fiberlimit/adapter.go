@@ -31,6 +31,7 @@ func (q request) Target() adapter.Target {
 	config := q.c.App().Config()
 	t := fasthttpadapter.TargetOf(q.c.Context())
 	t.Method, t.AnyCase, t.AnySlash = q.c.Method(), !config.CaseSensitive, !config.StrictRouting
+	t.AnyRest = true // /static/* serves /static
 	return t
 }
 

@@ -51,6 +51,7 @@ type Target struct {
 
 	AnyCase  bool // the framework serves /Login as /login
 	AnySlash bool // and /login/ as /login
+	AnyRest  bool // and, by a route for all that is below /static/, /static
 	AnyEnd   bool // later middleware may make it serve /login/ and /login.json as /login
 }
 

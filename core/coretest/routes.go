@@ -51,7 +51,7 @@ func trySpellings(t *testing.T, address string) (odd int) {
 	c := &rawClient{address: address}
 	defer c.close()
 	for range 1500 {
-		base := []string{"/login", "/v1/x", "/v1/x/y", "/users/7", "/health"}[r.IntN(5)]
+		base := []string{"/login", "/v1", "/v1/x", "/v1/x/y", "/users/7", "/health"}[r.IntN(6)]
 		path := spelled(r, base)
 		w, route := c.get(t, path)
 		if w.StatusCode != http.StatusOK || route == "" || route == "health" {

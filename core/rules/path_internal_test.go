@@ -85,7 +85,7 @@ func TestPathsMatchAsInServeMux(t *testing.T) {
 				w := httptest.NewRecorder()
 				mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 				want, found := w.Code == http.StatusOK, newBits(len(patterns))
-				if tree.match(strings.Split(path[1:], "/"), false, found); found.has(i) != want {
+				if tree.match(strings.Split(path[1:], "/"), new(adapter.Target), found); found.has(i) != want {
 					t.Fatalf("%s on %s: %v, want %v; among %q", text, path, found.has(i), want, patterns)
 				}
 			}

@@ -108,7 +108,7 @@ func (p *paths) matchPath(path string, encoded bool, t *adapter.Target, found se
 	if t.AnyCase {
 		tree = p.folded
 	}
-	tree.match(segments, t.AnySlash, found)
+	tree.match(segments, t, found)
 }
 
 // maxEnds is how many ends of a path are read.
@@ -177,28 +177,30 @@ func (t *pathTree) add(p *pattern, rule int, anyCase bool) {
 }
 
 // match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends
-// with a slash. With anySlash, a slash at the end makes no difference.
-func (t *pathTree) match(rest []string, anySlash bool, found set) {
+// with a slash.
+func (t *pathTree) match(rest []string, of *adapter.Target, found set) {
 	if len(rest) == 0 || len(rest) == 1 && rest[0] == "" {
-		t.matchEnd(len(rest) == 1, anySlash, found)
+		t.matchEnd(len(rest) == 1, of, found)
 		return
 	}
 	found.addAll(t.ends[anything])
 	if next := t.literal[rest[0]]; next != nil {
-		next.match(rest[1:], anySlash, found)
+		next.match(rest[1:], of, found)
 	}
 	if t.wild != nil {
-		t.wild.match(rest[1:], anySlash, found)
+		t.wild.match(rest[1:], of, found)
 	}
 }
 
 // matchEnd adds the rules that match a path which ends here, with a slash or without.
-func (t *pathTree) matchEnd(slashed, anySlash bool, found set) {
-	if slashed || anySlash {
+func (t *pathTree) matchEnd(slashed bool, of *adapter.Target, found set) {
+	if slashed || of.AnySlash || of.AnyRest {
 		found.addAll(t.ends[anything])
+	}
+	if slashed || of.AnySlash {
 		found.addAll(t.ends[slash])
 	}
-	if !slashed || anySlash {
+	if !slashed || of.AnySlash {
 		found.addAll(t.ends[nothing])
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"runtime"
+	"strings"
 
 	"github.com/labstack/echo/v5"
 
@@ -34,6 +35,8 @@ func (q request) Target() adapter.Target {
 		t.Routed = adapter.RestOfPath(q.c.Path(), "", &url.URL{Path: t.Path})
 	}
 	t.RawPath = adapter.RestOfPath(q.c.Path(), t.RawPath, q.c.Request().URL)
+	// RemoveTrailingSlash of Use, where it comes too late for the router, may have been in front.
+	t.AnyRest = strings.HasSuffix(q.c.Path(), "*") && q.c.Param("*") == ""
 	return t
 }
 

@@ -34,6 +34,7 @@ func (q request) Target() adapter.Target {
 	config := q.c.App().Config()
 	t := fasthttpadapter.TargetOf(q.c.RequestCtx())
 	t.Method, t.AnyCase, t.AnySlash = q.c.Method(), !config.CaseSensitive, !config.StrictRouting
+	t.AnyRest = true // /static/* serves /static
 	return t
 }
 
