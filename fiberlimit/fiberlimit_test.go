@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
@@ -285,5 +286,26 @@ func TestByValue(t *testing.T) {
 		if first != 200 || second != 429 {
 			t.Errorf("status %d, then %d", first, second)
 		}
+	}
+}
+
+// UnescapePath decodes what net/url refuses, and routes by what it has not cleaned.
+func TestRulesOfUnescapedPaths(t *testing.T) {
+	const text = "rules: [{name: v1, match: {path: /v1/}, key: global, limits: [9/day]}]"
+	set, err := rules.Parse([]byte(text), "limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New(fiber.Config{UnescapePath: true})
+	app.Use(fiberlimit.Rules(set))
+	app.Get("/v1/*", served)
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RequestURI = "/v1%2f../x%" // which App.Test sends
+	w, err := app.Test(r, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Body.Close(); w.StatusCode != 200 || w.Header.Get("RateLimit") == "" {
+		t.Errorf("status %d, %v", w.StatusCode, w.Header)
 	}
 }

@@ -130,7 +130,7 @@ func spelled(r *rand.Rand, path string) string {
 		case 6:
 			path += []string{"/..", "%2F..", "/../..", "/..%2f..%2fhealth", "%2f../health", "/%2e%2e/health"}[r.IntN(6)]
 		case 7:
-			path += []string{"?x=/health", ";x", "%3F", "%00", "."}[r.IntN(5)]
+			path += []string{"?x=/health", ";x", "%3F", "%00", ".", "/%", "+"}[r.IntN(7)]
 		case 8:
 			path = strings.Replace(path, "/", []string{"/./", "%2F.%2F", "/%2e/"}[r.IntN(3)], 1)
 			path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, "%2F"), "/")

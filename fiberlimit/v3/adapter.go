@@ -34,7 +34,10 @@ func (q request) Target() adapter.Target {
 	config := q.c.App().Config()
 	t := fasthttpadapter.TargetOf(q.c.RequestCtx())
 	t.Method, t.AnyCase, t.AnySlash = q.c.Method(), !config.CaseSensitive, !config.StrictRouting
-	t.AnyRest = true // /static/* serves /static
+	t.AnyRest = true                                    // /static/* serves /static
+	if p := q.c.Path(); p != t.Path && p != t.RawPath { // UnescapePath does not clean, and decodes more than net/url
+		t.Routed = p
+	}
 	return t
 }
 
