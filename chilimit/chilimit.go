@@ -1,5 +1,4 @@
-// Package chilimit is sash for chi v5: exact sliding-window rate limiting as
-// one line of middleware.
+// Package chilimit is sash for chi v5: exact sliding-window rate limiting as one line of middleware.
 //
 //	r.Use(chilimit.New(core.PerMinute(100), core.ByIP()))
 //
@@ -27,8 +26,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http
 // framework.
 func From(l *core.Limiter) func(http.Handler) http.Handler { return nethttp.From(l) }
 
-// WithDeny answers denied requests instead of the problem document; see
-// [nethttp.WithDeny].
+// WithDeny answers denied requests instead of the problem document; see [nethttp.WithDeny].
 func WithDeny(f func(http.ResponseWriter, *http.Request, core.Decision)) core.Option {
 	return nethttp.WithDeny(f)
 }

@@ -15,12 +15,10 @@ import (
 type Headers int
 
 const (
-	// HeadersDraft is RateLimit and RateLimit-Policy of the IETF draft
-	// draft-ietf-httpapi-ratelimit-headers. It is the default. The draft may still
-	// rename its parameters; HeadersDraft follows it.
+	// HeadersDraft is RateLimit and RateLimit-Policy of the IETF draft draft-ietf-httpapi-ratelimit-headers. It is the
+	// default. The draft may still rename its parameters; HeadersDraft follows it.
 	HeadersDraft Headers = iota
-	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset (seconds from
-	// now) of the limit with the least left.
+	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset (seconds from now) of the limit with the least left.
 	HeadersLegacy
 	// HeadersBoth is both.
 	HeadersBoth

@@ -1,5 +1,4 @@
-// Package echolimit is sash for echo v4: exact sliding-window rate limiting as
-// one line of middleware.
+// Package echolimit is sash for echo v4: exact sliding-window rate limiting as one line of middleware.
 //
 //	e.Use(echolimit.New(core.PerMinute(100), core.ByIP()))
 package echolimit

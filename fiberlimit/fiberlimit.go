@@ -1,5 +1,4 @@
-// Package fiberlimit is sash for fiber v2: exact sliding-window rate limiting
-// as one line of middleware.
+// Package fiberlimit is sash for fiber v2: exact sliding-window rate limiting as one line of middleware.
 //
 //	app.Use(fiberlimit.New(core.PerMinute(100), core.ByIP()))
 //

@@ -1,5 +1,4 @@
-// Package ginlimit is sash for gin: exact sliding-window rate limiting as one
-// line of middleware.
+// Package ginlimit is sash for gin: exact sliding-window rate limiting as one line of middleware.
 //
 //	r.Use(ginlimit.New(core.PerMinute(100), core.ByIP()))
 package ginlimit
@@ -53,8 +52,7 @@ func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnD
 // the status of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*gin.Context](f) }
 
-// ByRoute is the pattern of the request's route, such as "/users/:id". Requests
-// that match no route share one key.
+// ByRoute is the pattern of the request's route, such as "/users/:id". Requests that match no route share one key.
 func ByRoute() core.Key {
 	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
 }

@@ -1,5 +1,4 @@
-// Package nethttp is sash for net/http: exact sliding-window rate limiting as
-// one line of middleware.
+// Package nethttp is sash for net/http: exact sliding-window rate limiting as one line of middleware.
 //
 //	http.ListenAndServe(":8080", nethttp.New(core.PerMinute(100), core.ByIP())(mux))
 package nethttp

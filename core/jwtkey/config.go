@@ -30,9 +30,8 @@ type Config struct {
 	Key any
 	// Keys are such keys by the "kid" in a token's header. A token that names none of them is not valid.
 	Keys map[string]any
-	// Keyfunc finds the key for a token, so that a library for JWKS can. What it returns is
-	// checked like Key, each time. If it returns an error or panics, the token is not valid.
-	// While it waits for a server, so does the request.
+	// Keyfunc finds the key for a token, so that a library for JWKS can. What it returns is checked like Key, each
+	// time. If it returns an error or panics, the token is not valid. While it waits for a server, so does the request.
 	Keyfunc jwt.Keyfunc
 
 	// Issuer are the values of "iss" that are accepted; any by default, so set it unless each key belongs to one

@@ -7,9 +7,8 @@
 //		Issuer:  []string{"https://idp.example"},
 //	}), core.ByIP())
 //
-// [ByClaim] verifies tokens itself, in front of whatever authorizes requests.
-// [ByContextClaim] takes the claims that middleware in front of it has verified, which costs
-// next to nothing and cannot disagree with it.
+// [ByClaim] verifies tokens itself, in front of whatever authorizes requests. [ByContextClaim] takes the claims that
+// middleware in front of it has verified, which costs next to nothing and cannot disagree with it.
 //
 // [Claims] returns the verified claims to the limiter's other callbacks, such as [core.LimitBy], and to handlers.
 package jwtkey
@@ -47,9 +46,8 @@ var (
 // taken literally, dots included; for a claim within another see Config.Path. An identity consists of the claim and the
 // token's issuer.
 //
-// An identity is a string, taken byte for byte, or a whole number as it is written; a list of
-// one string is that string. Nothing else is: 1.5, 1e6, true, "", lists, objects, and text
-// that was not Unicode are [ErrInvalidClaim].
+// An identity is a string, taken byte for byte, or a whole number as it is written; a list of one string is that
+// string. Nothing else is: 1.5, 1e6, true, "", lists, objects, and text that was not Unicode are [ErrInvalidClaim].
 //
 // A request without a token, or with one that is not valid ([ErrInvalidToken]), has no such key: [core.First] tries the
 // next one, which should be an address; without one the request is refused (400).
@@ -75,9 +73,8 @@ func ByClaim(claim string, cfg Config) core.Key {
 	})
 }
 
-// ByContextClaim is a claim of the token that authorizing middleware has verified and left
-// under key, as echo-jwt and fiber's jwt do under "user" and gin-jwt under "JWT_PAYLOAD". It must
-// be mounted after that middleware. What it takes:
+// ByContextClaim is a claim of the token that authorizing middleware has verified and left under key, as echo-jwt and
+// fiber's jwt do under "user" and gin-jwt under "JWT_PAYLOAD". It must be mounted after that middleware. What it takes:
 //
 //   - a *jwt.Token of golang-jwt v5 that is Valid, with [jwt.MapClaims] or, for "sub", any [jwt.Claims];
 //   - claims alone: a map[string]any, also as a type with another name.
@@ -137,8 +134,7 @@ func verified(left any) (jwt.MapClaims, error) {
 	return nil, ErrInvalidClaim
 }
 
-// scopeOf parts claims of one name from those of another: no two paths, each with an issuer behind
-// it, read the same.
+// scopeOf parts claims of one name from those of another: no two paths, each with an issuer behind it, read the same.
 func scopeOf(path []string) string {
 	var b []byte
 	for _, name := range path {

@@ -21,8 +21,7 @@ var layouts = [...]string{Hour: "", Day: "", Week: "Monday", Month: "2", Quarter
 //	year in Europe/London from 04-06 12:00:30
 //
 // The zone is left out of a week, month, quarter or year in UTC that begins as periods do by default. Hours and days
-// always have one, because limits take those without one for any 60 minutes and any 24 hours.
-// The zero value is "".
+// always have one, because limits take those without one for any 60 minutes and any 24 hours. The zero value is "".
 func (c Calendar) String() string {
 	if c.zone == nil {
 		return ""
