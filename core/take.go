@@ -71,18 +71,12 @@ func (l *Limiter) takeOne(ctx context.Context, t store.Take, d *Decision) (store
 }
 
 // decidedBy notes what has decided, and returns the error if nothing has.
-func (d *Decision) decidedBy(from guard.Source, err error) error {
+func (d *Decision) decidedBy(from event.Source, err error) error {
 	switch {
-	case from == guard.FromLocal:
-		d.Degraded, d.storeErr, err = true, err, nil
-		d.source = event.Local
-	case err != nil || d.Degraded: // an earlier take of this decision was decided without the store
-	case from == guard.FromCache:
-		d.source = event.Cache
-	case from == guard.FromLease:
-		d.source = event.Lease
-	default:
-		d.source = event.Store
+	case from == event.Local:
+		d.Degraded, d.storeErr, d.source, err = true, err, from, nil
+	case err == nil && !d.Degraded: // otherwise an earlier take of this decision was decided without the store
+		d.source = from
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/internal/testlen"
@@ -34,7 +35,7 @@ func newCorrectedStore(t *testing.T, quota int) *correctedStore {
 }
 
 // take asks for units, and returns the take with its ID and the answer.
-func (c *correctedStore) take(cost int, mode store.Mode) (t *store.Take, a store.Answer, from Source) {
+func (c *correctedStore) take(cost int, mode store.Mode) (t *store.Take, a store.Answer, from event.Source) {
 	t = &store.Take{Key: c.key, Plan: c.plan, Cost: cost, Mode: mode}
 	from, _ = c.takeOne(c.t.Context(), t, &a)
 	return t, a, from
@@ -96,7 +97,7 @@ func TestSettledDuringReplay(t *testing.T) {
 		c := newCorrectedStore(t, 9)
 		c.conn.down(loses) // the store has the take, and this process does not know it
 		take, a, from := c.take(2, store.ModeCharge)
-		if !a.Allowed || from != FromLocal {
+		if !a.Allowed || from != event.Local {
 			t.Fatal(a, from)
 		}
 		c.conn.down(refuses)
@@ -155,10 +156,10 @@ func TestDenialIsCountedAfterAPeek(t *testing.T) {
 		c := newCorrectedStore(t, 1)
 		c.take(1, store.ModeCharge)
 		c.take(1, store.ModePeek)
-		if _, a, from := c.take(1, store.ModePeek); a.Allowed || from != FromCache {
+		if _, a, from := c.take(1, store.ModePeek); a.Allowed || from != event.Cache {
 			t.Fatalf("%+v from %d, want a denial from the cache", a, from)
 		}
-		if _, a, from := c.take(1, store.ModeChargeDenied); a.Allowed || from != FromStore {
+		if _, a, from := c.take(1, store.ModeChargeDenied); a.Allowed || from != event.Store {
 			t.Errorf("%+v from %d, want a denial from the store", a, from)
 		}
 	})
@@ -177,7 +178,7 @@ func TestWaitsAfterAReplay(t *testing.T) {
 			t.Fatalf("%+v, want a wait for the first unit", a)
 		}
 		c.conn.down(refuses)
-		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != event.Local {
 			t.Fatal(a, from)
 		}
 		c.conn.up(0)
@@ -219,7 +220,7 @@ func TestDenialUnderWayBeforeOutage(t *testing.T) {
 		close(arrives)
 		synctest.Wait()
 		c.conn.down(refuses)
-		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+		if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != event.Local {
 			t.Errorf("%+v from %d after the only unit was given back", a, from)
 		}
 		c.end(1)
@@ -258,7 +259,7 @@ func TestDenialsThatWereNotSent(t *testing.T) {
 		}
 		c.take(1, store.ModeCharge)
 		for range 3 {
-			if _, a, from := c.take(1, store.ModeCharge); a.Allowed || from != FromLocal {
+			if _, a, from := c.take(1, store.ModeCharge); a.Allowed || from != event.Local {
 				t.Fatal(a, from)
 			}
 		}
@@ -278,7 +279,7 @@ func TestReplaysFollowTheProbe(t *testing.T) {
 		for i := range keys {
 			keys[i] = store.NewKey("p", string(rune('a'+i)))
 			c.key = keys[i]
-			if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != FromLocal {
+			if _, a, from := c.take(1, store.ModeCharge); !a.Allowed || from != event.Local {
 				t.Fatal(a, from)
 			}
 		}
@@ -358,7 +359,7 @@ func TestGrantReplacedDuringReplay(t *testing.T) {
 			}
 			return answers
 		})
-		if _, a, from := c.take(5, store.ModeUpTo); a.Granted != 3 || from != FromLocal {
+		if _, a, from := c.take(5, store.ModeUpTo); a.Granted != 3 || from != event.Local {
 			t.Errorf("%+v from %d, want a grant of 3 units by this process", a, from)
 		}
 		c.end(9)

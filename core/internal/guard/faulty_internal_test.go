@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -199,7 +200,7 @@ func (s *faultyStore) Reset(ctx context.Context, key store.Key) error {
 }
 
 // takeOne is Take for a request that draws from one log.
-func (g *Guard) takeOne(ctx context.Context, t *store.Take, a *store.Answer) (from Source, err error) {
+func (g *Guard) takeOne(ctx context.Context, t *store.Take, a *store.Answer) (from event.Source, err error) {
 	takes, answers := [1]store.Take{*t}, [1]store.Answer{*a}
 	from, err = g.Take(ctx, takes[:], answers[:])
 	*t, *a = takes[0], answers[0]

@@ -34,17 +34,6 @@ const (
 	Closed
 )
 
-// Source is what has answered a take.
-type Source int
-
-// What answers takes.
-const (
-	FromStore Source = iota
-	FromCache        // the deny cache
-	FromLocal        // the failure policy
-	FromLease        // units that were booked ahead
-)
-
 // Config configures a [Guard].
 type Config struct {
 	Store     store.Store // Local replays to it only if it is a store.Settler and a store.Merger as well

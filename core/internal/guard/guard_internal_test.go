@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -125,7 +126,7 @@ func TestLateSuccessAllowsNoBypass(t *testing.T) {
 	ask := func(cost int) bool {
 		take := &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}
 		from, _ := r.takeOne(t.Context(), take, new(store.Answer))
-		return from == FromLocal
+		return from == event.Local
 	}
 	for range failuresToOpen - 1 {
 		ask(2)
@@ -183,7 +184,7 @@ func TestCloseTellsWhyNothingWasReplayed(t *testing.T) {
 		g := New(Config{Store: s, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 10})
 		s.down(oneKey)
 		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-		if from, err := g.takeOne(t.Context(), take, new(store.Answer)); from != FromLocal {
+		if from, err := g.takeOne(t.Context(), take, new(store.Answer)); from != event.Local {
 			t.Fatal(from, err)
 		}
 		if err := g.Close(); !errors.Is(err, errOneKey) {

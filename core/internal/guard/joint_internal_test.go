@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -54,7 +55,7 @@ func inBubble(t *testing.T, name string, failure Failure, user, org int, f func(
 type asked struct {
 	takes   []store.Take
 	answers []store.Answer
-	from    Source
+	from    event.Source
 	err     error
 }
 
@@ -77,13 +78,13 @@ func (j *jointTest) take(mode store.Mode, cost int, names ...string) *asked {
 }
 
 // want takes a unit of a user and of the organisation, and checks what is answered to each.
-func (j *jointTest) want(from Source, mode store.Mode, cost int, user string, allowed, orgAllowed bool) *asked {
+func (j *jointTest) want(from event.Source, mode store.Mode, cost int, user string, allowed, orgAllowed bool) *asked {
 	j.Helper()
 	q := j.take(mode, cost, user, "org")
 	if q.from != from || q.answers[0].Allowed != allowed || q.answers[1].Allowed != orgAllowed {
 		j.Fatalf("%d units of %s: %+v, from %d, %v", cost, user, q.answers, q.from, q.err)
 	}
-	if from != FromLocal && q.err != nil {
+	if from != event.Local && q.err != nil {
 		j.Fatal(q.err)
 	}
 	return q
@@ -118,12 +119,12 @@ func (j *jointTest) recovers() {
 // A denial of one log is answered from memory to all who draw from it. The other log is not remembered.
 func TestJointDenialIsRemembered(t *testing.T) {
 	inBubble(t, "", Closed, 5, 2, func(j *jointTest) {
-		j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
-		j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
-		denied := j.want(FromStore, store.ModeCharge, 1, "u1", true, false)
+		j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
+		j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
+		denied := j.want(event.Store, store.ModeCharge, 1, "u1", true, false)
 		j.store.asked()
 		time.Sleep(time.Second / 2)
-		q := j.want(FromCache, store.ModeCharge, 1, "u2", true, false)
+		q := j.want(event.Cache, store.ModeCharge, 1, "u2", true, false)
 		if q.answers[0] != (store.Answer{Allowed: true}) {
 			t.Errorf("the log that is not known: %+v", q.answers[0])
 		}
@@ -131,10 +132,10 @@ func TestJointDenialIsRemembered(t *testing.T) {
 		if q.answers[1].Retry != want || q.answers[1].State[0].Used != 2 {
 			t.Errorf("%+v, want a wait of %v", q.answers[1], want)
 		}
-		if q := j.take(store.ModeCharge, 1, "org"); q.from != FromCache || q.allowed() {
+		if q := j.take(store.ModeCharge, 1, "org"); q.from != event.Cache || q.allowed() {
 			t.Errorf("the organisation alone: %+v", q)
 		}
-		if q := j.take(store.ModeCharge, 1, "u1"); q.from != FromStore || !q.allowed() {
+		if q := j.take(store.ModeCharge, 1, "u1"); q.from != event.Store || !q.allowed() {
 			t.Errorf("a user alone: %+v", q)
 		}
 		if calls := j.store.asked(); calls != "take" {
@@ -144,7 +145,7 @@ func TestJointDenialIsRemembered(t *testing.T) {
 		if err := j.Reset(t.Context(), store.NewKey("p", "org")); err != nil {
 			t.Fatal(err)
 		}
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, true)
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, true)
 	})
 }
 
@@ -156,7 +157,7 @@ func TestJointDenialsOfSeveralLogs(t *testing.T) {
 		j.take(store.ModeCharge, 1, "u1")
 		j.take(store.ModeCharge, 1, "org")
 		j.take(store.ModeCharge, 1, "u1")
-		q := j.want(FromCache, store.ModeCharge, 1, "u1", false, false)
+		q := j.want(event.Cache, store.ModeCharge, 1, "u1", false, false)
 		if q.answers[0].Retry != jointWindow || q.answers[1].Retry != jointWindow-time.Minute {
 			t.Errorf("%+v", q.answers)
 		}
@@ -166,16 +167,16 @@ func TestJointDenialsOfSeveralLogs(t *testing.T) {
 // A log with room in a request that another log denies has nothing added: what is known about it stays as it is.
 func TestJointRoomIsNotCharged(t *testing.T) {
 	inBubble(t, "", Local, 8, 10, func(j *jointTest) {
-		j.want(FromStore, store.ModeCharge, 8, "u1", true, true)
-		j.want(FromStore, store.ModeCharge, 5, "u2", true, false)
-		j.want(FromStore, store.ModeCharge, 1, "u1", false, true)
-		j.want(FromCache, store.ModeCharge, 5, "u3", true, false) // its wait has become no longer
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, true)
-		j.want(FromStore, store.ModeCharge, 5, "u3", true, false) // it has become longer
-		time.Sleep(2 * time.Second)                               // so that the denials are known in outages only
-		j.want(FromStore, store.ModeCharge, 1, "u1", false, true) // one unit is left
+		j.want(event.Store, store.ModeCharge, 8, "u1", true, true)
+		j.want(event.Store, store.ModeCharge, 5, "u2", true, false)
+		j.want(event.Store, store.ModeCharge, 1, "u1", false, true)
+		j.want(event.Cache, store.ModeCharge, 5, "u3", true, false) // its wait has become no longer
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, true)
+		j.want(event.Store, store.ModeCharge, 5, "u3", true, false) // it has become longer
+		time.Sleep(2 * time.Second)                                 // so that the denials are known in outages only
+		j.want(event.Store, store.ModeCharge, 1, "u1", false, true) // one unit is left
 		j.store.down(refuses)
-		j.want(FromLocal, store.ModeCharge, 1, "u3", true, true)
+		j.want(event.Local, store.ModeCharge, 1, "u3", true, true)
 		j.recovers()
 		j.holds(map[string]int{"u1": 8, "u2": 1, "u3": 1, "org": 10})
 	})
@@ -184,9 +185,9 @@ func TestJointRoomIsNotCharged(t *testing.T) {
 // A quota that a request over several logs has used up is known in an outage.
 func TestJointUsedUpIsKnownInOutages(t *testing.T) {
 	inBubble(t, "", Local, 5, 2, func(j *jointTest) {
-		j.want(FromStore, store.ModeCharge, 2, "u1", true, true)
+		j.want(event.Store, store.ModeCharge, 2, "u1", true, true)
 		j.store.down(refuses)
-		q := j.want(FromLocal, store.ModeCharge, 1, "u2", true, false)
+		q := j.want(event.Local, store.ModeCharge, 1, "u2", true, false)
 		if q.answers[1].Retry != jointWindow {
 			t.Errorf("%+v", q.answers[1])
 		}
@@ -198,48 +199,48 @@ func TestJointUsedUpIsKnownInOutages(t *testing.T) {
 // One request a second asks the store about a denial, and no turn is lost on requests that another log denies.
 func TestJointGrace(t *testing.T) {
 	inBubble(t, "", Closed, 1, 1, func(j *jointTest) {
-		j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, false)
+		j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, false)
 		time.Sleep(time.Second / 2)
 		j.take(store.ModeCharge, 1, "u1")
-		time.Sleep(time.Second / 2)                                // it is time to ask about the organisation
-		j.want(FromCache, store.ModeCharge, 1, "u1", false, false) // but not for users who are denied
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, false)
-		j.want(FromCache, store.ModeCharge, 1, "u3", true, false)
+		time.Sleep(time.Second / 2)                                  // it is time to ask about the organisation
+		j.want(event.Cache, store.ModeCharge, 1, "u1", false, false) // but not for users who are denied
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, false)
+		j.want(event.Cache, store.ModeCharge, 1, "u3", true, false)
 		time.Sleep(time.Second)
 		j.store.up(j.timeout / 2)
 		var first sync.WaitGroup
 		first.Go(func() {
-			if q := j.take(store.ModeCharge, 1, "u2", "org"); q.from != FromStore || q.allowed() {
+			if q := j.take(store.ModeCharge, 1, "u2", "org"); q.from != event.Store || q.allowed() {
 				t.Errorf("%+v", q)
 			}
 		})
 		synctest.Wait() // the store is being asked
-		j.want(FromCache, store.ModeCharge, 1, "u3", true, false)
+		j.want(event.Cache, store.ModeCharge, 1, "u3", true, false)
 		first.Wait()
 		j.store.up(0)
 		time.Sleep(time.Second)
 		org := store.NewKey("p", "org")
 		j.store.logs.Reset(&org) // by another process
-		j.want(FromStore, store.ModeCharge, 1, "u1", false, true)
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, true)
+		j.want(event.Store, store.ModeCharge, 1, "u1", false, true)
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, true)
 	})
 }
 
 // Denials that count reach the store, and so does a request of which any log has shadow limits.
 func TestJointNotCached(t *testing.T) {
 	inBubble(t, "", Closed, 3, 1, func(j *jointTest) {
-		j.want(FromStore, store.ModeChargeDenied, 1, "u1", true, true)
+		j.want(event.Store, store.ModeChargeDenied, 1, "u1", true, true)
 		for range 3 {
-			j.want(FromStore, store.ModeChargeDenied, 1, "u1", true, false)
+			j.want(event.Store, store.ModeChargeDenied, 1, "u1", true, false)
 		}
 		j.holds(map[string]int{"u1": 1, "org": 1})
-		j.want(FromStore, store.ModeCharge, 1, "u1", true, false)
+		j.want(event.Store, store.ModeCharge, 1, "u1", true, false)
 		shadowed := *j.plans["u2"]
 		shadowed.Limits, shadowed.Shadow = append(shadowed.Limits, store.Limit{Quota: 1, Window: time.Second}), 1
 		j.plans["u2"] = store.NewPlan(shadowed)
-		j.want(FromStore, store.ModeCharge, 1, "u2", true, false)
-		j.want(FromCache, store.ModeCharge, 1, "u1", true, false)
+		j.want(event.Store, store.ModeCharge, 1, "u2", true, false)
+		j.want(event.Cache, store.ModeCharge, 1, "u1", true, false)
 	})
 }
 
@@ -251,9 +252,9 @@ func TestJointFailurePolicies(t *testing.T) {
 				j.store.down(f)
 				for range failuresToOpen + 5 {
 					q := j.take(store.ModeCharge, 1, "u1", "org")
-					open := q.from == FromLocal && q.answers[0] == q.answers[1] &&
+					open := q.from == event.Local && q.answers[0] == q.answers[1] &&
 						q.answers[0] == store.Answer{Allowed: true}
-					if q.err == nil || (failure == Open) != open || failure == Closed && q.from != FromStore {
+					if q.err == nil || (failure == Open) != open || failure == Closed && q.from != event.Store {
 						t.Errorf("fault %d: %+v", f, q)
 					}
 					time.Sleep(time.Millisecond)
@@ -290,12 +291,12 @@ func TestJointPanics(t *testing.T) {
 			t.Errorf("%d panics of 20, and the breaker is %v", panicked, j.breaker.state())
 		}
 		time.Sleep(2 * retryStore)
-		if q := j.take(store.ModeCharge, 1, "u1", "org"); q.from != FromLocal { // the probe is in a goroutine
+		if q := j.take(store.ModeCharge, 1, "u1", "org"); q.from != event.Local { // the probe is in a goroutine
 			t.Errorf("%+v", q)
 		}
 		j.store.up(0)
 		time.Sleep(2 * retryStore)
-		j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
+		j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
 	})
 }
 
@@ -318,17 +319,17 @@ func TestJointConfigErrors(t *testing.T) {
 		takes := []store.Take{
 			{Key: store.NewKey("p", "a"), Plan: plan, Cost: 1}, {Key: store.NewKey("p", "b"), Plan: plan, Cost: 1},
 		}
-		ask := func(takes []store.Take) (Source, error) {
+		ask := func(takes []store.Take) (event.Source, error) {
 			return g.Take(t.Context(), takes, make([]store.Answer, len(takes)))
 		}
-		if from, err := ask(takes); from != FromStore || !errors.As(err, new(*store.ConfigError)) {
+		if from, err := ask(takes); from != event.Store || !errors.As(err, new(*store.ConfigError)) {
 			t.Errorf("a store of one log: %d, %v", from, err)
 		}
-		if from, err := ask(takes[:1]); from != FromStore || err != nil || takes[0].ID == 0 {
+		if from, err := ask(takes[:1]); from != event.Store || err != nil || takes[0].ID == 0 {
 			t.Errorf("one take: %d, %v, %+v", from, err, takes[0])
 		}
 		g.store.Store = s
-		if from, err := ask(takes); from != FromStore || err != nil || takes[0].ID != takes[1].ID {
+		if from, err := ask(takes); from != event.Store || err != nil || takes[0].ID != takes[1].ID {
 			t.Errorf("two takes: %d, %v, %+v", from, err, takes)
 		}
 	}
@@ -371,17 +372,17 @@ func TestJointOutage(t *testing.T) {
 	for _, f := range []fault{refuses, loses, late, partial, oneKey} {
 		inBubble(t, f.String(), Local, 2, 3, func(j *jointTest) {
 			j.store.down(f)
-			j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
-			j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
-			j.want(FromLocal, store.ModeCharge, 1, "u1", false, true)
-			j.want(FromLocal, store.ModePeek, 1, "u3", true, true)
-			j.want(FromLocal, store.ModeCharge, 1, "u2", true, true)
-			j.want(FromLocal, store.ModeCharge, 1, "u2", true, false)
-			j.want(FromLocal, store.ModeCharge, 1, "u3", true, false)
-			j.want(FromLocal, store.ModePeek, 1, "u3", true, false)
+			j.want(event.Local, store.ModeCharge, 1, "u1", true, true)
+			j.want(event.Local, store.ModeCharge, 1, "u1", true, true)
+			j.want(event.Local, store.ModeCharge, 1, "u1", false, true)
+			j.want(event.Local, store.ModePeek, 1, "u3", true, true)
+			j.want(event.Local, store.ModeCharge, 1, "u2", true, true)
+			j.want(event.Local, store.ModeCharge, 1, "u2", true, false)
+			j.want(event.Local, store.ModeCharge, 1, "u3", true, false)
+			j.want(event.Local, store.ModePeek, 1, "u3", true, false)
 			j.recovers()
 			j.holds(map[string]int{"u1": 2, "u2": 1, "org": 3})
-			j.want(FromStore, store.ModeCharge, 1, "u3", true, false)
+			j.want(event.Store, store.ModeCharge, 1, "u3", true, false)
 		})
 	}
 }
@@ -399,11 +400,11 @@ func TestJointDeniedHereAdmittedThere(t *testing.T) {
 	} {
 		inBubble(t, fmt.Sprintf("%s, %v", c.fault, c.mode), Local, 5, 2, func(j *jointTest) {
 			j.store.down(refuses)
-			j.want(FromLocal, store.ModeCharge, 2, "u1", true, true)
+			j.want(event.Local, store.ModeCharge, 2, "u1", true, true)
 			j.store.down(c.fault)
-			first := j.want(FromLocal, c.mode, 1, "u2", true, false)
+			first := j.want(event.Local, c.mode, 1, "u2", true, false)
 			if c.mode == store.ModeChargeDenied { // it stays in the log of the organisation, of which it trims another
-				j.want(FromLocal, store.ModePeek, 1, "u3", true, false)
+				j.want(event.Local, store.ModePeek, 1, "u3", true, false)
 			}
 			if j.recovers(); first.answers[1].Retry <= 0 {
 				t.Errorf("fault %d, mode %v: %+v", c.fault, c.mode, first.answers)
@@ -419,22 +420,22 @@ func TestJointKnownDenialInOutage(t *testing.T) {
 	for _, mode := range []store.Mode{store.ModeCharge, store.ModePeek, store.ModeChargeDenied} {
 		for _, f := range []fault{refuses, loses, partial} {
 			inBubble(t, fmt.Sprintf("%v, %s", mode, f), Local, 5, 2, func(j *jointTest) {
-				j.want(FromStore, mode|store.ModeCharge, 2, "u1", true, true)
+				j.want(event.Store, mode|store.ModeCharge, 2, "u1", true, true)
 				if mode == store.ModePeek {
-					j.want(FromStore, store.ModeCharge, 2, "u1", true, true)
+					j.want(event.Store, store.ModeCharge, 2, "u1", true, true)
 				}
-				j.want(FromStore, store.ModeCharge, 1, "u1", true, false)
+				j.want(event.Store, store.ModeCharge, 1, "u1", true, false)
 				time.Sleep(2 * time.Second)
 				org := store.NewKey("p", "org")
 				j.store.logs.Reset(&org) // by another process
 				j.store.down(f)
-				q := j.want(FromLocal, mode, 1, "u2", true, false)
+				q := j.want(event.Local, mode, 1, "u2", true, false)
 				if q.answers[1].Retry != jointWindow-2*time.Second {
 					t.Errorf("mode %v, fault %d: %+v", mode, f, q.answers[1])
 				}
 				// Here the organisation has no room, so that the denial counts there, but not for the user.
-				j.want(FromLocal, mode, 1, "u2", true, false)
-				q = j.want(FromLocal, mode, 1, "u2", true, false)
+				j.want(event.Local, mode, 1, "u2", true, false)
+				q = j.want(event.Local, mode, 1, "u2", true, false)
 				if mode == store.ModeChargeDenied && q.answers[1].Retry != jointWindow { // after two denials that count
 					t.Errorf("fault %s: %+v", f, q.answers[1])
 				}
@@ -469,9 +470,9 @@ func TestJointRecordInOutage(t *testing.T) {
 func TestJointChargeDeniedInOutage(t *testing.T) {
 	for _, f := range []fault{answers, refuses, loses, partial} {
 		inBubble(t, f.String(), Local, 2, 3, func(j *jointTest) {
-			from := FromLocal
+			from := event.Local
 			if f == answers {
-				from = FromStore
+				from = event.Store
 			}
 			j.store.down(f)
 			j.want(from, store.ModeChargeDenied, 1, "u1", true, true)
@@ -493,7 +494,7 @@ func TestJointChargeDeniedInOutage(t *testing.T) {
 func (j *jointTest) backlogOf(n int, names ...string) {
 	j.Helper()
 	j.store.down(refuses)
-	if q := j.take(store.ModeCharge, n, names...); q.from != FromLocal || !q.allowed() {
+	if q := j.take(store.ModeCharge, n, names...); q.from != event.Local || !q.allowed() {
 		j.Fatalf("%+v", q)
 	}
 	j.store.up(0)
@@ -540,7 +541,7 @@ func TestJointWithBacklog(t *testing.T) {
 	} {
 		inBubble(t, c.desc, Local, 5, 3, func(j *jointTest) {
 			j.backlogOf(2, c.backlog...)
-			q := j.want(FromStore, c.mode, c.cost, "u2", true, c.allowed)
+			q := j.want(event.Store, c.mode, c.cost, "u2", true, c.allowed)
 			if c.allowed && q.answers[1].State[0].Used != c.holds["org"]-c.cost {
 				t.Errorf("%s: %+v", c.desc, q.answers[1])
 			}
@@ -585,7 +586,7 @@ func TestGrantBesideUndoneTake(t *testing.T) {
 				}
 			}
 			j.store.up(0)
-			if q := j.take(store.ModeUpTo, 9, names...); q.answers[0].Granted != 9 || q.from != FromStore {
+			if q := j.take(store.ModeUpTo, 9, names...); q.answers[0].Granted != 9 || q.from != event.Store {
 				t.Errorf("%v: %+v, want 9 units granted", names, q)
 			}
 			j.recovers()
@@ -596,14 +597,14 @@ func TestGrantBesideUndoneTake(t *testing.T) {
 // In an outage a log that had more units than were granted is not taken for used up.
 func TestJointGrantUsesUpOneLog(t *testing.T) {
 	inBubble(t, "", Local, 3, 5, func(j *jointTest) {
-		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Granted != 3 || q.from != FromStore {
+		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Granted != 3 || q.from != event.Store {
 			t.Errorf("%+v, want 3 units granted", q)
 		}
 		j.store.down(refuses)
-		if q := j.take(store.ModeUpTo, 9, "u2", "org"); q.answers[0].Granted != 3 || q.from != FromLocal {
+		if q := j.take(store.ModeUpTo, 9, "u2", "org"); q.answers[0].Granted != 3 || q.from != event.Local {
 			t.Errorf("%+v, want 3 units granted", q)
 		}
-		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Allowed || q.from != FromLocal {
+		if q := j.take(store.ModeUpTo, 9, "u1", "org"); q.answers[0].Allowed || q.from != event.Local {
 			t.Errorf("%+v, want a denial by the user's log", q)
 		}
 	})
@@ -618,7 +619,7 @@ func TestJointDenialThatCountsWithBacklog(t *testing.T) {
 		j.take(store.ModeCharge, 2, "org")
 		j.store.up(0)
 		j.store.asked()
-		j.want(FromStore, store.ModeChargeDenied, 2, "u2", false, true)
+		j.want(event.Store, store.ModeChargeDenied, 2, "u2", false, true)
 		synctest.Wait()
 		if calls := j.store.asked(); calls != "take all, merge" {
 			t.Error(calls)
@@ -645,7 +646,7 @@ func TestJointCorrectionFails(t *testing.T) {
 					})
 					if cost == 2 { // it fits
 						q := j.take(store.ModeCharge, cost, "u2", "org")
-						if !q.allowed() || q.from == FromCache {
+						if !q.allowed() || q.from == event.Cache {
 							t.Errorf("fault %d of %s: %+v", f, want, q)
 						}
 						j.recovers()
@@ -669,7 +670,7 @@ func TestJointReplayIsTheProbe(t *testing.T) {
 	inBubble(t, "", Local, 20, 20, func(j *jointTest) {
 		j.store.down(refuses)
 		for range failuresToOpen {
-			j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
+			j.want(event.Local, store.ModeCharge, 1, "u1", true, true)
 			time.Sleep(time.Millisecond)
 		}
 		if j.breaker.state() != open {
@@ -680,7 +681,7 @@ func TestJointReplayIsTheProbe(t *testing.T) {
 		for j.breaker.state() == open {
 			time.Sleep(time.Millisecond)
 		}
-		q := j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
+		q := j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
 		if q.answers[0].State[0].Used != failuresToOpen || q.answers[1].State[0].Used != failuresToOpen {
 			t.Errorf("%+v", q.answers)
 		}
@@ -707,9 +708,9 @@ func TestJointLongBacklog(t *testing.T) {
 		j.take(store.ModeCharge, 1, "u2", "org")
 		synctest.Wait() // for the replays that these have started, which fail
 		j.store.down(answers)
-		j.want(FromLocal, store.ModeCharge, 1, "u1", true, true)
+		j.want(event.Local, store.ModeCharge, 1, "u1", true, true)
 		synctest.Wait()
-		q := j.want(FromStore, store.ModeCharge, 1, "u1", true, true)
+		q := j.want(event.Store, store.ModeCharge, 1, "u1", true, true)
 		if q.answers[0].State[0].Used != maxPart+1 || q.answers[1].State[0].Used != 2*maxPart+1 {
 			t.Errorf("%+v", q.answers)
 		}
@@ -770,7 +771,7 @@ func TestJointSlowStoreTakesOver(t *testing.T) {
 							admitted[user]++
 							admitted["org"]++
 						}
-						if q.from != FromStore || q.err != nil {
+						if q.from != event.Store || q.err != nil {
 							without++
 						}
 					})
@@ -803,8 +804,8 @@ func TestJointSettle(t *testing.T) {
 			j.store.down(f)
 			q := j.take(store.ModeCharge, 2, "u1", "org")
 			for _, take := range q.takes {
-				err := j.Settle(t.Context(), store.Settlement{Key: take.Key, ID: take.ID, Cost: 1}, q.from == FromLocal)
-				if err != nil {
+				s := store.Settlement{Key: take.Key, ID: take.ID, Cost: 1}
+				if err := j.Settle(t.Context(), s, q.from == event.Local); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -825,7 +826,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 		n := testing.AllocsPerRun(1000, func() {
 			var answers [2]store.Answer
 			takes := [2]store.Take{{Key: key, Plan: plan, Cost: 1}, {Key: other, Plan: plan, Cost: 1}}
-			if from, err := g.Take(ctx, takes[:logs], answers[:logs]); from != FromStore || err != nil {
+			if from, err := g.Take(ctx, takes[:logs], answers[:logs]); from != event.Store || err != nil {
 				t.Error(from, err)
 			}
 		})

@@ -15,7 +15,7 @@ import (
 // leave it zero.
 func (g *Guard) TakeLeased(
 	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
-) (from Source, err error) {
+) (from event.Source, err error) {
 	t, a := &takes[0], &answers[0]
 	switch {
 	case len(takes) > 1:
@@ -27,7 +27,7 @@ func (g *Guard) TakeLeased(
 	h := g.leases.find(t, hash)
 	if h != nil && spends(t) {
 		if of[0] = h.spend(t, a); of[0].IsLeased() {
-			return FromLease, nil
+			return event.Lease, nil
 		}
 	}
 	if t.Mode == store.ModeCharge {
@@ -43,13 +43,13 @@ func (g *Guard) TakeLeased(
 }
 
 // leaseAfter books for a log that was asked without, if there are many requests, or completes the answer to a peek.
-func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from Source, err error) {
+func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from event.Source, err error) {
 	switch {
 	case t.Mode == store.ModePeek:
 		if h := g.leases.find(t, t.Key.Hash()); h != nil {
 			h.addUnspent(t, a)
 		}
-	case spends(t) && from == FromStore && err == nil && a.Allowed:
+	case spends(t) && from == event.Store && err == nil && a.Allowed:
 		g.bookAhead(t)
 	}
 }
@@ -58,9 +58,9 @@ func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from Source, err erro
 // h is the holder of the log, or nil; hash is that of its key.
 func (g *Guard) charge(
 	ctx context.Context, h *holder, hash uint64, takes []store.Take, answers []store.Answer, of []Use,
-) (from Source, err error) {
+) (from event.Source, err error) {
 	if g.denials.Lookup(takes, answers) {
-		return FromCache, nil
+		return event.Cache, nil
 	}
 	now := time.Now()
 	ctx = g.inTime(ctx, now)
@@ -80,7 +80,7 @@ func (g *Guard) charge(
 		case <-ctx.Done():
 		}
 		if of[0] = h.spend(&takes[0], &answers[0]); of[0].IsLeased() {
-			return FromLease, nil
+			return event.Lease, nil
 		}
 		if ctx.Err() != nil {
 			break // its call, which fails at once, counts from when it has begun to wait: see breaker.failure
@@ -106,7 +106,7 @@ func (g *Guard) isHealthy() bool {
 // takeSeveral is TakeLeased for several logs. Logs with a lease are not asked.
 func (g *Guard) takeSeveral(
 	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
-) (from Source, err error) {
+) (from event.Source, err error) {
 	var at [store.MaxLimits]int // where the takes are that the store is asked about
 	asked := at[:0]
 	for i := range takes {
@@ -126,12 +126,12 @@ func (g *Guard) takeSeveral(
 	}
 	switch len(asked) {
 	case 0:
-		return FromLease, nil
+		return event.Lease, nil
 	case len(takes):
 		from, err = g.Take(ctx, takes, answers)
 	default:
 		from, err = g.takeOthers(ctx, takes, answers, asked)
-		if err != nil && from != FromLocal ||
+		if err != nil && from != event.Local ||
 			slices.ContainsFunc(answers, func(a store.Answer) bool { return !a.Allowed }) {
 			for i, u := range of {
 				g.giveBackLeased(u.of, takes[i].Cost)
@@ -150,7 +150,7 @@ func (g *Guard) takeSeveral(
 // takeOthers is Take for some of the takes.
 func (g *Guard) takeOthers(
 	ctx context.Context, takes []store.Take, answers []store.Answer, asked []int,
-) (from Source, err error) {
+) (from event.Source, err error) {
 	var own [store.MaxLimits]store.Take
 	var ownAnswers [store.MaxLimits]store.Answer
 	for n, i := range asked {
@@ -180,7 +180,7 @@ func (g *Guard) giveBackLeased(l *Lease, units int) {
 // takeBooking decides a request and books, in one call of the store.
 func (g *Guard) takeBooking(
 	ctx context.Context, h *holder, b *pending, takes []store.Take, answers []store.Answer,
-) (from Source, err error) {
+) (from event.Source, err error) {
 	if b.previous != nil {
 		g.denials.Invalidate(&h.key) // as units come back
 	}

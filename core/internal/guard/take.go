@@ -12,18 +12,18 @@ import (
 )
 
 // Take decides a request, as [store.Store] describes it, by the store or the deny cache, or, if the store does not
-// answer, by the failure policy: then it returns FromLocal and the store's error. If it returns another source and an
+// answer, by the failure policy: then it returns event.Local and the store's error. If it returns another source and an
 // error, there is no decision. It sets the ID of the takes, which is another one for slots that this process has
 // admitted. An answer of the deny cache or of Open which allows a take of several has no numbers.
-func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (from Source, err error) {
+func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (from event.Source, err error) {
 	if g.denials.Lookup(takes, answers) {
-		return FromCache, nil
+		return event.Cache, nil
 	}
 	return g.decide(ctx, time.Now(), &request{takes: takes, answers: answers})
 }
 
 // decide decides a request that the deny cache does not answer.
-func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from Source, err error) {
+func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from event.Source, err error) {
 	r.setID(newID())
 	g.Begin()
 	defer g.End()
@@ -43,14 +43,14 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from Sou
 	}
 	if err == nil {
 		g.denials.Update(r.takes, r.answers, len(r.takes) == 1 || r.admitted(), versions)
-		return FromStore, nil
+		return event.Store, nil
 	}
 	err = g.noteError(err, r.takes...)
 	if sent == unconfirmed && timedOut(err) {
 		g.reconnect(&r.takes[0].Key)
 	}
 	if errors.As(err, new(*store.ConfigError)) {
-		return FromStore, err
+		return event.Store, err
 	}
 	if sent == unconfirmed && !store.IsOutage(err) && len(r.takes) == 1 {
 		sent = unsent // the store has answered that it did not record the take
@@ -60,7 +60,7 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from Sou
 	}
 	switch g.failure {
 	case Closed:
-		return FromStore, err
+		return event.Store, err
 	case Open:
 		for i := range r.answers {
 			r.answers[i] = store.Answer{Allowed: true}
@@ -68,7 +68,7 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from Sou
 	case Local:
 		g.takeLocal(r, sent)
 	}
-	return FromLocal, err
+	return event.Local, err
 }
 
 // takeLocal decides a request in this process.

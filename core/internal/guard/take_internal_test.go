@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -69,7 +70,7 @@ func TestMissedAnswerIsAskedForAgain(t *testing.T) {
 					if errors.As(err, &failed) {
 						class = failed.Class
 					}
-					if (err != nil) != c.degraded || c.degraded && failure != Closed && from != FromLocal ||
+					if (err != nil) != c.degraded || c.degraded && failure != Closed && from != event.Local ||
 						class != c.class {
 						t.Errorf("%v from %v, class %q; want %q", err, from, class, c.class)
 					}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -128,7 +129,7 @@ func (tr *jointTrace) choose() (q *asked, logs []*modelLog) {
 func (tr *jointTrace) ask() {
 	q, logs := tr.choose()
 	q.from, q.err = tr.guard.Take(tr.t.Context(), q.takes, q.answers)
-	if q.err != nil && q.from != FromLocal {
+	if q.err != nil && q.from != event.Local {
 		tr.t.Fatal(q.err)
 	}
 	want, granted := true, 0
@@ -143,7 +144,7 @@ func (tr *jointTrace) ask() {
 		if got := q.answers[i].Granted; got != granted {
 			tr.t.Fatalf("%s: take %d is granted %d from %d, want %d", tr.desc, i, got, q.from, granted)
 		}
-		if want = want && fits; q.from != FromCache && q.answers[i].Allowed != fits && !tr.denied(q) {
+		if want = want && fits; q.from != event.Cache && q.answers[i].Allowed != fits && !tr.denied(q) {
 			tr.t.Fatalf("%s: take %d is answered from %d: %+v, want %v: %+v", tr.desc, i, q.from, q.answers[i], fits, l)
 		}
 	}
@@ -160,7 +161,7 @@ func (tr *jointTrace) ask() {
 }
 
 // denied reports whether the store has denied without the backlogs of other logs, of which it then tells too much room.
-func (tr *jointTrace) denied(q *asked) bool { return q.from == FromStore && !q.allowed() }
+func (tr *jointTrace) denied(q *asked) bool { return q.from == event.Store && !q.allowed() }
 
 func (tr *jointTrace) settle() {
 	if len(tr.made) == 0 {
@@ -173,7 +174,7 @@ func (tr *jointTrace) settle() {
 			continue
 		}
 		s := store.Settlement{Key: take.Key, ID: take.ID, Cost: cost}
-		if err := tr.guard.Settle(tr.t.Context(), s, q.from == FromLocal); err != nil {
+		if err := tr.guard.Settle(tr.t.Context(), s, q.from == event.Local); err != nil {
 			tr.t.Fatal(err)
 		}
 		l.settle(take.ID, cost)
@@ -248,7 +249,7 @@ func TestJointOutagesAgainstModel(t *testing.T) {
 	if count["asked again"] < 100 {
 		t.Errorf("%d requests were asked about again", count["asked again"])
 	}
-	for _, from := range []Source{FromStore, FromLocal} {
+	for _, from := range []event.Source{event.Store, event.Local} {
 		for _, admitted := range []bool{false, true} {
 			if what := fmt.Sprintf("from %d, several true, admitted %t", from, admitted); count[what] < 500 {
 				t.Errorf("%s: %d", what, count[what])
@@ -286,7 +287,7 @@ func (o *outages) ask(process int, names []string, cost int, mode store.Mode) {
 	q.from, q.err = o.guards[process].Take(o.t.Context(), q.takes, q.answers)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if q.from != FromLocal && q.err != nil {
+	if q.from != event.Local && q.err != nil {
 		o.t.Error(q.err)
 	}
 	if q.allowed() {
@@ -305,7 +306,7 @@ func (o *outages) undo(q *admitted) (all bool) {
 	all = true
 	for _, take := range q.takes {
 		s := store.Settlement{Key: take.Key, ID: take.ID}
-		if o.guards[q.process].Settle(o.t.Context(), s, q.from == FromLocal) != nil {
+		if o.guards[q.process].Settle(o.t.Context(), s, q.from == event.Local) != nil {
 			all = false
 			continue
 		}
@@ -391,7 +392,7 @@ func TestJointRandomOutages(t *testing.T) {
 			}
 			synctest.Wait()
 			for _, q := range o.made {
-				if q.from == FromLocal {
+				if q.from == event.Local {
 					byProcess++
 				} else {
 					byStore++
