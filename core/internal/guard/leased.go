@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/internal/lease"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -88,14 +87,6 @@ func (g *Guard) charge(
 		now = time.Now()
 	}
 	return g.decide(ctx, now, &request{takes: takes, answers: answers})
-}
-
-// inTime returns a context that ends with the time of a decision, which is ctx itself if the decision has begun before.
-func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
-	if _, ok := ctx.(deadline.Context); ok {
-		return ctx
-	}
-	return g.Within(ctx, now)
 }
 
 // isHealthy reports whether units may be booked.

@@ -27,9 +27,7 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from eve
 	r.setID(newID())
 	g.Begin()
 	defer g.End()
-	if _, ok := ctx.(deadline.Context); !ok {
-		ctx = g.Within(ctx, now)
-	}
+	ctx = g.inTime(ctx, now)
 	begun := now.Sub(g.start)
 	var buf [store.MaxLimits]denycache.Version
 	versions := buf[:len(r.takes)]
@@ -69,6 +67,14 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from eve
 		g.takeLocal(r, sent)
 	}
 	return event.Local, err
+}
+
+// inTime returns a context that ends with the time of a decision, which is ctx itself if the decision has begun before.
+func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
+	if _, ok := ctx.(deadline.Context); ok {
+		return ctx
+	}
+	return g.Within(ctx, now)
 }
 
 // takeLocal decides a request in this process.
