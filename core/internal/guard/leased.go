@@ -34,7 +34,7 @@ func (g *Guard) TakeLeased(
 	}
 	if h != nil && t.Mode != store.ModePeek {
 		ctx = g.inTime(ctx, time.Now())
-		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
+		g.endLease(ctx, h)
 	}
 	from, err = g.Take(ctx, takes, answers)
 	g.leaseAfter(t, a, from, err)
@@ -108,7 +108,7 @@ func (g *Guard) takeSeveral(
 			}
 			if !of[i].IsLeased() && h.hasUnspent() {
 				ctx = g.inTime(ctx, time.Now()) //nolint:fatcontext // the next one returns this one
-				g.endLease(ctx, h)              //nolint:errcheck // the record has the settlement
+				g.endLease(ctx, h)
 			}
 		}
 		if !of[i].IsLeased() {
@@ -294,23 +294,18 @@ func (g *Guard) idle(h *holder) {
 	}
 	gone := h.gone
 	h.mu.Unlock()
-	if l != nil {
-		g.settleLease(context.Background(), l) //nolint:errcheck // the record has the settlement
-	}
-	if gone { // not before, since EndLeases waits for settlements of holders only
+	g.settleLease(context.Background(), l) //nolint:errcheck // the record has the settlement
+	if gone {                              // not before, since EndLeases waits for settlements of holders only
 		g.leases.remove(h)
 	}
 }
 
 // endLease ends the lease in hand and settles it.
-func (g *Guard) endLease(ctx context.Context, h *holder) error {
+func (g *Guard) endLease(ctx context.Context, h *holder) {
 	h.mu.Lock()
 	l := h.end()
 	h.mu.Unlock()
-	if l == nil {
-		return nil
-	}
-	return g.settleLease(ctx, l)
+	g.settleLease(ctx, l) //nolint:errcheck // the record has the settlement
 }
 
 // EndLeases ends the leases of a key and settles them, those of bookings and settlements on their way as well; or for
@@ -335,17 +330,15 @@ func (g *Guard) EndLeases(ctx context.Context, key *store.Key) {
 			case <-ctx.Done():
 			}
 		}
-		g.endLease(ctx, h) //nolint:errcheck // the record has the settlement
-		if last != nil {
-			g.settleLease(ctx, last) //nolint:errcheck // as above
-		}
+		g.endLease(ctx, h)
+		g.settleLease(ctx, last) //nolint:errcheck // as above
 	})
 }
 
-// settleLease closes a lease, and tells the store what was used of it until the store knows that. If the store does not
-// answer, the record has the settlement.
+// settleLease closes a lease, unless it is nil, and tells the store what was used of it until the store knows that. If
+// the store does not answer, the record has the settlement.
 func (g *Guard) settleLease(ctx context.Context, l *Lease) error {
-	for {
+	for l != nil {
 		l.mu.Lock()
 		if wait := l.settling; wait != nil {
 			l.mu.Unlock()
@@ -374,6 +367,7 @@ func (g *Guard) settleLease(ctx context.Context, l *Lease) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // settleTo settles the booking of a lease in the store, or else in the record.
