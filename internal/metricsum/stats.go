@@ -2,98 +2,85 @@ package metricsum
 
 import "github.com/sashlimit/sash/core"
 
-// stat is a number of [core.Stats].
-type stat struct {
-	*Metric
+// The metrics of [core.Stats].
+var (
+	inFlight = gauge("sash_slots_in_flight", "active_request_leases", "{slot}",
+		"Permits of InFlight that requests of this process hold.")
+	overrides = gauge("sash_overrides", "overrides", "{override}",
+		"Overrides in force, if there are any. All processes have the same.")
+	leases      = gauge("sash_leases", "leases", "{lease}", "Leases that this process holds, if there are any.")
+	leasedUnits = gauge("sash_leased_units", "leased_units", "{unit}",
+		"Units that were booked ahead and are not used yet.")
+	keys    = gauge("sash_memory_keys", "memory.keys", "{key}", "Keys with a log of their own.")
+	maxKeys = gauge("sash_memory_max_keys", "memory.max_keys", "{key}", "Most keys that can have a log of their own.")
+	usage   = gauge("sash_memory_bytes", "memory.usage", "By", "Memory that the logs use.")
+	shared  = counter("sash_memory_shared_total", "memory.shared", "{request}",
+		"Requests whose key shared a log with other keys.")
+	outages = counter("sash_outages_total", "store.outages", "{outage}",
+		"Times the breaker opened because the store did not answer.")
+	misses  = counter("sash_store_failures_total", "store.failures", "{call}", "Calls that the store did not answer.")
+	stalled = counter("sash_process_stalled_seconds_total", "process.stalled", "ms",
+		"Time in which requests waited for the store and this process could not run.")
+	denials = gauge("sash_deny_cache_entries", "deny_cache.entries", "{denial}", "Denials in the deny cache.")
+	backlog = gauge("sash_replay_backlog", "replay.backlog", "{take}",
+		"Takes decided without the store and not yet replayed to it.")
+	replayed = counter("sash_replayed_total", "replay.replayed", "{take}",
+		"Takes replayed to the store after an outage.")
+	lost = counter("sash_lost_units_total", "replay.lost", "{unit}",
+		"Units admitted without the store that cannot be replayed to it.")
+	breaker = gauge("sash_breaker_state", "breaker", "1",
+		"1 for the breaker's state: closed while the store is asked.", "state")
+	batched = counter("", "store.batched_takes", "{take}", "Takes sent to the store, in batches or alone.")
+	batches = counter("", "store.batches", "{batch}", "Batches sent to the store.")
 
-	has func(*core.Stats) bool // whether limiters of this store have it
-	of  func(*core.Stats) float64
-}
-
-func ofAll(*core.Stats) bool       { return true }
-func overrides(s *core.Stats) bool { return s.Overrides > 0 }
-func leases(s *core.Stats) bool    { return s.Leases > 0 }
-func ofMemory(s *core.Stats) bool  { return s.MaxKeys > 0 }
-func ofGuard(s *core.Stats) bool   { return s.Breaker != "" }
-func batched(s *core.Stats) bool   { return s.Batches != nil }
-
-var stats = []stat{
-	{gauge("sash_slots_in_flight", "active_request_leases", "{slot}",
-		"Permits of InFlight that requests of this process hold."),
-		ofAll, func(s *core.Stats) float64 { return float64(s.InFlight) }},
-	{gauge("sash_overrides", "overrides", "{override}",
-		"Overrides in force, if there are any. All processes have the same."),
-		overrides, func(s *core.Stats) float64 { return float64(s.Overrides) }},
-	{gauge("sash_leases", "leases", "{lease}", "Leases that this process holds, if there are any."),
-		leases, func(s *core.Stats) float64 { return float64(s.Leases) }},
-	{gauge("sash_leased_units", "leased_units", "{unit}", "Units that were booked ahead and are not used yet."),
-		leases, func(s *core.Stats) float64 { return float64(s.Booked) }},
-	{gauge("sash_memory_keys", "memory.keys", "{key}", "Keys with a log of their own."),
-		ofMemory, func(s *core.Stats) float64 { return float64(s.Keys) }},
-	{gauge("sash_memory_max_keys", "memory.max_keys", "{key}", "Most keys that can have a log of their own."),
-		ofMemory, func(s *core.Stats) float64 { return float64(s.MaxKeys) }},
-	{gauge("sash_memory_bytes", "memory.usage", "By", "Memory that the logs use."),
-		ofMemory, func(s *core.Stats) float64 { return float64(s.Bytes) }},
-	{counter("sash_memory_shared_total", "memory.shared", "{request}",
-		"Requests whose key shared a log with other keys."),
-		ofMemory, func(s *core.Stats) float64 { return float64(s.Shared) }},
-	{counter("sash_outages_total", "store.outages", "{outage}",
-		"Times the breaker opened because the store did not answer."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Outages) }},
-	{counter("sash_store_failures_total", "store.failures", "{call}", "Calls that the store did not answer."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Failures) }},
-	{counter("sash_process_stalled_seconds_total", "process.stalled", "ms",
-		"Time in which requests waited for the store and this process could not run."),
-		ofGuard, func(s *core.Stats) float64 { return s.Stalled.Seconds() }},
-	{gauge("sash_deny_cache_entries", "deny_cache.entries", "{denial}", "Denials in the deny cache."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Denials) }},
-	{gauge("sash_replay_backlog", "replay.backlog", "{take}",
-		"Takes decided without the store and not yet replayed to it."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Backlog) }},
-	{counter("sash_replayed_total", "replay.replayed", "{take}", "Takes replayed to the store after an outage."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Replayed) }},
-	{counter("sash_lost_units_total", "replay.lost", "{unit}",
-		"Units admitted without the store that cannot be replayed to it."),
-		ofGuard, func(s *core.Stats) float64 { return float64(s.Lost) }},
-	{counter("", "store.batched_takes", "{take}", "Takes sent to the store, in batches or alone."),
-		batched, func(s *core.Stats) float64 { return float64(s.Batches.Takes) }},
-	{counter("", "store.batches", "{batch}", "Batches sent to the store."), batched, countBatches},
-}
-
-func countBatches(s *core.Stats) (n float64) {
-	for _, size := range s.Batches.Sizes {
-		n += float64(size)
+	// StatsMetrics are those of [Report].
+	StatsMetrics = []*Metric{
+		inFlight, overrides, leases, leasedUnits, keys, maxKeys, usage, shared, outages, misses, stalled, denials,
+		backlog, replayed, lost, breaker, batched, batches,
 	}
-	return n
-}
-
-var breaker = gauge("sash_breaker_state", "breaker", "1",
-	"1 for the breaker's state: closed while the store is asked.", "state")
-
-// StatsMetrics are those of [Report].
-var StatsMetrics = func() []*Metric {
-	all := append(make([]*Metric, 0, 1+len(stats)), breaker)
-	for _, one := range stats {
-		all = append(all, one.Metric)
-	}
-	return all
-}()
+)
 
 // Report calls yield with the value of each metric that limiters hold.
 func Report(s *core.Stats, yield func(Sample)) {
-	for _, one := range stats {
-		if one.has(s) {
-			yield(Sample{Metric: one.Metric, Policy: s.Policy, Value: one.of(s)})
+	sample := func(m *Metric, value float64, labels ...string) {
+		yield(Sample{Metric: m, Policy: s.Policy, Labels: labels, Value: value})
+	}
+	sample(inFlight, float64(s.InFlight))
+	if s.Overrides > 0 {
+		sample(overrides, float64(s.Overrides))
+	}
+	if s.Leases > 0 {
+		sample(leases, float64(s.Leases))
+		sample(leasedUnits, float64(s.Booked))
+	}
+	if s.MaxKeys > 0 { // of a MemoryStore
+		sample(keys, float64(s.Keys))
+		sample(maxKeys, float64(s.MaxKeys))
+		sample(usage, float64(s.Bytes))
+		sample(shared, float64(s.Shared))
+	}
+	if s.Breaker != "" { // of any other store
+		sample(outages, float64(s.Outages))
+		sample(misses, float64(s.Failures))
+		sample(stalled, s.Stalled.Seconds())
+		sample(denials, float64(s.Denials))
+		sample(backlog, float64(s.Backlog))
+		sample(replayed, float64(s.Replayed))
+		sample(lost, float64(s.Lost))
+		for _, state := range []string{"closed", "open", "half open"} {
+			value := 0.0
+			if s.Breaker == state {
+				value = 1
+			}
+			sample(breaker, value, state)
 		}
 	}
-	if !ofGuard(s) {
-		return
-	}
-	for _, state := range []string{"closed", "open", "half open"} {
-		value := 0.0
-		if s.Breaker == state {
-			value = 1
+	if s.Batches != nil {
+		sent := uint64(0)
+		for _, n := range s.Batches.Sizes {
+			sent += n
 		}
-		yield(Sample{Metric: breaker, Policy: s.Policy, Labels: []string{state}, Value: value})
+		sample(batched, float64(s.Batches.Takes))
+		sample(batches, float64(sent))
 	}
 }
