@@ -67,7 +67,7 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 		}
 		option(&o)
 	}
-	if isNil(client) {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		l.fault("New", "nil", "the client is nil",
 			`pass a go-redis client, such as redis.NewClient(&redis.Options{Addr: "localhost:6379"})`)
 	} else {
@@ -77,7 +77,8 @@ func New[Option ~func(*Options)](kind *Kind, client Client, opts []Option) *Logs
 		l.fault("WithPrefix", "twice", "the option is given twice, and the first prefix would have no effect",
 			"remove one")
 	}
-	if !validPrefix(l.prefix) {
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if l.prefix == "" || len(l.prefix) > 16 || strings.Trim(l.prefix, allowed) != "" {
 		l.fault("WithPrefix", strconv.Quote(l.prefix), "the prefix is not valid",
 			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
 	}
@@ -96,10 +97,6 @@ func (l *Logs) fault(option, value, problem, remedy string) {
 	l.faults = append(l.faults, &store.ConfigError{
 		Option: l.kind.Name + "." + option, Value: value, Problem: problem, Remedy: remedy,
 	})
-}
-
-func validPrefix(s string) bool {
-	return s != "" && len(s) <= 16 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
 
 // warned has the types of clients that were logged.
