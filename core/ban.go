@@ -83,7 +83,8 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 		return err
 	}
 	d.storeErr = cmp.Or(d.storeErr, lookErr)
-	if d.Allowed || !try || !d.deniedByOwn() {
+	own := func(i int) bool { return d.q.Denies(i) && d.q.Plan.Limits[i].IsOwn(l.key) }
+	if d.Allowed || !try || d.q.Find(own) < 0 { // no window of the limiter's key has denied
 		return nil
 	}
 	wait, banned, err := l.ban.Count(ctx, logs, d.q.Take.Key.Identity, look)
@@ -91,12 +92,6 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 		d.denyBanned(wait)
 	}
 	return err
-}
-
-// deniedByOwn reports whether a window of the limiter's key has denied.
-func (d *Decision) deniedByOwn() bool {
-	own := func(i int) bool { return d.q.Denies(i) && d.q.Plan.Limits[i].IsOwn(d.limiter.key) }
-	return d.q.Find(own) >= 0
 }
 
 func (d *Decision) denyBanned(wait time.Duration) {

@@ -97,15 +97,10 @@ func (l *Limiter) unused(ctx context.Context, id identity) error {
 	if errors.As(err, new(*store.StoreError)) {
 		return err
 	}
-	if err == nil && (d.Banned || d.hasUsed()) {
+	used := func(i int) bool { return d.q.Answer.State[i].Used > 0 && d.q.Plan.Limits[i].IsOwn(l.key) }
+	if err == nil && (d.Banned || d.q.Find(used) >= 0) {
 		return nil
 	}
 	return configError("Reset", "a text", l.key.Name+" finds no such key, and nothing was used under this text",
 		"reset the key of a request with Decision.Reset")
-}
-
-// hasUsed reports whether the window of a limit with the limiter's key holds anything.
-func (d *Decision) hasUsed() bool {
-	used := func(i int) bool { return d.q.Answer.State[i].Used > 0 && d.q.Plan.Limits[i].IsOwn(d.limiter.key) }
-	return d.q.Find(used) >= 0
 }
