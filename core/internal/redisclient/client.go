@@ -191,7 +191,7 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 		}
 	}()
 	if c.pipeline != nil && Redials {
-		ctx = storeCtx{ctx}
+		ctx = context.WithValue(ctx, isStoreCtx{}, true)
 	}
 	q := calls[0]
 	if len(calls) > 1 {

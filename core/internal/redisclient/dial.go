@@ -155,18 +155,9 @@ func (w *dialWatch) run(ctx context.Context, send func(context.Context) error, c
 	return c.dialError(send(c), cmds...)
 }
 
-// storeCtx is the context of the store's calls on clusters and Rings. It tells the hook of a node that a call is the
-// store's.
-type storeCtx struct{ context.Context }
-
+// isStoreCtx is the key of a value that the contexts of the store's calls on clusters and Rings have. It tells the hook
+// of a node that a call is the store's.
 type isStoreCtx struct{}
-
-func (c storeCtx) Value(key any) any {
-	if key == (isStoreCtx{}) {
-		return true
-	}
-	return c.Context.Value(key)
-}
 
 // dialEnded notes the result of a dial. If the dial has failed, dialEnded ends the calls that were waiting when it
 // began, which are the first ones up to the number before.
