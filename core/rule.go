@@ -150,10 +150,7 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 
 // names returns the spaces of rules with a name.
 func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
-	spaces, ok := l.ruleSpaces.Load(name)
-	if !ok {
-		spaces, _ = l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
-	}
+	spaces, _ := l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
 	return spaces.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 }
 

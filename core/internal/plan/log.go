@@ -172,14 +172,11 @@ func (s *Spaces) space(label string, log *Log) *Space {
 	if label == "" {
 		return &s.own
 	}
-	if known, ok := s.others.Load(label); ok {
-		return known.(*Space) //nolint:forcetypeassert // nothing else is stored
-	}
 	known, _ := s.others.LoadOrStore(label, &Space{
 		Namespace: store.NewNamespace(s.own.Namespace.Policy()+":"+label, s.Secret),
 		Counter:   log.Limits[0].Algorithm, Own: log.Own && !log.InFlight(),
 	})
-	return known.(*Space) //nolint:forcetypeassert // as above
+	return known.(*Space) //nolint:forcetypeassert // nothing else is stored
 }
 
 // Validate reports what the store cannot decide of a plan. It is Split without a place for logs.
@@ -292,10 +289,7 @@ func firstName(p *Plan, key Key) (name string) {
 
 // Keys returns the namespace of keys with a label.
 func (s *Spaces) Keys(label string) *store.Namespace {
-	known, ok := s.keys.Load(label)
-	if !ok {
-		known, _ = s.keys.LoadOrStore(label, store.NewNamespace(s.own.Namespace.Policy()+":"+label, s.Secret))
-	}
+	known, _ := s.keys.LoadOrStore(label, store.NewNamespace(s.own.Namespace.Policy()+":"+label, s.Secret))
 	return known.(*store.Namespace) //nolint:forcetypeassert // nothing else is stored
 }
 
