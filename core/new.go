@@ -45,9 +45,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.checkCosts(compiled.fixed)
 	c.lacks()
 	named := c.name != ""
-	if !named {
-		c.name = compiled.name
-	}
+	c.name = cmp.Or(c.name, compiled.name)
 	c.prefixes.Check = &setup.Requests{Policy: c.name}
 	l := c.limiter(compiled, key)
 	l.uncosted = c.unknownCosts(compiled.fixed)

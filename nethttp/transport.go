@@ -1,6 +1,7 @@
 package nethttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,12 +147,7 @@ type heldConn struct {
 // CloseIdleConnections closes those of Base. [http.Client.CloseIdleConnections] calls it.
 func (t *Transport) CloseIdleConnections() { (&http.Client{Transport: t.Base}).CloseIdleConnections() }
 
-func (t *Transport) base() http.RoundTripper {
-	if t.Base == nil {
-		return http.DefaultTransport
-	}
-	return t.Base
-}
+func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
 
 // wait returns when a request for key may be sent, and has its unit.
 func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error) {

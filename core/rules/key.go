@@ -251,9 +251,7 @@ func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
 
 // byRoute is the key of a request's method and the path of its rule.
 func byRoute(path string) core.Key {
-	if path == "" {
-		path = "/"
-	}
+	path = cmp.Or(path, "/")
 	routes := make(map[string]string, len(methods))
 	for _, m := range methods {
 		routes[m] = m + " " + path

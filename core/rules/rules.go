@@ -27,6 +27,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -330,10 +331,7 @@ func descend(groups []*group, c *choice, unknown error) (decided bool, err error
 		if !ok {
 			continue
 		}
-		d := g.values[text]
-		if d == nil {
-			d = g.every
-		}
+		d := cmp.Or(g.values[text], g.every)
 		if d == nil {
 			continue
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -17,12 +18,7 @@ func ValidUnit(s string) bool {
 const RemedyUnit = "use 1 to 32 lower-case letters, digits or '-'"
 
 // UnitName returns the name of a unit.
-func UnitName(unit string) string {
-	if unit == "" {
-		return Requests
-	}
-	return unit
-}
+func UnitName(unit string) string { return cmp.Or(unit, Requests) }
 
 // UnitNames returns the names of the units that the plan's limits count.
 func (p *Plan) UnitNames() (names []string) {
