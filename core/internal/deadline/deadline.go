@@ -240,15 +240,8 @@ func ForOne(ctx context.Context) (one Context, ok bool) {
 }
 
 // Without returns a context that does not end, with the values of ctx. ForOne finds no Context of it.
-func Without(ctx context.Context) context.Context { return without{context.WithoutCancel(ctx)} }
-
-type without struct{ context.Context }
-
-func (w without) Value(key any) any {
-	if key == (contextKey{}) {
-		return nil
-	}
-	return w.Context.Value(key)
+func Without(ctx context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(ctx), contextKey{}, nil)
 }
 
 // Err returns [context.DeadlineExceeded] when the context has ended.
