@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -81,13 +82,9 @@ func (c *selection) Units() int { return cmp.Or(c.Cost, c.Tried, 1) }
 
 // setCosts sets what a request costs.
 func (c *selection) setCosts(pl *plan.Plan, d *Decision) {
-	for unit, cost := range c.TriedCosts {
-		if _, known := c.Costs[unit]; !known {
-			if c.Costs == nil {
-				c.Costs = make(map[string]int)
-			}
-			c.Costs[unit] = cost
-		}
+	if c.TriedCosts != nil { // of units that no other rule has
+		maps.Copy(c.TriedCosts, c.Costs)
+		c.Costs = c.TriedCosts
 	}
 	if d.q.Take.Cost = c.Units(); pl.Unit != "" {
 		d.q.Take.Cost = c.Costs[pl.Unit]
