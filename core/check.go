@@ -108,16 +108,14 @@ func causeOf(status int, err error) (c refusal.Cause, logged bool) {
 		return 0, false
 	case errors.As(err, new(*adapter.PanicError)):
 		return refusal.Panic, true
-	case errors.As(err, new(*ambiguousError)):
-		return refusal.Ambiguous, true
-	case status == http.StatusBadRequest:
-		return refusal.NoKey, true
 	case errors.As(err, new(*listError)):
 		return refusal.List, true
-	case errors.As(err, new(*bridge.RulesError)):
-		return refusal.Rules, true
 	case errors.As(err, &own):
 		return own.cause, true
+	case status == http.StatusBadRequest:
+		return refusal.NoKey, true
+	case errors.As(err, new(*bridge.RulesError)):
+		return refusal.Rules, true
 	}
 	return refusal.Key, true
 }

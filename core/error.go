@@ -94,15 +94,6 @@ func (e *limitKeyError) Error() string {
 
 func (e *limitKeyError) Unwrap() error { return e.error }
 
-// ambiguousError refuses a request whose path chooses more rules than can be decided together.
-type ambiguousError struct{ error }
-
-func (e *ambiguousError) Error() string {
-	return "sash: the request's path can be read in several ways: " + e.error.Error()
-}
-
-func (e *ambiguousError) Unwrap() []error { return []error{e.error, ErrNoKey} }
-
 // costBelow0 returns an error for a unit for which WithCostOf has returned a negative cost.
 func costBelow0(unit string) error {
 	return &requestError{

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -126,7 +128,8 @@ func (c *selection) planWithoutShadows(err error) (*plan.Plan, error) {
 	}
 	pl, err := c.plan()
 	if err != nil {
-		return nil, &ambiguousError{err}
+		err = fmt.Errorf("sash: the request's path can be read in several ways: %w", err)
+		return nil, &requestError{adapter.ErrorWithCause(err, ErrNoKey), refusal.Ambiguous}
 	}
 	return pl, nil
 }
