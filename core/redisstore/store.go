@@ -52,7 +52,7 @@ func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
 // close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
 // without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
 func New(client Client, opts ...Option) store.Store {
-	s := &redisStore{Logs: newLogs(client, opts), undoTimeout: time.Second}
+	s := &redisStore{Logs: redisclient.New(kind, client, opts), undoTimeout: time.Second}
 	s.WarnOfUnknownClient()
 	return s
 }
@@ -71,11 +71,7 @@ func New(client Client, opts ...Option) store.Store {
 // can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
 // itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return newLogs(client, opts).Check(ctx)
-}
-
-func newLogs(client Client, opts []Option) *redisclient.Logs {
-	return redisclient.New(kind, client, opts)
+	return redisclient.New(kind, client, opts).Check(ctx)
 }
 
 var kind = &redisclient.Kind{
