@@ -66,11 +66,7 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 		}
 	}
 	var few [manyRules / 64]uint64
-	other := set(few[:])
-	if len(found) > len(few) {
-		other = make(set, len(found))
-	}
-	other = other[:len(found)]
+	other := set(slices.Grow(few[:0], len(found))[:len(found)])
 	for i, r := range readings {
 		var room [1 + maxEnds]string
 		all := append(room[:0], r.path)

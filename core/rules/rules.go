@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -227,12 +228,8 @@ func (s *Set) named() []plan.Named {
 func (s *Set) choose(r adapter.Request, c *choice) error {
 	a := s.active.Load()
 	var few [manyRules / 64]uint64
-	found := set(few[:])
-	if len(a.rules) > manyRules {
-		found = newBits(len(a.rules))
-	} else {
-		found = found[:(len(a.rules)+63)/64]
-	}
+	n := (len(a.rules) + 63) / 64
+	found := set(slices.Grow(few[:0], n)[:n])
 	if err := a.find(r, c, found); err != nil {
 		return err
 	}
