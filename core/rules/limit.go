@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
@@ -81,7 +82,7 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 		l.Limit = l.By(l.key.Key)
 	}
 	if at := p.get("name"); at.exists() {
-		if l.Name = at.text(); !isLimitName(l.Name) {
+		if l.Name = at.text(); !limittext.ValidName(l.Name) {
 			at.fault(fmt.Sprintf("%q is not a limit's name", cut(l.Name)),
 				"use 1 to 64 letters, digits, '.', '_' or '-'")
 			return l, false
@@ -170,12 +171,4 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 		l.Limit = core.TokenBucket(l.Limit, l.Quota)
 	}
 	return true
-}
-
-const nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789._-"
-
-const longestLimitName = 64
-
-func isLimitName(s string) bool {
-	return s != "" && len(s) <= longestLimitName && strings.Trim(strings.ToLower(s), nameLetters) == ""
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
 )
 
@@ -77,7 +78,7 @@ func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]stri
 		}
 	}
 	for _, l := range part.limits {
-		if l.Name == "" && len(one.Prefix)+len(engine.FormOf(l.Limit).Name) > longestLimitName {
+		if l.Name == "" && !limittext.ValidName(one.Prefix+engine.FormOf(l.Limit).Name) {
 			l.at.fault(fmt.Sprintf("the default name of the limit %q is too long", cut(l.text)),
 				"give it one: {limit: "+l.text+", name: NAME}")
 		}

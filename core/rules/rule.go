@@ -10,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/clientip"
+	"github.com/sashlimit/sash/core/internal/limittext"
 )
 
 // rule is a rule of the file.
@@ -99,7 +100,7 @@ func (k *reader) document(p place) *document {
 
 // checkName reports a text that cannot name a policy.
 func (p place) checkName() {
-	if name := p.text(); name == "" || len(name) > longestName || strings.Trim(name, nameLetters) != "" {
+	if name := p.text(); !limittext.ValidName(name) || len(name) > longestName || name != strings.ToLower(name) {
 		p.fault(fmt.Sprintf("%q is not a name", cut(name)),
 			fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", longestName))
 	}
