@@ -85,20 +85,14 @@ var madeInHandler sync.Once
 
 // WarnInHandler logs once that a limiter is made within a handler. Such a limiter starts with empty logs each time.
 func WarnInHandler(policy string) {
-	frames := callers()
-	for {
-		frame, more := frames.Next()
-		if adapter.IsServer(frame.Function) {
-			madeInHandler.Do(func() {
-				warn(context.Background(), policy, "a limiter is made while a request is served",
-					"make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
-			})
-			return
-		}
-		if !more {
-			return
-		}
+	isServer := func(f *runtime.Frame) bool { return adapter.IsServer(f.Function) }
+	if find(callers(), isServer).Function == "" {
+		return
 	}
+	madeInHandler.Do(func() {
+		warn(context.Background(), policy, "a limiter is made while a request is served",
+			"make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
+	})
 }
 
 const modulePath = "github.com/sashlimit/sash/"
@@ -125,14 +119,13 @@ func callers() *runtime.Frames {
 	return runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 }
 
-// outside returns the nearest of the frames that is outside, or one without a function.
-func outside(frames *runtime.Frames) runtime.Frame {
+// find returns the nearest of the frames for which is returns true, or one without a function.
+func find(frames *runtime.Frames, is func(*runtime.Frame) bool) runtime.Frame {
 	for {
-		frame, more := frames.Next()
-		if isOutside(&frame) {
+		switch frame, more := frames.Next(); {
+		case is(&frame):
 			return frame
-		}
-		if !more {
+		case !more:
 			return runtime.Frame{}
 		}
 	}
@@ -140,7 +133,7 @@ func outside(frames *runtime.Frames) runtime.Frame {
 
 // PlaceOf returns the nearest function outside of sash and the runtime that led to the panic, with file and line.
 func PlaceOf(p *adapter.PanicError) string {
-	if f := outside(p.Frames()); f.Function != "" {
+	if f := find(p.Frames(), isOutside); f.Function != "" {
 		return f.Function + " " + position(f)
 	}
 	return "unknown"

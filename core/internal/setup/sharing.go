@@ -68,7 +68,7 @@ func (s *Sharers) Add(l Limiter) (remove func()) {
 	if !ok {
 		return nil // the store has no pointer to identify it by
 	}
-	added := &sharer{Limiter: l, place: position(outside(callers()))}
+	added := &sharer{Limiter: l, place: position(find(callers(), isOutside))}
 	if added.Store, added.Secret = nil, nil; len(l.Secret) > 0 {
 		added.secret = maphash.Bytes(secretSeed, l.Secret)
 	}
