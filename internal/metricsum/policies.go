@@ -1,7 +1,6 @@
 package metricsum
 
 import (
-	"iter"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -66,13 +65,11 @@ func (p *Policies[V]) all() map[string]*kept[V] {
 	return nil
 }
 
-// All returns what is kept, by policy.
-func (p *Policies[V]) All() iter.Seq2[string, *V] {
-	return func(yield func(string, *V) bool) {
-		for policy, k := range p.all() {
-			if !yield(policy, k.value) {
-				return
-			}
+// All calls yield with what is kept, by policy.
+func (p *Policies[V]) All(yield func(string, *V) bool) {
+	for policy, k := range p.all() {
+		if !yield(policy, k.value) {
+			return
 		}
 	}
 }

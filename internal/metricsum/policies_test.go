@@ -43,12 +43,12 @@ func TestPolicies(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for policy, n := range o.policies.All() {
+	for policy, n := range o.policies.All {
 		if n != o.policies.Get(policy) || n.Load() != 8*50 {
 			t.Errorf("%s: %d, want %d", policy, n.Load(), 8*50)
 		}
 	}
-	if n := len(maps.Collect(o.policies.All())); n != 20 || o.begun.Load() != 20 {
+	if n := len(maps.Collect(o.policies.All)); n != 20 || o.begun.Load() != 20 {
 		t.Errorf("%d policies, of which %d have begun, want 20", n, o.begun.Load())
 	}
 }

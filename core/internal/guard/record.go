@@ -3,7 +3,6 @@ package guard
 import (
 	"cmp"
 	"context"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -425,18 +424,16 @@ func (rec *record) markSettled(b *backlog, sent entry) {
 	rec.removeFunc(b, func(e *entry) bool { return e.id == sent.id && e.cost == sent.cost })
 }
 
-// all returns the backlogs, of which only the keys may be read. No shard is locked meanwhile.
-func (rec *record) all() iter.Seq[*backlog] {
-	return func(yield func(*backlog) bool) {
-		for i := range rec.shards {
-			sh := &rec.shards[i]
-			sh.mu.Lock()
-			all := slices.Collect(maps.Values(sh.keys))
-			sh.mu.Unlock()
-			for _, b := range all {
-				if !yield(b) {
-					return
-				}
+// all calls yield with the backlogs, of which only the keys may be read. No shard is locked meanwhile.
+func (rec *record) all(yield func(*backlog) bool) {
+	for i := range rec.shards {
+		sh := &rec.shards[i]
+		sh.mu.Lock()
+		all := slices.Collect(maps.Values(sh.keys))
+		sh.mu.Unlock()
+		for _, b := range all {
+			if !yield(b) {
+				return
 			}
 		}
 	}
@@ -444,7 +441,7 @@ func (rec *record) all() iter.Seq[*backlog] {
 
 // tidy removes the entries that have left their window, and then the backlogs that are empty.
 func (rec *record) tidy() {
-	for b := range rec.all() {
+	for b := range rec.all {
 		sh, _ := rec.lock(&b.key)
 		rec.removeIfEmpty(sh, b)
 		sh.mu.Unlock()
@@ -454,7 +451,7 @@ func (rec *record) tidy() {
 // close removes all backlogs for good, and returns what was in them: units, and takes, of which some have no units.
 func (rec *record) close() (units, takes int) {
 	rec.closed.Store(true)
-	for b := range rec.all() {
+	for b := range rec.all {
 		sh, _ := rec.lock(&b.key)
 		rec.expire(b)
 		for i := range b.entries {

@@ -130,7 +130,7 @@ func (g *Guard) replayInBackground() {
 func (g *Guard) replayAll(ctx context.Context) (err error) {
 	var runs []*run // oldest first
 	alone := g.breaker.state() != closed
-	for b := range g.record.all() {
+	for b := range g.record.all {
 		if run, _ := g.startReplay(&b.key); run != nil {
 			runs = append(runs, run)
 		}
