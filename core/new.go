@@ -122,21 +122,15 @@ func (c *config) compile(p Policy) *policy {
 
 // checkCosts reports functions for costs that contradict each other, or that are of no limit.
 func (c *config) checkCosts(fixed *plan.Plan) {
-	if c.costs[plan.Requests] != nil && c.cost != nil {
-		c.fault("WithCostOf", plan.Requests, "WithCost is of the same unit", "leave one of them out")
-	}
-	if fixed == nil {
-		return
-	}
 	for _, unit := range slices.Sorted(maps.Keys(c.costs)) {
-		if err := (Costs{unit: 0}).check("WithCostOf", fixed); err != nil {
-			c.faults = append(c.faults, err)
+		if fixed != nil {
+			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", fixed))
 		}
-		if unit != plan.Requests && unit == fixed.Unit && c.cost != nil {
+		if c.cost != nil && (unit == plan.Requests || fixed != nil && unit == fixed.Unit) {
 			c.fault("WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
 		}
 	}
-	if c.cost != nil {
+	if fixed != nil && c.cost != nil {
 		c.faults = append(c.faults, fixed.NoUnnamed("WithCost"))
 	}
 }
