@@ -34,9 +34,6 @@ var (
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota, so waiting does not help")
 )
 
-// fault is what is wrong with a value, and what to do.
-type fault struct{ problem, remedy string }
-
 func configError(option, value, problem, remedy string) error {
 	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }

@@ -68,8 +68,8 @@ func WithFailure(f Failure) Option {
 // Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
 // several times as long.
 func WithTimeout(d time.Duration) Option {
-	wrong := fault{"the time is out of range", "choose 1ms to 1m"}
-	return onceWithin("WithTimeout", d, time.Millisecond, time.Minute, wrong, func(c *config) { c.guard.Timeout = d })
+	return onceWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
+		func(c *config) { c.guard.Timeout = d })
 }
 
 // WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
@@ -85,8 +85,8 @@ func WithTimeout(d time.Duration) Option {
 // quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
 // whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
-	wrong := fault{"the time is out of range", "choose 0, which turns the cache off, to 1m"}
-	return onceWithin("WithDenyCache", d, 0, time.Minute, wrong, func(c *config) { c.guard.DenyCache = d })
+	return onceWithin("WithDenyCache", d, 0, time.Minute, "the time is out of range",
+		"choose 0, which turns the cache off, to 1m", func(c *config) { c.guard.DenyCache = d })
 }
 
 // WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
@@ -97,8 +97,8 @@ func WithDenyCache(d time.Duration) Option {
 // What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
 // is admitted is not replayed; a log line at the end of the outage says how many units that were.
 func WithFailLocalKeys(n int) Option {
-	wrong := fault{"the number of keys is out of range", "choose 1 to 100,000,000"}
-	return onceWithin("WithFailLocalKeys", n, 1, 100_000_000, wrong, func(c *config) { c.guard.LocalKeys = n })
+	return onceWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
+		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
 }
 
 // WithLease books units ahead where a key has many requests: this process then decides by itself, in some hundred
@@ -129,8 +129,6 @@ func WithFailLocalKeys(n int) Option {
 //
 // All processes that share a log must run this version before the first of them uses leases.
 func WithLease(d time.Duration) Option {
-	wrong := fault{"the time is out of range", "choose 5ms to 1s; 20ms is good"}
-	return onceWithin("WithLease", d, 5*time.Millisecond, store.LongestLease, wrong, func(c *config) {
-		c.guard.Lease = d.Truncate(time.Microsecond)
-	})
+	return onceWithin("WithLease", d, 5*time.Millisecond, store.LongestLease, "the time is out of range",
+		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })
 }

@@ -69,10 +69,10 @@ func (g given) option(set Option) Option {
 }
 
 // onceWithin is once for an option whose value is least to most.
-func onceWithin[T cmp.Ordered](name string, value, least, most T, wrong fault, set Option) Option {
+func onceWithin[T cmp.Ordered](name string, value, least, most T, problem, remedy string, set Option) Option {
 	return once(name, func(c *config) {
 		if value < least || value > most {
-			c.fault(name, fmt.Sprint(value), wrong.problem, wrong.remedy)
+			c.fault(name, fmt.Sprint(value), problem, remedy)
 			return
 		}
 		set(c)
@@ -281,15 +281,15 @@ func WithOverrides() Option {
 
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
-	wrong := fault{"the length is out of range", "choose 8 to 32 bits"}
-	return onceWithin("WithIPv4Prefix", bits, 8, 32, wrong, func(c *config) { c.prefixes.V4 = bits })
+	return onceWithin("WithIPv4Prefix", bits, 8, 32, "the length is out of range", "choose 8 to 32 bits",
+		func(c *config) { c.prefixes.V4 = bits })
 }
 
 // WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
 // prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
-	wrong := fault{"the length is out of range", "choose 32 to 128 bits"}
-	return onceWithin("WithIPv6Prefix", bits, 32, 128, wrong, func(c *config) { c.prefixes.V6 = bits })
+	return onceWithin("WithIPv6Prefix", bits, 32, 128, "the length is out of range", "choose 32 to 128 bits",
+		func(c *config) { c.prefixes.V6 = bits })
 }
 
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
