@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/keys"
 )
 
 var (
@@ -159,15 +159,11 @@ func identity(claims jwt.MapClaims, path []string, scope string) (_, text string
 		value, _ = list[0].(string)
 	}
 	switch v := value.(type) {
-	case string:
-		text = v
+	case string, float64:
+		text = keys.TextOf(v)
 	case json.Number:
 		if strings.Trim(string(v), "-0123456789") == "" && v != "-0" {
 			text = string(v)
-		}
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			text = strconv.FormatInt(int64(v), 10)
 		}
 	}
 	// encoding/json writes U+FFFD for whatever is not Unicode, different as it was.
