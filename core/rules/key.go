@@ -3,7 +3,6 @@ package rules
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -228,10 +227,7 @@ func label(kind, name string) string {
 
 func hash(s string) string { return hashOf([]byte(s))[:8] }
 
-func hashOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return hex.EncodeToString(sum[:])
-}
+func hashOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
 // textOfKey returns what a key finds in a request, and whether it finds something.
 func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
