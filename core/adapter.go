@@ -49,11 +49,7 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 		err := configError("Rules", "nil", "the set of rules is nil", "check the error of rules.Load")
 		panic(err) //nolint:forbidigo // documented: a mistake of the program
 	}
-	l, err := set.Limiter(opts...)
-	if err != nil {
-		panic(err) //nolint:forbidigo // as above
-	}
-	return l
+	return adapter.Must(set.Limiter(opts...))
 }
 
 // For adapters: OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's
