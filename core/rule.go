@@ -30,14 +30,10 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 	}
 	l.choose, l.rereads, l.keeps = choose, true, true
 	l.byFailure = new(byFailure)
-	if l.guard == nil {
-		l.byFailure = &byFailure{l, l, l}
-		return l, nil
-	}
 	c := configure(opts)
 	for f := range l.byFailure {
 		own := *l
-		if Failure(f) != FailLocal {
+		if l.guard != nil && Failure(f) != FailLocal {
 			c.guard.Store, c.guard.Policy = l.store, name
 			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
 			own.guard = guard.New(c.guard)
