@@ -71,7 +71,7 @@ func (b *Board) Close() {
 // send sends the latest second to all pages. A page that has not fetched its last message gets the whole history in its
 // place. The lock must be held.
 func (b *Board) send() {
-	var latest [2][]byte // without identities and with them
+	latest := make(map[bool][]byte) // with identities or without
 	for p := range b.pages {
 		select {
 		case <-p.messages:
@@ -79,14 +79,10 @@ func (b *Board) send() {
 			continue
 		default:
 		}
-		i := 0
-		if p.identities {
-			i = 1
+		if latest[p.identities] == nil {
+			latest[p.identities] = encode(b.message(1, p.identities))
 		}
-		if latest[i] == nil {
-			latest[i] = encode(b.message(1, p.identities))
-		}
-		p.messages <- latest[i]
+		p.messages <- latest[p.identities]
 	}
 	shown, _ := busiest(b.order)
 	b.shown = make(map[*policy]bool, len(shown))
