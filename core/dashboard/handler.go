@@ -70,7 +70,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, known := routes[name]
 	if full, _, _ := strings.Cut(r.RequestURI, "?"); !strings.HasSuffix(full, "/") &&
 		(r.URL.Path == "" || !known && !strings.Contains(name, ".")) {
-		redirect(w, full)
+		// The page finds the rest below a slash. Its path is relative, because a prefix may have been removed from r's.
+		w.Header().Set("Location", "./"+path.Base(full)+"/")
+		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}
 	switch {
@@ -84,13 +86,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		to.serve(h, w, r)
 	}
-}
-
-// redirect adds a slash to the path of the page, below which it finds the rest. The new path is relative, because a
-// prefix may have been removed from that of the request.
-func redirect(w http.ResponseWriter, full string) {
-	w.Header().Set("Location", "./"+path.Base(full)+"/")
-	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 func asset(name, contentType string) func(*handler, http.ResponseWriter, *http.Request) {
