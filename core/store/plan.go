@@ -58,9 +58,6 @@ type Calendar [4]int64
 // Interval returns in how many nanoseconds a TokenBucket gains a unit, rounded up.
 func (l Limit) Interval() int64 { return (int64(l.Window) + int64(l.Refill) - 1) / int64(l.Refill) }
 
-// denies reports whether a limit whose window holds so many units has no room for cost more.
-func (l *Limit) denies(used, cost int) bool { return used+cost > l.Quota }
-
 // String is the limit as core.ParseLimit reads it, such as "100/1m0s".
 func (l Limit) String() string {
 	if l.Algorithm == TokenBucket {
@@ -156,7 +153,7 @@ func (p *Plan) Judge(a *Answer, cost int, mode Mode) {
 	}
 	var denied LimitSet
 	for i := range p.Limits {
-		if p.Limits[i].denies(a.State[i].Used, cost) {
+		if a.State[i].Used+cost > p.Limits[i].Quota {
 			denied |= 1 << i
 		}
 	}
