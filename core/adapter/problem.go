@@ -46,13 +46,10 @@ func (p Problem) JSON() []byte {
 	if p.Detail != "" {
 		b = appendString(append(b, `,"detail":`...), p.Detail)
 	}
-	for i, name := range p.Violated {
-		if i == 0 {
-			b = append(b, `,"violated-policies":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendString(b, name)
+	before := `,"violated-policies":[`
+	for _, name := range p.Violated {
+		b = appendString(append(b, before...), name)
+		before = ","
 	}
 	if len(p.Violated) > 0 {
 		b = append(b, ']')
