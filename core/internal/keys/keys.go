@@ -336,11 +336,9 @@ type keyRead struct {
 
 // IsNil also reports whether v is a nil pointer, function or the like: a Store that holds a nil *T is not usable.
 func IsNil(v any) bool {
-	if v == nil {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
 		return true
-	}
-	r := reflect.ValueOf(v)
-	switch r.Kind() {
 	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Interface, reflect.Slice, reflect.Chan:
 		return r.IsNil()
 	}
