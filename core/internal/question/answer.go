@@ -1,7 +1,6 @@
 package question
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -13,9 +12,6 @@ import (
 
 // MostCost is what a request is asked for at most. A larger cost is denied the same, but would overflow sums.
 const MostCost = limittext.MaxQuota + 1
-
-// newID names an entry that is recorded later.
-func newID() uint64 { return rand.Uint64() | 1 }
 
 // SetTaken sets what was recorded, if granted is how many units were admitted.
 func (q *Question) SetTaken(granted int) {

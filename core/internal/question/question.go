@@ -3,6 +3,7 @@ package question
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 	"unsafe"
@@ -145,7 +146,7 @@ func (q *Question) Prepare() {
 	if m.Asked < len(m.Logs) {
 		m.At = time.Now()
 		for i := range m.Takes[m.Asked:] {
-			m.Takes[m.Asked+i].ID = newID()
+			m.Takes[m.Asked+i].ID = rand.Uint64() | 1 // of an entry that is recorded later
 		}
 	}
 }
