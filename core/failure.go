@@ -106,7 +106,7 @@ func WithFailLocalKeys(n int) Option {
 // exceed a quota together. d is 5ms to 1s; 20ms is good. It should be at least four round trips to the store, and at
 // most a fiftieth of the shortest window.
 //
-// Only keys that have had five or more requests in d of late get leases, and none where little of a quota remains. The
+// Only keys that have had six or more requests in d of late get leases, and none where little of a quota remains. The
 // price is that a unit comes back up to d later than it would, that booked units which are not used are missing to other
 // processes until d has passed, and that those of a process that was killed are missing for a window and d. Retry-After
 // and the reset count booked units as used, and are up to d longer. A denial is remembered for at most d

@@ -19,7 +19,7 @@ import (
 // request over several logs, those with a lease are spent of before the others are asked.
 
 const (
-	leastDemand  = 5      // requests in the time of a lease: logs with weights cost the store more, also without one
+	leastDemand  = 6      // requests in the time of a lease: logs with weights cost the store more, also without one
 	sureDemand   = 48     // requests in that time after which the time before does not matter
 	leastUsed    = 2      // units of a lease: for fewer, booking and settling cost the store more
 	leastUnits   = 4      // to book, since more are seldom missing to others

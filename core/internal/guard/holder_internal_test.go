@@ -47,8 +47,8 @@ func TestDemand(t *testing.T) {
 		requests []int // in the time of a lease, then in the next one
 		want     int   // when there is a holder, or -1
 	}{
-		{"steady", []int{6, 6, 6, 6, 6, 6, 6, 6, 6}, 7},
-		{"busy", []int{20, 1}, 1},
+		{"steady", []int{7, 7, 7, 7, 7, 7, 7, 7, 7}, 7},
+		{"busy", []int{24, 1}, 1},
 		{"many at once", []int{0, sureDemand}, 1},
 		{"some at once", []int{sureDemand - 1, 0, 0, 0, 3}, -1},
 		{"a few", []int{4, 5, 4, 3, 4, 6, 4, 3, 5, 4, 4, 3, 5, 4, 4}, -1},
