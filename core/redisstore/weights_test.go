@@ -451,3 +451,33 @@ func TestWeightsOfEntriesThatLeave(t *testing.T) {
 	admit(1, 3)
 	known(-128, 14)
 }
+
+// A booking that was settled to one unit before is settled once more, when older entries have left.
+func TestSettledBookingAmongEntriesThatLeave(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	s := full(newStore(c))
+	b := store.Booking{
+		Take: store.Take{
+			Key: keysOf(t, 1, "booked")[0], Plan: planOf(core.Limits{{Quota: 1000, Window: time.Minute}}, store.Plan{}),
+			Cost: 1, ID: 1,
+		},
+		ID: 2, Most: 10, Share: 4, Lease: time.Second,
+	}
+	book := func(units int) {
+		t.Helper()
+		booked, err := s.(store.Leaser).Book(t.Context(), b)
+		if err != nil || !booked.Answer.Allowed || booked.Units != units {
+			t.Errorf("%+v, %v; want %d units", booked, err, units)
+		}
+	}
+	book(10)
+	c.Advance(time.Second / 2)
+	if err := s.Settle(t.Context(), store.Settlement{Key: b.Take.Key, ID: 2, Cost: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(time.Minute - time.Second/4) // the take has left, and the booking has not
+	b.Take.ID, b.ID, b.Settled, b.Used = 3, 4, 2, 1
+	book(10)
+	weightsOf(t, rdb, "sash:"+string(b.Take.Key.AppendTo(nil)))
+}

@@ -58,9 +58,9 @@ ask = function(j, said)
   if j > logs then return said end
   local key, quota, window, cost = keys[base + j], quotas[j], windows[j], 1
   if #id > 8 then cost = parse('>I4', id, #id == 12 and 9 or 6 + 4 * j) end
-  local units, member = cost == 1 and not varies, nil
-  if not units or logs == 1 then member = call('ZRANGE', key, '0', '0')[1] end -- mostly a log with weights
-  local told = units and not (member and #member >= 32) and askUnit(j, said, key, quota, window, ttls[j])
+  local single, member = cost == 1 and not varies, nil
+  if not single or logs == 1 then member = call('ZRANGE', key, '0', '0')[1] end -- mostly a log with weights
+  local told = single and not (member and #member >= 32) and askUnit(j, said, key, quota, window, ttls[j])
   if told then return told end
   member = member or call('ZRANGE', key, '0', '0')[1]
   local total, first, newest, kept, gone, lag, room, open = 0, now, 0, window, 0, 0, 8, ''

@@ -13,9 +13,7 @@ local function drop(key, s, at, shift, entries)
   end
   local removed = call('ZREMRANGEBYSCORE', key, '1', textOf(at + shift))
   local text, gone = block and block:sub(15) or s.open, s.gone + removed
-  if not block and text == zero:rep(#text / 4) then
-    s.open, gone = '', unknown
-  elseif s.gone == unknown then
+  if s.gone == unknown then
     gone = math.max(#text / 4 - call('ZCOUNT', key, '1', block and textOf(ends + shift) or '+inf'), unknown)
   end
   units, s.gone = units + sumOf(text, math.max(s.gone, 0) + 1, gone), gone
