@@ -44,12 +44,15 @@ var fiberPath = reflect.TypeFor[fiber.App]().PkgPath()
 // d.Err() and cause, which it may return, it answers as without the handler. A panic would end the process.
 func refuse(c *fiber.Ctx, l *core.Limiter, status int, cause error, handler func() error) error {
 	c.Status(status)
-	err := adapter.Guard(handler)
-	l.Report(c.UserContext(), err) // if it is a panic
-	if errors.As(err, new(*adapter.PanicError)) || adapter.IsRefusal[*fiber.Error, *core.LimitedError](err, cause) {
+	switch err := adapter.Guard(handler); {
+	case errors.As(err, new(*adapter.PanicError)):
+		l.Report(c.UserContext(), err)
 		return answerError(c, err)
+	case adapter.IsRefusal[*fiber.Error, *core.LimitedError](err, cause):
+		return answerError(c, err)
+	default:
+		return err
 	}
-	return err
 }
 
 func answerDenied(c *fiber.Ctx, d core.Decision) error { return answer(c, d.Problem(), d.Err) }
