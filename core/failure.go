@@ -107,9 +107,9 @@ func WithFailLocalKeys(n int) Option {
 // most a fiftieth of the shortest window.
 //
 // Only keys that have had six or more requests in d of late get leases, and none where little of a quota remains. The
-// price is that a unit comes back up to d later than it would, that booked units which are not used are missing to other
-// processes until d has passed, and that those of a process that was killed are missing for a window and d. Retry-After
-// and the reset count booked units as used, and are up to d longer. A denial is remembered for at most d
+// price is that a unit comes back up to d later than it would, that booked units which are not used are missing to
+// other processes until d has passed, and that those of a process that was killed are missing for a window and d.
+// Retry-After and the reset count booked units as used, and are up to d longer. A denial is remembered for at most d
 // ([WithDenyCache]).
 //
 // The process ends a lease by its monotonic clock and by its wall clock, whichever comes first. If all clocks of a
