@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +124,7 @@ func TestUserOfSeveralServers(t *testing.T) {
 	}
 	cluster, server := redistest.StartCluster(t, 2), redistest.Start(t)
 	grant := func(server *redistest.Server, more string) {
-		for _, line := range append(lines[:len(lines):len(lines)], "ACL SETUSER sash "+more) {
+		for _, line := range append(slices.Clip(lines), "ACL SETUSER sash "+more) {
 			if _, err := server.Do(strings.Fields(line)...); err != nil {
 				t.Fatalf("%s: %v", line, err)
 			}

@@ -118,7 +118,6 @@ func TestTakeEndsInTimeWithAnyClient(t *testing.T) {
 	paused.Pause()
 	defer paused.Resume()
 	hung := make(chan struct{})
-	hang := func(context.Context, *redis.Conn) error { <-hung; return nil }
 	ended := make(chan error, 3)
 	clients := map[string]redis.UniversalClient{
 		"without deadlines": redis.NewClient(&redis.Options{Addr: paused.Addr(), ReadTimeout: -2}),
@@ -128,7 +127,10 @@ func TestTakeEndsInTimeWithAnyClient(t *testing.T) {
 		}),
 		"Ring": redis.NewRing(&redis.RingOptions{
 			Addrs: map[string]string{"a": server.Addr()}, ContextTimeoutEnabled: true, HeartbeatFrequency: time.Hour,
-			NewClient: func(o *redis.Options) *redis.Client { o.OnConnect = hang; return redis.NewClient(o) },
+			NewClient: func(o *redis.Options) *redis.Client {
+				o.OnConnect = func(context.Context, *redis.Conn) error { <-hung; return nil }
+				return redis.NewClient(o)
+			},
 		}),
 	}
 	for name, client := range clients {

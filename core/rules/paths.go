@@ -42,28 +42,10 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 	if ends && !t.AnyEnd {
 		return nil, true
 	}
-	type reading struct {
-		path    string
-		encoded bool
-	}
-	readings := append(make([]reading, 0, 6), reading{cleaned, false})
+	var place [8]reading
+	readings := append(place[:0], reading{cleaned, false})
 	if !ends {
-		decoded := t.Path
-		if t.RawPath != "" {
-			readings = append(readings, reading{t.RawPath, true}, reading{cleanPath(t.RawPath), true})
-			if d, err := url.PathUnescape(t.RawPath); err == nil {
-				decoded = d
-			}
-		}
-		readings = append(readings, reading{decoded, false})
-		for _, r := range [...]reading{{t.Path, false}, {t.RawPath, true}} {
-			if strings.HasSuffix(r.path, "/.") || strings.HasSuffix(r.path, "/..") { // nginx and gin leave the slash
-				readings = append(readings, reading{cleanPath(r.path + "/"), r.encoded})
-			}
-		}
-		if t.Routed != "" {
-			readings = append(readings, reading{t.Routed, true}, reading{t.Routed, false})
-		}
+		readings = addReadings(readings, t)
 	}
 	var few [manyRules / 64]uint64
 	other := set(slices.Grow(few[:0], len(found))[:len(found)])
@@ -83,6 +65,33 @@ func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
 		}
 	}
 	return others, ends
+}
+
+// reading is a path as a router may read it. If it is encoded, its segments are decoded one by one.
+type reading struct {
+	path    string
+	encoded bool
+}
+
+// addReadings adds the readings of a path but the cleaned one and what later middleware may leave.
+func addReadings(readings []reading, t *adapter.Target) []reading {
+	decoded := t.Path
+	if t.RawPath != "" {
+		readings = append(readings, reading{t.RawPath, true}, reading{cleanPath(t.RawPath), true})
+		if d, err := url.PathUnescape(t.RawPath); err == nil {
+			decoded = d
+		}
+	}
+	readings = append(readings, reading{decoded, false})
+	for _, r := range [...]reading{{t.Path, false}, {t.RawPath, true}} {
+		if strings.HasSuffix(r.path, "/.") || strings.HasSuffix(r.path, "/..") { // nginx and gin leave the slash
+			readings = append(readings, reading{cleanPath(r.path + "/"), r.encoded})
+		}
+	}
+	if t.Routed != "" {
+		readings = append(readings, reading{t.Routed, true}, reading{t.Routed, false})
+	}
+	return readings
 }
 
 // matchPath sets found to the rules that match a path. If it is encoded, its segments are decoded one by one.

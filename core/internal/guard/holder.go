@@ -12,8 +12,8 @@ import (
 
 // Package lease describes what a lease is. This file decides when units are booked, and how many.
 //
-// A log with few requests has no lease. With leastDemand requests of late in the time of a lease, it gets a holder, and
-// the next request takes its units and books more in the same call. Requests that come meanwhile wait for the answer.
+// A log with few requests has no lease. With leastDemand requests in the time of a lease, on average of late, it gets a
+// holder, and the next request takes its units and books more in the same call. Requests that come meanwhile wait.
 // It keeps the holder while leastUsed units of its leases are used on average. When the lease has ended, or cannot
 // serve a request, the next call settles it, takes, and books again; without a request, a timer settles it. In a
 // request over several logs, those with a lease are spent of before the others are asked.
