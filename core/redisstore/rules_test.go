@@ -73,20 +73,28 @@ func (s *service) want(what string, r ruled, n, admitted int) {
 	}
 }
 
+// serve returns the rules of a text, and a service that they limit.
+func serve(t *testing.T, text string, opts ...core.Option) (*rules.Set, *service) {
+	t.Helper()
+	set, err := rules.Parse([]byte(text), "limits.yaml",
+		rules.WithOptions(append(opts, core.WithTimeout(time.Minute))...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, &service{t: t, limiter: l}
+}
+
 // onBothStores runs f for a set of rules in memory and on Redis, with a clock that stands still.
 func onBothStores(t *testing.T, name, text string, f func(*service)) {
 	with := func(t *testing.T, store core.Store, advance func(time.Duration)) {
-		set, err := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(
-			core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer set.Close()
-		l, err := set.Limiter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(&service{t, l, store, advance})
+		_, s := serve(t, text, core.WithStore(store), core.WithDenyCache(0))
+		s.store, s.advance = store, advance
+		f(s)
 	}
 	t.Run(name+" in memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { with(t, core.NewMemoryStore(), time.Sleep) })
@@ -251,23 +259,14 @@ func TestCountDeniedBesideAMonth(t *testing.T) {
 	for name, store := range map[string]core.Store{
 		"one script": redisstore.New(rdb), "in turn": redisstore.New(anyClient{rdb}, redisstore.WithPrefix("turn")),
 	} {
-		set, err := rules.Parse([]byte(`
+		_, s := serve(t, `
 apply: all
 rules:
 - {name: login, match: {methods: [POST], path: /login}, key: ip, limits: [2/hour], count_denied: true}
 - {name: upload, match: {methods: [POST], path: /upload}, key: ip, limits: [8/hour], count_denied: true, cost: 3}
 - {name: month, match: {path: /login}, key: ip, limits: [10/month]}
 - {name: both, match: {path: /upload}, key: ip, limits: [6/month, 6/year]}
-`), "limits.yaml", rules.WithOptions(core.WithStore(store), core.WithTimeout(time.Minute)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { set.Close() })
-		l, err := set.Limiter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := &service{t: t, limiter: l}
+`, core.WithStore(store))
 		s.want(name, ruled{method: "POST", path: "/login"}, 8, 2)
 		if d := s.ask(ruled{method: "GET", path: "/login"}); d.Used != 2 {
 			t.Errorf("%s: %v; want 2 used of the month", name, d)
@@ -285,18 +284,8 @@ func TestOverrideOfRules(t *testing.T) {
 	t.Parallel()
 	rdb := start(t)
 	process := func() (*rules.Set, *service) {
-		set, err := rules.Parse([]byte("rules:\n- {name: a, match: {path: /a}, key: ip, limits: [2/hour]}\n"+
-			"- {name: b, key: ip, limits: [2/hour]}\n"), "limits.yaml", rules.WithOptions(
-			core.WithStore(redisstore.New(rdb)), core.WithTimeout(time.Minute), core.WithOverrides()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { set.Close() })
-		l, err := set.Limiter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set, &service{t: t, limiter: l}
+		return serve(t, "rules:\n- {name: a, match: {path: /a}, key: ip, limits: [2/hour]}\n"+
+			"- {name: b, key: ip, limits: [2/hour]}\n", core.WithStore(redisstore.New(rdb)), core.WithOverrides())
 	}
 	set, one := process()
 	a, b := ruled{method: "GET", path: "/a"}, ruled{method: "GET", path: "/b"}
