@@ -84,7 +84,7 @@ func scriptCommands(t *testing.T, dir string) (names []string) {
 		}
 		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(string(text), -1) {
 			option := slices.Contains([]string{"WITHSCORES", "LIMIT", "BYSCORE", "REV",
-				"COUNT", "MINID", "MAXLEN"}, word[1])
+				"COUNT", "MINID", "MAXLEN", "WEIGHTS"}, word[1])
 			if name := word[1]; !option && !slices.Contains(names, name) {
 				names = append(names, name)
 			}

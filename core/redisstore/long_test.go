@@ -212,7 +212,7 @@ func (l *longLog) advance(d time.Duration) {
 	l.units = slices.DeleteFunc(l.units, func(u unit) bool { return u.at <= l.now-long })
 }
 
-// invariant: scores are far where the mark says so, and where it says that they are not the log is long.
+// invariant: scores are doubled where the mark says so, and where it says that they are not the log is long.
 func (l *longLog) invariant() {
 	all, err := l.rdb.ZRangeWithScores(l.t.Context(), l.key(), 0, -1).Result()
 	if err != nil {
@@ -231,7 +231,7 @@ func (l *longLog) invariant() {
 		l.t.Fatalf("take %d: a log of %d units has its own scores", l.id, len(all))
 	}
 	for _, e := range all {
-		if e.Score < 4e15 == (kind == "keep:") {
+		if e.Score < 2.6e15 == (kind == "keep:") {
 			l.t.Fatalf("take %d: mark %s, score %s", l.id, kind, strconv.FormatFloat(e.Score, 'f', 0, 64))
 		}
 	}

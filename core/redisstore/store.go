@@ -118,6 +118,7 @@ var needed = []string{
 	"ZRANGE key 0 0",
 	"ZRANGEBYSCORE key 0 0",
 	"ZSCORE key member",
+	"ZUNIONSTORE key 1 key",
 	"GET key",
 	"SET key value XX",
 	"INCRBY key none",

@@ -269,9 +269,9 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 		return sum
 	}
 	summary := all[0].Member.(string)
-	shift := 4e15
+	scale := 2.0
 	if summary[31] >= 128 {
-		shift = 0
+		scale = 1
 	}
 	// Weights of entries that have left; below 0, entries before all weights, or -128 if that is not known.
 	gone, before := int(int8(summary[27])), len(entries)-len(summary[32:])/4
@@ -281,7 +281,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 			continue
 		}
 		block, later := z.Member.(string), 0
-		for later < len(entries) && entries[later].Score > shift-z.Score {
+		for later < len(entries) && entries[later].Score > -scale*z.Score {
 			later++
 		}
 		if left >= 0 {
@@ -300,7 +300,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 	if gone != -128 && gone != -before {
 		t.Fatalf("the summary %x: %d entries are before all weights", summary, before)
 	}
-	first := entries[len(entries)-1].Score - shift
+	first := entries[len(entries)-1].Score / scale
 	total := 1<<53 - int64(number(summary[:7]))
 	if total != int64(len(entries)+sum) || float64(number(summary[7:14])) != first {
 		t.Fatalf("the summary %x of %d entries from %.0f on, with %d units more", summary, len(entries), first, sum)

@@ -17,7 +17,7 @@ ask = function(j, n, r, said)
       for i = 1, limits do reply[r + i] = 1 end
     end
   else
-    local oldest, current = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, now
+    local oldest, scale = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, 1
     -- include several_look
     said = not odd and ask(j + 1, after, r + limits, denied and -1 or said) or 0
     if said == 1 and not peek then

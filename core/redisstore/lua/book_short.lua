@@ -1,6 +1,6 @@
 -- The short path of bookings in logs with weights and of one limit: the latest entry is the booking that is settled, or
 -- none is settled, and no other entry is later than now.
--- Expects quota, window, ttls, whole, reply, r; farStamp, pack and parse of cost.lua; what clock.lua and weights.lua
+-- Expects quota, window, ttls, whole, reply, r; twice, pack and parse of cost.lua; what clock.lua and weights.lua
 -- provide. Sets askBooking.
 
 -- before reports whether an ID comes before another one in a log.
@@ -17,10 +17,10 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
   local total, first, newest, kept, gone, lag, room = parse(layout, member)
   local open, ends, at, unsaved = member:sub(33), now + lease, nil, nil
   if kept ~= window or room >= 128 or ends <= newest or call('ZSCORE', key, id) then return false end
-  local later = call('ZCOUNT', key, farStamp, '+inf')
+  local later = call('ZCOUNT', key, twice, '+inf')
   if settled then
     if later > 1 or open == '' or call('ZRANGE', key, '-1', '-1')[1] ~= settled then return false end
-    at = later == 0 and call('ZSCORE', key, settled) - far or now + 1
+    at = later == 0 and call('ZSCORE', key, settled) / 2 or now + 1
     if at <= now - window then return false end
   elseif later > 0 or call('ZSCORE', key, booked) then -- it may be left of one whose take was removed by a reset
     return false
@@ -30,7 +30,7 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
   end
   if first <= now - window then
     unsaved = readSummary(member)
-    weights().drop(key, unsaved, now - window, far, 0)
+    weights().drop(key, unsaved, now - window, 2, 0)
     first, gone, open = unsaved.first, unsaved.gone, unsaved.open
     total = unsaved.total
   else
@@ -62,11 +62,11 @@ askBooking = function(key, id, taken, settled, spent, booked, most, share, lease
   lag, room = lag + ends - newest, math.max(room - 2, 0)
   if lag > 900000 then lag = 0 end
   local new = pack(layout, 2 ^ 53 - total - taken - units, first, ends, window, gone, lag, room) .. open
-  local farEnds = textOf(ends + far)
+  local endScore, newScore = textOf(2 * ends), '-' .. textOf(ends + far)
   if settled and spent > 0 and at > now then
-    call('ZADD', key, farStamp, id, farEnds, booked, '-' .. farEnds, new, farStamp, settled)
+    call('ZADD', key, twice, id, endScore, booked, newScore, new, twice, settled)
   else
-    call('ZADD', key, farStamp, id, farEnds, booked, '-' .. farEnds, new)
+    call('ZADD', key, twice, id, endScore, booked, newScore, new)
   end
   if room == 0 then weights().save(key, readSummary(new)) end
   if lag == 0 then call('PEXPIRE', key, ttls[1] + math.ceil(lease / 1000)) end

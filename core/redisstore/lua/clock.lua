@@ -1,8 +1,8 @@
 -- What all scripts about logs need: the instant, on the server's clock, and what they know of marks, which
 -- docs/internals.md describes in "Redis formats".
 -- Provides call; stamp, the score of an entry that is recorded now, as text; now, the same as a number (us); textOf;
--- far, which scores are higher by where the mark is "keep:"; longestLease, by how much bookings are stamped after now
--- at most (us, store.LongestLease); and what sizes.lua does.
+-- far, by how much the scores of summaries are below those of blocks; longestLease, by how much bookings are stamped
+-- after now at most (us, store.LongestLease); and what sizes.lua does.
 local call = redis.call
 local time = call('TIME')
 local stamp = time[1] .. ('00000' .. time[2]):sub(-6) -- of text: numbers as text lose digits

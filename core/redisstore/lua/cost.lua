@@ -3,8 +3,8 @@
 -- windows and ttls (ms) of its limits; whole, how many numbers come before those of the first log in a whole reply;
 -- plain; varies; reply, r; what clock.lua and weights.lua provide. Sets ask; and lastOf, the last entry of each log if
 -- this path has added it: whatever else decides empties that, since it may add entries of the same instant.
-local farStamp = string.char(stamp:byte() + 4) .. stamp:sub(2) -- far + now, as text
-local summaryScore, keys, pack, parse, sub = '-' .. farStamp, KEYS, struct.pack, struct.unpack, string.sub
+local twice, summaryScore = textOf(2 * now), '-' .. string.char(stamp:byte() + 4) .. stamp:sub(2) -- -far - now
+local keys, pack, parse, sub = KEYS, struct.pack, struct.unpack, string.sub
 local cutOf = {} -- up to which score entries have left, as text
 lastOf = {}
 
@@ -79,7 +79,7 @@ ask = function(j, said)
   said = (fits or left > 0) and ask(j + 1, fits and said or -1) or 0
   if said == 1 and left <= 0 then
     summary = readSummary(member)
-    weights().drop(key, summary, now - window, far, 0)
+    weights().drop(key, summary, now - window, 2, 0)
     total, first, gone, open = summary.total, summary.first, summary.gone, summary.open
     if total == 0 then first = now end
     left = first - now + window
@@ -90,7 +90,7 @@ ask = function(j, said)
     lag, room = lag + now - newest, room - 1
     if lag > 900000 then lag = 0 end
     local new = pack('>I7I7I7I6bI3Bc0I4', 2 ^ 53 - total - cost, first, now, window, gone, lag, room, open, cost - 1)
-    if call('ZADD', key, 'NX', farStamp, sub(id, 1, 8), summaryScore, new) == 2 then
+    if call('ZADD', key, 'NX', twice, sub(id, 1, 8), summaryScore, new) == 2 then
       lastOf[key], summary = id, nil
       said = lag > 0 and 1 or arm(key, ttls[j], not member)
       if room == 0 then weights().save(key, readSummary(new)) end
@@ -102,7 +102,7 @@ ask = function(j, said)
   elseif said == -1 and call('ZSCORE', key, sub(id, 1, 8)) then
     said = 0
   elseif said == -1 and not fits then
-    wait = weights().unitAt(key, readSummary(member), quota - cost + 1, far) - far - now + window
+    wait = weights().unitAt(key, readSummary(member), quota - cost + 1, 2) - now + window
   end
   if summary then weights().save(key, summary) end
   return answer(j, said, fits, wait, total, (total > 0 or said == 1) and left or 0)

@@ -1,5 +1,5 @@
 -- Decides about a request over several logs in all cases that the short path leaves undecided.
--- Expects logs, requests, plain, reply, call, now, stamp, far, many, and what unmarked.lua or marked.lua provides.
+-- Expects logs, requests, plain, reply, call, now, stamp, many, and what unmarked.lua or marked.lua provides.
 -- Sets decideAll, and provides readLogs. Limits of other algorithms than the sliding log are those of
 -- joint_weighted.lua.
 -- include log
@@ -58,8 +58,8 @@ local function lookAtAll(base, before)
     local there = fit()
     least, refused = math.min(least, math.max(room, there)), refused or denied
     if there > earlier and not (slots and upTo) then earlier = there end
-    states[j] = counter or {own, denied, at, entries, extra, oldest, mark, kept, extends, shift, logNow, logStamp,
-      logKeep, logTtl, admitted, summary, weighs}
+    states[j] = counter or {own, denied, at, entries, extra, oldest, mark, kept, extends, scale, logStamp, logKeep,
+      logTtl, admitted, summary, weighs}
   end
   return true
 end
@@ -116,8 +116,8 @@ decideAll = function(id, base, r, again)
     if counter then
       wait = settleCounter(counter)
     else
-      own, denied, at, entries, extra, oldest, mark, kept, extends, shift, logNow, logStamp, logKeep, logTtl, admitted,
-        summary, weighs = unpack(states[j], 1, 17)
+      own, denied, at, entries, extra, oldest, mark, kept, extends, scale, logStamp, logKeep, logTtl, admitted, summary,
+        weighs = unpack(states[j], 1, 16)
       wait, shadow, failed = finish(record(share))
     end
     if failed then return r, failed end

@@ -7,10 +7,10 @@
 -- include marks
 local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4] + 0
 local head = call('ZRANGE', key, '0', '0', 'WITHSCORES')
-local _, _, shift, summary = readHead(head)
+local _, _, scale, summary = readHead(head)
 local from = math.max(now - ARGV[1], ARGV[3] + 0) + 1
-if upto == 0 and head[1] then upto = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift end
-local found = call('ZRANGEBYSCORE', key, from + shift, upto + shift, 'WITHSCORES', 'LIMIT', '0', size)
+if upto == 0 and head[1] then upto = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] / scale end
+local found = call('ZRANGEBYSCORE', key, scale * from, scale * upto, 'WITHSCORES', 'LIMIT', '0', size)
 local more, of = #found == 2 * size, {}
 if more then
   local score, same = found[#found], 0
@@ -32,9 +32,9 @@ if summary and found[1] then
   end
 
   fill(summary.open, 0)
-  local first = '-' .. textOf(found[2] - shift)
+  local first = '-' .. textOf(found[2] / scale)
   for _, block in ipairs(call('ZRANGE', key, first, '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', n)) do
-    local score = textOf(struct.unpack('>I7', block) + shift)
+    local score = textOf(scale * struct.unpack('>I7', block))
     local newer = call('ZCOUNT', key, '(' .. score, '+inf')
     fill(block:sub(15), newer)
     if newer <= last then break end
@@ -42,7 +42,7 @@ if summary and found[1] then
 end
 local reply = {more and upto or 0}
 for i = 1, #found, 2 do
-  local units, at = 1 + (of[(i + 1) / 2] or 0), found[i + 1] - shift
+  local units, at = 1 + (of[(i + 1) / 2] or 0), found[i + 1] / scale
   reply[i + 1], reply[i + 2] = at, at > now and -units or units
 end
 return reply

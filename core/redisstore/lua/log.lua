@@ -2,14 +2,14 @@
 -- and finish, and in the short paths.
 -- Expects call, now, many, and what unmarked.lua or marked.lua provides.
 
-local function scoreAt(rank) return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0 end
+local function stampAt(rank) return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) / scale end
 
 -- find looks for takes that were executed before.
 local function find()
   local there, since = 1, call('ZSCORE', key, takes > 1 and ids:sub(1, 8) or ids)
   own, denied, at = 0, false, false
   if since and upTo then
-    there = read() and summary and 1 + weights().splice(key, summary, ids, since - shift, shift, 4, true) or 1
+    there = read() and summary and 1 + weights().splice(key, summary, ids, since / scale, scale, 4, true) or 1
   elseif since then
     while there < takes and call('ZSCORE', key, ids:sub(8 * there + 1, 8 * there + 8)) do there = there + 1 end
     there = there * cost
@@ -24,14 +24,14 @@ end
 -- takes fit into all of them. It returns false if the log has a mark and cannot be decided here.
 local function look()
   if not read() then return false end
-  local since, room = not denied and at, takes
+  local since, room = not denied and at and at / scale, takes
   for i = 1, last do
-    local opens, held = logNow - windows[i], 0
+    local opens, held = now - windows[i], 0
     if oldest and oldest > opens then
       held = entries + extra
     elseif oldest then
-      held = call('ZCOUNT', key, opens + 1, '+inf')
-      if extra > 0 then held = held + weights().sumSince(key, summary, opens + 1 - shift, shift) end
+      held = call('ZCOUNT', key, scale * (opens + 1), '+inf')
+      if extra > 0 then held = held + weights().sumSince(key, summary, opens + 1, scale) end
     end
     if since and since > opens then held = held > own and held - own or 0 end
     used[i] = held
@@ -68,8 +68,8 @@ local function record(share)
   end
   -- ZADD comes first: where memory is short it is refused before anything has changed.
   if weighs then
-    summary = summary or weights().begin(key, mark, kept or keep, shift)
-    there, extra = weights().addTakes(key, summary, now, shift, ids, n, cost, upTo, denies and '\0' or '', extra)
+    summary = summary or weights().begin(key, mark, kept or keep, scale)
+    there, extra = weights().addTakes(key, summary, now, scale, ids, n, cost, upTo, denies and '\0' or '', extra)
   elseif n == 1 then
     local id = takes > 1 and ids:sub(1, 8) or ids
     there = 1 - call('ZADD', key, 'NX', logStamp, denies and id .. '\0' or id)
@@ -96,10 +96,10 @@ local function longest(from, to, counted, skipped)
       -- A limit denies while the unit that must leave is in its window: with quota 5 and cost 1, the fifth newest.
       local unit = quotas[i] - cost + 1 + skipped
       local instant = unit == entries and skipped == 0 and oldest
-      if extra > 0 then instant = weights().unitAt(key, summary, unit, shift) end
-      instant = instant or scoreAt(-unit)
-      future = future or instant > logNow
-      most = math.max(most, math.min(instant, logNow + longestLease) + windows[i] - logNow)
+      if extra > 0 then instant = weights().unitAt(key, summary, unit, scale) end
+      instant = instant or stampAt(-unit)
+      future = future or instant > now
+      most = math.max(most, math.min(instant, now + longestLease) + windows[i] - now)
     end
   end
   return most
@@ -112,22 +112,22 @@ local function finish(new)
   local mine = denied and 0 or own + new -- what was trimmed for a denied take is not known any more
   local wait, shadow = 0, last > deciding and longest(deciding + 1, last, 0, mine) or nil
   if new > 0 then
-    local armed, ends, removed = redis.pcall('PEXPIRE', key, logTtl), logNow - logKeep, 0
+    local armed, ends, removed = redis.pcall('PEXPIRE', key, logTtl), now - logKeep, 0
     if armed ~= 1 then
       if entries == 0 then call('UNLINK', key) elseif summary then weights().save(key, summary) end
       return wait, shadow, armed -- without a TTL the entry would never leave
     end
     entries = entries + (upTo and 1 or new / cost)
-    if oldest and oldest > logNow then future, oldest = true, logNow end -- which the new ones are at
+    if oldest and oldest > now then future, oldest = true, now end -- which the new ones are at
     if oldest and oldest <= ends then
       local most = 2 * many
       if summary then
-        if entries > most then ends = math.min(ends, scoreAt(most - entries - 1)) end
-        removed, extra = weights().drop(key, summary, ends - shift, shift, entries)
-      elseif entries > most and scoreAt(most - entries) <= ends then
+        if entries > most then ends = math.min(ends, stampAt(most - entries - 1)) end
+        removed, extra = weights().drop(key, summary, ends, scale, entries)
+      elseif entries > most and stampAt(most - entries) <= ends then
         removed = call('ZREMRANGEBYRANK', key, -entries, most - entries - 1)
       else
-        removed = call('ZREMRANGEBYSCORE', key, '1', ends)
+        removed = call('ZREMRANGEBYSCORE', key, '1', scale * ends)
       end
       entries, oldest = entries - removed, nil
     end
@@ -135,7 +135,7 @@ local function finish(new)
     local bound = keeps and largest < 100000 and 100000 or largest
     if (keeps or admitted == 0) and entries + extra > bound then
       if summary then
-        removed, extra = weights().dropToUnits(key, summary, bound, shift, entries)
+        removed, extra = weights().dropToUnits(key, summary, bound, scale, entries)
       else
         removed = call('ZREMRANGEBYRANK', key, -entries, -bound - 1)
       end
@@ -146,20 +146,21 @@ local function finish(new)
   if admitted < takes and not (upTo and admitted > 0) then
     wait = longest(1, deciding, mine, 0)
     -- With several limits, none of them may look at the entry from the future.
-    future = future or last > 1 and wait >= 0 and entries > 0 and scoreAt('-1') > logNow
+    future = future or last > 1 and wait >= 0 and entries > 0 and stampAt('-1') > now
     if wait == 0 then wait = 1 end -- if they are sent again so late that there is room by now
   end
   for i = 1, last do
     local window, held, units, left = windows[i], used[i], entries + extra, 0
-    local opens = logNow - window
-    if new > 0 or at and at > opens then held = held + mine < units and held + mine or units end
+    local opens = now - window
+    if new > 0 or at and at / scale > opens then held = held + mine < units and held + mine or units end
     if held == new and new > 0 then
       left = window
     elseif held > 0 then
-      oldest = oldest or scoreAt(-entries)
+      oldest = oldest or stampAt(-entries)
       left = oldest - opens
       if left <= 0 then
-        left = (call('ZRANGEBYSCORE', key, opens + 1, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0) - opens
+        local since = call('ZRANGEBYSCORE', key, scale * (opens + 1), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2]
+        left = (since or 0) / scale - opens
       end
       left = left < 0 and 0 or math.min(left, window + longestLease)
     end
@@ -168,9 +169,9 @@ local function finish(new)
   if mode ~= 'p' and (future or summary and summary.newest > now + longestLease) then
     -- A clock that has stepped back leaves entries in the future, for instance in a failover. What is later than any
     -- booking is moved to where bookings are, so that it leaves in one window and a second at most.
-    local most = textOf(logNow + longestLease)
+    local most = textOf(scale * (now + longestLease))
     local late = call('ZRANGEBYSCORE', key, '(' .. most, '+inf')
-    if summary and #late > 0 then weights().moveTo(key, summary, now + longestLease, shift) end
+    if summary and #late > 0 then weights().moveTo(key, summary, now + longestLease, scale) end
     if summary then future, summary.newest = true, math.min(summary.newest, now + longestLease) end
     for i = 1, #late do call('ZADD', key, 'XX', most, late[i]) end
     if #late > 0 then call('PEXPIRE', key, logTtl + 1000) end

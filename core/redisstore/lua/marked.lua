@@ -1,17 +1,17 @@
 -- What is different where logs may have marks or weights: see docs/internals.md, "Redis formats".
--- Expects call, now, stamp, far, many, and what state.lua and weights.lua provide. Provides the functions below.
+-- Expects call, now, stamp, many, and what state.lua and weights.lua provide. Provides the functions below.
 
 -- read reads what the log holds before its takes. It returns false if another script has to decide.
 local function read()
   if summary and summary.unsaved then weights().save(key, summary) end
   local head = call('ZRANGE', key, '0', '1', 'WITHSCORES')
   oldest, entries, extra = head[2] and head[2] + 0, 0, 0
-  mark, kept, shift, summary = readHead(head)
+  mark, kept, scale, summary = readHead(head)
   if summary then
     entries = call('ZCOUNT', key, '1', '+inf')
-    extra, oldest = summary.total - entries, summary.first + shift
+    extra, oldest = summary.total - entries, summary.first
   elseif mark then
-    entries, oldest = call('ZCARD', key) - 1, head[4] and head[4] + 0
+    entries, oldest = call('ZCARD', key) - 1, head[4] and head[4] / scale
   elseif oldest then
     entries = call('ZCARD', key)
   end
@@ -21,8 +21,8 @@ local function read()
     extends = kept < keep
     if not extends then logKeep, logTtl = kept, math.floor(kept / 1000) + 1000 end
   end
-  if extends and not oldest then shift = far end
-  logNow, logStamp = now + shift, shift > 0 and textOf(now + shift) or stamp
+  if extends and not oldest then scale = 2 end
+  logStamp = scale > 1 and textOf(scale * now) or stamp
   return true
 end
 
@@ -32,11 +32,8 @@ local function extend()
   if summary then
     summary.lag = math.max(summary.newest - now, 0)
     if extends then summary.window = keep end
-  elseif extends or mark and shift == 0 and entries < many then
-    mark = weights().setMark(key, mark, string.format('%.0f', extends and keep or kept), entries, shift > 0)
-    if shift == 0 and mark:sub(1, 5) == 'keep:' then
-      logNow, logStamp, shift = now + far, textOf(now + far), far
-      oldest, at = nil, at and at + far
-    end
+  elseif extends or mark and scale == 1 and entries < many then
+    mark = weights().setMark(key, mark, string.format('%.0f', extends and keep or kept), entries, scale > 1)
+    if mark:sub(1, 5) == 'keep:' then scale, logStamp = 2, textOf(2 * now) end
   end
 end

@@ -1,5 +1,5 @@
 -- Reads the marks and summaries of logs: see docs/internals.md, "Redis formats".
--- Expects far. Provides layout; the functions readSummary and readHead.
+-- Provides layout; the functions readSummary and readHead.
 local layout = '>I7I7I7I6bI3B' -- of 32 bytes; the weights of the open block follow
 
 -- readSummary returns a summary as a table: total, how many units the log has; first, the stamp of its oldest entry;
@@ -15,12 +15,12 @@ local function readSummary(member)
 end
 
 -- readHead returns what the first member of a log tells: the mark, nil if there is none; the window in the mark or
--- summary (us), nil if there is neither; by how much the scores of entries are higher than their stamps; and the
--- summary of a log with weights, or nil. head is the reply to ZRANGE key 0 0 WITHSCORES.
+-- summary (us), nil if there is neither; how many times their stamps the scores of entries are; and the summary of a
+-- log with weights, or nil. head is the reply to ZRANGE key 0 0 WITHSCORES.
 local function readHead(head)
   local score = head[2] and head[2] + 0 or 1
-  if score > 0 then return nil, nil, 0 end
-  if score == 0 then return head[1], head[1]:sub(6) + 0, head[1]:sub(1, 5) == 'keep:' and far or 0 end
+  if score > 0 then return nil, nil, 1 end
+  if score == 0 then return head[1], head[1]:sub(6) + 0, head[1]:sub(1, 5) == 'keep:' and 2 or 1 end
   local summary = readSummary(head[1])
-  return nil, summary.window, summary.near and 0 or far, summary
+  return nil, summary.window, summary.near and 1 or 2, summary
 end

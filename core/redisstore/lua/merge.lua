@@ -4,7 +4,7 @@
 -- include clock
 -- include weights
 local key = KEYS[1]
-local mark, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+local mark, kept, scale, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
 local keep, ttl, extend = ARGV[1] + 0, ARGV[2], ARGV[3] == 'v'
 if kept then
   extend = kept < keep
@@ -20,9 +20,9 @@ local added = 0
 for i = 4, #ARGV, 3 do
   local id, age, weight = ARGV[i], ARGV[i + 1] + 0, ARGV[i + 2] - 1
   if age < keep and not isThere(id) then
-    if weight > 0 and not summary then summary = weights().begin(key, mark, keep, shift) end
-    call('ZADD', key, textOf(now - age + shift), id)
-    if summary then weights().put(key, summary, id, now - age, shift, weight) end
+    if weight > 0 and not summary then summary = weights().begin(key, mark, keep, scale) end
+    call('ZADD', key, textOf(scale * (now - age)), id)
+    if summary then weights().put(key, summary, id, now - age, scale, weight) end
     added = added + 1
   end
 end
@@ -31,7 +31,7 @@ if added > 0 then
     summary.window, summary.lag = keep, math.max(summary.newest - now, 0)
     weights().save(key, summary)
   elseif extend then
-    weights().setMark(key, mark, ARGV[1], call('ZCOUNT', key, '1', '+inf'), shift > 0)
+    weights().setMark(key, mark, ARGV[1], call('ZCOUNT', key, '1', '+inf'), scale > 1)
   end
   call('PEXPIRE', key, ttl)
 end

@@ -4,27 +4,27 @@
 -- include clock
 -- include weights
 local key, ttl, n = KEYS[1], ARGV[1] + 0, #ARGV - 1
-local _, kept, shift, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+local _, kept, scale, summary = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
 if kept then ttl = math.max(ttl, math.floor(kept / 1000) + 1000) end
-if shift > 0 then stamp = textOf(now + shift) end
+if scale > 1 then stamp = textOf(scale * now) end
 local renewed = {}
 for i = 1, n do
   local id, weight = ARGV[i + 1], 0
   local score = summary and call('ZSCORE', key, id)
   if score then
-    weight = weights().splice(key, summary, id, score - shift, shift, 4, false)
+    weight = weights().splice(key, summary, id, score / scale, scale, 4, false)
     summary.total = summary.total - weight - 1
   end
   if summary then
     call('ZADD', key, stamp, id)
-    weights().put(key, summary, id, now, shift, weight)
+    weights().put(key, summary, id, now, scale, weight)
   end
   renewed[2 * i - 1], renewed[2 * i] = stamp, id
 end
 call('ZADD', key, unpack(renewed))
 call('PEXPIRE', key, ttl)
 if summary then
-  summary.first = weights().firstStamp(key, shift)
+  summary.first = weights().firstStamp(key, scale)
   weights().save(key, summary)
 end
 return {n}

@@ -5,10 +5,10 @@
 -- include weights
 local key = KEYS[1]
 local head = redis.pcall('ZRANGE', key, '0', '0', 'WITHSCORES') -- an error of the numbers of other algorithms
-local _, _, shift, summary = readHead(head)
+local _, _, scale, summary = readHead(head)
 local booked = summary and summary.newest <= now + longestLease
-if booked and call('ZCOUNT', key, '(' .. textOf(now + shift), '+inf') > 0 then
-  while weights().drop(key, summary, now, shift, 0) > 0 do end
+if booked and call('ZCOUNT', key, '(' .. textOf(scale * now), '+inf') > 0 then
+  while weights().drop(key, summary, now, scale, 0) > 0 do end
   weights().save(key, summary)
 else
   call('UNLINK', key)

@@ -1,2 +1,2 @@
 -- The sizes up to which scripts choose one way, and from which on another.
-local many = 2000 -- so many scores change in about 2 ms
+local many = 2000 -- so many scores change in about a millisecond

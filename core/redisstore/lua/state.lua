@@ -10,11 +10,12 @@ local mode, upTo, last, deciding, quotas, windows, keep, keepTtl, varied, smalle
 -- The takes, their cost, and 8 bytes of ids for each; how many units of these takes were there before, whether these
 -- are of a denial, and their score.
 local key, takes, cost, ids, own, denied, at = nil, nil, nil, nil, 0, false, false
--- What the log has: entries; how many units more, which are weights; the score of the oldest entry, false if there is
+-- What the log has: entries; how many units more, which are weights; the stamp of the oldest entry, false if there is
 -- none, nil if it is not known any more; what marked.lua knows: the mark, the window in it or in the summary, whether
 -- this is missing or too short; the summary; whether units of the takes or of the log have weights.
 local entries, extra, oldest, mark, kept, extends, summary, weighs = 0, 0
--- By how much scores are higher than stamps; now and stamp as such scores; how long entries stay (us); the TTL (ms).
-local shift, logNow, logStamp, logKeep, logTtl = 0, now, stamp, nil, nil
+-- How many times the stamps scores are; the score of an entry that is recorded now, as text; how long entries stay
+-- (us); the TTL (ms).
+local scale, logStamp, logKeep, logTtl = 1, stamp, nil, nil
 -- Whether an entry from the future was seen; how many takes are admitted; what is replied about each limit.
 local future, admitted, used, resets = false, 0, {0}, {0}

@@ -14,7 +14,7 @@ for k = 1, n do
   if size == 0 then
     -- include empty
   elseif size then
-    local oldest, current = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, now
+    local oldest, scale = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0, 1
     -- include several
   end
   if told then

@@ -21,8 +21,7 @@ for k = 1, n do
   if plain and #id == 8 then
     local head = call('ZRANGE', key, '0', '1', 'WITHSCORES') -- the mark, and the oldest entry
     if head[4] and head[1] == mark then
-      local size, oldest, current = call('ZCARD', key) - 1, head[4] + 0, now + far
-      local stamp = textOf(current)
+      local size, oldest, scale, stamp = call('ZCARD', key) - 1, head[4] / 2, 2, textOf(2 * now)
       -- include several
     end
   end

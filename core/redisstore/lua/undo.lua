@@ -4,9 +4,10 @@
 -- include weights
 local key, id, settle = KEYS[1], ARGV[1], nil
 -- include settle_units
-local stamp = call('ZSCORE', key, id) -- a denial stays, since it has replaced older units
-if not stamp then return {0} end
-local age = now - (stamp + 0 < far and stamp or stamp - far)
+local score = call('ZSCORE', key, id) -- a denial stays, since it has replaced older units
+if not score then return {0} end
+local _, _, scale = readHead(call('ZRANGE', key, '0', '0', 'WITHSCORES'))
+local age = now - score / scale
 if age > ARGV[2] + 0 then return {age} end
 settle(key, id, 0)
 return {0}

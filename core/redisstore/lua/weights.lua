@@ -1,6 +1,6 @@
 -- What scripts know of weights. Few takes need these functions, so they are made when they are first needed.
--- Expects call, far, many. Provides weights, which returns the functions in a table. All of them take the key of a log,
--- mostly its summary s, which save writes, and shift, by how much scores of entries are higher than their stamps.
+-- Expects call, now, far, many. Provides weights, which returns the functions in a table. All of them take the key of a
+-- log, mostly its summary s, which save writes, and scale, how many times their stamps the scores of entries are.
 -- include marks
 local made
 

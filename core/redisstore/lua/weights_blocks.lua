@@ -14,8 +14,8 @@ local function writeBlock(key, ends, sum, text)
   if text ~= '' then call('ZADD', key, '-' .. textOf(ends), struct.pack('>I7I7', ends, sum) .. text) end
 end
 
-local function firstStamp(key, shift)
-  return (call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or shift) - shift
+local function firstStamp(key, scale)
+  return (call('ZRANGEBYSCORE', key, '1', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0) / scale
 end
 
 -- oldestBlock returns the oldest block, its end and the sum of its weights, or nil.
@@ -34,18 +34,18 @@ local function cutBlock(key, s)
 end
 
 -- begin returns the summary of a log that has none, and removes its mark.
-local function begin(key, mark, window, shift)
+local function begin(key, mark, window, scale)
   local total = call('ZCOUNT', key, '1', '+inf')
-  local newest = total > 0 and call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] - shift or 0
+  local newest = total > 0 and call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] / scale or 0
   if mark then call('ZREM', key, mark) end
-  return {total = total, first = firstStamp(key, shift), newest = newest, window = window, gone = unknown,
-    lag = longest, near = shift == 0, open = ''}
+  return {total = total, first = firstStamp(key, scale), newest = newest, window = window, gone = unknown,
+    lag = longest, near = scale == 1, open = ''}
 end
 
 -- save writes a summary in place of those before, and removes a log without entries.
 local function save(key, s)
   if s.total == 0 then return call('UNLINK', key) end
-  if s.near and call('ZCOUNT', key, '1', '+inf') < many then s.near = shiftScores(key) end
+  if s.near and call('ZCOUNT', key, '1', '+inf') < many then s.near = doubleScores(key) end
   call('ZREMRANGEBYSCORE', key, '-inf', '(-4e15')
   local n, most = #s.open / 4, 8
   if n >= most then
@@ -55,7 +55,7 @@ local function save(key, s)
     if n >= most then
       -- Bookings stay in the open block, which the next command reads.
       local ends = math.min(s.newest, now)
-      local later = s.newest > now and call('ZCOUNT', key, textOf(now + 1 + (s.near and 0 or far)), '+inf') or 0
+      local later = s.newest > now and call('ZCOUNT', key, textOf((s.near and 1 or 2) * (now + 1)), '+inf') or 0
       local rest = 4 * math.max(n - later, 0)
       local sum = sumOf(s.open, 1, rest / 4)
       if sum > 0 then writeBlock(key, ends, sum, s.open:sub(1, rest)) elseif s.gone <= 0 then s.gone = unknown end
@@ -70,8 +70,8 @@ end
 
 -- splice gives an entry of that instant another weight, false for none, and returns the one before; true changes
 -- nothing. there is 4 if the entry has a place in its block, and 0 if it gets one.
-local function splice(key, s, entry, at, shift, there, weight)
-  local score = textOf(at + shift)
+local function splice(key, s, entry, at, scale, there, weight)
+  local score = textOf(scale * at)
   local after, same = call('ZCOUNT', key, '(' .. score, '+inf'), call('ZRANGEBYSCORE', key, score, score)
   local place = #same
   while place > 1 and same[place] ~= entry do place = place - 1 end
@@ -81,7 +81,7 @@ local function splice(key, s, entry, at, shift, there, weight)
     block = call('ZRANGE', key, '-' .. textOf(at), '(-4e15', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1] -- at it or after
     if block then
       ends, sum = struct.unpack('>I7I7', block)
-      text, after = block:sub(15), after - call('ZCOUNT', key, '(' .. textOf(ends + shift), '+inf')
+      text, after = block:sub(15), after - call('ZCOUNT', key, '(' .. textOf(scale * ends), '+inf')
     end
   end
   local from = #text - 4 * after - there
@@ -107,13 +107,13 @@ local function splice(key, s, entry, at, shift, there, weight)
 end
 
 -- put gives an entry that was added its weight. The last one of a log is in the open block.
-local function put(key, s, entry, at, shift, weight)
+local function put(key, s, entry, at, scale, weight)
   if at > s.newest or at == s.newest and s.open ~= '' and call('ZRANGE', key, '-1', '-1')[1] == entry then
     s.open = s.open .. struct.pack('>I4', weight)
     s.lag = math.min(s.lag + at - s.newest, longest)
     s.newest = at
   else
-    splice(key, s, entry, at, shift, 0, weight)
+    splice(key, s, entry, at, scale, 0, weight)
   end
   s.first = s.total > 0 and math.min(s.first, at) or at
   s.total = s.total + weight + 1
@@ -121,14 +121,14 @@ end
 
 -- addTakes adds takes of a cost to a log, or one for all steps if it is up to so many units. It returns how many of
 -- their units were there already, and how many units the log has beyond one for each entry, which were so many before.
-local function addTakes(key, s, at, shift, ids, takes, cost, upTo, ending, extra)
+local function addTakes(key, s, at, scale, ids, takes, cost, upTo, ending, extra)
   local each, there = cost, takes
   if upTo then cost, each, takes = takes, 1, 1 end
   for t = 1, takes do
     local entry = ids:sub(8 * t - 7, 8 * t) .. ending
-    if call('ZADD', key, 'NX', textOf(at + shift), entry) == 1 then
+    if call('ZADD', key, 'NX', textOf(scale * at), entry) == 1 then
       there = there - cost / each
-      put(key, s, entry, at, shift, cost - 1)
+      put(key, s, entry, at, scale, cost - 1)
       extra = extra + cost - 1
     end
   end

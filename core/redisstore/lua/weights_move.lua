@@ -1,10 +1,10 @@
 -- Moves the entries of a log with weights that are later than an instant to that one.
 -- Expects what weights_blocks.lua provides. Provides moveTo.
-local function moveTo(key, s, at, shift)
-  local score, text = textOf(at + shift), s.open
+local function moveTo(key, s, at, scale)
+  local score, text = textOf(scale * at), s.open
   cutBlock(key, s)
   for _, block in ipairs(call('ZRANGEBYSCORE', key, '(-4e15', '-' .. textOf(at))) do -- those that end then or later
-    local newer = call('ZCOUNT', key, '(' .. textOf(struct.unpack('>I7', block) + shift), '+inf')
+    local newer = call('ZCOUNT', key, '(' .. textOf(scale * struct.unpack('>I7', block)), '+inf')
     text = block:sub(15) .. zero:rep(newer - #text / 4) .. text
     call('ZREM', key, block)
   end

@@ -2,8 +2,8 @@
 -- Expects what weights_blocks.lua provides. Provides the functions below.
 
 -- sumSince returns the sum of the weights from an instant on.
-local function sumSince(key, s, at, shift)
-  local from, n = textOf(at + shift), #s.open / 4
+local function sumSince(key, s, at, scale)
+  local from, n = textOf(scale * at), #s.open / 4
   local after = call('ZCOUNT', key, from, '+inf')
   if after <= n then return sumOf(s.open, n - after + 1, n) end
   local sum = sumOf(s.open, 1, n)
@@ -12,19 +12,19 @@ local function sumSince(key, s, at, shift)
   local block = found[#found]
   if block then
     local ends, n = struct.unpack('>I7', block), (#block - 14) / 4
-    local inside = call('ZCOUNT', key, from, textOf(ends + shift))
+    local inside = call('ZCOUNT', key, from, textOf(scale * ends))
     sum = sum + sumOf(block:sub(15), math.max(n - inside, 0) + 1, n)
   end
   return sum
 end
 
--- unitAt returns the score of a unit, counted from the newest on. It looks at the blocks from the oldest on, since
+-- unitAt returns the stamp of a unit, counted from the newest on. It looks at the blocks from the oldest on, since
 -- denials mostly end when a few units leave.
-local function unitAt(key, s, units, shift)
+local function unitAt(key, s, units, scale)
   local need, blocks, sums, n, size, found = s.total - units + 1, {}, {[0] = 0}, 0, 1, nil
 
   local function entriesUpTo(i) -- the end of a block
-    return call('ZCOUNT', key, '1', blocks[i] and textOf(struct.unpack('>I7', blocks[i]) + shift) or '+inf')
+    return call('ZCOUNT', key, '1', blocks[i] and textOf(scale * struct.unpack('>I7', blocks[i])) or '+inf')
   end
 
   repeat
@@ -48,5 +48,5 @@ local function unitAt(key, s, units, shift)
     place, reached, i = place + 1, reached + 1 + struct.unpack('>I4', text, i + 1), i + 4
   end
   local rank = place - 1 - call('ZCOUNT', key, '1', '+inf')
-  return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) + 0
+  return (call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] or 0) / scale
 end
