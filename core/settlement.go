@@ -116,7 +116,7 @@ func (d *Decision) settle(ctx context.Context, call string, costOf func(*plan.Lo
 
 // takeBack is Undo for a decision that its caller never got. Where requests are not known, the units stay counted.
 func (d *Decision) takeBack(ctx context.Context) error {
-	if d.q.Plan.Counter != store.SlidingLog {
+	if d.q.Plan == nil || d.q.Plan.Counter != store.SlidingLog { // nil: nothing was counted, in an outage
 		return d.Release(ctx)
 	}
 	return d.Undo(ctx)

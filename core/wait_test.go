@@ -640,6 +640,20 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
+// A call that is cancelled while it passes uncounted has nothing to give back.
+func TestWaitCancelledWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		broken := atomic.Bool{}
+		broken.Store(true)
+		logs := &hooked{Full: failing{core.NewMemoryStore(), &broken}, after: func(store.Take) { cancel() }}
+		l := newLimiter(t, core.PerHour(1), core.WithFailure(core.FailOpen), core.WithStore(logs))
+		if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+			t.Errorf("%+v, %v; want that it was cancelled", d, err)
+		}
+	})
+}
+
 type failing struct {
 	store.Full
 	broken *atomic.Bool
