@@ -679,6 +679,24 @@ func TestUnitsInModes(t *testing.T) {
 	})
 }
 
+// A call of Wait behind another, with a deadline, takes nothing of other units, and does not wait for them.
+func TestWaitTakesNoOtherUnits(t *testing.T) {
+	for _, quota := range []int{2, 9} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{{Quota: 1, Window: 10 * time.Second}, core.PerHour(quota).Of("tokens")})
+			start := time.Now()
+			allowCosts(t, l, core.Costs{"tokens": 2}, true)
+			first, second := wait(t, l, "k", 1), wait(t, l, "k", 1, time.Minute)
+			first.admitted(t, start.Add(10*time.Second), "the first")
+			second.admitted(t, start.Add(20*time.Second), "the second")
+			d, err := l.Peek(t.Context(), "k")
+			if err != nil || d.Limits()[1].Used != 2 {
+				t.Errorf("%+v, %v; want 2 tokens used", d.Limits(), err)
+			}
+		})
+	}
+}
+
 // What is taken of all units is given back where WithRefund says so.
 func TestUnitsRefunded(t *testing.T) {
 	logs := core.NewMemoryStore()

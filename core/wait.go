@@ -241,6 +241,9 @@ func (l *Limiter) foresee(
 	for ahead > 0 {
 		units, later, by := known.Spread(ahead + w.Cost)
 		d.begin(w, units, store.ModePeek)
+		if d.q.More == nil {
+			d.q.Price(pl, nil, 0) // for what the call takes, and not a unit of each, as Peek
+		}
 		err = l.decide(ctx, nil, &l.prefixes, pl, false, d)
 		if errors.As(err, new(*ConfigError)) || err == nil && (d.q.Plan == nil || d.Allowed && later == 0) {
 			break // the store cannot take so much at once, or counts nothing now, or has room for all
