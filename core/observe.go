@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -59,7 +60,7 @@ func (l *Limiter) begin() time.Duration {
 func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	policy := l.namespace.Policy()
 	if d.limiter != nil {
-		policy = d.policyName()
+		policy = cmp.Or(d.Policy, d.policyName()) // the former is known also if nothing was counted, in an outage
 	}
 	e := Event{
 		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.q.Take.Mode, Cost: d.q.Take.Cost,

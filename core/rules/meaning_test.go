@@ -452,6 +452,20 @@ rules:
 	}
 }
 
+// Where a request passes uncounted because the store does not answer, its event names the rule.
+func TestEventOfAnUncountedRequest(t *testing.T) {
+	var policies []string
+	l := limit(t, "rules:\n- {name: open, key: ip, limits: [1/day], failure: open}\n",
+		rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				policies = append(policies, e.Policy, e.Decision.Policy)
+			})))
+	l.want("GET /", "", 1, 1)
+	if !slices.Equal(policies, []string{"open", "open"}) {
+		t.Errorf("policies %q, want that of the rule", policies)
+	}
+}
+
 // The decision about a request resets what its rules have counted for their keys, and nobody else's quota.
 func TestResetOfADecision(t *testing.T) {
 	l := limit(t, strings.ReplaceAll(`
