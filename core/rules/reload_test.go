@@ -15,9 +15,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
@@ -104,6 +106,32 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.want("GET /", "user=a", 3, 1)
+	}
+}
+
+// Clients that were denied, or have used up their quota, stay denied in an outage, also if the file is loaded again.
+func TestDenialsOutlastAReload(t *testing.T) {
+	for _, limits := range []string{"2/hour", "2/month"} {
+		text := fmt.Sprintf(userRule, limits)
+		f := newFile(t, text)
+		synctest.Test(t, func(t *testing.T) {
+			s := new(coretest.FakeStore)
+			l := f.load(rules.WithOptions(core.WithStore(s)))
+			l.t = t
+			l.want("GET /", "user=a", 3, 2)
+			l.want("GET /", "user=b", 2, 2)
+			s.Fail(errDown)
+			f.write(text + "# other\n")
+			if err := l.Reload(); err != nil {
+				t.Fatal(err)
+			}
+			l.want("GET /", "user=a", 3, 0)
+			l.want("GET /", "user=b", 3, 0)
+			s.Fail(nil)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ package denycache
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,19 @@ func (e *entry) matches(key *store.Key, hash uint64) bool {
 	return e.hash == hash && e.key.Equal(key)
 }
 
+// isFor reports whether an entry is of the limits of a plan, or nil. After rules were loaded again, that is another one.
+func (e *entry) isFor(p *store.Plan) bool { return e.plan == p || haveSameLimits(e.plan, p) }
+
+func haveSameLimits(p, other *store.Plan) bool {
+	return other != nil && p.Shadow == other.Shadow &&
+		slices.EqualFunc(p.Limits, other.Limits, func(a, b store.Limit) bool {
+			if a.Calendar != nil && b.Calendar != nil && *a.Calendar == *b.Calendar {
+				a.Calendar = b.Calendar
+			}
+			return a == b
+		})
+}
+
 // Version is the version of a key's log before a call to the store. An answer that arrives later is cached only if
 // it is still valid for the version at that time.
 type Version struct {
@@ -113,7 +127,7 @@ func (d *Cache) cacheable(t *store.Take) bool {
 func (d *Cache) find(t *store.Take) *entry {
 	hash, cost := t.Key.Hash(), Fitting(t)
 	for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-		same := e.hash == hash && e.cost == cost && e.plan == t.Plan
+		same := e.hash == hash && e.cost == cost && e.isFor(t.Plan)
 		if same && !e.stale.Load() && e.key.Equal(&t.Key) {
 			return e
 		}
@@ -206,7 +220,7 @@ func (d *Cache) LookupInOutage(takes []store.Take, answers []store.Answer, known
 		var longest *entry
 		d.mu.Lock()
 		for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-			denies := e.matches(&t.Key, hash) && e.plan == t.Plan && e.cost <= cost && now < e.expires
+			denies := e.matches(&t.Key, hash) && e.isFor(t.Plan) && e.cost <= cost && now < e.expires
 			if denies && (longest == nil || e.expires > longest.expires) {
 				longest = e
 			}
@@ -312,7 +326,7 @@ func (d *Cache) added(key *store.Key, v Version, above int, plan *store.Plan) {
 		case !e.matches(key, v.hash):
 		case e.cost > above:
 			e.stale.Store(true)
-		case e.plan == plan && (e.probing.Load() || above < math.MaxInt && e.received < v.sent):
+		case e.isFor(plan) && (e.probing.Load() || above < math.MaxInt && e.received < v.sent):
 			d.remove(key, v.hash, e)
 		}
 	}
