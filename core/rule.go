@@ -34,11 +34,9 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 	for f := range l.byFailure {
 		own := *l
 		if l.guard != nil && Failure(f) != FailLocal {
-			c.guard.Store, c.guard.Policy = l.store, name
+			c.guard.Store, c.guard.Policy, c.guard.Beside = l.store, name, l.guard
 			c.guard.Failure, c.guard.Label = guardFailure[f], Failure(f).String()
 			own.guard = guard.New(c.guard)
-			own.permits = own.guard.Slots
-			own.permits.Freed = own.wake
 		}
 		l.byFailure[f] = &own
 	}

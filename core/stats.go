@@ -42,12 +42,11 @@ type Stats struct {
 // some milliseconds for 100,000 keys, so call it at intervals and not for each request.
 func (l *Limiter) Stats() Stats {
 	s := Stats{Policy: l.namespace.Policy(), Store: l.store, Closed: l.life.Closed()}
-	if l.overrides != nil {
+	if s.InFlight = l.permits.Len(); l.overrides != nil {
 		s.Overrides = l.overrides.Len()
 	}
 	if l.memory != nil {
 		s.Keys, s.MaxKeys, s.Bytes, s.Shared = l.memory.Keys(), l.memory.MaxKeys(), l.memory.Bytes(), l.memory.Shared()
-		s.InFlight = l.permits.Len()
 		return s
 	}
 	parts := []*Limiter{l}
@@ -59,9 +58,8 @@ func (l *Limiter) Stats() Stats {
 		if s.Breaker == "" || s.Breaker == "closed" || g.Breaker == "open" {
 			s.Breaker = g.Breaker
 		}
-		s.InFlight += part.permits.Len()
 		s.Outages, s.Failures, s.Replayed = s.Outages+g.Outages, s.Failures+g.Failures, s.Replayed+g.Replayed
-		s.Denials, s.Backlog, s.Lost = s.Denials+g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost
+		s.Denials, s.Backlog, s.Lost = g.Denials, s.Backlog+g.Backlog, s.Lost+g.Lost // denials are those of all
 		s.Stalled, s.Leases, s.Booked = s.Stalled+g.Stalled, s.Leases+g.Leases, s.Booked+g.Booked
 	}
 	if batcher, ok := l.store.(store.Batcher); ok {

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -464,6 +466,60 @@ func TestEventOfAnUncountedRequest(t *testing.T) {
 	if !slices.Equal(policies, []string{"open", "open"}) {
 		t.Errorf("policies %q, want that of the rule", policies)
 	}
+}
+
+// Requests under one failure policy know what those under another were told, hold and give back, as they draw from the
+// same logs.
+func TestRulesOfSeveralFailurePolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := limit(t, `
+apply: all
+rules:
+- {name: all, key: {value: user}, limits: [2/hour]}
+- {name: busy, key: global, limits: [2 in flight]}
+- {name: closed, match: {path: /closed}, key: ip, limits: [100/hour], failure: closed}
+`, rules.WithOptions(core.WithStore(s)))
+		begin := func(path, user string, allowed bool) core.Decision {
+			t.Helper()
+			r := with("GET "+path, "user="+user)
+			d, err := l.limiter.Check(r, r)
+			if err != nil || d.Allowed != allowed {
+				t.Errorf("%s of %s: %v, %v; want allowed=%v", path, user, d, err, allowed)
+			}
+			return d
+		}
+		ask := func(path, user string, allowed bool) (d core.Decision) {
+			t.Helper()
+			d = begin(path, user, allowed)
+			d.Release(t.Context())
+			return d
+		}
+		first := ask("/closed", "refunded", true)
+		ask("/", "refunded", true)
+		ask("/", "refunded", false)
+		if err := first.Undo(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ask("/", "refunded", true)
+		ask("/closed", "denied", true)
+		ask("/closed", "denied", true)
+		ask("/closed", "denied", false)
+		one, two := begin("/closed", "one", true), begin("/closed", "two", true)
+		if n := l.limiter.Stats().InFlight; n != 2 {
+			t.Errorf("%d requests in flight, want 2", n)
+		}
+		s.Fail(errDown)
+		ask("/", "three", false)
+		one.Release(t.Context())
+		ask("/", "three", true)
+		ask("/", "denied", false)
+		s.Fail(nil)
+		two.Release(t.Context())
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The decision about a request resets what its rules have counted for their keys, and nobody else's quota.

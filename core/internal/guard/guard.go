@@ -44,6 +44,7 @@ type Config struct {
 	DenyCache time.Duration // how long a denial is answered from memory at most; 0 disables the cache
 	LocalKeys int           // keys that Local counts separately
 	Lease     time.Duration // of units that are booked ahead; 0: none are. The store is a store.Leaser otherwise
+	Beside    *Guard        // with another Failure, for takes of the same logs, or nil: they share denials and slots
 
 	StoreCalls func(context.Context, event.StoreCall) // is called after each call to the store, unless it is nil
 }
@@ -93,8 +94,13 @@ func New(c Config) *Guard {
 	if c.Lease > 0 { // a denial is wrong when a booking that counts is settled
 		g.leases, c.DenyCache = &leases{length: c.Lease}, min(c.DenyCache, c.Lease)
 	}
-	g.denials = denycache.New(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
-	g.record, g.Slots = newRecord(c.LocalKeys, &g.store), slots.New(slotLogs{g})
+	g.record = newRecord(c.LocalKeys, &g.store)
+	if other := c.Beside; other != nil {
+		g.start, g.denials, g.Slots = other.start, other.denials, other.Slots
+	} else {
+		g.denials = denycache.New(c.DenyCache, g.start, g.failure == Local, c.LocalKeys)
+		g.Slots = slots.New(slotLogs{g})
+	}
 	g.breaker.start, g.breaker.onSuccess = g.start, g.log.succeeded
 	g.breaker.onChange = func(open bool) {
 		if open {
