@@ -322,6 +322,32 @@ func mergeOfWhatIsLeaving(t *testing.T, logs listingStore) {
 	}
 }
 
+// Entries of an outage do not shorten the life of a log, as where a process has not known a longer window then.
+func TestMergedEntriesShortenNoLife(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	for name, logs := range map[string]core.Store{"set": newStore(c), "stream": newStreams(c)} {
+		key := keysOf(t, 1, name)[0]
+		take := store.Take{Key: key, Plan: planOf(core.Limits{core.PerHour(9)}, store.Plan{}), Cost: 1, ID: 1}
+		if a, err := coretest.Take(t.Context(), logs, take); err != nil || !a.Allowed {
+			t.Fatal(a, err)
+		}
+		text := stored(key)
+		if name == "stream" {
+			text = storedStream(key)
+		}
+		m := store.MergeRequest{Key: key, Keep: formsKeep, Entries: []store.Entry{{ID: 2, Cost: 1}}}
+		_, most := lasts(t, rdb, text, func() {
+			if err := logs.(store.Merger).Merge(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if most < time.Hour {
+			t.Errorf("%s: the key stays for %v, an entry for an hour", name, most)
+		}
+	}
+}
+
 // A log that is kept for longer than the merged entries stays so, and accepts entries that are older than that.
 func TestMergeIntoALogOfLongerWindows(t *testing.T) {
 	rdb := start(t)

@@ -33,6 +33,6 @@ if added > 0 then
   elseif extend then
     weights().setMark(key, mark, ARGV[1], call('ZCOUNT', key, '1', '+inf'), scale > 1)
   end
-  call('PEXPIRE', key, ttl)
+  if call('PTTL', key) < ttl + 0 then call('PEXPIRE', key, ttl) end
 end
 return {1}

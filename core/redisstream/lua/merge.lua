@@ -22,7 +22,7 @@ local entries = {}
 for i, entry in ipairs(all) do entries[2 * i - 1], entries[2 * i] = entry[1], entry[2] end
 local _, refused = rebuilding().rewrite(key, entries)
 if refused then return refused end
-local armed = redis.pcall('PEXPIRE', key, ARGV[2])
+local armed = call('PTTL', key) >= ARGV[2] + 0 and 1 or redis.pcall('PEXPIRE', key, ARGV[2])
 if armed == 1 then return {1} end
 if size == 0 then call('UNLINK', key) end -- without a TTL the entries would never leave
 return armed
