@@ -400,6 +400,38 @@ func TestCheckOfPermissionsForStreams(t *testing.T) {
 	}
 }
 
+// A denial takes little time in a log that has many more units than its quota, as after this has become smaller.
+func TestSmallerQuotaOfALongStream(t *testing.T) {
+	rdb := start(t)
+	key := keysOf(t, 1, "long")[0]
+	const fill = `
+		local now = redis.call('TIME')
+		local at = string.format('%.0f', (now[1] - 1) * 1000000)
+		for i = 1, 200000 do redis.call('XADD', KEYS[1], at .. '-' .. i, 'i', string.format('%08d', i)) end
+		return redis.call('PEXPIRE', KEYS[1], 3600000)`
+	if err := rdb.Eval(t.Context(), fill, []string{storedStream(key)}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rdb.ConfigSet(t.Context(), "slowlog-log-slower-than", "0")
+	streams, plan, least := redisstream.New(rdb), planOf(core.Limits{core.PerHour(5)}, store.Plan{}), time.Hour
+	for id := range uint64(6) { // the first looks through the log, and the machine may be busy
+		take := store.Take{Key: key, Plan: plan, Cost: 1, ID: id + 1}
+		a, err := coretest.Take(t.Context(), streams, take)
+		if err != nil || a.Allowed || a.Retry < 59*time.Minute || a.State[0].Used != 200_000 {
+			t.Fatal(a, err)
+		}
+		for _, call := range rdb.SlowLogGet(t.Context(), 10).Val() {
+			if strings.HasPrefix(call.Args[0], "eval") {
+				least = min(least, call.Duration)
+				break
+			}
+		}
+	}
+	if t.Logf("a denial takes %v", least); least > 25*time.Millisecond {
+		t.Errorf("a denial takes %v", least)
+	}
+}
+
 // The entries and the TTL of a stream are there after a restart.
 func TestStreamsSurviveARestart(t *testing.T) {
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")

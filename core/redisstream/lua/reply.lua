@@ -6,8 +6,13 @@ if size > 0 then left = math.min(oldest, now) + window - now end
 if admitted < takes then
   local instant = oldest -- that of the unit which must leave: with quota 5, the fifth newest
   if size > quota then
-    local first = call('XRANGE', key, '-', '+', 'COUNT', size - quota + 1)
-    instant = instantOf(first[#first])
+    local found
+    if size < 2 * quota then -- from the end that is nearer: a quota may have become much smaller
+      found = call('XRANGE', key, '-', '+', 'COUNT', size - quota + 1)
+    else
+      found = call('XREVRANGE', key, '+', '-', 'COUNT', quota)
+    end
+    instant = instantOf(found[#found])
   end
   wait = size < quota and 1 or math.min(instant, now) + window - now -- 1: if there is room by now
   if mode ~= 'p' and instant > now then rebuilding().repair(key) end -- so that it leaves in one window at most
