@@ -2,12 +2,14 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -397,6 +399,59 @@ func TestCheckOfPermissionsForStreams(t *testing.T) {
 	for _, command := range needed {
 		wantProblems(t, redisstream.Check(t.Context(), client("no-"+command, "-"+command)),
 			[]string{"sash: store (auth): ", "ACL SETUSER <user> +" + strings.ToLower(command)})
+	}
+}
+
+// replaying is a store of streams of which a take may fail, and which calls a function before it merges.
+type replaying struct {
+	store.Store
+	store.Settler
+	store.Lister
+	store.Merger
+
+	fails  atomic.Bool
+	before func()
+}
+
+func (s *replaying) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if s.fails.Swap(false) {
+		return errors.New("once")
+	}
+	return s.Store.Take(ctx, takes, answers)
+}
+
+func (s *replaying) Merge(ctx context.Context, m store.MergeRequest) error {
+	s.before()
+	return s.Merger.Merge(ctx, m)
+}
+
+// A denial that is recorded, and decided again when what this process has admitted was replayed, counts once.
+func TestDenialDuringReplayCountsOnce(t *testing.T) {
+	streams := redisstream.New(start(t))
+	s := &replaying{
+		Store: streams, Settler: streams.(store.Settler), Lister: streams.(store.Lister), Merger: streams.(store.Merger),
+	}
+	l, err := core.New(core.PerHour(3), core.Global(), core.WithStore(s), core.WithCountDenied(), core.WithDenyCache(0),
+		core.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow := func(key string, allowed bool) {
+		t.Helper()
+		if d, err := l.Allow(t.Context(), key); err != nil || d.Allowed != allowed {
+			t.Errorf("%s: %v, %v; want allowed=%v", key, d, err, allowed)
+		}
+	}
+	s.before = func() { allow("other", true) }
+	for range 3 {
+		allow("k", true)
+	}
+	s.fails.Store(true)
+	allow("k", true)
+	allow("k", false)
+	entries, err := l.Log(t.Context(), "k")
+	if len(entries) != 4 {
+		t.Errorf("%v, %v; want two of the first, the one that was replayed, and a denial", entries, err)
 	}
 }
 

@@ -165,6 +165,16 @@ func (d *Deadlines) Again(ctx context.Context, now time.Time) Context {
 	return c
 }
 
+// Repeated returns ctx for a call that is made once more within it.
+func Repeated(ctx context.Context) context.Context {
+	c, ok := ctx.(Context)
+	if !ok {
+		return ctx
+	}
+	c.again = true
+	return c
+}
+
 // IsAgain reports whether ctx is of a call that is made once more.
 func IsAgain(ctx context.Context) bool {
 	c, ok := ctx.(Context)

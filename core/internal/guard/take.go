@@ -220,6 +220,8 @@ func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sen
 			}
 		}
 		r.setID(newID())
+	} else if mode == store.ModeChargeDenied { // the log has the denial
+		ctx = deadline.Repeated(ctx)
 	}
 	return unconfirmed, g.ask(ctx, r)
 }
