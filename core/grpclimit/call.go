@@ -41,13 +41,13 @@ func (w callWriter) SetTrailer(md metadata.MD)      { _ = grpc.SetTrailer(w.ctx,
 
 type fieldsKey struct{}
 
-// newCall returns a call, and its context for the handlers, from which limiters behind this one know it.
-func newCall(ctx context.Context, method string, w writer) (*call, context.Context) {
+// newCall returns a call whose context limiters behind this one know it by.
+func newCall(ctx context.Context, method string, w writer) *call {
 	if outer, ok := ctx.Value(fieldsKey{}).(*fields); ok {
-		return &call{ctx: ctx, method: method, fields: outer}, ctx
+		return &call{ctx: ctx, method: method, fields: outer}
 	}
 	f := &fields{metadata.MD{}}
-	return &call{ctx: ctx, method: method, fields: f, writer: w}, context.WithValue(ctx, fieldsKey{}, f)
+	return &call{ctx: context.WithValue(ctx, fieldsKey{}, f), method: method, fields: f, writer: w}
 }
 
 // writeFields writes the fields once: to the header before it is sent if the call has succeeded so far, and otherwise
@@ -63,9 +63,10 @@ func (c *call) writeFields(err error) {
 	})
 }
 
-func (c *call) Context() context.Context { return c.ctx }
-func (c *call) Value(key any) any        { return c.ctx.Value(key) }
-func (c *call) Native() any              { return c.ctx }
+func (c *call) Context() context.Context       { return c.ctx }
+func (c *call) SetContext(ctx context.Context) { c.ctx = ctx }
+func (c *call) Value(key any) any              { return c.ctx.Value(key) }
+func (c *call) Native() any                    { return c.ctx }
 func (c *call) Header(name string) []string {
 	return metadata.ValueFromIncomingContext(c.ctx, strings.ToLower(name))
 }

@@ -42,11 +42,11 @@ func Unary(l *core.Limiter) grpc.UnaryServerInterceptor {
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (resp any, err error) {
-		c, ctx := newCall(ctx, info.FullMethod, callWriter{ctx})
+		c := newCall(ctx, info.FullMethod, callWriter{ctx})
 		defer func() { c.writeFields(err) }()
 		d, err := lim.admit(c)
 		if err == nil {
-			ctx, _ = d.Context(ctx)
+			ctx, _ = d.Context(c.ctx)
 			err = errPanicked // unless next returns
 			d.Serve(func() int {
 				resp, err = next(ctx, req)
@@ -65,11 +65,11 @@ var errPanicked = errors.New("sash: the handler has panicked")
 func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 	lim := bind(l)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-		c, ctx := newCall(ss.Context(), info.FullMethod, ss)
+		c := newCall(ss.Context(), info.FullMethod, ss)
 		defer func() { c.writeFields(err) }()
 		d, err := lim.admit(c)
 		if err == nil {
-			ctx, _ = d.Context(ctx)
+			ctx, _ := d.Context(c.ctx)
 			err = errPanicked // unless next returns
 			d.Serve(func() int {
 				err = next(srv, &stream{ss, ctx, c})

@@ -312,6 +312,37 @@ func TestCallbacks(t *testing.T) {
 	}
 }
 
+// What a key leaves in the context, as those of jwtkey leave claims, is there for callbacks and the handler.
+func TestContextOfKeys(t *testing.T) {
+	type plan struct{}
+	key := core.KeyOf("plan", func(r adapter.Request) (scope, text string, err error) {
+		if s, ok := r.(adapter.ContextSetter); ok {
+			s.SetContext(context.WithValue(r.Context(), plan{}, "pro"))
+		}
+		return "", "ann", nil
+	})
+	var seen []any
+	note := func(ctx context.Context) { seen = append(seen, ctx.Value(plan{})) }
+	policy := core.LimitBy(func(ctx context.Context) core.Limits {
+		note(ctx)
+		return core.Limits{core.PerMinute(9)}
+	})
+	refund := core.WithRefund(func(ctx context.Context, _ int) bool {
+		note(ctx)
+		return false
+	})
+	e := &echo{
+		call:   func(ctx context.Context, in *text) (*text, error) { note(ctx); return in, nil },
+		stream: func(s grpc.ServerStream) error { note(s.Context()); return s.SendMsg(new(text)) },
+	}
+	c, _ := newGRPC(t, e, []*core.Limiter{newLimiter(t, policy, key, refund)})
+	_, err := ask(withPatience(t), c)
+	_, err2 := open(withPatience(t), c)
+	if want := []any{"pro", "pro", "pro", "pro", "pro", "pro"}; !slices.Equal(seen, want) || err != nil || err2 != nil {
+		t.Errorf("seen %v, %v, %v", seen, err, err2)
+	}
+}
+
 // What rules match is the full method.
 func TestTarget(t *testing.T) {
 	var seen []string
