@@ -18,6 +18,7 @@ import (
 // send sends a request through App.Test, whose requests come from 192.0.2.1. header is names and values.
 func send(app *fiber.App, method, path string, header ...string) *http.Response {
 	r := httptest.NewRequest(method, path, nil)
+	r.RequestURI = r.URL.RequestURI() // with a whole URL, App.Test sends no Host
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
