@@ -10,7 +10,6 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
 	"github.com/sashlimit/sash/core/internal/setup"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // List is an allow list or a deny list.
@@ -64,16 +63,10 @@ func (l *List) Names(r adapter.Request, p *Prefixes) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, err
+	case id.Kind == kindUnidentified: // the address is that of a proxy which did not report the client
+		return false, nil
+	case !id.Addr.IsValid():
+		return l.texts[id.Text], nil
 	}
-	return l.contains(&id), nil
-}
-
-func (l *List) contains(id *store.Identity) bool {
-	if id.Kind == kindUnidentified { // the address is that of a proxy which did not report the client
-		return false
-	}
-	if !id.Addr.IsValid() {
-		return l.texts[id.Text]
-	}
-	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(id.Addr) })
+	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(id.Addr) }), nil
 }
