@@ -35,9 +35,7 @@ func (h *Held) Release(ctx context.Context) error {
 	h.set.mu.Unlock()
 	var err error
 	for i := range h.Slots {
-		if failed := h.set.logs.Release(ctx, &h.Slots[i]); failed != nil {
-			err = errors.Join(err, failed)
-		}
+		err = errors.Join(err, h.set.logs.Release(ctx, &h.Slots[i]))
 	}
 	h.released = err == nil
 	return err

@@ -43,15 +43,6 @@ type Slot struct {
 	held  *Held // nil once it is watched
 }
 
-// lease returns the shortest window of the slot's limits.
-func (s *Slot) lease() time.Duration {
-	lease := s.Plan.Keep
-	for i := range s.Plan.Limits {
-		lease = min(lease, s.Plan.Limits[i].Window)
-	}
-	return lease
-}
-
 const (
 	renewals   = 3  // of a slot within its lease
 	renewedBy  = 8  // goroutines
@@ -100,20 +91,6 @@ type log struct {
 
 	renewing bool    // Renew is called
 	released []*Slot // since then
-}
-
-func (l *log) remove(slot *Slot) {
-	n := len(l.slots) - 1
-	last := l.slots[n]
-	l.slots[slot.at], last.at = last, slot.at
-	l.slots[n], slot.log = nil, nil
-	l.slots = l.slots[:n]
-	if l.renewing && slot.Renewed {
-		l.released = append(l.released, slot)
-	}
-	if !slot.merged {
-		l.unmerged--
-	}
 }
 
 // New makes an empty set of slots in logs.
@@ -167,7 +144,10 @@ func (s *Set) renewSoon(l *log) {
 }
 
 func (s *Set) addSlot(slot *Slot) *log {
-	key, lease := logKeyOf(&slot.Key), slot.lease()
+	key, lease := logKeyOf(&slot.Key), slot.Plan.Keep
+	for i := range slot.Plan.Limits { // the shortest of their windows
+		lease = min(lease, slot.Plan.Limits[i].Window)
+	}
 	l := s.held[key]
 	if l == nil {
 		l = &log{key: slot.Key, lease: lease}
@@ -208,8 +188,18 @@ func (s *Set) remove(slot *Slot) {
 	if l == nil {
 		return
 	}
-	l.remove(slot)
-	if len(l.slots) > 0 {
+	n := len(l.slots) - 1
+	last := l.slots[n]
+	l.slots[slot.at], last.at = last, slot.at
+	l.slots[n], slot.log = nil, nil
+	l.slots = l.slots[:n]
+	if l.renewing && slot.Renewed {
+		l.released = append(l.released, slot)
+	}
+	if !slot.merged {
+		l.unmerged--
+	}
+	if n > 0 {
 		return
 	}
 	delete(s.held, logKeyOf(&l.key))
