@@ -60,22 +60,15 @@ func (w *Waiter[K, P]) exit() {
 	}
 	l.waiters = without(l.waiters, i)
 	w.line, w.asleep, w.woken = nil, false, false
-	if len(l.waiters) == 0 {
-		l.remove(w.queues)
+	if q := w.queues; len(l.waiters) == 0 {
+		rest := slices.DeleteFunc(q.lines[l.log], func(other *line[K, P]) bool { return other == l })
+		if q.lines[l.log] = rest; len(rest) == 0 {
+			delete(q.lines, l.log)
+		}
 		return
 	}
 	l.wake(wakes)
 	l.fill(room)
-}
-
-// remove removes a line without waiters.
-func (l *line[K, P]) remove(q *Queues[K, P]) {
-	if len(q.lines[l.log]) == 1 {
-		delete(q.lines, l.log)
-		return
-	}
-	i := slices.Index(q.lines[l.log], l)
-	q.lines[l.log] = slices.Delete(q.lines[l.log], i, i+1)
 }
 
 // wake wakes the first n waiters that are not to ask anyway.
