@@ -28,10 +28,7 @@ func (l *Log) openLedger() {
 	if l.ledger != nil {
 		return
 	}
-	opened := &ledger{ring: make([]entry, smallestLedger), total: uint64(l.count)}
-	for uint32(len(opened.ring)) < l.count {
-		opened.ring = make([]entry, 2*len(opened.ring))
-	}
+	opened := &ledger{ring: make([]entry, ringFor(l.count, 2*smallestLedger)/2), total: uint64(l.count)}
 	for i := range int(l.count) {
 		opened.ring[i] = entry{at: l.At(i), id: l.ID(i), total: uint64(i) + 1}
 	}
