@@ -27,14 +27,16 @@ const (
 var units = [...]struct {
 	name            string
 	seconds, months int64
-	longest         int64 // seconds, if the clock is never changed
+	longest         int64  // seconds, if the clock is never changed
+	layout          string // how the beginning of periods is written, but for the time of day
+	example         string // what may be written after "from"
 }{
-	Hour:    {"hour", hour, 0, hour},
-	Day:     {"day", day, 0, day},
-	Week:    {"week", week, 0, week},
-	Month:   {"month", 0, 1, 31 * day},
-	Quarter: {"quarter", 0, 3, 92 * day},
-	Year:    {"year", 0, 12, 366 * day},
+	Hour:    {"hour", hour, 0, hour, "", `minutes, such as "00:15"`},
+	Day:     {"day", day, 0, day, "", `a time of day, such as "09:30"`},
+	Week:    {"week", week, 0, week, "Monday", `a day, such as "Sunday" or "Sunday 09:30"`},
+	Month:   {"month", 0, 1, 31 * day, "2", `a day, such as "31" or "31 09:30"`},
+	Quarter: {"quarter", 0, 3, 92 * day, "01-02", `month and day, such as "02-15" or "02-15 09:30"`},
+	Year:    {"year", 0, 12, 366 * day, "01-02", `month and day, such as "04-06" or "04-06 09:30"`},
 }
 
 // String returns the unit's name, such as "month".

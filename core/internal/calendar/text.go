@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// layouts has, by Unit, how the beginning of periods is written, but for the time of day.
-var layouts = [...]string{Hour: "", Day: "", Week: "Monday", Month: "2", Quarter: "01-02", Year: "01-02"}
-
 // String formats the calendar as [Parse] reads it, for example:
 //
 //	month
@@ -42,7 +39,7 @@ func (c Calendar) beginsText() string {
 	if c == New(c.unit, c.zone) {
 		return ""
 	}
-	layout := layouts[c.unit]
+	layout := units[c.unit].layout
 	switch {
 	case c.second%minute != 0:
 		layout += " 15:04:05"
@@ -96,7 +93,7 @@ func Parse(text string) (Calendar, error) {
 		anchor, ok := parseAnchor(unit, strings.Fields(begins))
 		if !ok {
 			return Calendar{}, &Error{
-				fmt.Sprintf("a %v does not begin at %q", unit, begins), "write " + examples[unit],
+				fmt.Sprintf("a %v does not begin at %q", unit, begins), "write " + units[unit].example,
 			}
 		}
 		c = c.From(anchor)
@@ -111,16 +108,6 @@ func Parse(text string) (Calendar, error) {
 	return c, nil
 }
 
-// examples has, by Unit, what may be written after "from".
-var examples = [...]string{
-	Hour:    `minutes, such as "00:15"`,
-	Day:     `a time of day, such as "09:30"`,
-	Week:    `a day, such as "Sunday" or "Sunday 09:30"`,
-	Month:   `a day, such as "31" or "31 09:30"`,
-	Quarter: `month and day, such as "02-15" or "02-15 09:30"`,
-	Year:    `month and day, such as "04-06" or "04-06 09:30"`,
-}
-
 func unitOf(name string) Unit {
 	for u := Hour; u <= Year; u++ {
 		if units[u].name == name {
@@ -132,7 +119,7 @@ func unitOf(name string) Unit {
 
 // parseAnchor reads an anchor in UTC from a date as the layout of the unit has it, and a time of day.
 func parseAnchor(unit Unit, words []string) (anchor time.Time, ok bool) {
-	layout, text := layouts[unit], strings.Join(words, " ")
+	layout, text := units[unit].layout, strings.Join(words, " ")
 	for n := range 7 { // time.Parse reads the names of weekdays, but makes no date of them
 		date := time.Date(1970, 1, 5+n, 0, 0, 0, 0, time.UTC)
 		if unit == Week && len(words) > 0 && strings.EqualFold(date.Weekday().String(), words[0]) {
