@@ -116,11 +116,8 @@ func (l *Limit) parseWindow(text string) (err error) {
 
 // parsePeriod reads a window that slides. It returns 0 for one that is too long.
 func parsePeriod(s string) (d time.Duration, known bool) {
-	i := 0
-	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
-		i++
-	}
-	count, unit := s[:i], strings.TrimPrefix(s[i:], " ")
+	unit := strings.TrimLeft(s, "0123456789")
+	count, unit := s[:len(s)-len(unit)], strings.TrimPrefix(unit, " ")
 	for _, u := range units {
 		if one := strings.TrimSuffix(unit, "s"); unit != u.short && one != u.name && one != u.medium {
 			continue
@@ -134,7 +131,7 @@ func parsePeriod(s string) (d time.Duration, known bool) {
 		}
 		return time.Duration(n) * u.length, true
 	}
-	if i == 0 {
+	if count == "" {
 		return 0, false // ParseDuration would read a sign
 	}
 	d, err := time.ParseDuration(s)
