@@ -121,13 +121,8 @@ func newObserver(m metric.Meter) *observer {
 			metric.WithAttributeSet(attribute.NewSet(attrSource.String(event.Source(s).String()))),
 		}
 	}
-	known, all, err := instruments(m, metricsum.EventMetrics)
-	must(known, err)
 	// The SDK forgets what a callback does not report any more, and never what is added to a counter of another kind.
-	must(m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		o.events.Report(known.report(to))
-		return nil
-	}, all...))
+	must(register(m, metricsum.EventMetrics, o.events.Report))
 	return o
 }
 

@@ -21,25 +21,21 @@ func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, e
 		return nil, errors.New(noMeter)
 	}
 	limiters = slices.Clone(limiters)
-	known, all, err := instruments(m, metricsum.StatsMetrics)
-	if err != nil {
-		return nil, err
-	}
-	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+	return register(m, metricsum.StatsMetrics, func(yield func(metricsum.Sample)) {
 		for _, s := range metricsum.Of(limiters) {
-			metricsum.Report(s, known.report(to))
+			metricsum.Report(s, yield)
 		}
-		return nil
-	}, all...)
+	})
 }
 
-// observables has an instrument for each metric.
-type observables map[*metricsum.Metric]metric.Int64Observable
-
-// instruments makes instruments for metrics, and returns them in a list as well.
-func instruments(m metric.Meter, metrics []*metricsum.Metric) (known observables, all []metric.Observable, err error) {
-	known = make(observables)
+// register makes instruments for metrics. When they are read, report calls yield with their values.
+func register(
+	m metric.Meter, metrics []*metricsum.Metric, report func(yield func(metricsum.Sample)),
+) (metric.Registration, error) {
+	known := make(map[*metricsum.Metric]metric.Int64Observable)
+	var all []metric.Observable
 	for _, of := range metrics {
+		var err error
 		unit, description := metric.WithUnit(of.Unit), metric.WithDescription(of.Help)
 		if of.Counter {
 			known[of], err = m.Int64ObservableCounter(prefix+of.OTel, unit, description)
@@ -47,11 +43,14 @@ func instruments(m metric.Meter, metrics []*metricsum.Metric) (known observables
 			known[of], err = m.Int64ObservableUpDownCounter(prefix+of.OTel, unit, description)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		all = append(all, known[of])
 	}
-	return known, all, nil
+	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		report(func(s metricsum.Sample) { observe(to, known[s.Metric], s) })
+		return nil
+	}, all...)
 }
 
 // attributes are those of labels.
@@ -60,19 +59,17 @@ var attributes = map[string]attribute.Key{
 	"override": attrOverride,
 }
 
-// report returns a function that reports samples, but no events that have not happened.
-func (known observables) report(to metric.Observer) func(metricsum.Sample) {
-	return func(s metricsum.Sample) {
-		if s.Value == 0 && !s.Began.IsZero() {
-			return
-		}
-		if s.Unit == "ms" {
-			s.Value *= 1000
-		}
-		attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
-		for i, label := range s.Metric.Labels {
-			attrs = append(attrs, attributes[label].String(s.Labels[i]))
-		}
-		to.ObserveInt64(known[s.Metric], int64(math.Round(s.Value)), metric.WithAttributes(attrs...))
+// observe passes a value on, unless it is of events that have not happened.
+func observe(to metric.Observer, instrument metric.Int64Observable, s metricsum.Sample) {
+	if s.Value == 0 && !s.Began.IsZero() {
+		return
 	}
+	if s.Unit == "ms" {
+		s.Value *= 1000
+	}
+	attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
+	for i, label := range s.Metric.Labels {
+		attrs = append(attrs, attributes[label].String(s.Labels[i]))
+	}
+	to.ObserveInt64(instrument, int64(math.Round(s.Value)), metric.WithAttributes(attrs...))
 }
