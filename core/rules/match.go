@@ -90,7 +90,11 @@ func (k *reader) match(p place) (m match) {
 	}
 	m.path = anyPath
 	if at := p.get("path"); at.exists() {
-		m.path, m.route = cmp.Or(at.parsePattern(), anyPath), at.text()
+		made, problem, remedy := parsePattern(at.text())
+		if made == nil {
+			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedy)
+		}
+		m.path, m.route = cmp.Or(made, anyPath), at.text()
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
 		for _, f := range p.get(kind).fields() {

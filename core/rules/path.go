@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"net/url"
 	"path"
 	"regexp"
@@ -26,15 +25,6 @@ const (
 
 // anyPath is the pattern of rules that have none.
 var anyPath = &pattern{end: anything}
-
-// parsePattern reads the pattern of a rule.
-func (p place) parsePattern() *pattern {
-	made, problem, remedy := parsePattern(p.text())
-	if made == nil {
-		p.fault(fmt.Sprintf("%q: %s", cut(p.Value), problem), remedy)
-	}
-	return made
-}
 
 // parsePattern returns a pattern, or what is wrong with it.
 func parsePattern(text string) (p *pattern, problem, remedy string) {
