@@ -121,9 +121,7 @@ func (p place) badLimit(err error) {
 		return
 	}
 	var config *core.ConfigError
-	if !errors.As(err, &config) {
-		config = &core.ConfigError{Problem: err.Error()}
-	}
+	errors.As(err, &config) // as all errors of ParseLimit are
 	remedy := config.Remedy
 	if near := nearWindow(quota, window); near != "" {
 		remedy = fmt.Sprintf("did you mean %q?", near)
