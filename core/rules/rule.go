@@ -284,24 +284,16 @@ func (k *reader) list(r *rule, p place) names {
 		return nil
 	}
 	var entries []string
-	ok := true
 	for _, one := range values.items() {
-		if _, err := engine.NewList(own.Key, []string{one.Value}); err != nil {
+		switch _, err := engine.NewList(own.Key, []string{one.Value}); {
+		case err != nil:
 			one.fault(reason(err))
-			ok = false
-			continue
-		}
-		if slices.Contains(entries, one.Value) {
+		case slices.Contains(entries, one.Value):
 			one.fault(fmt.Sprintf("%q is listed twice", cut(one.Value)), "remove one")
+		default:
+			entries = append(entries, one.Value)
 		}
-		entries = append(entries, one.Value)
 	}
-	if !ok || len(entries) == 0 {
-		return nil
-	}
-	made, err := engine.NewList(own.Key, entries)
-	if err != nil {
-		values.fault(reason(err))
-	}
+	made, _ := engine.NewList(own.Key, entries) // of entries that are right, if there are any
 	return made
 }
