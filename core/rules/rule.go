@@ -71,11 +71,9 @@ const longestName = 48
 
 // document reads the rules of a file.
 func (k *reader) document(p place) *document {
-	doc := &document{domain: "default", all: p.get("apply").text() == "all"}
-	if d := p.get("domain"); d.exists() {
-		doc.domain = d.text()
-		d.checkName()
-	}
+	domain := p.get("domain")
+	domain.checkName()
+	doc := &document{domain: cmp.Or(domain.text(), "default"), all: p.get("apply").text() == "all"}
 	lines := make(map[string]int) // of the names
 	for _, one := range p.get("rules").items() {
 		r := k.rule(one)
@@ -100,7 +98,9 @@ func (k *reader) document(p place) *document {
 
 // checkName reports a text that cannot name a policy.
 func (p place) checkName() {
-	if name := p.text(); !limittext.ValidName(name) || len(name) > longestName || name != strings.ToLower(name) {
+	name := p.text()
+	valid := limittext.ValidName(name) && len(name) <= longestName && name == strings.ToLower(name)
+	if p.exists() && !valid {
 		p.fault(fmt.Sprintf("%q is not a name", cut(name)),
 			fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", longestName))
 	}
@@ -113,9 +113,7 @@ func (k *reader) rule(p place) *rule {
 		message: p.get("message").text(), match: k.match(p.get("match")), failure: failures[p.get("failure").text()],
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
-	if name := p.get("name"); name.exists() {
-		name.checkName()
-	}
+	p.get("name").checkName()
 	if cost := p.get("cost"); cost.exists() {
 		r.cost, _ = integer(cost.Node)
 	}
