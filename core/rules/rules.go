@@ -58,9 +58,9 @@ type Set struct {
 
 // state is the rules that are in force.
 type state struct {
-	rules  []*rule
+	*document
+
 	index  *index
-	all    bool
 	hash   string
 	loaded time.Time
 }
@@ -131,9 +131,7 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	for i, r := range doc.rules {
 		matches[i] = r.match
 	}
-	return &state{
-		rules: doc.rules, index: newIndex(matches), all: doc.all, hash: hashOf(content), loaded: time.Now(),
-	}, nil
+	return &state{document: doc, index: newIndex(matches), hash: hashOf(content), loaded: time.Now()}, nil
 }
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
