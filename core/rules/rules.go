@@ -90,13 +90,11 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		o(&s.options)
 	}
 	var err error
-	s.limiter, err = engine.NewLimiter("rules", s.choose, s.options.core)
-	known := s.limiter
-	if err != nil { // the file is checked all the same
-		known, _ = engine.NewLimiter("rules", s.choose, nil)
+	if s.limiter, err = engine.NewLimiter("rules", s.choose, s.options.core); err != nil {
+		s.limiter, _ = engine.NewLimiter("rules", s.choose, nil) // the file is checked all the same
 	}
-	engine.InForce(known, s.named)
-	made, mistakes := s.read(content, known)
+	engine.InForce(s.limiter, s.named)
+	made, mistakes := s.read(content)
 	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
 		return nil, err
 	}
@@ -104,8 +102,8 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	return s, nil
 }
 
-// read makes the rules of a file ready for a limiter.
-func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
+// read makes the rules of a file ready for the limiter.
+func (s *Set) read(content []byte) (*state, error) {
 	f := &faults{file: s.name}
 	root := parse(content, f)
 	if root == nil {
@@ -120,9 +118,9 @@ func (s *Set) read(content []byte, l *core.Limiter) (*state, error) {
 	doc := k.document(top.child("", nil, &root))
 	doc.unreachable()
 	doc.tooMany()
-	doc.notJoined(engine.Joins(l))
+	doc.notJoined(engine.Joins(s.limiter))
 	if len(f.all) == 0 { // else limits may be missing
-		k.prepare(doc, l)
+		k.prepare(doc, s.limiter)
 	}
 	if err := f.err(); err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func (s *Set) reload(ctx context.Context, asked bool) error {
 		s.failed = ""
 		return nil
 	}
-	made, err := s.read(content, s.limiter)
+	made, err := s.read(content)
 	if err != nil {
 		return s.keepOld(ctx, hash, err, asked)
 	}
