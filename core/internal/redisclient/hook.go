@@ -14,40 +14,16 @@ import (
 var ClonesKeepHooks = sync.OnceValue(func() bool {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
-	var built hookCounter
-	client.AddHook(&built)
-	before := built.added
+	var hook clientHook
+	client.AddHook(&hook)
+	hook.usual = 0
 	client.WithTimeout(0)
-	return built.added > before
+	return hook.usual != 0 // the clone has called ProcessHook once more
 })
-
-// noHook is a hook that changes nothing.
-type noHook struct{}
-
-func (noHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (noHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (noHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// hookCounter counts how often it was added to a client or its clone.
-type hookCounter struct {
-	noHook
-
-	added int
-}
-
-func (h *hookCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	h.added++
-	return next
-}
 
 // clientHook is a hook for clients whose clones do not keep hooks. As the last hook of the client, it passes to the
 // clone the commands that all other hooks have seen.
 type clientHook struct {
-	noHook
-
 	watch    *dialWatch  // of the client
 	usual    uintptr     // code of the client's own function, which only the last hook calls
 	followed atomic.Bool // whether another hook was added after this one
@@ -89,5 +65,10 @@ func (h *clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// DialHook changes nothing, and so does ProcessPipelineHook.
+func (*clientHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
 
 func codeOf(f any) uintptr { return reflect.ValueOf(f).Pointer() }
