@@ -112,9 +112,6 @@ func (q *queue) count(t *take) {
 
 // freshFit reports whether all fresh takes go together, so that they need not be sorted by key.
 func (q *queue) freshFit() bool {
-	if len(q.fresh) > batchTakes {
-		return false
-	}
 	logs := 0
 	for _, t := range q.fresh {
 		logs += len(t.keys)
