@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -51,9 +52,10 @@ var probeHash = redis.NewScript(probe).Hash()
 type checker struct {
 	logs *Logs
 
-	mu      sync.Mutex
-	servers int
-	found   map[string][]error // by address
+	servers atomic.Int32
+
+	mu    sync.Mutex
+	found map[string][]error // by address
 }
 
 func (c *checker) check(ctx context.Context, client Client) error {
@@ -77,7 +79,7 @@ func (c *checker) check(ctx context.Context, client Client) error {
 	if err != nil {
 		return c.logs.Failed(err)
 	}
-	if c.servers == 0 { // also a Ring without a shard that is up
+	if c.servers.Load() == 0 { // also a Ring without a shard that is up
 		c.server(ctx, client, false)
 	}
 	var all []error
@@ -93,10 +95,7 @@ func (c *checker) server(ctx context.Context, client Client, master bool) {
 	if o, ok := client.(interface{ Options() *redis.Options }); ok {
 		addr = o.Options().Addr
 	}
-	c.mu.Lock()
-	c.servers++
-	c.mu.Unlock()
-
+	c.servers.Add(1)
 	key, err := c.findKey(ctx, client, master)
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		if master && redis.HasErrorPrefix(err, "MOVED") {
