@@ -117,8 +117,7 @@ func (s *sender) sendOne(t *take) {
 
 func (s *sender) sendOneTo(sc Script, t *take) {
 	q := &t.own
-	*q = s.newCall(sc, append(append(make([]string, 0, s.Logs+1), t.keys...), t.argument))
-	s.lookThrough(q, false, t)
+	*q = s.newCall(sc, append(append(make([]string, 0, s.Logs+1), t.keys...), t.argument), false, t)
 	err := s.exchange(t.ctx, q)
 	if t.err = cmp.Or(err, q.err); t.err == nil {
 		t.reply, _, t.err = s.cut(q.reply, t, true)
@@ -193,8 +192,7 @@ func (s *sender) sendParts(ctx context.Context, batch []*take, again bool, parts
 			for _, g := range some {
 				texts = append(texts, g.groupArgument())
 			}
-			q := s.newCall(p.script, texts[begin:])
-			s.lookThrough(&q, again, batch...)
+			q := s.newCall(p.script, texts[begin:], again, batch...)
 			calls, sent = append(calls, &q), append(sent, some)
 		}
 	}
@@ -220,12 +218,13 @@ func (s *sender) sendParts(ctx context.Context, batch []*take, again bool, parts
 // clockSlack is by how much the clocks of several servers may differ.
 const clockSlack = time.Second
 
-// newCall returns a call about groups, of which texts are the keys and then the arguments.
+// newCall returns a call about groups, of which texts are the keys and then the arguments. It looks through whole
+// streams if one of the takes is sent once more: what was executed before may be older than the latest reply.
 //
 // A command to one server has pointers to them, because pointers need no allocation to become arguments; clients of
 // several servers do not follow a pointer to find the key, and those of unknown types follow none. Texts are not reused
 // as takes are, since a client's hook may keep the arguments of a command.
-func (s *sender) newCall(sc Script, texts []string) call {
+func (s *sender) newCall(sc Script, texts []string, again bool, takes ...*take) call {
 	q := newCall(sc, len(texts)/(s.Logs+1)*s.Logs, len(texts)/(s.Logs+1)+len(s.Tail))
 	q.abandoned = s.abandoned
 	for i := range texts {
@@ -238,20 +237,16 @@ func (s *sender) newCall(sc Script, texts []string) call {
 	copy(q.args[keysAt+len(texts):], s.Tail)
 	if s.Since {
 		at := s.clock.Load()
-		if !s.conn.Single && s.key.node == nil { // several servers, whose clocks differ
+		isAgain := func(t *take) bool { return deadline.IsAgain(t.ctx) }
+		switch {
+		case again || slices.ContainsFunc(takes, isAgain):
+			at = 0
+		case !s.conn.Single && s.key.node == nil: // several servers, whose clocks differ
 			at = max(0, at-clockSlack.Microseconds())
 		}
 		q.args[len(q.args)-1] = at
 	}
 	return q
-}
-
-// lookThrough makes a call look through whole streams if one of the takes is sent once more: what was executed before
-// may be older than the latest reply.
-func (s *sender) lookThrough(q *call, again bool, takes ...*take) {
-	if s.Since && (again || slices.ContainsFunc(takes, func(t *take) bool { return deadline.IsAgain(t.ctx) })) {
-		q.args[len(q.args)-1] = int64(0)
-	}
 }
 
 // groups puts takes of equal keys and costs together, and returns the first take of each group. A script looks for
