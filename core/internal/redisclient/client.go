@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +28,6 @@ type Conn struct {
 	Single    bool                                     // one script may use several keys, whichever they are
 	together  func([]string) bool                      // reports whether one script may use these keys; or nil
 	prompt    bool                                     // the client ends a call at the deadline of its context
-	replied   atomic.Bool                              // whether the server has replied at least once
 	abandoned chan struct{}                            // a semaphore of calls that may outlast their deadline: see call
 	dials     *dialWatch                               // of the client of a single server, or nil
 	silence   *silence                                 // of the server, or of all servers
@@ -49,7 +47,7 @@ func newConn(client Client) *Conn {
 		c.Process, c.pipeline = client.Process, client.Pipeline
 		watchNodes(client, client.OnNewNode)
 		c.node = func(ctx context.Context, key string) any {
-			if !c.replied.Load() {
+			if !c.silence.answered.Load() {
 				return nil // the client would ask for the slots first, without heeding the deadline
 			}
 			if n, err := client.MasterForKey(ctx, key); err == nil {
@@ -202,9 +200,6 @@ func (c *Conn) send(ctx context.Context, calls []*call) (err error) {
 	}
 	if err == nil && q.err == nil {
 		c.silence.heard()
-		if !c.replied.Load() {
-			c.replied.Store(true)
-		}
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func TestRepliesToSeveralCallsAreHeard(t *testing.T) {
 	if err := cmp.Or(c.do(t.Context(), &one, &other), one.err, other.err); err != nil {
 		t.Fatal(err)
 	}
-	if c.silence.hangs() || !c.replied.Load() {
+	if c.silence.hangs() || !c.silence.answered.Load() {
 		t.Error("the replies are not noted")
 	}
 }
