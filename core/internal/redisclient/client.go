@@ -58,7 +58,13 @@ func newConn(client Client) *Conn {
 	case *redis.Ring:
 		c.Process, c.pipeline = client.Process, client.Pipeline
 		c.together = onOneShard(client)
-		watchRing(client)
+		if watchNodes(client, client.OnNewNode) { // those that it has made as well
+			//nolint:errcheck // there is none
+			client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
+				watchDials(shard, true)
+				return nil
+			})
+		}
 	}
 	return c
 }
@@ -289,18 +295,6 @@ func watchNodes(client any, onNewNode func(func(*redis.Client))) bool {
 		onNewNode(func(node *redis.Client) { watchDials(node, true) })
 	}
 	return first
-}
-
-// watchRing watches the dials of the clients that a Ring has made as well.
-func watchRing(client *redis.Ring) {
-	if !watchNodes(client, client.OnNewNode) {
-		return
-	}
-	//nolint:errcheck // there is none
-	client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
-		watchDials(shard, true)
-		return nil
-	})
 }
 
 // onOneShard returns a function that reports whether one script may use these keys of a Ring, or nil if this go-redis
