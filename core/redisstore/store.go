@@ -151,8 +151,8 @@ func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []sto
 		return err
 	}
 	r := sequential{
-		store: s, takes: takes, answers: answers, keys: apart.Keys, id: apart.ID, most: store.MostGranted(takes),
-		began: time.Now(),
+		store: s, takes: takes, answers: answers, keys: apart, id: redisclient.IDText(takes[0].ID),
+		most: store.MostGranted(takes), began: time.Now(),
 	}
 	return r.run(ctx)
 }

@@ -146,21 +146,15 @@ func CheckCost(cost int) error {
 // MaxCost is the most units that an entry can have in a log.
 const MaxCost = math.MaxInt32
 
-// Apart is what the scripts know of a request over logs that no script may use together.
-type Apart struct {
-	Keys []string
-	ID   string
-}
-
-// Take decides about a valid request, unless no script may use all of its logs: then it returns what is known of it.
-func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (*Apart, error) {
+// Take decides about a valid request, unless no script may use all of its logs: then it returns their stored keys.
+func (l *Logs) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (apart []string, err error) {
 	one, _ := takePool.Get().(*take)
 	one.group, one.ids = nil, nil
 	one.ctx, one.place = ctx, 0
 	l.set(one, takes)
 	if len(takes) > 1 && !l.Conn.Single && (l.Conn.together == nil || !l.Conn.together(one.keys)) {
 		defer takePool.Put(one)
-		return &Apart{slices.Clone(one.keys), one.id()}, nil
+		return slices.Clone(one.keys), nil
 	}
 	b := l.batchers.find(l.Conn, l.kind.NewFormat, takes, l.Conn.node(ctx, one.keys[0]))
 	if err := b.do(one); err != nil {
