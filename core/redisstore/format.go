@@ -28,10 +28,17 @@ func newFormat(takes []store.Take) redisclient.Format {
 		f.Script = jointSeveralScript
 	}
 	for i := range takes {
-		if isShort {
-			f.Short += len(takes[i].Plan.Limits)
+		t := &takes[i]
+		switch limits := len(t.Plan.Limits); {
+		case isCounter(t.Plan):
+			appendCounter(&f, t)
+			continue
+		case t.Plan.Slots:
+			f.Tail = append(f.Tail, "0"+strconv.Itoa(limits))
+		default:
+			f.Tail = append(f.Tail, limits)
 		}
-		appendLog(&f, &takes[i], isShort)
+		f.AppendPlan(t, isShort)
 	}
 	f.Tail = append(f.Tail, f.Logs)
 	return f
@@ -43,9 +50,8 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 	f := redisclient.NewFormat(takeScript, []store.Take{t})
 	if isCounter(t.Plan) {
 		f.Script, f.Counts = counterScript, true
-		isShort := f.Grouped && hasShortCounter(t.Plan)
-		if appendCounter(&f, &t, isShort); isShort {
-			f.Short = 1
+		if appendCounter(&f, &t); f.Grouped && hasShortCounter(t.Plan) { // which a capital letter asks for
+			f.Short, f.Tail[0] = 1, strings.ToUpper(f.Tail[0].(string)) //nolint:forcetypeassert // it is a letter
 		}
 		return f
 	}
@@ -55,26 +61,8 @@ func newFormatOfOne(t store.Take) redisclient.Format {
 	case len(t.Plan.Limits) > 1:
 		f.Script = takeSeveralScript
 	}
-	isShort := f.HasShortForm(t.Plan)
-	if isShort {
-		f.Short = len(t.Plan.Limits)
-	}
-	f.AppendPlan(&t, isShort)
+	f.AppendPlan(&t, f.HasShortForm(t.Plan))
 	return f
-}
-
-// appendLog appends the arguments for one of several logs.
-func appendLog(f *redisclient.Format, t *store.Take, isShort bool) {
-	if isCounter(t.Plan) {
-		appendCounter(f, t, false)
-		return
-	}
-	if t.Plan.Slots {
-		f.Tail = append(f.Tail, "0"+strconv.Itoa(len(t.Plan.Limits)))
-	} else {
-		f.Tail = append(f.Tail, len(t.Plan.Limits))
-	}
-	f.AppendPlan(t, isShort)
 }
 
 // isCounter reports whether a plan is of another algorithm than the sliding log.
@@ -88,9 +76,8 @@ func hasShortCounter(p *store.Plan) bool {
 		l.Algorithm == store.TokenBucket && l.Interval()%1000 == 0)
 }
 
-// appendCounter appends the arguments for a limit of another algorithm than the sliding log. A capital letter asks for
-// short replies.
-func appendCounter(f *redisclient.Format, t *store.Take, isShort bool) {
+// appendCounter appends the arguments for a limit of another algorithm than the sliding log.
+func appendCounter(f *redisclient.Format, t *store.Take) {
 	l := &t.Plan.Limits[0]
 	window := l.Window.Microseconds()
 	mode := redisclient.ModeText(t)
@@ -105,8 +92,5 @@ func appendCounter(f *redisclient.Format, t *store.Take, isShort bool) {
 		f.Tail = append(f.Tail, "c", mode, l.Quota, c[0], c[1], c[2], c[3], window)
 	default:
 		f.Tail = append(f.Tail, "w", mode, l.Quota, window)
-	}
-	if isShort {
-		f.Tail[0] = strings.ToUpper(f.Tail[0].(string)) //nolint:forcetypeassert // it is one of these
 	}
 }

@@ -81,11 +81,7 @@ func newScript(name string) redisclient.Script { return redisclient.NewScript(pa
 
 func newFormat(takes []store.Take) redisclient.Format {
 	f, t := redisclient.NewFormat(takeScript, takes), &takes[0]
-	isShort := f.Grouped && !t.Plan.Varies && f.HasShortForm(t.Plan)
-	if isShort {
-		f.Short = 1
-	}
-	f.AppendPlan(t, isShort)
+	f.AppendPlan(t, f.Grouped && !t.Plan.Varies && f.HasShortForm(t.Plan))
 	f.Tail, f.Since = append(f.Tail, int64(0)), true
 	return f
 }

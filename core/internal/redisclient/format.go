@@ -49,7 +49,7 @@ func NewFormat(sc Script, takes []store.Take) Format {
 	return f
 }
 
-// AppendPlan appends the arguments for one log.
+// AppendPlan appends the arguments for one log, which ask for short replies or for whole ones.
 func (f *Format) AppendPlan(t *store.Take, isShort bool) {
 	p := t.Plan
 	switch {
@@ -66,6 +66,9 @@ func (f *Format) AppendPlan(t *store.Take, isShort bool) {
 	}
 	for _, limit := range p.Limits {
 		f.Tail = append(f.Tail, limit.Quota, limit.Window.Microseconds())
+	}
+	if isShort {
+		f.Short += len(p.Limits)
 	}
 }
 
