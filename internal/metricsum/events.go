@@ -172,9 +172,7 @@ func (e *Events) Report(yield func(Sample)) {
 			if n := c.Of(o); n > 0 && isOther {
 				sample(other.Metric, n, other.labels...)
 			}
-		}
-		for kind := range c.overridden {
-			for o := range event.Outcome(outcomes) {
+			for kind := range c.overridden {
 				if n := c.overridden[kind][o].Load(); n > 0 {
 					sample(overridden, n, overrideKinds[kind], o.String())
 				}
