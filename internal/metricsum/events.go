@@ -49,24 +49,16 @@ const (
 	marks
 )
 
-type labelled struct {
+// byOutcome has what is reported beside decisions, and its label.
+var byOutcome = map[event.Outcome]struct {
 	*Metric
 
-	labels []string
+	label string
+}{
+	event.ShadowFailed: {shadows, "failed"},
+	event.Refunded:     {refunds, "ok"}, event.RefundFailed: {refunds, "failed"},
+	event.Reloaded: {reloads, "ok"}, event.ReloadFailed: {reloads, "failed"},
 }
-
-// byMark and byOutcome have what is reported beside decisions: marks also before they happen.
-var (
-	byMark = [marks]labelled{
-		Near: {nearLimit, nil}, Degraded: {degraded, nil},
-		ShadowAllowed: {shadows, []string{"allowed"}}, ShadowDenied: {shadows, []string{"denied"}},
-	}
-	byOutcome = map[event.Outcome]labelled{
-		event.ShadowFailed: {shadows, []string{"failed"}},
-		event.Refunded:     {refunds, []string{"ok"}}, event.RefundFailed: {refunds, []string{"failed"}},
-		event.Reloaded: {reloads, []string{"ok"}}, event.ReloadFailed: {reloads, []string{"failed"}},
-	}
-)
 
 // Counts are those of the events of a policy. The zero value is ready for use.
 type Counts struct {
@@ -170,7 +162,7 @@ func (e *Events) Report(yield func(Sample)) {
 				}
 			}
 			if n := c.Of(o); n > 0 && isOther {
-				sample(other.Metric, n, other.labels...)
+				sample(other.Metric, n, other.label)
 			}
 			for kind := range c.overridden {
 				if n := c.overridden[kind][o].Load(); n > 0 {
@@ -178,9 +170,10 @@ func (e *Events) Report(yield func(Sample)) {
 				}
 			}
 		}
-		for mark, m := range byMark {
-			sample(m.Metric, c.Marked(mark), m.labels...)
-		}
+		sample(nearLimit, c.Marked(Near)) // these also before they happen
+		sample(degraded, c.Marked(Degraded))
+		sample(shadows, c.Marked(ShadowAllowed), "allowed")
+		sample(shadows, c.Marked(ShadowDenied), "denied")
 		c.mu.Lock()
 		failed := maps.Clone(c.failures)
 		c.mu.Unlock()
