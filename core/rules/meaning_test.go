@@ -468,6 +468,24 @@ func TestEventOfAnUncountedRequest(t *testing.T) {
 	}
 }
 
+// A client that was denied stays denied in an outage, although its request was explained meanwhile.
+func TestDenialsOutlastAnExplanation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := limit(t, "rules:\n- {name: a, key: ip, limits: [2/hour, 9/day]}\n", rules.WithOptions(core.WithStore(s)))
+		l.want("GET /", "", 3, 2)
+		if e := l.Explain(with("GET /", "")); e.Decision.Allowed {
+			t.Errorf("%v, want a denial", e)
+		}
+		s.Fail(errDown)
+		l.want("GET /", "", 3, 0)
+		s.Fail(nil)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Requests under one failure policy know what those under another were told, hold and give back, as they draw from the
 // same logs.
 func TestRulesOfSeveralFailurePolicies(t *testing.T) {

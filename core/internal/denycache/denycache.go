@@ -33,7 +33,7 @@ const (
 	counters      = 4096 // of versions
 	firstBuckets  = 1024 // initially
 	leastEntries  = 8192 // at most, unless more are needed for outages
-	entriesPerKey = 2    // with different costs
+	entriesPerKey = 2    // with different costs or limits
 	bucketsPerAdd = 2    // buckets swept for each new entry
 
 	// What is added to the version of a key's log.
@@ -367,8 +367,8 @@ func (d *Cache) removeFunc(at *atomic.Pointer[entry], remove func(*entry) bool) 
 	}
 }
 
-// add adds an entry, unless units have been removed from the log since version v. It replaces an entry of the same key
-// and cost, and the oldest ones if the key has more than entriesPerKey. If the cache is full, others make room.
+// add adds an entry, unless units have been removed from the log since version v. It replaces an entry of the same key,
+// cost and limits, and the oldest ones if the key has more than entriesPerKey. If the cache is full, others make room.
 func (d *Cache) add(key *store.Key, latest *entry, v Version) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -395,7 +395,7 @@ func (d *Cache) add(key *store.Key, latest *entry, v Version) {
 			return false
 		}
 		own++
-		return e.cost == latest.cost || own >= entriesPerKey
+		return e.cost == latest.cost && e.isFor(latest.plan) || own >= entriesPerKey
 	})
 	if !d.valid(latest, v) { // versions change without the lock
 		d.removeFunc(at, func(e *entry) bool { return e == latest })
