@@ -25,8 +25,9 @@ import (
 // *fiber.Ctx, or the request's context.Context.
 //
 // There are none where nothing was verified: without a token, or with one that is not valid, with another key, and for
-// requests that WithSkip or a list has passed before. If several keys have verified a token, the last one's claims are
-// returned. With [ByContextClaim] they are those that the middleware has left, and where it has left a token without
+// requests that WithSkip or a list has passed before. With net/http and chi there are none either if the only such keys
+// are of limits that LimitBy returns. If several keys have verified a token, the last one's claims are returned. With
+// [ByContextClaim] they are those that the middleware has left, and where it has left a token without
 // [jwt.MapClaims], only "iss" and "sub". Numbers are [encoding/json.Number] with [ByClaim]. Do not write to the map.
 func Claims(request any) (claims map[string]any, ok bool) {
 	ctx := contextOf(request)
