@@ -8,20 +8,30 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/deadline"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// call makes a call to the store about a key if the breaker admits it.
-func (g *Guard) call(ctx context.Context, key *store.Key, op event.Operation, f func() error) error {
+// call makes a call to the store about a key, within the time of a decision, if the breaker admits it.
+func (g *Guard) call(ctx context.Context, key *store.Key, op event.Operation, f func(context.Context) error) error {
 	p, ok := g.breaker.admit()
 	if !ok {
 		return g.lastError.Load()
 	}
 	g.Begin()
 	defer g.End()
+	ctx = g.inTime(ctx, time.Now())
 	err := protect(func() error { return g.store.call(ctx, op, f) })
 	g.report(p, err)
 	return g.noteError(err, store.Take{Key: *key})
+}
+
+// inTime returns a context that ends with the time of a decision, which is ctx itself if the decision has begun before.
+func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
+	if _, ok := ctx.(deadline.Context); ok {
+		return ctx
+	}
+	return g.Within(ctx, now)
 }
 
 // callPatiently is call where no request waits. During Close it does not ask the breaker.
@@ -32,9 +42,7 @@ func (g *Guard) callPatiently(
 	if !ok && !g.finishing.Load() {
 		return g.lastError.Load()
 	}
-	err := g.attempt(ctx, func(ctx context.Context) error {
-		return g.store.call(ctx, op, func() error { return f(ctx) })
-	})
+	err := g.attempt(ctx, func(ctx context.Context) error { return g.store.call(ctx, op, f) })
 	if g.report(p, err); ctx.Err() != nil { // the error says nothing about the store
 		return err
 	}

@@ -133,8 +133,7 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 			Remedy:  "add it; a wrapper embeds store.Full",
 		}
 	}
-	ctx = g.Within(ctx, time.Now())
-	return g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+	return g.call(ctx, &s.Key, event.Settle, g.store.settling(s))
 }
 
 // SettleLate changes the cost of a take that was not asked about, as if it had been recorded age ago. In an outage it
@@ -156,9 +155,11 @@ func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration
 	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep, Varies: t.Plan.Varies}
 	m.Entries = []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}
 	ctx = g.Within(ctx, time.Now())
-	err := g.call(ctx, &t.Key, event.Merge, func() error { return g.store.merger.Merge(ctx, m) })
+	err := g.call(ctx, &t.Key, event.Merge, func(ctx context.Context) error {
+		return g.store.merger.Merge(ctx, m)
+	})
 	if err == nil { // the log may have had it with another cost
-		err = g.call(ctx, &t.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+		err = g.call(ctx, &t.Key, event.Settle, g.store.settling(s))
 	}
 	if !store.IsOutage(err) || g.failure != Local {
 		return err
@@ -177,7 +178,7 @@ func (g *Guard) Reset(ctx context.Context, key store.Key) error {
 	if run := g.record.reset(&key); run != nil {
 		run.wait(ctx) //nolint:errcheck // otherwise the replay could add entries to the log after it was reset
 	}
-	return g.call(ctx, &key, event.Reset, func() error { return g.store.Reset(ctx, key) })
+	return g.call(ctx, &key, event.Reset, func(ctx context.Context) error { return g.store.Reset(ctx, key) })
 }
 
 // Answers reports whether the store is asked: after an outage it is when a take was answered.
@@ -185,12 +186,13 @@ func (g *Guard) Answers() bool { return g.breaker.state() == closed }
 
 // askOverrider calls the store about overrides. Its errors are no failures of the store: it may answer takes and not be
 // permitted to keep overrides. Nor is a call a probe, which would keep takes from finding a store that answers again.
-func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func() error) error {
+func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func(context.Context) error) error {
 	if !g.Answers() {
 		return g.lastError.Load()
 	}
 	g.Begin()
 	defer g.End()
+	ctx = g.Within(ctx, time.Now())
 	return store.Error(protect(func() error { return g.store.call(ctx, op, f) }))
 }
 
@@ -198,8 +200,7 @@ func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func() e
 func (g *Guard) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	ctx = g.Within(ctx, time.Now())
-	err = g.askOverrider(ctx, event.Overrides, func() (err error) {
+	err = g.askOverrider(ctx, event.Overrides, func(ctx context.Context) (err error) {
 		version, all, err = g.store.overrider.Overrides(ctx, policy, known)
 		return err
 	})
@@ -208,8 +209,7 @@ func (g *Guard) Overrides(
 
 // SetOverride keeps an override of a policy, as [store.Overrider] does.
 func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override) error {
-	ctx = g.Within(ctx, time.Now())
-	return g.askOverrider(ctx, event.SetOverride, func() error {
+	return g.askOverrider(ctx, event.SetOverride, func(ctx context.Context) error {
 		return g.store.overrider.SetOverride(ctx, policy, o)
 	})
 }

@@ -200,8 +200,8 @@ func (g *Guard) bookAhead(t *store.Take) {
 	b.Lease = g.leases.length
 	b.Take = store.Take{Key: h.key, Plan: h.plan, Cost: 1, ID: newID(), Mode: store.ModePeek}
 	go func() {
-		sent, ctx := instant(), g.Within(g.background, time.Now())
-		err := g.call(ctx, &h.key, event.Book, func() (err error) {
+		sent := instant()
+		err := g.call(g.background, &h.key, event.Book, func(ctx context.Context) (err error) {
 			b.booked, err = g.store.leaser.Book(ctx, b.Booking)
 			return err
 		})
@@ -378,8 +378,7 @@ func (g *Guard) settleTo(ctx context.Context, l *Lease, units int) error {
 	if g.record.settle(&s) {
 		return nil
 	}
-	ctx = g.inTime(ctx, time.Now())
-	err := g.call(ctx, &l.key, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
+	err := g.call(ctx, &l.key, event.Settle, g.store.settling(s))
 	if err != nil {
 		t := &store.Take{Key: l.key, Plan: l.plan}
 		g.record.add(t, entry{id: l.id, cost: int32(units), sent: delivered, settled: true})

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"time"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -32,8 +31,7 @@ func (g slotLogs) Release(ctx context.Context, s *slots.Slot) error {
 	if s.Degraded && !s.Renewed {
 		return nil
 	}
-	ctx = g.Within(ctx, time.Now())
-	err := g.call(ctx, &s.Key, event.Settle, func() error { return g.store.settler.Settle(ctx, settled) })
+	err := g.call(ctx, &s.Key, event.Settle, g.store.settling(settled))
 	if err != nil && g.failure == Local {
 		g.record.remove(&store.Take{Key: s.Key, Plan: s.Plan, ID: s.ID})
 		g.startReplays()

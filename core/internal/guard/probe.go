@@ -44,7 +44,7 @@ func (g *Guard) reconnect(key *store.Key) {
 
 // ping makes a call that changes nothing.
 func (g *Guard) ping(ctx context.Context, key store.Key) error {
-	return g.store.call(ctx, event.Log, func() error {
+	return g.store.call(ctx, event.Log, func(ctx context.Context) error {
 		_, err := g.store.lister.Log(ctx, key, time.Millisecond)
 		return err
 	})

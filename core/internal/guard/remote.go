@@ -40,17 +40,22 @@ func newRemote(c *Config) (r remote) {
 var errPanicked = errors.New("the store has panicked")
 
 // call makes a call to the store, and calls the observer.
-func (s *remote) call(ctx context.Context, op event.Operation, f func() error) (err error) {
+func (s *remote) call(ctx context.Context, op event.Operation, f func(context.Context) error) (err error) {
 	if s.observer == nil {
-		return f()
+		return f(ctx)
 	}
 	begun := time.Now()
 	err = errPanicked // unless f returns
 	defer func() {
 		s.observer(ctx, event.StoreCall{Policy: s.policy, Operation: op, Took: time.Since(begun), Err: err})
 	}()
-	err = f()
+	err = f(ctx)
 	return err
+}
+
+// settling returns a function for call that changes the cost of a take.
+func (s *remote) settling(t store.Settlement) func(context.Context) error {
+	return func(ctx context.Context) error { return s.settler.Settle(ctx, t) }
 }
 
 // sent is what a store gets of a request. A request that is handed to an interface would move to the heap.
@@ -65,7 +70,7 @@ var sentPool = sync.Pool{New: func() any { return new(sent) }}
 func (s *remote) take(ctx context.Context, r *request) error {
 	if b := r.booking; b != nil {
 		b.Take = r.takes[0]
-		err := s.call(ctx, event.Book, func() (err error) {
+		err := s.call(ctx, event.Book, func(ctx context.Context) (err error) {
 			b.booked, err = s.leaser.Book(ctx, b.Booking)
 			return err
 		})
@@ -76,7 +81,7 @@ func (s *remote) take(ctx context.Context, r *request) error {
 	takes, answers := p.takes[:len(r.takes)], p.answers[:len(r.takes)]
 	copy(takes, r.takes)
 	clear(answers)
-	err := s.call(ctx, event.Take, func() error { return s.Take(ctx, takes, answers) })
+	err := s.call(ctx, event.Take, func(ctx context.Context) error { return s.Take(ctx, takes, answers) })
 	if err == nil {
 		copy(r.answers, answers)
 	}

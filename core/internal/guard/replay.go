@@ -61,10 +61,7 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
-		err := g.callPatiently(g.background, &b.key, event.Settle, func(ctx context.Context) error {
-			return g.store.settler.Settle(ctx, s)
-		})
-		if err != nil {
+		if err := g.callPatiently(g.background, &b.key, event.Settle, g.store.settling(s)); err != nil {
 			return err
 		}
 		g.record.markSettled(b, e)

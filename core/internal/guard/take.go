@@ -69,14 +69,6 @@ func (g *Guard) decide(ctx context.Context, now time.Time, r *request) (from eve
 	return event.Local, err
 }
 
-// inTime returns a context that ends with the time of a decision, which is ctx itself if the decision has begun before.
-func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
-	if _, ok := ctx.(deadline.Context); ok {
-		return ctx
-	}
-	return g.Within(ctx, now)
-}
-
 // takeLocal decides a request in this process.
 func (g *Guard) takeLocal(r *request, sent delivery) {
 	clear(r.answers)
@@ -214,8 +206,7 @@ func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sen
 	if recorded {
 		for i := range r.takes {
 			s := store.Settlement{Key: r.takes[i].Key, ID: r.takes[i].ID}
-			err := g.store.call(ctx, event.Settle, func() error { return g.store.settler.Settle(ctx, s) })
-			if err != nil {
+			if err := g.store.call(ctx, event.Settle, g.store.settling(s)); err != nil {
 				return unconfirmed, err // it is unknown whether the store still has the take
 			}
 		}
