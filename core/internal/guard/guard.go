@@ -78,9 +78,8 @@ type Guard struct {
 	background  context.Context
 	cancel      context.CancelFunc // of background
 	closed      chan struct{}
-	finishing   atomic.Bool // Close replays what is left
-	closing     sync.Once
-	closeErr    error
+	finishing   atomic.Bool  // Close replays what is left
+	finished    func() error // calls finish once
 }
 
 // New makes a guard. It does no I/O and starts no goroutine.
@@ -89,12 +88,14 @@ func New(c Config) *Guard {
 	g.patience = max(backgroundTimeouts*c.Timeout, retryStore)
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.Deadlines, g.patient = deadline.New(c.Timeout, g.log.stalled), deadline.New(g.patience, nil)
+	g.finished = sync.OnceValue(g.finish)
 	g.closed, g.replays = make(chan struct{}), make(chan struct{}, maxRuns)
 	g.background, g.cancel = context.WithCancel(context.Background())
 	if c.Lease > 0 { // a denial is wrong when a booking that counts is settled
 		g.leases, c.DenyCache = &leases{length: c.Lease}, min(c.DenyCache, c.Lease)
 	}
 	g.record = newRecord(c.LocalKeys, &g.store)
+	g.record.added = g.startReplays
 	if other := c.Beside; other != nil {
 		g.start, g.denials, g.Slots = other.start, other.denials, other.Slots
 	} else {
@@ -166,7 +167,6 @@ func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration
 	}
 	g.record.askOne(t)
 	g.record.add(t, entry{id: t.ID, cost: int32(t.Cost), sent: unconfirmed, settled: true})
-	g.startReplays()
 	return nil
 }
 

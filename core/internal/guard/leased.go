@@ -254,7 +254,6 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 	}
 	if made && b.Most > 0 { // the store may have it
 		g.record.remove(&store.Take{Key: h.key, Plan: h.plan, ID: b.ID})
-		g.startReplays()
 	}
 	if b.previous != nil {
 		go g.settleLease(context.Background(), b.previous) //nolint:errcheck // the record has the settlement
@@ -382,7 +381,6 @@ func (g *Guard) settleTo(ctx context.Context, l *Lease, units int) error {
 	if err != nil {
 		t := &store.Take{Key: l.key, Plan: l.plan}
 		g.record.add(t, entry{id: l.id, cost: int32(units), sent: delivered, settled: true})
-		g.startReplays()
 	}
 	return err
 }

@@ -34,7 +34,6 @@ func (g slotLogs) Release(ctx context.Context, s *slots.Slot) error {
 	err := g.call(ctx, &s.Key, event.Settle, g.store.settling(settled))
 	if err != nil && g.failure == Local {
 		g.record.remove(&store.Take{Key: s.Key, Plan: s.Plan, ID: s.ID})
-		g.startReplays()
 	}
 	if s.Degraded {
 		return nil
@@ -51,5 +50,4 @@ func (g *Guard) giveBack(r *request) {
 			t.ID = newID()
 		}
 	}
-	g.startReplays()
 }

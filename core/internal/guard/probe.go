@@ -102,5 +102,4 @@ func (g *Guard) takeBack(r *request) {
 			g.record.remove(t)
 		}
 	}
-	g.startReplays()
 }

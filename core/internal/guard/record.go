@@ -22,6 +22,7 @@ type record struct {
 	merges  bool // entries are recorded for replay
 	settles bool // so are corrections, which are entries without units
 	start   time.Time
+	added   func() // is called when there is something more to replay
 
 	most     int64         // backlogs
 	backlogs atomic.Int64  // how many there are
@@ -93,7 +94,7 @@ const (
 
 func newRecord(keys int, s *remote) *record {
 	return &record{
-		logs: memory.New(keys), start: time.Now(), most: 2 * int64(keys),
+		logs: memory.New(keys), start: time.Now(), added: func() {}, most: 2 * int64(keys),
 		settles: s.settler != nil, merges: s.settler != nil && s.merger != nil,
 	}
 }
@@ -212,6 +213,7 @@ func (rec *record) add(t *store.Take, e entry) {
 	b.units += int(e.cost)
 	rec.entries.Add(1)
 	rec.trim(b, t)
+	rec.added()
 }
 
 // void reports whether there is nothing to replay, because the take was undone and never sent.

@@ -80,7 +80,6 @@ func (g *Guard) takeLocal(r *request, sent delivery) {
 	var known [store.MaxLimits]bool
 	g.denials.LookupInOutage(r.takes, r.answers, &known)
 	g.record.take(r, &known, sent)
-	g.startReplays()
 }
 
 // takeReported asks the store and reports the outcome to the breaker.
