@@ -108,8 +108,11 @@ func isSame(p, other *store.Plan) bool {
 	return p == other || p.Keep == other.Keep && slices.Equal(p.Limits, other.Limits)
 }
 
+// ender ends the leases of holders that have had no request for some time.
+type ender interface{ idle(h *holder) }
+
 // wanted counts a request for a log without a holder, and returns one if there are many, or nil.
-func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
+func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration, e ender) *holder {
 	n, before := ls.counted(hash, uint64(now/ls.length))
 	if before < leastDemand && n < sureDemand {
 		return nil
@@ -120,6 +123,9 @@ func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration) *holder 
 		return h
 	}
 	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before), used: leastDemand}
+	h.mu.Lock() // as its timer may end at once
+	defer h.mu.Unlock()
+	h.timer = time.AfterFunc(ls.length, func() { e.idle(h) }) // also if nothing is booked, as when the store is away
 	at := &ls.holders[hash%holderShards]
 	h.next.Store(at.Load())
 	at.Store(h)
@@ -208,11 +214,14 @@ func (h *holder) spend(t *store.Take, a *store.Answer) Use {
 	return Use{l, at.Mono}
 }
 
-// hasUnspent reports whether the lease in hand has units that are not spent, and that the store counts.
-func (h *holder) hasUnspent() bool {
+// unspent returns how many units of the lease in hand are not spent, and are counted by the store.
+func (h *holder) unspent() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lease != nil && h.lease.Left() > 0
+	if h.lease == nil {
+		return 0
+	}
+	return h.lease.Left()
 }
 
 // isLeasable reports whether units can be booked in the log of a take. The limits of a shadow are asked about each
@@ -229,12 +238,7 @@ func spends(t *store.Take) bool {
 
 // addUnspent makes the units of the lease in hand that are not spent count as free in the answer to a peek.
 func (h *holder) addUnspent(t *store.Take, a *store.Answer) {
-	h.mu.Lock()
-	left := 0
-	if h.lease != nil {
-		left = h.lease.Left()
-	}
-	h.mu.Unlock()
+	left := h.unspent()
 	if left == 0 {
 		return
 	}
@@ -246,17 +250,17 @@ func (h *holder) addUnspent(t *store.Take, a *store.Answer) {
 	}
 }
 
-// pending is a booking, and what it settles.
-type pending struct {
-	booking
+// booking is a call that books.
+type booking struct {
+	store.Booking
 
-	previous *Lease        // or nil
-	settled  chan struct{} // previous.settling
+	booked   store.Booked
+	previous *Lease // that it settles, or nil
 }
 
 // begin returns the next booking, which the caller makes; or a channel that is closed when the one on its way was
 // answered; or neither if nothing is booked now.
-func (h *holder) begin(now time.Duration) (b *pending, wait chan struct{}) {
+func (h *holder) begin(now time.Duration) (b *booking, wait chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -267,21 +271,29 @@ func (h *holder) begin(now time.Duration) (b *pending, wait chan struct{}) {
 		return nil, nil
 	}
 	h.booking = make(chan struct{})
-	b = new(pending)
-	b.settle(h.end())
+	b = new(booking)
+	if l := h.end(); l != nil {
+		if units, due := l.beginSettlement(); due {
+			b.previous, b.Settled, b.Used = l, l.id, units
+		}
+	}
 	b.ID, b.Most, b.Share = newID(), h.size, int(4*(1+h.others))
 	return b, nil
 }
 
-// settle makes the booking settle a lease, or nil, unless that has nothing to settle.
-func (b *pending) settle(l *Lease) {
-	if l == nil {
-		return
+// beginSettlement is Settlement of a lease whose lock the caller holds.
+func (l *Lease) beginSettlement() (units int, due bool) {
+	if units, due = l.Settlement(); due {
+		l.settling = make(chan struct{})
 	}
-	if units, due := l.Settlement(); due {
-		b.previous, b.settled, b.Settled, b.Used = l, make(chan struct{}), l.id, units
-		l.settling = b.settled
-	}
+	return units, due
+}
+
+// endSettlement is Settled of a lease whose lock the caller holds.
+func (l *Lease) endSettlement(answered bool) {
+	l.Settled(answered)
+	close(l.settling)
+	l.settling = nil
 }
 
 // end ends the lease in hand, which it returns, or nil, and finds out how many units to book next. The caller holds the

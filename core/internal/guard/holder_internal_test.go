@@ -39,6 +39,10 @@ func TestEitherClockEndsALease(t *testing.T) {
 	}
 }
 
+type nobody struct{}
+
+func (nobody) idle(*holder) {}
+
 // A log gets a holder for what its requests are over several times the length of a lease, and not for a few that come
 // together, unless these are many.
 func TestDemand(t *testing.T) {
@@ -58,7 +62,7 @@ func TestDemand(t *testing.T) {
 		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(1000, time.Minute), Cost: 1}
 		for period, n := range c.requests {
 			for range n {
-				h := ls.wanted(take, take.Key.Hash(), time.Duration(period)*ls.length)
+				h := ls.wanted(take, take.Key.Hash(), time.Duration(period)*ls.length, nobody{})
 				if h != nil && got < 0 {
 					got = period
 				}

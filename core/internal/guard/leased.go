@@ -11,102 +11,23 @@ import (
 )
 
 // TakeLeased is [Guard.Take] of a guard with leases. It sets of[i] to what takes[i] has spent of a lease; other takes
-// leave it zero.
+// leave it zero. Logs that spend of a lease are not asked.
 func (g *Guard) TakeLeased(
 	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
 ) (from event.Source, err error) {
-	t, a := &takes[0], &answers[0]
-	switch {
-	case len(takes) > 1:
-		return g.takeSeveral(ctx, takes, answers, of)
-	case !isLeasable(t):
-		return g.Take(ctx, takes, answers)
+	one := len(takes) == 1
+	if one && takes[0].Mode == store.ModeCharge && isLeasable(&takes[0]) {
+		return g.charge(ctx, takes, answers, of)
 	}
-	hash := t.Key.Hash()
-	h := g.leases.find(t, hash)
-	if h != nil && spends(t) {
-		if of[0] = h.spend(t, a); of[0].IsLeased() {
-			return event.Lease, nil
-		}
-	}
-	if t.Mode == store.ModeCharge {
-		return g.charge(ctx, h, hash, takes, answers, of)
-	}
-	if h != nil && t.Mode != store.ModePeek {
-		ctx = g.inTime(ctx, time.Now())
-		g.endLease(ctx, h)
-	}
-	from, err = g.Take(ctx, takes, answers)
-	g.leaseAfter(t, a, from, err)
-	return from, err
-}
-
-// leaseAfter books for a log that was asked without, if there are many requests, or completes the answer to a peek.
-func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from event.Source, err error) {
-	switch {
-	case t.Mode == store.ModePeek:
-		if h := g.leases.find(t, t.Key.Hash()); h != nil {
-			h.addUnspent(t, a)
-		}
-	case spends(t) && from == event.Store && err == nil && a.Allowed:
-		g.bookAhead(t)
-	}
-}
-
-// charge decides a request of one log that the lease in hand cannot serve, and books units if there are many requests.
-// h is the holder of the log, or nil; hash is that of its key.
-func (g *Guard) charge(
-	ctx context.Context, h *holder, hash uint64, takes []store.Take, answers []store.Answer, of []Use,
-) (from event.Source, err error) {
-	if g.denials.Lookup(takes, answers) {
-		return event.Cache, nil
-	}
-	now := time.Now()
-	ctx = g.inTime(ctx, now)
-	if h == nil {
-		h = g.wanted(&takes[0], hash, now.Sub(g.start))
-	}
-	for waits := 0; h != nil && g.isHealthy(); waits++ {
-		b, wait := h.begin(time.Since(g.start))
-		if b != nil {
-			return g.takeBooking(ctx, h, b, takes, answers)
-		}
-		if wait == nil || waits == mostWaits {
-			break
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-		}
-		if of[0] = h.spend(&takes[0], &answers[0]); of[0].IsLeased() {
-			return event.Lease, nil
-		}
-		if ctx.Err() != nil {
-			break // its call, which fails at once, counts from when it has begun to wait: see breaker.failure
-		}
-		now = time.Now()
-	}
-	return g.decide(ctx, now, &request{takes: takes, answers: answers})
-}
-
-// isHealthy reports whether units may be booked.
-func (g *Guard) isHealthy() bool {
-	return g.breaker.isBypassed() && g.record.entries.Load() == 0 && !g.leases.closed.Load()
-}
-
-// takeSeveral is TakeLeased for several logs. Logs with a lease are not asked.
-func (g *Guard) takeSeveral(
-	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
-) (from event.Source, err error) {
 	var at [store.MaxLimits]int // where the takes are that the store is asked about
 	asked := at[:0]
 	for i := range takes {
 		t := &takes[i]
 		if h := g.leases.find(t, t.Key.Hash()); h != nil && isLeasable(t) && t.Mode != store.ModePeek {
-			if t.Mode == store.ModeCharge || t.Mode == store.ModeChargeDenied {
+			if spends(t) && (one || t.Mode != store.ModeUpTo) {
 				of[i] = h.spend(t, &answers[i])
 			}
-			if !of[i].IsLeased() && h.hasUnspent() {
+			if !of[i].IsLeased() && (one || h.unspent() > 0) {
 				ctx = g.inTime(ctx, time.Now()) //nolint:fatcontext // the next one returns this one
 				g.endLease(ctx, h)
 			}
@@ -136,6 +57,63 @@ func (g *Guard) takeSeveral(
 		}
 	}
 	return from, err
+}
+
+// leaseAfter books for a log that was asked without, if there are many requests, or completes the answer to a peek.
+func (g *Guard) leaseAfter(t *store.Take, a *store.Answer, from event.Source, err error) {
+	switch {
+	case t.Mode == store.ModePeek:
+		if h := g.leases.find(t, t.Key.Hash()); h != nil {
+			h.addUnspent(t, a)
+		}
+	case spends(t) && from == event.Store && err == nil && a.Allowed:
+		g.bookAhead(t)
+	}
+}
+
+// charge is TakeLeased for one log. If the lease in hand cannot serve the request, and there are many, it books units.
+func (g *Guard) charge(
+	ctx context.Context, takes []store.Take, answers []store.Answer, of []Use,
+) (from event.Source, err error) {
+	t, a := &takes[0], &answers[0]
+	hash := t.Key.Hash()
+	h := g.leases.find(t, hash)
+	if h != nil {
+		if of[0] = h.spend(t, a); of[0].IsLeased() {
+			return event.Lease, nil
+		}
+	}
+	if g.denials.Lookup(takes, answers) {
+		return event.Cache, nil
+	}
+	now := time.Now()
+	ctx = g.inTime(ctx, now)
+	if h == nil {
+		h = g.leases.wanted(t, hash, now.Sub(g.start), g)
+	}
+	for waits := 0; h != nil && g.isHealthy(); waits++ {
+		b, wait := h.begin(time.Since(g.start))
+		if b != nil {
+			return g.takeBooking(ctx, h, b, takes, answers)
+		}
+		if wait == nil || waits == mostWaits {
+			break
+		}
+		await(ctx, wait) //nolint:errcheck // the lease may have come in any case
+		if of[0] = h.spend(t, a); of[0].IsLeased() {
+			return event.Lease, nil
+		}
+		if ctx.Err() != nil {
+			break // its call, which fails at once, counts from when it has begun to wait: see breaker.failure
+		}
+		now = time.Now()
+	}
+	return g.decide(ctx, now, &request{takes: takes, answers: answers})
+}
+
+// isHealthy reports whether units may be booked.
+func (g *Guard) isHealthy() bool {
+	return g.breaker.isBypassed() && g.record.entries.Load() == 0 && !g.leases.closed.Load()
 }
 
 // takeOthers is Take for some of the takes.
@@ -170,13 +148,13 @@ func (g *Guard) giveBackLeased(l *Lease, units int) {
 
 // takeBooking decides a request and books, in one call of the store.
 func (g *Guard) takeBooking(
-	ctx context.Context, h *holder, b *pending, takes []store.Take, answers []store.Answer,
+	ctx context.Context, h *holder, b *booking, takes []store.Take, answers []store.Answer,
 ) (from event.Source, err error) {
 	if b.previous != nil {
 		g.denials.Invalidate(&h.key) // as units come back
 	}
 	b.Lease = g.leases.length
-	sent, r := instant(), request{takes: takes, answers: answers, booking: &b.booking}
+	sent, r := instant(), request{takes: takes, answers: answers, booking: b}
 	err = errPanicked // unless decide returns
 	defer func() { g.answer(h, b, sent, r.booking != nil, err) }()
 	from, err = g.decide(ctx, time.Now(), &r)
@@ -188,7 +166,7 @@ func (g *Guard) bookAhead(t *store.Take) {
 	now, hash := time.Since(g.start), t.Key.Hash()
 	h := g.leases.find(t, hash)
 	if h == nil {
-		h = g.wanted(t, hash, now)
+		h = g.leases.wanted(t, hash, now, g)
 	}
 	if h == nil || !g.isHealthy() {
 		return
@@ -210,13 +188,11 @@ func (g *Guard) bookAhead(t *store.Take) {
 }
 
 // answer takes the answer to a booking, which was called for if made is set.
-func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err error) {
+func (g *Guard) answer(h *holder, b *booking, sent lease.Instant, made bool, err error) {
 	h.mu.Lock()
 	answered := err == nil && made
 	if b.previous != nil {
-		b.previous.Settled(answered)
-		b.previous.settling = nil
-		close(b.settled)
+		b.previous.endSettlement(answered)
 	}
 	now := instant()
 	h.others = max(float64(b.booked.Others), 0.8*h.others)
@@ -243,7 +219,7 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 	h.gone = h.gone || b.Most == 0 // there are few requests
 	close(h.booking)
 	h.booking = nil
-	g.setTimer(h)
+	h.timer.Reset(g.leases.length)
 	gone := h.gone
 	h.mu.Unlock()
 	if gone {
@@ -257,26 +233,6 @@ func (g *Guard) answer(h *holder, b *pending, sent lease.Instant, made bool, err
 	}
 	if b.previous != nil {
 		go g.settleLease(context.Background(), b.previous) //nolint:errcheck // the record has the settlement
-	}
-}
-
-// wanted is [leases.wanted]. A holder that is returned ends also if nothing is booked, as when the store is away.
-func (g *Guard) wanted(t *store.Take, hash uint64, now time.Duration) *holder {
-	h := g.leases.wanted(t, hash, now)
-	if h != nil {
-		h.mu.Lock()
-		g.setTimer(h)
-		h.mu.Unlock()
-	}
-	return h
-}
-
-// setTimer has idle called after the length of a lease. The caller holds the lock.
-func (g *Guard) setTimer(h *holder) {
-	if h.timer == nil {
-		h.timer = time.AfterFunc(g.leases.length, func() { g.idle(h) })
-	} else {
-		h.timer.Reset(g.leases.length)
 	}
 }
 
@@ -324,10 +280,7 @@ func (g *Guard) EndLeases(ctx context.Context, key *store.Key) {
 		booking, last := h.booking, h.last
 		h.mu.Unlock()
 		if booking != nil {
-			select {
-			case <-booking:
-			case <-ctx.Done():
-			}
+			await(ctx, booking) //nolint:errcheck // what is in hand is settled in any case
 		}
 		g.endLease(ctx, h)
 		g.settleLease(ctx, last) //nolint:errcheck // as above
@@ -339,29 +292,22 @@ func (g *Guard) EndLeases(ctx context.Context, key *store.Key) {
 func (g *Guard) settleLease(ctx context.Context, l *Lease) error {
 	for l != nil {
 		l.mu.Lock()
-		if wait := l.settling; wait != nil {
-			l.mu.Unlock()
-			select {
-			case <-wait:
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
+		wait := l.settling
+		units, due := l.beginSettlement()
+		l.mu.Unlock()
+		switch {
+		case wait != nil:
+			if err := await(ctx, wait); err != nil {
+				return err
 			}
-		}
-		units, due := l.Settlement()
-		if !due {
-			l.mu.Unlock()
+			continue
+		case !due:
 			return nil
 		}
-		done := make(chan struct{})
-		l.settling = done
-		l.mu.Unlock()
 		err := g.settleTo(ctx, l, units)
 		l.mu.Lock()
-		l.Settled(true)
-		l.settling = nil
+		l.endSettlement(true)
 		l.mu.Unlock()
-		close(done)
 		if err != nil {
 			return err
 		}

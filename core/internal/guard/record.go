@@ -78,9 +78,17 @@ type run struct {
 
 // wait waits for the end of the replay. It returns why it ended early, or the error of ctx if that ends first.
 func (r *run) wait(ctx context.Context) error {
+	if err := await(ctx, r.done); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// await waits until done is closed, or returns the error of ctx if that ends first.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-r.done:
-		return r.err
+	case <-done:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -16,13 +16,6 @@ type request struct {
 	booking *booking // that is made in the same call, or nil
 }
 
-// booking is a call that books.
-type booking struct {
-	store.Booking
-
-	booked store.Booked
-}
-
 func (r *request) mode() store.Mode { return r.takes[0].Mode }
 
 func (r *request) setID(id uint64) {
