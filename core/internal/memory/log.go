@@ -18,7 +18,6 @@ type keyLog struct {
 	mu        sync.Mutex
 	now       int64 // the latest instant at which the log was locked: instants never run backwards
 	takes     uint8
-	varies    bool // takes have had different windows
 	isCounter bool // it has the numbers of another algorithm
 	removed   bool // from the table
 	shared    bool // by keys without one of their own
@@ -30,6 +29,13 @@ const takesPerSweep = 8 // takes of a log after which other logs are swept
 // before, so that the time spent waiting for the lock does not count.
 func (l *keyLog) lock(now int64) bool {
 	l.mu.Lock()
+	return l.locked(now)
+}
+
+// tryLock is lock unless the log is in use.
+func (l *keyLog) tryLock(now int64) bool { return l.mu.TryLock() && l.locked(now) }
+
+func (l *keyLog) locked(now int64) bool {
 	if l.removed {
 		l.mu.Unlock()
 		return false
@@ -37,19 +43,6 @@ func (l *keyLog) lock(now int64) bool {
 	if l.now < now {
 		l.now = now
 	}
-	return true
-}
-
-// tryLock is lock unless the log is in use.
-func (l *keyLog) tryLock(now int64) bool {
-	if !l.mu.TryLock() {
-		return false
-	}
-	if l.removed {
-		l.mu.Unlock()
-		return false
-	}
-	l.now = max(l.now, now)
 	return true
 }
 
@@ -83,8 +76,8 @@ func (l *keyLog) decide(t *store.Take, cost int, mode store.Mode, now instant, a
 		l.count(t.Plan, l.wallTime(now), cost, mode, a)
 		return
 	}
-	if l.keep < t.Plan.Keep || t.Plan.Varies { // a write would invalidate the cache line on other cores
-		l.keep, l.varies = max(l.keep, t.Plan.Keep), l.varies || t.Plan.Varies
+	if l.keep < t.Plan.Keep { // a write would invalidate the cache line on other cores
+		l.keep = t.Plan.Keep
 	}
 	l.Drop(l.now - int64(l.keep))
 	t.ID = decide(&l.Log, l.now, t.ID, t.Plan, cost, mode, a)

@@ -152,12 +152,20 @@ func (s *Store) Settle(t *store.Settlement) {
 	}
 }
 
+// lockedToAdd is locked for entries that are kept for some time. It adds a log if there is none.
+func (s *Store) lockedToAdd(k *store.Key, keep time.Duration) (sh *shard, log *keyLog, own bool, hash uint64) {
+	hash = k.Hash()
+	sh = &s.shards[hash%shardCount]
+	now := s.clock()
+	sh.mu.Lock()
+	log, own = sh.findOrAdd(s, k, hash, now, keep, store.ModeRecord, true)
+	log.keep = max(log.keep, keep)
+	return sh, log, own, hash
+}
+
 // Renew moves the entries of takes to the end of the log, and adds those that it does not hold.
 func (s *Store) Renew(r *store.Renewal) {
-	hash := r.Key.Hash()
-	sh, now := &s.shards[hash%shardCount], s.clock()
-	sh.mu.Lock()
-	log, own := sh.findOrAdd(s, &r.Key, hash, now, r.Keep, store.ModeRecord, true)
+	sh, log, own, hash := s.lockedToAdd(&r.Key, r.Keep)
 	defer sh.unlock(log)
 	ids := slices.Clone(r.IDs)
 	if !own {
@@ -166,7 +174,6 @@ func (s *Store) Renew(r *store.Renewal) {
 		}
 	}
 	slices.Sort(ids)
-	log.keep = max(log.keep, r.Keep)
 	log.Drop(log.now - int64(log.keep))
 	log.Renew(log.now, slices.Compact(ids))
 }
@@ -189,12 +196,8 @@ func (s *Store) Log(k *store.Key, window time.Duration) (entries []store.Entry) 
 // Merge adds entries of another log. In a shared log they get the instant of the merge, as entries are in order, unless
 // they have left all windows.
 func (s *Store) Merge(m *store.MergeRequest) {
-	hash := m.Key.Hash()
-	sh, now := &s.shards[hash%shardCount], s.clock()
-	sh.mu.Lock()
-	log, own := sh.findOrAdd(s, &m.Key, hash, now, m.Keep, store.ModeRecord, true)
+	sh, log, own, hash := s.lockedToAdd(&m.Key, m.Keep)
 	defer sh.unlock(log)
-	log.keep = max(log.keep, m.Keep)
 	for _, e := range m.Entries {
 		switch {
 		case own:

@@ -28,40 +28,37 @@ type prefixCounts [len(prefixLengths)][prefixCells]atomic.Int32
 
 const prefixCells = 1 << 10
 
-// address is the address of a key. An IPv4 address is in the last four bytes.
-type address struct {
-	bytes [16]byte
-	v4    bool
-}
-
 // seed is random, so that clients cannot choose addresses with equal hashes.
 var seed = maphash.MakeSeed()
 
-func addressOf(addr netip.Addr, v4 bool) (a address, ok bool) {
-	if !addr.IsValid() {
-		return a, false
+// addressOf returns the address of a key, which is not valid for a text.
+func addressOf(key *store.StoredKey) netip.Addr {
+	a, v4 := key.Addr()
+	if v4 {
+		return a.Unmap()
 	}
-	return address{addr.As16(), v4}, true
+	return a
 }
 
-// prefix returns a hash of the first n bytes.
-func (a *address) prefix(n int) uint64 {
-	if a.v4 {
-		return maphash.Bytes(seed, a.bytes[12:12+n])
+// prefix returns a hash of the first n bytes of an address.
+func prefix(a netip.Addr, n int) uint64 {
+	b := a.As16()
+	if a.Is4() {
+		return maphash.Bytes(seed, b[12:12+n])
 	}
-	return ^maphash.Bytes(seed, a.bytes[:n])
+	return ^maphash.Bytes(seed, b[:n])
 }
 
 // countersOf returns the counters of an address's prefixes, in the order of prefixLengths; nil where a length is not
 // counted.
-func (c *prefixCounts) countersOf(a *address) (counters [len(prefixLengths)]*atomic.Int32) {
+func (c *prefixCounts) countersOf(a netip.Addr) (counters [len(prefixLengths)]*atomic.Int32) {
 	for i, length := range prefixLengths {
 		n := length.v6
-		if a.v4 {
+		if a.Is4() {
 			n = length.v4
 		}
 		if n > 0 {
-			counters[i] = &c[i][a.prefix(n)%prefixCells]
+			counters[i] = &c[i][prefix(a, n)%prefixCells]
 		}
 	}
 	return counters
@@ -79,8 +76,8 @@ func (s *Store) prefixes() *prefixCounts {
 // claim takes a place for a key, unless there is none or a prefix of its address has used its share.
 func (s *Store) claim(key *store.Key) bool {
 	var counters [len(prefixLengths)]*atomic.Int32
-	if a, ok := addressOf(key.Addr, key.Addr.Is4()); ok {
-		counters = s.prefixes().countersOf(&a)
+	if key.Addr.IsValid() {
+		counters = s.prefixes().countersOf(key.Addr)
 		free := s.maxKeys - s.keys.Load()
 		for i, count := range counters {
 			if count != nil && int64(count.Load()) >= prefixLengths[i].share*free {
@@ -103,8 +100,8 @@ func (s *Store) claim(key *store.Key) bool {
 // release frees the place of a key.
 func (s *Store) release(key *store.StoredKey) {
 	s.keys.Add(-1)
-	if a, ok := addressOf(key.Addr()); ok {
-		for _, count := range s.prefixes().countersOf(&a) {
+	if a := addressOf(key); a.IsValid() {
+		for _, count := range s.prefixes().countersOf(a) {
 			if count != nil {
 				count.Add(-1)
 			}
@@ -128,14 +125,14 @@ const (
 // group, so that a flood from one prefix fills few logs. Texts are distributed by hash.
 func (s *Store) bucketOf(k *store.Key, hash uint64) store.Key {
 	bucket := hash / shardCount % textBuckets
-	if a, ok := addressOf(k.Addr, k.Addr.Is4()); ok {
+	if a := k.Addr; a.IsValid() {
 		short, long := 4, 6
-		if a.v4 {
+		if a.Is4() {
 			short, long = 2, 3
 		}
 		buckets := uint64(min(max(s.maxKeys/(shardCount*placesPerBucket), minAddressBuckets), maxAddressBuckets))
 		each := buckets / minAddressBuckets // in the group of a short prefix
-		bucket = textBuckets + a.prefix(short)%(buckets/each)*each + a.prefix(long)%each
+		bucket = textBuckets + prefix(a, short)%(buckets/each)*each + prefix(a, long)%each
 	}
 	number := netip.AddrFrom4([4]byte{2: byte(bucket >> 8), 3: byte(bucket)})
 	return store.Key{Namespace: k.Namespace, Identity: store.Identity{Kind: sharedKind, Addr: number}}

@@ -39,11 +39,11 @@ func countPlaces(s *Store) (counts *prefixCounts, keys int) {
 	counts = new(prefixCounts)
 	for log := range s.logs() {
 		keys++
-		a, ok := addressOf(log.key.Addr())
-		if !ok {
+		a := addressOf(&log.key)
+		if !a.IsValid() {
 			continue
 		}
-		for _, count := range counts.countersOf(&a) {
+		for _, count := range counts.countersOf(a) {
 			if count != nil {
 				count.Add(1)
 			}
@@ -135,7 +135,7 @@ func countedApart(prefixes []netip.Prefix) bool {
 					a[at/8] |= byte(part>>bit&1) << (7 - at%8)
 				}
 				counted := netip.PrefixFrom(netip.AddrFrom16(a).Unmap(), n).Masked()
-				cell := counts.countersOf(&address{a, p.Addr().Is4()})[length]
+				cell := counts.countersOf(netip.AddrFrom16(a).Unmap())[length]
 				if other, ok := holds[cell]; ok && other != counted {
 					return false
 				}

@@ -138,19 +138,17 @@ func (s *Store) sweepWithin(now int64, keep time.Duration) {
 func (s *Store) startTimer(at int64, in time.Duration) {
 	store := weak.Make(s)
 	time.AfterFunc(in, func() {
-		if s := store.Value(); s != nil && s.timerAt.Load() == at { // otherwise another timer has replaced this one
-			s.sweepByTimer(at)
+		s := store.Value()
+		if s == nil || s.timerAt.Load() != at { // another timer has replaced this one
+			return
+		}
+		ahead := s.sweepAll()
+		// Logs ahead of the clock, which happens only in testing/synctest bubbles, do not become empty. The timer must
+		// not restart itself then, or else the bubble would never detect a deadlock.
+		if s.timerAt.CompareAndSwap(at, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharedLogs.Load() > 0) {
+			s.sweepWithin(s.clock(), longestPeriod)
 		}
 	})
-}
-
-func (s *Store) sweepByTimer(at int64) {
-	ahead := s.sweepAll()
-	// Logs ahead of the clock, which happens only in testing/synctest bubbles, do not become empty. The timer must not
-	// restart itself then, or else the bubble would never detect a deadlock.
-	if s.timerAt.CompareAndSwap(at, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharedLogs.Load() > 0) {
-		s.sweepWithin(s.clock(), longestPeriod)
-	}
 }
 
 // sweepAll sweeps all logs. It reports whether logs are ahead of the clock.
