@@ -84,7 +84,7 @@ func (d *Decision) fill() {
 
 // policyName returns the name of the policy, or of the rule that has denied; if none has, of the first that applies.
 func (d *Decision) policyName() string {
-	if d.q.Plan == nil || len(d.q.Plan.Rules) == 0 {
+	if d.q.Plan == nil || d.q.Plan.Rule == nil {
 		return d.limiter.namespace.Policy()
 	}
 	return d.q.Rule().Policy

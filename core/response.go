@@ -174,7 +174,7 @@ func (d *Decision) Problem() adapter.Problem {
 		p.Wait = -1
 	}
 	switch s := max(1, question.Seconds(d.RetryAfter)); {
-	case d.q.Plan != nil && len(d.q.Plan.Rules) > 0 && d.q.Rule().Detail != "":
+	case d.q.Plan != nil && d.q.Plan.Rule != nil && d.q.Rule().Detail != "":
 		p.Detail = d.q.Rule().Detail
 	case d.q.Plan != nil && d.q.AwaitsPermit() && !d.refused():
 		p.Detail = "Try again when another request has ended."

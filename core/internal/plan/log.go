@@ -45,6 +45,21 @@ func (l *Log) empty() *Log {
 	return &own
 }
 
+// moved returns a copy of the log for a plan in which its limits have other places.
+func (l *Log) moved(to func(at int) int) *Log {
+	own := *l
+	own.At = make([]int, len(l.At))
+	for i, at := range l.At {
+		own.At[i] = to(at)
+	}
+	return &own
+}
+
+// LogOf returns the index of the log that a limit draws from.
+func LogOf(logs []*Log, limit int) int {
+	return slices.IndexFunc(logs, func(l *Log) bool { return slices.Contains(l.At, limit) })
+}
+
 // InFlight reports whether the log is of requests in flight.
 func (l *Log) InFlight() bool { return l.Limits[0].InFlight }
 

@@ -72,17 +72,11 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 	if replaced == nil {
 		return base, nil
 	}
-	p, rules := &Plan{Shadow: base.Shadow}, base.Rules
-	if rules == nil {
-		rules = make([]*Rule, len(base.Limits))
-	}
-	add := func(l Limit, r *Rule) {
-		p.Limits, p.Names, p.Rules = append(p.Limits, l), append(p.Names, l.Name), append(p.Rules, r)
-	}
-	for i := range base.Limits {
+	p := &Plan{Shadow: base.Shadow, Rule: base.Rule}
+	for i, l := range base.Limits {
 		if to[i] == 0 {
 			to[i] = len(p.Limits)
-			add(base.Limits[i], rules[i])
+			p.Limits = append(p.Limits, l)
 		}
 	}
 	first := len(p.Limits)
@@ -93,22 +87,19 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 		if !replaced[0].Own {
 			l.Key = replaced[0].Key
 		}
-		add(l, replaced[0].Rule)
+		p.Limits = append(p.Limits, l)
 	}
 	for i := len(base.Limits); i < len(to); i++ {
 		to[i] = len(p.Limits) + i - len(base.Limits)
 	}
 	o.addLogs(p, base, replaced, first, to)
-	for i := first; i < len(p.Names); i++ { // now that the logs have their names
-		if slices.Contains(p.Names[:first], p.Names[i]) {
-			p.Names[i] += "-override"
-			p.Limits[i].Name = p.Names[i]
+	for i := first; i < len(p.Limits); i++ { // now that the logs have their names
+		if isNamed(p.Limits[:first], p.Limits[i].Name) {
+			p.Limits[i].Name += "-override"
 		}
 	}
 	p.sumOf(base.Unit)
-	if p.Units = base.Units; base.Rules == nil || len(p.Limits) == 0 {
-		p.Rules = base.Rules
-	}
+	p.Units = base.Units
 	return p, o.check(p)
 }
 
@@ -154,12 +145,7 @@ func (o *Override) addLogs(p, base *Plan, replaced []*Log, first int, to []int) 
 	}
 	for _, from := range base.Logs {
 		if !slices.Contains(replaced, from) {
-			log := *from
-			log.At = slices.Clone(from.At)
-			for i, at := range log.At {
-				log.At[i] = to[at]
-			}
-			p.Logs = append(p.Logs, &log)
+			p.Logs = append(p.Logs, from.moved(func(at int) int { return to[at] }))
 			continue
 		}
 		like := &from.Limits[0]

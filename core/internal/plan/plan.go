@@ -60,7 +60,7 @@ type Plan struct {
 	Unit    string          // what costs without a name are of: requests, or the only unit that Limits have
 	Units   []string        // all other units
 	Counter store.Algorithm // of the first limit that keeps no entries, or SlidingLog
-	Rules   []*Rule         // of each limit, if rules have chosen them
+	Rule    *Rule           // of the first limit, or nil unless rules have chosen the limits
 	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
 	Logs    []*Log          // at least one; see [Spaces.Split]
 
@@ -80,16 +80,19 @@ func New(limits []Limit, option string) (*Plan, error) {
 	case len(limits) > store.MaxLimits:
 		fault(strconv.Itoa(len(limits)), "there are too many limits", fmt.Sprintf("use at most %d", store.MaxLimits))
 	}
-	p := &Plan{Limits: limits}
-	for i := range limits {
-		l := &limits[i]
-		if l.Name != "" && slices.Contains(p.Names, l.Name) {
+	for i, l := range limits {
+		if l.Name != "" && isNamed(limits[:i], l.Name) {
 			fault(l.Text, fmt.Sprintf("two limits have the name %q", l.Name), "remove one of them, or set Name")
 		}
-		p.Names = append(p.Names, l.Name)
 	}
+	p := &Plan{Limits: limits}
 	p.sum()
 	return p, errors.Join(faults...)
+}
+
+// isNamed reports whether one of the limits has a name.
+func isNamed(limits []Limit, name string) bool {
+	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Name == name })
 }
 
 // sum sets what follows from the limits.
@@ -100,12 +103,12 @@ func (p *Plan) sum() {
 
 // sumOf is sum but for the other units, if costs without a name are of that unit.
 func (p *Plan) sumOf(unit string) {
-	p.Smallest, p.Unit = math.MaxInt, unit
+	p.Smallest, p.Unit, p.Names = math.MaxInt, unit, make([]string, len(p.Limits))
 	var keep time.Duration
 	var header strings.Builder
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		if i > 0 {
+		if p.Names[i] = l.Name; i > 0 {
 			header.WriteString(", ")
 		}
 		l.appendPolicy(&header)

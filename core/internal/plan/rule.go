@@ -1,8 +1,8 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -94,21 +94,13 @@ func (c *Combinations) combine(parts []*Part) (*Plan, error) {
 				strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")
 	}
 	for _, log := range shadow.Logs {
-		for i := range log.At {
-			log.At[i] += len(p.Limits)
-		}
+		p.Logs = append(p.Logs, log.moved(func(at int) int { return len(p.Limits) + at }))
 	}
-	p.Logs = append(p.Logs, shadow.Logs...)
-	shadow.sum()
-	if p.sum(); len(shadow.Limits) > 0 {
-		p.Shadow = shadow
-		if len(p.Limits) > 0 {
-			shadow.Unit = p.Unit
-		}
-		p.findUnits()
-		if len(p.Limits) == 0 {
-			p.Rules = shadow.Rules
-		}
+	if shadow.sum(); len(shadow.Limits) > 0 {
+		p.Shadow, p.Rule = shadow, cmp.Or(p.Rule, shadow.Rule)
+	}
+	if p.sum(); len(p.Limits) > 0 {
+		shadow.Unit = p.Unit
 	}
 	if len(p.Logs) > 1 {
 		return p, c.check(p)
@@ -119,25 +111,16 @@ func (c *Combinations) combine(parts []*Part) (*Plan, error) {
 // add adds the limits of a part, and copies of its logs.
 func (p *Plan) add(part *Part) {
 	first := len(p.Limits)
-	for range part.Limits {
-		p.Rules = append(p.Rules, part.Rule)
-	}
-	p.Limits, p.Names = append(p.Limits, part.Limits...), append(p.Names, part.Names...)
+	p.Limits, p.Rule = append(p.Limits, part.Limits...), cmp.Or(p.Rule, part.Rule)
 	for _, log := range part.Logs {
-		own := *log
-		own.At = slices.Clone(log.At)
-		for i := range own.At {
-			own.At[i] += first
-		}
-		p.Logs = append(p.Logs, &own)
+		p.Logs = append(p.Logs, log.moved(func(at int) int { return first + at }))
 	}
 }
 
 // Alone returns a part of only one of its limits, with its log, to ask about that limit.
 func (p *Part) Alone(limit int) *Part {
-	own := &Plan{Limits: p.Limits[limit : limit+1], Names: p.Names[limit : limit+1]}
-	i := slices.IndexFunc(p.Logs, func(l *Log) bool { return slices.Contains(l.At, limit) })
-	log := p.Logs[i].empty()
+	own := &Plan{Limits: p.Limits[limit : limit+1]}
+	log := p.Logs[LogOf(p.Logs, limit)].empty()
 	log.Limits, log.At = own.Limits, []int{0}
 	if p.Shadow {
 		log.KeySpace = nil // overrides are not of it

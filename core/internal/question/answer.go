@@ -1,7 +1,6 @@
 package question
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
@@ -60,7 +59,13 @@ func (q *Question) Find(is func(limit int) bool) int {
 }
 
 // Rule returns the rule of the first limit that has denied, or the first rule.
-func (q *Question) Rule() *plan.Rule { return q.Plan.Rules[max(0, q.Find(q.Denies))] }
+func (q *Question) Rule() *plan.Rule {
+	i := q.Find(q.Denies)
+	if i < 0 {
+		return q.Plan.Rule
+	}
+	return q.Plan.Logs[plan.LogOf(q.Plan.Logs, i)].Rule
+}
 
 // Asks reports whether the request was asked about limit i.
 func (q *Question) Asks(i int) bool { return q.More == nil || q.More.costs[i] > 0 }
@@ -112,8 +117,7 @@ func (q *Question) takenOf(i int) int {
 
 // hasRoom reports whether the log of limit i had room for the request, so that it has not recorded a denial by others.
 func (q *Question) hasRoom(i int) bool {
-	n := slices.IndexFunc(q.More.Logs, func(log *plan.Log) bool { return slices.Contains(log.At, i) })
-	return q.More.Answers[n].Allowed
+	return q.More.Answers[plan.LogOf(q.More.Logs, i)].Allowed
 }
 
 // Recorded reports whether units were recorded.
