@@ -172,10 +172,7 @@ func (l Limit) Lease(d time.Duration) Limit {
 
 // String formats the limit as [ParseLimit] reads it: "100/minute", "5/10s", "10/second burst 50", "4 in flight", "5/day
 // in Europe/Berlin". It leaves out the algorithm of a limit without a burst.
-func (l Limit) String() string {
-	text := l.text()
-	return text.String()
-}
+func (l Limit) String() string { return l.text().String() }
 
 // ParseLimit reads a limit from text, such as a value of a configuration file: "100/minute", "10 per 5m", "5/10s", "20
 // per 2 hours". "100000 tokens/minute" is [Limit.Of]. The period is a unit (second, minute, hour, day; or sec, min,
@@ -193,8 +190,7 @@ func ParseLimit(s string) (Limit, error) {
 
 // compiled returns a limit that is valid as it is decided.
 func (l *Limit) compiled() plan.Limit {
-	text := l.text()
-	c := text.Compiled(l.prefix)
+	c := l.text().Compiled(l.prefix)
 	if l.by != nil {
 		c.Key = l.by
 	}

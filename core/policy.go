@@ -211,8 +211,7 @@ func unservable(s store.Store, p *plan.Plan) error {
 func defaultPolicyName(limits Limits) string {
 	names := make([]string, len(limits))
 	for i, l := range limits {
-		text := l.text()
-		names[i] = text.DefaultName()
+		names[i] = l.text().DefaultName()
 		if l.Name != "" && l.Name != names[i] {
 			names[i] = l.Name + "." + names[i]
 		}

@@ -115,7 +115,7 @@ func (l *Form) SetAnchor(anchor time.Time) {
 }
 
 // String formats the limit as [Parse] reads it. It leaves out the algorithm of a limit without a burst.
-func (l *Limit) String() string {
+func (l Limit) String() string {
 	text := strconv.Itoa(l.Quota)
 	if l.InFlight {
 		return text + inFlight
@@ -134,7 +134,7 @@ func (l *Limit) String() string {
 }
 
 // DefaultName returns the name of the limit unless it is given one.
-func (l *Limit) DefaultName() string {
+func (l Limit) DefaultName() string {
 	name := strconv.Itoa(l.Quota)
 	if l.InFlight {
 		return name + "-in-flight"
@@ -150,7 +150,7 @@ func (l *Limit) DefaultName() string {
 }
 
 // Period names the window, in its largest whole unit: "minute", "5m", "1500ms".
-func (l *Limit) Period() string {
+func (l Limit) Period() string {
 	if l.Calendar.IsSet() {
 		return l.Calendar.Unit().String()
 	}
@@ -158,7 +158,7 @@ func (l *Limit) Period() string {
 }
 
 // Compiled returns the limit, which is valid, as it is decided. The prefix begins a default name.
-func (l *Limit) Compiled(prefix string) plan.Limit {
+func (l Limit) Compiled(prefix string) plan.Limit {
 	name := l.DefaultName()
 	c := plan.Limit{
 		Name: cmp.Or(l.Name, prefix+name), Named: l.Name != "" && l.Name != name, Text: l.String(), Period: l.Period(),
@@ -177,7 +177,7 @@ func (l *Limit) Compiled(prefix string) plan.Limit {
 }
 
 // Faults returns what is wrong with the limit.
-func (l *Limit) Faults() (faults []Error) {
+func (l Limit) Faults() (faults []Error) {
 	add := func(wrong bool, problem, remedy string) {
 		if wrong {
 			faults = append(faults, mistake(problem, remedy))
@@ -206,7 +206,7 @@ func (l *Limit) Faults() (faults []Error) {
 	return faults
 }
 
-func (l *Limit) nameFault() Error {
+func (l Limit) nameFault() Error {
 	if l.Name == "" || ValidName(l.Name) {
 		return Error{}
 	}
@@ -222,7 +222,7 @@ const (
 var RemedyQuota = "choose 1 to " + strconv.Itoa(MaxQuota)
 
 // fault returns what is wrong with a limit of a window, or the zero Error.
-func (l *Limit) fault() Error {
+func (l Limit) fault() Error {
 	switch slides := !l.Calendar.IsSet(); {
 	case l.Quota < 1 || l.Quota > MaxQuota:
 		return mistake(quotaOutOfRange, RemedyQuota)
@@ -240,7 +240,7 @@ func (l *Limit) fault() Error {
 }
 
 // algorithmFault returns what is wrong with the algorithm of a limit whose other fields are valid, or the zero Error.
-func (l *Limit) algorithmFault() Error {
+func (l Limit) algorithmFault() Error {
 	switch {
 	case l.Calendar.IsSet() && l.Algorithm != store.SlidingLog && l.Algorithm != store.FixedWindow:
 		return mistake(fmt.Sprintf("a %v cannot count calendar periods", l.Algorithm),
