@@ -55,34 +55,37 @@ func LimiterOf(set RuleSet, opts ...Option) *Limiter {
 // For adapters: OnDeny makes the option WithDeny of an adapter. The handler answers denied requests in the framework's
 // own way. C is the framework's type of a request.
 func OnDeny[C, Deny any](handler Deny) Option {
-	return onceAnswering("WithDeny", func(c *config) {
+	return calling[C](given{name: "WithDeny", answers: true}, keys.IsNil(handler), func(c *config) {
 		c.deny = handler
-		callback[C](c, "WithDeny", keys.IsNil(handler))
 	})
 }
 
 // For adapters: OnError makes the option WithError of an adapter. The handler answers requests for which there is no
 // decision.
 func OnError[C, Fail any](handler Fail) Option {
-	return onceAnswering("WithError", func(c *config) {
+	return calling[C](given{name: "WithError", answers: true}, keys.IsNil(handler), func(c *config) {
 		c.fail = handler
-		callback[C](c, "WithError", keys.IsNil(handler))
 	})
 }
 
 // serves returns an error for each callback that does not take a C or a context.Context, and for each that middleware
 // needs and does not have.
 func serves[C any](l *Limiter) error {
-	var faults []error
+	var wrong faults
 	for _, t := range l.callbacks {
-		if t.Type != contextType && t.Type != reflect.TypeFor[C]() {
-			faults = append(faults, configError(t.Option, fmt.Sprintf("func(%v)", t.Type),
-				fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
-				"pass a function with a parameter of that type; for WithDeny and WithError, use the framework's "+
-					"own package"))
+		wrong.add(t.Type != contextType && t.Type != reflect.TypeFor[C](), t.Option, fmt.Sprintf("func(%v)", t.Type),
+			fmt.Sprintf("the requests of this middleware are %v", reflect.TypeFor[C]()),
+			"pass a function with a parameter of that type; for WithDeny and WithError, use the framework's "+
+				"own package")
+	}
+	if fixed := l.policy.fixed; fixed != nil {
+		for _, unit := range append([]string{fixed.Unit}, fixed.Units...) {
+			if unit != "" && l.costs[unit] == nil && (unit != fixed.Unit || l.cost == nil) {
+				wrong = append(wrong, costUnknown(unit))
+			}
 		}
 	}
-	return errors.Join(append(faults, l.uncosted)...)
+	return errors.Join(wrong...)
 }
 
 // For adapters: KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in

@@ -28,22 +28,20 @@ import (
 // and a denied one three times. [Limiter.Record] is not affected, and waiting in [Limiter.Wait] does not count as a
 // denial.
 func WithBan(denials int, within, first time.Duration) Option {
-	return onceUnlessRules("WithBan", "a deny list, or a limit over a longer window", func(c *config) {
+	g := given{name: "WithBan", inRules: "a deny list, or a limit over a longer window"}
+	return g.option(func(c *config) {
 		value := fmt.Sprintf("%d, %v, %v", denials, within, first)
 		before := len(c.faults)
-		if denials < 1 || denials > MaxQuota {
-			c.fault("WithBan", value, "the number of denials is out of range", limittext.RemedyQuota)
-		}
+		c.faults.add(denials < 1 || denials > MaxQuota, "WithBan", value, "the number of denials is out of range",
+			limittext.RemedyQuota)
 		tries := Limit{Quota: 1, Window: within}
-		text := tries.text()
-		for _, f := range text.Faults() {
+		for _, f := range tries.text().Faults() {
 			c.fault("WithBan", value, f.Problem, f.Remedy)
 		}
 		longest := ban.Longest(MaxWindow)
-		if first < MinWindow || first > longest || first%time.Microsecond != 0 {
-			c.fault("WithBan", value, "the length of the first ban is out of range",
-				fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest))
-		}
+		c.faults.add(first < MinWindow || first > longest || first%time.Microsecond != 0, "WithBan", value,
+			"the length of the first ban is out of range",
+			fmt.Sprintf("choose %v to %v, in whole microseconds", MinWindow, longest))
 		if len(c.faults) == before {
 			tries.Quota = denials
 			c.ban = ban.New(tries.compiled(), first)
@@ -54,10 +52,8 @@ func WithBan(denials int, within, first time.Duration) Option {
 // checkBan reports a ban that no denial of these limits counts towards.
 func (c *config) checkBan(limits []plan.Limit, own *keys.Spec) {
 	isOwn := func(l plan.Limit) bool { return l.IsOwn(own) }
-	if c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, isOwn) {
-		c.fault("WithBan", textOf(limits), "bans need a limit that has a window and the limiter's key",
-			"add one, or leave the option out")
-	}
+	c.faults.add(c.ban != nil && len(limits) > 0 && !slices.ContainsFunc(limits, isOwn), "WithBan", textOf(limits),
+		"bans need a limit that has a window and the limiter's key", "add one, or leave the option out")
 }
 
 // decideWithBan denies during a ban, and otherwise charges; with try, a denial counts towards a ban.

@@ -38,6 +38,16 @@ func configError(option, value, problem, remedy string) error {
 	return &ConfigError{Option: option, Value: value, Problem: problem, Remedy: remedy}
 }
 
+// faults are mistakes in a configuration.
+type faults []error
+
+// add adds a mistake if something is wrong.
+func (f *faults) add(wrong bool, option, value, problem, remedy string) {
+	if wrong {
+		*f = append(*f, configError(option, value, problem, remedy))
+	}
+}
+
 // entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
 func entriesNeeded(option string, a store.Algorithm) error {
 	return configError(option, a.String(), "this algorithm keeps counters, not requests",

@@ -44,15 +44,12 @@ func (f Failure) String() string {
 // After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
 // A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
-	return onceUnlessRules("WithFailure", "failure in a rule", func(c *config) {
-		if f < FailLocal || f > FailClosed {
-			c.fault("WithFailure", strconv.Itoa(int(f)), "there is no such value",
-				"choose FailLocal, FailOpen or FailClosed")
-			return
-		}
-		c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
-		c.failLocal = f == FailLocal
-	})
+	g := given{name: "WithFailure", inRules: "failure in a rule"}
+	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
+		"choose FailLocal, FailOpen or FailClosed", func(c *config) {
+			c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
+			c.failLocal = f == FailLocal
+		})
 }
 
 // WithTimeout limits how long a decision may take in all calls of a store outside the process, whatever the timeouts of

@@ -45,8 +45,6 @@ type Limiter struct {
 	overrides *override.Set[*activeOverride] // or nil without WithOverrides
 	lease     time.Duration                  // of [WithLease], or 0
 
-	uncosted error // for which units there is no WithCostOf, or nil
-
 	keeps   bool // a key may replace the context of a request
 	rereads bool // a request may read a key more than once, unless it remembers its keys
 

@@ -90,15 +90,11 @@ func (s *MemoryStore) Validate(...*store.Plan) error {
 	if s.logs == nil {
 		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")
 	}
-	var faults []error
-	if s.twice {
-		faults = append(faults, configError("WithMaxKeys", "twice", givenTwice, removeOne))
-	}
-	if n := s.logs.MaxKeys(); n < 1 {
-		faults = append(faults, configError("WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1",
-			"choose 1 or more"))
-	}
-	return errors.Join(faults...)
+	var wrong faults
+	n := s.logs.MaxKeys()
+	wrong.add(s.twice, "WithMaxKeys", "twice", givenTwice, removeOne)
+	wrong.add(n < 1, "WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1", "choose 1 or more")
+	return errors.Join(wrong...)
 }
 
 // Take implements [store.Store]. It ignores the context.

@@ -48,7 +48,6 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.name = cmp.Or(c.name, compiled.name)
 	c.prefixes.Check = &setup.Requests{Policy: c.name}
 	l := c.limiter(compiled, key)
-	l.uncosted = c.unknownCosts(compiled.fixed)
 	err := errors.Join(c.faults...)
 	if err == nil {
 		setup.WarnInHandler(c.name)
@@ -126,27 +125,12 @@ func (c *config) checkCosts(fixed *plan.Plan) {
 		if fixed != nil {
 			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", fixed))
 		}
-		if c.cost != nil && (unit == plan.Requests || fixed != nil && unit == fixed.Unit) {
-			c.fault("WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
-		}
+		both := c.cost != nil && (unit == plan.Requests || fixed != nil && unit == fixed.Unit)
+		c.faults.add(both, "WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
 	}
 	if fixed != nil && c.cost != nil {
 		c.faults = append(c.faults, fixed.NoUnnamed("WithCost"))
 	}
-}
-
-// unknownCosts returns an error for each unit for which middleware has no WithCostOf.
-func (c *config) unknownCosts(fixed *plan.Plan) error {
-	if fixed == nil {
-		return nil
-	}
-	var faults []error
-	for _, unit := range append([]string{fixed.Unit}, fixed.Units...) {
-		if unit != "" && c.costs[unit] == nil && (unit != fixed.Unit || c.cost == nil) {
-			faults = append(faults, costUnknown(unit))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.
@@ -178,28 +162,23 @@ func (c *config) unservable(p *policy) error {
 
 // unfit returns an error for each option that the algorithms of these limits cannot serve.
 func (c *config) unfit(p *plan.Plan) error {
-	var faults []error
-	add := func(wrong bool, option, value, problem, remedy string) {
-		if wrong {
-			faults = append(faults, configError(option, value, problem, remedy))
-		}
-	}
+	var wrong faults
 	all, algorithm := p.All(), p.Counter.String()
 	if n := slices.IndexFunc(all, func(l plan.Limit) bool { return l.InFlight || !l.KeepsEntries() }); n >= 0 {
-		add(c.guard.Lease > 0, "WithLease", all[n].Text, "only units of sliding logs can be booked ahead",
+		wrong.add(c.guard.Lease > 0, "WithLease", all[n].Text, "only units of sliding logs can be booked ahead",
 			"leave the option out, or give this limit to a limiter of its own")
 	}
 	if p.Counter != store.SlidingLog {
 		const remedy = "leave the option out, or use a sliding log"
-		add(c.refunds != nil, "WithRefund", algorithm,
+		wrong.add(c.refunds != nil, "WithRefund", algorithm,
 			"this algorithm keeps counters, not requests, so no request can be taken back", remedy)
-		add(c.mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
+		wrong.add(c.mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
 			"this algorithm cannot count denials", remedy)
-		add(c.failLocal, "WithFailure(FailLocal)", algorithm,
+		wrong.add(c.failLocal, "WithFailure(FailLocal)", algorithm,
 			"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store",
 			remedy)
 	}
-	return errors.Join(faults...)
+	return errors.Join(wrong...)
 }
 
 // lacks reports each option that needs an optional method which the store does not have.
@@ -209,21 +188,15 @@ func (c *config) lacks() {
 	_, keeps := c.store.(store.Overrider)
 	_, leases := c.store.(store.Leaser)
 	name := fmt.Sprintf("%T", c.store)
-	add := func(lacks bool, option, problem, remedy string) {
-		if lacks {
-			c.fault(option, name, "this store cannot "+problem, remedy)
-		}
-	}
-	add(c.refunds != nil && !settles, "WithRefund",
-		"give units back: it has no method Settle (store.Settler)", otherStore)
-	add(c.overrides && !keeps, "WithOverrides",
-		"keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore)
-	add(c.guard.Lease > 0 && !leases, "WithLease", "book units ahead: it has no method Book (store.Leaser)",
+	c.faults.add(c.refunds != nil && !settles, "WithRefund", name,
+		"this store cannot give units back: it has no method Settle (store.Settler)", otherStore)
+	c.faults.add(c.overrides && !keeps, "WithOverrides", name,
+		"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore)
+	c.faults.add(c.guard.Lease > 0 && !leases, "WithLease", name,
+		"this store cannot book units ahead: it has no method Book (store.Leaser)",
 		"leave the option out, or use another store, such as redisstore.New(client)")
-	if c.failLocal && !(merges && settles) {
-		c.fault("WithFailure", "FailLocal",
-			"admissions of an outage cannot be added to the store "+name+
-				": it has no methods Merge and Settle (store.Merger, store.Settler)",
-			"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full")
-	}
+	c.faults.add(c.failLocal && !(merges && settles), "WithFailure", "FailLocal",
+		"admissions of an outage cannot be added to the store "+name+
+			": it has no methods Merge and Settle (store.Merger, store.Settler)",
+		"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full")
 }

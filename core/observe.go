@@ -15,10 +15,7 @@ import (
 // be quick and must not block. The option may be given several times: all functions are called, in this order.
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(c *config) {
-		if f == nil {
-			c.fault("WithObserver", "nil", noFunction, giveOne)
-			return
-		}
+		c.faults.add(f == nil, "WithObserver", "nil", noFunction, giveOne)
 		c.observers = append(c.observers, f)
 	}
 }
@@ -29,10 +26,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 // option may be given several times: all functions are called, in this order. A panic of f is dropped.
 func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 	return func(c *config) {
-		if f == nil {
-			c.fault("WithStoreObserver", "nil", noFunction, giveOne)
-			return
-		}
+		c.faults.add(f == nil, "WithStoreObserver", "nil", noFunction, giveOne)
 		before := c.guard.StoreCalls
 		c.guard.StoreCalls = func(ctx context.Context, call event.StoreCall) {
 			if before != nil {

@@ -30,11 +30,11 @@ type config struct {
 	overrides bool // WithOverrides was given
 	shadow    Policy
 	given     []given // options that may be given only once
-	faults    []error
+	faults    faults
 }
 
 func (c *config) fault(option, value, problem, remedy string) {
-	c.faults = append(c.faults, configError(option, value, problem, remedy))
+	c.faults.add(true, option, value, problem, remedy)
 }
 
 // given is an option that was given.
@@ -48,16 +48,6 @@ type given struct {
 // once makes an option that may be given only once.
 func once(name string, set Option) Option { return given{name: name}.option(set) }
 
-// onceAnswering is once for an option that changes only how requests are answered.
-func onceAnswering(name string, set Option) Option {
-	return given{name: name, answers: true}.option(set)
-}
-
-// onceUnlessRules is once for an option that is a mistake with rules, which have something in its place.
-func onceUnlessRules(name, inRules string, set Option) Option {
-	return given{name: name, inRules: inRules}.option(set)
-}
-
 func (g given) option(set Option) Option {
 	return func(c *config) {
 		if slices.Contains(c.given, g) {
@@ -68,24 +58,31 @@ func (g given) option(set Option) Option {
 	}
 }
 
-// onceWithin is once for an option whose value is least to most.
-func onceWithin[T cmp.Ordered](name string, value, least, most T, problem, remedy string, set Option) Option {
-	return once(name, func(c *config) {
-		if value < least || value > most {
-			c.fault(name, fmt.Sprint(value), problem, remedy)
+// optionIf is option for a value that may be wrong, and is not set then.
+func (g given) optionIf(isValid bool, value, problem, remedy string, set Option) Option {
+	return g.option(func(c *config) {
+		if !isValid {
+			c.fault(g.name, value, problem, remedy)
 			return
 		}
 		set(c)
 	})
 }
 
-// callback notes that a function given to option takes a C, or reports that the function is missing.
-func callback[C any](c *config, option string, missing bool) {
-	if missing {
-		c.fault(option, "nil", noFunction, giveOne)
-		return
-	}
-	c.callbacks = append(c.callbacks, callbackOf[C](option))
+// onceWithin is once for an option whose value is least to most.
+func onceWithin[T cmp.Ordered](name string, value, least, most T, problem, remedy string, set Option) Option {
+	return given{name: name}.optionIf(least <= value && value <= most, fmt.Sprint(value), problem, remedy, set)
+}
+
+// calling makes an option whose value is a function that takes a C, or is missing.
+func calling[C any](g given, missing bool, set Option) Option {
+	return g.option(func(c *config) {
+		if set(c); missing {
+			c.fault(g.name, "nil", noFunction, giveOne)
+			return
+		}
+		c.callbacks = append(c.callbacks, callbackOf[C](g.name))
+	})
 }
 
 // configure applies opts to the defaults and collects all mistakes.
@@ -110,14 +107,9 @@ func configure(opts []Option) config {
 // WithStore keeps the logs in store instead of in a [MemoryStore] that only this limiter uses. Limiters may share a
 // store.
 func WithStore(store Store) Option {
-	return once("WithStore", func(c *config) {
-		if keys.IsNil(store) {
-			c.fault("WithStore", "nil", "the store is nil",
-				"pass a store, such as redisstore.New(client), or leave the option out")
-			return
-		}
-		c.store, c.shared = store, true
-	})
+	return given{name: "WithStore"}.optionIf(!keys.IsNil(store), "nil", "the store is nil",
+		"pass a store, such as redisstore.New(client), or leave the option out",
+		func(c *config) { c.store, c.shared = store, true })
 }
 
 // WithName names the policy: 1 to 48 of [a-z0-9._-]. The default name is made of its limits, such as "100-per-minute".
@@ -129,14 +121,10 @@ func WithStore(store Store) Option {
 //
 // A name also keeps the logs of a policy when its limits change.
 func WithName(name string) Option {
-	return onceUnlessRules("WithName", "domain in the file and name in a rule", func(c *config) {
-		if !validPolicyName(name) {
-			c.fault("WithName", strconv.Quote(name), "the name is not valid",
-				fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName))
-			return
-		}
-		c.name = name
-	})
+	g := given{name: "WithName", inRules: "domain in the file and name in a rule"}
+	return g.optionIf(validPolicyName(name), strconv.Quote(name), "the name is not valid",
+		fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName),
+		func(c *config) { c.name = name })
 }
 
 // WithCost sets the function that returns how many units a request takes; the default is 1. A cost above a quota is
@@ -145,8 +133,7 @@ func WithName(name string) Option {
 // Do not let a client choose its cost: take it from the route, not from a header.
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
-	return onceUnlessRules("WithCost", "cost in a rule", func(c *config) {
-		callback[C](c, "WithCost", f == nil)
+	return calling[C](given{name: "WithCost", inRules: "cost in a rule"}, f == nil, func(c *config) {
 		c.cost = func(r adapter.Request) int { return f(get(r)) }
 	})
 }
@@ -162,8 +149,7 @@ func WithCost[C any](f func(C) int) Option {
 func WithCostOf[C any](unit string, f func(C) int) Option {
 	get := native[C]()
 	given := given{name: "WithCostOf", unit: unit, inRules: "costs in a rule"}
-	return given.option(func(c *config) {
-		callback[C](c, "WithCostOf", f == nil)
+	return calling[C](given, f == nil, func(c *config) {
 		if !plan.ValidUnit(unit) {
 			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
 			return
@@ -179,8 +165,7 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 // Decide by the route's pattern, not by a prefix of the path, which clients can spell in many ways.
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
-	return once("WithSkip", func(c *config) {
-		callback[C](c, "WithSkip", f == nil)
+	return calling[C](given{name: "WithSkip"}, f == nil, func(c *config) {
 		c.skip = func(r adapter.Request) bool { return f(get(r)) }
 	})
 }
@@ -231,8 +216,7 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 // status is the handler's.
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
-	return once("WithRefund", func(c *config) {
-		callback[C](c, "WithRefund", f == nil)
+	return calling[C](given{name: "WithRefund"}, f == nil, func(c *config) {
 		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	})
 }
@@ -258,14 +242,9 @@ func WithCountDenied() Option {
 // Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, the observer gets an
 // event with an error, and the request is decided without the shadow.
 func WithShadow(p Policy) Option {
-	return onceUnlessRules("WithShadow", "shadow: true in a rule", func(c *config) {
-		if keys.IsNil(p) {
-			c.fault("WithShadow", "nil", "the policy is nil",
-				"pass a policy, such as core.PerMinute(100), or leave the option out")
-			return
-		}
-		c.shadow = p
-	})
+	g := given{name: "WithShadow", inRules: "shadow: true in a rule"}
+	return g.optionIf(!keys.IsNil(p), "nil", "the policy is nil",
+		"pass a policy, such as core.PerMinute(100), or leave the option out", func(c *config) { c.shadow = p })
 }
 
 // WithOverrides makes a limiter look for overrides of its keys: see [Limiter.Override]. The store must keep them
@@ -295,13 +274,8 @@ func WithIPv6Prefix(bits int) Option {
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
 // are stored as HMACs under this secret of at least 16 bytes. All processes that share logs need the same secret.
 func WithSecret(secret []byte) Option {
-	return once("WithSecret", func(c *config) {
-		if len(secret) < minSecret {
-			// The message must not contain the secret.
-			c.fault("WithSecret", fmt.Sprintf("%d bytes", len(secret)), "the secret has too few bytes",
-				fmt.Sprintf("use at least %d random bytes; is the variable it comes from set?", minSecret))
-			return
-		}
-		c.secret = append([]byte(nil), secret...)
-	})
+	length := fmt.Sprintf("%d bytes", len(secret)) // the error must not contain the secret
+	return given{name: "WithSecret"}.optionIf(len(secret) >= minSecret, length, "the secret has too few bytes",
+		fmt.Sprintf("use at least %d random bytes; is the variable it comes from set?", minSecret),
+		func(c *config) { c.secret = slices.Clone(secret) })
 }

@@ -56,51 +56,48 @@ const (
 	maxOverride = 366 * 24 * time.Hour
 )
 
-// text returns what the store keeps of an override, or an error for each mistake in itself. It leaves the key out if
-// it must not be readable.
+// text returns what the store keeps of an override, or an error for each mistake in itself.
 func (o *Override) text(policy, key string) (text string, err error) {
-	var faults []error
-	add := func(value, problem, remedy string) {
-		faults = append(faults, configError("Override", value, problem, remedy))
-	}
+	var wrong faults
+	add := func(is bool, value, problem, remedy string) { wrong.add(is, "Override", value, problem, remedy) }
 	given := 0
 	for _, is := range [...]bool{o.Limits != nil, o.Denied, o.Unlimited} {
 		if is {
 			given++
 		}
 	}
-	if given != 1 {
-		add(strconv.Itoa(given)+" of Limits, Denied and Unlimited", "exactly one must be set", "set one of them")
-	}
-	switch left := time.Until(o.Until); {
-	case o.Until.IsZero():
-		add("no end", "an override needs an end", "set Until, such as time.Now().Add(24*time.Hour)")
-	case left <= 0:
-		add(o.Until.Format(time.RFC3339), "the end is in the past", "set Until to a later instant")
-	case left > maxOverride:
-		add(o.Until.Format(time.RFC3339), "the end is more than a year ahead", "set an earlier one, and renew it")
-	}
-	if len(o.Note) > maxNote || !utf8.ValidString(o.Note) {
-		add(strconv.Itoa(len(o.Note))+" bytes of Note", "the note is too long, or not UTF-8",
-			fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
-	}
+	add(given != 1, strconv.Itoa(given)+" of Limits, Denied and Unlimited", "exactly one must be set",
+		"set one of them")
+	left, isSet, end := time.Until(o.Until), !o.Until.IsZero(), o.Until.Format(time.RFC3339)
+	add(!isSet, "no end", "an override needs an end", "set Until, such as time.Now().Add(24*time.Hour)")
+	add(isSet && left <= 0, end, "the end is in the past", "set Until to a later instant")
+	add(left > maxOverride, end, "the end is more than a year ahead", "set an earlier one, and renew it")
+	add(len(o.Note) > maxNote || !utf8.ValidString(o.Note), strconv.Itoa(len(o.Note))+" bytes of Note",
+		"the note is too long, or not UTF-8", fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
 	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
 	for _, limit := range o.Limits {
-		if limit.by != nil || limit.form.InFlight {
-			add(limit.String(), "limits of an override have no key of their own, and count no requests in flight",
-				"set By of the override, and leave out InFlight")
-		}
+		add(limit.by != nil || limit.form.InFlight, limit.String(),
+			"limits of an override have no key of their own, and count no requests in flight",
+			"set By of the override, and leave out InFlight")
 		stored.Limits = append(stored.Limits, storedLimit{limit.String(), limit.Name, limit.form.Algorithm})
 	}
-	if o.Limits != nil {
-		_, err = newPlan(o.Limits, "Override")
-		faults = append(faults, err)
-	}
-	if err = errors.Join(faults...); err != nil {
+	_, err = o.compile()
+	if err = errors.Join(append(wrong, err)...); err != nil {
 		return "", err
 	}
 	b, err := json.Marshal(stored)
 	return string(b), err
+}
+
+func (o *Override) compile() (*plan.Override, error) {
+	if o.Limits == nil {
+		return plan.NewOverride(nil), nil
+	}
+	pl, err := newPlan(o.Limits, "Override")
+	if err != nil {
+		return nil, err
+	}
+	return plan.NewOverride(pl.Limits), nil
 }
 
 // storedOverride is the value of an override in the store.
@@ -126,12 +123,12 @@ type activeOverride struct {
 	plan *plan.Override
 }
 
-func parseOverride(from store.Override) (*activeOverride, error) {
+func parseOverride(from store.Override) (o *activeOverride, err error) {
 	var stored storedOverride
-	if err := json.Unmarshal([]byte(from.Value), &stored); err != nil {
+	if err = json.Unmarshal([]byte(from.Value), &stored); err != nil {
 		return nil, err
 	}
-	o := &activeOverride{KeyOverride: KeyOverride{Policy: stored.Policy, Key: stored.Key, Override: Override{
+	o = &activeOverride{KeyOverride: KeyOverride{Policy: stored.Policy, Key: stored.Key, Override: Override{
 		Denied: stored.Denied, Unlimited: stored.Unlimited, Until: from.Until, Note: stored.Note,
 	}}}
 	for _, s := range stored.Limits {
@@ -144,14 +141,6 @@ func parseOverride(from store.Override) (*activeOverride, error) {
 		}
 		o.Limits = append(o.Limits, limit)
 	}
-	if o.Limits == nil {
-		o.plan = plan.NewOverride(nil)
-		return o, nil
-	}
-	pl, err := newPlan(o.Limits, "Override")
-	if err != nil {
-		return nil, err
-	}
-	o.plan = plan.NewOverride(pl.Limits)
-	return o, nil
+	o.plan, err = o.compile()
+	return o, err
 }

@@ -28,15 +28,12 @@ const (
 
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
-	return onceAnswering("WithHeaders", func(c *config) {
-		c.headers = true
-		if h < HeadersDraft || h > HeadersNone {
-			c.fault("WithHeaders", strconv.Itoa(int(h)), "there is no such value",
-				"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone")
-			return
-		}
-		c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
-	})
+	g := given{name: "WithHeaders", answers: true}
+	return g.optionIf(HeadersDraft <= h && h <= HeadersNone, strconv.Itoa(int(h)), "there is no such value",
+		"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone", func(c *config) {
+			c.headers = true
+			c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
+		})
 }
 
 // Names in the canonical form of http.Header, so that Set need not convert them.
@@ -48,7 +45,6 @@ const (
 	fieldReset      = "X-Ratelimit-Reset"
 	fieldRetryAfter = "Retry-After"
 	fieldCache      = "Cache-Control"
-	fieldType       = "Content-Type"
 )
 
 // For adapters: SetHeaders writes the header fields that describe the quota. For a denial it also writes Retry-After,

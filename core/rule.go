@@ -53,9 +53,7 @@ func (chosenByRules) compile() (*policy, error) {
 // ruleOptions is an option that checks those before it.
 func ruleOptions(c *config) {
 	for _, option := range c.given {
-		if option.inRules != "" {
-			c.fault(option.name, "rules", ownSetting, "use "+option.inRules)
-		}
+		c.faults.add(option.inRules != "", option.name, "rules", ownSetting, "use "+option.inRules)
 	}
 }
 
@@ -75,9 +73,8 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 			c.fault(option.name, "too late", tooLate, passEarlier)
 		}
 	}
-	if len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil {
-		c.fault("lists and observers", "too late", tooLate, passEarlier)
-	}
+	c.faults.add(len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil, "lists and observers",
+		"too late", tooLate, passEarlier)
 	answer := func(l *Limiter) *Limiter {
 		own := *l
 		if c.headers {
@@ -127,7 +124,9 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 		return nil, plan.ShadowError(pl.Counter)
 	}
 	spaces := *l.policy.spaces
-	spaces.NamedSpaces, spaces.OwnKey, spaces.Label = l.names(r.Name, spaces.Secret), r.Key.spec, r.Label
+	spaces.OwnKey, spaces.Label = r.Key.spec, r.Label
+	named, _ := l.ruleSpaces.LoadOrStore(r.Name, plan.NewNamedSpaces(r.Name, spaces.Secret))
+	spaces.NamedSpaces = named.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 	if err := spaces.Split(pl); err != nil {
 		return nil, err
 	}
@@ -140,12 +139,6 @@ func (l *Limiter) prepare(r *rule) (*plan.Part, error) {
 		}
 	}
 	return p, nil
-}
-
-// names returns the spaces of rules with a name.
-func (l *Limiter) names(name string, secret []byte) *plan.NamedSpaces {
-	spaces, _ := l.ruleSpaces.LoadOrStore(name, plan.NewNamedSpaces(name, secret))
-	return spaces.(*plan.NamedSpaces) //nolint:forcetypeassert // nothing else is stored
 }
 
 // joins returns nil if the store can decide over several logs at once, and otherwise why not.
