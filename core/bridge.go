@@ -160,57 +160,50 @@ func (d *Decision) resetLog(ctx context.Context, key store.Key) error {
 }
 
 func overrideNames(l *Limiter) (names []string) {
-	for _, keys := range l.overridable() {
-		names = append(names, plan.NamesOf(keys)...)
+	for _, k := range l.overridable() {
+		names = append(names, k.Name)
 	}
 	return names
 }
 
 // namedTarget finds the key of a kind with a name.
-func (l *Limiter) namedTarget(call, name, text string) (t overrideTarget, err error) {
-	if l.overrides == nil {
-		return t, noOverrides(call)
-	}
-	policy, limit, ofLimit := strings.Cut(name, "/")
-	all := l.overridable()
-	i := slices.IndexFunc(all, func(keys []*plan.OverrideKey) bool { return len(keys) > 0 && keys[0].Policy == policy })
-	if i < 0 {
-		problem, remedy := "no rule has this name", "use the name of a rule in force"
-		known := policy == l.namespace.Policy()
-		if l.choose != nil {
-			known = slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy })
-		}
-		if known {
-			problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
-		}
-		return t, configError(call, name, problem, remedy)
-	}
-	k := plan.Main(all[i])
-	if ofLimit {
-		k = nil
-		for _, of := range all[i] {
-			if slices.Contains(of.Limits, limit) {
-				k = of
+func (l *Limiter) namedTarget(call, name, text string) (overrideTarget, error) {
+	policy, limit, _ := strings.Cut(name, "/")
+	var named *plan.OverrideKey
+	var names []string // of the keys of the policy or the rule
+	for _, k := range l.overridable() {
+		if k.Policy == policy {
+			names = append(names, k.Name)
+			if k.Name == name || slices.Contains(k.Limits, limit) {
+				named = k
 			}
 		}
 	}
-	if k == nil {
-		return t, configError(call, name, "it does not name one kind of key",
-			"use one of "+strings.Join(plan.NamesOf(all[i]), ", "))
+	if named != nil {
+		return l.namedBy(call, text, named)
 	}
-	return l.namedBy(call, text, k)
+	known := policy == l.namespace.Policy()
+	if l.choose != nil {
+		known = slices.ContainsFunc(l.inForce(), func(r plan.Named) bool { return r.Name == policy })
+	}
+	problem, remedy := "no rule has this name", "use the name of a rule in force"
+	switch {
+	case names != nil:
+		problem, remedy = "it does not name one kind of key", "use one of "+strings.Join(names, ", ")
+	case known:
+		problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
+	}
+	return overrideTarget{}, configError(call, name, problem, remedy)
 }
 
 func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override) error {
-	t, err := l.namedTarget("Override", name, key)
-	if err == nil && o.By.spec != nil {
-		err = configError("Override", o.By.spec.Name, "keys of rules are not those of the program",
-			`leave By out, and name a limit of the rule, as in "rule/limit"`)
-	}
-	if err != nil {
-		return err
-	}
-	return l.setOverride(ctx, t, o)
+	return l.setOverride(ctx, o, func() (t overrideTarget, err error) {
+		if t, err = l.namedTarget("Override", name, key); err == nil && o.By.spec != nil {
+			err = configError("Override", o.By.spec.Name, "keys of rules are not those of the program",
+				`leave By out, and name a limit of the rule, as in "rule/limit"`)
+		}
+		return t, err
+	})
 }
 
 func removeOverrideNamed(ctx context.Context, l *Limiter, name, key string) error {

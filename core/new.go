@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/override"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/internal/slots"
@@ -93,17 +94,20 @@ func (c *config) limiter(compiled *policy, k *keys.Spec) *Limiter {
 	l.ban = c.ban.ForPolicy(c.name, c.secret)
 	l.callbacks = slices.Concat(compiled.callbacks, k.Callbacks, c.callbacks)
 	l.lister, _ = c.store.(store.Lister)
+	var keeper store.Overrider
 	if own, ok := c.store.(*MemoryStore); ok {
-		l.memory = own.logs
+		l.memory, keeper = own.logs, own
 		l.permits = slots.New(memoryPermits{own.logs})
 	} else {
 		c.guard.Store, c.guard.Policy = c.store, c.name
 		l.guard, l.lease = guard.New(c.guard), c.guard.Lease
-		l.permits = l.guard.Slots
+		l.permits, keeper = l.guard.Slots, l.guard
 	}
 	l.permits.Freed = l.wake
 	if c.overrides {
-		l.findOverrides()
+		l.overrides = override.New(override.Config[*activeOverride]{
+			Policy: c.name, Store: keeper, Parse: parseOverride, Counts: l.hasOverride,
+		})
 	}
 	return l
 }

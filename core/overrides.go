@@ -9,21 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/override"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
-
-// findOverrides makes the limiter look for overrides.
-func (l *Limiter) findOverrides() {
-	keeper, _ := l.store.(store.Overrider)
-	if l.guard != nil {
-		keeper = l.guard
-	}
-	l.overrides = override.New(override.Config[*activeOverride]{
-		Policy: l.namespace.Policy(), Store: keeper, Parse: parseOverride, Counts: l.hasOverride,
-	})
-}
 
 // Override gives a key another quota until an instant, in place of an earlier override of the key: for a customer who
 // needs more until Friday, or for a key that must be stopped. It is in force in this process when Override returns, and
@@ -42,11 +30,9 @@ func (l *Limiter) findOverrides() {
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
 func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
-	t, err := l.overrideTarget("Override", key, o.By)
-	if err != nil {
-		return err
-	}
-	return l.setOverride(ctx, t, o)
+	return l.setOverride(ctx, o, func() (overrideTarget, error) {
+		return l.overrideTarget("Override", key, o.By)
+	})
 }
 
 // Override is [Limiter.Override] for the key of this decision, or with By, for that key of its limits. It works for all
@@ -57,19 +43,16 @@ func (d Decision) Override(ctx context.Context, o Override) error {
 		return configError("Override", "a decision", "the request was not limited, so it has no key",
 			"override keys of decisions about limited requests")
 	}
-	if l.overrides == nil {
-		return noOverrides("Override")
-	}
-	for i, log := range d.q.Logs() {
-		if d.isOf(log, o.By) {
-			t, _ := d.q.At(i)
-			return l.setOverride(ctx, overrideTarget{
-				key:  store.Key{Namespace: log.KeySpace, Identity: t.Key.Clone()},
-				text: t.Key.Label(), policy: d.policyName(),
-			}, o)
+	return l.setOverride(ctx, o, func() (t overrideTarget, err error) {
+		i := slices.IndexFunc(d.q.Logs(), func(log *plan.Log) bool { return d.isOf(log, o.By) })
+		if i < 0 {
+			return t, noSuchKey("Override", o.By)
 		}
-	}
-	return noSuchKey("Override", o.By)
+		of, _ := d.q.At(i)
+		t.key = store.Key{Namespace: d.q.Logs()[i].KeySpace, Identity: of.Key.Clone()}
+		t.text, t.policy = of.Key.Label(), d.policyName()
+		return t, nil
+	})
 }
 
 // isOf reports whether a log is of the limiter's key, or else of the key by. Of rules it is that of the rule that the
@@ -146,7 +129,7 @@ func (l *Limiter) keyOfOverride(id string) Key {
 	if l.choose != nil {
 		return Key{}
 	}
-	for _, k := range l.overridable()[0] {
+	for _, k := range l.overridable() {
 		if !k.Own && strings.Contains(id, ":"+k.Space.Policy()+":") {
 			return Key{specOf(k.Key)}
 		}
@@ -179,15 +162,12 @@ type overrideTarget struct {
 
 // overrideTarget finds the key that a text names, of the limiter or of limits with a key of their own.
 func (l *Limiter) overrideTarget(call, text string, by Key) (t overrideTarget, err error) {
-	switch {
-	case l.overrides == nil:
-		return t, noOverrides(call)
-	case l.choose != nil:
+	if l.choose != nil {
 		return t, configError(call, "a text", "rules need a request, but this call has none",
 			"use the method of the rules, or Decision.Override")
 	}
 	key := cmp.Or(by.spec, l.key)
-	keys := l.overridable()[0]
+	keys := l.overridable()
 	i := slices.IndexFunc(keys, func(k *plan.OverrideKey) bool { return specOf(k.Key) == key })
 	switch {
 	case i >= 0:
@@ -207,20 +187,21 @@ func (l *Limiter) namedBy(call, text string, kind *plan.OverrideKey) (t override
 	return t, err
 }
 
-// overridable returns the keys of each policy or rule, in their order.
-func (l *Limiter) overridable() (all [][]*plan.OverrideKey) {
-	switch {
-	case l.overrides == nil:
+// overridable returns the keys of the policy, or of each rule.
+func (l *Limiter) overridable() (all []*plan.OverrideKey) {
+	if l.overrides == nil {
 		return nil
+	}
+	policy := l.namespace.Policy()
+	switch {
 	case l.choose == nil && l.policy.varies():
-		return [][]*plan.OverrideKey{{{
-			Policy: l.namespace.Policy(), Own: true, Key: l.key, Space: l.policy.spaces.Keys(ownKeys),
-		}}}
+		space := l.policy.spaces.Keys(ownKeys)
+		return []*plan.OverrideKey{{Policy: policy, Name: policy, Own: true, Key: l.key, Space: space}}
 	case l.choose == nil:
-		return [][]*plan.OverrideKey{plan.OverrideKeys(l.namespace.Policy(), []*plan.Plan{l.policy.fixed})}
+		return plan.OverrideKeys(policy, []*plan.Plan{l.policy.fixed})
 	}
 	for _, rule := range l.inForce() {
-		all = append(all, plan.OverrideKeys(rule.Name, rule.Plans))
+		all = append(all, plan.OverrideKeys(rule.Name, rule.Plans)...)
 	}
 	return all
 }
@@ -237,9 +218,26 @@ func (l *Limiter) hasOverride(id string) bool {
 	return known
 }
 
-// setOverride keeps an override. A pause does not end earlier for it.
-func (l *Limiter) setOverride(ctx context.Context, t overrideTarget, o Override) error {
-	value, err := l.checkOverride(t, o)
+// setOverride keeps an override of the key that target finds. A pause does not end earlier for it.
+func (l *Limiter) setOverride(ctx context.Context, o Override, target func() (overrideTarget, error)) error {
+	if l.overrides == nil {
+		return noOverrides("Override")
+	}
+	t, err := target()
+	if err != nil {
+		return err
+	}
+	if l.policy.spaces.Secret != nil {
+		t.text = "" // which must not be readable
+	}
+	value, err := o.text(t.policy, t.text)
+	if err != nil {
+		return err
+	}
+	read, err := parseOverride(store.Override{Value: value})
+	if err == nil && !o.Denied {
+		err = l.checkOverride(t, read.plan)
+	}
 	if err != nil {
 		return err
 	}
@@ -251,35 +249,20 @@ func (l *Limiter) setOverride(ctx context.Context, t overrideTarget, o Override)
 	return l.overrides.Put(ctx, store.Override{Name: name, Value: value, Until: until, Extend: t.pause})
 }
 
-// checkOverride returns what the store keeps of an override, or an error for each mistake.
-func (l *Limiter) checkOverride(t overrideTarget, o Override) (value string, err error) {
-	if l.policy.spaces.Secret != nil {
-		t.text = ""
-	}
-	if value, err = o.text(t.policy, t.text); err != nil {
-		return "", err
-	}
-	read, err := parseOverride(store.Override{Value: value})
-	if err != nil || len(t.bases) == 0 || o.Denied {
-		return value, err
-	}
+// checkOverride returns an error for each mistake of an override that fits none of the plans which have the key.
+func (l *Limiter) checkOverride(t overrideTarget, o *plan.Override) (err error) {
 	for _, base := range slices.Backward(t.bases) {
-		if err = l.checkFor(base, t.key.Namespace, read.plan); err == nil {
-			return value, nil
+		var faults []error
+		for _, limit := range o.Unmatched(base, t.key.Namespace) {
+			faults = append(faults, configError("Override", limit.Text,
+				"no limit of the key counts "+plan.UnitName(limit.Unit), "leave it out"))
+		}
+		_, err = o.Plan(base, t.key.Namespace, l.policy.spaces.Check)
+		if err = errors.Join(append(faults, err)...); err == nil {
+			return nil
 		}
 	}
-	return value, err
-}
-
-// checkFor returns an error for each mistake of an override of the key of a plan.
-func (l *Limiter) checkFor(base *plan.Plan, space *store.Namespace, o *plan.Override) error {
-	var faults []error
-	for _, limit := range o.Unmatched(base, space) {
-		faults = append(faults, configError("Override", limit.Text,
-			"no limit of the key counts "+plan.UnitName(limit.Unit), "leave it out"))
-	}
-	_, err := o.Plan(base, space, l.policy.spaces.Check)
-	return errors.Join(append(faults, err)...)
+	return err
 }
 
 // Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
@@ -292,12 +275,13 @@ func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bo
 	if l.overrides == nil {
 		return false, nil
 	}
-	t := overrideTarget{text: key, policy: l.namespace.Policy(), pause: true}
-	t.key.Namespace = l.policy.spaces.Keys(ownKeys)
-	if err := l.identityOf(key, &t.key.Identity); err != nil {
-		return true, err
-	}
-	return true, l.setOverride(ctx, t, Override{Denied: true, Until: until, Note: "a pause"})
+	o := Override{Denied: true, Until: until, Note: "a pause"}
+	return true, l.setOverride(ctx, o, func() (t overrideTarget, err error) {
+		t = overrideTarget{text: key, policy: l.namespace.Policy(), pause: true}
+		t.key.Namespace = l.policy.spaces.Keys(ownKeys)
+		err = l.identityOf(key, &t.key.Identity)
+		return t, err
+	})
 }
 
 // refreshOverrides reads the overrides if that is due, and reports whether there may be any.

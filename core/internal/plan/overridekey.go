@@ -8,7 +8,8 @@ import (
 
 // OverrideKey is a kind of key that overrides can be of, in a policy or a rule.
 type OverrideKey struct {
-	Policy string
+	Policy string   // or the rule
+	Name   string   // the policy, or with a slash and the name of a limit if it stands for another key
 	Own    bool     // it is that of the policy or the rule
 	Limits []string // names of its limits
 	Key    Key
@@ -22,7 +23,8 @@ type Named struct {
 	Plans []*Plan
 }
 
-// OverrideKeys returns the keys of a policy that has these plans. Limits in shadow have nothing to override.
+// OverrideKeys returns the keys of a policy that has these plans. Its name stands for the first one, if that is its own
+// or the only one. Limits in shadow have nothing to override.
 func OverrideKeys(policy string, plans []*Plan) (keys []*OverrideKey) {
 	for _, pl := range plans {
 		for _, log := range pl.Logs {
@@ -43,32 +45,16 @@ func OverrideKeys(policy string, plans []*Plan) (keys []*OverrideKey) {
 			}
 		}
 	}
-	return keys
-}
-
-// Main returns the key that the name of a policy or a rule stands for: its own one, or the only one. It is nil if there
-// are several.
-func Main(keys []*OverrideKey) *OverrideKey {
 	own := slices.DeleteFunc(slices.Clone(keys), func(k *OverrideKey) bool { return !k.Own })
-	switch {
-	case len(own) == 1:
-		return own[0]
-	case len(keys) == 1:
-		return keys[0]
+	if len(own) != 1 {
+		own = slices.Clone(keys)
 	}
-	return nil
-}
-
-// NamesOf returns what keys are called: the policy or the rule for its [Main] key, and with a slash and the name of a
-// limit for others.
-func NamesOf(keys []*OverrideKey) (names []string) {
-	of := Main(keys)
 	for _, k := range keys {
-		if k == of {
-			names = append([]string{k.Policy}, names...)
-		} else {
-			names = append(names, k.Policy+"/"+k.Limits[0])
-		}
+		k.Name = policy + "/" + k.Limits[0]
 	}
-	return names
+	if len(own) == 1 {
+		own[0].Name = policy
+		keys = append(own, slices.DeleteFunc(keys, func(k *OverrideKey) bool { return k == own[0] })...)
+	}
+	return keys
 }
