@@ -18,21 +18,21 @@ import (
 // is an address, for [ByHeader] and [By] an identity, and for [First] whichever its keys accept. Under [Global] and
 // [Join], and with keys of package jwtkey, the text names a separate log.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, 1, l.mode, &d)
+	err = l.ask(ctx, key, 1, nil, l.mode, &d)
 	return d, err
 }
 
 // AllowN takes cost units, all or none. A cost above a quota never fits: the decision is a denial, and the error is
 // [ErrCostExceedsQuota], so that no caller waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.askN(ctx, key, cost, &d)
+	err = l.askN(ctx, key, cost, nil, &d)
 	return d, err
 }
 
 // askN is separate so that AllowN is short enough to be inlined. Otherwise AllowN copies its Decision twice, which
 // takes a tenth of its time.
-func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) error {
-	err := l.ask(ctx, key, cost, l.mode, d)
+func (l *Limiter) askN(ctx context.Context, key string, cost int, costs Costs, d *Decision) error {
+	err := l.ask(ctx, key, cost, costs, l.mode, d)
 	if err == nil && d.never() {
 		err = d.Err()
 	}
@@ -45,29 +45,11 @@ func (l *Limiter) askN(ctx context.Context, key string, cost int, d *Decision) e
 //
 //	d, err := limiter.AllowCosts(ctx, "customer 7", core.Costs{"tokens": 4000})
 func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d Decision, err error) {
-	err = l.askCosts(ctx, key, costs, &d)
+	if costs == nil {
+		costs = Costs{}
+	}
+	err = l.askN(ctx, key, 1, costs, &d)
 	return d, err
-}
-
-// askCosts is separate for the same reason as askN is.
-func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Decision) error {
-	d.began, d.q.Take.Mode, d.q.Take.Cost = l.begin(), l.mode, 1
-	pl, err := l.planOf(ctx, key, &d.q.Take.Key.Identity)
-	if err == nil {
-		err = costs.check("AllowCosts", pl)
-	}
-	if err != nil {
-		return l.failed(ctx, d, err)
-	}
-	if cost, named := costs.of(pl.Unit); named || pl.Unit != "" {
-		d.q.Take.Cost = cost
-	}
-	d.q.Price(pl, costs, 0)
-	err = l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, true, d))
-	if err == nil && d.never() {
-		err = d.Err()
-	}
-	return err
 }
 
 // AllowAtMost takes as many units as there are, up to cost: Granted of the decision. If there is none, the decision is
@@ -76,13 +58,13 @@ func (l *Limiter) askCosts(ctx context.Context, key string, costs Costs, d *Deci
 //
 // A cost of more than a quota is no error, since a part of it may be granted. A cost below 1 is a [ConfigError].
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, cost, store.ModeUpTo, &d)
+	err = l.ask(ctx, key, cost, nil, store.ModeUpTo, &d)
 	return d, err
 }
 
 // Peek returns what [Limiter.Allow] would decide, and takes nothing: Remaining is what is left now.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, 1, store.ModePeek, &d)
+	err = l.ask(ctx, key, 1, nil, store.ModePeek, &d)
 	return d, err
 }
 
@@ -92,7 +74,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 // For each key it keeps as many units as the largest quota, and at least [store.MaxRecorded]. Used does not grow beyond
 // that.
 func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, cost, store.ModeRecord, &d)
+	err = l.ask(ctx, key, cost, nil, store.ModeRecord, &d)
 	return d, err
 }
 
@@ -147,14 +129,31 @@ func (l *Limiter) unnamedSpace() *plan.Space {
 	return l.policy.spaces.Own()
 }
 
-// ask fills in d, which must be zero.
-func (l *Limiter) ask(ctx context.Context, key string, cost int, mode store.Mode, d *Decision) error {
+// ask fills in d, which must be zero. Costs are nil unless units are named.
+func (l *Limiter) ask(
+	ctx context.Context, key string, cost int, costs Costs, mode store.Mode, d *Decision,
+) error {
 	d.began, d.q.Take.Mode, d.q.Take.Cost = l.begin(), mode, cost
 	pl, err := l.planOf(ctx, key, &d.q.Take.Key.Identity)
+	if err == nil && costs != nil {
+		err = d.setCosts(pl, costs)
+	}
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
 	return l.reported(ctx, d, l.decide(ctx, nil, &l.prefixes, pl, mode != store.ModePeek, d))
+}
+
+// setCosts sets the costs of units with a name.
+func (d *Decision) setCosts(pl *plan.Plan, costs Costs) error {
+	if err := costs.check("AllowCosts", pl); err != nil {
+		return err
+	}
+	if cost, named := costs.of(pl.Unit); named || pl.Unit != "" {
+		d.q.Take.Cost = cost
+	}
+	d.q.Price(pl, costs, 0)
+	return nil
 }
 
 // planOf finds the identity that key names, and returns the plan, for calls that are decided without a request.

@@ -70,7 +70,8 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 		return err
 	}
 	if !look.Allowed {
-		d.denyBanned(look.Retry)
+		d.Banned = true
+		d.refuse("ban", look.Retry)
 		return nil
 	}
 	lookErr := d.storeErr // which tells nothing about the charge
@@ -85,14 +86,10 @@ func (l *Limiter) decideWithBan(ctx context.Context, d *Decision, try bool) erro
 	}
 	wait, banned, err := l.ban.Count(ctx, logs, d.q.Take.Key.Identity, look)
 	if banned {
-		d.denyBanned(wait)
+		d.Banned = true
+		d.refuse("ban", wait)
 	}
 	return err
-}
-
-func (d *Decision) denyBanned(wait time.Duration) {
-	d.Allowed, d.Banned, d.Violated, d.Policy = false, true, []string{"ban"}, d.limiter.namespace.Policy()
-	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
 // liftBan ends a ban, if the limiter bans.

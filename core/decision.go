@@ -144,6 +144,12 @@ func (d *Decision) never() bool {
 // refused reports whether a ban or an override has denied, and no limit was asked.
 func (d *Decision) refused() bool { return d.Banned || d.Overridden != nil && d.Overridden.Denied }
 
+// refuse denies, whatever the limits say. A ban or an override causes it.
+func (d *Decision) refuse(cause string, wait time.Duration) {
+	d.Allowed, d.Violated, d.Policy = false, []string{cause}, d.policyName()
+	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
+}
+
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
 func (d Decision) Err() error {
 	if d.Allowed {

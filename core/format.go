@@ -40,7 +40,13 @@ func (d *Decision) attrs() []slog.Attr {
 	if d.Overridden != nil {
 		attrs = append(attrs, slog.String("override", d.Overridden.Kind()))
 	}
-	return appendTrue(appendTrue(attrs, "banned", d.Banned), "degraded", d.Degraded)
+	if d.Banned {
+		attrs = append(attrs, slog.Bool("banned", true))
+	}
+	if d.Degraded {
+		attrs = append(attrs, slog.Bool("degraded", true))
+	}
+	return attrs
 }
 
 // String describes the event in one line, without Key and without the text of Err, which may hold an identity.
@@ -123,13 +129,6 @@ func appendAttrs(b []byte, attrs []slog.Attr) []byte {
 		b = append(b, text...)
 	}
 	return b
-}
-
-func appendTrue(attrs []slog.Attr, name string, value bool) []slog.Attr {
-	if value {
-		attrs = append(attrs, slog.Bool(name, true))
-	}
-	return attrs
 }
 
 // format writes text for any verb. %q quotes it; width and precision apply as for %s.

@@ -317,7 +317,11 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 		case !found || records && o.Limits == nil: // Record never denies
 			continue
 		case o.Denied:
-			d.denyOverridden(o, log)
+			for _, at := range log.At[:log.Deciding()] {
+				d.q.Answer.Denied |= 1 << at // of several rules, it is that of this key which denies
+			}
+			d.Overridden = &o.Override
+			d.refuse("override", time.Until(o.Until))
 			return true
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.policy.spaces.Check)
@@ -345,16 +349,6 @@ func (l *Limiter) findOverridden(ctx context.Context, base *plan.Plan, id identi
 	if o, found := l.overrides.Find(key.AppendTo(nil)); found {
 		o.plan.Plan(base, key.Namespace, l.policy.spaces.Check) //nolint:errcheck // then requests do not have it either
 	}
-}
-
-// denyOverridden denies a request because of an override of the key of a log.
-func (d *Decision) denyOverridden(o *activeOverride, log *plan.Log) {
-	wait := time.Until(o.Until)
-	for _, at := range log.At[:log.Deciding()] {
-		d.q.Answer.Denied |= 1 << at // of several rules, it is that of this key which denies
-	}
-	d.Allowed, d.Overridden, d.Violated, d.Policy = false, &o.Override, []string{"override"}, d.policyName()
-	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
 }
 
 const (

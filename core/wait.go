@@ -48,20 +48,16 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 	given, err := l.wait(ctx, key, cost, d)
 	if l.observers != nil {
 		d.began, d.q.Take.Mode, d.q.Take.Cost = began, store.ModeCharge, cost
-		err = l.waited(ctx, d, err)
+		if err != nil && d.q.Plan == nil {
+			err = l.failed(ctx, d, err)
+		} else {
+			err = errors.Join(err, l.reported(ctx, d, nil))
+		}
 	}
 	if !given {
 		*d = Decision{}
 	}
 	return err
-}
-
-// waited reports the end of a wait to the observers.
-func (l *Limiter) waited(ctx context.Context, d *Decision, err error) error {
-	if err != nil && d.q.Plan == nil {
-		return l.failed(ctx, d, err)
-	}
-	return errors.Join(err, l.reported(ctx, d, nil))
 }
 
 // wait fills in d, the last decision. It is given to the caller unless its context has ended or the store has failed.
@@ -187,13 +183,11 @@ func (d *Decision) awaited(w *waiter) (key queueKey, log *plan.Log) {
 	if d.refused() {
 		return key, nil
 	}
-	if d.q.More == nil {
-		return queueKeyOf(&d.q.Take.Key), d.q.Plan.Logs[0]
-	}
 	longest := time.Duration(-1)
-	for i, l := range d.q.More.Logs[:d.q.More.Asked] {
-		t, a := d.q.At(i)
-		one, wait := queueKeyOf(&t.Key), a.Retry
+	takes, answers := d.q.Asked()
+	for i := range takes {
+		l, a := d.q.Logs()[i], &answers[i]
+		one, wait := queueKeyOf(&takes[i].Key), a.Retry
 		if l.InFlight() {
 			wait = 0 // which is shorter than that of any window
 		}
