@@ -630,6 +630,27 @@ func TestOverrideUnlimitedWhileOthersWait(t *testing.T) {
 	})
 }
 
+// A raise that comes while WaitN finds out whether its cost can ever fit does not let it pass uncounted.
+func TestOverrideWhileWaitLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := core.By(func(context.Context) (string, error) {
+			time.Sleep(time.Millisecond)
+			return "all", nil
+		})
+		logs := core.WithStore(core.NewMemoryStore())
+		limits := core.Limits{core.PerHour(2), core.PerHour(100).By(slow)}
+		l := newLimiter(t, limits, core.WithOverrides(), logs, core.WithName("p"))
+		other := newLimiter(t, limits, core.WithOverrides(), logs, core.WithName("p"))
+		askOnce(t, l, "k")
+		overrideIn(t, other, "k", core.Override{Limits: core.Limits{core.PerHour(9)}})
+		time.Sleep(950 * time.Millisecond) // now l reads overrides while it goes on with those that it knows
+		d, err := l.WaitN(t.Context(), "k", 5)
+		if n := used(t, l, "k"); err != nil || d.Granted != 5 || n != 6 {
+			t.Errorf("%v, %v, %d used; want 5 more units", d, err, n)
+		}
+	})
+}
+
 // A wrong override is refused with all its mistakes.
 func TestOverrideMistakes(t *testing.T) {
 	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(5).By(byOrganisation)}, core.ByIP(),

@@ -78,11 +78,14 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 			return false, err
 		}
 	}
-	if cost < 1 || cost > known.Smallest { // waiting would not change that
-		return true, l.decideNever(ctx, pl, cost, d)
+	if cost < 1 || cost > known.Smallest { // waiting would not change that, unless an override has come meanwhile
+		if err = l.decideNever(ctx, pl, cost, d); err != nil || d.q.Plan == nil {
+			return true, err
+		}
 	}
 	w, ahead := l.queues.Join(queueKey{l.namespace, d.q.Take.Key.Identity}, cost)
 	defer w.Leave()
+	d.begin(w, 0, 0)
 	if err = l.foresee(ctx, pl, known, w, ahead, d); err != nil {
 		return true, err
 	}
