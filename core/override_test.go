@@ -558,6 +558,23 @@ func TestOverrideInAnOutage(t *testing.T) {
 	})
 }
 
+// What is to be replayed of a key without a limit is bounded, as its log is.
+func TestOverrideUnlimitedInALongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerDay(3), core.WithOverrides(), core.WithStore(s))
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		s.Fail(errors.New("down"))
+		for range store.MaxRecorded + 100 {
+			askOnce(t, l, "k")
+		}
+		if n := l.Stats().Backlog; n > store.MaxRecorded {
+			t.Errorf("%d takes to replay, want %d at most", n, store.MaxRecorded)
+		}
+		l.Close() //nolint:errcheck // the store is down
+	})
+}
+
 // A call of Wait goes on within a second after a raise, or after the key is no longer denied.
 func TestOverrideWakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

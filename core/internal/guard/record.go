@@ -229,12 +229,12 @@ func (e *entry) void() bool { return e.cost == 0 && e.sent == unsent }
 
 // trim drops the oldest units of takes that are recorded whether there is room or not, as the logs do.
 func (rec *record) trim(b *backlog, t *store.Take) {
-	if t.Mode != store.ModeRecord && t.Mode != store.ModeChargeDenied {
-		return
-	}
 	most := t.Plan.Bound
-	if t.Mode == store.ModeRecord {
+	switch {
+	case t.Mode == store.ModeRecord || len(t.Plan.Deciding()) == 0:
 		most = max(most, store.MaxRecorded)
+	case t.Mode != store.ModeChargeDenied:
+		return
 	}
 	for over := b.units - most; over > 0; over = b.units - most {
 		e := &b.entries[0]
