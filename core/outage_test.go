@@ -155,6 +155,36 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
+// A client that was denied several costs stays denied smaller ones, too, as far as they had no room.
+func TestDenialsOfCostsHoldWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &link{slowStore: newSlowStore()}
+		l := newLimiter(t, core.PerHour(9), core.WithStore(store))
+		defer l.Close()
+		ask := func(cost int, allowed bool) (d core.Decision) {
+			t.Helper()
+			d, err := l.AllowN(t.Context(), "k", cost)
+			if err != nil || d.Allowed != allowed {
+				t.Errorf("a cost of %d: %v, %v; want allowed=%v", cost, d, err, allowed)
+			}
+			return d
+		}
+		ask(7, true)
+		for cost := 4; cost < 9; cost++ {
+			ask(cost, false)
+		}
+		time.Sleep(time.Minute)
+		store.cut.Store(true)
+		if d := ask(3, false); d.RetryAfter > 59*time.Minute || d.RetryAfter < 58*time.Minute || len(d.Violated) != 1 {
+			t.Errorf("%v, want it denied for 59 minutes", d)
+		}
+		ask(2, true)
+		time.Sleep(59 * time.Minute)
+		ask(7, true)
+		store.cut.Store(false)
+	})
+}
+
 // What a process undoes or resets itself ends a denial that it remembers.
 func TestOwnResetEndsADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

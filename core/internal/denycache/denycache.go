@@ -194,7 +194,7 @@ func (e *entry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	for i := range e.states { //nolint:staticcheck // as above
 		a.State[i] = e.states[i]
 	}
-	if Fitting(t) != e.cost { // it is larger, so more limits may deny
+	if Fitting(t) != e.cost { // so other limits may deny
 		t.Plan.Judge(a, t.Cost, t.Mode)
 	}
 	for i := range t.Plan.Limits {
@@ -208,8 +208,22 @@ func (e *entry) answer(now time.Duration, t *store.Take, a *store.Answer) {
 	}
 }
 
+// until returns until when an entry denies a cost: a larger one than its own for at least as long, and a smaller one at
+// least until the oldest unit leaves the window of a limit that had no room for it.
+func (e *entry) until(cost int) (end time.Duration) {
+	if e.cost <= cost {
+		return e.expires
+	}
+	for i, limit := range e.plan.Deciding() {
+		if s := &e.states[i]; s.Used+cost > limit.Quota {
+			end = max(end, e.expires-e.retry+s.Reset)
+		}
+	}
+	return end
+}
+
 // LookupInOutage answers the takes of a request that are known to be denied while the store does not answer, and sets
-// known of these. An entry is used until its wait ends, and for larger costs as well, whose waits are at least as long.
+// known of these.
 func (d *Cache) LookupInOutage(takes []store.Take, answers []store.Answer, known *[store.MaxLimits]bool) {
 	for i := range takes {
 		t, cost := &takes[i], Fitting(&takes[i])
@@ -220,15 +234,17 @@ func (d *Cache) LookupInOutage(takes []store.Take, answers []store.Answer, known
 		var longest *entry
 		d.mu.Lock()
 		for e := d.bucket(hash).Load(); e != nil; e = e.next.Load() {
-			denies := e.matches(&t.Key, hash) && e.isFor(t.Plan) && e.cost <= cost && now < e.expires
-			if denies && (longest == nil || e.expires > longest.expires) {
+			denies := e.matches(&t.Key, hash) && e.isFor(t.Plan) && now < e.until(cost)
+			if denies && (longest == nil || e.until(cost) > longest.until(cost)) {
 				longest = e
 			}
 		}
 		d.mu.Unlock()
 		if longest != nil {
 			longest.answer(now, t, &answers[i])
-			known[i] = true
+			if known[i] = true; longest.cost > cost {
+				answers[i].Retry = longest.until(cost) - now
+			}
 		}
 	}
 }
