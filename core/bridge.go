@@ -101,11 +101,9 @@ func (d *Decision) peek(ctx context.Context) error {
 
 // list fills in the rest of the windows of a log's limits.
 func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windows []bridge.Window) (err error) {
-	most := 0
-	for _, at := range log.At {
-		if at < len(windows) { // and not of a shadow
-			most = max(most, windows[at].Used)
-		}
+	most, decide := 0, log.At[:log.Deciding()]
+	for _, at := range decide {
+		most = max(most, windows[at].Used)
 	}
 	var entries []Entry
 	units := 0
@@ -118,10 +116,7 @@ func (d *Decision) list(ctx context.Context, log *plan.Log, key store.Key, windo
 			units += e.Cost
 		}
 	}
-	for _, at := range log.At {
-		if at >= len(windows) {
-			continue
-		}
+	for _, at := range decide {
 		limit, w := &d.q.Plan.Limits[at], &windows[at]
 		w.Window, w.Algorithm, w.Key = limit.Window, limit.Algorithm.String(), key.Label()
 		w.Reset = func(ctx context.Context) error { return d.resetLog(ctx, key) }

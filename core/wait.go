@@ -206,11 +206,9 @@ func (d *Decision) room(w *waiter) int {
 	if d.q.Plan == nil { // nothing was counted, in an outage
 		return 1
 	}
-	if d.q.More == nil {
-		return 0
-	}
-	for i, log := range d.q.More.Logs[:d.q.More.Asked] {
-		t, _ := d.q.At(i)
+	takes, _ := d.q.Asked()
+	for i := range takes {
+		t, log := &takes[i], d.q.Logs()[i]
 		if !w.InLine(queueKeyOf(&t.Key), log) {
 			continue
 		}
