@@ -82,7 +82,7 @@ func (o *Override) text(policy, key string) (text string, err error) {
 		stored.Limits = append(stored.Limits, storedLimit{limit.String(), limit.Name, limit.form.Algorithm})
 	}
 	_, err = o.compile()
-	if err = errors.Join(append(wrong, err)...); err != nil {
+	if err = errors.Join(errors.Join(wrong...), err); err != nil {
 		return "", err
 	}
 	b, err := json.Marshal(stored)

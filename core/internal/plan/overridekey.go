@@ -54,7 +54,7 @@ func OverrideKeys(policy string, plans []*Plan) (keys []*OverrideKey) {
 	}
 	if len(own) == 1 {
 		own[0].Name = policy
-		keys = append(own, slices.DeleteFunc(keys, func(k *OverrideKey) bool { return k == own[0] })...)
+		keys = slices.Concat(own, slices.DeleteFunc(keys, func(k *OverrideKey) bool { return k == own[0] }))
 	}
 	return keys
 }
