@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
@@ -86,11 +87,18 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	if err := l.identityOf(key, &id); err != nil {
 		return nil, err
 	}
-	if fixed := l.policy.fixed; fixed != nil && fixed.Counter != store.SlidingLog {
+	own, window := l.policy.spaces.Own(), time.Duration(0)
+	switch fixed := l.policy.fixed; {
+	case fixed != nil && fixed.Counter != store.SlidingLog:
 		return nil, entriesNeeded("Log", fixed.Counter)
-	}
-	own := l.unnamedSpace()
-	if l.policy.fixed == nil && own.Keep() == 0 { // LimitBy has chosen no sliding log of requests
+	case fixed != nil:
+		for _, log := range fixed.Logs {
+			if log.Own && !log.InFlight() && log.Unit() == fixed.Unit {
+				own = log.Space
+			}
+		}
+		window = fixed.Limits[fixed.Longest].Window
+	case own.Keep() == 0: // LimitBy has chosen no sliding log of requests
 		var units []*plan.Space
 		for space := range l.policy.spaces.Others {
 			if space.Counter != store.SlidingLog {
@@ -102,31 +110,16 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 			own = units[0]
 		}
 	}
-	window := cmp.Or(own.Keep(), MaxWindow)
-	if fixed := l.policy.fixed; fixed != nil {
-		window = fixed.Limits[fixed.Longest].Window
-	}
 	if l.lister == nil {
 		return nil, configError("Log", fmt.Sprintf("%T", l.store),
 			"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
 	}
+	window = cmp.Or(window, own.Keep(), MaxWindow)
 	entries, err := l.lister.Log(ctx, store.Key{Namespace: own.Namespace, Identity: id}, window)
 	if err != nil {
 		return nil, store.Error(err)
 	}
 	return entries, nil
-}
-
-// unnamedSpace returns the space of the limiter's key and of the unit of costs without a name.
-func (l *Limiter) unnamedSpace() *plan.Space {
-	if fixed := l.policy.fixed; fixed != nil && fixed.Unit != "" {
-		for _, log := range fixed.Logs {
-			if log.Own && log.Unit() == fixed.Unit {
-				return log.Space
-			}
-		}
-	}
-	return l.policy.spaces.Own()
 }
 
 // ask fills in d, which must be zero. Costs are nil unless units are named.

@@ -74,9 +74,7 @@ func (l *Limiter) Close() error {
 }
 
 func (l *Limiter) closeOne() error {
-	if l.permits != nil {
-		l.permits.Close()
-	}
+	l.permits.Close()
 	if l.guard == nil {
 		return nil
 	}
