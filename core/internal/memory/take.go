@@ -103,8 +103,14 @@ func lockOwn(takes []store.Take, parts []part, now int64) bool {
 // takeLocked is takeParts under the locks of the shards of all keys, which it locks in the order of the table. There is
 // no deadlock: a goroutine that has locked a log waits for another log only if it has locked both shards before.
 func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, parts []part, now instant) {
-	shards, n := shardsOf(parts)
-	for _, number := range shards[:n] {
+	var buf [store.MaxLimits]uint64
+	numbers := buf[:0] // of the shards, each once
+	for i := range parts {
+		numbers = append(numbers, parts[i].hash%shardCount)
+	}
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	for _, number := range numbers {
 		s.shards[number].mu.Lock()
 	}
 	for i := range parts {
@@ -121,20 +127,9 @@ func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, parts []p
 			p.log.mu.Unlock()
 		}
 	}
-	for _, number := range shards[:n] {
+	for _, number := range numbers {
 		s.shards[number].mu.Unlock()
 	}
-}
-
-// shardsOf returns the numbers of the parts' shards in ascending order, each once, and how many they are.
-func shardsOf(parts []part) (shards [store.MaxLimits]int, n int) {
-	for i := range parts {
-		shards[i] = int(parts[i].hash % shardCount)
-	}
-	all := shards[:len(parts)]
-	slices.Sort(all)
-	n = len(slices.Compact(all))
-	return shards, n
 }
 
 // decideAll decides the takes of all parts, whose logs are locked.
