@@ -1,12 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/guard"
@@ -47,7 +47,7 @@ func newRules(name string, choose bridge.Chooser[Key], opts []Option) (*Limiter,
 type chosenByRules struct{}
 
 func (chosenByRules) compile() (*policy, error) {
-	return &policy{name: "rules", choose: func(adapter.Request) Limits { return nil }}, nil
+	return &policy{name: "rules"}, nil
 }
 
 // ruleOptions is an option that checks those before it.
@@ -65,13 +65,9 @@ const (
 
 func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
+	ruleOptions(&c)
 	for _, option := range c.given {
-		switch {
-		case option.inRules != "":
-			c.fault(option.name, "rules", ownSetting, "use "+option.inRules)
-		case !option.answers:
-			c.fault(option.name, "too late", tooLate, passEarlier)
-		}
+		c.faults.add(option.inRules == "" && !option.answers, option.name, "too late", tooLate, passEarlier)
 	}
 	c.faults.add(len(c.lists) > 0 || len(c.observers) > 0 || c.guard.StoreCalls != nil, "lists and observers",
 		"too late", tooLate, passEarlier)
@@ -80,12 +76,7 @@ func (l *Limiter) answering(opts []Option) (*Limiter, error) {
 		if c.headers {
 			own.draft, own.legacy = c.draft, c.legacy
 		}
-		if c.deny != nil {
-			own.deny = c.deny
-		}
-		if c.fail != nil {
-			own.fail = c.fail
-		}
+		own.deny, own.fail = cmp.Or(c.deny, l.deny), cmp.Or(c.fail, l.fail)
 		own.callbacks = slices.Concat(l.callbacks, c.callbacks)
 		return &own
 	}
