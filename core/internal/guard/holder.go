@@ -258,9 +258,9 @@ type booking struct {
 	previous *Lease // that it settles, or nil
 }
 
-// begin returns the next booking, which the caller makes; or a channel that is closed when the one on its way was
-// answered; or neither if nothing is booked now.
-func (h *holder) begin(now time.Duration) (b *booking, wait chan struct{}) {
+// begin returns the next booking, of a lease of that length, which the caller makes; or a channel that is closed when
+// the one on its way was answered; or neither if nothing is booked now.
+func (h *holder) begin(now, length time.Duration) (b *booking, wait chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -277,7 +277,7 @@ func (h *holder) begin(now time.Duration) (b *booking, wait chan struct{}) {
 			b.previous, b.Settled, b.Used = l, l.id, units
 		}
 	}
-	b.ID, b.Most, b.Share = newID(), h.size, int(4*(1+h.others))
+	b.ID, b.Most, b.Share, b.Lease = newID(), h.size, int(4*(1+h.others)), length
 	return b, nil
 }
 

@@ -92,7 +92,7 @@ func (g *Guard) charge(
 		h = g.leases.wanted(t, hash, now.Sub(g.start), g)
 	}
 	for waits := 0; h != nil && g.isHealthy(); waits++ {
-		b, wait := h.begin(time.Since(g.start))
+		b, wait := h.begin(time.Since(g.start), g.leases.length)
 		if b != nil {
 			return g.takeBooking(ctx, h, b, takes, answers)
 		}
@@ -153,7 +153,6 @@ func (g *Guard) takeBooking(
 	if b.previous != nil {
 		g.denials.Invalidate(&h.key) // as units come back
 	}
-	b.Lease = g.leases.length
 	sent, r := instant(), request{takes: takes, answers: answers, booking: b}
 	err = errPanicked // unless decide returns
 	defer func() { g.answer(h, b, sent, r.booking != nil, err) }()
@@ -171,11 +170,10 @@ func (g *Guard) bookAhead(t *store.Take) {
 	if h == nil || !g.isHealthy() {
 		return
 	}
-	b, _ := h.begin(now)
+	b, _ := h.begin(now, g.leases.length)
 	if b == nil {
 		return
 	}
-	b.Lease = g.leases.length
 	b.Take = store.Take{Key: h.key, Plan: h.plan, Cost: 1, ID: newID(), Mode: store.ModePeek}
 	go func() {
 		sent := instant()
