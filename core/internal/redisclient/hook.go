@@ -69,6 +69,8 @@ func (h *clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // DialHook changes nothing, and so does ProcessPipelineHook.
 func (*clientHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (*clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func codeOf(f any) uintptr { return reflect.ValueOf(f).Pointer() }
