@@ -185,9 +185,6 @@ func (l Limit) Faults() (faults []Error) {
 	}
 	if !l.InFlight {
 		wrong := l.fault()
-		if wrong == (Error{}) {
-			wrong = l.algorithmFault()
-		}
 		add(wrong != (Error{}), wrong.Problem, wrong.Remedy)
 		return faults
 	}
@@ -236,10 +233,10 @@ func (l Limit) fault() Error {
 	case slides && l.Window%time.Microsecond != 0:
 		return mistake(fmt.Sprintf("the window %v has a fraction of a microsecond", l.Window), "use whole microseconds")
 	}
-	return l.nameFault()
+	return cmp.Or(l.nameFault(), l.algorithmFault())
 }
 
-// algorithmFault returns what is wrong with the algorithm of a limit whose other fields are valid, or the zero Error.
+// algorithmFault returns what is wrong with the algorithm of a limit whose numbers are valid, or the zero Error.
 func (l Limit) algorithmFault() Error {
 	switch {
 	case l.Calendar.IsSet() && l.Algorithm != store.SlidingLog && l.Algorithm != store.FixedWindow:
