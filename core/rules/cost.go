@@ -42,15 +42,11 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 		switch {
 		case u.unit == plan.Requests:
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
-			continue
 		case !slices.Contains(units, u.unit):
 			one.asName().fault("no limit of the rule counts "+cut(u.unit),
 				"remove it, or add a limit such as 100 "+cut(u.unit)+"/minute")
-			continue
 		case one.Kind == yaml.MappingNode:
-			if u.value = one.get("value").text(); u.value == "" {
-				continue
-			}
+			u.value = one.get("value").text()
 		default:
 			u.cost, _ = integer(one.Node)
 		}
