@@ -114,19 +114,14 @@ func (k *reader) condition(m *match, kind string, p place) {
 		if !clientip.IsToken(name.Value) || c.name == "Host" {
 			name.fault(fmt.Sprintf("%q is not a header's name", cut(name.Value)),
 				"a name is letters, digits and '-'; for Host use the field host")
-			return
 		}
 		if m.condition(kind, c.name) != nil {
 			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
-			return
 		}
 	case "claims":
 		c.key = k.claim(name)
 	case "values":
 		c.key = k.value(name)
-	}
-	if c.key == nil && kind != "headers" {
-		return
 	}
 	values := p.items()
 	if p.Kind == yaml.ScalarNode {
