@@ -178,8 +178,3 @@ func appendAddr(b []byte, a netip.Addr, bits int) []byte {
 	}
 	return b
 }
-
-// names reports whether two keys name the same log.
-func (k *Key) names(o *Key) bool {
-	return k.Identity == o.Identity && k.Namespace.Policy() == o.Namespace.Policy()
-}

@@ -189,7 +189,7 @@ func ValidateTakes(takes []Take, answers []Answer) error {
 			return err
 		}
 		for j := range i {
-			if takes[j].Key.names(&t.Key) {
+			if k := &takes[j].Key; k.Identity == t.Key.Identity && k.Namespace.name == t.Key.Namespace.name {
 				return configError("store.Take", "one key twice", "the takes of one request must have different keys",
 					"put the limits of a key into one plan")
 			}
