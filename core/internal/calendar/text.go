@@ -84,7 +84,10 @@ func (e *Error) Error() string { return e.Problem + "; " + e.Remedy }
 func Parse(text string) (Calendar, error) {
 	rest, begins, anchored := strings.Cut(text, " from ")
 	name, zoneName, zoned := strings.Cut(rest, " in ")
-	unit := unitOf(strings.TrimSpace(name))
+	unit := Year
+	for unit > 0 && unit.String() != strings.TrimSpace(name) {
+		unit--
+	}
 	if unit == 0 {
 		return Calendar{}, fmt.Errorf("the period %q is none of hour, day, week, month, quarter and year", name)
 	}
@@ -106,15 +109,6 @@ func Parse(text string) (Calendar, error) {
 		c.zone = zone
 	}
 	return c, nil
-}
-
-func unitOf(name string) Unit {
-	for u := Hour; u <= Year; u++ {
-		if units[u].name == name {
-			return u
-		}
-	}
-	return 0
 }
 
 // parseAnchor reads an anchor in UTC from a date as the layout of the unit has it, and a time of day.
