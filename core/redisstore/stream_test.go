@@ -405,9 +405,7 @@ func TestCheckOfPermissionsForStreams(t *testing.T) {
 // replaying is a store of streams of which a take may fail, and which calls a function before it merges.
 type replaying struct {
 	store.Store
-	store.Settler
-	store.Lister
-	store.Merger
+	listingStore
 
 	fails  atomic.Bool
 	before func()
@@ -422,15 +420,13 @@ func (s *replaying) Take(ctx context.Context, takes []store.Take, answers []stor
 
 func (s *replaying) Merge(ctx context.Context, m store.MergeRequest) error {
 	s.before()
-	return s.Merger.Merge(ctx, m)
+	return s.listingStore.Merge(ctx, m)
 }
 
 // A denial that is recorded, and decided again when what this process has admitted was replayed, counts once.
 func TestDenialDuringReplayCountsOnce(t *testing.T) {
 	streams := redisstream.New(start(t))
-	s := &replaying{
-		Store: streams, Settler: streams.(store.Settler), Lister: streams.(store.Lister), Merger: streams.(store.Merger),
-	}
+	s := &replaying{Store: streams, listingStore: listing(streams)}
 	l, err := core.New(core.PerHour(3), core.Global(), core.WithStore(s), core.WithCountDenied(), core.WithDenyCache(0),
 		core.WithTimeout(time.Minute))
 	if err != nil {
@@ -462,7 +458,8 @@ func TestSmallerQuotaOfALongStream(t *testing.T) {
 	const fill = `
 		local now = redis.call('TIME')
 		for i = 1, 200000 do
-			redis.call('XADD', KEYS[1], string.format('%.0f', (now[1] - 1) * 1000000 + i), 'i', string.format('%08d', i))
+			local at = string.format('%.0f', (now[1] - 1) * 1000000 + i)
+			redis.call('XADD', KEYS[1], at, 'i', string.format('%08d', i))
 		end
 		return redis.call('PEXPIRE', KEYS[1], 3600000)`
 	if err := rdb.Eval(t.Context(), fill, []string{storedStream(key)}).Err(); err != nil {
