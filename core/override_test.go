@@ -571,7 +571,7 @@ func TestOverrideUnlimitedInALongOutage(t *testing.T) {
 		if n := l.Stats().Backlog; n > store.MaxRecorded {
 			t.Errorf("%d takes to replay, want %d at most", n, store.MaxRecorded)
 		}
-		l.Close() //nolint:errcheck // the store is down
+		l.Close()
 	})
 }
 

@@ -6,8 +6,8 @@
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, TIME, PEXPIRE, PTTL, UNLINK,
 // ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZSCORE and ZUNIONSTORE, for
-// limits of other algorithms GET, SET and INCRBY, and for core.WithOverrides HGET, HSET, HDEL, HLEN and HGETALL, on keys
-// "sash:*". The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
+// limits of other algorithms GET, SET and INCRBY, and for core.WithOverrides HGET, HSET, HDEL, HLEN and HGETALL, on
+// keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
 //
 // A request over several logs is decided in one step if one script may use all of them: on one server, or on one shard
 // of a Ring where go-redis tells which shard has a key. Otherwise, as in a cluster, its logs are asked one after the
