@@ -79,13 +79,12 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int, d *Decision) (
 		}
 	}
 	if cost < 1 || cost > known.Smallest { // waiting would not change that, unless an override has come meanwhile
-		if err = l.decideNever(ctx, pl, cost, d); err != nil || d.q.Plan == nil {
+		if err = l.decideNever(ctx, pl, cost, d); err != nil || d.limiter != nil {
 			return true, err
 		}
 	}
 	w, ahead := l.queues.Join(queueKey{l.namespace, d.q.Take.Key.Identity}, cost)
 	defer w.Leave()
-	d.begin(w, 0, 0)
 	if err = l.foresee(ctx, pl, known, w, ahead, d); err != nil {
 		return true, err
 	}
@@ -133,13 +132,19 @@ func (d *Decision) begin(w *waiter, cost int, mode store.Mode) {
 	}
 }
 
-// decideNever decides about a cost that no wait helps.
+// decideNever decides about a cost that no wait helps. If one does after all, d is as before.
 func (l *Limiter) decideNever(ctx context.Context, pl *plan.Plan, cost int, d *Decision) error {
+	id := d.q.Take.Key.Identity
 	d.q.Take.Cost, d.q.Take.Mode = cost, store.ModePeek
 	if err := l.decide(ctx, nil, &l.prefixes, pl, false, d); err != nil {
 		return err
 	}
-	return d.Err()
+	if err := d.Err(); err != nil || d.q.Plan == nil {
+		return err
+	}
+	*d = Decision{}
+	d.q.Take.Key.Identity = id
+	return nil
 }
 
 // served notes that the waiter was admitted. If its context has ended, it gives back what was taken.
