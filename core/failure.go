@@ -114,10 +114,10 @@ func WithFailLocalKeys(n int) Option {
 //
 // Leases are for keys with many requests. With a thousand keys that are all asked evenly by 64 and 256 goroutines,
 // measured beside the same limiter without leases, no key had enough requests for a lease of 20ms, and the speed was
-// the same. With 100ms, each key had 6 to 8 requests in a lease, which is just enough: after half a second to three
-// seconds, nearly all were served by leases, at 5 to 20 times the speed; before, and with 40ms, checks were up to a
-// tenth slower. They are slower also while many keys get their first lease at the same time, since the store then
-// rewrites their logs: a second, for a thousand keys. A limiter with leases takes half a megabyte more.
+// the same. With 100ms, each key had 6 to 8 requests in a lease, which is just enough: after about a second, nearly all
+// were served by leases, at 10 to 20 times the speed; before, and with 40ms, checks were up to a tenth slower. The
+// first lease of a key takes the store a tenth of a millisecond, since it rewrites the log once. A limiter with leases
+// takes half a megabyte more.
 //
 // A lease is of one key and its limits. A request that it cannot serve ends it, as [Limiter.Record] and [Limiter.Reset]
 // do. Limits of [WithShadow] are asked about each request, so there are no leases with it, and with [WithBan] each
