@@ -481,3 +481,30 @@ func TestSettledBookingAmongEntriesThatLeave(t *testing.T) {
 	book(10)
 	weightsOf(t, rdb, "sash:"+string(b.Take.Key.AppendTo(nil)))
 }
+
+// A booking that is sent again, after one that found too little room, counts its take once.
+func TestBookingSentAgainWhereThereIsRoomByNow(t *testing.T) {
+	rdb := start(t)
+	c := newClock(rdb)
+	s := full(newStore(c))
+	b := store.Booking{
+		Take: store.Take{
+			Key: keysOf(t, 1, "again")[0], Plan: planOf(core.Limits{{Quota: 100, Window: time.Minute}}, store.Plan{}),
+			Cost: 95, ID: 1,
+		},
+		ID: 3, Most: 10, Share: 4, Lease: time.Second,
+	}
+	if err := s.Take(t.Context(), []store.Take{b.Take}, make([]store.Answer, 1)); err != nil {
+		t.Fatal(err)
+	}
+	c.Advance(time.Minute / 2)
+	b.Take.Cost, b.Take.ID = 1, 2
+	for _, units := range []int{0, 10} {
+		booked, err := s.(store.Leaser).Book(t.Context(), b)
+		if err != nil || !booked.Answer.Allowed || booked.Units != units {
+			t.Errorf("%+v, %v; want %d units", booked, err, units)
+		}
+		weightsOf(t, rdb, "sash:"+string(b.Take.Key.AppendTo(nil)))
+		c.Advance(time.Minute/2 + time.Second)
+	}
+}
