@@ -452,59 +452,59 @@ func TestWeightsOfEntriesThatLeave(t *testing.T) {
 	known(-128, 14)
 }
 
-// A booking that was settled to one unit before is settled once more, when older entries have left.
-func TestSettledBookingAmongEntriesThatLeave(t *testing.T) {
+// bookings are of one log with its own clock.
+type bookings struct {
+	clock clock
+	store store.Full
+	next  store.Booking
+	book  func(units int) // makes the next one, of which so many units are to be booked
+}
+
+func newBookings(t *testing.T, quota int) *bookings {
 	rdb := start(t)
 	c := newClock(rdb)
-	s := full(newStore(c))
-	b := store.Booking{
+	b := &bookings{clock: c, store: full(newStore(c)), next: store.Booking{
 		Take: store.Take{
-			Key: keysOf(t, 1, "booked")[0], Plan: planOf(core.Limits{{Quota: 1000, Window: time.Minute}}, store.Plan{}),
+			Key:  keysOf(t, 1, "booked")[0],
+			Plan: planOf(core.Limits{{Quota: quota, Window: time.Minute}}, store.Plan{}),
 			Cost: 1, ID: 1,
 		},
 		ID: 2, Most: 10, Share: 4, Lease: time.Second,
-	}
-	book := func(units int) {
+	}}
+	b.book = func(units int) {
 		t.Helper()
-		booked, err := s.(store.Leaser).Book(t.Context(), b)
+		booked, err := b.store.(store.Leaser).Book(t.Context(), b.next)
 		if err != nil || !booked.Answer.Allowed || booked.Units != units {
 			t.Errorf("%+v, %v; want %d units", booked, err, units)
 		}
+		weightsOf(t, rdb, "sash:"+string(b.next.Take.Key.AppendTo(nil)))
 	}
-	book(10)
-	c.Advance(time.Second / 2)
-	if err := s.Settle(t.Context(), store.Settlement{Key: b.Take.Key, ID: 2, Cost: 1}); err != nil {
+	return b
+}
+
+// A booking that was settled to one unit before is settled once more, when older entries have left.
+func TestSettledBookingAmongEntriesThatLeave(t *testing.T) {
+	b := newBookings(t, 1000)
+	b.book(10)
+	b.clock.Advance(time.Second / 2)
+	if err := b.store.Settle(t.Context(), store.Settlement{Key: b.next.Take.Key, ID: 2, Cost: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.Advance(time.Minute - time.Second/4) // the take has left, and the booking has not
-	b.Take.ID, b.ID, b.Settled, b.Used = 3, 4, 2, 1
-	book(10)
-	weightsOf(t, rdb, "sash:"+string(b.Take.Key.AppendTo(nil)))
+	b.clock.Advance(time.Minute - time.Second/4) // the take has left, and the booking has not
+	b.next.Take.ID, b.next.ID, b.next.Settled, b.next.Used = 3, 4, 2, 1
+	b.book(10)
 }
 
 // A booking that is sent again, after one that found too little room, counts its take once.
 func TestBookingSentAgainWhereThereIsRoomByNow(t *testing.T) {
-	rdb := start(t)
-	c := newClock(rdb)
-	s := full(newStore(c))
-	b := store.Booking{
-		Take: store.Take{
-			Key: keysOf(t, 1, "again")[0], Plan: planOf(core.Limits{{Quota: 100, Window: time.Minute}}, store.Plan{}),
-			Cost: 95, ID: 1,
-		},
-		ID: 3, Most: 10, Share: 4, Lease: time.Second,
-	}
-	if err := s.Take(t.Context(), []store.Take{b.Take}, make([]store.Answer, 1)); err != nil {
+	b := newBookings(t, 100)
+	most := b.next.Take
+	most.ID, most.Cost = 3, 95
+	if err := b.store.Take(t.Context(), []store.Take{most}, make([]store.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
-	c.Advance(time.Minute / 2)
-	b.Take.Cost, b.Take.ID = 1, 2
-	for _, units := range []int{0, 10} {
-		booked, err := s.(store.Leaser).Book(t.Context(), b)
-		if err != nil || !booked.Answer.Allowed || booked.Units != units {
-			t.Errorf("%+v, %v; want %d units", booked, err, units)
-		}
-		weightsOf(t, rdb, "sash:"+string(b.Take.Key.AppendTo(nil)))
-		c.Advance(time.Minute/2 + time.Second)
-	}
+	b.clock.Advance(time.Minute / 2)
+	b.book(0)
+	b.clock.Advance(time.Minute/2 + time.Second)
+	b.book(10)
 }

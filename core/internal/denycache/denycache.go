@@ -64,7 +64,7 @@ func (e *entry) matches(key *store.Key, hash uint64) bool {
 	return e.hash == hash && e.key.Equal(key)
 }
 
-// isFor reports whether an entry is of the limits of a plan, or nil. Rules that are loaded again have other plans.
+// isFor reports whether an entry is of the limits of p, which may be nil. Rules that are loaded again have other plans.
 func (e *entry) isFor(p *store.Plan) bool { return e.plan == p || haveSameLimits(e.plan, p) }
 
 func haveSameLimits(p, other *store.Plan) bool {
