@@ -65,10 +65,13 @@ func (e *entry) matches(key *store.Key, hash uint64) bool {
 }
 
 // isFor reports whether an entry is of the limits of p, which may be nil. Rules that are loaded again have other plans.
-func (e *entry) isFor(p *store.Plan) bool { return e.plan == p || haveSameLimits(e.plan, p) }
+func (e *entry) isFor(p *store.Plan) bool {
+	return e.plan == p || p != nil && HaveSameLimits(e.plan, p)
+}
 
-func haveSameLimits(p, other *store.Plan) bool {
-	return other != nil && p.Shadow == other.Shadow &&
+// HaveSameLimits reports whether two plans have the same limits, of which the same are in shadow.
+func HaveSameLimits(p, other *store.Plan) bool {
+	return p.Shadow == other.Shadow &&
 		slices.EqualFunc(p.Limits, other.Limits, func(a, b store.Limit) bool {
 			if a.Calendar != nil && b.Calendar != nil && *a.Calendar == *b.Calendar {
 				a.Calendar = b.Calendar

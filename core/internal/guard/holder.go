@@ -1,11 +1,11 @@
 package guard
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/lease"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -105,7 +105,7 @@ func (ls *leases) find(t *store.Take, hash uint64) *holder {
 
 // isSame reports whether two plans have the same limits. Where requests choose limits, each may have a plan of its own.
 func isSame(p, other *store.Plan) bool {
-	return p == other || p.Keep == other.Keep && slices.Equal(p.Limits, other.Limits)
+	return p == other || p.Keep == other.Keep && denycache.HaveSameLimits(p, other)
 }
 
 // ender ends the leases of holders that have had no request for some time.
