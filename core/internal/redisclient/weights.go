@@ -15,7 +15,7 @@ type weights struct {
 }
 
 const (
-	epoch     = 4096 // takes
+	epoch     = 32768 // takes
 	manyFound = epoch / 8
 )
 
