@@ -45,10 +45,11 @@ type Slot struct {
 
 const (
 	renewals   = 3  // of a slot within its lease
-	renewedBy  = 8  // goroutines
+	renewedBy  = 8  // logs at the same time, beside those that take longer than slow
 	retries    = 4  // of a renewal that has failed, before the next one is due
 	watchAfter = 30 // renewals
 
+	slow         = 20 * time.Millisecond
 	longestRetry = time.Second
 )
 
@@ -62,15 +63,14 @@ type Set struct {
 	ctx    context.Context //nolint:containedctx // of renewals; Close ends it
 	cancel context.CancelFunc
 
-	mu       sync.Mutex
-	held     map[logKey]*log
-	timer    *time.Timer // nil while no slot is held
-	timers   int         // started so far
-	period   time.Duration
-	next     time.Time // when all slots are renewed; before, only those whose renewal has failed are
-	renewing bool
-	closed   bool
-	work     sync.WaitGroup
+	mu     sync.Mutex
+	held   map[logKey]*log
+	timer  *time.Timer // nil while no slot is held
+	timers int         // started so far
+	period time.Duration
+	next   time.Time // when all slots are renewed; before, only those whose renewal has failed are
+	closed bool
+	work   sync.WaitGroup
 }
 
 // logKey is a comparable store.Key.
@@ -89,6 +89,7 @@ type log struct {
 	failed      bool // they are to be renewed before the others are
 	lease, keep time.Duration
 
+	due      bool    // Renew is called, or will be soon
 	renewing bool    // Renew is called
 	released []*Slot // since then
 }
@@ -137,7 +138,7 @@ func (s *Set) add(h *Held) bool {
 
 // renewSoon has the slots of a log renewed before the others are.
 func (s *Set) renewSoon(l *log) {
-	if !l.failed && !s.renewing {
+	if !l.failed && !l.due {
 		l.failed = true
 		s.start(s.retry())
 	}
@@ -213,7 +214,7 @@ func (s *Set) remove(slot *Slot) {
 func (s *Set) Hasten() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next = (time.Time{}); s.timer != nil && !s.renewing {
+	if s.next = (time.Time{}); s.timer != nil {
 		s.start(0)
 	}
 }
@@ -225,24 +226,21 @@ func (s *Set) tick(timer int) {
 		return
 	}
 	defer s.work.Done()
-	next := make(chan *log)
+	turns := make(chan struct{}, renewedBy)
 	var all sync.WaitGroup
-	for range min(renewedBy, len(due)) {
+	for _, l := range due {
+		turns <- struct{}{}
 		all.Go(func() {
-			for l := range next {
-				s.renew(l)
-			}
+			end := sync.OnceFunc(func() { <-turns })
+			defer end()
+			defer time.AfterFunc(slow, end).Stop()
+			s.renew(l)
 		})
 	}
-	for _, l := range due {
-		next <- l
-	}
-	close(next)
 	all.Wait()
-	s.finish(due)
 }
 
-// due returns the logs to renew, and begins the renewal. It is empty while another one is still running.
+// due returns the logs to renew, but those that an earlier tick still renews. Logs that have not answered come last.
 func (s *Set) due(timer int) (due []*log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,23 +261,26 @@ func (s *Set) due(timer int) (due []*log) {
 		return nil
 	}
 	s.start(s.next.Sub(now))
-	if s.renewing {
-		return nil
-	}
+	var failed []*log
 	for _, l := range s.held {
-		if all || l.failed {
+		switch {
+		case l.due || !all && !l.failed:
+			continue
+		case l.failed:
+			failed = append(failed, l)
+		default:
 			due = append(due, l)
 		}
+		l.due = true
 	}
-	if len(due) > 0 {
-		s.renewing = true
+	if due = append(due, failed...); len(due) > 0 {
 		s.work.Add(1)
 	}
 	return due
 }
 
-// renew renews the slots of a log. Those that are released meanwhile are given back once more, since the renewal may
-// have added them to the log after that.
+// renew renews the slots of a log, soon again if that fails. Those that are released meanwhile are given back once more,
+// since the renewal may have added them to the log after that.
 func (s *Set) renew(l *log) {
 	asked, merged := s.ask(l)
 	if len(asked.IDs) == 0 {
@@ -287,9 +288,11 @@ func (s *Set) renew(l *log) {
 	}
 	err := s.logs.Renew(s.ctx, &asked, merged)
 	s.mu.Lock()
-	l.failed = store.IsOutage(err)
 	released := l.released
-	l.renewing, l.released = false, nil
+	l.due, l.renewing, l.released = false, false, nil
+	if l.failed = store.IsOutage(err); l.failed && s.timer != nil {
+		s.start(min(time.Until(s.next), s.retry()))
+	}
 	s.mu.Unlock()
 	for _, slot := range released {
 		s.logs.Release(s.ctx, slot) //nolint:errcheck // the lease ends the slot
@@ -312,21 +315,8 @@ func (s *Set) ask(l *log) (asked store.Renewal, merged []uint64) {
 		}
 	}
 	l.renewing = len(asked.IDs) > 0
+	l.due = l.renewing
 	return asked, merged
-}
-
-// finish ends a renewal, and has what has failed renewed again soon.
-func (s *Set) finish(due []*log) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.renewing = false; s.timer == nil {
-		return
-	}
-	wait := time.Until(s.next)
-	if slices.ContainsFunc(due, func(l *log) bool { return l.failed }) {
-		wait = min(wait, s.retry())
-	}
-	s.start(wait)
 }
 
 // drop removes the slots that nobody can release, and watches those that have been held for long.

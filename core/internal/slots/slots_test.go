@@ -30,6 +30,7 @@ type logs struct {
 	fails    error         // of renewals
 	takes    time.Duration // a renewal
 	during   func()        // a renewal
+	hangs    string        // what keys begin with whose renewals fail after a second
 }
 
 func newLogs() *logs { return &logs{start: time.Now()} }
@@ -47,6 +48,10 @@ func (l *logs) Renew(_ context.Context, r *store.Renewal, told []uint64) error {
 		during()
 	}
 	time.Sleep(l.takes)
+	if l.hangs != "" && strings.HasPrefix(r.Key.Text, l.hangs) {
+		time.Sleep(time.Second)
+		return errors.New("no answer")
+	}
 	return fails
 }
 
@@ -262,6 +267,44 @@ func TestRenewalThatFails(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		want(t, l.renewed(), []string{"12.5s a[1] 12s", "12.5s b[1] 12s"})
 		s.Close()
+	})
+}
+
+// Logs that do not answer, as those of a node of a cluster, keep no others from being renewed within their lease.
+func TestHangingLogs(t *testing.T) {
+	const lease, length = 2 * time.Second, time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogs()
+		l.hangs = "hangs"
+		s := slots.New(l)
+		defer s.Close()
+		var all []slots.Slot
+		latest := make(map[string]time.Duration)
+		for i := range 100 {
+			all = append(all, slot(fmt.Sprint("hangs", i), 1, lease), slot(fmt.Sprint("k", i), 1, lease))
+			latest[fmt.Sprintf("k%d[1]", i)] = 0
+		}
+		held := s.Hold(t.Context(), all)
+		renewed := func(key string, at time.Duration) {
+			if since := at - latest[key]; since >= lease {
+				t.Errorf("%s was not renewed for %v, until %v", key, since, at)
+			}
+			latest[key] = at
+		}
+		time.Sleep(length)
+		synctest.Wait()
+		for _, text := range l.renewals {
+			fields := strings.Fields(text)
+			if at, err := time.ParseDuration(fields[0]); err == nil && fields[1][0] == 'k' {
+				renewed(fields[1], at)
+			}
+		}
+		for key := range latest {
+			renewed(key, length)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
