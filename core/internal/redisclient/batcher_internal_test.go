@@ -110,25 +110,37 @@ func TestHangingNodeLeavesRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resumed := make(chan struct{})
 		b := batcherTo(func(_ context.Context, cmd redis.Cmder) {
-			if *cmd.Args()[keysAt].(*string) == "hangs" {
+			if key, ok := cmd.Args()[keysAt].(*string); cmd.Args()[keysAt] == "hangs" || ok && *key == "hangs" {
 				<-resumed
 			}
 		})
 		b.conn.prompt, b.conn.abandoned = false, make(chan struct{}, maxAbandoned)
-		ask := func(key string) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			format := func([]store.Take) Format { return b.Format }
-			t := newTake(ctx, key)
-			new(batchers).find(b.conn, format, make([]store.Take, 1), "the node of "+key).sendOne(t)
-			return t.err
-		}
-		for range maxAbandoned {
-			go ask("hangs")
-		}
-		synctest.Wait()
-		if err := ask("k"); !errors.Is(err, errNotAnswered) {
-			t.Error(err)
+		b.conn.node = func(_ context.Context, key string) any { return "the node of " + key }
+		logs := &Logs{Conn: b.conn, kind: new(Kind)}
+		for name, call := range map[string]func(ctx context.Context, key string) error{
+			"a take": func(ctx context.Context, key string) error {
+				format := func([]store.Take) Format { return b.Format }
+				t := newTake(ctx, key)
+				new(batchers).find(b.conn, format, make([]store.Take, 1), b.conn.node(ctx, key)).sendOne(t)
+				return t.err
+			},
+			"another call": func(ctx context.Context, key string) error {
+				_, err := logs.RunOn(ctx, newScript("return 0"), key)
+				return err
+			},
+		} {
+			ask := func(key string) error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				return call(ctx, key)
+			}
+			for range maxAbandoned {
+				go ask("hangs")
+			}
+			synctest.Wait()
+			if err := ask("k"); !errors.Is(err, errNotAnswered) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 		close(resumed)
 	})

@@ -35,12 +35,15 @@ func (l *Logs) Settle(ctx context.Context, s store.Settlement) error {
 		return err
 	}
 	text := string(binary.BigEndian.AppendUint32([]byte(IDText(s.ID)), uint32(s.Cost)))
-	format := func([]store.Take) Format { return Format{Script: l.kind.Settle, Logs: 1, Whole: 1} }
-	one, err := l.together(ctx, &l.settlements, format, store.Take{Key: s.Key}, text)
+	one, err := l.together(ctx, &l.settlements, l.settleFormat, store.Take{Key: s.Key}, text)
 	if err == nil {
 		takePool.Put(one)
 	}
 	return err
+}
+
+func (l *Logs) settleFormat([]store.Take) Format {
+	return Format{Script: l.kind.Settle, Logs: 1, Whole: 1}
 }
 
 // together sends an argument of a script with those of others, and returns what it has become. t has the key, and what

@@ -33,7 +33,8 @@ type Conn struct {
 	silence   *silence                                 // of the server, or of all servers
 }
 
-// maxAbandoned bounds the calls in clients that do not heed deadlines: of all nodes, or of one batcher to one node.
+// maxAbandoned bounds the calls in clients that do not heed deadlines: of all nodes; or to one node, those of one
+// batcher, to which calls other than takes belong as well.
 const maxAbandoned = 256
 
 func newConn(client Client) *Conn {
