@@ -18,6 +18,8 @@ func jitter() time.Duration { return retryStore + rand.N(retryStore/2) }
 // breaker is a circuit breaker to which the outcomes of calls to the store are reported. It opens after
 // failuresToOpen consecutive failures and then admits no calls. After retryStore it is half-open: it admits one call,
 // the probe. If the probe succeeds, the breaker closes; if it fails, the breaker stays open for another retryStore.
+// Calls for which no request waits take turns of their own: they are mostly about the node of a cluster that has
+// failed, and would keep requests from finding out that other nodes answer.
 //
 // Calls that were in flight when another one failed usually fail for the same reason. Such failures are coincident and
 // count once.
@@ -36,9 +38,20 @@ type breaker struct {
 	successes   uint64        // of calls that were admitted
 	lastFailure time.Duration // when a failure was last counted, since start
 	open        bool
-	retryAt     time.Duration // when the probe is admitted, since start
-	probing     bool
+	turns       [2]turn
 	generation  uint64 // is incremented on each change; outcomes of calls that began before it are ignored
+}
+
+// The turns of a breaker are of calls for which a request waits, and of others.
+const (
+	awaited = iota
+	aside
+)
+
+// turn is when a probe is admitted.
+type turn struct {
+	retryAt time.Duration // since start
+	probing bool          // it is in flight
 }
 
 // pass describes an admitted call. The caller reports the outcome of the call with it.
@@ -47,6 +60,7 @@ type pass struct {
 	failures   uint64        // the breaker's failures when the call began
 	begun      time.Duration // since the breaker's start
 	probe      bool
+	turn       int
 	bypassed   bool // the breaker was not asked; only a failure is reported
 }
 
@@ -71,23 +85,26 @@ func (b *breaker) state() state {
 	switch {
 	case !b.open:
 		return closed
-	case !b.probing && b.now() < b.retryAt:
+	case !b.turns[awaited].probing && b.now() < b.turns[awaited].retryAt:
 		return open
 	}
 	return halfOpen
 }
 
 // admit returns a pass for a call, or false if the breaker admits none now.
-func (b *breaker) admit() (p pass, ok bool) {
+func (b *breaker) admit() (p pass, ok bool) { return b.admitIn(awaited) }
+
+// admitIn is admit in one of the turns.
+func (b *breaker) admitIn(turn int) (p pass, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
-	p = pass{generation: b.generation, failures: b.failures.Load(), begun: now, probe: b.open}
-	if b.open {
-		if b.probing || now < b.retryAt {
+	p = pass{generation: b.generation, failures: b.failures.Load(), begun: now, probe: b.open, turn: turn}
+	if t := &b.turns[turn]; b.open {
+		if t.probing || now < t.retryAt {
 			return p, false
 		}
-		b.probing = true
+		t.probing = true
 	}
 	return p, true
 }
@@ -103,7 +120,7 @@ func (b *breaker) success(p pass) {
 		ends = b.consecutive > 0
 		b.consecutive, b.excused = 0, false
 		if closes = p.probe; closes {
-			b.open, b.probing = false, false
+			b.open, b.turns = false, [2]turn{}
 			b.generation++
 		}
 	}
@@ -132,13 +149,14 @@ func (b *breaker) failure(p pass) {
 	switch {
 	case p.bypassed && b.open, !p.bypassed && p.generation != b.generation:
 	case p.probe:
-		b.probing, b.lastFailure = false, now
-		b.retryAt = now + jitter()
+		b.lastFailure = now
+		b.turns[p.turn] = turn{retryAt: now + jitter()}
 	case p.begun >= b.lastFailure:
 		b.lastFailure = now
 		if b.consecutive++; b.consecutive >= failuresToOpen {
 			b.open, opens = true, true
-			b.retryAt = now + jitter()
+			b.turns[awaited].retryAt = now + jitter()
+			b.turns[aside] = b.turns[awaited]
 			b.generation++
 		}
 	}

@@ -34,11 +34,11 @@ func (g *Guard) inTime(ctx context.Context, now time.Time) context.Context {
 	return g.Within(ctx, now)
 }
 
-// callPatiently is call where no request waits. During Close it does not ask the breaker.
+// callPatiently is call for as long as no request waits, in a turn of the breaker. During Close it does not ask that.
 func (g *Guard) callPatiently(
-	ctx context.Context, key *store.Key, op event.Operation, f func(context.Context) error,
+	ctx context.Context, key *store.Key, turn int, op event.Operation, f func(context.Context) error,
 ) error {
-	p, ok := g.breaker.admit()
+	p, ok := g.breaker.admitIn(turn)
 	if !ok && !g.finishing.Load() {
 		return g.lastError.Load()
 	}

@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,6 +297,71 @@ func TestReplaysFollowTheProbe(t *testing.T) {
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// deadNode is a store of which one node does not answer: that of the keys that begin with "dead". While all are down, no
+// other one does.
+type deadNode struct {
+	*faultyStore
+
+	all atomic.Bool
+}
+
+func (n *deadNode) fails(key *store.Key) error {
+	if n.all.Load() || strings.HasPrefix(key.Text, "dead") {
+		return errFault
+	}
+	return nil
+}
+
+func (n *deadNode) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	return cmp.Or(n.fails(&takes[0].Key), n.faultyStore.Take(ctx, takes, answers))
+}
+
+func (n *deadNode) Merge(ctx context.Context, m store.MergeRequest) error {
+	return cmp.Or(n.fails(&m.Key), n.faultyStore.Merge(ctx, m))
+}
+
+// withDeadNode calls f after an outage in which a guard of a deadNode was asked for a unit of each key and of fifty of
+// that node. take asks for another one and reports whether the store has answered.
+func withDeadNode(t *testing.T, keys []string, f func(logs *sharedLogs, take func(key string) bool)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &deadNode{faultyStore: newSharedLogs().connect()}
+		g := New(Config{Store: n, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 1000})
+		defer g.Close() // which says what was not replayed
+		plan := planOf(1000, time.Hour)
+		take := func(key string) bool {
+			t := &store.Take{Key: store.NewKey("p", key), Plan: plan, Cost: 1, Mode: store.ModeCharge}
+			_, err := g.takeOne(context.Background(), t, new(store.Answer))
+			return err == nil
+		}
+		n.all.Store(true)
+		for i := range 50 {
+			take(fmt.Sprint("dead ", i))
+		}
+		for _, key := range keys {
+			take(key)
+		}
+		n.all.Store(false)
+		f(n.sharedLogs, take)
+	})
+}
+
+// Replays to a node that does not answer keep no requests from finding out that the others do.
+func TestReplaysToADeadNodeLeaveProbesToRequests(t *testing.T) {
+	withDeadNode(t, nil, func(_ *sharedLogs, take func(string) bool) {
+		const requests = 100
+		answered := 0
+		for range requests {
+			time.Sleep(3 * time.Second) // so that many replays come in between
+			if take("k") {
+				answered++
+			}
+		}
+		if answered < requests*3/4 {
+			t.Errorf("the store has answered %d of %d requests", answered, requests)
 		}
 	})
 }

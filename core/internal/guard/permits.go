@@ -18,7 +18,7 @@ func (g slotLogs) Renew(ctx context.Context, r *store.Renewal, merged []uint64) 
 		own.IDs = merged
 		g.record.logs.Renew(&own)
 	}
-	return g.callPatiently(ctx, &r.Key, event.Renew, func(ctx context.Context) error {
+	return g.callPatiently(ctx, &r.Key, aside, event.Renew, func(ctx context.Context) error {
 		return g.store.renewer.Renew(ctx, *r)
 	})
 }

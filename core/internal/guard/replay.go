@@ -25,15 +25,15 @@ var errReplaying = &store.StoreError{
 	Err: errors.New("what was admitted without the store is still being replayed for this key"), OneKey: true,
 }
 
-// replay replays a backlog part by part, for the caller that has begun its run.
-func (g *Guard) replay(b *backlog) (err error) {
+// replay replays a backlog part by part, in a turn of the breaker, for the caller that has begun its run.
+func (g *Guard) replay(b *backlog, turn int) (err error) {
 	defer func() { g.record.end(b, err) }()
 	for err == nil {
 		p := g.record.next(b)
 		if len(p.merged)+len(p.settled) == 0 {
 			return nil
 		}
-		if err = g.replayPart(b, p); err == nil {
+		if err = g.replayPart(b, p, turn); err == nil {
 			err = g.background.Err()
 		}
 	}
@@ -42,9 +42,9 @@ func (g *Guard) replay(b *backlog) (err error) {
 
 // replayPart adds entries to the store's log, and then changes the costs of those that were settled. What the store
 // has is marked at once, so that it is not sent again if later calls fail.
-func (g *Guard) replayPart(b *backlog, p part) error {
+func (g *Guard) replayPart(b *backlog, p part, turn int) error {
 	if len(p.merged) > 0 {
-		err := g.callPatiently(g.background, &b.key, event.Merge, func(ctx context.Context) error {
+		err := g.callPatiently(g.background, &b.key, turn, event.Merge, func(ctx context.Context) error {
 			m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
 			now := g.record.now() // the ages are those at the time of each attempt
 			for _, e := range p.merged {
@@ -61,7 +61,7 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 	}
 	for _, e := range p.settled {
 		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
-		if err := g.callPatiently(g.background, &b.key, event.Settle, g.store.settling(s)); err != nil {
+		if err := g.callPatiently(g.background, &b.key, turn, event.Settle, g.store.settling(s)); err != nil {
 			return err
 		}
 		g.record.markSettled(b, e)
@@ -72,13 +72,13 @@ func (g *Guard) replayPart(b *backlog, p part) error {
 
 // startReplay replays a key's backlog in the background. It reports whether it has started the replay, or else returns
 // the one in progress, or nil without a backlog.
-func (g *Guard) startReplay(key *store.Key) (r *run, started bool) {
+func (g *Guard) startReplay(key *store.Key, turn int) (r *run, started bool) {
 	b, r := g.record.begin(key)
 	if b != nil {
 		go func() {
 			g.replays <- struct{}{}
 			defer func() { <-g.replays }()
-			g.replay(b) //nolint:errcheck // r has it
+			g.replay(b, turn) //nolint:errcheck // r has it
 		}()
 	}
 	return r, b != nil
@@ -128,7 +128,7 @@ func (g *Guard) replayAll(ctx context.Context) (err error) {
 	var runs []*run // oldest first
 	alone := g.breaker.state() != closed
 	for b := range g.record.all {
-		if run, _ := g.startReplay(&b.key); run != nil {
+		if run, _ := g.startReplay(&b.key, aside); run != nil {
 			runs = append(runs, run)
 		}
 		if len(runs) == maxReplays || alone && len(runs) > 0 {

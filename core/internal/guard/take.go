@@ -165,7 +165,7 @@ func (g *Guard) replayFirst(ctx context.Context, r *request, l *lacks) error {
 		if l[i].count == 0 {
 			continue
 		}
-		switch run, started := g.startReplay(&r.takes[i].Key); {
+		switch run, started := g.startReplay(&r.takes[i].Key, awaited); {
 		case run == nil: // nothing is left
 		case l[i].long(), !started && g.breaker.state() != closed:
 			return errReplaying
@@ -183,7 +183,7 @@ func (g *Guard) takeWithBacklogs(ctx context.Context, r *request, l *lacks) (sen
 	var runs [store.MaxLimits]*run
 	for i := range r.takes {
 		if l[i].count > 0 {
-			runs[i], _ = g.startReplay(&r.takes[i].Key)
+			runs[i], _ = g.startReplay(&r.takes[i].Key, awaited)
 		}
 	}
 	mode := r.mode()
