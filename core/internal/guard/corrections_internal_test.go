@@ -366,6 +366,19 @@ func TestReplaysToADeadNodeLeaveProbesToRequests(t *testing.T) {
 	})
 }
 
+// What the other nodes lack is replayed without a request, although one node does not answer.
+func TestReplaysBesideADeadNode(t *testing.T) {
+	keys := strings.Split("abcdefghij", "")
+	withDeadNode(t, keys, func(logs *sharedLogs, _ func(string) bool) {
+		time.Sleep(50 * time.Minute)
+		for _, name := range keys {
+			if key := store.NewKey("p", name); len(logs.logs.Log(&key, time.Hour)) != 1 {
+				t.Errorf("key %s was not replayed", name)
+			}
+		}
+	})
+}
+
 // last returns what the store was asked last, for the function of faults, during which the store is locked.
 func (s *sharedLogs) last() string { return s.calls[len(s.calls)-1] }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -434,9 +435,10 @@ func (rec *record) markSettled(b *backlog, sent entry) {
 	rec.removeFunc(b, func(e *entry) bool { return e.id == sent.id && e.cost == sent.cost })
 }
 
-// all calls yield with the backlogs, of which only the keys may be read. No shard is locked meanwhile.
+// all calls yield with the backlogs, of which only the keys may be read, in a random order, so that one which cannot be
+// replayed does not always come before another. No shard is locked meanwhile.
 func (rec *record) all(yield func(*backlog) bool) {
-	for i := range rec.shards {
+	for _, i := range rand.Perm(len(rec.shards)) {
 		sh := &rec.shards[i]
 		sh.mu.Lock()
 		all := slices.Collect(maps.Values(sh.keys))
