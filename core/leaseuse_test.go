@@ -227,6 +227,34 @@ func TestUndoBeforeTheReplayOfLeasedUnits(t *testing.T) {
 	})
 }
 
+// Settlements of a decision at the same time leave in the store what the last of them has said, whichever arrives first.
+func TestSettleLeasedUnitsAtOnce(t *testing.T) {
+	for _, last := range []int{0, 60} {
+		withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+			var there atomic.Int64
+			l := newLimiter(t, core.PerMinute(1000), core.WithName("shared"), core.WithLease(leaseLength),
+				core.WithStore(connection{p.remoteLogs, func() (there_, back time.Duration, lost, twice bool) {
+					return time.Duration(there.Load()), 0, false, false
+				}}))
+			defer l.Close()
+			d, admitted := fromLease(t, l)
+			var all sync.WaitGroup
+			for _, cost := range []int{500, last} {
+				there.Store(int64(5*time.Millisecond) * int64(cost/100))
+				all.Go(func() {
+					if err := d.Settle(t.Context(), cost); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+			time.Sleep(2 * leaseLength)
+			wantUsed(t, p.other, admitted-1+last, fmt.Sprint("settled to 500 and to ", last))
+		})
+	}
+}
+
 // Record and Reset end the lease in hand. A reset keeps what others have booked.
 func TestRecordAndResetEndALease(t *testing.T) {
 	withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {

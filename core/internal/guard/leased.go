@@ -336,22 +336,22 @@ func (g *Guard) SettleLeased(ctx context.Context, u Use, t *store.Take, cost int
 	beyond, tell := l.Change(t.ID, t.Cost, cost)
 	open := l.IsOpen()
 	l.mu.Unlock()
-	var err error
-	switch {
-	case tell && beyond > 0:
-		own := *t
-		own.Cost, own.Mode = beyond, store.ModeRecord
-		err = g.SettleLate(ctx, &own, instant().Mono-u.at)
-	case tell:
-		err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, true) // a replay may not have added the entry yet
-	}
-	if tell && err == nil {
+	for tell {
+		own, err := *t, error(nil)
+		if own.Cost, own.Mode = beyond, store.ModeRecord; beyond > 0 {
+			err = g.SettleLate(ctx, &own, instant().Mono-u.at)
+		} else { // a replay may not have added the entry yet
+			err = g.Settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, true)
+		}
+		if err != nil {
+			return err
+		}
 		l.mu.Lock()
-		l.Told(t.ID, beyond)
+		beyond, tell = l.Told(t.ID, beyond)
 		l.mu.Unlock()
 	}
-	if err != nil || open {
-		return err
+	if open {
+		return nil
 	}
 	return g.settleLease(ctx, l)
 }

@@ -114,12 +114,15 @@ func (l *Lease) Change(id uint64, first, units int) (beyond int, tell bool) {
 	return u.beyond, tell
 }
 
-// Told notes that the store has an entry of so many units for what a use has beyond the lease.
-func (l *Lease) Told(id uint64, beyond int) {
-	if u := l.changed[id]; u.beyond == beyond {
-		u.stored = beyond
-		l.changed[id] = u
+// Told notes that the store has an entry of so many units for what a use has beyond the lease. If the use was changed
+// meanwhile, the store may have been told that before, so it has to be told again: as Change does, Told returns what.
+func (l *Lease) Told(id uint64, beyond int) (now int, tell bool) {
+	u := l.changed[id]
+	if u.stored = beyond; u.beyond != beyond {
+		u.stored = -1
 	}
+	l.changed[id] = u
+	return u.beyond, u.stored < 0
 }
 
 // Settlement closes the lease, and returns the units that the store has to be told next. There is nothing to tell while
