@@ -169,6 +169,20 @@ func TestOverrideUnlimitedRecords(t *testing.T) {
 	})
 }
 
+// An override does not lift a ban: a client whose limits deny nothing is told when the ban ends, as others are.
+func TestOverrideLiftsNoBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t, core.WithOverrides())
+		ann.ban(30 * time.Second)
+		overrideIn(t, ann.l, ann.key, core.Override{Unlimited: true})
+		d, h := ann.allow(), make(http.Header)
+		ann.isBan(d, 30*time.Second)
+		if d.SetHeaders(h); len(h) != 2 || h.Get("Retry-After") != "30" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v, want Retry-After and Cache-Control", h)
+		}
+	})
+}
+
 // What an unlimited key has taken is settled once it is known.
 func TestOverrideUnlimitedSettles(t *testing.T) {
 	l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(100).Of("tokens")}, core.WithOverrides())

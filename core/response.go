@@ -51,7 +51,7 @@ const (
 // which is exact and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another
 // limiter has written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
-	if d.q.Plan == nil || len(d.q.Plan.Limits) == 0 {
+	if d.q.Plan == nil || d.Allowed && len(d.q.Plan.Limits) == 0 {
 		return
 	}
 	if !d.Allowed {
