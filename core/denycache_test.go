@@ -337,3 +337,28 @@ func TestDenialsAreOfOneQuestion(t *testing.T) {
 		}
 	})
 }
+
+// What is admitted under other limits makes the wait of a remembered denial longer.
+func TestAdmissionsUnderOtherLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		few, more := core.Limits{core.PerMinute(2)}, core.Limits{core.PerMinute(3)}
+		limits := few
+		policy := core.LimitBy(func(context.Context) core.Limits { return limits })
+		ps := newProcesses(t, policy, core.WithDenyCache(time.Minute))
+		ps.allow(ps.here, 1)
+		ps.sleep(10 * time.Second)
+		ps.allow(ps.here, 1)
+		if d := ps.allow(ps.here, 1); d.Allowed || d.RetryAfter != 50*time.Second {
+			t.Errorf("the third of two: %+v", d)
+		}
+		limits = more
+		if d := ps.allow(ps.here, 1); !d.Allowed {
+			t.Errorf("the third of three: %+v", d)
+		}
+		limits = few
+		d := ps.allow(ps.here, 1)
+		if ps.sleep(d.RetryAfter); !ps.allow(ps.here, 1).Allowed {
+			t.Errorf("denied after a wait of %v", d.RetryAfter)
+		}
+	})
+}
