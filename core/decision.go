@@ -30,7 +30,7 @@ type Decision struct {
 	Remaining  int           // units left after this request, of the tightest limit; see below
 	RetryAfter time.Duration // until this request fits if no other is admitted; zero if that is not known, or never
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
-	Used       int           // units in the window before this request, of the longest limit
+	Used       int           // units in the window before this request, of the longest limit; 0 if not known
 	Policy     string        // name of the policy
 	Violated   []string      // names of the limits that denied
 	Banned     bool          // denied by [WithBan], whatever the limits say
@@ -112,7 +112,8 @@ type LimitState struct {
 }
 
 // Limits returns the limits that decided about this request, as they are after it. It is empty if none did, as with
-// WithSkip. Limits of units that the request does not take are left out.
+// WithSkip. Limits of units that the request does not take are left out. So are those of keys and units that have room
+// where a denial is answered from memory ([WithDenyCache]), since only what denies is known then.
 func (d *Decision) Limits() []LimitState {
 	if d.q.Plan == nil || d.Overridden != nil && d.Overridden.Denied {
 		return nil
@@ -123,7 +124,7 @@ func (d *Decision) Limits() []LimitState {
 	states := make([]LimitState, 0, len(d.q.Plan.Limits))
 	for i := range d.q.Plan.Limits {
 		l := &d.q.Plan.Limits[i]
-		if !d.q.Asks(i) {
+		if !d.q.Tells(i) {
 			continue
 		}
 		states = append(states, LimitState{

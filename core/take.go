@@ -34,7 +34,7 @@ func (l *Limiter) charge(ctx context.Context, d *Decision) error {
 		d.fill()
 		return nil
 	}
-	d.q.Answer = plan.Merge(d.q.More.Logs, takes, answers)
+	d.q.Answer, d.q.More.Cached = plan.Merge(d.q.More.Logs, takes, answers), d.source == event.Cache
 	if d.fill(); d.q.TakesPermits() {
 		l.hold(ctx, d)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/testlen"
+	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
 
@@ -101,6 +102,22 @@ func TestUnits(t *testing.T) {
 		}
 		allowCosts(t, l, core.Costs{"tokens": 100}, true)
 	})
+}
+
+// A denial that is answered from memory lists only limits of which the numbers are known.
+func TestUnitsOfADenialFromMemory(t *testing.T) {
+	l := newLimiter(t, core.Limits{core.PerMinute(9), core.PerMinute(10).Of("tokens"), core.PerHour(20).Of("tokens")},
+		core.WithStore(struct{ store.Full }{core.NewMemoryStore()}))
+	allowCosts(t, l, core.Costs{"tokens": 10}, true)
+	want := map[string]int{
+		"9-per-minute requests": 1, "10-tokens-per-minute tokens": 10, "20-tokens-per-hour tokens": 10,
+	}
+	for range 2 {
+		if got := unitsUsed(allowCosts(t, l, core.Costs{"tokens": 1}, false)); !reflect.DeepEqual(got, want) {
+			t.Errorf("used %v, want %v", got, want)
+		}
+		delete(want, "9-per-minute requests") // as the next one does not ask the store
+	}
 }
 
 // Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.

@@ -163,12 +163,13 @@ func overriddenBy(d *core.Decision, unit string) *OverrideExplanation {
 		return nil
 	}
 	e, states := &OverrideExplanation{Kind: o.Kind(), Until: o.Until, Note: o.Note}, d.Limits()
-	for _, limit := range o.Limits {
-		if engine.FormOf(limit).Unit != unit || len(states) == 0 {
-			continue
-		}
-		s := states[0]
-		states = states[1:]
+	other := func(l core.Limit) bool { return engine.FormOf(l).Unit != unit }
+	limits := slices.DeleteFunc(slices.Clone(o.Limits), other)
+	if len(limits) != len(states) { // the request is not asked about these, or not all are known
+		return e
+	}
+	for i, limit := range limits {
+		s := states[i]
 		l := LimitExplanation{
 			Limit: limit.String(), Unit: s.Unit, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining,
 		}

@@ -70,6 +70,11 @@ func (q *Question) Rule() *plan.Rule {
 // Asks reports whether the request was asked about limit i.
 func (q *Question) Asks(i int) bool { return q.More == nil || q.More.costs[i] > 0 }
 
+// Tells reports whether the answer has the numbers of limit i.
+func (q *Question) Tells(i int) bool {
+	return q.More == nil || q.Asks(i) && !(q.More.Cached && q.hasRoom(i))
+}
+
 // Denies reports whether limit i has denied.
 func (q *Question) Denies(i int) bool { return !q.Answer.Allowed && q.Answer.Denied.Has(i) }
 

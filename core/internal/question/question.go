@@ -35,6 +35,7 @@ type Logs struct {
 	At     time.Time   // when the request was decided, if some logs were not asked
 	Held   *slots.Held // the permits that the request holds, or nil
 	Leased []guard.Use // of each log that was asked, or nil
+	Cached bool        // the answer is a denial from memory, which knows only those logs that deny
 
 	costs    [store.MaxLimits]int // units of each limit, 1 of one of permits; 0 if it is not asked
 	recorded bool                 // units were recorded, or would be if the request cost any
@@ -121,6 +122,7 @@ func (q *Question) Replan(pl *plan.Plan) {
 // Prepare sets what the logs are asked. The costs of units with a name were set before.
 func (q *Question) Prepare() {
 	m, never := q.More, false
+	m.Cached = false
 	clear(m.costs[:])
 	for i, log := range m.Logs[:m.Asked] {
 		t, units := &m.Takes[i], 1
