@@ -247,6 +247,8 @@ func TestOverrides(t *testing.T) {
 	b.field("note", strings.Repeat("a long note ", 16))
 	b.run(chromedp.Click(`#override button`))
 	b.sees(`document.querySelectorAll('#overrides tbody tr').length === 2`)
+	const longest = `s => s.append(new Option('n'.repeat(48)))` // the name of a policy
+	b.run(chromedp.Evaluate(`document.querySelectorAll('form select').forEach(`+longest+`)`, nil))
 	b.checkPage("overrides")
 	b.run(chromedp.EmulateViewport(1100, 900))
 	const remove = `#overrides tbody tr:last-child button`
