@@ -297,7 +297,7 @@ function showWindow(answer) {
   setText(byId('window-title'), `Window of ${answer.name || 'all requests'}, ${answer.policy}`);
   byId('banned').hidden = !answer.banned;
   byId('denied').hidden = !answer.denied;
-  const names = limits => JSON.stringify(limits.map(l => [l.name, l.key, l.algorithm]));
+  const names = limits => JSON.stringify(limits.map(l => [l.name, l.key, l.algorithm, l.quota, l.unit, l.window]));
   if (names(shownLimits.map(s => s.limit)) !== names(answer.limits) || shownLimits.length === 0) {
     shownLimits = answer.limits.map(limitPanel);
     byId('limits').replaceChildren(...shownLimits.map(s => s.panel));

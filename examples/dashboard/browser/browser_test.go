@@ -205,6 +205,24 @@ func TestDashboard(t *testing.T) {
 	b.sees(`document.getElementById('window').hidden`)
 }
 
+// A limit whose quota and window change, as when a file of rules is loaded again, is described as it is now.
+func TestChangedLimit(t *testing.T) {
+	b := startBrowser(t)
+	b.run(chromedp.Navigate(startProgram(t) + "limits/"))
+	b.sees(`document.getElementById('state').innerText === 'Live'`)
+	for changed, want := range map[string]string{
+		"quota: 10, window: 60":   "60 s ago, Dashed: the quota, 10 units",
+		"quota: 20, window: 3600": "60 min ago, Dashed: the quota, 20 units",
+	} {
+		b.run(chromedp.Evaluate(`showWindow({limits: [{name: 'all', key: '', used: 0, remaining: 1, reset: 0, marks: [], `+
+			`algorithm: 'sliding log', unit: 'requests', `+changed+`}]})`, nil))
+		if text := is[string](b, `document.querySelector('.axis span').textContent + ', ' + `+
+			`document.querySelector('.limit p:last-child').textContent.split('.')[0]`); text != want {
+			t.Errorf("%s: %q, want %q", changed, text, want)
+		}
+	}
+}
+
 // field fills in a field of the form for overrides.
 func (b *browser) field(name, value string) {
 	b.Helper()
