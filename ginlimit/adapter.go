@@ -70,14 +70,20 @@ func serve(c *gin.Context, d *core.Decision) {
 		c.Writer = upgrades{w, seen}
 		defer func() { c.Writer = w }()
 	}
+	status := func() int {
+		if s := w.Status(); s >= http.StatusOK || s == http.StatusSwitchingProtocols {
+			return s
+		}
+		return http.StatusOK // after a 103 gin sends no other, and net/http sends 200
+	}
 	d.Serve(func() int {
 		defer func() { // of a panic, too
 			if w.Written() {
-				seen.Sent(w.Status())
+				seen.Sent(status())
 			}
 		}()
 		c.Next()
-		return w.Status()
+		return status()
 	})
 }
 

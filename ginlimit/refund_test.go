@@ -84,6 +84,29 @@ func TestRefund(t *testing.T) {
 	}
 }
 
+// gin keeps the 103 of early hints as the status, but the client gets another one.
+func TestRefundEarlyHints(t *testing.T) {
+	asked := make(chan int, 9)
+	r := gin.New()
+	r.Use(ginlimit.New(core.PerMinute(9), core.ByIP(),
+		core.WithRefund(func(_ *gin.Context, status int) bool { asked <- status; return false })))
+	r.GET("/", func(c *gin.Context) {
+		c.Status(http.StatusEarlyHints)
+		c.Writer.WriteHeaderNow()
+		c.String(http.StatusOK, "served")
+	})
+	server := httptest.NewServer(r)
+	defer server.Close()
+	response, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := <-asked; response.StatusCode != 200 || got != 200 {
+		t.Errorf("status %d, asked about %d; want 200", response.StatusCode, got)
+	}
+}
+
 // A request that matches no route is refunded too, by the status that gin gives it.
 func TestRefundNoRoute(t *testing.T) {
 	var asked []int
