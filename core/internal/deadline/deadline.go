@@ -185,9 +185,10 @@ func IsAgain(ctx context.Context) bool {
 // made, an operation has a quarter of the timeout at least, and never more than the timeout: so a store that does not
 // answer is found out as soon as otherwise.
 func (c Context) Deadline() (time.Time, bool) {
-	d, now := c.set, time.Now()
+	d := c.set
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	now := time.Now() // not before, as the lock may take long
 	remaining := d.remaining(c.deadline, now)
 	if now.Add(remaining).After(c.end) && c.Err() == nil {
 		remaining = min(max(remaining, d.timeout/4), d.timeout)
