@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +37,76 @@ func TestCallsThatBeginLate(t *testing.T) {
 	defer rdb.Close()
 	if err := take(stalled(t, time.Second/2), rdb); err != nil {
 		t.Error(err)
+	}
+}
+
+// lateConn is a connection at which this process never looks before a deadline: neither when a command is to be sent,
+// nor when the reply has arrived.
+type lateConn struct {
+	*net.TCPConn
+
+	sends, passed bool   // the deadlines of writes and reads are yet to come, and have passed
+	reply         []byte // that waits
+}
+
+func (c *lateConn) SetWriteDeadline(t time.Time) error {
+	c.sends = !c.sends
+	return c.TCPConn.SetWriteDeadline(t)
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	if c.sends {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return c.TCPConn.Write(b)
+}
+
+func (c *lateConn) SetReadDeadline(t time.Time) error {
+	c.passed = false
+	return c.TCPConn.SetReadDeadline(t)
+}
+
+func (c *lateConn) Read(b []byte) (n int, err error) {
+	if c.passed {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if n = copy(b, c.reply); n > 0 {
+		c.reply = c.reply[n:]
+		return n, nil
+	}
+	if n, err = c.TCPConn.Read(b); err != nil {
+		return 0, err
+	}
+	c.reply, c.passed = append(c.reply, b[:n]...), true
+	return 0, os.ErrDeadlineExceeded
+}
+
+// lateDials is a hook that makes a lateConn of each connection.
+type lateDials struct{ keeper }
+
+func (*lateDials) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			conn = &lateConn{TCPConn: tcp}
+		}
+		return conn, err
+	}
+}
+
+// A process that is so late that deadlines have passed before it looks at a connection sends its commands and reads the
+// replies that wait. Otherwise it would take a Redis that answers at once for one that does not.
+func TestLateReadsAndWrites(t *testing.T) {
+	o := at(redistest.Start(t))
+	o.MaxRetries = -1
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	redisstore.New(rdb)
+	rdb.AddHook(new(lateDials))
+	for range 3 { // the first makes a connection
+		if err := take(t.Context(), rdb); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

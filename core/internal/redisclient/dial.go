@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 	"weak"
@@ -94,7 +96,7 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 			ctx = dialling{one}
 		}
 		if !Redials {
-			return next(ctx, network, addr)
+			return patient(next(ctx, network, addr))
 		}
 		w.mu.Lock()
 		before, again := w.calls, w.last != nil
@@ -107,9 +109,49 @@ func (w *dialWatch) DialHook(next redis.DialHook) redis.DialHook {
 		if err == nil || ctx.Err() == nil { // a canceled dial tells nothing about the server
 			w.dialEnded(before, err)
 		}
-		return conn, err
+		return patient(conn, err)
 	}
 }
+
+// patientConn tries once more what has timed out. Where this process cannot run, deadlines pass before a command is
+// sent, and while its reply waits in the socket: a connection looks at the clock first.
+type patientConn struct{ net.Conn }
+
+// oneLook is for how long a patientConn tries once more.
+const oneLook = time.Millisecond
+
+// patient makes the connection of a dial a patientConn.
+func patient(conn net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return conn, err
+	}
+	if raw, ok := conn.(syscall.Conn); ok { // go-redis looks whether it is still open
+		return struct {
+			patientConn
+			syscall.Conn
+		}{patientConn{conn}, raw}, nil
+	}
+	return patientConn{conn}, nil
+}
+
+func (c patientConn) Read(b []byte) (n int, err error) {
+	if n, err = c.Conn.Read(b); errors.Is(err, os.ErrDeadlineExceeded) {
+		c.SetReadDeadline(time.Now().Add(oneLook)) //nolint:errcheck // Read fails as well
+		n, err = c.Conn.Read(b)
+	}
+	return n, err
+}
+
+func (c patientConn) Write(b []byte) (n int, err error) {
+	if n, err = c.Conn.Write(b); n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.SetWriteDeadline(time.Now().Add(oneLook)) //nolint:errcheck // as above
+		n, err = c.Conn.Write(b)
+	}
+	return n, err
+}
+
+// NetConn lets go-redis 9.23 find the socket below TLS.
+func (c patientConn) NetConn() net.Conn { return c.Conn }
 
 // closed reports whether the client is closed. It sends a command with a context that has ended, because a closed pool
 // returns its error before it looks at the context. The command goes through a clone without the user's hooks and
