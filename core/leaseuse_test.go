@@ -120,6 +120,22 @@ func TestCloseSettlesLeases(t *testing.T) {
 	})
 }
 
+// Close settles also what the store was not told of a lease while it did not answer, whatever the failure policy is.
+func TestCloseSettlesLeasesOfAnOutage(t *testing.T) {
+	for _, failure := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
+		withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {
+			_, admitted := fromLease(t, p.leased)
+			p.away.Store(true)
+			time.Sleep(leaseLength + 100*time.Millisecond) // the timeout of the settlement
+			p.away.Store(false)
+			if err := p.leased.Close(); err != nil {
+				t.Error(err)
+			}
+			wantUsed(t, p.other, admitted, fmt.Sprint("after Close with ", failure))
+		}, core.WithFailure(failure))
+	}
+}
+
 // Close waits for bookings and settlements that are on their way, since the store's client may be closed next.
 func TestCloseAwaitsLeases(t *testing.T) {
 	slow := func() (there, back time.Duration, lost, twice bool) {

@@ -52,11 +52,11 @@ type Limiter struct {
 	byFailure *byFailure          // of a limiter with rules
 }
 
-// Close replays to the store what [FailLocal] has admitted without it, for at most 5 s, and stops the goroutine that
-// waits for the store to answer again. If nothing is left to replay, it returns at once; if the store still does not
-// answer, it returns as soon as that is known. The error then says how many units were not replayed; later calls return
-// the same error. Permits of [InFlight] are renewed no longer, so those still held end with their lease. Close does not
-// close the store.
+// Close replays to the store what [FailLocal] has admitted without it, and what the store was not told of leases
+// ([WithLease]), for at most 5 s, and stops the goroutine that waits for the store to answer again. If nothing is left
+// to replay, it returns at once; if the store still does not answer, it returns as soon as that is known. The error
+// then says how many units were not replayed; later calls return the same error. Permits of [InFlight] are renewed no
+// longer, so those still held end with their lease. Close does not close the store.
 //
 // A closed limiter continues to decide, but what it admits without the store is not replayed, and the packages
 // prommetrics, otelmetrics and dashboard do not count what it decides. They drop what they have of a policy when its

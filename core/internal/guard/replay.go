@@ -168,7 +168,7 @@ func (g *Guard) finish() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	var err error
-	for n := 0; n < closeAttempts && g.failure == Local && g.record.entries.Load() > 0; n++ {
+	for n := 0; n < closeAttempts && g.record.entries.Load() > 0; n++ {
 		err = g.replayAll(ctx)
 	}
 	units, takes := g.record.close()
