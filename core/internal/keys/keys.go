@@ -124,8 +124,13 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 
 // ByValue finds what earlier middleware has stored.
 func ByValue(key any) *Spec {
+	var fault error
+	if key == nil || !reflect.TypeOf(key).Comparable() {
+		fault = configError("ByValue", fmt.Sprintf("%T", key), "this cannot be a key of context values",
+			`pass the key under which your middleware stores the value, such as "user"; for a function use By`)
+	}
 	return &Spec{
-		Name: "ByValue", Classes: []setup.KeyClass{{Kind: KindBy}},
+		Name: "ByValue", Classes: []setup.KeyClass{{Kind: KindBy}}, Fault: fault,
 		Read: func(r adapter.Request, _ *Prefixes) (store.Identity, error) {
 			var text string
 			switch v := r.Value(key).(type) {
