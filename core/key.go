@@ -21,7 +21,8 @@ type Key struct{ spec *keys.Spec }
 type identity = store.Identity
 
 // By is the key that f returns for a request. f takes what handlers of your framework take: *http.Request,
-// *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, a context.Context.
+// *gin.Context, echo.Context or *fiber.Ctx; or, with any framework, the request's context.Context, which does not have
+// the values of c.Set and c.Locals.
 //
 //	core.By(func(r *http.Request) (string, error) { return tenantOf(r.Host) })
 //
