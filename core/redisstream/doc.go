@@ -16,9 +16,10 @@
 //
 // The decisions are the same, to the microsecond. But a stream has the log of one limit, which is always the same, and
 // each take costs one unit. Anything else is a [core.ConfigError]: when the limiter is made, for several limits, also
-// if they have keys of their own, and for core.LimitBy, core.InFlight, core.WithShadow and core.WithBan; when it is
-// asked for, for a cost above 1 (also above the quota, and of core.Limiter.AllowAtMost), for settling to more than 1,
-// and for a core.Override with Unlimited, several limits, or a window shorter than the limit's.
+// if they have keys of their own, for other algorithms and the calendar, for rules, and for core.LimitBy,
+// core.InFlight, core.WithLease, core.WithShadow and core.WithBan; when it is asked for, for a cost above 1 (also above
+// the quota, and of core.Limiter.AllowAtMost), for settling to more than 1, and for a core.Override with Unlimited,
+// several limits, or a window shorter than the limit's.
 //
 // A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the
 // units recorded next to it have left, up to a hundred. So streams are not for limiters that give most units back.
