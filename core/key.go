@@ -88,7 +88,8 @@ func Join(parts ...Key) Key { return Key{keys.Join(specsOf(parts))} }
 //
 //	core.First(core.ByHeader("X-API-Key", lookUp), core.ByIP())
 //
-// Keys after one that clients can choose freely have no effect, because clients can always send that one.
+// Put a key that every request has last, such as [ByIP] or [Global]: keys after it are never tried. Keys after one that
+// clients can choose freely have no effect either, because clients can always send that one.
 func First(parts ...Key) Key { return Key{keys.First(specsOf(parts))} }
 
 func specsOf(parts []Key) []*keys.Spec {
