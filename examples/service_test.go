@@ -15,6 +15,9 @@ import (
 func TestService(t *testing.T) {
 	path := compile(t, "service")
 	startsWrongly(t, path)
+	if _, usage := exited(t, path); !strings.Contains(usage, `(default "localhost:8081")`) { // it believes its clients
+		t.Errorf("it does not listen on localhost:\n%s", usage)
+	}
 	c := exec.Command(path, "-rules", sample, "-listen", "127.0.0.1:0")
 	at, _ := start(t, c)
 	const ask = `{"method":"POST","path":"/login","ip":"192.0.2.1"}`
