@@ -272,7 +272,8 @@ func WithIPv6Prefix(bits int) Option {
 }
 
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
-// are stored as HMACs under this secret of at least 16 bytes. All processes that share logs need the same secret.
+// are stored as HMACs under this secret of at least 16 bytes. All processes that share logs need the same secret. With
+// another secret all quotas are unused, and overrides have no effect, because their names are others.
 func WithSecret(secret []byte) Option {
 	length := fmt.Sprintf("%d bytes", len(secret)) // the error must not contain the secret
 	return given{name: "WithSecret"}.optionIf(len(secret) >= minSecret, length, "the secret has too few bytes",
