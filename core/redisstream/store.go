@@ -116,7 +116,7 @@ func checkPlans(plans []*store.Plan) error {
 func checkPlan(p *store.Plan) error {
 	switch {
 	case p.Slots:
-		return configError("requests in flight", "slots cannot be renewed in a stream",
+		return configError("requests in flight", "permits cannot be renewed in a stream",
 			"give the limit core.InFlight to a limiter of its own, on a store of package redisstore")
 	case p.Varies:
 		return checkPlans(nil)

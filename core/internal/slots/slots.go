@@ -336,8 +336,8 @@ func (s *Set) drop() {
 	}
 	if dropped > 0 {
 		slog.Default().LogAttrs(s.ctx, slog.LevelWarn,
-			"sash: requests in flight were not released, so their slots end with their lease",
-			slog.String("policy", policy), slog.Int("slots", dropped),
+			"sash: requests in flight were not released, so their permits end with their lease",
+			slog.String("policy", policy), slog.Int("permits", dropped),
 			slog.String("remedy", "defer Decision.Release after each Allow, AllowN, AllowAtMost and Wait"))
 	}
 }
