@@ -294,8 +294,11 @@ func (l *Limiter) decide(
 	} else {
 		err = l.decideWithBan(ctx, d, try)
 	}
-	if err != nil {
-		return store.Error(err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(*ConfigError)): // of a store that never serves this cost, such as a stream
+		return &requestError{err, refusal.Cost}
 	}
-	return nil
+	return store.Error(err)
 }

@@ -153,6 +153,13 @@ var refusals = []struct {
 			`error="*store.StoreError(type) *errors.errorString"`,
 		},
 	},
+	{
+		"a cost that the store never serves", 500, core.PerMinute(9), byText(ada, nil),
+		[]core.Option{core.WithStore(&meddled{take: func(context.Context, store.Take) error {
+			return &core.ConfigError{Option: "store", Value: ada, Problem: "entries are single units", Remedy: "cost 1"}
+		}})},
+		[]string{"its cost is out of range", `reason="store: entries are single units; cost 1"`},
+	},
 }
 
 func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
