@@ -172,7 +172,8 @@ func WithSkip[C any](f func(C) bool) Option {
 
 // WithAllowList lets requests pass uncounted if the list names their client. If k finds addresses, an entry is an
 // address or a prefix, such as "10.0.0.0/8", regardless of [WithIPv4Prefix] and [WithIPv6Prefix]. Otherwise an entry is
-// an identity as k returns it. k may differ from the key of the quota.
+// an identity as k returns it. k may differ from the key of the quota. Behind a proxy, use [ByForwardedIP] or the like:
+// [ByIP] is the proxy's address there, and if the list names it, all its clients pass.
 //
 //	core.WithAllowList(core.ByIP(), "192.0.2.7", "2001:db8::/32")
 //
