@@ -42,8 +42,8 @@ var errNoRoute = &adapter.ConstantError{Err: &core.ConfigError{
 	Remedy:  "mount the limiter with With, as in r.With(limit).Get(pattern, handler)",
 }}
 
-// ByRoute is the pattern of the request's route, such as "/users/{id}". chi sets it in time where the limiter is
-// mounted with With on the route itself:
+// ByRoute is the pattern of the request's route, such as "/users/{id}", without the method. chi sets it in time where
+// the limiter is mounted with With on the route itself:
 //
 //	r.With(chilimit.New(core.PerMinute(10), chilimit.ByRoute())).Get("/users/{id}", show)
 //

@@ -54,7 +54,7 @@ func WithDeny(f func(echo.Context, core.Decision) error) core.Option {
 // error's text to clients.
 func WithError(f func(echo.Context, error) error) core.Option { return core.OnError[echo.Context](f) }
 
-// ByRoute is the pattern of the request's route, such as "/users/:id". Requests that
+// ByRoute is the pattern of the request's route, such as "/users/:id", without the method. Requests that
 // match none share one key, and so do all under Echo.Pre, which runs before routing.
 func ByRoute() core.Key {
 	return core.By(func(c echo.Context) (string, error) { return "route " + c.Path(), nil })

@@ -52,7 +52,8 @@ func WithDeny(f func(*gin.Context, core.Decision)) core.Option { return core.OnD
 // the status of [core.ProblemOf]. Do not send the error's text to clients.
 func WithError(f func(*gin.Context, error)) core.Option { return core.OnError[*gin.Context](f) }
 
-// ByRoute is the pattern of the request's route, such as "/users/:id". Requests that match no route share one key.
+// ByRoute is the pattern of the request's route, such as "/users/:id", without the method. Requests that match no route
+// share one key.
 func ByRoute() core.Key {
 	return core.By(func(c *gin.Context) (string, error) { return "route " + c.FullPath(), nil })
 }

@@ -51,7 +51,8 @@ func WithDeny(f func(fiber.Ctx, core.Decision) error) core.Option { return core.
 // with [WithDeny]. Do not send the error's text to clients.
 func WithError(f func(fiber.Ctx, error) error) core.Option { return core.OnError[fiber.Ctx](f) }
 
-// ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler); under Use, the path given to Use.
+// ByRoute is the route's pattern, as in app.Get("/users/:id", limit, handler), without the method; under Use, the path
+// given to Use.
 func ByRoute() core.Key {
 	return core.By(func(c fiber.Ctx) (string, error) { return "route " + c.Route().Path, nil })
 }
