@@ -243,7 +243,8 @@ func TestUndoBeforeTheReplayOfLeasedUnits(t *testing.T) {
 	})
 }
 
-// Settlements of a decision at the same time leave in the store what the last of them has said, whichever arrives first.
+// Settlements of a decision at the same time leave in the store what the last of them has said, whichever arrives
+// first.
 func TestSettleLeasedUnitsAtOnce(t *testing.T) {
 	for _, last := range []int{0, 60} {
 		withLeases(t, core.PerMinute(1000), func(t *testing.T, p *pair) {

@@ -28,7 +28,7 @@ Look at "allowed", and at "policy", which is the name of the rule:
 
 func main() {
 	file := flag.String("rules", "", "`FILE` of rules, such as examples/gateway/limits.yaml")
-	listen := flag.String("listen", "localhost:8081", "`ADDRESS` to listen on, which only proxies and backends may reach")
+	listen := flag.String("listen", "localhost:8081", "`ADDRESS` to listen on, for proxies and backends only")
 	flag.Parse()
 	if *file == "" || flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "service: give it -rules FILE, as in", usage)

@@ -333,9 +333,9 @@ func (d *Cache) remember(t *store.Take, a *store.Answer, v Version) {
 func (d *Cache) UnitsAdded(key *store.Key) { d.added(key, Version{hash: key.Hash()}, 0, nil) }
 
 // added is called when units may have been added to a log. Then the waits of entries for other plans, and of those with
-// costs above a number, are too short from now on, and so are the waits of answers that are still on their way. An entry
-// for the plan that asks for no more than what the store has admitted is wrong if it is not fresh, or was there when the
-// store was asked: another process has given units back.
+// costs above a number, are too short from now on, and so are the waits of answers that are still on their way. An
+// entry for the plan that asks for no more than what the store has admitted is wrong if it is not fresh, or was there
+// when the store was asked: another process has given units back.
 func (d *Cache) added(key *store.Key, v Version, above int, plan *store.Plan) {
 	if above == 0 || above < math.MaxInt && (plan.Varies || d.weighted.Load()) {
 		d.counter(v.hash).Add(versionAdded)

@@ -301,8 +301,8 @@ func TestReplaysFollowTheProbe(t *testing.T) {
 	})
 }
 
-// deadNode is a store of which one node does not answer: that of the keys that begin with "dead". While all are down, no
-// other one does.
+// deadNode is a store of which one node does not answer: that of the keys that begin with "dead". While all are down,
+// no other one does.
 type deadNode struct {
 	*faultyStore
 
@@ -327,7 +327,7 @@ func (n *deadNode) Merge(ctx context.Context, m store.MergeRequest) error {
 // withDeadNode calls f after an outage in which a guard of a deadNode was asked for a unit of each key and of fifty of
 // that node. take asks for another one and reports whether the store has answered.
 func withDeadNode(t *testing.T, keys []string, f func(logs *sharedLogs, take func(key string) bool)) {
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		n := &deadNode{faultyStore: newSharedLogs().connect()}
 		g := New(Config{Store: n, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 1000})
 		defer g.Close() // which says what was not replayed

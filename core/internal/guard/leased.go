@@ -337,7 +337,8 @@ func (g *Guard) SettleLeased(ctx context.Context, u Use, t *store.Take, cost int
 	open := l.IsOpen()
 	l.mu.Unlock()
 	for tell {
-		own, err := *t, error(nil)
+		var err error
+		own := *t
 		if own.Cost, own.Mode = beyond, store.ModeRecord; beyond > 0 {
 			err = g.SettleLate(ctx, &own, instant().Mono-u.at)
 		} else { // a replay may not have added the entry yet

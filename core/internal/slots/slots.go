@@ -279,8 +279,8 @@ func (s *Set) due(timer int) (due []*log) {
 	return due
 }
 
-// renew renews the slots of a log, soon again if that fails. Those that are released meanwhile are given back once more,
-// since the renewal may have added them to the log after that.
+// renew renews the slots of a log, soon again if that fails. Those that are released meanwhile are given back once
+// more, since the renewal may have added them to the log after that.
 func (s *Set) renew(l *log) {
 	asked, merged := s.ask(l)
 	if len(asked.IDs) == 0 {
