@@ -75,8 +75,10 @@ func WithTimeout(d time.Duration) Option {
 //
 // A denial stays true until its wait is over, because a log loses entries only by time; so the cache denies no request
 // that the store would admit. What another process undoes or resets is seen with that delay. Only requests of the same
-// cost are answered, because another cost has another wait. The wait counts from when the store's answer arrived, so a
-// client that sleeps exactly that long is not too early, however distant the store is.
+// cost are answered, because another cost has another wait. Of a request over limits of several keys or units, one that
+// is known to be denied is enough: then RetryAfter is the wait for those that are known, and the others may deny for
+// longer. The wait counts from when the store's answer arrived, so a client that sleeps exactly that long is not too
+// early, however distant the store is.
 //
 // While the store does not answer, [FailLocal] uses a denial until its wait ends, and an admission that has used up a
 // quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
