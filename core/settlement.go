@@ -69,7 +69,7 @@ func (d Decision) Settle(ctx context.Context, cost int) error {
 
 // SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
 // are. A cost of 0 gives back what the decision has taken of the unit, for good. If it has taken nothing, the units are
-// recorded then, at the instant of the decision.
+// recorded then, at the instant of the decision, and after [Decision.Undo] as well.
 func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 	if d.q.Plan == nil {
 		return nil
