@@ -156,7 +156,8 @@ func trailers(t *testing.T, serve Serve) {
 	send := serve(t, func() string { return text }, limiterFor(t, new(FakeStore), core.PerHour(4), key))
 	for i := range 8 {
 		r := newRequest(t, []string{http.MethodPost, http.MethodGet}[i%2])
-		r.Header.Set("Forwarded", "for=192.0.2.1")
+		r.Header["Forwarded"] = []string{fmt.Sprintf("for=203.0.113.%d", i), "for=192.0.2.1"} // the last by a proxy
+		r.Header.Set("Accept-Encoding", "identity")                                           // else it is behind that
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader([]string{"a body", ""}[i/2%2])), -1
 		r.Trailer = http.Header{[]string{"X-User", "Forwarded"}[i%3%2]: {fmt.Sprintf("for=198.51.100.%d", i)}}
 		want := http.StatusOK

@@ -3,10 +3,13 @@
 package fasthttpadapter
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -33,16 +36,38 @@ func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
 	return p
 }
 
-// HeaderOf returns the lines of a field of the request, copied. fasthttp appends a trailer to the header, and proxies
-// that pass trailers on do not replace what clients write there. So of a chunked request it returns no more lines than
-// were sent in front of the body: those that middleware has added are not there either.
+// HeaderOf returns the lines of a field of the request, copied, in the order in which they came. fasthttp appends a
+// trailer to the header, and proxies that pass trailers on do not replace what clients write there. So of a chunked
+// request it returns no more lines than were sent in front of the body: those that middleware has added are not there
+// either.
 func HeaderOf(c *fasthttp.RequestCtx, name string) []string {
 	h := &c.Request.Header
 	lines := linesOf(h, name)
+	if len(lines) > 1 {
+		lines = asSent(lines, h, name)
+	}
 	if n := h.ContentLength(); n == -1 || n == 0 { // so it is after a chunked body, which may have been empty
 		return lines[:min(len(lines), mostSent(h.RawHeaders(), name))]
 	}
 	return lines
+}
+
+// asSent returns lines in the order in which they came, and others behind them. When fasthttp removes a field, as it
+// does with Transfer-Encoding after an empty body, the last field of the header takes its place. So a client could
+// move what a proxy has appended in front of a line of its own.
+func asSent(lines []string, h *fasthttp.RequestHeader, name string) (ordered []string) {
+	text := fmt.Appendf(nil, "%s / %s\r\n%s", h.Method(), h.Protocol(), h.RawHeaders())
+	var sent fasthttp.RequestHeader
+	sent.DisableNormalizing()
+	if sent.Read(bufio.NewReaderSize(bytes.NewReader(text), len(text))) != nil {
+		return lines // a program has made them
+	}
+	for _, line := range linesOf(&sent, name) {
+		if i := slices.Index(lines, line); i >= 0 {
+			ordered, lines = append(ordered, line), slices.Delete(lines, i, i+1)
+		}
+	}
+	return append(ordered, lines...)
 }
 
 func linesOf(h *fasthttp.RequestHeader, name string) (lines []string) {
