@@ -144,13 +144,16 @@ func (m *match) add(c condition) {
 	}
 }
 
-// hostOf returns the host without a port, and without the dot at its end.
+// hostOf returns the host without a port, and without the dot at its end. To nginx, all behind the first colon is the
+// port.
 func hostOf(host string) string {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host, ']') < i &&
-		(host[0] == '[' || strings.IndexByte(host, ':') == i) {
+	if rest, ok := strings.CutPrefix(host, "["); ok {
+		host, _, _ = strings.Cut(rest, "]")
+	} else if i := strings.IndexByte(host, ':'); i >= 0 &&
+		(i == strings.LastIndexByte(host, ':') || net.ParseIP(host) == nil) {
 		host = host[:i]
 	}
-	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+	return strings.TrimSuffix(host, ".")
 }
 
 // condition returns the condition of a kind and name, or nil.

@@ -129,6 +129,7 @@ func TestHostOf(t *testing.T) {
 	for host, want := range map[string]string{
 		"": "", "example.com": "example.com", "example.com:80": "example.com", "example.com.": "example.com",
 		"[::1]:80": "::1", "[::1]": "::1", "::1": "::1", ":80": "", "127.0.0.1:1": "127.0.0.1",
+		"example.com:80:80": "example.com", "example.com.:x:": "example.com", "[::1]:80:80": "::1",
 	} {
 		if got := hostOf(host); got != want {
 			t.Errorf("%q: %q, want %q", host, got, want)
