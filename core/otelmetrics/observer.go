@@ -72,7 +72,8 @@ const noMeter = "otelmetrics: the meter is nil; pass one, such as otel.Meter"
 //
 // If the request has a span that is recorded, the function sets the policy, result and source on it, what is left of
 // the quota, what kind of override was in force, and for a denial the seconds until there is room. If several limiters
-// decide about a request, the span has what the last of them decided: a denial is the last.
+// decide about a request, the span has what the last of them decided: a denial is the last. What is left, and an
+// override, are of an earlier one if the last does not set them.
 func Observer(m metric.Meter) func(context.Context, core.Event) {
 	mustHave(m)
 	return observerOf(m).observe
