@@ -214,8 +214,8 @@ func TestChangedLimit(t *testing.T) {
 		"quota: 10, window: 60":   "60 s ago, Dashed: the quota, 10 units",
 		"quota: 20, window: 3600": "60 min ago, Dashed: the quota, 20 units",
 	} {
-		b.run(chromedp.Evaluate(`showWindow({limits: [{name: 'all', key: '', used: 0, remaining: 1, reset: 0, marks: [], `+
-			`algorithm: 'sliding log', unit: 'requests', `+changed+`}]})`, nil))
+		b.run(chromedp.Evaluate(`showWindow({limits: [{name: 'all', key: '', used: 0, remaining: 1, reset: 0, `+
+			`marks: [], algorithm: 'sliding log', unit: 'requests', `+changed+`}]})`, nil))
 		if text := is[string](b, `document.querySelector('.axis span').textContent + ', ' + `+
 			`document.querySelector('.limit p:last-child').textContent.split('.')[0]`); text != want {
 			t.Errorf("%s: %q, want %q", changed, text, want)
