@@ -89,6 +89,9 @@ func serve(c *fiber.Ctx, d core.Decision) (err error) {
 				err = c.SendStatus(fiber.StatusInternalServerError)
 			}
 		}
+		if late := c.Context().LastTimeoutErrorResponse(); late != nil { // TimeoutError was called
+			return late.StatusCode()
+		}
 		if status := c.Response().StatusCode(); status != fiber.StatusOK || !c.Context().Hijacked() {
 			return status
 		}

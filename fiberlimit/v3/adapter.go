@@ -103,10 +103,6 @@ func serve(c fiber.Ctx, d core.Decision) (err error) {
 	return err
 }
 
-// timedOut returns what fiber's Timeout has answered behind the limiter, or nil. The handler may then still use c.
-func timedOut(c fiber.Ctx) *fasthttp.Response {
-	if !c.IsAbandoned() {
-		return nil
-	}
-	return c.RequestCtx().LastTimeoutErrorResponse()
-}
+// timedOut returns what was answered in place of what the handler answers, as by fiber's Timeout behind the limiter, or
+// nil. The handler may then still use c.
+func timedOut(c fiber.Ctx) *fasthttp.Response { return c.RequestCtx().LastTimeoutErrorResponse() }

@@ -52,6 +52,10 @@ func TestRefund(t *testing.T) {
 			c.Status(500)
 			return c.Status(201).SendString("made")
 		}, false, 201, "made", 0},
+		{"TimeoutError", func(c fiber.Ctx) error {
+			c.RequestCtx().TimeoutErrorWithCode("late", 504)
+			return nil
+		}, false, 504, "late", 0},
 		{"no route", func(c fiber.Ctx) error { return c.Next() }, false, 404, "Not Found", 0},
 		{"fiber.Error", func(fiber.Ctx) error { return fiber.NewError(404, "gone") }, false, 404, "gone", 0},
 		{"wrapped", func(fiber.Ctx) error {
