@@ -350,6 +350,41 @@ func TestSlotsThatAreLostOfOneProcess(t *testing.T) {
 	}
 }
 
+// deafSettler is a store that may not take units back.
+type deafSettler struct {
+	store.Full
+
+	deaf atomic.Bool
+}
+
+func (s *deafSettler) Settle(ctx context.Context, settlement store.Settlement) error {
+	if s.deaf.Load() {
+		return errDown
+	}
+	return s.Full.Settle(ctx, settlement)
+}
+
+// Units of a request that is denied for a lost slot are given back later if the store does not answer.
+func TestUnitsBesideALostSlotAreGivenBackLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &deafSettler{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limits{core.PerHour(9), core.InFlight(1)}, core.WithStore(logs))
+		d := allowed(t, l, "k", true)
+		logs.Full = core.NewMemoryStore()
+		logs.deaf.Store(true)
+		allowed(t, l, "k", false)
+		logs.deaf.Store(false)
+		time.Sleep(5 * time.Second)
+		if d, err := l.Peek(t.Context(), "k"); err != nil || d.Limits()[0].Used != 0 {
+			t.Errorf("%+v, %v: a denied request is counted", d.Limits(), err)
+		}
+		release(t, d)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // slowSettler is a store that takes a second to give units back.
 type slowSettler struct{ store.Full }
 

@@ -154,8 +154,9 @@ func (l *Limiter) denyHeld(ctx context.Context, d *Decision, held []slots.Slot) 
 			held = held[1:]
 			continue
 		case log.KeepsEntries():
-			s := store.Settlement{Key: t.Key, ID: t.ID}
-			l.settle(ctx, s, d.Degraded) //nolint:errcheck // what the store is not told stays counted
+			if l.settle(ctx, store.Settlement{Key: t.Key, ID: t.ID}, d.Degraded) != nil {
+				l.guard.Withdraw(t)
+			}
 		}
 		for n := range log.Limits {
 			if a.State[n].Used == 0 {

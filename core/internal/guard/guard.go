@@ -137,6 +137,9 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 	return g.call(ctx, &s.Key, event.Settle, g.store.settling(s))
 }
 
+// Withdraw has a replay remove a take from the store, which has not answered a settlement of it.
+func (g *Guard) Withdraw(t *store.Take) { g.record.remove(t) }
+
 // SettleLate changes the cost of a take that was not asked about, as if it had been recorded age ago. In an outage it
 // is recorded now.
 func (g *Guard) SettleLate(ctx context.Context, t *store.Take, age time.Duration) error {
