@@ -154,6 +154,10 @@ var mistakes = map[string]struct {
 		"rules:\n- {name: a, key: pi, limits: [1/minute]}\n", []string{`2:18 rules[0].key: "pi" is not allowed here; ` +
 			`did you mean "ip"?`},
 	},
+	"a value as key": {
+		"rules:\n- {name: a, key: user, limits: [1/minute]}\n",
+		[]string{`2:18 rules[0].key: "user" is not allowed here; choose ip, global, route, or a key such as {value: user}`},
+	},
 	"two keys in one": {
 		"rules:\n- {name: a, key: {claim: sub, value: user}, limits: [1/minute]}\n",
 		[]string{"2:31 rules[0].key.value: these are two keys: claim and value"},

@@ -106,8 +106,9 @@ func (c *checker) check(p place, s *shape, depth int) {
 		return
 	}
 	s = s.resolve()
-	if i := slices.IndexFunc(s.AnyOf, func(one *shape) bool { return fits(p.Node, one) }); i >= 0 {
-		s = s.AnyOf[i].resolve()
+	either := s.AnyOf
+	if i := slices.IndexFunc(either, func(one *shape) bool { return fits(p.Node, one) }); i >= 0 {
+		s = either[i].resolve()
 	}
 	problem, remedy := "", ""
 	switch {
@@ -122,9 +123,13 @@ func (c *checker) check(p place, s *shape, depth int) {
 	case s.Type == "object":
 		c.checkFields(p, s, depth)
 	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
-		problem, remedy = fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose "+strings.Join(s.Enum, ", ")
+		allowed := strings.Join(s.Enum, ", ")
+		if either != nil { // only keys have words and something else
+			allowed += fmt.Sprintf(", or a key such as {value: %s}", cut(p.Value))
+		}
+		problem, remedy = fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose "+allowed
 		if near := nearest(p.Value, s.Enum); near != "" {
-			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", near, strings.Join(s.Enum, ", "))
+			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", near, allowed)
 		}
 	case s.Type == "integer":
 		if v, ok := integer(p.Node); !ok || v < s.Minimum || v > s.Maximum {
