@@ -107,7 +107,17 @@ func TestUserOfRedis(t *testing.T) {
 	}
 	decides(redisstream.New(rdb), core.PerHour(1))
 
-	decides(redisstore.New(user(lines[0], lines[1])), core.PerDay(1)) // without what other algorithms need
+	logs := redisstore.New(user(lines[0], lines[1])) // without what other algorithms need
+	decides(logs, core.PerDay(1))
+	l, err := core.New(core.PerDay(9), core.Global(), core.WithStore(logs), core.WithFailure(core.FailClosed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cost := range 2 { // the second one gives the log weights
+		if d, err := l.AllowN(t.Context(), "k", 1+cost); err != nil || !d.Allowed {
+			t.Errorf("cost %d: allowed %v, %v", 1+cost, d.Allowed, err)
+		}
+	}
 	err = redisstore.Check(t.Context(), user(lines[0], lines[2]))
 	if err == nil || !strings.Contains(err.Error(), "+zadd") {
 		t.Errorf("Check of a user without the second line: %v", err)
