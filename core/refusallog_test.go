@@ -319,14 +319,20 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		"of one that does not": {errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
 		"that tells the key": {&core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
 			Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
+		"whose port has the short key in it": {&core.StoreError{Err: errors.New("dial tcp 127.0.0.1:6379: refused"),
+			Class: "refused", Advice: "start Redis 17"},
+			[]string{`error="dial tcp 127.0.0.1:6379: refused"`, `advice="start Redis 17"`}},
 		"that quotes its address": {&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
 			[]string{"class=sql", "error=*errors.errorString"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				key := byText(ada, nil)
-				if strings.Contains(name, "address") {
+				switch {
+				case strings.Contains(name, "address"):
 					key = core.ByIP()
+				case strings.Contains(name, "short key"):
+					key = byText("7", nil)
 				}
 				l, err := core.New(
 					core.PerMinute(9),

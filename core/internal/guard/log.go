@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/sashlimit/sash/core/store"
 )
@@ -109,9 +111,28 @@ func hasIdentity(text string, takes []store.Take) bool {
 	for i := range takes {
 		k := &takes[i].Key
 		if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) ||
-			k.Kind != "all" && k.Text != "" && strings.Contains(text, k.Text) {
+			k.Kind != "all" && k.Text != "" && hasWords(text, k.Text) {
 			return true
 		}
 	}
 	return false
+}
+
+// hasWords reports whether a text contains words, and not only as a part of longer ones: a user 7 is not in port 6379.
+func hasWords(text, words string) bool {
+	isPart := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+	first, _ := utf8.DecodeRuneInString(words)
+	last, _ := utf8.DecodeLastRuneInString(words)
+	for at := 0; ; at++ {
+		i := strings.Index(text[at:], words)
+		if i < 0 {
+			return false
+		}
+		at += i
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+len(words):])
+		if !(isPart(before) && isPart(first)) && !(isPart(last) && isPart(after)) {
+			return true
+		}
+	}
 }
