@@ -14,11 +14,11 @@ import (
 )
 
 // Store runs all tests that a store must pass. The optional interfaces [store.Settler], [store.Lister], [store.Merger],
-// [store.Renewer] and [store.Overrider] are tested if the store has them, several logs at once and algorithms if its
-// Validate accepts them: otherwise the cases Settle, Log, Merge, and those that begin with Overrides, Joint, Slots,
-// Algorithm or Calendar are skipped, and so are those steps of the cases with Oracle, which compare random requests
-// with the answers of a [FakeStore]. All other cases, bans, limits that vary and shadows among them, need only the
-// methods of [core.Store].
+// [store.Renewer], [store.Leaser] and [store.Overrider] are tested if the store has them, several logs at once and
+// algorithms if its Validate accepts them: otherwise the cases Settle, Log, Merge, and those that begin with Bookings,
+// Overrides, Joint, Slots, Algorithm or Calendar are skipped, and so are those steps of the cases with Oracle, which
+// compare random requests with the answers of a [FakeStore]. All other cases, bans, limits that vary and shadows among
+// them, need only the methods of [core.Store].
 //
 // After Take has returned, its arguments are overwritten: see [store.Store].
 //
