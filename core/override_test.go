@@ -709,6 +709,7 @@ func TestOverrideMistakes(t *testing.T) {
 			[]string{"would have the same numbers"}},
 		{"192.0.2.1", of(make([]core.Limit, 8)...), []string{"quota"}},
 		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},
+		{"customer 7", core.Override{}, []string{"ByIP finds no such key", "0 of Limits", "no end"}},
 		{"", of(core.PerMinute(9)), []string{core.ErrNoKey.Error()}},
 		{"x", core.Override{Denied: true, Until: soon, By: core.Global()}, []string{"no limit has this key", "Global"}},
 	} {

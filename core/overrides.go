@@ -224,14 +224,11 @@ func (l *Limiter) setOverride(ctx context.Context, o Override, target func() (ov
 		return noOverrides("Override")
 	}
 	t, err := target()
-	if err != nil {
-		return err
-	}
 	if l.policy.spaces.Secret != nil {
 		t.text = "" // which must not be readable
 	}
-	value, err := o.text(t.policy, t.text)
-	if err != nil {
+	value, wrong := o.text(t.policy, t.text)
+	if err = errors.Join(err, wrong); err != nil {
 		return err
 	}
 	read, err := parseOverride(store.Override{Value: value})
