@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -384,5 +385,24 @@ func TestOtherTypeInABatch(t *testing.T) {
 			}
 			rdb.Del(ctx, odd)
 		})
+	}
+}
+
+// Takes that go together to a shard of a Ring that is down tell so.
+func TestBatchToADeadShard(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	ring := redis.NewRing(&redis.RingOptions{
+		Addrs: map[string]string{"a": server.Addr()}, HeartbeatFrequency: time.Hour, MaxRetries: -1,
+	})
+	t.Cleanup(func() { ring.Close() })
+	plan := planOf(core.Limits{core.PerHour(5)}, store.Plan{})
+	var takes []store.Take
+	for i, key := range keysOf(t, 3, "shard") {
+		takes = append(takes, store.Take{Key: key, Plan: plan, Cost: 1, ID: uint64(i + 1)})
+	}
+	_, err := redisstore.TakeTogether(t.Context(), redisstore.New(ring), false, takes)
+	if dial := new(net.OpError); classOf(err) != redisstore.ClassRefused && !errors.As(err, &dial) {
+		t.Errorf("%v; want that there is no connection", err)
 	}
 }

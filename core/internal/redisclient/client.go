@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core/internal/deadline"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Client is the part of a go-redis client that stores need.
@@ -273,9 +274,12 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 		pipe.Exec(ctx) //nolint:errcheck // each command has its own error
 		var unknown []*call
 		for i, q := range calls {
-			if q.reply, q.err = cmds[i].Result(); unknownScript(q.err) {
+			switch q.reply, q.err = cmds[i].Result(); {
+			case unknownScript(q.err):
 				q.byText()
 				unknown = append(unknown, q)
+			case q.reply == nil && q.err == nil:
+				q.err = errNoShard
 			}
 		}
 		if calls = unknown; len(unknown) == 0 {
@@ -283,6 +287,12 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 		}
 	}
 	return nil
+}
+
+// errNoShard is the error of commands to a shard to which a Ring has no connection: go-redis drops the reason.
+var errNoShard = &store.StoreError{
+	Err: errors.New("the Ring has no connection to a shard"), Class: ClassRefused, Advice: "start the shard, or correct " +
+		"its address, password, TLSConfig or PoolSize: go-redis does not tell why a Ring has no connection",
 }
 
 // watchNodes watches the dials of the clients that a cluster or Ring makes from now on. It reports whether it does so
