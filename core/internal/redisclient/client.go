@@ -291,8 +291,9 @@ func (c *Conn) sendAll(ctx context.Context, calls []*call) error {
 
 // errNoShard is the error of commands to a shard to which a Ring has no connection: go-redis drops the reason.
 var errNoShard = &store.StoreError{
-	Err: errors.New("the Ring has no connection to a shard"), Class: ClassRefused, Advice: "start the shard, or correct " +
-		"its address, password, TLSConfig or PoolSize: go-redis does not tell why a Ring has no connection",
+	Err: errors.New("the Ring has no connection to a shard"), Class: ClassRefused,
+	Advice: "start the shard, or correct its address, password, TLSConfig or PoolSize: " +
+		"go-redis does not tell why a Ring has no connection",
 }
 
 // watchNodes watches the dials of the clients that a cluster or Ring makes from now on. It reports whether it does so
