@@ -114,6 +114,10 @@ func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision
 		e.Shadow = d.shadow()
 	}
 	err := l.observe(ctx, &e)
+	if d.q.More != nil && d.q.More.Unread != nil && !errors.Is(d.q.More.Unread, ErrNoKey) {
+		failed := l.event(event.ShadowFailed, new(Decision), d.q.More.Unread)
+		err = errors.Join(err, l.observe(ctx, &failed))
+	}
 	if err != nil {
 		err = errors.Join(err, d.Release(context.WithoutCancel(ctx))) // nobody gets the decision
 		*d = Decision{}

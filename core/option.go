@@ -240,8 +240,9 @@ func WithCountDenied() Option {
 // would have decided to the observer: [Event].Shadow. It does not affect the decision. Use it to try a limit on live
 // traffic, which is the traffic that the policy in force admits.
 //
-// Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, the observer gets an
-// event with an error, and the request is decided without the shadow.
+// Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, or the key of one of
+// its limits fails, the observer gets an event with an error, and the request is decided without these. So is, without
+// an event, a request that lacks such a key, and a call such as [Limiter.Allow] if the LimitBy needs a request.
 func WithShadow(p Policy) Option {
 	g := given{name: "WithShadow", inRules: "shadow: true in a rule"}
 	return g.optionIf(!keys.IsNil(p), "nil", "the policy is nil",

@@ -132,7 +132,6 @@ func (l limitBy) compile() (*policy, error) {
 func (p *policy) withShadow(shadow *policy) error {
 	p.shadow = shadow
 	p.callbacks = append(p.callbacks, shadow.callbacks...)
-	p.context = p.context && shadow.context
 	if p.fixed == nil || shadow.fixed == nil {
 		return nil
 	}
@@ -150,7 +149,9 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 		return p.fixed, nil
 	}
 	given, shadow := p.choose(r), Limits(nil)
-	if p.shadow != nil {
+	_, call := r.(noRequest)
+	tries := p.shadow != nil && (p.shadow.context || !call)
+	if tries {
 		shadow = p.shadow.choose(r)
 	}
 	chosen, plans := p.chosen.Load(), []chosenPlan(nil)
@@ -167,13 +168,13 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	if err != nil {
 		return nil, &requestError{err, refusal.Limits}
 	}
-	if p.shadow != nil {
+	if tries {
 		err = p.addShadow(pl, shadow)
 	}
 	if failed := p.spaces.Split(pl); failed != nil {
 		return nil, &requestError{failed, refusal.Limits}
 	}
-	if err == nil && len(plans) < chosenPlans {
+	if err == nil && tries == (p.shadow != nil) && len(plans) < chosenPlans {
 		more := append(slices.Clone(plans), chosenPlan{given, shadow, pl})
 		p.chosen.CompareAndSwap(chosen, &more) // if another request was faster, a later one adds this plan
 	}

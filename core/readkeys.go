@@ -42,20 +42,28 @@ func (l *Limiter) readKeys(ctx context.Context, r adapter.Request, p *keys.Prefi
 		d.q.More = question.NewLogs(logs)
 	}
 	d.q.Take.Key.Namespace, logs = l.namespace, d.q.More.Logs
+	var unread error
 	for i, log := range logs {
 		id := d.q.Take.Key.Identity
 		same := slices.IndexFunc(logs[:i], func(earlier *plan.Log) bool { return earlier.Key == log.Key })
 		switch {
-		case same >= 0:
+		case same >= 0 && d.q.More.Takes[same].Key.Namespace != nil:
 			id = d.q.More.Takes[same].Key.Identity
 		case log.Key != own:
 			if id, err = specOf(log.Key).ReadOnce(r, p); err != nil {
 				failed := keyError(log, err)
 				_, failed.call = r.(noRequest)
-				return failed
+				if log.Deciding() > 0 {
+					return failed
+				}
+				unread = failed // a shadow does not affect the decision
+				continue
 			}
 		}
 		d.q.More.Takes[i].Key = store.Key{Namespace: log.Space.Namespace, Identity: id}
+	}
+	if unread != nil {
+		d.q.LeaveOutUnread(unread)
 	}
 	return nil
 }

@@ -2,11 +2,13 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 )
 
 // Limits that are tried out may depend on the request although those in force do not.
@@ -31,6 +33,44 @@ func TestShadowChosenPerRequest(t *testing.T) {
 		}
 		if want := []bool{true, true, false, true, false}; !slices.Equal(would, want) {
 			t.Errorf("%s: the shadow would allow %v, want %v", name, would, want)
+		}
+	}
+}
+
+// A request whose key for a limit that is tried out cannot be read is decided without that limit, and so is a call for
+// limits that are chosen by requests.
+func TestShadowThatCannotBeAsked(t *testing.T) {
+	var failed []error
+	byOrg := core.ByHeader("Org", func(_ context.Context, name string) (string, error) {
+		if name == "broken" {
+			return "", errors.New("no database")
+		}
+		return name, nil
+	})
+	chosen := core.LimitBy(func(*http.Request) core.Limits { return core.Limits{core.PerHour(1).By(byOrg)} })
+	for name, shadow := range map[string]core.Policy{
+		"fixed": core.Limits{core.PerHour(1).By(byOrg), core.PerDay(1)}, "chosen": chosen,
+	} {
+		failed = nil
+		l := newLimiterBy(t, core.PerHour(8), core.ByIP(), core.WithShadow(shadow), core.WithOverrides(),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				if e.Outcome == event.ShadowFailed {
+					failed = append(failed, e.Err)
+				}
+			}))
+		for _, quota := range []int{8, 9} {
+			for _, org := range []string{"acme", "", "broken"} {
+				if d, err := l.Check(from("192.0.2.1:1", "Org", org), new(int)); err != nil || !d.Allowed {
+					t.Errorf("%s, %q: %v, %v", name, org, d, err)
+				}
+			}
+			if d, err := l.Allow(t.Context(), "192.0.2.1"); err != nil || !d.Allowed {
+				t.Errorf("%s, without a request: %v, %v", name, d, err)
+			}
+			overrideIn(t, l, "192.0.2.1", core.Override{Limits: core.Limits{core.PerHour(quota + 1)}})
+		}
+		if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 8 || len(failed) != 2 {
+			t.Errorf("%s: %d used, %v; %v failed", name, d.Used, err, failed)
 		}
 	}
 }

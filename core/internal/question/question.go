@@ -35,6 +35,7 @@ type Logs struct {
 	At     time.Time   // when the request was decided, if some logs were not asked
 	Held   *slots.Held // the permits that the request holds, or nil
 	Leased []guard.Use // of each log that was asked, or nil
+	Unread error       // why the key of a log that is left out could not be read, or nil
 	Cached bool        // the answer is a denial from memory, which knows only those logs that deny
 
 	costs    [store.MaxLimits]int // units of each limit, 1 of one of permits; 0 if it is not asked
@@ -90,6 +91,24 @@ func (q *Question) Price(pl *plan.Plan, costs map[string]int, unnamed int) {
 	}
 }
 
+// LeaveOutUnread leaves out the logs whose keys could not be read, for the last of which err is the reason.
+func (q *Question) LeaveOutUnread(err error) {
+	was, asked := q.More, 0
+	var logs []*plan.Log
+	var takes []store.Take
+	for i, log := range was.Logs {
+		if was.Takes[i].Key.Namespace == nil {
+			continue
+		}
+		if logs, takes = append(logs, log), append(takes, was.Takes[i]); i < was.Asked {
+			asked++
+		}
+	}
+	q.More = NewLogs(logs)
+	q.More.Asked, q.More.Unread = asked, err
+	copy(q.More.Takes, takes)
+}
+
 // Replan asks the logs of another plan in place of those of the plan, each for the units of its key and unit.
 func (q *Question) Replan(pl *plan.Plan) {
 	was := q.More
@@ -105,10 +124,10 @@ func (q *Question) Replan(pl *plan.Plan) {
 			return old.Key == log.Key && old.Unit() == log.Unit() && old.InFlight() == log.InFlight()
 		})
 	}
-	logs := slices.Clone(pl.Logs)
+	logs := slices.DeleteFunc(slices.Clone(pl.Logs), func(log *plan.Log) bool { return before(log) < 0 }) // unread
 	slices.SortStableFunc(logs, func(a, b *plan.Log) int { return cmp.Compare(before(a), before(b)) })
 	q.Plan, q.More = pl, NewLogs(logs)
-	q.More.Asked, q.More.Held = 0, was.Held
+	q.More.Asked, q.More.Held, q.More.Unread = 0, was.Held, was.Unread
 	for i, log := range logs {
 		from := before(log)
 		t := &was.Takes[from]
