@@ -246,12 +246,16 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 	}
 	costs := make(Costs, len(pl.Units))
 	for _, unit := range pl.Units {
-		cost := l.costs[unit]
-		if cost == nil {
+		name := plan.UnitName(unit)
+		cost := l.costs[name]
+		switch {
+		case cost == nil && unit == "": // only a shadow counts requests
+			continue
+		case cost == nil:
 			return &requestError{costUnknown(unit), refusal.Limits}
 		}
-		if costs[unit] = cost(r); costs[unit] < 0 {
-			return costBelow0(unit)
+		if costs[name] = cost(r); costs[name] < 0 {
+			return costBelow0(name)
 		}
 	}
 	switch {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Limits that are tried out may depend on the request although those in force do not.
@@ -71,6 +72,38 @@ func TestShadowThatCannotBeAsked(t *testing.T) {
 		}
 		if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 8 || len(failed) != 2 {
 			t.Errorf("%s: %d used, %v; %v failed", name, d.Used, err, failed)
+		}
+	}
+}
+
+// A limit of requests may be tried out where those in force count another unit: costs without a name stay of that.
+func TestShadowOfRequests(t *testing.T) {
+	ctx, key := t.Context(), "192.0.2.1"
+	for name, s := range map[string]core.Store{
+		"memory": core.NewMemoryStore(), "another": struct{ store.Full }{core.NewMemoryStore()},
+	} {
+		var would []bool
+		l := newLimiterBy(t, core.PerHour(40).Of("tokens"), core.ByIP(), core.WithShadow(core.PerHour(4)),
+			core.WithStore(s), core.WithCostOf("tokens", func(*http.Request) int { return 7 }),
+			core.WithObserver(func(_ context.Context, e core.Event) { would = append(would, e.Shadow.Allowed) }))
+		for i, ask := range []func() (core.Decision, error){
+			func() (core.Decision, error) { return l.Check(from(key+":1"), new(int)) },
+			func() (core.Decision, error) { return l.AllowCosts(ctx, key, core.Costs{"tokens": 7}) },
+			func() (core.Decision, error) { return l.WaitN(ctx, key, 7) },
+			func() (core.Decision, error) { return l.AllowAtMost(ctx, key, 7) }, // all get as many, so one log alone
+			func() (core.Decision, error) { return l.AllowN(ctx, key, 1) },
+			func() (core.Decision, error) { return l.Peek(ctx, key) },
+		} {
+			d, err := ask()
+			if i == 4 {
+				err = errors.Join(err, d.Settle(ctx, 2))
+			}
+			if err != nil || !d.Allowed || d.Used != 7*i-i/5*5 {
+				t.Errorf("%s, call %d: %v, %v", name, i, d, err)
+			}
+		}
+		if want := []bool{true, true, true, true, true, false}; !slices.Equal(would, want) {
+			t.Errorf("%s: the shadow would allow %v, want %v", name, would, want)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (o *Override) make(base *Plan, space *store.Namespace) (*Plan, error) {
 		}
 	}
 	p.sumOf(base.Unit)
-	p.Units = base.Units
+	p.Units, p.mixed = base.Units, base.mixed
 	return p, o.check(p)
 }
 

@@ -64,7 +64,8 @@ type Plan struct {
 	Shadow  *Plan           // limits that are evaluated and do not decide, or nil
 	Logs    []*Log          // at least one; see [Spaces.Split]
 
-	Smallest int // how many units without a name fit at once at most; math.MaxInt if no limit has a window
+	mixed    bool // Limits count other units than Unit, and not only Shadow's do
+	Smallest int  // how many units without a name fit at once at most; math.MaxInt if no limit has a window
 }
 
 // New makes a plan of limits. option names them in errors. It returns a plan even with an error, so that further

@@ -42,7 +42,7 @@ func (p *Plan) Counts(name string) bool {
 // NoUnnamed returns an error if it is not certain of which unit a cost without a name is: if there are several, and
 // none is requests.
 func (p *Plan) NoUnnamed(option string) error {
-	if p.Unit == "" || len(p.Units) == 0 {
+	if p.Unit == "" || !p.mixed {
 		return nil
 	}
 	return configError(option, "without a unit",
@@ -52,9 +52,12 @@ func (p *Plan) NoUnnamed(option string) error {
 
 // findUnits finds the units of the limits and of the shadow's.
 func (p *Plan) findUnits() {
-	p.Units = nil
-	for _, l := range p.All() {
-		if !l.InFlight && l.Unit != p.Unit && !slices.Contains(p.Units, l.Unit) {
+	p.Units, p.mixed = nil, false
+	for i, l := range p.All() {
+		if l.InFlight || l.Unit == p.Unit {
+			continue
+		}
+		if p.mixed = p.mixed || i < len(p.Limits); !slices.Contains(p.Units, l.Unit) {
 			p.Units = append(p.Units, l.Unit)
 		}
 	}

@@ -59,8 +59,8 @@ func NewLogs(logs []*plan.Log) *Logs {
 }
 
 // Price finds the logs that a request is asked about: those of units of which it costs something. Of units that costs
-// does not name it costs unnamed; the unit without a name costs what the take does. The limits of requests in flight
-// are always asked.
+// does not name it costs unnamed, but one request; the unit without a name costs what the take does. The limits of
+// requests in flight are always asked.
 func (q *Question) Price(pl *plan.Plan, costs map[string]int, unnamed int) {
 	if pl.Units == nil && q.Take.Cost != 0 { // then that is all
 		return
@@ -74,6 +74,8 @@ func (q *Question) Price(pl *plan.Plan, costs map[string]int, unnamed int) {
 			cost = 1
 		case log.Unit() == pl.Unit:
 			cost = q.Take.Cost
+		case !named && log.Unit() == "" && q.Take.Mode != store.ModeUpTo: // which only a shadow counts
+			cost = 1
 		case !named:
 			cost = unnamed
 		}
