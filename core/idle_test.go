@@ -99,7 +99,7 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 				mustTake(t, l, name(i))
 			}
 			full := heap()
-			if store.Keys() < c.keys || full-before < 200*c.keys {
+			if store.Keys() < c.keys || full-before < 150*c.keys { // on 32 bits they take less
 				t.Fatalf("%d keys in %d bytes: this test tests nothing", store.Keys(), full-before)
 			}
 			others := 0

@@ -486,7 +486,7 @@ func TestDenyCacheAgainstOracle(t *testing.T) {
 		}
 		cost := 1 + tr.r.IntN(2)
 		for range 200 { // the same cost again and again, while time goes on
-			tr.advance(time.Duration(tr.r.IntN(int(longest / 8))).Truncate(time.Microsecond))
+			tr.advance(time.Duration(tr.r.Int64N(int64(longest / 8))).Truncate(time.Microsecond))
 			tr.ask(tr.plain, (*core.Limiter).AllowN, cost)
 		}
 	})
