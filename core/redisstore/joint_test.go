@@ -847,7 +847,7 @@ func TestJointRefusals(t *testing.T) {
 
 func jointRefusals(t *testing.T, s store.Full) {
 	t.Helper()
-	r := newJointRequest("refused", 100_000, 20)
+	r, large := newJointRequest("refused", 100_000, 20), tooMuch(t)
 	var config *store.ConfigError
 	ask := func(cost int, change func([]store.Take)) error {
 		takes := r.takes(store.ModeCharge)
@@ -864,8 +864,8 @@ func jointRefusals(t *testing.T, s store.Full) {
 			t[0].Mode, t[1].Mode, t[1].Cost = store.ModeUpTo, store.ModeUpTo, 2
 		}),
 		"other id":              ask(1, func(t []store.Take) { t[1].ID++ }),
-		"too large":             ask(tooMuch(), none),
-		"too large for one log": ask(1, func(t []store.Take) { t[1].Cost = tooMuch() }),
+		"too large":             ask(large, none),
+		"too large for one log": ask(1, func(t []store.Take) { t[1].Cost = large }),
 	} {
 		if !errors.As(err, &config) {
 			t.Errorf("%s: %v, want a ConfigError", name, err)

@@ -241,9 +241,9 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 	if len(all) == 0 || all[0].Score >= 0 {
 		return nil
 	}
-	number := func(text string) (n int) {
+	number := func(text string) (n int64) {
 		for i := range len(text) {
-			n = n<<8 | int(text[i])
+			n = n<<8 | int64(text[i])
 		}
 		return n
 	}
@@ -256,7 +256,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 	of := make(map[string]int)
 	newest := func(weights string, i int) (sum int) { // the last weight is that of entries[i]
 		for ; weights != ""; i, weights = i+1, weights[:len(weights)-4] {
-			weight := number(weights[len(weights)-4:])
+			weight := int(number(weights[len(weights)-4:]))
 			if i >= len(entries) {
 				t.Fatalf("%d entries in %d members: a weight has none", len(entries), len(all))
 			}
@@ -289,7 +289,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 		}
 		sum += newest(block[14+4*max(left, 0):], later)
 		left = -1
-		units := 0
+		units := int64(0)
 		for i := 14; i < len(block); i += 4 {
 			units += number(block[i : i+4])
 		}
@@ -301,7 +301,7 @@ func weightsOf(t *testing.T, rdb *redis.Client, key string) map[string]int {
 		t.Fatalf("the summary %x: %d entries are before all weights", summary, before)
 	}
 	first := entries[len(entries)-1].Score / scale
-	total := 1<<53 - int64(number(summary[:7]))
+	total := 1<<53 - number(summary[:7])
 	if total != int64(len(entries)+sum) || float64(number(summary[7:14])) != first {
 		t.Fatalf("the summary %x of %d entries from %.0f on, with %d units more", summary, len(entries), first, sum)
 	}
