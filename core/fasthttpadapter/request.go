@@ -64,7 +64,8 @@ func asSent(lines []string, h *fasthttp.RequestHeader, name string) (ordered []s
 	}
 	for _, line := range linesOf(&sent, name) {
 		if i := slices.Index(lines, line); i >= 0 {
-			ordered, lines = append(ordered, line), slices.Delete(lines, i, i+1)
+			ordered, lines[i] = append(ordered, line), lines[0]
+			lines = lines[1:]
 		}
 	}
 	return append(ordered, lines...)
