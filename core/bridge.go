@@ -31,8 +31,11 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 	bridge.Limiters = &bridge.Functions[*Limiter, Decision, Override]{
 		OverrideKeys: overrideNames, Override: overrideNamed, RemoveOverride: removeOverrideNamed, Windows: windows,
 		NameOf: func(l *Limiter) (policy, limits string) {
-			if l.namespace == nil {
+			switch {
+			case l.namespace == nil:
 				return "", ""
+			case l.choose != nil:
+				return l.namespace.Policy(), ""
 			}
 			return l.namespace.Policy(), l.limitsText()
 		},

@@ -45,6 +45,7 @@ type told struct {
 		InFlight int
 	}
 	Actions *bool
+	Find    []string
 }
 
 // sum adds up the history of a policy.
@@ -225,6 +226,19 @@ func TestLimitsOfTheFirst(t *testing.T) {
 		defer closePage()
 		if m := w.messages(t)[0]; len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
 			t.Errorf("%+v", m.Policies)
+		}
+	})
+}
+
+// Keys of rules are found in requests only, so they are not looked up by name.
+func TestNamesToLookUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p, _ := overridden(t, core.NewMemoryStore())
+		w, closePage := open(t, dashboard.Handler(&p.board))
+		defer closePage()
+		m := w.messages(t)[0]
+		if got := fmt.Sprint(m.Find); got != "[login order api]" || len(m.Stores) != 4 {
+			t.Errorf("%s of %+v", got, m.Stores)
 		}
 	})
 }

@@ -95,6 +95,11 @@ func (b *Board) send() {
 func (b *Board) first(p *page) []byte {
 	m := b.message(seconds, p.identities)
 	m.Actions = &p.actions
+	for _, a := range b.limiters {
+		if a.limits != "" && !slices.Contains(m.Find, a.policy) { // rules need a request
+			m.Find = append(m.Find, a.policy)
+		}
+	}
 	return encode(m)
 }
 
@@ -177,6 +182,7 @@ type message struct {
 	Hot      []hotKey        `json:"hot"`
 	Stores   []*core.Stats   `json:"stores"`
 	Actions  *bool           `json:"actions,omitempty"` // in the first message: whether this page may use them
+	Find     []string        `json:"find,omitempty"`    // likewise: policies whose keys can be looked up by name
 }
 
 // policyMessage is a policy. History has five numbers for each second, the latest second last: admitted, denied, near

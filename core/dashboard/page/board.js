@@ -178,8 +178,8 @@ let mayAct = false;
 function showActions(message) {
   if (message.actions === undefined) return;
   mayAct = message.actions;
-  byId('find').hidden = !mayAct || message.stores.length === 0;
-  const names = message.stores.map(s => s.Policy);
+  const names = message.find || [];
+  byId('find').hidden = !mayAct || names.length === 0;
   showList(byId('find').policy, names, name => element('option', {}, name));
 }
 

@@ -136,7 +136,7 @@ type Functions[Limiter, Decision, Override any] struct {
 	// RemoveOverride ends such an override. The key may be the ID of a KeyOverride.
 	RemoveOverride func(ctx context.Context, l Limiter, name, key string) error
 
-	// NameOf returns the name of a limiter's policy, and its limits as users write them.
+	// NameOf returns the name of a limiter's policy, and its limits as users write them: none if a file has them.
 	NameOf func(l Limiter) (policy, limits string)
 
 	// Windows returns the limits that the request was asked about, as they stand now for the same keys, and the entries
