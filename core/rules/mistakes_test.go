@@ -156,7 +156,8 @@ var mistakes = map[string]struct {
 	},
 	"a value as key": {
 		"rules:\n- {name: a, key: user, limits: [1/minute]}\n",
-		[]string{`2:18 rules[0].key: "user" is not allowed here; choose ip, global, route, or a key such as {value: user}`},
+		[]string{`2:18 rules[0].key: "user" is not allowed here; choose ip, global, route, ` +
+			`or a key such as {value: user}`},
 	},
 	"two keys in one": {
 		"rules:\n- {name: a, key: {claim: sub, value: user}, limits: [1/minute]}\n",

@@ -7,7 +7,7 @@ import (
 )
 
 // ConfigError is one mistake in the configuration or the use of a limiter. Functions that find several mistakes join
-// them; [errors.As] returns the first.
+// them; [errors.As] returns the first. A store puts no key into Problem and Remedy, since they are logged.
 type ConfigError struct {
 	Option  string // the function, option or argument, as it is written in code
 	Value   string // its value, or empty
