@@ -21,7 +21,7 @@ const (
 
 	Refunded     // WithRefund gave back what it had taken
 	RefundFailed // WithRefund could not
-	ShadowFailed // LimitBy of WithShadow has chosen wrong limits, or a key of a rule in shadow could not be read
+	ShadowFailed // LimitBy of WithShadow has chosen wrong limits, or the key of a limit in shadow could not be read
 
 	// These are about a file of rules, not about a request.
 
