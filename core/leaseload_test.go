@@ -86,7 +86,7 @@ func leasesUnderLoad(t *testing.T, processes int, load float64) {
 	logs.verify(t, core.Limits{ideal.limit})
 	share := float64(admitted) / float64(ideal.admitted)
 	t.Logf("%.1f %% of the %d that an exact limiter admits, %d of them by leases; calls: %v",
-		100*share, ideal.admitted, leased, logs.calls)
+		100*share, ideal.admitted, leased, logs.called())
 	demand := load * float64(ideal.limit.Quota) * leaseLength.Seconds() / float64(processes) // in a lease, of a process
 	if share < 0.97 || leased == 0 && demand > 10 {
 		t.Errorf("%d admitted, %d by leases; an exact limiter admits %d", admitted, leased, ideal.admitted)

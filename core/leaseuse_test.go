@@ -411,9 +411,7 @@ func TestBookingWithoutAnAnswer(t *testing.T) {
 		}
 		p.silent.Store(false)
 		time.Sleep(5 * time.Second)
-		p.mu.Lock()
-		books := p.calls["book"]
-		p.mu.Unlock()
+		books := p.called()["book"]
 		if wantUsed(t, p.other, admitted+1, "with the take that was not answered"); books < 2 {
 			t.Error("no booking was without an answer")
 		}
