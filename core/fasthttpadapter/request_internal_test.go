@@ -1,0 +1,62 @@
+package fasthttpadapter
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Lines are read in the order in which they were sent, whatever the header was made to have since: fasthttp moves the
+// last field into the place of one that it removes. A line that middleware has added comes last.
+func TestOrderOfLines(t *testing.T) {
+	const name = "X-Forwarded-For"
+	inOrder, moved := 0, 0
+	for seed := range uint64(2000) {
+		chance := rand.New(rand.NewPCG(seed, 0))
+		var text strings.Builder
+		text.WriteString("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n")
+		var sent []string
+		for range chance.IntN(6) {
+			line := fmt.Sprint("192.0.2.", chance.IntN(3)) // some are equal
+			sent = append(sent, line)
+			field := []string{name, "x-forwarded-for"}[chance.IntN(2)]
+			fmt.Fprintf(&text, "%s:%s%s\r\n", field, "  "[chance.IntN(3):], line)
+			if chance.IntN(2) == 0 {
+				fmt.Fprintf(&text, "Via: %s\r\n", line)
+			}
+		}
+		text.WriteString("\r\n")
+		var c fasthttp.RequestCtx
+		h := &c.Request.Header
+		if err := h.Read(bufio.NewReader(strings.NewReader(text.String()))); err != nil {
+			t.Fatal(err)
+		}
+		now, want := slices.Clone(sent), slices.Clone(sent)
+		if chance.IntN(2) == 0 {
+			chance.Shuffle(len(now), func(i, j int) { now[i], now[j] = now[j], now[i] })
+		}
+		if chance.IntN(4) == 0 {
+			now, want = append(now, "added"), append(want, "added")
+		}
+		h.Del(name)
+		for _, line := range now {
+			h.Add(name, line)
+		}
+		if len(now) > 1 && isInOrder(now, h.RawHeaders(), name) {
+			inOrder++
+		} else if len(now) > 1 {
+			moved++
+		}
+		if got := HeaderOf(&c, name); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %q, want %q; sent was\n%s", seed, got, want, &text)
+		}
+	}
+	if inOrder < 100 || moved < 100 {
+		t.Errorf("%d headers in order and %d others", inOrder, moved)
+	}
+}
