@@ -238,8 +238,9 @@ func (l *Logs) RunOn(ctx context.Context, sc Script, key string, args ...any) ([
 func (l *Logs) run(ctx context.Context, q *call, key string, args ...any) error {
 	q.args[keysAt] = key
 	copy(q.args[keysAt+1:], args)
-	node := l.Conn.node(ctx, key)
-	q.abandoned = l.settlements.find(l.Conn, l.settleFormat, make([]store.Take, 1), node).abandoned
+	if node := l.Conn.node(ctx, key); node != nil {
+		q.abandoned = l.settlements.find(l.Conn, l.settleFormat, make([]store.Take, 1), node).abandoned
+	}
 	_, known := l.known.Load(q.script.hash)
 	if !known { // the server would need a round trip to say that it does not know the hash
 		q.byText()
