@@ -46,7 +46,7 @@ for i = 1, #ARGV do
 end
 return reply`
 
-var probeHash = redis.NewScript(probe).Hash()
+var probeHash = sha1Hex(probe)
 
 // checker collects the problems of servers that are checked at the same time.
 type checker struct {

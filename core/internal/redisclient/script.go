@@ -2,8 +2,6 @@ package redisclient
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, not a protection
-	"encoding/hex"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -20,10 +18,7 @@ func NewScript(files fs.ReadFileFS, name string) Script { return newScript(Assem
 // isZero reports whether there is no script.
 func (s Script) isZero() bool { return s.text == nil }
 
-func newScript(text string) Script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
-	return Script{text, hex.EncodeToString(sum[:])}
-}
+func newScript(text string) Script { return Script{text, sha1Hex(text)} }
 
 // Text returns the text as it runs.
 func (s Script) Text() string { return s.text.(string) } //nolint:forcetypeassert // see newScript
