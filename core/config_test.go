@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/nethttp"
 )
 
 func TestNewNamesEveryMistake(t *testing.T) {
@@ -156,32 +155,45 @@ func TestLimitBy(t *testing.T) {
 	}
 }
 
-// An option that is given twice is an error, unless both take effect.
+// Of an option that is given twice the last one counts, unless both take effect.
 func TestOptionsGivenTwice(t *testing.T) {
-	always := func(context.Context) bool { return true }
-	refund := func(context.Context, int) bool { return true }
-	cost := func(context.Context) int { return 1 }
-	deny := func(http.ResponseWriter, *http.Request, core.Decision) {}
-	fail := func(http.ResponseWriter, *http.Request, error) {}
-	for name, o := range map[string]core.Option{
-		"WithBan": core.WithBan(3, time.Minute, time.Minute), "WithCost": core.WithCost(cost),
-		"WithCountDenied": core.WithCountDenied(), "WithDeny": nethttp.WithDeny(deny),
-		"WithDenyCache": core.WithDenyCache(0), "WithError": nethttp.WithError(fail),
-		"WithFailLocalKeys": core.WithFailLocalKeys(1), "WithFailure": core.WithFailure(core.FailOpen),
-		"WithHeaders": core.WithHeaders(core.HeadersNone), "WithIPv4Prefix": core.WithIPv4Prefix(24),
-		"WithIPv6Prefix": core.WithIPv6Prefix(48), "WithName": core.WithName("a"),
-		"WithRefund": core.WithRefund(refund),
-		"WithSecret": core.WithSecret(make([]byte, 16)), "WithShadow": core.WithShadow(core.PerDay(1)),
-		"WithSkip": core.WithSkip(always), "WithStore": core.WithStore(core.NewMemoryStore()),
-		"WithTimeout": core.WithTimeout(time.Second),
+	cost := func(units int) core.Option { return core.WithCost(func(context.Context) int { return units }) }
+	skip := func(skips bool) core.Option { return core.WithSkip(func(context.Context) bool { return skips }) }
+	used := core.NewMemoryStore()
+	first, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(used), core.WithName("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Check(from("203.0.113.9:4711"), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		one, two core.Option
+		want     string // the policy, and what is decided about the second of two requests
+	}{
+		"WithName":      {core.WithName("one"), core.WithName("two"), "two denied"},
+		"WithCost":      {cost(1), cost(0), "1-per-minute error"},
+		"WithSkip":      {skip(false), skip(true), " allowed"},
+		"WithStore":     {core.WithStore(core.NewMemoryStore()), core.WithStore(used), "1-per-minute denied"},
+		"WithTimeout":   {core.WithTimeout(time.Second), core.WithTimeout(time.Minute), "1-per-minute denied"},
+		"WithDenyCache": {core.WithDenyCache(0), core.WithDenyCache(time.Second), "1-per-minute denied"},
 	} {
-		if _, err := core.New(core.PerMinute(1), core.ByIP(), o); err != nil {
-			t.Errorf("%s once: %v", name, err)
+		l, err := core.New(core.PerMinute(1), core.Global(), test.one, test.two)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
 		}
-		_, err := core.New(core.PerMinute(1), core.ByIP(), o, o)
-		var config *core.ConfigError
-		if !errors.As(err, &config) || config.Option != name || config.Value != "twice" {
-			t.Errorf("%s twice: %v", name, err)
+		l.Check(from("203.0.113.9:4711"), nil)
+		d, err := l.Check(from("203.0.113.9:4711"), nil)
+		got := "allowed"
+		switch {
+		case err != nil:
+			d.Policy, got = "1-per-minute", "error"
+		case !d.Allowed:
+			got = "denied"
+		}
+		if got = d.Policy + " " + got; got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 	list := core.WithAllowList(core.ByIP(), "192.0.2.1")

@@ -56,8 +56,6 @@ func entriesNeeded(option string, a store.Algorithm) error {
 
 // Problems and remedies of several errors.
 const (
-	givenTwice = "the option is given twice, and the first value would have no effect"
-	removeOne  = "remove one"
 	noFunction = keys.NoFunction
 	giveOne    = "pass a function, or leave the option out"
 	noLimiter  = "the limiter is nil, or was not made by core.New"

@@ -65,7 +65,7 @@ func WithFailure(f Failure) Option {
 // Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
 // several times as long.
 func WithTimeout(d time.Duration) Option {
-	return onceWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
+	return optionWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
 		func(c *config) { c.guard.Timeout = d })
 }
 
@@ -84,7 +84,7 @@ func WithTimeout(d time.Duration) Option {
 // quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
 // whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
-	return onceWithin("WithDenyCache", d, 0, time.Minute, "the time is out of range",
+	return optionWithin("WithDenyCache", d, 0, time.Minute, "the time is out of range",
 		"choose 0, which turns the cache off, to 1m", func(c *config) { c.guard.DenyCache = d })
 }
 
@@ -96,7 +96,7 @@ func WithDenyCache(d time.Duration) Option {
 // What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
 // is admitted is not replayed; a log line at the end of the outage says how many units that were.
 func WithFailLocalKeys(n int) Option {
-	return onceWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
+	return optionWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
 		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
 }
 
@@ -128,6 +128,6 @@ func WithFailLocalKeys(n int) Option {
 //
 // All processes that share a log must run this version before the first of them uses leases.
 func WithLease(d time.Duration) Option {
-	return onceWithin("WithLease", d, 5*time.Millisecond, store.LongestLease, "the time is out of range",
+	return optionWithin("WithLease", d, 5*time.Millisecond, store.LongestLease, "the time is out of range",
 		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })
 }

@@ -50,7 +50,6 @@ const defaultMaxKeys = 262_144
 type MemoryStore struct {
 	logs      *memory.Store
 	overrides *memory.Overrides
-	twice     bool // WithMaxKeys was given more than once
 }
 
 // MemoryOption changes a [MemoryStore].
@@ -58,13 +57,12 @@ type MemoryOption func(*memoryConfig)
 
 type memoryConfig struct {
 	maxKeys int
-	given   int // how often WithMaxKeys was given
 }
 
 // WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix of
 // addresses gets only a part of them; see [MemoryStore].
 func WithMaxKeys(n int) MemoryOption {
-	return func(c *memoryConfig) { c.maxKeys, c.given = n, c.given+1 }
+	return func(c *memoryConfig) { c.maxKeys = n }
 }
 
 // NewMemoryStore makes a store for one or more limiters of this process. Without [WithStore], a limiter makes its own.
@@ -75,7 +73,7 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 			o(&c)
 		}
 	}
-	return &MemoryStore{logs: memory.New(c.maxKeys), overrides: new(memory.Overrides), twice: c.given > 1}
+	return &MemoryStore{logs: memory.New(c.maxKeys), overrides: new(memory.Overrides)}
 }
 
 // Keys returns how many keys have a log of their own now.
@@ -92,7 +90,6 @@ func (s *MemoryStore) Validate(...*store.Plan) error {
 	}
 	var wrong faults
 	n := s.logs.MaxKeys()
-	wrong.add(s.twice, "WithMaxKeys", "twice", givenTwice, removeOne)
 	wrong.add(n < 1, "WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1", "choose 1 or more")
 	return errors.Join(wrong...)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -15,7 +14,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Option changes a default of a limiter. Giving one twice is an error, unless its documentation says that it adds up.
+// Option changes a default of a limiter. Of an option that is given several times the last one counts, unless its
+// documentation says that it adds up.
 type Option func(*config)
 
 type config struct {
@@ -29,7 +29,7 @@ type config struct {
 	failLocal bool // FailLocal was asked for explicitly
 	overrides bool // WithOverrides was given
 	shadow    Policy
-	given     []given // options that may be given only once
+	given     []given // the options that a file of rules, or a limiter that exists, may refuse
 	faults    faults
 }
 
@@ -40,19 +40,15 @@ func (c *config) fault(option, value, problem, remedy string) {
 // given is an option that was given.
 type given struct {
 	name    string
-	unit    string // of WithCostOf, which may be given for each unit
 	answers bool   // it changes how requests are answered, and not how they are decided
 	inRules string // what a file of rules has in its place, or empty
 }
 
-// once makes an option that may be given only once.
-func once(name string, set Option) Option { return given{name: name}.option(set) }
+// option makes an option of which nothing but the name is noted.
+func option(name string, set Option) Option { return given{name: name}.option(set) }
 
 func (g given) option(set Option) Option {
 	return func(c *config) {
-		if slices.Contains(c.given, g) {
-			c.fault(g.name, strings.TrimSpace(g.unit+" twice"), givenTwice, removeOne)
-		}
 		c.given = append(c.given, g)
 		set(c)
 	}
@@ -69,8 +65,8 @@ func (g given) optionIf(isValid bool, value, problem, remedy string, set Option)
 	})
 }
 
-// onceWithin is once for an option whose value is least to most.
-func onceWithin[T cmp.Ordered](name string, value, least, most T, problem, remedy string, set Option) Option {
+// optionWithin is option for a value that is least to most.
+func optionWithin[T cmp.Ordered](name string, value, least, most T, problem, remedy string, set Option) Option {
 	return given{name: name}.optionIf(least <= value && value <= most, fmt.Sprint(value), problem, remedy, set)
 }
 
@@ -148,8 +144,8 @@ func WithCost[C any](f func(C) int) Option {
 // afterwards is corrected by [Decision.SettleCosts].
 func WithCostOf[C any](unit string, f func(C) int) Option {
 	get := native[C]()
-	given := given{name: "WithCostOf", unit: unit, inRules: "costs in a rule"}
-	return calling[C](given, f == nil, func(c *config) {
+	g := given{name: "WithCostOf", inRules: "costs in a rule"}
+	return calling[C](g, f == nil, func(c *config) {
 		if !plan.ValidUnit(unit) {
 			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
 			return
@@ -231,7 +227,7 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // an organisation ([Limit.By]), [Global] or one address, a single client that keeps trying keeps all of them out. Give
 // such limits to another limiter, without this option.
 func WithCountDenied() Option {
-	return once("WithCountDenied", func(c *config) {
+	return option("WithCountDenied", func(c *config) {
 		c.mode = store.ModeChargeDenied
 	})
 }
@@ -257,19 +253,19 @@ func WithShadow(p Policy) Option {
 // and then for its decision. While the store does not answer, those that were read last stay in force; a process that
 // has just started, and could read none yet, decides without.
 func WithOverrides() Option {
-	return once("WithOverrides", func(c *config) { c.overrides = true })
+	return option("WithOverrides", func(c *config) { c.overrides = true })
 }
 
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
-	return onceWithin("WithIPv4Prefix", bits, 8, 32, "the length is out of range", "choose 8 to 32 bits",
+	return optionWithin("WithIPv4Prefix", bits, 8, 32, "the length is out of range", "choose 8 to 32 bits",
 		func(c *config) { c.prefixes.V4 = bits })
 }
 
 // WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
 // prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
-	return onceWithin("WithIPv6Prefix", bits, 32, 128, "the length is out of range", "choose 32 to 128 bits",
+	return optionWithin("WithIPv6Prefix", bits, 32, 128, "the length is out of range", "choose 32 to 128 bits",
 		func(c *config) { c.prefixes.V6 = bits })
 }
 

@@ -95,7 +95,7 @@ func (d *Decision) Serve(handler func() (status int)) {
 // [DecisionFrom]: to show what is left, or to [Decision.Settle] what the request has cost after all. It costs some
 // allocations a request, so it is not the default.
 func WithDecisionInContext() Option {
-	return once("WithDecisionInContext", func(c *config) {
+	return option("WithDecisionInContext", func(c *config) {
 		c.inContext = true
 	})
 }
