@@ -32,7 +32,7 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 				continue
 			}
 			if units = append(units, l.unit); !p.get(l.unit).exists() {
-				r.at.get("name").fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs",
+				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs",
 					cut(l.text), l.unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", l.unit))
 			}
 		}

@@ -44,8 +44,8 @@ var mistakes = map[string]struct {
 			"  costs: {requests: 1, tokens: 2, images: -1}\n" +
 			"- name: d\n  match: {path: /d}\n  key: ip\n  limits: [1 images/minute]\n  costs: {images: {header: x}}\n",
 		[]string{
-			`2:9 rules[0].name: "100 tokens/minute" counts tokens, and the rule does not say what a request costs; ` +
-				`add costs: {tokens: {value: NAME}}, or a number`,
+			`5:12 rules[0].limits[0]: "100 tokens/minute" counts tokens, and the rule does not say what a request ` +
+				`costs; add costs: {tokens: {value: NAME}}, or a number`,
 			`9:38 rules[1].limits[0].unit: "Tokens" is not a unit; use 1 to 32 lower-case letters`,
 			`9:74 rules[1].limits[1].unit: a limit of requests in flight counts requests; remove the unit`,
 			`9:109 rules[1].limits[2].unit: "1 a/minute" counts a already; remove one of the units`,
@@ -54,6 +54,13 @@ var mistakes = map[string]struct {
 			`14:43 rules[2].costs.images: -1 is out of range; write a whole number from 0 to 10000000`,
 			`19:20 rules[3].costs.images.header: this field is unknown; fields are value`,
 			`19:20 rules[3].costs.images: the field "value" is missing`,
+		},
+	},
+	"a unit without costs in a rule without a name": {
+		"rules:\n- {key: ip, limits: [100 tokens/minute]}\n",
+		[]string{
+			`2:4 rules[0]: the field "name" is missing`,
+			`2:22 rules[0].limits[0]: "100 tokens/minute" counts tokens, and the rule does not say what a request`,
 		},
 	},
 	"denials that cannot be counted": {

@@ -16,18 +16,13 @@ import (
 // maxFile is the size of a file in bytes.
 const maxFile = 16 << 20
 
-// parse reads the only document of a file. It returns nil after a mistake, or a panic of the parser.
-func parse(content []byte, f *faults) (root *yaml.Node) {
+// parse reads the only document of a file. It returns nil after a mistake.
+func parse(content []byte, f *faults) *yaml.Node {
 	at := &yaml.Node{Line: 1, Column: 1}
 	fault := func(problem, remedy string) *yaml.Node { //nolint:unparam // parse returns it
 		f.add(at, "", problem, remedy)
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			root = fault(fmt.Sprintf("the file cannot be read: %v", p), "correct the YAML or JSON")
-		}
-	}()
 	if len(content) > maxFile {
 		return fault(fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "write fewer rules")
 	}

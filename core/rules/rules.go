@@ -38,6 +38,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/bridge"
@@ -102,9 +104,17 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	return s, nil
 }
 
-// read makes the rules of a file ready for the limiter.
-func (s *Set) read(content []byte) (*state, error) {
+// read makes the rules of a file ready for the limiter. A panic, such as one of the parser, is a mistake of the file,
+// since it must not end a program that loads a file again.
+func (s *Set) read(content []byte) (made *state, err error) {
 	f := &faults{file: s.name}
+	defer func() {
+		if p := recover(); p != nil {
+			f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
+				"correct the YAML or JSON; if nothing is wrong with it, report the panic with the file")
+			made, err = nil, f.err()
+		}
+	}()
 	root := parse(content, f)
 	if root == nil {
 		return nil, f.err()
