@@ -142,9 +142,9 @@ func (l *Limiter) check(r adapter.Request, c *selection, d *Decision) error {
 	}
 	switch {
 	case listed:
-		return l.pass(r.Context(), event.Listed, d)
+		return l.pass(r.Context(), event.Listed, d, nil)
 	case l.skip != nil && l.skip(r):
-		return l.pass(r.Context(), event.Skipped, d)
+		return l.pass(r.Context(), event.Skipped, d, nil)
 	}
 	if l.choose != nil {
 		return l.checkRules(c, d)
@@ -204,15 +204,19 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	case err != nil:
 		return l.failed(r.Context(), d, err)
 	case pl == nil && c.Listed:
-		return l.pass(r.Context(), event.Listed, d)
+		return l.pass(r.Context(), event.Listed, d, c.denied)
 	case pl == nil:
-		return l.pass(r.Context(), event.Skipped, d)
+		return l.pass(r.Context(), event.Skipped, d, c.denied)
 	}
 	if d.q.Take.Mode = l.mode; c.CountDenied {
 		d.q.Take.Mode = store.ModeChargeDenied
 	}
 	c.setCosts(pl, d)
-	return by.reported(r.Context(), d, by.decide(r.Context(), r, &c.prefixes, pl, true, d))
+	err = by.decide(r.Context(), r, &c.prefixes, pl, true, d)
+	if c.denied != nil {
+		return by.report(r.Context(), d, c.denied, err)
+	}
+	return by.reported(r.Context(), d, err)
 }
 
 // shadowsFailed reports to the observers the rules in shadow that could not be evaluated.

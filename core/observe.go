@@ -76,11 +76,13 @@ func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
 	if err == nil && l.observers == nil {
 		return nil
 	}
-	return l.report(ctx, d, err)
+	return l.report(ctx, d, nil, err)
 }
 
 // report is separate so that reported is short enough to be inlined.
-func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
+//
+// tried is what rules in shadow would have decided by their deny lists, or nil.
+func (l *Limiter) report(ctx context.Context, d, tried *Decision, err error) error {
 	if err != nil {
 		return l.failed(ctx, d, err)
 	}
@@ -91,17 +93,17 @@ func (l *Limiter) report(ctx context.Context, d *Decision, err error) error {
 	case d.Allowed:
 		outcome = event.Allowed
 	}
-	return l.notify(ctx, outcome, d)
+	return l.notify(ctx, outcome, d, tried)
 }
 
-// pass allows a request uncounted and reports that to the observers.
-func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d *Decision) error {
+// pass allows a request uncounted and reports that to the observers. tried is as in report.
+func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d, tried *Decision) error {
 	d.Allowed, d.q.Take.Mode, d.q.Take.Cost = true, store.ModePeek, 0
-	return l.notify(ctx, outcome, d)
+	return l.notify(ctx, outcome, d, tried)
 }
 
-// notify reports a decision to the observers.
-func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision) error {
+// notify reports a decision to the observers. tried is as in report.
+func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d, tried *Decision) error {
 	if l.observers == nil {
 		return nil
 	}
@@ -110,7 +112,12 @@ func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d *Decision
 	if d.borrowed || d.q.More != nil {
 		e.Decision.cloneKeys() // the event may outlive the request
 	}
-	if d.q.Plan != nil && d.q.Plan.Shadow != nil && !d.refused() {
+	switch {
+	case tried != nil:
+		if e.Shadow = tried; d.limiter == nil { // no limit was asked
+			e.Policy = tried.Policy
+		}
+	case d.q.Plan != nil && d.q.Plan.Shadow != nil && !d.refused():
 		e.Shadow = d.shadow()
 	}
 	err := l.observe(ctx, &e)

@@ -26,6 +26,7 @@ type selection struct {
 	memo     keys.Memo
 	rules    []*plan.Part
 	failed   []failedShadow
+	denied   *Decision // by the deny list of a rule in shadow, or nil
 }
 
 // failedShadow is a rule in shadow that could not be asked.
@@ -71,6 +72,10 @@ func (c *selection) hasKeys(p *plan.Part) bool {
 }
 
 func (c *selection) Fail(policy string, err error) {
+	if errors.Is(err, ErrForbidden) {
+		c.denied = cmp.Or(c.denied, &Decision{Policy: policy})
+		return
+	}
 	c.failed = append(c.failed, failedShadow{policy, err})
 }
 

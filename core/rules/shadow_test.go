@@ -13,10 +13,12 @@ import (
 
 // A rule in shadow refuses no request: neither by its key, nor by its cost, nor while the store does not answer.
 func TestShadowRefusesNothing(t *testing.T) {
-	var failed []core.Event
+	var failed, decided []core.Event
 	observe := core.WithObserver(func(_ context.Context, e core.Event) {
 		if e.Outcome == event.ShadowFailed {
 			failed = append(failed, e)
+		} else {
+			decided = append(decided, e)
 		}
 	})
 	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
@@ -57,11 +59,22 @@ func TestShadowRefusesNothing(t *testing.T) {
 		l = limit(t, "rules:\n- "+test.shadow+"\n", verify)
 		l.want("GET /", test.request, 3, 3)
 	}
-	failed = nil
-	l := limit(t, "rules:\n- {name: tried, key: ip, limits: [1/day], deny: [192.0.2.1], shadow: true}\n",
-		rules.WithOptions(observe))
-	if l.want("GET /", "", 3, 3); len(failed) != 3 || !errors.Is(failed[0].Err, core.ErrForbidden) {
-		t.Errorf("a deny list in shadow: %v", failed)
+	const listed = "- {name: tried, key: ip, limits: [1/day], deny: [192.0.2.1], shadow: true}\n"
+	for text, policy := range map[string]string{
+		"rules:\n" + listed: "tried",
+		"apply: all\nrules:\n- {name: more, key: ip, limits: [9/day], shadow: true}\n" + listed: "more",
+		"apply: all\nrules:\n" + listed + "- {name: real, key: ip, limits: [9/day]}\n":          "real",
+	} {
+		failed, decided = nil, nil
+		l := limit(t, text, rules.WithOptions(observe))
+		if l.want("GET /", "", 3, 3); len(failed) != 0 || len(decided) != 3 {
+			t.Errorf("%s: %v, %v", text, failed, decided)
+		}
+		for _, e := range decided { // it would be denied
+			if s := e.Shadow; e.Policy != policy || s == nil || s.Allowed || s.Policy != "tried" {
+				t.Errorf("%s: %v", text, e)
+			}
+		}
 	}
 	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
 	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"

@@ -99,8 +99,8 @@ type Asker[Key any] interface {
 	// Add adds a rule that applies to the request. One in shadow is left out if the request lacks a key of its limits.
 	Add(p *plan.Part)
 
-	// Fail notes that a rule in shadow could not be asked. Observers get the error, and the request is decided without
-	// the rule.
+	// Fail notes that a rule in shadow could not be asked, or with core.ErrForbidden that its deny list would refuse the
+	// request. Observers get the error or the denial, and the request is decided without the rule.
 	Fail(policy string, err error)
 
 	// Rules returns the rules that were added.
