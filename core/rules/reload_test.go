@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -151,24 +152,38 @@ func (e events) observer() rules.Option {
 // next waits for the next event. go test ends a test for which none comes.
 func (e events) next() core.Event { return <-e }
 
-// logs counts the lines of slog.
+// logs keeps the lines of slog.
 type logs struct {
 	slog.Handler
 
 	errors atomic.Int32
-	last   atomic.Pointer[string]
+	last   atomic.Pointer[string] // error
+
+	mu    sync.Mutex
+	lines []string
 }
 
 func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
 func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&b, a); return true })
+	text := b.String()
 	if r.Level == slog.LevelError {
 		l.errors.Add(1)
-		var b strings.Builder
-		r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&b, a); return true })
-		text := b.String()
 		l.last.Store(&text)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf("%v %s\n%s", r.Level, r.Message, text))
 	return nil
+}
+
+// take returns the lines since the last call.
+func (l *logs) take() (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, l.lines = l.lines, nil
+	return lines
 }
 
 func capture(t *testing.T) *logs {
@@ -291,8 +306,11 @@ func TestWatchLinks(t *testing.T) {
 	}
 }
 
-// A SIGHUP loads the file again, even if the file system has told nothing.
-func TestHangup(t *testing.T) {
+// Signals are the program's. Watch, which is told of a change, does not take them.
+func TestWatchTakesNoSignals(t *testing.T) {
+	own := make(chan os.Signal, 1)
+	signal.Notify(own, syscall.SIGHUP)
+	defer signal.Stop(own)
 	seen := newEvents()
 	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
 	l := f.load(seen.observer())
@@ -302,7 +320,92 @@ func TestHangup(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	seen.next()
+	<-own
+	f.write(fmt.Sprintf(userRule, "4/hour"))
+	if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != 4 {
+		t.Error("the file was loaded again before it had changed")
+	}
+}
+
+// An edit in place is seen where neither the length nor the time of the file tells of it, because the clock of the file
+// system has not moved on, or somebody has set it back.
+func TestWatchSeesAnEditInPlace(t *testing.T) {
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	before, err := os.Stat(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) // it ends with the test
+	for _, quota := range []int{3, 4} {
+		text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", quota))
+		if err := os.WriteFile(f.path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(f.path, before.ModTime(), before.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		seen.next()
+		l.want("GET /", fmt.Sprintf("user=%d", quota), 5, quota)
+	}
+}
+
+// An observer may call Reload, which asks no observer while others wait for it.
+func TestObserverReloads(t *testing.T) {
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	var set *rules.Set
+	var outcomes []event.Outcome
+	l := f.load(rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+		if outcomes = append(outcomes, e.Outcome); e.Outcome == event.ReloadFailed {
+			f.write(fmt.Sprintf(userRule, "3/hour")) // the last good one
+			if err := set.Reload(); err != nil {
+				t.Error(err)
+			}
+		}
+	})))
+	set = l.Set
+	f.write("rules:\n")
+	if err := set.Reload(); err == nil {
+		t.Error("Reload returned no error")
+	}
+	if !slices.Equal(outcomes, []event.Outcome{event.ReloadFailed, event.Reloaded}) {
+		t.Errorf("events %v", outcomes)
+	}
+	l.want("GET /", "user=a", 4, 3)
+}
+
+// What is in force is logged, also when a file with mistakes is corrected to what is in force already.
+func TestReloadsAreLogged(t *testing.T) {
+	lines := capture(t)
+	seen := newEvents()
+	good := fmt.Sprintf(userRule, "3/hour") + "- {name: rest, key: ip, match: {path: /x}, limits: [1/hour]}\n"
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) // it ends with the test
+	wantLine := func(asked bool) {
+		t.Helper()
+		if e := seen.next(); e.Outcome != event.Reloaded {
+			t.Errorf("%v: %v", e, e.Err)
+		}
+		if got := lines.take(); len(got) != 1 || !strings.Contains(got[0], "rules=2\nhash="+l.Hash()) ||
+			!strings.Contains(got[0], "INFO sash: the rules of a file are in force") {
+			t.Errorf("asked %t: %q", asked, got)
+		}
+	}
+	good = strings.Replace(good, "{name: api,", "{name: api, match: {path: /a},", 1)
+	f.write(good)
+	wantLine(false)
+	f.write("rules:\n")
+	if seen.next(); len(lines.take()) != 1 {
+		t.Error("mistakes are not one line")
+	}
+	f.write(good)
+	wantLine(false)
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(true)
 }
 
 func TestTextCannotBeReloaded(t *testing.T) {

@@ -54,8 +54,8 @@ type Set struct {
 	limiter *core.Limiter
 	active  atomic.Pointer[state]
 
-	mu     sync.Mutex // guards loading
-	failed string     // hash of the last file that was not taken over
+	mu   sync.Mutex // guards loading
+	last string     // hash of the file as it was read last, with mistakes or without
 }
 
 // state is the rules that are in force.
@@ -101,6 +101,7 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		return nil, err
 	}
 	s.active.Store(made)
+	s.last = made.hash
 	return s, nil
 }
 

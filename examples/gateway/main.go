@@ -10,7 +10,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/examples/internal/redisurl"
+	"github.com/sashlimit/sash/examples/internal/watch"
 	"github.com/sashlimit/sash/nethttp"
 )
 
@@ -50,7 +50,7 @@ func main() {
 }
 
 func run(file string, to *url.URL, listen string) error {
-	signal.Ignore(syscall.SIGHUP) // until Watch handles it, which loads the file in any case
+	signal.Ignore(syscall.SIGHUP) // until watch.Rules handles it, which loads the file in any case
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
@@ -62,11 +62,7 @@ func run(file string, to *url.URL, listen string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		if err := set.Watch(ctx); err != nil {
-			slog.Error("the rules are not loaded again when they change", "error", err)
-		}
-	}()
+	go watch.Rules(ctx, set)
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("-listen: %w", err), set.Close())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/examples/internal/redisurl"
+	"github.com/sashlimit/sash/examples/internal/watch"
 )
 
 const usage = "go run ./examples/service -rules examples/gateway/limits.yaml"
@@ -42,7 +42,7 @@ func main() {
 }
 
 func run(file, listen string) error {
-	signal.Ignore(syscall.SIGHUP) // until Watch handles it, which loads the file in any case
+	signal.Ignore(syscall.SIGHUP) // until watch.Rules handles it, which loads the file in any case
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
@@ -54,11 +54,7 @@ func run(file, listen string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		if err := s.set.Watch(ctx); err != nil {
-			slog.Error("the rules are not loaded again when they change", "error", err)
-		}
-	}()
+	go watch.Rules(ctx, s.set)
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("-listen: %w", err), s.set.Close())
