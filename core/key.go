@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"net/netip"
 	"reflect"
 
 	"github.com/sashlimit/sash/core/adapter"
@@ -30,22 +31,37 @@ type identity = store.Identity
 // refused (400). Any other error refuses it (500).
 //
 // Do not use a value that clients can choose freely, such as an unverified header: each new value has a new quota, so
-// nothing is limited.
+// nothing is limited. For the address of a client use [ByAddr]: a text keeps each IPv6 address apart, of which a client
+// has as many as it likes.
 func By[C any](f func(C) (string, error)) Key {
 	if f == nil {
 		return Key{&keys.Spec{Fault: configError("By", "nil", noFunction,
 			"pass a function that returns the key of a request")}}
 	}
-	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
+	find := finder(f)
 	return Key{&keys.Spec{
 		Name: "By", Classes: []setup.KeyClass{{Kind: keys.KindBy}}, Callbacks: []keys.Callback{callbackOf[C]("By")},
-		Read: func(r adapter.Request, _ *keys.Prefixes) (identity, error) {
-			if asksRequest && r.Native() == nil { // a call without a request reads the key of a limit
-				return identity{}, ErrNoKey
-			}
-			return keys.Text(f(get(r)))
+		Read: func(r adapter.Request, p *keys.Prefixes) (identity, error) {
+			text, err := find(r)
+			return p.Text(r, text, err)
 		},
 	}}
+}
+
+// ByAddr is the address that f returns for a request: one that other middleware has found, or your own code. f takes
+// what the function of [By] takes.
+//
+//	core.ByAddr(func(r *http.Request) (netip.Addr, error) { return middleware.GetClientIPAddr(r.Context()), nil })
+//
+// It counts as that of [ByIP]: IPv6 clients are distinguished by their /64, and IPv4-mapped addresses count as IPv4.
+// The zero Addr, an unspecified address and [ErrNoKey] mean that there is no key (400); any other error refuses the
+// request (500). Do not use an address that clients can choose, such as the first one of X-Forwarded-For.
+func ByAddr[C any](f func(C) (netip.Addr, error)) Key {
+	if f == nil {
+		return Key{&keys.Spec{Fault: configError("ByAddr", "nil", noFunction,
+			"pass a function that returns the address of a client")}}
+	}
+	return Key{keys.ByAddr(finder(f), callbackOf[C]("ByAddr"))}
 }
 
 // ByHeader is the identity that verify returns for the value of a request header. verify returns an error for a value
@@ -73,7 +89,11 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 
 // ByValue is the value that earlier middleware has stored under key: in the context of gin, echo or fiber (c.Set,
 // c.Locals), or in the request's context (context.WithValue). It is a string or a whole number, also of a type of your
-// own, or has a String method. Without such a value it is [ErrNoKey].
+// own, or has a String method. A netip.Addr, netip.AddrPort, net.IP or net.Addr is an address as that of [ByIP], and its
+// port is left out. Without such a value, or for a net.Addr that has no IP address, it is [ErrNoKey].
+//
+// The text of a call such as [Limiter.Allow] or [Limiter.Reset] is that of a value which is not an address. To name
+// addresses, use [ByAddr].
 func ByValue(key any) Key { return Key{keys.ByValue(key)} }
 
 // Global is one quota for all requests together.
@@ -125,6 +145,17 @@ func ByForwarded(trusted ...string) Key { return Key{keys.ByForwarded(trusted)} 
 // ByIPHeader is the client's address as a trusted proxy reports it in a header field with one address, such as
 // CF-Connecting-IP. The proxy must overwrite what the client sends. See [ByForwardedIP] for trusted.
 func ByIPHeader(name string, trusted ...string) Key { return Key{keys.ByIPHeader(name, trusted)} }
+
+// finder returns a function that calls f with what it takes of a request.
+func finder[C, T any](f func(C) (T, error)) func(adapter.Request) (T, error) {
+	get, asksRequest := native[C](), reflect.TypeFor[C]() != contextType
+	return func(r adapter.Request) (none T, err error) {
+		if asksRequest && r.Native() == nil { // a call without a request reads the key of a limit
+			return none, ErrNoKey
+		}
+		return f(get(r))
+	}
+}
 
 func callbackOf[C any](option string) keys.Callback {
 	return keys.Callback{Option: option, Type: reflect.TypeFor[C]()}

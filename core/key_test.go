@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/netip"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -303,6 +304,13 @@ func TestKeyIsReadOnce(t *testing.T) {
 		reads++
 		return name, nil
 	})
+	addr := core.ByAddr(func(r *http.Request) (netip.Addr, error) {
+		reads++
+		if r.Header.Get("User") == "mallory" {
+			return netip.MustParseAddr("192.0.2.1"), nil
+		}
+		return netip.MustParseAddr("2001:db8::7"), nil
+	})
 	ip, all := core.ByIP(), core.Global()
 	or, at := core.First(user, ip), core.Join(user, ip)
 	quotas := core.Limits{core.PerDay(100), core.PerHour(9).By(at), core.PerDay(9).By(or)}
@@ -327,6 +335,7 @@ func TestKeyIsReadOnce(t *testing.T) {
 		"a limit's and its slots'": {core.Limits{core.PerHour(9).By(at), core.InFlight(99).By(user)}, all, nil},
 		"a shadow":                 {core.PerHour(100), user, []core.Option{shadow}},
 		"limits by request":        {core.LimitBy(chosen), user, []core.Option{deny, allow}},
+		"an address, and its list": {core.PerHour(100), addr, []core.Option{core.WithDenyList(addr, "192.0.2.1")}},
 	} {
 		l := newLimiterBy(t, c.policy, c.key, c.opts...)
 		reads = 0

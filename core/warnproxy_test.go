@@ -1,6 +1,8 @@
 package core_test
 
 import (
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -88,6 +90,40 @@ func TestWarnsOfRewrittenPeer(t *testing.T) {
 			if strings.Contains(got, "198.51.100") || strings.Contains(got, "203.0.113") {
 				t.Errorf("%s: an address is in the log:\n%s", name, got)
 			}
+		}
+	}
+}
+
+// A client has 2^64 IPv6 addresses, and 2^16 ports, so a key that is one of them as a text limits nobody.
+func TestWarnsOfAddressesAsTexts(t *testing.T) {
+	by := func(text string) core.Key {
+		return core.By(func(r *http.Request) (string, error) { return text, nil })
+	}
+	peer := core.By(func(r *http.Request) (string, error) { return r.RemoteAddr, nil })
+	value := core.ByValue(foundKey{})
+	for _, c := range []struct {
+		desc  string
+		key   core.Key
+		r     web
+		warns bool
+	}{
+		{"IPv6", by("2001:db8::7"), from("192.0.2.1:1"), true},
+		{"mapped", by("::ffff:192.0.2.1"), from("192.0.2.1:1"), true},
+		{"a port", peer, from("192.0.2.1:1"), true},
+		{"IPv6 with a port", peer, from("[2001:db8::7]:1"), true},
+		{"a value", value, found("2001:db8::7"), true},
+		{"within First", core.First(by("2001:db8::7"), core.ByIP()), from("192.0.2.1:1"), true},
+		{"IPv4", by("192.0.2.1"), from("192.0.2.1:1"), false},
+		{"a name", by("tenant:7"), from("192.0.2.1:1"), false},
+		{"an address", value, found(netip.MustParseAddr("2001:db8::7")), false},
+	} {
+		got := warned(t, c.key, c.r)
+		if n := strings.Count(got, "the text of a key is an IPv6 address"); (n == 1) != c.warns ||
+			strings.Count(got, "\n") != n || c.warns != strings.Contains(got, "core.ByAddr") {
+			t.Errorf("%s: want a warning once: %v:\n%s", c.desc, c.warns, got)
+		}
+		if strings.Contains(got, "2001:db8") || strings.Contains(got, "192.0.2") {
+			t.Errorf("%s: an address is in the log:\n%s", c.desc, got)
 		}
 	}
 }

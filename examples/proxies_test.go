@@ -1,10 +1,12 @@
 package examples_test
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -182,6 +184,80 @@ func TestFrameworksForwardedAddresses(t *testing.T) {
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("statuses %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// The rows of docs/proxies.md for addresses that frameworks find, with the settings that they name, at a quota of one.
+// The addresses of one /64 are one client.
+func TestFoundAddresses(t *testing.T) {
+	limit := core.PerHour(1)
+	onGin := func(t *testing.T) string {
+		gin.SetMode(gin.TestMode)
+		r := gin.New()
+		if err := r.SetTrustedProxies([]string{"127.0.0.1"}); err != nil {
+			t.Fatal(err)
+		}
+		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })
+		r.Use(ginlimit.New(limit, key))
+		r.GET("/", func(*gin.Context) {})
+		return onHandler(t, r)
+	}
+	onEcho := func(t *testing.T) string {
+		e := echo.New()
+		e.IPExtractor = echo.ExtractIPFromXFFHeader()
+		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })
+		e.Use(echolimit.New(limit, key))
+		e.GET("/", func(echo.Context) error { return nil })
+		return onHandler(t, e)
+	}
+	onFiber := func(t *testing.T) string {
+		app := fiber.New(fiber.Config{
+			DisableStartupMessage: true, ProxyHeader: "X-Real-IP",
+			EnableTrustedProxyCheck: true, TrustedProxies: []string{"127.0.0.1"},
+		})
+		key := core.ByAddr(func(c *fiber.Ctx) (netip.Addr, error) { a, _ := netip.ParseAddr(c.IP()); return a, nil })
+		app.Use(fiberlimit.New(limit, key))
+		app.Get("/", func(*fiber.Ctx) error { return nil })
+		return onListener(t, app.Listener, app.Shutdown)
+	}
+	source, err := os.ReadFile("proxies_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, serve := range map[string]func(*testing.T) string{"gin": onGin, "echo": onEcho, "fiber": onFiber} {
+		t.Run(row, func(t *testing.T) {
+			page, err := os.ReadFile("../docs/proxies.md")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, line, _ := strings.Cut(string(page), "\n| "+row+" | `")
+			if line, _, _ = strings.Cut(line, "`"); line == "" || !bytes.Contains(source, []byte("key := "+line+"\n")) {
+				t.Errorf("docs/proxies.md has a line that this test does not run: %q", line)
+			}
+			url := serve(t)
+			for _, c := range []struct {
+				address string
+				want    int
+			}{
+				{"2001:db8::1", 200}, {"2001:db8::2", 429}, {"2001:db8:0:1::1", 200}, {"192.0.2.1", 200},
+				{"::ffff:192.0.2.1", 429},
+			} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("X-Forwarded-For", c.address)
+				r.Header.Set("X-Real-IP", c.address)
+				response, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response.Body.Close()
+				if response.StatusCode != c.want {
+					t.Errorf("%s: status %d, want %d", c.address, response.StatusCode, c.want)
+				}
 			}
 		})
 	}

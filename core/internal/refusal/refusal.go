@@ -172,6 +172,9 @@ func remedyNoKey(key string) string {
 		return "none of its keys finds anything: add one that every request has" + remedyNoAddress
 	case "Join":
 		return "one of its keys finds nothing: core.First gives requests without it another key" + remedyNoAddress
+	case "ByAddr":
+		return "mount the middleware that finds the address in front of the limiter; on a Unix socket there is none, so " +
+			"it must read what the proxy reports"
 	case "ByValue":
 		return "mount the middleware that stores the value in front of the limiter, and store a string, a whole " +
 			"number or a type with a String method; core.First gives requests without one another key"

@@ -24,6 +24,8 @@ type Requests struct {
 	forwarded sync.Once
 	rewritten sync.Once
 	missing   sync.Once
+	parsed    atomic.Int32
+	isAddress sync.Once
 }
 
 // checkedRequests is how many requests are checked for fields of a proxy. A wrong setup shows in the first ones, and
@@ -79,6 +81,21 @@ func (c *Requests) HeaderMissing(r adapter.Request, header string) {
 		warn(r.Context(), c.Policy, "a trusted proxy sends no "+header,
 			remedy+"; if these are only the proxy's own health checks, nothing is wrong")
 	})
+}
+
+// TextUsed is called by keys that find a text. The first texts with a colon are parsed, as many as [checkedRequests].
+func (c *Requests) TextUsed(r adapter.Request, text string) {
+	if c == nil || strings.IndexByte(text, ':') < 0 || c.parsed.Load() >= checkedRequests {
+		return
+	}
+	c.parsed.Add(1)
+	if a, _ := adapter.ParseAddr(text); a.IsValid() {
+		c.isAddress.Do(func() {
+			warn(r.Context(), c.Policy, "the text of a key is an IPv6 address, or an address with a port, so a client has "+
+				"as many keys as it likes",
+				"use core.ByAddr, which leaves out the port and distinguishes IPv6 clients by their /64")
+		})
+	}
 }
 
 var madeInHandler sync.Once
