@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,9 +29,11 @@ import (
 // A response 429 or 503 with Retry-After, in seconds or as a date, pauses its key: no request for it is sent until
 // then. The refused request is sent again, at most three times, each for a unit of its own, if its body can be read
 // again (no body, or GetBody), and after 503 only if its method is idempotent or it has an Idempotency-Key (RFC 9110,
-// 9.2.2). Otherwise the response is returned unchanged, and so it is if the pause does not end before the context or is
-// longer than an hour, the longest pause. If the limiter has [core.WithOverrides], the pause is for all processes that
-// share its store: within a second none of them sends a request for the key, see [core.Limiter.Pause].
+// 9.2.2). However short the pause is, it is sent again after 100 ms at the earliest, then 200 and 400 ms, and up to
+// half as long again by chance. Otherwise the response is returned unchanged, and so it is if that does not end before
+// the context or if the pause is longer than an hour, the longest one. If the limiter has [core.WithOverrides], the
+// pause is for all processes that share its store: within a second none of them sends a request for the key, see
+// [core.Limiter.Pause].
 //
 // Under [core.InFlight], a request holds its permit until the response's body has been read to its end or closed.
 type Transport struct {
@@ -51,6 +54,7 @@ type Transport struct {
 
 const (
 	resends      = 3
+	floor        = 100 * time.Millisecond // before the first; it doubles
 	longestPause = time.Hour
 	mostDrained  = 64 << 10 // bytes that are read of a discarded response, so that its connection is reused
 )
@@ -78,7 +82,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 		t.pause(r.Context(), key, min(pause, longestPause))
-		if sent > resends || pause > longestPause || endsWithin(r.Context(), pause) {
+		least := floor << (sent - 1)
+		least += rand.N(least / 2) //nolint:gosec // clients that are refused together do not come back together
+		if sent > resends || pause > longestPause || endsWithin(r.Context(), max(pause, least)) {
 			return response, nil
 		}
 		again := replay(r, response.StatusCode)
@@ -89,7 +95,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.CopyN(io.Discard, response.Body, mostDrained) //nolint:errcheck // it is thrown away in any case
 			response.Body.Close()
 		}
-		r = again
+		if r = again; pause < least { // a server that says "now" is not to be asked as fast as it answers
+			sleep(r.Context(), least)
+		}
 	}
 }
 
@@ -158,10 +166,7 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 					"but the context ends earlier: %w",
 					left.Round(time.Microsecond), context.DeadlineExceeded)
 			}
-			select {
-			case <-time.After(left):
-			case <-ctx.Done(): // as Wait will tell
-			}
+			sleep(ctx, left)
 		}
 		d, err := t.Limiter.Wait(ctx, key)
 		if err != nil || t.paused(key) <= 0 {
@@ -214,6 +219,14 @@ func (t *Transport) paused(key string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Until(t.pauses[key])
+}
+
+// sleep returns early if the context ends, as Wait will tell.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 func endsWithin(ctx context.Context, pause time.Duration) bool {

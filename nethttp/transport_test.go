@@ -228,19 +228,19 @@ func TestTransportWithoutLimiter(t *testing.T) {
 }
 
 func TestTransportRetryAfter(t *testing.T) {
-	const asIs = -1
+	const asIs, atOnce = -1, -2                          // at once, but for the floor
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of every bubble
 	date := func(d time.Duration, layout string) string { return begin.Add(d).Format(layout) }
 	for _, c := range []struct {
 		status     int
 		retryAfter string
 		date       string        // the server's clock, unless it is right
-		resent     time.Duration // or asIs
+		resent     time.Duration // or asIs, or atOnce
 		paused     time.Duration
 	}{
 		{429, "3", "", 3 * time.Second, 3 * time.Second},
 		{503, "120", "", 2 * time.Minute, 2 * time.Minute},
-		{429, "0", "", 0, 0},
+		{429, "0", "", atOnce, atOnce},
 		{429, "007", "", 7 * time.Second, 7 * time.Second},
 		{429, "3600", "", time.Hour, time.Hour},
 		{429, "3601", "", asIs, time.Hour},
@@ -250,8 +250,8 @@ func TestTransportRetryAfter(t *testing.T) {
 		{503, date(5*time.Second, "Monday, 02-Jan-06 15:04:05 GMT"), "", 5 * time.Second, 5 * time.Second},
 		{429, date(5*time.Second, time.ANSIC), "", 5 * time.Second, 5 * time.Second},
 		{429, date(5*time.Second, http.TimeFormat), "none", 5 * time.Second, 5 * time.Second},
-		{429, date(-5*time.Second, http.TimeFormat), "", 0, 0},
-		{429, date(-5*time.Second, http.TimeFormat), "none", 0, 0},
+		{429, date(-5*time.Second, http.TimeFormat), "", atOnce, atOnce},
+		{429, date(-5*time.Second, http.TimeFormat), "none", atOnce, atOnce},
 		{429, date(1005*time.Second, http.TimeFormat), date(1000*time.Second, http.TimeFormat),
 			5 * time.Second, 5 * time.Second},
 		{429, date(5*time.Second, http.TimeFormat), "garbage", 5 * time.Second, 5 * time.Second},
@@ -291,6 +291,10 @@ func TestTransportRetryAfter(t *testing.T) {
 			})
 			tr := &nethttp.Transport{Limiter: limiter(t, core.PerSecond(100)), Base: base}
 			start := time.Now()
+			passed := func(want time.Duration) bool {
+				is := time.Since(start)
+				return is == want || want == atOnce && is >= 100*time.Millisecond && is < 150*time.Millisecond
+			}
 			get := func() (*http.Response, string) {
 				r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://example.com/", nil)
 				response, err := tr.RoundTrip(r)
@@ -305,12 +309,69 @@ func TestTransportRetryAfter(t *testing.T) {
 					t.Errorf("%s: status %d, %q after %v, served %d; want the response unchanged",
 						who, response.StatusCode, text, time.Since(start), served)
 				}
-			} else if response.StatusCode != 200 || text != "welcome" || served != 2 || time.Since(start) != c.resent {
+			} else if response.StatusCode != 200 || text != "welcome" || served != 2 || !passed(c.resent) {
 				t.Errorf("%s: status %d, %q after %v, served %d; want it sent again after %v",
 					who, response.StatusCode, text, time.Since(start), served, c.resent)
 			}
-			if get(); time.Since(start) != c.paused {
+			if get(); !passed(c.paused) {
 				t.Errorf("%s: the next is sent after %v, want %v", who, time.Since(start), c.paused)
+			}
+		})
+	}
+}
+
+// A server that says "now", or a time that is over, does not get four requests within a millisecond. Many clients do
+// not come back together, and who has no time for the wait gets the response at once.
+func TestTransportFloor(t *testing.T) {
+	for _, retryAfter := range []string{"0", "Sat, 02 Jan 1999 15:04:05 GMT"} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var sent []time.Duration
+			start := time.Now()
+			tr := &nethttp.Transport{
+				Limiter: limiter(t, core.PerSecond(10_000)),
+				Base: tripper(func(*http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					sent = append(sent, time.Since(start))
+					return refusal(retryAfter, http.NoBody), nil
+				}),
+			}
+			get := func(ctx context.Context) {
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://example.com/", http.NoBody)
+				if r, err := tr.RoundTrip(r); err != nil || r.StatusCode != http.StatusTooManyRequests {
+					t.Errorf("%v, %v", r, err)
+				}
+			}
+			get(t.Context())
+			for i := range 3 {
+				least := time.Duration(100<<i) * time.Millisecond
+				if wait := sent[i+1] - sent[i]; wait < least || wait > least*3/2 {
+					t.Errorf("sent again after %v, want %v and at most half of it more", wait, least)
+				}
+			}
+			sent, start = nil, time.Now()
+			var all sync.WaitGroup
+			for range 100 {
+				all.Go(func() { get(t.Context()) })
+			}
+			all.Wait()
+			slices.Sort(sent)
+			if again := slices.Compact(sent[100:200]); len(again) < 50 {
+				t.Errorf("100 clients come back at %d instants, want them apart", len(again))
+			}
+			sent, start = nil, time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 99*time.Millisecond)
+			defer cancel()
+			if get(ctx); len(sent) != 1 || !time.Now().Equal(start) {
+				t.Errorf("sent %d times within %v, want the response at once", len(sent), time.Since(start))
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(20*time.Millisecond, cancel)
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://example.com/", http.NoBody)
+			_, err := tr.RoundTrip(r)
+			if !errors.Is(err, context.Canceled) || time.Since(start) != 20*time.Millisecond {
+				t.Errorf("after %v: %v", time.Since(start), err)
 			}
 		})
 	}

@@ -57,8 +57,8 @@ func (s *Set) Reload() error {
 	return s.reload(context.Background(), true)
 }
 
-// reload loads the file again unless that has been done. asked says that it is loaded in any case, and that mistakes are
-// reported again that were reported before.
+// reload loads the file again unless that has been done. asked says that it is loaded in any case, and that mistakes
+// are reported again that were reported before.
 func (s *Set) reload(ctx context.Context, asked bool) error {
 	made, again, err := s.load(asked)
 	switch {
