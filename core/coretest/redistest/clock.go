@@ -34,6 +34,13 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
+// Now is the clock's time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
 // anHourMore changes redis.call and redis.pcall for the script that follows in the same line, so that errors name
 // the script's own lines.
 const anHourMore = `local redis = (function(server) ` +

@@ -1,0 +1,31 @@
+// Package definition says what a store must do, and compares stores with that.
+//
+// [Store] is the naive definition of a store: for each log a list of instants and units. It is a whole store itself, on
+// a clock that is set by hand.
+//
+// [Random] compares the answers of any store to random operations with those of the definition, exactly, to the
+// microsecond and the unit. So the store must be on a clock that stands still while it decides. A store in memory runs
+// in a bubble of testing/synctest:
+//
+//	definition.Random(t, definition.Config{
+//		Operations: testlen.Of(20_000, 1_000_000),
+//		Callers:    8,
+//		Run:        func(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) },
+//		New: func(*testing.T) definition.Clocked {
+//			return definition.Clocked{Store: newStore(), Now: time.Now, Advance: time.Sleep}
+//		},
+//	})
+//
+// A store in Redis gets its time from [redistest.Clock], which puts it into the scripts in place of their TIME. New
+// empties the server for each trace, and begins with a new clock:
+//
+//	New: func(t *testing.T) definition.Clocked {
+//		flush(t, rdb)
+//		clock := redistest.NewClock()
+//		return definition.Clocked{Store: newStore(rdb, clock), Now: clock.Now, Advance: clock.Advance}
+//	}
+//
+// A trace that fails is made as short as it can be, and printed with its seed: SASH_SEED=<seed> runs that trace alone.
+//
+// [redistest.Clock]: https://pkg.go.dev/github.com/sashlimit/sash/core/coretest/redistest#Clock
+package definition

@@ -1,0 +1,80 @@
+package definition
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mostReplays bounds how long a failing trace is made shorter.
+const mostReplays = 2000
+
+// report returns a failing trace that is as short as leaving out steps makes it.
+func (tr *trace) report(t *testing.T, seed uint64, err error) string {
+	all := len(tr.steps)
+	steps, err, again := tr.shrink(t, tr.steps, err)
+	var b strings.Builder
+	fmt.Fprintf(&b, "SASH_SEED=%#x: step %d", seed, all)
+	if !again {
+		b.WriteString(", which does not fail again when the trace is replayed")
+	} else {
+		fmt.Fprintf(&b, ", made %d steps", len(steps))
+	}
+	var now time.Duration
+	for i, s := range steps[max(0, len(steps)-60):] {
+		if now += s.pause; i == 0 {
+			now = 0
+		}
+		fmt.Fprintf(&b, "\n%10v %s", now, s.text())
+	}
+	fmt.Fprintf(&b, "\n%v", err)
+	return b.String()
+}
+
+// shrink leaves out steps as long as what remains still fails. Those that remain keep their instants.
+func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error, bool) {
+	replays := 0
+	replay := func(steps []*step) (failed error) {
+		replays++
+		tr.Run(t, func(t *testing.T) {
+			x := newRun(t, tr.Config, len(tr.keys), new(counts))
+			for _, s := range steps {
+				if failed = x.step(s); failed != nil {
+					return
+				}
+			}
+		})
+		return failed
+	}
+	if replay(steps) == nil {
+		return steps, err, false
+	}
+	for size := max(len(steps)/2, 1); ; size /= 2 {
+		for from := 0; from < len(steps) && replays < mostReplays; {
+			rest := without(steps, from, min(from+size, len(steps)))
+			if failed := replay(rest); failed != nil {
+				steps, err = rest, failed
+			} else {
+				from += size
+			}
+		}
+		if size <= 1 {
+			return steps, err, true
+		}
+	}
+}
+
+// without returns the steps but some. The one after them pauses for as long as they did.
+func without(steps []*step, from, to int) []*step {
+	rest := slices.Concat(steps[:from], steps[to:])
+	if from < len(rest) {
+		later := *rest[from]
+		for _, s := range steps[from:to] {
+			later.pause += s.pause
+		}
+		rest[from] = &later
+	}
+	return rest
+}
