@@ -62,7 +62,11 @@ type Settler interface {
 	// if the take is not in the log: if it was never recorded, has left the window, or was removed. It asks no limit:
 	// the log may then hold more than the quota.
 	//
-	// Of an algorithm that counts, it adds the difference to the period of the take, if that has not ended.
+	// Of an algorithm that counts, it adds the difference to the period of the take, if that has not ended. A token
+	// bucket has no periods: units that the take did not need go back to its level, but for those that have come back
+	// already since the take, and units more leave it, until it is empty. The units of a take come back one by one from
+	// the instant on when the bucket would have been full without it. Otherwise a bucket that was full meanwhile would
+	// admit them twice.
 	Settle(ctx context.Context, s Settlement) error
 }
 
