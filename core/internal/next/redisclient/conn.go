@@ -1,0 +1,177 @@
+// Package redisclient is what the stores in Redis have in common: how questions of several callers go to a server
+// together (batch.go, call.go), what its errors mean (errors.go), how it is checked (check.go), and overrides.
+//
+// A caller waits for its answer, or for the end of its context. A goroutine makes the call, with the timeouts that the
+// go-redis client has.
+package redisclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// Client is the part of a go-redis client that stores need.
+type Client interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
+}
+
+// Package is a package of stores.
+type Package struct {
+	Name     string   // for errors
+	Commands []string // that its scripts call, in capital letters
+}
+
+// Options are those that the stores of all packages have.
+type Options struct {
+	Prefix    string // of every key
+	OneServer bool   // all keys of the client are on one server
+}
+
+// Conn asks the servers of a client.
+type Conn struct {
+	client Client
+	of     *Package
+	prefix string
+	faults []error // of the options
+
+	process  func(context.Context, redis.Cmder) error // or nil, if the type of the client is not known
+	pipeline func() redis.Pipeliner                   // the same
+	one      bool                                     // one script may use all keys
+
+	mostKeys int // of a batch
+
+	node     func(ctx context.Context, key string) *redis.Client // the server that has a key, or nil if unknown; or nil
+	servers  Recent[*redis.Client, *server]
+	all      *server     // where servers are not told apart
+	pings    *server     // the same, for pings
+	answered atomic.Bool // whether a server has answered once
+}
+
+// New returns a Conn. What is wrong with the options, Validate reports.
+func New(of *Package, client Client, o Options) *Conn {
+	c := &Conn{of: of, client: client, prefix: o.Prefix, mostKeys: mostKeys}
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if c.prefix == "" || len(c.prefix) > 16 || strings.Trim(c.prefix, allowed) != "" {
+		c.fault("WithPrefix", strconv.Quote(c.prefix), "the prefix is not valid",
+			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
+	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		c.fault("New", "nil", "the client is nil",
+			`pass a go-redis client, such as redis.NewClient(&redis.Options{Addr: "localhost:6379"})`)
+		return c
+	}
+	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
+	var d *dial
+	switch client := client.(type) {
+	case *redis.Client:
+		c.process, c.pipeline, c.one = client.Process, client.Pipeline, true
+		d = watch(client)
+	case *redis.ClusterClient:
+		c.process, c.pipeline = client.Process, client.Pipeline
+		watchNodes(client, client.OnNewNode)
+		c.node = func(ctx context.Context, key string) *redis.Client {
+			node, _ := client.MasterForKey(ctx, key) //nolint:errcheck // the call will fail and tell the reason
+			return node
+		}
+	case *redis.Ring:
+		c.ofRing(client)
+	default:
+		c.one = o.OneServer
+	}
+	c.all, c.pings = newServer(d, fewBatches, mostBatches), newServer(d, fewBatches, fewBatches)
+	if !c.one && c.node == nil { // a batch could be held up by any server
+		c.all.few, c.mostKeys = mostCalls, 1
+	}
+	if o.OneServer && c.pipeline != nil && !c.one {
+		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
+	}
+	return c
+}
+
+func (c *Conn) ofRing(ring *redis.Ring) {
+	c.process, c.pipeline = ring.Process, ring.Pipeline
+	watchNodes(ring, ring.OnNewNode)
+	if tells, ok := any(ring).(interface { // from go-redis 9.8 on
+		GetShardClientForKey(key string) (*redis.Client, error)
+	}); ok {
+		c.node = func(_ context.Context, key string) *redis.Client {
+			shard, _ := tells.GetShardClientForKey(key) //nolint:errcheck // the call will fail and tell the reason
+			return shard
+		}
+	}
+}
+
+func (c *Conn) fault(option, value, problem, remedy string) {
+	c.faults = append(c.faults, &store.ConfigError{
+		Option: c.of.Name + "." + option, Value: value, Problem: problem, Remedy: remedy,
+	})
+}
+
+// Validate returns the faults of the options.
+func (c *Conn) Validate() error { return errors.Join(c.faults...) }
+
+// Prefix is what every key begins with, before a colon.
+func (c *Conn) Prefix() string { return c.prefix }
+
+// OneServer reports whether one script may use several keys, whichever they are.
+func (c *Conn) OneServer() bool { return c.one }
+
+// serverOf returns the server that has a key.
+func (c *Conn) serverOf(ctx context.Context, key string) *server {
+	// Before a cluster has answered once, its client would ask it for the slots first.
+	if c.node == nil || !c.answered.Load() {
+		return c.all
+	}
+	node := c.node(ctx, key)
+	if node == nil {
+		return c.all
+	}
+	return c.servers.Get(node, func() *server { return newServer(watched(node), fewBatches, mostBatches) })
+}
+
+// Run runs a script once, by itself.
+func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) ([]int64, error) {
+	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
+	err := c.Do(ctx, &Plan{Script: s, Tail: args}, q)
+	if err != nil {
+		return nil, err
+	}
+	return q.Reply, nil
+}
+
+// RunTexts is Run for a script that replies with texts.
+func (c *Conn) RunTexts(ctx context.Context, s *Script, keys []string, args ...any) ([]string, error) {
+	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
+	if err := c.Do(ctx, &Plan{Script: s, Tail: args, texts: true}, q); err != nil {
+		return nil, err
+	}
+	return q.texts, nil
+}
+
+// warned has the types of clients that were logged.
+var warned sync.Map
+
+// WarnOfUnknownClient logs that the client is of a type that is not known, once for each type.
+func (c *Conn) WarnOfUnknownClient() {
+	if c.client == nil || c.one || c.pipeline != nil {
+		return
+	}
+	if _, before := warned.LoadOrStore(reflect.TypeOf(c.client), true); !before {
+		slog.Warn("sash: this type of Redis client is unknown, so its keys are assumed to be on several servers",
+			slog.String("type", fmt.Sprintf("%T", c.client)),
+			slog.String("remedy", fmt.Sprintf("pass %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
+				"there is one server", c.of.Name)))
+	}
+}

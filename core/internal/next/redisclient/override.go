@@ -1,0 +1,66 @@
+package redisclient
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+var (
+	//go:embed lua/override.lua
+	overrideText string
+	//go:embed lua/overrides.lua
+	overridesText string
+
+	override, overrides = NewScript(overrideText), NewScript(overridesText)
+)
+
+func (c *Conn) overridesKey(policy string) []string {
+	return []string{c.prefix + ":overrides:" + policy}
+}
+
+// SetOverride implements [store.Overrider].
+func (c *Conn) SetOverride(ctx context.Context, policy string, o store.Override) error {
+	extend := ""
+	if o.Extend {
+		extend = "e"
+	}
+	reply, err := c.Run(ctx, override, c.overridesKey(policy), strconv.FormatUint(rand.Uint64(), 36), o.Name,
+		o.Value, o.Until.UnixMilli(), time.Now().UnixMilli(), store.MaxOverrides, extend)
+	if err == nil && len(reply) == 1 && reply[0] == 0 {
+		err = store.TooManyOverrides(policy)
+	}
+	return err
+}
+
+// Overrides implements [store.Overrider].
+func (c *Conn) Overrides(
+	ctx context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	texts, err := c.RunTexts(ctx, overrides, c.overridesKey(policy), known)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(texts) < 2 {
+		return strings.Join(texts, ""), nil, nil
+	}
+	for i := 1; i < len(texts); i += 2 {
+		name, text := texts[i-1], texts[i]
+		if name == "" {
+			version = text
+			continue
+		}
+		end, value, _ := strings.Cut(text, " ")
+		until, err := strconv.ParseInt(end, 10, 64)
+		if err != nil {
+			return "", nil, ProtocolError("an override that does not begin with its end")
+		}
+		all = append(all, store.Override{Name: name, Value: value, Until: time.UnixMilli(until)})
+	}
+	return version, all, nil
+}
