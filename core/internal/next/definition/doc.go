@@ -25,6 +25,8 @@
 //		return definition.Clocked{Store: newStore(rdb, clock), Now: clock.Now, Advance: clock.Advance}
 //	}
 //
+// [Explore] does the same with all small sequences of operations, and [Verify] needs no store, but what was admitted.
+//
 // A trace that fails is made as short as it can be, and printed with its seed: SASH_SEED=<seed> runs that trace alone.
 //
 // [redistest.Clock]: https://pkg.go.dev/github.com/sashlimit/sash/core/coretest/redistest#Clock

@@ -36,6 +36,9 @@ type Config struct {
 	// itself in Used. Neither ModeAtMost nor algorithms that count are tested.
 	Twice bool
 
+	// Again says that the store knows takes by their ID. They are also executed again later.
+	Again bool
+
 	// InTurn says that logs of different keys are asked one after the other, and those behind a denial not at all.
 	InTurn bool
 
@@ -232,9 +235,11 @@ func (tr *trace) next() *step {
 	switch k := tr.r.IntN(48); {
 	case k < 4 && len(tr.made) > 0:
 		next = tr.settle()
+	case k < 6 && tr.Again && len(tr.sent) > 0:
+		next = repeating(anyOf(tr.r, tr.sent...).id)
 	case k < 9 && l.Permits:
 		next = tr.renew(s)
-	case k < 6 && s.isLog():
+	case k < 7 && s.isLog():
 		next = tr.merge(s, l)
 	case k < 8 && s.isLog():
 		next = listing(s.key, l)

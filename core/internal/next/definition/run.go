@@ -23,8 +23,17 @@ type run struct {
 	want *Store
 	keys []store.Key
 	made []made // the latest takes
+	sent []sent // the latest requests
 	hint time.Duration
 	n    *counts
+}
+
+// sent is a request that was answered.
+type sent struct {
+	*request
+
+	admitted bool
+	recorded []entry // in each log; the zero entry in those that have not recorded it
 }
 
 // made is a take that was answered, of one log.
@@ -299,6 +308,67 @@ func (x *run) note(q *request, got []store.Answer) {
 		}
 	}
 	x.made = x.made[max(0, len(x.made)-60):]
+	x.sent = append(x.sent, sent{q, admitted, x.recorded(q)})
+	x.sent = x.sent[max(0, len(x.sent)-10):]
+}
+
+// recorded returns what the logs of a request have recorded of it.
+func (x *run) recorded(q *request) []entry {
+	entries := make([]entry, len(q.asks))
+	for i, t := range q.takes(x) {
+		g := x.want.log(&t.Key, t.Limit)
+		if n := g.find(t.ID); n >= 0 {
+			entries[i] = g.entries[n]
+		}
+	}
+	return entries
+}
+
+// repeating executes a request once more, as a client does that has lost the reply. What was admitted is recorded once
+// and admitted again, and a denial that was recorded stays one. It is left out where a log does not hold any more what
+// it has recorded, and for algorithms and ModeAtMost, which may count twice.
+func repeating(id uint64) *step {
+	return &step{text: func() string { return fmt.Sprintf("take %d again", uint32(id)) }, do: func(x *run) error {
+		n := slices.IndexFunc(x.sent, func(q sent) bool { return q.id == id })
+		if n < 0 || x.sent[n].mode == store.ModeAtMost {
+			return nil
+		}
+		q := x.sent[n]
+		vague := func(a ask) bool {
+			return a.limit.Algorithm != store.SlidingLog || a.limit.Permits && q.mode == store.ModeRecord
+		}
+		if slices.ContainsFunc(q.asks, vague) || !slices.Equal(q.recorded, x.recorded(q.request)) ||
+			q.mode == store.ModeChargeDenied && !q.admitted && len(q.asks) > 1 { // others may record a denial now
+			return nil
+		}
+		if !slices.ContainsFunc(q.recorded, func(e entry) bool { return e.units > 0 }) {
+			return taking(q.request).do(x) // as if it had never been executed
+		}
+		got, err := send(x.t.Context(), x.Store, q.takes(x))
+		if err != nil {
+			return err
+		}
+		x.n.answers += len(got)
+		admitted := true
+		for i, a := range got {
+			l, key := q.asks[i].limit, x.keys[q.asks[i].key]
+			g := x.want.log(&key, l)
+			used := g.used(l, x.want.now)
+			admitted = admitted && a.Allowed && a.Known
+			want := store.Answer{Known: true, Allowed: true, Used: used, Reset: g.wait(l, x.want.now, used-1)}
+			if a.Used == used-q.recorded[i].units { // it may have counted itself
+				want.Used = a.Used
+			}
+			if a.Period = 0; q.admitted && a != want {
+				return fmt.Errorf("take %d of %d, again\ngot  %v\nwant %v, or less by itself", i+1, len(got), answerText(a),
+					answerText(want))
+			}
+		}
+		if admitted != q.admitted {
+			return fmt.Errorf("again admitted %v, want %v: %v", admitted, q.admitted, answersText(got))
+		}
+		return nil
+	}}
 }
 
 // settling changes the cost of a take in one log. What the caller believes that it has cost may be wrong, and its age

@@ -1,0 +1,11 @@
+package definition
+
+import (
+	"testing"
+
+	"github.com/sashlimit/sash/core/internal/testlen"
+)
+
+func TestExploreItself(t *testing.T) {
+	Explore(t, Config{New: itself, Callers: 2}, testlen.Of(2, 3), 0)
+}
