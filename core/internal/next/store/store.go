@@ -21,7 +21,7 @@ import (
 
 // Store keeps logs and decides about requests. What not every store can do is an interface of its own: [Settler],
 // [Lister], [Merger], [Renewer] and [Overrider]. A limiter whose options need one of them cannot be made on a store
-// without it.
+// without it. [Pinger] is for all limiters, and none needs it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
@@ -90,6 +90,13 @@ type Renewer interface {
 	// requests run, whatever became of the log. It asks no limit, so the log may then hold more than the quota, and
 	// admits nobody until it holds less.
 	Renew(ctx context.Context, r Renewal) error
+}
+
+// Pinger is a [Store] that can be asked whether it would answer. A limiter whose store has failed asks about once a
+// second, however many calls have had no answer. On a store without it, the limiter tries a request.
+type Pinger interface {
+	// Ping does what a Take does that charges, and returns its error. Pings of several limiters may become one.
+	Ping(ctx context.Context) error
 }
 
 // Full is a store with all optional methods, as core.MemoryStore and the stores of redisstore are.
