@@ -2,6 +2,7 @@ package nethttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -97,6 +98,92 @@ func TestRefundUpgradeBehindUnwrap(t *testing.T) {
 			t.Errorf("%s: asked about %d, want 101; Flusher %t, want %t", desc, status, flushes, could)
 		}
 		server.Close()
+	}
+}
+
+// stream is what a handler can take over.
+type stream struct{}
+
+// streamer is a writer as those of HTTP/3, of which WebTransport takes the stream of a CONNECT.
+type streamer struct{ http.ResponseWriter }
+
+func (streamer) Flush()              {}
+func (streamer) HTTPStream() *stream { return new(stream) }
+
+// Options leave a writer what only its server knows of where a request may need it. Elsewhere they see the status.
+func TestWritersOfHTTP3(t *testing.T) {
+	var asked []int
+	refund := core.WithRefund(func(_ *http.Request, status int) bool {
+		asked = append(asked, status)
+		return status != http.StatusOK
+	})
+	for name, p := range map[string]core.Policy{
+		"WithRefund": core.PerMinute(1), "InFlight": core.InFlight(1),
+		"both": core.Limits{core.PerMinute(1), core.InFlight(1)},
+	} {
+		var opts []core.Option
+		if asked = nil; name != "InFlight" {
+			opts = append(opts, refund)
+		}
+		limit := nethttp.New(p, core.ByIP(), opts...)
+		plain := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+		}))
+		for range 3 {
+			w := httptest.NewRecorder()
+			plain.ServeHTTP(streamer{w}, httptest.NewRequest(http.MethodGet, "/", nil))
+			if w.Code != http.StatusBadGateway {
+				t.Errorf("%s: %d, want each request refunded", name, w.Code)
+			}
+		}
+		if want := []int{502, 502, 502}; opts != nil && !slices.Equal(asked, want) {
+			t.Errorf("%s: asked about %v, want %v", name, asked, want)
+		}
+		asked = nil
+		ctx, end := context.WithCancel(t.Context())
+		upgraded := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			w.(interface{ HTTPStream() *stream }).HTTPStream()
+			end() // a server does so when the stream has ended
+		}))
+		r := httptest.NewRequestWithContext(ctx, http.MethodConnect, "/wt", nil)
+		upgraded.ServeHTTP(streamer{httptest.NewRecorder()}, r)
+		if want := []int{200}; opts != nil && !slices.Equal(asked, want) {
+			t.Errorf("%s: asked about %v, want %v", name, asked, want)
+		}
+	}
+}
+
+// A CONNECT that net/http serves is watched as any other request.
+func TestConnectOfNetHTTP(t *testing.T) {
+	asked := make(chan int, 1)
+	limit := nethttp.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool {
+		asked <- status
+		return false
+	}))
+	server := httptest.NewUnstartedServer(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	})))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	http1 := server.Client().Transport.(*http.Transport).Clone()
+	http1.ForceAttemptHTTP2, http1.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	http1.TLSClientConfig.NextProtos = nil
+	for major, transport := range map[int]http.RoundTripper{1: http1, 2: server.Client().Transport} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodConnect, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if status := <-asked; status != http.StatusForbidden || w.ProtoMajor != major {
+			t.Errorf("HTTP/%d: asked about %d, want 403 over HTTP/%d", w.ProtoMajor, status, major)
+		}
 	}
 }
 
