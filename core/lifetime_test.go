@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 )
 
 // policyKeeper is an observer that keeps something for each policy, as those of metrics do.
@@ -142,28 +141,5 @@ func TestKeepWhileDeciding(t *testing.T) {
 	all.Wait()
 	if len(k.kept) > 0 {
 		t.Errorf("kept %v", k.kept)
-	}
-}
-
-// What core remembers of limiters that share a store goes with them.
-func TestCloseEndsSharing(t *testing.T) {
-	core.ForgetSharing()
-	s := new(coretest.FakeStore)
-	limiters := make([]*core.Limiter, 0, 20)
-	for i := range 20 {
-		l, err := core.New(core.PerHour(1), core.Global(), core.WithName(fmt.Sprint("tenant-", i/2)), core.WithStore(s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		limiters = append(limiters, l)
-	}
-	for i, l := range limiters {
-		if want := 10 - i/2; core.Sharers() != want {
-			t.Fatalf("%d are remembered, want %d", core.Sharers(), want)
-		}
-		closeAll(t, l, l)
-	}
-	if core.Sharers() != 0 {
-		t.Errorf("%d are remembered", core.Sharers())
 	}
 }

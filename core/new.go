@@ -51,27 +51,15 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	l := c.limiter(compiled, key)
 	err := errors.Join(c.faults...)
 	if err == nil {
-		setup.WarnInHandler(c.name)
 		if c.shared {
-			l.life.Unshare = sharers.Add(c.sharer(key, compiled.name, named))
+			l.life.Unshare = limiters.Add(c.store, setup.Limiter{Name: c.name, Limits: compiled.name, Named: named})
 		}
 	}
 	return l, err
 }
 
-// sharers are the limiters of this process on stores that others may use.
-var sharers = new(setup.Sharers)
-
-func (c *config) sharer(k *keys.Spec, limits string, named bool) setup.Limiter {
-	l := setup.Limiter{
-		Store: c.store, Name: c.name, Limits: limits, Named: named, Keys: k.Classes,
-		V4: c.prefixes.V4, V6: c.prefixes.V6,
-	}
-	if _, memory := c.store.(*MemoryStore); !memory { // which does not use the secret
-		l.Secret = c.secret
-	}
-	return l
-}
+// limiters are those of this process on stores that others may use.
+var limiters setup.Registry
 
 // limiter makes a limiter of the settings.
 func (c *config) limiter(compiled *policy, k *keys.Spec) *Limiter {

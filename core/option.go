@@ -112,7 +112,7 @@ func WithStore(store Store) Option {
 //
 // Limiters with the same name, store and kind of key share their logs: what one admits, the others count. This gives
 // several routes or processes one quota. Unnamed limiters with equal limits also share logs if they share a store, or
-// use two stores of one Redis client; a warning in the log then names both places at start-up. Give each its own name
+// use two stores of one Redis client; a warning in the log then names the limits of both at start-up. Give each its own name
 // to keep them apart, or both the same name to share on purpose. Without [WithStore] each limiter has its own store.
 //
 // A name also keeps the logs of a policy when its limits change.

@@ -3,10 +3,6 @@ package core_test
 import (
 	"bytes"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -76,26 +72,25 @@ func TestWarnings(t *testing.T) {
 	}
 	check("one policy", logged(t, with("a", core.PerMinute(1), core.PerMinute(1))), "")
 	check("two names", logged(t, with("b", core.PerMinute(1))), "")
-	check("two policies", logged(t, with("c", core.PerMinute(1), core.PerMinute(2))),
-		"two policies share a store and a name")
-}
-
-// Said once in a process, so this needs one of its own.
-func TestWarningWithinHandler(t *testing.T) {
-	if os.Getenv("SASH_HELPER_WARN") == "" {
-		c := exec.Command(os.Args[0], "-test.run=^TestWarningWithinHandler$", "-test.v")
-		c.Env = append(os.Environ(), "SASH_HELPER_WARN=1")
-		out, err := c.CombinedOutput()
-		if n := strings.Count(string(out), "a limiter is made while a request is served"); err != nil || n != 1 {
-			t.Errorf("%v, said %d times:\n%s", err, n, out)
+	const shares = "two limiters share a store and a name"
+	got := logged(t, with("c", core.PerMinute(1), core.PerMinute(2), core.PerMinute(1), core.PerMinute(2)))
+	check("two policies", got, shares)
+	for _, want := range []string{"policy=c", "first=1-per-minute", "second=2-per-minute", "core.WithName"} {
+		check("two policies", got, want)
+	}
+	check("unnamed", logged(t, func() {
+		for range 3 {
+			core.New(core.PerMinute(7), core.ByIP(), core.WithStore(store))
 		}
-		return
-	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil)))
-	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { core.New(core.PerMinute(1), core.ByIP()) })
-	for range 3 {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-	}
+	}), shares)
+	check("one is closed", logged(t, func() {
+		old, err := core.New(core.PerMinute(1), core.ByIP(), core.WithName("d"), core.WithStore(store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.Close()
+		with("d", core.PerMinute(2))()
+	}), "")
 }
 
 // The suite does on purpose what the library warns of.

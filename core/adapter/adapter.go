@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 )
 
 // Request is what an adapter shows of a request in progress. If a framework's contexts do not end when a client leaves,
@@ -187,26 +186,4 @@ func IsRefusal[Status, Limited any](err, cause error) bool {
 		return false
 	}
 	return errors.As(err, new(Limited)) || errors.Is(err, cause)
-}
-
-var servers sync.Map // of functions that call handlers, other than those of net/http
-
-// ServedBy registers a function that calls handlers, by the end of its name as package runtime returns it. Package core
-// warns of a limiter that is made while such a function is on the stack, because each request then makes a new one.
-// Functions named ServeHTTP need not be registered. It returns true, so that a package can call it in a declaration.
-func ServedBy(function string) bool {
-	servers.Store(function, nil)
-	return true
-}
-
-// IsServer reports whether a function calls handlers.
-func IsServer(function string) (is bool) {
-	if strings.HasSuffix(function, ".ServeHTTP") {
-		return true
-	}
-	servers.Range(func(known, _ any) bool {
-		is = strings.HasSuffix(function, known.(string)) //nolint:forcetypeassert // ServedBy stores nothing else
-		return !is
-	})
-	return is
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// A limiter that is made while a request is served has seen no request before.
-var _ = adapter.ServedBy("fasthttp.(*Server).serveConn")
-
 // PeerOf returns the connection's other end. A connection of a type testConn of the framework's package has none and
 // gets the one that httptest.NewRequest has, so that unit tests can use ByIP. No other connection does: clients without
 // an address would share a quota.

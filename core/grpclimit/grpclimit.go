@@ -29,9 +29,6 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// core warns of a limiter that is made within this function, for each call anew.
-var _ = adapter.ServedBy("grpc.(*Server).handleStream")
-
 // Unary limits calls with one request and one response. It panics if the limiter is nil, or if its callbacks are
 // written for a framework.
 //

@@ -344,34 +344,6 @@ func TestContextOfKeys(t *testing.T) {
 	}
 }
 
-// core finds out whether a limiter is made within a handler by the functions that call it.
-func TestServedBy(t *testing.T) {
-	served := func() error {
-		var callers [64]uintptr
-		frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers[:])])
-		for {
-			frame, more := frames.Next()
-			if adapter.IsServer(frame.Function) {
-				return nil
-			}
-			if !more {
-				return errors.New("no function of a server is on the stack")
-			}
-		}
-	}
-	e := &echo{
-		call:   func(_ context.Context, in *text) (*text, error) { return in, served() },
-		stream: func(s grpc.ServerStream) error { return errors.Join(served(), s.SendMsg(new(text))) },
-	}
-	c, _ := newGRPC(t, e, nil)
-	if _, err := ask(withPatience(t), c); err != nil {
-		t.Error(err)
-	}
-	if _, err := open(withPatience(t), c); err != nil {
-		t.Error(err)
-	}
-}
-
 // What rules match is the full method.
 func TestTarget(t *testing.T) {
 	var seen []string

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"bytes"
 	"log/slog"
-	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -38,9 +37,8 @@ func TestWarnsOfLogsSharedByTwoStores(t *testing.T) {
 		t.Errorf("different logs, and there is a warning:\n%s", b.String())
 	}
 	limiter(redisstore.New(one))
-	places := regexp.MustCompile(` first=redisstore/logsof_test\.go:\d+ second=redisstore/logsof_test\.go:\d+ `)
-	if got := b.String(); strings.Count(got, "two limiters share a store and a name") != 1 || !places.MatchString(got) {
-		t.Errorf("want one warning with two places:\n%s", got)
+	if got := b.String(); strings.Count(got, "two limiters share a store and a name") != 1 {
+		t.Errorf("want one warning:\n%s", got)
 	}
 	runtime.KeepAlive(one)
 }

@@ -1,5 +1,5 @@
-// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs or are made
-// while a request is served, and proxies that a key does not expect. Log lines go through [slog.Default]. They contain
+// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs, and proxies that
+// a key does not expect. Log lines go through [slog.Default]. They contain
 // neither addresses nor identities: policy and remedy are enough.
 package setup
 
@@ -98,20 +98,6 @@ func (c *Requests) TextUsed(r adapter.Request, text string) {
 	}
 }
 
-var madeInHandler sync.Once
-
-// WarnInHandler logs once that a limiter is made within a handler. Such a limiter starts with empty logs each time.
-func WarnInHandler(policy string) {
-	isServer := func(f *runtime.Frame) bool { return adapter.IsServer(f.Function) }
-	if find(callers(), isServer).Function == "" {
-		return
-	}
-	madeInHandler.Do(func() {
-		warn(context.Background(), policy, "a limiter is made while a request is served",
-			"make it once, at start-up: a new limiter has seen no request before, so it limits nothing")
-	})
-}
-
 const modulePath = "github.com/sashlimit/sash/"
 
 // isOutside reports whether a frame belongs to neither sash nor the runtime. The tests of sash count as outside, like
@@ -128,12 +114,6 @@ func isOutside(f *runtime.Frame) bool {
 		return false
 	}
 	return true
-}
-
-// callers returns the frames of the calling goroutine.
-func callers() *runtime.Frames {
-	var pcs [64]uintptr
-	return runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 }
 
 // find returns the nearest of the frames for which is returns true, or one without a function.
@@ -164,3 +144,13 @@ func position(f runtime.Frame) string {
 	dir, file := path.Split(f.File)
 	return path.Join(path.Base(dir), file) + ":" + strconv.Itoa(f.Line)
 }
+
+// KeyClass is a kind of identity that a key may return. Keys without a common class never name the same log.
+type KeyClass struct {
+	Kind, Scope string
+	Address     bool         // its identities are prefixes of addresses
+	Parts       [][]KeyClass // of a key that is made of several, in order
+}
+
+// AnyScope is the scope of keys that determine it for each request.
+const AnyScope = "*"
