@@ -11,7 +11,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/refusal"
 )
 
 // For adapters: NewFor is [New] for an adapter whose requests are of type C. It also reports callbacks that were
@@ -108,5 +107,5 @@ func (l *Limiter) KeepsContext() bool { return l.keeps }
 // logs the place, as [Limiter.Check] does for callbacks, at most once in ten seconds. An err without an
 // [adapter.PanicError] is not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
-	l.refusals.Panicked(ctx, refusal.Handler, "sash: a handler of refused requests has panicked", "correct it", err)
+	l.panicked(ctx, "a handler of refused requests has panicked", err)
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -79,55 +80,37 @@ func (l *Limiter) admit(r adapter.Request, exchange any, d *Decision) (err error
 	return l.check(r, c, d)
 }
 
-// logRefused logs why a request is refused, unless the last line about that is recent.
+// logRefused logs why a request is refused, unless the last line about that is recent. A denial by a list is not
+// logged, and the guard logs outages itself.
 func (l *Limiter) logRefused(ctx context.Context, err error) {
-	status := ProblemOf(err).Status
-	c, logged := causeOf(status, err)
-	if !logged {
+	r := refusal.Refusal{Policy: l.namespace.Policy(), Key: l.key.Name, Status: ProblemOf(err).Status, Err: err}
+	switch {
+	case r.Status == http.StatusForbidden, r.Status == http.StatusServiceUnavailable && store.IsOutage(err):
 		return
+	case r.Status == http.StatusServiceUnavailable:
+		r.Reason = "the store cannot serve its key: see the store's documentation for the class"
+	case errors.As(err, new(*adapter.PanicError)):
+		r.Reason = "a callback has panicked"
+	case isOwn(err):
+		r.Reason, r.Err = err.Error(), nil
+	case errors.As(err, new(*listError)):
+		r.Reason = "the key function of a list failed"
+	case r.Status == http.StatusBadRequest:
+		r.Reason = "it has no key"
+	default:
+		r.Reason = "its key function failed"
 	}
-	leftOut, due := l.refusals.Due(c)
-	if !due {
-		return
-	}
-	r := refusal.Refusal{Cause: c, Status: status, Err: err, Own: ownError(err), LeftOut: leftOut}
 	if failed := (*limitKeyError)(nil); errors.As(err, &failed) {
-		r.Policy, r.Key = failed.policy, failed.key
+		r.Policy, r.Key = cmp.Or(failed.policy, r.Policy), failed.key
 	}
 	l.refusals.Refused(ctx, r)
 }
 
-// causeOf returns the cause of an error of Check, which is answered with status. A denial by a list is not logged, and
-// the guard logs outages itself.
-func causeOf(status int, err error) (c refusal.Cause, logged bool) {
-	var own *requestError
-	switch {
-	case status == http.StatusServiceUnavailable:
-		return refusal.Store, !store.IsOutage(err)
-	case status != http.StatusBadRequest && status != http.StatusInternalServerError:
-		return 0, false
-	case errors.As(err, new(*adapter.PanicError)):
-		return refusal.Panic, true
-	case errors.As(err, new(*listError)):
-		return refusal.List, true
-	case errors.As(err, &own):
-		return own.cause, true
-	case status == http.StatusBadRequest:
-		return refusal.NoKey, true
-	case errors.As(err, new(*bridge.RulesError)):
-		return refusal.Rules, true
-	}
-	return refusal.Key, true
-}
-
-// ownError returns the error within err whose text is sash's own, or nil. A callback may return a ConfigError as well,
-// such as one of ParseLimit, which contains its input.
-func ownError(err error) (config *ConfigError) {
-	if errors.As(err, new(*requestError)) || errors.As(err, new(*bridge.RulesError)) ||
-		errors.As(err, new(*adapter.ConstantError)) {
-		errors.As(err, &config)
-	}
-	return config
+// isOwn reports whether the text of an error is sash's own. A callback may return a ConfigError as well, such as one of
+// ParseLimit, which contains its input.
+func isOwn(err error) bool {
+	return errors.As(err, new(*requestError)) || errors.As(err, new(*bridge.RulesError)) ||
+		errors.As(err, new(*adapter.ConstantError))
 }
 
 // check decides about a request. c remembers what its keys are, or is nil if none is read twice.
@@ -197,12 +180,11 @@ func isNamed(l *keys.List, r adapter.Request, p *keys.Prefixes) (bool, error) {
 func (l *Limiter) checkRules(c *selection, d *Decision) error {
 	r := c.request
 	by, pl, err := l.chosen(c, l.choose)
-	if err == nil {
-		err = l.shadowsFailed(r.Context(), c)
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return l.failed(r.Context(), d, err)
+	}
+	l.shadowsFailed(r.Context(), c)
+	switch {
 	case pl == nil && c.Listed:
 		return l.pass(r.Context(), event.Listed, d, c.denied)
 	case pl == nil:
@@ -220,20 +202,20 @@ func (l *Limiter) checkRules(c *selection, d *Decision) error {
 }
 
 // shadowsFailed reports to the observers the rules in shadow that could not be evaluated.
-func (l *Limiter) shadowsFailed(ctx context.Context, c *selection) (err error) {
+func (l *Limiter) shadowsFailed(ctx context.Context, c *selection) {
 	for _, failed := range c.failed {
 		e := l.event(event.ShadowFailed, new(Decision), failed.err)
 		e.Policy = failed.policy
-		err = errors.Join(err, l.observe(ctx, &e))
+		l.observe(ctx, &e)
 	}
-	return err
 }
 
 func (l *Limiter) plan(r adapter.Request) (*plan.Plan, error) {
 	pl, err := l.policy.plan(r)
 	if pl != nil && err != nil { // an invalid shadow does not affect the decision
 		e := l.event(event.ShadowFailed, new(Decision), err)
-		err = l.observe(r.Context(), &e)
+		l.observe(r.Context(), &e)
+		err = nil
 	}
 	return pl, err
 }
@@ -246,7 +228,7 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 	} else if l.cost != nil {
 		d.q.Take.Cost = l.cost(r)
 	} else if pl.Unit != "" {
-		return &requestError{costUnknown(pl.Unit), refusal.Limits}
+		return &requestError{costUnknown(pl.Unit)}
 	}
 	costs := make(Costs, len(pl.Units))
 	for _, unit := range pl.Units {
@@ -256,7 +238,7 @@ func (l *Limiter) readCosts(r adapter.Request, pl *plan.Plan, d *Decision) error
 		case cost == nil && unit == "": // only a shadow counts requests
 			continue
 		case cost == nil:
-			return &requestError{costUnknown(unit), refusal.Limits}
+			return &requestError{costUnknown(unit)}
 		}
 		if costs[name] = cost(r); costs[name] < 0 {
 			return costBelow0(name)
@@ -280,7 +262,7 @@ func (l *Limiter) decide(
 ) (err error) {
 	if d.q.Take.Cost < 1 && (d.q.More == nil || d.q.Take.Cost < 0) {
 		return &requestError{configError("cost", strconv.Itoa(d.q.Take.Cost), "a request costs at least 1 unit",
-			"use WithSkip or Peek for requests that cost nothing"), refusal.Cost}
+			"use WithSkip or Peek for requests that cost nothing")}
 	}
 	d.limiter, d.q.Plan = l, pl
 	d.q.Take.Cost = min(d.q.Take.Cost, question.MostCost)
@@ -306,7 +288,7 @@ func (l *Limiter) decide(
 	case err == nil:
 		return nil
 	case errors.As(err, new(*ConfigError)): // of a store that never serves this cost, such as a stream
-		return &requestError{err, refusal.Cost}
+		return &requestError{err}
 	}
 	return store.Error(err)
 }

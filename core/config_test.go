@@ -95,10 +95,6 @@ func TestNewRefusesAlone(t *testing.T) {
 		{"nil store", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(nil)}},
 		{"no keys", core.PerSecond(1), core.ByIP(),
 			[]core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
-		{
-			"two numbers of keys", core.PerSecond(1), core.ByIP(),
-			[]core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(1), core.WithMaxKeys(2)))},
-		},
 		{"name with a brace", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName("a{b}")}},
 		{"long policy name", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName(strings.Repeat("a", 49))}},
 	} {

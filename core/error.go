@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -64,12 +63,8 @@ const (
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 )
 
-// requestError is an error that core makes while it decides about a request. It wraps a [ConfigError].
-type requestError struct {
-	error
-
-	cause refusal.Cause
-}
+// requestError is an error that core makes while it decides about a request. Its text has nothing of the request.
+type requestError struct{ error }
 
 func (e *requestError) Unwrap() error { return e.error }
 
@@ -101,9 +96,7 @@ func (e *limitKeyError) Unwrap() error { return e.error }
 
 // costBelow0 returns an error for a unit for which WithCostOf has returned a negative cost.
 func costBelow0(unit string) error {
-	return &requestError{
-		configError("WithCostOf", unit, "the cost in "+unit+" is below 0", "return 0 or more"), refusal.Cost,
-	}
+	return &requestError{configError("WithCostOf", unit, "the cost in "+unit+" is below 0", "return 0 or more")}
 }
 
 // costUnknown returns an error for a unit for which middleware has no WithCostOf.

@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -424,35 +423,5 @@ func TestInFlightWithCountedDenials(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A decision that nobody gets, because an observer panics, holds nothing.
-func TestObserverPanicsWithSlot(t *testing.T) {
-	panics := true
-	l := newLimiter(t, core.InFlight(1), core.WithObserver(func(context.Context, core.Event) {
-		if panics {
-			panic("boom")
-		}
-	}))
-	for i, ask := range []func() error{
-		func() error { _, err := l.Allow(t.Context(), "k"); return err },
-		func() error { _, err := l.Wait(t.Context(), "k"); return err },
-		func() error { _, err := l.Check(from("192.0.2.1:1"), new(int)); return err },
-	} {
-		panics = true
-		if err := ask(); err == nil {
-			t.Errorf("%d: no error", i)
-		}
-		panics = false
-		for _, key := range []string{"k", ""} {
-			if d, err := l.Peek(t.Context(), key); err == nil && d.Used != 0 {
-				t.Fatalf("%d, key %q: %+v", i, key, d)
-			}
-		}
-	}
-	d, err := l.Check(from("192.0.2.1:1"), new(int))
-	if err != nil || !d.Allowed {
-		t.Error(fmt.Sprint(d), err)
 	}
 }

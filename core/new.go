@@ -78,7 +78,6 @@ func (c *config) limiter(compiled *policy, k *keys.Spec) *Limiter {
 		keeps:     slices.ContainsFunc(c.keys(compiled, k), (*keys.Spec).Keeps),
 		rereads:   c.rereads(compiled, k),
 	}
-	l.refusals.Policy, l.refusals.Key = c.name, k.Name
 	l.ban = c.ban.ForPolicy(c.name, c.secret)
 	l.callbacks = slices.Concat(compiled.callbacks, k.Callbacks, c.callbacks)
 	l.lister, _ = c.store.(store.Lister)

@@ -12,7 +12,8 @@ import (
 )
 
 // WithObserver calls f with each [Event], before the request is answered. f runs on the request's goroutine, so it must
-// be quick and must not block. The option may be given several times: all functions are called, in this order.
+// be quick and must not block. The option may be given several times: all functions are called, in this order. A panic
+// of f is logged, and the decision stands.
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(c *config) {
 		c.faults.add(f == nil, "WithObserver", "nil", noFunction, giveOne)
@@ -70,8 +71,7 @@ func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
 	return e
 }
 
-// reported reports a decision to the observers, or err if there is none. It returns err, with the errors of observers
-// that panicked.
+// reported reports a decision to the observers, or err if there is none. It returns err.
 func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
 	if err == nil && l.observers == nil {
 		return nil
@@ -93,19 +93,21 @@ func (l *Limiter) report(ctx context.Context, d, tried *Decision, err error) err
 	case d.Allowed:
 		outcome = event.Allowed
 	}
-	return l.notify(ctx, outcome, d, tried)
+	l.notify(ctx, outcome, d, tried)
+	return nil
 }
 
 // pass allows a request uncounted and reports that to the observers. tried is as in report.
 func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d, tried *Decision) error {
 	d.Allowed, d.q.Take.Mode, d.q.Take.Cost = true, store.ModePeek, 0
-	return l.notify(ctx, outcome, d, tried)
+	l.notify(ctx, outcome, d, tried)
+	return nil
 }
 
 // notify reports a decision to the observers. tried is as in report.
-func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d, tried *Decision) error {
+func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d, tried *Decision) {
 	if l.observers == nil {
-		return nil
+		return
 	}
 	e := l.event(outcome, d, d.storeErr)
 	e.Decision = *d
@@ -120,16 +122,11 @@ func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d, tried *D
 	case d.q.Plan != nil && d.q.Plan.Shadow != nil && !d.refused():
 		e.Shadow = d.shadow()
 	}
-	err := l.observe(ctx, &e)
+	l.observe(ctx, &e)
 	if d.q.More != nil && d.q.More.Unread != nil && !errors.Is(d.q.More.Unread, ErrNoKey) {
 		failed := l.event(event.ShadowFailed, new(Decision), d.q.More.Unread)
-		err = errors.Join(err, l.observe(ctx, &failed))
+		l.observe(ctx, &failed)
 	}
-	if err != nil {
-		err = errors.Join(err, d.Release(context.WithoutCancel(ctx))) // nobody gets the decision
-		*d = Decision{}
-	}
-	return err
 }
 
 // failed reports to the observers why there is no decision, and clears d.
@@ -146,21 +143,26 @@ func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 		if failed := (*limitKeyError)(nil); errors.As(err, &failed) && failed.policy != "" {
 			e.Policy = failed.policy
 		}
-		if panicked := l.observe(ctx, &e); panicked != nil {
-			err = errors.Join(err, panicked)
-		}
+		l.observe(ctx, &e)
 	}
 	*d = Decision{}
 	return err
 }
 
-// observe calls all observers, even if one of them panics.
-func (l *Limiter) observe(ctx context.Context, e *Event) (err error) {
+// observe calls all observers, even if one of them panics. A decision stands whatever observers do.
+func (l *Limiter) observe(ctx context.Context, e *Event) {
 	for _, observer := range l.observers {
-		err = errors.Join(err, adapter.Guard(func() error {
+		err := adapter.Guard(func() error {
 			observer(ctx, *e)
 			return nil
-		}))
+		})
+		l.panicked(ctx, "an observer has panicked", err)
 	}
-	return err
+}
+
+// panicked logs a panic of a callback that refuses no request. An err without an [adapter.PanicError] is not logged.
+func (l *Limiter) panicked(ctx context.Context, what string, err error) {
+	if errors.As(err, new(*adapter.PanicError)) {
+		l.refusals.Failed(ctx, l.namespace.Policy(), what, err)
+	}
 }

@@ -323,7 +323,7 @@ func (l *Limiter) applyOverrides(ctx context.Context, d *Decision) (denied bool)
 		}
 		with, err := o.plan.Plan(made, log.KeySpace, l.policy.spaces.Check)
 		if err != nil {
-			l.refusals.NotOverridden(ctx, err)
+			l.refusals.Failed(ctx, l.namespace.Policy(), "an override cannot be applied, so it has no effect", err)
 			continue
 		}
 		if with != made && !(records && with.Counter != store.SlidingLog) { // else it has limits of other units

@@ -13,7 +13,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -166,13 +165,13 @@ func (p *policy) plan(r adapter.Request) (*plan.Plan, error) {
 	given, shadow = given.clone(), shadow.clone()
 	pl, err := newPlan(given, "LimitBy")
 	if err != nil {
-		return nil, &requestError{err, refusal.Limits}
+		return nil, &requestError{err}
 	}
 	if tries {
 		err = p.addShadow(pl, shadow)
 	}
 	if failed := p.spaces.Split(pl); failed != nil {
-		return nil, &requestError{failed, refusal.Limits}
+		return nil, &requestError{failed}
 	}
 	if err == nil && tries == (p.shadow != nil) && len(plans) < chosenPlans {
 		more := append(slices.Clone(plans), chosenPlan{given, shadow, pl})

@@ -12,7 +12,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -150,8 +149,7 @@ func (l *Limiter) reloaded(ctx context.Context, err error) {
 		outcome = event.ReloadFailed
 	}
 	e := l.event(outcome, new(Decision), err)
-	l.refusals.Panicked(ctx, refusal.Handler, "sash: an observer has panicked when rules were reloaded", "correct it",
-		l.observe(ctx, &e))
+	l.observe(ctx, &e)
 }
 
 func (k Key) err() error {

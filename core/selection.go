@@ -12,7 +12,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -134,7 +133,7 @@ func (c *selection) planWithoutShadows(err error) (*plan.Plan, error) {
 	pl, err := c.plan()
 	if err != nil {
 		err = fmt.Errorf("sash: the request's path can be read in several ways: %w", err)
-		return nil, &requestError{adapter.ErrorWithCause(err, ErrNoKey), refusal.Ambiguous}
+		return nil, &requestError{adapter.ErrorWithCause(err, ErrNoKey)}
 	}
 	return pl, nil
 }

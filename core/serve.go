@@ -2,12 +2,10 @@ package core
 
 import (
 	"context"
-	"errors"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/inflight"
-	"github.com/sashlimit/sash/core/internal/refusal"
 	"github.com/sashlimit/sash/core/internal/slots"
 )
 
@@ -42,10 +40,8 @@ func (l *Limiter) refund(d *Decision, status int) {
 		e := l.event(outcome, d, err)
 		e.Decision, e.Took = *d, 0
 		e.Decision.served, e.Decision.token = nil, inflight.Token{}
-		// The guard logs failures of the store.
-		l.refusals.Panicked(ctx, refusal.Refund,
-			"sash: WithRefund or the observer has panicked after a request was served",
-			"correct it"+refusal.RemedyObserver, errors.Join(err, l.observe(ctx, &e)))
+		l.observe(ctx, &e)
+		l.panicked(ctx, "the function given to WithRefund has panicked", err) // the guard logs failures of the store
 	}
 }
 

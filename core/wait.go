@@ -51,7 +51,7 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 		if err != nil && d.q.Plan == nil {
 			err = l.failed(ctx, d, err)
 		} else {
-			err = errors.Join(err, l.reported(ctx, d, nil))
+			l.reported(ctx, d, nil)
 		}
 	}
 	if !given {

@@ -133,7 +133,7 @@ func answers(t *testing.T, serve Serve) {
 			opts: options(core.WithSkip(func(context.Context) bool { panic("boom") }))},
 		{desc: "cost callback panics", want: []want{broken},
 			opts: options(core.WithCost(func(context.Context) int { panic("boom") }))},
-		{desc: "observer panics", want: []want{broken},
+		{desc: "observer panics", want: []want{served(2), served(1), served(0), full},
 			opts: options(core.WithObserver(func(context.Context, core.Event) { panic("boom") }))},
 		{desc: "policy callback panics", want: []want{broken},
 			policy: core.LimitBy(func(context.Context) core.Limits { panic("boom") })},

@@ -36,7 +36,7 @@ func TestRefusalsOfRules(t *testing.T) {
 			"rules:\n- {name: a, key: ip, match: {path: /a/}, " + many + "}\n- {name: b, key: ip, " + many + "}\n",
 			"/a/..", "rules", http.StatusBadRequest,
 			[]string{
-				"level=WARN", "policy=rules", "its path can be read in several ways",
+				"level=WARN", "policy=rules", "path can be read in several ways",
 				"more than 8 limits together: a, b",
 			},
 		},
@@ -44,7 +44,7 @@ func TestRefusalsOfRules(t *testing.T) {
 			"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n",
 			"/", "rules", http.StatusInternalServerError,
 			[]string{
-				"level=ERROR", "policy=rules", "the rules cannot be applied to it",
+				"level=ERROR", "policy=rules",
 				"rule a: the value spent of the request is not a number of tokens", "store one under that name",
 			},
 		},
