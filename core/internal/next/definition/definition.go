@@ -19,6 +19,7 @@ type Store struct {
 	mu   sync.Mutex
 	now  int64 // microseconds since the Unix epoch
 	logs map[logName]*log
+	byID bool // entries of one instant are in the order of their IDs, and not in that in which they were recorded
 }
 
 type logName struct{ key, log string }
@@ -26,6 +27,7 @@ type logName struct{ key, log string }
 // log is what was recorded in one log. Of an algorithm that counts, it is what was admitted.
 type log struct {
 	entries []entry // in the order of their instants; the slice is never written again
+	byID    bool    // of the Store
 	full    int64   // when a token bucket is full again, in nanoseconds since the Unix epoch, which end in the year 2262
 }
 
@@ -50,14 +52,18 @@ func (s *Store) Advance(d time.Duration) {
 	s.now += d.Microseconds()
 }
 
-// clone returns a store with the same logs.
-func (s *Store) clone() *Store {
-	c := &Store{now: s.now, logs: make(map[logName]*log, len(s.logs))}
-	for name, g := range s.logs {
-		same := *g
-		c.logs[name] = &same
+// save returns a function that restores the logs of takes.
+func (s *Store) save(takes []store.Take) (restore func()) {
+	saved := make(map[*log]log, len(takes))
+	for _, t := range takes {
+		g := s.log(&t.Key, t.Limit)
+		saved[g] = *g
 	}
-	return c
+	return func() {
+		for g, old := range saved {
+			*g = old
+		}
+	}
 }
 
 // log returns the log of a limit, without the entries that no question about it needs any more.
@@ -68,19 +74,18 @@ func (s *Store) log(key *store.Key, l *store.Limit) *log {
 	}
 	g := s.logs[name]
 	if g == nil {
-		g = new(log)
+		g = &log{byID: s.byID}
 		s.logs[name] = g
 	}
-	needed := s.now - l.Window.Microseconds()
-	switch l.Algorithm {
-	case store.SlidingLog:
-	case store.FixedWindow, store.SlidingCounter:
-		needed = s.now - 2*l.Window.Microseconds()
-	case store.TokenBucket: // only to be settled
+	if l.Algorithm == store.TokenBucket { // only to be settled
 		g.entries = g.entries[max(0, len(g.entries)-1000):]
 		return g
 	}
-	g.entries = g.after(needed)
+	windows := int64(2) // the period before
+	if l.Algorithm == store.SlidingLog {
+		windows = 1
+	}
+	g.entries = g.after(s.now - windows*l.Window.Microseconds())
 	return g
 }
 
@@ -159,11 +164,10 @@ func (s *Store) decide(takes []store.Take, answers []store.Answer) {
 
 // asks returns how many units a take needs room for, and the mode in which it is recorded.
 func asks(t *store.Take) (int, store.Mode) {
-	units, mode := t.Limit.Counted(t.Cost, t.Mode)
-	if mode == store.ModeAtMost {
-		units = 1
+	if units, mode := t.Limit.Counted(t.Cost, t.Mode); mode != store.ModeAtMost {
+		return units, mode
 	}
-	return units, mode
+	return 1, store.ModeAtMost
 }
 
 // instant is the instant that counts for a limit: a clock that is beyond a calendar takes the nearest period.
@@ -185,7 +189,12 @@ func (g *log) record(l *store.Limit, e entry) {
 // insert adds entries, each behind those that are not later.
 func (g *log) insert(more ...entry) {
 	g.entries = slices.Concat(g.entries, more)
-	slices.SortStableFunc(g.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(g.entries, func(a, b entry) int {
+		if a.at == b.at && g.byID {
+			return cmp.Compare(a.id, b.id)
+		}
+		return cmp.Compare(a.at, b.at)
+	})
 }
 
 // trim removes the oldest entries while so many units are left.

@@ -33,7 +33,7 @@ type Config struct {
 	Callers int
 
 	// Twice says that each command is executed twice, and the second reply is used. A take may then have counted
-	// itself in Used. Neither ModeAtMost nor algorithms that count are tested.
+	// itself in Used, and others that were sent at the same time. Neither ModeAtMost nor algorithms that count are tested.
 	Twice bool
 
 	// Again says that the store knows takes by their ID. They are also executed again later.
@@ -41,6 +41,10 @@ type Config struct {
 
 	// InTurn says that logs of different keys are asked one after the other, and those behind a denial not at all.
 	InTurn bool
+
+	// ByID says that entries of one instant are in the order of their IDs: the first of them leaves first where a log is
+	// trimmed. Otherwise they are in the order in which they were recorded.
+	ByID bool
 
 	// Units says that each take costs one unit.
 	Units bool
@@ -142,7 +146,7 @@ type kind struct {
 }
 
 func newRun(t *testing.T, c *Config, keys int, n *counts) *run {
-	x := &run{Config: c, Clocked: c.New(t), t: t, want: new(Store), n: n}
+	x := &run{Config: c, Clocked: c.New(t), t: t, want: &Store{byID: c.ByID}, n: n}
 	x.want.Set(x.Now())
 	for i := range keys {
 		x.keys = append(x.keys, store.NewKey("random", fmt.Sprint("k", i)))
@@ -351,16 +355,18 @@ func (tr *trace) cost(l *store.Limit, mode store.Mode) int {
 func (tr *trace) take() *step {
 	logs := tr.choose()
 	mode, several := tr.mode(logs), 1
-	if tr.kind.atOnce {
+	// What is trimmed depends on the order of entries of one instant, and several servers have no common order.
+	ordered := func(logs []*subject) bool {
+		return mode != store.ModeChargeDenied && mode != store.ModeRecord &&
+			(!tr.InTurn || logs[0].key == logs[len(logs)-1].key)
+	}
+	if tr.kind.atOnce && ordered(logs) {
 		several += tr.r.IntN(anyOf(tr.r, 1, 4, tr.Callers))
-		if mode == store.ModeChargeDenied || mode == store.ModeRecord || tr.InTurn && logs[0].key != logs[len(logs)-1].key {
-			several = 1 // what is trimmed depends on the order of entries of one instant
-		}
 	}
 	var requests []*request
 	for n := range several {
 		if n > 0 && tr.r.IntN(2) == 0 {
-			if other := tr.choose(); tr.mode(other) == mode {
+			if other := tr.choose(); tr.mode(other) == mode && ordered(other) {
 				logs = other
 			}
 		}

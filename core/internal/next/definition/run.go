@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -176,61 +177,59 @@ var spoiled = store.NewKey("spoiled", "spoiled")
 
 // order finds an order of requests in which the definition gives these answers, and takes it over.
 func (x *run) order(requests []*request, got [][]store.Answer) error {
-	ordered, first, tries := []int(nil), error(nil), 0
-	var search func(want *Store, left []int) *Store
-	search = func(want *Store, left []int) *Store {
-		if len(left) == 0 {
-			return want
+	if len(requests) == 1 {
+		if err := x.compare(requests[0], got[0], false); err != nil {
+			return err
 		}
+		x.note(requests[0], got[0])
+		return nil
+	}
+	first, tries := error(nil), 0
+	var search func(left []int) bool
+	search = func(left []int) bool {
 		for _, i := range left {
 			if tries++; tries > 5000 {
-				return nil
+				return false
 			}
-			next := want
-			if len(requests) > 1 {
-				next = want.clone()
-			}
-			err := x.compare(next, requests[i], got[i])
-			if err != nil {
+			restore := x.want.save(requests[i].takes(x))
+			if err := x.compare(requests[i], got[i], true); err != nil {
 				first = cmp.Or(first, err)
+				restore()
 				continue
 			}
-			ordered = append(ordered, i)
-			rest := slices.DeleteFunc(slices.Clone(left), func(other int) bool { return other == i })
-			if end := search(next, rest); end != nil {
-				return end
+			if search(slices.DeleteFunc(slices.Clone(left), func(other int) bool { return other == i })) {
+				return true
 			}
-			ordered = ordered[:len(ordered)-1]
+			restore()
 			if requests[i].quiet(got[i]) {
-				return nil // it changes nothing, so it may as well come first
+				return false // it changes nothing, so it may as well come first
 			}
 		}
-		return nil
+		return len(left) == 0
 	}
 	all := make([]int, len(requests))
 	for i := range all {
 		all[i] = i
 	}
-	end := search(x.want, all)
-	if end == nil {
-		if len(requests) == 1 {
-			return first
-		}
+	if x.Twice { // then an answer may tell more units than there were, and only a good guess ends soon
+		slices.SortFunc(all, func(i, j int) int { return cmp.Compare(got[i][0].Used, got[j][0].Used) })
+	}
+	if !search(all) {
 		text := fmt.Sprintf("no order of %d requests has these answers, such as\n%v", len(requests), first)
 		for i := range requests {
 			text += fmt.Sprintf("\n%v\n  got %v", requests[i], answersText(got[i]))
 		}
-		return fmt.Errorf("%s", text)
+		return errors.New(text)
 	}
-	x.want = end
-	for _, i := range ordered {
+	for i := range requests {
 		x.note(requests[i], got[i])
 	}
 	return nil
 }
 
-// compare compares the answers to a request, which the definition executes.
-func (x *run) compare(want *Store, q *request, got []store.Answer) error {
+// compare compares the answers to a request, which the definition executes. Others may have been sent at the same time.
+func (x *run) compare(q *request, got []store.Answer, others bool) error {
+	want := x.want
 	takes := q.takes(x)
 	if x.InTurn { // what was not asked
 		asked := takes[:0]
@@ -252,11 +251,13 @@ func (x *run) compare(want *Store, q *request, got []store.Answer) error {
 	for i, g := range got {
 		w := wanted[i]
 		g.Period, w.Period = 0, 0
-		if x.InTurn && denied && w.Allowed { // it was asked and then given back
+		counts := takes[i].Limit.Algorithm != store.SlidingLog
+		if x.InTurn && w.Allowed && (denied || counts && q.mode == store.ModeAtMost) { // units were given back
 			g.Reset = w.Reset
 		}
-		if x.Twice && g.Used != w.Used { // it may have counted itself
-			w.Used = want.log(&takes[i].Key, takes[i].Limit).used(takes[i].Limit, want.now)
+		used := want.log(&takes[i].Key, takes[i].Limit).used(takes[i].Limit, want.now)
+		if x.Twice && (g.Used == used || others && g.Used > w.Used) { // it may have counted itself, and the others
+			w.Used = g.Used
 		}
 		if g != w {
 			return fmt.Errorf("take %d of %d\ngot  %v\nwant %v", i+1, len(takes), answerText(g), answerText(w))

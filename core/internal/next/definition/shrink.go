@@ -23,7 +23,7 @@ func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 		fmt.Fprintf(&b, ", made %d steps", len(steps))
 	}
 	var now time.Duration
-	for i, s := range steps[max(0, len(steps)-60):] {
+	for i, s := range steps[max(0, len(steps)-40):] {
 		if now += s.pause; i == 0 {
 			now = 0
 		}
@@ -37,15 +37,14 @@ func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error, bool) {
 	replays := 0
 	replay := func(steps []*step) (failed error) {
-		replays++
-		tr.Run(t, func(t *testing.T) {
-			x := newRun(t, tr.Config, len(tr.keys), new(counts))
-			for _, s := range steps {
-				if failed = x.step(s); failed != nil {
-					return
-				}
-			}
-		})
+		tries := 1
+		if tr.kind.atOnce {
+			tries = 8
+		}
+		for ; tries > 0 && failed == nil; tries-- {
+			replays++
+			tr.Run(t, func(t *testing.T) { failed = newRun(t, tr.Config, len(tr.keys), new(counts)).replay(steps) })
+		}
 		return failed
 	}
 	if replay(steps) == nil {
@@ -77,4 +76,13 @@ func without(steps []*step, from, to int) []*step {
 		rest[from] = &later
 	}
 	return rest
+}
+
+func (x *run) replay(steps []*step) error {
+	for _, s := range steps {
+		if err := x.step(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -241,7 +241,7 @@ func (e *explorer) runAll(t *testing.T, c Clocked, sequences [][]operation, paus
 	var worlds []*world
 	for _, operations := range sequences {
 		w := &world{explorer: e, number: e.ran, operations: operations, pauses: pauses}
-		w.run = &run{Config: e.Config, Clocked: c, t: t, want: new(Store), n: &w.n}
+		w.run = &run{Config: e.Config, Clocked: c, t: t, want: &Store{byID: e.ByID}, n: &w.n}
 		for key := range 2 {
 			w.keys = append(w.keys, store.NewKey("worlds", fmt.Sprintf("%d.%d", e.ran, key)))
 		}
