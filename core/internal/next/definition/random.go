@@ -247,7 +247,7 @@ func (tr *trace) next() *step {
 		next = tr.merge(s, l)
 	case k < 8 && s.isLog():
 		next = listing(s.key, l)
-	case k < 10 && tr.r.IntN(6) == 0:
+	case k < 10 && tr.r.IntN(3) == 0:
 		next = tr.reset(s)
 	default:
 		next = tr.take()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// mostReplays bounds how long a failing trace is made shorter.
-const mostReplays = 2000
+// mostReplayed is how many steps are replayed to make a failing trace shorter.
+const mostReplayed = 100_000
 
 // report returns a failing trace that is as short as leaving out steps makes it.
 func (tr *trace) report(t *testing.T, seed uint64, err error) string {
@@ -35,14 +35,14 @@ func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 
 // shrink leaves out steps as long as what remains still fails. Those that remain keep their instants.
 func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error, bool) {
-	replays := 0
+	replayed := 0
 	replay := func(steps []*step) (failed error) {
 		tries := 1
 		if tr.kind.atOnce {
 			tries = 8
 		}
 		for ; tries > 0 && failed == nil; tries-- {
-			replays++
+			replayed += len(steps)
 			tr.Run(t, func(t *testing.T) { failed = newRun(t, tr.Config, len(tr.keys), new(counts)).replay(steps) })
 		}
 		return failed
@@ -51,7 +51,7 @@ func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error,
 		return steps, err, false
 	}
 	for size := max(len(steps)/2, 1); ; size /= 2 {
-		for from := 0; from < len(steps) && replays < mostReplays; {
+		for from := 0; from < len(steps) && replayed < mostReplayed; {
 			rest := without(steps, from, min(from+size, len(steps)))
 			if failed := replay(rest); failed != nil {
 				steps, err = rest, failed

@@ -1,0 +1,105 @@
+package coretest
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// A store keeps overrides by policy and name until their ends, and gives each state of them another version.
+func overrides(e *example) {
+	o := optional[store.Overrider](e, "store.Overrider")
+	version, versions := "", map[string]bool{"": true}
+	set := func(policy string, override store.Override) {
+		e.Helper()
+		e.noError(o.SetOverride(e.Context(), policy, override))
+	}
+	same := func() {
+		e.Helper()
+		if next, all, err := o.Overrides(e.Context(), "p", version); next != version || len(all) > 0 || err != nil {
+			e.Errorf("version %q, %v, %v; want %q and none, as nothing has changed", next, all, err, version)
+		}
+	}
+	changed := func(want ...store.Override) {
+		e.Helper()
+		next, all, err := o.Overrides(e.Context(), "p", version)
+		e.noError(err)
+		if versions[next] {
+			e.Errorf("version %q was there before", next)
+		}
+		version, versions[next] = next, true
+		slices.SortFunc(all, func(a, b store.Override) int { return cmp.Compare(a.Name, b.Name) })
+		if !slices.EqualFunc(all, want, func(a, b store.Override) bool {
+			return a.Name == b.Name && a.Value == b.Value && a.Until.Equal(b.Until)
+		}) {
+			e.Errorf("%v, want %v", all, want)
+		}
+	}
+	in := func(d time.Duration) time.Time { return time.Now().Add(d).Truncate(time.Millisecond) }
+
+	same()
+	a := store.Override{Name: "a", Value: "one two", Until: in(time.Hour)}
+	b := store.Override{Name: "b", Value: `{"ä": 1}`, Until: in(time.Minute)}
+	set("p", a)
+	changed(a)
+	same()
+	set("p", b)
+	set("other", store.Override{Name: "c", Value: "3", Until: in(time.Hour)})
+	changed(a, b)
+	a.Value, a.Until = "shorter", in(time.Minute)
+	set("p", a)
+	changed(a, b)
+	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until.Add(-time.Second), Extend: true})
+	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until, Extend: true})
+	same()
+	a = store.Override{Name: "a", Value: "pause", Until: a.Until.Add(time.Second), Extend: true}
+	set("p", a)
+	changed(a, b)
+	set("p", store.Override{Name: "a", Until: in(0)})
+	changed(b)
+	set("p", store.Override{Name: "b"})
+	set("p", store.Override{Name: "was never there"})
+	if _, all, err := o.Overrides(e.Context(), "p", ""); len(all) > 0 || err != nil {
+		e.Errorf("after removing all: %v, %v", all, err)
+	}
+}
+
+// A policy has so many overrides at most, of which those that have ended do not count.
+func tooManyOverrides(e *example) {
+	o := optional[store.Overrider](e, "store.Overrider")
+	until := time.Now().Add(time.Hour)
+	const callers = 16
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := caller; i < store.MaxOverrides; i += callers {
+				set := store.Override{Name: strconv.Itoa(i), Value: "v", Until: until}
+				if i == 7 {
+					set.Until = time.Now().Add(-time.Minute)
+				}
+				if err := o.SetOverride(e.Context(), "p", set); err != nil {
+					e.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	more := func(name string) error {
+		return o.SetOverride(e.Context(), "p", store.Override{Name: name, Value: "more", Until: until})
+	}
+	e.noError(more("in place of what has ended"))
+	if err := more("too many"); !errors.As(err, new(*store.ConfigError)) {
+		e.Errorf("one override too many: %v, want a ConfigError", err)
+	}
+	e.noError(more("8")) // it is there already
+	e.noError(o.SetOverride(e.Context(), "p", store.Override{Name: "9"}))
+	e.noError(more("in place of what was removed"))
+	if _, all, err := o.Overrides(e.Context(), "p", ""); len(all) != store.MaxOverrides || err != nil {
+		e.Errorf("%d overrides, %v; want %d", len(all), err, store.MaxOverrides)
+	}
+}
