@@ -205,7 +205,7 @@ func overrideNamed(ctx context.Context, l *Limiter, name, key string, o Override
 }
 
 func removeOverrideNamed(ctx context.Context, l *Limiter, name, key string) error {
-	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
+	return l.removeOverride(ctx, func() (overrideTarget, error) {
 		return l.namedTarget("RemoveOverride", name, key)
 	})
 }

@@ -47,7 +47,7 @@ func (o *Override) Kind() string {
 type KeyOverride struct {
 	Policy string // its name, or that of the rule
 	Key    string // as it was given; empty with [WithSecret]. It may be personal data
-	ID     string // names the key, for [Limiter.RemoveOverride]
+	ID     string // names the key, for [Limiter.RemoveOverrideByID]
 	Override
 }
 

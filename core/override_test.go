@@ -270,7 +270,7 @@ func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
 		t.Errorf("overrides: %+v, %v", all, err)
 	}
 	for _, o := range all {
-		if err := l.RemoveOverride(ctx, o.ID); err != nil {
+		if err := l.RemoveOverrideByID(ctx, o.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -799,11 +799,63 @@ func TestOverrideFindsKeys(t *testing.T) {
 					t.Errorf("the key is %q", all[0].Key)
 				}
 			}
-			if err := l.RemoveOverride(t.Context(), all[0].ID); err != nil {
+			if err := l.RemoveOverrideByID(t.Context(), all[0].ID); err != nil {
 				t.Fatal(err)
 			}
 			admits(t, l, c.request, 0)
 		})
+	}
+}
+
+// Servers that ask for pauses cannot keep an administrator from denying a key.
+func TestPausesLeaveRoomForOverrides(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+	until := time.Now().Add(time.Hour)
+	var err error
+	paused := 0
+	for paused <= store.MaxOverrides && err == nil {
+		if _, err = l.Pause(t.Context(), fmt.Sprint("host ", paused), until); err == nil {
+			paused++
+		}
+	}
+	if paused != 1000 || !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("%d pauses, then %v; want 1000, then a ConfigError", paused, err)
+	}
+	overrideIn(t, l, "mallory", core.Override{Denied: true})
+	admits(t, l, "mallory", 0)
+	if _, err := l.Pause(t.Context(), "host 7", until.Add(time.Minute)); err != nil {
+		t.Errorf("a pause that is in force: %v", err)
+	}
+}
+
+// A text that reads like the ID of another key's override is a key of its own, for Override and RemoveOverride alike.
+func TestRemoveOverrideByID(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+	overrideIn(t, l, "ann", core.Override{Denied: true})
+	all, err := l.Overrides(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	id := all[0].ID
+	if err := l.RemoveOverride(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, l, "ann", 0)
+	overrideIn(t, l, id, core.Override{Limits: core.Limits{core.PerHour(3)}})
+	if err := l.RemoveOverride(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, l, id, 1)
+	admits(t, l, "ann", 0)
+	for range 2 {
+		if err := l.RemoveOverrideByID(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admits(t, l, "ann", 1)
+	err = newLimiter(t, core.PerHour(1)).RemoveOverrideByID(t.Context(), id)
+	if !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("without overrides: %v, want a ConfigError", err)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 // text, as those of [Join] and of package jwtkey, use [Decision.Override]. The store keeps the key as it is given, so
 // that it can be listed, unless the limiter has [WithSecret].
 //
-// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000. An override does
-// not lift a ban ([WithBan]), and none makes [Limiter.Record] deny.
+// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000, and 1,000 pauses
+// beside them ([Limiter.Pause]). An override does not lift a ban ([WithBan]), and none makes [Limiter.Record] deny.
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
 func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
@@ -69,24 +69,33 @@ func (d *Decision) isOf(log *plan.Log, by Key) bool {
 	return log.Own && log.Rule == d.q.Rule()
 }
 
-// RemoveOverride ends the override of a key, which is a text as for [Limiter.Override] or the ID of a [KeyOverride]. by
-// is the key of limits with [Limit.By], if the text belongs to that key. Without an override it does nothing.
+// RemoveOverride ends the override of a key, which is a text as for [Limiter.Override], and its pause. by is the key of
+// limits with [Limit.By], if the text belongs to that key. Without an override it does nothing.
 func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) error {
-	return l.removeOverride(ctx, key, func() (overrideTarget, error) {
+	return l.removeOverride(ctx, func() (overrideTarget, error) {
 		return l.overrideTarget("RemoveOverride", key, append(by, Key{})[0])
 	})
 }
 
-// removeOverride ends the override of an ID, or of the key that target finds.
-func (l *Limiter) removeOverride(ctx context.Context, id string, target func() (overrideTarget, error)) error {
+// RemoveOverrideByID ends the override with the ID of a [KeyOverride], whatever its key is. Without it, it does nothing.
+// Whoever knows a key can compute the ID of its override, so an ID is no secret: check who may remove what.
+func (l *Limiter) RemoveOverrideByID(ctx context.Context, id string) error {
+	if l.overrides == nil {
+		return noOverrides("RemoveOverrideByID")
+	}
+	if err := l.overrides.ReadNow(ctx); err != nil || !l.overrides.Has(id) {
+		return err
+	}
+	return l.overrides.Put(ctx, store.Override{Name: id})
+}
+
+// removeOverride ends the override of the key that target finds.
+func (l *Limiter) removeOverride(ctx context.Context, target func() (overrideTarget, error)) error {
 	if l.overrides == nil {
 		return noOverrides("RemoveOverride")
 	}
 	if err := l.overrides.ReadNow(ctx); err != nil {
 		return err
-	}
-	if l.overrides.Has(id) {
-		return l.overrides.Put(ctx, store.Override{Name: id})
 	}
 	t, err := target()
 	if err != nil {
@@ -265,7 +274,7 @@ func (l *Limiter) checkOverride(t overrideTarget, o *plan.Override) (err error) 
 // Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
 // force: for clients of a server that has asked for a pause, as [nethttp.Transport] does it. It reports whether the
 // limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. Another override of
-// the key applies again afterwards.
+// the key applies again afterwards. A policy has at most 1,000 pauses; one more is a [ConfigError].
 //
 // [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
 func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {

@@ -84,12 +84,28 @@ func keepsOverrides(t *testing.T, c StoreConfig) {
 	}
 }
 
-// A policy has so many overrides at most, of which those that have ended do not count.
+// A policy has so many overrides and so many pauses at most, of which those that have ended do not count.
 func boundsOverrides(t *testing.T, c StoreConfig) {
 	s, _ := c.New(t)
 	d := newDirect(t, s)
 	o := optional[store.Overrider](d, "store.Overrider")
 	until := time.Now().Add(time.Hour)
+	// Pauses come from servers on the Internet, and take no room from the overrides of an administrator.
+	pause := func(i int, until time.Time) error {
+		return o.SetOverride(t.Context(), "p",
+			store.Override{Name: "pause " + strconv.Itoa(i), Value: "v", Until: until, Extend: true})
+	}
+	for i := range store.MaxPauses {
+		ends := until
+		if i == 7 {
+			ends = time.Now().Add(-time.Minute)
+		}
+		d.noError(pause(i, ends))
+	}
+	d.noError(pause(store.MaxPauses, until)) // in place of what has ended
+	if err := pause(-1, until); !errors.As(err, new(*store.ConfigError)) {
+		t.Errorf("one pause too many: %v, want a ConfigError", err)
+	}
 	const callers = 16
 	var all sync.WaitGroup
 	for caller := range callers {
@@ -116,8 +132,12 @@ func boundsOverrides(t *testing.T, c StoreConfig) {
 	d.noError(more("8")) // it is there already
 	d.noError(o.SetOverride(t.Context(), "p", store.Override{Name: "9"}))
 	d.noError(more("in place of what was removed"))
-	if _, all, err := o.Overrides(t.Context(), "p", ""); len(all) != store.MaxOverrides || err != nil {
-		t.Errorf("%d overrides, %v; want %d", len(all), err, store.MaxOverrides)
+	if err := pause(-1, until); !errors.As(err, new(*store.ConfigError)) {
+		t.Errorf("one pause too many beside all overrides: %v, want a ConfigError", err)
+	}
+	_, list, err := o.Overrides(t.Context(), "p", "")
+	if want := store.MaxOverrides + store.MaxPauses; len(list) != want || err != nil {
+		t.Errorf("%d overrides and pauses, %v; want %d", len(list), err, want)
 	}
 }
 

@@ -183,7 +183,7 @@ func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, err
 	i := slices.IndexFunc(all, func(o core.KeyOverride) bool { return overrideID(q.Policy, o.ID) == q.ID })
 	switch {
 	case i >= 0:
-		err = l.RemoveOverride(r.Context(), all[i].ID)
+		err = l.RemoveOverrideByID(r.Context(), all[i].ID)
 		h.board.read.changed(q.Policy)
 	case err == nil:
 		err = &refusal{http.StatusNotFound, "this override has ended"}

@@ -302,7 +302,7 @@ func TestOverrideOfRules(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Policy != "a" || all[0].Key != "192.0.2.1" {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if err := other.RemoveOverride(t.Context(), "a", all[0].ID); err != nil {
+	if err := other.RemoveOverrideByID(t.Context(), all[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	if d := two.ask(a); d.Overridden != nil || d.Limits()[0].Quota != 2 || d.Limits()[0].Used != 5 {

@@ -71,7 +71,7 @@ rules:
 				t.Fatal(err)
 			}
 			l.want("GET /a", c.values, 1, 0) // 5 of 2 are used
-			if err := l.RemoveOverride(t.Context(), "", l.overrides(1)[0].ID); err != nil {
+			if err := l.RemoveOverrideByID(t.Context(), l.overrides(1)[0].ID); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)

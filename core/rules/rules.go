@@ -202,9 +202,14 @@ func (s *Set) Override(ctx context.Context, rule, key string, o core.Override) e
 	return overrides.Override(ctx, s.limiter, rule, key, o)
 }
 
-// RemoveOverride ends the override of a key, named as for [Set.Override], or by the ID of a [core.KeyOverride].
+// RemoveOverride ends the override of a key, named as for [Set.Override].
 func (s *Set) RemoveOverride(ctx context.Context, rule, key string) error {
 	return overrides.RemoveOverride(ctx, s.limiter, rule, key)
+}
+
+// RemoveOverrideByID ends the override with the ID of a [core.KeyOverride], as [core.Limiter.RemoveOverrideByID] does.
+func (s *Set) RemoveOverrideByID(ctx context.Context, id string) error {
+	return s.limiter.RemoveOverrideByID(ctx, id)
 }
 
 // Overrides lists the overrides in force, as [core.Limiter.Overrides] does: those of rules that this Set has, or had

@@ -133,7 +133,7 @@ type Functions[Limiter, Decision, Override any] struct {
 	// Override is Override for a key with one of these names.
 	Override func(ctx context.Context, l Limiter, name, key string, o Override) error
 
-	// RemoveOverride ends such an override. The key may be the ID of a KeyOverride.
+	// RemoveOverride ends such an override.
 	RemoveOverride func(ctx context.Context, l Limiter, name, key string) error
 
 	// NameOf returns the name of a limiter's policy, and its limits as users write them: none if a file has them.

@@ -102,8 +102,12 @@ func (s *Set[T]) ReadNow(ctx context.Context) error {
 	return store.Error(s.ask(ctx, s.Store))
 }
 
-// Put has the store keep an override, as in [store.Overrider], and reads it back, so that it is in force.
+// Put has the store keep an override, as in [store.Overrider], and reads it back, so that it is in force. One pause too
+// many does not reach the store, which would look through all overrides for one that has ended.
 func (s *Set[T]) Put(ctx context.Context, o store.Override) error {
+	if o.Extend && !s.Has(o.Name) && s.pauses() >= o.Most() {
+		return store.TooManyOverrides(s.Policy, &o)
+	}
 	err := s.Store.SetOverride(ctx, s.Policy, o)
 	return cmp.Or(store.Error(err), s.ReadNow(ctx))
 }
@@ -163,6 +167,16 @@ func (s *Set[T]) InForce(yield func(*Entry[T]) bool) {
 			return
 		}
 	}
+}
+
+// pauses returns how many pauses are in force.
+func (s *Set[T]) pauses() (n int) {
+	for e := range s.InForce {
+		if e.Extend {
+			n++
+		}
+	}
+	return n
 }
 
 // Len returns how many overrides are in force.
