@@ -47,8 +47,8 @@ LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run the tests of every package, the long ones shortened: 3 minutes
-	@echo "make test: the tests of every package, the long ones shortened: about 3 minutes, on a fresh clone 6"
+test: ## Run the tests of every package, the long ones shortened: 3 minutes on two idle cores, 6 on a fresh clone
+	@echo "make test: the tests of every package, the long ones shortened: 3 minutes on two idle cores, 6 on a fresh clone"
 	@for program in redis-server nginx; do sh .ci/install.sh $$program || \
 		echo "$$program cannot be installed here, so the tests that start it are skipped" >&2; done
 	@$(TESTRING) -short -shuffle=on -parallel 4 -timeout 5m $(PACKAGES) # parallel tests wait for servers, mostly
