@@ -3,11 +3,13 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/question"
 	"github.com/sashlimit/sash/core/store"
@@ -29,7 +31,8 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 		FormOf:     func(l Limit) plan.Limit { return l.compiled() },
 	}
 	bridge.Limiters = &bridge.Functions[*Limiter, Decision, Override]{
-		OverrideKeys: overrideNames, Override: overrideNamed, RemoveOverride: removeOverrideNamed, Windows: windows,
+		OverrideKeys: overrideNames, LimitsOf: limitsOf, LookUp: lookUp,
+		Override: overrideNamed, RemoveOverride: removeOverrideNamed, Windows: windows,
 		NameOf: func(l *Limiter) (policy, limits string) {
 			switch {
 			case l.namespace == nil:
@@ -40,6 +43,35 @@ func init() { //nolint:gochecknoinits // package bridge must not import core
 			return l.namespace.Policy(), l.limitsText()
 		},
 	}
+}
+
+// lookUp is LookUp of [bridge.Functions].
+func lookUp(ctx context.Context, l *Limiter, key string) (d Decision, err error) {
+	var id identity
+	if l.choose != nil {
+		return d, l.identityOf(key, &id) // rules need a request
+	}
+	id, err = l.key.IdentityOf("Look up", key, &l.prefixes)
+	switch config := (*ConfigError)(nil); {
+	case errors.As(err, &config):
+		return d, configError("Look up", config.Value, config.Problem,
+			"choose the key among those with the most requests: no text names it")
+	case err != nil:
+		return d, err
+	case l.policy.fixed == nil:
+		return d, configError("Look up", "LimitBy",
+			"the limits are not known here, because each request chooses its own",
+			"choose the key among those with the most requests")
+	case l.key.Finds(keys.KindAll) && !l.asked.Load(): // no call has used a text
+		id = keys.Everybody
+	}
+	pl, err := l.planFor(ctx)
+	if err != nil {
+		return d, err
+	}
+	d.q.Take.Key.Identity, d.q.Take.Cost, d.q.Take.Mode = id, 1, store.ModePeek
+	err = l.decide(ctx, nil, &l.prefixes, pl, false, &d)
+	return d, err
 }
 
 const maxListed = 10_000 // units of a log whose entries are listed
@@ -162,6 +194,25 @@ func overrideNames(l *Limiter) (names []string) {
 		names = append(names, k.Name)
 	}
 	return names
+}
+
+// limitsOf is LimitsOf of [bridge.Functions].
+func limitsOf(l *Limiter, name string) (limits []string) {
+	for _, k := range l.overridable() {
+		if k.Name != name {
+			continue
+		}
+		for _, pl := range k.Bases {
+			for _, log := range pl.Logs {
+				for _, limit := range log.Limits[:log.Deciding()] {
+					if log.KeySpace == k.Space {
+						limits = append(limits, limit.Text)
+					}
+				}
+			}
+		}
+	}
+	return limits
 }
 
 // namedTarget finds the key of a kind with a name.

@@ -162,7 +162,7 @@ func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 	if l == nil {
 		return nil, errNoLimiter
 	}
-	o, err := q.override()
+	o, err := q.override(engine.LimitsOf(l, q.Name))
 	if err == nil {
 		err = engine.Override(r.Context(), l, q.Name, q.Key, o)
 		h.board.read.changed(q.Policy)
@@ -191,13 +191,14 @@ func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, err
 	return nil, err
 }
 
-// override returns what is asked for, or an error for each text that cannot be read.
-func (q *overrideQuestion) override() (o core.Override, err error) {
+// override returns what is asked for, or an error for each text that cannot be read. replaced are the limits of the
+// key.
+func (q *overrideQuestion) override(replaced []string) (o core.Override, err error) {
 	var faults []error
 	o.Note, o.Denied, o.Unlimited = q.Note, q.Kind == "denied", q.Kind == "unlimited"
 	if q.Kind == "limits" {
 		for text := range strings.SplitSeq(q.Limits, ",") {
-			limit, err := core.ParseLimit(strings.TrimSpace(text))
+			limit, err := parseLimit(strings.TrimSpace(text), replaced)
 			if err != nil {
 				faults = append(faults, err)
 			}
@@ -213,6 +214,29 @@ func (q *overrideQuestion) override() (o core.Override, err error) {
 	}
 	o.Until = time.Now().Add(length)
 	return o, errors.Join(faults...)
+}
+
+// parseLimit is core.ParseLimit. A period without a zone and a beginning, such as a month, has those of the limit that
+// it replaces: of the same unit and period.
+func parseLimit(text string, replaced []string) (core.Limit, error) {
+	limit, err := core.ParseLimit(text)
+	if err != nil || strings.Contains(text, " in ") || strings.Contains(text, " from ") {
+		return limit, err
+	}
+	quota, period, _ := strings.Cut(limit.String(), "/")
+	for _, old := range replaced {
+		oldQuota, oldPeriod, _ := strings.Cut(old, "/")
+		if zone, ok := strings.CutPrefix(oldPeriod, period+" in "); ok && unitOf(quota) == unitOf(oldQuota) {
+			return core.ParseLimit(limit.String() + " in " + zone)
+		}
+	}
+	return limit, nil
+}
+
+// unitOf returns what a quota such as "100 tokens" counts.
+func unitOf(quota string) string {
+	_, unit, _ := strings.Cut(quota, " ")
+	return unit
 }
 
 // parseLength is time.ParseDuration, and knows days.

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -108,7 +111,10 @@ func answered[Q any](action bool, f func(*handler, *http.Request, *Q) (any, erro
 		case json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion)).Decode(&q) != nil:
 			err = errNotJSON
 		default:
-			a, err = f(h, r, &q)
+			err = adapter.Guard(func() (err error) { // a callback may need the context of a request of its own
+				a, err = f(h, r, &q)
+				return err
+			})
 		}
 		switch {
 		case err != nil:
@@ -129,7 +135,11 @@ func refuse(w http.ResponseWriter, err error) {
 	var refused *refusal
 	var failed *store.StoreError
 	var config *core.ConfigError
+	var panicked *adapter.PanicError
 	switch {
+	case errors.As(err, &panicked):
+		status, text = http.StatusInternalServerError, "a callback panicked, which has no request here but that of "+
+			"this page: "+panicText(panicked.Value)
 	case errors.As(err, &refused):
 		status, text = refused.status, refused.text
 	case errors.As(err, &failed):
@@ -140,6 +150,14 @@ func refuse(w http.ResponseWriter, err error) {
 		status, text = http.StatusBadRequest, "enter the name of a key"
 	}
 	http.Error(w, text, status)
+}
+
+// panicText is the text of a panic of the language, and of others, which may have an identity in it, the type.
+func panicText(value any) string {
+	if err, ok := value.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", value)
 }
 
 // ask asks the store for the windows of a key.
@@ -160,7 +178,7 @@ func (h *handler) ask(r *http.Request, q *question) (a answer, windows []bridge.
 		if l == nil {
 			return a, nil, errNoLimiter
 		}
-		if d, err = l.Peek(r.Context(), q.Key); err != nil {
+		if d, err = engine.LookUp(r.Context(), l, q.Key); err != nil {
 			return a, nil, err
 		}
 		a.Policy, a.Name = q.Policy, q.Key

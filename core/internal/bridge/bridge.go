@@ -130,6 +130,13 @@ type Functions[Limiter, Decision, Override any] struct {
 	// with a slash and the name of a limit for that limit's key. Without WithOverrides there are none.
 	OverrideKeys func(l Limiter) []string
 
+	// LimitsOf returns the limits of such a key, as users write them; none where requests choose them.
+	LimitsOf func(l Limiter, name string) []string
+
+	// LookUp is Peek for a text of the limiter's key. Where no text names a request's key, or LimitBy chooses the limits
+	// of a request, it is an error in place of what a call with that text would find. Observers get no event.
+	LookUp func(ctx context.Context, l Limiter, key string) (Decision, error)
+
 	// Override is Override for a key with one of these names.
 	Override func(ctx context.Context, l Limiter, name, key string, o Override) error
 
