@@ -1,0 +1,16 @@
+-- Changes what a take has cost in a counter, once.
+-- KEYS[1] the counter; KEYS[2] the witness, which keeps for a minute what the take costs: longer than a command may be
+-- sent again. ARGV: letter, quota, window and the fourth argument of list.lua; what the take has cost, and what it
+-- costs from now on; its period, and the nanoseconds of this. Reply: 1.
+-- include log
+-- include counters
+local counter = newCounters()[ARGV[1]](ARGV[2] + 0, ARGV[3] + 0, ARGV[4])
+local value, was, cost = call('GET', KEYS[1]), call('GET', KEYS[2]) or ARGV[5], ARGV[6]
+if was == cost or not value and ARGV[1] ~= 't' then return {1} end
+counter.look(value)
+local new, ttl = counter.settle(cost - was, ARGV[7] + 0, ARGV[8] + 0, was + 0)
+if new then
+  call('SET', KEYS[1], new, 'PX', ttl)
+  call('SET', KEYS[2], cost, 'PX', '60000')
+end
+return {1}
