@@ -375,7 +375,7 @@ func (s *Store) Reset(_ context.Context, key store.Key, limits []*store.Limit, y
 	for _, l := range limits {
 		err = cmp.Or(err, s.on(&key, l, func(g *log) {
 			kept := g.after(s.now - young.Microseconds())
-			*g = log{}
+			*g = log{byID: g.byID}
 			if l.Algorithm == store.SlidingLog {
 				g.entries = kept
 			}
