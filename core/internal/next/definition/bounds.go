@@ -62,7 +62,7 @@ func (b *bounds) play() error {
 	l.Quota = min(l.Quota, 30) // so that it is reached
 	b.real = 1
 	for n := range 100 {
-		pause := b.part(anyOf(b.r, 0, l.Window/time.Duration(l.Quota), l.Window))
+		pause := b.part(anyOf(b.r, 0, l.Window/time.Duration(l.Quota), l.Window)) % longerPause
 		b.Advance(pause)
 		b.real += pause.Microseconds()
 		if !b.twice && b.back == 0 && n > 30 && b.r.IntN(20) == 0 {

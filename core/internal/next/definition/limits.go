@@ -56,7 +56,7 @@ func (tr *trace) limit(a store.Algorithm, n int) *store.Limit {
 		l.Quota = int(min(int64(l.Quota), max(1, int64(longestWindow)/l.Interval())))
 	case a == store.FixedWindow && tr.r.IntN(2) == 0:
 		l.Window = max(l.Window, time.Minute)
-		l.Calendar = tr.calendar(l.Window)
+		l.Calendar = tr.calendar(tr.want.now, l.Window)
 	}
 	l.Log = fmt.Sprintf("%d.%v", n, l.Window)
 	if a != store.SlidingLog {
@@ -78,11 +78,11 @@ func (tr *trace) window() time.Duration {
 	return time.Duration(1000+tr.r.IntN(20_000_000)) * time.Microsecond
 }
 
-// calendar returns one of which the present instant is in the first or the second period.
-func (tr *trace) calendar(longest time.Duration) *store.Calendar {
+// calendar returns one of which an instant is in the first or the second period.
+func (tr *trace) calendar(now int64, longest time.Duration) *store.Calendar {
 	const minute = int64(time.Minute / time.Microsecond)
 	length := func() int64 { return minute * (1 + tr.r.Int64N(longest.Microseconds()/minute)) }
-	now, first := tr.want.now, length()
+	first := length()
 	begin := now - tr.r.Int64N(2*first)
 	begin -= begin % minute
 	c := store.Calendar{begin}
@@ -96,16 +96,16 @@ func (tr *trace) calendar(longest time.Duration) *store.Calendar {
 	return &c
 }
 
-// current returns a limit with the calendar of another limiter at the same instant, which may be a period behind. It
-// is the one that the log's limits have from now on.
+// current returns a limit with the calendar of another limiter at the instant of the next step, whose clock may be a
+// period behind or ahead. It is the one that the log's limits have from now on.
 func (tr *trace) current(l *store.Limit) *store.Limit {
-	c, now := l.Calendar, tr.want.now
-	if c == nil || now < c[2] {
+	c, now := l.Calendar, tr.nextAt
+	if c == nil || now < c[2] || now < c[3] && tr.r.IntN(2) == 0 {
 		return l
 	}
 	later := *c
 	if now-later[2] > 4*l.Window.Microseconds() { // nothing was recorded since
-		later = *tr.calendar(l.Window)
+		later = *tr.calendar(now, l.Window)
 	}
 	for now >= later[2] {
 		length := 60e6 * (1 + tr.r.Int64N(l.Window.Microseconds()/60e6))

@@ -113,6 +113,7 @@ type trace struct {
 	id        uint64
 	abilities abilities
 	kind      kind
+	nextAt    int64 // when the next step is
 }
 
 // subject is one log of a key. Takes ask it under any of the limits.
@@ -233,6 +234,7 @@ func (tr *trace) peek(s *subject, l *store.Limit) *step {
 // next makes a random step.
 func (tr *trace) next() *step {
 	pause := tr.pause()
+	tr.nextAt = tr.want.now + pause.Microseconds()
 	s := anyOf(tr.r, tr.logs...)
 	l := anyOf(tr.r, s.limits...)
 	var next *step
@@ -276,8 +278,18 @@ func (tr *trace) pause() (by time.Duration) {
 			by = time.Duration(tr.r.IntN(20)/19) * (l.Window + near)
 		}
 	}
-	return max(by, 0)
+	most := longestPause
+	if tr.r.IntN(50) == 0 {
+		most = longerPause
+	}
+	return max(by, 0) % most
 }
+
+// Pauses are so long at most, since a store may do something every few seconds.
+const (
+	longestPause = 5 * time.Minute
+	longerPause  = 3 * time.Hour
+)
 
 // part is a random part of d.
 func (tr *trace) part(d time.Duration) time.Duration {

@@ -478,6 +478,11 @@ func resetting(key int, limits []*store.Limit, young time.Duration) *step {
 		return text
 	}
 	return &step{text: text, do: func(x *run) error {
+		for i := range x.made { // an algorithm that counts does not know of what was reset
+			m := &x.made[i]
+			same := func(l *store.Limit) bool { return l.Log == m.limit.Log && l.Algorithm != store.SlidingLog }
+			m.admitted = m.admitted && (m.key != key || !slices.ContainsFunc(limits, same))
+		}
 		if err := x.want.Reset(x.t.Context(), x.keys[key], limits, young); err != nil {
 			return err
 		}
