@@ -1,6 +1,8 @@
 package nethttp_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -112,6 +114,34 @@ func ExampleWithError() {
 	show(limit(http.HandlerFunc(hello)), "/")
 	// Output:
 	// / 400 send your X-API-Key
+}
+
+// Without a key a request is refused with 400, or with 401 where the key is a credential. Other errors keep their status.
+func ExampleWithError_unauthorized() {
+	verify := func(_ context.Context, token string) (string, error) {
+		if token == "Bearer of the database" {
+			return "", errors.New("the database does not answer")
+		}
+		return "", core.ErrNoKey
+	}
+	limit := nethttp.New(core.PerHour(1), core.ByHeader("Authorization", verify),
+		nethttp.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
+			if errors.Is(err, core.ErrNoKey) {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="api"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}))
+	for _, token := range []string{"", "Bearer of nobody", "Bearer of the database"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", token)
+		w := httptest.NewRecorder()
+		limit(http.HandlerFunc(hello)).ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("WWW-Authenticate"))
+	}
+	// Output:
+	// 401 Bearer realm="api"
+	// 401 Bearer realm="api"
+	// 500
 }
 
 // The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
