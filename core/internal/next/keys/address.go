@@ -2,6 +2,7 @@ package keys
 
 import (
 	"errors"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -21,11 +22,7 @@ func ByIP() *Spec {
 				p.Check.PeerReplaced(r)
 			}
 			p.Check.PeerUsed(r)
-			a := clientip.Canonical(peer.Addr)
-			if !a.IsValid() {
-				return store.Identity{}, ErrNoKey
-			}
-			return p.identity(a), nil
+			return p.address(peer.Addr)
 		},
 		FromText: func(text string, p *Prefixes) (store.Identity, bool) {
 			a := clientip.ParseAddr(text)
@@ -35,6 +32,20 @@ func ByIP() *Spec {
 			return p.identity(a), true
 		},
 	}
+}
+
+// ByAddr finds the address that find returns.
+func ByAddr(find func(adapter.Request) (netip.Addr, error), of Callback) *Spec {
+	k := ByIP()
+	k.Name, k.Callbacks = "ByAddr", []Callback{of}
+	k.Read = func(r adapter.Request, p *Prefixes) (store.Identity, error) {
+		a, err := find(r)
+		if err != nil {
+			return store.Identity{}, err
+		}
+		return p.address(a)
+	}
+	return k
 }
 
 // ByForwardedIP finds the address that trusted proxies report in X-Forwarded-For.

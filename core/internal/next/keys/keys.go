@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -34,6 +35,7 @@ type Spec struct {
 
 	parts    []*Spec // of First and Join
 	byPrefix bool    // what it finds depends on prefixes
+	either   bool    // it may find addresses although Classes have none: the type of a value tells
 	foreign  bool    // of KeyOf
 }
 
@@ -65,7 +67,8 @@ func (k *Spec) Shares(other *Spec) bool {
 // Keeps reports whether the key or a part of it may replace the context of a request.
 func (k *Spec) Keeps() bool { return k.foreign || slices.ContainsFunc(k.parts, (*Spec).Keeps) }
 
-// Repeats reports whether the key or a part of it was seen before. Addresses are read again.
+// Repeats reports whether the key or a part of it was seen before. Addresses are read again, unless a callback finds
+// them.
 func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	if len(k.parts) > 0 {
 		return slices.ContainsFunc(k.parts, func(part *Spec) bool { return part.Repeats(seen) })
@@ -73,7 +76,7 @@ func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	if seen[k] {
 		return true
 	}
-	seen[k] = !k.byPrefix
+	seen[k] = !k.byPrefix || k.Callbacks != nil
 	return false
 }
 
@@ -139,12 +142,24 @@ func ByValue(key any) *Spec {
 			`pass the key under which your middleware stores the value, such as "user"; for a function use By`)
 	}
 	return &Spec{
-		Name: "ByValue", Classes: []setup.KeyClass{{Kind: KindBy}}, Fault: fault,
-		Read: func(r adapter.Request, _ *Prefixes) (store.Identity, error) {
+		Name: "ByValue", Classes: []setup.KeyClass{{Kind: KindBy}}, Fault: fault, byPrefix: true, either: true,
+		Read: func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 			var text string
 			switch v := r.Value(key).(type) {
 			case string:
 				text = v
+			case netip.Addr:
+				return p.address(v)
+			case netip.AddrPort:
+				return p.address(v.Addr())
+			case net.IP:
+				a, _ := netip.AddrFromSlice(v)
+				return p.address(a)
+			case net.Addr:
+				if IsNil(v) {
+					return store.Identity{}, ErrNoKey
+				}
+				return p.address(adapter.PeerAddr(v).Addr)
 			case fmt.Stringer:
 				if !IsNil(v) {
 					text = v.String()
@@ -152,7 +167,7 @@ func ByValue(key any) *Spec {
 			default:
 				text = TextOf(v)
 			}
-			return Text(text, nil)
+			return p.Text(r, text, nil)
 		},
 	}
 }
@@ -269,7 +284,7 @@ func gather(option string, keys []*Spec) *Spec {
 			continue
 		}
 		k.parts = append(k.parts, part)
-		k.byPrefix = k.byPrefix || part.byPrefix
+		k.byPrefix, k.either = k.byPrefix || part.byPrefix, k.either || part.either
 		k.Fault = errors.Join(k.Fault, part.Fault)
 		k.Callbacks = append(k.Callbacks, part.Callbacks...)
 	}
@@ -310,8 +325,24 @@ type Prefixes struct {
 	Memo   *Memo           // of a request that may read a key more than once, or nil
 }
 
+// Text returns the identity of a text that a key has found in a request.
+func (p *Prefixes) Text(r adapter.Request, text string, err error) (store.Identity, error) {
+	if err == nil {
+		p.Check.TextUsed(r, text)
+	}
+	return Text(text, err)
+}
+
 // Full are prefixes that distinguish all addresses.
 var Full = Prefixes{V4: 32, V6: 128}
+
+// address returns the identity of an address, which need not be canonical.
+func (p *Prefixes) address(a netip.Addr) (store.Identity, error) {
+	if a = clientip.Canonical(a); !a.IsValid() {
+		return store.Identity{}, ErrNoKey
+	}
+	return p.identity(a), nil
+}
 
 func (p *Prefixes) identity(a netip.Addr) store.Identity {
 	bits := p.V6
@@ -328,8 +359,17 @@ func (k *Spec) ReadOnce(r adapter.Request, p *Prefixes) (store.Identity, error) 
 		return k.Read(r, p)
 	}
 	for i := range *p.Memo {
-		if known := &(*p.Memo)[i]; known.key == k && (!k.byPrefix || known.by == p) {
+		switch known := &(*p.Memo)[i]; {
+		case known.key != k:
+		case !k.byPrefix || known.by == p:
 			return known.id, known.err
+		case k.parts == nil && known.by.V4 >= p.V4 && known.by.V6 >= p.V6:
+			id := known.id
+			if kind := id.Kind; id.Addr.IsValid() {
+				id = p.identity(id.Addr)
+				id.Kind = kind
+			}
+			return id, known.err
 		}
 	}
 	id, err := k.Read(r, p)

@@ -40,8 +40,10 @@ func NewList(option string, k *Spec, entries []string, passes bool) (*List, erro
 	for _, e := range entries {
 		p, err := clientip.ParsePrefix(e)
 		switch {
-		case addresses && err == nil:
-			l.prefixes = append(l.prefixes, p)
+		case (addresses || k.either) && err == nil:
+			if l.prefixes = append(l.prefixes, p); !addresses {
+				l.texts[strings.Clone(e)] = true
+			}
 		case addresses && !texts:
 			add(strconv.Quote(e), "the key finds addresses, but this is not one, or it is every address",
 				`use an address, or a prefix such as "192.0.2.0/24"`)
