@@ -332,7 +332,7 @@ func (tr *trace) mode(logs []*subject) store.Mode {
 	case k < 7:
 		mode = store.ModeChargeDenied
 	}
-	if counters && (mode == store.ModeRecord || mode == store.ModeChargeDenied) {
+	if counters && mode == store.ModeRecord {
 		return store.ModeCharge
 	}
 	return mode

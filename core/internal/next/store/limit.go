@@ -39,7 +39,7 @@ type Limit struct {
 // at most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and
 // Reset how long it takes, after this take, until Used is one less.
 //
-// ModeRecord and ModeChargeDenied are not for them.
+// ModeRecord is not for them. Denials are never recorded: ModeChargeDenied is ModeCharge.
 type Algorithm uint8
 
 const (
@@ -80,9 +80,12 @@ func (l *Limit) String() string {
 }
 
 // Counted returns how many units a take of that Cost counts, and in which mode it is recorded. These are its Cost and
-// Mode, unless the limit is of permits.
+// Mode, unless the limit is of permits or counts denials without entries.
 func (l *Limit) Counted(cost int, mode Mode) (units int, as Mode) {
 	if !l.Permits {
+		if mode == ModeChargeDenied && l.Algorithm != SlidingLog {
+			mode = ModeCharge
+		}
 		return cost, mode
 	}
 	switch mode {
