@@ -101,6 +101,9 @@ func NewNamespace(policy, part string, secret []byte) *Namespace {
 // Policy returns the policy's name.
 func (n *Namespace) Policy() string { return n.name }
 
+// Name returns what the texts of its keys begin with, before a dot and the kind of the identity.
+func (n *Namespace) Name() string { return n.name + ":" + n.part }
+
 // seed is this process's own, so that nobody can choose keys whose hashes are equal.
 var seed = maphash.MakeSeed()
 
