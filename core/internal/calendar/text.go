@@ -34,6 +34,20 @@ func (c Calendar) String() string {
 	return text
 }
 
+// ID is equal for calendars with equal periods, also where their zones were loaded twice. It differs for zones of one name
+// whose clocks differ in winter or in summer.
+func (c Calendar) ID() string {
+	if c.zone == nil {
+		return ""
+	}
+	winter := time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC).In(c.zone)
+	summer := time.Date(2024, time.July, 1, 0, 0, 0, 0, time.UTC).In(c.zone)
+	return c.String() + winter.Format(" -07:00:00") + summer.Format(" -07:00:00")
+}
+
+// Equal reports whether the periods of two calendars are equal; see [Calendar.ID].
+func (c Calendar) Equal(other Calendar) bool { return c == other || c.ID() == other.ID() }
+
 // beginsText formats when periods begin, or returns "" if they begin as they do by default.
 func (c Calendar) beginsText() string {
 	if c == New(c.unit, c.zone) {
