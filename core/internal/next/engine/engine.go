@@ -1,17 +1,20 @@
 // Package engine is the limiter proper: a policy on a store, asked with identities and costs. It knows no requests;
 // package core reads these, and has the types that users see.
 //
-// A decision goes this way: [Engine.Decide] takes a [Set] of limits, an identity for each of its keys and a cost for
-// each limit. It makes a take for each limit, mostly one, replaces limits that have an override, looks for a ban, and
-// has the logs in memory or the guard of a store decide. What they answer is a [Result], which later settles, gives back
-// and releases what was taken.
+// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost for each
+// limit. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is mostly one,
+// and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and releases what
+// was taken.
 package engine
 
 import (
 	"context"
-	"time"
+	"errors"
+	"sync"
 
+	"github.com/sashlimit/sash/core/internal/next/guard"
 	"github.com/sashlimit/sash/core/internal/next/keys"
+	"github.com/sashlimit/sash/core/internal/next/queue"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -21,32 +24,67 @@ type Config struct {
 	Key    *keys.Spec // whose quota limits without a key of their own are
 	Secret []byte     // identities in the names of logs are hashed with it, unless it is empty
 
-	Store store.Store // comes as *memory.Store or guard.Config when these packages are there
+	Memory    Memory          // or nil: Guard is of a store outside the process
+	Overrider store.Overrider // keeps the overrides of Memory
+	Guard     guard.Config    // New sets Policy and Freed
 
-	Lease     time.Duration // of WithLease, or 0
-	Overrides bool          // look for overrides; the store is a store.Overrider
-	Ban       *Ban          // or nil
+	Ban       *Ban // or nil
+	Overrides bool // look for overrides
 
 	// PublicOverride returns what Override.Public has, for each override that is read. It may be nil.
 	PublicOverride func(*Override) any
 	// ShadowFailed is called when what a shadow has taken could not be settled or given back. It may be nil.
-	ShadowFailed func(ctx context.Context, policy string, err error)
+	ShadowFailed func(context.Context, error)
 }
 
 // Engine decides by sets of limits on one store. It is safe for concurrent use.
 type Engine struct {
-	config Config
+	config     Config
+	store      backend
+	namespaces sync.Map // of *store.Namespace, by policy and part
+	owner      *owner   // of the policy's limits
+	shadow     *owner   // of those that are tried out
+
+	chosen, tried memo[uint64, chosen]
+	combined      memo[combination, *Set]
+	overridden    memo[overriddenID, overridden]
+	seen          memo[seenID, seenLog]
+
+	ban       *ban       // or nil
+	overrides *overrides // or nil
+	settled   settled
+	lines     queue.Lines[lineID]
 }
 
-// New makes an engine. It does no I/O. The error reports all mistakes, each as a [store.ConfigError].
-func New(c Config) (*Engine, error) { return &Engine{config: c}, nil }
+// New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each is
+// a [store.ConfigError].
+func New(c Config) (*Engine, error) {
+	e := &Engine{config: c}
+	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
+	e.combined.size, e.overridden.size = mostCombined, mostCombined
+	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
+	e.owner = e.newOwner(c.Policy, c.Key, nil)
+	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)
+	err := e.store.validate()
+	if c.Ban != nil {
+		var wrong error
+		e.ban, wrong = e.newBan(c.Ban)
+		err = errors.Join(err, wrong)
+	}
+	if c.Overrides {
+		if from := e.store.overrider(c.Overrider); from != nil {
+			e.overrides = newOverrides(e, from)
+		} else {
+			err = errors.Join(err, configError("WithOverrides", e.store.name(),
+				"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
+				otherStore))
+		}
+	}
+	return e, err
+}
+
+// Policy returns the name of the policy.
+func (e *Engine) Policy() string { return e.config.Policy }
 
 // Close replays what was admitted without the store, ends leases, and stops all work in the background.
-func (e *Engine) Close() error { return nil }
-
-// Reset deletes what an identity of the own key has used, of all limits that this process knows, those of LimitBy and
-// of overrides included, and its bans. Permits stay.
-func (e *Engine) Reset(_ context.Context, _ store.Identity) error { return nil }
-
-// Log lists the entries of a limit's log, oldest first.
-func (e *Engine) Log(_ context.Context, _ *Limit, _ store.Identity) ([]store.Entry, error) { return nil, nil }
+func (e *Engine) Close() error { return e.store.close() }

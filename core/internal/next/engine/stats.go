@@ -1,10 +1,23 @@
 package engine
 
-// Stats is what an engine holds. Those of the memory store and of the guard are added when these packages are there.
+import "github.com/sashlimit/sash/core/internal/next/guard"
+
+// Stats is what an engine holds.
 type Stats struct {
 	InFlight  int // permits that requests of this process hold
 	Overrides int // in force, as they were read last
+
+	Guard guard.Stats // of a store outside the process
 }
 
 // Stats returns a snapshot. It asks no store outside the process.
-func (e *Engine) Stats() Stats { return Stats{} }
+func (e *Engine) Stats() Stats {
+	s := Stats{InFlight: e.store.permits.Len()}
+	if e.store.guard != nil {
+		s.Guard = e.store.guard.Stats()
+	}
+	if e.overrides != nil {
+		s.Overrides = e.overrides.count()
+	}
+	return s
+}

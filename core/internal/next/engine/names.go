@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/sashlimit/sash/core/internal/next/limittext"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// The names of logs. A log keeps what was used when limits change, so its name has only what tells it from others: whose
+// it is, its window, unit and algorithm, and never a quota. See [store.Key.String] and [store.Limit.Log].
+
+// shadowMark ends the name of a policy that is tried out. Users cannot write it.
+const shadowMark = "~shadow"
+
+// partOf names the logs of a key beside those of the policy's other keys.
+func partOf(own bool, label, ruleLabel string) string {
+	part := "own"
+	if !own {
+		part = strings.TrimSuffix("by."+fit(label), ".")
+	}
+	if ruleLabel != "" {
+		part += "~" + ruleLabel
+	}
+	return part
+}
+
+// namespace returns the namespace of a policy and a part of it, the same one each time.
+func (e *Engine) namespace(policy, part string) *store.Namespace {
+	name := policy + ":" + part
+	if known, ok := e.namespaces.Load(name); ok {
+		return known.(*store.Namespace) //nolint:forcetypeassert // nothing else is stored
+	}
+	known, _ := e.namespaces.LoadOrStore(strings.Clone(name), store.NewNamespace(
+		strings.Clone(policy), strings.Clone(part), e.config.Secret))
+	return known.(*store.Namespace) //nolint:forcetypeassert // as above
+}
+
+const (
+	longestLabel = 32
+	hashLength   = 8
+)
+
+// fit returns a text as a part of names, or a hash of it.
+func fit(text string) string {
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if len(text) <= longestLabel && strings.Trim(text, allowed) == "" {
+		return text
+	}
+	return hash(text)
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:hashLength])
+}
+
+// logName names the log of a limit whose numbers l has: its algorithm and window, and its unit.
+func logName(l *store.Limit, text *limittext.Limit) (name string) {
+	switch {
+	case l.Permits:
+		return "in-flight"
+	case text.Calendar.IsSet():
+		name = text.Calendar.Unit().String()
+		if text.Calendar.String() != name { // it has a zone or an anchor
+			name += "-" + hash(text.Calendar.ID())
+		}
+	case l.Algorithm == store.TokenBucket:
+		name = "bucket-" + strconv.FormatInt(l.Interval(), 10) + "ns"
+	case l.Algorithm == store.FixedWindow:
+		name = "fixed-" + l.Window.String()
+	case l.Algorithm == store.SlidingCounter:
+		name = "counter-" + l.Window.String()
+	case l.Algorithm == store.SlidingLog:
+		name = l.Window.String()
+	}
+	if text.Unit != "" {
+		name += "." + text.Unit
+	}
+	return name
+}
