@@ -1,0 +1,106 @@
+// Package lease is the state of a lease, without a clock, a lock or I/O.
+//
+// A lease is units of a log that a process has taken ahead, as one ordinary entry, which the store stamps with its now.
+// The process spends them without asking the store, and settles the entry to what it has used. The windows of all limits
+// of the log are longer by d than those that are promised.
+//
+// No window W is ever over a quota. The process ends the lease 0.9 d after the instant before it sent the take. The store
+// executes that later, so each use is less than d after the entry, whatever the network does. It ends by the monotonic or
+// by the wall clock, whichever comes first, and the clock is read after the unit was spent.
+//
+// Consider a window (s-W, s] of uses, and of the entries with uses in it the last one, at t <= s. Any other such entry
+// is of a use after s-W, and so it is after s-W-d, which is not before t-W-d: it counted when the last one was admitted,
+// in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
+//
+// Settling is right because the lease is closed before its sum is read: no use comes later. Settlements of a lease have
+// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended.
+package lease
+
+import "time"
+
+// Instant is what the clocks of a process read: the monotonic one and the wall clock, since any instants.
+type Instant struct{ Mono, Wall time.Duration }
+
+// End returns when a lease of length d ends whose take was sent after an instant.
+func (i Instant) End(d time.Duration) Instant {
+	d = d / 10 * 9
+	return Instant{i.Mono + d, i.Wall + d}
+}
+
+// Reaches reports whether one of the clocks has reached an end.
+func (i Instant) Reaches(end Instant) bool { return i.Mono >= end.Mono || i.Wall >= end.Wall }
+
+// Lease is units that were taken ahead. The zero Lease is over, and there is nothing to settle.
+type Lease struct {
+	Units int // that were taken
+
+	end     Instant
+	left    int
+	open    bool // units may be spent
+	stored  int  // units of the store's entry, as far as is known
+	changed map[uint64]int
+	moved   int
+}
+
+// New returns a lease.
+func New(units int, end Instant) Lease {
+	return Lease{Units: units, end: end, left: units, open: true, stored: units}
+}
+
+// Spend takes a unit for a use, and then reads the clock. It takes none if none is left, or if the lease has ended.
+func (l *Lease) Spend(clock func() Instant) bool {
+	if !l.open || l.left == 0 {
+		return false
+	}
+	l.left--
+	if clock().Reaches(l.end) {
+		l.left, l.open = l.left+1, false
+		return false
+	}
+	return true
+}
+
+// Close ends the lease.
+func (l *Lease) Close() { l.open = false }
+
+// IsOpen reports whether the lease was not closed. It may have ended nevertheless.
+func (l *Lease) IsOpen() bool { return l.open }
+
+// Ends reports whether the lease has ended at an instant.
+func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
+
+// Left returns how many units were not spent.
+func (l *Lease) Left() int { return l.left }
+
+// Cost returns what a use costs, and the units of it that have an entry of their own.
+func (l *Lease) Cost(id uint64) (units, own int) {
+	units, changed := l.changed[id]
+	if !changed {
+		return 1, 0
+	}
+	return units, units
+}
+
+// Change changes the cost of a use. A unit that is given back may be spent again, while the lease is open. A use of any
+// other cost has an entry of its own, and its unit of the lease is not spent any more.
+func (l *Lease) Change(id uint64, units int) {
+	if _, changed := l.changed[id]; !changed {
+		if l.changed == nil {
+			l.changed = make(map[uint64]int)
+		}
+		if units == 0 {
+			l.left++
+		} else {
+			l.moved++
+		}
+	}
+	l.changed[id] = units
+}
+
+// Settlement closes the lease, and returns the units that the store was told before, and those that it is to be told. If
+// they are the same, nothing is due.
+func (l *Lease) Settlement() (was, sum int, due bool) {
+	l.open = false
+	was, l.stored = l.stored, l.Units-l.left-l.moved
+	return was, l.stored, was != l.stored
+}
