@@ -60,7 +60,7 @@ type listKey struct {
 // close it. New does no I/O, so a program starts without its Redis. A wrong option or client is an error of [core.New],
 // which asks the store to validate.
 func New(client Client, opts ...Option) store.Store {
-	var o redisclient.Options
+	o := redisclient.Options{Prefix: "sash"}
 	for _, option := range opts {
 		option(&o)
 	}
