@@ -72,6 +72,9 @@ func Random(t *testing.T, c Config) {
 	}
 	t.Logf("%d operations, %d answers compared; admitted %v, denied %v by mode", n.operations, n.answers, n.admitted,
 		n.denied)
+	if n.lists == 0 || n.counters == 0 {
+		t.Logf("lists of takes %d, algorithms %d: the store refuses them", n.lists, n.counters)
+	}
 	if t.Failed() || only || c.Operations < 1000 {
 		return
 	}
@@ -190,6 +193,9 @@ func newTrace(t *testing.T, c *Config, seed uint64, n *counts) *trace {
 func (tr *trace) findAbilities() {
 	_, tr.abilities.permits = tr.Store.(store.Renewer)
 	limits := []*store.Limit{tr.limit(store.SlidingLog, 0), tr.limit(store.SlidingLog, 1)}
+	if err := tr.Store.Validate(limits[0]); err != nil {
+		tr.t.Fatal(err)
+	}
 	tr.abilities.several = tr.Store.Validate(limits...) == nil
 	tr.abilities.keys = tr.abilities.several
 	for a := store.FixedWindow; a <= store.TokenBucket && !tr.Twice; a++ {

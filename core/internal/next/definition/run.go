@@ -59,6 +59,7 @@ type ask struct {
 // counts is what was compared.
 type counts struct {
 	operations, answers int
+	lists, counters     int // requests over several logs, answers of algorithms that count
 	admitted, denied    [store.ModeAtMost + 1]int
 }
 
@@ -252,7 +253,9 @@ func (x *run) compare(q *request, got []store.Answer, others bool) error {
 		w := wanted[i]
 		g.Period, w.Period = 0, 0
 		counts := takes[i].Limit.Algorithm != store.SlidingLog
-		if x.InTurn && w.Allowed && (denied || counts && q.mode == store.ModeAtMost) { // units were given back
+		// Units were given back, or others have been recorded at the same instant.
+		later := x.InTurn && (denied || counts && q.mode == store.ModeAtMost) || others && counts
+		if later && w.Allowed {
 			g.Reset = w.Reset
 		}
 		used := want.log(&takes[i].Key, takes[i].Limit).used(takes[i].Limit, want.now)
@@ -290,6 +293,14 @@ func answerText(a store.Answer) string {
 func (x *run) note(q *request, got []store.Answer) {
 	admitted := !slices.ContainsFunc(got, func(a store.Answer) bool { return !a.Known || !a.Allowed })
 	x.n.answers += len(got)
+	if len(got) > 1 {
+		x.n.lists++
+	}
+	for _, a := range q.asks {
+		if a.limit.Algorithm != store.SlidingLog {
+			x.n.counters++
+		}
+	}
 	if admitted {
 		x.n.admitted[q.mode]++
 	} else {
