@@ -116,7 +116,7 @@ type trace struct {
 	id        uint64
 	abilities abilities
 	kind      kind
-	nextAt    int64 // when the next step is
+	nextAt    int64 // the instant of the step that is made, in microseconds since the Unix epoch
 }
 
 // subject is one log of a key. Takes ask it under any of the limits.
@@ -212,6 +212,7 @@ func (tr *trace) play() error {
 			return err
 		}
 	}
+	tr.nextAt = tr.want.now
 	for _, s := range tr.logs { // what is left
 		for _, l := range s.limits {
 			if err := tr.do(tr.peek(s, l)); err != nil {
@@ -234,7 +235,7 @@ func (tr *trace) do(s *step) error {
 
 func (tr *trace) peek(s *subject, l *store.Limit) *step {
 	tr.id++
-	return taking(&request{id: tr.id, mode: store.ModePeek, asks: []ask{{s.key, l, 1}}})
+	return taking(&request{id: tr.id, mode: store.ModePeek, asks: []ask{{s.key, tr.current(l), 1}}})
 }
 
 // next makes a random step.

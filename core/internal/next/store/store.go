@@ -50,7 +50,8 @@ type Store interface {
 	Take(ctx context.Context, takes []Take, answers []Answer) error
 
 	// Reset deletes the logs that these limits have of a key, except the entries that are younger than young. A log
-	// that does not exist is not an error.
+	// that does not exist is not an error. Of an algorithm that counts, a take from before is not told from those after
+	// it: settled in the same period, it changes their number.
 	Reset(ctx context.Context, key Key, limits []*Limit, young time.Duration) error
 }
 
