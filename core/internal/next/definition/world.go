@@ -159,7 +159,7 @@ func (e *explorer) next(before []operation) (all []operation) {
 		switch {
 		case l.Permits:
 			all = append(all, operation{make: (*world).renew, of: n})
-		case l.Algorithm == store.SlidingLog:
+		case l.Algorithm == store.SlidingLog && o.take.mode != store.ModePeek:
 			all = append(all, operation{make: (*world).merge, of: n})
 		}
 	}
@@ -343,7 +343,7 @@ func (w *world) settle(o operation) *step {
 // merge adds what another log may know of a take, to one log.
 func (w *world) merge(o operation) *step {
 	a, most := w.logsOf(o)[0], w.to[len(w.to)-1]
-	return merging(a.key, a.limit, []store.Entry{{ID: w.id(o.of), Age: time.Millisecond, Cost: most + 1}}, true)
+	return merging(a.key, a.limit, []store.Entry{{ID: w.id(o.of), Cost: most + 1}}, true)
 }
 
 func (w *world) renew(o operation) *step {
