@@ -127,9 +127,10 @@ func (d *Cache) Note(takes []store.Take, answers []store.Answer, asked Asked) {
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
 		switch {
-		case a.Known && a.Allowed:
+		case !a.Known:
+		case a.Allowed || cost(t) == 0: // it may have recorded units
 			d.delete(&t.Key, t.Limit)
-		case a.Known && cost(t) > 0:
+		default:
 			d.add(takes, t, a, asked)
 		}
 	}

@@ -126,7 +126,7 @@ func (s *Set) addOne(p *Permit) *log {
 	l := s.held[key]
 	if l == nil {
 		l = &log{permits: make(map[*Permit]struct{}), lease: p.Limit.Window}
-		l.due = p.since.Add(l.lease / renewals)
+		l.renewedAt(p.since)
 		s.held[key] = l
 	}
 	l.permits[p], p.log = struct{}{}, l
@@ -138,6 +138,11 @@ func (s *Set) addOne(p *Permit) *log {
 	}
 	return l
 }
+
+// renewedAt sets when the permits are renewed next, before the tick that would be too late.
+func (l *log) renewedAt(now time.Time) { l.due = now.Add(l.lease/renewals - tickOf(l.lease)) }
+
+func tickOf(lease time.Duration) time.Duration { return min(lease/ticks, longestTick) }
 
 // start has a tick come. A timer is used once, because one that was made in a testing/synctest bubble must not be used
 // outside of it.
@@ -153,7 +158,7 @@ func (s *Set) start(lease time.Duration) {
 	}
 	s.timers++
 	number := s.timers
-	s.timer = time.AfterFunc(min(lease/ticks, longestTick), func() { s.tick(number) })
+	s.timer = time.AfterFunc(tickOf(lease), func() { s.tick(number) })
 }
 
 func (s *Set) remove(p *Permit) {
@@ -237,8 +242,8 @@ func (s *Set) renew(l *log) {
 	s.mu.Lock()
 	released := l.released
 	l.renewing, l.released = false, nil
-	if l.due = time.Now().Add(l.lease / renewals); store.IsOutage(err) {
-		l.due = time.Time{}
+	if l.due = (time.Time{}); !store.IsOutage(err) {
+		l.renewedAt(time.Now())
 	}
 	s.mu.Unlock()
 	for _, p := range released {
