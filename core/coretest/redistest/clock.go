@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +72,14 @@ func (c *Clock) Script(text string, keys []string) (string, []string) {
 	timed = anHourMore + timed
 	c.scripts = append(c.scripts, script{text, timed})
 	return timed, keys
+}
+
+// Fixed returns the script with the clock's time in its text, for a cluster, where two keys more would be on other
+// servers. It is another script at each instant.
+func (c *Clock) Fixed(text string) string {
+	micros := c.Now().UnixMicro()
+	time := fmt.Sprintf("{'%d', '%d'}", micros/1e6, micros%1e6)
+	return anHourMore + strings.Replace(text, "call('TIME')", time, 1)
 }
 
 // ErrNoScript is what a server says that has never seen a script.
