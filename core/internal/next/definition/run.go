@@ -324,6 +324,11 @@ func (x *run) note(q *request, got []store.Answer) {
 	x.sent = x.sent[max(0, len(x.sent)-10):]
 }
 
+// forget has a request not repeated any more: a take is settled after its call.
+func (x *run) forget(id uint64) {
+	x.sent = slices.DeleteFunc(x.sent, func(q sent) bool { return q.id == id })
+}
+
 // recorded returns what the logs of a request have recorded of it.
 func (x *run) recorded(q *request) []entry {
 	entries := make([]entry, len(q.asks))
@@ -416,6 +421,7 @@ func settling(id uint64, key int, l *store.Limit, cost int, wrong int, younger t
 		}
 		m.settled++
 		m.units = s.Cost
+		x.forget(id)
 		if err := settler.Settle(x.t.Context(), s); err != nil {
 			return err
 		}
@@ -439,6 +445,7 @@ func merging(key int, l *store.Limit, entries []store.Entry, twice bool) *step {
 		}
 		m := store.MergeRequest{Key: x.keys[key], Limit: l}
 		for _, e := range entries {
+			x.forget(e.ID)
 			for i := range x.made {
 				if made := &x.made[i]; made.id == e.ID && made.key == key && made.limit.Log == l.Log {
 					e.Age = x.Now().Sub(made.at)

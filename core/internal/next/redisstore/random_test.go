@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,28 +24,13 @@ type client struct {
 	twice bool // each script is run twice, and replies what it does then
 
 	mu      sync.Mutex
-	now     time.Time
 	scripts map[string]*redis.Script
 }
 
 func newClient(rdb redis.UniversalClient) *client {
 	return &client{
-		UniversalClient: rdb, Clock: redistest.NewClock(), now: time.UnixMicro(1_763_700_000_000_007),
-		scripts: make(map[string]*redis.Script),
+		UniversalClient: rdb, Clock: redistest.NewClock(), scripts: make(map[string]*redis.Script),
 	}
-}
-
-func (c *client) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-	c.Clock.Advance(d)
-}
-
-func (c *client) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
 }
 
 func (c *client) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
@@ -57,9 +41,7 @@ func (c *client) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *r
 
 func (c *client) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
 	if _, ok := c.UniversalClient.(*redis.ClusterClient); ok { // the clock's keys would be on other nodes
-		now := c.Now().UnixMicro()
-		text = strings.Replace(text, "call('TIME')", fmt.Sprintf("{'%d', '%d'}", now/1e6, now%1e6), 1)
-		return c.UniversalClient.Eval(ctx, text, keys, args...)
+		return c.UniversalClient.Eval(ctx, c.Fixed(text), keys, args...)
 	}
 	timed, keys := c.Script(text, keys)
 	c.mu.Lock()
