@@ -63,7 +63,8 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Deci
 	return d, err
 }
 
-// Peek returns what [Limiter.Allow] would decide, and takes nothing: Remaining is what is left now.
+// Peek returns what would be decided about a request that takes one of each unit, and takes nothing: Remaining is what is
+// left now. Where the limits count nothing but requests, it is what [Limiter.Allow] would return.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.ask(ctx, key, 1, nil, store.ModePeek, &d)
 	return d, err

@@ -397,6 +397,19 @@ func pages(t *testing.T) []string {
 // TestReadme compiles every block of Go in README and docs. Of README's blocks of one-liners every line runs.
 func TestReadme(t *testing.T) { checkBlocks(t, "") }
 
+// The first block of docs/without-http.md is a whole program.
+func TestWithoutHTTP(t *testing.T) {
+	files := newOverlay(t, ".")
+	files.add(t, "program", blocksOf(t, "../docs/without-http.md")[0].code)
+	path := filepath.Join(t.TempDir(), "program")
+	if err := files.build(t, []string{"program"}, "-o", path); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(path).CombinedOutput(); err != nil || string(out) != "tokens: 12\n" {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
 // TestReadmeModules does the same with the blocks and lines that need other modules: those about echo v5, fiber v3 and
 // grpc-go, and those that show other limiters.
 func TestReadmeModules(t *testing.T) {

@@ -97,7 +97,7 @@ type Peer struct {
 	Unix bool       // the listener is a Unix socket
 
 	// Rewritten reports that the address has no port. Servers always write one, so other middleware has replaced the
-	// address.
+	// address, or the request has come through a serverless gateway.
 	Rewritten bool
 }
 

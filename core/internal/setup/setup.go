@@ -62,7 +62,7 @@ func (c *Requests) PeerReplaced(r adapter.Request) {
 			warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
 				"by something that a client can write into a header",
 				"mount the limiter in front of that middleware, or remove it, and use core.ByForwardedIP with your "+
-					"proxies in its place")
+					"proxies in its place; an address that a serverless gateway has set is right, and nothing is wrong")
 		})
 	}
 }
