@@ -2,6 +2,7 @@ package redisclient
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -20,6 +21,7 @@ const (
 	longWait    = 5 * time.Millisecond //
 	mostKeys    = 128                  // of a batch, so that its script keeps the server busy for a millisecond or two
 	mostIDs     = 1024                 // of a batch
+	turns       = 3                    // for an answer that is late
 	mostCalls   = 64                   // to one server, those included that callers have left
 )
 
@@ -130,6 +132,7 @@ type queue struct {
 	byKey    map[string]*Question // the first one of each key
 	turns    []*Question          // the same, in the order in which they leave
 	inFlight int                  // batches that somebody waits for
+	starting bool                 // one of them is not filled yet
 	sentAt   time.Time            // when the latest batch was sent
 	timed    bool                 // a timer runs flush
 }
@@ -155,23 +158,20 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	if !p.Ping {
 		s = c.serverOf(ctx, q.key)
 	}
+	if err := ctx.Err(); err != nil {
+		return c.Failed(err)
+	}
 	if int(s.abandoned.Load()) == cap(s.places) {
 		return c.Failed(s.dial.reason(errAbandoned))
 	}
 	q.ctx = ctx
-	found, ok := p.queues.Load(s)
-	if !ok {
-		found, _ = p.queues.LoadOrStore(s, &queue{Plan: p, conn: c, server: s, byKey: make(map[string]*Question)})
-	}
-	b, _ := found.(*queue)
+	b := p.queueOf(c, s)
 	b.mu.Lock()
 	b.add(q)
 	b.start()
 	b.mu.Unlock()
-	select {
-	case <-q.answered:
+	if q.waits(ctx) {
 		return q.err
-	case <-ctx.Done():
 	}
 	switch q.owner.Swap(left) {
 	case answered:
@@ -184,6 +184,38 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 		q.call.End(false, nil)
 	}
 	return &store.LeftError{Err: c.Failed(s.dial.reason(ctx.Err())), Call: &q.call}
+}
+
+// queueOf returns the plan's queue to a server.
+func (p *Plan) queueOf(c *Conn, s *server) *queue {
+	found, ok := p.queues.Load(s)
+	if !ok {
+		found, _ = p.queues.LoadOrStore(s, &queue{Plan: p, conn: c, server: s, byKey: make(map[string]*Question)})
+	}
+	b, _ := found.(*queue)
+	return b
+}
+
+// waits waits for the answer, or for the end of the context. It reports whether there is an answer.
+func (q *Question) waits(ctx context.Context) bool {
+	select {
+	case <-q.answered:
+		return true
+	case <-ctx.Done():
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false
+	}
+	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
+	for range turns {
+		select {
+		case <-q.answered:
+			return true
+		case <-time.After(time.Millisecond):
+			runtime.Gosched()
+		}
+	}
+	return false
 }
 
 // errAbandoned is the error of calls that are not made.
@@ -215,15 +247,16 @@ func (b *queue) addFirst(q, last *Question) {
 func (b *queue) start() {
 	if b.maySend() {
 		b.inFlight++
+		b.starting = true
 		go b.run()
-	} else if len(b.turns) > 0 && !b.timed {
+	} else if len(b.turns) > 0 && !b.starting && !b.timed {
 		b.timed = true
 		time.AfterFunc(longWait, b.flush)
 	}
 }
 
 func (b *queue) maySend() bool {
-	return len(b.turns) > 0 && (b.inFlight < b.server.few ||
+	return len(b.turns) > 0 && !b.starting && (b.inFlight < b.server.few ||
 		b.inFlight < b.server.most && time.Since(b.sentAt) >= longWait)
 }
 
@@ -241,6 +274,8 @@ func (b *queue) run() {
 		c := &call{queue: b}
 		b.mu.Lock()
 		b.fill(c)
+		b.starting = false
+		b.start()
 		b.mu.Unlock()
 		if len(c.firsts) > 0 {
 			ctx, cancel := c.context()
@@ -270,7 +305,7 @@ func (b *queue) fill(c *call) {
 func (c *call) add(q *Question) (rest *Question) {
 	var first, last *Question
 	for ; q != nil; q = rest {
-		if first != nil && (first.StandsFor >= c.Group || first.rest() != q.rest()) {
+		if first != nil && (first.StandsFor >= c.Group || c.waiting >= mostIDs || first.rest() != q.rest()) {
 			return q
 		}
 		rest, q.next, q.in = q.next, nil, c
@@ -347,6 +382,7 @@ func (c *call) end() (again bool) {
 	}
 	if again = c.maySend(); again {
 		c.inFlight++
+		c.starting = true
 	}
 	return again
 }

@@ -49,6 +49,7 @@ type Conn struct {
 	process  func(context.Context, redis.Cmder) error // or nil, if the type of the client is not known
 	pipeline func() redis.Pipeliner                   // the same
 	one      bool                                     // one script may use all keys
+	member   bool                                     // of a cluster or Ring
 
 	mostKeys int // of a batch
 

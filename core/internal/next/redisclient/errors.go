@@ -170,7 +170,7 @@ func (c *Conn) diagnoseReply(err error, reply string) *store.StoreError {
 			}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + c.checkLists()}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
@@ -183,10 +183,8 @@ func (c *Conn) permissionAdvice(reply string) string {
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(c.commands()...) + c.checkLists()
+	return grant(c.commands()...)
 }
-
-func (c *Conn) checkLists() string { return "; " + c.of.Name + ".Check lists what is missing" }
 
 // commands returns the commands that the store's user must be allowed to run, for overrides too.
 func (c *Conn) commands() []string {
