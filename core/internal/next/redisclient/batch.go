@@ -112,14 +112,13 @@ func (q *Question) rest() string { return q.Argument[min(idLength, len(q.Argumen
 
 // server is one server, or several that are not told apart.
 type server struct {
-	dial      *dial         // how its latest connection ended, or nil
 	few, most int           // batches of a plan in flight
 	places    chan struct{} // a semaphore of calls
 	abandoned atomic.Int32  // calls that nobody waits for
 }
 
-func newServer(d *dial, few, most int) *server {
-	return &server{dial: d, few: few, most: most, places: make(chan struct{}, mostCalls)}
+func newServer(few, most int) *server {
+	return &server{few: few, most: most, places: make(chan struct{}, mostCalls)}
 }
 
 // queue has the questions of a plan to one server.
@@ -162,7 +161,7 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 		return c.Failed(err)
 	}
 	if int(s.abandoned.Load()) == cap(s.places) {
-		return c.Failed(s.dial.reason(errAbandoned))
+		return c.Failed(c.dial.reason(errAbandoned))
 	}
 	q.ctx = ctx
 	b := p.queueOf(c, s)
@@ -183,7 +182,7 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	default: // it is not sent any more
 		q.call.End(false, nil)
 	}
-	return &store.LeftError{Err: c.Failed(s.dial.reason(ctx.Err())), Call: &q.call}
+	return &store.LeftError{Err: c.Failed(c.dial.reason(ctx.Err())), Call: &q.call}
 }
 
 // queueOf returns the plan's queue to a server.

@@ -31,7 +31,7 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{resume: make(chan struct{})}
-	s, pings := newServer(nil, fewBatches, mostBatches), newServer(nil, fewBatches, fewBatches)
+	s, pings := newServer(fewBatches, mostBatches), newServer(fewBatches, fewBatches)
 	f.Conn = &Conn{of: &Package{Name: "test"}, one: true, mostKeys: mostKeys, all: s, pings: pings}
 	f.Conn.process = f.reply
 	return f
@@ -90,7 +90,7 @@ func newPlan() *Plan {
 // filled returns the keys of the batches in which these questions leave, and how many questions each stands for. The
 // callers of those in capital letters have left.
 func filled(p *Plan, asked string) (batches []string) {
-	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(nil, 1, 1), byKey: make(map[string]*Question)}
+	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(1, 1), byKey: make(map[string]*Question)}
 	for _, text := range strings.Fields(asked) {
 		q := fresh(strings.ToLower(text[:1]))
 		if q.ctx = context.Background(); q.key != text[:1] {

@@ -30,7 +30,7 @@ func (c *Conn) Check(ctx context.Context, try Try) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done(): // which many clients do not heed
-		return c.Failed(c.all.dial.reason(ctx.Err()))
+		return c.Failed(c.dial.reason(ctx.Err()))
 	}
 }
 
@@ -72,10 +72,10 @@ func (c *Conn) check(ctx context.Context, try Try) error {
 
 // ofOne returns a Conn to one of the servers.
 func (c *Conn) ofOne(client *redis.Client) *Conn {
-	s := newServer(watched(client), fewBatches, mostBatches)
+	s := newServer(fewBatches, mostBatches)
 	return &Conn{
 		client: client, of: c.of, prefix: c.prefix, process: client.Process, pipeline: client.Pipeline,
-		one: true, member: true, mostKeys: mostKeys, all: s, pings: s,
+		one: true, member: true, dial: c.dial, mostKeys: mostKeys, all: s, pings: s,
 	}
 }
 

@@ -53,7 +53,8 @@ type Conn struct {
 
 	mostKeys int // of a batch
 
-	node     func(ctx context.Context, key string) *redis.Client // the server that has a key, or nil if unknown; or nil
+	node     func(ctx context.Context, key string) (*redis.Client, error) // the server that has a key; or nil
+	dial     *dial                                                        // or nil
 	servers  Recent[*redis.Client, *server]
 	all      *server     // where servers are not told apart
 	pings    *server     // the same, for pings
@@ -74,44 +75,42 @@ func New(of *Package, client Client, o Options) *Conn {
 		return c
 	}
 	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
-	var d *dial
 	switch client := client.(type) {
 	case *redis.Client:
 		c.process, c.pipeline, c.one = client.Process, client.Pipeline, true
-		d = watch(client)
+		c.dial = watch(client, client.AddHook)
 	case *redis.ClusterClient:
 		c.process, c.pipeline = client.Process, client.Pipeline
-		watchNodes(client, client.OnNewNode)
-		c.node = func(ctx context.Context, key string) *redis.Client {
-			node, _ := client.MasterForKey(ctx, key) //nolint:errcheck // the call will fail and tell the reason
-			return node
-		}
+		c.dial = watch(client, func(hook redis.Hook) {
+			client.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+		})
+		c.node = func(ctx context.Context, key string) (*redis.Client, error) { return client.MasterForKey(ctx, key) }
 	case *redis.Ring:
-		c.ofRing(client)
+		c.process, c.pipeline = client.Process, client.Pipeline
+		c.dial = watch(client, func(hook redis.Hook) { watchRing(client, hook) })
+		if tells, ok := any(client).(interface { // some versions of go-redis do
+			GetShardClientForKey(key string) (*redis.Client, error)
+		}); ok {
+			c.node = func(_ context.Context, key string) (*redis.Client, error) { return tells.GetShardClientForKey(key) }
+		}
 	default:
 		c.one = o.OneServer
-	}
-	c.all, c.pings = newServer(d, fewBatches, mostBatches), newServer(d, fewBatches, fewBatches)
-	if !c.one && c.node == nil { // a batch could be held up by any server
-		c.all.few, c.mostKeys = mostCalls, 1
 	}
 	if o.OneServer && c.pipeline != nil && !c.one {
 		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
 	}
+	c.all, c.pings = newServer(fewBatches, mostBatches), newServer(fewBatches, fewBatches)
+	if !c.one && c.node == nil { // any server could hold up a batch
+		c.all.few, c.mostKeys = mostCalls, 1
+	}
 	return c
 }
 
-func (c *Conn) ofRing(ring *redis.Ring) {
-	c.process, c.pipeline = ring.Process, ring.Pipeline
-	watchNodes(ring, ring.OnNewNode)
-	if tells, ok := any(ring).(interface { // from go-redis 9.8 on
-		GetShardClientForKey(key string) (*redis.Client, error)
-	}); ok {
-		c.node = func(_ context.Context, key string) *redis.Client {
-			shard, _ := tells.GetShardClientForKey(key) //nolint:errcheck // the call will fail and tell the reason
-			return shard
-		}
-	}
+func watchRing(ring *redis.Ring, hook redis.Hook) {
+	add := func(shard *redis.Client) { shard.AddHook(hook) }
+	ring.OnNewNode(add)
+	//nolint:errcheck // there is none
+	ring.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error { add(shard); return nil })
 }
 
 func (c *Conn) fault(option, value, problem, remedy string) {
@@ -135,11 +134,11 @@ func (c *Conn) serverOf(ctx context.Context, key string) *server {
 	if c.node == nil || !c.answered.Load() {
 		return c.all
 	}
-	node := c.node(ctx, key)
-	if node == nil {
-		return c.all
+	node, err := c.node(ctx, key)
+	if err != nil {
+		return c.all // the call itself will fail and tell the reason
 	}
-	return c.servers.Get(node, func() *server { return newServer(watched(node), fewBatches, mostBatches) })
+	return c.servers.Get(node, func() *server { return newServer(fewBatches, mostBatches) })
 }
 
 // Run runs a script once, by itself.
