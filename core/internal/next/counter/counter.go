@@ -1,0 +1,216 @@
+// Package counter computes fixed windows, sliding counters and token buckets: the algorithms that keep a few numbers
+// for a key instead of a log.
+//
+// It has no locks and no clock: callers serialize the use of a [State] and pass the current instant, in microseconds
+// since the Unix epoch. Numbers are integers throughout, so that two stores decide alike.
+package counter
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// State is what is kept for one key. The zero State is that of a key which has used nothing.
+type State struct {
+	// Mark is the number of the period that Units are of; of calendar periods, the instant of the latest take; and of
+	// a token bucket the instant in nanoseconds when it is full again.
+	Mark   int64
+	Units  int64 // of the period
+	Before int64 // units of the period before, not of a fixed window without a calendar
+	Latest int64 // of calendar periods, the instant of the latest take of the period before
+}
+
+// View is a State as one limit sees it at one instant. At makes one.
+type View struct {
+	State // as of the present period: what has ended is zero
+
+	// Moved says that the state was further ahead of now than it can be, so that the clock has been set back, and that
+	// it was changed for that. It must be kept then, or else a denial could last as long as the clock was set back.
+	Moved bool
+
+	limit *store.Limit
+	now   int64 // us
+	late  int64 // how far now is after the instant that was given; below 0 if that is beyond the calendar
+	begin int64 // of the period
+	end   int64 // of the period
+}
+
+// mostRefills is how many times longer than an empty one a bucket may need to be full again. One that needs longer was
+// emptied in the future, so the clock has been set back: it is empty now. One that needs less has held more units when
+// it was emptied, by a limit with the same name; its waits must not end too early.
+const mostRefills = 10
+
+// At returns the state as the limit sees it at instant now. If there are units of a later period, the clock has been
+// set back: it is then the beginning of the next period as far as this state is concerned, so that those units count
+// when that begins, and no longer than they should if the clock was far ahead.
+func (s *State) At(limit *store.Limit, now int64) View {
+	v := View{limit: limit, now: now, State: *s}
+	switch {
+	case limit.Algorithm == store.TokenBucket:
+		refill := int64(limit.Quota) * limit.Interval()
+		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
+			v.Mark, v.Moved = now*1000+refill, true
+		}
+		return v
+	case limit.Calendar != nil:
+		v.findPeriod(limit.Calendar, now)
+		return v
+	}
+	window := limit.Window.Microseconds()
+	number := floorDiv(now, window)
+	switch {
+	case v.Mark == number:
+	case v.Mark > number:
+		number++
+		v.Moved = v.Mark > number
+		v.now, v.late = number*window, number*window-now
+	case v.Mark == number-1:
+		v.Before, v.Units = v.Units, 0
+	default:
+		v.Before, v.Units = 0, 0
+	}
+	v.Mark, v.begin, v.end = number, number*window, (number+1)*window
+	return v
+}
+
+// findPeriod finds the period of a calendar. Units of the latest period that had some, and of the one before, count if
+// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the
+// present period is lost.
+func (v *View) findPeriod(c *store.Calendar, now int64) {
+	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
+	v.late = v.now - now
+	i := 1
+	for v.now >= c[i] {
+		i++
+	}
+	switch {
+	case v.Mark < c[i-1]:
+		v.Before, v.Latest, v.Units = v.Units, v.Mark, 0
+	case v.Mark >= c[i] && i < len(c)-1:
+		v.now, v.late = c[i], c[i]-now
+		i++
+		v.Moved = v.Mark >= c[i]
+	}
+	if v.begin, v.end = c[i-1], c[i]; v.Latest >= v.begin {
+		v.Units, v.Before, v.Latest = v.Units+v.Before, 0, 0
+	}
+	v.Mark = v.now
+}
+
+// Used returns how many units are not available.
+func (v *View) Used() int {
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
+		interval := v.limit.Interval()
+		return int((v.Mark - v.now*1000 + interval - 1) / interval)
+	case store.SlidingCounter:
+		return int(v.Units + mulDivUp(v.Before, v.end-v.now, v.end-v.begin)) // the part that the window covers
+	case store.FixedWindow, store.SlidingLog:
+	}
+	return int(v.Units)
+}
+
+// Add adds units. A bucket does not become emptier than empty.
+func (v *View) Add(units int) {
+	if v.limit.Algorithm == store.TokenBucket {
+		v.Mark = max(v.Mark, min(v.Mark+v.nanoseconds(units), v.now*1000+v.nanoseconds(v.limit.Quota)))
+	} else {
+		v.Units += int64(units)
+	}
+}
+
+// nanoseconds returns how long it takes until that many units have come back to a bucket, or a time that is longer than
+// any bucket needs.
+func (v *View) nanoseconds(units int) int64 {
+	interval := v.limit.Interval()
+	return min(int64(units), math.MaxInt64/4/interval) * interval
+}
+
+// Period is what [View.Settle] needs to know of units that are added now: the period, or the instant from which on they
+// come back to a bucket.
+func (v *View) Period() int64 {
+	if v.limit.Algorithm == store.TokenBucket {
+		return v.Mark
+	}
+	return v.begin
+}
+
+// Settle changes what was units into cost, where they were added: to a period that is still the present one or, of a
+// sliding counter, the one before. To a bucket go back those that have not come back already, and units more leave it
+// until it is empty. It reports whether it has done so.
+func (v *View) Settle(period int64, units, cost int) bool {
+	by, now := int64(cost)-int64(units), v.now*1000
+	switch {
+	case v.limit.Algorithm == store.TokenBucket && by > 0:
+		v.Add(cost - units)
+	case v.limit.Algorithm == store.TokenBucket:
+		v.Mark -= min(v.nanoseconds(units-cost), max(period+v.nanoseconds(units)-now, 0), v.Mark-now)
+	case period == v.begin && v.late >= 0:
+		v.Units = max(v.Units+by, 0)
+	case v.limit.Algorithm == store.SlidingCounter && period == 2*v.begin-v.end:
+		v.Before = max(v.Before+by, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// Until returns how long it takes until Used is at most that many, which is less than it is now, if nothing is added.
+func (v *View) Until(used int) time.Duration {
+	var wait int64
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
+		wait = (v.Mark - int64(used)*v.limit.Interval() - v.now*1000 + 999) / 1000
+	case store.SlidingCounter:
+		window := v.end - v.begin
+		if room := int64(used) - v.Units; room >= 0 { // within this period
+			wait = v.end - v.now - mulDiv(room, window, v.Before)
+		} else { // in the next, of which this is the period before
+			wait = v.end - v.now + window - mulDiv(int64(used), window, v.Units)
+		}
+	case store.FixedWindow, store.SlidingLog:
+		wait = v.end - v.now
+	}
+	return time.Duration(max(v.late, 0)+wait) * time.Microsecond
+}
+
+// Lasts returns how long the state need be kept. The units of a calendar's period may be in a later one by another
+// calendar, so they are kept for one more.
+func (v *View) Lasts() time.Duration {
+	end := v.end
+	switch {
+	case v.limit.Algorithm == store.TokenBucket:
+		end = (v.Mark + 999) / 1000
+	case v.limit.Algorithm == store.SlidingCounter:
+		end += v.end - v.begin
+	case v.limit.Calendar != nil:
+		end += v.limit.Window.Microseconds()
+	}
+	return time.Duration(max(v.late, 0)+end-v.now) * time.Microsecond
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// mulDiv returns a·b/c, rounded down, for a <= c or b <= c.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}
+
+// mulDivUp is mulDiv rounded up.
+func mulDivUp(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	lo, carry := bits.Add64(lo, uint64(c-1), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(c))
+	return int64(q)
+}

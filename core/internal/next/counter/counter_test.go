@@ -1,0 +1,261 @@
+package counter_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/counter"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// randomLimit returns a limit of any algorithm, with small numbers half of the time and with any otherwise.
+func randomLimit(r *rand.Rand) store.Limit {
+	l := store.Limit{Algorithm: store.Algorithm(1 + r.IntN(int(store.TokenBucket)))}
+	if r.IntN(2) == 0 {
+		l.Quota, l.Window = 1+r.IntN(9), time.Duration(1+r.IntN(50))*time.Microsecond
+	} else {
+		l.Quota, l.Window = 1+r.IntN(store.MaxQuota), time.Duration(1000+r.Int64N(365*86400e6))*time.Microsecond
+	}
+	if l.Algorithm == store.TokenBucket {
+		l.Refill = 1 + r.IntN(10)
+		if r.IntN(2) == 0 {
+			l.Refill = 1 + r.IntN(store.MaxQuota)
+		}
+		l.Quota = int(min(int64(l.Quota), max(1, int64(365*24*time.Hour)/l.Interval())))
+	}
+	if l.Algorithm == store.FixedWindow && r.IntN(2) == 0 {
+		l.Calendar = new(store.Calendar)
+	}
+	return l
+}
+
+// Until is exact: Used is as low at that instant and not a microsecond before, also across the ends of periods.
+func TestUntilIsExact(t *testing.T) {
+	for range 200_000 {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 0))
+		l, now := randomLimit(r), 1_700_000_000_000_000+r.Int64N(1e15)
+		if c := l.Calendar; c != nil {
+			window := l.Window.Microseconds()
+			*c = store.Calendar{now - window, now, now + window, now + 2*window}
+			now += r.Int64N(window)
+		}
+		var s counter.State
+		for range 1 + r.IntN(4) {
+			v := s.At(&l, now)
+			if room := l.Quota - v.Used(); room > 0 {
+				v.Add(1 + r.IntN(room))
+			}
+			if v.Used() < 0 || v.Used() > l.Quota {
+				t.Fatalf("seed %#x: %+v has %d units used", seed, l, v.Used())
+			}
+			s = v.State
+			step := l.Window.Microseconds()
+			if l.Calendar != nil {
+				step = max(1, (l.Calendar[2]-now)/2)
+			}
+			now += r.Int64N(step)
+		}
+		v := s.At(&l, now)
+		used := v.Used()
+		if used == 0 {
+			continue
+		}
+		target := r.IntN(used)
+		wait := v.Until(target)
+		at, before := s.At(&l, now+wait.Microseconds()), s.At(&l, now+wait.Microseconds()-1)
+		if wait <= 0 || wait%time.Microsecond != 0 || at.Used() > target || before.Used() <= target {
+			t.Fatalf("seed %#x: %+v with %+v, %d used: %d or fewer after %v, when there are %d, and %d before",
+				seed, l, s, used, target, wait, at.Used(), before.Used())
+		}
+		end := s.At(&l, now+v.Lasts().Microseconds())
+		if end.Used() != 0 {
+			t.Fatalf("seed %#x: %+v with %+v: %d used at its end", seed, l, s, end.Used())
+		}
+	}
+}
+
+// A bucket that is asked as often as it fills admits no unit more and no unit less than its rate.
+func TestTokenBucketKeepsItsRate(t *testing.T) {
+	l := store.Limit{Algorithm: store.TokenBucket, Quota: 5, Refill: 3, Window: time.Second}
+	var s counter.State
+	admitted := 0
+	for now := int64(1e15); now < 1e15+100e6; now += 1000 { // 100 s
+		if v := s.At(&l, now); v.Used() < l.Quota {
+			v.Add(1)
+			s = v.State
+			admitted++
+		}
+	}
+	if admitted != 5+299 { // the unit after these comes back at the end
+		t.Errorf("%d admitted in 100 s of 3 a second, want 304", admitted)
+	}
+}
+
+// The part of the period before that still counts is the part that the window covers. With the part that has passed,
+// as some implementations have it, a limit admits twice its quota around the end of a period.
+func TestSlidingCounterAtTheEdge(t *testing.T) {
+	l := store.Limit{Algorithm: store.SlidingCounter, Quota: 100, Window: time.Minute}
+	const minute = 60_000_000
+	begin := int64(28_000_000) * minute
+	var s counter.State
+	admit := func(now int64) (n int) {
+		for v := s.At(&l, now); v.Used() < l.Quota; n++ {
+			v.Add(1)
+			s = v.State
+		}
+		return n
+	}
+	if n := admit(begin + minute - 1000); n != 100 {
+		t.Fatalf("%d admitted at the end of an empty period", n)
+	}
+	if n := admit(begin + minute); n != 0 {
+		t.Errorf("%d admitted at the beginning of the next, want 0", n)
+	}
+	if n := admit(begin + minute + minute/2); n != 50 {
+		t.Errorf("%d admitted in the middle of the next, want 50", n)
+	}
+	// The inverted weight, as a function of its own, to show what it would do.
+	inverted := func(before, now int64) int64 { return before * (now % minute) / minute }
+	if left := 100 - inverted(100, begin+minute); left != 100 {
+		t.Errorf("the inverted weight leaves %d at the edge", left)
+	}
+}
+
+// When the clock is set back, units of the future count until the end of the next period, and none is lost.
+func TestClockStepsBack(t *testing.T) {
+	for _, a := range []store.Algorithm{store.FixedWindow, store.SlidingCounter, store.TokenBucket} {
+		l := store.Limit{Algorithm: a, Quota: 10, Window: time.Minute}
+		if a == store.TokenBucket {
+			l.Refill = 10
+		}
+		var s counter.State
+		v := s.At(&l, 2e15)
+		v.Add(10)
+		s = v.State
+		v = s.At(&l, 1e15)
+		if wait := v.Until(9); v.Used() != 10 || wait <= 0 || wait > 3*time.Minute {
+			t.Errorf("%v: %d used, a wait of %v, after a step back", a, v.Used(), wait)
+		}
+	}
+	for _, c := range []*store.Calendar{nil, {-60e6, 0, 60e6, 120e6}} {
+		l := store.Limit{Algorithm: store.FixedWindow, Quota: 10, Window: time.Minute, Calendar: c}
+		var s counter.State
+		add := func(now int64, units int) {
+			v := s.At(&l, now)
+			v.Add(units)
+			s = v.State
+		}
+		add(60e6, 7)
+		add(60e6-1, 2) // a microsecond earlier, in the period before
+		if v := s.At(&l, 60e6+5); v.Used() != 9 {
+			t.Errorf("%d used at the beginning of the period, want 9", v.Used())
+		}
+	}
+}
+
+// Waits of a bucket that held more units when they were taken end when there is room, and not before.
+func TestBucketBecomesSmaller(t *testing.T) {
+	large := store.Limit{Algorithm: store.TokenBucket, Quota: 100, Refill: 10, Window: time.Second}
+	small := large
+	small.Quota = 10
+	var s counter.State
+	v := s.At(&large, 1e15)
+	v.Add(100)
+	s = v.State
+	v = s.At(&small, 1e15)
+	wait := v.Until(small.Quota - 1)
+	if want := 9100 * time.Millisecond; wait != want {
+		t.Errorf("a wait of %v, want %v", wait, want)
+	}
+	at, before := s.At(&small, 1e15+wait.Microseconds()), s.At(&small, 1e15+wait.Microseconds()-1)
+	if at.Used() != 9 || before.Used() != 10 {
+		t.Errorf("%d used after the wait and %d before, want 9 and 10", at.Used(), before.Used())
+	}
+}
+
+// A clock before a calendar is in its first period, and waits until that ends.
+func TestClockBeforeCalendar(t *testing.T) {
+	l := store.Limit{
+		Algorithm: store.FixedWindow, Quota: 1, Window: time.Minute,
+		Calendar: &store.Calendar{60e6, 120e6, 180e6, 240e6},
+	}
+	var s counter.State
+	v := s.At(&l, 50e6)
+	v.Add(1)
+	s = v.State
+	for _, now := range []int64{50e6, 55e6, 60e6, 119_999_999} {
+		v := s.At(&l, now)
+		if wait := v.Until(0); v.Used() != 1 || now+wait.Microseconds() != 120e6 {
+			t.Errorf("at %d: %d used, a wait of %v, want 1 until 120000000", now, v.Used(), wait)
+		}
+	}
+	if v := s.At(&l, 120e6); v.Used() != 0 {
+		t.Errorf("%d used in the second period", v.Used())
+	}
+}
+
+// Where a calendar changes, units count that are in the present period by the new one, whichever period they were
+// counted in: here days that begin at another time.
+func TestCalendarsThatChange(t *testing.T) {
+	const hour, day = 3600e6, 24 * 3600e6
+	begins := func(at int64) store.Calendar { return store.Calendar{at - day, at, at + day, at + 2*day} }
+	for _, c := range []struct {
+		desc     string
+		calendar store.Calendar // from 100 days and an hour on
+		want     int
+	}{
+		{"the same", begins(100 * day), 4},
+		{"5 hours later", begins(99*day + 5*hour), 7},
+		{"5 hours earlier", begins(99*day + 19*hour), 7},
+		{"a minute later", begins(100*day + 60e6), 4},
+	} {
+		old := store.Limit{Algorithm: store.FixedWindow, Quota: 20, Window: 24 * time.Hour}
+		limit := old
+		limit.Calendar = &c.calendar
+		var s counter.State
+		add := func(now int64, units int) {
+			days := begins(now / day * day)
+			old.Calendar = &days
+			v := s.At(&old, now)
+			v.Add(units)
+			s = v.State
+		}
+		add(98*day+10*hour, 2)
+		add(99*day+22*hour, 3)
+		add(100*day+hour/2, 4)
+		if v := s.At(&limit, 100*day+hour); v.Used() != c.want {
+			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.want)
+		}
+	}
+}
+
+// A denial ends within three periods, however far the clock was set back, if what moved is kept.
+func TestDenialsAfterAStepBack(t *testing.T) {
+	const minute = 60e6
+	for _, l := range []store.Limit{
+		{Algorithm: store.FixedWindow, Quota: 2, Window: time.Minute},
+		{Algorithm: store.SlidingCounter, Quota: 2, Window: time.Minute},
+		{Algorithm: store.TokenBucket, Quota: 2, Refill: 2, Window: time.Minute},
+	} {
+		var s counter.State
+		v := s.At(&l, 1e15)
+		v.Add(2)
+		s = v.State
+		denied := 0
+		for now := int64(1e15 - 1440*minute); ; now += minute / 2 {
+			v := s.At(&l, now)
+			if v.Used() < 2 {
+				break
+			}
+			if denied++; v.Moved {
+				s = v.State
+			}
+			if denied > 7 {
+				t.Errorf("%v: denied for more than 3 minutes", l.Algorithm)
+				break
+			}
+		}
+	}
+}
