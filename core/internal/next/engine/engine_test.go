@@ -37,7 +37,8 @@ func newEngine(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
 type logs struct {
 	definition.Store
 
-	ids uint64
+	ids   uint64
+	asked []string // the names of logs
 }
 
 func (l *logs) now() *definition.Store {
@@ -48,7 +49,9 @@ func (l *logs) now() *definition.Store {
 func (l *logs) Take(takes []store.Take, answers []store.Answer) {
 	l.ids += 2
 	for i := range takes {
-		takes[i].ID = cmp.Or(takes[0].ID, l.ids)
+		t := &takes[i]
+		t.ID = cmp.Or(takes[0].ID, l.ids)
+		l.asked = append(l.asked, t.Key.String()+" "+t.Limit.Log)
 	}
 	must(l.now().Take(context.Background(), takes, answers))
 }

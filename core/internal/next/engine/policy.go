@@ -164,14 +164,18 @@ func (e *Engine) Prepare(r *Rule) error {
 type combination [store.MostTakes]*Rule
 
 // Combine returns the set of the rules that apply to a request, and that of those in shadow, all of which were prepared.
-// A set is nil if there are no rules of its kind. Sets are remembered by their rules.
+// That is nil if there are none. Sets are remembered by their rules.
 func (e *Engine) Combine(rules []*Rule) (set, shadow *Set, err error) {
-	set, err = e.combine(rules, false)
-	if err == nil {
+	if set, err = e.combine(rules, false); err == nil {
 		shadow, err = e.combine(rules, true)
+	}
+	if set == nil {
+		set = noLimits
 	}
 	return set, shadow, err
 }
+
+var noLimits = newSet(nil, nil)
 
 func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
 	var of combination
@@ -188,7 +192,7 @@ func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
 	}
 	switch n {
 	case 0:
-		return nil, nil //nolint:nilnil // documented
+		return nil, nil //nolint:nilnil // there is no shadow
 	case 1:
 		return of[0].alone, nil
 	}

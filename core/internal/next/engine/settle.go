@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -59,81 +60,65 @@ func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int
 // settle changes the cost of the take of a limit. One settlement of it is under way at a time.
 func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	n := r.place(limit)
-	t, e := &r.all()[n], r.engine
-	var own current // in memory, a log of entries knows the cost
-	c := &own
-	if e.store.isFar || !r.Set.Limits[limit].KeepsEntries() || n >= r.asks {
-		c = e.settled.of(settledID{t.ID, limit})
+	l, t, e := &r.Set.Limits[limit], &r.all()[n], r.engine
+	late := n >= r.asks
+	if !e.store.isFar && l.KeepsEntries() && !late { // in memory, a log of entries knows what they cost
+		defer e.wake(t)
+		return e.store.settle(ctx, &store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
+	c := e.settled.of(settledID{t.ID, limit})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
-		c.known, c.cost = true, r.taken(limit)
-		if n < r.asks {
+		c.known, c.cost, c.degraded = true, r.taken(limit), r.Degraded
+		key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()} // which is remembered
+		if c.as = (store.Settlement{Key: key, Limit: t.Limit, ID: t.ID}); !late {
 			_, a := r.of(limit)
-			c.period = a.Period
+			c.as.Period = a.Period
 		}
 	}
-	if err := r.settleAgain(ctx, c); err != nil {
-		return err
+	if c.failed { // nobody knows what it costs, unless the settlement is repeated, which the store does once
+		if err := r.settleTo(ctx, c, c.as.Cost); err != nil {
+			return err
+		}
 	}
-	if c.cost == cost || c.cost == 0 && n < r.asks { // it has that cost, or is not there any more
+	if c.cost == cost || c.cost == 0 && !late { // it has that cost, or is not there any more
 		return nil
 	}
 	defer e.wake(t) // it may cost less than before
-	if n >= r.asks {
-		return r.settleLate(ctx, &r.Set.Limits[limit], t, c, cost)
+	if late && (l.KeepsEntries() && cost > 0 || !c.added) {
+		return r.add(ctx, l, c, cost)
 	}
-	return r.settleTo(ctx, t, c, cost)
+	return r.settleTo(ctx, c, cost)
 }
 
-func (r *Result) settleTo(ctx context.Context, t *store.Take, c *current, cost int) error {
-	s := store.Settlement{
-		Key: t.Key, Limit: t.Limit, ID: t.ID, Was: c.cost, Cost: cost, Age: r.age(), Period: c.period,
+func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
+	c.as.Was, c.as.Cost, c.as.Age = c.cost, cost, r.age()
+	err := r.engine.store.settle(ctx, &c.as, c.degraded)
+	if c.failed = err != nil && c.as.Limit.Algorithm != store.SlidingLog; err == nil { // others find the entry
+		c.cost = cost
 	}
-	if err := r.engine.store.settle(ctx, &s, r.Degraded); err != nil {
-		if t.Limit.Algorithm != store.SlidingLog {
-			c.failed = &s // nobody knows whether the store has done it
-		}
-		return err
-	}
-	c.cost = cost
-	return nil
+	return err
 }
 
-// settleAgain repeats a settlement that has failed, of an algorithm that counts: another one would add the difference
-// to a wrong cost. The store does it once. A log of entries finds an entry whatever it costs.
-func (r *Result) settleAgain(ctx context.Context, c *current) error {
-	if c.failed == nil {
-		return nil
-	}
-	c.failed.Age = r.age()
-	if err := r.engine.store.settle(ctx, c.failed, r.Degraded); err != nil {
-		return err
-	}
-	c.cost, c.failed = c.failed.Cost, nil
-	return nil
-}
-
-// settleLate records what a limit was not asked for, since it cost nothing.
-func (r *Result) settleLate(ctx context.Context, l *Limit, t *store.Take, c *current, cost int) error {
-	late := store.Take{Key: t.Key, Limit: l.Store(), Cost: cost, ID: t.ID, Mode: store.ModeRecord}
-	switch {
-	case l.KeepsEntries() && cost > 0: // a union, which changes the cost if it was recorded before
-		err := r.engine.store.add(ctx, &late, r.age())
+// add records what a limit was not asked for, since it cost nothing: in a log of entries at the instant of the decision,
+// by a union, which changes the cost if it was recorded before.
+func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error {
+	t := store.Take{Key: c.as.Key, Limit: l.stored(true), Cost: cost, ID: c.as.ID, Mode: store.ModeCharge}
+	if l.KeepsEntries() {
+		err := r.engine.store.add(ctx, &t, r.age())
 		if err == nil {
-			c.cost = cost
+			c.added, c.cost = true, cost
 		}
 		return err
-	case !l.KeepsEntries() && c.period == 0:
-		peek, answer := [1]store.Take{late}, [1]store.Answer{}
-		peek[0].Mode = store.ModePeek
-		if _, err := r.engine.store.take(ctx, peek[:], answer[:]); err != nil {
-			return err
-		}
-		c.period = answer[0].Period
 	}
-	return r.settleTo(ctx, &late, c, cost)
+	takes, answers := [1]store.Take{t}, [1]store.Answer{}
+	source, err := r.engine.store.take(ctx, takes[:], answers[:])
+	if c.degraded = source == event.Local; err != nil && !c.degraded {
+		return err
+	}
+	c.added, c.cost, c.as.ID, c.as.Limit, c.as.Period = true, cost, takes[0].ID, t.Limit, answers[0].Period
+	return nil
 }
 
 // age returns how long ago the takes were made.
@@ -161,11 +146,13 @@ type settledID struct {
 
 // current is what a take costs now.
 type current struct {
-	mu     sync.Mutex // held while it is settled
-	known  bool       // the others are set
-	cost   int
-	period int64             // of an algorithm that counts
-	failed *store.Settlement // of which nobody knows whether it was done, or nil
+	mu       sync.Mutex // held while it is settled
+	known    bool       // the others are set
+	cost     int
+	added    bool // after the decision
+	degraded bool // without the store
+	failed   bool // nobody knows whether the latest settlement was done
+	as       store.Settlement
 }
 
 func (s *settled) of(id settledID) *current {
