@@ -114,7 +114,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a, shadow *Ask, r *Resu
 		r.refuse(ByBan, wait)
 		return nil
 	}
-	if err = e.charge(ctx, a, shadow, r); err != nil || r.Allowed || !a.Tries {
+	if err = e.charge(ctx, a, shadow, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
 		return err
 	}
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {

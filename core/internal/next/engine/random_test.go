@@ -21,6 +21,7 @@ var pool = []string{
 	"3/10s", "5/30s", "4/10s by org", "20/minute by org", "12/10s by all", "6 tokens/10s", "30 tokens/minute by org",
 	"3/10s with fixed window", "5/minute with sliding counter", "10 tokens/7s with fixed window by org",
 	"3/second burst 5", "10 tokens/month",
+	"2 in flight", "3 in flight by org",
 }
 
 // naive decides by the definition of logs: without sets, names, lists, and all that is remembered.
@@ -53,7 +54,7 @@ func (n *naive) limit(i int, endless bool) *store.Limit {
 	}
 	switch {
 	case g.InFlight:
-		l.Window = g.Lease
+		l.Window = time.Hour // they are renewed
 	case g.Burst > 0:
 		l.Quota, l.Refill = g.Burst, g.Quota
 	case g.Calendar.IsSet(): // months in UTC
