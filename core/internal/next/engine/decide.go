@@ -129,7 +129,7 @@ func (a *Ask) granted() int {
 // makeTakes makes a take for each limit, which is the only one in most sets.
 func (r *Result) makeTakes(a *Ask) {
 	set := a.Set
-	r.Set, r.sent = set, a.Mode
+	r.Set, r.sent, r.resets = set, a.Mode, r.engine.resets.Load()
 	endless := a.Mode == store.ModeRecord && set.counters
 	if endless { // which has the same effect, and algorithms that count have no other mode for it
 		r.sent = store.ModeCharge

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/internal/next/guard"
 	"github.com/sashlimit/sash/core/internal/next/keys"
@@ -49,6 +50,8 @@ type Engine struct {
 	combined      memo[combination, *Set]
 	overridden    memo[overriddenID, overridden]
 	seen          memo[seenID, seenLog]
+	resets        atomic.Uint64 // so far
+	resetOf       memo[keyID, uint64]
 
 	ban       *ban       // or nil
 	overrides *overrides // or nil
@@ -61,7 +64,7 @@ type Engine struct {
 func New(c Config) (*Engine, error) {
 	e := &Engine{config: c}
 	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
-	e.combined.size, e.overridden.size = mostCombined, mostCombined
+	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
 	e.owner = e.newOwner(c.Policy, c.Key, nil)
 	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)

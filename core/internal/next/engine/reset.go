@@ -57,10 +57,27 @@ func (e *Engine) Reset(ctx context.Context, id store.Identity) error {
 
 func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 	defer e.wakeKey(key)
+	e.resetOf.add(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
 	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
 		return e.store.reset(ctx, key, limits)
 	}
 	return nil
+}
+
+// keyID is a comparable store.Key.
+type keyID struct {
+	namespace *store.Namespace
+	identity  store.Identity
+}
+
+// mostResets is how many keys are remembered of which this process has reset the logs.
+const mostResets = 4096
+
+// wasReset reports whether a key was reset here after there had been so many resets. A log of entries knows what is not
+// in it any more, but an algorithm that counts would be settled to less than nothing, or count what was reset.
+func (e *Engine) wasReset(key *store.Key, resets uint64) bool {
+	number, ok := e.resetOf.find(keyID{key.Namespace, key.Identity})
+	return ok && number > resets
 }
 
 // ResetKeys deletes what the own key of the request has used, as [Engine.Reset] does; of rules, what these have counted

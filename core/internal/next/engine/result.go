@@ -47,6 +47,7 @@ type Result struct {
 	oneAnswer   [1]store.Answer
 	list        *list
 	use         guard.Use // of a lease
+	resets      uint64    // how many resets there had been when the takes were made
 	overridden  *Rule     // whose key an override denies
 }
 

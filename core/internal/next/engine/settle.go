@@ -70,7 +70,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
-		c.known, c.cost, c.degraded = true, r.taken(limit), r.Degraded
+		c.known, c.cost, c.degraded, c.resets = true, r.taken(limit), r.Degraded, r.resets
 		key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()} // which is remembered
 		if c.as = (store.Settlement{Key: key, Limit: t.Limit, ID: t.ID}); !late {
 			_, a := r.of(limit)
@@ -82,8 +82,8 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 			return err
 		}
 	}
-	if c.cost == cost || c.cost == 0 && !late { // it has that cost, or is not there any more
-		return nil
+	if c.cost == cost || c.cost == 0 && !late || e.wasReset(&t.Key, c.resets) {
+		return nil // it has that cost, or is not there any more
 	}
 	defer e.wake(t) // it may cost less than before
 	if late && (l.KeepsEntries() && cost > 0 || !c.added) {
@@ -112,12 +112,13 @@ func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error 
 		}
 		return err
 	}
+	resets := r.engine.resets.Load()
 	takes, answers := [1]store.Take{t}, [1]store.Answer{}
 	source, err := r.engine.store.take(ctx, takes[:], answers[:])
 	if c.degraded = source == event.Local; err != nil && !c.degraded {
 		return err
 	}
-	c.added, c.cost, c.as.ID, c.as.Limit, c.as.Period = true, cost, takes[0].ID, t.Limit, answers[0].Period
+	c.added, c.resets, c.cost, c.as.ID, c.as.Limit, c.as.Period = true, resets, cost, takes[0].ID, t.Limit, answers[0].Period
 	return nil
 }
 
@@ -149,9 +150,10 @@ type current struct {
 	mu       sync.Mutex // held while it is settled
 	known    bool       // the others are set
 	cost     int
-	added    bool // after the decision
-	degraded bool // without the store
-	failed   bool // nobody knows whether the latest settlement was done
+	added    bool   // after the decision
+	degraded bool   // without the store
+	failed   bool   // nobody knows whether the latest settlement was done
+	resets   uint64 // how many resets there had been when it was taken
 	as       store.Settlement
 }
 
