@@ -7,23 +7,14 @@ import (
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/next/guard"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/permits"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// Memory is *memory.Store, until that package is there.
-type Memory interface {
-	Take(takes []store.Take, answers []store.Answer)
-	Settle(s *store.Settlement)
-	Merge(m *store.MergeRequest)
-	Renew(r *store.Renewal)
-	Reset(k *store.Key, limits []*store.Limit, young time.Duration)
-	Log(k *store.Key, l *store.Limit) []store.Entry
-}
-
 // backend is where the logs are: in memory, or behind the guard of a store. It is the only one that knows which.
 type backend struct {
-	memory  Memory
+	memory  *memory.Store
 	guard   *guard.Guard // unless memory is set
 	store   store.Store  // of the guard
 	permits *permits.Set
@@ -42,7 +33,7 @@ func newBackend(c *Config, freed func(*store.Key)) backend {
 }
 
 // memoryPermits are permits in this process's memory.
-type memoryPermits struct{ logs Memory }
+type memoryPermits struct{ logs *memory.Store }
 
 func (m memoryPermits) Renew(_ context.Context, r *store.Renewal) error {
 	m.logs.Renew(r)

@@ -1,13 +1,13 @@
 package engine_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -21,7 +21,7 @@ func TestBans(t *testing.T) {
 		e := newEngine(t, banning(3, time.Minute, time.Second))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
-			return allow(t, e, &engine.Ask{Set: s, Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
+			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
 		}
 		if r := ask(); !r.Allowed {
 			t.Fatal("the first request was denied")
@@ -66,51 +66,6 @@ func TestBans(t *testing.T) {
 	})
 }
 
-// cached answers denials from memory, as the deny cache does: once all logs are known to deny, by the first alone.
-type cached struct {
-	logs
-	denied string
-}
-
-func (c *cached) Take(takes []store.Take, answers []store.Answer) {
-	for i := range takes {
-		if t := &takes[i]; t.Mode == store.ModeCharge && t.Key.String() == c.denied {
-			answers[i] = store.Answer{Known: true, Used: t.Limit.Quota, Retry: time.Hour}
-			return
-		}
-	}
-	c.logs.Take(takes, answers)
-}
-
-// TestBanBesideKnownDenial bans a client whose own quota is used up, although the denial of its organisation is
-// remembered, and with it no answer of its own log.
-func TestBanBesideKnownDenial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := new(cached)
-		e := newEngine(t, banning(3, time.Minute, time.Second), func(c *engine.Config) { c.Memory = logs })
-		s := compile(t, e, "1/hour by org", "1/hour")
-		ask := func(user string) *engine.Result {
-			return allow(t, e, &engine.Ask{Set: s, Identities: identities(s, user, "o"), Cost: 1, Tries: true})
-		}
-		ask("a")
-		i := slices.IndexFunc(logs.asked, func(name string) bool { return strings.HasPrefix(name, "test:by.org.hdr:") })
-		logs.denied, _, _ = strings.Cut(logs.asked[i], " ")
-		for range 3 {
-			if r := ask("b"); r.Cause != engine.ByLimits || !slices.Equal(r.Denying(), []string{"1-per-hour"}) {
-				t.Errorf("another client of the organisation: cause %v, %v", r.Cause, r.Denying())
-			}
-		}
-		for range 2 {
-			if r := ask("a"); r.Cause != engine.ByLimits {
-				t.Errorf("cause %v", r.Cause)
-			}
-		}
-		if r := ask("a"); r.Cause != engine.ByBan || r.Retry != time.Second {
-			t.Errorf("the client is not banned: cause %v, retry %v", r.Cause, r.Retry)
-		}
-	})
-}
-
 // TestNoBan has what does not count towards a ban.
 func TestNoBan(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -128,12 +83,12 @@ func TestNoBan(t *testing.T) {
 				e := newEngine(t, banning(1, time.Minute, time.Second))
 				s := compile(t, e, "100/day", c.limit)
 				a := c.ask
-				a.Set, a.Identities, a.Cost = s, identities(s, "a", "o"), 1
+				a.Identities, a.Cost = identities(s, "a", "o"), 1
 				first := a
 				first.Mode = store.ModeCharge
-				allow(t, e, &first)
+				allow(t, e, s, &first)
 				for range 5 {
-					if r := allow(t, e, &a); r.Cause == engine.ByBan {
+					if r := allow(t, e, s, &a); r.Cause == engine.ByBan {
 						t.Error("banned")
 					}
 				}
@@ -146,7 +101,7 @@ func TestMistakesInBans(t *testing.T) {
 	for _, b := range []engine.Ban{
 		{0, time.Minute, time.Minute}, {1, 0, time.Minute}, {1, time.Minute, 0}, {1, time.Minute, 70 * time.Hour},
 	} {
-		_, err := engine.New(engine.Config{Policy: "test", Key: byKeys["all"], Memory: new(logs), Ban: &b})
+		_, err := engine.New(engine.Config{Policy: "test", Key: byKeys["all"], Memory: memory.New(10), Ban: &b})
 		if n := len(flatten(err)); err == nil || n != 1 {
 			t.Errorf("%v: %v", b, err)
 		}

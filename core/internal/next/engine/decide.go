@@ -11,9 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// Ask is what a request asks. Its slices are not kept.
+// Ask is what a request asks a [Set]. Its slices are not kept.
 type Ask struct {
-	Set        *Set
 	Identities []store.Identity // of Set.Keys
 	Cost       int              // of costs without a name: 0 to MaxQuota, more never fits
 	Costs      []int            // of Set.Limits, 0 leaves one out; nil: Cost of the limits of Set.Unit, and no others
@@ -27,8 +26,8 @@ const mostCost = store.MaxQuota + 1
 
 // cost returns what the request is asked for by a limit, 0 if it is left out. Limits of requests in flight are always
 // asked, unless the request is only recorded. A larger cost than [mostCost] is denied the same, but would overflow sums.
-func (a *Ask) cost(limit int) int {
-	l := &a.Set.Limits[limit]
+func (a *Ask) cost(set *Set, limit int) int {
+	l := &set.Limits[limit]
 	switch {
 	case l.InFlight && (a.NoPermits || a.Mode == store.ModeRecord):
 		return 0
@@ -36,7 +35,7 @@ func (a *Ask) cost(limit int) int {
 		return max(a.Cost, 1)
 	case a.Costs != nil:
 		return min(a.Costs[limit], mostCost)
-	case l.Unit == a.Set.Unit:
+	case l.Unit == set.Unit:
 		return min(a.Cost, mostCost)
 	}
 	return 0
@@ -44,32 +43,32 @@ func (a *Ask) cost(limit int) int {
 
 // Decide makes every decision. It fills r in, which must be zero. An error means that there is no decision: a
 // [store.StoreError], or a [store.ConfigError] if the request can never be decided.
-func (e *Engine) Decide(ctx context.Context, a *Ask, r *Result) error {
-	return e.decide(ctx, a, nil, r)
+func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
+	return e.decide(ctx, set, a, nil, nil, r)
 }
 
-// DecideBoth is Decide for a request that is tried out as well, by a set of [Engine.Shadow]: see Result.Shadow. Mode and
-// NoPermits are those of a.
-func (e *Engine) DecideBoth(ctx context.Context, a, shadow *Ask, r *Result) error {
-	return e.decide(ctx, a, shadow, r)
+// DecideBoth is Decide for a request that is tried out as well, by a set of [Engine.Shadow]: see Result.Shadow. The mode
+// is that of a.
+func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Set, tried *Ask, r *Result) error {
+	return e.decide(ctx, set, a, shadow, tried, r)
 }
 
-func (e *Engine) decide(ctx context.Context, a, shadow *Ask, r *Result) (err error) {
+func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Set, tried *Ask, r *Result) (err error) {
 	r.engine, r.Mode = e, a.Mode
 	if e.overrides != nil {
 		var with Ask
-		with = *a
-		e.override(ctx, &with, r)
-		a = &with
+		if set, with = e.override(ctx, set, a, r); with.Identities != nil {
+			a = &with
+		}
 	}
-	if r.makeTakes(a); r.Cause == ByOverride {
+	if r.makeTakes(set, a); r.Cause == ByOverride {
 		r.asks = 0
 		return nil
 	}
 	if e.ban != nil && a.Mode != store.ModeRecord {
-		err = e.chargeUnlessBanned(ctx, a, shadow, r)
+		err = e.chargeUnlessBanned(ctx, a, shadow, tried, r)
 	} else {
-		err = e.charge(ctx, a, shadow, r)
+		err = e.charge(ctx, a, shadow, tried, r)
 	}
 	if err == nil || errors.As(err, new(*store.ConfigError)) {
 		return err
@@ -78,11 +77,11 @@ func (e *Engine) decide(ctx context.Context, a, shadow *Ask, r *Result) (err err
 }
 
 // charge asks the limits of a request, and those that are tried out.
-func (e *Engine) charge(ctx context.Context, a, shadow *Ask, r *Result) error {
+func (e *Engine) charge(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r *Result) error {
 	if shadow == nil {
 		return e.ask(ctx, a, r)
 	}
-	return e.askBoth(ctx, a, shadow, r)
+	return e.askBoth(ctx, a, shadow, tried, r)
 }
 
 // ask asks the limits of a request.
@@ -92,7 +91,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 		return nil
 	}
 	takes, answers := r.asked()
-	if e.store.lease > 0 && a.Set.leasable {
+	if e.store.lease > 0 && r.Set.leasable {
 		r.use, r.Source, err = e.store.takeLeased(ctx, takes, answers)
 	} else {
 		r.Source, err = e.store.take(ctx, takes, answers)
@@ -107,7 +106,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 		}
 	}
 	r.sum(a)
-	if a.Set.holds && r.Allowed && r.Cause == ByLimits {
+	if r.Set.holds && r.Allowed && r.Cause == ByLimits {
 		e.hold(ctx, r)
 	}
 	return nil
@@ -127,15 +126,14 @@ func (a *Ask) granted() int {
 }
 
 // makeTakes makes a take for each limit, which is the only one in most sets.
-func (r *Result) makeTakes(a *Ask) {
-	set := a.Set
+func (r *Result) makeTakes(set *Set, a *Ask) {
 	r.Set, r.sent, r.resets = set, a.Mode, r.engine.resets.Load()
 	endless := a.Mode == store.ModeRecord && set.counters
 	if endless { // which has the same effect, and algorithms that count have no other mode for it
 		r.sent = store.ModeCharge
 	}
 	if len(set.Limits) == 1 && !set.holds {
-		if r.takes, r.asks = 1, 1; a.cost(0) == 0 {
+		if r.takes, r.asks = 1, 1; a.cost(set, 0) == 0 {
 			r.asks = 0
 		}
 		r.makeTake(a, &r.one[0], 0, endless)
@@ -156,9 +154,9 @@ func newID() uint64 { return rand.Uint64() | 1 }
 
 // makeTake sets what a limit is asked.
 func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
-	l := &a.Set.Limits[limit]
+	l := &r.Set.Limits[limit]
 	t.Key.Namespace, t.Key.Identity = l.key.Namespace, a.Identities[l.Key]
-	t.Limit, t.Cost = l.stored(endless || l.unlimited), a.cost(limit)
+	t.Limit, t.Cost = l.stored(endless || l.unlimited), a.cost(r.Set, limit)
 	if t.Mode = r.sent; r.sent == store.ModeChargeDenied && t.Limit.NeverFits(t.Cost) {
 		t.Mode, r.sent = store.ModeCharge, store.ModeCharge // a request that never fits is not recorded
 	}
@@ -194,12 +192,12 @@ func newList(n int) *list {
 }
 
 func (r *Result) makeList(a *Ask, endless bool) {
-	n := len(a.Set.Limits)
+	n := len(r.Set.Limits)
 	r.takes, r.asks, r.list = n, 0, newList(n)
 	free := n
-	for _, limit := range a.Set.order {
+	for _, limit := range r.Set.order {
 		at := r.asks
-		if a.cost(limit) > 0 {
+		if a.cost(r.Set, limit) > 0 {
 			r.asks++
 		} else {
 			free--

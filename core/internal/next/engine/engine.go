@@ -15,6 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core/internal/next/guard"
 	"github.com/sashlimit/sash/core/internal/next/keys"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/queue"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
@@ -25,7 +26,7 @@ type Config struct {
 	Key    *keys.Spec // whose quota limits without a key of their own are
 	Secret []byte     // identities in the names of logs are hashed with it, unless it is empty
 
-	Memory    Memory          // or nil: Guard is of a store outside the process
+	Memory    *memory.Store   // or nil: Guard is of a store outside the process
 	Overrider store.Overrider // keeps the overrides of Memory
 	Guard     guard.Config    // New sets Policy and Freed
 

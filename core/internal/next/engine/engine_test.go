@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -11,17 +10,19 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/next/definition"
 	"github.com/sashlimit/sash/core/internal/next/engine"
 	"github.com/sashlimit/sash/core/internal/next/keys"
 	"github.com/sashlimit/sash/core/internal/next/limittext"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
 // newEngine returns an engine in memory, whose own key finds texts.
-func newEngine(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
+func newEngine(t testing.TB, change ...func(*engine.Config)) *engine.Engine {
 	t.Helper()
-	c := engine.Config{Policy: "test", Key: keys.ByValue("user"), Memory: new(logs), Overrider: new(keeper)}
+	c := engine.Config{
+		Policy: "test", Key: keys.ByValue("user"), Memory: memory.New(10_000), Overrider: new(keeper),
+	}
 	for _, f := range change {
 		f(&c)
 	}
@@ -33,43 +34,14 @@ func newEngine(t *testing.T, change ...func(*engine.Config)) *engine.Engine {
 	return e
 }
 
-// logs are those of the definition, with the clock of the process.
-type logs struct {
-	definition.Store
-
-	ids   uint64
-	asked []string // the names of logs
-}
-
-func (l *logs) now() *definition.Store {
-	l.Set(time.Now())
-	return &l.Store
-}
-
-func (l *logs) Take(takes []store.Take, answers []store.Answer) {
-	l.ids += 2
-	for i := range takes {
-		t := &takes[i]
-		t.ID = cmp.Or(takes[0].ID, l.ids)
-		l.asked = append(l.asked, t.Key.String()+" "+t.Limit.Log)
+// logsOf returns the names of the logs of a set's limits, if all keys find the text "a".
+func logsOf(s *engine.Set) (names []string) {
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		key := store.Key{Namespace: s.Keys[l.Key].Namespace, Identity: text("a")}
+		names = append(names, key.String()+" "+l.Log())
 	}
-	must(l.now().Take(context.Background(), takes, answers))
-}
-
-func (l *logs) Settle(s *store.Settlement) { must(l.now().Settle(context.Background(), *s)) }
-
-func (l *logs) Merge(m *store.MergeRequest) { must(l.now().Merge(context.Background(), *m)) }
-
-func (l *logs) Renew(r *store.Renewal) { must(l.now().Renew(context.Background(), *r)) }
-
-func (l *logs) Reset(k *store.Key, limits []*store.Limit, young time.Duration) {
-	must(l.now().Reset(context.Background(), *k, limits, young))
-}
-
-func (l *logs) Log(k *store.Key, limit *store.Limit) []store.Entry {
-	all, err := l.now().Log(context.Background(), *k, limit)
-	must(err)
-	return all
+	return names
 }
 
 func must(err error) {
@@ -107,7 +79,7 @@ func (k *keeper) Overrides(_ context.Context, _, known string) (string, []store.
 }
 
 // limits reads limits such as "3/minute", "5/hour by org" and "10 tokens/minute".
-func limits(t *testing.T, texts ...string) (all []engine.Given) {
+func limits(t testing.TB, texts ...string) (all []engine.Given) {
 	t.Helper()
 	for _, text := range texts {
 		text, by, _ := strings.Cut(text, " by ")
@@ -131,7 +103,7 @@ var byKeys = map[string]*keys.Spec{"org": keys.ByHeader("Org", unverified), "all
 
 func unverified(_ context.Context, value string) (string, error) { return value, nil }
 
-func compile(t *testing.T, e *engine.Engine, texts ...string) *engine.Set {
+func compile(t testing.TB, e *engine.Engine, texts ...string) *engine.Set {
 	t.Helper()
 	s, err := e.Compile(limits(t, texts...), "limits")
 	if err != nil {
@@ -157,10 +129,10 @@ func identities(s *engine.Set, user, org string) (ids []store.Identity) {
 	return ids
 }
 
-func allow(t *testing.T, e *engine.Engine, a *engine.Ask) *engine.Result {
+func allow(t *testing.T, e *engine.Engine, s *engine.Set, a *engine.Ask) *engine.Result {
 	t.Helper()
 	r := new(engine.Result)
-	if err := e.Decide(t.Context(), a, r); err != nil {
+	if err := e.Decide(t.Context(), s, a, r); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -171,7 +143,7 @@ func TestAllOrNone(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "2/minute", "3/minute by org", "10/hour")
 		ask := func(user string) *engine.Result {
-			return allow(t, e, &engine.Ask{Set: s, Identities: identities(s, user, "o"), Cost: 1})
+			return allow(t, e, s, &engine.Ask{Identities: identities(s, user, "o"), Cost: 1})
 		}
 		for _, user := range []string{"a", "a", "b"} {
 			if r := ask(user); !r.Allowed || r.Granted != 1 {

@@ -148,53 +148,54 @@ func algorithmOf(word string) store.Algorithm {
 	return store.SlidingLog
 }
 
-// override replaces the limits of a request that have overrides, or denies it.
-func (e *Engine) override(ctx context.Context, a *Ask, r *Result) {
+// override replaces the limits of a request that have overrides, or denies it. It returns them, and what they are asked
+// if they are others.
+func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (with *Set, asked Ask) {
 	if !e.overrides.refresh(ctx) {
-		return
+		return set, asked
 	}
+	with = set
 	records := a.Mode == store.ModeRecord
-	for i, k := range a.Set.Keys { // those of the set with overrides are the same
-		if slices.ContainsFunc(a.Set.Keys[:i], func(before *Key) bool { return before.overrides == k.overrides }) {
+	for i, k := range set.Keys { // those of the set with overrides are the same
+		if slices.ContainsFunc(set.Keys[:i], func(before *Key) bool { return before.overrides == k.overrides }) {
 			continue
 		}
 		o := e.overrides.find(k, &a.Identities[i], !records)
 		switch {
 		case o == nil || records && o.Limits == nil: // Record never denies
-			continue
 		case o.Denied:
 			if wait := time.Until(o.Until); r.Cause != ByOverride || wait > r.Retry {
 				r.Override, r.overridden = o, k.Rule
 				r.refuse(ByOverride, wait)
 			}
-			continue
-		}
-		with, err := e.overrideSet(a.Set, k, o)
-		if err != nil {
-			if !o.misfit.Swap(true) {
-				e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect", err)
+		default:
+			next, err := e.overrideSet(with, k, o)
+			if err != nil {
+				if !o.misfit.Swap(true) {
+					e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect", err)
+				}
+				continue
 			}
-			continue
+			if next == with { // it has limits of other units only
+				continue
+			}
+			if r.Cause != ByOverride {
+				r.Override = o
+			}
+			costs := next.costsLike(with, a)
+			asked, with = *a, next
+			asked.Costs = costs
+			a = &asked
 		}
-		if with == a.Set { // it has limits of other units only
-			continue
-		}
-		if r.Cause != ByOverride {
-			r.Override = o
-		}
-		a.Set, a.Costs = with, with.costsLike(a)
 	}
+	return with, asked
 }
 
-// costsLike returns the costs of the limits of a set with overrides, as those of the set before have them in a.
-func (s *Set) costsLike(a *Ask) []int {
+// costsLike returns the costs of the limits of a set with overrides, as a has them of the set before.
+func (s *Set) costsLike(before *Set, a *Ask) []int {
 	costs := make([]int, len(s.Limits))
 	for i, like := range s.costOf {
-		if l := &a.Set.Limits[like]; a.Costs != nil {
-			costs[i] = a.Costs[like]
-		} else if l.Unit == a.Set.Unit {
-			costs[i] = a.Cost
-		}
+		costs[i] = a.cost(before, like)
 	}
 	return costs
 }

@@ -27,9 +27,9 @@ func TestOverrides(t *testing.T) {
 			t.Fatalf("keys of overrides: %v", keysOf)
 		}
 		ask := func(user string) *engine.Result {
-			a := &engine.Ask{Set: s, Identities: identities(s, user, "o"), Cost: 1}
+			a := &engine.Ask{Identities: identities(s, user, "o"), Cost: 1}
 			a.Costs = s.Costs(nil, 1, map[string]int{"tokens": 1})
-			return allow(t, e, a)
+			return allow(t, e, s, a)
 		}
 		set := func(k int, id store.Identity, o *engine.Override) {
 			t.Helper()
@@ -102,8 +102,8 @@ func TestOverridesElsewhere(t *testing.T) {
 		use := func(c *engine.Config) { c.Overrider = shared }
 		here, there := newEngine(t, overriding, use), newEngine(t, overriding, use)
 		s := compile(t, there, "1/hour")
-		a := &engine.Ask{Set: s, Identities: []store.Identity{text("a")}, Cost: 1}
-		allow(t, there, a)
+		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
+		allow(t, there, s, a)
 		o := &engine.Override{Limits: limits(t, "5/hour"), Until: inAnHour()}
 		if err := here.SetOverride(t.Context(), here.OverrideKeyOf(nil), text("a"), "a", o); err != nil {
 			t.Fatal(err)
@@ -111,10 +111,10 @@ func TestOverridesElsewhere(t *testing.T) {
 		before := shared.reads
 		for range 100 {
 			time.Sleep(10 * time.Millisecond)
-			allow(t, there, a)
+			allow(t, there, s, a)
 		}
 		synctest.Wait()
-		if r := allow(t, there, a); r.Override == nil || r.Set.Limits[0].Quota != 5 {
+		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 5 {
 			t.Error("the override is not in force after a second")
 		}
 		if n := shared.reads - before; n > 2 {
@@ -128,7 +128,7 @@ func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overriding)
 		s := compile(t, e, "1/hour")
-		a := &engine.Ask{Set: s, Identities: []store.Identity{text("a")}, Cost: 1}
+		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
 		o := &engine.Override{Limits: limits(t, "5/hour"), Until: inAnHour()}
 		if err := e.SetOverride(t.Context(), e.OverrideKeys(s)[0], text("a"), "a", o); err != nil {
 			t.Fatal(err)
@@ -138,16 +138,16 @@ func TestPause(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if r := allow(t, e, a); r.Allowed || r.Retry != time.Minute {
+		if r := allow(t, e, s, a); r.Allowed || r.Retry != time.Minute {
 			t.Errorf("paused for %v", r.Retry)
 		}
 		record := *a
 		record.Mode = store.ModeRecord
-		if r := allow(t, e, &record); !r.Allowed {
+		if r := allow(t, e, s, &record); !r.Allowed {
 			t.Error("Record was denied")
 		}
 		time.Sleep(time.Minute)
-		if r := allow(t, e, a); !r.Allowed || r.Set.Limits[0].Quota != 5 {
+		if r := allow(t, e, s, a); !r.Allowed || r.Set.Limits[0].Quota != 5 {
 			t.Error("the override does not apply after the pause")
 		}
 	})
@@ -184,9 +184,9 @@ func TestOverridesOfRules(t *testing.T) {
 				ids[i] = store.Identity{Kind: "hdr", Scope: "org", Text: "o"}
 			}
 		}
-		a := &engine.Ask{Set: set, Identities: ids, Cost: 1}
-		allow(t, e, a)
-		r := allow(t, e, a)
+		a := &engine.Ask{Identities: ids, Cost: 1}
+		allow(t, e, set, a)
+		r := allow(t, e, set, a)
 		if r.Rule() != rules[0] {
 			t.Fatalf("denied by %v", r.Denying())
 		}
@@ -194,10 +194,10 @@ func TestOverridesOfRules(t *testing.T) {
 		if err = r.SetOverride(t.Context(), nil, o); err != nil { // of the rule that denied
 			t.Fatal(err)
 		}
-		if r = allow(t, e, a); !r.Allowed || !slices.Contains(r.Set.Names, "a-5-per-minute") {
+		if r = allow(t, e, set, a); !r.Allowed || !slices.Contains(r.Set.Names, "a-5-per-minute") {
 			t.Errorf("with the override: %v, %v", r.Allowed, r.Set.Names)
 		}
-		if r = allow(t, e, a); r.Allowed || r.Rule() != rules[1] {
+		if r = allow(t, e, set, a); r.Allowed || r.Rule() != rules[1] {
 			t.Errorf("the other rule: %v, %v", r.Allowed, r.Rule())
 		}
 	})
@@ -241,10 +241,10 @@ func TestOverrideAmongMany(t *testing.T) {
 		if shared.reads != 0 {
 			t.Errorf("all overrides were read %d times", shared.reads)
 		}
-		a := &engine.Ask{Set: s, Identities: []store.Identity{text("77")}, Cost: 1}
-		one := allow(t, e, a)
+		a := &engine.Ask{Identities: []store.Identity{text("77")}, Cost: 1}
+		one := allow(t, e, s, a)
 		a.Identities[0] = text("78")
-		if other := allow(t, e, a); one.Override == nil || one.Set != other.Set {
+		if other := allow(t, e, s, a); one.Override == nil || one.Set != other.Set {
 			t.Error("equal overrides have different sets")
 		}
 	})

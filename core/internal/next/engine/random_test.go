@@ -290,12 +290,12 @@ func random(t *testing.T, seed uint64) {
 			if r.IntN(20) == 0 && mode != store.ModeAtMost {
 				requests = 30
 			}
-			a := &engine.Ask{Set: s, Identities: identities(s, user, org), Cost: requests, Mode: mode}
+			a := &engine.Ask{Identities: identities(s, user, org), Cost: requests, Mode: mode}
 			for i := range n.limits {
 				a.Costs = append(a.Costs, map[string]int{"": requests, "tokens": tokens}[n.limits[i].Unit])
 			}
 			log = append(log, fmt.Sprintf("%v %v %d %d by %s of %s", time.Since(start), mode, requests, tokens, user, org))
-			p := pair{allow(t, e, a), n.decide(user, org, requests, tokens, mode)}
+			p := pair{allow(t, e, s, a), n.decide(user, org, requests, tokens, mode)}
 			if err := p.d.check(n, p.r); err != nil {
 				t.Log(strings.Join(log, "\n"))
 				t.Errorf("step %d of %v: %v %d %d by %s of %s: %v", step, texts, mode, requests, tokens, user, org, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/engine"
 	"github.com/sashlimit/sash/core/internal/next/keys"
 	"github.com/sashlimit/sash/core/internal/next/limittext"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -24,7 +25,7 @@ func TestNamesOfLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	month := limittext.Limit{Quota: 5, Form: limittext.Form{Calendar: calendar.New(calendar.Month, berlin)}}
-	own := "test:own.by:ca978112ca1bbdcafac231b39a23dc4d "
+	e := newEngine(t)
 	for _, c := range []struct {
 		given engine.Given
 		want  string
@@ -39,30 +40,22 @@ func TestNamesOfLogs(t *testing.T) {
 		{limits(t, "5/month")[0], "month"},
 		{limits(t, "4 in flight")[0], "in-flight"},
 	} {
-		logs := new(logs)
-		e := newEngine(t, func(c *engine.Config) { c.Memory, c.Key = logs, byKeys["all"] })
 		s, err := e.Compile([]engine.Given{c.given}, "limits")
 		if err != nil {
 			t.Fatal(err)
 		}
-		allow(t, e, &engine.Ask{Set: s, Identities: []store.Identity{text("a")}, Cost: 1})
-		if _, log, _ := strings.Cut(logs.asked[0], " "); log != c.want || !strings.HasPrefix(logs.asked[0], "test:own.by:") {
-			t.Errorf("%s is on the log %s, not %s%s", c.given.String(), logs.asked[0], own, c.want)
+		if got, want := logsOf(s)[0], "test:own.by:954c5d3a4bf4f8965a926ee974edb4f6 "+c.want; got != want {
+			t.Errorf("%s is on the log %s, not %s", c.given.String(), got, want)
 		}
 	}
-	logs := new(logs)
-	e := newEngine(t, func(c *engine.Config) { c.Memory = logs })
 	fixed := month
 	fixed.Calendar = calendar.New(calendar.Month, time.FixedZone("Europe/Berlin", 3600))
-	for _, l := range []limittext.Limit{month, fixed} {
-		s, err := e.Choose([]engine.Given{{Limit: l}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		allow(t, e, &engine.Ask{Set: s, Identities: []store.Identity{text("a")}, Cost: 1})
-	}
-	if logs.asked[0] == logs.asked[1] {
-		t.Errorf("two zones of one name share the log %s", logs.asked[0])
+	one, err := e.Choose([]engine.Given{{Limit: month}})
+	must(err)
+	other, err := e.Choose([]engine.Given{{Limit: fixed}})
+	must(err)
+	if logsOf(one)[0] == logsOf(other)[0] {
+		t.Errorf("two zones of one name share the log %s", logsOf(one)[0])
 	}
 }
 
@@ -85,7 +78,7 @@ func TestKeysOfLogs(t *testing.T) {
 		want  string // the parts, or the problem
 	}{
 		{"own and By of equal texts", []engine.Given{limits(t, "3/minute")[0], by(one, "3/minute")}, "own.by by.by"},
-		{"By is told by its header", []engine.Given{by(byKeys["org"], "3/minute")}, "by.org.hdr"},
+		{"By is told by its header", []engine.Given{by(byKeys["org"], "3/minute")}, "by.org.by"},
 		{"By is told by its name", []engine.Given{named("team", by(one, "3/minute"))}, "by.team.by"},
 		{"a name that is no label", []engine.Given{named("Team", by(one, "3/minute"))}, "by.5985039f106df054.by"},
 		{
@@ -97,24 +90,15 @@ func TestKeysOfLogs(t *testing.T) {
 		{"one log twice", []engine.Given{by(one, "3/minute"), by(one, "4/minute")}, "the larger never denies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			logs := new(logs)
-			e := newEngine(t, func(c *engine.Config) { c.Memory = logs })
-			s, err := e.Compile(c.given, "limits")
+			s, err := newEngine(t).Compile(c.given, "limits")
 			if err != nil {
 				if !strings.Contains(err.Error(), c.want) {
 					t.Error(err)
 				}
 				return
 			}
-			ids := make([]store.Identity, len(s.Keys))
-			for i, k := range s.Keys {
-				if ids[i] = text("a"); k.Spec == byKeys["org"] {
-					ids[i].Kind = "hdr"
-				}
-			}
-			allow(t, e, &engine.Ask{Set: s, Identities: ids, Cost: 1})
 			var parts []string
-			for _, name := range logs.asked {
+			for _, name := range logsOf(s) {
 				part := strings.Split(name, ":")[1]
 				parts = append(parts, part)
 			}
@@ -129,14 +113,14 @@ func TestKeysOfLogs(t *testing.T) {
 // window.
 func TestQuotasChange(t *testing.T) {
 	for _, by := range []string{"", " by org"} {
-		logs := new(logs)
+		logs := memory.New(10)
 		for _, c := range []struct {
 			limit string
 			used  int
 		}{{"5/hour" + by, 0}, {"6/hour" + by, 1}, {"3/hour" + by, 2}, {"3/minute" + by, 0}} {
 			e := newEngine(t, func(c *engine.Config) { c.Memory = logs })
 			s := compile(t, e, c.limit)
-			if r := allow(t, e, &engine.Ask{Set: s, Identities: identities(s, "a", "o"), Cost: 1}); r.Used(0) != c.used {
+			if r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", "o"), Cost: 1}); r.Used(0) != c.used {
 				t.Errorf("%s: used %d, not %d", c.limit, r.Used(0), c.used)
 			}
 		}
@@ -266,8 +250,7 @@ var limitsOf = []engine.Given{{Limit: limittext.Limit{Quota: 3, Window: time.Hou
 // TestRules combines the limits of rules that apply together, each with logs of its own.
 func TestRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logs := new(logs)
-		e := newEngine(t, func(c *engine.Config) { c.Memory = logs })
+		e := newEngine(t)
 		user := keys.ByValue("user")
 		rules := []*engine.Rule{
 			{Policy: "file/a", Name: "file.a", Prefix: "a-", Key: user, Limits: limits(t, "2/minute")},
@@ -289,9 +272,9 @@ func TestRules(t *testing.T) {
 		ids := []store.Identity{text("a"), text("a")}
 		decide := func() *engine.Result {
 			r := new(engine.Result)
-			a := engine.Ask{Set: set, Identities: ids, Costs: []int{1, 2}, Cost: 1}
-			tried := engine.Ask{Set: shadow, Identities: ids[:1], Cost: 1}
-			if err := e.DecideBoth(t.Context(), &a, &tried, r); err != nil {
+			a := engine.Ask{Identities: ids, Costs: []int{1, 2}, Cost: 1}
+			tried := engine.Ask{Identities: ids[:1], Cost: 1}
+			if err := e.DecideBoth(t.Context(), set, &a, shadow, &tried, r); err != nil {
 				t.Fatal(err)
 			}
 			return r
@@ -304,9 +287,10 @@ func TestRules(t *testing.T) {
 		if r.Allowed || r.Rule() != rules[1] || !slices.Equal(r.Denying(), []string{"b-3-per-minute"}) || r.Shadow.Allowed {
 			t.Errorf("second: %v, %v, rule %v", r.Allowed, r.Denying(), r.Rule())
 		}
+		all := append(logsOf(set), logsOf(shadow)...)
 		for i, want := range []string{"file.a:own.by:", "file.b:own~x.by:", "file.c~shadow:own.by:"} {
-			if !strings.HasPrefix(logs.asked[i], want) {
-				t.Errorf("log %s, not %s", logs.asked[i], want)
+			if !strings.HasPrefix(all[i], want) {
+				t.Errorf("log %s, not %s", all[i], want)
 			}
 		}
 		var many []*engine.Rule
@@ -326,7 +310,7 @@ func TestRules(t *testing.T) {
 		if set, shadow, err = e.Combine(nil); err != nil || shadow != nil || len(set.Limits) != 0 {
 			t.Errorf("no rules: %v, %v, %v", set, shadow, err)
 		}
-		if r = allow(t, e, &engine.Ask{Set: set}); !r.Allowed || r.Cause != engine.ByNothing {
+		if r = allow(t, e, set, &engine.Ask{}); !r.Allowed || r.Cause != engine.ByNothing {
 			t.Errorf("no rules: %v", r)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -25,7 +26,7 @@ func TestUndoOnce(t *testing.T) {
 			e := newEngine(t)
 			s := compile(t, e, limit)
 			ask := func(cost int) *engine.Result {
-				return allow(t, e, &engine.Ask{Set: s, Identities: identities(s, "a", "o"), Cost: cost})
+				return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", "o"), Cost: cost})
 			}
 			first, second := ask(2), ask(3)
 			one, two := *first, *first
@@ -63,7 +64,7 @@ func TestNothingToGiveBack(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "1/hour")
 		ask := func(mode store.Mode) *engine.Result {
-			return allow(t, e, &engine.Ask{Set: s, Identities: identities(s, "a", ""), Cost: 1, Mode: mode})
+			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Mode: mode})
 		}
 		ask(store.ModeCharge)
 		time.Sleep(time.Minute)
@@ -82,12 +83,12 @@ func TestNothingToGiveBack(t *testing.T) {
 // TestPermits holds a permit until it is released, renews it, and denies what would be one too many.
 func TestPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logs := new(logs)
+		logs := memory.New(10)
 		e := newEngine(t, func(c *engine.Config) { c.Memory = logs })
 		s := compile(t, e, "2 in flight", "9/hour")
 		ask := func(a engine.Ask) *engine.Result {
-			a.Set, a.Identities, a.Cost = s, identities(s, "a", ""), 1
-			return allow(t, e, &a)
+			a.Identities, a.Cost = identities(s, "a", ""), 1
+			return allow(t, e, s, &a)
 		}
 		first, second := ask(engine.Ask{}), ask(engine.Ask{})
 		time.Sleep(time.Minute) // longer than a lease
@@ -110,9 +111,8 @@ func TestPermits(t *testing.T) {
 		if r := ask(engine.Ask{Mode: store.ModePeek}); !r.Allowed || r.Used(0) != 1 {
 			t.Errorf("after one was released: %v, used %d", r.Denying(), r.Used(0))
 		}
-		lost := store.NewKey("test", "a") // the log loses the other one, as in a Redis that was restarted
-		lost.Namespace = s.Keys[0].Namespace
-		logs.Reset(&lost, []*store.Limit{s.Limits[0].Store()}, 0)
+		lost := store.Key{Namespace: s.Keys[0].Namespace, Identity: text("a")}
+		logs.Reset(&lost, []*store.Limit{s.Limits[0].Store()}, 0) // as in a Redis that was restarted
 		ask(engine.Ask{})
 		if r := ask(engine.Ask{}); r.Allowed || !slices.Equal(r.Denying(), []string{"2-in-flight"}) || r.Used(1) != 5 {
 			t.Errorf("one too many: %v, %v, used %d", r.Allowed, r.Denying(), r.Used(1))
@@ -137,9 +137,9 @@ func TestShadow(t *testing.T) {
 		}
 		ask := func(org string) *engine.Result {
 			r := new(engine.Result)
-			a := &engine.Ask{Set: s, Identities: identities(s, "a", ""), Cost: 1}
-			shadow := &engine.Ask{Set: tried, Identities: identities(tried, "a", org), Cost: 1}
-			if err := e.DecideBoth(t.Context(), a, shadow, r); err != nil {
+			a := &engine.Ask{Identities: identities(s, "a", ""), Cost: 1}
+			shadow := &engine.Ask{Identities: identities(tried, "a", org), Cost: 1}
+			if err := e.DecideBoth(t.Context(), s, a, tried, shadow, r); err != nil {
 				t.Fatal(err)
 			}
 			return r

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/next/store"
@@ -13,38 +14,35 @@ var errNotTried = errors.New("sash: what is tried out is not asked while the sto
 
 // askBoth asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In
 // a store outside the process both are asked at the same time, so they may be in one batch.
-func (e *Engine) askBoth(ctx context.Context, a, shadow *Ask, r *Result) error {
-	tried := *shadow
-	tried.Mode, tried.NoPermits = a.Mode, a.NoPermits
+func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r *Result) error {
+	own := *tried
+	own.Mode, own.Identities = a.Mode, slices.Clone(tried.Identities)
 	if !e.store.isFar {
 		err := e.ask(ctx, a, r)
-		r.Shadow, r.ShadowErr = e.try(ctx, &tried)
+		r.Shadow, r.ShadowErr = e.try(ctx, shadow, &own)
 		return err
 	}
 	if !e.store.answers() {
 		r.ShadowErr = errNotTried
 		return e.ask(ctx, a, r)
 	}
-	type answer struct {
-		result *Result
-		err    error
-	}
-	answers := make(chan answer, 1)
-	tried.Identities = append([]store.Identity(nil), shadow.Identities...)
+	var result *Result
+	var failed error
+	done := make(chan struct{})
 	go func() {
-		result, err := e.try(ctx, &tried)
-		answers <- answer{result, err}
+		defer close(done)
+		result, failed = e.try(ctx, shadow, &own)
 	}()
 	err := e.ask(ctx, a, r)
-	of := <-answers
-	r.Shadow, r.ShadowErr = of.result, of.err
+	<-done
+	r.Shadow, r.ShadowErr = result, failed
 	return err
 }
 
 // try decides about limits that are tried out.
-func (e *Engine) try(ctx context.Context, a *Ask) (*Result, error) {
+func (e *Engine) try(ctx context.Context, set *Set, a *Ask) (*Result, error) {
 	r := &Result{engine: e, Mode: a.Mode}
-	r.makeTakes(a)
+	r.makeTakes(set, a)
 	if err := e.ask(ctx, a, r); err != nil {
 		return nil, store.Error(err)
 	}

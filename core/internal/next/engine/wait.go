@@ -44,14 +44,14 @@ const (
 // Wait returns the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
 // last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has ended
 // or the store has failed. A cost that never fits is a decision at once.
-func (e *Engine) Wait(ctx context.Context, a *Ask, r *Result) (err error) {
+func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	if err = ctx.Err(); err != nil {
 		return err
 	}
-	w := e.lines.Join(e.linesOf(a)...)
+	w := e.lines.Join(e.linesOf(set, a)...)
 	defer w.Leave()
 	if !w.IsFirst() {
-		if done, err := e.foresee(ctx, a, r); done {
+		if done, err := e.foresee(ctx, set, a, r); done {
 			return err
 		}
 		if err = w.Sleep(ctx, 0); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) Wait(ctx context.Context, a *Ask, r *Result) (err error) {
 	}
 	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
 		*r = Result{}
-		if err = e.Decide(ctx, a, r); err != nil {
+		if err = e.Decide(ctx, set, a, r); err != nil {
 			*r = Result{}
 			return err
 		}
@@ -77,11 +77,11 @@ func (e *Engine) Wait(ctx context.Context, a *Ask, r *Result) (err error) {
 }
 
 // linesOf returns the lines of the logs of a request.
-func (e *Engine) linesOf(a *Ask) []lineID {
-	all := make([]lineID, 0, len(a.Set.Limits))
-	for i := range a.Set.Limits {
-		l := &a.Set.Limits[i]
-		if a.cost(i) > 0 {
+func (e *Engine) linesOf(set *Set, a *Ask) []lineID {
+	all := make([]lineID, 0, len(set.Limits))
+	for i := range set.Limits {
+		l := &set.Limits[i]
+		if a.cost(set, i) > 0 {
 			all = append(all, lineID{l.key.Namespace, a.Identities[l.Key].Clone(), l.Log()})
 		}
 	}
@@ -90,13 +90,13 @@ func (e *Engine) linesOf(a *Ask) []lineID {
 
 // foresee looks whether a request that is not the first of its line need not wait: since it never fits, or its own wait
 // lasts longer than ctx.
-func (e *Engine) foresee(ctx context.Context, a *Ask, r *Result) (done bool, err error) {
+func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done bool, err error) {
 	if _, ends := ctx.Deadline(); !ends {
 		return false, nil
 	}
 	peek := *a
 	peek.Mode, peek.Tries = store.ModePeek, false
-	if err = e.Decide(ctx, &peek, r); err != nil {
+	if err = e.Decide(ctx, set, &peek, r); err != nil {
 		*r = Result{}
 		return true, err
 	}
