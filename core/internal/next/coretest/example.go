@@ -368,18 +368,21 @@ func settlePeriods(e *example) {
 		}
 		within := e.Now().UnixMicro() % l.Window.Microseconds()
 		e.Advance(l.Window - time.Duration(within)*time.Microsecond) // to the beginning of a period
-		answers := make([]store.Answer, 1)
-		e.id++
-		id, sent := e.id, e.Now()
-		takes := []store.Take{{Key: e.key, Limit: l, Cost: 8, ID: id}}
-		e.noError(e.Store.Take(e.Context(), takes, answers))
-		change := func(was, cost int) {
-			e.noError(settler.Settle(e.Context(), store.Settlement{
-				Key: e.key, Limit: l, ID: id, Was: was, Cost: cost, Age: e.Now().Sub(sent), Period: answers[0].Period,
-			}))
+		s := store.Settlement{Key: e.key, Limit: l}
+		var sent time.Time
+		take := func(cost int) {
+			answers := make([]store.Answer, 1)
+			e.id++
+			takes := []store.Take{{Key: e.key, Limit: l, Cost: cost, ID: e.id}}
+			e.noError(e.Store.Take(e.Context(), takes, answers))
+			s.ID, s.Period, sent = e.id, answers[0].Period, e.Now()
 		}
+		change := func(was, cost int) {
+			s.Was, s.Cost, s.Age = was, cost, e.Now().Sub(sent)
+			e.noError(settler.Settle(e.Context(), s))
+		}
+		take(8)
 		change(8, 5)
-		e.used(l, 5)
 		if e.Again {
 			change(8, 5)
 		}
@@ -391,6 +394,18 @@ func settlePeriods(e *example) {
 		change(7, 0) // its period has ended
 		e.admits(l, 9, 0)
 		e.used(l, 9)
+		if a != store.TokenBucket {
+			continue
+		}
+		// A bucket never has taken more than it holds, and what has come back is not given back.
+		e.Advance(3 * l.Window)
+		take(1)
+		change(1, 100)
+		e.used(l, 10)
+		e.Advance(50 * time.Second)
+		e.admits(l, 3, 5)
+		change(100, 0)
+		e.used(l, 3)
 	}
 }
 

@@ -147,7 +147,8 @@ func (v *View) Settle(period int64, units, cost int) bool {
 	case v.limit.Algorithm == store.TokenBucket && by > 0:
 		v.Add(cost - units)
 	case v.limit.Algorithm == store.TokenBucket:
-		v.Mark -= min(v.nanoseconds(units-cost), max(period+v.nanoseconds(units)-now, 0), v.Mark-now)
+		rest := max(period+v.nanoseconds(min(units, v.limit.Quota))-now, 0) // it has never taken more than the quota
+		v.Mark -= min(v.nanoseconds(units-cost), rest, v.Mark-now)
 	case period == v.begin && v.late >= 0:
 		v.Units = max(v.Units+by, 0)
 	case v.limit.Algorithm == store.SlidingCounter && period == 2*v.begin-v.end:

@@ -155,7 +155,8 @@ local function newCounters()
     local function settle(change, period, part, was)
       local time, rest = times(math.abs(change))
       if change < 0 then
-        local own, more = times(was) -- at period + own all units of the take have come back: these are not given back
+        -- At period + own all units of the take have come back: these are not given back. It has taken the quota at most.
+        local own, more = times(math.min(was, quota))
         more = more + part
         own, more = period + own + math.floor(more / 1000) - now, more % 1000
         if own < 0 then return end
