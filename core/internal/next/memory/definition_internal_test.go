@@ -51,14 +51,29 @@ func (f *full) Renew(_ context.Context, r store.Renewal) error {
 	return nil
 }
 
-// The store answers as the definition does, whatever is done to it.
-func TestDefinition(t *testing.T) {
-	testlen.SkipRace(t)
-	definition.Random(t, definition.Config{
-		Operations: testlen.Of(100_000, 1_000_000), Callers: 8,
-		Run: func(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) },
+func config() definition.Config {
+	return definition.Config{
+		Callers: 8,
+		Run:     func(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) },
 		New: func(*testing.T) definition.Clocked {
 			return definition.Clocked{Store: &full{Store: New(1000)}, Now: time.Now, Advance: time.Sleep}
 		},
-	})
+	}
+}
+
+// The store answers as the definition does, whatever is done to it.
+func TestDefinition(t *testing.T) {
+	testlen.SkipRace(t)
+	c := config()
+	c.Operations = testlen.Of(100_000, 1_000_000)
+	definition.Random(t, c)
+}
+
+func TestSmallWorlds(t *testing.T) {
+	testlen.SkipRace(t)
+	c := config()
+	c.New = func(*testing.T) definition.Clocked { // with room for all worlds that run at the same time
+		return definition.Clocked{Store: &full{Store: New(10_000)}, Now: time.Now, Advance: time.Sleep}
+	}
+	definition.Explore(t, c, testlen.Of(3, 4), testlen.Of(1000, 30_000))
 }
