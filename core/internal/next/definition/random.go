@@ -375,8 +375,11 @@ func (tr *trace) take() *step {
 	logs := tr.choose()
 	mode, several := tr.mode(logs), 1
 	// What is trimmed depends on the order of entries of one instant, and several servers have no common order.
+	trims := func(s *subject) bool {
+		return tr.Twice && slices.ContainsFunc(s.limits, func(l *store.Limit) bool { return l.Unlimited })
+	}
 	ordered := func(logs []*subject) bool {
-		return mode != store.ModeChargeDenied && mode != store.ModeRecord &&
+		return mode != store.ModeChargeDenied && mode != store.ModeRecord && !slices.ContainsFunc(logs, trims) &&
 			(!tr.InTurn || logs[0].key == logs[len(logs)-1].key)
 	}
 	if tr.kind.atOnce && ordered(logs) {

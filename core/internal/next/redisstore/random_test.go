@@ -118,7 +118,7 @@ func TestStore(t *testing.T) {
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	c := definition.Config{
-		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000), Twice: true,
+		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000), Twice: true, Callers: 6,
 		Again: true, ByID: true,
 	}
 	definition.Random(t, c)
