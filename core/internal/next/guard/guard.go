@@ -9,10 +9,16 @@
 package guard
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/denycache"
 	"github.com/sashlimit/sash/core/internal/next/permits"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
@@ -48,82 +54,70 @@ type Config struct {
 type Guard struct {
 	Permits *permits.Set // held by requests in flight
 
-	config Config
+	config  Config
+	store   remote
+	breaker breaker
+	denials *denycache.Cache
+	record  *record
+	leases  *leases // or nil
+	log     outageLog
+
+	lastError  atomic.Pointer[store.StoreError] // is returned for calls that are not made
+	lastFailed atomic.Pointer[store.Take]       // a peek that may be a ping
+	pings      atomic.Int32                     // under way
+
+	replaying  atomic.Bool // a goroutine replays all backlogs
+	lostLogged uint64      // units, by that goroutine
+	wake       chan struct{}
+	background context.Context //nolint:containedctx // of what goes on until Close has ended
+	cancel     context.CancelFunc
+	closing    atomic.Bool
+	closed     func() error
 }
 
 // New makes a guard. It does no I/O and starts no goroutine.
-func New(c Config) *Guard { return &Guard{config: c} }
+func New(c Config) *Guard {
+	g := &Guard{config: c, store: newRemote(&c), wake: make(chan struct{}, 1)}
+	if c.Lease > 0 {
+		g.leases = &leases{start: time.Now(), length: c.Lease}
+		c.DenyCache = min(c.DenyCache, c.Lease) // as units come back when leases of other processes are settled
+	}
+	g.breaker.start = time.Now()
+	g.denials = denycache.New(c.DenyCache)
+	g.record = newRecord(c.LocalKeys, g.store.settler != nil, g.startReplays)
+	g.log = outageLog{policy: c.Policy, failure: c.Label}
+	g.Permits = permits.New(permitLogs{g}, g.freed)
+	g.background, g.cancel = context.WithCancel(context.Background())
+	g.closed = sync.OnceValue(g.close)
+	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
+	return g
+}
+
+// inTime is a context that ends with the time of a decision.
+type inTime struct{ context.Context } //nolint:containedctx // it is one
 
 // Within returns a context for several calls about one decision, which end within one timeout together. It does not end
 // with ctx, since a take whose caller has left is counted nevertheless.
 func (g *Guard) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), g.config.Timeout)
+	if _, ok := ctx.(inTime); ok {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.Timeout)
+	return inTime{ctx}, cancel
 }
-
-// Take decides a request, as [store.Store] describes it, by the deny cache, by the store, or, if that does not answer,
-// by the failure policy: then it returns event.Local and the store's error. If it returns another source and an error,
-// there is no decision. Answers are zero before.
-//
-// It sets the ID of the takes. An answer of event.Cache or of Open has no numbers where it is not Known.
-func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (event.Source, error) {
-	return event.Store, g.config.Store.Take(ctx, takes, answers)
-}
-
-// TakeLeased is [Guard.Take] of a guard with leases. If units that were taken ahead have served the request, the source
-// is event.Lease, and SettleLeased changes its cost. The limits of takes of more than one key are asked one by one.
-func (g *Guard) TakeLeased(
-	ctx context.Context, takes []store.Take, answers []store.Answer,
-) (u Use, from event.Source, err error) {
-	from, err = g.Take(ctx, takes, answers)
-	return u, from, err
-}
-
-// Use is one unit that was spent of a lease. The zero Use is none.
-type Use struct {
-	of *lease
-	at time.Duration // by the monotonic clock
-}
-
-type lease struct{}
-
-// IsLeased reports whether there is a use. If so, [Guard.SettleLeased] settles it in all its logs, and otherwise
-// [Guard.Settle] in each.
-func (u Use) IsLeased() bool { return u.of != nil }
-
-// SettleLeased changes the cost of a use of a lease in all its logs. The ID is that of its takes.
-func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) error { return nil }
-
-// Settle changes the cost of a take. Degraded reports whether [Guard.Take] has returned event.Local for it.
-func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error { return nil }
-
-// GiveBack is Settle to 0, which is done later if the store does not answer.
-func (g *Guard) GiveBack(ctx context.Context, s store.Settlement, degraded bool) error { return nil }
-
-// Add records a take that its log was not asked for, as if it had been recorded age ago, or changes its cost. During an
-// outage it is recorded here.
-func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error { return nil }
-
-// Reset forgets the logs that limits have of a key. With leases it leaves those of other processes.
-func (g *Guard) Reset(ctx context.Context, key store.Key, limits []*store.Limit) error { return nil }
-
-// Log returns the entries of a log, as [store.Lister] does.
-func (g *Guard) Log(ctx context.Context, key store.Key, l *store.Limit) ([]store.Entry, error) { return nil, nil }
 
 // Open reports whether the failure policy admits requests that are counted nowhere.
 func (g *Guard) Open() bool { return g.config.Failure == Open }
 
 // Answers reports whether the store is asked.
-func (g *Guard) Answers() bool { return true }
+func (g *Guard) Answers() bool { return !g.isOpen() }
 
-// Overrides returns the overrides of a policy, as [store.Overrider] does. Its errors are no failures of the store.
-func (g *Guard) Overrides(
-	ctx context.Context, policy, known string,
-) (version string, all []store.Override, err error) {
-	return "", nil, nil
+// freed tells that something of a key was given back later than by the caller who did so.
+func (g *Guard) freed(key *store.Key) {
+	if g.config.Freed != nil {
+		g.config.Freed(key)
+	}
 }
-
-// SetOverride keeps an override of a policy, as [store.Overrider] does.
-func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override) error { return nil }
 
 // Stats is a snapshot of a guard. The counters are of the time since it was made.
 type Stats struct {
@@ -133,15 +127,64 @@ type Stats struct {
 	Denials  int    // in the deny cache
 	Leases   int    // in hand
 	Booked   int    // units that these have left
-	Backlog  int64  // keys whose logs in the store lack something
-	Replayed uint64 // entries
+	Backlog  int64  // takes that were decided here, or are to be settled, and of which the store does not know
+	Replayed uint64 // takes
 	Lost     uint64 // units that cannot be replayed
 }
 
 // Stats returns a snapshot.
-func (g *Guard) Stats() Stats { return Stats{} }
+func (g *Guard) Stats() Stats {
+	s := Stats{
+		Breaker:  "closed",
+		Outages:  g.breaker.outages.Load(),
+		Failures: g.breaker.failures.Load(),
+		Denials:  g.denials.Len(),
+		Backlog:  g.record.takes.Load(),
+		Replayed: g.record.replayed.Load(),
+		Lost:     g.record.lost.Load(),
+	}
+	if g.isOpen() {
+		s.Breaker = "open"
+	}
+	s.Leases, s.Booked = g.leases.inHand()
+	return s
+}
+
+const (
+	closeTimeout  = 5 * time.Second
+	closeAttempts = 2 // to replay, since the first call may be on a dead connection
+)
+
+var errLost = errors.New("there were more keys than WithFailLocalKeys has room for")
 
 // Close settles the leases, replays what is left, for 5 seconds at most, and ends the guard's goroutines. The error
 // says how many units were not replayed; later calls return the same error. A closed guard still decides, but replays
 // nothing.
-func (g *Guard) Close() error { return nil }
+func (g *Guard) Close() error { return g.closed() }
+
+func (g *Guard) close() error {
+	defer g.cancel()
+	g.closing.Store(true)
+	g.Permits.Close()
+	ctx, cancel := context.WithTimeout(g.background, closeTimeout)
+	defer cancel()
+	g.endLeases(ctx, g.leases.all())
+	var err error
+	for n := 0; n < closeAttempts && g.record.takes.Load() > 0 && ctx.Err() == nil; n++ {
+		err = g.replayAll(ctx)
+	}
+	units, takes := g.record.close()
+	if lost := g.record.lost.Load(); lost > 0 {
+		units += int(lost)
+		err = cmp.Or(err, errLost)
+	}
+	if units+takes == 0 || g.config.Failure != Local {
+		return nil
+	}
+	unit := "units"
+	if units == 1 {
+		unit = "unit"
+	}
+	return fmt.Errorf("sash: Close: %d %s admitted without the store, in %d takes or corrections, not replayed: %w",
+		units, unit, takes, cmp.Or(err, error(g.lastError.Load())))
+}

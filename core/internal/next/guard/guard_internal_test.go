@@ -1,0 +1,819 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/permits"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// world is a guard on a store that may fail, in a testing/synctest bubble.
+type world struct {
+	*faultyStore
+
+	t     *testing.T
+	guard *Guard
+	freed []string
+}
+
+// run calls f with a world for each failure policy that is given, or for Local.
+func run(t *testing.T, f func(w *world), change ...func(*Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, faultyStore: newSharedLogs().connect()}
+		c := Config{
+			Store: w.faultyStore, Policy: "p", Label: "FailLocal", Timeout: 100 * time.Millisecond, LocalKeys: 1000,
+			DenyCache: time.Second,
+			Freed:     func(k *store.Key) { w.freed = append(w.freed, k.Text) },
+		}
+		for _, change := range change {
+			change(&c)
+		}
+		w.guard = New(c)
+		f(w)
+		w.up(0)
+		w.guard.Close()             //nolint:errcheck // tests of Close look at it
+		time.Sleep(2 * time.Second) // for calls to end that were left
+	})
+}
+
+func with(f Failure) func(*Config) { return func(c *Config) { c.Failure = f } }
+
+// take asks for units of logs.
+func (w *world) take(cost int, mode store.Mode, logs ...*modelLog) *asked {
+	w.t.Helper()
+	q := newAsked(logs, cost, mode)
+	q.sent = time.Now()
+	q.from, q.err = w.guard.Take(w.t.Context(), q.takes, q.answers)
+	return q
+}
+
+// settle changes the cost of what take has asked for.
+func (w *world) settle(q *asked, cost int) error {
+	var errs []error
+	for _, t := range q.takes {
+		errs = append(errs, w.guard.Settle(w.t.Context(), store.Settlement{
+			Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: cost, Age: time.Since(q.sent),
+		}, q.from == event.Local))
+	}
+	return errors.Join(errs...)
+}
+
+// units returns the units that the store has in a log.
+func (w *world) units(l *modelLog) (n int) {
+	for _, e := range w.logs.Log(&l.key, l.limit) {
+		n += e.Cost
+	}
+	return n
+}
+
+// wantUnits waits until what is due was replayed, and compares the units that the store has in logs.
+func (w *world) wantUnits(want int, logs ...*modelLog) {
+	w.t.Helper()
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+	for _, l := range logs {
+		if got := w.units(l); got != want {
+			w.t.Errorf("the store has %d units of %s, want %d", got, l.key.Text, want)
+		}
+	}
+	if s := w.guard.Stats(); s.Backlog != 0 {
+		w.t.Errorf("%+v: a backlog is left", s)
+	}
+}
+
+func wantFrom(t *testing.T, q *asked, from event.Source, allowed bool) {
+	t.Helper()
+	if q.from != from || q.allowed() != allowed {
+		t.Errorf("from %v, allowed %t, want %v, %t: %v", q.from, q.allowed(), from, allowed, q.err)
+	}
+}
+
+// After five failures in a row nothing is asked but a ping about once a second, until that is answered.
+func TestBreaker(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(refuses)
+		for i := range 10 {
+			if wantFrom(t, w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour)), event.Local, true); i == 3 {
+				w.up(0)
+				wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true) // so the count begins anew
+				w.down(refuses)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := strings.Count(w.asked(), "take"); n != 10 {
+			t.Errorf("%d takes, want 4, 1 and 5", n)
+		}
+		if s := w.guard.Stats(); s.Breaker != "open" || s.Outages != 1 || w.guard.Answers() {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(20 * time.Second)
+		calls := w.asked()
+		if n := strings.Count(calls, "ping"); n < 13 || n > 20 || strings.Contains(calls, "take") {
+			t.Errorf("%d pings in 20 s: %s", n, calls)
+		}
+		w.up(0)
+		w.wantUnits(1, l)
+		if s := w.guard.Stats(); s.Breaker != "closed" || s.Replayed != 10 {
+			t.Errorf("%+v", s)
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
+	})
+}
+
+// Calls that were under way when another one failed are one failure with it.
+func TestFailuresAtOnce(t *testing.T) {
+	run(t, func(w *world) {
+		w.down(leaves)
+		for range 4 {
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() { w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 100, time.Hour)) })
+			}
+			all.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if s := w.guard.Stats(); s.Breaker != "closed" {
+			t.Errorf("%+v after four times of silence", s)
+		}
+	})
+}
+
+// A ping of a store without one is a peek at the log that has failed last.
+func TestPingByPeek(t *testing.T) {
+	run(t, func(w *world) {
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint("k", i), 9, time.Hour))
+			time.Sleep(time.Millisecond)
+		}
+		w.asked()
+		w.up(0)
+		time.Sleep(2 * time.Second)
+		if calls := w.asked(); !strings.HasPrefix(calls, "take k4, merge") {
+			t.Errorf("asked %s", calls)
+		}
+		w.wantUnits(1, newModelLog("k4", 9, time.Hour))
+	}, func(c *Config) { c.Store = struct{ noPing }{noPing{c.Store.(*faultyStore)}} })
+}
+
+// noPing hides a method.
+type noPing struct{ *faultyStore }
+
+func (noPing) Ping() {}
+
+// A decision ends with the timeout, whatever is to be replayed before.
+func TestDecisionsEndInTime(t *testing.T) {
+	for _, f := range []fault{leaves, drops} {
+		run(t, func(w *world) {
+			a, b := newModelLog("a", 9, time.Hour), newModelLog("b", 9, time.Hour)
+			w.down(f)
+			for range 8 {
+				begun := time.Now()
+				wantFrom(t, w.take(1, store.ModeCharge, a, b), event.Local, true)
+				if took := time.Since(begun); took > 100*time.Millisecond {
+					t.Errorf("a decision took %v", took)
+				}
+			}
+			w.up(40 * time.Millisecond)
+			time.Sleep(10 * time.Second)
+			w.down(refuses)
+			w.take(1, store.ModeCharge, a, b)
+			w.up(40 * time.Millisecond) // two replays and a take are too long
+			begun := time.Now()
+			q := w.take(1, store.ModeCharge, a, b)
+			if took := time.Since(begun); took > 100*time.Millisecond {
+				t.Errorf("a decision took %v", took)
+			}
+			wantFrom(t, q, event.Local, false)
+		})
+	}
+}
+
+// The policies decide without a store that has failed. What Open admits counts nowhere, and Closed has nothing counted
+// that it refuses.
+func TestPolicies(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops, panics} {
+		for _, policy := range []Failure{Open, Closed} {
+			run(t, func(w *world) {
+				l, other := newModelLog("k", 9, time.Hour), newModelLog("other", 9, time.Hour)
+				w.down(f)
+				for range 10 {
+					q := w.take(1, store.ModeCharge, l, other)
+					if policy == Open {
+						wantFrom(t, q, event.Local, true)
+					} else if q.from != event.Store || !store.IsOutage(q.err) {
+						t.Errorf("from %v: %v", q.from, q.err)
+					}
+					if err := w.settle(q, 0); policy == Open && err != nil {
+						t.Error(err)
+					}
+				}
+				w.up(0)
+				if policy == Closed {
+					w.wantUnits(0, l, other)
+				}
+			}, with(policy))
+		}
+	}
+}
+
+// A mistake in the configuration is no outage, and no decision.
+func TestConfigErrors(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		run(t, func(w *world) {
+			q := &asked{takes: make([]store.Take, 1), answers: make([]store.Answer, 1)}
+			q.takes[0] = store.Take{Key: store.NewKey("p", "k"), Cost: 1} // without a limit
+			q.takes[0].Limit = &store.Limit{Log: "a", Quota: 1, Window: time.Hour}
+			q.takes[0].Cost = 0
+			from, err := w.guard.Take(t.Context(), q.takes, q.answers)
+			if from != event.Store || !errors.As(err, new(*store.ConfigError)) || w.guard.Stats().Failures != 0 {
+				t.Errorf("from %v: %v", from, err)
+			}
+		}, with(policy))
+	}
+}
+
+// A key of another type is decided here, is tried about once a second, and stops nobody else.
+func TestErrorOfOneKey(t *testing.T) {
+	run(t, func(w *world) {
+		bad, good := newModelLog("bad", 100, time.Hour), newModelLog("good", 200, time.Hour)
+		w.faults(func() fault {
+			if strings.HasSuffix(w.calls[len(w.calls)-1], "bad") {
+				return oneKey
+			}
+			return answers
+		})
+		for range 100 {
+			wantFrom(t, w.take(1, store.ModeCharge, bad), event.Local, true)
+			wantFrom(t, w.take(1, store.ModeCharge, good), event.Store, true)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := strings.Count(w.asked(), "bad"); n > 25 {
+			t.Errorf("the key was tried %d times in 10 s", n)
+		}
+		if s := w.guard.Stats(); s.Breaker != "closed" || s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+		w.up(0)
+		w.wantUnits(100, bad, good)
+	})
+}
+
+// While a long backlog is replayed, requests of its key are decided here at once, by an error of a class of its own.
+func TestLongBacklog(t *testing.T) {
+	run(t, func(w *world) {
+		l, other := newModelLog("k", 10_000, time.Hour), newModelLog("other", 10, time.Hour)
+		w.down(refuses)
+		for range 2000 {
+			w.take(1, store.ModeCharge, l)
+			time.Sleep(time.Microsecond)
+		}
+		w.up(50 * time.Millisecond)
+		for w.guard.Stats().Replayed == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		begun := time.Now()
+		q := w.take(1, store.ModeCharge, l, other)
+		wantFrom(t, q, event.Local, true)
+		var failed *store.StoreError
+		if !errors.As(q.err, &failed) || failed.Class != "replay" || time.Since(begun) > 0 {
+			t.Errorf("%v after %v", q.err, time.Since(begun))
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, newModelLog("third", 10, time.Hour)), event.Store, true)
+		w.wantUnits(2001, l)
+		w.wantUnits(1, other)
+		if s := w.guard.Stats(); s.Replayed > 2010 || s.Outages != 1 {
+			t.Errorf("%+v: pages were sent again", s)
+		}
+	})
+}
+
+// Backlogs of many keys are replayed without a request, several at the same time.
+func TestManyBacklogs(t *testing.T) {
+	run(t, func(w *world) {
+		const keys = 1900 // which must not share logs
+		w.down(refuses)
+		for i := range keys {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		w.up(10 * time.Millisecond)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if s := w.guard.Stats(); s.Replayed != keys || s.Backlog != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, func(c *Config) { c.LocalKeys = 2000 })
+}
+
+// Keys for which there is no place count as lost, and Close says so.
+func TestLostKeys(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	run(t, func(w *world) {
+		w.down(refuses)
+		for i := range 30 {
+			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		if s := w.guard.Stats(); s.Lost != 20 || s.Backlog != 20 {
+			t.Errorf("%+v", s)
+		}
+		w.up(0)
+		time.Sleep(5 * time.Second)
+		if !strings.Contains(log.String(), "units=20") {
+			t.Errorf("the log does not tell:\n%s", &log)
+		}
+		err := w.guard.Close()
+		if err == nil || !strings.Contains(err.Error(), "20 units") || !errors.Is(w.guard.Close(), err) {
+			t.Errorf("Close: %v", err)
+		}
+	}, func(c *Config) { c.LocalKeys = 10 })
+}
+
+// What has left its window is not replayed, and not kept for that.
+func TestReplayAfterTheWindow(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 10, time.Second)
+		w.down(loses)
+		for range 8 {
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		}
+		time.Sleep(30 * time.Second)
+		w.asked()
+		w.up(0)
+		w.wantUnits(0, l)
+		if calls := w.asked(); strings.Contains(calls, "merge") || strings.Contains(calls, "settle") {
+			t.Errorf("asked %s", calls)
+		}
+	})
+}
+
+// What was undone or settled in an outage is replayed as that, whether the store had it or not, and in a later one.
+func TestSettleInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		for _, again := range []bool{false, true} {
+			run(t, func(w *world) {
+				l := newModelLog("k", 100, time.Hour)
+				w.down(f)
+				var all []*asked
+				for range 10 {
+					all = append(all, w.take(2, store.ModeCharge, l))
+				}
+				if again { // the replay fails as well
+					time.Sleep(3 * time.Second)
+				}
+				for i, q := range all {
+					if err := w.settle(q, []int{0, 1, 3, 2}[i%4]); err != nil {
+						t.Error(err)
+					}
+				}
+				if again {
+					w.up(0)
+					time.Sleep(3 * time.Second)
+					w.down(f)
+					w.take(1, store.ModePeek, l)
+					for _, q := range all[:3] {
+						w.settle(q, 0) //nolint:errcheck // the store may be told directly, and not answer
+					}
+					w.up(0)
+					for _, q := range all[:3] {
+						w.settle(q, 0) //nolint:errcheck // as above
+					}
+				}
+				w.up(0)
+				want := 0
+				for i := range all {
+					if i >= 3 || !again {
+						want += []int{0, 1, 3, 2}[i%4]
+					}
+				}
+				w.wantUnits(want, l)
+			})
+		}
+	}
+}
+
+// A settlement that comes while the take's call is under way is sent when that has ended.
+func TestSettleAfterTheCall(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(leaves)
+		q := w.take(2, store.ModeCharge, l)
+		w.up(0)
+		w.asked()
+		if err := w.settle(q, 0); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(99 * time.Millisecond)
+		if calls := w.asked(); strings.Contains(calls, "settle") {
+			t.Errorf("asked %s while the take was under way", calls)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if calls := w.asked(); !strings.Contains(calls, "settle") {
+			t.Errorf("asked %q, want a settlement", calls)
+		}
+		w.wantUnits(0, l)
+		if !slices.Equal(w.freed, []string{"k"}) {
+			t.Errorf("freed %v", w.freed)
+		}
+	})
+}
+
+// A take whose caller has left, and that is denied here, is removed when its call has ended. One that was not recorded
+// needs no settlement.
+func TestDeniedAfterLeaving(t *testing.T) {
+	for _, f := range []fault{leaves, drops} {
+		run(t, func(w *world) {
+			l, other := newModelLog("k", 1, time.Hour), newModelLog("other", 5, time.Hour)
+			w.down(refuses)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+			w.up(0)
+			time.Sleep(3 * time.Second)
+			w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0) // as if another process had given it back
+			w.down(f)
+			wantFrom(t, w.take(1, store.ModeCharge, l, other), event.Local, false)
+			w.up(0)
+			w.wantUnits(0, l, other)
+		})
+	}
+}
+
+// What is to be removed of one log is bounded.
+func TestOwedIsBounded(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 1, time.Hour)
+		w.take(1, store.ModeCharge, l)
+		for i := range 2 * mostOwed {
+			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1})
+		}
+		if s := w.guard.Stats(); s.Backlog != mostOwed {
+			t.Errorf("%+v", s)
+		}
+		w.wantUnits(1, l)
+	})
+}
+
+// Each mode is decided here as the store would, and afterwards the store has what was recorded, whatever it had.
+func TestModesInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		for mode, want := range map[store.Mode]int{
+			store.ModeCharge: 3, store.ModePeek: 0, store.ModeRecord: 6, store.ModeChargeDenied: 3, store.ModeAtMost: 3,
+		} {
+			run(t, func(w *world) {
+				l, other := newModelLog("k", 3, time.Hour), newModelLog("other", 100, time.Hour)
+				w.down(f)
+				admitted := 0
+				for range 6 {
+					q := w.take(1, mode, l, other)
+					if q.from != event.Local {
+						t.Fatalf("%v: from %v", mode, q.from)
+					}
+					if q.allowed() {
+						admitted++
+					}
+				}
+				if want := map[bool]int{true: 6, false: 3}[mode == store.ModePeek || mode == store.ModeRecord]; admitted != want {
+					t.Errorf("%v: %d admitted, want %d", mode, admitted, want)
+				}
+				w.up(0)
+				w.wantUnits(want, other)
+				if mode != store.ModeChargeDenied { // of which the store may have more that count for no longer
+					w.wantUnits(want, l)
+				} else if n := w.units(l); n < 3 || n > 6 {
+					t.Errorf("the store has %d units of k", n)
+				}
+			})
+		}
+	}
+}
+
+// Algorithms that count are decided and settled here, and nothing of an outage comes to the store.
+func TestCountersInAnOutage(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 3, time.Hour)
+		l.limit.Algorithm = store.FixedWindow
+		w.down(refuses)
+		q := w.take(1, store.ModeCharge, l)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, false)
+		err := w.guard.Settle(t.Context(), store.Settlement{
+			Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Period: q.answers[0].Period,
+		}, true)
+		if err != nil {
+			t.Error(err)
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		w.up(0)
+		time.Sleep(5 * time.Second)
+		if a := w.take(1, store.ModePeek, l).answers[0]; a.Used != 0 || w.guard.Stats().Backlog != 0 {
+			t.Errorf("%+v, %+v", a, w.guard.Stats())
+		}
+	})
+}
+
+// A request that was not asked of a log is added to it later, in an outage too, and its cost changed.
+func TestAdd(t *testing.T) {
+	for _, f := range []fault{answers, refuses, loses, leaves, drops} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			w.down(f)
+			take := store.Take{Key: l.key, Limit: l.limit, ID: newID()}
+			for _, cost := range []int{3, 5, 2} {
+				take.Cost = cost
+				time.Sleep(time.Minute)
+				if err := w.guard.Add(t.Context(), &take, 2*time.Minute); err != nil {
+					t.Errorf("%d: %v", f, err)
+				}
+			}
+			w.up(0)
+			w.wantUnits(2, l)
+			for _, e := range w.logs.Log(&l.key, l.limit) {
+				if age := time.Since(e.At); age < 4*time.Minute {
+					t.Errorf("%d: the entry is of %v ago", f, age)
+				}
+			}
+		})
+	}
+}
+
+// Reset forgets what was admitted here, and what was to be replayed.
+func TestReset(t *testing.T) {
+	for _, f := range []fault{refuses, loses} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 3, time.Hour)
+			reset := func() error { return w.guard.Reset(t.Context(), l.key, []*store.Limit{l.limit}) }
+			w.down(f)
+			for range 5 {
+				w.take(1, store.ModeCharge, l)
+			}
+			if err := reset(); !store.IsOutage(err) {
+				t.Errorf("%v", err)
+			}
+			wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+			w.up(0)
+			time.Sleep(2 * time.Second)
+			if err := reset(); err != nil {
+				t.Error(err)
+			}
+			w.wantUnits(0, l)
+			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, false)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Cache, false)
+			if err := reset(); err != nil {
+				t.Error(err)
+			}
+			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
+		})
+	}
+}
+
+// A denial is remembered, but not of a log of which something is to be replayed.
+func TestDenialsBesideABacklog(t *testing.T) {
+	run(t, func(w *world) {
+		l, common := newModelLog("k", 3, time.Hour), newModelLog("common", 1, time.Hour)
+		w.take(1, store.ModeCharge, common)
+		wantFrom(t, w.take(1, store.ModeCharge, l, common), event.Store, false)
+		q := w.take(1, store.ModeCharge, l, common)
+		wantFrom(t, q, event.Cache, false)
+		if q.answers[0].Known || !q.answers[1].Known || q.answers[1].Retry <= 0 {
+			t.Errorf("%+v", q.answers)
+		}
+		w.down(refuses)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Cache, false)
+		time.Sleep(time.Second)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Local, true)
+		w.up(0)
+		time.Sleep(50 * time.Millisecond)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Store, false) // after a replay
+		w.wantUnits(2, common)
+	})
+}
+
+// Permits that this process holds count in an outage, and those that were taken in it are in the store afterwards.
+// What the store has recorded for nobody is given back.
+func TestPermitsInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 3, 30*time.Second)
+			l.limit.Permits = true
+			hold := func(q *asked) *permits.Held {
+				return w.guard.Permits.Hold(t.Context(), []permits.Permit{{
+					Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Degraded: q.from == event.Local,
+				}})
+			}
+			take := func(from event.Source, allowed bool) *permits.Held {
+				t.Helper()
+				q := w.take(1, store.ModeCharge, l)
+				if wantFrom(t, q, from, allowed); !allowed {
+					return nil
+				}
+				return hold(q)
+			}
+			first := take(event.Store, true)
+			w.down(f)
+			second, third := take(event.Local, true), take(event.Local, true)
+			take(event.Local, false)
+			if err := second.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			fourth := take(event.Local, true)
+			take(event.Local, false)
+			w.up(0)
+			time.Sleep(12 * time.Second)
+			if got := w.units(l); got != 3 {
+				t.Errorf("%d: the store has %d permits, of 3", f, got)
+			}
+			for _, h := range []*permits.Held{first, third, fourth} {
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			w.wantUnits(0, l)
+		})
+	}
+}
+
+// Permits that the store has lost are added again, at most a third of a lease later.
+func TestPermitsThatAreLost(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 3, 30*time.Second)
+		l.limit.Permits = true
+		q := w.take(1, store.ModeCharge, l)
+		held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
+		w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := w.units(l); got != 1 {
+			t.Errorf("%d permits after 10 s", got)
+		}
+		if err := held.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.wantUnits(0, l)
+	})
+}
+
+// Close replays what is left, and its error says what it could not.
+func TestClose(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			w.down(refuses)
+			for range 7 {
+				w.take(2, store.ModeCharge, l)
+			}
+			if !down {
+				w.up(0)
+			}
+			err := w.guard.Close()
+			if !down {
+				if err != nil || w.units(l) != 14 {
+					t.Errorf("%v; %d units", err, w.units(l))
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "14 units") || !errors.Is(err, errFault) {
+				t.Errorf("%v", err)
+			}
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true) // it still decides
+			w.up(0)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
+		})
+	}
+}
+
+// Close takes five seconds at most.
+func TestCloseEnds(t *testing.T) {
+	run(t, func(w *world) {
+		w.down(leaves)
+		for i := range 50 {
+			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		begun := time.Now()
+		err := w.guard.Close()
+		if took := time.Since(begun); err == nil || took > 6*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// Overrides have the time of a decision, and their errors are no failures of the store.
+func TestOverrides(t *testing.T) {
+	run(t, func(w *world) {
+		ctx, cancel := w.guard.Within(t.Context())
+		defer cancel()
+		begun := time.Now()
+		for range 4 {
+			if _, _, err := w.guard.Overrides(ctx, "p", ""); !store.IsOutage(err) {
+				t.Error(err)
+			}
+			if err := w.guard.SetOverride(ctx, "p", store.Override{}); !store.IsOutage(err) {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begun); took > 100*time.Millisecond || w.guard.Stats().Failures != 0 {
+			t.Errorf("%v, %+v", took, w.guard.Stats())
+		}
+	}, func(c *Config) { c.Store = hanging{c.Store.(*faultyStore)} })
+}
+
+// hanging does not answer about overrides.
+type hanging struct{ *faultyStore }
+
+func (hanging) Overrides(ctx context.Context, _, _ string) (string, []store.Override, error) {
+	<-ctx.Done()
+	return "", nil, ctx.Err()
+}
+
+func (hanging) SetOverride(ctx context.Context, _ string, _ store.Override) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The beginning and the end of an outage are logged, at most every ten seconds, and no identity.
+func TestOutageLog(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	run(t, func(w *world) {
+		l := newModelLog("alice", 100, time.Hour)
+		for range 10 {
+			w.down(refuses)
+			w.take(1, store.ModeCharge, l)
+			w.up(0)
+			w.take(1, store.ModeCharge, l)
+			time.Sleep(2 * time.Second)
+		}
+	})
+	text := log.String()
+	if n, m := strings.Count(text, "does not answer"), strings.Count(text, "answers again"); n != 2 || m != 2 {
+		t.Errorf("%d and %d lines of 10 outages in 20 s:\n%s", n, m, text)
+	}
+	if strings.Contains(text, "alice") || !strings.Contains(text, "policy=p failure=FailLocal") {
+		t.Errorf("the log has:\n%s", text)
+	}
+}
+
+// A take allocates little, and a repeated denial nothing.
+func TestAllocations(t *testing.T) {
+	s := newSharedLogs().connect()
+	g := New(Config{Store: answering{s}, Policy: "p", Timeout: time.Minute, DenyCache: time.Hour, LocalKeys: 1000})
+	defer g.Close()
+	l := newModelLog("k", 1_000_000, time.Hour)
+	if n := testing.AllocsPerRun(100, func() {
+		takes, answers := [1]store.Take{{Key: l.key, Limit: l.limit, Cost: 1}}, [1]store.Answer{}
+		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+	}); n > 6 {
+		t.Errorf("%v allocations a take", n) // of the context
+	}
+	denied := newModelLog("denied", 1, time.Hour)
+	if n := testing.AllocsPerRun(100, func() {
+		takes, answers := [1]store.Take{{Key: denied.key, Limit: denied.limit, Cost: 1}}, [1]store.Answer{}
+		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+	}); n > 0 {
+		t.Errorf("%v allocations a denial", n)
+	}
+}
+
+// answering answers without noting what was asked.
+type answering struct{ *faultyStore }
+
+func (s answering) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	s.logs.Take(takes, answers)
+	return nil
+}
+
+// IDs are unique and not 0, however many goroutines make them.
+func TestIDsAreUnique(t *testing.T) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	seen := make(map[uint64]bool)
+	for range 8 {
+		all.Go(func() {
+			for range 1000 {
+				id := newID()
+				mu.Lock()
+				if seen[id] || id == 0 {
+					t.Error(id)
+				}
+				seen[id] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+}

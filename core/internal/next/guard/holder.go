@@ -1,0 +1,238 @@
+package guard
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/lease"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// A list of takes with few requests has no lease. With leastDemand requests in the time of a lease, on average of late,
+// it gets a holder, which it keeps while leastUsed units of its leases are used on average.
+const (
+	leastDemand   = 6  // requests in the time of a lease, which costs the store more than a take
+	sureDemand    = 48 // requests in that time after which the time before does not matter
+	leastUsed     = 2  // units of a lease
+	leastUnits    = 4  // to ask for, since more are seldom missing to others
+	part          = 4  // of what is left, which the processes share
+	mostProcesses = 16 // that count
+	mostHolders   = 65_536
+	counters      = 65_536 // half a megabyte
+	idleLeases    = 4      // for so many times the length of a lease a holder without one is kept
+)
+
+// leases are what this process has taken ahead.
+type leases struct {
+	start  time.Time
+	length time.Duration
+	demand [counters]atomic.Uint64 // see counted
+	count  atomic.Int64            // of holders
+	shards [256]struct {
+		mu      sync.RWMutex
+		holders map[uint64][]*holder // by the hash of the key
+	}
+}
+
+// holder is what this process knows of one list of takes, which are of one key.
+type holder struct {
+	*leases
+
+	takes []store.Take
+
+	mu      sync.Mutex
+	hand    *held         // the lease in hand, or nil
+	last    *held         // the latest that was ended, or nil
+	booking chan struct{} // closed when the call that takes a lease has ended; nil if there is none
+	size    int           // units to ask for next; 0 if there are few requests, so that the holder ends
+	used    float64       // units of a lease that were used of late
+	seen    int           // processes that use the logs as much as this one, this one included
+	again   time.Duration // no lease before
+	timer   *time.Timer
+}
+
+// held is one lease. The lock of its holder guards it.
+type held struct {
+	lease.Lease
+	*holder
+
+	turn     chan struct{} // a semaphore of settlements
+	id       uint64
+	answers  []store.Answer
+	sent     time.Duration // by the monotonic clock
+	answered time.Duration
+}
+
+// instant reads the clocks.
+func (ls *leases) instant() lease.Instant {
+	now := time.Now()
+	return lease.Instant{Mono: now.Sub(ls.start), Wall: time.Duration(now.UnixNano())}
+}
+
+// isOf reports whether a holder is of a list. The limits of a request may be made anew, as those of an override.
+func (h *holder) isOf(takes []store.Take) bool {
+	return h.takes[0].Key.Equal(&takes[0].Key) && slices.EqualFunc(h.takes, takes, func(a, b store.Take) bool {
+		return a.Limit == b.Limit || *a.Limit == *b.Limit
+	})
+}
+
+// find returns the holder of a list, or nil.
+func (ls *leases) find(takes []store.Take) *holder {
+	for _, h := range ls.of(&takes[0].Key) {
+		if h.isOf(takes) {
+			return h
+		}
+	}
+	return nil
+}
+
+// of returns the holders of a key, and seldom of others with its hash. They may be gone.
+func (ls *leases) of(key *store.Key) []*holder {
+	if ls == nil || ls.count.Load() == 0 {
+		return nil
+	}
+	hash := key.Hash()
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	return sh.holders[hash]
+}
+
+// all returns all holders.
+func (ls *leases) all() (all []*holder) {
+	for i := 0; ls != nil && i < len(ls.shards); i++ {
+		sh := &ls.shards[i]
+		sh.mu.RLock()
+		for _, some := range sh.holders {
+			all = append(all, some...)
+		}
+		sh.mu.RUnlock()
+	}
+	return all
+}
+
+// wanted counts a request of a list without a holder, and returns one if there are many, or nil. It is idle if it has no
+// lease for some time.
+func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
+	hash := takes[0].Key.Hash()
+	n, before := ls.counted(hash, uint64(ls.instant().Mono/ls.length))
+	if before < leastDemand && n < sureDemand || ls.count.Load() >= mostHolders {
+		return nil
+	}
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, h := range sh.holders[hash] {
+		if h.isOf(takes) {
+			return h
+		}
+	}
+	h := &holder{leases: ls, takes: slices.Clone(takes), size: max(n, before), used: leastDemand, seen: mostProcesses}
+	for key, i := cloneKey(&takes[0].Key), 0; i < len(takes); i++ {
+		h.takes[i].Key = key
+	}
+	h.mu.Lock() // as its timer may end at once
+	defer h.mu.Unlock()
+	h.timer = time.AfterFunc(ls.length, func() { idle(h) })
+	if sh.holders == nil {
+		sh.holders = make(map[uint64][]*holder)
+	}
+	sh.holders[hash] = append(slices.Clone(sh.holders[hash]), h) // since others may look at the list
+	ls.count.Add(1)
+	return h
+}
+
+func (ls *leases) remove(gone *holder) {
+	hash := gone.takes[0].Key.Hash()
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(sh.holders[hash]), func(h *holder) bool { return h == gone })
+	ls.count.Add(int64(len(left) - len(sh.holders[hash])))
+	if sh.holders[hash] = left; len(left) == 0 {
+		delete(sh.holders, hash)
+	}
+}
+
+// counted counts a request in a period, and returns how many there were in it, and in the periods before on average, of
+// which each counts three quarters of the one after it. Keys share counters: 32 bits have the period, 16 each the
+// sixteenths of that average and the requests in the period.
+func (ls *leases) counted(hash, period uint64) (in, before int) {
+	at := &ls.demand[hash%counters]
+	for {
+		old := at.Load()
+		average, n := old>>16&0xffff, old&0xffff
+		for passed := uint32(period) - uint32(old>>32); passed > 0 && average+n > 0; passed-- {
+			average, n = (3*average+min(16*n, 0xffff))/4, 0
+		}
+		n = min(n+1, 0xffff)
+		if at.CompareAndSwap(old, period<<32|average<<16|n) {
+			return int(n), int(average / 16)
+		}
+	}
+}
+
+// inHand returns how many leases are in hand, and how many units these have left.
+func (ls *leases) inHand() (n, units int) {
+	for _, h := range ls.all() {
+		h.mu.Lock()
+		if h.hand != nil && h.hand.Left() > 0 && !h.hand.Ends(ls.instant()) {
+			n, units = n+1, units+h.hand.Left()
+		}
+		h.mu.Unlock()
+	}
+	return n, units
+}
+
+// begin returns the takes of the next lease, which the caller makes; or a channel that is closed when the one on its way
+// was answered; or neither if nothing is taken ahead now. Ended is a lease to settle, or nil.
+func (h *holder) begin() (own []store.Take, wait chan struct{}, ended *held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.booking != nil:
+		return nil, h.booking, nil
+	case h.size == 0 || h.instant().Mono < h.again:
+		return nil, nil, nil
+	}
+	if ended = h.end(); h.size == 0 {
+		h.timer.Reset(0)
+		return nil, nil, ended
+	}
+	h.booking = make(chan struct{})
+	own = slices.Clone(h.takes)
+	for i := range own {
+		own[i].Mode, own[i].Cost, own[i].Share = store.ModeAtMost, h.size, part*h.seen
+	}
+	return own, nil, ended
+}
+
+// end ends the lease in hand, which it returns, or nil, and finds out how many units to ask for next. The caller holds
+// the lock.
+func (h *holder) end() *held {
+	l := h.hand
+	if h.hand = nil; l == nil {
+		return nil
+	}
+	h.last = l
+	used := l.Units - l.Left()
+	switch h.used = (h.used + float64(used)) / 2; {
+	case h.used < leastUsed:
+		h.size = 0
+	case l.Left() == 0:
+		h.size = 2 * l.Units
+	default:
+		h.size = max(used+used/4, leastUnits)
+	}
+	return l
+}
+
+// see finds out how many processes use the log as much as this one, by the units that are used in a window, and those
+// that this one would use at the pace of its leases.
+func (h *holder) see(a *store.Answer) {
+	own := h.used * float64(h.takes[0].Limit.Window) / float64(h.length)
+	h.seen = min(max(int(math.Ceil(float64(a.Used)/own)), 1), mostProcesses)
+}

@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+const logInterval = 10 * time.Second // at least, between two outages that are logged
+
+// outageLog logs when the store stops to answer, at the first call that fails, and when it answers again.
+type outageLog struct {
+	policy, failure string
+
+	logged atomic.Bool // the beginning of the latest outage, but not its end; set under the lock
+
+	mu   sync.Mutex
+	last time.Time // when the beginning of an outage was last logged
+}
+
+// failed notes that a call has failed. isFailing reports whether another one was answered meanwhile.
+func (l *outageLog) failed(err *store.StoreError, isFailing func() bool) {
+	if l.logged.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.logged.Load() || !isFailing() || time.Since(l.last) < logInterval {
+		return
+	}
+	l.last = time.Now()
+	l.logged.Store(true)
+	l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides",
+		slog.String("class", err.Class), slog.String("error", textOf(err)), slog.String("advice", err.Advice))
+}
+
+// answered notes that a call was answered after others had failed.
+func (l *outageLog) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.logged.Swap(false) {
+		l.log(slog.LevelInfo, "sash: the store answers again")
+	}
+}
+
+// lost notes that units cannot be replayed.
+func (l *outageLog) lost(units uint64) {
+	l.log(slog.LevelWarn, "sash: not all that was admitted without the store could be replayed",
+		slog.Uint64("units", units),
+		slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
+}
+
+func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
+	attrs := []slog.Attr{slog.String("policy", l.policy), slog.String("failure", l.failure)}
+	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
+}
+
+// textOf returns what may be logged of an error. One without a class was not classified by its store, and its text may
+// contain an identity.
+func textOf(err *store.StoreError) string {
+	if err.Class == "" || err.Err == nil {
+		return store.ErrorTypes(err.Err)
+	}
+	return err.Err.Error()
+}

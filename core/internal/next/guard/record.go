@@ -1,0 +1,356 @@
+package guard
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/memory"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+const (
+	logsPerKey = 2 // backlogs, on average at most
+
+	mostOwed = 10_000      // takes of one log that are to be removed from it
+	ageSlack = time.Second // by how much less than the truth the age of a settlement may be
+)
+
+// record knows what the logs of the store lack. What was admitted without the store is in the logs of this process: so
+// the record has only the names of these logs, the instant from which on they are to be merged, and which takes are to
+// be settled in the store because they may be there in vain, or with another cost.
+//
+// The logs of this process keep every entry until it leaves its window, whether it was replayed or not, so that a store
+// which fails repeatedly does not grant a fresh quota each time.
+type record struct {
+	*memory.Store // the logs of this process
+
+	flights flights
+	settles bool   // the store can settle takes; otherwise nothing is owed
+	added   func() // is called when there is something more to replay; it takes no lock of the record
+	start   time.Time
+
+	most     int64         // backlogs
+	backlogs atomic.Int64  // how many there are
+	takes    atomic.Int64  // in all of them
+	replayed atomic.Uint64 // entries
+	lost     atomic.Uint64 // units for which there was no backlog left
+	sent     atomic.Int64  // when a take was last sent that was not answered
+	closed   atomic.Bool   // nothing is recorded any more
+
+	shards [64]shard
+}
+
+type shard struct {
+	mu   sync.Mutex
+	logs map[logKey]*backlog
+}
+
+// logKey is a comparable name of a log.
+type logKey struct {
+	namespace *store.Namespace
+	identity  store.Identity
+	log       string
+}
+
+func logKeyOf(k *store.Key, l *store.Limit) logKey { return logKey{k.Namespace, k.Identity, l.Log} }
+
+// backlog is what the store's log lacks. The lock of its shard guards all but key and limit. Its instants are since the
+// start of the record.
+type backlog struct {
+	*shard
+
+	key   store.Key
+	limit *store.Limit
+
+	since   time.Duration // entries of this process from then on are to be merged
+	merged  time.Duration // entries until then may have been merged
+	last    time.Duration // when something was added
+	owed    map[uint64]owed
+	owedNow int // of them, those of which no call is under way
+	takes   int // decided here and not merged, and owed
+	changes int
+
+	running chan struct{} // closed at the end of the replay that is under way, or nil
+	long    bool          // it has more than a page
+	err     error         // of the last replay
+	retry   time.Duration // no replay before, as err is about this log alone
+}
+
+const nothing = math.MaxInt64 // the instant since when there is nothing to merge
+
+// owed is a settlement that the store has not got.
+type owed struct {
+	was, cost int
+	at        time.Duration // of the take
+	flying    bool          // a call about the take is under way
+}
+
+func newRecord(keys int, settles bool, added func()) *record {
+	return &record{
+		Store: memory.New(keys), start: time.Now(), most: logsPerKey * int64(keys), settles: settles, added: added,
+	}
+}
+
+func (rec *record) now() time.Duration { return time.Since(rec.start) }
+
+// lock locks the shard of a key, and returns it with the backlog of a log, or nil if there is none.
+func (rec *record) lock(k *store.Key, l *store.Limit) (*shard, *backlog) {
+	sh := &rec.shards[k.Hash()%uint64(len(rec.shards))]
+	sh.mu.Lock()
+	return sh, sh.logs[logKeyOf(k, l)]
+}
+
+// lockToAdd is lock, but adds a backlog. It returns nil if there is no place for it.
+func (rec *record) lockToAdd(k *store.Key, l *store.Limit) (*shard, *backlog) {
+	sh, b := rec.lock(k, l)
+	switch {
+	case b != nil || rec.closed.Load():
+		return sh, b
+	case rec.backlogs.Add(1) > rec.most:
+		rec.backlogs.Add(-1)
+		return sh, nil
+	case sh.logs == nil:
+		sh.logs = make(map[logKey]*backlog)
+	}
+	b = &backlog{shard: sh, key: cloneKey(k), limit: l, since: nothing}
+	sh.logs[logKeyOf(&b.key, l)] = b
+	return sh, b
+}
+
+// remove removes a backlog, unless that was done. The caller holds the lock.
+func (rec *record) remove(b *backlog) {
+	key := logKeyOf(&b.key, b.limit)
+	if b.logs[key] != b {
+		return
+	}
+	rec.backlogs.Add(-1)
+	rec.takes.Add(-int64(b.takes))
+	if delete(b.logs, key); len(b.logs) == 0 {
+		b.logs = nil // a map never shrinks
+	}
+}
+
+// removeIfDone removes a backlog in which nothing is left. The caller holds the lock.
+func (rec *record) removeIfDone(b *backlog) {
+	if b.since == nothing && len(b.owed) == 0 && b.running == nil {
+		rec.remove(b)
+	}
+}
+
+// isBehind reports whether there is something to replay that can be sent now. The caller holds the lock.
+func (b *backlog) isBehind() bool { return b.since < nothing || b.owedNow > 0 }
+
+// behind returns the backlog of a log if something is to be replayed, or nil.
+func (rec *record) behind(k *store.Key, l *store.Limit) *backlog {
+	sh, b := rec.lock(k, l)
+	defer sh.mu.Unlock()
+	if b == nil || !b.isBehind() {
+		return nil
+	}
+	return b
+}
+
+// changed notes that takes were added to a backlog. The caller holds the lock.
+func (rec *record) changed(b *backlog, takes int) {
+	b.changes++
+	b.last = rec.now()
+	b.takes += takes
+	rec.takes.Add(int64(takes))
+	rec.added()
+}
+
+// decided notes that the log of this process has counted units at an instant or later, which the store's log lacks.
+func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Duration) {
+	sh, b := rec.lockToAdd(k, l)
+	defer sh.mu.Unlock()
+	if b == nil {
+		rec.lost.Add(uint64(units))
+		return
+	}
+	b.since = min(b.since, at-time.Millisecond) // as the instants of logs are rounded
+	rec.changed(b, 1)
+}
+
+// owe notes that a take, which the store may have, is to be settled there.
+func (rec *record) owe(s *store.Settlement) {
+	if !rec.settles {
+		return
+	}
+	sh, b := rec.lockToAdd(&s.Key, s.Limit)
+	defer sh.mu.Unlock()
+	if b != nil {
+		rec.oweIn(b, s)
+	}
+}
+
+func (rec *record) oweIn(b *backlog, s *store.Settlement) {
+	o, again := b.owed[s.ID]
+	if again {
+		o.cost = s.Cost
+		b.owed[s.ID] = o
+		rec.changed(b, 0)
+		return
+	}
+	if s.Cost == 0 && len(b.owed) >= mostOwed {
+		return
+	}
+	if b.owed == nil {
+		b.owed = make(map[uint64]owed)
+	}
+	o = owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, flying: rec.flights.has(s.ID, &b.key, b.limit)}
+	if b.owed[s.ID] = o; !o.flying {
+		b.owedNow++
+	}
+	rec.changed(b, 1)
+}
+
+// forgive removes what is owed of a take. The caller holds the lock.
+func (rec *record) forgive(b *backlog, id uint64) {
+	o, ok := b.owed[id]
+	if !ok {
+		return
+	}
+	delete(b.owed, id)
+	if !o.flying {
+		b.owedNow--
+	}
+	b.takes--
+	rec.takes.Add(-1)
+}
+
+// mayHave reports whether the store may have got a take of that age, although it has not answered.
+func (rec *record) mayHave(age time.Duration) bool {
+	return rec.now()-age-ageSlack <= time.Duration(rec.sent.Load())
+}
+
+// settle is about a take whose cost was changed in the log of this process, if it was decided here. It reports whether
+// a replay tells the store, so that nobody else has to.
+func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
+	flying := rec.flights.has(s.ID, &s.Key, s.Limit)
+	if rec.backlogs.Load() == 0 && !flying {
+		return false
+	}
+	sh, b := rec.lock(&s.Key, s.Limit)
+	if b == nil && flying {
+		sh.mu.Unlock()
+		sh, b = rec.lockToAdd(&s.Key, s.Limit)
+	}
+	defer sh.mu.Unlock()
+	if b == nil {
+		return false
+	}
+	_, isOwed := b.owed[s.ID]
+	at := rec.now() - s.Age
+	switch {
+	case isOwed || flying:
+	case !degraded || at+ageSlack < b.since: // the store has it
+		return false
+	case !rec.mayHave(s.Age) && at-ageSlack > b.merged: // the store does not have it
+		rec.changed(b, 0)
+		return true
+	}
+	rec.oweIn(b, s)
+	return true
+}
+
+// landed notes that a call about a take has ended that was under way. It returns the backlog if the take can be settled
+// now, or else nil. Nothing is to be removed of a take that was not recorded.
+func (rec *record) landed(id uint64, k *store.Key, l *store.Limit, recorded bool) (due *backlog) {
+	rec.flights.land(id, k, l)
+	sh, b := rec.lock(k, l)
+	defer sh.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	o, ok := b.owed[id]
+	switch {
+	case !ok || !o.flying || rec.flights.has(id, k, l):
+		return nil
+	case !recorded && o.cost == 0:
+		rec.forgive(b, id)
+		rec.removeIfDone(b)
+		return nil
+	}
+	o.flying = false
+	b.owed[id] = o
+	b.owedNow++
+	return b
+}
+
+// reset forgets logs of a key. It returns the ends of the replays that are under way.
+func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []chan struct{}) {
+	rec.Reset(key, limits, 0)
+	for _, l := range limits {
+		sh, b := rec.lock(key, l)
+		if b != nil {
+			if b.running != nil {
+				running = append(running, b.running)
+			}
+			rec.takes.Add(-int64(b.takes))
+			b.since, b.owed, b.owedNow, b.takes = nothing, nil, 0, 0
+			b.changes++
+			rec.removeIfDone(b)
+		}
+		sh.mu.Unlock()
+	}
+	return running
+}
+
+// pages calls yield with the backlogs that are behind, shard by shard from a random one on, so that those which cannot
+// be replayed do not always come before the same others. No shard is locked meanwhile. Backlogs of which everything has
+// left the window are removed.
+func (rec *record) pages(yield func([]*backlog) bool) {
+	first := int(newID() % uint64(len(rec.shards)))
+	for i := range rec.shards {
+		sh := &rec.shards[(first+i)%len(rec.shards)]
+		var page []*backlog
+		sh.mu.Lock()
+		for _, b := range sh.logs {
+			if rec.now()-b.last > b.limit.Window+ageSlack && b.running == nil {
+				rec.remove(b)
+			} else if b.isBehind() {
+				page = append(page, b)
+			}
+		}
+		sh.mu.Unlock()
+		if !yield(page) {
+			return
+		}
+	}
+}
+
+// close removes all backlogs for good, and returns what was in them: units that still count, and takes, of which some
+// have none.
+func (rec *record) close() (units, takes int) {
+	rec.closed.Store(true)
+	for page := range rec.pages {
+		for _, b := range page {
+			b.mu.Lock()
+			since := b.since
+			takes += len(b.owed)
+			rec.remove(b)
+			b.mu.Unlock()
+			for _, e := range rec.from(b, since) {
+				units, takes = units+e.Cost, takes+1
+			}
+		}
+	}
+	return units, takes
+}
+
+// from returns the entries of this process from an instant on.
+func (rec *record) from(b *backlog, since time.Duration) (entries []store.Entry) {
+	if since < nothing {
+		entries = rec.Log(&b.key, b.limit)
+	}
+	now := rec.now()
+	for len(entries) > 0 && now-entries[0].Age < since {
+		entries = entries[1:]
+	}
+	return entries
+}
+
+// cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
+func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

@@ -1,0 +1,175 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// Take decides a request, as [store.Store] describes it, by the deny cache, by the store, or, if that does not answer,
+// by the failure policy: then it returns event.Local and the store's error. If it returns another source and an error,
+// there is no decision. Answers are zero before.
+//
+// It sets the ID of the takes. Answers that are not Known have no numbers.
+func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.Answer) (event.Source, error) {
+	if g.denials.Lookup(takes, answers) {
+		return event.Cache, nil
+	}
+	return g.decide(ctx, takes, answers)
+}
+
+// decide decides a request that the deny cache does not answer.
+func (g *Guard) decide(ctx context.Context, takes []store.Take, answers []store.Answer) (event.Source, error) {
+	setID(takes, newID())
+	ctx, cancel := g.Within(ctx)
+	defer cancel()
+	known := g.denials.Ask(takes)
+	asked, err := g.ask(ctx, takes, answers)
+	if err == nil {
+		g.denials.Note(takes, answers, known)
+		g.mirrorPermits(takes, answers)
+		return event.Store, nil
+	}
+	return g.withoutStore(takes, answers, asked, err)
+}
+
+// withoutStore decides a request by the failure policy. Asked reports whether the store may have got the takes.
+func (g *Guard) withoutStore(
+	takes []store.Take, answers []store.Answer, asked bool, err error,
+) (event.Source, error) {
+	if errors.As(err, new(*store.ConfigError)) {
+		return event.Store, err
+	}
+	if asked {
+		defer g.fly(err, takes)()
+	}
+	switch g.config.Failure {
+	case Local:
+		g.decideHere(takes, answers, asked)
+	case Open:
+		for i := range answers {
+			answers[i] = store.Answer{Allowed: true}
+			if takes[i].Mode == store.ModeAtMost {
+				answers[i].Granted = takes[i].Cost
+			}
+			if asked && takes[i].Limit.Permits { // which nobody holds
+				g.disown(takes[i : i+1])
+			}
+		}
+	case Closed:
+		if asked {
+			g.disown(takes)
+		}
+		return event.Store, err
+	}
+	return event.Local, err
+}
+
+// mirrorPermits has the logs of this process count the permits that it holds, in case of an outage.
+func (g *Guard) mirrorPermits(takes []store.Take, answers []store.Answer) {
+	for i := range takes {
+		if t := &takes[i]; t.Limit.Permits && g.config.Failure == Local && t.Mode != store.ModePeek &&
+			t.Mode != store.ModeRecord && isAdmitted(takes, answers) {
+			g.record.Renew(&store.Renewal{Key: t.Key, Limit: t.Limit, IDs: []uint64{t.ID}})
+		}
+	}
+}
+
+// ask asks the store, unless it is known not to answer. Asked reports whether it may have got the takes.
+func (g *Guard) ask(ctx context.Context, takes []store.Take, answers []store.Answer) (asked bool, err error) {
+	if g.isOpen() {
+		return false, g.lastError.Load()
+	}
+	begun := g.breaker.now()
+	if g.config.Failure == Local && g.record.backlogs.Load() > 0 {
+		err = g.replayFirst(ctx, takes)
+	}
+	if asked = err == nil; asked {
+		err = g.store.take(ctx, takes, answers)
+	}
+	if asked || store.IsOutage(err) {
+		g.report(begun, err)
+	}
+	if asked && err != nil {
+		g.record.sent.Store(int64(g.record.now()))
+		asked = len(takes) > 1 || store.IsOutage(err) // otherwise the only log did not record the take
+	}
+	return asked, g.noteError(err, &takes[0].Key, takes[0].Limit)
+}
+
+// decideHere decides a request in this process. If the store may have got it, what it has not to count is removed later.
+func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked bool) {
+	mode := takes[0].Mode
+	if asked && mode == store.ModeAtMost { // it may have granted another number
+		g.disown(takes)
+		setID(takes, newID())
+		asked = false
+	}
+	g.endLeasesHere(takes)
+	at := g.record.now()
+	g.record.Take(takes, answers)
+	if mode == store.ModePeek {
+		return
+	}
+	admitted := isAdmitted(takes, answers)
+	for i := range takes {
+		t, a := &takes[i], &answers[i]
+		counted := admitted || mode == store.ModeChargeDenied && !a.Allowed && !t.Limit.NeverFits(t.Cost)
+		switch {
+		case counted && isMerged(t.Limit):
+			units := t.Cost
+			if mode == store.ModeAtMost {
+				units = a.Granted
+			}
+			g.record.decided(&t.Key, t.Limit, units, at)
+			g.denials.Forget(&t.Key, t.Limit)
+		case !counted && asked:
+			g.disown(takes[i : i+1])
+		}
+	}
+}
+
+// isAdmitted reports whether a request is admitted. ModeRecord records units whether there are permits or not.
+func isAdmitted(takes []store.Take, answers []store.Answer) bool {
+	return takes[0].Mode == store.ModeRecord ||
+		!slices.ContainsFunc(answers, func(a store.Answer) bool { return !a.Allowed })
+}
+
+// isMerged reports whether a log is replayed by merging it. Permits are renewed instead, and the other algorithms keep
+// no entries: what they have counted in an outage stays in this process.
+func isMerged(l *store.Limit) bool { return l.Algorithm == store.SlidingLog && !l.Permits }
+
+// disown has takes removed from the store, which may have recorded them in vain. Algorithms that count cannot tell.
+func (g *Guard) disown(takes []store.Take) {
+	for i := range takes {
+		if t := &takes[i]; t.Limit.Algorithm == store.SlidingLog && t.Mode != store.ModePeek {
+			g.record.owe(&store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost})
+		}
+	}
+}
+
+// fly notes that a call about takes is under way, if err is that of a caller that has left it. The caller calls land
+// when the request was decided.
+func (g *Guard) fly(err error, takes []store.Take) (land func()) {
+	var left *store.LeftError
+	if !errors.As(err, &left) {
+		return func() {}
+	}
+	kept := slices.Clone(takes)
+	for i := range kept {
+		kept[i].Key = cloneKey(&kept[i].Key)
+		g.record.flights.depart(kept[i].ID, &kept[i].Key, kept[i].Limit)
+	}
+	return func() {
+		left.Call.Then(func(recorded bool, err error) { g.landed(kept, recorded || err != nil) })
+	}
+}
+
+func setID(takes []store.Take, id uint64) {
+	for i := range takes {
+		takes[i].ID = id
+	}
+}
