@@ -99,10 +99,10 @@ func (e *Engine) takeBeside(ctx context.Context, takes []store.Take, answers []s
 }
 
 // chargeUnlessBanned denies during a ban, and otherwise charges.
-func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r *Result) error {
+func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
 	own := r.ownKey()
 	if own == nil { // no limit of the request has the own key
-		return e.charge(ctx, a, shadow, tried, r)
+		return e.charge(ctx, a, shadow, r)
 	}
 	ctx, cancel := e.store.within(ctx)
 	defer cancel()
@@ -114,7 +114,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Set, tr
 		r.refuse(ByBan, wait)
 		return nil
 	}
-	if err = e.charge(ctx, a, shadow, tried, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
+	if err = e.charge(ctx, a, shadow, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
 		return err
 	}
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {
@@ -129,7 +129,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Set, tr
 // ownKey returns the own key of a request, or nil if no limit about it has one.
 func (r *Result) ownKey() *store.Key {
 	for i, all := 0, r.all(); i < len(all); i++ {
-		if r.keyOf(i).Own {
+		if r.limitOf(i).key.Own {
 			return &all[i].Key
 		}
 	}
@@ -142,11 +142,7 @@ func (e *Engine) countsTowardsBan(ctx context.Context, r *Result) (bool, error) 
 	takes, answers := r.asked()
 	var unknown []store.Take
 	for i := range takes {
-		limit := i
-		if r.list != nil {
-			limit = r.list.limits[i]
-		}
-		if !r.Set.Limits[limit].bans() {
+		if !r.limitOf(i).bans() {
 			continue
 		}
 		if answers[i].Known && !answers[i].Allowed {

@@ -44,16 +44,21 @@ func (a *Ask) cost(set *Set, limit int) int {
 // Decide makes every decision. It fills r in, which must be zero. An error means that there is no decision: a
 // [store.StoreError], or a [store.ConfigError] if the request can never be decided.
 func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
-	return e.decide(ctx, set, a, nil, nil, r)
+	return e.decide(ctx, set, a, nil, r)
 }
 
-// DecideBoth is Decide for a request that is tried out as well, by a set of [Engine.Shadow]: see Result.Shadow. The mode
-// is that of a.
-func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Set, tried *Ask, r *Result) error {
-	return e.decide(ctx, set, a, shadow, tried, r)
+// Trial is what a request asks a set of limits that are tried out, which deny nobody. The mode is that of the request.
+type Trial struct {
+	Set *Set // of [Engine.Shadow] or [Engine.Combine]
+	Ask Ask
 }
 
-func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Set, tried *Ask, r *Result) (err error) {
+// DecideBoth is Decide for a request with limits that are tried out beside those in force: see Result.Shadow.
+func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) error {
+	return e.decide(ctx, set, a, shadow, r)
+}
+
+func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
 	r.engine, r.Mode = e, a.Mode
 	if e.overrides != nil {
 		var with Ask
@@ -66,9 +71,9 @@ func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Set, trie
 		return nil
 	}
 	if e.ban != nil && a.Mode != store.ModeRecord {
-		err = e.chargeUnlessBanned(ctx, a, shadow, tried, r)
+		err = e.chargeUnlessBanned(ctx, a, shadow, r)
 	} else {
-		err = e.charge(ctx, a, shadow, tried, r)
+		err = e.charge(ctx, a, shadow, r)
 	}
 	if err == nil || errors.As(err, new(*store.ConfigError)) {
 		return err
@@ -77,11 +82,11 @@ func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Set, trie
 }
 
 // charge asks the limits of a request, and those that are tried out.
-func (e *Engine) charge(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r *Result) error {
+func (e *Engine) charge(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
 	if shadow == nil {
 		return e.ask(ctx, a, r)
 	}
-	return e.askBoth(ctx, a, shadow, tried, r)
+	return e.askBoth(ctx, a, shadow, r)
 }
 
 // ask asks the limits of a request.

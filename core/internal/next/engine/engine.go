@@ -10,7 +10,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core/internal/next/guard"
@@ -41,16 +40,16 @@ type Config struct {
 
 // Engine decides by sets of limits on one store. It is safe for concurrent use.
 type Engine struct {
-	config     Config
-	store      backend
-	namespaces sync.Map // of *store.Namespace, by policy and part
-	owner      *owner   // of the policy's limits
-	shadow     *owner   // of those that are tried out
+	config Config
+	store  backend
+	owner  *owner // of the policy's limits
+	shadow *owner // of those that are tried out
 
 	chosen, tried memo[uint64, chosen]
 	combined      memo[combination, *Set]
 	overridden    memo[overriddenID, overridden]
 	seen          memo[seenID, seenLog]
+	namespaces    memo[string, *store.Namespace]
 	resets        atomic.Uint64 // so far
 	resetOf       memo[keyID, uint64]
 
@@ -65,6 +64,7 @@ type Engine struct {
 func New(c Config) (*Engine, error) {
 	e := &Engine{config: c}
 	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
+	e.namespaces.size = mostNamespaces
 	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
 	e.owner = e.newOwner(c.Policy, c.Key, nil)

@@ -2,8 +2,7 @@ package engine
 
 import "sync"
 
-// memo remembers the latest values that were made for keys, as many as its size. A set that was made once is found
-// again; another one with the same limits would be right as well.
+// memo remembers the latest values that were made for keys, as many as its size.
 type memo[K comparable, V any] struct {
 	size   int
 	mu     sync.RWMutex
@@ -19,21 +18,39 @@ func (m *memo[K, V]) find(k K) (v V, ok bool) {
 	return v, ok
 }
 
-// add remembers a value in place of the one of the same key, or else of the oldest one.
-func (m *memo[K, V]) add(k K, v V) {
+// add remembers a value, unless there is one for the key, and returns the one that is remembered.
+func (m *memo[K, V]) add(k K, v V) V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if known, ok := m.values[k]; ok {
+		return known
+	}
+	m.put(k, v)
+	return v
+}
+
+// replace remembers a value in place of the one for the key.
+func (m *memo[K, V]) replace(k K, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.values[k]; ok {
+		m.values[k] = v
+		return
+	}
+	m.put(k, v)
+}
+
+// put adds a value for a new key, and forgets the oldest one if there are too many.
+func (m *memo[K, V]) put(k K, v V) {
 	if m.values == nil {
 		m.values = make(map[K]V)
 	}
-	if _, known := m.values[k]; !known {
-		if len(m.order) < m.size {
-			m.order = append(m.order, k)
-		} else {
-			delete(m.values, m.order[m.oldest])
-			m.order[m.oldest] = k
-			m.oldest = (m.oldest + 1) % m.size
-		}
+	if len(m.order) < m.size {
+		m.order = append(m.order, k)
+	} else {
+		delete(m.values, m.order[m.oldest])
+		m.order[m.oldest] = k
+		m.oldest = (m.oldest + 1) % m.size
 	}
 	m.values[k] = v
 }
@@ -43,8 +60,8 @@ func (m *memo[K, V]) all() []V {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	all := make([]V, 0, len(m.values))
-	for _, k := range m.order {
-		all = append(all, m.values[k])
+	for _, v := range m.values {
+		all = append(all, v)
 	}
 	return all
 }

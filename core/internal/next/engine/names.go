@@ -28,15 +28,17 @@ func partOf(own bool, label, ruleLabel string) string {
 	return part
 }
 
-// namespace returns the namespace of a policy and a part of it, the same one each time.
+// mostNamespaces is how many namespaces are remembered. Labels that requests choose may be any number.
+const mostNamespaces = 4096
+
+// namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
 func (e *Engine) namespace(policy, part string) *store.Namespace {
 	name := policy + ":" + part
-	if known, ok := e.namespaces.Load(name); ok {
-		return known.(*store.Namespace) //nolint:forcetypeassert // nothing else is stored
+	if known, ok := e.namespaces.find(name); ok {
+		return known
 	}
-	known, _ := e.namespaces.LoadOrStore(strings.Clone(name), store.NewNamespace(
-		strings.Clone(policy), strings.Clone(part), e.config.Secret))
-	return known.(*store.Namespace) //nolint:forcetypeassert // as above
+	made := store.NewNamespace(strings.Clone(policy), strings.Clone(part), e.config.Secret)
+	return e.namespaces.add(name, made)
 }
 
 const (

@@ -180,15 +180,17 @@ func (s *overrides) find(k *Key, id *store.Identity, pauses bool) *Override {
 	return nil
 }
 
-// isOwn reports whether an override is of this engine's policy or rules: all rules on one store keep theirs together.
-func (s *overrides) isOwn(id string) bool {
-	policy, _, _ := strings.Cut(id, ":")
-	own := false
-	s.engine.namespaces.Range(func(_, n any) bool {
-		own = n.(*store.Namespace).Policy() == policy //nolint:forcetypeassert // nothing else is stored
-		return !own
-	})
-	return own
+// isOwn returns a function that reports whether an override is of this engine's policy or rules: all rules on one store
+// keep theirs together.
+func (s *overrides) isOwn() func(id string) bool {
+	policies := make(map[string]bool)
+	for _, n := range s.engine.namespaces.all() {
+		policies[n.Policy()] = true
+	}
+	return func(id string) bool {
+		policy, _, _ := strings.Cut(id, ":")
+		return policies[policy]
+	}
 }
 
 // list reads the overrides and returns those in force.
@@ -202,13 +204,14 @@ func (s *overrides) list(ctx context.Context) (all []*Override, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var faults []error
+	isOwn := s.isOwn()
 	for id, wrong := range s.broken {
-		if s.isOwn(id) {
+		if isOwn(id) {
 			faults = append(faults, fmt.Errorf("sash: the override %s: %w", id, wrong))
 		}
 	}
 	for id, o := range s.byID {
-		if time.Now().Before(o.Until) && s.isOwn(id) {
+		if time.Now().Before(o.Until) && isOwn(id) {
 			all = append(all, o)
 		}
 	}
@@ -222,8 +225,9 @@ func (s *overrides) list(ctx context.Context) (all []*Override, err error) {
 func (s *overrides) count() (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	isOwn := s.isOwn()
 	for id, o := range s.byID {
-		if time.Now().Before(o.Until) && s.isOwn(id) {
+		if time.Now().Before(o.Until) && isOwn(id) {
 			n++
 		}
 	}

@@ -18,7 +18,7 @@ func (e *Engine) hold(ctx context.Context, r *Result) {
 	for i := range takes {
 		if t := &takes[i]; t.Limit.Permits {
 			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
-			held = append(held, permits.Permit{Key: key, Limit: t.Limit, ID: t.ID, Degraded: r.Degraded})
+			held = append(held, permits.Permit{Key: key, Limit: t.Limit, ID: t.ID, Degraded: r.isLocal()})
 		}
 	}
 	if held == nil {
@@ -37,7 +37,7 @@ func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit)
 		if !t.Limit.Permits {
 			e.store.giveBack(ctx, &store.Settlement{ //nolint:errcheck // it is done later then
 				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(r.list.limits[i]), Age: r.age(), Period: a.Period,
-			}, r.Degraded)
+			}, r.isLocal())
 			e.wake(t)
 			if a.Used == 0 {
 				a.Reset = 0

@@ -107,7 +107,7 @@ func (e *Engine) choose(from *memo[uint64, chosen], given []Given, o *owner, opt
 	if err != nil {
 		return nil, err
 	}
-	from.add(hash, chosen{own, s})
+	from.replace(hash, chosen{own, s})
 	return s, nil
 }
 
@@ -210,8 +210,7 @@ func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
 	if err := e.admit(s); err != nil {
 		return nil, err
 	}
-	e.combined.add(of, s)
-	return s, nil
+	return e.combined.add(of, s), nil
 }
 
 func tooMany(rules []*Rule, shadow bool) error {

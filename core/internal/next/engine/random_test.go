@@ -240,7 +240,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-func random(t *testing.T, seed uint64) {
+func random(t *testing.T, seed uint64, on ...func(*engine.Config)) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var texts []string
 	for _, text := range pool {
@@ -252,7 +252,7 @@ func random(t *testing.T, seed uint64) {
 		texts = pool[:1]
 	}
 	r.Shuffle(len(texts), func(i, j int) { texts[i], texts[j] = texts[j], texts[i] })
-	e, n := newEngine(t), new(naive)
+	e, n := newEngine(t, on...), new(naive)
 	s := compile(t, e, texts...)
 	for _, g := range limits(t, texts...) {
 		by := ""

@@ -57,7 +57,7 @@ func (e *Engine) Reset(ctx context.Context, id store.Identity) error {
 
 func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 	defer e.wakeKey(key)
-	e.resetOf.add(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
+	e.resetOf.replace(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
 	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
 		return e.store.reset(ctx, key, limits)
 	}
@@ -86,7 +86,7 @@ func (r *Result) ResetKeys(ctx context.Context) error {
 	var done []*Key
 	var errs []error
 	for i, all := 0, r.all(); i < len(all); i++ {
-		k := r.keyOf(i)
+		k := r.limitOf(i).key
 		if !k.Own || slices.Contains(done, k) {
 			continue
 		}
@@ -135,7 +135,7 @@ func (r *Result) Now(ctx context.Context) (*Result, error) {
 	takes, answers := now.asked()
 	for i := range takes {
 		t := &takes[i]
-		t.Cost, t.Mode, t.ID, answers[i] = 1, store.ModePeek, 0, store.Answer{}
+		t.Limit, t.Cost, t.Mode, t.ID, answers[i] = now.limitOf(i).Store(), 1, store.ModePeek, 0, store.Answer{}
 		source, err := r.engine.store.take(ctx, takes[i:i+1], answers[i:i+1])
 		if now.Source = source; err != nil {
 			return nil, store.Error(err)

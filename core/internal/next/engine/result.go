@@ -32,7 +32,7 @@ type Result struct {
 	Granted  int           // units of costs without a name that the request may use
 	Retry    time.Duration // until the request fits if no other is admitted; 0 if that is not known, or never
 	Source   event.Source
-	Degraded bool      // the store has not decided
+	Degraded bool      // the store has not decided, or has not told whether there is a ban
 	Err      error     // why it has not
 	Override *Override // of a key of the request, or nil
 
@@ -50,6 +50,9 @@ type Result struct {
 	resets      uint64    // how many resets there had been when the takes were made
 	overridden  *Rule     // whose key an override denies
 }
+
+// isLocal reports whether the failure policy has decided. Degraded may be of a ban alone.
+func (r *Result) isLocal() bool { return r.Source == event.Local }
 
 // place returns the take of a limit.
 func (r *Result) place(limit int) int {
@@ -238,7 +241,7 @@ func (r *Result) Rule() *Rule {
 func (r *Result) Identity() *store.Identity {
 	all := r.all()
 	for i := range all {
-		if r.keyOf(i).Own {
+		if r.limitOf(i).key.Own {
 			return &all[i].Key.Identity
 		}
 	}
@@ -248,12 +251,12 @@ func (r *Result) Identity() *store.Identity {
 	return &all[0].Key.Identity
 }
 
-// keyOf returns the key of a take.
-func (r *Result) keyOf(take int) *Key {
+// limitOf returns the limit of a take.
+func (r *Result) limitOf(take int) *Limit {
 	if r.list != nil {
 		take = r.list.limits[take]
 	}
-	return r.Set.Limits[take].key
+	return &r.Set.Limits[take]
 }
 
 // AppendRateLimit appends the items of the field RateLimit.

@@ -70,7 +70,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
-		c.known, c.cost, c.degraded, c.resets = true, r.taken(limit), r.Degraded, r.resets
+		c.known, c.cost, c.isLocal, c.resets = true, r.taken(limit), r.isLocal(), r.resets
 		key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()} // which is remembered
 		if c.as = (store.Settlement{Key: key, Limit: t.Limit, ID: t.ID}); !late {
 			_, a := r.of(limit)
@@ -94,7 +94,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 
 func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 	c.as.Was, c.as.Cost, c.as.Age = c.cost, cost, r.age()
-	err := r.engine.store.settle(ctx, &c.as, c.degraded)
+	err := r.engine.store.settle(ctx, &c.as, c.isLocal)
 	if c.failed = err != nil && c.as.Limit.Algorithm != store.SlidingLog; err == nil { // others find the entry
 		c.cost = cost
 	}
@@ -115,7 +115,7 @@ func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error 
 	resets := r.engine.resets.Load()
 	takes, answers := [1]store.Take{t}, [1]store.Answer{}
 	source, err := r.engine.store.take(ctx, takes[:], answers[:])
-	if c.degraded = source == event.Local; err != nil && !c.degraded {
+	if c.isLocal = source == event.Local; err != nil && !c.isLocal {
 		return err
 	}
 	c.added, c.resets, c.cost, c.as.ID, c.as.Limit, c.as.Period = true, resets, cost, takes[0].ID, t.Limit, answers[0].Period
@@ -138,7 +138,7 @@ type settled struct {
 }
 
 // mostSettled is how many takes each of the maps of [settled] has at most.
-const mostSettled = 1 << 15
+const mostSettled = 1 << 14
 
 type settledID struct {
 	id    uint64
@@ -147,14 +147,14 @@ type settledID struct {
 
 // current is what a take costs now.
 type current struct {
-	mu       sync.Mutex // held while it is settled
-	known    bool       // the others are set
-	cost     int
-	added    bool   // after the decision
-	degraded bool   // without the store
-	failed   bool   // nobody knows whether the latest settlement was done
-	resets   uint64 // how many resets there had been when it was taken
-	as       store.Settlement
+	mu      sync.Mutex // held while it is settled
+	known   bool       // the others are set
+	cost    int
+	added   bool   // after the decision
+	isLocal bool   // without the store
+	failed  bool   // nobody knows whether the latest settlement was done
+	resets  uint64 // how many resets there had been when it was taken
+	as      store.Settlement
 }
 
 func (s *settled) of(id settledID) *current {

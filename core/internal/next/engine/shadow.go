@@ -14,12 +14,12 @@ var errNotTried = errors.New("sash: what is tried out is not asked while the sto
 
 // askBoth asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In
 // a store outside the process both are asked at the same time, so they may be in one batch.
-func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r *Result) error {
-	own := *tried
-	own.Mode, own.Identities = a.Mode, slices.Clone(tried.Identities)
+func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
+	own := *shadow
+	own.Ask.Mode, own.Ask.Identities = a.Mode, slices.Clone(shadow.Ask.Identities)
 	if !e.store.isFar {
 		err := e.ask(ctx, a, r)
-		r.Shadow, r.ShadowErr = e.try(ctx, shadow, &own)
+		r.Shadow, r.ShadowErr = e.try(ctx, &own)
 		return err
 	}
 	if !e.store.answers() {
@@ -31,7 +31,7 @@ func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		result, failed = e.try(ctx, shadow, &own)
+		result, failed = e.try(ctx, &own)
 	}()
 	err := e.ask(ctx, a, r)
 	<-done
@@ -40,10 +40,10 @@ func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Set, tried *Ask, r
 }
 
 // try decides about limits that are tried out.
-func (e *Engine) try(ctx context.Context, set *Set, a *Ask) (*Result, error) {
-	r := &Result{engine: e, Mode: a.Mode}
-	r.makeTakes(set, a)
-	if err := e.ask(ctx, a, r); err != nil {
+func (e *Engine) try(ctx context.Context, t *Trial) (*Result, error) {
+	r := &Result{engine: e, Mode: t.Ask.Mode}
+	r.makeTakes(t.Set, &t.Ask)
+	if err := e.ask(ctx, &t.Ask, r); err != nil {
 		return nil, store.Error(err)
 	}
 	if r.Source == event.Local {

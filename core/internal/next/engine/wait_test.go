@@ -19,6 +19,7 @@ func TestWaitInLine(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "1/10s by org", "100/hour")
 		start := time.Now()
+		var mu sync.Mutex
 		var served []string
 		var all sync.WaitGroup
 		for i := range 5 {
@@ -27,6 +28,8 @@ func TestWaitInLine(t *testing.T) {
 				if err := e.Wait(t.Context(), s, a, new(engine.Result)); err != nil {
 					t.Error(err)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				served = append(served, fmt.Sprintf("%d at %v", i, time.Since(start)))
 			})
 			synctest.Wait()
