@@ -24,13 +24,16 @@ type Requests struct {
 	forwarded sync.Once
 	rewritten sync.Once
 	missing   sync.Once
-	parsed    atomic.Int32
+	texts     atomic.Int32
 	isAddress sync.Once
 }
 
 // checkedRequests is how many requests are checked for fields of a proxy. A wrong setup shows in the first ones, and
 // later ones should not pay for it.
 const checkedRequests = 100
+
+// checkedTexts is how many texts are checked for addresses. They are more, because IPv6 clients may be few.
+const checkedTexts = 10_000
 
 func warn(ctx context.Context, policy, problem, remedy string) {
 	slog.Default().LogAttrs(ctx, slog.LevelWarn, "sash: "+problem,
@@ -83,12 +86,18 @@ func (c *Requests) HeaderMissing(r adapter.Request, header string) {
 	})
 }
 
-// TextUsed is called by keys that find a text. The first texts with a colon are parsed, as many as [checkedRequests].
+// TextUsed is called by keys that find a text.
 func (c *Requests) TextUsed(r adapter.Request, text string) {
-	if c == nil || strings.IndexByte(text, ':') < 0 || c.parsed.Load() >= checkedRequests {
+	if c != nil && c.texts.Load() < checkedTexts {
+		c.checkText(r, text)
+	}
+}
+
+func (c *Requests) checkText(r adapter.Request, text string) {
+	c.texts.Add(1)
+	if strings.IndexByte(text, ':') < 0 {
 		return
 	}
-	c.parsed.Add(1)
 	if a, _ := adapter.ParseAddr(text); a.IsValid() {
 		c.isAddress.Do(func() {
 			warn(r.Context(), c.Policy, "the text of a key is an IPv6 address, or an address with a port, so a client has "+
