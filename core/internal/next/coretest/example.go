@@ -32,6 +32,7 @@ var examples = []struct {
 	{"AtMost", true, atMost},
 	{"Settle", true, settle},
 	{"SettlePeriods", true, settlePeriods},
+	{"Calendar", false, calendar},
 	{"Log", true, listLog},
 	{"Merge", true, merge},
 	{"Permits", false, permits},
@@ -407,6 +408,36 @@ func settlePeriods(e *example) {
 		change(100, 0)
 		e.used(l, 3)
 	}
+}
+
+// A calendar's periods follow each other, whatever calendar a limiter has. What was taken in a period that has ended is
+// not given back to a later one.
+func calendar(e *example) {
+	const minute = int64(time.Minute / time.Microsecond)
+	first := (e.Now().UnixMicro()/minute + 1) * minute // when the first of four periods begins
+	from := func(begin int64) *store.Limit {
+		c := &store.Calendar{begin, begin + minute, begin + 2*minute, begin + 3*minute}
+		return &store.Limit{Log: "calendar", Quota: 2, Window: time.Minute, Algorithm: store.FixedWindow, Calendar: c}
+	}
+	e.need(from(first))
+	to := func(instant int64) { e.Advance(time.Duration(instant-e.Now().UnixMicro()) * time.Microsecond) }
+	to(first + minute - 1)
+	e.admits(from(first), 1, 0)
+	e.admits(from(first-minute), 1, 1)
+	e.denies(from(first), 1, 2, time.Microsecond)
+	to(first + minute)
+	last := from(first - minute)
+	answers := make([]store.Answer, 1)
+	e.id++
+	e.noError(e.Store.Take(e.Context(), []store.Take{{Key: e.key, Limit: last, Cost: 1, ID: e.id}}, answers))
+	s := store.Settlement{Key: e.key, Limit: last, ID: e.id, Was: 1, Age: 2 * time.Minute, Period: answers[0].Period}
+	to(first + 3*minute)
+	e.admits(from(first+2*minute), 1, 0)
+	if settler, ok := e.Store.(store.Settler); ok {
+		e.noError(settler.Settle(e.Context(), s))
+	}
+	e.admits(from(first+3*minute), 1, 1)
+	e.denies(from(first+3*minute), 1, 2, time.Minute)
 }
 
 // listLog lists what is in the window, oldest first.

@@ -58,7 +58,7 @@ local function newCounters()
     end
 
     local function settle(change, period)
-      if period >= begin and period < ends then return put(change) end
+      if period >= begin and period < ends and now < ends then return put(change) end -- now may be after the calendar
     end
 
     return {look = look, till = till, put = put, settle = settle}
@@ -155,7 +155,7 @@ local function newCounters()
     local function settle(change, period, part, was)
       local time, rest = times(math.abs(change))
       if change < 0 then
-        -- At period + own all units of the take have come back: these are not given back. It has taken the quota at most.
+        -- At period + own all units of the take have come back: these are not given back. It took the quota at most.
         local own, more = times(math.min(was, quota))
         more = more + part
         own, more = period + own + math.floor(more / 1000) - now, more % 1000
