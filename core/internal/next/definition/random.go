@@ -151,7 +151,7 @@ type kind struct {
 
 func newRun(t *testing.T, c *Config, keys int, n *counts) *run {
 	x := &run{Config: c, Clocked: c.New(t), t: t, want: &Store{byID: c.ByID}, n: n}
-	x.want.Set(x.Now())
+	x.began = x.Now()
 	for i := range keys {
 		x.keys = append(x.keys, store.NewKey("random", fmt.Sprint("k", i)))
 	}

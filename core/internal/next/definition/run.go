@@ -20,13 +20,14 @@ type run struct {
 	*Config
 	Clocked
 
-	t    *testing.T
-	want *Store
-	keys []store.Key
-	made []made // the latest takes
-	sent []sent // the latest requests
-	hint time.Duration
-	n    *counts
+	t     *testing.T
+	began time.Time
+	want  *Store
+	keys  []store.Key
+	made  []made // the latest takes
+	sent  []sent // the latest requests
+	hint  time.Duration
+	n     *counts
 }
 
 // sent is a request that was answered.

@@ -22,12 +22,17 @@ func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 	} else {
 		fmt.Fprintf(&b, ", made %d steps", len(steps))
 	}
-	var now time.Duration
-	for i, s := range steps[max(0, len(steps)-40):] {
-		if now += s.pause; i == 0 {
-			now = 0
+	first := max(0, len(steps)-40)
+	var before, now time.Duration
+	for i, s := range steps {
+		switch now += s.pause; {
+		case i == first:
+			before = now
+			fmt.Fprintf(&b, "; the first is at %d us since 1970", tr.began.Add(now).UnixMicro())
+			fallthrough
+		case i > first:
+			fmt.Fprintf(&b, "\n%10v %s", now-before, s.text())
 		}
-		fmt.Fprintf(&b, "\n%10v %s", now, s.text())
 	}
 	fmt.Fprintf(&b, "\n%v", err)
 	return b.String()
