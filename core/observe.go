@@ -162,7 +162,7 @@ func (l *Limiter) observe(ctx context.Context, e *Event) {
 
 // panicked logs a panic of a callback that refuses no request. An err without an [adapter.PanicError] is not logged.
 func (l *Limiter) panicked(ctx context.Context, what string, err error) {
-	if errors.As(err, new(*adapter.PanicError)) {
+	if err != nil && errors.As(err, new(*adapter.PanicError)) {
 		l.refusals.Failed(ctx, l.namespace.Policy(), what, err)
 	}
 }

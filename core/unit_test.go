@@ -356,10 +356,6 @@ func TestUnitsInMiddleware(t *testing.T) {
 		`the unit "T" is not valid`:     {core.PerMinute(5).Of("T"), nil},
 		`the unit "" is not valid`:      {core.PerMinute(5).Of(""), nil},
 		"InFlight counts requests only": {core.InFlight(5).Of("tokens"), nil},
-		"WithCostOf(tokens twice)": {
-			limits,
-			[]core.Option{core.WithCostOf("tokens", size), core.WithCostOf("tokens", size)},
-		},
 		"WithCostOf(nil)": {limits, []core.Option{core.WithCostOf[*http.Request]("tokens", nil)}},
 		"the requests of this middleware are": {
 			limits,
