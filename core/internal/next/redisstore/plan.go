@@ -40,14 +40,22 @@ func newPlan(takes []store.Take) *plan {
 	if p.mode == store.ModeCharge {
 		p.Group = group
 	}
-	size := 1
+	whole, short := 1, 0
 	for i := range takes {
 		l := takes[i].Limit
 		p.limits = append(p.limits, l)
 		p.Tail = append(p.Tail, arguments(l)...)
-		size += numbersOf(l)
+		whole += 3 + periodSize(l)
+		if short++; isCounter(l) {
+			short += 1 + periodSize(l)
+		}
 	}
-	p.Cut = func([]int64, int) int { return size }
+	p.Cut = func(reply []int64, _ int) int {
+		if len(reply) > 0 && reply[0] < 0 {
+			return short
+		}
+		return whole
+	}
 	p.Tail = append(p.Tail, modes[p.mode], max(takes[0].Share, 1), len(takes))
 	return p
 }
@@ -64,7 +72,8 @@ func arguments(l *store.Limit) []any {
 	}
 	switch c := l.Calendar; {
 	case l.Algorithm == store.TokenBucket:
-		return []any{"t", l.Quota, l.Interval() / 1000, l.Interval() % 1000}
+		parts := bucketParts(l)
+		return []any{"t", l.Quota, l.Interval() * parts / 1000, parts}
 	case l.Algorithm == store.SlidingCounter:
 		return []any{"s", l.Quota, l.Window.Microseconds(), ""}
 	case c != nil:
@@ -79,18 +88,30 @@ func arguments(l *store.Limit) []any {
 	return []any{letter, l.Quota, l.Window.Microseconds(), ttl(l)}
 }
 
+// bucketParts returns of how many parts of a microsecond the interval of a bucket is a whole number.
+func bucketParts(l *store.Limit) int64 {
+	parts := int64(1)
+	for l.Interval()*parts%1000 > 0 {
+		parts++
+	}
+	return parts
+}
+
 // ttl is the TTL of a log in milliseconds. It is one second more than the window, since Redis counts a TTL from the
 // start of the script in milliseconds, and the log must not expire before its entries.
 func ttl(l *store.Limit) int64 { return l.Window.Milliseconds() + 1000 }
 
 func isCounter(l *store.Limit) bool { return l.Algorithm != store.SlidingLog }
 
-// numbersOf is how many numbers the script list replies about a limit.
-func numbersOf(l *store.Limit) int {
-	if isCounter(l) {
-		return 5
+// periodSize is how many numbers the script list replies about the period of a limit.
+func periodSize(l *store.Limit) int {
+	switch {
+	case l.Algorithm == store.TokenBucket && bucketParts(l) > 1:
+		return 2
+	case isCounter(l):
+		return 1
 	}
-	return 3
+	return 0
 }
 
 // cutOne is the Cut of plans of the script one.
@@ -147,7 +168,7 @@ func (p *plan) recorded(q *redisclient.Question) bool {
 	case p.mode != store.ModeCharge || q.Reply[0] > 0 && p.span > 0:
 		return true // or a denial was, or nothing
 	case p.span == 0:
-		return int64(q.Place) < q.Reply[0]
+		return q.Reply[0] < 0 || int64(q.Place) < q.Reply[0]
 	}
 	return q.Reply[0] == 0 && int64(q.Place) < q.Reply[1]
 }
@@ -168,55 +189,57 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 }
 
 func (p *plan) readOne(q *redisclient.Question, t *store.Take, a *store.Answer) bool {
-	reply := q.Reply
-	number := reply[0]
+	number, place := q.Reply[0], int64(q.Place)
+	cost, _ := t.Limit.Counted(t.Cost, p.mode)
 	if number == 0 {
-		cost, _ := t.Limit.Counted(t.Cost, p.mode)
-		*a = store.Answer{
-			Known: true, Allowed: int64(q.Place) < reply[1], Used: int(reply[2] + min(reply[1], int64(q.Place))*int64(cost)),
-			Reset: micros(reply[3]),
-		}
-		if !a.Allowed {
-			a.Retry = micros(reply[4])
-		}
-		return inRange(t.Limit, reply[2:5])
+		admitted, used, reset, wait := q.Reply[1], q.Reply[2], q.Reply[3], q.Reply[4]
+		*a = answer(used+min(admitted, place)*int64(cost), reset, wait, place < admitted)
+		return inRange(t.Limit, used, reset, wait)
 	}
 	value := max(number, -number) - 1
-	*a = store.Answer{Known: true, Allowed: number > 0, Used: int(value / p.span), Reset: micros(value % p.span)}
-	if number < 0 {
-		a.Retry = a.Reset
-	}
-	return a.Reset > 0 && a.Used <= t.Limit.Quota
+	used, reset := value/p.span, value%p.span
+	*a = answer(used+place*int64(cost), reset, reset, number > 0)
+	return reset > 0
 }
 
 func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []store.Answer) bool {
-	recorded, reply, place := q.Reply[0], q.Reply[1:], int64(q.Place)
-	admitted, good, denied := place < recorded, true, false // in ModeAtMost, recorded are units
+	recorded, reply, place := q.Reply[0], q.Reply, int64(q.Place) // in ModeAtMost, recorded are units
+	isShort := recorded < 0
+	if !isShort {
+		reply = reply[1:]
+	}
+	admitted, good, denied := isShort || place < recorded, true, false
 	for i := range takes {
-		t, a := &takes[i], &answers[i]
-		l := t.Limit
-		cost, mode := l.Counted(t.Cost, t.Mode)
-		good = good && inRange(l, reply)
-		*a = store.Answer{
-			Known: true, Allowed: admitted, Used: int(reply[0]), Reset: micros(reply[1]), Retry: micros(reply[2]),
+		l, used, reset, wait := takes[i].Limit, -reply[0]-1, int64(0), int64(0)
+		switch {
+		case !isShort:
+			used, reset, wait, reply = reply[0], reply[1], reply[2], reply[3:]
+		case isCounter(l):
+			reset, reply = reply[1], reply[2:]
+		default:
+			span := l.Window.Microseconds() + 1
+			used, reset, reply = used/span, used%span, reply[1:]
 		}
+		good = good && inRange(l, used, reset, wait)
+		cost, mode := l.Counted(takes[i].Cost, takes[i].Mode)
 		switch mode {
 		case store.ModeCharge, store.ModeChargeDenied:
-			a.Used += int(min(recorded, place)) * cost
+			used += max(min(recorded, place), 0) * int64(cost)
 		case store.ModeAtMost:
-			cost, a.Granted = 1, int(recorded)
-		case store.ModeRecord:
-		case store.ModePeek:
-			a.Allowed = false
+			cost = 1
+		case store.ModeRecord, store.ModePeek:
 		}
-		if a.Allowed = a.Allowed || l.HasRoom(a.Used, cost); a.Allowed {
-			a.Retry = 0
+		a := answer(used, reset, wait, admitted && mode != store.ModePeek || l.HasRoom(int(used), cost))
+		if mode == store.ModeAtMost {
+			a.Granted = int(recorded)
 		}
-		denied = denied || !a.Allowed
-		if isCounter(l) {
-			a.Period = reply[3]*1000 + reply[4]
+		switch periodSize(l) {
+		case 1:
+			a.Period, reply = reply[0]*1000, reply[1:]
+		case 2:
+			a.Period, reply = reply[0]*1000+reply[1], reply[2:]
 		}
-		reply = reply[numbersOf(l):]
+		answers[i], denied = a, denied || !a.Allowed
 	}
 	if p.mode == store.ModeChargeDenied && !admitted && !denied {
 		// The denial was counted when the command was executed before, and there is room by now.
@@ -225,14 +248,22 @@ func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []s
 	return good
 }
 
-func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+// answer returns an answer by numbers of a reply, in microseconds.
+func answer(used, reset, wait int64, allowed bool) store.Answer {
+	a := store.Answer{
+		Known: true, Allowed: allowed, Used: int(used), Reset: time.Duration(reset) * time.Microsecond,
+	}
+	if !allowed {
+		a.Retry = time.Duration(wait) * time.Microsecond
+	}
+	return a
+}
 
-// inRange reports whether used, reset and wait of a reply can be.
-func inRange(l *store.Limit, reply []int64) bool {
+// inRange reports whether numbers of a reply can be.
+func inRange(l *store.Limit, used, reset, wait int64) bool {
 	longest := l.Window.Microseconds() + 1e6
 	if isCounter(l) {
 		longest = math.MaxInt64 / 1000
 	}
-	used, reset, wait := reply[0], reply[1], reply[2]
 	return used >= 0 && used < 1<<53 && reset >= 0 && reset <= longest && wait >= 0 && wait <= longest
 }

@@ -15,7 +15,6 @@ var (
 	one     = newScript("one")
 	list    = newScript("list")
 	settle  = newScript("settle")
-	merge   = newScript("merge")
 	renew   = newScript("renew")
 	reset   = newScript("reset")
 	entries = newScript("entries")

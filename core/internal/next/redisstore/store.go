@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -156,8 +157,8 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 		return nil // it counts 1 whatever it costs
 	}
 	key := s.key(&t.Key, t.Limit)
-	b := binary.BigEndian.AppendUint64([]byte(key), t.ID)
-	take, done := string(b), make(chan struct{})
+	b := appendChange([]byte(key), t.ID, t.Was, t.Cost, t.Age)
+	take, done := string(b[:len(key)+8]), make(chan struct{})
 	for {
 		other, busy := s.settling.LoadOrStore(take, done)
 		if !busy {
@@ -174,9 +175,8 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	if isCounter(t.Limit) {
 		return s.settleCounter(ctx, key, &t)
 	}
-	b = appendUnits(appendUnits(b, t.Was), t.Cost)
-	if t.Age < t.Limit.Window {
-		b = binary.BigEndian.AppendUint64(b, uint64(max(t.Age, 0).Microseconds()))
+	if t.Age >= t.Limit.Window {
+		b = b[:len(b)-8] // without the age, the log is not searched
 	}
 	q := redisclient.NewQuestion(string(b), len(key))
 	defer q.Free()
@@ -199,23 +199,26 @@ func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	if err := m.Key.Validate(); err != nil {
 		return err
 	}
-	keys := []string{s.key(&m.Key, m.Limit)}
+	key := s.key(&m.Key, m.Limit)
 	for part := range slices.Chunk(m.Entries, atOnce) {
-		args := []any{m.Limit.Window.Microseconds(), ttl(m.Limit)}
+		keys := make([]string, 0, len(part))
+		args := make([]any, 0, len(part)+2)
 		for _, e := range part {
-			sent := e.Sent
-			if sent == 0 {
-				sent = e.Cost
-			}
-			b := binary.BigEndian.AppendUint64(nil, e.ID)
-			b = appendUnits(appendUnits(b, sent), e.Cost)
-			args = append(args, string(binary.BigEndian.AppendUint64(b, uint64(max(e.Age, 0).Microseconds()))))
+			keys = append(keys, key)
+			args = append(args, string(appendChange(nil, e.ID, cmp.Or(e.Sent, e.Cost), e.Cost, e.Age)))
 		}
-		if _, err := s.Run(ctx, merge, keys, args...); err != nil {
+		args = append(args, m.Limit.Window.Microseconds(), ttl(m.Limit))
+		if _, err := s.Run(ctx, settle, keys, args...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// appendChange appends the argument of the script settle for one take.
+func appendChange(b []byte, id uint64, was, cost int, age time.Duration) []byte {
+	b = appendUnits(appendUnits(binary.BigEndian.AppendUint64(b, id), was), cost)
+	return binary.BigEndian.AppendUint64(b, uint64(max(age, 0).Microseconds()))
 }
 
 // Renew implements [store.Renewer].
@@ -236,31 +239,30 @@ func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
 	return nil
 }
 
-// Log implements [store.Lister]. The log may change between two parts: what was added after the first one is not
-// listed.
+// Log implements [store.Lister]. The log may change between two parts.
 func (s *redisStore) Log(ctx context.Context, key store.Key, l *store.Limit) ([]store.Entry, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
-	keys, all, after, last := []string{s.key(&key, l)}, make([]store.Entry, 0), int64(0), int64(0)
+	keys, all, last, same := []string{s.key(&key, l)}, make([]store.Entry, 0), int64(0), 0
 	for {
-		reply, err := s.Run(ctx, entries, keys, l.Window.Microseconds(), atOnce, after, last)
+		reply, err := s.Run(ctx, entries, keys, l.Window.Microseconds(), last, same, atOnce)
 		if err != nil {
 			return nil, err
 		}
-		if len(reply)%2 != 1 {
+		if len(reply)%2 != 0 {
 			return nil, s.Failed(redisclient.ProtocolError("a log of %d numbers", len(reply)))
 		}
-		for i := 1; i < len(reply); i += 2 {
-			all = append(all, store.Entry{At: time.UnixMicro(reply[i]), Cost: int(reply[i+1])})
+		for i := 0; i < len(reply); i += 2 {
+			if reply[i] != last {
+				last, same = reply[i], 0
+			}
+			same++
+			all = append(all, store.Entry{At: time.UnixMicro(last), Cost: int(reply[i+1])})
 		}
-		if len(reply) < 1+2*atOnce {
+		if len(reply) < 2*atOnce {
 			return all, nil
 		}
-		if last = reply[0]; reply[len(reply)-2] <= after {
-			return nil, s.Failed(redisclient.ProtocolError("a part of a log that ends where it begins"))
-		}
-		after = reply[len(reply)-2]
 	}
 }
 

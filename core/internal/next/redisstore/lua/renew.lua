@@ -4,6 +4,4 @@
 local members = {}
 for i = 2, #ARGV do members[2 * i - 3], members[2 * i - 2] = stamp, ARGV[i] end
 call('ZADD', KEYS[1], unpack(members))
-local failed = arm(KEYS[1], ARGV[1] + 0)
-if failed then return failed end
-return {#ARGV - 1}
+return newLog().arm(KEYS[1], ARGV[1] + 0) or {#ARGV - 1}

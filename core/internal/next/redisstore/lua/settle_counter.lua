@@ -5,12 +5,10 @@
 -- include log
 -- include counters
 local counter = newCounters()[ARGV[1]](ARGV[2] + 0, ARGV[3] + 0, ARGV[4])
-local value, was, cost = call('GET', KEYS[1]), call('GET', KEYS[2]) or ARGV[5], ARGV[6]
-if was == cost or not value and ARGV[1] ~= 't' then return {1} end
-counter.look(value)
-local new, ttl = counter.settle(cost - was, ARGV[7] + 0, ARGV[8] + 0, was + 0)
-if new then
-  call('SET', KEYS[1], new, 'PX', ttl)
+local was, cost = call('GET', KEYS[2]) or ARGV[5], ARGV[6]
+if was == cost then return {1} end
+counter.look(KEYS[1])
+if counter.settle(KEYS[1], cost - was, ARGV[7] + 0, ARGV[8] + 0, was + 0) then
   call('SET', KEYS[2], cost, 'PX', '60000')
 end
 return {1}
