@@ -6,7 +6,6 @@
 package counter
 
 import (
-	"math"
 	"math/bits"
 	"time"
 
@@ -26,10 +25,6 @@ type State struct {
 // View is a State as one limit sees it at one instant. At makes one.
 type View struct {
 	State // as of the present period: what has ended is zero
-
-	// Moved says that the state was further ahead of now than it can be, so that the clock has been set back, and that
-	// it was changed for that. It must be kept then, or else a denial could last as long as the clock was set back.
-	Moved bool
 
 	limit *store.Limit
 	now   int64 // us
@@ -52,7 +47,7 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	case limit.Algorithm == store.TokenBucket:
 		refill := int64(limit.Quota) * limit.Interval()
 		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
-			v.Mark, v.Moved = now*1000+refill, true
+			v.Mark = now*1000 + refill
 		}
 		return v
 	case limit.Calendar != nil:
@@ -65,7 +60,6 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	case v.Mark == number:
 	case v.Mark > number:
 		number++
-		v.Moved = v.Mark > number
 		v.now, v.late = number*window, number*window-now
 	case v.Mark == number-1:
 		v.Before, v.Units = v.Units, 0
@@ -92,7 +86,6 @@ func (v *View) findPeriod(c *store.Calendar, now int64) {
 	case v.Mark >= c[i] && i < len(c)-1:
 		v.now, v.late = c[i], c[i]-now
 		i++
-		v.Moved = v.Mark >= c[i]
 	}
 	if v.begin, v.end = c[i-1], c[i]; v.Latest >= v.begin {
 		v.Units, v.Before, v.Latest = v.Units+v.Before, 0, 0
@@ -122,11 +115,9 @@ func (v *View) Add(units int) {
 	}
 }
 
-// nanoseconds returns how long it takes until that many units have come back to a bucket, or a time that is longer than
-// any bucket needs.
+// nanoseconds returns how long it takes until that many units have come back to a bucket, or all that it can have.
 func (v *View) nanoseconds(units int) int64 {
-	interval := v.limit.Interval()
-	return min(int64(units), math.MaxInt64/4/interval) * interval
+	return int64(min(units, v.limit.Quota)) * v.limit.Interval()
 }
 
 // Period is what [View.Settle] needs to know of units that are added now: the period, or the instant from which on they

@@ -230,32 +230,3 @@ func TestCalendarsThatChange(t *testing.T) {
 		}
 	}
 }
-
-// A denial ends within three periods, however far the clock was set back, if what moved is kept.
-func TestDenialsAfterAStepBack(t *testing.T) {
-	const minute = 60e6
-	for _, l := range []store.Limit{
-		{Algorithm: store.FixedWindow, Quota: 2, Window: time.Minute},
-		{Algorithm: store.SlidingCounter, Quota: 2, Window: time.Minute},
-		{Algorithm: store.TokenBucket, Quota: 2, Refill: 2, Window: time.Minute},
-	} {
-		var s counter.State
-		v := s.At(&l, 1e15)
-		v.Add(2)
-		s = v.State
-		denied := 0
-		for now := int64(1e15 - 1440*minute); ; now += minute / 2 {
-			v := s.At(&l, now)
-			if v.Used() < 2 {
-				break
-			}
-			if denied++; v.Moved {
-				s = v.State
-			}
-			if denied > 7 {
-				t.Errorf("%v: denied for more than 3 minutes", l.Algorithm)
-				break
-			}
-		}
-	}
-}

@@ -4,161 +4,147 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"unsafe"
 )
 
 // ledger keeps the entries of a [Log] with their costs and IDs. An entry that is removed stays in its place, at a cost
 // of 0, until it is the oldest or newest one, or the ring is full. So nothing moves when an entry is settled.
 type ledger struct {
-	ring   []Entry // its length is a power of two; entry 0 is at the log's head
+	ring   []Entry // its length is a power of two; entry 0 is at the log's head, and where no entry is, the cost is 0
 	units  int     // the cost of all entries
 	search *search // of a ring that is larger than a block, or nil
 }
 
-// search is what finds entries of a large ledger.
+// search finds units and entries in a large ring.
 type search struct {
-	sums  [][]int  // the units in each block of places, in each block of such blocks, and so on
-	index []uint32 // a hash table of places by ID, which begin at 1; nil until an ID is not found by binary search
-	used  int      // cells of the index
+	sums  [][]int           // the units in each block of places, in each block of such blocks, and so on
+	index map[uint64]uint32 // places by ID, of removed entries too; nil until a binary search has not found an ID
 }
 
 const (
 	smallestLedger = 4
-	blockBits      = 6
-	block          = 1 << blockBits
+	block          = 64
 )
-
-func (g *ledger) bytes() int {
-	n := int(unsafe.Sizeof(*g)) + len(g.ring)*int(unsafe.Sizeof(Entry{}))
-	if s := g.search; s != nil {
-		n += int(unsafe.Sizeof(*s)) + len(s.index)*int(unsafe.Sizeof(s.index[0]))
-		for _, sums := range s.sums {
-			n += int(unsafe.Sizeof(sums)) + len(sums)*int(unsafe.Sizeof(sums[0]))
-		}
-	}
-	return n
-}
 
 // openLedger moves all entries to a ledger, unless there is one.
 func (l *Log) openLedger() {
-	if l.ledger != nil {
-		return
+	if l.ledger == nil {
+		l.refill(ringFor(l.count, 2*smallestLedger) / 2)
 	}
-	opened := &ledger{ring: make([]Entry, ringFor(l.count, 2*smallestLedger)/2)}
-	i := 0
+}
+
+// refill moves the entries, without those that were removed, to the beginning of a ring of that size.
+func (l *Log) refill(size int) {
+	ring := make([]Entry, 0, size)
 	for e := range l.Entries() {
-		opened.ring[i] = e
-		i++
+		ring = append(ring, e)
 	}
-	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, opened
+	l.count = uint32(len(ring))
+	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, &ledger{ring: ring[:size]}
 	l.sum()
 }
 
-// entry is entry i of the ledger, which may have been removed.
-func (l *Log) entry(i int) *Entry { return &l.ledger.ring[l.place(i)] }
-
-// place is where entry i is in the ring of the ledger.
-func (l *Log) place(i int) int { return (int(l.head) + i) & (len(l.ledger.ring) - 1) }
-
-// sum computes the sums of the ledger anew.
-func (l *Log) sum() {
-	g := l.ledger
-	g.units, g.search = 0, nil
-	if len(g.ring) > block {
-		g.search = new(search)
-		for size := len(g.ring) >> blockBits; size > 1; size >>= blockBits {
-			g.search.sums = append(g.search.sums, make([]int, size))
-		}
-	}
-	for i := range int(l.count) {
-		g.add(l.place(i), l.entry(i).Cost)
-	}
-}
-
-// add adds units to the sums of a place.
-func (g *ledger) add(place, units int) {
-	g.units += units
-	if g.search != nil {
-		for _, sums := range g.search.sums {
-			place >>= blockBits
-			sums[place] += units
-		}
-	}
-}
-
-// unitsOf returns the units of the block of a level at a place, where level 0 has the entries themselves.
-func (g *ledger) unitsOf(level, place int) int {
-	if level == 0 {
-		return g.ring[place].Cost
-	}
-	return g.search.sums[level-1][place>>(level*blockBits)]
-}
-
-// unitAt is UnitAt. It passes blocks as large as possible, and then looks into the one that has the unit. Places before
-// the oldest entry and after the newest may have any cost, but it does not come to these.
-func (g *ledger) unitAt(place, n int) int64 {
-	level, levels := 0, 0
-	if g.search != nil {
-		levels = len(g.search.sums)
-	}
-	for {
-		for level < levels && place&(1<<((level+1)*blockBits)-1) == 0 {
-			level++
-		}
-		place &= len(g.ring) - 1
-		units := g.unitsOf(level, place)
-		if units >= n {
-			break
-		}
-		n -= units
-		place += 1 << (level * blockBits)
-	}
-	for ; level > 0; level-- {
-		for units := g.unitsOf(level-1, place); units < n; units = g.unitsOf(level-1, place) {
-			n -= units
-			place += 1 << ((level - 1) * blockBits)
-		}
-	}
-	return g.ring[place].At
-}
-
-func (l *Log) addToLedger(e Entry) {
-	g := l.ledger
-	if int(l.count) == len(g.ring) {
-		l.resizeLedger(2 * smallestLedger)
-	}
-	l.count++
-	place := l.place(int(l.count) - 1)
-	g.ring[place] = e
-	g.add(place, e.Cost)
-	if g.search != nil && g.search.index != nil {
-		g.search.insert(e.ID, place)
-	}
-}
-
-// resizeLedger moves the entries, without those that were removed, to the beginning of a ring for their number.
+// resizeLedger moves the entries to a ring for their number.
 func (l *Log) resizeLedger(smallest int) {
 	n := uint32(0)
 	for range l.Entries() {
 		n++
 	}
-	ring := make([]Entry, 0, ringFor(n, smallest))
-	for e := range l.Entries() {
-		ring = append(ring, e)
+	l.refill(ringFor(n, smallest))
+}
+
+// sum computes the sums of a ledger that was refilled.
+func (l *Log) sum() {
+	g := l.ledger
+	if g.units = 0; len(g.ring) > block {
+		g.search = new(search)
+		for size := len(g.ring); size > block; size /= block {
+			g.search.sums = append(g.search.sums, make([]int, size/block))
+		}
 	}
-	l.ledger.ring, l.head, l.count = ring[:cap(ring)], 0, n
-	l.sum()
+	for place := range int(l.count) {
+		g.add(place, g.ring[place].Cost)
+	}
+}
+
+// place is where entry i is in the ring of the ledger.
+func (l *Log) place(i int) int { return (int(l.head) + i) & (len(l.ledger.ring) - 1) }
+
+// entry is entry i of the ledger, which may have been removed.
+func (l *Log) entry(i int) *Entry { return &l.ledger.ring[l.place(i)] }
+
+// add adds units to the sums of a place.
+func (g *ledger) add(place, units int) {
+	if g.units += units; g.search == nil {
+		return
+	}
+	for _, sums := range g.search.sums {
+		place /= block
+		sums[place] += units
+	}
+}
+
+// unitAt is UnitAt. The places before the head have the newest entries, if any.
+func (g *ledger) unitAt(head, n int) int64 {
+	if n += g.before(head); n > g.units {
+		n -= g.units
+	}
+	place := 0
+	if g.search != nil {
+		for _, sums := range slices.Backward(g.search.sums) {
+			for place *= block; sums[place] < n; place++ {
+				n -= sums[place]
+			}
+		}
+		place *= block
+	}
+	for ; g.ring[place].Cost < n; place++ {
+		n -= g.ring[place].Cost
+	}
+	return g.ring[place].At
+}
+
+// before returns the units in the places of the ring before that one.
+func (g *ledger) before(place int) (units int) {
+	for _, e := range g.ring[place/block*block : place] {
+		units += e.Cost
+	}
+	if g.search != nil {
+		for _, sums := range g.search.sums {
+			place /= block
+			for _, n := range sums[place/block*block : place] {
+				units += n
+			}
+		}
+	}
+	return units
+}
+
+func (l *Log) addToLedger(e Entry) {
+	if int(l.count) == len(l.ledger.ring) {
+		l.resizeLedger(2 * smallestLedger)
+	}
+	g, place := l.ledger, l.place(int(l.count))
+	l.count++
+	g.ring[place] = e
+	g.add(place, e.Cost)
+	if s := g.search; s != nil && s.index != nil {
+		if s.index[e.ID] = uint32(place); len(s.index) > 2*len(g.ring) {
+			s.index = nil
+		}
+	}
 }
 
 // dropFromLedger removes the oldest n entries, fewer than all.
 func (l *Log) dropFromLedger(n int) {
-	for g, left := l.ledger, n; left > 0; {
-		place, level := l.place(n-left), 0
-		if g.search != nil && place&(block-1) == 0 && left >= block {
-			level = 1
+	units := 0
+	for i := range n {
+		place := l.place(i)
+		e := &l.ledger.ring[place]
+		units, e.Cost = units+e.Cost, 0
+		if i == n-1 || place%block == block-1 {
+			l.ledger.add(place, -units)
+			units = 0
 		}
-		g.add(place, -g.unitsOf(level, place))
-		left -= 1 << (level * blockBits)
 	}
 	l.head += uint32(n)
 	l.count -= uint32(n)
@@ -203,16 +189,17 @@ func (l *Log) find(id uint64) int {
 		}
 		return -1
 	}
-	has := func(i int) bool { e := l.entry(i); return e.ID == id && e.Cost > 0 }
+	has := func(i int) bool { return l.entry(i).ID == id && l.entry(i).Cost > 0 }
 	// Most IDs ascend, since takes get them in the order in which they are recorded.
 	i := sort.Search(int(l.count), func(i int) bool { return l.entry(i).ID >= id })
 	switch {
-	case id == 0:
-		return -1
 	case i < int(l.count) && has(i):
 		return i
 	case l.ledger.search != nil:
-		return l.indexed(id, has)
+		if i = l.indexed(id); i < int(l.count) && has(i) {
+			return i
+		}
+		return -1
 	}
 	i = int(l.count) - 1
 	for i >= 0 && !has(i) {
@@ -221,38 +208,18 @@ func (l *Log) find(id uint64) int {
 	return i
 }
 
-// indexed is find by the index, which it makes if there is none.
-func (l *Log) indexed(id uint64, has func(i int) bool) int {
-	s, mask := l.ledger.search, len(l.ledger.ring)-1
+// indexed returns the index that the entry with that ID has, if there is one.
+func (l *Log) indexed(id uint64) int {
+	s := l.ledger.search
 	if s.index == nil {
-		s.index, s.used = make([]uint32, 2*len(l.ledger.ring)), 0
+		s.index = make(map[uint64]uint32, l.count)
 		for i := range int(l.count) {
-			s.insert(l.entry(i).ID, l.place(i))
+			if e := l.entry(i); e.Cost > 0 {
+				s.index[e.ID] = uint32(l.place(i))
+			}
 		}
 	}
-	for cell := s.cell(id); s.index[cell] != 0; cell = (cell + 1) & (len(s.index) - 1) {
-		if i := (int(s.index[cell]) - 1 - int(l.head)) & mask; i < int(l.count) && has(i) {
-			return i
-		}
-	}
-	return -1
-}
-
-// cell is where the search for an ID begins. The golden ratio spreads IDs that follow each other.
-func (s *search) cell(id uint64) int { return int(id*0x9e3779b97f4a7c15>>32) & (len(s.index) - 1) }
-
-// insert adds a place to the index, where it stays when its entry has left. An index that is three quarters full is
-// made anew when it is needed.
-func (s *search) insert(id uint64, place int) {
-	if s.used++; 4*s.used > 3*len(s.index) {
-		s.index = nil
-		return
-	}
-	cell := s.cell(id)
-	for s.index[cell] != 0 {
-		cell = (cell + 1) & (len(s.index) - 1)
-	}
-	s.index[cell] = uint32(place) + 1
+	return (int(s.index[id]) - int(l.head)) & (len(l.ledger.ring) - 1)
 }
 
 // Renew moves the entries with these IDs to instant now, at the end of the log and in the order of the IDs, and adds
@@ -276,12 +243,10 @@ func (l *Log) Merge(entries []Entry) {
 			l.Add(e.At, e.ID, e.Cost)
 		}
 	}
-	if sorted {
-		return
+	if !sorted {
+		l.resizeLedger(2 * smallestLedger)
+		slices.SortStableFunc(l.ledger.ring[:l.count], func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
+		l.sum()
+		l.oldest = l.entry(0).At
 	}
-	l.openLedger()
-	l.resizeLedger(2 * smallestLedger)
-	slices.SortStableFunc(l.ledger.ring[:l.count], func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
-	l.sum()
-	l.oldest = l.entry(0).At
 }

@@ -63,10 +63,15 @@ func (l *Log) Newest() int64 { return l.at(int(l.count) - 1) }
 
 // Bytes returns how many bytes of memory the entries take, apart from those in the Log itself.
 func (l *Log) Bytes() int {
-	if l.ledger != nil {
-		return l.ledger.bytes()
+	n := len(l.ring) * int(unsafe.Sizeof(l.oldest))
+	if g := l.ledger; g != nil {
+		n += int(unsafe.Sizeof(*g)) + len(g.ring)*int(unsafe.Sizeof(Entry{}))
+		if g.search != nil {
+			const perSum, perID = 9, 40 // about
+			n += len(g.ring)/block*perSum + len(g.search.index)*perID
+		}
 	}
-	return len(l.ring) * int(unsafe.Sizeof(l.oldest))
+	return n
 }
 
 // HasLedger reports whether the log keeps more of its entries than instants.
@@ -164,7 +169,7 @@ func (l *Log) Trim(units int) {
 // UnitAt returns the instant of unit n, counted from 1 at the oldest entry. There must be that many.
 func (l *Log) UnitAt(n int) int64 {
 	if l.ledger != nil {
-		return l.ledger.unitAt(int(l.head), n)
+		return l.ledger.unitAt(l.place(0), n)
 	}
 	return l.at(n - 1)
 }
