@@ -65,10 +65,3 @@ func (l *log) count(limit *store.Limit, now instant, at int64, units, more int, 
 		a.Reset = v.Until(used - 1)
 	}
 }
-
-// settleCount changes what a take has added.
-func (l *log) settleCount(t *store.Settlement, now instant, at int64) {
-	if v := l.view(t.Limit, now, at); v.Settle(t.Period, t.Was, t.Cost) {
-		l.keep(&v, at)
-	}
-}

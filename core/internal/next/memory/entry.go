@@ -78,21 +78,11 @@ func (l *log) until() int64 {
 	return l.Newest() + int64(l.limit.Window)
 }
 
-// isVoid reports whether none of the logs says more than a new one.
-func (e *entry) isVoid() bool {
-	for l := &e.log; l != nil; l = l.next {
-		if l.until() > e.now {
-			return false
-		}
-	}
-	return true
-}
-
-// tidy removes what has left the windows, and what memory can be freed. It returns the instant when the entry can be
-// void at the earliest, and the last ID that one of the logs it has removed assigned.
+// tidy removes logs that are void and, of the others, what has left the windows and what memory can be freed. It returns
+// the instant when the entry can be void at the earliest, and the last ID that a log assigned which it has removed.
 func (e *entry) tidy() (until int64, lastID uint64) {
 	until = math.MinInt64
-	for at := &e.log.next; *at != nil; {
+	for at := &e.next; *at != nil; {
 		if l := *at; l.until() <= e.now {
 			lastID = max(lastID, l.LastID())
 			*at = l.next
@@ -105,6 +95,9 @@ func (e *entry) tidy() (until int64, lastID uint64) {
 		l.Shrink()
 		until = max(until, l.until())
 	}
+	if until <= e.now {
+		lastID = max(lastID, e.LastID())
+	}
 	return until, lastID
 }
 
@@ -116,10 +109,4 @@ func (e *entry) bytes() int {
 		n += int(unsafe.Sizeof(*l)) + l.Bytes()
 	}
 	return n
-}
-
-// instant is when takes were asked.
-type instant struct {
-	clock int64 // of the store
-	wall  int64 // how far the wall clock is ahead of it in nanoseconds, if a limit counts; otherwise 0
 }

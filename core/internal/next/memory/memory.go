@@ -26,7 +26,7 @@ type Store struct {
 	keys    atomic.Int64  // that have a place: logs of their own
 	sharing atomic.Int64  // entries that keys without a place share
 	shared  atomic.Uint64 // see Shared
-	swept   atomic.Uint32 // the shard that makeRoom swept last
+	hand    atomic.Uint32 // where makeRoom has swept last
 	timerAt atomic.Int64  // when the pending timer fires, on the store's clock, or noTimer
 	classes storedkey.Classes
 	shards  [shardCount]shard
@@ -38,13 +38,9 @@ type shard struct {
 	entries table
 	_       [48]byte // keeps the table, which all takes read, off the lock's cache line
 	mu      sync.Mutex
-	now     int64         // a new entry begins no earlier than this
-	hand    int           // the slot that is swept next
-	size    int           // of the table, when hand was set
-	lastID  uint64        // a new log begins with the next ID
-	swept   bool          // the hand has reached the end of the table since this was unset
-	next    time.Duration // until one of the entries that were swept since may be void
-	_       [15]byte
+	now     int64  // a new entry begins no earlier than this
+	lastID  uint64 // a new log begins with the next ID
+	_       [40]byte
 }
 
 // New makes a store with places for up to maxKeys keys. Further keys share logs.
@@ -88,114 +84,87 @@ func (s *Store) Bytes() int {
 
 func (s *Store) clock() int64 { return int64(time.Since(s.start)) }
 
-// locked locks the shard of a key and the entry that has its logs, or nil, and tells whether it is the key's own.
-func (s *Store) locked(k *store.Key) (sh *shard, e *entry, own bool, hash uint64) {
-	hash = k.Hash()
-	sh = &s.shards[hash%shardCount]
-	now := s.clock()
-	sh.mu.Lock()
-	e = sh.entries.find(k, hash)
-	if own = e != nil; !own {
-		e = sh.findShared(s, k, hash)
+// lock locks the logs of a key and their shard, and finds one of the logs. With add, it adds what is not there.
+func (s *Store) lock(k *store.Key, limit *store.Limit, add bool) part {
+	hash := k.Hash()
+	p := part{hash: hash, shard: &s.shards[hash%shardCount], at: s.clock()}
+	p.shard.mu.Lock()
+	if add {
+		s.makeRoom(p.shard, k, hash)
 	}
-	if e != nil {
-		e.lock(now)
+	s.find(&p, nil, k, limit, add)
+	if p.log != nil {
+		p.log.drop(p.at)
 	}
-	return sh, e, own, hash
+	return p
 }
 
-// lockedToAdd is locked, and adds the entry and the log if they are not there.
-func (s *Store) lockedToAdd(k *store.Key, limit *store.Limit) (sh *shard, e *entry, l *log, own bool, hash uint64) {
-	hash = k.Hash()
-	sh = &s.shards[hash%shardCount]
-	now := s.clock()
-	sh.mu.Lock()
-	e, own = sh.findOrAdd(s, k, hash, now, limit, true)
-	l = e.findOrAdd(limit, sh.lastID)
-	l.drop(e.now)
-	return sh, e, l, own, hash
-}
-
-func (sh *shard) unlock(e *entry) {
-	if e != nil {
-		e.mu.Unlock()
+func (p *part) unlock() {
+	if p.entry != nil {
+		p.entry.mu.Unlock()
 	}
-	sh.mu.Unlock()
+	p.shard.mu.Unlock()
 }
 
 // Settle changes the cost of a recorded take.
 func (s *Store) Settle(t *store.Settlement) {
-	now := s.now(t.Limit.Algorithm != store.SlidingLog)
-	if t.Limit.Algorithm == store.TokenBucket && t.Cost > t.Was { // it may have been forgotten, since it was full
-		sh, e, l, _, _ := s.lockedToAdd(&t.Key, t.Limit)
-		defer sh.unlock(e)
-		l.settleCount(t, now, e.now)
-		return
-	}
-	sh, e, own, hash := s.locked(&t.Key)
-	defer sh.unlock(e)
-	if e == nil {
-		return
-	}
-	l := e.find(t.Limit)
+	l, cost := t.Limit, t.Cost
+	now := s.now(l.Algorithm != store.SlidingLog)
+	p := s.lock(&t.Key, l, l.Algorithm == store.TokenBucket && cost > t.Was) // a full bucket may have been forgotten
+	defer p.unlock()
 	switch {
-	case l == nil:
+	case p.log == nil:
 		return
-	case l.counts():
-		l.settleCount(t, now, e.now)
+	case p.log.counts():
+		if v := p.log.view(l, now, p.at); v.Settle(t.Period, t.Was, cost) {
+			p.log.keep(&v, p.at)
+		}
 		return
-	}
-	cost := t.Cost
-	if t.Limit.Permits {
+	case l.Permits:
 		cost = min(cost, 1)
 	}
-	l.drop(e.now)
-	if l.Settle(idIn(own, hash, t.ID), cost); l.Units() == 0 {
-		sh.dueNow(s, e, own, &t.Key, hash)
+	if p.log.Settle(p.id(t.ID), cost); p.log.Units() == 0 {
+		s.dueNow(&p, &t.Key)
 	}
 }
 
-// dueNow lets the next sweep look at an entry, and soon.
-func (sh *shard) dueNow(s *Store, e *entry, own bool, k *store.Key, hash uint64) (slot int) {
-	if !own {
+// dueNow lets the next sweep look at an entry, and soon. It returns the slot.
+func (s *Store) dueNow(p *part, k *store.Key) int {
+	hash := p.hash
+	if !p.own {
 		shares := s.sharedKey(k, hash)
 		hash = shares.Hash()
 	}
-	slot = sh.entries.index(hash, e)
-	sh.entries.all()[slot].due = dueAt(e.now)
-	s.sweepIn(e.now, 0)
+	slot := p.shard.entries.index(hash, p.entry)
+	p.shard.entries.all()[slot].due = dueAt(p.at)
+	s.sweepIn(p.at, 0)
 	return slot
 }
 
 // Renew moves the entries of takes to the end of the log, and adds those that it does not hold.
 func (s *Store) Renew(r *store.Renewal) {
-	sh, e, l, own, hash := s.lockedToAdd(&r.Key, r.Limit)
-	defer sh.unlock(e)
+	p := s.lock(&r.Key, r.Limit, true)
+	defer p.unlock()
 	ids := slices.Clone(r.IDs)
 	for i, id := range ids {
-		ids[i] = idIn(own, hash, id)
+		ids[i] = p.id(id)
 	}
 	slices.Sort(ids)
-	l.Renew(e.now, slices.Compact(ids))
+	p.log.Renew(p.at, slices.Compact(ids))
 }
 
 // Log returns the entries of a log, oldest first, with At and Cost, and with ID and Age as in a MergeRequest. Of a log
 // that keys share it returns those of this key, whose IDs are not the ones of their takes.
 func (s *Store) Log(k *store.Key, limit *store.Limit) (entries []store.Entry) {
-	sh, e, own, hash := s.locked(k)
-	defer sh.unlock(e)
-	if e == nil {
+	p := s.lock(k, limit, false)
+	defer p.unlock()
+	if p.log == nil || p.log.counts() {
 		return nil
 	}
-	l := e.find(limit)
-	if l == nil || l.counts() {
-		return nil
-	}
-	l.drop(e.now)
-	for of := range l.Entries() {
-		if own || sharedBy(of.ID, hash) {
+	for e := range p.log.Entries() {
+		if p.holds(e.ID) {
 			entries = append(entries, store.Entry{
-				At: s.start.Add(time.Duration(of.At)), Cost: of.Cost, ID: of.ID, Age: time.Duration(e.now - of.At),
+				At: s.start.Add(time.Duration(e.At)), Cost: e.Cost, ID: e.ID, Age: time.Duration(p.at - e.At),
 			})
 		}
 	}
@@ -204,36 +173,40 @@ func (s *Store) Log(k *store.Key, limit *store.Limit) (entries []store.Entry) {
 
 // Merge adds entries of another log.
 func (s *Store) Merge(m *store.MergeRequest) {
-	sh, e, l, own, hash := s.lockedToAdd(&m.Key, m.Limit)
-	defer sh.unlock(e)
+	p := s.lock(&m.Key, m.Limit, true)
+	defer p.unlock()
 	entries := make([]slide.Entry, 0, len(m.Entries))
-	for _, of := range m.Entries {
-		if of.Age < m.Limit.Window {
-			entries = append(entries, slide.Entry{At: e.now - int64(of.Age), ID: idIn(own, hash, of.ID), Cost: of.Cost})
+	for _, e := range m.Entries {
+		if e.Age < m.Limit.Window {
+			entries = append(entries, slide.Entry{At: p.at - int64(e.Age), ID: p.id(e.ID), Cost: e.Cost})
 		}
 	}
-	l.Merge(entries)
+	p.log.Merge(entries)
 }
 
 // Reset removes what the logs of a key hold, except the entries younger than young. Of logs that keys share it removes
 // the entries of this key; numbers of counting algorithms stay there, since other keys count in them too.
 func (s *Store) Reset(k *store.Key, limits []*store.Limit, young time.Duration) {
-	sh, e, own, hash := s.locked(k)
-	defer sh.unlock(e)
-	if e == nil {
+	p := s.lock(k, limits[0], false)
+	defer p.unlock()
+	if p.entry == nil {
 		return
 	}
 	for _, limit := range limits {
-		l := e.find(limit)
+		l := p.entry.find(limit)
 		switch {
 		case l == nil:
-		case own && l.counts():
+		case p.own && l.counts():
 			clear(l.Spare()[:])
-		case own:
-			l.Drop(e.now - int64(young))
+		case p.own:
+			l.Drop(p.at - int64(young))
 		default:
-			l.reset(hash, e.now-int64(young))
+			for _, e := range slices.Collect(l.Entries()) {
+				if e.At <= p.at-int64(young) && p.holds(e.ID) {
+					l.Settle(e.ID, 0)
+				}
+			}
 		}
 	}
-	sh.tidy(s, sh.dueNow(s, e, own, k, hash))
+	p.shard.tidy(s, s.dueNow(&p, k))
 }

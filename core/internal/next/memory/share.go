@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"math"
 	"net/netip"
-	"slices"
 
 	"github.com/sashlimit/sash/core/internal/next/slide"
 	"github.com/sashlimit/sash/core/internal/next/store"
@@ -55,54 +54,47 @@ func (sh *shard) findShared(s *Store, k *store.Key, hash uint64) *entry {
 	return sh.entries.find(&shares, shares.Hash())
 }
 
-// findOrAdd returns the entry for a key, locked, and whether it is the key's own. If there is none, it adds one with the
-// log of a limit or, without a limit, returns nil. The caller holds the shard's lock, without which no shared entry is
-// locked. With sweep, other entries are swept first; the caller must then hold the lock of no entry.
-func (sh *shard) findOrAdd(
-	s *Store, k *store.Key, hash uint64, now int64, limit *store.Limit, sweep bool,
-) (e *entry, own bool) {
-	sh.now = max(sh.now, now)
-	if e = sh.entries.find(k, hash); e != nil {
-		e.lock(now)
-		return e, true
+// findOrAdd finds the entry for a key, and locks it. If there is none, it adds one with the log of a limit, unless there
+// is no limit. The caller holds the shard's lock, without which no shared entry is locked.
+func (s *Store) findOrAdd(p *part, k *store.Key, limit *store.Limit) {
+	sh := p.shard
+	sh.now = max(sh.now, p.at)
+	if p.entry = sh.entries.find(k, p.hash); p.entry != nil {
+		p.own = true
+		p.entry.lock(p.at)
+		return
 	}
-	shared := sh.findShared(s, k, hash)
+	shared := sh.findShared(s, k, p.hash)
 	if shared != nil {
 		shared.lock(sh.now)
 		sh.now = shared.now // an entry of the key's own must not begin before what it has in the shared one
-		// The key stays until its entries have left: logs of its own would be a second quota.
-		if shared.mayHold(hash) {
-			if limit != nil {
-				s.shared.Add(1)
-			}
-			return shared, false
-		}
+	}
+	// A key that shares an entry does so until what it has there has left: logs of its own would be a second quota.
+	stays := shared != nil && shared.mayHold(p)
+	if limit != nil && !stays && s.claim() {
+		p.entry, p.own = sh.add(s, k, p.hash, limit), true
+	}
+	switch {
+	case shared != nil && (p.own || limit == nil && !stays):
 		shared.mu.Unlock()
-	}
-	if limit == nil {
-		return nil, false
-	}
-	if sweep {
-		sh.sweep(s, sweepPerKey)
-	}
-	if s.claim() || sweep && s.makeRoom(sh) && s.claim() {
-		e = sh.add(s, k, hash, limit)
-		e.lock(now)
-		return e, true
-	}
-	if shared == nil || shared.limit == nil { // removed by the sweep
-		shares := s.sharedKey(k, hash)
+		return
+	case p.own || limit == nil && !stays:
+		return
+	case shared == nil:
+		shares := s.sharedKey(k, p.hash)
 		shared = sh.add(s, &shares, shares.Hash(), limit)
 		s.sharing.Add(1)
 	}
-	shared.lock(sh.now)
-	s.shared.Add(1)
-	return shared, false
+	p.entry = shared
+	if limit != nil {
+		s.shared.Add(1)
+	}
 }
 
-// add adds an entry with the log of a limit.
+// add adds an entry with the log of a limit, and locks it.
 func (sh *shard) add(s *Store, k *store.Key, hash uint64, limit *store.Limit) *entry {
 	e := &entry{key: s.classes.Stored(k), now: sh.now, log: log{limit: limit, Log: slide.New(sh.lastID)}}
+	e.mu.Lock()
 	sh.entries.add(hash, e, dueAt(sh.now)) // due at once, because the take may record nothing
 	s.sweepIn(sh.now, limit.Window)
 	return e
@@ -119,15 +111,15 @@ func (s *Store) claim() bool {
 
 const longestSearch = 4096 // entries of a shared log that are searched for those of one key
 
-// mayHold reports whether shared logs hold anything of the key with that hash. It is not known whose the numbers of
-// counting algorithms are.
-func (e *entry) mayHold(hash uint64) bool {
+// mayHold reports whether the entry, which keys share, has anything of the key of a part. It is not known whose the
+// numbers of counting algorithms are.
+func (e *entry) mayHold(p *part) bool {
 	for l := &e.log; l != nil; l = l.next {
 		if l.drop(e.now); l.counts() && l.until() > e.now || l.Units() > longestSearch {
 			return true
 		}
 		for of := range l.Entries() {
-			if sharedBy(of.ID, hash) {
+			if p.holds(of.ID) {
 				return true
 			}
 		}
@@ -135,22 +127,14 @@ func (e *entry) mayHold(hash uint64) bool {
 	return false
 }
 
-// idIn returns the ID of an entry in a log. In a shared one its upper half tells the key, and its lower half the take.
-func idIn(own bool, hash, id uint64) uint64 {
-	if own {
+// id returns the ID that an entry has in the logs of a part. In shared ones its upper half tells the key, and its lower
+// half the take.
+func (p *part) id(id uint64) uint64 {
+	if p.own {
 		return id
 	}
-	return hash&^math.MaxUint32 | id&math.MaxUint32
+	return p.hash&^math.MaxUint32 | id&math.MaxUint32
 }
 
-// sharedBy reports whether an entry of a shared log is of the key with that hash.
-func sharedBy(id, hash uint64) bool { return (id^hash)>>32 == 0 }
-
-// reset removes the entries of a key from a shared log, up to instant cut.
-func (l *log) reset(hash uint64, cut int64) {
-	for _, of := range slices.Collect(l.Entries()) {
-		if of.At <= cut && sharedBy(of.ID, hash) {
-			l.Settle(of.ID, 0)
-		}
-	}
-}
+// holds reports whether an entry of that ID is of the part's key.
+func (p *part) holds(id uint64) bool { return p.own || (id^p.hash)>>32 == 0 }

@@ -5,67 +5,35 @@ import (
 	"runtime"
 	"time"
 	"weak"
+
+	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// New keys sweep a few entries each, so that they get the places of idle ones.
 const (
-	sweepPerKey   = 2  // entries swept for each new key, so that keys leave faster than they come
-	sweepWhenFull = 32 // entries swept for a new key if there is no place
+	sweepAtOnce   = 64 // slots that a sweep looks at while it holds a shard's lock
+	sweepWhenFull = 32 // entries that are swept for a new key if there is no place
 )
 
-// makeRoom sweeps up to sweepWhenFull entries until a place is free. It continues with the shard after the one that was
-// swept last for any key, so that it sweeps each entry once before it sweeps one again. It skips shards that are locked.
-func (s *Store) makeRoom(sh *shard) (freed bool) {
-	for i, left := 0, sweepWhenFull; i < shardCount && left > 0 && !freed; i++ {
-		next := &s.shards[s.swept.Add(1)%shardCount]
-		if next != sh && !next.mu.TryLock() {
-			continue
-		}
-		n := min(left, next.entries.used)
-		next.now = max(next.now, sh.now)
-		freed = next.sweep(s, n)
-		left -= n
-		if next != sh {
-			next.mu.Unlock()
-		}
-	}
-	return freed
-}
-
-// sweep looks at the next n entries: it removes those that are void, and frees unused memory of the others. Shared
-// entries, which have no place, are swept beside these. It reports whether a place became free.
-func (sh *shard) sweep(s *Store, n int) (freed bool) {
-	shares := s.sharing.Load() > 0 // if not, no entry is read before it is due: it is seldom in the cache
-	for pass := len(sh.entries.all()); n > 0 && pass > 0 && sh.entries.used > 0; pass-- {
-		slots := sh.entries.all()
-		switch {
-		case sh.size != len(slots): // the table was resized, so entries have moved
-			sh.hand, sh.size = 0, len(slots)
-		case sh.hand == len(slots):
-			sh.hand, sh.swept = 0, true
-		}
-		p := &slots[sh.hand]
+// sweep looks at the entries in some slots: it removes those that are void, and frees unused memory of the others. It
+// returns how long it takes until another one may be void. The caller holds the shard's lock, and that of no entry.
+func (sh *shard) sweep(s *Store, first int) (next time.Duration) {
+	next = longestPeriod
+	for i := first; i < first+sweepAtOnce && i < len(sh.entries.all()); {
+		p := &sh.entries.all()[i]
 		e := p.entry.Load()
-		if e == nil {
-			sh.hand++
-			continue
-		}
-		shared := shares && e.isShared()
-		if !shared {
-			n--
-		}
-		if p.due.after(sh.now) <= 0 {
+		if e != nil && p.due.after(sh.now) <= 0 { // earlier it is not even read, since it is seldom in the cache
 			e.lock(sh.now)
-			removed := sh.tidy(s, sh.hand)
+			removed := sh.tidy(s, i)
 			if e.mu.Unlock(); removed {
-				freed = freed || !shared
 				continue // another entry may have moved to this slot
 			}
 		}
-		sh.next = min(sh.next, p.due.after(sh.now))
-		sh.hand++
+		if e != nil {
+			next = min(next, p.due.after(sh.now))
+		}
+		i++
 	}
-	return freed
+	return next
 }
 
 // tidy removes the entry in slot i, which is locked, if it is void. Otherwise it frees what memory it can. It reports
@@ -79,7 +47,7 @@ func (sh *shard) tidy(s *Store, i int) (removed bool) {
 		p.due = dueAt(min(until, e.now+int64(longestDue)))
 		return false
 	}
-	sh.lastID, sh.now = max(sh.lastID, e.LastID()), max(sh.now, e.now)
+	sh.now = max(sh.now, e.now)
 	e.limit = nil // see entry
 	if sh.entries.remove(i); e.isShared() {
 		s.sharing.Add(-1)
@@ -89,6 +57,30 @@ func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	return true
 }
 
+// makeRoom sweeps entries if all places are taken and a key has no entry, until a place is free. It begins where it has
+// ended for any key before. It skips shards that are locked, but for sh, which the caller has locked, without the lock of
+// any entry.
+func (s *Store) makeRoom(sh *shard, k *store.Key, hash uint64) {
+	if s.keys.Load() < s.maxKeys || sh.entries.find(k, hash) != nil {
+		return
+	}
+	for i, seen := 0, 0; i < shardCount && seen < sweepWhenFull && s.keys.Load() >= s.maxKeys; i++ {
+		hand := s.hand.Add(1)
+		next := &s.shards[hand%shardCount]
+		if next != sh && !next.mu.TryLock() {
+			continue
+		}
+		if slots := len(next.entries.all()); slots > 0 {
+			next.now = max(next.now, sh.now)
+			next.sweep(s, int(hand/shardCount)*sweepAtOnce%slots)
+			seen += min(slots, sweepAtOnce)
+		}
+		if next != sh {
+			next.mu.Unlock()
+		}
+	}
+}
+
 // A timer sweeps all entries while there are any, so that idle ones are removed without traffic: when the first of them
 // may be void, but no earlier than shortestPeriod after the sweep before it.
 const (
@@ -96,8 +88,6 @@ const (
 	longestPeriod  = 24 * time.Hour
 	timerDelay     = time.Minute // a timer that is late by more has been lost
 	noTimer        = math.MinInt64
-
-	sweepEntries = 64 // entries after which a sweep by timer unlocks the shard
 )
 
 // sweepIn starts a timer for an entry that may be void after that time, unless one is pending that fires soon enough.
@@ -137,14 +127,16 @@ func (s *Store) sweepAll() (next time.Duration, ahead bool) {
 	next = longestPeriod
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for first, more := true, true; more; first = false {
+		for slot, more := 0, true; more; slot += sweepAtOnce {
 			sh.mu.Lock()
-			if more = sh.entries.used > 0; more {
+			if sh.entries.used > 0 {
 				now := s.clock()
 				ahead = ahead || sh.now > now+int64(timerDelay)
 				sh.now = max(sh.now, now)
-				more = sh.sweepPart(s, first)
-				next = min(next, sh.next)
+				next = min(next, sh.sweep(s, slot))
+			}
+			if more = slot+sweepAtOnce < len(sh.entries.all()); sh.entries.used == 0 {
+				sh.entries.slots.Store(nil)
 			}
 			if sh.mu.Unlock(); more {
 				runtime.Gosched()
@@ -152,16 +144,4 @@ func (s *Store) sweepAll() (next time.Duration, ahead bool) {
 		}
 	}
 	return next, ahead
-}
-
-// sweepPart begins or continues a sweep of the whole table. It reports whether there is more to sweep.
-func (sh *shard) sweepPart(s *Store, begin bool) (more bool) {
-	if begin {
-		sh.hand, sh.swept, sh.next = 0, false, longestPeriod
-	}
-	if sh.sweep(s, sweepEntries); sh.entries.used == 0 {
-		sh.entries.slots.Store(nil)
-		return false
-	}
-	return !sh.swept
 }
