@@ -174,6 +174,28 @@ func TestRandomFindsMistakes(t *testing.T) {
 				_ = s.Settle(ctx, m)
 			}
 		}},
+		"settled to a unit too many": {settle: func(s *Store, m store.Settlement) {
+			if m.Cost > 1 {
+				m.Cost++
+			}
+			_ = s.Settle(ctx, m)
+		}},
+		"settled to a unit too few": {settle: func(s *Store, m store.Settlement) {
+			if m.Cost > 1 {
+				m.Cost--
+			}
+			_ = s.Settle(ctx, m)
+		}},
+		"a trimmed log loses an entry more": {take: func(s *Store, takes []store.Take, answers []store.Answer) error {
+			err := s.Take(ctx, takes, answers)
+			for i := range takes {
+				g := s.log(&takes[i].Key, takes[i].Limit)
+				if denied := takes[i].Mode == store.ModeChargeDenied && !answers[i].Allowed; denied && len(g.entries) > 1 {
+					g.entries = g.entries[1:]
+				}
+			}
+			return err
+		}},
 		"settled at a later instant": {settle: func(s *Store, m store.Settlement) {
 			g := s.log(&m.Key, m.Limit)
 			if n := g.find(m.ID); n >= 0 && m.Cost > 0 && m.Limit.Algorithm == store.SlidingLog {

@@ -16,8 +16,9 @@
 //		},
 //	})
 //
-// A store in Redis gets its time from [redistest.Clock], which puts it into the scripts in place of their TIME. New
-// empties the server for each trace, and begins with a new clock:
+// A store in Redis gets its time from [redistest.Clock], which puts it into the scripts in place of their TIME: the
+// client under the store passes each script through Clock.Script, or Clock.Fixed on a cluster. New empties the server
+// for each trace, and begins with a new clock:
 //
 //	New: func(t *testing.T) definition.Clocked {
 //		flush(t, rdb)
@@ -25,7 +26,8 @@
 //		return definition.Clocked{Store: newStore(rdb, clock), Now: clock.Now, Advance: clock.Advance}
 //	}
 //
-// [Explore] does the same with all small sequences of operations, and [Verify] needs no store, but what was admitted.
+// [Explore] does the same with all small sequences of operations. [Bounds] checks what holds where answers are not
+// exact, such as when a clock is set back. [Verify] needs no store, but what was admitted.
 //
 // A trace that fails is made as short as it can be, and printed with its seed: SASH_SEED=<seed> runs that trace alone.
 //
