@@ -147,6 +147,12 @@ func (b *backend) log(ctx context.Context, key *store.Key, l *store.Limit) ([]st
 	return entries, store.Error(err)
 }
 
+// lists reports whether the store can list a log.
+func (b *backend) lists() bool {
+	_, lists := b.store.(store.Lister)
+	return b.memory != nil || lists
+}
+
 // overrider returns what keeps overrides, or nil; ofMemory is that of a store in memory.
 func (b *backend) overrider(ofMemory store.Overrider) overrider {
 	if b.memory != nil {

@@ -56,6 +56,7 @@ type Engine struct {
 	ban       *ban       // or nil
 	overrides *overrides // or nil
 	settled   settled
+	holds     atomic.Bool // a set has limits of requests in flight
 	lines     queue.Lines[lineID]
 }
 

@@ -18,6 +18,7 @@ type OverrideKey struct {
 	Policy string   // or the rule
 	Own    bool     // it is the key of the policy or the rule
 	Limits []string // names of its limits
+	Texts  []string // the limits as users write them
 	Spec   *keys.Spec
 
 	key   *Key
@@ -61,7 +62,7 @@ func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
 				all = append(all, &OverrideKey{Policy: policy, Own: l.key.Own, Spec: l.key.Spec, key: l.key})
 			}
 			k := all[n]
-			if k.Limits = append(k.Limits, l.Name); !slices.Contains(k.bases, s) {
+			if k.Limits, k.Texts = append(k.Limits, l.Name), append(k.Texts, l.Text); !slices.Contains(k.bases, s) {
 				k.bases = append(k.bases, s)
 			}
 		}

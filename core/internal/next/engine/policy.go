@@ -61,6 +61,9 @@ func (e *Engine) admit(s *Set) error {
 		return configError("InFlight", e.store.name(), "this store cannot hold requests in flight: "+
 			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
 	}
+	if s.holds {
+		e.holds.Store(true)
+	}
 	e.notice(s.Limits)
 	return nil
 }

@@ -123,6 +123,10 @@ func (r *Result) Entries(ctx context.Context, limit int) ([]store.Entry, error) 
 // Now returns the limits of the request as they stand now, for a page. Each is asked by itself, since a denial that is
 // remembered tells one limit only; neither bans nor overrides are looked at. It fails if the store does not answer.
 func (r *Result) Now(ctx context.Context) (*Result, error) {
+	return r.now(ctx, func(int) int { return 1 })
+}
+
+func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, error) {
 	ctx, cancel := r.engine.store.within(ctx)
 	defer cancel()
 	now := *r
@@ -135,7 +139,8 @@ func (r *Result) Now(ctx context.Context) (*Result, error) {
 	takes, answers := now.asked()
 	for i := range takes {
 		t := &takes[i]
-		t.Limit, t.Cost, t.Mode, t.ID, answers[i] = now.limitOf(i).Store(), 1, store.ModePeek, 0, store.Answer{}
+		t.Limit, t.Cost, t.Mode, t.ID = now.limitOf(i).Store(), costOf(t.Cost), store.ModePeek, 0
+		answers[i] = store.Answer{}
 		source, err := r.engine.store.take(ctx, takes[i:i+1], answers[i:i+1])
 		if now.Source = source; err != nil {
 			return nil, store.Error(err)

@@ -33,6 +33,8 @@ type Spec struct {
 	Name      string // the function that made it, or the kind given to KeyOf
 	Classes   []setup.KeyClass
 
+	NoRequests bool // it finds nothing in requests
+
 	parts    []*Spec // of First and Join
 	byPrefix bool    // what it finds depends on prefixes
 	either   bool    // it may find addresses although Classes have none: the type of a value tells
@@ -186,6 +188,14 @@ func TextOf(value any) string {
 		return strconv.FormatInt(int64(v.Float()), 10)
 	}
 	return ""
+}
+
+// ByText finds what calls without a request name.
+func ByText() *Spec {
+	return &Spec{
+		Name: "ByText", Classes: []setup.KeyClass{{Kind: KindBy}}, NoRequests: true,
+		Read: func(adapter.Request, *Prefixes) (store.Identity, error) { return store.Identity{}, ErrNoKey },
+	}
 }
 
 // Global finds [Everybody].

@@ -1,0 +1,588 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// tries asks a limiter as one client, and says what is wrong with the answer.
+type tries struct {
+	*testing.T
+
+	l   *core.Limiter
+	key string
+}
+
+func (t tries) allow() core.Decision {
+	t.Helper()
+	d, err := t.l.Allow(t.Context(), t.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (t tries) wrong(d core.Decision, want string) {
+	t.Helper()
+	now := time.Now().Format("15:04:05.000000")
+	t.Errorf("%s, at %s: allowed %v, banned %v, wait %v, reset %v, %d left, violated %v; want %s",
+		t.key, now, d.Allowed, d.Banned, d.RetryAfter, d.ResetAfter, d.Remaining, d.Violated, want)
+}
+
+func (t tries) passes(n int) {
+	t.Helper()
+	for range n {
+		if d := t.allow(); !d.Allowed || d.Banned {
+			t.wrong(d, "a pass")
+		}
+	}
+}
+
+func (t tries) denied() {
+	t.Helper()
+	if d := t.allow(); d.Allowed || d.Banned {
+		t.wrong(d, "a denial")
+	}
+}
+
+func (t tries) banned(wait time.Duration) {
+	t.Helper()
+	t.isBan(t.allow(), wait)
+}
+
+func (t tries) isBan(d core.Decision, wait time.Duration) {
+	t.Helper()
+	if d.Allowed || !d.Banned || d.RetryAfter != wait || d.ResetAfter != wait || d.Remaining != 0 ||
+		len(d.Violated) != 1 || d.Violated[0] != "ban" {
+		t.wrong(d, "a ban of "+wait.String())
+	}
+}
+
+// ban has the client banned now, for so long: it uses up what is left of the quota, and is denied twice.
+func (t tries) ban(wait time.Duration) {
+	t.Helper()
+	for range 4 {
+		if d := t.allow(); !d.Allowed {
+			if d.Banned {
+				t.wrong(d, "no ban yet")
+			}
+			break
+		}
+	}
+	t.banned(wait)
+}
+
+// banning returns a limiter of 3 in 10 seconds that bans for 30 seconds after 2 denials within a minute.
+func banning(t *testing.T, opts ...core.Option) tries {
+	t.Helper()
+	opts = append([]core.Option{core.WithBan(2, time.Minute, 30*time.Second)}, opts...)
+	return tries{t, newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, opts...), "ann"}
+}
+
+func TestBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t)
+		ann.passes(3)
+		ann.denied()
+		ann.banned(30 * time.Second)
+		for left := 29; left > 0; left-- { // trying does not prolong it, although the limits would let some of it pass
+			time.Sleep(time.Second)
+			for range 50 {
+				ann.banned(time.Duration(left) * time.Second)
+			}
+		}
+		time.Sleep(time.Second - 1)
+		ann.banned(1)
+		time.Sleep(time.Nanosecond)
+		ann.passes(3)
+		ann.denied() // of two again: what led to the ban is not counted twice, and what came during it is not counted
+		ann.banned(time.Minute)
+	})
+}
+
+// It is twice as long each time, up to 64 times.
+func TestBanGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t)
+		for i := range 12 {
+			wait := 30 * time.Second << min(i, 6)
+			ann.ban(wait)
+			time.Sleep(wait - 1)
+			ann.banned(1)
+			time.Sleep(time.Nanosecond)
+			ann.passes(3)
+		}
+	})
+}
+
+// A ban is forgotten 128 times the first ban's length after it began.
+func TestBanIsForgotten(t *testing.T) {
+	const first, memory = 30 * time.Second, 128 * 30 * time.Second
+	for _, c := range []struct {
+		desc  string
+		after []time.Duration // since the beginning of the last ban
+		want  []time.Duration
+	}{
+		{"just remembered", []time.Duration{memory - 1}, []time.Duration{2 * first}},
+		{"just forgotten", []time.Duration{memory}, []time.Duration{first}},
+		{"forgotten twice", []time.Duration{memory, memory}, []time.Duration{first, first}},
+		{
+			"all forgotten", []time.Duration{first, 2 * first, 4 * first, memory},
+			[]time.Duration{2 * first, 4 * first, 8 * first, first},
+		},
+		{
+			"all but the last forgotten", []time.Duration{first, 2 * first, memory - 1},
+			[]time.Duration{2 * first, 4 * first, 4 * first},
+		},
+	} {
+		inBubble(t, c.desc, func(t *testing.T) {
+			ann := banning(t)
+			ann.ban(first)
+			for i := range c.after {
+				time.Sleep(c.after[i])
+				ann.ban(c.want[i])
+			}
+		})
+	}
+}
+
+// A denial counts for exactly as long as the window of denials lasts.
+func TestBanCountsDenialsExactly(t *testing.T) {
+	const s, m = time.Second, time.Minute
+	for _, c := range []struct {
+		at   []time.Duration // of denials
+		bans bool            // with the last of them
+	}{
+		{[]time.Duration{0, 0}, false},
+		{[]time.Duration{0, 0, 0}, true},
+		{[]time.Duration{0, s, m - 1}, true},
+		{[]time.Duration{0, s, m}, false},
+		{[]time.Duration{0, s, m, m + s - 1}, true},
+		{[]time.Duration{0, s, m, m + s}, false},
+		{[]time.Duration{0, 30 * s, 60 * s, 90 * s, 120 * s, 150 * s}, false},
+	} {
+		inBubble(t, fmt.Sprint(c.at), func(t *testing.T) {
+			ann := tries{t, newLimiter(t, core.PerHour(1), core.WithBan(3, m, s)), "ann"}
+			ann.passes(1)
+			began := time.Now()
+			for i, at := range c.at {
+				time.Sleep(at - time.Since(began))
+				if c.bans && i == len(c.at)-1 {
+					ann.banned(s)
+				} else {
+					ann.denied()
+				}
+			}
+		})
+	}
+}
+
+func TestBanAtTheFirstDenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := tries{t, newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Millisecond, time.Millisecond)), "ann"}
+		ann.passes(1)
+		ann.banned(time.Millisecond)
+		time.Sleep(time.Millisecond)
+		ann.banned(2 * time.Millisecond)
+	})
+}
+
+// Many concurrent denials begin one ban, of the length that is due.
+func TestBanOnce(t *testing.T) {
+	for _, c := range []struct{ clients, denials int }{{200, 1}, {200, 5}, {203, 5}, {200, 100}} {
+		inBubble(t, fmt.Sprintf("%d of %d", c.denials, c.clients), func(t *testing.T) {
+			store := &gate{Full: core.NewMemoryStore()}
+			l := newLimiter(t, core.PerHour(1), core.WithBan(c.denials, time.Minute, 30*time.Second),
+				core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+				core.WithFailure(core.FailClosed))
+			ann := tries{t, l, "ann"}
+			ann.passes(1)
+			for _, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
+				store.open = make(chan struct{})
+				store.closed.Store(true)
+				var wg sync.WaitGroup
+				var banned atomic.Int64
+				for range c.clients {
+					wg.Go(func() {
+						if d := ann.allow(); d.Banned {
+							banned.Add(1)
+							ann.isBan(d, wait)
+						} else if d.Allowed {
+							ann.wrong(d, "a denial")
+						}
+					})
+				}
+				synctest.Wait() // all of them have seen that there is no ban
+				store.closed.Store(false)
+				close(store.open)
+				wg.Wait()
+				if banned.Load() == 0 {
+					t.Error("nobody was banned")
+				}
+				ann.banned(wait)
+				time.Sleep(wait - 1)
+				ann.banned(1)
+				time.Sleep(time.Nanosecond)
+			}
+		})
+	}
+}
+
+// gate holds back the answers to all that peek.
+type gate struct {
+	store.Full
+
+	closed atomic.Bool
+	open   chan struct{}
+}
+
+func (g *gate) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	err := g.Full.Take(ctx, takes, answers)
+	if takes[0].Mode == store.ModePeek && g.closed.Load() {
+		<-g.open
+	}
+	return err
+}
+
+func TestResetLiftsBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t)
+		bob := tries{t, ann.l, "bob"}
+		reset := func() {
+			t.Helper()
+			if err := ann.l.Reset(t.Context(), "ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ann.ban(30 * time.Second)
+		time.Sleep(30 * time.Second)
+		ann.ban(time.Minute)
+		bob.ban(30 * time.Second)
+		reset()
+		bob.banned(30 * time.Second)
+		ann.passes(3)
+		ann.denied()
+		ann.banned(30 * time.Second) // those before are forgotten too
+		reset()
+		ann.passes(3)
+		ann.denied()
+		reset()
+		ann.passes(3)
+		ann.denied() // and so are denials
+		ann.banned(30 * time.Second)
+	})
+}
+
+// Peek tells of a ban, and is no denial.
+func TestBanPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t)
+		peek := func() core.Decision {
+			t.Helper()
+			d, err := ann.l.Peek(t.Context(), "ann")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		ann.passes(3)
+		for range 20 {
+			if d := peek(); d.Allowed || d.Banned {
+				ann.wrong(d, "a denial")
+			}
+		}
+		ann.denied()
+		for range 20 {
+			peek()
+		}
+		began := ann.allow()
+		ann.isBan(began, 30*time.Second)
+		if all := began.Limits(); len(all) != 1 || all[0].Used != 3 || all[0].Remaining != 0 || !all[0].Denies {
+			t.Errorf("limits of the denial that begins a ban: %v", all)
+		}
+		during := peek()
+		ann.isBan(during, 30*time.Second)
+		if all := during.Limits(); len(all) > 0 {
+			t.Errorf("limits during a ban, which no limit decides about: %v", all)
+		}
+		time.Sleep(30*time.Second - 1)
+		for range 20 {
+			ann.isBan(peek(), 1)
+		}
+		time.Sleep(time.Nanosecond)
+		if d := peek(); !d.Allowed || d.Banned || d.Remaining != 3 {
+			ann.wrong(d, "all of the quota")
+		}
+	})
+}
+
+// A ban by one policy has no effect on another, whatever else they share.
+func TestBansAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := core.NewMemoryStore()
+		ann := banning(t, core.WithStore(store))
+		same := tries{t, banning(t, core.WithStore(store)).l, "ann"}
+		other := tries{t, banning(t, core.WithStore(store), core.WithName("other")).l, "ann"}
+		bob := tries{t, ann.l, "bob"}
+		ann.passes(3)
+		ann.denied()
+		other.passes(3)
+		other.denied()
+		bob.passes(3)
+		bob.denied()
+		same.banned(30 * time.Second)
+		ann.banned(30 * time.Second)
+		other.banned(30 * time.Second)
+		if err := other.l.Reset(t.Context(), "ann"); err != nil {
+			t.Fatal(err)
+		}
+		ann.banned(30 * time.Second)
+		bob.banned(30 * time.Second)
+	})
+}
+
+// Peek, Record and Wait respect bans too, and begin none unless they deny.
+func TestBanElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen core.Event
+		ann := banning(t, core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
+		for range 9 {
+			if d, err := ann.l.Record(t.Context(), "ann", 1); err != nil || !d.Allowed || d.Banned {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+		for range 9 { // a wait that is too long is no denial
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if d, err := ann.l.Wait(ctx, "ann"); !errors.Is(err, context.DeadlineExceeded) || d.Banned {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			cancel()
+		}
+		ann.denied()
+		d, err := ann.l.AllowN(t.Context(), "ann", 4) // it can never pass, and is one
+		if !errors.Is(err, core.ErrCostExceedsQuota) {
+			t.Error(err)
+		}
+		ann.isBan(d, 30*time.Second)
+		ann.isBan(seen.Decision, 30*time.Second)
+		if seen.Key != "ann" || seen.Err != nil {
+			t.Errorf("observed %+v", seen)
+		}
+		if d, err := ann.l.Record(t.Context(), "ann", 1); err != nil || !d.Allowed || d.Banned {
+			t.Errorf("%+v, %v", d, err)
+		}
+		d, err = ann.l.AllowN(t.Context(), "ann", 2)
+		if err != nil {
+			t.Error(err)
+		}
+		ann.isBan(d, 30*time.Second)
+		if err := d.Err(); err == nil || err.Error() != "sash: limited by ban: try again in 30s" {
+			t.Error(err)
+		}
+		p := d.Problem()
+		if p.Status != 429 || !strings.HasSuffix(p.Type, "#abnormal-usage-detected") ||
+			p.Violated != nil || p.Detail != "Try again in 30 seconds." {
+			t.Errorf("%+v", p)
+		}
+		if err := d.Undo(t.Context()); err != nil { // it has taken nothing
+			t.Error(err)
+		}
+		ann.banned(30 * time.Second)
+		began := time.Now()
+		if d, err := ann.l.Wait(t.Context(), "ann"); err != nil || !d.Allowed || time.Since(began) != 30*time.Second {
+			t.Errorf("%+v, %v after %v", d, err, time.Since(began))
+		}
+	})
+}
+
+// During a ban denials do not count in the window either.
+func TestBanAndCountDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t, core.WithCountDenied())
+		ann.passes(3)
+		ann.denied()
+		ann.banned(30 * time.Second)
+		for left := 29; left > 0; left-- {
+			time.Sleep(time.Second)
+			ann.banned(time.Duration(left) * time.Second)
+		}
+		time.Sleep(time.Second)
+		ann.passes(3)
+	})
+}
+
+// What others have brought about bans nobody: one attacker filled the common limit, and whoever retried was banned.
+func TestBanForOwnDenialsOnly(t *testing.T) {
+	const m, h = time.Minute, time.Hour
+	all, own := core.Global(), core.ByValue(personKey{})
+	wide := core.PerHour(1000)
+	for _, c := range []struct {
+		desc   string
+		limits core.Limits
+		opts   []core.Option
+		bans   bool
+	}{
+		{"everybody's window", core.Limits{wide, core.PerHour(3).By(all)}, nil, false},
+		{"everybody's numbers", core.Limits{wide, core.PerHour(3).By(all).With(core.FixedWindow)}, nil, false},
+		{"everybody's window, denials counted", core.Limits{wide, core.PerHour(3).By(all)},
+			[]core.Option{core.WithCountDenied()}, false},
+		{"everybody at the same time", core.Limits{wide, core.InFlight(3).By(all)}, nil, false},
+		{"at the same time", core.Limits{wide, core.InFlight(3)}, nil, false},
+		{"a shadow", core.Limits{wide}, []core.Option{core.WithShadow(core.PerHour(3))}, false},
+		{"the own window", core.Limits{core.PerHour(3), wide.By(all)}, nil, true},
+		{"the own window, by its key", core.Limits{core.PerHour(3).By(own), wide.By(all)}, nil, true},
+		{"the own window alone, by its key", core.Limits{core.PerHour(3).By(own)}, nil, true},
+		{"the own numbers", core.Limits{core.PerHour(3).With(core.FixedWindow), wide.By(all)}, nil, true},
+		{"the own window, with a shadow", core.Limits{core.PerHour(3), wide.By(all)},
+			[]core.Option{core.WithShadow(core.PerHour(1))}, true},
+		{"both", core.Limits{core.PerHour(3).By(all), core.PerDay(3)}, nil, true},
+	} {
+		down := new(coretest.FakeStore)
+		down.Fail(errDown)
+		for name, s := range map[string]core.Store{
+			"memory": core.NewMemoryStore(), "guarded": struct{ store.Full }{core.NewMemoryStore()}, "outage": down,
+		} {
+			inBubble(t, c.desc+"/"+name, func(t *testing.T) {
+				l := newLimiterBy(t, c.limits, own, append(c.opts, core.WithStore(s), core.WithBan(2, m, h))...)
+				defer l.Close()
+				attacker, honest := tries{t, l, "mallory"}, tries{t, l, "ann"}
+				attacker.passes(3)
+				for i := range 3 {
+					if d := attacker.allow(); d.Banned != (c.bans && i > 0) {
+						attacker.wrong(d, "a ban only for denials of her own window")
+					}
+					if c.bans {
+						continue
+					}
+					if d := honest.allow(); d.Banned {
+						honest.wrong(d, "no ban")
+					}
+					if d, err := l.AllowAtMost(t.Context(), honest.key, 9); err != nil || d.Banned {
+						t.Errorf("%+v, %v; want no ban", d, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A ban that nothing leads to is a mistake.
+func TestBanWithoutAnOwnWindow(t *testing.T) {
+	const want = `sash: WithBan(100/minute,4 in flight): bans need a limit that has a window and the limiter's key; ` +
+		`add one, or leave the option out`
+	limits := core.Limits{core.PerMinute(100).By(core.Global()), core.InFlight(4)}
+	_, err := core.New(limits, core.ByIP(), core.WithBan(2, time.Minute, time.Hour))
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// If the store fails at any step, no request passes. A banned client's request asks the store only once.
+func TestBanStoreFails(t *testing.T) {
+	store := &lasting{Full: core.NewMemoryStore()}
+	ann := banning(t, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+		core.WithFailure(core.FailClosed))
+	ask := func(answers int) {
+		t.Helper()
+		store.left = answers
+		if d, err := ann.l.Allow(t.Context(), "ann"); !errors.As(err, new(*core.StoreError)) || d.Allowed {
+			t.Errorf("after %d answers: %+v, %v", answers, d, err)
+		}
+		store.left = 1000
+	}
+	ask(0)
+	ask(1)
+	ann.passes(3)
+	ask(2) // it cannot count the denial
+	ann.denied()
+	ann.allow()
+	store.asked = 0
+	if d := ann.allow(); !d.Banned || store.asked != 1 {
+		t.Errorf("%+v after %d questions", d, store.asked)
+	}
+}
+
+// lasting answers so many questions.
+type lasting struct {
+	store.Full
+
+	left, asked int
+}
+
+func (f *lasting) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	f.asked++
+	if f.left--; f.left < 0 {
+		return errLookup
+	}
+	return f.Full.Take(ctx, takes, answers)
+}
+
+// Each error names the option, its value and the remedy.
+func TestBanConfig(t *testing.T) {
+	const m, most = time.Minute, core.MaxWindow / 128
+	const (
+		length  = ": the length of the first ban is out of range; choose 1ms to 68h26m15s, in whole microseconds"
+		denials = ": the number of denials is out of range; choose 1 to 10000000"
+	)
+	for _, c := range []struct {
+		denials       int
+		within, first time.Duration
+		want          string
+	}{
+		{0, m, m, "sash: WithBan(0, 1m0s, 1m0s)" + denials},
+		{-1, m, m, "sash: WithBan(-1, 1m0s, 1m0s)" + denials},
+		{core.MaxQuota + 1, m, m, "sash: WithBan(10000001, 1m0s, 1m0s)" + denials},
+		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s is out of range; choose 1ms to 365 days (8760h)"},
+		{5, m + 1, m,
+			"sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s has a fraction of a microsecond; " +
+				"use whole microseconds"},
+		{5, core.MaxWindow + time.Second, m,
+			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s is out of range; choose 1ms to 365 days (8760h)"},
+		{5, m, 0, "sash: WithBan(5, 1m0s, 0s)" + length},
+		{5, m, -time.Second, "sash: WithBan(5, 1m0s, -1s)" + length},
+		{5, m, most + time.Microsecond, "sash: WithBan(5, 1m0s, 68h26m15.000001s)" + length},
+		{5, m, time.Second + 1, "sash: WithBan(5, 1m0s, 1.000000001s)" + length},
+		{1, time.Millisecond, time.Millisecond, ""},
+		{core.MaxQuota, core.MaxWindow, most, ""},
+	} {
+		l, err := core.New(core.PerMinute(1), core.ByIP(), core.WithBan(c.denials, c.within, c.first))
+		if c.want == "" && err == nil {
+			continue
+		}
+		var config *core.ConfigError
+		if l != nil || !errors.As(err, &config) || err.Error() != c.want {
+			t.Errorf("%v\nwant %s", err, c.want)
+		}
+	}
+	for denials, good := range map[int]bool{100: true, 101: false} { // a store can limit how many denials it counts
+		store, ban := core.WithStore(narrow{core.NewMemoryStore()}), core.WithBan(denials, m, m)
+		if _, err := core.New(core.PerMinute(100), core.ByIP(), store, ban); (err == nil) != good {
+			t.Errorf("%d denials: %v", denials, err)
+		}
+	}
+}
+
+// narrow is a store for quotas of at most 100.
+type narrow struct{ store.Full }
+
+func (narrow) Validate(plans ...*store.Limit) error {
+	for _, l := range plans {
+		if l.Algorithm == store.SlidingLog && l.Quota > 100 {
+			return &core.ConfigError{Option: "limits", Value: l.String(), Problem: "at most 100"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+)
+
+func TestNewNamesEveryMistake(t *testing.T) {
+	var noStore *core.MemoryStore
+	_, err := core.New(
+		core.Limits{
+			{Quota: 0, Window: time.Second},
+			{Quota: 5, Window: time.Microsecond},
+			{Quota: 5, Window: time.Second, Name: `a"b`},
+		},
+		core.Join(core.ByHeader("a b", nil), core.Key{}, core.By[*http.Request](nil),
+			core.ByValue(func(*http.Request) (string, error) { return "", nil }), core.ByValue(nil)),
+		core.WithStore(noStore), core.WithName(""), core.WithName("UPPER"), core.WithHeaders(9),
+		core.WithIPv4Prefix(33), core.WithIPv6Prefix(0), core.WithSecret([]byte("short")),
+		core.WithCost[*http.Request](nil), core.WithSkip[*http.Request](nil), core.WithObserver(nil), nil,
+		core.WithAllowList(core.ByHeader("Host", nil), "a"), core.WithBan(0, time.Nanosecond, 0),
+		core.WithCostOf[*http.Request]("A", nil))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"limits(0/second): the quota is out of range; choose 1 to", "limits(5/microsecond): the window 1µs is out of",
+		`the name "a\"b"`,
+		`ByHeader("a b"): this is not`, `ByHeader("a b", nil)`, "Join(key 2 is empty)", "By(nil)",
+		"ByValue(func(*http.Request) (string, error)): this cannot be", "ByValue(<nil>)",
+		"WithStore(nil)", `WithName("")`, `WithName("UPPER")`, "WithHeaders(9)",
+		"WithIPv4Prefix(33)", "WithIPv6Prefix(0)",
+		"WithSecret(5 bytes)", "WithCost(nil)", "WithSkip(nil)", "WithObserver(nil)", "Option(nil)",
+		`ByHeader("Host", nil): the function`, `ByHeader("Host"): net/http`, `WithCostOf("A")`, "WithCostOf(nil)",
+		"WithBan(0, 1ns, 0s): the number", "WithBan(0, 1ns, 0s): the window", "WithBan(0, 1ns, 0s): the length",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "short") {
+		t.Error("the secret is in the message")
+	}
+	for line := range strings.Lines(err.Error()) {
+		if !strings.HasPrefix(line, "sash: ") {
+			t.Errorf("line %q does not say who speaks", line)
+		}
+	}
+	for _, one := range configErrors(err) {
+		if one.Option == "" || one.Problem == "" || one.Remedy == "" {
+			t.Errorf("%+v: a field is empty", *one)
+		}
+	}
+	if n, lines := len(configErrors(err)), strings.Count(err.Error(), "\n")+1; n != lines {
+		t.Errorf("%d errors in %d lines", n, lines)
+	}
+}
+
+func TestNewRefusesAlone(t *testing.T) {
+	nine := make(core.Limits, 9)
+	for i := range nine {
+		nine[i] = core.PerSecond(i + 1)
+	}
+	var nilLimits core.Limits
+	for _, c := range []struct {
+		desc   string
+		policy core.Policy
+		key    core.Key
+		opts   []core.Option
+	}{
+		{"no policy", nil, core.ByIP(), nil},
+		{"nil limits", nilLimits, core.ByIP(), nil},
+		{"no limits", core.Limits{}, core.ByIP(), nil},
+		{"no function", core.LimitBy[*http.Request](nil), core.ByIP(), nil},
+		{"zero limit", core.Limit{}, core.ByIP(), nil},
+		{"negative quota", core.PerSecond(-1), core.ByIP(), nil},
+		{"huge quota", core.PerSecond(core.MaxQuota + 1), core.ByIP(), nil},
+		{"zero window", core.Limit{Quota: 1}, core.ByIP(), nil},
+		{"negative window", core.Limit{Quota: 1, Window: -time.Second}, core.ByIP(), nil},
+		{"window above a year", core.Limit{Quota: 1, Window: core.MaxWindow + time.Second}, core.ByIP(), nil},
+		{"window of nanoseconds", core.Limit{Quota: 1, Window: time.Second + 1}, core.ByIP(), nil},
+		{"long name", core.Limit{Quota: 1, Window: time.Second, Name: strings.Repeat("a", 65)}, core.ByIP(), nil},
+		{"one name twice", core.Limits{core.PerSecond(1), core.PerSecond(1)}, core.ByIP(), nil},
+		{"nine limits", nine, core.ByIP(), nil},
+		{"no key", core.PerSecond(1), core.Key{}, nil},
+		{"empty Join", core.PerSecond(1), core.Join(), nil},
+		{"empty First", core.PerSecond(1), core.First(), nil},
+		{"empty header", core.PerSecond(1), core.ByHeader("", core.Unverified), nil},
+		{"nil store", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(nil)}},
+		{"no keys", core.PerSecond(1), core.ByIP(),
+			[]core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
+		{"name with a brace", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName("a{b}")}},
+		{"long policy name", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName(strings.Repeat("a", 49))}},
+	} {
+		l, err := core.New(c.policy, c.key, c.opts...)
+		var config *core.ConfigError
+		if l != nil || !errors.As(err, &config) {
+			t.Errorf("%s: %v, %v", c.desc, l, err)
+		}
+	}
+}
+
+func TestLimitBy(t *testing.T) {
+	type planKey struct{}
+	plans := map[string]core.Limits{
+		"free":   {core.PerMinute(2)},
+		"pro":    {core.PerMinute(5)},
+		"broken": {core.PerMinute(0)},
+		"huge":   {core.PerMinute(core.MaxQuota + 1)},
+	}
+	l, err := core.New(core.LimitBy(func(ctx context.Context) core.Limits {
+		return plans[ctx.Value(planKey{}).(string)]
+	}), core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(plan string) (core.Decision, error) {
+		return l.Allow(context.WithValue(t.Context(), planKey{}, plan), "ann")
+	}
+	for i, c := range []struct {
+		plan    string
+		allowed bool
+		left    int
+	}{
+		{"free", true, 1}, {"free", true, 0}, {"free", false, 0}, {"pro", true, 2}, {"pro", true, 1},
+		{"free", false, 0}, {"pro", true, 0}, {"pro", false, 0},
+	} {
+		d, err := ask(c.plan)
+		if err != nil || d.Allowed != c.allowed || d.Remaining != c.left || d.Policy != "dynamic" {
+			t.Errorf("request %d as %s: %+v, %v", i+1, c.plan, d, err)
+		}
+	}
+	for _, plan := range []string{"broken", "huge", "unknown"} {
+		var config *core.ConfigError
+		if d, err := ask(plan); d.Allowed || !errors.As(err, &config) {
+			t.Errorf("plan %s: %+v, %v", plan, d, err)
+		}
+	}
+	byRequest, err := core.New(core.LimitBy(func(*http.Request) core.Limits { return nil }), core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := byRequest.Allow(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "*http.Request") {
+		t.Errorf("limits by request and no request: %v", err)
+	}
+}
+
+// Of an option that is given twice the last one counts, unless both take effect.
+func TestOptionsGivenTwice(t *testing.T) {
+	cost := func(units int) core.Option { return core.WithCost(func(context.Context) int { return units }) }
+	skip := func(skips bool) core.Option { return core.WithSkip(func(context.Context) bool { return skips }) }
+	used := core.NewMemoryStore()
+	first, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(used), core.WithName("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Check(from("203.0.113.9:4711")); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		one, two core.Option
+		want     string // the policy, and what is decided about the second of two requests
+	}{
+		"WithName":      {core.WithName("one"), core.WithName("two"), "two denied"},
+		"WithCost":      {cost(1), cost(0), "1-per-minute error"},
+		"WithSkip":      {skip(false), skip(true), " allowed"},
+		"WithStore":     {core.WithStore(core.NewMemoryStore()), core.WithStore(used), "1-per-minute denied"},
+		"WithTimeout":   {core.WithTimeout(time.Second), core.WithTimeout(time.Minute), "1-per-minute denied"},
+		"WithDenyCache": {core.WithDenyCache(0), core.WithDenyCache(time.Second), "1-per-minute denied"},
+	} {
+		l, err := core.New(core.PerMinute(1), core.Global(), test.one, test.two)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		l.Check(from("203.0.113.9:4711"))
+		d, err := l.Check(from("203.0.113.9:4711"))
+		got := "allowed"
+		switch {
+		case err != nil:
+			d.Policy, got = "1-per-minute", "error"
+		case !d.Allowed:
+			got = "denied"
+		}
+		if got = d.Policy + " " + got; got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	list := core.WithAllowList(core.ByIP(), "192.0.2.1")
+	heard := 0
+	observer := core.WithObserver(func(context.Context, core.Event) { heard++ })
+	l, err := core.New(core.PerMinute(1), core.ByIP(), list, list, observer, observer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Allow(t.Context(), "192.0.2.7"); heard != 2 {
+		t.Errorf("%d observers were called, want 2", heard)
+	}
+}

@@ -1,0 +1,134 @@
+package core
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/guard"
+)
+
+// Failure is how requests are decided while a store outside the process does not answer.
+type Failure int
+
+const (
+	// FailLocal enforces the same limits in this process, separately in each process. It counts what this process has
+	// admitted without the store, in this outage and in earlier ones, and remembers which requests the store has
+	// denied, or admitted with nothing left ([WithDenyCache]). So a window holds at most one quota admitted by the
+	// store and one more for each process, however often the store fails. When the store answers again, what was
+	// admitted without it is added to its logs at the true instants, and the store decides again. FailLocal is the
+	// default; see [WithFailLocalKeys] and [Limiter.Close].
+	//
+	// If your own store does not implement store.Merger and store.Settler, nothing is added to it afterwards: it may
+	// then admit a quota that this process has admitted in the outage. Asking for FailLocal with such a store is an
+	// error.
+	FailLocal Failure = iota
+	// FailOpen admits every request, and counts none.
+	FailOpen
+	// FailClosed refuses every request: 503 with Retry-After.
+	FailClosed
+)
+
+var guardFailure = [...]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
+
+func (f Failure) String() string {
+	if f < FailLocal || f > FailClosed {
+		return "Failure(" + strconv.Itoa(int(f)) + ")"
+	}
+	return [...]string{"FailLocal", "FailOpen", "FailClosed"}[f]
+}
+
+// WithFailure chooses how requests are decided while the store does not answer within [WithTimeout]. The default is
+// [FailLocal]. Such a decision has Degraded set, and the observer gets the error; with FailClosed there is no decision.
+//
+// After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
+// A [MemoryStore] always answers.
+func WithFailure(f Failure) Option {
+	g := given{name: "WithFailure", inRules: "failure in a rule"}
+	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
+		"choose FailLocal, FailOpen or FailClosed", func(c *config) {
+			c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
+			c.failLocal = f == FailLocal
+		})
+}
+
+// WithTimeout limits how long a decision may take in all calls of a store outside the process, whatever the timeouts of
+// the store's client: 1ms to 1m. The default is 100ms. After that, [WithFailure] decides. A new connection takes
+// several round trips: for a distant store, allow at least four, which redisstore.Check measures. A request that is
+// cancelled meanwhile is decided all the same, so that clients cannot avoid being counted by disconnecting.
+//
+// Time in which this process could not run, because it had no CPU time, does not count: the store may have answered,
+// and nobody could read it. So in an overloaded process a decision may take up to 5s longer, and if the store is then
+// asked again, twice as long. The log has a line about that, and [Stats] has Stalled. While the process can run, and
+// for calls on a connection that is open, a store that does not answer is given up after the timeout.
+//
+// Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
+// several times as long.
+func WithTimeout(d time.Duration) Option {
+	return optionWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
+		func(c *config) { c.guard.Timeout = d })
+}
+
+// WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
+// the requests of a denied client do not reach the store: 0, which is never, to 1m. The default is 1s. After that, one
+// request asks the store, and others meanwhile are denied for up to a sixteenth longer.
+//
+// A denial stays true until its wait is over, because a log loses entries only by time; so the cache denies no request
+// that the store would admit. What another process undoes or resets is seen with that delay. Only requests of the same
+// cost are answered, because another cost has another wait. Of a request over limits of several keys or units, one that
+// is known to be denied is enough: then RetryAfter is the wait for those that are known, and the others may deny for
+// longer. The wait counts from when the store's answer arrived, so a client that sleeps exactly that long is not too
+// early, however distant the store is.
+//
+// While the store does not answer, [FailLocal] uses a denial until its wait ends, and an admission that has used up a
+// quota until its oldest unit leaves. It remembers as many as [WithFailLocalKeys] allows. Turn the cache off in tests
+// whose store has its own clock.
+func WithDenyCache(d time.Duration) Option {
+	return optionWithin("WithDenyCache", d, 0, time.Minute, "the time is out of range",
+		"choose 0, which turns the cache off, to 1m", func(c *config) { c.guard.DenyCache = d })
+}
+
+// WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
+// 100,000,000. The default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24
+// to 50 bytes for each further admission; a key of which only a denial is known takes 200 bytes.
+//
+// Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
+// What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
+// is admitted is not replayed; a log line at the end of the outage says how many units that were.
+func WithFailLocalKeys(n int) Option {
+	return optionWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
+		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
+}
+
+// WithLease books units ahead where a key has many requests: this process then decides by itself, in some hundred
+// nanoseconds, until the lease ends after d, or until its units are used up. Processes that share a log still never
+// exceed a quota together. d is 5ms to 1s; 20ms is good. It should be at least four round trips to the store, and at
+// most a fiftieth of the shortest window.
+//
+// Only keys that have had six or more requests in d of late get leases, and none where little of a quota remains. The
+// price is that a unit comes back up to d later than it would, that booked units which are not used are missing to
+// other processes until d has passed, and that those of a process that was killed are missing for a window and d.
+// Retry-After and the reset count booked units as used, and are up to d longer. A denial is remembered for at most d
+// ([WithDenyCache]).
+//
+// The process ends a lease by its monotonic clock and by its wall clock, whichever comes first. If all clocks of a
+// process stop, as of a virtual machine that is paused, it may use what is left of its leases when it goes on.
+//
+// Leases are for keys with many requests. With a thousand keys that are all asked evenly by 64 and 256 goroutines,
+// measured beside the same limiter without leases, no key had enough requests for a lease of 20ms, and the speed was
+// the same. With 100ms, each key had 6 to 8 requests in a lease, which is just enough: after about a second, nearly all
+// were served by leases, at 10 to 20 times the speed; before, and with 40ms, checks were up to a tenth slower. The
+// first lease of a key takes the store a tenth of a millisecond, since it rewrites the log once. A limiter with leases
+// takes half a megabyte more.
+//
+// A lease is of one key and its limits. A request that it cannot serve ends it, as [Limiter.Record] and [Limiter.Reset]
+// do. Limits of [WithShadow] are asked about each request, so there are no leases with it, and with [WithBan] each
+// request still asks whether there is a ban. The store must be able to book (store.Leaser), as those of redisstore are,
+// and all limits must be sliding logs.
+//
+// All processes that share a log must run this version before the first of them uses leases.
+func WithLease(d time.Duration) Option {
+	return optionWithin("WithLease", d, 5*time.Millisecond, longestLease, "the time is out of range",
+		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })
+}
+
+const longestLease = time.Second

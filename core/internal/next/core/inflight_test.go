@@ -1,0 +1,429 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// slotStores are stores on which limits of requests in flight are tested, by name.
+func slotStores() map[string]core.Store {
+	return map[string]core.Store{
+		"memory": core.NewMemoryStore(), "wrapped": struct{ store.Full }{core.NewMemoryStore()},
+		"fake": new(coretest.FakeStore),
+	}
+}
+
+// allowed asks for one unit and compares.
+func allowed(t *testing.T, l *core.Limiter, key string, want bool) core.Decision {
+	t.Helper()
+	d, err := l.Allow(t.Context(), key)
+	if err != nil || d.Allowed != want {
+		t.Errorf("%v, %v; want allowed %v", d, err, want)
+	}
+	return d
+}
+
+func TestInFlight(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.InFlight(2), core.WithStore(s))
+			first, second := allowed(t, l, "k", true), allowed(t, l, "k", true)
+			if first.Remaining != 1 || second.Remaining != 0 || second.Used != 1 || second.ResetAfter != 0 {
+				t.Errorf("%+v, then %+v", first, second)
+			}
+			denied := allowed(t, l, "k", false)
+			if denied.RetryAfter != 0 || denied.ResetAfter != 0 || denied.Remaining != 0 || denied.Never() ||
+				strings.Join(denied.Violated, "") != "2-in-flight" {
+				t.Errorf("%+v", denied)
+			}
+			text := denied.Err().Error()
+			if text != "sash: limited by 2-in-flight: too many requests at the same time" {
+				t.Errorf("the error is %q", text)
+			}
+			allowed(t, l, "other", true)
+			for range 3 { // only the first time it does something
+				if err := errors.Join(first.Release(t.Context()), denied.Release(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}
+			allowed(t, l, "k", true)
+			allowed(t, l, "k", false)
+			if err := second.Undo(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if d, err := l.AllowN(t.Context(), "k", 50); err != nil || !d.Allowed || d.Remaining != 0 { // one slot
+				t.Errorf("%+v, %v", d, err)
+			} else if err := d.Settle(t.Context(), 7); err != nil {
+				t.Error(err)
+			}
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Allowed || d.Used != 2 {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if d, err := l.Record(t.Context(), "k", 3); err != nil || !d.Allowed || d.Release(t.Context()) != nil {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if err := l.Reset(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != 2 {
+				t.Errorf("%+v, %v: reset has given slots back", d, err)
+			}
+			if err := (core.Decision{}).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What AllowAtMost is granted, in full or in part, has one slot until it is released or undone.
+func TestAllowAtMostInFlight(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.PerHour(12), core.InFlight(2)}, core.WithStore(s))
+			held := func(want int) {
+				t.Helper()
+				if n := l.Stats().InFlight; n != want {
+					t.Errorf("%d slots are held, want %d", n, want)
+				}
+			}
+			for range 3 {
+				d := allowAtMost(t.Context(), t, l, 2, 2)
+				if left := d.Limits()[1].Remaining; left != 1 {
+					t.Errorf("%d slots left, want 1", left)
+				}
+				held(1)
+				release(t, d)
+				held(0)
+			}
+			first := allowAtMost(t.Context(), t, l, 4, 4)
+			part := allowAtMost(t.Context(), t, l, 4, 2)
+			held(2)
+			if d := allowAtMost(t.Context(), t, l, 4, 0); len(d.Violated) != 2 || d.RetryAfter != 0 {
+				t.Errorf("%+v", d)
+			}
+			held(2)
+			if err := errors.Join(first.Undo(t.Context()), part.Undo(t.Context())); err != nil {
+				t.Error(err)
+			}
+			held(0)
+			release(t, allowAtMost(t.Context(), t, l, 9, 6))
+		})
+	}
+}
+
+// A denial by either of two limits takes nothing of the other, and what a window has admitted stays after a release.
+func TestInFlightWithWindows(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			everybody := core.Global()
+			l := newLimiterBy(t, core.Limits{
+				core.PerHour(4), core.InFlight(2), core.InFlight(3).By(everybody), core.PerDay(100).By(everybody),
+			}, core.ByHeader("User", core.Unverified), core.WithStore(s), core.WithDenyCache(0))
+			remaining := func(d core.Decision, want int) core.Decision {
+				t.Helper()
+				if d.Remaining != want {
+					t.Errorf("%d left, want %d", d.Remaining, want)
+				}
+				return d
+			}
+			a := remaining(allowed(t, l, "ann", true), 1)
+			remaining(allowed(t, l, "ann", true), 0)
+			d := allowed(t, l, "ann", false)
+			if d.RetryAfter != 0 || strings.Join(d.Violated, " ") != "2-in-flight" || d.Used != 2 {
+				t.Errorf("%+v", d)
+			}
+			b := remaining(allowed(t, l, "bob", true), 0)
+			if d := allowed(t, l, "cid", false); strings.Join(d.Violated, " ") != "3-in-flight" {
+				t.Errorf("%+v", d)
+			}
+			for _, d := range []core.Decision{a, b} {
+				if err := d.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			c := allowed(t, l, "ann", true)
+			if err := c.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := allowed(t, l, "ann", true).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			d = allowed(t, l, "ann", false) // 4 in this hour, and 1 in flight
+			if d.RetryAfter == 0 || strings.Join(d.Violated, " ") != "4-per-hour" {
+				t.Errorf("%+v", d)
+			}
+			if err := c.Undo(t.Context()); err != nil { // after the release it still gives the unit back
+				t.Error(err)
+			}
+			allowed(t, l, "ann", true)
+		})
+	}
+}
+
+// A denial by a slot and a window has no known wait: the window alone would tell one that is too short.
+func TestInFlightAndWindowDeny(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.InFlight(1), core.PerHour(1)}, core.WithStore(s), core.WithDenyCache(0))
+			held := allowed(t, l, "k", true)
+			if d := allowed(t, l, "k", false); d.RetryAfter != 0 || len(d.Violated) != 2 {
+				t.Errorf("%+v", d)
+			}
+			release(t, held)
+			if d := allowed(t, l, "k", false); d.RetryAfter == 0 || len(d.Violated) != 1 {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// Limits that depend on the request, and shadows, may be of requests in flight.
+func TestInFlightChosenAndShadowed(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			limits := core.Limits{core.InFlight(1)}
+			var shadows []bool
+			l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return limits }), core.WithStore(s),
+				core.WithShadow(core.InFlight(2)),
+				core.WithObserver(func(_ context.Context, e core.Event) {
+					shadows = append(shadows, e.Shadow.Allowed)
+				}))
+			allowed(t, l, "k", true)
+			allowed(t, l, "k", false)
+			limits = core.Limits{core.InFlight(3), core.PerHour(9)}
+			allowed(t, l, "k", true)
+			last := allowed(t, l, "k", true)
+			allowed(t, l, "k", false)
+			if err := last.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			allowed(t, l, "k", true)
+			if want := []bool{true, true, true, false, false, false}; !reflect.DeepEqual(shadows, want) {
+				t.Errorf("the shadow allowed %v, want %v", shadows, want)
+			}
+		})
+	}
+}
+
+// A slot that is not released stays taken while this process renews it, and one lease longer.
+func TestSlotsAreRenewed(t *testing.T) {
+	for _, name := range []string{"memory", "wrapped"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, core.InFlight(2).Lease(3*time.Second), core.WithStore(slotStores()[name]))
+				allowed(t, l, "k", true)
+				time.Sleep(500 * time.Millisecond)
+				d := allowed(t, l, "k", true)
+				for range 20 {
+					time.Sleep(time.Second + time.Millisecond)
+					allowed(t, l, "k", false)
+				}
+				if err := d.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(3 * time.Second) // one is released, and not renewed
+				d = allowed(t, l, "k", true)
+				allowed(t, l, "k", false)
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(2 * time.Second)
+				allowed(t, l, "k", false)
+				time.Sleep(time.Second + time.Millisecond)
+				if err := d.Release(t.Context()); err != nil { // of a slot that is lost
+					t.Error(err)
+				}
+				allowed(t, l, "k", true)
+				allowed(t, l, "k", true)
+				allowed(t, l, "k", false)
+			})
+		})
+	}
+}
+
+func TestHeadersOfInFlight(t *testing.T) {
+	l := newLimiter(t, core.Limits{core.InFlight(2), core.PerHour(9)}, core.WithHeaders(core.HeadersBoth))
+	fields := func(allow bool) http.Header {
+		h := make(http.Header)
+		d := allowed(t, l, "k", allow)
+		d.SetHeaders(h)
+		return h
+	}
+	policy := `"2-in-flight";q=2;qu="concurrent-requests", "9-per-hour";q=9;w=3600`
+	want := http.Header{
+		"Ratelimit-Policy": {policy}, "Ratelimit": {`"2-in-flight";r=1, "9-per-hour";r=8;t=3600`},
+		"X-Ratelimit-Limit": {"2"}, "X-Ratelimit-Remaining": {"1"},
+	}
+	if got := fields(true); !reflect.DeepEqual(got, want) {
+		t.Errorf("allowed: %v, want %v", got, want)
+	}
+	fields(true)
+	want = http.Header{
+		"Ratelimit-Policy": {policy}, "Ratelimit": {`"2-in-flight";r=0`}, "Cache-Control": {"no-store"},
+		"X-Ratelimit-Limit": {"2"}, "X-Ratelimit-Remaining": {"0"},
+	}
+	if got := fields(false); !reflect.DeepEqual(got, want) {
+		t.Errorf("denied: %v, want %v", got, want)
+	}
+	d := allowed(t, l, "k", false)
+	p := d.Problem()
+	if p.Status != 429 || p.Title != "Quota Exceeded" || p.Detail != "Try again when another request has ended." {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestMistakesWithInFlight(t *testing.T) {
+	window := core.InFlight(4)
+	window.Window = time.Minute
+	for _, c := range []struct {
+		desc   string
+		policy core.Policy
+		opts   []core.Option
+		want   []string
+	}{
+		{"none", core.InFlight(0), nil, []string{"limits(0 in flight)", "1 to 10000000 requests"}},
+		{"too many", core.InFlight(core.MaxQuota + 1), nil, []string{"1 to 10000000 requests"}},
+		{"a window", window, nil, []string{"limits(4 in flight)", "leave out the 1m0s"}},
+		{"a lease of a window", core.PerMinute(1).Lease(time.Minute), nil, []string{"1/minute", "leave Lease out"}},
+		{"a calendar", core.Limits{core.InFlight(4).In(time.UTC), core.InFlight(5).From(time.Now())}, nil,
+			[]string{"limits(4 in flight): only hours, days", "limits(5 in flight): only calendar periods"}},
+		{"a short lease", core.InFlight(1).Lease(time.Second - 1), nil, []string{"1s to 1h0m0s"}},
+		{"a long lease", core.InFlight(1).Lease(time.Hour + 1), nil, []string{"1s to 1h0m0s"}},
+		{"no lease", core.InFlight(1).Lease(0), nil, []string{"1s to 1h0m0s"}},
+		{"all at once", core.Limits{core.InFlight(-1).Lease(0), window.Lease(2 * time.Hour)}, nil,
+			[]string{"-1 in flight", "1 to 10000000 requests", "the lease 0s", "the lease 2h0m0s",
+				"leave out the 1m0s"}},
+		{"a store without Renew", core.InFlight(1), []core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
+			[]string{"InFlight(core_test.oneLog)", "store.Renewer", "store.Full"}},
+		{"a shadow on a store without Renew", core.PerMinute(1),
+			[]core.Option{core.WithStore(justTakes{core.NewMemoryStore()}), core.WithShadow(core.InFlight(1))},
+			[]string{"store.Renewer"}},
+		{"a cost", core.InFlight(1), []core.Option{core.WithCostOf("requests", func(context.Context) int { return 1 })},
+			[]string{"WithCostOf(requests)", "leave it out"}},
+		{"a store of one log", core.Limits{core.InFlight(1), core.PerMinute(1)},
+			[]core.Option{core.WithStore(oneSlotLog{oneLog{full}, full, full})},
+			[]string{"limits(2 logs)", "one log at a time", "(InFlight)"}},
+	} {
+		_, err := core.New(c.policy, core.ByIP(), c.opts...)
+		if err == nil {
+			t.Errorf("%s: no error", c.desc)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q in it", c.desc, err, want)
+			}
+		}
+	}
+	l := newLimiter(t, core.InFlight(1), core.WithStore(oneSlotLog{oneLog{full}, full, full}))
+	d := allowed(t, l, "k", true)
+	allowed(t, l, "k", false)
+	release(t, d)
+	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.InFlight(1)} }),
+		core.WithStore(oneLog{full}))
+	if d, err := chosen.Allow(t.Context(), "k"); d.Allowed || !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+var full = core.NewMemoryStore()
+
+// justTakes is a store without optional methods.
+type justTakes struct{ core.Store }
+
+// oneSlotLog is a store that holds slots and cannot decide over several logs.
+type oneSlotLog struct {
+	oneLog
+	store.Settler
+	store.Renewer
+}
+
+// A limit's text is read back.
+func TestParseInFlight(t *testing.T) {
+	for text, want := range map[string]core.Limit{
+		"4 in flight": core.InFlight(4), " 12  in flight ": core.InFlight(12),
+	} {
+		got, err := core.ParseLimit(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"in flight", " in flight", "0 in flight", "-1 in flight", "4 in flight for 2m", "4in flight",
+	} {
+		if l, err := core.ParseLimit(text); !errors.As(err, new(*core.ConfigError)) {
+			t.Errorf("%q: %v, %v", text, l, err)
+		}
+	}
+}
+
+// Handlers that end in any way give their slot back, also if the request's context is canceled.
+func TestServeReleases(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.InFlight(1), core.WithStore(s))
+			for i, end := range []func(){
+				func() {}, func() { panic("boom") }, func() { panic(http.ErrAbortHandler) },
+			} {
+				ctx, cancel := context.WithCancel(t.Context())
+				r := web{httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)}
+				d, err := l.Check(r)
+				if err != nil || !d.Allowed {
+					t.Fatalf("%d: %v, %v", i, d, err)
+				}
+				func() {
+					defer func() { recover() }()
+					d.Serve(func() int {
+						if other, err := l.Check(r); err != nil || other.Allowed {
+							t.Errorf("%d: %v, %v: two at a time", i, other, err)
+						}
+						cancel()
+						end()
+						return 200
+					})
+				}()
+				cancel()
+			}
+		})
+	}
+}
+
+// Denials that count take no slot, and what is admitted under WithCountDenied is released.
+func TestInFlightWithCountedDenials(t *testing.T) {
+	for name, s := range slotStores() {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{core.InFlight(2), core.PerHour(5)}, core.WithStore(s),
+				core.WithCountDenied())
+			first := allowed(t, l, "k", true)
+			release(t, allowed(t, l, "k", true))
+			second := allowed(t, l, "k", true)
+			for range 9 { // by the slots alone, so the window is not charged
+				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "2-in-flight" {
+					t.Errorf("%+v", d)
+				}
+			}
+			release(t, first)
+			release(t, second)
+			release(t, allowed(t, l, "k", true))
+			release(t, allowed(t, l, "k", true))
+			for range 9 {
+				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "5-per-hour" || d.RetryAfter == 0 {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+}

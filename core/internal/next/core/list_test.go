@@ -1,0 +1,311 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+)
+
+var errLookup = errors.New("the database is down")
+
+type userKey struct{}
+
+// as returns a request whose context names a user, as authenticating middleware leaves it.
+func as(user string) adapter.Request {
+	r := from("198.51.100.1:1")
+	return web{r.WithContext(context.WithValue(r.Context(), userKey{}, user))}
+}
+
+// on returns what a limiter with these options does with a request: "forbidden", "uncounted" or "counted".
+func on(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (string, error) {
+	t.Helper()
+	l, err := core.New(core.PerMinute(9), k, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := l.Check(r)
+	switch {
+	case errors.Is(err, core.ErrForbidden):
+		return "forbidden", nil
+	case err != nil:
+		return "", err
+	case d.Policy == "":
+		return "uncounted", nil
+	}
+	return "counted", nil
+}
+
+func TestListsOfAddresses(t *testing.T) {
+	for _, c := range []struct {
+		entry string
+		in    []string
+		out   []string
+	}{
+		{"192.0.2.7",
+			[]string{"192.0.2.7:1", "[::ffff:192.0.2.7]:1", "[::ffff:c000:207]:1"},
+			[]string{"192.0.2.6:1", "192.0.2.8:1", "[2001:db8::192.0.2.7]:1"}},
+		{"192.0.2.0/24",
+			[]string{"192.0.2.0:1", "192.0.2.255:1", "[::ffff:192.0.2.9]:1"},
+			[]string{"192.0.1.255:1", "192.0.3.0:1"}},
+		{"192.0.2.77/24", []string{"192.0.2.1:1"}, []string{"192.0.3.77:1"}}, // the bits after the prefix are ignored
+		{"192.0.2.7/32", []string{"192.0.2.7:1"}, []string{"192.0.2.6:1"}},
+		{"::ffff:192.0.2.7", []string{"192.0.2.7:1", "[::ffff:192.0.2.7]:1"}, []string{"192.0.2.6:1"}},
+		{"::ffff:192.0.2.0/120",
+			[]string{"192.0.2.7:1", "[::ffff:192.0.2.7]:1"},
+			[]string{"192.0.3.7:1", "[2001:db8::1]:1"}},
+		{"::ffff:0:0/97", []string{"127.0.0.1:1"}, []string{"128.0.0.1:1", "[::1]:1"}},
+		// An IPv6 entry matches one address, although the addresses of its /64 share a quota.
+		{"2001:db8::7",
+			[]string{"[2001:db8::7]:1", "[2001:db8:0:0:0:0:0:7]:1", "[2001:db8::7%eth0]:1"},
+			[]string{"[2001:db8::8]:1", "[2001:db8::]:1", "[2001:db8::7:0]:1", "0.0.0.7:1"}},
+		{"2001:db8::/127", []string{"[2001:db8::]:1", "[2001:db8::1]:1"}, []string{"[2001:db8::2]:1"}},
+		{"2001:db8::/32", []string{"[2001:db8:ffff::1]:1"}, []string{"[2001:db9::]:1", "32.1.13.184:1"}},
+		{"1::/1", []string{"[7fff::1]:1"}, []string{"[8000::]:1", "1.2.3.4:1"}},
+	} {
+		prefixes := [][]core.Option{
+			nil,
+			{core.WithIPv4Prefix(8), core.WithIPv6Prefix(32)},
+			{core.WithIPv6Prefix(128)},
+		}
+		for want, remotes := range map[bool][]string{true: c.in, false: c.out} {
+			for _, remote := range remotes {
+				for _, bits := range prefixes {
+					deny := core.WithDenyList(core.ByIP(), "203.0.113.1", c.entry)
+					denied, err := on(t, core.ByIP(), from(remote), append(bits, deny)...)
+					if err != nil || (denied == "forbidden") != want {
+						t.Errorf("%s on a deny list with %s: %s, %v", remote, c.entry, denied, err)
+					}
+					allow := core.WithAllowList(core.ByIP(), c.entry, "203.0.113.1")
+					passed, err := on(t, core.ByIP(), from(remote), append(bits, allow)...)
+					if err != nil || (passed == "uncounted") != want || passed == "forbidden" {
+						t.Errorf("%s on an allow list with %s: %s, %v", remote, c.entry, passed, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// An entry is compared as an address where the key yields an address, and as text where it yields text.
+func TestListsByKey(t *testing.T) {
+	id := core.ByHeader("X-API-Key", core.Unverified)
+	verified := core.ByHeader("X-API-Key", func(_ context.Context, key string) (string, error) {
+		return "customer of " + key, nil
+	})
+	host := core.By(func(r *http.Request) (string, error) { return r.Host, nil })
+	either := core.First(id, core.ByIP())
+	user := core.First(core.ByValue(userKey{}), core.ByIP())
+	nested := core.First(core.First(core.ByValue(userKey{})), core.First(core.ByIP()))
+	proxied := core.ByForwardedIP("10.0.0.0/8")
+	cloudflare := core.ByIPHeader("CF-Connecting-IP", "10.0.0.0/8")
+	apiKey := func(addr, key string) adapter.Request { return from(addr, "X-API-Key", key) }
+	forwarded := func(addr, list string) adapter.Request { return from(addr, "X-Forwarded-For", list) }
+	const passes, counts, refused = "uncounted", "counted", "forbidden"
+	for _, c := range []struct {
+		desc string
+		list core.Option
+		r    adapter.Request
+		want string
+	}{
+		{"a header", core.WithAllowList(id, "k1", "k2"), apiKey("192.0.2.1:1", "k2"), passes},
+		{"another value", core.WithAllowList(id, "k1"), apiKey("192.0.2.1:1", "k"), counts},
+		{"an upper-case entry", core.WithAllowList(id, "K1"), apiKey("192.0.2.1:1", "K1"), passes},
+		{"case counts", core.WithAllowList(id, "k1"), apiKey("192.0.2.1:1", "K1"), counts},
+		{"no header", core.WithAllowList(id, "k1"), from("192.0.2.1:1"), counts},
+		{"an empty header", core.WithDenyList(id, "k1"), apiKey("192.0.2.1:1", ""), counts},
+		{"the header twice", core.WithDenyList(id, "k1"),
+			from("192.0.2.1:1", "X-API-Key", "k1", "X-API-Key", "k1"), counts},
+		{"what verify returns", core.WithDenyList(verified, "customer of k1"), apiKey("192.0.2.1:1", "k1"), refused},
+		{"and not the header itself", core.WithDenyList(verified, "k1"), apiKey("192.0.2.1:1", "k1"), counts},
+		{"a text like an address", core.WithDenyList(id, "192.0.2.7"), apiKey("192.0.2.1:1", "192.0.2.7"), refused},
+		{"a text within a prefix", core.WithDenyList(id, "192.0.2.0/24"), apiKey("192.0.2.1:1", "192.0.2.7"), counts},
+		{"an address and a list of texts", core.WithDenyList(id, "192.0.2.7"), from("192.0.2.7:1"), counts},
+		{"a function", core.WithDenyList(host, "example.com"), from("192.0.2.1:1"), refused},
+		{"no address", core.WithDenyList(core.ByIP(), "192.0.2.1"), from("@"), counts},
+
+		{"first, by text", core.WithAllowList(either, "k1", "192.0.2.0/24"), apiKey("198.51.100.1:1", "k1"), passes},
+		{"first, by address", core.WithAllowList(either, "k1", "192.0.2.0/24"), from("192.0.2.9:1"), passes},
+		{"first, by neither", core.WithAllowList(either, "k1", "192.0.2.0/24"), apiKey("192.0.2.9:1", "k2"), counts},
+		{"first, a value", core.WithDenyList(user, "mallory"), as("mallory"), refused},
+		{"first of first", core.WithDenyList(nested, "mallory", "192.0.2.9"), from("192.0.2.9:1"), refused},
+		// An allowed address says nothing about a user whose name reads like it.
+		{"first, a text like an address", core.WithAllowList(either, "192.0.2.7"),
+			apiKey("198.51.100.1:1", "192.0.2.7"), counts},
+		{"first, a text like a prefix", core.WithAllowList(either, "10.0.0.0/8"),
+			apiKey("198.51.100.1:1", "10.0.0.0/8"), counts},
+
+		{"forwarded", core.WithDenyList(proxied, "192.0.2.7"), forwarded("10.0.0.1:1", "192.0.2.7"), refused},
+		{"forwarded by an untrusted peer", core.WithDenyList(proxied, "192.0.2.7"),
+			forwarded("198.51.100.1:1", "192.0.2.7"), counts},
+		{"forwarded, made up", core.WithAllowList(proxied, "192.0.2.7"),
+			forwarded("10.0.0.1:1", "192.0.2.7, 198.51.100.1"), counts},
+		{"the proxy itself", core.WithAllowList(proxied, "10.0.0.0/8"), from("10.0.0.1:1"), passes},
+		// The client's address is unknown then, and must not be taken for the proxy's.
+		{"unidentified", core.WithAllowList(proxied, "10.0.0.0/8"), forwarded("10.0.0.1:1", "unknown"), counts},
+		{"unidentified by its header", core.WithAllowList(cloudflare, "10.0.0.0/8"),
+			from("10.0.0.1:1", "CF-Connecting-IP", "unknown"), counts},
+	} {
+		if got, err := on(t, core.Global(), c.r, c.list); got != c.want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", c.desc, got, err, c.want)
+		}
+	}
+}
+
+// A deny list takes precedence over an allow list in any order, and an error of one is not hidden by the other.
+func TestListsTogether(t *testing.T) {
+	id := core.ByHeader("X-API-Key", core.Unverified)
+	allow := core.WithAllowList(core.ByIP(), "192.0.2.0/24")
+	allowKey := core.WithAllowList(id, "monitor")
+	deny := core.WithDenyList(core.ByIP(), "192.0.2.7", "198.51.100.0/24")
+	denyKey := core.WithDenyList(id, "mallory")
+	failing := core.WithDenyList(core.By(func(context.Context) (string, error) { return "", errLookup }), "k")
+	missing := core.WithDenyList(core.By(func(context.Context) (string, error) {
+		return "", fmt.Errorf("nobody: %w", core.ErrNoKey)
+	}), "k")
+	for _, c := range []struct {
+		desc string
+		r    adapter.Request
+		opts []core.Option
+		want string
+	}{
+		{"on none", from("203.0.113.1:1"), []core.Option{allow, deny, allowKey, denyKey}, "counted"},
+		{"on both, allowed first", from("192.0.2.7:1"), []core.Option{allow, deny}, "forbidden"},
+		{"on both, denied first", from("192.0.2.7:1"), []core.Option{deny, allow}, "forbidden"},
+		{"allowed alone", from("192.0.2.8:1"), []core.Option{deny, allow}, "uncounted"},
+		{"on the second allow list", from("203.0.113.1:1", "X-API-Key", "monitor"),
+			[]core.Option{allow, allowKey, deny}, "uncounted"},
+		{"on both allow lists", from("192.0.2.8:1", "X-API-Key", "monitor"),
+			[]core.Option{allow, allowKey, deny}, "uncounted"},
+		{"on the second deny list", from("192.0.2.8:1", "X-API-Key", "mallory"),
+			[]core.Option{allow, deny, denyKey}, "forbidden"},
+		{"denied by address, allowed by key", from("198.51.100.1:1", "X-API-Key", "monitor"),
+			[]core.Option{allowKey, deny}, "forbidden"},
+		{"a deny list whose key fails", from("192.0.2.8:1"), []core.Option{allow, failing}, ""},
+		{"a deny list without a key", from("192.0.2.8:1"), []core.Option{allow, missing}, "uncounted"},
+		{"on no list, one without a key", from("203.0.113.1:1"), []core.Option{allow, missing}, "counted"},
+	} {
+		got, err := on(t, core.Global(), c.r, c.opts...)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: %s, %v; want %s", c.desc, got, err, c.want)
+		}
+	}
+}
+
+// An error of a list's key refuses the request and is not reported as a store error.
+func TestListErrors(t *testing.T) {
+	for _, c := range []struct {
+		desc   string
+		f      func(context.Context) (string, error)
+		status int
+		is     error
+
+		outcome event.Outcome
+	}{
+		{"on the list", func(context.Context) (string, error) { return "k", nil },
+			403, core.ErrForbidden, event.Forbidden},
+		{"an error", func(context.Context) (string, error) { return "", errLookup }, 500, errLookup, event.Failed},
+		{"a panic", func(context.Context) (string, error) { panic(errLookup) }, 500, errLookup, event.Failed},
+	} {
+		var events []core.Event
+		store := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithDenyList(core.By(c.f), "k"),
+			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
+		for range 3 { // the in-flight token is released after an error
+			d, err := l.Check(from("192.0.2.1:1"))
+			if p := core.ProblemOf(err); d.Allowed || !errors.Is(err, c.is) || p.Status != c.status {
+				t.Errorf("%s: %+v, %v: status %d, want %d", c.desc, d, err, p.Status, c.status)
+			}
+		}
+		if len(events) != 3 || !errors.Is(events[0].Err, c.is) || events[0].Outcome != c.outcome || store.Takes() != 0 {
+			t.Errorf("%s: observed %+v, and %d takes", c.desc, events, store.Takes())
+		}
+	}
+}
+
+func TestListObserved(t *testing.T) {
+	var seen core.Event
+	store := new(coretest.FakeStore)
+	l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithAllowList(core.ByIP(), "192.0.2.1"),
+		core.WithSkip(func(context.Context) bool { t.Error("skip was called for a listed address"); return false }),
+		core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
+	for range 3 {
+		d, err := l.Check(from("192.0.2.1:1"))
+		if err != nil || !d.Allowed || seen.Outcome != event.Listed || !seen.Decision.Allowed || store.Takes() != 0 {
+			t.Errorf("%+v, %v, observed %+v; %d takes", d, err, seen, store.Takes())
+		}
+		if err := d.Undo(t.Context()); err != nil { // nothing was taken
+			t.Error(err)
+		}
+	}
+}
+
+// Each error names the option, its value and the remedy.
+func TestListConfig(t *testing.T) {
+	ip, id := core.ByIP(), core.ByHeader("X-API-Key", core.Unverified)
+	first := core.First(ip, core.ByForwardedIP("10.0.0.0/8"))
+	const remedy, unset = `"192.0.2.0/24"`, "is the variable it comes from set?"
+	for _, c := range []struct {
+		desc string
+		opt  core.Option
+		want []string
+	}{
+		{"no key", core.WithDenyList(core.Key{}, "a"), []string{"WithDenyList(no key)", "core.ByIP()"}},
+		{"no entries", core.WithAllowList(ip),
+			[]string{"WithAllowList(no entries)", "the list is empty"}},
+		{"no entries to deny", core.WithDenyList(id), []string{"WithDenyList(no entries)", "leave the option out"}},
+		{"no address", core.WithAllowList(ip, "192.0.2.1", "monitor"), []string{`WithAllowList("monitor")`, remedy}},
+		{"no address of First", core.WithAllowList(first, "monitor"), []string{`WithAllowList("monitor")`, remedy}},
+		{"no address of a proxy", core.WithDenyList(core.ByForwardedIP("10.0.0.0/8"), "unix"),
+			[]string{`WithDenyList("unix")`, remedy}},
+		{"an empty address", core.WithAllowList(ip, ""), []string{`WithAllowList("")`, remedy}},
+		{"a range", core.WithAllowList(ip, "192.0.2.1-9"), []string{`WithAllowList("192.0.2.1-9")`, remedy}},
+		{"a port", core.WithAllowList(ip, "192.0.2.1:80"), []string{`WithAllowList("192.0.2.1:80")`, remedy}},
+		{"a zone", core.WithAllowList(ip, "fe80::1%eth0"), []string{`WithAllowList("fe80::1%eth0")`, remedy}},
+		{"too many bits", core.WithAllowList(ip, "192.0.2.0/33"), []string{`WithAllowList("192.0.2.0/33")`, remedy}},
+		{"all", core.WithDenyList(ip, "0.0.0.0/0"), []string{`WithDenyList("0.0.0.0/0")`, "every address", remedy}},
+		{"all of IPv6", core.WithAllowList(ip, "::/0"), []string{`WithAllowList("::/0")`, "every address", remedy}},
+		{"all, mapped", core.WithAllowList(ip, "::ffff:0:0/96"),
+			[]string{`WithAllowList("::ffff:0:0/96")`, "every address", remedy}},
+		{"an empty identity", core.WithAllowList(id, "a", ""), []string{`WithAllowList("")`, unset}},
+		{"an empty identity or address", core.WithAllowList(core.First(core.ByValue(userKey{}), ip), ""),
+			[]string{`WithAllowList("")`, unset}},
+		{"a wrong key", core.WithAllowList(core.ByHeader("a b", core.Unverified), "a"),
+			[]string{`ByHeader("a b")`, "letters, digits and '-'"}},
+		{"a wrong key within", core.WithDenyList(core.First(core.By[*http.Request](nil), ip), "192.0.2.1"),
+			[]string{"By(nil)", "pass a function"}},
+	} {
+		l, err := core.New(core.PerMinute(1), ip, c.opt)
+		var config *core.ConfigError
+		if l != nil || !errors.As(err, &config) {
+			t.Errorf("%s: %v, %v", c.desc, l, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %s is not in\n%v", c.desc, want, err)
+			}
+		}
+	}
+	_, err := core.New(core.PerMinute(1), ip, core.WithAllowList(ip, "one", "two"), core.WithDenyList(ip, "three"))
+	for _, want := range []string{`WithAllowList("one")`, `WithAllowList("two")`, `WithDenyList("three")`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not in\n%v", want, err)
+		}
+	}
+	type foreign struct{}
+	strange := core.WithDenyList(core.By(func(*foreign) (string, error) { return "", nil }), "a")
+	_, err = core.NewFor[*http.Request](core.PerMinute(1), ip, strange)
+	if err == nil || !strings.Contains(err.Error(), "By(func(*core_test.foreign))") {
+		t.Errorf("a list's key for another framework: %v", err)
+	}
+}

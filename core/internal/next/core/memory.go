@@ -1,0 +1,168 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/memory"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+const defaultMaxKeys = 262_144
+
+// MemoryStore keeps the logs in this process. It is exact and uses the monotonic clock. A key takes about 230 bytes,
+// which hold seven admitted requests, and 8 to 16 bytes for each further one; three times that if requests cost more
+// than a unit or are corrected.
+//
+// It need not be closed. New keys and some takes sweep a few other keys, and while there are keys a timer sweeps all of
+// them, in short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or
+// without traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced
+// is collected although its timer is pending.
+//
+// # Places
+//
+// The number of keys with a log of their own is limited; see [WithMaxKeys]. A log with live entries is never evicted,
+// because a client could otherwise reset its own log by sending enough keys. When all places are taken, further keys of
+// a policy share some logs: each still within its quota, but denied early if the keys that it shares with are busy.
+// [MemoryStore.Shared] counts such requests. The number of shared logs is bounded as well: at most 17,408 a policy, and
+// they are freed when they are idle.
+//
+// # Floods of addresses
+//
+// A client with a block of addresses has as many keys. So that a flood from such a block takes no places from others, a
+// new address shares a log, although places are free, if its IPv6 /48 holds twice as many places as are free, its /40
+// four times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood
+// from one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a
+// ninth; from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere
+// are not affected.
+//
+// Addresses share logs by prefix, and share none with texts. If a store is full nevertheless, a flood from one /32 or
+// IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
+//
+// Clients within a flooded prefix share logs with the flood, and are denied early. A botnet with addresses in so many
+// prefixes that hardly a place is free denies new clients everywhere; the remedy is a larger WithMaxKeys. Keys that are
+// not addresses have no known origin: verify texts that clients can choose. If most clients are in one prefix, as in a
+// private network or behind one provider, make WithMaxKeys larger by the share that they do not get.
+type MemoryStore struct {
+	logs      *memory.Store
+	overrides *memory.Overrides
+}
+
+// MemoryOption changes a [MemoryStore].
+type MemoryOption func(*memoryConfig)
+
+type memoryConfig struct {
+	maxKeys int
+}
+
+// WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix of
+// addresses gets only a part of them; see [MemoryStore].
+func WithMaxKeys(n int) MemoryOption {
+	return func(c *memoryConfig) { c.maxKeys = n }
+}
+
+// NewMemoryStore makes a store for one or more limiters of this process. Without [WithStore], a limiter makes its own.
+func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
+	c := memoryConfig{maxKeys: defaultMaxKeys}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	return &MemoryStore{logs: memory.New(c.maxKeys), overrides: new(memory.Overrides)}
+}
+
+// Keys returns how many keys have a log of their own now.
+func (s *MemoryStore) Keys() int { return s.logs.Keys() }
+
+// Shared returns how many requests have drawn from a log that their key shares with others, since the store was made.
+// If it grows, more clients are active than [WithMaxKeys] allows, or very many have addresses in one prefix.
+func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
+
+// Validate implements [store.Store]. This store serves all limits: an error is about [NewMemoryStore] or its options.
+func (s *MemoryStore) Validate(...*store.Limit) error {
+	if s.logs == nil {
+		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")
+	}
+	if n := s.logs.MaxKeys(); n < 1 {
+		return configError("WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1", "choose 1 or more")
+	}
+	return nil
+}
+
+// Take implements [store.Store]. It ignores the context.
+func (s *MemoryStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	err := store.ValidateTakes(takes, answers)
+	if err == nil {
+		s.logs.Take(takes, answers)
+	}
+	return err
+}
+
+// Settle implements [store.Settler].
+func (s *MemoryStore) Settle(_ context.Context, t store.Settlement) error {
+	return withKey(&t.Key, func() { s.logs.Settle(&t) })
+}
+
+// Renew implements [store.Renewer].
+func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
+	return withKey(&r.Key, func() { s.logs.Renew(&r) })
+}
+
+// Log implements [store.Lister].
+func (s *MemoryStore) Log(_ context.Context, key store.Key, l *store.Limit) (entries []store.Entry, err error) {
+	err = withKey(&key, func() { entries = s.logs.Log(&key, l) })
+	return entries, err
+}
+
+// Merge implements [store.Merger].
+func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
+	return withKey(&m.Key, func() { s.logs.Merge(&m) })
+}
+
+// Reset implements [store.Store]. For a key that shares logs it does nothing, because they also hold units of other
+// keys.
+func (s *MemoryStore) Reset(_ context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	return withKey(&key, func() { s.logs.Reset(&key, limits, young) })
+}
+
+// withKey does something with the logs of a key that is not zero.
+func withKey(key *store.Key, do func()) error {
+	err := key.Validate()
+	if err == nil {
+		do()
+	}
+	return err
+}
+
+// SetOverride implements [store.Overrider].
+func (s *MemoryStore) SetOverride(_ context.Context, policy string, o store.Override) error {
+	return s.overrides.Set(policy, o)
+}
+
+// Overrides implements [store.Overrider].
+func (s *MemoryStore) Overrides(
+	_ context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	version, all = s.overrides.All(policy, known)
+	return version, all, nil
+}
+
+// String describes the store in one line.
+func (s *MemoryStore) String() string { return line("MemoryStore", s.attrs()) }
+
+// Format implements [fmt.Formatter]: every verb prints String, without the contents of the store.
+func (s *MemoryStore) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
+
+// LogValue implements [slog.LogValuer] with the attributes that String prints.
+func (s *MemoryStore) LogValue() slog.Value { return slog.GroupValue(s.attrs()...) }
+
+func (s *MemoryStore) attrs() []slog.Attr {
+	if s == nil || s.logs == nil {
+		return nil
+	}
+	return []slog.Attr{slog.Int("keys", s.Keys()), slog.Int("max_keys", s.logs.MaxKeys())}
+}

@@ -1,0 +1,194 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/gate"
+	"github.com/sashlimit/sash/core/internal/next/keys"
+	"github.com/sashlimit/sash/core/internal/next/limittext"
+	"github.com/sashlimit/sash/core/internal/next/store"
+	"github.com/sashlimit/sash/core/internal/setup"
+)
+
+// New makes a limiter from a policy (how much is allowed), a key (whose quota it is) and options. It does no I/O. The
+// error reports all mistakes, each as a [ConfigError].
+func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
+	l, err := build(p, k, opts)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// build returns a limiter even with an error, so that NewFor can check it for further mistakes.
+func build(p Policy, k Key, opts []Option) (*Limiter, error) {
+	c := configure(opts)
+	given := c.written("policy", p)
+	key := k.spec
+	if key == nil {
+		c.fault("key", "none", zeroKey, "pass a key, such as core.ByIP() or core.Global()")
+		key = new(keys.Spec)
+	}
+	c.faults = append(c.faults, key.Fault)
+	if given.Rules != nil {
+		c.refuseInRules()
+	}
+	named := c.name != ""
+	c.name = cmp.Or(c.name, given.Name)
+	l := c.limiter(key)
+	l.gate.Rules = given.Rules
+	c.addPolicy(l, &given)
+	c.addShadow(l)
+	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks, c.callbacks)
+	l.gate.Rereads = c.rereads(l, key)
+	err := errors.Join(c.faults...)
+	if err == nil && c.shared {
+		l.unshare = limiters.Add(c.gate.store, setup.Limiter{Name: c.name, Limits: given.Name, Named: named})
+	}
+	return l, err
+}
+
+// limiters are those of this process on stores that others may use.
+var limiters setup.Registry
+
+// limiter makes a limiter of the settings, without limits.
+func (c *config) limiter(k *keys.Spec) *Limiter {
+	if c.gate.store == nil {
+		c.gate.store = NewMemoryStore()
+	}
+	c.lacks()
+	l := &Limiter{answers: c.answers, gate: c.gate.Gate, shared: c.gate.shared}
+	l.gate.Key, l.gate.Failed, l.keeps = k, l.shadowFailed, k.Keeps()
+	l.gate.Prefixes.Check = &setup.Requests{Policy: c.name}
+	config := engine.Config{
+		Policy: c.name, Key: k, Secret: c.secret, Guard: c.guard, Ban: c.ban, Overrides: c.overrides,
+		PublicOverride: publicOverride,
+		ShadowFailed:   func(ctx context.Context, err error) { l.shadowFailed(ctx, c.name, err) },
+	}
+	config.Guard.Store = c.gate.store
+	if own, ok := c.gate.store.(*MemoryStore); ok {
+		config.Memory, config.Overrider = own.logs, own
+	}
+	var err error
+	l.engine, err = engine.New(config)
+	c.faults = append(c.faults, err)
+	l.gate.Engine = l.engine
+	return l
+}
+
+// written returns a policy as it was written. It returns one even if there are mistakes.
+func (c *config) written(option string, p Policy) (w gate.Written) {
+	if keys.IsNil(p) {
+		c.fault(option, "nil", "there is no policy", "pass one, such as core.PerMinute(100)")
+		return w
+	}
+	w, err := p.Written()
+	c.faults = append(c.faults, err)
+	return w
+}
+
+// addPolicy compiles the limits that do not depend on requests.
+func (c *config) addPolicy(l *Limiter, given *gate.Written) {
+	if given.Limits == nil {
+		l.gate.Policy.Choose = given.Choose
+		c.checkCosts(nil)
+		return
+	}
+	set, err := l.engine.Compile(given.Limits, "limits")
+	c.faults = append(c.faults, err)
+	l.gate.Policy.Set = set
+	c.checkCosts(set)
+	c.checkAlgorithms(set)
+}
+
+// checkAlgorithms reports options that suit none of the limits. Where they suit some, they apply to these.
+func (c *config) checkAlgorithms(set *engine.Set) {
+	suits := func(l engine.Limit) bool { return l.KeepsEntries() && !l.InFlight }
+	if len(set.Limits) == 0 || slices.ContainsFunc(set.Limits, suits) {
+		return
+	}
+	algorithm, remedy := set.Limits[0].Algorithm(), "leave the option out, or use a sliding log"
+	c.faults.add(c.gate.Mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
+		"this algorithm cannot count denials", remedy)
+	c.faults.add(c.failLocal && !set.Limits[0].InFlight, "WithFailure(FailLocal)", algorithm,
+		"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store", remedy)
+	c.faults.add(c.guard.Lease > 0, "WithLease", algorithm, "only units of sliding logs can be taken ahead", remedy)
+}
+
+// refuseInRules reports options that a file of rules has fields for.
+func (c *config) refuseInRules() {
+	for _, option := range c.given {
+		c.faults.add(option.inRules != "", option.name, "rules", "the file of rules has its own setting",
+			"use "+option.inRules)
+	}
+}
+
+// checkCosts reports functions for costs that contradict each other, or that are of no limit.
+func (c *config) checkCosts(set *engine.Set) {
+	for _, unit := range slices.Sorted(maps.Keys(c.gate.Costs)) {
+		if set != nil {
+			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", set))
+		}
+		both := c.gate.Cost != nil && (unit == limittext.Requests || set != nil && unit == set.Unit)
+		c.faults.add(both, "WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
+	}
+	if set != nil && c.gate.Cost != nil {
+		c.faults = append(c.faults, set.NoUnnamed("WithCost"))
+	}
+}
+
+// addShadow compiles the policy of WithShadow.
+func (c *config) addShadow(l *Limiter) {
+	if c.shadow == nil {
+		return
+	}
+	given, shadow := c.written("WithShadow", c.shadow), new(gate.Policy)
+	if shadow.Choose = given.Choose; given.Limits != nil {
+		var err error
+		shadow.Set, err = l.engine.Shadow(given.Limits)
+		c.faults = append(c.faults, err)
+	}
+	l.gate.Shadow, l.callbacks = shadow, given.Callbacks
+}
+
+// rereads reports whether the limiter's keys have parts in common.
+func (c *config) rereads(l *Limiter, own *keys.Spec) bool {
+	all := []*keys.Spec{own}
+	for _, list := range l.gate.Lists {
+		all = append(all, list.Key)
+	}
+	if l.gate.Policy.Set != nil {
+		for _, k := range l.gate.Policy.Set.Keys {
+			if k.Spec != own {
+				all = append(all, k.Spec)
+			}
+		}
+	}
+	for _, k := range all {
+		l.keeps = l.keeps || k != nil && k.Keeps()
+	}
+	seen := make(map[*keys.Spec]bool)
+	return slices.ContainsFunc(all, func(k *keys.Spec) bool { return k.Repeats(seen) })
+}
+
+// lacks reports each option that needs an optional method which the store does not have.
+func (c *config) lacks() {
+	_, settles := c.gate.store.(store.Settler)
+	_, merges := c.gate.store.(store.Merger)
+	name := fmt.Sprintf("%T", c.gate.store)
+	c.faults.add(c.gate.refunds != nil && !settles, "WithRefund", name,
+		"this store cannot give units back: it has no method Settle (store.Settler)", otherStore)
+	c.faults.add(c.guard.Lease > 0 && !settles, "WithLease", name,
+		"this store cannot give back what a lease has not used: it has no method Settle (store.Settler)",
+		"leave the option out, or use another store, such as redisstore.New(client)")
+	c.faults.add(c.failLocal && !(merges && settles), "WithFailure", "FailLocal",
+		"admissions of an outage cannot be added to the store "+name+
+			": it has no methods Merge and Settle (store.Merger, store.Settler)",
+		"choose core.FailOpen or core.FailClosed, or add the methods; a wrapper embeds store.Full")
+}

@@ -1,0 +1,136 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/gate"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// WithObserver calls f with each [Event], before the request is answered. f runs on the request's goroutine, so it must
+// be quick and must not block. The option may be given several times: all functions are called, in this order. A panic
+// of f is logged, and the decision stands.
+func WithObserver(f func(context.Context, Event)) Option {
+	return func(c *config) {
+		c.faults.add(f == nil, "WithObserver", "nil", noFunction, giveOne)
+		c.gate.observers = append(c.gate.observers, f)
+	}
+}
+
+// WithStoreObserver calls f after each call to a store outside the process, with how long it took: those of requests,
+// and those that renew permits, probe whether the store answers again, or replay what was admitted without it. A
+// [MemoryStore] is not such a store. f runs on the goroutine of the call, so it must be quick and must not block. The
+// option may be given several times: all functions are called, in this order. A panic of f is dropped.
+func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
+	return func(c *config) {
+		c.faults.add(f == nil, "WithStoreObserver", "nil", noFunction, giveOne)
+		before := c.guard.StoreCalls
+		c.guard.StoreCalls = func(ctx context.Context, call event.StoreCall) {
+			if before != nil {
+				before(ctx, call)
+			}
+			adapter.Guard(func() error { //nolint:errcheck // a request does not fail for it
+				f(ctx, call)
+				return nil
+			})
+		}
+	}
+}
+
+// event returns an event with the fields that all events of a request have.
+func (l *Limiter) event(outcome event.Outcome, began time.Duration, asked *gate.Asked, err error) Event {
+	e := Event{
+		Policy: l.policy(), Outcome: outcome, Mode: asked.Mode, Cost: asked.Cost, Key: asked.Identity.Text, Err: err,
+	}
+	if asked.Borrowed || asked.Identity.Addr.IsValid() {
+		e.Key = asked.Identity.Label()
+	}
+	if began != 0 {
+		e.Took = time.Since(processStart) - began
+	}
+	return e
+}
+
+// report reports a decision to the observers.
+func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision) {
+	if l.observers == nil && d.result.ShadowErr == nil {
+		return
+	}
+	outcome := event.Denied
+	switch {
+	case d.Banned:
+		outcome = event.Banned
+	case d.Allowed:
+		outcome = event.Allowed
+	}
+	e := l.event(outcome, began, asked, d.result.Err)
+	e.Policy, e.Source, e.Decision, e.Shadow = d.Policy, d.result.Source, *d, d.shadow()
+	if asked.Borrowed {
+		e.Decision.result.Keep() // the event may outlive the request
+	}
+	l.observe(ctx, &e)
+	if err := d.result.ShadowErr; err != nil {
+		l.shadowFailed(ctx, l.policy(), err)
+	}
+}
+
+// pass reports a request that passes uncounted to the observers.
+func (l *Limiter) pass(ctx context.Context, began time.Duration, outcome event.Outcome, d *Decision) {
+	if l.observers == nil {
+		return
+	}
+	e := l.event(outcome, began, &gate.Asked{Mode: store.ModePeek}, nil)
+	e.Decision = *d
+	l.observe(ctx, &e)
+}
+
+// failed reports to the observers why there is no decision, and clears d. It returns err.
+func (l *Limiter) failed(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision, err error) error {
+	if l.observers != nil {
+		outcome := event.Failed
+		switch {
+		case errors.Is(err, ErrForbidden):
+			outcome = event.Forbidden
+		case errors.Is(err, ErrNoKey):
+			outcome = event.NoKey
+		}
+		e := l.event(outcome, began, asked, err)
+		if failed := (*gate.KeyError)(nil); errors.As(err, &failed) && failed.Policy != "" {
+			e.Policy = failed.Policy
+		}
+		l.observe(ctx, &e)
+	}
+	*d = Decision{}
+	return err
+}
+
+// shadowFailed reports to the observers why a shadow of a policy could not be tried out.
+func (l *Limiter) shadowFailed(ctx context.Context, policy string, err error) {
+	if l.observers != nil {
+		e := l.event(event.ShadowFailed, 0, new(gate.Asked), err)
+		e.Policy = policy
+		l.observe(ctx, &e)
+	}
+}
+
+// observe calls all observers, even if one of them panics. A decision stands whatever observers do.
+func (l *Limiter) observe(ctx context.Context, e *Event) {
+	for _, observer := range l.observers {
+		err := adapter.Guard(func() error {
+			observer(ctx, *e)
+			return nil
+		})
+		l.panicked(ctx, "an observer has panicked", err)
+	}
+}
+
+// panicked logs a panic of a callback that refuses no request. An err without an [adapter.PanicError] is not logged.
+func (l *Limiter) panicked(ctx context.Context, what string, err error) {
+	if err != nil && errors.As(err, new(*adapter.PanicError)) {
+		l.refusals.Failed(ctx, l.policy(), what, err)
+	}
+}

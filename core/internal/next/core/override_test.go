@@ -1,0 +1,1021 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+// overrideIn sets an override for a minute.
+func overrideIn(t *testing.T, l *core.Limiter, key string, o core.Override) {
+	t.Helper()
+	if o.Until.IsZero() {
+		o.Until = time.Now().Add(time.Minute)
+	}
+	if err := l.Override(t.Context(), key, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// admits takes units one by one until one is denied, and compares how many there were.
+func admits(t *testing.T, l *core.Limiter, key string, want int) (denied core.Decision) {
+	t.Helper()
+	return admitsIn(t.Context(), t, l, key, want)
+}
+
+func admitsIn(ctx context.Context, t *testing.T, l *core.Limiter, key string, want int) (denied core.Decision) {
+	t.Helper()
+	for n := 0; ; n++ {
+		d, err := l.Allow(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.Allowed || n > want {
+			if n != want {
+				t.Errorf("%d requests of %s were admitted, want %d; %v", n, key, want, d)
+			}
+			return d
+		}
+	}
+}
+
+// A raised quota helps at once by exactly the difference, although what was used before still counts, and a lowered one
+// needs no reset: https://github.com/letsencrypt/boulder/issues/8785 tells of a customer who stayed denied.
+func TestOverrideChangesTheQuotaAtOnce(t *testing.T) {
+	for name, s := range map[string]core.Store{
+		"memory": core.NewMemoryStore(), "guarded": struct{ store.Full }{core.NewMemoryStore()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.PerMinute(5), core.WithOverrides(), core.WithStore(s))
+			admits(t, l, "k", 5)
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(8)}, Note: "ticket 4711"})
+			if d := admits(t, l, "k", 3); d.Overridden == nil || d.Overridden.Note != "ticket 4711" ||
+				!slices.Equal(d.Violated, []string{"8-per-minute"}) || d.Never() {
+				t.Errorf("%v by %+v, want a denial by 8-per-minute of ticket 4711", d, d.Overridden)
+			}
+			if d := admits(t, l, "other", 5); d.Overridden != nil {
+				t.Errorf("%v by %v, want no override for another key", d, d.Overridden)
+			}
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(2)}})
+			if d := admits(t, l, "k", 0); d.Remaining != 0 || d.Limits()[0].Used != 8 {
+				t.Errorf("%v, %v; want 8 used of 2", d, d.Limits())
+			}
+			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if d := admits(t, l, "k", 0); d.Overridden != nil || d.Limits()[0].Quota != 5 {
+				t.Errorf("%v, %v; want the limit of the policy", d, d.Limits())
+			}
+		})
+	}
+}
+
+func TestOverrideDeniesUntilItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []core.Event
+		l := newLimiterBy(
+			t,
+			core.Limits{core.PerMinute(5), core.InFlight(20)},
+			core.ByHeader("X-Key", core.Unverified),
+			core.WithOverrides(),
+			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }),
+		)
+		overrideIn(t, l, "k", core.Override{Denied: true, Note: "abuse"})
+		time.Sleep(10 * time.Second)
+		d := admits(t, l, "k", 0)
+		if d.RetryAfter != 50*time.Second || !d.Overridden.Denied || d.Never() || d.Err() == nil {
+			t.Errorf("%v by %+v, want a denial for 50s", d, d.Overridden)
+		}
+		if e := events[0]; e.Outcome != event.Denied || e.Decision.Overridden == nil || e.Source != event.None {
+			t.Errorf("event %v by %v, want a denial by the override, of no log", e, e.Decision.Overridden)
+		}
+		if peeked, err := l.Peek(t.Context(), "k"); peeked.Allowed || err != nil {
+			t.Errorf("Peek: %v, %v", peeked, err)
+		}
+		if some, err := l.AllowAtMost(t.Context(), "k", 3); some.Granted > 0 || err != nil {
+			t.Errorf("AllowAtMost: %v, %v", some, err)
+		}
+		if recorded, err := l.Record(t.Context(), "k", 1); !recorded.Allowed || err != nil {
+			t.Errorf("Record: %v, %v", recorded, err)
+		}
+		server := nethttp.From(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := func() *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.Header.Set("X-Key", "k")
+			w := httptest.NewRecorder()
+			server.ServeHTTP(w, r)
+			return w
+		}
+		w := ask()
+		if h := w.Header(); w.Code != http.StatusTooManyRequests || h.Get("Retry-After") != "50" ||
+			h.Get("RateLimit") != "" || strings.Contains(w.Body.String(), "violated") {
+			t.Errorf("%d, %v, %s", w.Code, h, w.Body)
+		}
+		time.Sleep(50 * time.Second)
+		if w := ask(); w.Code != http.StatusOK {
+			t.Errorf("after the end: %d, %v", w.Code, w.Header())
+		}
+		admits(t, l, "k", 3) // of 5, one was recorded and one served
+		if all, err := l.Overrides(t.Context()); len(all) > 0 || err != nil || l.Stats().Overrides > 0 {
+			t.Errorf("overrides after the end: %v, %v, %d", all, err, l.Stats().Overrides)
+		}
+	})
+}
+
+// An unlimited key is recorded, so that it does not have its quota once more when the override ends.
+func TestOverrideUnlimitedRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(20).By(byOrganisation)}, core.WithOverrides())
+		ctx := inOrganisation(t.Context(), "acme")
+		overrideIn(t, l, "k", core.Override{Unlimited: true, Until: time.Now().Add(10 * time.Second)})
+		d := admitsIn(ctx, t, l, "k", 20)
+		if !slices.Equal(d.Violated, []string{"20-per-minute"}) || len(d.Limits()) != 1 {
+			t.Errorf("%v, %v; want a denial by the organisation's limit", d, d.Limits())
+		}
+		time.Sleep(10 * time.Second)
+		if d := admitsIn(inOrganisation(t.Context(), "other"), t, l, "k", 0); d.Limits()[0].Used != 20 {
+			t.Errorf("%v, %v; want 20 used of 5", d, d.Limits())
+		}
+		time.Sleep(50 * time.Second)
+		admitsIn(ctx, t, l, "k", 5)
+
+		// Alone, and without a log to record in.
+		for _, limit := range []core.Limit{core.PerMinute(2), core.PerMinute(2).With(core.FixedWindow)} {
+			l := newLimiter(t, limit, core.WithOverrides())
+			overrideIn(t, l, "k", core.Override{Unlimited: true})
+			for range 10 {
+				if d := askOnce(t, l, "k"); !d.Allowed || d.Granted != 1 || len(d.Limits()) > 0 {
+					t.Errorf("%v: %v, %v", limit, d, d.Limits())
+				}
+			}
+			if d := allowAtMost(t.Context(), t, l, 9, 9); len(d.Limits()) > 0 {
+				t.Errorf("%v: %v, %v", limit, d, d.Limits())
+			}
+		}
+	})
+}
+
+// An override does not lift a ban: a client whose limits deny nothing is told when the ban ends, as others are.
+func TestOverrideLiftsNoBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := banning(t, core.WithOverrides())
+		ann.ban(30 * time.Second)
+		overrideIn(t, ann.l, ann.key, core.Override{Unlimited: true})
+		d, h := ann.allow(), make(http.Header)
+		ann.isBan(d, 30*time.Second)
+		if d.SetHeaders(h); len(h) != 2 || h.Get("Retry-After") != "30" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%v, want Retry-After and Cache-Control", h)
+		}
+	})
+}
+
+// What an unlimited key has taken is settled once it is known.
+func TestOverrideUnlimitedSettles(t *testing.T) {
+	l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(100).Of("tokens")}, core.WithOverrides())
+	overrideIn(t, l, "k", core.Override{Unlimited: true})
+	d := allowCosts(t, l, core.Costs{"tokens": 600}, true)
+	if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 30, "requests": 2}); err != nil {
+		t.Error(err)
+	}
+	if err := d.SettleCosts(t.Context(), core.Costs{"images": 1}); err == nil {
+		t.Error("units that no limit counts were settled")
+	}
+	if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	d, err := l.Peek(t.Context(), "k")
+	if all := d.Limits(); err != nil || all[0].Used != 2 || all[1].Used != 30 {
+		t.Errorf("%v, %v; want 2 requests and 30 tokens used", all, err)
+	}
+}
+
+type organisationKey struct{}
+
+func inOrganisation(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, organisationKey{}, name)
+}
+
+var byOrganisation = core.ByValue(organisationKey{})
+
+// Limits of other units and keys stay, and those of an override draw from the logs of the limits that they replace,
+// also where these are numbers, or are named by a limit.
+func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
+	global := core.Global()
+	policy := core.Limits{
+		core.PerMinute(4), core.PerMinute(100).Of("tokens"), core.InFlight(3),
+		{Name: "all", Quota: 50, Window: time.Minute},
+		{Name: "minutes", Quota: 5, Window: time.Hour},
+		core.PerHour(6).By(byOrganisation),
+	}
+	policy[3], policy[4] = policy[3].By(global), policy[4].With(core.FixedWindow)
+	l := newLimiter(t, policy, core.WithOverrides())
+	ctx := inOrganisation(t.Context(), "acme")
+	ask := func(allowed bool, violated ...string) core.Decision {
+		t.Helper()
+		d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 30})
+		if err != nil || d.Allowed != allowed || !slices.Equal(d.Violated, violated) {
+			t.Errorf("%v by %v, %v; want %v, violated %v", d, d.Overridden, err, allowed, violated)
+		}
+		if err := d.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for range 3 {
+		ask(true)
+	}
+	ask(false, "100-tokens-per-minute")
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(1000).Of("tokens")}})
+	if d := ask(true); len(d.Limits()) != 6 {
+		t.Errorf("%v, want 6 limits", d.Limits())
+	}
+	ask(false, "4-per-minute")
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{
+		core.PerMinute(1000).Of("tokens"), core.PerMinute(40), core.PerHour(40).With(core.FixedWindow),
+	}})
+	ask(true)
+	ask(true)
+	ask(false, "6-per-hour")
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(7)}})
+	ask(true)
+	ask(false, "7-per-hour")
+	overrideIn(t, l, "", core.Override{By: global, Limits: core.Limits{core.PerMinute(7)}})
+	ask(false, "7-per-minute", "7-per-hour")
+	overrideIn(t, l, "", core.Override{By: global, Unlimited: true})
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Denied: true})
+	ask(false, "override")
+	if err := l.RemoveOverride(ctx, "acme", byOrganisation); err != nil {
+		t.Fatal(err)
+	}
+	ask(false, "6-per-hour")
+	all, err := l.Overrides(ctx)
+	if err != nil || len(all) != 2 || all[0].Key != "" || all[0].By != global || !all[0].Unlimited ||
+		all[1].Key != "k" ||
+		fmt.Sprint(all[1].Limits) != "[1000 tokens/minute 40/minute 40/hour]" ||
+		all[1].Policy != l.Stats().Policy {
+		t.Errorf("overrides: %+v, %v", all, err)
+	}
+	for _, o := range all {
+		if err := l.RemoveOverrideByID(ctx, o.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(20)}})
+	ask(false, "4-per-minute", "100-tokens-per-minute", "minutes") // as before the overrides
+}
+
+// An override of limits with another algorithm begins its own numbers, and one by numbers its own log.
+func TestOverrideWithAnotherAlgorithm(t *testing.T) {
+	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(50).By(byOrganisation)}, core.By(byUser),
+		core.WithOverrides())
+	ctx := context.WithValue(inOrganisation(t.Context(), "acme"), overrideUser{}, "k")
+	admitsIn(ctx, t, l, "k", 3)
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.TokenBucket(core.PerHour(1), 4)}})
+	admitsIn(ctx, t, l, "k", 4)
+	overrideIn(
+		t,
+		l,
+		"acme",
+		core.Override{By: byOrganisation, Limits: core.Limits{core.PerDay(2).With(core.FixedWindow)}},
+	)
+	if err := l.RemoveOverride(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reset(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	admitsIn(ctx, t, l, "k", 2)
+}
+
+// Record keeps what an override counts, more units and for a longer time than the policy does.
+func TestOverrideAndRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMinute(150_000), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(500_000)}})
+		for range 5 {
+			if d, err := l.Record(t.Context(), "k", 100_000); err != nil || !d.Allowed {
+				t.Error(d, err)
+			}
+		}
+		admits(t, l, "k", 0)
+	})
+}
+
+// Reset deletes what an override has brought, also in a process that has decided no request by it.
+func TestResetOfAnOverride(t *testing.T) {
+	s := struct{ store.Full }{core.NewMemoryStore()}
+	of := func() *core.Limiter {
+		return newLimiter(t, core.PerMinute(9), core.WithOverrides(), core.WithStore(s), core.WithDenyCache(0),
+			core.WithName("p"))
+	}
+	one, other := of(), of()
+	overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerMonth(2)}})
+	admits(t, one, "k", 2)
+	if err := other.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, one, "k", 2)
+}
+
+// What an override brings to one key is not shared with another key of its kind, which may have an equal text.
+func TestOverrideOfOneOfTwoKeys(t *testing.T) {
+	byUser := core.ByValue(overrideUser{})
+	for name, c := range map[string]struct{ organisation, user, override core.Limit }{
+		"log":      {core.PerMonth(3), core.PerMinute(5), core.PerMinute(4)},
+		"counters": {core.PerMinute(3), core.PerMonth(5), core.PerMonth(4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, core.Limits{c.organisation.By(byOrganisation), c.user.By(byUser)}, core.WithOverrides())
+			overrideIn(t, l, "7", core.Override{By: byOrganisation, Limits: core.Limits{c.override}})
+			as := func(organisation, user string) context.Context {
+				return context.WithValue(inOrganisation(t.Context(), organisation), overrideUser{}, user)
+			}
+			admitsIn(as("7", "ann"), t, l, "k", 4)
+			admitsIn(as("other", "7"), t, l, "k", 3)
+			if d, err := l.Peek(as("7", "7"), "k"); err != nil || d.Limits()[0].Used != 3 || d.Limits()[1].Used != 4 {
+				t.Errorf("%v, %v, %v; want 3 and 4 used", d, d.Limits(), err)
+			}
+		})
+	}
+}
+
+// The numbers of a limit are named as it is, whether another limit of the request has this name, too.
+func TestOverrideWithTheNameOfAnotherLimit(t *testing.T) {
+	named := func(l core.Limit) core.Limit {
+		l.Name = "calls"
+		return l
+	}
+	limits := core.Limits{named(core.PerMinute(9)), core.PerMinute(9).By(byOrganisation)}
+	l := newLimiter(t, limits, core.WithOverrides())
+	ctx := inOrganisation(t.Context(), "acme")
+	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{named(core.PerMonth(3))}})
+	if d := admitsIn(ctx, t, l, "one", 3); !slices.Equal(d.Violated, []string{"calls-override"}) {
+		t.Errorf("%v, want a denial by calls-override", d)
+	}
+	overrideIn(t, l, "other", core.Override{Unlimited: true})
+	admitsIn(ctx, t, l, "other", 0)
+}
+
+// Numbers of the calendar are those of the limit that has a name, whichever zone and name the override has. A zone is
+// not the same value once it was read from text.
+func TestOverrideOfACalendar(t *testing.T) {
+	berlin := zone(t, "Europe/Berlin")
+	named, limit := core.PerMonth(4).In(berlin), core.PerMonth(7).In(berlin)
+	named.Name, limit.Name = "calls", "more"
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		for _, month := range []core.Limit{core.PerMonth(4).In(berlin), named} {
+			l := newLimiter(t, month, core.WithOverrides())
+			admits(t, l, "k", 4)
+			for _, o := range []core.Limit{core.PerMonth(5).In(berlin), core.PerMonth(6), limit} {
+				overrideIn(t, l, "k", core.Override{Limits: core.Limits{o}})
+				admits(t, l, "k", 1)
+			}
+			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if d := admits(t, l, "k", 0); d.Limits()[0].Used != 7 {
+				t.Errorf("%v, %v; want 7 used", d, d.Limits())
+			}
+		}
+	})
+}
+
+type overrideUser struct{}
+
+func byUser(ctx context.Context) (string, error) { return ctx.Value(overrideUser{}).(string), nil }
+
+// LimitBy and shadows: an override replaces the limits that a request has chosen, and the shadow is still reported.
+func TestOverrideOfChosenLimitsAndShadows(t *testing.T) {
+	var shadow *core.Decision
+	l := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
+		return core.Limits{core.PerMinute(ctx.Value(overrideUser{}).(int))}
+	}), core.WithOverrides(), core.WithName("chosen"), core.WithShadow(core.PerMinute(4)),
+		core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
+	ctx := context.WithValue(t.Context(), overrideUser{}, 2)
+	admitsIn(ctx, t, l, "k", 2)
+	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(5), core.PerHour(9).Of("tokens")}})
+	admitsIn(ctx, t, l, "k", 3)
+	if shadow == nil || shadow.Allowed || !slices.Equal(shadow.Violated, []string{"4-per-minute"}) {
+		t.Errorf("shadow %v, want a denial", shadow)
+	}
+	overrideIn(t, l, "k", core.Override{Unlimited: true})
+	if d, err := l.Allow(ctx, "k"); err != nil || !d.Allowed || shadow == nil || shadow.Allowed || shadow.Used != 5 {
+		t.Errorf("%v, %v, shadow %v; want it allowed, and denied by the shadow", d, err, shadow)
+	}
+}
+
+// The shadow of an unlimited key says nothing of the limits that deny nothing.
+func TestOverrideUnlimitedWithShadow(t *testing.T) {
+	for _, policy := range []core.Limits{{core.PerHour(1)}, {core.PerHour(1), core.PerHour(1).Of("tokens")}} {
+		var shadow *core.Decision
+		l := newLimiter(t, policy, core.WithOverrides(), core.WithShadow(core.PerHour(3)),
+			core.WithObserver(func(_ context.Context, e core.Event) { shadow = e.Shadow }))
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		for used := range 3 {
+			costs := core.Costs{}
+			if len(policy) > 1 {
+				costs["tokens"] = 1
+			}
+			allowCosts(t, l, costs, true)
+			if !shadow.Allowed || shadow.RetryAfter != 0 || shadow.Used != used {
+				t.Errorf("%v: shadow %v, want it allowed with %d used", policy, shadow, used)
+			}
+		}
+	}
+}
+
+// In another process an override is in force within a second, whether it has requests meanwhile or not; and what ends,
+// is lowered or removed as well.
+func TestOverrideReachesOthersWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := struct{ store.Full }{core.NewMemoryStore()}
+		limiters := make([]*core.Limiter, 3)
+		for i := range limiters {
+			limiters[i] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		}
+		busy := func(d time.Duration) { // the second limiter has requests all the time, the third has none
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				askOnce(t, limiters[1], "somebody")
+			}
+		}
+		quota := func(want int) {
+			t.Helper()
+			for i, l := range limiters {
+				d, err := l.Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := -1
+				if states := d.Limits(); d.Allowed && len(states) > 0 {
+					got = states[0].Quota
+				}
+				if got != want {
+					t.Errorf("limiter %d: a quota of %d, want %d", i, got, want)
+				}
+			}
+		}
+		quota(100)
+		for _, c := range []struct {
+			o    core.Override
+			want int
+		}{
+			{core.Override{Limits: core.Limits{core.PerHour(150)}}, 150},
+			{core.Override{Limits: core.Limits{core.PerHour(20)}}, 20},
+			{core.Override{Denied: true}, -1},
+			{core.Override{Limits: core.Limits{core.PerHour(30)}, Until: time.Now().Add(6 * time.Second)}, 30},
+		} {
+			overrideIn(t, limiters[0], "k", c.o)
+			busy(time.Second)
+			quota(c.want)
+		}
+		busy(2 * time.Second)
+		quota(100)
+		overrideIn(t, limiters[0], "k", core.Override{Limits: core.Limits{core.PerHour(40)}})
+		busy(time.Second)
+		quota(40)
+		// One that has just started knows it at its first request.
+		limiters[1] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		quota(40)
+		if err := limiters[2].RemoveOverride(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		busy(time.Second)
+		quota(100)
+	})
+}
+
+// sluggish answers after half of the default timeout.
+type sluggish struct{ store.Full }
+
+func (s sluggish) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	time.Sleep(50 * time.Millisecond)
+	return s.Full.Take(ctx, takes, answers)
+}
+
+func (s sluggish) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Full.Overrides(ctx, policy, known)
+}
+
+// Where each answer takes half of the timeout, a request after some idle time is decided by the store nevertheless.
+func TestOverrideWhereTheStoreIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(500), core.WithOverrides(), core.WithStore(sluggish{core.NewMemoryStore()}))
+		for range 3 {
+			time.Sleep(time.Minute)
+			began := time.Now()
+			if d := askOnce(t, l, "k"); d.Degraded || time.Since(began) != 100*time.Millisecond {
+				t.Errorf("%v after %v, want a decision of the store after 100ms", d, time.Since(began))
+			}
+		}
+		for range 30 {
+			time.Sleep(70 * time.Millisecond)
+			began := time.Now()
+			if d := askOnce(t, l, "other"); d.Degraded || time.Since(began) != 50*time.Millisecond {
+				t.Errorf("%v after %v, want no request to wait for overrides", d, time.Since(began))
+			}
+		}
+	})
+}
+
+// While the store does not answer, what was read last stays; a store that has lost all has none.
+func TestOverrideInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		one := newLimiter(t, core.PerHour(3), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		other := newLimiter(t, core.PerHour(3), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerHour(5)}, Until: time.Now().Add(time.Hour)})
+		s.Fail(errors.New("down"))
+		time.Sleep(time.Minute)
+		if d := admits(t, one, "k", 5); !d.Degraded || d.Overridden == nil {
+			t.Errorf("%v, want the override that was read before", d)
+		}
+		admits(t, other, "k", 3) // it has read none
+		denied := core.Override{Denied: true, Until: time.Now().Add(time.Hour)}
+		if err := one.Override(t.Context(), "k", denied); err == nil {
+			t.Error("Override in an outage: no error")
+		}
+		if _, err := one.Overrides(t.Context()); err == nil {
+			t.Error("Overrides in an outage: no error")
+		}
+		s.Fail(nil)
+		time.Sleep(10 * time.Second)
+		askOnce(t, other, "other")
+		if d, err := other.Peek(t.Context(), "k"); err != nil || d.Overridden == nil {
+			t.Errorf("after the outage: %v, %v; want the override", d, err)
+		}
+		*s = coretest.FakeStore{} // as a server that was restarted without its data
+		time.Sleep(2 * time.Second)
+		if d, err := one.Peek(t.Context(), "k"); err != nil || d.Overridden != nil {
+			t.Errorf("after the store has lost all: %v by %v, %v; want no override", d, d.Overridden, err)
+		}
+		for _, l := range []*core.Limiter{one, other} {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// What is to be replayed of a key without a limit is bounded, as its log is.
+func TestOverrideUnlimitedInALongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerDay(3), core.WithOverrides(), core.WithStore(s))
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		s.Fail(errors.New("down"))
+		for range store.MaxRecorded + 100 {
+			askOnce(t, l, "k")
+		}
+		if n := l.Stats().Backlog; n > store.MaxRecorded {
+			t.Errorf("%d takes to replay, want %d at most", n, store.MaxRecorded)
+		}
+		l.Close()
+	})
+}
+
+// A call of Wait goes on within a second after a raise, or after the key is no longer denied.
+func TestOverrideWakesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(2), core.WithOverrides())
+		// waits calls WaitN for units of a key, and wants them within a second after the change.
+		waits := func(key string, cost int, change func()) {
+			t.Helper()
+			began, done := time.Now(), make(chan struct{})
+			go func() {
+				defer close(done)
+				if d, err := l.WaitN(t.Context(), key, cost); !d.Allowed || err != nil {
+					t.Errorf("%s: %v, %v", key, d, err)
+				}
+			}()
+			time.Sleep(10 * time.Minute)
+			change()
+			if <-done; time.Since(began) > 10*time.Minute+time.Second {
+				t.Errorf("%s: units after %v", key, time.Since(began))
+			}
+		}
+		long := time.Now().Add(24 * time.Hour)
+		admits(t, l, "raised", 2)
+		waits("raised", 1, func() {
+			overrideIn(t, l, "raised", core.Override{Limits: core.Limits{core.PerHour(5)}, Until: long})
+		})
+		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
+		waits("denied", 1, func() {
+			if err := l.RemoveOverride(t.Context(), "denied"); err != nil {
+				t.Error(err)
+			}
+		})
+		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		d, err := l.Wait(ctx, "denied")
+		if !errors.Is(err, context.DeadlineExceeded) || d.Overridden == nil || time.Since(began) > 0 {
+			t.Errorf("%v, %v after %v; want an error at once", d, err, time.Since(began))
+		}
+		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(10)}, Until: long})
+		if d, err := l.WaitN(t.Context(), "large", 7); err != nil || d.Granted != 7 {
+			t.Errorf("7 units of 10: %v, %v", d, err)
+		}
+		waiting := wait(t, l, "large", 5)
+		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(1)}, Until: long})
+		if d, err := l.WaitN(t.Context(), "large", 2); !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed {
+			t.Errorf("2 units of 1: %v, %v; want ErrCostExceedsQuota", d, err)
+		}
+		if <-waiting.done; !errors.Is(waiting.err, core.ErrCostExceedsQuota) || waiting.d.Allowed {
+			t.Errorf("5 units of 1, waited for before: %v, %v; want ErrCostExceedsQuota", waiting.d, waiting.err)
+		}
+	})
+}
+
+// Where an override lets the limits of a key deny nothing, a call of Wait with a deadline is admitted although others
+// wait that do not know it yet.
+func TestOverrideUnlimitedWhileOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+		admits(t, l, "k", 1)
+		first := wait(t, l, "k", 1)
+		overrideIn(t, l, "k", core.Override{Unlimited: true})
+		second := wait(t, l, "k", 1, 10*time.Second)
+		began := time.Now()
+		for _, w := range []*waiter{first, second} {
+			if <-w.done; w.err != nil || !w.d.Allowed || time.Since(began) > time.Second {
+				t.Errorf("%v, %v after %v", w.d, w.err, time.Since(began))
+			}
+		}
+	})
+}
+
+// A raise that comes while WaitN finds out whether its cost can ever fit does not let it pass uncounted.
+func TestOverrideWhileWaitLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := core.By(func(context.Context) (string, error) {
+			time.Sleep(time.Millisecond)
+			return "all", nil
+		})
+		logs := core.WithStore(core.NewMemoryStore())
+		limits := core.Limits{core.PerHour(2), core.PerHour(100).By(slow)}
+		l := newLimiter(t, limits, core.WithOverrides(), logs, core.WithName("p"))
+		other := newLimiter(t, limits, core.WithOverrides(), logs, core.WithName("p"))
+		askOnce(t, l, "k")
+		overrideIn(t, other, "k", core.Override{Limits: core.Limits{core.PerHour(9)}})
+		time.Sleep(950 * time.Millisecond) // now l reads overrides while it goes on with those that it knows
+		d, err := l.WaitN(t.Context(), "k", 5)
+		if n := used(t, l, "k"); err != nil || d.Granted != 5 || n != 6 {
+			t.Errorf("%v, %v, %d used; want 5 more units", d, err, n)
+		}
+	})
+}
+
+// A wrong override is refused with all its mistakes.
+func TestOverrideMistakes(t *testing.T) {
+	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(5).By(byOrganisation)}, core.ByIP(),
+		core.WithOverrides(), core.WithCountDenied())
+	soon := time.Now().Add(time.Hour)
+	of := func(limits ...core.Limit) core.Override { return core.Override{Limits: limits, Until: soon} }
+	for _, c := range []struct {
+		key  string
+		o    core.Override
+		want []string
+	}{
+		{"192.0.2.1", core.Override{}, []string{"0 of Limits, Denied and Unlimited", "no end"}},
+		{"192.0.2.1", core.Override{Denied: true, Unlimited: true, Until: time.Now().Add(-time.Second)},
+			[]string{"2 of Limits", "in the past"}},
+		{"192.0.2.1", core.Override{Denied: true, Until: time.Now().Add(367 * 24 * time.Hour)},
+			[]string{"more than a year ahead"}},
+		{"192.0.2.1", core.Override{Denied: true, Until: soon, Note: strings.Repeat("x", 201)}, []string{"201 bytes"}},
+		{"192.0.2.1", of(), []string{"Override(0 of", "exactly one"}},
+		{"192.0.2.1", of([]core.Limit{}...), []string{"there are no limits"}},
+		{"192.0.2.1", of(core.PerMinute(0), core.PerMinute(1).By(core.Global()), core.InFlight(2)),
+			[]string{"quota", "no key of their own", "2 in flight"}},
+		{"192.0.2.1", of(core.PerMinute(9).Of("tokens")), []string{"9 tokens/minute", "counts tokens"}},
+		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow)), []string{"WithCountDenied", "fixed window"}},
+		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow), core.PerMinute(8).With(core.FixedWindow)),
+			[]string{"would have the same numbers"}},
+		{"192.0.2.1", of(make([]core.Limit, 8)...), []string{"quota"}},
+		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},
+		{"customer 7", core.Override{}, []string{"ByIP finds no such key", "0 of Limits", "no end"}},
+		{"", of(core.PerMinute(9)), []string{core.ErrNoKey.Error()}},
+		{"x", core.Override{Denied: true, Until: soon, By: core.Global()}, []string{"no limit has this key", "Global"}},
+	} {
+		err := l.Override(t.Context(), c.key, c.o)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %+v: %v; want %q", c.key, c.o, err, want)
+			}
+		}
+	}
+	many := make([]core.Limit, 8)
+	for i := range many {
+		many[i] = core.Limit{Quota: 1, Window: time.Duration(i+1) * time.Second}
+	}
+	if err := l.Override(t.Context(), "192.0.2.1", of(many...)); err == nil ||
+		!strings.Contains(err.Error(), "these are 9, more") {
+		t.Errorf("9 limits in all: %v", err)
+	}
+	if all, err := l.Overrides(t.Context()); len(all) > 0 || err != nil {
+		t.Errorf("overrides after mistakes: %v, %v", all, err)
+	}
+
+	without := newLimiter(t, core.PerMinute(3))
+	_, listed := without.Overrides(t.Context())
+	for call, err := range map[string]error{
+		"Override": without.Override(t.Context(), "k", of(core.PerMinute(9))), "Overrides": listed,
+		"RemoveOverride": without.RemoveOverride(t.Context(), "k"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "WithOverrides") {
+			t.Errorf("%s without the option: %v", call, err)
+		}
+	}
+	shadowed := newLimiterBy(t, core.PerMinute(3), core.ByIP(), core.WithOverrides(),
+		core.WithShadow(core.PerMinute(5).By(byOrganisation)))
+	denied := core.Override{Denied: true, Until: soon, By: byOrganisation}
+	if err := shadowed.Override(t.Context(), "acme", denied); err == nil ||
+		!strings.Contains(err.Error(), "no limit has this key") {
+		t.Errorf("a key of the shadow alone, whose limits an override does not change: %v", err)
+	}
+	if ok, err := without.Pause(t.Context(), "k", soon); ok || err != nil {
+		t.Errorf("Pause without the option: %v, %v", ok, err)
+	}
+	_, err := core.New(
+		core.PerMinute(1),
+		core.Global(),
+		core.WithOverrides(),
+		core.WithStore(struct{ core.Store }{core.NewMemoryStore()}),
+	)
+	if err == nil || !strings.Contains(err.Error(), "store.Overrider") {
+		t.Errorf("a store without overrides: %v", err)
+	}
+}
+
+// Keys that no text names are those of a decision; an address is masked as that of a request; a secret hides keys.
+func TestOverrideFindsKeys(t *testing.T) {
+	secret := core.WithSecret([]byte("0123456789abcdef"))
+	join := core.Join(core.By(byUser), byOrganisation)
+	for name, c := range map[string]struct {
+		key     core.Key
+		text    string // names the key
+		request string // the same key, for a call
+		opts    []core.Option
+	}{
+		"prefix": {core.ByIP(), "2001:db8::1", "2001:db8::2", nil},
+		"secret": {core.ByHeader("X-Key", core.Unverified), "k", "k", []core.Option{secret}},
+		"first":  {core.First(core.By(byUser), core.ByIP()), "192.0.2.1", "192.0.2.1", nil},
+		"global": {core.Global(), "customer 7", "customer 7", nil},
+		"join":   {join, "", "joined", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiterBy(t, core.PerMinute(2), c.key, append(c.opts, core.WithOverrides())...)
+			o := core.Override{Limits: core.Limits{core.PerMinute(3)}, Until: time.Now().Add(time.Hour)}
+			if c.text != "" {
+				overrideIn(t, l, c.text, o)
+			} else if err := askOnce(t, l, c.request).Override(t.Context(), o); err != nil {
+				t.Fatal(err)
+			} else if err := l.Reset(t.Context(), c.request); err != nil {
+				t.Fatal(err)
+			}
+			admits(t, l, c.request, 3)
+			all, err := l.Overrides(t.Context())
+			if err != nil || len(all) != 1 {
+				t.Fatalf("overrides: %+v, %v", all, err)
+			}
+			if want := map[string]string{"secret": "", "join": "joined"}; all[0].Key != c.text {
+				if text, special := want[name]; !special || all[0].Key != text {
+					t.Errorf("the key is %q", all[0].Key)
+				}
+			}
+			if err := l.RemoveOverrideByID(t.Context(), all[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			admits(t, l, c.request, 0)
+		})
+	}
+}
+
+// Servers that ask for pauses cannot keep an administrator from denying a key.
+func TestPausesLeaveRoomForOverrides(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+	until := time.Now().Add(time.Hour)
+	var err error
+	paused := 0
+	for paused <= store.MaxOverrides && err == nil {
+		if _, err = l.Pause(t.Context(), fmt.Sprint("host ", paused), until); err == nil {
+			paused++
+		}
+	}
+	if paused != 1000 || !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("%d pauses, then %v; want 1000, then a ConfigError", paused, err)
+	}
+	overrideIn(t, l, "mallory", core.Override{Denied: true})
+	admits(t, l, "mallory", 0)
+	if _, err := l.Pause(t.Context(), "host 7", until.Add(time.Minute)); err != nil {
+		t.Errorf("a pause that is in force: %v", err)
+	}
+}
+
+// A text that reads like the ID of another key's override is a key of its own, for Override and RemoveOverride alike.
+func TestRemoveOverrideByID(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+	overrideIn(t, l, "ann", core.Override{Denied: true})
+	all, err := l.Overrides(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	id := all[0].ID
+	if err := l.RemoveOverride(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, l, "ann", 0)
+	overrideIn(t, l, id, core.Override{Limits: core.Limits{core.PerHour(3)}})
+	if err := l.RemoveOverride(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	admits(t, l, id, 1)
+	admits(t, l, "ann", 0)
+	for range 2 {
+		if err := l.RemoveOverrideByID(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admits(t, l, "ann", 1)
+	err = newLimiter(t, core.PerHour(1)).RemoveOverrideByID(t.Context(), id)
+	if !errors.As(err, new(*core.ConfigError)) {
+		t.Errorf("without overrides: %v, want a ConfigError", err)
+	}
+}
+
+// A pause is never shortened by an earlier end, and leaves the limits of an override alone.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerHour(7)}, Until: time.Now().Add(time.Hour)})
+		pause := func(d time.Duration) {
+			t.Helper()
+			if ok, err := l.Pause(t.Context(), "k", time.Now().Add(d)); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		pause(10 * time.Second)
+		pause(5 * time.Second)
+		if d := admits(t, l, "k", 0); d.RetryAfter != 10*time.Second {
+			t.Errorf("%v, want 10s", d)
+		}
+		pause(20 * time.Second)
+		time.Sleep(20*time.Second - time.Millisecond)
+		admits(t, l, "k", 0)
+		time.Sleep(time.Millisecond)
+		admits(t, l, "k", 7)
+		pause(time.Minute)
+		if err := l.RemoveOverride(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d := admits(t, l, "k", 0); d.Overridden != nil {
+			t.Errorf("%v by %v, want no override", d, d.Overridden)
+		}
+	})
+}
+
+// What another release has written, or what this limiter cannot serve, has no effect but a line in the log.
+func TestOverrideThatCannotBeApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := core.NewMemoryStore()
+		of := func(opts ...core.Option) *core.Limiter {
+			opts = append(opts, core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+			return newLimiterBy(t, core.PerMinute(2), core.ByIP(), opts...)
+		}
+		one, other := of(), of(core.WithCountDenied())
+		const k = "192.0.2.9"
+		overrideIn(t, one, k, core.Override{Limits: core.Limits{core.PerMinute(5).With(core.SlidingCounter)}})
+		lines := logged(t, func() { admits(t, other, k, 2) })
+		if !strings.Contains(lines, "an override cannot be applied, so it has no effect") {
+			t.Errorf("log: %s", lines)
+		}
+		_, all, err := s.Overrides(t.Context(), "p", "")
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		all[0].Until = time.Now().Add(time.Hour)
+		all[0].Value = `{"limits": [{"limit": "5/fortnight"}]}`
+		if err := s.SetOverride(t.Context(), "p", all[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		lines = logged(t, func() { admits(t, other, k, 2) })
+		if !strings.Contains(lines, "an override cannot be read, so it has no effect") ||
+			strings.Contains(lines, "192.0.2.9") {
+			t.Errorf("log: %s", lines)
+		}
+		if _, err := other.Overrides(t.Context()); err == nil || !strings.Contains(err.Error(), "fortnight") {
+			t.Errorf("Overrides: %v", err)
+		}
+	})
+}
+
+// A decision tells when its override ends, also after only that was changed, and nothing of one that changes no limit.
+func TestOverriddenTellsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMinute(2), core.WithOverrides())
+		for _, length := range []time.Duration{time.Minute, time.Hour} {
+			until := time.Now().Add(length)
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(100)}, Until: until})
+			if d := askOnce(t, l, "k"); d.Overridden == nil || !d.Overridden.Until.Equal(until) {
+				t.Errorf("%+v, want an end at %v", d.Overridden, until)
+			}
+		}
+		ctx := context.WithValue(t.Context(), overrideUser{}, 2)
+		chosen := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
+			return core.Limits{core.PerMinute(ctx.Value(overrideUser{}).(int))}
+		}), core.WithOverrides(), core.WithName("chosen"))
+		overrideIn(t, chosen, "k", core.Override{Limits: core.Limits{core.PerMinute(9).Of("tokens")}})
+		if d, err := chosen.Allow(ctx, "k"); err != nil || d.Overridden != nil {
+			t.Errorf("%v by %+v, %v; want none, as nothing counts tokens", d, d.Overridden, err)
+		}
+	})
+}
+
+// A key is refused also if the request is asked about none of its limits but a shadow.
+func TestOverrideDeniesWhatOnlyAShadowIsAsked(t *testing.T) {
+	l := newLimiter(t, core.PerMinute(3), core.WithOverrides(), core.WithShadow(core.PerMinute(100).Of("tokens")))
+	overrideIn(t, l, "k", core.Override{Denied: true})
+	d, err := l.AllowCosts(t.Context(), "k", core.Costs{"requests": 0, "tokens": 5})
+	if err != nil || d.Allowed || len(d.Limits()) > 0 {
+		t.Errorf("%v, %v, %v; want a denial that no limit was asked about", d, d.Limits(), err)
+	}
+}
+
+// unreadable is a store whose Redis user may not read overrides from some time on.
+type unreadable struct {
+	store.Full
+
+	refuses atomic.Bool
+}
+
+func (u *unreadable) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	if u.refuses.Load() {
+		return "", nil, &store.StoreError{Err: errors.New("NOPERM"), Class: "auth"}
+	}
+	return u.Full.Overrides(ctx, policy, known)
+}
+
+// A store that answers about requests is in no outage because overrides cannot be read, and after an outage requests
+// find it, and then the overrides.
+func TestOverrideThatCannotBeReadIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := new(coretest.FakeStore)
+		s := &unreadable{Full: fake}
+		l := newLimiter(t, core.PerHour(1000), core.WithOverrides(), core.WithStore(s),
+			core.WithFailure(core.FailClosed))
+		overrideIn(t, l, "bad", core.Override{Denied: true, Until: time.Now().Add(time.Hour)})
+		s.refuses.Store(true)
+		lines := logged(t, func() {
+			for range 20 {
+				time.Sleep(time.Second)
+				if d := askOnce(t, l, "bad"); d.Overridden == nil {
+					t.Error(d)
+				}
+			}
+			for range 20 {
+				time.Sleep(500 * time.Millisecond)
+				if d, err := l.Allow(t.Context(), "good"); err != nil || !d.Allowed || d.Degraded {
+					t.Errorf("%v, %v; want it allowed by the store", d, err)
+				}
+			}
+		})
+		if n := strings.Count(lines, "overrides cannot be read"); n != 1 || strings.Contains(lines, "does not answer") {
+			t.Errorf("log: %s", lines)
+		}
+		fake.Fail(errors.New("down"))
+		for range 10 {
+			l.Allow(t.Context(), "good") // it is refused
+			time.Sleep(100 * time.Millisecond)
+		}
+		fake.Fail(nil)
+		s.refuses.Store(false)
+		time.Sleep(2 * time.Second)
+		l.Allow(t.Context(), "good") // it may be the probe
+		synctest.Wait()
+		if d, err := l.Peek(t.Context(), "bad"); err != nil || d.Overridden == nil {
+			t.Errorf("after an outage: %v by %v, %v", d, d.Overridden, err)
+		}
+		if d := askOnce(t, l, "good"); d.Degraded {
+			t.Errorf("after an outage: %v", d)
+		}
+	})
+}

@@ -1,0 +1,413 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+const ada = "ada.lovelace@example.com" // an identity that is easily recognised
+
+// adaError is what a callback's database may say.
+type adaError struct{ user string }
+
+func (e *adaError) Error() string { return "no row for " + e.user }
+
+func byText(text string, err error) core.Key {
+	return core.By(func(context.Context) (string, error) { return text, err })
+}
+
+// refusals are requests that are answered with 400 or 500, and what the line in the log says.
+var refusals = []struct {
+	desc   string
+	status int
+	policy core.Policy
+	key    core.Key
+	opts   []core.Option
+	want   []string
+}{
+	{"no header", 400, core.PerMinute(9), core.ByHeader("X-API-Key", core.Unverified), nil,
+		[]string{"level=WARN", `"sash: a request is refused (400)"`, `reason="it has no key"`, "key=ByHeader"}},
+	{"ByValue without its middleware", 400, core.PerMinute(9), core.ByValue("user"), nil,
+		[]string{"level=WARN", "(400)", "key=ByValue"}},
+	{"no address", 400, core.PerMinute(9), core.Join(byText(ada, nil), byText("", nil)), nil,
+		[]string{"(400)", "key=Join"}},
+	{"an unknown value", 400, core.PerMinute(9), byText("", fmt.Errorf("%s: %w", ada, core.ErrNoKey)), nil,
+		[]string{"(400)", "key=By ", `error="*fmt.wrapError *errors.errorString"`}},
+	{
+		"verify's database",
+		500,
+		core.PerMinute(9),
+		core.ByHeader("X-User", func(_ context.Context, v string) (string, error) {
+			return "", fmt.Errorf("%s: %w", v, &adaError{v})
+		}),
+		nil,
+		[]string{
+			"level=ERROR",
+			`reason="its key function failed"`,
+			"key=ByHeader",
+			`error="*fmt.wrapError *core_test.adaError"`,
+		},
+	},
+	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
+		_, err := core.ParseLimit(ada)
+		return "", err
+	}), nil, []string{"its key function failed", "error=*store.ConfigError"}},
+	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
+		[]string{
+			`reason="sash: LimitBy(none): there are no limits; pass at least one, such as core.PerMinute(100)"`,
+		}},
+	{
+		"LimitBy returns limits of a unit without WithCostOf", 500,
+		core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(9).Of("tokens")} }),
+		byText(ada, nil), nil,
+		[]string{`reason="sash: WithCostOf(tokens): no function returns what a request costs; add core.With`},
+	},
+	{
+		"LimitBy returns a limit whose name is not valid",
+		500,
+		core.LimitBy(
+			func(context.Context) core.Limits {
+				return core.Limits{{Quota: 1, Window: time.Second, Name: "pro plan"}}
+			},
+		),
+		byText(ada, nil),
+		nil,
+		[]string{`the name \"pro plan\" is not valid`},
+	},
+	{
+		"cost 0",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithCost(func(context.Context) int { return 0 })},
+		[]string{`reason="sash: cost(0): a request costs at least 1 unit`},
+	},
+	{
+		"a cost below 0 of the only unit", 500, core.PerMinute(9).Of("tokens"), byText(ada, nil),
+		[]core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
+		[]string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`},
+	},
+	{
+		"a cost below 0 beside requests", 500, core.Limits{core.PerMinute(9), core.PerMinute(9).Of("tokens")},
+		byText(ada, nil), []core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
+		[]string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`},
+	},
+	{"a key that panics", 500, core.PerMinute(9), core.By(panicking), nil,
+		[]string{
+			"a callback has panicked",
+			`place="github.com/sashlimit/sash/core_test.panicking core/refusallog_test.go:`,
+			"value=*core_test.adaError",
+		}},
+	{
+		"a cost that panics",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithCost(func(context.Context) int { return []int{}[len(ada)] })},
+		[]string{"a callback has panicked", "core/refusallog_test.go:", "value=runtime.boundsError"},
+	},
+	{
+		"a list's key",
+		500,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
+		[]string{
+			"the key function of a list failed",
+			`error="*core.listError *errors.errorString"`,
+		},
+	},
+	{
+		"one key's trouble",
+		503,
+		core.PerMinute(9),
+		byText(ada, nil),
+		[]core.Option{core.WithFailure(core.FailClosed), core.WithStore(&meddled{
+			take: func(context.Context, store.Take) error {
+				return &core.StoreError{Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true}
+			},
+		})},
+		[]string{
+			"(503)", "the store cannot serve its key",
+			`error="*store.StoreError(type) *errors.errorString"`,
+		},
+	},
+	{
+		"a cost that the store never serves", 500, core.PerMinute(9), byText(ada, nil),
+		[]core.Option{core.WithStore(&meddled{take: func(context.Context, store.Take) error {
+			return &core.ConfigError{Option: "store", Problem: "entries are single units", Remedy: "cost 1"}
+		}})},
+		[]string{`reason="sash: store: entries are single units; cost 1"`},
+	},
+}
+
+func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
+
+// Without an observer a 400 or 500 was silent. Now there is one line in ten seconds for each policy and status, and no
+// identity in it.
+func TestRefusalsAreLogged(t *testing.T) {
+	for _, c := range refusals {
+		t.Run(c.desc, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := core.New(c.policy, c.key, append([]core.Option{core.WithName("api")}, c.opts...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				refuse := func(times int) string {
+					return logged(t, func() {
+						for range times {
+							d, err := l.Check(from("203.0.113.9:1", "X-User", ada))
+							if p := core.ProblemOf(err); err == nil || p.Status != c.status {
+								t.Fatalf("%+v, %v: status %d, want %d", d, err, p.Status, c.status)
+							}
+						}
+					})
+				}
+				check := func(got string, want ...string) {
+					t.Helper()
+					if strings.Count(got, "\n") != 1 {
+						t.Errorf("logged, instead of one line:\n%s", got)
+					}
+					for _, want := range append(want, "policy=api",
+						"observers (WithObserver) receive the error itself") {
+						if !strings.Contains(got, want) {
+							t.Errorf("the log lacks %s:\n%s", want, got)
+						}
+					}
+					noIdentity(t, got)
+				}
+				got := refuse(1)
+				check(got, c.want...)
+				if strings.Contains(got, "left out") {
+					t.Errorf("nothing was left out:\n%s", got)
+				}
+				if got := refuse(100); got != "" {
+					t.Errorf("again within 10 s:\n%s", got)
+				}
+				time.Sleep(10*time.Second - 1)
+				if got := refuse(1); got != "" {
+					t.Errorf("again within 10 s:\n%s", got)
+				}
+				time.Sleep(time.Nanosecond)
+				check(refuse(2), append([]string{`"lines left out"=101`}, c.want...)...)
+			})
+		})
+	}
+}
+
+func noIdentity(t *testing.T, text string) {
+	t.Helper()
+	for _, identity := range []string{ada, "203.0.113.9"} {
+		for _, form := range traces(identity) {
+			if strings.Contains(strings.ToLower(text), form) {
+				t.Errorf("%s is in the log:\n%s", form, text)
+			}
+		}
+	}
+}
+
+// Each status has a line of its own, also where another has just had one.
+func TestRefusalsByStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var key error
+		l, err := core.New(core.PerMinute(9), core.By(func(context.Context) (string, error) { return ada, key }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := logged(t, func() {
+			for range 3 {
+				for _, key = range []error{errors.New(ada), core.ErrNoKey} {
+					l.Check(from("203.0.113.9:1"))
+				}
+			}
+		})
+		for _, want := range []string{"its key function failed", "it has no key"} {
+			if strings.Count(got, want) != 1 || strings.Count(got, "\n") != 2 {
+				t.Errorf("want %q once among two lines:\n%s", want, got)
+			}
+		}
+		noIdentity(t, got)
+	})
+}
+
+// What is no fault of the setup has no line, and neither has what its caller is told as an error.
+func TestWhatIsNotLogged(t *testing.T) {
+	got := logged(t, func() {
+		for name, opts := range map[string][]core.Option{"allowed": nil,
+			"forbidden": {core.WithDenyList(byText(ada, nil), ada)}} {
+			l, err := core.New(core.PerMinute(2), byText(ada, nil), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				if _, err := l.Check(from("203.0.113.9:1")); errors.Is(
+					err,
+					core.ErrForbidden,
+				) != (name == "forbidden") {
+					t.Error(name, err)
+				}
+			}
+			if _, err := l.Allow(t.Context(), ""); !errors.Is(err, core.ErrNoKey) {
+				t.Error(err)
+			}
+			if _, err := l.AllowN(t.Context(), ada, 0); err == nil {
+				t.Error("a cost of 0 passes")
+			}
+		}
+	})
+	if got != "" {
+		t.Errorf("logged:\n%s", got)
+	}
+}
+
+// An outage is logged once, by the breaker, and not again as refused requests.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"of a store that names a class": {&core.StoreError{Err: errors.New("dial tcp: connection refused"),
+			Class: "refused", Advice: "start it"},
+			[]string{"class=refused", `error="dial tcp: connection refused"`, `advice="start it"`}},
+		"of one that does not": {errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
+		"that tells the key": {&core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
+			Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
+		"whose port has the short key in it": {&core.StoreError{Err: errors.New("dial tcp 127.0.0.1:6379: refused"),
+			Class: "refused", Advice: "start Redis 17"},
+			[]string{`error="dial tcp 127.0.0.1:6379: refused"`, `advice="start Redis 17"`}},
+		"that quotes its address": {&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
+			[]string{"class=sql", "error=*errors.errorString"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				key := byText(ada, nil)
+				switch {
+				case strings.Contains(name, "address"):
+					key = core.ByIP()
+				case strings.Contains(name, "short key"):
+					key = byText("7", nil)
+				}
+				l, err := core.New(
+					core.PerMinute(9),
+					key,
+					core.WithFailure(core.FailClosed),
+					core.WithStore(&meddled{take: func(context.Context, store.Take) error { return c.err }}),
+				)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				got := logged(t, func() {
+					for range 20 {
+						if _, err := l.Check(from("203.0.113.9:1")); core.ProblemOf(err).Status != 503 {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+				if strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store does not answer") {
+					t.Errorf("want one line of the outage:\n%s", got)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(got, want) {
+						t.Errorf("the log lacks %s:\n%s", want, got)
+					}
+				}
+				noIdentity(t, got)
+			})
+		})
+	}
+}
+
+// A callback that fails when the request has been served is logged too.
+func TestRefundPanicIsLogged(t *testing.T) {
+	for name, opts := range map[string][]core.Option{
+		"callback": {core.WithRefund(func(context.Context, int) bool { panic(ada) })},
+		"observer": {core.WithRefund(func(context.Context, int) bool { return true }),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				if e.Outcome == event.Refunded {
+					panic(ada)
+				}
+			})},
+	} {
+		got := logged(t, func() {
+			l, err := core.New(core.PerMinute(9), byText(ada, nil), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				d, err := l.Check(from("203.0.113.9:1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Serve(func() int { return 200 })
+			}
+		})
+		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "has panicked") ||
+			!strings.Contains(got, "core/refusallog_test.go:") {
+			t.Errorf("%s: logged\n%s", name, got)
+		}
+		noIdentity(t, got)
+	}
+}
+
+// A handler of slog's that panics must not end the process.
+func TestLogThatPanics(t *testing.T) {
+	before := slog.Default()
+	slog.SetDefault(slog.New(panicHandler{slog.DiscardHandler}))
+	defer slog.SetDefault(before)
+	l, err := core.New(core.PerMinute(9), byText("", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Check(from("203.0.113.9:1")); !errors.Is(err, core.ErrNoKey) {
+		t.Error(err)
+	}
+}
+
+type panicHandler struct{ slog.Handler }
+
+func (panicHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (panicHandler) Handle(context.Context, slog.Record) error { panic("no disk") }
+
+// Many requests that are refused at the same time have one line, and all others are counted.
+func TestRefusalsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := core.New(core.PerMinute(9), core.ByIP())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refuse := func() {
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					for range 100 {
+						l.Check(from(""))
+					}
+				})
+			}
+			all.Wait()
+		}
+		first := logged(t, refuse)
+		time.Sleep(10 * time.Second)
+		second := logged(t, refuse)
+		if strings.Count(first, "\n") != 1 || strings.Count(second, "\n") != 1 ||
+			!strings.Contains(second, `"lines left out"=799`) {
+			t.Errorf("logged\n%s%s", first, second)
+		}
+	})
+}

@@ -1,0 +1,345 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// meddled is a store with functions that run before a call and after its answer. Their error becomes the answer.
+type meddled struct {
+	coretest.FakeStore
+
+	take, taken func(context.Context, store.Take) error
+	tell        func() // before Settle and Reset
+	merge       func(context.Context, store.MergeRequest) error
+}
+
+func (m *meddled) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if m.take != nil {
+		if err := m.take(ctx, takes[0]); err != nil {
+			return err
+		}
+	}
+	err := m.FakeStore.Take(ctx, takes, answers)
+	if m.taken != nil {
+		err = errors.Join(err, m.taken(ctx, takes[0]))
+	}
+	return err
+}
+
+func (m *meddled) Settle(ctx context.Context, s store.Settlement) error {
+	if m.tell != nil {
+		m.tell()
+	}
+	return m.FakeStore.Settle(ctx, s)
+}
+
+func (m *meddled) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	if m.tell != nil {
+		m.tell()
+	}
+	return m.FakeStore.Reset(ctx, key, limits, young)
+}
+
+func (m *meddled) Merge(ctx context.Context, g store.MergeRequest) error {
+	if m.merge != nil {
+		if err := m.merge(ctx, g); err != nil {
+			return err
+		}
+	}
+	return m.FakeStore.Merge(ctx, g)
+}
+
+// A denial that was fetched while units were given back stayed in the cache, and denied what there was room for.
+func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
+	for name, give := range map[string]func(context.Context, *core.Limiter, core.Decision) error{
+		"undo":   func(ctx context.Context, _ *core.Limiter, d core.Decision) error { return d.Undo(ctx) },
+		"settle": func(ctx context.Context, _ *core.Limiter, d core.Decision) error { return d.Settle(ctx, 1) },
+		"reset":  func(ctx context.Context, l *core.Limiter, _ core.Decision) error { return l.Reset(ctx, "k") },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			for _, asked := range []string{"before it is told", "and answered when it is over"} {
+				logs := new(meddled)
+				l := newLimiter(t, core.PerHour(2), core.WithStore(logs))
+				d, err := l.AllowN(t.Context(), "k", 2)
+				if err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				deny := func() {
+					if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
+						t.Error(d, err)
+					}
+				}
+				back := func() {
+					if err := give(t.Context(), l, d); err != nil {
+						t.Error(err)
+					}
+				}
+				if asked == "before it is told" {
+					logs.tell = deny
+					back()
+				} else {
+					logs.taken = func(context.Context, store.Take) error {
+						logs.taken = nil
+						back()
+						return nil
+					}
+					deny()
+				}
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+					t.Errorf("%s: denied although there is room: %+v, %v", asked, d, err)
+				}
+			}
+		})
+	}
+}
+
+// One fault that failed all waiting takes was counted as that many consecutive failures.
+func TestOneGlitchOpensNoBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		glitch := make(chan error)
+		logs := &meddled{take: func(context.Context, store.Take) error { return <-glitch }}
+		l := newLimiter(t, core.PerHour(100), core.WithStore(logs))
+		defer l.Close()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Degraded {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		for range 20 {
+			glitch <- errDown
+			synctest.Wait()
+		}
+		wg.Wait()
+		logs.take = nil
+		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Used != 20 {
+			t.Errorf("afterwards: degraded %v, used %d, %v; want all 20", d.Degraded, d.Used, err)
+		}
+		synctest.Wait() // a replay that succeeds meanwhile would be a success between two failures
+		asked := 0
+		logs.take = func(context.Context, store.Take) error {
+			asked++
+			return errDown
+		}
+		for range 20 {
+			l.Allow(t.Context(), "k")
+		}
+		if asked != 5 {
+			t.Errorf("failing in turn, the store was asked %d times; want 5", asked)
+		}
+	})
+}
+
+// More than could be merged within one decision's time was never brought back, and each try to was a failure more.
+func TestLongLogIsReplayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const entries, cost, perUnit = 3000, 10, 10 * time.Microsecond
+		logs := new(meddled)
+		logs.merge = func(ctx context.Context, m store.MergeRequest) error {
+			units := 0
+			for _, e := range m.Entries {
+				units += e.Cost
+			}
+			select {
+			case <-time.After(time.Duration(units) * perUnit):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		l := newLimiter(t, core.PerHour(100_000), core.WithStore(logs))
+		defer l.Close()
+		logs.Fail(errDown)
+		for range entries {
+			if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed || !d.Degraded {
+				t.Fatal(d, err)
+			}
+		}
+		logs.Fail(nil)
+		served, back, asked := false, false, 0
+		for began := time.Now(); !back; {
+			if time.Since(began) > 10*time.Second {
+				t.Fatalf("not back after 10 s; another key was served: %v", served)
+			}
+			time.Sleep(10 * time.Millisecond)
+			other, err := l.Allow(t.Context(), "other")
+			if err != nil || served && other.Degraded {
+				t.Fatalf("another key: degraded %v, %v", other.Degraded, err)
+			}
+			served = served || !other.Degraded
+			for range 6 { // more than failures in a row would be
+				d, err := l.Allow(t.Context(), "k")
+				if err != nil || back && d.Degraded {
+					t.Fatalf("degraded %v, %v", d.Degraded, err)
+				}
+				if back = !d.Degraded; back && d.Used != entries*cost+asked {
+					t.Fatalf("used %d, want %d", d.Used, entries*cost+asked)
+				}
+				asked++
+			}
+		}
+	})
+}
+
+// A decision that was settled after the journal was read, and before its entry was in the store, lost its settlement.
+func TestSettledDuringReplay(t *testing.T) {
+	for _, cost := range []int{0, 3} {
+		for _, who := range []string{"by the next request", "by itself"} {
+			inBubble(t, fmt.Sprint(cost, " units, brought ", who), func(t *testing.T) {
+				decided := make(chan core.Decision, 1)
+				logs := &meddled{merge: func(ctx context.Context, _ store.MergeRequest) error {
+					select {
+					case d := <-decided:
+						return d.Settle(ctx, cost)
+					default:
+						return nil
+					}
+				}}
+				l := newLimiter(t, core.PerHour(10), core.WithStore(logs))
+				defer l.Close()
+				logs.Fail(errDown)
+				first, _ := l.AllowN(t.Context(), "k", 2)
+				if d, err := l.AllowN(t.Context(), "k", 4); err != nil || !first.Degraded || !d.Allowed {
+					t.Fatal(first, d, err)
+				}
+				logs.Fail(nil)
+				decided <- first
+				if who == "by itself" {
+					time.Sleep(3 * time.Second)
+					synctest.Wait()
+				}
+				d, err := l.Peek(t.Context(), "k")
+				if err != nil || d.Degraded || d.Used != 4+cost || len(decided) > 0 {
+					t.Errorf("used %d, degraded %v, %v; want %d", d.Used, d.Degraded, err, 4+cost)
+				}
+			})
+		}
+	}
+}
+
+// The denials that led to a ban could not be reset in an outage, and that was an error instead of the ban.
+func TestBanInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithBan(2, time.Minute, 30*time.Second))
+		defer l.Close()
+		logs.Fail(errDown)
+		for i, want := range []string{"allowed", "denied", "banned", "banned"} {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Degraded || d.Allowed != (want == "allowed") || d.Banned != (want == "banned") {
+				t.Errorf("request %d: %+v, %v; want it %s", i+1, d, err, want)
+			}
+		}
+	})
+}
+
+// If the ban could not be read but the request was charged, the decision was reported as uncounted.
+func TestFailOpenForABanAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard core.Event
+		logs := &meddled{take: func(_ context.Context, t store.Take) error {
+			if t.Mode == store.ModePeek {
+				return errDown
+			}
+			return nil
+		}}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailOpen),
+			core.WithDenyCache(0), core.WithBan(5, time.Minute, time.Second),
+			core.WithObserver(func(_ context.Context, e core.Event) { heard = e }))
+		for range 2 {
+			d, err := l.Allow(t.Context(), "k")
+			if err != nil || !d.Allowed || !d.Degraded || d.ResetAfter != time.Hour || !errors.Is(heard.Err, errDown) {
+				t.Errorf("%+v, %v; the observer heard %v", d, err, heard.Err)
+			}
+			denied, err := l.Allow(t.Context(), "k")
+			if err != nil || denied.Allowed || denied.Banned || !denied.Degraded ||
+				denied.RetryAfter != time.Hour || len(denied.Violated) != 1 {
+				t.Errorf("%+v, %v; want it denied", denied, err)
+			}
+			if err := d.Undo(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 0 {
+				t.Errorf("%v, %v: undone, and counted", entries, err)
+			}
+		}
+	})
+}
+
+// A scope in memory that is used again had changed when the outage was over: its units were somebody else's.
+func TestScopeIsCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buffer := make([]byte, 3)
+		logs := new(coretest.FakeStore)
+		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(adapter.Request) (scope, text string, err error) {
+			return unsafeString(buffer), "user", nil
+		}), core.WithStore(logs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ask := func(scope string, want bool) {
+			t.Helper()
+			copy(buffer, scope)
+			if d, err := l.Check(from("203.0.113.9:1")); err != nil || d.Allowed != want {
+				t.Errorf("%s: %+v, %v; want %v", scope, d, err, want)
+			}
+		}
+		logs.Fail(errDown)
+		ask("ann", true)
+		copy(buffer, "bob")
+		logs.Fail(nil)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		ask("bob", true)
+		ask("ann", false)
+	})
+}
+
+// A process that had decided nothing yet knew no window, and so listed an empty log.
+func TestLogBeforeAnyDecision(t *testing.T) {
+	logs := core.NewMemoryStore()
+	policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(5)} })
+	if _, err := newLimiter(t, policy, core.WithStore(logs)).AllowN(t.Context(), "k", 3); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k")
+	if err != nil || len(entries) != 1 || entries[0].Cost != 3 {
+		t.Errorf("%v, %v; want the one entry", entries, err)
+	}
+}
+
+// A denial that counts cannot be undone: otherwise a client could take back each that is refused.
+func TestUndoOfACountedDenial(t *testing.T) {
+	l := newLimiter(t, core.PerHour(1), core.WithCountDenied())
+	for n := range 2 {
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil || d.Allowed != (n == 0) {
+			t.Fatal(d, err)
+		}
+		if n == 1 {
+			if err := d.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Allowed {
+		t.Errorf("%v, %v; want no room", d, err)
+	}
+}

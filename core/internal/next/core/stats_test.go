@@ -1,0 +1,110 @@
+//go:build next
+
+package core_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+)
+
+func TestStatsOfMemory(t *testing.T) {
+	s := core.NewMemoryStore(core.WithMaxKeys(3))
+	l, err := core.New(core.Limits{core.PerHour(5), core.InFlight(2)}, core.Global(),
+		core.WithStore(s), core.WithName("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := l.Stats()
+	if empty.Policy != "jobs" || empty.Store != core.Store(s) || empty.MaxKeys != 3 || empty.Keys != 0 ||
+		empty.InFlight != 0 || empty.Breaker != "" {
+		t.Errorf("an empty store: %+v", empty)
+	}
+	d, err := l.Allow(t.Context(), "a")
+	if err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	one := l.Stats()
+	if one.Keys != 2 || one.InFlight != 1 || one.Bytes < empty.Bytes+2*192 {
+		t.Errorf("a request: %+v, and an empty store has %d bytes", one, empty.Bytes)
+	}
+	if err := d.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		d, err := l.Allow(t.Context(), fmt.Sprint("b", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Release(t.Context())
+	}
+	many := l.Stats()
+	if many.InFlight != 0 || many.Keys != 3 || many.Shared < 10 || many.Shared != s.Shared() {
+		t.Errorf("more keys than places: %+v", many)
+	}
+}
+
+// An outage is counted from its first failure to the last take that the store is told.
+func TestStatsOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l, err := core.New(core.PerHour(100), core.Global(), core.WithStore(s), core.WithFailLocalKeys(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		allow := func(key string) {
+			t.Helper()
+			if d, err := l.Allow(t.Context(), key); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+		}
+		allow("a")
+		want := core.Stats{Policy: "100-per-hour", Store: s, Breaker: "closed"}
+		if got := l.Stats(); got != want {
+			t.Errorf("before: %+v, want %+v", got, want)
+		}
+		s.Fail(errors.New("away"))
+		for range 5 {
+			time.Sleep(time.Millisecond)
+			allow("a")
+		}
+		allow("b") // for which there is a place
+		allow("c") // for which there is none
+		want.Breaker, want.Outages, want.Failures, want.Backlog, want.Lost = "open", 1, 5, 6, 1
+		if got := l.Stats(); got != want {
+			t.Errorf("during an outage: %+v, want %+v", got, want)
+		}
+		s.Fail(nil)
+		for range 10 {
+			s.Advance(time.Second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		want.Breaker, want.Backlog, want.Replayed = "closed", 0, 6
+		if got := l.Stats(); got != want {
+			t.Errorf("after the replay: %+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestStatsOfDenials(t *testing.T) {
+	l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(new(coretest.FakeStore)),
+		core.WithFailure(core.FailClosed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := l.Allow(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.Stats(); got.Denials != 1 {
+		t.Errorf("%d denials are remembered, want 1: %+v", got.Denials, got)
+	}
+}

@@ -1,0 +1,81 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// All calls to the store are told, with their errors. A panic of the observer changes no decision.
+func TestStoreObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		var calls []string
+		tell := func(_ context.Context, c event.StoreCall) {
+			text := c.Policy + " " + c.Operation.String()
+			var failed *store.StoreError
+			if errors.As(c.Err, &failed) {
+				text += " " + failed.Class
+			} else if c.Err != nil {
+				text += " error"
+			}
+			calls = append(calls, text)
+		}
+		l, err := core.New(core.Limits{core.PerHour(100)}, core.Global(), core.WithStore(s), core.WithName("p"),
+			core.WithStoreObserver(tell), core.WithStoreObserver(func(context.Context, event.StoreCall) { panic("x") }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		check := func(desc string, want ...string) {
+			t.Helper()
+			for i := range want {
+				want[i] = "p " + want[i]
+			}
+			if !slices.Equal(calls, want) {
+				t.Errorf("%s: calls %q, want %q", desc, calls, want)
+			}
+			calls = nil
+		}
+		d, err := l.Allow(t.Context(), "a")
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		check("Allow", "take")
+		if err := d.Undo(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		check("Undo", "settle")
+		if err := l.Reset(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		check("Reset", "reset")
+		s.Fail(&store.StoreError{Err: errors.New("away"), Class: "refused"})
+		if d, err := l.Allow(t.Context(), "a"); err != nil || !d.Degraded {
+			t.Fatal(d, err)
+		}
+		check("an outage", "take refused")
+		s.Fail(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		check("after an outage", "merge")
+	})
+}
+
+func TestStoreObserverNil(t *testing.T) {
+	_, err := core.New(core.PerHour(1), core.Global(), core.WithStoreObserver(nil))
+	if err == nil || !strings.Contains(err.Error(), "WithStoreObserver") {
+		t.Errorf("error %v", err)
+	}
+}

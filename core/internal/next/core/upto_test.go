@@ -1,0 +1,266 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// allowAtMost asks for up to cost units, and compares what is granted.
+func allowAtMost(ctx context.Context, t *testing.T, l *core.Limiter, cost, granted int) core.Decision {
+	t.Helper()
+	d, err := l.AllowAtMost(ctx, "k", cost)
+	if err != nil || d.Granted != granted || d.Allowed != (granted > 0) {
+		t.Errorf("AllowAtMost(%d): %v, %v; want %d granted", cost, d, err, granted)
+	}
+	return d
+}
+
+// A part of what is asked is taken if all of it is not there, and can be given back. A denial has the wait for a unit.
+func TestAllowAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerMinute(8)}, core.WithName("api"))
+		first := allowAtMost(ctx, t, l, 3, 3)
+		if first.Remaining != 2 || first.Used != 0 {
+			t.Errorf("%v, want 2 remaining", first)
+		}
+		time.Sleep(time.Second / 4)
+		part := allowAtMost(ctx, t, l, 1_000_000_000, 2)
+		if part.Remaining != 0 || part.Used != 3 || part.Err() != nil {
+			t.Errorf("%v, want none remaining of 3 used", part)
+		}
+		if text := fmt.Sprint(part); !strings.Contains(text, " granted=2") {
+			t.Errorf("printed %s", text)
+		}
+		none := allowAtMost(ctx, t, l, 6, 0)
+		if none.RetryAfter != 750*time.Millisecond || none.Never() || errors.Is(none.Err(), core.ErrCostExceedsQuota) ||
+			fmt.Sprint(none.Violated) != "[5-per-second]" {
+			t.Errorf("%v, want a denial of a unit", none)
+		}
+		fields := http.Header{}
+		none.SetHeaders(fields)
+		if got := fields.Get("RateLimit"); got != `"5-per-second";r=0;t=1` || fields.Get("Retry-After") != "1" {
+			t.Errorf("header fields %v", fields)
+		}
+		if err := part.Undo(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := first.Settle(ctx, 4); err != nil {
+			t.Error(err)
+		}
+		allowAtMost(ctx, t, l, 9, 1)
+		time.Sleep(time.Second)
+		allowAtMost(ctx, t, l, 9, 3) // of the minute
+		allowAtMost(ctx, t, l, 9, 0)
+	})
+}
+
+// Each kind of decision tells what was granted, and events tell it beside the cost.
+func TestGranted(t *testing.T) {
+	ctx := t.Context()
+	var heard core.Event
+	observe := core.WithObserver(func(_ context.Context, e core.Event) { heard = e })
+	shadow := core.WithShadow(core.PerMinute(4))
+	l := newLimiter(t, core.PerHour(6), observe, shadow)
+	want := func(what string, d core.Decision, granted, shadow int) {
+		t.Helper()
+		if d.Granted != granted || heard.Decision.Granted != granted || heard.Shadow.Granted != shadow {
+			t.Errorf("%s: %v and event %v; want %d granted, %d by the shadow", what, d, heard, granted, shadow)
+		}
+	}
+	d, _ := l.Peek(ctx, "k")
+	want("Peek", d, 0, 0)
+	d, _ = l.Allow(ctx, "k")
+	want("Allow", d, 1, 1)
+	d, _ = l.AllowN(ctx, "k", 2)
+	want("AllowN", d, 2, 2)
+	d, _ = l.AllowN(ctx, "k", 4)
+	want("AllowN of too many", d, 0, 0)
+	d, _ = l.AllowN(ctx, "k", 7)
+	want("AllowN above the quota", d, 0, 0)
+	if d = allowAtMost(ctx, t, l, 2, 2); !heard.Shadow.Allowed || heard.Mode != store.ModeAtMost || heard.Cost != 2 {
+		t.Errorf("event %v", heard)
+	}
+	want("AllowAtMost of which the shadow grants a part", d, 2, 1)
+	d = allowAtMost(ctx, t, l, 5, 1)
+	want("AllowAtMost of which a part is granted", d, 1, 0)
+	if heard.Shadow.Allowed || heard.Cost != 5 || heard.Shadow.RetryAfter <= 0 {
+		t.Errorf("event %v", heard)
+	}
+	want("AllowAtMost of nothing", allowAtMost(ctx, t, l, 5, 0), 0, 0)
+	d, _ = l.Record(ctx, "k", 3)
+	want("Record", d, 3, 0)
+	if err := l.Reset(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = l.WaitN(ctx, "k", 6)
+	want("WaitN", d, 6, 0)
+
+	l = newLimiter(t, core.PerHour(1), core.WithCountDenied())
+	allowAtMost(ctx, t, l, 3, 1)
+	if d, _ := l.Allow(ctx, "k"); d.Granted != 0 {
+		t.Errorf("a denial that was recorded: %v", d)
+	}
+	d, err := newLimiter(t, core.PerHour(1), core.WithSkip(func(context.Context) bool { return true })).
+		Check(from("192.0.2.1:1"))
+	if err != nil || !d.Allowed || d.Granted != 0 {
+		t.Errorf("a request that is skipped: %v, %v", d, err)
+	}
+	banning := newLimiter(t, core.PerHour(1), core.WithBan(1, time.Hour, time.Hour))
+	allowAtMost(ctx, t, banning, 3, 1)
+	for range 2 {
+		if d := allowAtMost(ctx, t, banning, 3, 0); !d.Banned {
+			t.Errorf("%v, want a ban", d)
+		}
+	}
+}
+
+// Of several keys all are charged the same, and none if one has no unit left.
+func TestAllowAtMostOfSeveralKeys(t *testing.T) {
+	for name, s := range map[string]core.Store{"memory": core.NewMemoryStore(), "fake": &coretest.FakeStore{}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, perUserAndOrg(3, 5), core.WithStore(s), core.WithDenyCache(0),
+				core.WithShadow(core.Limit{Name: "shadow", Quota: 4, Window: time.Minute}.By(core.ByValue(orgKey{}))))
+			ctx := inOrg(t.Context(), "acme")
+			first := allowAtMost(ctx, t, l, 10, 3)
+			if d := allowAtMost(ctx, t, l, 10, 0); fmt.Sprint(d.Violated) != "[3-per-minute]" {
+				t.Errorf("%v, want a denial by the user's limit", d)
+			}
+			ask := func(user string, granted int) core.Decision {
+				t.Helper()
+				d, err := l.AllowAtMost(ctx, user, 10)
+				if err != nil || d.Granted != granted || granted > 0 && d.Remaining != 0 {
+					t.Errorf("%s: %v, %v; want %d granted", user, d, err, granted)
+				}
+				return d
+			}
+			ask("bob", 2)
+			if d := ask("cecil", 0); fmt.Sprint(d.Violated) != "[5-per-minute]" || d.RetryAfter <= 0 {
+				t.Errorf("%v, want a denial by the organisation's limit", d)
+			}
+			if err := first.Undo(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ask("cecil", 3)
+			ask("k", 0)
+		})
+	}
+}
+
+// Costs below 1 are errors, as of AllowN.
+func TestAllowAtMostErrors(t *testing.T) {
+	l := newLimiter(t, core.PerHour(5))
+	for _, cost := range []int{0, -1} {
+		_, want := l.AllowN(t.Context(), "k", cost)
+		_, err := l.AllowAtMost(t.Context(), "k", cost)
+		if !errors.As(err, new(*core.ConfigError)) || err.Error() != want.Error() ||
+			!strings.Contains(err.Error(), "use WithSkip or Peek") {
+			t.Errorf("AllowAtMost(%d): %v, want %v", cost, err, want)
+		}
+	}
+	if _, err := l.AllowAtMost(t.Context(), "", 1); !errors.Is(err, core.ErrNoKey) {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+// While the store does not answer, FailOpen grants all and counts nothing, and FailLocal grants what this process knows
+// to be left.
+func TestAllowAtMostInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := new(coretest.FakeStore)
+		open := newLimiter(t, core.PerHour(5), core.WithStore(fake), core.WithFailure(core.FailOpen))
+		local := newLimiter(t, core.PerHour(5), core.WithStore(fake), core.WithName("local"))
+		other := newLimiter(t, core.PerHour(5), core.WithStore(fake), core.WithName("local"))
+		fake.Fail(errDown)
+		for range 2 {
+			if d := allowAtMost(t.Context(), t, open, 9, 9); !d.Degraded || d.Undo(t.Context()) != nil {
+				t.Errorf("FailOpen: %v", d)
+			}
+		}
+		allowAtMost(t.Context(), t, local, 3, 3)
+		part := allowAtMost(t.Context(), t, local, 3, 2)
+		if d := allowAtMost(t.Context(), t, local, 3, 0); !d.Degraded || d.RetryAfter != time.Hour {
+			t.Errorf("FailLocal: %v", d)
+		}
+		if err := part.Settle(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+		fake.Fail(nil)
+		if err := errors.Join(local.Close(), open.Close()); err != nil {
+			t.Error(err)
+		}
+		if d, err := other.Peek(t.Context(), "k"); err != nil || d.Used != 4 {
+			t.Errorf("after the outage: %v, %v; want 4 units used", d, err)
+		}
+	})
+}
+
+// A remembered denial of one unit answers AllowAtMost, and one of AllowAtMost answers Allow. One of a larger cost does
+// not, since a part of that may be there.
+func TestAllowAtMostFromTheDenyCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, asked := new(coretest.FakeStore), 0
+		spy := &takeSpy{Full: fake, seen: func(store.Take) { asked++ }}
+		l := newLimiter(t, core.PerHour(5), core.WithStore(spy), core.WithFailure(core.FailClosed),
+			core.WithDenyCache(time.Minute))
+		reaches := func(what string, n int) {
+			t.Helper()
+			if asked != n {
+				t.Errorf("%s: the store was asked %d times, want %d", what, asked, n)
+			}
+			asked = 0
+		}
+		ctx := t.Context()
+		first := allowAtMost(ctx, t, l, 3, 3)
+		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed {
+			t.Errorf("%v, %v", d, err)
+		}
+		reaches("a grant and a denial of 3 units", 2)
+		part := allowAtMost(ctx, t, l, 4, 2)
+		reaches("after a denial of 3 units", 1)
+		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed || d.RetryAfter != time.Hour {
+			t.Errorf("%v, %v", d, err)
+		}
+		reaches("3 units again, whose wait is longer now", 1)
+		allowAtMost(ctx, t, l, 7, 0)
+		reaches("the first grant of nothing", 1)
+		time.Sleep(time.Second)
+		fake.Advance(time.Second)
+		for cost := range 9 {
+			if d := allowAtMost(ctx, t, l, 1+cost, 0); d.RetryAfter != time.Hour-time.Second {
+				t.Errorf("%v, want a wait of an hour less a second", d)
+			}
+		}
+		if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed {
+			t.Errorf("%v, %v", d, err)
+		}
+		reaches("remembered", 0)
+		if err := part.Undo(ctx); err != nil {
+			t.Error(err)
+		}
+		allowAtMost(ctx, t, l, 7, 2)
+		reaches("after two units were given back", 1)
+		if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed {
+			t.Errorf("%v, %v", d, err)
+		}
+		reaches("denied one unit", 1)
+		allowAtMost(ctx, t, l, 7, 0)
+		reaches("after a denial of one unit", 0)
+		if err := first.Undo(ctx); err != nil {
+			t.Error(err)
+		}
+		allowAtMost(ctx, t, l, 3, 3)
+	})
+}

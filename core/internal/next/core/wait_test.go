@@ -1,0 +1,898 @@
+//go:build next
+
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// hooked is a store that tells the test what it is asked.
+type hooked struct {
+	store.Full
+	takes  atomic.Int64
+	before func(store.Take)
+	after  func(store.Take)
+}
+
+func (h *hooked) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	h.takes.Add(1)
+	if h.before != nil {
+		h.before(takes[0])
+	}
+	err := h.Full.Take(ctx, takes, answers)
+	if h.after != nil {
+		h.after(takes[0])
+	}
+	return err
+}
+
+// waiter is a call of WaitN that is under way.
+type waiter struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	at     time.Time // when it returned
+	d      core.Decision
+	err    error
+}
+
+// wait calls WaitN on a goroutine of its own, and returns when that waits or has ended.
+func wait(t *testing.T, l *core.Limiter, key string, cost int, timeout ...time.Duration) *waiter {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	if len(timeout) > 0 {
+		ctx, cancel = context.WithTimeout(t.Context(), timeout[0])
+	}
+	t.Cleanup(cancel)
+	w := &waiter{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.d, w.err = l.WaitN(ctx, key, cost)
+		w.at = time.Now()
+	}()
+	synctest.Wait()
+	return w
+}
+
+func (w *waiter) ended() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// admitted waits for w and checks the instant of its admission.
+func (w *waiter) admitted(t *testing.T, at time.Time, who ...any) {
+	t.Helper()
+	<-w.done
+	if w.err != nil || !w.d.Allowed || !w.at.Equal(at) {
+		t.Errorf("%v: allowed %v at %v, %v; want at %v", fmt.Sprint(who...),
+			w.d.Allowed, w.at.Format(time.StampMicro), w.err, at.Format(time.StampMicro))
+	}
+}
+
+// refused checks that w was refused at this instant, without waiting.
+func (w *waiter) refused(t *testing.T, wait time.Duration, who ...any) {
+	t.Helper()
+	if !w.ended() {
+		t.Errorf("%v: waits, want to be told at once", fmt.Sprint(who...))
+		return
+	}
+	if !errors.Is(w.err, context.DeadlineExceeded) || w.d.Allowed || w.d.RetryAfter != wait || !w.at.Equal(time.Now()) {
+		t.Errorf("%v: allowed %v, Retry-After %v, %v after %v; want it refused at once, with %v",
+			fmt.Sprint(who...), w.d.Allowed, w.d.RetryAfter, w.err, w.at, wait)
+	}
+	if len(w.d.Violated) == 0 || w.d.Err() == nil {
+		t.Errorf("%v: violated %v, %v", fmt.Sprint(who...), w.d.Violated, w.d.Err())
+	}
+}
+
+// take fills the log of "k".
+func take(t *testing.T, l *core.Limiter, cost int) {
+	t.Helper()
+	if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %v", d, err)
+	}
+}
+
+func used(t *testing.T, l *core.Limiter, key string) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
+}
+
+func TestWaitInOrderAndOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const quota, window, waiters = 5, 10 * time.Second, 50
+		logs := &hooked{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.WithStore(logs))
+		start := time.Now()
+		for range quota { // at 0, 1, 2, 3 and 4 seconds
+			take(t, l, 1)
+			time.Sleep(time.Second)
+		}
+		logs.takes.Store(0)
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				d, err := l.Wait(t.Context(), "k")
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				// Units leave a window after they were admitted, one each second of the first five of ten.
+				want := window*time.Duration(i/quota+1) + time.Second*time.Duration(i%quota)
+				if got := time.Since(start); err != nil || !d.Allowed || got != want {
+					t.Errorf("waiter %d: %v after %v, %v; want it after %v", i, d.Allowed, got, err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != waiters {
+			t.Errorf("admitted in the order %v", order)
+		}
+		// Each asks when its turn comes, and when its unit leaves.
+		if n := logs.takes.Load(); n > 2*waiters {
+			t.Errorf("the store was asked %d times about %d waiters: somebody polls", n, waiters)
+		}
+	})
+}
+
+func TestWaitForAFreeUnitTakesNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &hooked{Full: core.NewMemoryStore()}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
+		start := time.Now()
+		wait(t, l, "k", 1).admitted(t, start)
+		if n := logs.takes.Load(); n != 1 {
+			t.Errorf("the store was asked %d times, want once", n)
+		}
+		queued := wait(t, l, "k", 1)
+		wait(t, l, "other", 1).admitted(t, start, "another key")
+		queued.admitted(t, start.Add(time.Hour))
+	})
+}
+
+// oracle is when each of costs is admitted, in turn from now on. It is slow and simple.
+func oracle(limits core.Limits, log []core.Entry, now time.Time, costs []int) []time.Time {
+	fits := func(at time.Time, cost int) bool {
+		for _, l := range limits {
+			held := cost
+			for _, e := range log {
+				if e.At.After(at.Add(-l.Window)) {
+					held += e.Cost
+				}
+			}
+			if held > l.Quota {
+				return false
+			}
+		}
+		return true
+	}
+	var admitted []time.Time
+	for _, cost := range costs {
+		instants := []time.Time{now}
+		for _, e := range log {
+			for _, l := range limits {
+				instants = append(instants, e.At.Add(l.Window))
+			}
+		}
+		slices.SortFunc(instants, time.Time.Compare)
+		for _, at := range instants {
+			if !at.Before(now) && fits(at, cost) {
+				now = at
+				break
+			}
+		}
+		log = append(log, core.Entry{At: now, Cost: cost})
+		admitted = append(admitted, now)
+	}
+	return admitted
+}
+
+// With random logs, limits and queues each waiter is admitted at the oracle's instant if its context ends at least a
+// nanosecond later. Otherwise it is refused, at once where that can be known.
+func TestWaitAgainstOracle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(5, 7))
+		counts := map[string]int{}
+		for trial := range 3000 {
+			limits := core.Limits{{Quota: 1 + rnd.IntN(8), Window: time.Duration(1+rnd.IntN(20)) * time.Second}}
+			if rnd.IntN(3) == 0 {
+				window := time.Duration(21+rnd.IntN(40)) * time.Second
+				limits = append(limits, core.Limit{Quota: 1 + rnd.IntN(16), Window: window})
+			}
+			smallest := limits[0].Quota
+			for _, l := range limits {
+				smallest = min(smallest, l.Quota)
+			}
+			l := newLimiter(t, limits)
+			for range rnd.IntN(10) {
+				if _, err := l.AllowN(t.Context(), "k", 1+rnd.IntN(smallest)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+			}
+			log, err := l.Log(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := time.Now()
+			costs, sum, even := []int{}, 0, true
+			for range 1 + rnd.IntN(12) {
+				cost := 1
+				if trial%2 == 0 {
+					cost = 1 + rnd.IntN(smallest)
+				}
+				costs = append(costs, cost)
+				sum, even = sum+cost, even && cost == 1
+			}
+			want := oracle(limits, log, now, costs)
+			last := len(costs) - 1
+			takes := want[last].Sub(now)
+			if takes == 0 {
+				continue
+			}
+			waiters := make([]*waiter, last)
+			for i, cost := range costs[:last] {
+				waiters[i] = wait(t, l, "k", cost)
+			}
+			who := fmt.Sprintf("trial %d, %v, %v behind %v", trial, limits, costs, log)
+			exact := sum <= smallest || even && len(limits) == 1
+			if exact {
+				counts["exact"]++
+				wait(t, l, "k", costs[last], takes).refused(t, takes, who)
+				wait(t, l, "k", costs[last], max(takes-time.Microsecond, 1)).refused(t, takes, who)
+			}
+			w := wait(t, l, "k", costs[last], takes+1)
+			counts["in time"]++
+			if trial%5 == 0 && last > 0 { // one more waiter, which is too late and is refused at some instant
+				counts["late"]++
+				more := oracle(limits, log, now, append(slices.Clone(costs), 1))[last+1].Sub(now)
+				late := wait(t, l, "k", 1, max(more-time.Microsecond, 1))
+				<-late.done
+				if !errors.Is(late.err, context.DeadlineExceeded) || late.d.Allowed || late.d.RetryAfter > more {
+					t.Errorf("%s: one more: %v, Retry-After %v of %v", who, late.err, late.d.RetryAfter, more)
+				}
+			}
+			for i := range waiters {
+				waiters[i].admitted(t, want[i], who)
+			}
+			w.admitted(t, want[last], who)
+			if t.Failed() {
+				break
+			}
+		}
+		for _, what := range []string{"exact", "in time", "late"} {
+			if counts[what] < 400 {
+				t.Errorf("only %d trials are %s: %v", counts[what], what, counts)
+			}
+		}
+	})
+}
+
+// Waits longer than one window are known in advance: the tenth waiter has to wait for the fifth.
+func TestWaitForeseesSeveralWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
+		start := time.Now()
+		take(t, l, 5)
+		var waiters []*waiter
+		for i := range 23 {
+			want := 10 * time.Second * time.Duration(i/5+1)
+			wait(t, l, "k", 1, want).refused(t, want, "waiter ", i)
+			waiters = append(waiters, wait(t, l, "k", 1, want+1))
+		}
+		for i, w := range waiters {
+			w.admitted(t, start.Add(10*time.Second*time.Duration(i/5+1)), "waiter ", i)
+		}
+	})
+}
+
+// Free units do not help a waiter that has others ahead of it.
+func TestWaitForeseesBehindALargeCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limit{Quota: 5, Window: 10 * time.Second})
+		start := time.Now()
+		take(t, l, 3)
+		time.Sleep(time.Second)
+		first := wait(t, l, "k", 3)
+		wait(t, l, "k", 3, 10*time.Second).refused(t, 10*time.Second)
+		second := wait(t, l, "k", 3, 19*time.Second+1)
+		first.admitted(t, start.Add(10*time.Second))
+		second.admitted(t, start.Add(20*time.Second))
+	})
+}
+
+// Of several limits the one with the longest wait decides how many windows pass, and all of them when that begins.
+func TestWaitForeseesSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long, short := core.Limit{Quota: 8, Window: time.Minute}, core.Limit{Quota: 5, Window: 9 * time.Second}
+		for _, limits := range []core.Limits{{long, short}, {short, long}} {
+			l := newLimiter(t, limits)
+			start := time.Now()
+			take(t, l, 5)
+			var waiters []*waiter
+			for range 15 {
+				waiters = append(waiters, wait(t, l, "k", 1))
+			}
+			wait(t, l, "k", 1, 2*time.Minute).refused(t, 2*time.Minute, limits)
+			wait(t, l, "k", 1, 2*time.Minute+1).admitted(t, start.Add(2*time.Minute), limits)
+			for _, w := range waiters {
+				w.cancel()
+				<-w.done
+			}
+		}
+	})
+}
+
+// Units that were just admitted, but whose waiter is still there, would count twice: in the log and in the queue.
+func TestWaitCountsNobodyTwice(t *testing.T) {
+	t.Run("the answer is under way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			reply := make(chan struct{})
+			logs := &hooked{Full: core.NewMemoryStore()}
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
+			start := time.Now()
+			take(t, l, 1)
+			time.Sleep(5 * time.Second)
+			logs.after = func(t store.Take) {
+				if t.Mode == store.ModeCharge {
+					<-reply
+				}
+			}
+			first := wait(t, l, "k", 1)
+			second := wait(t, l, "k", 1, 7*time.Second)
+			if second.ended() {
+				t.Errorf("refused with %v; its unit leaves in 5s", second.err)
+			}
+			close(reply)
+			first.admitted(t, start.Add(5*time.Second))
+			second.admitted(t, start.Add(10*time.Second))
+		})
+	})
+	t.Run("the answer is under way to who has slept", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
+				if time.Since(start) == 10*time.Second {
+					time.Sleep(time.Second)
+				}
+			}}
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
+			take(t, l, 1)
+			time.Sleep(4 * time.Second)
+			take(t, l, 1)
+			first := wait(t, l, "k", 1)
+			time.Sleep(6*time.Second + 1)
+			second := wait(t, l, "k", 1, 4*time.Second)
+			first.admitted(t, start.Add(11*time.Second))
+			second.admitted(t, start.Add(14*time.Second))
+		})
+	})
+	t.Run("admitted before the question", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			logs := &hooked{Full: core.NewMemoryStore(), before: func(t store.Take) {
+				if t.Mode == store.ModePeek {
+					time.Sleep(7 * time.Second)
+				}
+			}}
+			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
+			start := time.Now()
+			take(t, l, 1)
+			time.Sleep(4 * time.Second)
+			take(t, l, 1)
+			first := wait(t, l, "k", 1)
+			second := wait(t, l, "k", 1, 10*time.Second+1)
+			first.admitted(t, start.Add(10*time.Second))
+			second.admitted(t, start.Add(14*time.Second))
+		})
+	})
+}
+
+func TestCancelledWaitLeavesNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
+		start := time.Now()
+		take(t, l, 1)
+		time.Sleep(time.Second)
+		take(t, l, 1)
+		waiters := make([]*waiter, 7)
+		for i := range waiters {
+			waiters[i] = wait(t, l, "k", 1)
+		}
+		cancelled := func(i int) {
+			t.Helper()
+			waiters[i].cancel()
+			synctest.Wait()
+			if w := waiters[i]; !w.ended() || !errors.Is(w.err, context.Canceled) || w.d.Allowed {
+				t.Errorf("waiter %d was cancelled: %+v, %v", i, w.d, w.err)
+			}
+		}
+		cancelled(2) // in the middle
+		cancelled(6) // at the end
+		cancelled(0) // the one that asks
+		cancelled(1) // ... and the next
+		waiters[3].admitted(t, start.Add(10*time.Second), 3)
+		waiters[4].admitted(t, start.Add(11*time.Second), 4)
+		cancelled(5)
+		if n := used(t, l, "k"); n != 2 {
+			t.Errorf("%d units used, want those of the two admitted", n)
+		}
+		// The queue is empty now: the next waiter is the first.
+		wait(t, l, "k", 1, 9*time.Second).refused(t, 9*time.Second, "the next")
+		wait(t, l, "k", 1, 9*time.Second+1).admitted(t, start.Add(20*time.Second), "the next")
+	})
+}
+
+func TestWaitCancelledWhileAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
+			if time.Since(start) == 10*time.Second {
+				cancel()
+			}
+		}}
+		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(logs))
+		take(t, l, 3)
+		go func() {
+			d, err := l.WaitN(ctx, "k", 2)
+			if !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}()
+		synctest.Wait()
+		wait(t, l, "k", 3).admitted(t, start.Add(10*time.Second), "the next, who needs what the first had")
+		if n := used(t, l, "k"); n != 3 {
+			t.Errorf("%d units used, want 3", n)
+		}
+	})
+}
+
+// A store that cannot undo is no reason to say nothing.
+type stuck struct{ store.Full }
+
+var errStuck = errors.New("stuck")
+
+func (stuck) Settle(context.Context, store.Settlement) error { return errStuck }
+
+func TestWaitTellsThatItCouldNotUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		logs := &hooked{Full: stuck{core.NewMemoryStore()}, after: func(store.Take) { cancel() }}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
+		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || !errors.Is(err, errStuck) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestWaitMistakesAreToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.Limits{core.PerSecond(5), core.PerHour(3)})
+		take(t, l, 3)
+		start := time.Now()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		var none *core.Limiter
+		for _, queue := range []int{0, 1, 10} { // at the head, and behind others
+			var queued []*waiter
+			for range queue {
+				queued = append(queued, wait(t, l, "k", 1))
+			}
+			for _, cost := range []int{4, 5, 6, math.MaxInt} {
+				d, err := l.WaitN(t.Context(), "k", cost)
+				if !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed || !d.Never() ||
+					!slices.Contains(d.Violated, "3-per-hour") {
+					t.Errorf("cost %d: %+v, %v", cost, d, err)
+				}
+			}
+			for _, cost := range []int{0, -1, -3, math.MinInt} {
+				var mistake *core.ConfigError
+				d, err := l.WaitN(t.Context(), "k", cost)
+				if !errors.As(err, &mistake) || mistake.Option != "cost" || d.Allowed {
+					t.Errorf("cost %d: %v", cost, err)
+				}
+			}
+			if _, err := l.Wait(over, "k"); !errors.Is(err, context.Canceled) {
+				t.Errorf("a context that is over: %v", err)
+			}
+			if _, err := l.Wait(t.Context(), ""); !errors.Is(err, core.ErrNoKey) {
+				t.Errorf("no key: %v", err)
+			}
+			for _, w := range queued {
+				w.cancel()
+				<-w.done
+			}
+		}
+		asked := 0
+		l = newLimiter(t, core.PerHour(1), core.WithObserver(func(_ context.Context, e core.Event) {
+			if e.Outcome != event.Failed {
+				asked++
+			}
+		}))
+		take(t, l, 1)
+		first := wait(t, l, "k", 1)
+		asked = 0
+		past, cancel := context.WithDeadline(t.Context(), start)
+		if _, err := l.Wait(past, "k"); !errors.Is(err, context.DeadlineExceeded) || asked != 0 {
+			t.Errorf("a context that is over: %v, and the store was asked %d times", err, asked)
+		}
+		cancel()
+		first.cancel()
+		for _, l := range []*core.Limiter{none, new(core.Limiter)} {
+			if _, err := l.Wait(t.Context(), "k"); !errors.As(err, new(*core.ConfigError)) {
+				t.Errorf("no limiter: %v", err)
+			}
+		}
+		if !time.Now().Equal(start) {
+			t.Errorf("%v have passed", time.Since(start))
+		}
+	})
+}
+
+// The first waiter gets the store's error, and the next one asks again.
+func TestWaitStoreError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := &failingOnce{Full: core.NewMemoryStore(), take: 2}
+		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailClosed))
+		start := time.Now()
+		take(t, l, 1)
+		first := wait(t, l, "k", 1)
+		if !first.ended() || !errors.As(first.err, new(*core.StoreError)) {
+			t.Errorf("%v", first.err)
+		}
+		wait(t, l, "k", 1).admitted(t, start.Add(time.Hour))
+	})
+}
+
+// failingOnce is a store of which one take fails, counted from 1.
+type failingOnce struct {
+	store.Full
+
+	take, takes int
+}
+
+func (s *failingOnce) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if s.takes++; s.takes == s.take {
+		return errors.New("once")
+	}
+	return s.Full.Take(ctx, takes, answers)
+}
+
+// A wait is one event, however often it takes from the store, with the time from its beginning to its end.
+func TestWaitIsOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []core.Event
+		observer := core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) })
+		l := newLimiter(t, core.PerHour(1), observer)
+		take(t, l, 1)
+		if _, err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if _, err := l.WaitN(t.Context(), "k", 2); !errors.Is(err, core.ErrCostExceedsQuota) {
+			t.Fatal(err)
+		}
+		if _, err := l.Wait(t.Context(), ""); !errors.Is(err, core.ErrNoKey) {
+			t.Fatal(err)
+		}
+		want := []core.Event{
+			{Outcome: event.Allowed},
+			{Outcome: event.Allowed, Took: time.Hour},
+			{Outcome: event.Denied},
+			{Outcome: event.Denied, Cost: 2},
+			{Outcome: event.NoKey},
+		}
+		if len(events) != len(want) {
+			t.Fatalf("%d events, want %d: %v", len(events), len(want), events)
+		}
+		for i, e := range events {
+			if e.Outcome != want[i].Outcome || e.Took != want[i].Took ||
+				e.Cost != max(want[i].Cost, 1) || e.Policy != "1-per-hour" {
+				t.Errorf("event %d is %v, want %v", i, e, want[i])
+			}
+		}
+	})
+}
+
+// If requests pass uncounted while the store fails, no waiter waits for those ahead of it.
+func TestWaitWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := atomic.Bool{}
+		l := newLimiter(t, core.Limit{Quota: 1, Window: 10 * time.Second},
+			core.WithFailure(core.FailOpen), core.WithDenyCache(0),
+			core.WithStore(failing{core.NewMemoryStore(), &broken}))
+		start := time.Now()
+		take(t, l, 1)
+		first, second := wait(t, l, "k", 1), wait(t, l, "k", 1)
+		broken.Store(true)
+		third := wait(t, l, "k", 1, 15*time.Second)
+		for _, w := range []*waiter{first, second, third} {
+			w.admitted(t, start.Add(10*time.Second))
+		}
+	})
+}
+
+// A call that is cancelled while it passes uncounted has nothing to give back.
+func TestWaitCancelledWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		broken := atomic.Bool{}
+		broken.Store(true)
+		logs := &hooked{Full: failing{core.NewMemoryStore(), &broken}, after: func(store.Take) { cancel() }}
+		l := newLimiter(t, core.PerHour(1), core.WithFailure(core.FailOpen), core.WithStore(logs))
+		if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+			t.Errorf("%+v, %v; want that it was cancelled", d, err)
+		}
+	})
+}
+
+type failing struct {
+	store.Full
+	broken *atomic.Bool
+}
+
+func (f failing) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if f.broken.Load() {
+		return errors.New("away")
+	}
+	return f.Full.Take(ctx, takes, answers)
+}
+
+func TestWaitLimitBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type plan struct{}
+		l := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
+			quota, _ := ctx.Value(plan{}).(int)
+			return core.Limits{{Quota: quota, Window: 10 * time.Second}}
+		}))
+		start := time.Now()
+		small, large := context.WithValue(t.Context(), plan{}, 2), context.WithValue(t.Context(), plan{}, 3)
+		for range 3 {
+			if d, err := l.Wait(large, "k"); err != nil || !d.Allowed || !time.Now().Equal(start) {
+				t.Fatal(d, err)
+			}
+			time.Sleep(time.Second)
+			start = start.Add(time.Second)
+		}
+		if _, err := l.Wait(small, "k"); err != nil || time.Since(start) != 8*time.Second {
+			t.Errorf("after %v, %v; want 8s, when two of three have left", time.Since(start), err)
+		}
+		if _, err := l.Wait(t.Context(), "k"); !errors.As(err, new(*core.ConfigError)) {
+			t.Errorf("no plan: %v", err)
+		}
+	})
+	l := newLimiter(t, core.LimitBy(func(*http.Request) core.Limits { return nil }))
+	if _, err := l.Wait(t.Context(), "k"); err == nil {
+		t.Error("a choice by request, where there is none")
+	}
+}
+
+func TestWaitIsNoTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := core.Limit{Quota: 2, Window: 10 * time.Second}
+		for _, c := range []struct {
+			desc string
+			opt  core.Option
+		}{
+			{"WithCountDenied", core.WithCountDenied()},
+			{"WithBan", core.WithBan(1, time.Minute, time.Hour)},
+		} {
+			l := newLimiter(t, limit, c.opt)
+			start := time.Now()
+			take(t, l, 1)
+			time.Sleep(time.Second)
+			take(t, l, 1)
+			wait(t, l, "k", 1, time.Second).refused(t, 9*time.Second, c.desc)
+			first := wait(t, l, "k", 1)
+			wait(t, l, "k", 1, time.Second).refused(t, 10*time.Second, c.desc)
+			second := wait(t, l, "k", 1)
+			first.admitted(t, start.Add(10*time.Second), c.desc)
+			second.admitted(t, start.Add(11*time.Second), c.desc)
+			if log, err := l.Log(t.Context(), "k"); err != nil || len(log) != 2 {
+				t.Errorf("%s: the log is %v, %v; want the two admitted", c.desc, log, err)
+			}
+		}
+	})
+}
+
+func TestWaitForTheEndOfABan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour))
+		start := time.Now()
+		take(t, l, 1)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		first := wait(t, l, "k", 1)
+		wait(t, l, "k", 1, time.Hour).refused(t, time.Hour+time.Second)
+		first.admitted(t, start.Add(time.Hour))
+	})
+}
+
+// inBubbles returns how many goroutines there are in testing/synctest bubbles. The runtime starts others when it likes.
+func inBubbles() int {
+	stacks := make([]byte, 1<<20)
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(", synctest bubble "))
+}
+
+// A reset lifts the ban that a call waits for before it wakes the call.
+func TestResetWakesWaitOfABan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour),
+			core.WithStore(slowResets{core.NewMemoryStore()}))
+		take(t, l, 1)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		first := wait(t, l, "k", 1)
+		time.Sleep(time.Minute)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		first.admitted(t, time.Now())
+	})
+}
+
+func TestWaitStartsNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerHour(1))
+		before := inBubbles()
+		waiters := make([]*waiter, 20)
+		for i := range waiters {
+			waiters[i] = wait(t, l, "k", 1, 100*time.Hour)
+		}
+		if n := inBubbles() - before; n != len(waiters)-1 { // the first was admitted
+			t.Errorf("%d goroutines for %d waiters", n, len(waiters)-1)
+		}
+		for _, w := range waiters {
+			w.cancel()
+		}
+	})
+}
+
+// A crowd that comes and goes: no window is ever over its quota, none is left behind, and what is not admitted
+// leaves no unit.
+func TestWaitCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := core.Limit{Quota: 20, Window: time.Second}
+		l := newLimiter(t, limit)
+		type admission struct {
+			at   time.Time
+			cost int
+		}
+		var mu sync.Mutex
+		var log []admission
+		var gone int
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				rnd := rand.New(rand.NewPCG(1, uint64(i)))
+				time.Sleep(time.Duration(rnd.IntN(60_000)) * time.Millisecond)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				switch rnd.IntN(3) {
+				case 0:
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rnd.IntN(10_000))*time.Millisecond)
+					defer cancel()
+				case 1:
+					time.AfterFunc(time.Duration(rnd.IntN(10_000))*time.Millisecond, cancel)
+				}
+				cost := 1 + rnd.IntN(3)
+				_, err := l.WaitN(ctx, "k", cost)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					log = append(log, admission{time.Now(), cost})
+				case ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("%v", err)
+				default:
+					gone++
+				}
+			})
+		}
+		wg.Wait()
+		for i, first := range log {
+			sum := 0
+			for _, a := range log[i:] {
+				if a.at.Sub(first.at) < limit.Window {
+					sum += a.cost
+				}
+			}
+			if sum > limit.Quota {
+				t.Fatalf("%d units within a window from %v on", sum, first.at)
+			}
+		}
+		if gone < 100 || len(log) < 500 {
+			t.Errorf("%d admitted, %d not: the test proves little", len(log), gone)
+		}
+		time.Sleep(limit.Window)
+		wait(t, l, "k", limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
+	})
+}
+
+// Undo, Settle and Reset free units that others wait for, so that these wake up at once, whatever the units are.
+func TestWaitWakesForWhatIsGivenBack(t *testing.T) {
+	undo := func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) }
+	settle := func(_ *core.Limiter, d core.Decision) error { return d.Settle(t.Context(), 1) }
+	reset := func(l *core.Limiter, _ core.Decision) error { return l.Reset(t.Context(), "k") }
+	for desc, c := range map[string]struct {
+		limit core.Limit
+		give  func(*core.Limiter, core.Decision) error
+	}{
+		"undo": {core.PerHour(4), undo}, "undo tokens": {core.PerHour(4).Of("tokens"), undo},
+		"settle": {core.PerHour(4), settle}, "settle tokens": {core.PerHour(4).Of("tokens"), settle},
+		"reset": {core.PerHour(4), reset}, "reset tokens": {core.PerHour(4).Of("tokens"), reset},
+		"reset a month": {core.PerMonth(4), reset},
+	} {
+		for name, s := range map[string]core.Store{
+			"memory": core.NewMemoryStore(), "slow": slowResets{core.NewMemoryStore()},
+		} {
+			t.Run(desc+" "+name, func(t *testing.T) { wakes(t, s, c.limit, c.give) })
+		}
+	}
+}
+
+func wakes(t *testing.T, s core.Store, limit core.Limit, give func(*core.Limiter, core.Decision) error) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, limit, core.WithStore(s))
+		first, err := l.AllowN(t.Context(), "k", 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		done := make(chan time.Duration)
+		go func() {
+			if _, err := l.WaitN(t.Context(), "k", 2); err != nil {
+				t.Error(err)
+			}
+			done <- time.Since(begin)
+		}()
+		time.Sleep(time.Minute)
+		if err := give(l, first); err != nil {
+			t.Fatal(err)
+		}
+		want := time.Since(begin)
+		if took := <-done; took != want {
+			t.Errorf("waited for %v, want %v", took, want)
+		}
+	})
+}
+
+// slowResets is a store in which other calls come before a reset.
+type slowResets struct{ store.Full }
+
+func (s slowResets) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	time.Sleep(time.Millisecond)
+	return s.Full.Reset(ctx, key, limits, young)
+}

@@ -1,0 +1,295 @@
+//go:build next
+
+package core_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+func windowsOf(ctx context.Context, d core.Decision) ([]engine.Window, error) {
+	return d.Inside().Windows(ctx)
+}
+
+func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The windows of a decision show the log as it is when they are asked for, and asking counts nothing.
+func TestWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := 0
+		l, err := core.New(core.Limits{core.PerSecond(4), core.PerMinute(9)}, core.Global(),
+			core.WithObserver(func(context.Context, core.Event) { events++ }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := allow(t, l, "k", 1)
+		time.Sleep(10 * time.Second)
+		allow(t, l, "k", 3)
+		time.Sleep(250 * time.Millisecond)
+		told := events
+		for range 3 {
+			windows, err := windowsOf(t.Context(), d)
+			if err != nil || len(windows) != 2 {
+				t.Fatal(windows, err)
+			}
+			second, minute := windows[0], windows[1]
+			if second.Used != 3 || second.Remaining != 1 || len(second.Entries) != 1 || second.Quota != 4 {
+				t.Errorf("second: %+v", second)
+			}
+			if minute.Used != 4 || minute.Remaining != 5 || len(minute.Entries) != 2 || minute.Entries[1].Cost != 3 {
+				t.Errorf("minute: %+v", minute)
+			}
+			if minute.Key != "k" || minute.Window != time.Minute || minute.Algorithm != "sliding log" {
+				t.Errorf("minute: %+v", minute)
+			}
+			for _, w := range windows {
+				if !w.Now.Equal(time.Now()) {
+					t.Errorf("%s: it is %v on the clock of the store, and %v here", w.Name, w.Now, time.Now())
+				}
+			}
+		}
+		if events != told {
+			t.Errorf("observers were told %d times", events-told)
+		}
+	})
+}
+
+// Limits with keys of their own have windows of their own, and resetting one leaves the others. Algorithms other than
+// the log have no entries.
+func TestWindowsOfSeveralKeys(t *testing.T) {
+	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
+	user := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
+	l, err := core.New(core.Limits{
+		core.PerMinute(5), core.PerHour(50).By(all), core.PerMinute(7).With(core.FixedWindow), core.InFlight(3),
+	}, user, core.WithShadow(core.PerMinute(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := allow(t, l, "u", 2)
+	used := func() (n []int) {
+		windows, err := windowsOf(t.Context(), d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range windows {
+			n = append(n, w.Used)
+		}
+		return n
+	}
+	windows, err := windowsOf(t.Context(), d)
+	if err != nil || len(windows) != 4 {
+		t.Fatal(windows, err)
+	}
+	for i, want := range []struct {
+		key, algorithm string
+		entries        int
+		used           int
+	}{
+		{"u", "sliding log", 1, 2}, {"everybody", "sliding log", 1, 2}, {"u", "fixed window", 0, 2},
+		{"u", "in flight", 0, 1},
+	} {
+		w := windows[i]
+		if w.Key != want.key || w.Algorithm != want.algorithm || len(w.Entries) != want.entries || w.Used != want.used {
+			t.Errorf("%d: %+v, want %+v", i, w, want)
+		}
+	}
+	for i, want := range [][]int{{0, 2, 2, 1}, {0, 0, 2, 1}, {0, 0, 0, 1}} {
+		if err := windows[i].Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for at, n := range used() {
+			if n != want[at] {
+				t.Errorf("after %d resets: %v used, want %v", i+1, used(), want)
+				break
+			}
+		}
+	}
+}
+
+// Resetting the window of the limiter's key lifts a ban.
+func TestWindowOfBanned(t *testing.T) {
+	l, err := core.New(core.PerMinute(1), core.Global(), core.WithBan(2, time.Minute, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		allow(t, l, "k", 1)
+	}
+	d := allow(t, l, "k", 1)
+	if !d.Banned {
+		t.Fatal(d)
+	}
+	windows, err := windowsOf(t.Context(), d)
+	if err != nil || len(windows) != 1 || windows[0].Used != 1 {
+		t.Fatal(windows, err)
+	}
+	if err := windows[0].Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d = allow(t, l, "k", 1); !d.Allowed {
+		t.Error(d)
+	}
+}
+
+// An override that brings a log to a key without one shows the entries of all of its windows.
+func TestWindowsOfAnOverride(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerMonth(3), core.WithOverrides())
+		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerSecond(9), core.PerMinute(20)}})
+		askOnce(t, l, "k")
+		time.Sleep(10 * time.Second)
+		all, err := windowsOf(t.Context(), askOnce(t, l, "k"))
+		if err != nil || len(all) != 2 || len(all[0].Entries) != 1 || len(all[1].Entries) != 2 {
+			t.Errorf("%+v, %v; want 1 and 2 entries", all, err)
+		}
+	})
+}
+
+// A request that no limit was asked about has no windows.
+func TestWindowsOfSkipped(t *testing.T) {
+	var skipped core.Decision
+	l, err := core.New(core.PerMinute(1), core.Global(),
+		core.WithSkip(func(context.Context) bool { return true }),
+		core.WithObserver(func(_ context.Context, e core.Event) {
+			if e.Outcome == event.Skipped {
+				skipped = e.Decision
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}); err != nil {
+		t.Fatal(err)
+	}
+	if windows, err := windowsOf(t.Context(), skipped); len(windows) > 0 || err != nil || !skipped.Allowed {
+		t.Error(windows, err, skipped)
+	}
+}
+
+// If the store fails, there are no windows and an error says why.
+func TestWindowsOfFailingStore(t *testing.T) {
+	var broken atomic.Bool
+	l, err := core.New(core.PerMinute(3), core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
+		core.WithFailure(core.FailClosed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := allow(t, l, "k", 1)
+	if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 {
+		t.Fatal(windows, err)
+	}
+	broken.Store(true)
+	if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
+		t.Error(windows, err)
+	}
+}
+
+// A denial that is remembered says nothing about the other limits of a request, so each is asked.
+func TestWindowsOfRememberedDenial(t *testing.T) {
+	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
+	l, err := core.New(core.Limits{core.PerMinute(1), core.PerHour(50).By(all)},
+		core.By(func(context.Context) (string, error) { return "", core.ErrNoKey }),
+		core.WithStore(failing{core.NewMemoryStore(), new(atomic.Bool)}), core.WithDenyCache(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow(t, l, "u", 1)
+	allow(t, l, "u", 1)
+	d := allow(t, l, "u", 1)
+	windows, err := windowsOf(t.Context(), d)
+	if err != nil || d.Allowed || len(windows) != 2 {
+		t.Fatal(windows, err, d)
+	}
+	for _, w := range windows {
+		if w.Used != 1 || w.Remaining != w.Quota-1 || len(w.Entries) != 1 {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+// Windows are those of the store: if it does not answer, there is an error and no numbers, whatever the failure policy.
+func TestWindowsInOutage(t *testing.T) {
+	for _, failure := range []core.Failure{core.FailOpen, core.FailLocal, core.FailClosed} {
+		for _, limit := range []core.Limit{core.PerMinute(3), core.PerMinute(3).With(core.FixedWindow)} {
+			if failure == core.FailLocal && limit == core.PerMinute(3).With(core.FixedWindow) {
+				continue // which there is not
+			}
+			var broken atomic.Bool
+			l, err := core.New(limit, core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
+				core.WithFailure(failure))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := allow(t, l, "k", 1)
+			broken.Store(true)
+			if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
+				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
+			}
+			broken.Store(false)
+			if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 || windows[0].Used != 1 {
+				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
+			}
+		}
+	}
+}
+
+// The entries of a very long log are not listed.
+func TestWindowOfLongLog(t *testing.T) {
+	l, err := core.New(core.Limits{core.PerSecond(20_000), core.PerHour(20_000)}, core.Global())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		cost    int
+		entries int
+	}{{10_000, 1}, {1, 0}} {
+		d := allow(t, l, "k", test.cost)
+		windows, err := windowsOf(t.Context(), d)
+		if err != nil || len(windows) != 2 || len(windows[1].Entries) != test.entries || windows[1].Used < test.cost {
+			t.Errorf("%+v, %v; want %d entries", windows, err, test.entries)
+		}
+	}
+}
+
+// growing is a store to whose logs an entry comes just before they are listed.
+type growing struct{ store.Full }
+
+func (g growing) Log(ctx context.Context, key store.Key, limit *store.Limit) ([]store.Entry, error) {
+	entries, err := g.Full.Log(ctx, key, limit)
+	return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
+}
+
+// The time of the store does not follow from entries other than those that the limit was asked about.
+func TestWindowWhileEntriesCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(growing{core.NewMemoryStore()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		allow(t, l, "k", 1)
+		time.Sleep(10 * time.Second)
+		d := allow(t, l, "k", 1)
+		windows, err := windowsOf(t.Context(), d)
+		if err != nil || len(windows) != 1 || !windows[0].Now.Equal(time.Now()) {
+			t.Errorf("%+v, %v; it is %v", windows, err, time.Now())
+		}
+	})
+}

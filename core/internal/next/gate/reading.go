@@ -1,0 +1,174 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/keys"
+	"github.com/sashlimit/sash/core/internal/next/limittext"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// reading is what is read of a request that reads keys more than once, or chooses its limits.
+type reading struct {
+	own, full keys.Prefixes // of the gate, and of lists
+	memo      keys.Memo
+	given     []engine.Given
+	choice    Choice
+}
+
+var readings = sync.Pool{New: func() any { return new(reading) }}
+
+func newReading(g *Gate, r adapter.Request) *reading {
+	rd := readings.Get().(*reading) //nolint:forcetypeassert // nothing else is in the pool
+	rd.own, rd.full = g.Prefixes, keys.Full
+	rd.own.Memo, rd.full.Memo = &rd.memo, &rd.memo
+	rd.choice.request, rd.choice.reading, rd.choice.gate = r, rd, g
+	return rd
+}
+
+func (rd *reading) free() {
+	clear(rd.memo)
+	clear(rd.given[:cap(rd.given)])
+	clear(rd.choice.rules)
+	*rd = reading{memo: rd.memo[:0], given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]}}
+	readings.Put(rd)
+}
+
+// checkBoth asks the engine, and has it try out the shadow with the keys and costs that were read. What is wrong with
+// the shadow does not affect the decision.
+func (g *Gate) checkBoth(
+	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, res *engine.Result,
+) error {
+	shadow := engine.Trial{Ask: engine.Ask{Mode: ask.Mode, Cost: ask.Cost}}
+	if err := g.readShadow(r, rd, set, ask, own, &shadow); err != nil {
+		if !errors.Is(err, keys.ErrNoKey) && !errors.Is(err, ErrNeedsRequest) {
+			g.Failed(r.Context(), g.Engine.Policy(), err)
+		}
+		return g.Engine.Decide(r.Context(), set, ask, res)
+	}
+	return g.Engine.DecideBoth(r.Context(), set, ask, &shadow, res)
+}
+
+// readShadow sets the limits that are tried out, and what the request asks of them.
+func (g *Gate) readShadow(
+	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, shadow *engine.Trial,
+) (err error) {
+	if shadow.Set = g.Shadow.Set; shadow.Set == nil {
+		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err != nil {
+			return err
+		}
+		if shadow.Set, err = g.Engine.ChooseShadow(rd.given); err != nil {
+			return err
+		}
+	}
+	if shadow.Ask.Identities, err = g.identities(r, &rd.own, shadow.Set, own); err != nil {
+		return err
+	}
+	shadow.Ask.Costs, err = costsOf(shadow.Set, func(unit string) (int, error) {
+		for i := range set.Limits {
+			if l := &set.Limits[i]; l.Unit == unit && !l.InFlight {
+				if ask.Costs != nil {
+					return ask.Costs[i], nil
+				} else if unit == set.Unit {
+					return ask.Cost, nil
+				}
+			}
+		}
+		f := g.Costs[limittext.UnitName(unit)]
+		switch {
+		case f != nil && !isCall(r):
+			return max(f(r), 0), nil
+		case unit == "":
+			return 1, nil
+		}
+		return 0, CostUnknown(unit)
+	})
+	return err
+}
+
+// NoRequest is what callbacks get in calls with a context and no request.
+type NoRequest struct{ Ctx context.Context }
+
+func isCall(r adapter.Request) bool {
+	_, call := r.(NoRequest)
+	return call
+}
+
+func (r NoRequest) Context() context.Context { return r.Ctx }
+
+// Peer implements [adapter.Request], as Header, Value and Native do.
+func (NoRequest) Peer() adapter.Peer { return adapter.Peer{} }
+
+func (NoRequest) Header(string) []string { return nil }
+
+func (r NoRequest) Value(key any) any { return r.Ctx.Value(key) }
+
+func (NoRequest) Native() any { return nil }
+
+// Call asks for a call without a request. Cost is of costs without a name; costs are those of units with a name, or nil.
+type Call struct {
+	Identity store.Identity
+	Cost     int
+	Costs    map[string]int // by the name of the unit; units that it does not name cost Rest
+	Named    bool           // Costs counts, even if it is nil
+	Rest     int
+	Mode     store.Mode
+	Tries    bool
+}
+
+// Sets returns the set of limits for a call without a request.
+func (g *Gate) Sets(ctx context.Context) (*engine.Set, error) {
+	if g.Policy.Set != nil {
+		return g.Policy.Set, nil
+	}
+	r := NoRequest{ctx}
+	rd := newReading(g, r)
+	defer rd.free()
+	return g.choose(r, rd)
+}
+
+// Ask makes an Ask of a call.
+func (g *Gate) Ask(ctx context.Context, set *engine.Set, c *Call) (ask engine.Ask, err error) {
+	ask = engine.Ask{Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
+	r := NoRequest{ctx}
+	if set.IsOwn() {
+		ask.Identities = []store.Identity{c.Identity}
+	} else if ask.Identities, err = g.identities(r, &g.Prefixes, set, c.Identity); err != nil {
+		return ask, err
+	}
+	if c.Named {
+		ask.Costs, err = costsOf(set, func(unit string) (int, error) {
+			cost, named := c.Costs[limittext.UnitName(unit)]
+			switch {
+			case named:
+				return cost, nil
+			case unit == set.Unit && unit == "":
+				return c.Cost, nil
+			}
+			return c.Rest, nil
+		})
+	}
+	return ask, err
+}
+
+// ErrNeedsRequest is why limits cannot be chosen for a call without a request.
+var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call has none")
+
+// Decide decides about a call without a request.
+func (g *Gate) Decide(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
+	ask, err := g.Ask(ctx, set, c)
+	if err != nil {
+		return err
+	}
+	if g.Shadow == nil {
+		return ownCost(g.Engine.Decide(ctx, set, &ask, res))
+	}
+	r := NoRequest{ctx}
+	rd := newReading(g, r)
+	defer rd.free()
+	return ownCost(g.checkBoth(r, rd, set, &ask, c.Identity, res))
+}

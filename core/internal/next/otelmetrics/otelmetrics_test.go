@@ -1,0 +1,359 @@
+//go:build next
+
+package otelmetrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/otelmetrics"
+	"github.com/sashlimit/sash/core/internal/next/store"
+	"github.com/sashlimit/sash/nethttp"
+)
+
+func reloaded(ctx context.Context, l *core.Limiter, err error) { l.Inside().Reloaded(ctx, err) }
+
+// newMeter returns a meter and a function that returns a line for each number that it has.
+func newMeter(t *testing.T) (m metric.Meter, lines func() []string) {
+	reader := sdkmetric.NewManualReader()
+	m = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	return m, func() (all []string) {
+		t.Helper()
+		var got metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &got); err != nil {
+			t.Fatal(err)
+		}
+		add := func(name string, attrs attribute.Set, n any) {
+			var of []string
+			for _, a := range attrs.ToSlice() {
+				of = append(of, a.Value.Emit())
+			}
+			name = strings.TrimPrefix(name, "sash.rate_limiting.")
+			all = append(all, fmt.Sprintf("%s(%s) %v", name, strings.Join(of, ","), n))
+		}
+		for _, scope := range got.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Sum[int64]:
+					for _, p := range data.DataPoints {
+						add(m.Name, p.Attributes, p.Value)
+					}
+				case metricdata.Histogram[float64]:
+					for _, p := range data.DataPoints {
+						add(m.Name, p.Attributes, p.Count)
+					}
+				default:
+					t.Errorf("%s is a %T", m.Name, m.Data)
+				}
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+}
+
+func same(t *testing.T, got []string, want string) {
+	t.Helper()
+	if text := strings.Join(got, "\n"); text != strings.TrimSpace(want) {
+		t.Errorf("got\n%s\nwant\n%s", text, strings.TrimSpace(want))
+	}
+}
+
+func newLimiter(t testing.TB, m metric.Meter, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, k, append(opts, core.WithObserver(otelmetrics.Observer(m)),
+		core.WithStoreObserver(otelmetrics.StoreObserver(m)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestMetrics(t *testing.T) {
+	m, lines := newMeter(t)
+	l := newLimiter(t, m, core.PerHour(5), core.Global(), core.WithName("a"), core.WithShadow(core.PerHour(3)))
+	again := newLimiter(t, m, core.PerHour(1), core.Global(), core.WithName("b"))
+	if _, err := otelmetrics.Register(m, l, again); err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if _, err := l.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := again.AllowN(t.Context(), "k", 0); err == nil {
+		t.Error("a cost of 0 is no error")
+	}
+	reloaded(t.Context(), l, nil)
+	got := lines()
+	got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "memory.usage") })
+	same(t, got, `
+permits_in_flight(a) 0
+permits_in_flight(b) 0
+errors(config,b) 1
+memory.keys(a) 1
+memory.keys(b) 0
+memory.max_keys(a) 262144
+memory.max_keys(b) 262144
+memory.shared(a) 0
+memory.shared(b) 0
+near_limit(a) 1
+request.duration(memory) 7
+request.duration(none) 1
+requests(a,allowed,memory) 5
+requests(a,denied,memory) 2
+requests(b,failed,none) 1
+rules.reloads(a,ok) 1
+shadow_requests(a,allowed) 3
+shadow_requests(a,denied) 4`)
+}
+
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, lines := newMeter(t)
+		s := new(coretest.FakeStore)
+		l := newLimiter(t, m, core.PerHour(5), core.Global(), core.WithName("a"), core.WithStore(s))
+		defer l.Close()
+		registration, err := otelmetrics.Register(m, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Fail(&store.StoreError{Err: errors.New("x"), Class: "refused"})
+		for range 6 {
+			time.Sleep(time.Millisecond)
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same(t, lines(), `
+permits_in_flight(a) 0
+breaker(closed,a) 0
+breaker(half open,a) 0
+breaker(open,a) 1
+degraded(a) 6
+deny_cache.entries(a) 0
+errors(refused,a) 6
+near_limit(a) 1
+process.stalled(a) 0
+replay.backlog(a) 5
+replay.lost(a) 0
+replay.replayed(a) 0
+request.duration(local) 6
+requests(a,allowed,local) 5
+requests(a,denied,local) 1
+store.call.duration(refused,take) 5
+store.failures(a) 5
+store.outages(a) 1`)
+		if err := registration.Unregister(); err != nil {
+			t.Fatal(err)
+		}
+		s.Fail(nil)
+	})
+}
+
+// Overrides and decisions under them are told without a key, on spans as well.
+func TestOverrides(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	m, lines := newMeter(t)
+	l := newLimiter(t, m, core.PerHour(1), core.Global(), core.WithName("p"), core.WithOverrides())
+	if _, err := otelmetrics.Register(m, l); err != nil {
+		t.Fatal(err)
+	}
+	o := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour), Note: "ident"}
+	if err := l.Override(t.Context(), "ident7", o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, span := tracer.Start(t.Context(), "request")
+	if _, err := l.Allow(ctx, "ident7"); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	want := attribute.String("sash.rate_limiting.override", "unlimited")
+	if got := spans.Ended()[0].Attributes(); !slices.Contains(got, want) {
+		t.Errorf("the span has %v", got)
+	}
+	got := slices.DeleteFunc(lines(), func(line string) bool { return !strings.HasPrefix(line, "override") })
+	same(t, got, "override_requests(unlimited,p,allowed) 1\noverrides(p) 1")
+}
+
+// The span of a request has what was decided, and no identity. A request without one is no trouble.
+func TestSpans(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+	m, _ := newMeter(t)
+	l := newLimiter(t, m, core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified), core.WithName("api"),
+		core.WithOverrides())
+	unlimited := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour)}
+	if err := l.Override(t.Context(), "ident8", unlimited); err != nil {
+		t.Fatal(err)
+	}
+	h := nethttp.From(l)(http.NotFoundHandler())
+	for _, key := range []string{"ident7", "ident7", "", "ident8"} {
+		ctx, span := tracer.Start(t.Context(), "request")
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		if key != "" {
+			r.Header.Set("X-Api-Key", key)
+		}
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		span.End()
+	}
+	var got []string
+	for _, span := range spans.Ended() {
+		var attrs []string
+		for _, a := range span.Attributes() {
+			value := a.Value.Emit()
+			if a.Value.Type() == attribute.FLOAT64 {
+				value = fmt.Sprint(a.Value.AsFloat64() > 3590 && a.Value.AsFloat64() <= 3600)
+			}
+			attrs = append(attrs, strings.TrimPrefix(string(a.Key), "sash.rate_limiting.")+"="+value)
+		}
+		got = append(got, strings.Join(attrs, " "))
+	}
+	same(t, got, `
+policy=api result=allowed source=memory remaining=0
+policy=api result=denied source=memory remaining=0 retry_after=true
+policy=api result=no key source=none
+policy=api result=allowed source=memory override=unlimited`)
+}
+
+// How many numbers there are does not depend on keys.
+func TestSeriesAreBounded(t *testing.T) {
+	m, lines := newMeter(t)
+	l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithStore(new(coretest.FakeStore)))
+	ask := func(n int) {
+		for i := range n {
+			for range 4 {
+				if _, err := l.Allow(t.Context(), fmt.Sprint("ident", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	ask(10)
+	before := len(lines())
+	ask(10_000)
+	got := lines()
+	if len(got) != before || strings.Contains(strings.Join(got, " "), "ident") {
+		t.Errorf("%d numbers before 10,000 keys, and then %q", before, got)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	if _, err := otelmetrics.Register(nil); err == nil {
+		t.Error("a nil meter is no error")
+	}
+	for name, f := range map[string]func(){
+		"Observer":      func() { otelmetrics.Observer(nil) },
+		"StoreObserver": func() { otelmetrics.StoreObserver(nil) },
+		"a refusal":     func() { otelmetrics.Observer(refusing{}) },
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "otelmetrics: ") {
+					t.Errorf("%s: panic %q", name, text)
+				}
+			}()
+			f()
+		}()
+	}
+	if _, err := otelmetrics.Register(refusing{}); err == nil {
+		t.Error("a meter that refuses is no error")
+	}
+}
+
+// refusing is a meter that makes no counters.
+type refusing struct{ noop.Meter }
+
+var errRefused = errors.New("no")
+
+func (refusing) Int64ObservableCounter(
+	string, ...metric.Int64ObservableCounterOption,
+) (metric.Int64ObservableCounter, error) {
+	return nil, errRefused
+}
+
+func (refusing) Int64ObservableUpDownCounter(
+	string, ...metric.Int64ObservableUpDownCounterOption,
+) (metric.Int64ObservableUpDownCounter, error) {
+	return nil, errRefused
+}
+
+// What this package does for a decision allocates nothing.
+func TestObserverAllocates(t *testing.T) {
+	var last core.Event
+	l, err := core.New(core.PerHour(1_000_000), core.Global(),
+		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	if last.Outcome != event.Allowed {
+		t.Fatal(last)
+	}
+	observe, ctx := otelmetrics.Observer(noop.Meter{}), t.Context()
+	observe(ctx, last)
+	if n := testing.AllocsPerRun(1000, func() { observe(ctx, last) }); n != 0 {
+		t.Errorf("%v allocations for an event", n)
+	}
+	m, _ := newMeter(t)
+	observe = otelmetrics.Observer(m)
+	observe(ctx, last)
+	t.Logf("with the SDK: %v allocations", testing.AllocsPerRun(1000, func() { observe(ctx, last) }))
+}
+
+// What was counted stays until it is forgotten, whether limiters share an observer or a meter. What limiters hold goes
+// with the last of a policy.
+func TestForget(t *testing.T) {
+	m, lines := newMeter(t)
+	ask := func() *core.Limiter {
+		l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName("a"))
+		for range 3 {
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return l
+	}
+	counted := func() []string {
+		return slices.DeleteFunc(lines(), func(line string) bool {
+			return strings.HasPrefix(line, "request.duration") || strings.HasPrefix(line, "memory")
+		})
+	}
+	const each = `near_limit(a) %[1]d
+requests(a,allowed,memory) %[2]d
+requests(a,denied,memory) %[1]d`
+	a, b := ask(), ask()
+	if _, err := otelmetrics.Register(m, a, b); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	same(t, counted(), fmt.Sprintf(each, 2, 4)+"\npermits_in_flight(a) 0")
+	b.Close()
+	same(t, counted(), fmt.Sprintf(each, 2, 4))
+	otelmetrics.Forget(m, "a")
+	same(t, counted(), "")
+	ask()
+	same(t, counted(), fmt.Sprintf(each, 1, 2))
+}

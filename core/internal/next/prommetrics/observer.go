@@ -1,0 +1,125 @@
+// Package prommetrics counts the decisions of limiters for Prometheus.
+//
+//	limiter, err := core.New(core.PerMinute(100), core.ByIP(),
+//		core.WithObserver(prommetrics.Observer(prometheus.DefaultRegisterer)),
+//		core.WithStoreObserver(prommetrics.StoreObserver(prometheus.DefaultRegisterer)))
+//	...
+//	prometheus.MustRegister(prommetrics.Collector(limiter))
+//
+// [Observer] counts events, [StoreObserver] measures calls to the store, and [Collector] reports what limiters hold
+// when Prometheus scrapes. docs/metrics.md describes each metric, and examples/metrics has a dashboard and alerts.
+//
+// No label is an identity. Labels are names of policies, which come from the program or its rules, fixed words such as
+// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. What was
+// counted for a policy stays until [Forget]; what limiters hold is reported while one of them is open.
+package prommetrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/metricsum"
+	"github.com/sashlimit/sash/internal/errclass"
+)
+
+// Option changes what [Observer] and [StoreObserver] register.
+type Option func(*config)
+
+type config struct{ prometheus.HistogramOpts }
+
+// WithBuckets sets the upper bounds of the histogram's buckets, in seconds. The default is 1 µs to 1 s.
+func WithBuckets(seconds ...float64) Option {
+	return func(c *config) { c.Buckets = seconds }
+}
+
+func histograms(opts []Option, name, help string, labels ...string) *prometheus.HistogramVec {
+	c := config{prometheus.HistogramOpts{Name: name, Help: help, Buckets: metricsum.Buckets}}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	return prometheus.NewHistogramVec(c.HistogramOpts, labels)
+}
+
+// register registers a collector, or returns the one of the same metric that was registered before, so that several
+// limiters can be given observers of one registerer. It panics if there is another metric of that name.
+func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
+	if r == nil {
+		//nolint:forbidigo // documented: a mistake of the program
+		panic("prommetrics: the registerer is nil; pass one, such as prometheus.DefaultRegisterer")
+	}
+	err := r.Register(c)
+	var known prometheus.AlreadyRegisteredError
+	if errors.As(err, &known) {
+		if same, ok := known.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		//nolint:forbidigo // documented: a mistake of the program
+		panic(fmt.Sprintf("prommetrics: a metric cannot be registered: %v; give it a registry of its own, "+
+			"or one of prometheus.WrapRegistererWithPrefix", err))
+	}
+	return c
+}
+
+// Observer registers the metrics of decisions and returns a function for [core.WithObserver], which any number of
+// limiters may have. It may be called several times with one registerer: the metrics are then the same. It panics if
+// they cannot be registered.
+//
+// After the first event of a policy it allocates nothing, except for errors.
+func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, core.Event) {
+	o := &observer{durations: histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
+	for s := range o.bySource {
+		o.bySource[s] = o.durations.WithLabelValues(event.Source(s).String())
+	}
+	return register(r, o).observe
+}
+
+// Forget forgets what was counted for a policy, such as that of a customer who has left. A later event begins at 0.
+func Forget(r prometheus.Registerer, policy string) {
+	o := &observer{durations: histograms(nil, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
+	register(r, o).events.Forget(policy)
+}
+
+// observer is the collector of its metrics, so that all that are made with one registerer are the same.
+type observer struct {
+	events    metricsum.Events
+	durations *prometheus.HistogramVec
+	bySource  [metricsum.Sources]prometheus.Observer
+}
+
+// Describe implements [prometheus.Collector].
+func (o *observer) Describe(to chan<- *prometheus.Desc) {
+	describe(to, metricsum.EventMetrics)
+	o.durations.Describe(to)
+}
+
+// Collect implements [prometheus.Collector].
+func (o *observer) Collect(to chan<- prometheus.Metric) {
+	o.events.Report(collect(to))
+	o.durations.Collect(to)
+}
+
+func (o *observer) observe(_ context.Context, e core.Event) {
+	if source, decided := o.events.Add(&e); decided {
+		o.bySource[source].Observe(e.Took.Seconds())
+	}
+}
+
+// StoreObserver registers a histogram of calls to stores and returns a function for [core.WithStoreObserver]. It may be
+// called several times with one registerer.
+func StoreObserver(r prometheus.Registerer, opts ...Option) func(context.Context, event.StoreCall) {
+	calls := register(r, histograms(opts, "sash_store_call_duration_seconds", metricsum.StoreCallHelp,
+		"operation", "class"))
+	known := new(errclass.Set)
+	return func(_ context.Context, c event.StoreCall) {
+		calls.WithLabelValues(c.Operation.String(), known.OfStore(c.Err)).Observe(c.Took.Seconds())
+	}
+}

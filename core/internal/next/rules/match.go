@@ -1,0 +1,204 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/clientip"
+)
+
+// match is the conditions of a rule.
+type match struct {
+	path       *pattern
+	route      string // the path as it is written
+	faulty     bool   // there is a mistake in it
+	conditions []condition
+}
+
+// condition is that the method, the host, a header, a claim or a value is one of some texts.
+type condition struct {
+	kind   string   // one of kinds
+	name   string   // of a header, a claim or a value
+	values []string // sorted
+	key    *key     // of a claim or a value
+}
+
+// kinds are in the order in which conditions are tried: the first ones need no key, which may have to be verified.
+var kinds = []string{"methods", "host", "headers", "claims", "values"}
+
+func (c *condition) compare(o *condition) int {
+	return cmp.Or(slices.Index(kinds, c.kind)-slices.Index(kinds, o.kind), strings.Compare(c.name, o.name))
+}
+
+// field is the condition's field of match.
+func (c *condition) field() string { return strings.TrimSuffix("match."+c.kind+"."+c.name, ".") }
+
+// texts appends what a request has of a condition's kind and name, of which one must be among the values.
+func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all []string) ([]string, error) {
+	switch c.kind {
+	case "methods":
+		return append(all, t.Method), nil
+	case "host":
+		return append(all, lower(hostOf(t.Host))), nil
+	case "headers":
+		for _, line := range r.Header(c.name) {
+			all = append(all, strings.Trim(line, " \t"))
+		}
+		return all, nil
+	}
+	text, ok, err := textOfKey(ch, c.key)
+	if ok {
+		all = append(all, text)
+	}
+	return all, err
+}
+
+// match reads the conditions of a rule.
+func (k *reader) match(p place) (m match) {
+	var methods []string
+	for _, one := range p.get("methods").items() {
+		switch name := strings.ToUpper(one.Value); {
+		case one.Value == "*":
+			one.fault(`"*" is not a method`, "leave the field out: then all methods match")
+		case !clientip.IsToken(one.Value):
+			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)), "write methods such as GET")
+		case name != one.Value:
+			one.fault(fmt.Sprintf("no request has the method %q", cut(one.Value)),
+				fmt.Sprintf("write %s: methods are compared exactly", name))
+		default:
+			if methods = append(methods, name); name == "GET" {
+				methods = append(methods, "HEAD")
+			}
+		}
+	}
+	m.add(condition{kind: "methods", values: methods})
+	if at := p.get("host"); at.exists() {
+		name := lower(at.text())
+		host := hostOf(name)
+		m.add(condition{kind: "host", values: []string{host}})
+		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
+			at.fault(fmt.Sprintf("%q is not a host", cut(at.Value)),
+				"write a name without port, path and wildcards, such as api.example.com")
+		}
+	}
+	m.path = anyPath
+	if at := p.get("path"); at.exists() {
+		made, problem, remedy := parsePattern(at.text())
+		if made == nil {
+			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedy)
+		}
+		m.path, m.route = cmp.Or(made, anyPath), at.text()
+	}
+	for _, kind := range []string{"headers", "claims", "values"} {
+		for _, f := range p.get(kind).fields() {
+			k.condition(&m, kind, f)
+		}
+	}
+	m.faulty = p.faults.hasFault(p.field)
+	return m
+}
+
+// condition reads a condition on a header, a claim or a value.
+func (k *reader) condition(m *match, kind string, p place) {
+	c, name := condition{kind: kind, name: p.name.Value}, p.asName()
+	switch kind {
+	case "headers":
+		c.name = http.CanonicalHeaderKey(c.name)
+		if !clientip.IsToken(name.Value) || c.name == "Host" {
+			name.fault(fmt.Sprintf("%q is not a header's name", cut(name.Value)),
+				"a name is letters, digits and '-'; for Host use the field host")
+		}
+		if m.condition(kind, c.name) != nil {
+			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
+		}
+	case "claims":
+		c.key = k.claim(name)
+	case "values":
+		c.key = k.value(name)
+	}
+	values := p.items()
+	if p.Kind == yaml.ScalarNode {
+		values = []place{p}
+	}
+	for _, one := range values {
+		if one.Value == "" && kind != "headers" {
+			one.fault(emptyValue, "write a value")
+		}
+		c.values = append(c.values, one.Value)
+	}
+	m.add(c)
+}
+
+// add adds a condition, unless it has no values.
+func (m *match) add(c condition) {
+	if slices.Sort(c.values); c.values != nil {
+		c.values = slices.Compact(c.values)
+		m.conditions = append(m.conditions, c)
+	}
+}
+
+// hostOf returns the host without a port, and without the dot at its end. To nginx, all behind the first colon is the
+// port.
+func hostOf(host string) string {
+	if rest, ok := strings.CutPrefix(host, "["); ok {
+		host, _, _ = strings.Cut(rest, "]")
+	} else if i := strings.IndexByte(host, ':'); i >= 0 &&
+		(i == strings.LastIndexByte(host, ':') || net.ParseIP(host) == nil) {
+		host = host[:i]
+	}
+	return strings.TrimSuffix(host, ".")
+}
+
+// condition returns the condition of a kind and name, or nil.
+func (m *match) condition(kind, name string) *condition {
+	i := slices.IndexFunc(m.conditions, func(c condition) bool { return c.kind == kind && c.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &m.conditions[i]
+}
+
+// covers reports whether every request that o matches is matched by m.
+func (m *match) covers(o *match) bool {
+	if !m.path.covers(o.path) {
+		return false
+	}
+	for i := range m.conditions {
+		c := &m.conditions[i]
+		if other := o.condition(c.kind, c.name); other == nil || !contains(c.values, other.values) {
+			return false
+		}
+	}
+	return true
+}
+
+// contains reports whether all of few are in many.
+func contains(many, few []string) bool {
+	return !slices.ContainsFunc(few, func(s string) bool { return !slices.Contains(many, s) })
+}
+
+// meets reports whether a request may match both.
+func (m *match) meets(o *match) bool {
+	if !m.path.meets(o.path) {
+		return false
+	}
+	for i := range m.conditions {
+		c := &m.conditions[i] // a header that is sent twice may have both values
+		if other := o.condition(c.kind, c.name); other != nil && c.kind != "headers" &&
+			!intersect(c.values, other.values) {
+			return false
+		}
+	}
+	return true
+}
+
+func intersect(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}

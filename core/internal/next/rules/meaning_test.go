@@ -1,0 +1,858 @@
+//go:build next
+
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/rules"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// with makes a request of "METHOD host/path" with values of earlier middleware: "user=7 plan=pro".
+func with(target, values string) *request {
+	method, rest, _ := strings.Cut(target, " ")
+	host, path, _ := strings.Cut(rest, "/")
+	r := &request{
+		method: method, host: host, path: "/" + path, header: make(http.Header), values: make(map[any]any),
+		peer: adapter.PeerAddr(tcpAddr("192.0.2.1:1234")),
+	}
+	for pair := range strings.FieldsSeq(values) {
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case name == "ip":
+			r.peer = adapter.PeerAddr(tcpAddr(value + ":1234"))
+		case 'A' <= name[0] && name[0] <= 'Z':
+			r.header.Add(name, value)
+		default:
+			r.values[name] = value
+		}
+	}
+	return r
+}
+
+// limited asks the rules for requests.
+type limited struct {
+	t *testing.T
+	*rules.Set
+
+	limiter *core.Limiter
+}
+
+func limit(t *testing.T, text string, opts ...rules.Option) *limited {
+	t.Helper()
+	set := parse(t, text, opts...)
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &limited{t, set, l}
+}
+
+func (l *limited) ask(r *request) (core.Decision, error) {
+	d, err := l.limiter.Check(r)
+	if err == nil && d.Allowed {
+		d.Serve(func() int { return 200 })
+	}
+	return d, err
+}
+
+// want checks that so many of n equal requests are admitted.
+func (l *limited) want(target, values string, n, admitted int) {
+	l.t.Helper()
+	got := 0
+	for range n {
+		d, err := l.ask(with(target, values))
+		if err != nil {
+			l.t.Fatalf("%s %s: %v", target, values, err)
+		}
+		if d.Allowed {
+			got++
+		}
+	}
+	if got != admitted {
+		l.t.Errorf("%s %s: %d of %d admitted, want %d", target, values, got, n, admitted)
+	}
+}
+
+// The documented examples of envoyproxy/ratelimit, translated.
+func TestEnvoyExamples(t *testing.T) {
+	t.Run("databases", func(t *testing.T) {
+		l := limit(t, `
+domain: mongo_cps
+rules:
+- name: databases
+  descriptors:
+  - {key: database, value: users, limits: [500/hour]}
+  - {key: database, value: default, limits: [400/hour]}
+`)
+		l.want("GET /", "database=users", 510, 500)
+		l.want("GET /", "database=default", 410, 400)
+		l.want("GET /", "database=other", 600, 600) // no descriptor, no limit
+	})
+	t.Run("messages", func(t *testing.T) {
+		l := limit(t, `
+domain: messaging
+rules:
+- name: sms
+  descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+    - {key: to_number, limits: [5/day]}
+  - {key: to_number, limits: [100/day]}
+`)
+		l.want("GET /", "message_type=marketing to_number=2061111111", 7, 5)
+		l.want("GET /", "message_type=marketing to_number=2062222222", 7, 5)
+		l.want("GET /", "message_type=alert to_number=2061111111", 100, 95) // five were marketing
+		l.want("GET /", "to_number=2062222222", 100, 95)
+		l.want("GET /", "message_type=marketing", 200, 200) // without a number neither applies
+	})
+	t.Run("addresses", func(t *testing.T) {
+		l := limit(t, `
+domain: edge_proxy_per_ip
+rules:
+- name: addresses
+  deny: {key: ip, values: [50.0.0.5]}
+  descriptors:
+  - {key: ip, limits: [10/hour]}
+  - {key: ip, value: 50.0.0.6, limits: [100/hour]}
+`)
+		l.want("GET /", "ip=50.0.0.1", 12, 10)
+		l.want("GET /", "ip=50.0.0.2", 12, 10)
+		l.want("GET /", "ip=50.0.0.6", 102, 100)
+		if _, err := l.ask(with("GET /", "ip=50.0.0.5")); !errors.Is(err, core.ErrForbidden) {
+			t.Errorf("an address of the deny list: %v", err)
+		}
+	})
+	t.Run("levels", func(t *testing.T) {
+		l := limit(t, `
+domain: example4
+rules:
+- name: levels
+  descriptors:
+  - key: key
+    value: value
+    descriptors: [{key: subkey, limits: [300/hour]}]
+`)
+		l.want("GET /", "key=value subkey=subvalue", 310, 300)
+		l.want("GET /", "key=value subkey=another", 310, 300)
+		l.want("GET /", "key=value", 310, 310)
+		l.want("GET /", "key=other subkey=subvalue", 310, 310)
+	})
+	t.Run("values beside every value", func(t *testing.T) {
+		l := limit(t, `
+domain: example8
+rules:
+- name: values
+  descriptors:
+  - {key: key1, limits: [10/hour]}
+  - {key: key1, value: value1, limits: [20/hour]}
+`)
+		l.want("GET /", "key1=unspecified_value", 21, 10)
+		l.want("GET /", "key1=unspecified_value2", 21, 10)
+		l.want("GET /", "key1=value1", 21, 20)
+	})
+	t.Run("unlimited", func(t *testing.T) {
+		l := limit(t, `
+domain: internal
+rules:
+- name: ldap
+  descriptors:
+  - {key: ldap, limits: [5/hour]}
+  - {key: ldap, value: robot, unlimited: true}
+  - key: azure
+    limits: [3/hour]
+    descriptors: [{key: role, value: admin, unlimited: true}]
+`)
+		l.want("GET /", "ldap=robot", 50, 50)
+		l.want("GET /", "ldap=anna", 7, 5)
+		l.want("GET /", "azure=x role=admin", 50, 50)
+		l.want("GET /", "azure=x role=user", 5, 3)
+	})
+	t.Run("shadow mode", func(t *testing.T) {
+		var mu sync.Mutex
+		var denied int
+		l := limit(t, `
+domain: example6
+rules:
+- name: users
+  descriptors:
+  - key: service
+    descriptors:
+    - {key: user, value: user-a, shadow: true, limits: [10/hour]}
+    - {key: user, value: user-b, limits: [20/hour]}
+`, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Shadow != nil && !e.Shadow.Allowed {
+				denied++
+			}
+		})))
+		l.want("GET /", "service=auth-service user=user-a", 25, 25)
+		l.want("GET /", "service=auth-service user=user-b", 25, 20)
+		l.want("GET /", "service=auth-service user=user-c", 25, 25)
+		if denied != 15 {
+			t.Errorf("the shadow has denied %d, want 15", denied)
+		}
+	})
+}
+
+func TestMatches(t *testing.T) {
+	l := limit(t, `
+rules:
+- {name: method, match: {methods: [GET], path: /m}, key: global, limits: [1/day]}
+- {name: host, match: {host: API.example.com}, key: global, limits: [1/day]}
+- {name: path, match: {path: "/users/{id}"}, key: global, limits: [1/day]}
+- {name: root, match: {path: "/{$}"}, key: global, limits: [1/day]}
+- {name: header, match: {headers: {x-plan: [free, trial]}}, key: global, limits: [1/day]}
+- {name: value, match: {values: {tier: 2}}, key: global, limits: [1/day]}
+- {name: claim, match: {claims: {role: admin}}, key: global, limits: [1/day]}
+`, rules.WithClaims(func(claim string) core.Key { return core.ByValue("claim " + claim) }))
+	for _, test := range []struct{ target, values, rule string }{
+		{"GET /m", "", "method"},
+		{"HEAD /m", "", "method"},
+		{"POST /m", "", ""},
+		{"GET api.example.com/x", "", "host"},
+		{"GET api.EXAMPLE.com.:8080/x", "", "host"},
+		{"GET www.example.com/x", "", ""},
+		{"GET /users/7", "", "path"},
+		{"GET //users/./7", "", "path"},
+		{"GET /users/7/x", "", ""},
+		{"GET /users/", "", ""},
+		{"GET /", "", "root"},
+		{"GET /x", "X-Plan=trial", "header"},
+		{"GET /x", "X-Plan=paid", ""},
+		{"GET /x", "X-Plan=paid X-Plan=free", "header"},
+		{"GET /x", "tier=2", "value"},
+		{"GET /x", "tier=3", ""},
+	} {
+		e := l.Explain(with(test.target, test.values))
+		if e.Err != nil {
+			t.Errorf("%s %s: %v", test.target, test.values, e.Err)
+		}
+		var applies []string
+		for _, r := range e.Rules {
+			if r.Applies {
+				applies = append(applies, r.Name)
+			} else if r.Reason == "" {
+				t.Errorf("%s %s: rule %s has no reason", test.target, test.values, r.Name)
+			}
+		}
+		if strings.Join(applies, " ") != test.rule {
+			t.Errorf("%s %s: %v, want %s", test.target, test.values, applies, test.rule)
+		}
+		if d, err := l.ask(with(test.target, test.values)); err != nil || d.Policy != test.rule {
+			t.Errorf("%s %s: decided by %q, %v; want %q", test.target, test.values, d.Policy, err, test.rule)
+		}
+	}
+	r := with("GET /x", "")
+	r.values["claim role"] = "admin"
+	if d, err := l.ask(r); err != nil || d.Policy != "claim" {
+		t.Errorf("a claim: %v, %v", d, err)
+	}
+}
+
+func TestAllRules(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- {name: service, key: global, limits: [6/day], cost: 2}
+- {name: users, key: {value: user}, limits: [2/day], match: {values: {user: [a, b, c]}}}
+- {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
+- {name: staff, match: {path: /staff}, unlimited: true}
+- {name: listed, key: {value: user}, limits: [1/day], allow: [a], match: {values: {user: [a, b]}}}
+`)
+	d, err := l.ask(with("GET /", "user=a"))
+	if err != nil || !d.Allowed || d.Policy != "service" || len(d.Limits()) != 2 {
+		t.Fatalf("%+v, %v, %+v", d, err, d.Limits())
+	}
+	if d, _ = l.ask(with("GET /", "user=a")); d.Allowed || d.Policy != "users" || d.Violated[0] != "users-2-per-day" {
+		t.Errorf("the second costs 2 as well: %v", d)
+	}
+	l.want("GET /", "user=b", 1, 0) // costs 2 of 1
+	l.want("GET /staff", "", 1, 1)  // the service counts it all the same
+	l.want("GET /", "", 3, 1)
+}
+
+// Descriptors within descriptors have a quota for each combination of values.
+func TestKeysOfDescriptors(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: levels
+  descriptors: [{key: {value: tenant}, descriptors: [{key: {value: user}, limits: [2/day]}]}]
+`)
+	l.want("GET /", "tenant=a user=7", 3, 2)
+	l.want("GET /", "tenant=b user=7", 3, 2)
+	l.want("GET /", "tenant=b user=8", 3, 2)
+}
+
+// What a proxy reports of no client is not the proxy itself, as in lists, but has a quota.
+func TestClientsThatAreNotIdentified(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: a
+  descriptors:
+  - {key: {forwarded: [10.0.0.0/8]}, limits: [1/day]}
+  - {key: {forwarded: [10.0.0.0/8]}, value: 10.0.0.1, unlimited: true}
+`)
+	l.want("GET /", "ip=10.0.0.1", 3, 3)
+	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=unknown", 3, 1)
+	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=192.0.2.1", 3, 1)
+}
+
+func TestKeysOfRules(t *testing.T) {
+	reads := 0
+	verify := func(_ context.Context, key string) (string, error) {
+		reads++
+		if key == "bad" {
+			return "", core.ErrNoKey
+		}
+		return "customer " + key, nil
+	}
+	l := limit(t, `
+apply: all
+rules:
+- name: keys
+  match: {path: /k}
+  key: {header: X-API-Key, verify: keys}
+  limits: [3/day, {limit: 4/day, key: {join: [{header: X-API-Key, verify: keys}, ip]}}]
+- {name: too, match: {path: /k}, key: {first: [{header: X-API-Key, verify: keys}, ip]}, limits: [5/day]}
+- {name: route, match: {path: "/r/{id}"}, key: route, limits: [2/day]}
+- {name: proxy, match: {path: /p}, key: {forwarded: [192.0.2.0/24]}, limits: [2/day]}
+`, rules.WithVerifier("keys", verify))
+	l.want("GET /k", "X-Api-Key=1", 4, 3)
+	if reads != 4 {
+		t.Errorf("the verifier was called %d times for 4 requests", reads)
+	}
+	l.want("GET /k", "X-Api-Key=2", 4, 3)
+	if _, err := l.ask(with("GET /k", "X-Api-Key=bad")); !errors.Is(err, core.ErrNoKey) {
+		t.Errorf("a key that is not verified: %v", err)
+	}
+	l.want("GET /r/1", "", 1, 1)
+	l.want("GET /r/2", "ip=192.0.2.9", 2, 1)
+	l.want("HEAD /r/3", "", 1, 0) // as GET
+	l.want("POST /r/1", "", 3, 2)
+	l.want("BREW /r/1", "", 1, 1)
+	l.want("BREW2 /r/1", "", 2, 1) // made up methods share a quota
+	l.want("GET /p", "X-Forwarded-For=203.0.113.7", 3, 2)
+	l.want("GET /p", "X-Forwarded-For=203.0.113.8", 3, 2)
+}
+
+// A request reads a key once for lists, descriptors and limits together.
+func TestKeyIsReadOnce(t *testing.T) {
+	reads := 0
+	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
+		reads++
+		return key, nil
+	})
+	const key = "{header: X-K, verify: keys}"
+	for _, rule := range []string{
+		"key: KEY, limits: [5/day], deny: [x], allow: [y]",
+		"descriptors: [{key: KEY, limits: [5/day]}]",
+		"key: {first: [KEY, ip]}, limits: [5/day], deny: [x]",
+		"key: {join: [KEY, ip]}, limits: [5/day], deny: {key: KEY, values: [x]}",
+	} {
+		l := limit(t, "rules:\n- {name: a, "+strings.ReplaceAll(rule, "KEY", key)+"}\n", verify)
+		reads = 0
+		if l.want("GET /", "X-K=1", 1, 1); reads != 1 {
+			t.Errorf("%s: the verifier was called %d times", rule, reads)
+		}
+	}
+	l := limit(t, "rules:\n- {name: a, key: ip, limits: [1/day], deny: [2001:db8::1]}\n")
+	l.want("GET /", "ip=[2001:db8::2]", 1, 1)
+	l.want("GET /", "ip=[2001:db8::3]", 1, 0) // of one /64
+}
+
+func TestListsAndMessage(t *testing.T) {
+	l := limit(t, `
+rules:
+- name: api
+  key: {value: user}
+  limits: [1/day]
+  allow: [root]
+  deny: {key: ip, values: ["203.0.113.0/24", "2001:db8::/32"]}
+  message: Buy a larger plan.
+`)
+	l.want("GET /", "user=root", 5, 5)
+	l.want("GET /", "user=a", 1, 1)
+	d, err := l.ask(with("GET /", "user=a"))
+	if p := d.Problem(); err != nil || d.Allowed || p.Detail != "Buy a larger plan." {
+		t.Errorf("%v, %v, %+v", d, err, p)
+	}
+	for _, ip := range []string{"203.0.113.99", "[2001:db8::9]"} {
+		if _, err := l.ask(with("GET /", "user=root ip="+ip)); !errors.Is(err, core.ErrForbidden) {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	if _, err := l.ask(with("GET /", "")); !errors.Is(err, core.ErrNoKey) {
+		t.Errorf("a request without a user: %v", err)
+	}
+}
+
+// Requests in flight are counted by rules as well, and a slot that is only tried out denies nothing.
+func TestInFlightByRules(t *testing.T) {
+	l := limit(t, `
+apply: all
+rules:
+- {name: busy, key: global, limits: [2 in flight], match: {path: /a}}
+- {name: tried, key: global, limits: [1 in flight], shadow: true}
+`)
+	var open []core.Decision
+	for range 3 {
+		r := with("GET /a", "")
+		d, err := l.limiter.Check(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, d)
+	}
+	if !open[0].Allowed || !open[1].Allowed || open[2].Allowed || open[2].Policy != "busy" {
+		t.Errorf("%v", open)
+	}
+	r := with("GET /b", "")
+	other, err := l.limiter.Check(r)
+	if err != nil || !other.Allowed {
+		t.Errorf("beside what is tried out: %v, %v", other, err)
+	}
+	for _, d := range append(open[:2], other) {
+		d.Serve(func() int { return 200 })
+	}
+	l.want("GET /a", "", 5, 5)
+}
+
+// The strictest failure policy of the rules that apply holds.
+func TestFailureByRules(t *testing.T) {
+	down := unavailable{core.NewMemoryStore()}
+	l := limit(t, `
+apply: all
+rules:
+- {name: usual, match: {path: /l/}, key: global, limits: [2/day]}
+- {name: open, match: {path: "/{x}/open"}, key: global, limits: [1/day], failure: open}
+- {name: closed, match: {path: "/{x}/closed"}, key: global, limits: [1/day], failure: closed}
+`, rules.WithOptions(core.WithStore(down)))
+	l.want("GET /x/open", "", 5, 5)
+	l.want("GET /l/open", "", 5, 1) // both are enforced in the process
+	for _, path := range []string{"/l/closed", "/x/closed"} {
+		if _, err := l.ask(with("GET "+path, "")); !errors.As(err, new(*core.StoreError)) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := l.Close(); err == nil {
+		t.Error("Close does not tell what was not replayed")
+	}
+}
+
+// Where a request passes uncounted because the store does not answer, its event names the rule.
+func TestEventOfAnUncountedRequest(t *testing.T) {
+	var policies []string
+	l := limit(t, "rules:\n- {name: open, key: ip, limits: [1/day], failure: open}\n",
+		rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}),
+			core.WithObserver(func(_ context.Context, e core.Event) {
+				policies = append(policies, e.Policy, e.Decision.Policy)
+			})))
+	l.want("GET /", "", 1, 1)
+	if !slices.Equal(policies, []string{"open", "open"}) {
+		t.Errorf("policies %q, want that of the rule", policies)
+	}
+}
+
+// A client that was denied stays denied in an outage, although its request was explained meanwhile.
+func TestDenialsOutlastAnExplanation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := limit(t, "rules:\n- {name: a, key: ip, limits: [2/hour, 9/day]}\n", rules.WithOptions(core.WithStore(s)))
+		l.want("GET /", "", 3, 2)
+		if e := l.Explain(with("GET /", "")); e.Decision.Allowed {
+			t.Errorf("%v, want a denial", e)
+		}
+		s.Fail(errDown)
+		l.want("GET /", "", 3, 0)
+		s.Fail(nil)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Requests under one failure policy know what those under another were told, hold and give back, as they draw from the
+// same logs.
+func TestRulesOfSeveralFailurePolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(coretest.FakeStore)
+		l := limit(t, `
+apply: all
+rules:
+- {name: all, key: {value: user}, limits: [2/hour]}
+- {name: busy, key: global, limits: [2 in flight]}
+- {name: closed, match: {path: /closed}, key: ip, limits: [100/hour], failure: closed}
+`, rules.WithOptions(core.WithStore(s)))
+		begin := func(path, user string, allowed bool) core.Decision {
+			t.Helper()
+			r := with("GET "+path, "user="+user)
+			d, err := l.limiter.Check(r)
+			if err != nil || d.Allowed != allowed {
+				t.Errorf("%s of %s: %v, %v; want allowed=%v", path, user, d, err, allowed)
+			}
+			return d
+		}
+		ask := func(path, user string, allowed bool) (d core.Decision) {
+			t.Helper()
+			d = begin(path, user, allowed)
+			d.Release(t.Context())
+			return d
+		}
+		first := ask("/closed", "refunded", true)
+		ask("/", "refunded", true)
+		ask("/", "refunded", false)
+		if err := first.Undo(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ask("/", "refunded", true)
+		ask("/closed", "denied", true)
+		ask("/closed", "denied", true)
+		ask("/closed", "denied", false)
+		one, two := begin("/closed", "one", true), begin("/closed", "two", true)
+		if n := l.limiter.Stats().InFlight; n != 2 {
+			t.Errorf("%d requests in flight, want 2", n)
+		}
+		s.Fail(errDown)
+		ask("/", "three", false)
+		one.Release(t.Context())
+		ask("/", "three", true)
+		ask("/", "denied", false)
+		s.Fail(nil)
+		two.Release(t.Context())
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The decision about a request resets what its rules have counted for their keys, and nobody else's quota.
+func TestResetOfADecision(t *testing.T) {
+	l := limit(t, strings.ReplaceAll(`
+rules:
+- {name: one, match: {path: /one}, key: BOTH, limits: [2/day]}
+- {name: named, match: {path: /named}, key: BOTH, limits: [{limit: 2/day, key: BOTH}, {limit: 5/day, key: global}]}
+- {name: counted, match: {path: /counted}, key: BOTH, limits: [{limit: 2/day, algorithm: fixed_window}, 2/hour]}
+- {name: everybody, match: {path: /everybody}, key: BOTH, limits: [{limit: 2/day, key: global}]}
+`, "BOTH", "{join: [ip, {value: user}]}"))
+	for path, reset := range map[string]bool{"/one": true, "/named": true, "/counted": true, "/everybody": false} {
+		target := "GET h" + path
+		l.want(target, "user=7", 9, 2)
+		d, err := l.ask(with(target, "user=7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Reset(t.Context()); (err == nil) != reset {
+			t.Errorf("%s: %v", path, err)
+		}
+		if path == "/named" {
+			l.want(target, "user=7", 9, 2)
+			l.want(target, "user=8", 9, 1)
+		} else if reset {
+			l.want(target, "user=7", 9, 2)
+		}
+	}
+}
+
+// A limiter of rules has no key of its own, so calls that name one are errors.
+func TestCallsThatNameAKey(t *testing.T) {
+	l := limit(t, minimal).limiter
+	ctx := t.Context()
+	_, allow := l.Allow(ctx, "k")
+	_, wait := l.Wait(ctx, "k")
+	_, log := l.Log(ctx, "k")
+	_, record := l.Record(ctx, "k", 1)
+	_, peek := l.Peek(ctx, "k")
+	for name, err := range map[string]error{
+		"Allow": allow, "Wait": wait, "Log": log, "Record": record, "Peek": peek, "Reset": l.Reset(ctx, "k"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "rules need a request") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Each request is one event, which names its rule.
+func TestEventsOfRules(t *testing.T) {
+	var got []string
+	l := limit(t, `
+rules:
+- {name: a, match: {path: /a}, key: {value: user}, limits: [1/day], allow: [root]}
+- {name: b, match: {path: /b}, key: ip, limits: [1/day], deny: [192.0.2.9]}
+`, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+		got = append(got, fmt.Sprintf("%s %v %s", e.Policy, e.Outcome, e.Key))
+	})))
+	for _, r := range []*request{
+		with("GET /a", "user=7"), with("GET /a", "user=7"), with("GET /a", "user=root"), with("GET /a", ""),
+		with("GET /b", ""), with("GET /b", "ip=192.0.2.9"), with("GET /c", ""),
+	} {
+		l.ask(r) // the events tell
+		l.Explain(r)
+	}
+	want := []string{
+		"a allowed 7", "a denied 7", "rules listed ", "a no key ", "b allowed 192.0.2.1",
+		"rules forbidden ", "rules skipped ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// unavailable is a store that does not answer.
+type unavailable struct{ *core.MemoryStore }
+
+var errDown = &core.StoreError{Err: errors.New("down")}
+
+func (unavailable) Take(context.Context, []store.Take, []store.Answer) error { return errDown }
+
+func (unavailable) Merge(context.Context, store.MergeRequest) error { return errDown }
+
+func TestExplanation(t *testing.T) {
+	l := limit(t, `
+rules:
+- {name: first, match: {path: /a/, methods: [POST]}, key: ip, limits: [5/day]}
+- {name: second, match: {path: /a/}, key: ip, limits: [2/minute, {limit: 9/day, key: global}]}
+- {name: third, match: {path: /}, key: ip, limits: [1/hour]}
+`)
+	l.want("GET /a/x", "", 2, 2)
+	for range 3 { // it charges nothing
+		e := l.Explain(with("GET /a/x", ""))
+		if e.Err != nil || e.Decision.Allowed || e.Decision.Policy != "second" {
+			t.Fatalf("%+v", e)
+		}
+		if got := fmt.Sprint(e.Rules[0].Reason, "|", e.Rules[1].Reason, "|", e.Rules[2].Reason); got !=
+			"match.methods: the request has another value||an earlier rule applies: second" {
+			t.Errorf("reasons: %s", got)
+		}
+		limits := e.Rules[1].Limits
+		if len(limits) != 2 {
+			t.Fatalf("%+v", limits)
+		}
+		if first := limits[0]; first.Limit != "2/minute" || first.Used != 2 || first.Remaining != 0 ||
+			first.RetryAfter <= 0 || first.RetryAfter > time.Minute {
+			t.Errorf("%+v", first)
+		}
+		if second := limits[1]; second.Limit != "9/day" || second.Quota != 9 || second.Used != 2 ||
+			second.Remaining != 7 || second.RetryAfter != 0 {
+			t.Errorf("%+v", second)
+		}
+	}
+}
+
+func ExampleSet_String() {
+	set, _ := rules.Parse([]byte(`
+rules:
+- {name: login, match: {path: /login}, key: ip, limits: [5/minute, {limit: 50/day, key: global}]}
+- {name: health, match: {path: /health}, unlimited: true}
+- name: users
+  shadow: true
+  descriptors:
+  - {key: user, value: robot, limits: [9/hour]}
+  - {key: user, limits: [100/hour]}
+`), "limits.yaml")
+	fmt.Println(set)
+	// Output:
+	// limits.yaml: rules: 3, limits: 4
+	// login: 5/minute, 50/day
+	// health: unlimited
+	// users: 9/hour, 100/hour (shadow)
+}
+
+// A client cannot escape a rule by a path that the framework reads in another way than the rules.
+func TestPathsThatAreReadInTwoWays(t *testing.T) {
+	const text = `
+apply: %s
+rules:
+- {name: health, match: {path: /health}, unlimited: true}
+- {name: api, match: {path: /v1/}, key: global, limits: [1000/day]}
+- {name: user, match: {path: "/users/{id}"}, key: global, limits: [1000/day]}
+- {name: rest, match: {path: /}, key: global, limits: [1000/day]}
+`
+	for path, want := range map[string]string{
+		"/health":                   "", // it is unlimited
+		"/v1/a":                     "api",
+		"/v1/../health":             "api",
+		"/v1/x%2F..%2F..%2Fhealth":  "api",
+		"/v1/%2e%2e/health":         "api",
+		"/health%2F..%2Fv1%2Fx":     "api",
+		"/health/../v1/x":           "api",
+		"//v1/x":                    "api",
+		"/x/../v1/.":                "api", // nginx and gin leave the slash at the end, and http.ServeMux does not
+		"/x/../v1/y/..":             "api",
+		"/x%2Fy/../v1/.":            "api",
+		"/users/a%2Fb":              "user", // one segment of net/http, and two of gin
+		"/users/..%2Fusers%2F7":     "user",
+		"/%75sers/7":                "user",
+		"/%76%31/x":                 "api",
+		"/.well-known/x":            "rest",
+		"/v1/..%2f..%2f..%2fetc%zz": "",
+	} {
+		u, err := url.Parse(path)
+		if err != nil {
+			continue // a server refuses it
+		}
+		for _, apply := range []string{"first", "all"} {
+			l := limit(t, fmt.Sprintf(text, apply))
+			r := with("GET /", "")
+			r.path, r.raw = u.Path, u.RawPath
+			if strings.HasPrefix(path, "//") { // which url.Parse takes for a host
+				r.path = path
+			}
+			var applied []string
+			for _, one := range l.Explain(r).Rules {
+				if one.Applies && len(one.Limits) > 0 {
+					applied = append(applied, one.Name)
+				}
+			}
+			d, err := l.ask(r)
+			if err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			if apply == "all" {
+				want := strings.TrimSpace(strings.Replace(want, "rest", "", 1) + " rest")
+				if strings.Join(applied, " ") != want {
+					t.Errorf("%s: all of %v, want %s", path, applied, want)
+				}
+			} else if !slices.Contains(applied, want) && want != "" || want == "" && len(applied) > 0 ||
+				len(d.Limits()) != len(applied) {
+				t.Errorf("%s: %v, want %s; decided by %+v", path, applied, want, d.Limits())
+			}
+		}
+	}
+}
+
+// Where later middleware may shorten a path, or earlier middleware has left another one for the router, the rules for
+// that apply as well. A rule that matches both, and gives way to an earlier one for the path itself, does not.
+func TestPathsThatMiddlewareChanges(t *testing.T) {
+	const text = `
+apply: %s
+rules:
+- {name: report, match: {path: /report.json}, key: global, limits: [1000/day]}
+- {name: login, match: {path: /login}, key: global, limits: [1000/day]}
+- {name: below, match: {path: /login/}, key: global, limits: [1000/day]}
+- {name: user, match: {path: "/users/{id}"}, key: global, limits: [1000/day]}
+- {name: rest, key: global, limits: [1000/day]}
+`
+	for paths, want := range map[string]struct{ first, all string }{ // as it was sent, and as it was left
+		"/login":                       {"login", "login rest"},
+		"/login/":                      {"login below", "login below rest"},
+		"/login.json":                  {"login rest", "login rest"},
+		"/login.a.b":                   {"login rest", "login rest"},
+		"/login/.json":                 {"login below", "login below rest"},
+		"/login.json/":                 {"login rest", "login rest"},
+		"/report.json":                 {"report", "report rest"},
+		"/report.json/":                {"report rest", "report rest"},
+		"/users/7/":                    {"user rest", "user rest"},
+		"/users/7.json":                {"user", "user rest"},
+		"/users/7/x.json":              {"rest", "rest"},
+		"//login/":                     {"login below rest", "login below rest"},
+		"/log%69n.json":                {"login rest", "login rest"},
+		"/x/..%2Flogin.json":           {"login rest", "login rest"},
+		"/old/login /login":            {"login rest", "login rest"},
+		"/old/login /log%69n":          {"login rest", "login rest"},
+		"/old/login /login/":           {"login below rest", "login below rest"},
+		"/old/login/ /login.json":      {"login rest", "login rest"},
+		"/report.json /report":         {"report rest", "report rest"},
+		"/x/y/z/v/w/login /login/y/z/": {"below rest", "below rest"},
+	} {
+		for apply, want := range map[string]string{"first": want.first, "all": want.all} {
+			l, r := limit(t, fmt.Sprintf(text, apply)), with("GET /", "")
+			path, routed, _ := strings.Cut(paths, " ")
+			r.path, _ = url.PathUnescape(path)
+			r.routed, r.anyEnd = routed, true
+			if r.path != path {
+				r.raw = path
+			}
+			d, err := l.ask(r)
+			var got []string
+			for _, limit := range d.Limits() {
+				name, _, _ := strings.Cut(limit.Name, "-")
+				got = append(got, name)
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%s, %s: %v, want %s; %v", paths, apply, got, want, err)
+			}
+		}
+	}
+}
+
+// A client cannot bring about an error of the server, or pass, by a path whose readings choose more limits than are
+// decided together.
+func TestPathsWithTooManyRules(t *testing.T) {
+	const many = `
+apply: %s
+rules:
+- {name: a, match: {path: /a/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day, 10/week]}
+- {name: b, match: {path: /b/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day], %s}
+`
+	const two = `
+apply: %s
+rules:
+- {name: a, match: {path: /a/}, key: global, limits: [10/day]}
+- {name: b, match: {path: /b/}, key: global, limits: [20/day], %s}
+`
+	for _, apply := range []string{"first", "all"} {
+		for name, set := range map[string]func(shadow string) *limited{
+			"limits": func(shadow string) *limited { return limit(t, fmt.Sprintf(many, apply, shadow)) },
+			"logs": func(shadow string) *limited {
+				store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
+				return limit(t, fmt.Sprintf(two, apply, shadow), store)
+			},
+		} {
+			odd := with("GET /b/x", "")
+			odd.raw = "/a/..%2Fb/x"
+			l := set("shadow: false")
+			e := l.Explain(odd)
+			d, err := l.ask(odd)
+			if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
+				t.Errorf("%s, %s: %v, %v; explained %v", name, apply, d, err, e.Err)
+			}
+			l.want("GET /a/x", "", 11, 10) // nothing was charged
+			l = set("shadow: true")
+			for n := range 11 {
+				if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
+					t.Errorf("%s, %s, in shadow: %v, %v", name, apply, d, err)
+				}
+			}
+		}
+	}
+}
+
+// Rules in shadow hide no other, however many they are: what has no room beside them is decided without them.
+func TestShadowsTakeNoRoom(t *testing.T) {
+	for shadows := range 9 {
+		text := "apply: all\nrules:\n"
+		for i := range 8 {
+			const rule = "- {name: r%d, match: {path: /a/}, key: global, limits: [9/day], shadow: %v}\n"
+			text += fmt.Sprintf(rule, i, i < shadows)
+		}
+		l := limit(t, text+"- {name: last, match: {path: /b/}, key: global, limits: [1/day]}\n")
+		odd := with("GET /b/x", "")
+		odd.raw = "/a/..%2Fb/x"
+		for n := range 2 {
+			d, err := l.ask(odd)
+			if status := core.ProblemOf(err).Status; shadows == 0 && status != http.StatusBadRequest {
+				t.Errorf("all rules: %+v, %v", d, err)
+			}
+			if shadows > 0 && (err != nil || d.Allowed != (n == 0) || n == 1 && d.Policy != "last") {
+				t.Errorf("%d in shadow: %s has decided, allowed %v, %v", shadows, d.Policy, d.Allowed, err)
+			}
+		}
+	}
+}

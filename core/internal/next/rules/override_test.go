@@ -1,0 +1,357 @@
+//go:build next
+
+package rules_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/rules"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+var overridable = rules.WithOptions(core.WithOverrides())
+
+func (l *limited) override(rule, key string, o core.Override) {
+	l.t.Helper()
+	o.Until = time.Now().Add(time.Minute)
+	if err := l.Override(l.t.Context(), rule, key, o); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *limited) overrides(want int) []core.KeyOverride {
+	l.t.Helper()
+	all, err := l.Overrides(l.t.Context())
+	if err != nil || len(all) != want || l.limiter.Stats().Overrides != want {
+		l.t.Errorf("overrides: %+v, %v, %d in Stats; want %d", all, err, l.limiter.Stats().Overrides, want)
+	}
+	return all
+}
+
+// Each kind of key has overrides, of one rule alone, although others have the same key.
+func TestOverrideOfRules(t *testing.T) {
+	verify := rules.WithVerifier("keys", core.Unverified)
+	claims := rules.WithClaims(func(string) core.Key { return core.ByHeader("X-Claim", core.Unverified) })
+	const odd = "a:b/ü\x00<i>"
+	for _, c := range []struct{ key, text, values string }{
+		{"ip", "192.0.2.7", "ip=192.0.2.7"},
+		{"ip", "2001:db8::1", "ip=[2001:db8::2]"},
+		{"{header: X-Key, verify: keys}", odd, "X-Key=" + odd},
+		{"{first: [{value: user}, ip]}", "ann", "user=ann"},
+		{"{first: [{value: user}, ip]}", "192.0.2.7", "ip=192.0.2.7"},
+		{"global", "", ""},
+		{"{claim: sub}", "customer7", "X-Claim=customer7"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limit(t, `
+rules:
+- {name: a, match: {path: /a}, key: `+c.key+`, limits: [2/minute]}
+- {name: b, match: {path: /b}, key: `+c.key+`, limits: [2/minute]}
+`, overridable, verify, claims)
+			l.want("GET /b", c.values, 3, 2)
+			l.override("a", c.text, core.Override{Limits: core.Limits{core.PerMinute(5)}, Note: "n"})
+			l.want("GET /a", c.values, 6, 5)
+			l.want("GET /b", c.values, 1, 0)
+			if o := l.overrides(1)[0]; o.Policy != "a" || o.Key != c.text || o.Note != "n" {
+				t.Errorf("%s: %+v", c.key, o)
+			}
+			l.override("b", c.text, core.Override{Unlimited: true})
+			l.want("GET /b", c.values, 9, 9)
+			l.override("a", c.text, core.Override{Denied: true})
+			l.want("GET /a", c.values, 1, 0)
+			if err := l.RemoveOverride(t.Context(), "a", c.text); err != nil {
+				t.Fatal(err)
+			}
+			l.want("GET /a", c.values, 1, 0) // 5 of 2 are used
+			if err := l.RemoveOverrideByID(t.Context(), l.overrides(1)[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			l.want("GET /a", c.values, 3, 2)
+			l.want("GET /b", c.values, 3, 2)
+		})
+	}
+}
+
+// Limits and descriptors with keys of their own are named by a limit. An override stays when the file is loaded again.
+func TestOverrideOfKeysInRules(t *testing.T) {
+	text := `
+apply: all
+rules:
+- name: api
+  key: {value: user}
+  limits: [3/minute, {limit: 9/minute, key: global, name: all}, {limit: 4/minute, key: {value: org}}]
+- name: sms
+  match: {path: /sms}
+  descriptors:
+  - {key: to, limits: [2/hour]}
+  - {key: to, value: robot, limits: [{limit: 1/hour, name: robots}]}
+`
+	f := newFile(t, text)
+	synctest.Test(t, func(t *testing.T) {
+		l := f.load(overridable)
+		l.t = t
+		l.override("api", "ann", core.Override{Limits: core.Limits{core.PerMinute(20)}})
+		l.want("GET /", "user=ann org=a", 5, 4)
+		l.override("api/api-4-per-minute", "a", core.Override{Unlimited: true})
+		l.want("GET /", "user=ann org=a", 6, 5)
+		l.override("api/all", "", core.Override{Limits: core.Limits{core.PerMinute(11)}})
+		l.want("GET /", "user=ann org=a", 3, 2)
+		l.override("api/all", "", core.Override{Unlimited: true})
+		l.override("sms", "123", core.Override{Limits: core.Limits{core.PerHour(5)}})
+		l.override("sms/robots", "robot", core.Override{Limits: core.Limits{core.PerHour(3)}})
+		f.write(strings.ReplaceAll(text, "2/hour", "2/day"))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /sms", "user=ann org=a to=123", 4, 4)
+		l.want("GET /sms", "user=ann org=a to=robot", 4, 3)
+		l.want("GET /sms", "user=ann org=a to=other", 3, 2)
+		l.overrides(5)
+	})
+}
+
+// Of several rules, the one whose key is denied is named, with its message. A decision overrides the key of the rule
+// that it names.
+func TestOverrideOfSeveralRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, `
+apply: all
+rules:
+- {name: one, key: {value: user}, limits: [5/minute], message: one}
+- {name: two, key: {join: [{value: user}, {value: org}]}, limits: [2/minute], message: two}
+- {name: tried, key: {value: user}, limits: [1/minute], shadow: true}
+`, overridable)
+		l.override("one", "ann", core.Override{Limits: core.Limits{core.PerMinute(7)}})
+		l.want("GET /", "user=ann org=a", 3, 2)
+		d, err := l.ask(with("GET /", "user=ann org=a"))
+		if err != nil || d.Policy != "two" {
+			t.Fatal(d, err)
+		}
+		o := core.Override{Denied: true, Until: time.Now().Add(time.Minute)}
+		if err := d.Override(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		d, err = l.ask(with("GET /", "user=ann org=a"))
+		if err != nil || d.Allowed || d.Policy != "two" || d.Problem().Detail != "two" || d.Overridden == nil {
+			t.Errorf("%v of %s, %q, %v; want the denial of the second rule", d, d.Policy, d.Problem().Detail, err)
+		}
+		l.want("GET /", "user=ann org=b", 3, 2)
+		if all := l.overrides(2); all[0].Policy != "one" || all[1].Policy != "two" {
+			t.Errorf("%+v", all)
+		}
+		if err := d.Override(t.Context(), core.Override{Unlimited: true, Until: o.Until}); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=ann org=a", 9, 3) // 7 of the first rule, of which 4 are used
+	})
+}
+
+// Mistakes are told, and rules of another domain on the same store are not listed.
+func TestOverrideMistakesOfRules(t *testing.T) {
+	s := new(coretest.FakeStore)
+	text := `
+rules:
+- {name: api, match: {path: /a}, key: {join: [{value: user}, ip]}, limits: [3/minute]}
+- {name: tried, match: {path: /b}, key: ip, limits: [3/minute], shadow: true}
+- {name: free, match: {path: /c}, unlimited: true}
+- {name: both, descriptors: [{key: user, limits: [2/day]}, {key: org, limits: [{limit: 2/hour, name: orgs}]}]}
+`
+	l := limit(t, text, overridable, rules.WithOptions(core.WithStore(s)))
+	soon := time.Now().Add(time.Hour)
+	denied := core.Override{Denied: true, Until: soon}
+	for _, c := range []struct {
+		rule, key string
+		o         core.Override
+		want      string
+	}{
+		{"api", "ann", denied, "Decision.Override"},
+		{"tried", "192.0.2.1", denied, "Override(tried): it has no limits that deny"},
+		{"free", "x", denied, "it has no limits that deny"},
+		{"none", "x", denied, "no rule has this name"},
+		{"both", "x", denied, "use one of both/both-2-per-day, both/orgs"},
+		{"both/none", "x", denied, "use one of both/both-2-per-day, both/orgs"},
+		{"both/orgs", "", denied, core.ErrNoKey.Error()},
+		{"both/orgs", "x", core.Override{Until: soon}, "exactly one must be set"},
+		{"both/orgs", "x", core.Override{Until: soon, Limits: core.Limits{core.PerDay(1).Of("tokens")}},
+			"counts tokens"},
+		{"both/orgs", "x", core.Override{Until: soon, Denied: true, By: core.Global()}, `"rule/limit"`},
+	} {
+		err := l.Override(t.Context(), c.rule, c.key, c.o)
+		if !errors.As(err, new(*core.ConfigError)) && !errors.Is(err, core.ErrNoKey) ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v; want %q", c.rule, c.key, err, c.want)
+		}
+	}
+	if err := l.limiter.Override(t.Context(), "x", denied); err == nil ||
+		!strings.Contains(err.Error(), "of the rules") {
+		t.Errorf("Override of the limiter: %v", err)
+	}
+	l.override("both/orgs", "acme", denied)
+	l.overrides(1)
+	other := limit(t, "domain: other\n"+text, overridable, rules.WithOptions(core.WithStore(s)))
+	other.overrides(0)
+	without := limit(t, text)
+	_, listed := without.Overrides(t.Context())
+	for call, err := range map[string]error{
+		"Override": without.Override(t.Context(), "both/orgs", "x", denied), "Overrides": listed,
+		"RemoveOverride": without.RemoveOverride(t.Context(), "both/orgs", "x"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "WithOverrides") {
+			t.Errorf("%s without the option: %v", call, err)
+		}
+	}
+}
+
+// Explain tells of the overrides in force for a request what they are and what they leave, in text and in JSON.
+func TestExplainOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, `
+apply: all
+rules:
+- name: api
+  key: {value: user}
+  limits: [3/minute, 9/hour, {limit: 50/day, key: global, name: all}, {limit: 100/minute, unit: tokens}]
+  costs: {tokens: 7}
+- {name: tried, key: {value: user}, limits: [1/minute], shadow: true}
+`, overridable)
+		explain := func(want string) {
+			t.Helper()
+			e := l.Explain(with("GET /", "user=ann"))
+			if got := fmt.Sprint(e); got != want {
+				t.Errorf("explained\n%s\nwant\n%s", got, want)
+			}
+			text, err := json.Marshal(e)
+			var read rules.Explanation
+			if err == nil {
+				err = json.Unmarshal(text, &read)
+			}
+			if again, _ := json.Marshal(read); err != nil || string(again) != string(text) ||
+				strings.Contains(string(text), "Overridden\":{") {
+				t.Errorf("%v: %s", err, text)
+			}
+			d, err := l.ask(with("GET /", "user=ann"))
+			if err != nil || d.Allowed != e.Decision.Allowed {
+				t.Errorf("decided %v, %v; explained %v", d, err, e.Decision)
+			}
+		}
+		l.override("api", "ann", core.Override{Note: "a\nb", Limits: core.Limits{
+			core.PerMinute(1), core.PerMinute(1000).Of("tokens"), core.PerDay(8),
+		}})
+		tail := `tried applies
+  1/minute: %d used, %d left%s
+`
+		explain(`Decision{policy=api allowed=true remaining=50 used=0 retry_after=0s reset_after=0s override=limits}
+api applies
+  3/minute: overridden
+  9/hour: overridden
+  50/day: 0 used, 50 left
+  100/minute: overridden
+  override=limits until 2000-01-01T00:01:00Z: a\nb
+    1/minute: 0 used, 1 left
+    8/day: 0 used, 8 left
+    1000 tokens/minute: 0 used, 1000 left
+` + fmt.Sprintf(tail, 0, 1, ""))
+		time.Sleep(time.Second)
+		explain(`Decision{policy=api allowed=false remaining=0 used=1 retry_after=59s reset_after=59s ` +
+			`violated=1-per-minute override=limits}
+api applies
+  3/minute: overridden
+  9/hour: overridden
+  50/day: 1 used, 49 left
+  100/minute: overridden
+  override=limits until 2000-01-01T00:01:00Z: a\nb
+    1/minute: 1 used, 0 left, free in 59s
+    8/day: 1 used, 7 left
+    1000 tokens/minute: 7 used, 993 left
+` + fmt.Sprintf(tail, 1, 0, ", free in 59s"))
+		for kind, o := range map[string]core.Override{"denied": {Denied: true}, "unlimited": {Unlimited: true}} {
+			l.override("api", "ann", o)
+			e := l.Explain(with("GET /", "user=ann"))
+			if got := e.Rules[0].Overrides; len(got) != 1 || got[0].Kind != kind || len(got[0].Limits) > 0 ||
+				!got[0].Until.Equal(time.Now().Add(time.Minute)) || e.Decision.Allowed == o.Denied ||
+				!e.Rules[0].Limits[0].Overridden || e.Rules[0].Limits[2].Overridden || len(e.Rules[1].Overrides) > 0 {
+				t.Errorf("%s: %v", kind, e)
+			}
+		}
+	})
+}
+
+// A rule that goes into shadow is explained as it then is: without the overrides that its keys have.
+func TestExplainShadowWithOverrides(t *testing.T) {
+	const text = "rules:\n- {name: api, key: {value: user}, limits: [3/minute], shadow: %t}\n"
+	f := newFile(t, fmt.Sprintf(text, false))
+	synctest.Test(t, func(t *testing.T) {
+		l := f.load(overridable)
+		l.t = t
+		l.override("api", "ann", core.Override{Denied: true})
+		l.want("GET /", "user=ann", 1, 0)
+		f.write(fmt.Sprintf(text, true))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=ann", 4, 4)
+		e := l.Explain(with("GET /", "user=ann"))
+		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 4 {
+			t.Errorf("explained %v", e)
+		}
+	})
+}
+
+// hanging is a store that does not answer from some time on.
+type hanging struct {
+	store.Full
+
+	hangs atomic.Bool
+	reads atomic.Int32 // of overrides, that were not answered
+}
+
+func (h *hanging) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return &store.StoreError{Err: ctx.Err()}
+	}
+	return h.Full.Take(ctx, takes, answers)
+}
+
+func (h *hanging) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+	if h.hangs.Load() {
+		h.reads.Add(1)
+		<-ctx.Done()
+		return "", nil, &store.StoreError{Err: ctx.Err()}
+	}
+	return h.Full.Overrides(ctx, policy, known)
+}
+
+// Once requests of a rule have found out about an outage, none of them reads overrides.
+func TestOverridesOfRulesInAnOutage(t *testing.T) {
+	for _, failure := range []string{"open", "closed"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &hanging{Full: core.NewMemoryStore()}
+			l := limit(t, "rules:\n- {name: a, key: ip, limits: [9/hour], failure: "+failure+"}\n",
+				rules.WithOptions(core.WithStore(s), core.WithOverrides()))
+			s.hangs.Store(true)
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				l.ask(with("GET /", "")) // it may be refused
+			}
+			if n := s.reads.Load(); n != 1 {
+				t.Errorf("%s: overrides were read %d times, want once", failure, n)
+			}
+			s.hangs.Store(false)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

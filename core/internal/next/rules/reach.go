@@ -1,0 +1,105 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// unreachable reports rules that never apply because an earlier one does.
+func (doc *document) unreachable() {
+	if doc.all {
+		return
+	}
+	for i, r := range doc.rules {
+		for _, earlier := range doc.rules[:i] {
+			if !earlier.match.faulty && !r.match.faulty && earlier.match.covers(&r.match) {
+				r.at.asFirst().fault(
+					fmt.Sprintf("this rule never applies: rule %q on line %d matches all of its requests",
+						cut(earlier.name), earlier.at.asFirst().Line),
+					"put it in front of that rule, narrow that rule's match, or write apply: all")
+				break
+			}
+		}
+	}
+}
+
+// limits and parts are what [rule.most] adds up.
+func limits(p *part) int { return len(p.limits) }
+func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
+
+// most returns the largest sum over the parts of a rule that may apply to one request.
+func (r *rule) most(count func(*part) int) int {
+	decided, undecided := mostBelow(r.below, count)
+	return count(&r.part) + max(decided, undecided)
+}
+
+// mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
+// so that those above apply as well: see descend.
+func mostBelow(groups []*group, count func(*part) int) (decided, undecided int) {
+	decides := false
+	for _, g := range groups {
+		most, mostUndecided := 0, 0
+		for _, d := range g.all() {
+			yes, no := mostBelow(d.below, count)
+			switch own := count(d); {
+			case d.unlimited || !d.shadow && own > 0:
+				yes, no = max(yes, no+own), 0
+			case yes >= 0:
+				yes, no = yes+own, no+own
+			default:
+				no += own
+			}
+			decides = decides || yes >= 0
+			most, mostUndecided = max(most, yes, no), max(mostUndecided, no)
+		}
+		decided, undecided = decided+most, undecided+mostUndecided
+	}
+	if !decides {
+		decided = -1
+	}
+	return decided, undecided
+}
+
+// notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
+func (doc *document) notJoined(err error) {
+	if err == nil {
+		return
+	}
+	problem, remedy := reason(err)
+	for i, r := range doc.rules {
+		if r.most(parts) > 1 {
+			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
+				remedy+"; or write a rule for each")
+			continue
+		}
+		for _, earlier := range doc.rules[:i] {
+			if doc.all && r.most(parts) > 0 && earlier.most(parts) > 0 && earlier.match.meets(&r.match) {
+				r.at.asFirst().fault(
+					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
+					remedy+"; or write apply: first")
+				break
+			}
+		}
+	}
+}
+
+// tooMany reports rules that have more limits together than are decided at once: a rule more than a policy may have,
+// and a file of which all rules may apply to one request more than a request may be asked about.
+func (doc *document) tooMany() {
+	sum := 0
+	for _, r := range doc.rules {
+		n := r.most(limits)
+		if n > engine.MostLimits {
+			r.at.asFirst().fault(fmt.Sprintf("%d limits of this rule may apply to one request", n),
+				fmt.Sprintf("write at most %d that apply together", engine.MostLimits))
+			return
+		}
+		if sum += n; doc.all && sum > store.MostTakes {
+			r.at.asFirst().fault(fmt.Sprintf("with this one, the rules have %d limits that may apply to one request", sum),
+				fmt.Sprintf("write at most %d with apply: all, or write apply: first", store.MostTakes))
+			return
+		}
+	}
+}

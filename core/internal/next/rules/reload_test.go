@@ -1,0 +1,503 @@
+//go:build next
+
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/coretest"
+	"github.com/sashlimit/sash/core/internal/next/rules"
+	"github.com/sashlimit/sash/core/internal/testlen"
+)
+
+// file is a file of rules that a test changes.
+type file struct {
+	t    *testing.T
+	path string
+}
+
+func newFile(t *testing.T, text string) file {
+	f := file{t, filepath.Join(t.TempDir(), "limits.yaml")}
+	f.write(text)
+	return f
+}
+
+// write replaces the file at once, as editors and deployments do.
+func (f file) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path+".new", []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(f.path+".new", f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f file) load(opts ...rules.Option) *limited {
+	f.t.Helper()
+	set, err := rules.Load(f.path, opts...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	l, err := set.Limiter()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return &limited{f.t, set, l}
+}
+
+const userRule = "rules:\n- {name: api, key: {value: user}, limits: [%s]}\n"
+
+// What was used is kept when limits change, and when other rules come and go.
+func TestReloadKeepsWhatWasUsed(t *testing.T) {
+	f := newFile(t, fmt.Sprintf(userRule, "5/hour, 100/day"))
+	l := f.load()
+	before := l.Loaded()
+	l.want("GET /", "user=a", 3, 3)
+	hash := l.Hash()
+	for text, left := range map[string]int{
+		fmt.Sprintf(userRule, "7/hour"): 4,
+		"apply: all\nrules:\n- {name: x, key: ip, limits: [100/hour]}\n" +
+			strings.TrimPrefix(fmt.Sprintf(userRule, "{limit: 3/day, name: other}"), "rules:\n"): 0,
+		"domain: default\n" + fmt.Sprintf(userRule, "10/hour, 4/day"): 1,
+	} {
+		f.write(text)
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range l.Explain(with("GET /", "user=a")).Rules {
+			for _, limit := range r.Limits {
+				if r.Name == "api" && limit.Used != 3 {
+					t.Errorf("%s\nused %d, want 3", text, limit.Used)
+				}
+			}
+		}
+		if d := l.Explain(with("GET /", "user=a")).Decision; d.Remaining != left {
+			t.Errorf("%s\n%d left, want %d", text, d.Remaining, left)
+		}
+		if l.Hash() == hash || len(l.Hash()) != 64 || !l.Loaded().After(before) {
+			t.Errorf("hash %s, loaded %v", l.Hash(), l.Loaded())
+		}
+	}
+	const counts = "rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [%[2]d/hour]}\n"
+	for _, counted := range []string{"fixed_window", "sliding_window_counter", "token_bucket"} {
+		f.write(fmt.Sprintf(counts, counted, 5))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=a", 3, 3)
+		f.write(fmt.Sprintf(counts, counted, 4))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		l.want("GET /", "user=a", 3, 1)
+	}
+}
+
+// Clients that were denied, or have used up their quota, stay denied in an outage, also if the file is loaded again.
+func TestDenialsOutlastAReload(t *testing.T) {
+	for _, limits := range []string{"2/hour", "2/month"} {
+		text := fmt.Sprintf(userRule, limits)
+		f := newFile(t, text)
+		synctest.Test(t, func(t *testing.T) {
+			s := new(coretest.FakeStore)
+			l := f.load(rules.WithOptions(core.WithStore(s)))
+			l.t = t
+			l.want("GET /", "user=a", 3, 2)
+			l.want("GET /", "user=b", 2, 2)
+			s.Fail(errDown)
+			f.write(text + "# other\n")
+			if err := l.Reload(); err != nil {
+				t.Fatal(err)
+			}
+			l.want("GET /", "user=a", 3, 0)
+			l.want("GET /", "user=b", 3, 0)
+			s.Fail(nil)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// events has the events of limiters that are not those of requests.
+type events chan core.Event
+
+func newEvents() events { return make(events, 100) }
+
+func (e events) observer() rules.Option {
+	return rules.WithOptions(core.WithObserver(func(_ context.Context, one core.Event) {
+		if !one.Outcome.IsDecision() {
+			e <- one
+		}
+	}))
+}
+
+// next waits for the next event. go test ends a test for which none comes.
+func (e events) next() core.Event { return <-e }
+
+// logs keeps the lines of slog.
+type logs struct {
+	slog.Handler
+
+	errors atomic.Int32
+	last   atomic.Pointer[string] // error
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&b, a); return true })
+	text := b.String()
+	if r.Level == slog.LevelError {
+		l.errors.Add(1)
+		l.last.Store(&text)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf("%v %s\n%s", r.Level, r.Message, text))
+	return nil
+}
+
+// take returns the lines since the last call.
+func (l *logs) take() (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, l.lines = l.lines, nil
+	return lines
+}
+
+func capture(t *testing.T) *logs {
+	old := slog.Default()
+	l := &logs{Handler: old.Handler()}
+	slog.SetDefault(slog.New(l))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return l
+}
+
+// A bad file changes nothing, and is told once with its mistakes.
+func TestBadFileKeepsTheOldRules(t *testing.T) {
+	lines := capture(t)
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	hash := l.Hash()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- l.Watch(ctx) }()
+	f.write("rules:\n- {nane: api, key: ip, limits: [x]}\n")
+	if e := seen.next(); e.Outcome != event.ReloadFailed || e.Err == nil || !strings.Contains(e.Err.Error(), ":2:4: ") {
+		t.Errorf("%v: %v", e, e.Err)
+	}
+	if l.Hash() != hash || lines.errors.Load() != 1 || !strings.Contains(*lines.last.Load(), "did you mean") {
+		t.Errorf("hash %s, %d lines, %s", l.Hash(), lines.errors.Load(), *lines.last.Load())
+	}
+	if err := os.Chtimes(f.path, time.Now(), time.Now()); err != nil { // it is touched, and is as bad as before
+		t.Fatal(err)
+	}
+	l.want("GET /", "user=a", 3, 2)
+	f.write(fmt.Sprintf(userRule, "4/hour"))
+	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
+		t.Errorf("%v, %d lines", e, lines.errors.Load())
+	}
+	l.want("GET /", "user=a", 3, 2)
+	f.write(fmt.Sprintf(userRule, "x"))
+	seen.next()
+	if err := l.Reload(); err == nil { // who asks is told again
+		t.Error("Reload returned no error")
+	}
+	seen.next()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that cannot be read is read as soon as it can be, although nothing about it has changed.
+func TestWatchReadsAgain(t *testing.T) {
+	lines := capture(t)
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	f.write(fmt.Sprintf(userRule, "3/hour"))
+	var usual syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	limitFiles := func(to syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none := usual
+	none.Cur = 0
+	limitFiles(none)
+	defer limitFiles(usual)
+	go l.Watch(t.Context()) // it ends with the test
+	if e := seen.next(); e.Outcome != event.ReloadFailed || !errors.Is(e.Err, syscall.EMFILE) {
+		t.Errorf("%v: %v", e, e.Err)
+	}
+	limitFiles(usual)
+	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
+		t.Errorf("%v, %d lines", e, lines.errors.Load())
+	}
+	l.want("GET /", "user=a", 4, 3)
+}
+
+// A ConfigMap of Kubernetes is a link to a link, which is replaced.
+func TestWatchLinks(t *testing.T) {
+	seen, seenElsewhere := newEvents(), newEvents()
+	dir := t.TempDir()
+	version := func(n int) {
+		t.Helper()
+		data := filepath.Join(dir, fmt.Sprintf("..v%d", n))
+		link := filepath.Join(dir, "..data.new")
+		text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", n))
+		for _, err := range []error{
+			os.Mkdir(data, 0o700),
+			os.WriteFile(filepath.Join(data, "limits.yaml"), text, 0o600),
+			os.Symlink(data, link),
+			os.Rename(link, filepath.Join(dir, "..data")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	version(1)
+	f := file{t, filepath.Join(dir, "limits.yaml")}
+	if err := os.Symlink(filepath.Join("..data", "limits.yaml"), f.path); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "elsewhere.yaml")
+	if err := os.Symlink(f.path, other); err != nil {
+		t.Fatal(err)
+	}
+	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seenElsewhere.observer())
+	go l.Watch(t.Context())         // it ends with the test
+	go elsewhere.Watch(t.Context()) // as above
+	for n := 2; n < 5; n++ {
+		// Watch reads the file once when it has begun, so an earlier version may be left out, but not the last.
+		version(n)
+		for l, seen := range map[*limited]events{l: seen, elsewhere: seenElsewhere} {
+			for l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != n {
+				seen.next()
+			}
+		}
+	}
+}
+
+// Signals are the program's. Watch, which is told of a change, does not take them.
+func TestWatchTakesNoSignals(t *testing.T) {
+	own := make(chan os.Signal, 1)
+	signal.Notify(own, syscall.SIGHUP)
+	defer signal.Stop(own)
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) // it ends with the test
+	f.write(fmt.Sprintf(userRule, "3/hour"))
+	seen.next() // Watch has begun
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	<-own
+	f.write(fmt.Sprintf(userRule, "4/hour"))
+	if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != 4 {
+		t.Error("the file was loaded again before it had changed")
+	}
+}
+
+// An edit in place is seen where neither the length nor the time of the file tells of it, because the clock of the file
+// system has not moved on, or somebody has set it back.
+func TestWatchSeesAnEditInPlace(t *testing.T) {
+	seen := newEvents()
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	before, err := os.Stat(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) // it ends with the test
+	for _, quota := range []int{3, 4} {
+		text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", quota))
+		if err := os.WriteFile(f.path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(f.path, before.ModTime(), before.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		seen.next()
+		l.want("GET /", fmt.Sprintf("user=%d", quota), 5, quota)
+	}
+}
+
+// An observer may call Reload, which asks no observer while others wait for it.
+func TestObserverReloads(t *testing.T) {
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	var set *rules.Set
+	var outcomes []event.Outcome
+	l := f.load(rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
+		if outcomes = append(outcomes, e.Outcome); e.Outcome == event.ReloadFailed {
+			f.write(fmt.Sprintf(userRule, "3/hour")) // the last good one
+			if err := set.Reload(); err != nil {
+				t.Error(err)
+			}
+		}
+	})))
+	set = l.Set
+	f.write("rules:\n")
+	if err := set.Reload(); err == nil {
+		t.Error("Reload returned no error")
+	}
+	if !slices.Equal(outcomes, []event.Outcome{event.ReloadFailed, event.Reloaded}) {
+		t.Errorf("events %v", outcomes)
+	}
+	l.want("GET /", "user=a", 4, 3)
+}
+
+// What is in force is logged, also when a file with mistakes is corrected to what is in force already.
+func TestReloadsAreLogged(t *testing.T) {
+	lines := capture(t)
+	seen := newEvents()
+	good := fmt.Sprintf(userRule, "3/hour") + "- {name: rest, key: ip, match: {path: /x}, limits: [1/hour]}\n"
+	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
+	l := f.load(seen.observer())
+	go l.Watch(t.Context()) // it ends with the test
+	wantLine := func(asked bool) {
+		t.Helper()
+		if e := seen.next(); e.Outcome != event.Reloaded {
+			t.Errorf("%v: %v", e, e.Err)
+		}
+		if got := lines.take(); len(got) != 1 || !strings.Contains(got[0], "rules=2\nhash="+l.Hash()) ||
+			!strings.Contains(got[0], "INFO sash: the rules of a file are in force") {
+			t.Errorf("asked %t: %q", asked, got)
+		}
+	}
+	good = strings.Replace(good, "{name: api,", "{name: api, match: {path: /a},", 1)
+	f.write(good)
+	wantLine(false)
+	f.write("rules:\n")
+	if seen.next(); len(lines.take()) != 1 {
+		t.Error("mistakes are not one line")
+	}
+	f.write(good)
+	wantLine(false)
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(true)
+}
+
+func TestTextCannotBeReloaded(t *testing.T) {
+	set := parse(t, minimal)
+	if set.Reload() == nil || set.Watch(t.Context()) == nil {
+		t.Error("there is no error")
+	}
+}
+
+func full(l core.LimitState) bool { return l.Used >= l.Quota }
+
+// While rules change all the time, each decision is one by a whole set of rules.
+func TestReloadUnderLoad(t *testing.T) {
+	const workers = 64
+	versions := []string{
+		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [40/hour]}\n- {name: b, key: {value: user}, " +
+			"limits: [40/hour]}\n",
+		"apply: all\nrules:\n- {name: a, key: {value: user}, limits: [80/hour, {limit: 160/day, name: day}]}\n" +
+			"- {name: b, key: {value: user}, limits: [80/hour]}\n- {name: c, key: {value: user}, limits: " +
+			"[1000/hour]}\n",
+		"apply: all\nrules:\n- {name: b, key: {value: user}, limits: [60/hour]}\n- {name: a, key: {value: user}, " +
+			"limits: [60/hour]}\n",
+	}
+	// The sets of quotas that a decision may have been made by.
+	whole := map[string]bool{"[40 40]": true, "[80 160 80 1000]": true, "[60 60]": true}
+	f := newFile(t, versions[0])
+	l := f.load()
+	duration, every := time.Duration(testlen.Of(1, 10))*time.Second, 50*time.Millisecond
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var admitted [8]atomic.Int64 // by user
+	var decisions atomic.Int64
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				user := r.IntN(len(admitted))
+				d, err := l.ask(with("GET /", fmt.Sprintf("user=u%d", user)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var quotas []int
+				for _, limit := range d.Limits() {
+					quotas = append(quotas, limit.Quota)
+				}
+				if decisions.Add(1); !whole[fmt.Sprint(quotas)] {
+					t.Errorf("decided by %v", quotas)
+					return
+				}
+				if d.Allowed == slices.ContainsFunc(d.Limits(), full) {
+					t.Errorf("allowed %v with %+v", d.Allowed, d.Limits())
+				}
+				if d.Allowed {
+					admitted[user].Add(1)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	reloads := 0
+	for began, ticks := time.Now(), time.NewTicker(every); time.Since(began) < duration; <-ticks.C {
+		reloads++
+		f.write(versions[reloads%len(versions)])
+		if err := l.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	f.write(versions[1])
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for user := range admitted {
+		e := l.Explain(with("GET /", fmt.Sprintf("user=u%d", user)))
+		n := int(admitted[user].Load())
+		if n > 80 || n < 40 {
+			t.Errorf("user %d was admitted %d times, want 40 to 80", user, n)
+		}
+		for _, r := range e.Rules[:2] {
+			if r.Limits[0].Used != n {
+				t.Errorf("user %d, rule %s: %d used, and %d were admitted", user, r.Name, r.Limits[0].Used, n)
+			}
+		}
+	}
+	t.Logf("%d decisions, %d reloads", decisions.Load(), reloads)
+}

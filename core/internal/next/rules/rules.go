@@ -1,0 +1,404 @@
+// Package rules limits requests by rules of a file, which can be changed while a server runs.
+//
+//	set, err := rules.Load("limits.yaml")
+//	...
+//	go set.Watch(ctx)
+//	http.ListenAndServe(":8080", nethttp.Rules(set)(mux))
+//
+// The file is YAML or JSON:
+//
+//	rules:
+//	- name: login
+//	  match: {methods: [POST], path: /login}
+//	  key: ip
+//	  limits: [5/minute, 50/day]
+//	- name: api
+//	  match: {path: /v1/}
+//	  key: {first: [{header: X-API-Key, verify: keys}, ip]}
+//	  limits:
+//	  - 10/second burst 50
+//	  - {limit: 100000/day, key: global, name: all}
+//
+// The first rule that matches a request applies, or all of them with "apply: all". Its limits are one decision, as
+// [core.Limits] are. A request that matches no rule passes. docs/rules.md describes all fields.
+//
+// A file is checked as a whole: [Load] reports every mistake with its line, column and remedy. What requests have used
+// is kept when a file is loaded again, since logs are named by domain, rule and key, and not by their limits.
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/next/core"
+	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/gate"
+)
+
+// Set is the rules of a file. It is safe for concurrent use.
+type Set struct {
+	path    string // or empty
+	name    string // of the file in errors
+	options options
+	limiter *core.Limiter
+	failure core.Failure
+	active  atomic.Pointer[state]
+
+	mu   sync.Mutex // guards loading
+	last string     // hash of the file as it was read last, with mistakes or without
+}
+
+// state is the rules that are in force.
+type state struct {
+	*document
+
+	index  *index
+	hash   string
+	loaded time.Time
+}
+
+// Load reads a file of rules. The error joins all mistakes; each in the file is an [Error].
+func Load(path string, opts ...Option) (*Set, error) {
+	content, err := os.ReadFile(path) //nolint:gosec // the program names it
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return newSet(path, path, content, opts)
+}
+
+// Parse is Load for a text. Errors have name in place of the file's.
+func Parse(text []byte, name string, opts ...Option) (*Set, error) {
+	return newSet("", name, text, opts)
+}
+
+func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
+	s := &Set{path: path, name: name}
+	s.options.verifiers = make(map[string]func(context.Context, string) (string, error))
+	for _, o := range opts {
+		if o == nil {
+			s.options.fault("Option", "nil", "the option is nil", "leave it out")
+			continue
+		}
+		o(&s.options)
+	}
+	var err error
+	if s.limiter, err = s.newLimiter(failureOf(content), s.options.core...); err != nil {
+		s.limiter, _ = s.newLimiter(core.FailLocal) // the file is checked all the same
+	}
+	s.limiter.Inside().SetRules(s.inForce)
+	made, mistakes := s.read(content)
+	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
+		return nil, err
+	}
+	s.active.Store(made)
+	s.last = made.hash
+	return s, nil
+}
+
+// newLimiter makes the limiter of the set. The options of the program come after those of the file.
+func (s *Set) newLimiter(f core.Failure, opts ...core.Option) (*core.Limiter, error) {
+	if f != core.FailLocal { // which is the default, and an error if it is asked for where it cannot be
+		s.failure = f
+		opts = append([]core.Option{core.WithFailure(f)}, opts...)
+	}
+	return core.New(policy{s.choose}, core.Global(), opts...)
+}
+
+// policy has a limiter ask the rules.
+type policy struct {
+	choose func(adapter.Request, *choice) error
+}
+
+// Written implements [core.Policy].
+func (p policy) Written() (gate.Written, error) {
+	return gate.Written{Name: "rules", Rules: p.choose}, nil
+}
+
+// failureOf returns the failure policy of a file, which may be faulty.
+func failureOf(content []byte) core.Failure {
+	var top struct {
+		Failure string `yaml:"failure"`
+	}
+	if yaml.Load(content, &top) != nil {
+		return core.FailLocal
+	}
+	return failures[top.Failure]
+}
+
+// read makes the rules of a file ready for the limiter. A panic, such as one of the parser, is a mistake of the file,
+// since it must not end a program that loads a file again.
+func (s *Set) read(content []byte) (made *state, err error) {
+	f := &faults{file: s.name}
+	defer func() {
+		if p := recover(); p != nil {
+			f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
+				"correct the YAML or JSON; if nothing is wrong with it, report the panic with the file")
+			made, err = nil, f.err()
+		}
+	}()
+	root := parse(content, f)
+	if root == nil {
+		return nil, f.err()
+	}
+	top := place{faults: f}.child("", nil, &root)
+	var c checker
+	if c.check(top, fileShape(), 0); c.beyond {
+		return nil, f.err()
+	}
+	k := &reader{options: &s.options, known: make(map[string]*key)}
+	doc := k.document(top.child("", nil, &root))
+	doc.unreachable()
+	doc.tooMany()
+	e := s.limiter.Inside().Engine()
+	doc.notJoined(e.Joins())
+	if doc.failure != s.failure {
+		top.child("", nil, &root).get("failure").asFirst().fault("the failure policy cannot change while the program runs",
+			"restart the program, or keep "+s.failure.String())
+	}
+	if len(f.all) == 0 { // else limits may be missing
+		k.prepare(doc, e)
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	matches := make([]match, len(doc.rules))
+	for i, r := range doc.rules {
+		matches[i] = r.match
+	}
+	return &state{document: doc, index: newIndex(matches), hash: hashOf(content), loaded: time.Now()}, nil
+}
+
+// Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
+func (s *Set) Hash() string { return s.active.Load().hash }
+
+// Loaded returns when the rules that are in force were loaded.
+func (s *Set) Loaded() time.Time { return s.active.Load().loaded }
+
+// String describes what is in force: the file, how many rules and limits it has, and a line for each rule with its
+// limits.
+func (s *Set) String() string {
+	var lines strings.Builder
+	rules, count := s.active.Load().rules, 0
+	for _, r := range rules {
+		var limits []string
+		for _, p := range r.parts() {
+			for _, l := range p.limits {
+				limits = append(limits, l.text)
+			}
+		}
+		if count += len(limits); len(limits) == 0 {
+			limits = []string{"unlimited"}
+		}
+		fmt.Fprintf(&lines, "\n%s: %s", r.name, strings.Join(limits, ", "))
+		if r.shadow {
+			lines.WriteString(" (shadow)")
+		}
+	}
+	return fmt.Sprintf("%s: rules: %d, limits: %d%s", s.name, len(rules), count, &lines)
+}
+
+// Limiter returns a limiter that applies the rules in force, for adapters. The options are WithDeny and WithError of
+// the adapter, and [core.WithHeaders]. All limiters of a set share their state.
+func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
+	return s.limiter.Inside().Answering(opts)
+}
+
+// Close replays what was admitted while the store did not answer; see [core.Limiter.Close].
+func (s *Set) Close() error { return s.limiter.Close() }
+
+// Override gives a key of a rule another quota until an instant, as [core.Limiter.Override] does. The rules need
+// [core.WithOverrides] among the options of [WithOptions].
+//
+//	err := set.Override(ctx, "api", "customer 7", core.Override{
+//		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
+//	})
+//
+// The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, either for
+// first. It is empty for global. What join and keys of package jwtkey find is named by no text:
+// [core.Decision.Override] overrides the key of a request.
+//
+// Where a limit or a descriptor has a key of its own, rule is the name of the rule, a slash, and the name of such a
+// limit, as in RateLimit-Policy: "api/all". Without the slash it is the rule's own key, or else the only one that its
+// limits have. Descriptors of the same keys have their overrides in common, whatever their values are.
+//
+// What other rules count for the same key stays as it is. Overrides are kept when the file is loaded again, as they are
+// named by domain, rule and key. A rule in shadow has nothing to override, which is an error.
+func (s *Set) Override(ctx context.Context, rule, key string, o core.Override) error {
+	return s.limiter.Inside().OverrideNamed(ctx, rule, key, o)
+}
+
+// RemoveOverride ends the override of a key, named as for [Set.Override].
+func (s *Set) RemoveOverride(ctx context.Context, rule, key string) error {
+	return s.limiter.Inside().RemoveOverrideNamed(ctx, rule, key)
+}
+
+// RemoveOverrideByID ends the override with the ID of a [core.KeyOverride], as [core.Limiter.RemoveOverrideByID] does.
+func (s *Set) RemoveOverrideByID(ctx context.Context, id string) error {
+	return s.limiter.RemoveOverrideByID(ctx, id)
+}
+
+// Overrides lists the overrides in force, as [core.Limiter.Overrides] does: those of rules that this Set has, or had
+// before its file was loaded again.
+func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
+	return s.limiter.Overrides(ctx)
+}
+
+// inForce returns the rules in force.
+func (s *Set) inForce() (all []*engine.Rule) {
+	for _, r := range s.active.Load().rules {
+		for _, of := range r.parts() {
+			if of.prepared != nil {
+				all = append(all, of.prepared)
+			}
+		}
+	}
+	return all
+}
+
+// choose adds the rules that apply to a request.
+func (s *Set) choose(r adapter.Request, c *choice) error {
+	a := s.active.Load()
+	var few [manyRules / 64]uint64
+	n := (len(a.rules) + 63) / 64
+	found := set(slices.Grow(few[:0], n)[:n])
+	if err := a.find(r, c, found); err != nil {
+		return err
+	}
+	for i := found.next(0); i >= 0; i = found.next(i + 1) {
+		if err := a.rules[i].apply(r, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// costOf returns how many requests a request costs: that of the rule, unless the request has its own.
+func (r *rule) costOf(req adapter.Request) int {
+	if own, ok := req.(interface{ Cost() int }); ok && own.Cost() > 0 {
+		return own.Cost()
+	}
+	return r.cost
+}
+
+// find sets found to the rules that apply to a request: all that match it, or the first one for each reading of its
+// path. Of what later middleware may leave, the first rule applies only if it does not match the path itself, where an
+// earlier one applies.
+func (a *state) find(r adapter.Request, c *choice, found set) error {
+	others, ends, err := a.index.find(r, c, found)
+	c.Ambiguous = others != nil
+	if !a.all {
+		for _, other := range others {
+			first := other.next(0)
+			if ends && first >= 0 && found.has(first) {
+				first = -1
+			}
+			other.setOnly(first)
+		}
+		found.setOnly(found.next(0))
+	}
+	for _, other := range others {
+		found.addSet(other)
+	}
+	return err
+}
+
+// apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
+// no request.
+func (r *rule) apply(req adapter.Request, c *choice) error {
+	err := r.ask(req, c)
+	if err != nil && r.shadow {
+		c.Fail(r.name, err)
+		return nil
+	}
+	return err
+}
+
+func (r *rule) ask(req adapter.Request, c *choice) error {
+	if r.deny != nil {
+		named, err := c.Names(r.deny)
+		if err != nil {
+			return err
+		}
+		if named {
+			return core.ErrForbidden
+		}
+	}
+	if r.allow != nil {
+		if named, err := c.Names(r.allow); err != nil || named {
+			c.Listed = c.Listed || named
+			return err
+		}
+	}
+	units, unknown := r.unitCosts(req)
+	leaf := leaf{c, r.costOf(req), units, unknown}
+	decided, err := r.prepared != nil, unknown
+	switch {
+	case !decided:
+		decided, err = leaf.descend(r.below)
+	case err == nil:
+		leaf.add(r.prepared)
+	}
+	if decided && !r.shadow {
+		c.CountDenied = c.CountDenied || r.countDenied
+	}
+	return err
+}
+
+// leaf adds what a rule asks of a request.
+type leaf struct {
+	*choice
+
+	cost    int // requests
+	units   []gate.UnitCost
+	unknown error // why units is not complete, or nil
+}
+
+func (l *leaf) add(r *engine.Rule) { l.Add(r, l.cost, l.units) }
+
+// descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
+// that is unlimited. Where there are limits, it returns why their costs are not known, or nil.
+func (l *leaf) descend(groups []*group) (decided bool, err error) {
+	for _, g := range groups {
+		text, ok, err := textOfKey(l.choice, g.key)
+		if err != nil {
+			return decided, err
+		}
+		if !ok {
+			continue
+		}
+		d := cmp.Or(g.values[text], g.every)
+		if d == nil {
+			continue
+		}
+		below, err := l.descend(d.below)
+		if err != nil {
+			return decided, err
+		}
+		switch {
+		case d.prepared != nil && (!below || d.shadow):
+			switch {
+			case l.unknown == nil:
+				l.add(d.prepared)
+			case d.shadow:
+				l.Fail(d.prepared.Policy, l.unknown)
+			default:
+				return decided, l.unknown
+			}
+			decided = decided || !d.shadow || below
+		case below || d.unlimited:
+			decided = true
+		}
+	}
+	return decided, nil
+}
