@@ -1,11 +1,10 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
-	"slices"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -17,6 +16,24 @@ import (
 // Client is the part of a go-redis client that the store needs. *redis.Client, *redis.ClusterClient, *redis.Ring and
 // failover clients have it. Clients of other types may need [WithOneServer].
 type Client = redisclient.Client
+
+// The Class of each [core.StoreError] of this store and of those of package redisstream.
+//
+// [core.StoreError]: https://pkg.go.dev/github.com/sashlimit/sash/core#StoreError
+const (
+	ClassTimeout  = redisclient.ClassTimeout  // "timeout": no reply in time
+	ClassCanceled = redisclient.ClassCanceled // "canceled": the caller has given up
+	ClassRefused  = redisclient.ClassRefused  // "refused": no connection, or it ended before the reply
+	ClassPool     = redisclient.ClassPool     // "pool": the client has no free connection, or was closed
+	ClassAuth     = redisclient.ClassAuth     // "auth": another login is wanted, or the user lacks a permission
+	ClassReadOnly = redisclient.ClassReadOnly // "read-only": no writes: a replica, or it cannot save or lacks replicas
+	ClassCluster  = redisclient.ClassCluster  // "cluster": it is down or moves slots, or the client is wrong
+	ClassBusy     = redisclient.ClassBusy     // "busy": the server loads its data, or runs another program's script
+	ClassOOM      = redisclient.ClassOOM      // "oom": the server is out of memory
+	ClassScript   = redisclient.ClassScript   // "script": the server does not run the scripts
+	ClassType     = redisclient.ClassType     // "type": the key holds another type; the only class with OneKey
+	ClassProtocol = redisclient.ClassProtocol // "protocol": the reply is not one of the scripts', or TLS fails
+)
 
 // Option changes a store.
 type Option func(*redisclient.Options)
@@ -38,9 +55,8 @@ func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer 
 type redisStore struct {
 	*redisclient.Conn
 
-	plans  redisclient.Recent[planKey, *plan]
-	lists  redisclient.Recent[listKey, *plan]
-	prefix string
+	plans redisclient.Recent[planKey, *plan]
+	lists redisclient.Recent[listKey, *plan]
 
 	settling sync.Map // logs and IDs of takes that are being settled, each with a channel that is closed when it was
 }
@@ -60,20 +76,83 @@ type listKey struct {
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
 // close it. New does no I/O, so a program starts without its Redis. A wrong option or client is an error of [core.New],
 // which asks the store to validate.
+//
+// [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	o := redisclient.Options{Prefix: "sash"}
-	for _, option := range opts {
-		option(&o)
-	}
-	s := &redisStore{Conn: redisclient.New(&redisclient.Package{Name: "redisstore", Commands: commands}, client, o)}
-	s.prefix = s.Prefix() + ":{"
+	s := newStore(client, opts)
 	s.WarnOfUnknownClient()
 	return s
 }
 
-var commands = []string{
-	"GET", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZREM",
-	"ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
+func newStore(client Client, opts []Option) *redisStore {
+	o := redisclient.Options{Prefix: "sash"}
+	for _, option := range opts {
+		if option != nil {
+			option(&o)
+		}
+	}
+	return &redisStore{Conn: redisclient.New(&of, client, o)}
+}
+
+var of = redisclient.Package{Name: "redisstore", Commands: []string{
+	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE", "ZRANGE",
+	"ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
+}}
+
+// Check reports whether a store of the same client and options can work on its server, for example when a program
+// starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
+// evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
+// scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
+// is up. It ends with ctx.
+//
+// Check uses a key of its own, which it removes, and logs a warning about a server that is far away. An eviction policy
+// is a problem even if maxmemory is 0, because maxmemory can be changed while the server runs. To see the policy, the
+// user must be allowed to run INFO, which the store itself does not need.
+func Check(ctx context.Context, client Client, opts ...Option) error {
+	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		return (&redisStore{Conn: one}).try(ctx, number)
+	})
+}
+
+// try uses each script on scratch keys.
+func (s *redisStore) try(ctx context.Context, number int) error {
+	key, limits := store.NewKey("check", strconv.Itoa(number)), tried()
+	takes := make([]store.Take, len(limits))
+	for i, l := range limits {
+		takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: 1}
+	}
+	answers := make([]store.Answer, len(takes))
+	if err := s.Take(ctx, takes[:1], answers[:1]); err != nil {
+		return err
+	}
+	for i := range takes {
+		takes[i].ID = 2
+	}
+	if err := s.Take(ctx, takes, answers); err != nil {
+		return err
+	}
+	if err := s.Settle(ctx, store.Settlement{Key: key, Limit: limits[0], ID: 2, Was: 3, Cost: 2}); err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, store.Renewal{Key: key, Limit: limits[0], IDs: []uint64{takes[0].ID}}); err != nil {
+		return err
+	}
+	if _, err := s.Log(ctx, key, limits[0]); err != nil {
+		return err
+	}
+	return s.Reset(ctx, key, limits, 0)
+}
+
+// tried are limits of all kinds, on logs that last as long as Check.
+func tried() []*store.Limit {
+	limits := []*store.Limit{
+		{Log: "log"}, {Log: "window", Algorithm: store.FixedWindow}, {Log: "counter", Algorithm: store.SlidingCounter},
+		{Log: "bucket", Algorithm: store.TokenBucket, Refill: 9},
+	}
+	for _, l := range limits {
+		l.Quota, l.Window = 9, time.Minute
+	}
+	return limits
 }
 
 // Validate implements [store.Store]. The store can serve all limits, any number of them at once, but for buckets that
@@ -93,7 +172,7 @@ func (s *redisStore) Validate(limits ...*store.Limit) error {
 
 // appendKey appends the name of a log in Redis. The braces keep all logs of a key on one server of a cluster.
 func (s *redisStore) appendKey(b []byte, k *store.Key, l *store.Limit) []byte {
-	b = k.AppendTo(append(b, s.prefix...))
+	b = k.AppendTo(append(append(b, s.Prefix()...), ":{"...))
 	b = append(b, "}:"...)
 	return append(b, l.Log...)
 }
@@ -145,142 +224,18 @@ func (s *redisStore) plan(takes []store.Take) *plan {
 	return s.lists.Get(k, func() *plan { return newPlan(takes) })
 }
 
-// settlePlan is the plan of settlements of logs.
-var settlePlan = redisclient.Plan{Script: settle, Cut: func([]int64, int) int { return 1 }}
+// pingPlan is the plan of pings: takes of a log that nobody has a limit on.
+var pingPlan = sync.OnceValue(func() *plan {
+	p := newPlan([]store.Take{{Limit: &store.Limit{Log: "ping", Quota: store.MaxQuota, Window: time.Millisecond}}})
+	p.Ping = true
+	return p
+})
 
-// Settle implements [store.Settler]. Settlements of one take follow each other.
-func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
-	if err := t.Key.Validate(); err != nil {
-		return err
-	}
-	if t.Limit.Permits && t.Cost > 0 {
-		return nil // it counts 1 whatever it costs
-	}
-	key := s.key(&t.Key, t.Limit)
-	b := appendChange([]byte(key), t.ID, t.Was, t.Cost, t.Age)
-	take, done := string(b[:len(key)+8]), make(chan struct{})
-	for {
-		other, busy := s.settling.LoadOrStore(take, done)
-		if !busy {
-			break
-		}
-		select {
-		case <-other.(chan struct{}): //nolint:forcetypeassert // see above
-		case <-ctx.Done():
-			return s.Failed(ctx.Err())
-		}
-	}
-	defer close(done)
-	defer s.settling.Delete(take)
-	if isCounter(t.Limit) {
-		return s.settleCounter(ctx, key, &t)
-	}
-	if t.Age >= t.Limit.Window {
-		b = b[:len(b)-8] // without the age, the log is not searched
-	}
-	q := redisclient.NewQuestion(string(b), len(key))
+// Ping implements [store.Pinger].
+func (s *redisStore) Ping(ctx context.Context) error {
+	p := pingPlan()
+	key := s.Prefix() + ":{}:" + p.limits[0].Log
+	q := redisclient.NewQuestion(string(binary.BigEndian.AppendUint64([]byte(key), rand.Uint64())), len(key))
 	defer q.Free()
-	return s.Do(ctx, &settlePlan, q)
-}
-
-func (s *redisStore) settleCounter(ctx context.Context, key string, t *store.Settlement) error {
-	witness := key + ":" + strconv.FormatUint(t.ID, 36)
-	args := append(arguments(t.Limit), t.Was, t.Cost, t.Period/1000, t.Period%1000)
-	_, err := s.Run(ctx, settleCounter, []string{key, witness}, args...)
-	return err
-}
-
-// atOnce is how many entries one run of a script lists, merges or renews, so that it does not keep the server busy for
-// long.
-const atOnce = 500
-
-// Merge implements [store.Merger].
-func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
-	if err := m.Key.Validate(); err != nil {
-		return err
-	}
-	key := s.key(&m.Key, m.Limit)
-	for part := range slices.Chunk(m.Entries, atOnce) {
-		keys := make([]string, 0, len(part))
-		args := make([]any, 0, len(part)+2)
-		for _, e := range part {
-			keys = append(keys, key)
-			args = append(args, string(appendChange(nil, e.ID, cmp.Or(e.Sent, e.Cost), e.Cost, e.Age)))
-		}
-		args = append(args, m.Limit.Window.Microseconds(), ttl(m.Limit))
-		if _, err := s.Run(ctx, settle, keys, args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// appendChange appends the argument of the script settle for one take.
-func appendChange(b []byte, id uint64, was, cost int, age time.Duration) []byte {
-	b = appendUnits(appendUnits(binary.BigEndian.AppendUint64(b, id), was), cost)
-	return binary.BigEndian.AppendUint64(b, uint64(max(age, 0).Microseconds()))
-}
-
-// Renew implements [store.Renewer].
-func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
-	if err := r.Key.Validate(); err != nil {
-		return err
-	}
-	keys := []string{s.key(&r.Key, r.Limit)}
-	for part := range slices.Chunk(r.IDs, atOnce) {
-		args := []any{ttl(r.Limit)}
-		for _, id := range part {
-			args = append(args, string(binary.BigEndian.AppendUint64(nil, id)))
-		}
-		if _, err := s.Run(ctx, renew, keys, args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Log implements [store.Lister]. The log may change between two parts.
-func (s *redisStore) Log(ctx context.Context, key store.Key, l *store.Limit) ([]store.Entry, error) {
-	if err := key.Validate(); err != nil {
-		return nil, err
-	}
-	keys, all, last, same := []string{s.key(&key, l)}, make([]store.Entry, 0), int64(0), 0
-	for {
-		reply, err := s.Run(ctx, entries, keys, l.Window.Microseconds(), last, same, atOnce)
-		if err != nil {
-			return nil, err
-		}
-		if len(reply)%2 != 0 {
-			return nil, s.Failed(redisclient.ProtocolError("a log of %d numbers", len(reply)))
-		}
-		for i := 0; i < len(reply); i += 2 {
-			if reply[i] != last {
-				last, same = reply[i], 0
-			}
-			same++
-			all = append(all, store.Entry{At: time.UnixMicro(last), Cost: int(reply[i+1])})
-		}
-		if len(reply) < 2*atOnce {
-			return all, nil
-		}
-	}
-}
-
-// Reset implements [store.Store].
-func (s *redisStore) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
-	if err := key.Validate(); err != nil || len(limits) == 0 {
-		return err
-	}
-	var keys []string
-	var ages []any
-	for _, l := range limits {
-		keys = append(keys, s.key(&key, l))
-		age := max(young, 0).Microseconds()
-		if isCounter(l) {
-			age = 0
-		}
-		ages = append(ages, age)
-	}
-	_, err := s.Run(ctx, reset, keys, ages...)
-	return err
+	return s.Do(ctx, &p.Plan, q)
 }

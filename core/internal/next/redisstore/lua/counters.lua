@@ -117,8 +117,8 @@ local function newCounters()
     return {look = look, till = till, put = put, settle = settle}
   end
 
-  -- t, a token bucket. The value has an instant in 16 digits, and how long after it the bucket is full. This is in parts
-  -- of a microsecond, as the interval is, in which a unit comes back.
+  -- t, a token bucket. The value has an instant in 16 digits, and how long after it the bucket is full: in parts of a
+  -- microsecond, as the interval is, in which a unit comes back.
   function counters.t(quota, interval, parts)
     local ahead -- how long after now the bucket is full
     parts = parts + 0

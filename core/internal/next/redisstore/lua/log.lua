@@ -29,18 +29,16 @@ local function newLog()
   -- sum returns how many units some entries have, from one rank on.
   local function sum(key, rank, last)
     local units = 0
-    while rank <= last do
-      local page = call('ZRANGE', key, rank, math.min(rank + atOnce - 1, last))
-      if not page[1] then break end
+    for from = rank, last, atOnce do
+      local page = call('ZRANGE', key, from, math.min(from + atOnce - 1, last))
       for i = 1, #page do units = units + costOf(page[i]) end
-      rank = rank + #page
     end
     return units
   end
 
   -- recount sums the units of a log anew, and writes them.
   local function recount(key)
-    local units = sum(key, 1, math.huge)
+    local units = sum(key, 1, call('ZCARD', key))
     if units == 0 then call('UNLINK', key) else call('ZADD', key, -units, '') end
   end
 

@@ -1,0 +1,502 @@
+package redisstore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/next/definition"
+	"github.com/sashlimit/sash/core/internal/next/redisstore"
+	"github.com/sashlimit/sash/core/internal/next/store"
+)
+
+// tester asks a store about one key.
+type tester struct {
+	*testing.T
+	definition.Clocked
+	store.Full
+
+	rdb *redis.Client
+	key store.Key
+	id  uint64
+}
+
+func newTester(t *testing.T, twice bool) *tester {
+	t.Helper()
+	rdb := start(t)
+	clocked := clocked(rdb, twice, redisstore.WithOneServer())(t)
+	full, _ := clocked.Store.(store.Full)
+	return &tester{T: t, Clocked: clocked, Full: full, rdb: rdb, key: store.NewKey("test", "k")}
+}
+
+func sliding(quota int, window time.Duration) *store.Limit {
+	return &store.Limit{Log: "log." + window.String(), Quota: quota, Window: window}
+}
+
+// stored is the name of a log in Redis.
+func (t *tester) stored(l *store.Limit) string { return "sash:{" + t.key.String() + "}:" + l.Log }
+
+func (t *tester) ok(err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take asks about limits with a new ID.
+func (t *tester) take(mode store.Mode, cost int, limits ...*store.Limit) []store.Answer {
+	t.Helper()
+	t.id++
+	return t.again(mode, cost, limits...)
+}
+
+// again asks with the latest ID.
+func (t *tester) again(mode store.Mode, cost int, limits ...*store.Limit) []store.Answer {
+	t.Helper()
+	takes, answers := make([]store.Take, len(limits)), make([]store.Answer, len(limits))
+	for i, l := range limits {
+		takes[i] = store.Take{Key: t.key, Limit: l, Cost: cost, ID: t.id, Mode: mode}
+	}
+	t.ok(t.Take(t.Context(), takes, answers))
+	return answers
+}
+
+func (t *tester) used(l *store.Limit) int {
+	t.Helper()
+	return t.take(store.ModePeek, 1, l)[0].Used
+}
+
+func (t *tester) want(what string, got, want any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func idText(id uint64) string { return string(binary.BigEndian.AppendUint64(nil, id)) }
+
+// Rule 1. A wrong number of units, whatever has made it, is corrected where it shows, and no denial goes on for ever.
+func TestUnitsAreCountedAnew(t *testing.T) {
+	x := newTester(t, false)
+	l := sliding(10, time.Minute)
+	for _, wrong := range []int{-9, 4, 11, 1000} {
+		x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, 0))
+		x.take(store.ModeCharge, 3, l)
+		x.take(store.ModeCharge, 2, l)
+		x.ok(x.rdb.ZAdd(t.Context(), x.stored(l), redis.Z{Score: -float64(wrong)}).Err())
+		x.take(store.ModeCharge, 10, l)
+		x.take(store.ModeChargeDenied, 10, l)
+	}
+	// A plain log whose expired entries were removed blindly, and which has costs.
+	x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, 0))
+	x.take(store.ModeCharge, 2, l)
+	x.Advance(time.Minute)
+	x.take(store.ModeCharge, 3, l)
+	x.want("used", x.used(l), 3)
+}
+
+// Rule 2. What has expired never counts; peeks and denials write nothing, and takes do not remove all at once.
+func TestExpiredEntries(t *testing.T) {
+	x := newTester(t, false)
+	for _, cost := range []int{1, 2} {
+		l := sliding(20_000, time.Minute+time.Duration(cost)*time.Microsecond)
+		m := store.MergeRequest{Key: x.key, Limit: l}
+		for n := range 6000 {
+			m.Entries = append(m.Entries, store.Entry{ID: uint64(1000*cost*10 + n), Cost: cost, Age: time.Duration(n)})
+		}
+		x.ok(x.Merge(t.Context(), m))
+		x.Advance(time.Minute - time.Second)
+		x.take(store.ModeCharge, cost, l)
+		x.Advance(2 * time.Second)
+		before := x.rdb.Dump(t.Context(), x.stored(l)).Val()
+		a := x.take(store.ModePeek, cost, l)[0]
+		x.want("used in a peek", a.Used, cost)
+		x.want("reset in a peek", a.Reset, l.Window-2*time.Second)
+		if a = x.take(store.ModeCharge, 20_001, l)[0]; a.Allowed || a.Used != cost {
+			t.Errorf("%+v, want a denial with %d used", a, cost)
+		}
+		if x.rdb.Dump(t.Context(), x.stored(l)).Val() != before && cost == 1 {
+			t.Error("a peek or a denial has written to a log of units")
+		}
+		x.take(store.ModeCharge, cost, l)
+		x.want("used", x.used(l), 2*cost)
+		if left := x.rdb.ZCard(t.Context(), x.stored(l)).Val(); cost == 1 && left != 4002 || cost == 2 && left != 3 {
+			t.Errorf("%d members are left", left)
+		}
+	}
+}
+
+// Rule 3. A settlement finds a take whatever it has cost, and leaves one entry of a take that was executed twice.
+func TestSettleSearches(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(100, time.Minute)
+	a := x.take(store.ModeAtMost, 60, l)[0] // 60 first, then 40
+	s := store.Settlement{Key: x.key, Limit: l, ID: x.id, Was: 7, Cost: 5}
+	x.want("used", x.used(l), 100)
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after a settlement by search", x.used(l), 5)
+	s.Was, s.Cost = a.Granted, 0
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one to 0 with a wrong cost", x.used(l), 0)
+	x.take(store.ModeCharge, 3, l)
+	s.ID, s.Was = x.id, 2
+	x.Advance(10 * time.Second)
+	s.Age = 7 * time.Second
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one of another age", x.used(l), 3)
+	s.Age = 9 * time.Second
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one of nearly the right age", x.used(l), 0)
+}
+
+// Rule 4. A caller that leaves hears how its take ends.
+func TestLeftTake(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { rdb.Close() })
+	s, l := redisstore.New(rdb), sliding(1, time.Hour)
+	take := func(ctx context.Context, id uint64) (store.Answer, error) {
+		var answers [1]store.Answer
+		err := s.Take(ctx, []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id}}, answers[:])
+		return answers[0], err
+	}
+	ended := func(err error) bool {
+		t.Helper()
+		var left *store.LeftError
+		if !errors.As(err, &left) {
+			t.Fatalf("%v, want a LeftError", err)
+		}
+		done := make(chan bool, 1)
+		server.Resume()
+		left.Call.Then(func(recorded bool, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done <- recorded
+		})
+		return <-done
+	}
+	if _, err := take(t.Context(), 99); err != nil { // so that there is a connection
+		t.Fatal(err)
+	}
+	if err := s.Reset(t.Context(), store.NewKey("test", "k"), []*store.Limit{l}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(2) {
+		ctx, cancel := context.WithCancel(t.Context())
+		server.Pause()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err := take(ctx, id+1)
+		if recorded := ended(err); recorded != (id == 0) {
+			t.Errorf("take %d: recorded %v", id+1, recorded)
+		}
+	}
+}
+
+// Rule 5. Merge is a union by ID: what is there is settled, under whichever cost it was recorded.
+func TestMergeAgain(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(100, time.Minute)
+	x.take(store.ModeCharge, 5, l)
+	m := store.MergeRequest{Key: x.key, Limit: l, Entries: []store.Entry{
+		{ID: x.id, Sent: 5, Cost: 2}, {ID: 70, Cost: 3, Age: time.Second}, {ID: 71, Cost: 1, Age: time.Minute},
+	}}
+	for range 3 {
+		x.ok(x.Merge(t.Context(), m))
+		x.want("used", x.used(l), 5)
+	}
+	x.take(store.ModeChargeDenied, 96, l) // it is denied and counted, and admitted elsewhere
+	m.Entries = []store.Entry{{ID: x.id, Sent: 96, Cost: 96}}
+	x.ok(x.Merge(t.Context(), m))
+	all, err := x.Log(t.Context(), x.key, l)
+	x.ok(err)
+	n := slices.IndexFunc(all, func(e store.Entry) bool { return e.Cost == 96 })
+	if n < 0 || slices.ContainsFunc(all[n+1:], func(e store.Entry) bool { return e.Cost == 96 }) {
+		t.Errorf("%v, want one entry of 96", all)
+	}
+}
+
+// Rule 6. A settlement that is executed again changes nothing, and those that follow build on it.
+func TestCountersAreSettledOnce(t *testing.T) {
+	x := newTester(t, true)
+	for a := store.FixedWindow; a <= store.TokenBucket; a++ {
+		l := &store.Limit{Log: "counter." + fmt.Sprint(int(a)), Quota: 1000, Window: time.Hour, Algorithm: a}
+		if a == store.TokenBucket {
+			l.Refill = 1
+		}
+		x.take(store.ModeCharge, 1, l)
+		before := x.used(l) // the take was executed twice, too
+		answer := x.take(store.ModeCharge, 100, l)[0]
+		counted := x.used(l) - before
+		s := store.Settlement{Key: x.key, Limit: l, ID: x.id, Was: 100, Period: answer.Period}
+		for _, step := range []struct{ was, cost int }{{100, 30}, {100, 30}, {30, 50}, {50, 30}, {30, 50}, {50, 0}} {
+			s.Was, s.Cost = step.was, step.cost
+			x.ok(x.Settle(t.Context(), s))
+			x.want(fmt.Sprint(a, " settled to ", step.cost), x.used(l), before+counted-100+step.cost)
+		}
+		if witnesses := x.rdb.Keys(t.Context(), x.stored(l)+":*").Val(); len(witnesses) != 1 {
+			t.Errorf("witnesses %q, want one", witnesses)
+		}
+	}
+}
+
+// Rules 7 and 9. A denial that was counted stays one, and a group that is executed twice is recorded once.
+func TestGroupsTwice(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(4, time.Minute)
+	x.take(store.ModeCharge, 3, l)
+	x.want("denied", x.take(store.ModeChargeDenied, 2, l)[0].Allowed, false)
+	x.Advance(time.Minute - time.Microsecond)
+	x.ok(x.Settle(t.Context(), store.Settlement{Key: x.key, Limit: l, ID: 1, Was: 3, Age: time.Minute - time.Microsecond}))
+	x.want("denied again", x.again(store.ModeChargeDenied, 2, l)[0].Allowed, false)
+
+	x.Advance(time.Hour)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	admitted := 0
+	for id := range uint64(200) {
+		all.Go(func() {
+			var answers [1]store.Answer
+			err := x.Take(t.Context(), []store.Take{{Key: x.key, Limit: l, Cost: 1, ID: 1000 + id}}, answers[:])
+			mu.Lock()
+			defer mu.Unlock()
+			if answers[0].Allowed && err == nil {
+				admitted++
+			} else if err != nil || answers[0].Used != 4 || answers[0].Retry != time.Minute {
+				t.Errorf("%+v, %v", answers[0], err)
+			}
+		})
+	}
+	all.Wait()
+	x.want("admitted", admitted, 4)
+	x.want("used", x.used(l), 4)
+}
+
+// Rule 10. No key is without a TTL: a user who may not set one records nothing.
+func TestNoKeyWithoutTTL(t *testing.T) {
+	rdb := start(t)
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-pexpire").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := redisstore.New(rdb)
+	key, l, other := store.NewKey("test", "k"), sliding(9, time.Minute), sliding(9, time.Hour)
+	for n, limits := range [][]*store.Limit{{l}, {l, other}} {
+		for cost := 1; cost <= 2; cost++ {
+			takes := make([]store.Take, len(limits))
+			for i := range limits {
+				takes[i] = store.Take{Key: key, Limit: limits[i], Cost: cost, ID: uint64(10*n + cost)}
+			}
+			var failed *store.StoreError
+			err := s.Take(t.Context(), takes, make([]store.Answer, len(takes)))
+			if !errors.As(err, &failed) || failed.Class != redisstore.ClassAuth {
+				t.Errorf("%v, want class auth", err)
+			}
+		}
+	}
+	full, _ := s.(store.Full)
+	m := store.MergeRequest{Key: key, Limit: l, Entries: []store.Entry{{ID: 7, Cost: 1}}}
+	if full.Merge(t.Context(), m) == nil {
+		t.Error("Merge has no error")
+	}
+	if full.Renew(t.Context(), store.Renewal{Key: key, Limit: l, IDs: []uint64{1}}) == nil {
+		t.Error("Renew has no error")
+	}
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("keys %q", keys)
+	}
+}
+
+// Rule 11. On several servers, a denial gives back what others have recorded; an error is returned, and so may be known
+// what was recorded.
+func TestInTurnGivesBack(t *testing.T) {
+	rdb := start(t)
+	full, _ := clocked(rdb, false)(t).Store.(store.Full)
+	first, second := store.NewKey("test", "first"), store.NewKey("test", "second")
+	l := sliding(3, time.Minute)
+	counter := &store.Limit{Log: "counter", Quota: 2, Window: time.Hour, Algorithm: store.FixedWindow}
+	id := uint64(0)
+	ask := func(mode store.Mode, cost int, takes ...store.Take) []store.Answer {
+		t.Helper()
+		id++
+		for i := range takes {
+			takes[i].ID, takes[i].Mode, takes[i].Cost = id, mode, cost
+		}
+		answers := make([]store.Answer, len(takes))
+		if err := full.Take(t.Context(), takes, answers); err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	used := func(key store.Key, l *store.Limit, want int) {
+		t.Helper()
+		if a := ask(store.ModePeek, 1, store.Take{Key: key, Limit: l})[0]; a.Used != want {
+			t.Errorf("%s: %d used, want %d", l.Log, a.Used, want)
+		}
+	}
+	ask(store.ModeCharge, 2, store.Take{Key: second, Limit: l})
+	a := ask(store.ModeCharge, 2, store.Take{Key: first, Limit: l}, store.Take{Key: second, Limit: l})
+	if !a[0].Allowed || a[1].Allowed {
+		t.Errorf("%+v", a)
+	}
+	used(first, l, 0)
+	// The key with a counter comes last, and so is not asked.
+	a = ask(store.ModeCharge, 2, store.Take{Key: first, Limit: counter}, store.Take{Key: second, Limit: l})
+	if a[0].Known || a[1].Allowed {
+		t.Errorf("%+v", a)
+	}
+	a = ask(store.ModeAtMost, 9, store.Take{Key: first, Limit: l}, store.Take{Key: second, Limit: l})
+	if a[0].Granted != 1 || a[1].Granted != 1 {
+		t.Errorf("%+v", a)
+	}
+	used(first, l, 1)
+	used(second, l, 3)
+	other := store.NewKey("test", "other")
+	a = ask(store.ModeAtMost, 9, store.Take{Key: other, Limit: counter}, store.Take{Key: first, Limit: l})
+	if a[0].Granted != 2 || a[1].Granted != 2 {
+		t.Errorf("%+v", a)
+	}
+
+	// The server of the second key is in trouble.
+	if err := rdb.Set(t.Context(), "sash:{"+second.String()+"}:"+l.Log, "x", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	third := store.NewKey("test", "third")
+	takes := []store.Take{{Key: third, Limit: l, Cost: 1, ID: 99}, {Key: second, Limit: l, Cost: 1, ID: 99}}
+	if err := full.Take(t.Context(), takes, make([]store.Answer, 2)); err == nil {
+		t.Error("no error")
+	}
+	used(third, l, 0)
+}
+
+// Rule 12. Numbers are exact for all quotas and windows.
+func TestRepliesAreExact(t *testing.T) {
+	x := newTester(t, false)
+	const year = 365 * 24 * time.Hour
+	for n, l := range []*store.Limit{
+		sliding(store.MaxQuota, year), sliding(285, year), sliding(286, year), sliding(store.MaxQuota, 9*time.Second),
+		sliding(store.MaxQuota, 10*time.Second),
+	} {
+		l.Log += fmt.Sprint(".", n)
+		second, third := *l, *l
+		second.Log, third.Log = l.Log+".2", l.Log+".3"
+		for _, limits := range [][]*store.Limit{{l}, {&second, &third}} {
+			for _, cost := range []int{l.Quota - 2, 1, 1} {
+				if a := x.take(store.ModeCharge, cost, limits...)[0]; !a.Allowed || a.Reset != l.Window {
+					t.Errorf("%v: %+v", l, a)
+				}
+			}
+			a := x.take(store.ModeCharge, 1, limits...)[0]
+			if a.Allowed || a.Used != l.Quota || a.Retry != l.Window {
+				t.Errorf("%v: %+v", l, a)
+			}
+		}
+	}
+	slow := &store.Limit{Log: "b", Quota: store.MaxQuota, Window: year, Refill: 1, Algorithm: store.TokenBucket}
+	if x.Validate(slow) == nil {
+		t.Error("a bucket of centuries is valid")
+	}
+}
+
+// Rule 13. Reset leaves the logs that are not named, and what is young.
+func TestResetOfSomeLogs(t *testing.T) {
+	x := newTester(t, false)
+	l, other := sliding(9, time.Minute), sliding(9, time.Hour)
+	x.take(store.ModeCharge, 2, l, other)
+	x.Advance(time.Second)
+	x.take(store.ModeCharge, 3, l, other)
+	x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, time.Millisecond))
+	x.want("used", x.used(l), 3)
+	x.want("used of the other", x.used(other), 5)
+}
+
+// One hot key is one question with many ids.
+func TestHotKeyIsOneQuestion(t *testing.T) {
+	rdb := start(t)
+	s, l := redisstore.New(rdb), sliding(1000, time.Hour)
+	var all sync.WaitGroup
+	for id := range uint64(1000) {
+		all.Go(func() {
+			takes := []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id + 1}}
+			if err := s.Take(t.Context(), takes, make([]store.Answer, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	stats := rdb.Info(t.Context(), "commandstats").Val()
+	var zadds int
+	_, found, _ := strings.Cut(stats, "cmdstat_zadd:calls=")
+	if n, err := fmt.Sscanf(found, "%d", &zadds); n != 1 || zadds > 500 {
+		t.Errorf("%d ZADDs for 1,000 takes (%v)", zadds, err)
+	}
+	if n := rdb.ZCard(t.Context(), "sash:{"+store.NewKey("test", "k").String()+"}:"+l.Log).Val(); n != 1000 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// Check tries all scripts, and names the commands that it may not run.
+func TestCheck(t *testing.T) {
+	rdb := start(t)
+	if err := redisstore.Check(t.Context(), rdb); err != nil {
+		t.Error(err)
+	}
+	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-zmscore").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var failed *store.StoreError
+	if err := redisstore.Check(t.Context(), rdb); !errors.As(err, &failed) || failed.Class != redisstore.ClassAuth {
+		t.Errorf("%v, want class auth", err)
+	}
+}
+
+// The commands that advice names are those that the scripts call, lines of Lua are short, and so are scripts.
+func TestLua(t *testing.T) {
+	names, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	commands := regexp.MustCompile(`call\('([A-Z]+)'`)
+	var called []string
+	total := 0
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if total++; len(line) > 121 {
+				t.Errorf("%s: a line of %d columns: %s", name, len(line), line)
+			}
+		}
+		for _, found := range commands.FindAllSubmatch(text, -1) {
+			called = append(called, string(found[1]))
+		}
+	}
+	slices.Sort(called)
+	if called = slices.Compact(called); !slices.Equal(called, redisstore.Commands) {
+		t.Errorf("the scripts call\n%q, and Commands are\n%q", called, redisstore.Commands)
+	}
+	if total > 740 {
+		t.Errorf("%d lines of Lua", total)
+	}
+	for name, most := range map[string]int{"one": 200, "list": 420} {
+		if n := strings.Count(redisstore.Script(name), "\n"); n > most {
+			t.Errorf("%s has %d lines as it runs, want %d at most", name, n, most)
+		}
+	}
+}
