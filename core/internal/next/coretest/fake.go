@@ -137,10 +137,16 @@ func (f *FakeStore) SetOverride(_ context.Context, policy string, o store.Overri
 	switch {
 	case found && o.Extend && o.Value != "" && !old.Until.Before(o.Until):
 		return nil
-	case !found && o.Value != "" && len(all) >= store.MaxOverrides:
+	case !found && o.Value != "" && len(all) >= o.Most():
 		maps.DeleteFunc(all, func(_ string, o store.Override) bool { return !time.Now().Before(o.Until) })
-		if len(all) >= store.MaxOverrides {
-			return store.TooManyOverrides(policy)
+		same := 0
+		for _, other := range all {
+			if other.Extend == o.Extend {
+				same++
+			}
+		}
+		if same >= o.Most() {
+			return store.TooManyOverrides(policy, &o)
 		}
 	}
 	if all == nil {

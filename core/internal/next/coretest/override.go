@@ -69,10 +69,26 @@ func overrides(e *example) {
 	}
 }
 
-// A policy has so many overrides at most, of which those that have ended do not count.
+// A policy has so many overrides and so many pauses at most, of which those that have ended do not count.
 func tooManyOverrides(e *example) {
 	o := optional[store.Overrider](e, "store.Overrider")
 	until := time.Now().Add(time.Hour)
+	// Pauses come from servers on the Internet, and take no room from the overrides of an administrator.
+	pause := func(i int, until time.Time) error {
+		return o.SetOverride(e.Context(), "p",
+			store.Override{Name: "pause " + strconv.Itoa(i), Value: "v", Until: until, Extend: true})
+	}
+	for i := range store.MaxPauses {
+		ends := until
+		if i == 7 {
+			ends = time.Now().Add(-time.Minute)
+		}
+		e.noError(pause(i, ends))
+	}
+	e.noError(pause(store.MaxPauses, until)) // in place of what has ended
+	if err := pause(-1, until); !errors.As(err, new(*store.ConfigError)) {
+		e.Errorf("one pause too many: %v, want a ConfigError", err)
+	}
 	const callers = 16
 	var all sync.WaitGroup
 	for caller := range callers {
@@ -99,7 +115,11 @@ func tooManyOverrides(e *example) {
 	e.noError(more("8")) // it is there already
 	e.noError(o.SetOverride(e.Context(), "p", store.Override{Name: "9"}))
 	e.noError(more("in place of what was removed"))
-	if _, all, err := o.Overrides(e.Context(), "p", ""); len(all) != store.MaxOverrides || err != nil {
-		e.Errorf("%d overrides, %v; want %d", len(all), err, store.MaxOverrides)
+	if err := pause(-1, until); !errors.As(err, new(*store.ConfigError)) {
+		e.Errorf("one pause too many beside all overrides: %v, want a ConfigError", err)
+	}
+	_, list, err := o.Overrides(e.Context(), "p", "")
+	if want := store.MaxOverrides + store.MaxPauses; len(list) != want || err != nil {
+		e.Errorf("%d overrides and pauses, %v; want %d", len(list), err, want)
 	}
 }

@@ -38,11 +38,16 @@ func (s *Overrides) Set(policy string, o store.Override) error {
 	case o.Extend && known && !old.Until.Before(o.Until):
 		return nil
 	default:
-		if !known && len(p.byName) >= store.MaxOverrides {
-			now := time.Now()
+		if !known && len(p.byName) >= o.Most() {
+			now, same := time.Now(), 0
 			maps.DeleteFunc(p.byName, func(_ string, o store.Override) bool { return !now.Before(o.Until) })
-			if len(p.byName) >= store.MaxOverrides {
-				return store.TooManyOverrides(policy)
+			for _, other := range p.byName {
+				if other.Extend == o.Extend {
+					same++
+				}
+			}
+			if same >= o.Most() {
+				return store.TooManyOverrides(policy, &o)
 			}
 		}
 		p.byName[o.Name] = o

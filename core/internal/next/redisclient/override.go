@@ -31,9 +31,9 @@ func (c *Conn) SetOverride(ctx context.Context, policy string, o store.Override)
 		extend = "e"
 	}
 	reply, err := c.Run(ctx, override, c.overridesKey(policy), strconv.FormatUint(rand.Uint64(), 36), o.Name,
-		o.Value, o.Until.UnixMilli(), time.Now().UnixMilli(), store.MaxOverrides, extend)
+		o.Value, o.Until.UnixMilli(), time.Now().UnixMilli(), o.Most(), extend)
 	if err == nil && len(reply) == 1 && reply[0] == 0 {
-		err = store.TooManyOverrides(policy)
+		err = store.TooManyOverrides(policy, &o)
 	}
 	return err
 }
@@ -56,11 +56,12 @@ func (c *Conn) Overrides(
 			continue
 		}
 		end, value, _ := strings.Cut(text, " ")
+		end, extend := strings.CutSuffix(end, "e")
 		until, err := strconv.ParseInt(end, 10, 64)
 		if err != nil {
 			return "", nil, ProtocolError("an override that does not begin with its end")
 		}
-		all = append(all, store.Override{Name: name, Value: value, Until: time.UnixMilli(until)})
+		all = append(all, store.Override{Name: name, Value: value, Until: time.UnixMilli(until), Extend: extend})
 	}
 	return version, all, nil
 }

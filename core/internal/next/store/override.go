@@ -10,7 +10,7 @@ import (
 // need it, and read them about once a second.
 type Overrider interface {
 	// SetOverride keeps an override in place of the one of that name, or removes that one if Value is empty. A new one
-	// is a [ConfigError] if [MaxOverrides] of the policy have not ended; see [TooManyOverrides].
+	// is [TooManyOverrides] if the policy has as many of its kind as it may, which have not ended: see [Override.Most].
 	SetOverride(ctx context.Context, policy string, o Override) error
 
 	// Overrides returns the overrides of a policy, and a version, which is another one for each state of them; it is
@@ -25,16 +25,30 @@ type Override struct {
 	Value string
 	Until time.Time // in whole milliseconds
 
-	// Extend, in SetOverride, leaves an override of the name alone that does not end before Until.
+	// Extend says that the override is a pause. SetOverride leaves one of the name alone that does not end before Until.
 	Extend bool
 }
 
-// MaxOverrides is how many overrides a policy has at most.
-const MaxOverrides = 10_000
+// MaxOverrides is how many overrides a policy has at most, and MaxPauses how many pauses beside them.
+const (
+	MaxOverrides = 10_000
+	MaxPauses    = 1_000
+)
 
-// TooManyOverrides returns the error for one override too many.
-func TooManyOverrides(policy string) error {
+// Most returns how many of its kind a policy has at most: overrides, or pauses.
+func (o *Override) Most() int {
+	if o.Extend {
+		return MaxPauses
+	}
+	return MaxOverrides
+}
+
+// TooManyOverrides returns the [ConfigError] for an override or a pause that is one too many.
+func TooManyOverrides(policy string, o *Override) error {
+	kind, remedy := "overrides", "remove some, or choose limits by the customer's plan with LimitBy"
+	if o.Extend {
+		kind, remedy = "pauses", "wait until one has ended, or remove its override"
+	}
 	return configError("Override", policy,
-		fmt.Sprintf("the policy has %d overrides, and there is no room for more", MaxOverrides),
-		"remove some, or choose limits by the customer's plan with LimitBy")
+		fmt.Sprintf("the policy has %d %s, and there is no room for more", o.Most(), kind), remedy)
 }
