@@ -14,18 +14,22 @@ import (
 
 // Questions of one plan that arrive while others are in flight go to the server together. Those of one key leave in the
 // order of their arrival, and keys take turns, so that a flood of one key delays no other key. A goroutine sends the
-// batch. The caller waits for the answer or for the end of its context; if it leaves, the call goes on without it.
+// batch; callers wait for their answers, or for the ends of their contexts. If they leave, the call goes on without them.
 const (
 	fewBatches  = 2                    // in flight, before questions wait
-	mostBatches = 16                   // the same, if none was sent for a longWait: replies take long
+	mostBatches = 16                   // the same, if none was sent for a longWait: then replies take long
 	longWait    = 5 * time.Millisecond //
 	mostKeys    = 128                  // of a batch, so that its script keeps the server busy for a millisecond or two
 	mostIDs     = 1024                 // of a batch
-	turns       = 3                    // for an answer that is late
-	mostCalls   = 64                   // to one server, those included that callers have left
+	mostCalls   = 64                   // to one server, with those that callers have left
+
+	// At the end of their contexts, callers let others run so often and for so long before they leave.
+	turns = 3
+	turn  = 3 * time.Millisecond
 )
 
-// Plan is what questions have in common that may go to the server together. It is not changed once it is used.
+// Plan is what questions have in common that may go to the server together. It belongs to one Conn, and is not changed
+// once it is used.
 type Plan struct {
 	Script *Script
 	Tail   []any // the last arguments of the script
@@ -42,7 +46,7 @@ type Plan struct {
 	Recorded func(q *Question) bool
 
 	// Ping says that questions are asked only to find out whether servers answer. Two batches are in flight at most,
-	// and have places of their own: there may be no others. A call of theirs ends when the last caller leaves.
+	// and have places of their own, whatever becomes of other calls. A call ends when its last caller leaves.
 	Ping bool
 
 	texts  bool     // are what the script replies with
@@ -65,7 +69,7 @@ type Question struct {
 	next  *Question       // of the same key in the queue; once they were sent, of those that have become one
 	last  *Question       // of the same key in the queue, if this is the first one
 
-	answered chan struct{} // receives a value when Reply and what follows is set
+	answered chan struct{} // receives a value when Reply and the following are set
 	texts    []string
 	err      error
 	call     store.Call // of a caller that has left
@@ -98,13 +102,10 @@ func NewQuestion(text string, ends ...int) *Question {
 
 // Free says that the caller does not use the question any more.
 func (q *Question) Free() {
-	if q.owner.Load() != answered {
-		return // the batcher still does
+	if q.owner.CompareAndSwap(answered, waiting) { // or else the batcher may still use it
+		q.Keys, q.Reply, q.ctx, q.in, q.next, q.last, q.texts, q.err = q.Keys[:0], nil, nil, nil, nil, nil, nil, nil
+		questions.Put(q)
 	}
-	clear(q.Keys)
-	q.Keys, q.Reply, q.ctx, q.in, q.next, q.last, q.texts, q.err = q.Keys[:0], nil, nil, nil, nil, nil, nil, nil
-	q.owner.Store(waiting)
-	questions.Put(q)
 }
 
 // rest is what follows the id.
@@ -132,17 +133,17 @@ type queue struct {
 	turns    []*Question          // the same, in the order in which they leave
 	inFlight int                  // batches that somebody waits for
 	starting bool                 // one of them is not filled yet
-	sentAt   time.Time            // when the latest batch was sent
+	sentAt   time.Time            // when the latest batch was
 	timed    bool                 // a timer runs flush
 }
 
 // call is a batch on its way to a server.
 type call struct {
 	*queue
-	firsts  []*Question // of those that have become one
-	keys    int
-	until   time.Time // when the last caller leaves
-	patient bool      // a caller waits without end
+	firsts []*Question // of those that have become one
+	keys   int
+	begun  time.Time
+	cancel context.CancelFunc
 
 	// The queue's lock guards these.
 	waiting   int  // callers
@@ -157,7 +158,7 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	if !p.Ping {
 		s = c.serverOf(ctx, q.key)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return c.Failed(err)
 	}
 	if int(s.abandoned.Load()) == cap(s.places) {
@@ -172,17 +173,35 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	if q.waits(ctx) {
 		return q.err
 	}
-	switch q.owner.Swap(left) {
-	case answered:
-		<-q.answered
-		q.owner.Store(answered)
-		return q.err
-	case sent:
-		q.in.leave()
-	default: // it is not sent any more
+	switch {
+	case q.owner.CompareAndSwap(waiting, left): // it is not sent any more
 		q.call.End(false, nil)
+	case q.owner.CompareAndSwap(sent, left):
+		q.in.leave()
+	default:
+		<-q.answered
+		return q.err
 	}
 	return &store.LeftError{Err: c.Failed(c.dial.reason(ctx.Err())), Call: &q.call}
+}
+
+// waits waits for the answer, or for the end of the context. It reports whether there is an answer.
+func (q *Question) waits(ctx context.Context) bool {
+	select {
+	case <-q.answered:
+		return true
+	case <-ctx.Done():
+	}
+	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
+	for n := 0; n < turns && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
+		select {
+		case <-q.answered:
+			return true
+		case <-time.After(turn):
+			runtime.Gosched()
+		}
+	}
+	return false
 }
 
 // queueOf returns the plan's queue to a server.
@@ -195,45 +214,13 @@ func (p *Plan) queueOf(c *Conn, s *server) *queue {
 	return b
 }
 
-// waits waits for the answer, or for the end of the context. It reports whether there is an answer.
-func (q *Question) waits(ctx context.Context) bool {
-	select {
-	case <-q.answered:
-		return true
-	case <-ctx.Done():
-	}
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return false
-	}
-	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
-	for range turns {
-		select {
-		case <-q.answered:
-			return true
-		case <-time.After(time.Millisecond):
-			runtime.Gosched()
-		}
-	}
-	return false
-}
-
-// errAbandoned is the error of calls that are not made.
-var errAbandoned error = timeoutError("too many calls still wait for the server")
-
-type timeoutError string
-
-func (e timeoutError) Error() string { return string(e) }
-
-// Timeout says that the server does not answer in time.
-func (timeoutError) Timeout() bool { return true }
-
 // add puts a question behind those of its key.
 func (b *queue) add(q *Question) {
 	if first := b.byKey[q.key]; first != nil {
 		first.last.next, first.last = q, q
-		return
+	} else {
+		b.addFirst(q, q)
 	}
-	b.addFirst(q, q)
 }
 
 func (b *queue) addFirst(q, last *Question) {
@@ -244,19 +231,13 @@ func (b *queue) addFirst(q, last *Question) {
 
 // start has the next batch sent if it may be, or later if questions wait.
 func (b *queue) start() {
-	if b.maySend() {
-		b.inFlight++
-		b.starting = true
+	switch {
+	case b.maySend():
 		go b.run()
-	} else if len(b.turns) > 0 && !b.starting && !b.timed {
+	case len(b.turns) > 0 && !b.starting && !b.timed:
 		b.timed = true
 		time.AfterFunc(longWait, b.flush)
 	}
-}
-
-func (b *queue) maySend() bool {
-	return len(b.turns) > 0 && !b.starting && (b.inFlight < b.server.few ||
-		b.inFlight < b.server.most && time.Since(b.sentAt) >= longWait)
 }
 
 func (b *queue) flush() {
@@ -266,38 +247,53 @@ func (b *queue) flush() {
 	b.start()
 }
 
+// maySend reports whether another batch may be sent. Then the caller has it sent.
+func (b *queue) maySend() bool {
+	if len(b.turns) == 0 || b.starting || b.inFlight >= b.server.most ||
+		b.inFlight >= b.server.few && time.Since(b.sentAt) < longWait {
+		return false
+	}
+	b.inFlight++
+	b.starting = true
+	return true
+}
+
 // run sends one batch after another while there may be more of them.
 func (b *queue) run() {
 	for again := true; again; {
 		b.server.places <- struct{}{}
-		c := &call{queue: b}
-		b.mu.Lock()
-		b.fill(c)
-		b.starting = false
-		b.start()
-		b.mu.Unlock()
+		c, ctx := b.next()
 		if len(c.firsts) > 0 {
-			ctx, cancel := c.context()
 			b.conn.send(ctx, b.Plan, c.firsts)
-			cancel()
 		}
+		c.cancel()
 		<-b.server.places
 		again = c.end()
 	}
 }
 
-// fill moves the questions of the next batch from the queue to c.
-func (b *queue) fill(c *call) {
-	turn := 0
-	for ; turn < len(b.turns) && c.keys < b.conn.mostKeys && c.waiting < mostIDs; turn++ {
-		first := b.turns[turn]
+// next removes the questions of the next batch from the queue. The context of the call has the values of a caller, but
+// does not end with it: a reply is worth having even if nobody waits, and go-redis has timeouts of its own.
+func (b *queue) next() (*call, context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sentAt = time.Now()
+	c, n, ctx := &call{queue: b, begun: b.sentAt}, 0, context.Background()
+	for ; n < len(b.turns) && c.keys < b.conn.mostKeys && c.waiting < mostIDs; n++ {
+		first := b.turns[n]
 		rest := c.add(first)
 		if delete(b.byKey, first.key); rest != nil {
 			b.addFirst(rest, first.last)
 		}
 	}
-	b.turns = slices.Delete(b.turns, 0, turn)
-	b.sentAt = time.Now()
+	b.turns = slices.Delete(b.turns, 0, n)
+	if len(c.firsts) > 0 {
+		ctx = context.WithoutCancel(c.firsts[0].ctx)
+	}
+	ctx, c.cancel = context.WithCancel(ctx)
+	b.starting = false
+	b.start()
+	return c, ctx
 }
 
 // add moves questions of one key to the call that become one. It returns those that stay.
@@ -321,35 +317,22 @@ func (c *call) add(q *Question) (rest *Question) {
 		last, q.Place = q, first.StandsFor
 		first.StandsFor++
 		c.waiting++
-		if until, ok := q.ctx.Deadline(); !ok {
-			c.patient = true
-		} else if until.After(c.until) {
-			c.until = until
-		}
 	}
 	return nil
 }
 
-// context returns the context of a call. It ends long after the last caller has left, since a reply is worth having even
-// then, and go-redis has timeouts of its own; but a call is not to keep its place forever.
-func (c *call) context() (context.Context, context.CancelFunc) {
-	longest := time.Minute
-	switch left := time.Until(c.until); {
-	case c.patient:
-	case c.Ping:
-		longest = left
-	default:
-		longest = max(8*left, time.Second)
-	}
-	return context.WithTimeout(context.WithoutCancel(c.firsts[0].ctx), longest)
-}
-
-// leave says that a caller has left.
+// leave says that a caller has left. If it was the last one, the call ends after eight timeouts, or a second if that is
+// longer, so that it does not keep its place forever.
 func (c *call) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting--; c.waiting > 0 || c.ended {
 		return
+	}
+	if c.Ping {
+		c.cancel()
+	} else {
+		time.AfterFunc(max(7*time.Since(c.begun), time.Second), c.cancel)
 	}
 	c.abandoned = true
 	c.server.abandoned.Add(1)
@@ -379,9 +362,5 @@ func (c *call) end() (again bool) {
 	} else {
 		c.inFlight--
 	}
-	if again = c.maySend(); again {
-		c.inFlight++
-		c.starting = true
-	}
-	return again
+	return c.maySend()
 }

@@ -90,7 +90,7 @@ func newPlan() *Plan {
 // filled returns the keys of the batches in which these questions leave, and how many questions each stands for. The
 // callers of those in capital letters have left.
 func filled(p *Plan, asked string) (batches []string) {
-	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(1, 1), byKey: make(map[string]*Question)}
+	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(0, 0), byKey: make(map[string]*Question)}
 	for _, text := range strings.Fields(asked) {
 		q := fresh(strings.ToLower(text[:1]))
 		if q.ctx = context.Background(); q.key != text[:1] {
@@ -100,8 +100,7 @@ func filled(p *Plan, asked string) (batches []string) {
 		b.add(q)
 	}
 	for len(b.turns) > 0 {
-		c := &call{queue: b}
-		b.fill(c)
+		c, _ := b.next()
 		var texts []string
 		for _, q := range c.firsts {
 			texts = append(texts, fmt.Sprintf("%s%d", q.key, q.StandsFor))
@@ -155,7 +154,7 @@ func TestSizesOfBatches(t *testing.T) {
 	p := newPlan()
 	p.Group = 1000
 	f := newFake()
-	b := &queue{Plan: p, conn: f.Conn, server: f.all, byKey: make(map[string]*Question)}
+	b := &queue{Plan: p, conn: f.Conn, server: newServer(0, 0), byKey: make(map[string]*Question)}
 	add := func(key string, n int) {
 		for range n {
 			q := fresh(key)
@@ -169,8 +168,7 @@ func TestSizesOfBatches(t *testing.T) {
 	}
 	var sizes []string
 	for len(b.turns) > 0 {
-		c := &call{queue: b}
-		b.fill(c)
+		c, _ := b.next()
 		sizes = append(sizes, fmt.Sprintf("%d/%d", c.keys, c.waiting))
 	}
 	want := "25/1024 128/128 49/1024 2/1024 2/1024 1/976"
@@ -238,7 +236,7 @@ func TestCallersThatLeave(t *testing.T) {
 				begun := time.Now()
 				err := f.askWithin(limit, p, key)
 				var gone *store.LeftError
-				if took := time.Since(begun); !errors.As(err, &gone) || took < limit || took > limit+turns*time.Millisecond {
+				if took := time.Since(begun); !errors.As(err, &gone) || took < limit || took > limit+turns*turn {
 					t.Errorf("%s: %v after %v", key, err, took)
 					return
 				}
@@ -352,32 +350,33 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// A take leaves its batch to the values of a context, but not to its end.
+// The context of a call has the values of a caller's. It ends long after all callers have left.
 func TestContextsOfCalls(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		var got context.Context
-		f.process = func(ctx context.Context, cmd redis.Cmder) error {
-			got = ctx
-			return f.reply(ctx, cmd)
+		ended := make(chan time.Time, 1)
+		f.process = func(ctx context.Context, _ redis.Cmder) error {
+			if ctx.Value(key{}) != "value" {
+				t.Errorf("the value is %v", ctx.Value(key{}))
+			}
+			<-ctx.Done()
+			ended <- time.Now()
+			return ctx.Err()
 		}
-		for _, c := range []struct{ timeout, end time.Duration }{
-			{10 * time.Millisecond, time.Second},
-			{time.Second, 8 * time.Second},
-			{0, time.Minute},
+		for _, c := range []struct {
+			timeout, want time.Duration
+			ping          bool
+		}{
+			{timeout, time.Second + timeout, false}, {time.Second, 8 * time.Second, false}, {timeout, timeout, true},
 		} {
-			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-			if c.timeout > 0 {
-				ctx, cancel = context.WithTimeout(ctx, c.timeout)
-			}
-			if err := f.Do(ctx, newPlan(), fresh("a")); err != nil {
-				t.Fatal(err)
-			}
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), c.timeout)
+			begun, p := time.Now(), newPlan()
+			p.Ping = c.ping
+			f.Do(ctx, p, fresh("a"))
 			cancel()
-			end, _ := got.Deadline()
-			if got.Value(key{}) != "value" || time.Until(end) != c.end {
-				t.Errorf("timeout %v: value %v, ends after %v, want %v", c.timeout, got.Value(key{}), time.Until(end), c.end)
+			if got := (<-ended).Sub(begun); got < c.want || got > c.want+8*turns*turn {
+				t.Errorf("%+v: it ended after %v", c, got)
 			}
 		}
 	})

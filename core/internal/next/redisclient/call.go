@@ -9,17 +9,16 @@ import (
 
 // command is one run of a script.
 type command struct {
-	script *Script
-	args   []any // EVALSHA or EVAL, the script, the number of keys, the keys, the arguments
-	keys   int
-	firsts []*Question // that it is about
+	*Plan
+	args   []any       // EVALSHA or EVAL, the script, how many keys, the keys, the arguments
+	firsts []*Question // that it asks
 
 	reply []int64
 	texts []string
 	err   error
 }
 
-// The arguments of a command.
+// Indexes of a command's arguments.
 const (
 	commandAt = 0
 	scriptAt  = 1
@@ -28,23 +27,21 @@ const (
 
 var evalSha, eval any = "evalsha", "eval"
 
-func newCommand(p *Plan, firsts []*Question) *command {
-	c := &command{script: p.Script, firsts: firsts}
-	c.args = make([]any, keysAt, keysAt+len(firsts)*(len(firsts[0].Keys)+1)+len(p.Tail))
+// newCommand returns a command with its keys as texts, which the client's hooks may read and keep.
+func newCommand(p *Plan, firsts []*Question) command {
+	args := make([]any, keysAt, keysAt+len(firsts)*(len(firsts[0].Keys)+1)+len(p.Tail))
 	for _, q := range firsts {
 		for _, key := range q.Keys {
-			c.args = append(c.args, key)
+			args = append(args, key)
 		}
 	}
-	c.keys = len(c.args) - keysAt
+	args[commandAt], args[scriptAt], args[keysAt-1] = evalSha, p.Script.hash(), len(args)-keysAt
 	for _, q := range firsts {
-		if argument := q.argument(); argument != "" {
-			c.args = append(c.args, argument)
+		if q.Argument != "" {
+			args = append(args, q.argument())
 		}
 	}
-	c.args = append(c.args, p.Tail...)
-	c.args[commandAt], c.args[scriptAt], c.args[keysAt-1] = evalSha, p.Script.hash(), c.keys
-	return c
+	return command{Plan: p, args: append(args, p.Tail...), firsts: firsts}
 }
 
 // argument returns the argument of all questions that have become one.
@@ -59,13 +56,6 @@ func (q *Question) argument() string {
 	return string(append(b, q.rest()...))
 }
 
-// byText makes the command send the script's text, for a server that does not know its hash: one that has not run the
-// script since it started, after SCRIPT FLUSH, or after a failover.
-func (c *command) byText() {
-	c.args = slices.Clone(c.args) // a hook of the client may still hold the old ones
-	c.args[commandAt], c.args[scriptAt] = eval, c.script.text
-}
-
 // send asks questions, and sets Reply, or texts, and err of each.
 func (c *Conn) send(ctx context.Context, p *Plan, firsts []*Question) {
 	each := 1
@@ -73,45 +63,49 @@ func (c *Conn) send(ctx context.Context, p *Plan, firsts []*Question) {
 		each = len(firsts)
 	}
 	c.sendBy(ctx, p, firsts, each)
-	if len(firsts) > 1 && c.one && firsts[0].err != nil && c.diagnose(firsts[0].err).OneKey {
-		c.sendBy(ctx, p, firsts, 1) // which key it is, the error does not say
+	if err := firsts[0].err; err != nil && each > 1 && c.diagnose(err).OneKey {
+		c.sendBy(ctx, p, firsts, 1) // which key it is, the error does not tell
 	}
 	for _, q := range firsts {
 		q.err = c.Failed(q.err)
 	}
-	if firsts[0].err == nil {
+	if firsts[0].err == nil && !c.answered.Load() {
 		c.answered.Store(true)
 	}
 }
 
 // sendBy has each command ask so many questions.
 func (c *Conn) sendBy(ctx context.Context, p *Plan, firsts []*Question, each int) {
-	var cmds []*command
+	cmds := make([]command, 0, (len(firsts)+each-1)/each)
 	for some := range slices.Chunk(firsts, each) {
 		cmds = append(cmds, newCommand(p, some))
 	}
-	c.run(ctx, p, cmds)
-	var unknown []*command
+	c.run(ctx, cmds)
+	// A server knows no script since it started, after SCRIPT FLUSH, or after a failover.
+	var unknown []command
 	for _, cmd := range cmds {
 		if cmd.err != nil && redis.HasErrorPrefix(cmd.err, "NOSCRIPT") {
-			cmd.byText()
+			cmd.args = slices.Clone(cmd.args) // a hook may keep the old ones
+			cmd.args[commandAt], cmd.args[scriptAt] = eval, p.Script.text
 			unknown = append(unknown, cmd)
+		} else {
+			cmd.answer()
 		}
 	}
-	c.run(ctx, p, unknown)
-	for _, cmd := range cmds {
-		cmd.answer(p)
+	c.run(ctx, unknown)
+	for _, cmd := range unknown {
+		cmd.answer()
 	}
 }
 
 // answer cuts the reply for the questions.
-func (c *command) answer(p *Plan) {
+func (c *command) answer() {
 	for i, q := range c.firsts {
 		n := len(c.reply)
-		if c.err == nil && p.Cut != nil {
-			n = p.Cut(c.reply, q.StandsFor)
+		if c.err == nil && c.Cut != nil {
+			n = c.Cut(c.reply, q.StandsFor)
 			if n < 0 || n > len(c.reply) || i == len(c.firsts)-1 && n < len(c.reply) {
-				c.err = ProtocolError("a reply of which %d numbers are left, where %d are due", len(c.reply), n)
+				c.err = ProtocolError("a reply with %d numbers left where %d are due", len(c.reply), n)
 			}
 		}
 		if q.err = c.err; c.err == nil {
@@ -121,41 +115,40 @@ func (c *command) answer(p *Plan) {
 }
 
 // run runs commands, and sets reply, or texts, and err of each.
-func (c *Conn) run(ctx context.Context, p *Plan, cmds []*command) {
+func (c *Conn) run(ctx context.Context, cmds []command) {
 	defer func() {
 		// go-redis trusts the lengths that a server announces, and a hook may panic.
 		if v := recover(); v != nil {
-			for _, cmd := range cmds {
-				cmd.err = ProtocolError("the client has panicked: %v", v)
+			for i := range cmds {
+				cmds[i].err = ProtocolError("the client has panicked: %v", v)
 			}
 		}
 	}()
 	switch {
 	case len(cmds) == 0:
 	case c.process == nil:
-		for _, cmd := range cmds {
-			c.evaluate(ctx, p, cmd)
+		for i := range cmds {
+			cmds[i].evaluate(ctx, c.client)
 		}
 	case len(cmds) == 1:
-		made := cmds[0].make(ctx, p)
-		cmds[0].set(made, c.process(ctx, made))
+		cmd := cmds[0].cmder(ctx)
+		cmds[0].read(cmd, c.process(ctx, cmd))
 	default:
 		pipe := c.pipeline()
 		made := make([]redis.Cmder, len(cmds))
-		for i, cmd := range cmds {
-			made[i] = cmd.make(ctx, p)
-			pipe.Process(ctx, made[i]) //nolint:errcheck // it is queued
+		for i := range cmds {
+			made[i] = cmds[i].cmder(ctx)
+			pipe.Process(ctx, made[i]) //nolint:errcheck // Exec sends it
 		}
 		pipe.Exec(ctx) //nolint:errcheck // each command has its own error
-		for i, cmd := range cmds {
-			cmd.set(made[i], made[i].Err())
+		for i := range cmds {
+			cmds[i].read(made[i], made[i].Err())
 		}
 	}
 }
 
-// make returns the command for go-redis. It has the keys as texts, which hooks may read.
-func (c *command) make(ctx context.Context, p *Plan) redis.Cmder {
-	if p.texts {
+func (c *command) cmder(ctx context.Context) redis.Cmder {
+	if c.Plan.texts {
 		cmd := redis.NewStringSliceCmd(ctx, c.args...)
 		cmd.SetFirstKeyPos(keysAt)
 		return cmd
@@ -165,33 +158,35 @@ func (c *command) make(ctx context.Context, p *Plan) redis.Cmder {
 	return cmd
 }
 
-// set sets what has become of the command.
-func (c *command) set(cmd redis.Cmder, err error) {
+func (c *command) read(cmd redis.Cmder, err error) {
+	c.err = err
 	switch cmd := cmd.(type) {
 	case *redis.StringSliceCmd:
-		c.texts, c.err = cmd.Val(), err
+		c.texts = cmd.Val()
 	case *redis.IntSliceCmd:
-		if c.reply, c.err = cmd.Val(), err; c.reply == nil && err == nil {
+		if c.reply = cmd.Val(); c.reply == nil && err == nil {
 			c.err = errNoShard
 		}
 	}
 }
 
 // evaluate runs a command by the methods that clients of all types have.
-func (c *Conn) evaluate(ctx context.Context, p *Plan, cmd *command) {
-	keys := make([]string, cmd.keys)
-	for i := range keys {
-		keys[i], _ = cmd.args[keysAt+i].(string)
+func (c *command) evaluate(ctx context.Context, client Client) {
+	run := client.EvalSha
+	if c.args[commandAt] == eval {
+		run = client.Eval
 	}
-	run := c.client.EvalSha
-	if cmd.args[commandAt] == eval {
-		run = c.client.Eval
+	script, _ := c.args[scriptAt].(string)
+	end, _ := c.args[keysAt-1].(int)
+	end += keysAt
+	var keys []string
+	for _, key := range c.args[keysAt:end] {
+		keys = append(keys, key.(string)) //nolint:forcetypeassert // see newCommand
 	}
-	script, _ := cmd.args[scriptAt].(string)
-	reply := run(ctx, script, keys, cmd.args[keysAt+cmd.keys:]...)
-	if p.texts {
-		cmd.texts, cmd.err = reply.StringSlice()
+	reply := run(ctx, script, keys, c.args[end:]...)
+	if c.Plan.texts {
+		c.texts, c.err = reply.StringSlice()
 	} else {
-		cmd.reply, cmd.err = reply.Int64Slice()
+		c.reply, c.err = reply.Int64Slice()
 	}
 }

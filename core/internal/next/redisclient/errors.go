@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -97,6 +98,9 @@ var errNoShard = &store.StoreError{
 	Advice: "start the shard, or correct its address, password, TLSConfig or PoolSize: " +
 		"go-redis does not tell why a Ring has no connection",
 }
+
+// errAbandoned is the error of questions that are not sent.
+var errAbandoned = fmt.Errorf("%d calls have had no answer: %w", mostCalls, os.ErrDeadlineExceeded)
 
 // errorPrefix matches what servers put before the error of a command that a script has called.
 var errorPrefix = regexp.MustCompile(

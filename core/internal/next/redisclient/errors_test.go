@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -222,9 +223,10 @@ func TestErrorClassOfContext(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantClass(t, take(gone, rdb), redisclient.ClassCanceled, "cancelled")
+	hang := func(context.Context, string, string) (net.Conn, error) { select {} }
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
-	err := take(late, rdb)
+	err := take(late, plain(t, &redis.Options{Dialer: hang}))
 	wantClass(t, err, redisclient.ClassTimeout, "slow")
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not the context's error any more", err)
