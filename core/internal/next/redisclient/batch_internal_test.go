@@ -220,6 +220,7 @@ func TestCallersThatLeave(t *testing.T) {
 		f, p := newFake(), newPlan()
 		p.Recorded = func(q *Question) bool { return q.key != "none" && len(q.Reply) == 1 }
 		f.hangs.Store(true)
+		f.all.most = fewBatches
 		type ending struct {
 			recorded bool
 			err      error
@@ -230,7 +231,7 @@ func TestCallersThatLeave(t *testing.T) {
 		for _, key := range []string{"sent", "none", "waiting"} {
 			limit := timeout
 			if key == "waiting" {
-				limit = longWait / 10 // it is not sent before
+				limit = timeout / 2 // while the others are in flight
 			}
 			all.Go(func() {
 				begun := time.Now()

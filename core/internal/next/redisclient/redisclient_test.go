@@ -502,7 +502,7 @@ func TestOneServerHangs(t *testing.T) {
 				t.Skip("this go-redis does not tell which shard has a key")
 			}
 			c, p := newConn(of.client), newPlan()
-			const limit = 100 * time.Millisecond
+			const limit = 200 * time.Millisecond
 			var there, elsewhere []string
 			for i := range 40 {
 				key := fmt.Sprint(name, i)
@@ -555,7 +555,7 @@ func TestOneServerHangs(t *testing.T) {
 			all.Wait()
 			close(stop)
 			flood.Wait()
-			if failed.Load() > asked.Load()/100 {
+			if failed.Load() > asked.Load()/20 {
 				t.Errorf("%d of %d questions to other servers have failed", failed.Load(), asked.Load())
 			}
 		})
