@@ -21,6 +21,7 @@ const (
 	loses         // the call is executed, but its answer is lost
 	leaves        // the caller leaves at its deadline; the call is executed and ends after twice the time
 	drops         // the caller leaves at its deadline; the call ends with an error after twice the time
+	hangs         // the same, after a minute
 	partial       // the first of several takes is executed; other calls are not
 	oneKey        // the same, and the error concerns one key
 	panics        // the call is not executed
@@ -89,11 +90,13 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 			return ctx.Err()
 		}
 	}
-	if f == leaves || f == drops {
+	if f == leaves || f == drops || f == hangs {
 		<-ctx.Done()
 		call := new(store.Call)
 		go func() {
-			time.Sleep(time.Since(begun))
+			if time.Sleep(time.Since(begun)); f == hangs {
+				time.Sleep(time.Minute)
+			}
 			s.mu.Lock()
 			recorded, err := false, errFault
 			if f == leaves {
@@ -117,7 +120,7 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 		return errOneKey
 	case loses, partial:
 		execute(f)
-	case refuses, leaves, drops:
+	case refuses, leaves, drops, hangs:
 	}
 	return errFault
 }

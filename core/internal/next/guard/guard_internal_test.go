@@ -174,6 +174,43 @@ type noPing struct{ *faultyStore }
 
 func (noPing) Ping() {}
 
+// An answer to a call that was under way when the breaker opened does not close it.
+func TestLateAnswer(t *testing.T) {
+	run(t, func(w *world) {
+		w.up(90 * time.Millisecond)
+		var late *asked
+		go func() { late = w.take(1, store.ModeCharge, newModelLog("late", 9, time.Hour)) }()
+		time.Sleep(10 * time.Millisecond)
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(90 * time.Millisecond)
+		synctest.Wait()
+		if wantFrom(t, late, event.Store, true); w.guard.Answers() {
+			t.Error("the breaker is closed")
+		}
+	})
+}
+
+// Two pings are under way at most, and an answer to a third one is not waited for.
+func TestPingsThatHang(t *testing.T) {
+	run(t, func(w *world) {
+		w.down(hangs)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		w.asked()
+		time.Sleep(30 * time.Second)
+		if calls := w.asked(); calls != "ping, ping" {
+			t.Errorf("asked %s", calls)
+		}
+		w.up(0)
+		time.Sleep(2 * time.Minute) // for them to end
+	})
+}
+
 // A decision ends with the timeout, whatever is to be replayed before.
 func TestDecisionsEndInTime(t *testing.T) {
 	for _, f := range []fault{leaves, drops} {
@@ -433,6 +470,66 @@ func TestSettleAfterTheCall(t *testing.T) {
 	})
 }
 
+// Of two settlements at the same time, the second one is sent when the first one has ended.
+func TestSettleOneAtATime(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			q := w.take(5, store.ModeCharge, l)
+			w.up(50 * time.Millisecond)
+			w.asked()
+			go w.settle(q, 3) //nolint:errcheck // it answers
+			time.Sleep(10 * time.Millisecond)
+			if err := w.settle(q, 1); err != nil {
+				t.Error(err)
+			}
+			if calls := w.asked(); calls != "settle k" {
+				t.Errorf("asked %s", calls)
+			}
+			w.wantUnits(1, l)
+		}, with(policy))
+	}
+}
+
+// What is settled or added while a replay is under way is replayed as well.
+func TestChangesDuringAReplay(t *testing.T) {
+	run(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		time.Sleep(time.Minute)
+		w.up(10 * time.Millisecond)
+		w.down(loses)
+		var a, b *asked
+		var all sync.WaitGroup
+		all.Go(func() { a = w.take(2, store.ModeCharge, l) })
+		all.Go(func() { b = w.take(2, store.ModeCharge, l) })
+		all.Wait()
+		if err := w.settle(a, 1); err != nil {
+			t.Error(err)
+		}
+		w.up(50 * time.Millisecond)
+		wait := func(call string) {
+			for w.asked() != call {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		w.asked()
+		wait("ping")
+		wait("settle k")
+		if err := w.settle(b, 1); err != nil { // while a is settled
+			t.Error(err)
+		}
+		wait("settle k")
+		wait("merge k")
+		err := w.guard.add(t.Context(), &store.Settlement{
+			Key: l.key, Limit: l.limit, ID: newID(), Cost: 7, Age: 30 * time.Second,
+		})
+		if err != nil { // while both are merged
+			t.Error(err)
+		}
+		w.wantUnits(9, l)
+	})
+}
+
 // A take whose caller has left, and that is denied here, is removed when its call has ended. One that was not recorded
 // needs no settlement.
 func TestDeniedAfterLeaving(t *testing.T) {
@@ -597,6 +694,13 @@ func TestDenialsBesideABacklog(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFrom(t, w.take(1, store.ModeCharge, common), event.Local, true)
 		w.up(0)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, true)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, false)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Cache, false)
+		w.down(refuses)
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+		w.up(0)
 		time.Sleep(50 * time.Millisecond)
 		wantFrom(t, w.take(1, store.ModeCharge, common), event.Store, false) // after a replay
 		w.wantUnits(2, common)
@@ -633,7 +737,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 			fourth := take(event.Local, true)
 			take(event.Local, false)
 			w.up(0)
-			time.Sleep(12 * time.Second)
+			time.Sleep(3 * time.Second) // a renewal would be due later
 			if got := w.units(l); got != 3 {
 				t.Errorf("%d: the store has %d permits, of 3", f, got)
 			}
@@ -647,24 +751,50 @@ func TestPermitsInAnOutage(t *testing.T) {
 	}
 }
 
-// Permits that the store has lost are added again, at most a third of a lease later.
-func TestPermitsThatAreLost(t *testing.T) {
+// A permit whose release was not answered is given back as soon as the store answers again.
+func TestReleaseInAnOutage(t *testing.T) {
 	run(t, func(w *world) {
-		l := newModelLog("k", 3, 30*time.Second)
+		l := newModelLog("k", 3, time.Hour)
 		l.limit.Permits = true
 		q := w.take(1, store.ModeCharge, l)
 		held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
-		w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if got := w.units(l); got != 1 {
-			t.Errorf("%d permits after 10 s", got)
-		}
-		if err := held.Release(t.Context()); err != nil {
+		w.down(refuses)
+		if err := held.Release(t.Context()); !store.IsOutage(err) {
 			t.Error(err)
 		}
+		w.up(0)
 		w.wantUnits(0, l)
 	})
+}
+
+// Permits that the store has lost are added again, at most a third of a lease later, or after an outage at once.
+func TestPermitsThatAreLost(t *testing.T) {
+	for _, outage := range []bool{false, true} {
+		run(t, func(w *world) {
+			l := newModelLog("k", 3, 30*time.Second)
+			l.limit.Permits = true
+			q := w.take(1, store.ModeCharge, l)
+			held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
+			w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0)
+			if outage {
+				w.down(refuses)
+				w.take(1, store.ModePeek, newModelLog("other", 3, time.Hour))
+				w.up(0)
+				w.take(1, store.ModePeek, newModelLog("other", 3, time.Hour))
+			} else {
+				time.Sleep(10 * time.Second)
+			}
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			if got := w.units(l); got != 1 {
+				t.Errorf("%d permits after 10 s, or after an outage %t", got, outage)
+			}
+			if err := held.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.wantUnits(0, l)
+		})
+	}
 }
 
 // Close replays what is left, and its error says what it could not.

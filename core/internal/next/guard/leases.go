@@ -269,26 +269,6 @@ func (g *Guard) keepLease(s *store.Settlement) {
 	}
 }
 
-// endLeasesHere ends the leases of the keys of a request that this process decides, so that what was used of them counts
-// in its logs.
-func (g *Guard) endLeasesHere(takes []store.Take) {
-	for i := range takes {
-		for _, h := range g.leases.of(&takes[i].Key) {
-			h.mu.Lock()
-			l := h.end()
-			if l == nil {
-				h.mu.Unlock()
-				continue
-			}
-			was, sum, _ := l.Settlement()
-			h.mu.Unlock()
-			for i := range h.takes {
-				g.keepLease(l.settlement(i, l.id, was, sum, l.sent))
-			}
-		}
-	}
-}
-
 // SettleLeased changes the cost of a use of a lease in all its logs. The ID is that of its takes. A use that was undone
 // stays undone.
 func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) error {

@@ -3,7 +3,6 @@ package guard
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -239,54 +238,108 @@ func TestLeaseIsSettled(t *testing.T) {
 	})
 }
 
-// The settlements of uses of a lease are exact, before and after it has ended, and in an outage.
+// The settlements of uses of a lease are exact, before and after it has ended, and in an outage that has ended it.
 func TestSettleUsesOfALease(t *testing.T) {
-	for _, end := range []bool{false, true} {
-		for _, outage := range []bool{false, true} {
-			for _, costs := range [][]int{{0}, {3}, {1}, {3, 0}, {3, 2}, {2, 5}, {0, 4}} {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, nil, 1, 20*time.Millisecond,
-						&store.Limit{Log: "a", Quota: 1000, Window: time.Minute},
-						&store.Limit{Log: "b", Quota: 2000, Window: time.Hour})
-					for f.from[event.Lease] < 20 {
-						f.ask(0, 1)
-						time.Sleep(time.Millisecond)
+	const inHand, ended, outage, endedByOutage = 0, 1, 2, 3
+	for state := inHand; state <= endedByOutage; state++ {
+		for _, costs := range [][]int{{0}, {3}, {1}, {3, 0}, {3, 2}, {2, 5}, {0, 4}} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, nil, 1, 20*time.Millisecond,
+					&store.Limit{Log: "a", Quota: 1000, Window: time.Minute},
+					&store.Limit{Log: "b", Quota: 2000, Window: time.Hour})
+				for f.from[event.Lease] < 20 {
+					f.ask(0, 1)
+					time.Sleep(time.Millisecond)
+				}
+				q := f.made[len(f.made)-1]
+				switch state {
+				case ended:
+					time.Sleep(200 * time.Millisecond)
+				case outage:
+					time.Sleep(200 * time.Millisecond)
+					f.links[0].down(refuses)
+					f.ask(0, 1)
+				case endedByOutage:
+					f.links[0].down(refuses)
+					time.Sleep(200 * time.Millisecond)
+				}
+				for i, cost := range costs {
+					f.settle(q, cost)
+					if i > 0 && costs[i-1] == 0 {
+						q.cost = 0 // it stays undone
 					}
-					n := slices.IndexFunc(f.made, func(q *leased) bool { return q.use.IsLeased() && q.use.of == f.made[len(f.made)-1].use.of })
-					q := f.made[n]
-					if end {
-						time.Sleep(200 * time.Millisecond)
+				}
+				f.links[0].up(0)
+				time.Sleep(5 * time.Second)
+				for _, take := range f.takes(1) {
+					want, got := len(f.made)-1+q.cost, 0
+					for _, e := range f.store.logs.Log(&f.key, take.Limit) {
+						got += e.Cost
 					}
-					want := len(f.made) - 1
-					if outage {
-						f.links[0].down(refuses)
-						f.ask(0, 1)
-						want = len(f.made) - 1
+					if got != want {
+						t.Errorf("state %d, costs %v: the log has %d units, want %d", state, costs, got, want)
 					}
-					for i, cost := range costs {
-						f.settle(q, cost)
-						if i > 0 && costs[i-1] == 0 {
-							q.cost = 0 // it stays undone
-						}
-					}
-					f.links[0].up(0)
-					time.Sleep(5 * time.Second)
-					for _, take := range f.takes(1) {
-						got := 0
-						for _, e := range f.store.logs.Log(&f.key, take.Limit) {
-							got += e.Cost
-						}
-						if got != want+q.cost {
-							t.Errorf("ended %t, outage %t, costs %v: the log has %d units, want %d",
-								end, outage, costs, got, want+q.cost)
-						}
-					}
-					if err := f.guards[0].Close(); err != nil {
-						t.Error(err)
-					}
-				})
-			}
+				}
+				if err := f.guards[0].Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
+	}
+}
+
+// A lease ends 0.9 d after the instant before its takes were sent, however late the answer is, when the monotonic or
+// the wall clock has reached that. Moving the instant from which the monotonic clock counts moves it against the other.
+func TestEndOfALease(t *testing.T) {
+	const d, late = 100 * time.Millisecond, 60 * time.Millisecond
+	for _, moved := range []time.Duration{0, 20 * time.Millisecond, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, nil, 1, d, &store.Limit{Log: "a", Quota: 100_000, Window: time.Minute})
+			g := f.guards[0]
+			defer g.Close()
+			for range 200 {
+				f.ask(0, 1)
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * d) // the lease in hand is settled
+			f.links[0].up(late)
+			for range 200 {
+				go f.ask(0, 1) // some wait for the answer
+				time.Sleep(8 * time.Millisecond)
+			}
+			f.links[0].up(0)
+			time.Sleep(2 * d)
+			last := make(map[*held]time.Time)
+			for _, q := range f.made {
+				if q.use.IsLeased() {
+					last[q.use.of] = q.at
+				}
+			}
+			for l, at := range last {
+				begun := g.leases.start.Add(l.sent)
+				if lasted := at.Sub(begun); lasted >= d/10*9 && l.Units > 1 {
+					t.Errorf("a unit was spent %v after a lease of %v was sent", lasted, d)
+				}
+			}
+			for range 200 {
+				f.ask(0, 1)
+				time.Sleep(time.Millisecond)
+			}
+			h := g.leases.find(f.takes(1))
+			for old := h.hand; h.hand == old; time.Sleep(time.Millisecond) {
+				f.ask(0, 1)
+			}
+			begun, takes, got := time.Now(), f.takes(1), make([]store.Answer, 1)
+			g.leases.start = g.leases.start.Add(-moved)
+			for h.spend(takes, got).IsLeased() {
+				time.Sleep(time.Millisecond)
+			}
+			g.leases.start = g.leases.start.Add(moved)
+			lasted, want := time.Since(begun), d/10*9-max(moved, 0)
+			if lasted > want || h.hand.Left() > 0 && lasted < want-2*time.Millisecond {
+				t.Errorf("moved by %v: spent for %v, want %v", moved, lasted, want)
+			}
+		})
 	}
 }
 

@@ -108,7 +108,6 @@ func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked boo
 		setID(takes, newID())
 		asked = false
 	}
-	g.endLeasesHere(takes)
 	at := g.record.now()
 	g.record.Take(takes, answers)
 	if mode == store.ModePeek {
