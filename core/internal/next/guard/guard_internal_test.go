@@ -549,13 +549,33 @@ func TestDeniedAfterLeaving(t *testing.T) {
 	}
 }
 
+// A take that was undone is removed where a replay has added it, although its call has recorded nothing.
+func TestUndoneAfterAReplay(t *testing.T) {
+	run(t, func(w *world) {
+		l, full := newModelLog("k", 9, time.Hour), newModelLog("full", 1, time.Hour)
+		w.take(1, store.ModeCharge, full)
+		w.down(leaves)
+		q := w.take(1, store.ModeCharge, l, full)
+		wantFrom(t, q, event.Local, true)
+		w.up(0)
+		if a := w.take(1, store.ModePeek, l).answers[0]; a.Used != 1 {
+			t.Errorf("%+v after a replay", a)
+		}
+		if err := w.settle(q, 0); err != nil {
+			t.Error(err)
+		}
+		w.wantUnits(0, l)
+		w.wantUnits(1, full)
+	})
+}
+
 // What is to be removed of one log is bounded.
 func TestOwedIsBounded(t *testing.T) {
 	run(t, func(w *world) {
 		l := newModelLog("k", 1, time.Hour)
 		w.take(1, store.ModeCharge, l)
 		for i := range 2 * mostOwed {
-			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1})
+			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1}, true)
 		}
 		if s := w.guard.Stats(); s.Backlog != mostOwed {
 			t.Errorf("%+v", s)

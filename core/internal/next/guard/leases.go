@@ -260,7 +260,7 @@ func (l *held) settlement(i int, id uint64, was, cost int, sent time.Duration) *
 
 // keepLease records the settlement of a lease for a replay. What was used of the lease counts in this process too.
 func (g *Guard) keepLease(s *store.Settlement) {
-	g.record.owe(s)
+	g.record.owe(s, false)
 	if g.config.Failure == Local && s.Cost > 0 {
 		g.record.Merge(&store.MergeRequest{
 			Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}},

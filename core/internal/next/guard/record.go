@@ -85,6 +85,7 @@ type owed struct {
 	was, cost int
 	at        time.Duration // of the take
 	flying    bool          // a call about the take is under way
+	vain      bool          // the take has never counted here, so no replay has added it
 }
 
 func newRecord(keys int, settles bool, added func()) *record {
@@ -173,19 +174,19 @@ func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Dura
 	rec.changed(b, 1)
 }
 
-// owe notes that a take, which the store may have, is to be settled there.
-func (rec *record) owe(s *store.Settlement) {
+// owe notes that a take, which the store may have, is to be settled there. It is vain if it has never counted here.
+func (rec *record) owe(s *store.Settlement, vain bool) {
 	if !rec.settles {
 		return
 	}
 	sh, b := rec.lockToAdd(&s.Key, s.Limit)
 	defer sh.mu.Unlock()
 	if b != nil {
-		rec.oweIn(b, s)
+		rec.oweIn(b, s, vain)
 	}
 }
 
-func (rec *record) oweIn(b *backlog, s *store.Settlement) {
+func (rec *record) oweIn(b *backlog, s *store.Settlement, vain bool) {
 	o, again := b.owed[s.ID]
 	if again {
 		o.cost = s.Cost
@@ -199,7 +200,8 @@ func (rec *record) oweIn(b *backlog, s *store.Settlement) {
 	if b.owed == nil {
 		b.owed = make(map[uint64]owed)
 	}
-	o = owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, flying: rec.flights.has(s.ID, &b.key, b.limit)}
+	flying := rec.flights.has(s.ID, &b.key, b.limit)
+	o = owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, flying: flying, vain: vain}
 	if b.owed[s.ID] = o; !o.flying {
 		b.owedNow++
 	}
@@ -251,12 +253,12 @@ func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
 		rec.changed(b, 0)
 		return true
 	}
-	rec.oweIn(b, s)
+	rec.oweIn(b, s, false)
 	return true
 }
 
 // landed notes that a call about a take has ended that was under way. It returns the backlog if the take can be settled
-// now, or else nil. Nothing is to be removed of a take that was not recorded.
+// now, or else nil. Nothing is to be removed of a vain one that was not recorded.
 func (rec *record) landed(id uint64, k *store.Key, l *store.Limit, recorded bool) (due *backlog) {
 	rec.flights.land(id, k, l)
 	sh, b := rec.lock(k, l)
@@ -268,7 +270,7 @@ func (rec *record) landed(id uint64, k *store.Key, l *store.Limit, recorded bool
 	switch {
 	case !ok || !o.flying || rec.flights.has(id, k, l):
 		return nil
-	case !recorded && o.cost == 0:
+	case !recorded && o.vain:
 		rec.forgive(b, id)
 		rec.removeIfDone(b)
 		return nil

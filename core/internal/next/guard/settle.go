@@ -87,7 +87,7 @@ func (g *Guard) GiveBack(ctx context.Context, s store.Settlement, degraded bool)
 	s.Cost = 0
 	err := g.Settle(ctx, s, degraded)
 	if err != nil && s.Limit.Algorithm == store.SlidingLog {
-		g.record.owe(&s)
+		g.record.owe(&s, false)
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (g *Guard) add(ctx context.Context, s *store.Settlement) error {
 	}
 	g.record.Merge(&m)
 	if s.Was > 0 {
-		g.record.owe(s)
+		g.record.owe(s, false)
 	}
 	g.record.decided(&s.Key, s.Limit, s.Cost, g.record.now()-s.Age)
 	return nil
@@ -221,7 +221,7 @@ func (g permitLogs) Release(ctx context.Context, p *permits.Permit) error {
 	}
 	err := g.settle(ctx, &s, false)
 	if err != nil {
-		g.record.owe(&s)
+		g.record.owe(&s, false)
 	}
 	if p.Degraded {
 		return nil

@@ -145,7 +145,7 @@ func isMerged(l *store.Limit) bool { return l.Algorithm == store.SlidingLog && !
 func (g *Guard) disown(takes []store.Take) {
 	for i := range takes {
 		if t := &takes[i]; t.Limit.Algorithm == store.SlidingLog && t.Mode != store.ModePeek {
-			g.record.owe(&store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost})
+			g.record.owe(&store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost}, true)
 		}
 	}
 }
