@@ -406,6 +406,9 @@ func (tr *trace) request(logs []*subject, mode store.Mode) *request {
 	cost, each := tr.cost(anyOf(tr.r, logs...).first(), mode), tr.r.IntN(2) == 0
 	for _, s := range logs {
 		l := anyOf(tr.r, s.limits...)
+		if tr.InTurn && logs[0].key != logs[len(logs)-1].key && l.Unlimited {
+			l = s.first() // what was trimmed is not restored when another server denies
+		}
 		if each && mode != store.ModeAtMost {
 			cost = tr.cost(l, mode)
 		}
