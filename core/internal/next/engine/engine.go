@@ -34,7 +34,7 @@ type Config struct {
 
 	// PublicOverride returns what Override.Public has, for each override that is read. It may be nil.
 	PublicOverride func(*Override) any
-	// ShadowFailed is called when what a shadow has taken could not be settled or given back. It may be nil.
+	// ShadowFailed is called when what a shadow has taken could not be settled, given back or reset. It may be nil.
 	ShadowFailed func(context.Context, error)
 }
 
@@ -63,6 +63,9 @@ type Engine struct {
 // New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each is
 // a [store.ConfigError].
 func New(c Config) (*Engine, error) {
+	if c.Memory != nil {
+		c.Guard.Lease = 0 // units in memory need not be taken ahead
+	}
 	e := &Engine{config: c}
 	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
 	e.namespaces.size = mostNamespaces

@@ -123,6 +123,29 @@ func TestOverridesElsewhere(t *testing.T) {
 	})
 }
 
+// TestLaterEnd has a request that two overrides deny wait for the later end, whichever it is.
+func TestLaterEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, overriding)
+		set := func(spec *keys.Spec, id store.Identity, hours time.Duration) {
+			o := &engine.Override{Denied: true, Until: time.Now().Add(hours * time.Hour)}
+			must(e.SetOverride(t.Context(), e.OverrideKeyOf(spec), id, id.Text, o))
+		}
+		org := func(name string) store.Identity { return store.Identity{Kind: "hdr", Scope: "org", Text: name} }
+		set(nil, text("a"), 2)
+		set(byKeys["org"], org("x"), 1)
+		set(byKeys["org"], org("y"), 3)
+		s, err := e.Choose(limits(t, "1/hour", "1/hour by org"))
+		must(err)
+		for name, hours := range map[string]time.Duration{"x": 2, "y": 3} {
+			r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", name), Cost: 1})
+			if r.Cause != engine.ByOverride || r.Retry != hours*time.Hour {
+				t.Errorf("%s: cause %v, retry %v", name, r.Cause, r.Retry)
+			}
+		}
+	})
+}
+
 // TestPause denies until the latest end, and lets another override apply again afterwards.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
@@ -55,8 +56,18 @@ func (e *Engine) Reset(ctx context.Context, id store.Identity) error {
 	return e.reset(ctx, &store.Key{Namespace: e.owner.key.Namespace, Identity: id})
 }
 
+// reset deletes the logs of a key, and those that are tried out beside them.
 func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 	defer e.wakeKey(key)
+	policy, part, _ := strings.Cut(key.Namespace.Name(), ":")
+	if tried, ok := e.namespaces.find(policy + shadowMark + ":" + part); ok {
+		shadow := store.Key{Namespace: tried, Identity: key.Identity}
+		e.shadowFailed(ctx, e.resetLogs(ctx, &shadow))
+	}
+	return e.resetLogs(ctx, key)
+}
+
+func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
 	e.resetOf.replace(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
 	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
 		return e.store.reset(ctx, key, limits)

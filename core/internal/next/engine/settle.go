@@ -21,9 +21,7 @@ func (r *Result) Undo(ctx context.Context) error {
 // decision; by algorithms that count, in the present period. It may be called again. Permits are left alone.
 func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) error {
 	if r.Shadow != nil {
-		if err := r.Shadow.Settle(ctx, costOf); err != nil && r.engine.config.ShadowFailed != nil {
-			r.engine.config.ShadowFailed(ctx, err)
-		}
+		r.engine.shadowFailed(ctx, r.Shadow.Settle(ctx, costOf))
 	}
 	// A denial that was recorded may have removed older units. Removing it would make room that was not there before.
 	if !r.Allowed || r.Mode == store.ModePeek || r.Cause != ByLimits && r.Cause != ByNothing {

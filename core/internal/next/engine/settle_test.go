@@ -158,5 +158,9 @@ func TestShadow(t *testing.T) {
 		if r := ask("z"); !r.Allowed || r.Shadow.Used(0) != 0 {
 			t.Errorf("after all were undone: %v, the shadow has used %d", r.Allowed, r.Shadow.Used(0))
 		}
+		must(e.Reset(t.Context(), text("a")))
+		if r := ask("z"); r.Used(0) != 0 || r.Shadow.Used(0) != 0 {
+			t.Errorf("after a reset: used %d, the shadow %d", r.Used(0), r.Shadow.Used(0))
+		}
 	})
 }

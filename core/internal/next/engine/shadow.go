@@ -39,6 +39,13 @@ func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Trial, r *Result) 
 	return err
 }
 
+// shadowFailed reports an error of what is tried out, unless it is nil.
+func (e *Engine) shadowFailed(ctx context.Context, err error) {
+	if err != nil && e.config.ShadowFailed != nil {
+		e.config.ShadowFailed(ctx, err)
+	}
+}
+
 // try decides about limits that are tried out.
 func (e *Engine) try(ctx context.Context, t *Trial) (*Result, error) {
 	r := &Result{engine: e, Mode: t.Ask.Mode}
