@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,9 +22,12 @@ import (
 type far struct {
 	definition.Store
 
-	mu    sync.Mutex
-	down  bool
-	takes int
+	mu      sync.Mutex
+	down    bool
+	takes   int
+	settled []store.Settlement
+	before  func(takes []store.Take) // called before a take, or nil
+	after   func(takes []store.Take)
 	keeper
 }
 
@@ -51,11 +55,18 @@ func (f *far) Take(ctx context.Context, takes []store.Take, answers []store.Answ
 	f.mu.Lock()
 	f.takes++
 	f.mu.Unlock()
-	return s.Take(ctx, takes, answers)
+	if f.before != nil {
+		f.before(takes)
+	}
+	if err = s.Take(ctx, takes, answers); f.after != nil {
+		f.after(takes)
+	}
+	return err
 }
 
 func (f *far) Settle(ctx context.Context, m store.Settlement) error {
 	s, err := f.now()
+	f.settled = append(f.settled, m)
 	if err != nil {
 		return err
 	}
@@ -317,6 +328,71 @@ func TestLeases(t *testing.T) {
 		peek := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Mode: store.ModePeek}
 		if r := allow(t, e, s, peek); r.Used(0) != 299 || r.Used(1) != 299 {
 			t.Errorf("used %d and %d", r.Used(0), r.Used(1))
+		}
+	})
+}
+
+// TestOneBanOfTwo has two requests begin one ban, and not one after the other.
+func TestOneBanOfTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on(), banning(1, time.Minute, time.Second))
+		s := compile(t, e, "1/hour")
+		ask := func() *engine.Result {
+			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Tries: true})
+		}
+		ask()
+		f.before = func(takes []store.Take) {
+			if strings.HasPrefix(takes[0].Limit.Log, "tries-") { // the second comes while the first is denied
+				f.before = nil
+				if r := ask(); r.Cause != engine.ByBan || r.Retry != time.Second {
+					t.Errorf("the second: cause %v, retry %v", r.Cause, r.Retry)
+				}
+			}
+		}
+		for range 2 {
+			if r := ask(); r.Cause != engine.ByBan || r.Retry != time.Second {
+				t.Errorf("cause %v, retry %v", r.Cause, r.Retry)
+			}
+		}
+	})
+}
+
+// TestWakeBetweenLines has a request see what is given back before it is in the line of the log that has denied it.
+func TestWakeBetweenLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on())
+		s := compile(t, e, "9/hour", "1/hour by org")
+		a := &engine.Ask{Identities: identities(s, "a", "o"), Cost: 1}
+		first, start := allow(t, e, s, a), time.Now()
+		f.after = func([]store.Take) {
+			f.after = nil
+			must(first.Undo(t.Context()))
+		}
+		if err := e.Wait(t.Context(), s, a, new(engine.Result)); err != nil || time.Since(start) != 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// TestSettleAgain repeats a settlement of an algorithm that counts if nobody knows whether it was done.
+func TestSettleAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on())
+		s := compile(t, e, "9/month")
+		r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 5})
+		f.setDown(true)
+		if r.Settle(t.Context(), to(3)) == nil {
+			t.Fatal("a settlement has not failed")
+		}
+		f.setDown(false)
+		time.Sleep(10 * time.Second)
+		f.settled = nil
+		must(r.Settle(t.Context(), to(4)))
+		if m := f.settled; len(m) != 2 || m[0].Was != 5 || m[0].Cost != 3 || m[1].Was != 3 || m[1].Cost != 4 {
+			t.Errorf("settled %+v", m)
 		}
 	})
 }

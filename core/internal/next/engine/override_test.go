@@ -156,6 +156,7 @@ func TestPause(t *testing.T) {
 		if err := e.SetOverride(t.Context(), e.OverrideKeys(s)[0], text("a"), "a", o); err != nil {
 			t.Fatal(err)
 		}
+		allow(t, e, s, a)
 		for _, until := range []time.Duration{time.Minute, time.Second} {
 			if err := e.Pause(t.Context(), text("a"), "a", time.Now().Add(until)); err != nil {
 				t.Fatal(err)

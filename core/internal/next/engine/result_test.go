@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/memory"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -100,11 +101,43 @@ func TestResets(t *testing.T) {
 		}
 		o := &engine.Override{Limits: limits(t, "7/minute"), Until: inAnHour()}
 		must(e.SetOverride(t.Context(), e.OverrideKeyOf(nil), text("a"), "a", o))
-		s = choose("1/hour")
-		r = use(s)
-		must(e.Reset(t.Context(), text("a")))
-		if r = use(s); r.Used(0) != 0 {
-			t.Errorf("with an override: used %d", r.Used(0))
+	})
+}
+
+// TestResetElsewhere deletes what another process has counted by an override.
+func TestResetElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs, overrides := memory.New(10), new(keeper)
+		use := func(c *engine.Config) { c.Memory, c.Overrider = logs, overrides }
+		here, there := newEngine(t, overriding, use), newEngine(t, overriding, use)
+		s := compile(t, here, "1/hour")
+		compile(t, there, "1/hour")
+		o := &engine.Override{Limits: limits(t, "7/minute"), Until: inAnHour()}
+		must(here.SetOverride(t.Context(), here.OverrideKeys(s)[0], text("a"), "a", o))
+		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
+		allow(t, here, s, a)
+		must(there.Reset(t.Context(), text("a")))
+		if r := allow(t, here, s, a); r.Used(0) != 0 {
+			t.Errorf("used %d", r.Used(0))
+		}
+	})
+}
+
+// TestMonths counts anew in each month.
+func TestMonths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t)
+		s := compile(t, e, "2/month")
+		for range 8 {
+			for used := range 3 {
+				r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1})
+				y, m, _ := time.Now().UTC().Date()
+				next := time.Until(time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC))
+				if r.Allowed != (used < 2) || r.Used(0) != used || r.Reset(0) != next || !r.Allowed && r.Retry != next {
+					t.Errorf("%v: used %d, retry %v, reset %v", time.Now(), r.Used(0), r.Retry, r.Reset(0))
+				}
+			}
+			time.Sleep(31 * 24 * time.Hour)
 		}
 	})
 }
