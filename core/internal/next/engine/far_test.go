@@ -365,7 +365,8 @@ func TestWakeBetweenLines(t *testing.T) {
 		e := newEngine(t, f.on())
 		s := compile(t, e, "9/hour", "1/hour by org")
 		a := &engine.Ask{Identities: identities(s, "a", "o"), Cost: 1}
-		first, start := allow(t, e, s, a), time.Now()
+		first := allow(t, e, s, &engine.Ask{Identities: identities(s, "b", "o"), Cost: 1})
+		start := time.Now()
 		f.after = func([]store.Take) {
 			f.after = nil
 			must(first.Undo(t.Context()))

@@ -104,20 +104,26 @@ func TestOverridesElsewhere(t *testing.T) {
 		s := compile(t, there, "1/hour")
 		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
 		allow(t, there, s, a)
-		o := &engine.Override{Limits: limits(t, "5/hour"), Until: inAnHour()}
+		o := &engine.Override{Limits: limits(t, "5/hour", "7/hour with fixed window"), Until: inAnHour()}
 		if err := here.SetOverride(t.Context(), here.OverrideKeyOf(nil), text("a"), "a", o); err != nil {
 			t.Fatal(err)
 		}
+		start := time.Now()
+		waited := make(chan error, 1)
+		go func() { waited <- there.Wait(t.Context(), s, a, new(engine.Result)) }()
 		before := shared.reads
 		for range 100 {
 			time.Sleep(10 * time.Millisecond)
 			allow(t, there, s, a)
 		}
 		synctest.Wait()
-		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 5 {
-			t.Error("the override is not in force after a second")
+		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 5 || r.Set.Limits[1].Log() != "fixed-1h0m0s" {
+			t.Errorf("after a second the limits are %v", r.Set.Names)
 		}
-		if n := shared.reads - before; n > 2 {
+		if err := <-waited; err != nil || time.Since(start) > 2*time.Second { // one that waits has seen it as well
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if n := shared.reads - before; n > 3 {
 			t.Errorf("the store was asked %d times in a second", n)
 		}
 	})
