@@ -104,7 +104,7 @@ func TestOverridesElsewhere(t *testing.T) {
 		s := compile(t, there, "1/hour")
 		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
 		allow(t, there, s, a)
-		o := &engine.Override{Limits: limits(t, "5/hour", "7/hour with fixed window"), Until: inAnHour()}
+		o := &engine.Override{Limits: limits(t, "500/hour", "700/hour with fixed window"), Until: inAnHour()}
 		if err := here.SetOverride(t.Context(), here.OverrideKeyOf(nil), text("a"), "a", o); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestOverridesElsewhere(t *testing.T) {
 			allow(t, there, s, a)
 		}
 		synctest.Wait()
-		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 5 || r.Set.Limits[1].Log() != "fixed-1h0m0s" {
+		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 500 || r.Set.Limits[1].Log() != "fixed-1h0m0s" {
 			t.Errorf("after a second the limits are %v", r.Set.Names)
 		}
 		if err := <-waited; err != nil || time.Since(start) > 2*time.Second { // one that waits has seen it as well
