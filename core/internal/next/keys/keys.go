@@ -169,7 +169,8 @@ func ByValue(key any) *Spec {
 			default:
 				text = TextOf(v)
 			}
-			return p.Text(r, text, nil)
+			p.Check.TextUsed(r, text)
+			return Text(text, nil)
 		},
 	}
 }
@@ -333,14 +334,6 @@ type Prefixes struct {
 	V4, V6 int
 	Check  *setup.Requests // of the limiter, or nil
 	Memo   *Memo           // of a request that may read a key more than once, or nil
-}
-
-// Text returns the identity of a text that a key has found in a request.
-func (p *Prefixes) Text(r adapter.Request, text string, err error) (store.Identity, error) {
-	if err == nil {
-		p.Check.TextUsed(r, text)
-	}
-	return Text(text, err)
 }
 
 // Full are prefixes that distinguish all addresses.
