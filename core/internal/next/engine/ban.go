@@ -166,9 +166,11 @@ func (e *Engine) countsTowardsBan(ctx context.Context, r *Result) (bool, error) 
 	return false, err
 }
 
-// countDenial counts a denial of a client that was banned so many times before. If their number is reached it begins a ban, and
-// returns how long that is.
-func (e *Engine) countDenial(ctx context.Context, key *store.Key, times int, r *Result) (wait time.Duration, err error) {
+// countDenial counts a denial of a client that was banned so many times before. If their number is reached it begins a
+// ban, and returns how long that is.
+func (e *Engine) countDenial(
+	ctx context.Context, key *store.Key, times int, r *Result,
+) (wait time.Duration, err error) {
 	tried, answer := [1]store.Take{{Key: *key, Limit: e.ban.tries, Cost: 1}}, [1]store.Answer{}
 	err = e.takeBeside(ctx, tried[:], answer[:], r)
 	if a := &answer[0]; err != nil || !a.Known || !a.Allowed || a.Used+1 < e.ban.Denials {

@@ -25,7 +25,8 @@ type Ask struct {
 const mostCost = store.MaxQuota + 1
 
 // cost returns what the request is asked for by a limit, 0 if it is left out. Limits of requests in flight are always
-// asked, unless the request is only recorded. A larger cost than [mostCost] is denied the same, but would overflow sums.
+// asked, unless the request is only recorded. A larger cost than [mostCost] is denied the same, but would overflow
+// sums.
 func (a *Ask) cost(set *Set, limit int) int {
 	l := &set.Limits[limit]
 	switch {
@@ -216,8 +217,8 @@ func (r *Result) makeList(a *Ask, endless bool) {
 	}
 }
 
-// all returns the takes, and asked those that are asked, which are the first ones, and their answers. The slices are r's
-// own memory, so they must not be kept: r would be on the heap.
+// all returns the takes, and asked those that are asked, which are the first ones, and their answers. The slices are
+// r's own memory, so they must not be kept: r would be on the heap.
 func (r *Result) all() []store.Take {
 	if r.list != nil {
 		return r.list.takes

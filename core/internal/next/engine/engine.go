@@ -1,10 +1,10 @@
 // Package engine is the limiter proper: a policy on a store, asked with identities and costs. It knows no requests;
 // package core reads these, and has the types that users see.
 //
-// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost for each
-// limit. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is mostly one,
-// and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and releases what
-// was taken.
+// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost for
+// each limit. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is mostly
+// one, and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and releases
+// what was taken.
 package engine
 
 import (
@@ -60,8 +60,8 @@ type Engine struct {
 	lines     queue.Lines[lineID]
 }
 
-// New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each is
-// a [store.ConfigError].
+// New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each
+// is a [store.ConfigError].
 func New(c Config) (*Engine, error) {
 	if c.Memory != nil {
 		c.Guard.Lease = 0 // units in memory need not be taken ahead

@@ -185,7 +185,8 @@ func TestNeverFitsFromMemory(t *testing.T) {
 		ask(1)
 		ask(1)
 		r := ask(11)
-		if r.Source != event.Cache || !r.Never() || r.Retry != 0 || !slices.Equal(r.Denying(), []string{"10-tokens-per-hour"}) {
+		if r.Source != event.Cache || !r.Never() || r.Retry != 0 ||
+			!slices.Equal(r.Denying(), []string{"10-tokens-per-hour"}) {
 			t.Errorf("source %v, never %v, retry %v, denied by %v", r.Source, r.Never(), r.Retry, r.Denying())
 		}
 	})
@@ -227,7 +228,8 @@ func TestFailurePolicies(t *testing.T) {
 		s := compile(t, e, "1/hour", "1 in flight")
 		for range 3 {
 			r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1})
-			if !r.Allowed || r.Granted != 1 || r.Cause != engine.ByOpen || r.Tells(0) || r.Tightest() >= 0 || r.Holds() {
+			if !r.Allowed || r.Granted != 1 || r.Cause != engine.ByOpen || r.Tells(0) || r.Tightest() >= 0 ||
+				r.Holds() {
 				t.Errorf("open: allowed %v, granted %d, cause %v", r.Allowed, r.Granted, r.Cause)
 			}
 			must(r.Undo(t.Context()))
@@ -314,7 +316,8 @@ func TestLeases(t *testing.T) {
 				leased++
 				last = r
 			}
-			if r = allow(t, e, month, &engine.Ask{Identities: []store.Identity{text("b")}, Cost: 1}); r.Source == event.Lease {
+			if r = allow(t, e, month, &engine.Ask{Identities: []store.Identity{text("b")},
+				Cost: 1}); r.Source == event.Lease {
 				t.Fatal("units of a month were taken ahead")
 			}
 			time.Sleep(time.Millisecond)

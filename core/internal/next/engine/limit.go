@@ -177,7 +177,8 @@ func (e *Engine) nameOverrides(limits []Limit, o *owner) {
 		}
 		k.overrides = e.namespace(o.policy, partOf(false, k.Spec.Scope(), o.label))
 		if slices.ContainsFunc(limits, func(l Limit) bool {
-			return l.key != o.key && l.key.Spec != k.Spec && l.key.Spec.Scope() == k.Spec.Scope() && l.key.Spec.Shares(k.Spec)
+			return l.key != o.key && l.key.Spec != k.Spec && l.key.Spec.Scope() == k.Spec.Scope() &&
+				l.key.Spec.Shares(k.Spec)
 		}) {
 			first := slices.IndexFunc(limits, func(l Limit) bool { return l.key.Spec == k.Spec })
 			k.overrides = limits[first].key.Namespace

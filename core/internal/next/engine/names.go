@@ -10,8 +10,8 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// The names of logs. A log keeps what was used when limits change, so its name has only what tells it from others: whose
-// it is, its window, unit and algorithm, and never a quota. See [store.Key.String] and [store.Limit.Log].
+// The names of logs. A log keeps what was used when limits change, so its name has only what tells it from others:
+// whose it is, its window, unit and algorithm, and never a quota. See [store.Key.String] and [store.Limit.Log].
 
 // shadowMark ends the name of a policy that is tried out. Users cannot write it.
 const shadowMark = "~shadow"

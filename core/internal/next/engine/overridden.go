@@ -35,7 +35,8 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 			next, err := e.overrideSet(with, k, o)
 			if err != nil {
 				if !o.misfit.Swap(true) {
-					e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect", err)
+					e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect",
+						"set another one, or remove it", err)
 				}
 				continue
 			}

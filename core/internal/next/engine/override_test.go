@@ -49,14 +49,16 @@ func TestOverrides(t *testing.T) {
 		if !r.Allowed || r.Override == nil || r.Used(slices.Index(r.Set.Names, "5-per-minute")) != 2 {
 			t.Errorf("with a larger quota: %v, %v", r.Allowed, r.Set.Names)
 		}
-		if want := []string{"10-tokens-per-minute", "3-per-minute", "9-in-flight", "5-per-minute", "5-per-hour"}; !slices.Equal(r.Set.Names, want) {
+		if want := []string{"10-tokens-per-minute", "3-per-minute", "9-in-flight", "5-per-minute",
+			"5-per-hour"}; !slices.Equal(r.Set.Names, want) {
 			t.Errorf("limits %v", r.Set.Names)
 		}
 		if r = ask("b"); r.Allowed || r.Override != nil || !slices.Equal(r.Denying(), []string{"3-per-minute"}) {
 			t.Errorf("another user: %v, %v", r.Allowed, r.Denying())
 		}
 		set(1, org, &engine.Override{Unlimited: true}) // both apply
-		if r = ask("a"); !r.Allowed || len(r.Set.Names) != 5 || strings.Contains(r.Set.Header, `"3-per-minute"`) || r.Tells(1) {
+		if r = ask("a"); !r.Allowed || len(r.Set.Names) != 5 || strings.Contains(r.Set.Header, `"3-per-minute"`) ||
+			r.Tells(1) {
 			t.Errorf("unlimited by the organisation: %v, %s", r.Allowed, r.Set.Header)
 		}
 		if r = ask("a"); !r.Allowed || r.Left(3) != 0 {
@@ -69,7 +71,8 @@ func TestOverrides(t *testing.T) {
 		set(1, org, &engine.Override{Denied: true})
 		time.Sleep(time.Minute)
 		r = ask("c")
-		if r.Allowed || r.Cause != engine.ByOverride || r.Retry != 59*time.Minute || r.Never() || *r.Identity() != text("c") {
+		if r.Allowed || r.Cause != engine.ByOverride || r.Retry != 59*time.Minute || r.Never() ||
+			*r.Identity() != text("c") {
 			t.Errorf("denied: %v, %v, retry %v", r.Allowed, r.Cause, r.Retry)
 		}
 		if err := e.RemoveOverride(t.Context(), keysOf[1], org); err != nil {
@@ -117,7 +120,8 @@ func TestOverridesElsewhere(t *testing.T) {
 			allow(t, there, s, a)
 		}
 		synctest.Wait()
-		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 500 || r.Set.Limits[1].Log() != "fixed-1h0m0s" {
+		if r := allow(t, there, s, a); r.Override == nil || r.Set.Limits[0].Quota != 500 ||
+			r.Set.Limits[1].Log() != "fixed-1h0m0s" {
 			t.Errorf("after a second the limits are %v", r.Set.Names)
 		}
 		if err := <-waited; err != nil || time.Since(start) > 2*time.Second { // one that waits has seen it as well

@@ -30,8 +30,8 @@ func (e *Engine) OverrideKeys(set *Set) []*OverrideKey {
 	return nameOverrideKeys(e.config.Policy, []*Set{set})
 }
 
-// OverrideKeysOf returns the keys that overrides of rules can be of; rules of one Policy are parts of one rule. Rules in
-// shadow have none.
+// OverrideKeysOf returns the keys that overrides of rules can be of; rules of one Policy are parts of one rule. Rules
+// in shadow have none.
 func (e *Engine) OverrideKeysOf(rules []*Rule) (all []*OverrideKey) {
 	done := make(map[string]bool)
 	for _, r := range rules {
@@ -81,8 +81,8 @@ func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
 	return all
 }
 
-// OverrideKeyOf returns a key for overrides of a policy whose limits requests choose: its own if spec is nil. If requests
-// choose limits of several keys of one kind, one must have come before.
+// OverrideKeyOf returns a key for overrides of a policy whose limits requests choose: its own if spec is nil. If
+// requests choose limits of several keys of one kind, one must have come before.
 func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
 	k := e.owner.key
 	if spec != nil && spec != k.Spec {

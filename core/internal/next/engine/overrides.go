@@ -21,10 +21,10 @@ type overrider interface {
 	Overrides(ctx context.Context, policy, known string) (version string, all []store.Override, err error)
 }
 
-// overrides are those of a policy as this process knows them. The store keeps them, and they are read from it about once
-// a second while there are requests. They are read again when they are older than readAfter, while requests use those
-// that are known. A request that finds them older than outdated waits for the new ones, as the first one after some idle
-// time does.
+// overrides are those of a policy as this process knows them. The store keeps them, and they are read from it about
+// once a second while there are requests. They are read again when they are older than readAfter, while requests use
+// those that are known. A request that finds them older than outdated waits for the new ones, as the first one after
+// some idle time does.
 type overrides struct {
 	engine *Engine
 	from   overrider
@@ -81,7 +81,7 @@ func (s *overrides) read(ctx context.Context) error {
 	s.asked.Store(int64(time.Since(s.start)))
 	if err != nil {
 		if !s.failing {
-			s.warn(ctx, "overrides cannot be read, so those that are known stay in force", err)
+			s.warn(ctx, "overrides cannot be read, so those that are known stay in force", "see the error", err)
 			s.failing = true
 		}
 		return store.Error(err)
@@ -97,8 +97,8 @@ func (s *overrides) read(ctx context.Context) error {
 		}
 		made, err := s.parse(o)
 		if err != nil {
-			s.warn(ctx, "an override cannot be read, so it has no effect; set it again, or run the same release of sash "+
-				"in all processes", err) // without its ID, which may have an address
+			s.warn(ctx, "an override cannot be read, so it has no effect", // without its ID, which may have an address
+				"set it again, or run the same release of sash in all processes; Overrides names it", err)
 			broken[o.Name] = err
 			continue
 		}
@@ -161,8 +161,8 @@ func (s *overrides) parse(o store.Override) (*Override, error) {
 	return made, err
 }
 
-// find returns the override of an identity that has not ended, or else nil. Pauses come first, unless they are not to be
-// found.
+// find returns the override of an identity that has not ended, or else nil. Pauses come first, unless they are not to
+// be found.
 func (s *overrides) find(k *Key, id *store.Identity, pauses bool) *Override {
 	key := store.Key{Namespace: k.overrides, Identity: *id}
 	var space [128]byte
@@ -235,7 +235,7 @@ func (s *overrides) count() (n int) {
 }
 
 // warn logs an error. Its text has no identity.
-func (s *overrides) warn(ctx context.Context, problem string, err error) {
-	slog.Default().WarnContext(ctx, "sash: "+problem,
-		slog.String("policy", s.engine.config.Policy), slog.Any("error", err))
+func (s *overrides) warn(ctx context.Context, problem, remedy string, err error) {
+	slog.Default().WarnContext(ctx, "sash: "+problem, slog.String("policy", s.engine.config.Policy),
+		slog.Any("error", err), slog.String("remedy", remedy))
 }

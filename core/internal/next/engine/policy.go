@@ -23,8 +23,8 @@ func (e *Engine) Compile(given []Given, option string) (*Set, error) {
 	return s, err
 }
 
-// Shadow makes a set of limits that are tried out, with logs of their own: their policy's name is that of the engine and
-// "~shadow". Limits of requests in flight are refused.
+// Shadow makes a set of limits that are tried out, with logs of their own: their policy's name is that of the engine
+// and "~shadow". Limits of requests in flight are refused.
 func (e *Engine) Shadow(given []Given) (*Set, error) {
 	err := noPermits(given)
 	s, wrong := e.newPolicy(given, e.shadow, "WithShadow")
@@ -166,8 +166,8 @@ func (e *Engine) Prepare(r *Rule) error {
 // combination is rules that apply to one request, and then nil. Each has a limit, so there are no more of them.
 type combination [store.MostTakes]*Rule
 
-// Combine returns the set of the rules that apply to a request, and that of those in shadow, all of which were prepared.
-// That is nil if there are none. Sets are remembered by their rules.
+// Combine returns the set of the rules that apply to a request, and that of those in shadow, all of which were
+// prepared. That is nil if there are none. Sets are remembered by their rules.
 func (e *Engine) Combine(rules []*Rule) (set, shadow *Set, err error) {
 	if set, err = e.combine(rules, false); err == nil {
 		shadow, err = e.combine(rules, true)

@@ -107,7 +107,8 @@ func (n *naive) decide(user, org string, requests, tokens int, mode store.Mode) 
 		for i := range n.limits {
 			if n.by[i] == by && d.asked[i] > 0 {
 				at = append(at, i)
-				takes = append(takes, store.Take{Key: d.keys[i], Limit: d.as[i], Cost: d.asked[i], ID: n.ids, Mode: mode})
+				takes = append(takes, store.Take{Key: d.keys[i], Limit: d.as[i], Cost: d.asked[i], ID: n.ids,
+					Mode: mode})
 			}
 		}
 	}
@@ -159,9 +160,10 @@ func (n *naive) settle(d *decided, i, cost int) {
 			Key: d.keys[i], Limit: d.as[i], ID: d.ids[i], Cost: cost,
 		}))
 	} else if d.as[i].Algorithm == store.SlidingLog {
-		must(n.store().Merge(context.Background(), store.MergeRequest{Key: d.keys[i], Limit: d.as[i], Entries: []store.Entry{
-			{ID: d.ids[i], Cost: cost, Age: time.Since(d.at)},
-		}}))
+		must(n.store().Merge(context.Background(), store.MergeRequest{Key: d.keys[i], Limit: d.as[i],
+			Entries: []store.Entry{
+				{ID: d.ids[i], Cost: cost, Age: time.Since(d.at)},
+			}}))
 	} else {
 		d.as[i] = n.limit(i, true)
 		takes := []store.Take{{Key: d.keys[i], Limit: d.as[i], Cost: cost, ID: d.ids[i]}}
@@ -294,7 +296,8 @@ func random(t *testing.T, seed uint64, on ...func(*engine.Config)) {
 			for i := range n.limits {
 				a.Costs = append(a.Costs, map[string]int{"": requests, "tokens": tokens}[n.limits[i].Unit])
 			}
-			log = append(log, fmt.Sprintf("%v %v %d %d by %s of %s", time.Since(start), mode, requests, tokens, user, org))
+			log = append(log, fmt.Sprintf("%v %v %d %d by %s of %s", time.Since(start), mode, requests, tokens, user,
+				org))
 			p := pair{allow(t, e, s, a), n.decide(user, org, requests, tokens, mode)}
 			if err := p.d.check(n, p.r); err != nil {
 				t.Log(strings.Join(log, "\n"))
@@ -311,14 +314,19 @@ func random(t *testing.T, seed uint64, on ...func(*engine.Config)) {
 			for i := range n.limits {
 				n.settle(p.d, i, 0)
 				if n.limits[i].InFlight && p.d.allowed && p.d.asked[i] > 0 && p.d.mode != store.ModePeek {
-					must(n.store().Settle(t.Context(), store.Settlement{Key: p.d.keys[i], Limit: p.d.as[i], ID: p.d.ids[i]}))
+					must(n.store().Settle(t.Context(), store.Settlement{Key: p.d.keys[i], Limit: p.d.as[i],
+						ID: p.d.ids[i]}))
 				}
 			}
 		case k < 9:
 			p, unit, cost := all[r.IntN(len(all))], []string{"", "tokens"}[r.IntN(2)], r.IntN(5)
-			log = append(log, fmt.Sprintf("%v settle to %d %q what was decided at %v", time.Since(start), cost, unit, p.d.at.Sub(start)))
+			log = append(log, fmt.Sprintf("%v settle to %d %q what was decided at %v", time.Since(start), cost, unit,
+				p.d.at.Sub(start)))
 			copied := *p.r
-			if err := copied.Settle(t.Context(), func(l *engine.Limit) (int, bool) { return cost, l.Unit == unit }); err != nil {
+			if err := copied.Settle(t.Context(), func(l *engine.Limit) (int, bool) {
+				return cost,
+					l.Unit == unit
+			}); err != nil {
 				t.Error(err)
 			}
 			for i := range n.limits {

@@ -121,7 +121,8 @@ func (r *Result) ResetLimit(ctx context.Context, limit int) error {
 // store cannot list it.
 func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.Entry, error) {
 	if !l.KeepsEntries() {
-		return nil, configError("Log", l.Text, "this limit keeps counters, not requests", "list limits with sliding logs")
+		return nil, configError("Log", l.Text, "this limit keeps counters, not requests",
+			"list limits with sliding logs")
 	}
 	return e.store.log(ctx, &store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
 }

@@ -74,8 +74,8 @@ func (r *Result) Asks(limit int) bool {
 	return r.place(limit) < r.asks
 }
 
-// Tells reports whether the numbers of a limit are known: it was asked, a denial from memory has not left it out, and no
-// override lets it deny nothing.
+// Tells reports whether the numbers of a limit are known: it was asked, a denial from memory has not left it out, and
+// no override lets it deny nothing.
 func (r *Result) Tells(limit int) bool {
 	if !r.Asks(limit) || r.Set.Limits[limit].unlimited {
 		return false
@@ -212,8 +212,8 @@ func (r *Result) Tightest() int {
 	return least
 }
 
-// UsedOfLongest returns Used of the limit with the longest window; of a denial that of [Result.Tightest], which is known
-// also if the denial is from memory.
+// UsedOfLongest returns Used of the limit with the longest window; of a denial that of [Result.Tightest], which is
+// known also if the denial is from memory.
 func (r *Result) UsedOfLongest() int {
 	limit := r.Set.Longest
 	if !r.Allowed {
@@ -236,8 +236,8 @@ func (r *Result) Rule() *Rule {
 	return r.Set.Limits[max(0, r.find(r.Denies))].Rule
 }
 
-// Identity returns whose quota the request uses: that of the first key of its own, or else of the first key; nil if there
-// are no limits.
+// Identity returns whose quota the request uses: that of the first key of its own, or else of the first key; nil if
+// there are no limits.
 func (r *Result) Identity() *store.Identity {
 	all := r.all()
 	for i := range all {

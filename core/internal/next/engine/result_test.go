@@ -18,7 +18,8 @@ func TestNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "4/10s", "5/minute", "1000 tokens/minute", "3 in flight")
-		if names := strings.Join(s.UnitNames(), " "); names != "requests tokens" || !s.Counts("tokens") || s.Counts("bytes") {
+		if names := strings.Join(s.UnitNames(), " "); names != "requests tokens" || !s.Counts("tokens") ||
+			s.Counts("bytes") {
 			t.Errorf("units %s", names)
 		}
 		ask := func(tokens int) *engine.Result {
@@ -26,7 +27,8 @@ func TestNumbers(t *testing.T) {
 			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Costs: costs})
 		}
 		r := ask(900)
-		const first = `"4-per-10s";r=3;t=10, "5-per-minute";r=4;t=60, "1000-tokens-per-minute";r=100;t=60, "3-in-flight";r=2`
+		const first = `"4-per-10s";r=3;t=10, "5-per-minute";r=4;t=60, "1000-tokens-per-minute";r=100;t=60, ` +
+			`"3-in-flight";r=2`
 		if got := string(r.AppendRateLimit(nil)); got != first || r.Tightest() != 2 || r.UsedOfLongest() != 0 {
 			t.Errorf("%s, tightest %d", got, r.Tightest())
 		}
@@ -37,7 +39,8 @@ func TestNumbers(t *testing.T) {
 		ask(0)
 		must(r.Release(t.Context()))
 		r = ask(200)
-		if got := string(r.AppendRateLimit(nil)); r.Allowed || got != `"1000-tokens-per-minute";r=100;t=60` || r.Tightest() != 2 || r.UsedOfLongest() != 900 {
+		if got := string(r.AppendRateLimit(nil)); r.Allowed || got != `"1000-tokens-per-minute";r=100;t=60` ||
+			r.Tightest() != 2 || r.UsedOfLongest() != 900 {
 			t.Errorf("a denial: %s, used %d", got, r.UsedOfLongest())
 		}
 		if r = ask(2000); string(r.AppendRateLimit(nil)) != `"1000-tokens-per-minute";r=100` {
@@ -47,7 +50,8 @@ func TestNumbers(t *testing.T) {
 		if two.NoUnnamed("cost") == nil || s.NoUnnamed("cost") != nil {
 			t.Error("costs without a name")
 		}
-		if only := compile(t, e, "5 tokens/minute", "7 tokens/hour"); only.Unit != "tokens" || only.Smallest != 5 || only.Longest != 1 {
+		if only := compile(t, e, "5 tokens/minute", "7 tokens/hour"); only.Unit != "tokens" || only.Smallest != 5 ||
+			only.Longest != 1 {
 			t.Errorf("the only unit %q, smallest %d, longest %d", only.Unit, only.Smallest, only.Longest)
 		}
 	})
@@ -96,7 +100,8 @@ func TestResets(t *testing.T) {
 			t.Errorf("after the key of a decision was reset: %v", r.Denying())
 		}
 		s := choose("5/hour by org")
-		if r = allow(t, e, s, &engine.Ask{Identities: identities(s, "a", "o"), Cost: 1}); !errors.As(r.ResetKeys(t.Context()), new(*store.ConfigError)) {
+		if r = allow(t, e, s, &engine.Ask{Identities: identities(s, "a", "o"),
+			Cost: 1}); !errors.As(r.ResetKeys(t.Context()), new(*store.ConfigError)) {
 			t.Error("a decision without an own key was reset")
 		}
 		o := &engine.Override{Limits: limits(t, "7/minute"), Until: inAnHour()}

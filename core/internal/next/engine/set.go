@@ -222,8 +222,9 @@ func (s *Set) NoUnnamed(call string) error {
 		"use AllowCosts, SettleCosts or WithCostOf, which name them")
 }
 
-// Costs appends what a request costs of each limit to buf, for [Ask.Costs]: unnamed of the unit of costs without a name,
-// unless costs has it; nothing of other units that costs does not have. It has names, as those of [Set.UnitNames].
+// Costs appends what a request costs of each limit to buf, for [Ask.Costs]: unnamed of the unit of costs without a
+// name, unless costs has it; nothing of other units that costs does not have. It has names, as those of
+// [Set.UnitNames].
 func (s *Set) Costs(buf []int, unnamed int, costs map[string]int) []int {
 	for i := range s.Limits {
 		l := &s.Limits[i]

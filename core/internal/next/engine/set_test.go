@@ -146,7 +146,8 @@ func TestNamesInHeaders(t *testing.T) {
 		t.Errorf("header %s", s.Header)
 	}
 	given[0].Name = "hourly"
-	if _, err = e.Compile(given, "limits"); err == nil || !strings.Contains(err.Error(), `two limits have the name "hourly"`) {
+	if _, err = e.Compile(given, "limits"); err == nil ||
+		!strings.Contains(err.Error(), `two limits have the name "hourly"`) {
 		t.Errorf("equal names: %v", err)
 	}
 	given[0].Name, given[3].Name = "", "100000-tokens-per-minute" // a default name gives way to one that is given
@@ -181,7 +182,8 @@ func TestMistakesInLimits(t *testing.T) {
 	if _, err = e.Compile(nine, "limits"); err == nil || !strings.Contains(err.Error(), "use at most 8") {
 		t.Errorf("nine limits: %v", err)
 	}
-	if _, err = e.Shadow(limits(t, "4 in flight")); err == nil || !strings.Contains(err.Error(), "leave this limit out") {
+	if _, err = e.Shadow(limits(t, "4 in flight")); err == nil ||
+		!strings.Contains(err.Error(), "leave this limit out") {
 		t.Errorf("requests in flight in a shadow: %v", err)
 	}
 }
@@ -284,7 +286,8 @@ func TestRules(t *testing.T) {
 			t.Errorf("first: %v, left %d and %d, rule %v", r.Allowed, r.Left(0), r.Left(1), r.Rule())
 		}
 		r = decide()
-		if r.Allowed || r.Rule() != rules[1] || !slices.Equal(r.Denying(), []string{"b-3-per-minute"}) || r.Shadow.Allowed {
+		if r.Allowed || r.Rule() != rules[1] || !slices.Equal(r.Denying(), []string{"b-3-per-minute"}) ||
+			r.Shadow.Allowed {
 			t.Errorf("second: %v, %v, rule %v", r.Allowed, r.Denying(), r.Rule())
 		}
 		all := append(logsOf(set), logsOf(shadow)...)

@@ -99,8 +99,8 @@ func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 	return err
 }
 
-// add records what a limit was not asked for, since it cost nothing: in a log of entries at the instant of the decision,
-// by a union, which changes the cost if it was recorded before.
+// add records what a limit was not asked for, since it cost nothing: in a log of entries at the instant of the
+// decision, by a union, which changes the cost if it was recorded before.
 func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error {
 	t := store.Take{Key: c.as.Key, Limit: l.stored(true), Cost: cost, ID: c.as.ID, Mode: store.ModeCharge}
 	if l.KeepsEntries() {
@@ -116,7 +116,8 @@ func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error 
 	if c.isLocal = source == event.Local; err != nil && !c.isLocal {
 		return err
 	}
-	c.added, c.resets, c.cost, c.as.ID, c.as.Limit, c.as.Period = true, resets, cost, takes[0].ID, t.Limit, answers[0].Period
+	c.added, c.resets, c.cost = true, resets, cost
+	c.as.ID, c.as.Limit, c.as.Period = takes[0].ID, t.Limit, answers[0].Period
 	return nil
 }
 

@@ -20,7 +20,8 @@ func to(cost int) func(*engine.Limit) (int, bool) {
 // TestUndoOnce gives back exactly once, whatever the algorithm is and whichever copies are undone.
 func TestUndoOnce(t *testing.T) {
 	for _, limit := range []string{
-		"5/hour", "5/hour with fixed window", "5/hour with sliding counter", "5/month", "1/hour burst 5", "5/hour by org",
+		"5/hour", "5/hour with fixed window", "5/hour with sliding counter", "5/month", "1/hour burst 5",
+		"5/hour by org",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine(t)
@@ -146,7 +147,8 @@ func TestShadow(t *testing.T) {
 		}
 		first, second := ask("x"), ask("x")
 		if !first.Allowed || !first.Shadow.Allowed || !second.Allowed || second.Shadow.Allowed {
-			t.Errorf("allowed %v, %v, would be %v, %v", first.Allowed, second.Allowed, first.Shadow.Allowed, second.Shadow.Allowed)
+			t.Errorf("allowed %v, %v, would be %v, %v", first.Allowed, second.Allowed, first.Shadow.Allowed,
+				second.Shadow.Allowed)
 		}
 		third := ask("y")
 		if third.Allowed || !third.Shadow.Allowed || third.Shadow.Used(0) != 1 {

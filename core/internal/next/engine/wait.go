@@ -42,8 +42,8 @@ const (
 // end of the line of that one.
 //
 // Wait returns the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
-// last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has ended
-// or the store has failed. A cost that never fits is a decision at once.
+// last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has
+// ended or the store has failed. A cost that never fits is a decision at once.
 func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	if err = ctx.Err(); err != nil {
 		return err

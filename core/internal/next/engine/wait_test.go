@@ -60,13 +60,15 @@ func TestWaitEnds(t *testing.T) {
 			err := e.Wait(ctx, s, ask(cost), r)
 			return r, err, time.Since(start)
 		}
-		if r, err, took := within(9*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 0 || r.Retry != 10*time.Second {
+		if r, err, took := within(9*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 0 ||
+			r.Retry != 10*time.Second {
 			t.Errorf("its own wait is too long: %v after %v, retry %v", err, took, r.Retry)
 		}
 		if r, err, took := within(9*time.Second, 3); err != nil || took != 0 || !r.Never() {
 			t.Errorf("it never fits: %v after %v", err, took)
 		}
-		if r, err, took := within(15*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second || r.Allowed {
+		if r, err, took := within(15*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) ||
+			took != 10*time.Second || r.Allowed {
 			t.Errorf("others were before it: %v after %v", err, took)
 		}
 		if r, err, took := within(15*time.Second, 1); err != nil || took != 10*time.Second || !r.Allowed {

@@ -101,8 +101,8 @@ func (w *Waiter[K]) IsFirst() bool {
 	return w.all.lines[w.line].Front() == w.place
 }
 
-// Sleep blocks until the waiter is to ask: when it is called, or after d if it is the first. It returns the error of ctx
-// if that ends before.
+// Sleep blocks until the waiter is to ask: when it is called, or after d if it is the first. It returns the error of
+// ctx if that ends before.
 func (w *Waiter[K]) Sleep(ctx context.Context, d time.Duration) error {
 	var end <-chan time.Time
 	if w.IsFirst() {
