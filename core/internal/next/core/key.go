@@ -45,7 +45,8 @@ func By[C any](f func(C) (string, error)) Key {
 		Name: "By", Classes: []setup.KeyClass{{Kind: keys.KindBy}}, Callbacks: []keys.Callback{callbackOf[C]("By")},
 		Read: func(r adapter.Request, p *keys.Prefixes) (identity, error) {
 			text, err := find(r)
-			return p.Text(r, text, err)
+			p.Check.TextUsed(r, text)
+			return keys.Text(text, err)
 		},
 	}}
 }
