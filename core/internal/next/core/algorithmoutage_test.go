@@ -185,43 +185,6 @@ func TestOutageOfAlgorithmsBesideLogs(t *testing.T) {
 	}
 }
 
-// A probe that takes long is sent once, because each of them would count, and is not taken back when it is late.
-func TestProbeOfAlgorithmsIsSentOnce(t *testing.T) {
-	for _, limit := range algorithmLimits(50, time.Hour) {
-		for _, failure := range []core.Failure{core.FailLocal, core.FailClosed, core.FailOpen} {
-			inBubble(t, fmt.Sprint(limit, failure), func(t *testing.T) {
-				s := newRemote()
-				opts := []core.Option{core.WithStore(s), core.WithTimeout(500 * time.Millisecond)}
-				if failure != core.FailLocal { // which is an error to ask for
-					opts = append(opts, core.WithFailure(failure))
-				}
-				l := newLimiter(t, limit, opts...)
-				defer l.Close()
-				s.set(true, false, 0)
-				for range 8 {
-					l.Allow(t.Context(), "k")
-				}
-				s.set(false, false, 3*time.Second+time.Millisecond)
-				time.Sleep(2 * time.Second)
-				asked := s.Takes()
-				l.Allow(t.Context(), "k")
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				if n := s.Takes() - asked; n != 1 {
-					t.Errorf("the store was asked %d times by one request", n)
-				}
-				s.set(false, false, 0)
-				if d := mustAllow(t, l, true, false); d.Used != 1 {
-					t.Errorf("%+v, want the unit of the probe to be counted", d)
-				}
-				if told := s.told("settle", "merge"); len(told) > 0 {
-					t.Errorf("the store was told %q", told)
-				}
-			})
-		}
-	}
-}
-
 // A denial is remembered until the next unit comes back, and in an outage for its whole wait.
 func TestDenyCacheOfAlgorithms(t *testing.T) {
 	for _, limit := range algorithmLimits(2, time.Minute) {

@@ -96,7 +96,7 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 	set, id, err := l.named(ctx, key)
 	if err == nil {
 		if c.Identity = id; c.Named {
-			err = Costs(c.Costs).check("AllowCosts", set)
+			err = Costs(c.Costs).check("AllowCosts", set, l.gate.Shadow)
 		} else if err = set.NoUnnamed("cost"); err == nil && c.Cost < 1 {
 			err = configError("cost", strconv.Itoa(c.Cost), "a request costs at least 1 unit",
 				"use Peek for requests that cost nothing")
@@ -116,7 +116,7 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 
 // named returns the identity that a text names, and its limits, for calls without a request.
 func (l *Limiter) named(ctx context.Context, key string) (set *engine.Set, id identity, err error) {
-	if id, err = l.identityOf(key); err != nil {
+	if id, err = l.identityOf("key", key); err != nil {
 		return nil, id, err
 	}
 	set, err = l.gate.Sets(ctx)
@@ -124,12 +124,12 @@ func (l *Limiter) named(ctx context.Context, key string) (set *engine.Set, id id
 }
 
 // identityOf finds the identity that a text names, for calls without a request.
-func (l *Limiter) identityOf(key string) (identity, error) {
+func (l *Limiter) identityOf(call, key string) (identity, error) {
 	if l.gate.Rules != nil {
-		return identity{}, configError("key", "a text", "rules need a request, but this call has none",
+		return identity{}, configError(call, "a text", "rules need a request, but this call has none",
 			"use the middleware, or a limiter without rules")
 	}
-	return l.gate.Key.IdentityOf("key", key, &l.gate.Prefixes)
+	return l.gate.Key.IdentityOf(call, key, &l.gate.Prefixes)
 }
 
 // Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. It keeps
@@ -138,7 +138,7 @@ func (l *Limiter) identityOf(key string) (identity, error) {
 //
 // The key is a text as for [Limiter.Allow]. [Decision.Reset] resets the key of a request, whatever it is.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	id, err := l.identityOf(key)
+	id, err := l.identityOf("Reset", key)
 	if err != nil {
 		return err
 	}
@@ -203,9 +203,5 @@ func (l *Limiter) wait(ctx context.Context, key string, asked *gate.Asked, r *en
 	if err := set.NoUnnamed("cost"); err != nil {
 		return err
 	}
-	ask, err := l.gate.Ask(ctx, set, &gate.Call{Identity: id, Cost: asked.Cost, Mode: store.ModeCharge})
-	if err != nil {
-		return err
-	}
-	return l.engine.Wait(ctx, set, &ask, r)
+	return l.gate.Wait(ctx, set, &gate.Call{Identity: id, Cost: asked.Cost, Mode: store.ModeCharge}, r)
 }

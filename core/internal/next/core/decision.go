@@ -230,7 +230,7 @@ func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 	if d.result.Set == nil {
 		return nil
 	}
-	if err := costs.check("SettleCosts", d.result.Set); err != nil {
+	if err := costs.check("SettleCosts", d.result.Set, d.limiter.gate.Shadow); err != nil {
 		return err
 	}
 	return d.result.Settle(ctx, func(l *engine.Limit) (int, bool) { return costs.of(l.Unit) })

@@ -59,8 +59,8 @@ func TestDenyCacheTellsNoOtherCostsWait(t *testing.T) {
 			ask(1, false, 30*time.Second)
 			ask(2, false, time.Hour)
 		}
-		if n := store.asked.Load(); n != 4 {
-			t.Errorf("the store was asked %d times, want 4: a denial of each cost is remembered", n)
+		if n := store.asked.Load(); n != 6 {
+			t.Errorf("the store was asked %d times, want 6: the least cost that was denied is remembered", n)
 		}
 	})
 }

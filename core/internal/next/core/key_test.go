@@ -119,7 +119,7 @@ func TestByIP(t *testing.T) {
 			}
 			continue
 		}
-		if want := "1:1-per-minute:" + c.want; got != want {
+		if want := "1-per-minute:own." + c.want; got != want {
 			t.Errorf("peer %q: key %q, want %q", c.remote, got, want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestByIP(t *testing.T) {
 		{core.WithIPv4Prefix(24), "203.0.113.9:4711", "ip:203.0.113.0_24"},
 		{core.WithIPv6Prefix(32), "[::ffff:198.51.100.7]:1", "ip:198.51.100.7"},
 	} {
-		if got, err := keyOf(t, core.ByIP(), from(c.remote), c.opt); err != nil || got != "1:1-per-minute:"+c.want {
+		if got, err := keyOf(t, core.ByIP(), from(c.remote), c.opt); err != nil || got != "1-per-minute:own."+c.want {
 			t.Errorf("peer %q: key %q, %v; want %q", c.remote, got, err, c.want)
 		}
 	}
@@ -231,7 +231,7 @@ func TestByHeader(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 		got, err := keyOf(t, core.First(known, core.ByIP()), r)
-		if err != nil || strings.Contains(got, ":ip:") == c.good {
+		if err != nil || strings.Contains(got, ".ip:") == c.good {
 			t.Errorf("%s, then the address: key %s, %v", c.desc, got, err)
 		}
 	}
@@ -252,7 +252,7 @@ func TestFirstStopsAtOtherErrors(t *testing.T) {
 	}
 	empty := core.By(func(*http.Request) (string, error) { return "", nil })
 	key, err := keyOf(t, core.First(empty, core.ByIP()), from("203.0.113.9:1"))
-	if err != nil || !strings.HasSuffix(key, ":ip:203.0.113.9") {
+	if err != nil || !strings.HasSuffix(key, ".ip:203.0.113.9") {
 		t.Errorf("key %s, %v", key, err)
 	}
 	if _, err := keyOf(t, core.First(empty, core.ByIP()), from("@")); !errors.Is(err, core.ErrNoKey) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/engine"
+	"github.com/sashlimit/sash/core/internal/next/gate"
 	"github.com/sashlimit/sash/core/internal/next/keys"
 	"github.com/sashlimit/sash/core/internal/next/limittext"
 )
@@ -108,12 +109,13 @@ func (c Costs) of(unit string) (cost int, named bool) {
 	return cost, named
 }
 
-// check returns an error for a unit that no limit counts, and for a cost that is out of range.
-func (c Costs) check(option string, set *engine.Set) error {
+// check returns an error for a unit that no limit counts, not even one that is tried out, and for a cost that is out of
+// range.
+func (c Costs) check(option string, set *engine.Set, shadow *gate.Policy) error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		switch cost := c[name]; {
-		case !set.Counts(name):
+		case !set.Counts(name) && !shadow.Counts(name):
 			remedy := "leave it out" // there is InFlight only
 			if names := set.UnitNames(); names != nil {
 				remedy = "use one of " + strings.Join(names, ", ")

@@ -17,7 +17,7 @@ const defaultMaxKeys = 262_144
 // which hold seven admitted requests, and 8 to 16 bytes for each further one; three times that if requests cost more
 // than a unit or are corrected.
 //
-// It need not be closed. New keys and some takes sweep a few other keys, and while there are keys a timer sweeps all of
+// It need not be closed. New keys sweep a few other keys, and while there are keys a timer sweeps all of
 // them, in short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or
 // without traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced
 // is collected although its timer is pending.

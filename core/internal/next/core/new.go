@@ -45,6 +45,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	l.gate.Rules = given.Rules
 	c.addPolicy(l, &given)
 	c.addShadow(l)
+	c.checkCosts(l)
 	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks, c.callbacks)
 	l.gate.Rereads = c.rereads(l, key)
 	err := errors.Join(c.faults...)
@@ -72,7 +73,8 @@ func (c *config) limiter(k *keys.Spec) *Limiter {
 		ShadowFailed:   func(ctx context.Context, err error) { l.shadowFailed(ctx, c.name, err) },
 	}
 	config.Guard.Store = c.gate.store
-	if own, ok := c.gate.store.(*MemoryStore); ok {
+	if own, ok := c.gate.store.(*MemoryStore); ok && own.logs != nil {
+		c.faults = append(c.faults, own.Validate())
 		config.Memory, config.Overrider = own.logs, own
 	}
 	var err error
@@ -97,13 +99,11 @@ func (c *config) written(option string, p Policy) (w gate.Written) {
 func (c *config) addPolicy(l *Limiter, given *gate.Written) {
 	if given.Limits == nil {
 		l.gate.Policy.Choose = given.Choose
-		c.checkCosts(nil)
 		return
 	}
 	set, err := l.engine.Compile(given.Limits, "limits")
 	c.faults = append(c.faults, err)
 	l.gate.Policy.Set = set
-	c.checkCosts(set)
 	c.checkAlgorithms(set)
 }
 
@@ -130,10 +130,11 @@ func (c *config) refuseInRules() {
 }
 
 // checkCosts reports functions for costs that contradict each other, or that are of no limit.
-func (c *config) checkCosts(set *engine.Set) {
+func (c *config) checkCosts(l *Limiter) {
+	set := l.gate.Policy.Set
 	for _, unit := range slices.Sorted(maps.Keys(c.gate.Costs)) {
 		if set != nil {
-			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", set))
+			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", set, l.gate.Shadow))
 		}
 		both := c.gate.Cost != nil && (unit == limittext.Requests || set != nil && unit == set.Unit)
 		c.faults.add(both, "WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")

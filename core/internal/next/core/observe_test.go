@@ -91,7 +91,7 @@ func TestEventsTellTheirSource(t *testing.T) {
 		expect(event.Memory, store.ModeRecord, 3, true)
 
 		fake := new(coretest.FakeStore)
-		l = newLimiter(t, core.PerHour(1), observe, core.WithStore(fake))
+		l = newLimiterBy(t, core.PerHour(1), core.ByText(), observe, core.WithStore(fake))
 		defer l.Close()
 		l.Allow(t.Context(), "k")
 		expect(event.Store, store.ModeCharge, 1, true)

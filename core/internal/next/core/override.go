@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/engine"
@@ -48,9 +49,11 @@ type KeyOverride struct {
 
 // inner returns the override as the engine gets it.
 func (o *Override) inner() *engine.Override {
-	return &engine.Override{
-		Limits: o.Limits.given(nil), Denied: o.Denied, Unlimited: o.Unlimited, Until: o.Until, Note: o.Note,
+	inner := &engine.Override{Denied: o.Denied, Unlimited: o.Unlimited, Until: o.Until, Note: o.Note}
+	if o.Limits != nil {
+		inner.Limits = o.Limits.given([]engine.Given{})
 	}
+	return inner
 }
 
 // publicOverride returns an override that was read as users get it.
@@ -74,15 +77,15 @@ func publicOverride(o *engine.Override) any {
 // The key is a text as for [Limiter.Allow]. For keys without such a text, as those of [Join], use [Decision.Override].
 // The store keeps the key as it is given, so that it can be listed, unless the limiter has [WithSecret].
 //
-// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000. An override does
-// not lift a ban ([WithBan]), and none makes [Limiter.Record] deny. If several keys of a request have overrides, all of
-// them apply.
+// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000, those of
+// [Limiter.Pause] included. An override does not lift a ban ([WithBan]), and none makes [Limiter.Record] deny. If
+// several keys of a request have overrides, all of them apply.
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
 func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
 	k, id, err := l.overridden("Override", key, o.By)
 	if err != nil {
-		return err
+		return errors.Join(err, o.inner().Validate())
 	}
 	return l.engine.SetOverride(ctx, k, id, key, o.inner())
 }
@@ -171,14 +174,14 @@ func noSuchKey(call string, by Key) error {
 // Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
 // force: for clients of a server that has asked for a pause, as [nethttp.Transport] does it. It reports whether the
 // limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. Another override of
-// the key applies again afterwards. A policy has at most 1,000 pauses, besides its overrides.
+// the key applies again afterwards. A policy has at most about 1,000 pauses, so they leave room for other overrides.
 //
 // [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
 func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {
 	if !l.engine.HasOverrides() {
 		return false, nil
 	}
-	id, err := l.identityOf(key)
+	id, err := l.identityOf("Pause", key)
 	if err != nil {
 		return true, err
 	}

@@ -25,7 +25,7 @@ func (l Limit) Written() (gate.Written, error) { return Limits{l}.Written() }
 
 // Written implements [Policy].
 func (ls Limits) Written() (gate.Written, error) {
-	p := gate.Written{Limits: ls.given(nil), Name: defaultPolicyName(ls)}
+	p := gate.Written{Limits: ls.given([]engine.Given{}), Name: defaultPolicyName(ls)}
 	for i, l := range ls {
 		known := slices.ContainsFunc(ls[:i], func(earlier Limit) bool { return earlier.by == l.by })
 		if l.by != nil && !known {

@@ -127,7 +127,7 @@ var refusals = []struct {
 		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
 		[]string{
 			"the key function of a list failed",
-			`error="*core.listError *errors.errorString"`,
+			`error="*gate.ListError *errors.errorString"`,
 		},
 	},
 	{

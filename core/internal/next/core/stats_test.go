@@ -30,7 +30,7 @@ func TestStatsOfMemory(t *testing.T) {
 		t.Fatal(d, err)
 	}
 	one := l.Stats()
-	if one.Keys != 2 || one.InFlight != 1 || one.Bytes < empty.Bytes+2*192 {
+	if one.Keys != 1 || one.InFlight != 1 || one.Bytes < empty.Bytes+2*192 {
 		t.Errorf("a request: %+v, and an empty store has %d bytes", one, empty.Bytes)
 	}
 	if err := d.Release(t.Context()); err != nil {
@@ -44,7 +44,7 @@ func TestStatsOfMemory(t *testing.T) {
 		d.Release(t.Context())
 	}
 	many := l.Stats()
-	if many.InFlight != 0 || many.Keys != 3 || many.Shared < 10 || many.Shared != s.Shared() {
+	if many.InFlight != 0 || many.Keys != 3 || many.Shared < 8 || many.Shared != s.Shared() {
 		t.Errorf("more keys than places: %+v", many)
 	}
 }

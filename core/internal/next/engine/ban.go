@@ -25,7 +25,8 @@ type Ban struct {
 //   - lock is a token bucket of 64 units, of which one comes back in First. A ban of 2^n times First takes 2^n of them,
 //     so the bucket is full again when it ends: until then a request for all 64 units is denied, and its Retry is the
 //     ban's end;
-//   - history has an entry for each ban, which tells n.
+//   - history has an entry for each ban, of as many units as all before it have, and of 1 if there is none: so it has
+//     2^n units after n+1 bans.
 type ban struct {
 	Ban
 
@@ -54,7 +55,7 @@ func (e *Engine) newBan(b *Ban) (*ban, error) {
 	}
 	add(b.First < limittext.MinWindow || b.First > longestFirst || b.First%time.Microsecond != 0,
 		"the length of the first ban is out of range",
-		fmt.Sprintf("choose %v to %v, in whole microseconds", limittext.MinWindow, longestFirst.Truncate(time.Hour)))
+		fmt.Sprintf("choose %v to %v, in whole microseconds", limittext.MinWindow, longestFirst))
 	if faults != nil {
 		return nil, errors.Join(faults...)
 	}
@@ -65,7 +66,7 @@ func (e *Engine) newBan(b *Ban) (*ban, error) {
 		lock: &store.Limit{
 			Log: "ban-" + first, Quota: mostTimes, Window: b.First, Refill: 1, Algorithm: store.TokenBucket,
 		},
-		history: &store.Limit{Log: "bans-" + first, Quota: store.MaxQuota, Window: forget * b.First},
+		history: &store.Limit{Log: "bans-" + first, Quota: mostTimes, Window: forget * b.First},
 	}
 	return made, cmp.Or(e.store.validate(made.tries), e.store.validate(made.lock, made.history))
 }
@@ -76,8 +77,8 @@ func (b *ban) logs() []*store.Limit { return []*store.Limit{b.tries, b.lock, b.h
 // bans reports whether denials by the limit count towards a ban.
 func (l *Limit) bans() bool { return l.key.Own && !l.InFlight }
 
-// look asks whether an identity is banned: until when, and how often it was.
-func (e *Engine) look(ctx context.Context, key *store.Key, r *Result) (wait time.Duration, times int, err error) {
+// look asks whether an identity is banned: for how long, and what its history has.
+func (e *Engine) look(ctx context.Context, key *store.Key, r *Result) (wait time.Duration, history int, err error) {
 	takes := [2]store.Take{
 		{Key: *key, Limit: e.ban.lock, Cost: mostTimes, Mode: store.ModePeek},
 		{Key: *key, Limit: e.ban.history, Cost: 1, Mode: store.ModePeek},
@@ -106,7 +107,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Trial, 
 	}
 	ctx, cancel := e.store.within(ctx)
 	defer cancel()
-	wait, times, err := e.look(ctx, own, r)
+	wait, history, err := e.look(ctx, own, r)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Trial, 
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {
 		return err
 	}
-	if wait, err = e.countDenial(ctx, own, times, r); wait > 0 {
+	if wait, err = e.countDenial(ctx, own, history, r); wait > 0 {
 		r.refuse(ByBan, wait)
 	}
 	return err
@@ -166,21 +167,22 @@ func (e *Engine) countsTowardsBan(ctx context.Context, r *Result) (bool, error) 
 	return false, err
 }
 
-// countDenial counts a denial of a client that was banned so many times before. If their number is reached it begins a
-// ban, and returns how long that is.
+// countDenial counts a denial of a client whose history has so many units. If it is the last of those that lead to a
+// ban, it begins one, and returns how long that lasts.
 func (e *Engine) countDenial(
-	ctx context.Context, key *store.Key, times int, r *Result,
+	ctx context.Context, key *store.Key, history int, r *Result,
 ) (wait time.Duration, err error) {
 	tried, answer := [1]store.Take{{Key: *key, Limit: e.ban.tries, Cost: 1}}, [1]store.Answer{}
 	err = e.takeBeside(ctx, tried[:], answer[:], r)
 	if a := &answer[0]; err != nil || !a.Known || !a.Allowed || a.Used+1 < e.ban.Denials {
 		return 0, err
 	}
-	units := 1 << min(times, 6)
+	units := min(max(1, 2*history), mostTimes)
+	entry := max(1, units/2)
 	once := *e.ban.history // of two requests that begin this ban, one is admitted
-	once.Quota = times + 1
+	once.Quota = history + entry
 	takes := [2]store.Take{
-		{Key: *key, Limit: e.ban.lock, Cost: units}, {Key: *key, Limit: &once, Cost: 1},
+		{Key: *key, Limit: e.ban.lock, Cost: units}, {Key: *key, Limit: &once, Cost: entry},
 	}
 	var answers [2]store.Answer
 	if err = e.takeBeside(ctx, takes[:], answers[:], r); err != nil {

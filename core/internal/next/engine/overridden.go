@@ -20,7 +20,7 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 	with = set
 	records := a.Mode == store.ModeRecord
 	for i, k := range set.Keys { // those of the set with overrides are the same
-		if slices.ContainsFunc(set.Keys[:i], func(before *Key) bool { return before.overrides == k.overrides }) {
+		if slices.ContainsFunc(set.Keys[:i], k.sharesOverrides) {
 			continue
 		}
 		o := e.overrides.find(k, &a.Identities[i], !records)
@@ -67,13 +67,13 @@ func (s *Set) costsLike(before *Set, a *Ask) []int {
 // overriddenID is a set with an override.
 type overriddenID struct {
 	set *Set
-	key *store.Namespace
+	key *Key
 	of  string // text of an override
 }
 
 // overrideSet returns a set with an override of a key, which is the same set if it replaces no limit.
 func (e *Engine) overrideSet(s *Set, k *Key, o *Override) (*Set, error) {
-	id := overriddenID{s, k.overrides, o.text}
+	id := overriddenID{s, k, o.text}
 	if with, ok := e.overridden.find(id); ok {
 		return with.set, with.err
 	}
@@ -90,7 +90,7 @@ type overridden struct {
 
 func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 	replaces := func(l *Limit) bool {
-		return l.key.overrides == k.overrides && !l.InFlight && (o.Limits == nil ||
+		return l.key.sharesOverrides(k) && !l.InFlight && (o.Limits == nil ||
 			slices.ContainsFunc(o.Limits, func(g Given) bool { return g.Unit == l.Unit }))
 	}
 	var limits []Limit
@@ -123,6 +123,7 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 			if like < 0 {
 				continue // no limit of the key counts this unit
 			}
+			l.named = false // or another limit of the request could have the same name
 			l.Unit, l.key, l.Rule = s.Limits[like].Unit, s.Limits[like].key, s.Limits[like].Rule
 			limits, costOf = append(limits, l), append(costOf, like)
 		}

@@ -55,6 +55,12 @@ type storedLimit struct {
 	Algorithm string `json:"algorithm,omitempty"` // a word of store.Algorithm, unless the limit's text tells it
 }
 
+// Validate returns an error for each mistake of an override in itself.
+func (o *Override) Validate() error {
+	_, err := o.value("", "")
+	return err
+}
+
 // value returns what the store keeps of an override, or an error for each mistake in itself.
 func (o *Override) value(policy, key string) (text string, err error) {
 	var wrong []error

@@ -56,7 +56,7 @@ func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
 	for _, s := range sets {
 		for i := range s.Limits {
 			l := &s.Limits[i]
-			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.key.overrides == l.key.overrides })
+			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.key.sharesOverrides(l.key) })
 			if n < 0 {
 				n = len(all)
 				all = append(all, &OverrideKey{Policy: policy, Own: l.key.Own, Spec: l.key.Spec, key: l.key})
@@ -139,7 +139,7 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 		for i := range o.Limits {
 			g := &o.Limits[i]
 			if !slices.ContainsFunc(base.Limits, func(l Limit) bool {
-				return l.key.overrides == k.key.overrides && !l.InFlight && l.Unit == g.Unit
+				return l.key.sharesOverrides(k.key) && !l.InFlight && l.Unit == g.Unit
 			}) {
 				faults = append(faults, configError("Override", g.String(),
 					"no limit of the key counts "+limittext.UnitName(g.Unit), "leave it out"))
@@ -218,7 +218,9 @@ func (e *Engine) Overrides(ctx context.Context) ([]*Override, error) {
 
 // IsOf reports whether an override that was read is of a key.
 func (o *Override) IsOf(k *OverrideKey) bool {
-	return strings.HasPrefix(o.ID, k.key.overrides.Name()+".")
+	identity, ok := strings.CutPrefix(o.ID, k.key.overrides.Name()+".")
+	kind, _, _ := strings.Cut(identity, ":")
+	return ok && (k.Spec == nil || k.Spec.MayFind(kind))
 }
 
 func noOverrides(call string) error {

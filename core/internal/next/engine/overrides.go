@@ -45,6 +45,8 @@ const (
 	readAfter = 900 * time.Millisecond
 	outdated  = time.Second
 	never     = -int64(outdated)
+
+	stale = "stale" // a version that no store has
 )
 
 func newOverrides(e *Engine, from overrider) *overrides {
@@ -133,9 +135,14 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 	}
 	s.reading.Lock() // or what was read before would replace it
 	defer s.reading.Unlock()
+	if o.Extend && s.pauses() >= mostPauses && !s.has(o.Name) {
+		return configError("Pause", s.engine.config.Policy, fmt.Sprintf("the policy has %d pauses", mostPauses),
+			"wait until some have ended, or override keys")
+	}
 	if err := s.from.SetOverride(ctx, s.engine.config.Policy, o); err != nil {
 		return store.Error(err)
 	}
+	s.version = stale
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch before := s.byID[o.Name]; {
@@ -151,6 +158,28 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 	delete(s.broken, o.Name)
 	s.known.Store(int64(len(s.byID)))
 	return nil
+}
+
+// mostPauses is how many pauses a policy has at most, as far as this process knows: servers that ask for them cannot keep
+// an administrator from denying a key.
+const mostPauses = 1000
+
+// pauses returns how many pauses are in force.
+func (s *overrides) pauses() (n int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id, o := range s.byID {
+		if strings.HasSuffix(id, pauseMark) && time.Now().Before(o.Until) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *overrides) has(id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byID[id] != nil
 }
 
 func (s *overrides) parse(o store.Override) (*Override, error) {

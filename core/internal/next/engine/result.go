@@ -212,11 +212,11 @@ func (r *Result) Tightest() int {
 	return least
 }
 
-// UsedOfLongest returns Used of the limit with the longest window; of a denial that of [Result.Tightest], which is
-// known also if the denial is from memory.
+// UsedOfLongest returns Used of the limit with the longest window. Of a denial, which may be from memory, and if there
+// are no windows, it is that of [Result.Tightest].
 func (r *Result) UsedOfLongest() int {
 	limit := r.Set.Longest
-	if !r.Allowed {
+	if !r.Allowed || limit < 0 {
 		limit = r.Tightest()
 	}
 	if limit < 0 {

@@ -48,6 +48,12 @@ type Key struct {
 // is reports whether two keys find the same logs for a request.
 func (k *Key) is(other *Key) bool { return k.Spec == other.Spec && k.Namespace == other.Namespace }
 
+// sharesOverrides reports whether two keys have the same overrides. Keys of different kinds of identities never do.
+func (k *Key) sharesOverrides(other *Key) bool {
+	return k.overrides == other.overrides &&
+		(k.Spec == other.Spec || k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec))
+}
+
 // MostLimits is how many limits a policy, a rule, a set that LimitBy chooses, and an override have at most.
 const MostLimits = 8
 

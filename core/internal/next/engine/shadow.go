@@ -46,6 +46,11 @@ func (e *Engine) shadowFailed(ctx context.Context, err error) {
 	}
 }
 
+// TryOut decides about limits that are tried out, for a request that was decided without them.
+func (r *Result) TryOut(ctx context.Context, shadow *Trial) {
+	r.Shadow, r.ShadowErr = r.engine.try(ctx, shadow)
+}
+
 // try decides about limits that are tried out.
 func (e *Engine) try(ctx context.Context, t *Trial) (*Result, error) {
 	r := &Result{engine: e, Mode: t.Ask.Mode}

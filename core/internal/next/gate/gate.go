@@ -109,7 +109,7 @@ func (g *Gate) check(
 	if g.Shadow == nil {
 		return 0, ownCost(g.Engine.Decide(r.Context(), set, &ask, res))
 	}
-	return 0, ownCost(g.checkBoth(r, rd, set, &ask, one[0], res))
+	return 0, ownCost(g.checkBoth(r, rd, set, &ask, one[0], nil, res))
 }
 
 // passes reports whether an allow list names the client. If a deny list does, the error is ErrForbidden.

@@ -41,21 +41,32 @@ func (rd *reading) free() {
 // checkBoth asks the engine, and has it try out the shadow with the keys and costs that were read. What is wrong with
 // the shadow does not affect the decision.
 func (g *Gate) checkBoth(
-	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, res *engine.Result,
+	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call, res *engine.Result,
 ) error {
+	shadow := g.readShadow(r, rd, set, ask, own, c)
+	if shadow == nil {
+		return g.Engine.Decide(r.Context(), set, ask, res)
+	}
+	return g.Engine.DecideBoth(r.Context(), set, ask, shadow, res)
+}
+
+// readShadow returns what a request, or the call c, asks the limits that are tried out. It returns nil if that cannot be
+// read.
+func (g *Gate) readShadow(
+	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call,
+) *engine.Trial {
 	shadow := engine.Trial{Ask: engine.Ask{Mode: ask.Mode, Cost: ask.Cost}}
-	if err := g.readShadow(r, rd, set, ask, own, &shadow); err != nil {
+	if err := g.askShadow(r, rd, set, ask, own, c, &shadow); err != nil {
 		if !errors.Is(err, keys.ErrNoKey) && !errors.Is(err, ErrNeedsRequest) {
 			g.Failed(r.Context(), g.Engine.Policy(), err)
 		}
-		return g.Engine.Decide(r.Context(), set, ask, res)
+		return nil
 	}
-	return g.Engine.DecideBoth(r.Context(), set, ask, &shadow, res)
+	return &shadow
 }
 
-// readShadow sets the limits that are tried out, and what the request asks of them.
-func (g *Gate) readShadow(
-	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, shadow *engine.Trial,
+func (g *Gate) askShadow(
+	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call, shadow *engine.Trial,
 ) (err error) {
 	if shadow.Set = g.Shadow.Set; shadow.Set == nil {
 		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err != nil {
@@ -78,9 +89,15 @@ func (g *Gate) readShadow(
 				}
 			}
 		}
-		f := g.Costs[limittext.UnitName(unit)]
-		switch {
-		case f != nil && !isCall(r):
+		name := limittext.UnitName(unit)
+		switch f := g.Costs[name]; {
+		case c != nil && c.Named:
+			cost, named := c.Costs[name]
+			if !named {
+				cost = c.unnamed(unit)
+			}
+			return cost, nil
+		case f != nil && c == nil:
 			return max(f(r), 0), nil
 		case unit == "":
 			return 1, nil
@@ -90,13 +107,11 @@ func (g *Gate) readShadow(
 	return err
 }
 
+// Counts reports whether limits count the unit with a name, or may do so if requests choose them.
+func (p *Policy) Counts(name string) bool { return p != nil && (p.Set == nil || p.Set.Counts(name)) }
+
 // NoRequest is what callbacks get in calls with a context and no request.
 type NoRequest struct{ Ctx context.Context }
-
-func isCall(r adapter.Request) bool {
-	_, call := r.(NoRequest)
-	return call
-}
 
 func (r NoRequest) Context() context.Context { return r.Ctx }
 
@@ -131,26 +146,33 @@ func (g *Gate) Sets(ctx context.Context) (*engine.Set, error) {
 	return g.choose(r, rd)
 }
 
-// Ask makes an Ask of a call.
-func (g *Gate) Ask(ctx context.Context, set *engine.Set, c *Call) (ask engine.Ask, err error) {
-	ask = engine.Ask{Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
-	r := NoRequest{ctx}
-	if set.IsOwn() {
-		ask.Identities = []store.Identity{c.Identity}
-	} else if ask.Identities, err = g.identities(r, &g.Prefixes, set, c.Identity); err != nil {
-		return ask, err
+// unnamed returns the cost of a unit that a call with named costs does not name.
+func (c *Call) unnamed(unit string) int {
+	if unit == "" {
+		return c.Cost
 	}
-	if c.Named {
-		ask.Costs, err = costsOf(set, func(unit string) (int, error) {
-			cost, named := c.Costs[limittext.UnitName(unit)]
-			switch {
-			case named:
-				return cost, nil
-			case unit == set.Unit && unit == "":
-				return c.Cost, nil
-			}
-			return c.Rest, nil
-		})
+	return c.Rest
+}
+
+// ask makes an Ask of a call. It is about the identity in own, if the limits have no other keys.
+func (g *Gate) ask(ctx context.Context, set *engine.Set, c *Call, own []store.Identity) (ask engine.Ask, err error) {
+	ask = engine.Ask{Identities: own, Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
+	if !set.IsOwn() {
+		if ask.Identities, err = g.identities(NoRequest{ctx}, &g.Prefixes, set, c.Identity); err != nil {
+			return ask, err
+		}
+	}
+	if !c.Named {
+		return ask, nil
+	}
+	cost := func(unit string) (int, error) {
+		if cost, named := c.Costs[limittext.UnitName(unit)]; named {
+			return cost, nil
+		}
+		return c.unnamed(unit), nil
+	}
+	if ask.Cost, err = cost(set.Unit); set.Units != nil {
+		ask.Costs, err = costsOf(set, cost)
 	}
 	return ask, err
 }
@@ -160,7 +182,8 @@ var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call h
 
 // Decide decides about a call without a request.
 func (g *Gate) Decide(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
-	ask, err := g.Ask(ctx, set, c)
+	own := [1]store.Identity{c.Identity}
+	ask, err := g.ask(ctx, set, c, own[:])
 	if err != nil {
 		return err
 	}
@@ -170,5 +193,24 @@ func (g *Gate) Decide(ctx context.Context, set *engine.Set, c *Call, res *engine
 	r := NoRequest{ctx}
 	rd := newReading(g, r)
 	defer rd.free()
-	return ownCost(g.checkBoth(r, rd, set, &ask, c.Identity, res))
+	return ownCost(g.checkBoth(r, rd, set, &ask, c.Identity, c, res))
+}
+
+// Wait decides about a call that waits until it is admitted. What is tried out does not wait: it is asked then.
+func (g *Gate) Wait(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
+	own := [1]store.Identity{c.Identity}
+	ask, err := g.ask(ctx, set, c, own[:])
+	if err != nil {
+		return err
+	}
+	if err = g.Engine.Wait(ctx, set, &ask, res); err != nil || !res.Allowed || g.Shadow == nil {
+		return err
+	}
+	r := NoRequest{ctx}
+	rd := newReading(g, r)
+	defer rd.free()
+	if shadow := g.readShadow(r, rd, set, &ask, c.Identity, c); shadow != nil {
+		res.TryOut(ctx, shadow)
+	}
+	return nil
 }

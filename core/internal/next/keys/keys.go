@@ -52,6 +52,9 @@ func (k *Spec) Finds(kind string) bool {
 	return slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return c.Kind == kind })
 }
 
+// MayFind is Finds for a key whose callback may find addresses as well.
+func (k *Spec) MayFind(kind string) bool { return k.Finds(kind) || k.either && kind == kindIP }
+
 // Scope returns what the key finds within its kind, such as the name of a header field, or an empty text if that is not
 // known before requests are.
 func (k *Spec) Scope() string {
@@ -82,7 +85,7 @@ func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	return false
 }
 
-// IdentityOf returns the identity that a text names, for overrides.
+// IdentityOf returns the identity that a text names, for calls without a request. The error names the call.
 func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error) {
 	if k.FromText != nil {
 		if id, ok := k.FromText(text, p); ok {
@@ -95,8 +98,11 @@ func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error
 	case text == "" || k.Finds(KindBy) || k.Finds(KindAll):
 		return Text(text, nil)
 	}
-	return store.Identity{}, configError(call, "a text", k.Name+" finds no such key",
-		"use Decision.Override with the decision about a request, or the text that the key finds")
+	remedy := "pass a text that the key finds"
+	if call == "Override" || call == "Reset" {
+		remedy = "use Decision." + call + " with the decision about a request, or " + remedy
+	}
+	return store.Identity{}, configError(call, "a text", k.Name+" finds no such key", remedy)
 }
 
 // ByHeader finds the identity that verify returns for a header field.

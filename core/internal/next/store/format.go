@@ -4,22 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 )
 
 // Types that may be logged by accident print no identities, whatever the verb: fmt would print a Key field by field,
 // also under a secret. fmt finds Format in types that hold a Key, too. Key.String and Identity.Label return the
 // identity.
 
-// Format implements [fmt.Formatter]. The verbs %s, %q and %x without a flag print String, which is the key's name in a
-// store; all others, %v among them, print the key's policy and kind, but not the identity.
-func (k Key) Format(f fmt.State, verb rune) {
-	if strings.ContainsRune("sqxX", verb) && !f.Flag('+') && !f.Flag('#') {
-		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
-		return
-	}
-	format(f, verb, line("Key", k.LogValue()))
-}
+// Format implements [fmt.Formatter]: every verb prints the key's policy and kind, but not the identity.
+func (k Key) Format(f fmt.State, verb rune) { format(f, verb, line("Key", k.LogValue())) }
 
 // LogValue implements [slog.LogValuer] with the key's policy and kind.
 func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
