@@ -31,7 +31,10 @@ var examples = []struct {
 	{"ChargeDenied", true, chargeDenied},
 	{"AtMost", true, atMost},
 	{"Settle", true, settle},
-	{"SettlePeriods", true, settlePeriods},
+	{"SettleFixedWindow", true, settlePeriod(store.FixedWindow)},
+	{"SettleSlidingCounter", true, settlePeriod(store.SlidingCounter)},
+	{"SettleTokenBucket", true, settlePeriod(store.TokenBucket)},
+	{"SettleEmptyBucket", true, settleBucket},
 	{"Calendar", false, calendar},
 	{"Log", true, listLog},
 	{"Merge", true, merge},
@@ -102,7 +105,7 @@ func (e *example) takes(takes ...store.Take) []store.Answer {
 	e.noError(e.Store.Take(e.Context(), takes, answers))
 	got := slices.Clone(answers)
 	for i := range takes {
-		takes[i] = store.Take{Key: store.NewKey("spoiled", "spoiled"), Limit: takes[i].Limit, Cost: math.MaxInt32, ID: 1}
+		takes[i] = store.Take{Key: store.NewKey("spoiled", ""), Limit: takes[i].Limit, Cost: math.MaxInt32, ID: 1}
 		answers[i] = store.Answer{}
 	}
 	for i := range got {
@@ -174,8 +177,9 @@ func exactBoundary(e *example) {
 
 func keysApart(e *example) {
 	minute, hour := sliding(1, time.Minute), sliding(1, time.Hour)
+	texts := []string{"x", "y", "a:b", "a", "{x}", "}", "x\x00", "\r\n", "é", string(make([]byte, 8192))}
 	for _, policy := range []string{"a", "b"} {
-		for _, text := range []string{"x", "y", "a:b", "a", "{x}", "}", "x\x00", "\r\n", "é", string(make([]byte, 8192))} {
+		for _, text := range texts {
 			for _, l := range []*store.Limit{minute, hour} {
 				e.key = store.NewKey(policy, text)
 				e.admits(l, 1, 0)
@@ -305,9 +309,10 @@ func atMost(e *example) {
 		return
 	}
 	for _, granted := range []int{1, 0} {
-		for _, a := range e.takes(
-			store.Take{Limit: l, Mode: store.ModeAtMost, Cost: 7}, store.Take{Limit: least, Mode: store.ModeAtMost, Cost: 7},
-		) {
+		take := store.Take{Limit: l, Mode: store.ModeAtMost, Cost: 7}
+		other := take
+		other.Limit = least
+		for _, a := range e.takes(take, other) {
 			if a.Granted != granted {
 				e.Errorf("%+v, want %d granted", a, granted)
 			}
@@ -356,58 +361,71 @@ func settle(e *example) {
 	e.used(l, 0)
 }
 
-// What a take did not need goes back to its period, once.
-func settlePeriods(e *example) {
-	settler := optional[store.Settler](e, "store.Settler")
-	for a := store.FixedWindow; a <= store.TokenBucket; a++ {
-		l := &store.Limit{Log: fmt.Sprint("settled.", a), Quota: 10, Window: time.Minute, Algorithm: a}
-		if a == store.TokenBucket {
-			l.Refill = 6 // one in ten seconds
-		}
-		if e.Store.Validate(l) != nil {
-			continue
-		}
-		within := e.Now().UnixMicro() % l.Window.Microseconds()
-		e.Advance(l.Window - time.Duration(within)*time.Microsecond) // to the beginning of a period
-		s := store.Settlement{Key: e.key, Limit: l}
-		var sent time.Time
-		take := func(cost int) {
-			answers := make([]store.Answer, 1)
-			e.id++
-			takes := []store.Take{{Key: e.key, Limit: l, Cost: cost, ID: e.id}}
-			e.noError(e.Store.Take(e.Context(), takes, answers))
-			s.ID, s.Period, sent = e.id, answers[0].Period, e.Now()
-		}
-		change := func(was, cost int) {
-			s.Was, s.Cost, s.Age = was, cost, e.Now().Sub(sent)
-			e.noError(settler.Settle(e.Context(), s))
-		}
-		take(8)
-		change(8, 5)
-		if e.Again {
-			change(8, 5)
-		}
-		e.used(l, 5)
-		change(5, 7)
-		e.used(l, 7)
-		e.Advance(3 * l.Window)
-		e.used(l, 0)
-		change(7, 0) // its period has ended
-		e.admits(l, 9, 0)
-		e.used(l, 9)
-		if a != store.TokenBucket {
-			continue
-		}
-		// A bucket never has taken more than it holds, and what has come back is not given back.
-		e.Advance(3 * l.Window)
-		take(1)
-		change(1, 100)
-		e.used(l, 10)
-		e.Advance(50 * time.Second)
-		e.admits(l, 3, 5)
-		change(100, 0)
-		e.used(l, 3)
+// counted is a take of an algorithm that counts, which is settled.
+type counted struct {
+	*example
+	store.Settlement
+
+	settler store.Settler
+	sent    time.Time
+}
+
+// newCounted returns a limit of an algorithm, at the beginning of a period, or skips the test.
+func newCounted(e *example, a store.Algorithm) *counted {
+	c := &counted{example: e, settler: optional[store.Settler](e, "store.Settler")}
+	c.Key = e.key
+	c.Limit = &store.Limit{Log: fmt.Sprint("settled.", a), Quota: 10, Window: time.Minute, Algorithm: a}
+	if a == store.TokenBucket {
+		c.Limit.Refill = 6 // one in ten seconds
 	}
+	e.need(c.Limit)
+	within := e.Now().UnixMicro() % c.Limit.Window.Microseconds()
+	e.Advance(c.Limit.Window - time.Duration(within)*time.Microsecond)
+	return c
+}
+
+func (c *counted) take(cost int) {
+	answers := make([]store.Answer, 1)
+	c.id++
+	takes := []store.Take{{Key: c.Key, Limit: c.Limit, Cost: cost, ID: c.id}}
+	c.noError(c.Store.Take(c.Context(), takes, answers))
+	c.ID, c.Was, c.Period, c.sent = c.id, cost, answers[0].Period, c.Now()
+}
+
+// settle settles the take, and checks how many units are used then.
+func (c *counted) settle(cost, used int) {
+	c.Helper()
+	c.Cost, c.Age = cost, c.Now().Sub(c.sent)
+	c.noError(c.settler.Settle(c.Context(), c.Settlement))
+	if c.Again {
+		c.noError(c.settler.Settle(c.Context(), c.Settlement))
+	}
+	c.Was = cost
+	c.used(c.Limit, used)
+}
+
+// What a take did not need goes back to its period, once.
+func settlePeriod(a store.Algorithm) func(*example) {
+	return func(e *example) {
+		c := newCounted(e, a)
+		c.take(8)
+		c.settle(5, 5)
+		c.settle(7, 7)
+		e.Advance(3 * c.Limit.Window)
+		e.used(c.Limit, 0)
+		e.admits(c.Limit, 9, 0)
+		c.settle(0, 9) // its period has ended
+	}
+}
+
+// A take has never taken more from a bucket than this holds, and what has come back is not given back.
+func settleBucket(e *example) {
+	c := newCounted(e, store.TokenBucket)
+	c.take(1)
+	c.settle(100, 10)
+	e.Advance(50 * time.Second)
+	e.admits(c.Limit, 3, 5)
+	c.settle(0, 3)
 }
 
 // A calendar's periods follow each other, whatever calendar a limiter has. What was taken in a period that has ended is
@@ -449,7 +467,7 @@ func listLog(e *example) {
 		e.Helper()
 		entries, err := lister.Log(e.Context(), e.key, l)
 		e.noError(err)
-		var got []int
+		got := make([]int, 0, len(entries))
 		for _, entry := range entries {
 			got = append(got, entry.Cost)
 			if at := began.Add(time.Duration(entry.Cost) * 10 * time.Second); entry.At.UnixMicro() != at.UnixMicro() {

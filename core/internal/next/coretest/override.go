@@ -11,59 +11,74 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
+// overriding is a store whose overrides are compared.
+type overriding struct {
+	*example
+	store.Overrider
+
+	version  string          // of the policy "p"
+	versions map[string]bool // which there were
+}
+
+func (o *overriding) set(policy string, override store.Override) {
+	o.Helper()
+	o.noError(o.SetOverride(o.Context(), policy, override))
+}
+
+// same checks that nothing has changed.
+func (o *overriding) same() {
+	o.Helper()
+	next, all, err := o.Overrides(o.Context(), "p", o.version)
+	if next != o.version || len(all) > 0 || err != nil {
+		o.Errorf("version %q, %v, %v; want %q and none, as nothing has changed", next, all, err, o.version)
+	}
+}
+
+// changed checks what the overrides have become.
+func (o *overriding) changed(want ...store.Override) {
+	o.Helper()
+	next, all, err := o.Overrides(o.Context(), "p", o.version)
+	o.noError(err)
+	if o.versions[next] {
+		o.Errorf("version %q was there before", next)
+	}
+	o.version, o.versions[next] = next, true
+	slices.SortFunc(all, func(a, b store.Override) int { return cmp.Compare(a.Name, b.Name) })
+	if !slices.EqualFunc(all, want, func(a, b store.Override) bool {
+		return a.Name == b.Name && a.Value == b.Value && a.Until.Equal(b.Until)
+	}) {
+		o.Errorf("%v, want %v", all, want)
+	}
+}
+
 // A store keeps overrides by policy and name until their ends, and gives each state of them another version.
 func overrides(e *example) {
-	o := optional[store.Overrider](e, "store.Overrider")
-	version, versions := "", map[string]bool{"": true}
-	set := func(policy string, override store.Override) {
-		e.Helper()
-		e.noError(o.SetOverride(e.Context(), policy, override))
-	}
-	same := func() {
-		e.Helper()
-		if next, all, err := o.Overrides(e.Context(), "p", version); next != version || len(all) > 0 || err != nil {
-			e.Errorf("version %q, %v, %v; want %q and none, as nothing has changed", next, all, err, version)
-		}
-	}
-	changed := func(want ...store.Override) {
-		e.Helper()
-		next, all, err := o.Overrides(e.Context(), "p", version)
-		e.noError(err)
-		if versions[next] {
-			e.Errorf("version %q was there before", next)
-		}
-		version, versions[next] = next, true
-		slices.SortFunc(all, func(a, b store.Override) int { return cmp.Compare(a.Name, b.Name) })
-		if !slices.EqualFunc(all, want, func(a, b store.Override) bool {
-			return a.Name == b.Name && a.Value == b.Value && a.Until.Equal(b.Until)
-		}) {
-			e.Errorf("%v, want %v", all, want)
-		}
+	o := &overriding{
+		example: e, Overrider: optional[store.Overrider](e, "store.Overrider"), versions: map[string]bool{"": true},
 	}
 	in := func(d time.Duration) time.Time { return time.Now().Add(d).Truncate(time.Millisecond) }
-
-	same()
+	o.same()
 	a := store.Override{Name: "a", Value: "one two", Until: in(time.Hour)}
 	b := store.Override{Name: "b", Value: `{"ä": 1}`, Until: in(time.Minute)}
-	set("p", a)
-	changed(a)
-	same()
-	set("p", b)
-	set("other", store.Override{Name: "c", Value: "3", Until: in(time.Hour)})
-	changed(a, b)
+	o.set("p", a)
+	o.changed(a)
+	o.same()
+	o.set("p", b)
+	o.set("other", store.Override{Name: "c", Value: "3", Until: in(time.Hour)})
+	o.changed(a, b)
 	a.Value, a.Until = "shorter", in(time.Minute)
-	set("p", a)
-	changed(a, b)
-	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until.Add(-time.Second), Extend: true})
-	set("p", store.Override{Name: "a", Value: "pause", Until: a.Until, Extend: true})
-	same()
+	o.set("p", a)
+	o.changed(a, b)
+	o.set("p", store.Override{Name: "a", Value: "pause", Until: a.Until.Add(-time.Second), Extend: true})
+	o.set("p", store.Override{Name: "a", Value: "pause", Until: a.Until, Extend: true})
+	o.same()
 	a = store.Override{Name: "a", Value: "pause", Until: a.Until.Add(time.Second), Extend: true}
-	set("p", a)
-	changed(a, b)
-	set("p", store.Override{Name: "a", Until: in(0)})
-	changed(b)
-	set("p", store.Override{Name: "b"})
-	set("p", store.Override{Name: "was never there"})
+	o.set("p", a)
+	o.changed(a, b)
+	o.set("p", store.Override{Name: "a", Until: in(0)})
+	o.changed(b)
+	o.set("p", store.Override{Name: "b"})
+	o.set("p", store.Override{Name: "was never there"})
 	if _, all, err := o.Overrides(e.Context(), "p", ""); len(all) > 0 || err != nil {
 		e.Errorf("after removing all: %v, %v", all, err)
 	}

@@ -68,7 +68,7 @@ func (b *bounds) play() error {
 		if !b.twice && b.back == 0 && n > 30 && b.r.IntN(20) == 0 {
 			by := b.part(anyOf(b.r, l.Window, 3*l.Window, time.Second))
 			b.Advance(-by)
-			b.tell("set back by %v", by)
+			b.tellf("set back by %v", by)
 			b.back, b.since = 1, b.real
 		}
 		if err := b.ask(&l, s.key); err != nil {
@@ -78,8 +78,8 @@ func (b *bounds) play() error {
 	return nil
 }
 
-// tell keeps what is printed if a later answer is wrong.
-func (b *bounds) tell(format string, args ...any) {
+// tellf keeps what is printed if a later answer is wrong.
+func (b *bounds) tellf(format string, args ...any) {
 	b.told = append(b.told[max(0, len(b.told)-20):], fmt.Sprintf(format, args...))
 }
 
@@ -94,7 +94,7 @@ func (b *bounds) ask(l *store.Limit, key int) error {
 		return err
 	}
 	a := got[0]
-	b.tell("%v %v: %s", time.Duration(b.real)*time.Microsecond, &q, answerText(a))
+	b.tellf("%v %v: %s", time.Duration(b.real)*time.Microsecond, &q, answerText(a))
 	units := 0
 	switch {
 	case q.mode == store.ModeAtMost:

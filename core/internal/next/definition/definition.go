@@ -28,7 +28,7 @@ type logName struct{ key, log string }
 type log struct {
 	entries []entry // in the order of their instants; the slice is never written again
 	byID    bool    // of the Store
-	full    int64   // when a token bucket is full again, in nanoseconds since the Unix epoch, which end in the year 2262
+	full    int64   // when a token bucket is full again, in nanoseconds since the Unix epoch, which end in 2262
 }
 
 type entry struct {
@@ -104,8 +104,8 @@ func (s *Store) Take(_ context.Context, takes []store.Take, answers []store.Answ
 }
 
 func (s *Store) decide(takes []store.Take, answers []store.Answer) {
-	const any = math.MaxInt
-	admitted, granted := true, any
+	const most = math.MaxInt
+	admitted, granted := true, most
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
 		l, g := t.Limit, s.log(&t.Key, t.Limit)
@@ -119,47 +119,40 @@ func (s *Store) decide(takes []store.Take, answers []store.Answer) {
 		case !a.Allowed:
 			granted = 0
 		case l.Unlimited:
-			granted = min(granted, t.Grant(any))
+			granted = min(granted, t.Grant(most))
 		case !l.Permits:
 			granted = min(granted, t.Grant(l.Quota-used))
 		}
 	}
-	if granted == any { // of permits alone
+	if granted == most { // of permits alone
 		granted = takes[0].Cost
 	}
 	for i := range takes {
-		t, a := &takes[i], &answers[i]
-		l, g := t.Limit, s.log(&t.Key, t.Limit)
-		units, mode := asks(t)
-		record, trim := false, l.Unlimited
-		switch mode {
-		case store.ModePeek:
-		case store.ModeCharge:
-			record = admitted
-		case store.ModeRecord:
-			record, trim = true, true
-		case store.ModeChargeDenied:
-			denied := !a.Allowed && !l.NeverFits(units)
-			record, trim = admitted || denied, trim || denied
-		case store.ModeAtMost:
-			if record = admitted; record {
-				a.Granted = granted
-			}
-			if !l.Permits {
-				units = granted
-			}
+		s.finish(&takes[i], &answers[i], admitted, granted)
+	}
+}
+
+// finish records a take as its mode says, and answers what is known only then.
+func (s *Store) finish(t *store.Take, a *store.Answer, admitted bool, granted int) {
+	l, g := t.Limit, s.log(&t.Key, t.Limit)
+	units, mode := asks(t)
+	e := entry{id: t.ID, at: instant(l, s.now), units: units}
+	if mode == store.ModeAtMost && admitted {
+		if a.Granted = granted; !l.Permits {
+			e.units = granted
 		}
-		if record {
-			g.record(l, entry{id: t.ID, at: instant(l, s.now), units: units})
-		}
-		if record && trim {
+	}
+	denied := mode == store.ModeChargeDenied && !a.Allowed && !l.NeverFits(units)
+	if mode == store.ModeRecord || denied || admitted && mode != store.ModePeek {
+		g.record(l, e)
+		if mode == store.ModeRecord || denied || l.Unlimited {
 			g.trim(l.Keeps(mode))
 		}
-		if units, _ := asks(t); !a.Allowed {
-			a.Retry = g.wait(l, s.now, l.Quota-units)
-		}
-		a.Reset = g.wait(l, s.now, g.used(l, s.now)-1)
 	}
+	if !a.Allowed {
+		a.Retry = g.wait(l, s.now, l.Quota-units)
+	}
+	a.Reset = g.wait(l, s.now, g.used(l, s.now)-1)
 }
 
 // asks returns how many units a take needs room for, and the mode in which it is recorded.

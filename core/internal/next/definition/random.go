@@ -33,7 +33,8 @@ type Config struct {
 	Callers int
 
 	// Twice says that each command is executed twice, and the second reply is used. A take may then have counted
-	// itself in Used, and others that were sent at the same time. Neither ModeAtMost nor algorithms that count are tested.
+	// itself in Used, and others that were sent at the same time. Neither ModeAtMost nor algorithms that count are
+	// tested.
 	Twice bool
 
 	// Again says that the store knows takes by their ID. They are also executed again later.
@@ -42,8 +43,8 @@ type Config struct {
 	// InTurn says that logs of different keys are asked one after the other, and those behind a denial not at all.
 	InTurn bool
 
-	// ByID says that entries of one instant are in the order of their IDs: the first of them leaves first where a log is
-	// trimmed. Otherwise they are in the order in which they were recorded.
+	// ByID says that entries of one instant are in the order of their IDs: the first of them leaves first where a log
+	// is trimmed. Otherwise they are in the order in which they were recorded.
 	ByID bool
 
 	// Units says that each take costs one unit.
@@ -385,7 +386,7 @@ func (tr *trace) take() *step {
 	if tr.kind.atOnce && ordered(logs) {
 		several += tr.r.IntN(anyOf(tr.r, 1, 4, tr.Callers))
 	}
-	var requests []*request
+	requests := make([]*request, 0, several)
 	for n := range several {
 		if n > 0 && tr.r.IntN(2) == 0 {
 			if other := tr.choose(); tr.mode(other) == mode && ordered(other) {

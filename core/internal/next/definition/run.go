@@ -129,9 +129,9 @@ func describe(l *store.Limit) string {
 // taking sends requests at the same time. Their answers must be those of some order.
 func taking(requests ...*request) *step {
 	text := func() string {
-		var texts []string
-		for _, q := range requests {
-			texts = append(texts, q.String())
+		texts := make([]string, len(requests))
+		for i, q := range requests {
+			texts[i] = q.String()
 		}
 		return strings.Join(texts, "\n      and at the same time ")
 	}
@@ -217,11 +217,12 @@ func (x *run) order(requests []*request, got [][]store.Answer) error {
 		slices.SortFunc(all, func(i, j int) int { return cmp.Compare(got[i][0].Used, got[j][0].Used) })
 	}
 	if !search(all) {
-		text := fmt.Sprintf("no order of %d requests has these answers, such as\n%v", len(requests), first)
+		var b strings.Builder
+		fmt.Fprintf(&b, "no order of %d requests has these answers, such as\n%v", len(requests), first)
 		for i := range requests {
-			text += fmt.Sprintf("\n%v\n  got %v", requests[i], answersText(got[i]))
+			fmt.Fprintf(&b, "\n%v\n  got %v", requests[i], answersText(got[i]))
 		}
-		return errors.New(text)
+		return errors.New(b.String())
 	}
 	for i := range requests {
 		x.note(requests[i], got[i])
@@ -242,7 +243,7 @@ func (x *run) compare(q *request, got []store.Answer, others bool) error {
 			}
 		}
 		if takes, got = asked, known; len(takes) == 0 {
-			return fmt.Errorf("no answer is known")
+			return errors.New("no answer is known")
 		}
 	}
 	wanted := make([]store.Answer, len(takes))
@@ -275,9 +276,9 @@ func (x *run) compare(q *request, got []store.Answer, others bool) error {
 }
 
 func answersText(all []store.Answer) string {
-	var texts []string
-	for _, a := range all {
-		texts = append(texts, answerText(a))
+	texts := make([]string, len(all))
+	for i, a := range all {
+		texts[i] = answerText(a)
 	}
 	return strings.Join(texts, ", ")
 }
@@ -378,8 +379,8 @@ func repeating(id uint64) *step {
 				want.Used = a.Used
 			}
 			if a.Period = 0; q.admitted && a != want {
-				return fmt.Errorf("take %d of %d, again\ngot  %v\nwant %v, or less by itself", i+1, len(got), answerText(a),
-					answerText(want))
+				return fmt.Errorf("take %d of %d, again\ngot  %v\nwant %v, or less by itself", i+1, len(got),
+					answerText(a), answerText(want))
 			}
 		}
 		if admitted != q.admitted {
@@ -433,11 +434,12 @@ func settling(id uint64, key int, l *store.Limit, cost int, wrong int, younger t
 // merging adds entries, and some once more.
 func merging(key int, l *store.Limit, entries []store.Entry, twice bool) *step {
 	text := func() string {
-		text := fmt.Sprintf("merge into k%d %s, twice %v:", key, describe(l), twice)
+		var b strings.Builder
+		fmt.Fprintf(&b, "merge %d entries into k%d %s, twice %v:", len(entries), key, describe(l), twice)
 		for _, e := range entries[:min(len(entries), 8)] {
-			text += fmt.Sprintf(" %d of %d units, %v old;", uint32(e.ID), e.Cost, e.Age)
+			fmt.Fprintf(&b, " %d of %d units, %v old;", uint32(e.ID), e.Cost, e.Age)
 		}
-		return text + fmt.Sprintf(" %d entries", len(entries))
+		return b.String()
 	}
 	return &step{text: text, do: func(x *run) error {
 		merger, ok := x.Store.(store.Merger)
@@ -469,9 +471,9 @@ func merging(key int, l *store.Limit, entries []store.Entry, twice bool) *step {
 
 func renewing(key int, l *store.Limit, ids []uint64) *step {
 	text := func() string {
-		var short []uint32
-		for _, id := range ids {
-			short = append(short, uint32(id))
+		short := make([]uint32, len(ids))
+		for i, id := range ids {
+			short[i] = uint32(id)
 		}
 		return fmt.Sprintf("renew %v in k%d %s", short, key, describe(l))
 	}
@@ -490,11 +492,12 @@ func renewing(key int, l *store.Limit, ids []uint64) *step {
 
 func resetting(key int, limits []*store.Limit, young time.Duration) *step {
 	text := func() string {
-		text := fmt.Sprintf("reset k%d but for what is younger than %v:", key, young)
+		var b strings.Builder
+		fmt.Fprintf(&b, "reset k%d but for what is younger than %v:", key, young)
 		for _, l := range limits {
-			text += " " + describe(l)
+			b.WriteString(" " + describe(l))
 		}
-		return text
+		return b.String()
 	}
 	return &step{text: text, do: func(x *run) error {
 		for i := range x.made { // an algorithm that counts does not know of what was reset

@@ -14,7 +14,7 @@ const mostReplayed = 100_000
 // report returns a failing trace that is as short as leaving out steps makes it.
 func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 	all := len(tr.steps)
-	steps, err, again := tr.shrink(t, tr.steps, err)
+	steps, again, err := tr.shrink(t, tr.steps, err)
 	var b strings.Builder
 	fmt.Fprintf(&b, "SASH_SEED=%#x: step %d", seed, all)
 	if !again {
@@ -39,7 +39,7 @@ func (tr *trace) report(t *testing.T, seed uint64, err error) string {
 }
 
 // shrink leaves out steps as long as what remains still fails. Those that remain keep their instants.
-func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error, bool) {
+func (tr *trace) shrink(t *testing.T, steps []*step, err error) (least []*step, again bool, failed error) {
 	replayed := 0
 	replay := func(steps []*step) (failed error) {
 		tries := 1
@@ -53,7 +53,7 @@ func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error,
 		return failed
 	}
 	if replay(steps) == nil {
-		return steps, err, false
+		return steps, false, err
 	}
 	for size := max(len(steps)/2, 1); ; size /= 2 {
 		for from := 0; from < len(steps) && replayed < mostReplayed; {
@@ -65,7 +65,7 @@ func (tr *trace) shrink(t *testing.T, steps []*step, err error) ([]*step, error,
 			}
 		}
 		if size <= 1 {
-			return steps, err, true
+			return steps, true, err
 		}
 	}
 }

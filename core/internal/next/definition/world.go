@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -241,7 +242,7 @@ type world struct {
 }
 
 func (e *explorer) runAll(t *testing.T, c Clocked, sequences [][]operation, pauses []time.Duration) string {
-	var worlds []*world
+	worlds := make([]*world, 0, len(sequences))
 	for _, operations := range sequences {
 		w := &world{explorer: e, number: e.ran, operations: operations, pauses: pauses}
 		w.run = &run{Config: e.Config, Clocked: c, t: t, want: &Store{byID: e.ByID}, n: &w.n}
@@ -254,13 +255,14 @@ func (e *explorer) runAll(t *testing.T, c Clocked, sequences [][]operation, paus
 		worlds = append(worlds, w)
 		e.ran++
 	}
-	failure := ""
 	for n := range pauses {
-		failure += e.each(worlds, func(w *world) error { return w.step(w.steps[n]) })
+		if failure := e.each(worlds, func(w *world) error { return w.step(w.steps[n]) }); failure != "" {
+			return failure
+		}
 		c.Advance(pauses[n])
 	}
-	failure += e.each(worlds, func(w *world) error { return w.step(w.steps[len(pauses)]) })
-	failure += e.each(worlds, (*world).finish)
+	failure := e.each(worlds, func(w *world) error { return w.step(w.steps[len(pauses)]) })
+	failure = cmp.Or(failure, e.each(worlds, (*world).finish))
 	c.Advance(2 * longerWindow)
 	for _, w := range worlds {
 		e.n.answers += w.n.answers
@@ -328,9 +330,10 @@ func (w *world) logsOf(o operation) (all []ask) {
 
 // settle settles a take in all its logs.
 func (w *world) settle(o operation) *step {
-	var all []*step
-	for _, a := range w.logsOf(o) {
-		all = append(all, settling(w.id(o.of), a.key, a.limit, o.to, 0, 0))
+	logs := w.logsOf(o)
+	all := make([]*step, len(logs))
+	for i, a := range logs {
+		all[i] = settling(w.id(o.of), a.key, a.limit, o.to, 0, 0)
 	}
 	return &step{text: all[0].text, do: func(x *run) (err error) {
 		for _, s := range all {

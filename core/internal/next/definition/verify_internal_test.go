@@ -49,7 +49,8 @@ func TestVerifyTellsTheFullestWindow(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := Verify([]store.Entry{{At: at(1)}}, 1, time.Second); err == nil || !strings.Contains(err.Error(), "0 units") {
+	err = Verify([]store.Entry{{At: at(1)}}, 1, time.Second)
+	if err == nil || !strings.Contains(err.Error(), "0 units") {
 		t.Errorf("%v, want an error for an entry without units", err)
 	}
 }

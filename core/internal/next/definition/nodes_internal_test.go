@@ -56,7 +56,7 @@ func (s *nodes) settle(ctx context.Context, takes []store.Take, answers []store.
 			continue
 		}
 		m := store.Settlement{Key: takes[i].Key, Limit: takes[i].Limit, ID: takes[i].ID, Cost: units}
-		if err := s.Store.Settle(ctx, m); err != nil {
+		if err := s.Settle(ctx, m); err != nil {
 			return err
 		}
 	}
