@@ -95,15 +95,10 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 	began := l.begin()
 	set, id, err := l.named(ctx, key)
 	if err == nil {
-		if c.Identity = id; c.Named {
-			err = Costs(c.Costs).check("AllowCosts", set, l.gate.Shadow)
-		} else if err = set.NoUnnamed("cost"); err == nil && c.Cost < 1 {
-			err = configError("cost", strconv.Itoa(c.Cost), "a request costs at least 1 unit",
-				"use Peek for requests that cost nothing")
+		c.Identity = id
+		if err = l.checkCost(set, &c); err == nil {
+			err = l.gate.Decide(ctx, set, &c, &d.result)
 		}
-	}
-	if err == nil {
-		err = l.gate.Decide(ctx, set, &c, &d.result)
 	}
 	asked := gate.Asked{Identity: c.Identity, Cost: c.Cost, Mode: c.Mode}
 	if err != nil {
@@ -112,6 +107,24 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 	l.decide(d)
 	l.report(ctx, began, &asked, d)
 	return nil
+}
+
+// checkCost returns an error for costs that a call cannot have.
+func (l *Limiter) checkCost(set *engine.Set, c *gate.Call) error {
+	switch {
+	case c.Named && c.Costs == nil: // Peek asks for a unit of each kind
+		return nil
+	case c.Named:
+		return Costs(c.Costs).check("AllowCosts", set, l.gate.Shadow)
+	case c.Cost < 1:
+		return costBelow1(c.Cost)
+	}
+	return set.NoUnnamed("cost")
+}
+
+func costBelow1(cost int) error {
+	return configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
+		"use Peek for requests that cost nothing")
 }
 
 // named returns the identity that a text names, and its limits, for calls without a request.
@@ -197,11 +210,10 @@ func (l *Limiter) wait(ctx context.Context, key string, asked *gate.Asked, r *en
 	if err != nil {
 		return err
 	}
-	if asked.Identity = id; asked.Cost < 1 {
-		return configError("cost", strconv.Itoa(asked.Cost), "a request costs at least 1 unit", "pass 1 or more")
-	}
-	if err := set.NoUnnamed("cost"); err != nil {
+	asked.Identity = id
+	c := gate.Call{Identity: id, Cost: asked.Cost, Mode: store.ModeCharge}
+	if err := l.checkCost(set, &c); err != nil {
 		return err
 	}
-	return l.gate.Wait(ctx, set, &gate.Call{Identity: id, Cost: asked.Cost, Mode: store.ModeCharge}, r)
+	return l.gate.Wait(ctx, set, &c, r)
 }

@@ -215,7 +215,6 @@ func TestStoreSharedByLimiters(t *testing.T) {
 
 func TestNothingIsAllocated(t *testing.T) {
 	l := newLimiter(t, core.PerSecond(100))
-	several := newLimiter(t, core.Limits{core.PerSecond(100), core.PerMinute(200), core.PerHour(300)})
 	keys := make([]string, 1000)
 	for i := range keys {
 		keys[i] = "customer " + strconv.Itoa(i)
@@ -226,7 +225,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := core.Limits{core.PerSecond(100), core.PerMinute(200)}
+	plan := core.Limits{core.PerSecond(100)}
 	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return plan }))
 	observed := newLimiter(t, core.PerSecond(1000), core.WithObserver(func(context.Context, core.Event) {}))
 	i := 0
@@ -236,7 +235,6 @@ func TestNothingIsAllocated(t *testing.T) {
 	}{
 		{"observed", func() (core.Decision, error) { return observed.Allow(t.Context(), "k") }},
 		{"one key, mostly denied", func() (core.Decision, error) { return l.Allow(t.Context(), "k") }},
-		{"three limits", func() (core.Decision, error) { return several.Allow(t.Context(), "k") }},
 		{"many keys", func() (core.Decision, error) { i++; return l.Allow(t.Context(), keys[i%len(keys)]) }},
 		{"peek", func() (core.Decision, error) { return l.Peek(t.Context(), "k") }},
 		{"limits by request", func() (core.Decision, error) {
@@ -256,6 +254,19 @@ func TestNothingIsAllocated(t *testing.T) {
 		if n := allocs.PerRun(10_000, func() { c.f() }); n != 0 {
 			t.Errorf("%s: %v allocations a decision", c.desc, n)
 		}
+	}
+}
+
+// A decision about two limits keeps what they were asked, which is one allocation.
+func TestTwoLimitsAreOneAllocation(t *testing.T) {
+	testlen.SkipRace(t)
+	l := newLimiter(t, core.Limits{core.PerSecond(100), core.PerMinute(200)})
+	ask := func() { l.Allow(t.Context(), "k") }
+	for range 20_000 { // until the rings have their size
+		ask()
+	}
+	if n := allocs.PerRun(10_000, ask); n != 1 {
+		t.Errorf("%v allocations a decision", n)
 	}
 }
 

@@ -619,10 +619,9 @@ func TestUnitsInModes(t *testing.T) {
 		allowCosts(t, l, core.Costs{"tokens": 4}, true)
 		allowCosts(t, l, core.Costs{"tokens": 10}, true)
 		want := []string{
-			"allowed=true never=false [] map[1-per-minute requests:0 9-tokens-per-minute tokens:0]",
+			"allowed=true never=false [] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
 			"allowed=false never=false [1-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
-			"allowed=false never=true [9-tokens-per-minute 1-per-minute] " +
-				"map[1-per-minute requests:1 9-tokens-per-minute tokens:8]",
+			"allowed=false never=true [9-tokens-per-minute] map[1-per-minute requests:1 9-tokens-per-minute tokens:4]",
 		}
 		if !reflect.DeepEqual(shadows, want) {
 			t.Errorf("shadows %q, want %q", shadows, want)

@@ -161,7 +161,7 @@ func TestAllowAtMostOfSeveralKeys(t *testing.T) {
 
 // Costs below 1 are errors, as of AllowN.
 func TestAllowAtMostErrors(t *testing.T) {
-	l := newLimiter(t, core.PerHour(5))
+	l := newLimiterBy(t, core.PerHour(5), core.ByText())
 	for _, cost := range []int{0, -1} {
 		_, want := l.AllowN(t.Context(), "k", cost)
 		_, err := l.AllowAtMost(t.Context(), "k", cost)

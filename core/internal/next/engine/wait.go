@@ -55,6 +55,7 @@ func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err err
 			return err
 		}
 		if err = w.Sleep(ctx, 0); err != nil {
+			*r = Result{}
 			return err
 		}
 	}
@@ -91,7 +92,7 @@ func (e *Engine) linesOf(set *Set, a *Ask) []lineID {
 // foresee looks whether a request that is not the first of its line need not wait: since it never fits, or its own wait
 // lasts longer than ctx.
 func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done bool, err error) {
-	if _, ends := ctx.Deadline(); !ends {
+	if _, ends := ctx.Deadline(); !ends && !a.exceeds(set) {
 		return false, nil
 	}
 	peek := *a
@@ -106,6 +107,16 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 	_, wait, _ := r.awaited()
 	err = tooLong(ctx, wait)
 	return err != nil || r.Never(), err
+}
+
+// exceeds reports whether a cost is above a quota, unless there are overrides.
+func (a *Ask) exceeds(set *Set) bool {
+	for i := range set.Limits {
+		if l := &set.Limits[i]; !l.InFlight && a.cost(set, i) > l.Quota {
+			return true
+		}
+	}
+	return false
 }
 
 // served gives back what was taken if the caller has left.

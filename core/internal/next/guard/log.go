@@ -3,9 +3,12 @@ package guard
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
@@ -22,8 +25,8 @@ type outageLog struct {
 	last time.Time // when the beginning of an outage was last logged
 }
 
-// failed notes that a call has failed. isFailing reports whether another one was answered meanwhile.
-func (l *outageLog) failed(err *store.StoreError, isFailing func() bool) {
+// failed notes that a call about a key has failed. isFailing reports whether another one was answered meanwhile.
+func (l *outageLog) failed(err *store.StoreError, k *store.Key, isFailing func() bool) {
 	if l.logged.Load() {
 		return
 	}
@@ -35,7 +38,8 @@ func (l *outageLog) failed(err *store.StoreError, isFailing func() bool) {
 	l.last = time.Now()
 	l.logged.Store(true)
 	l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides",
-		slog.String("class", err.Class), slog.String("error", textOf(err)), slog.String("advice", err.Advice))
+		slog.String("class", err.Class), slog.String("error", textOf(err, k)),
+		slog.String("advice", unlessNames(err.Advice, k, "")))
 }
 
 // answered notes that a call was answered after others had failed.
@@ -59,11 +63,39 @@ func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
 	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
 }
 
-// textOf returns what may be logged of an error. One without a class was not classified by its store, and its text may
-// contain an identity.
-func textOf(err *store.StoreError) string {
+// textOf returns what may be logged of an error: nothing that tells whose key it is about. One without a class was not
+// classified by its store, and its text may contain any part of the call.
+func textOf(err *store.StoreError, k *store.Key) string {
+	types := store.ErrorTypes(err.Err)
 	if err.Class == "" || err.Err == nil {
-		return store.ErrorTypes(err.Err)
+		return types
 	}
-	return err.Err.Error()
+	return unlessNames(err.Err.Error(), k, types)
+}
+
+// unlessNames returns a text, or another one if that contains the identity of the key.
+func unlessNames(text string, k *store.Key, instead string) string {
+	if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) || k.Text != "" && hasWords(text, k.Text) {
+		return instead
+	}
+	return text
+}
+
+// hasWords reports whether a text contains words, and not only as a part of longer ones: a user 7 is not in port 6379.
+func hasWords(text, words string) bool {
+	isPart := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+	first, _ := utf8.DecodeRuneInString(words)
+	last, _ := utf8.DecodeLastRuneInString(words)
+	for at := 0; ; at++ {
+		i := strings.Index(text[at:], words)
+		if i < 0 {
+			return false
+		}
+		at += i
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+len(words):])
+		if !(isPart(before) && isPart(first)) && !(isPart(last) && isPart(after)) {
+			return true
+		}
+	}
 }

@@ -41,7 +41,7 @@ func (g *Guard) noteError(err error, k *store.Key, l *store.Limit) error {
 	last.Err = fmt.Errorf("not asked, after an earlier error: %w", failed.Err)
 	g.lastError.Store(&last)
 	g.lastFailed.Store(&store.Take{Key: cloneKey(k), Limit: l, Cost: 1, ID: newID(), Mode: store.ModePeek})
-	g.log.failed(failed, g.breaker.failing.Load)
+	g.log.failed(failed, k, g.breaker.failing.Load)
 	return err
 }
 

@@ -95,7 +95,7 @@ func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error
 	switch {
 	case text == "" && k.Finds(KindAll):
 		return Everybody, nil
-	case text == "" || k.Finds(KindBy) || k.Finds(KindAll):
+	case text == "" || k.Finds(KindBy) || k.Finds(KindAll) && k.parts == nil:
 		return Text(text, nil)
 	}
 	remedy := "pass a text that the key finds"
