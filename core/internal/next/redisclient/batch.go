@@ -114,12 +114,13 @@ func (q *Question) rest() string { return q.Argument[min(idLength, len(q.Argumen
 // server is one server, or several that are not told apart.
 type server struct {
 	few, most int           // batches of a plan in flight
+	keys      int           // of a batch
 	places    chan struct{} // a semaphore of calls
 	abandoned atomic.Int32  // calls that nobody waits for
 }
 
-func newServer(few, most int) *server {
-	return &server{few: few, most: most, places: make(chan struct{}, mostCalls)}
+func newServer(few, most, keys int) *server {
+	return &server{few: few, most: most, keys: keys, places: make(chan struct{}, mostCalls)}
 }
 
 // queue has the questions of a plan to one server.
@@ -134,7 +135,7 @@ type queue struct {
 	inFlight int                  // batches that somebody waits for
 	starting bool                 // one of them is not filled yet
 	sentAt   time.Time            // when the latest batch was
-	timed    bool                 // a timer runs flush
+	timed    bool                 // a timer will start the next one
 }
 
 // call is a batch on its way to a server.
@@ -231,20 +232,21 @@ func (b *queue) addFirst(q, last *Question) {
 
 // start has the next batch sent if it may be, or later if questions wait.
 func (b *queue) start() {
-	switch {
-	case b.maySend():
-		go b.run()
-	case len(b.turns) > 0 && !b.starting && !b.timed:
+	if b.maySend() {
+		select {
+		case b.conn.senders <- b:
+		default:
+			go b.conn.send(b)
+		}
+	} else if len(b.turns) > 0 && !b.starting && !b.timed {
 		b.timed = true
-		time.AfterFunc(longWait, b.flush)
+		time.AfterFunc(longWait, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.timed = false
+			b.start()
+		})
 	}
-}
-
-func (b *queue) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.timed = false
-	b.start()
 }
 
 // maySend reports whether another batch may be sent. Then the caller has it sent.
@@ -258,17 +260,32 @@ func (b *queue) maySend() bool {
 	return true
 }
 
+// keepSender is how long a goroutine waits for more batches. A new one would begin with a stack that is too small.
+const keepSender = 100 * time.Millisecond
+
+// send sends the batches of a queue, and then those of others.
+func (c *Conn) send(b *queue) {
+	for t := time.NewTimer(keepSender); ; t.Reset(keepSender) {
+		b.run()
+		select {
+		case b = <-c.senders:
+		case <-t.C:
+			return
+		}
+	}
+}
+
 // run sends one batch after another while there may be more of them.
 func (b *queue) run() {
 	for again := true; again; {
 		b.server.places <- struct{}{}
-		c, ctx := b.next()
-		if len(c.firsts) > 0 {
-			b.conn.send(ctx, b.Plan, c.firsts)
+		call, ctx := b.next()
+		if len(call.firsts) > 0 {
+			b.conn.ask(ctx, b.Plan, call.firsts)
 		}
-		c.cancel()
+		call.cancel()
 		<-b.server.places
-		again = c.end()
+		again = call.end()
 	}
 }
 
@@ -279,7 +296,7 @@ func (b *queue) next() (*call, context.Context) {
 	defer b.mu.Unlock()
 	b.sentAt = time.Now()
 	c, n, ctx := &call{queue: b, begun: b.sentAt}, 0, context.Background()
-	for ; n < len(b.turns) && c.keys < b.conn.mostKeys && c.waiting < mostIDs; n++ {
+	for ; n < len(b.turns) && c.keys < b.server.keys && c.waiting < mostIDs; n++ {
 		first := b.turns[n]
 		rest := c.add(first)
 		if delete(b.byKey, first.key); rest != nil {

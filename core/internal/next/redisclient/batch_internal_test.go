@@ -17,10 +17,20 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
+// inBubble runs a test in a bubble, until the senders have ended.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t)
+		time.Sleep(keepSender)
+	})
+}
+
 // fake is a client of a server that replies with a number for each key. It can be told not to reply.
 type fake struct {
 	*Conn
-	hangs atomic.Bool
+	process func(context.Context, redis.Cmder) error
+	hangs   atomic.Bool
 
 	mu       sync.Mutex
 	sent     [][]any // arguments of commands
@@ -31,11 +41,15 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{resume: make(chan struct{})}
-	s, pings := newServer(fewBatches, mostBatches), newServer(fewBatches, fewBatches)
-	f.Conn = &Conn{of: &Package{Name: "test"}, one: true, mostKeys: mostKeys, all: s, pings: pings}
-	f.Conn.process = f.reply
+	f.Conn = newConn(&Package{Name: "test"}, nil, "sash")
+	f.one, f.known = true, f
+	f.process = f.reply
 	return f
 }
+
+func (f *fake) Process(ctx context.Context, cmd redis.Cmder) error { return f.process(ctx, cmd) }
+
+func (f *fake) Pipeline() redis.Pipeliner { return nil }
 
 func (f *fake) reply(_ context.Context, cmd redis.Cmder) error {
 	f.mu.Lock()
@@ -90,7 +104,7 @@ func newPlan() *Plan {
 // filled returns the keys of the batches in which these questions leave, and how many questions each stands for. The
 // callers of those in capital letters have left.
 func filled(p *Plan, asked string) (batches []string) {
-	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(0, 0), byKey: make(map[string]*Question)}
+	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(0, 0, mostKeys), byKey: make(map[string]*Question)}
 	for _, text := range strings.Fields(asked) {
 		q := fresh(strings.ToLower(text[:1]))
 		if q.ctx = context.Background(); q.key != text[:1] {
@@ -154,7 +168,7 @@ func TestSizesOfBatches(t *testing.T) {
 	p := newPlan()
 	p.Group = 1000
 	f := newFake()
-	b := &queue{Plan: p, conn: f.Conn, server: newServer(0, 0), byKey: make(map[string]*Question)}
+	b := &queue{Plan: p, conn: f.Conn, server: newServer(0, 0, mostKeys), byKey: make(map[string]*Question)}
 	add := func(key string, n int) {
 		for range n {
 			q := fresh(key)
@@ -179,7 +193,7 @@ func TestSizesOfBatches(t *testing.T) {
 
 // Two batches are in flight, and more if none was sent for 5 ms.
 func TestQuestionsWaitForABatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		f, p := newFake(), newPlan()
 		f.hangs.Store(true)
 		var all sync.WaitGroup
@@ -216,7 +230,7 @@ func TestQuestionsWaitForABatch(t *testing.T) {
 
 // A caller that leaves gets a LeftError, and hears how the call ends.
 func TestCallersThatLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		f, p := newFake(), newPlan()
 		p.Recorded = func(q *Question) bool { return q.key != "none" && len(q.Reply) == 1 }
 		f.hangs.Store(true)
@@ -270,7 +284,7 @@ func TestCallersThatLeave(t *testing.T) {
 
 // Calls that nobody waits for do not count, up to 64 of a server.
 func TestCallsOfAServerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		f := newFake()
 		f.hangs.Store(true)
 		plans := make([]*Plan, 50)
@@ -322,7 +336,7 @@ func TestCallsOfAServerThatHangs(t *testing.T) {
 
 // Pings have places of their own. Two are in flight, and those that wait become one.
 func TestPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		f, p, ping := newFake(), newPlan(), newPlan()
 		ping.Ping = true
 		f.hangs.Store(true)
@@ -354,7 +368,7 @@ func TestPings(t *testing.T) {
 // The context of a call has the values of a caller's. It ends long after all callers have left.
 func TestContextsOfCalls(t *testing.T) {
 	type key struct{}
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		f := newFake()
 		ended := make(chan time.Time, 1)
 		f.process = func(ctx context.Context, _ redis.Cmder) error {

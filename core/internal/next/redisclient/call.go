@@ -7,15 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// command is one run of a script.
+// command is one run of a script, and the questions that it asks.
 type command struct {
-	*Plan
-	args   []any       // EVALSHA or EVAL, the script, how many keys, the keys, the arguments
-	firsts []*Question // that it asks
+	redis.Cmder
 
-	reply []int64
-	texts []string
-	err   error
+	firsts []*Question
 }
 
 // Indexes of a command's arguments.
@@ -27,8 +23,8 @@ const (
 
 var evalSha, eval any = "evalsha", "eval"
 
-// newCommand returns a command with its keys as texts, which the client's hooks may read and keep.
-func newCommand(p *Plan, firsts []*Question) command {
+// newCommand returns a command that has its keys as texts, which the client's hooks may read and keep.
+func newCommand(ctx context.Context, p *Plan, firsts []*Question) command {
 	args := make([]any, keysAt, keysAt+len(firsts)*(len(firsts[0].Keys)+1)+len(p.Tail))
 	for _, q := range firsts {
 		for _, key := range q.Keys {
@@ -41,7 +37,18 @@ func newCommand(p *Plan, firsts []*Question) command {
 			args = append(args, q.argument())
 		}
 	}
-	return command{Plan: p, args: append(args, p.Tail...), firsts: firsts}
+	return command{newCmder(ctx, p, append(args, p.Tail...)), firsts}
+}
+
+func newCmder(ctx context.Context, p *Plan, args []any) redis.Cmder {
+	if p.texts {
+		cmd := redis.NewStringSliceCmd(ctx, args...)
+		cmd.SetFirstKeyPos(keysAt)
+		return cmd
+	}
+	cmd := redis.NewIntSliceCmd(ctx, args...) // reads numbers without an allocation for each
+	cmd.SetFirstKeyPos(keysAt)
+	return cmd
 }
 
 // argument returns the argument of all questions that have become one.
@@ -56,15 +63,15 @@ func (q *Question) argument() string {
 	return string(append(b, q.rest()...))
 }
 
-// send asks questions, and sets Reply, or texts, and err of each.
-func (c *Conn) send(ctx context.Context, p *Plan, firsts []*Question) {
+// ask asks questions, and sets Reply, or texts, and err of each.
+func (c *Conn) ask(ctx context.Context, p *Plan, firsts []*Question) {
 	each := 1
 	if c.one {
 		each = len(firsts)
 	}
-	c.sendBy(ctx, p, firsts, each)
+	c.askBy(ctx, p, firsts, each)
 	if err := firsts[0].err; err != nil && each > 1 && c.diagnose(err).OneKey {
-		c.sendBy(ctx, p, firsts, 1) // which key it is, the error does not tell
+		c.askBy(ctx, p, firsts, 1) // which key it is, the error does not tell
 	}
 	for _, q := range firsts {
 		q.err = c.Failed(q.err)
@@ -74,119 +81,108 @@ func (c *Conn) send(ctx context.Context, p *Plan, firsts []*Question) {
 	}
 }
 
-// sendBy has each command ask so many questions.
-func (c *Conn) sendBy(ctx context.Context, p *Plan, firsts []*Question, each int) {
+// askBy has each command ask so many questions.
+func (c *Conn) askBy(ctx context.Context, p *Plan, firsts []*Question, each int) {
 	cmds := make([]command, 0, (len(firsts)+each-1)/each)
 	for some := range slices.Chunk(firsts, each) {
-		cmds = append(cmds, newCommand(p, some))
+		cmds = append(cmds, newCommand(ctx, p, some))
 	}
 	c.run(ctx, cmds)
-	// A server knows no script since it started, after SCRIPT FLUSH, or after a failover.
+	// A server knows no script after it has started, after SCRIPT FLUSH, and after a failover.
 	var unknown []command
 	for _, cmd := range cmds {
-		if cmd.err != nil && redis.HasErrorPrefix(cmd.err, "NOSCRIPT") {
-			cmd.args = slices.Clone(cmd.args) // a hook may keep the old ones
-			cmd.args[commandAt], cmd.args[scriptAt] = eval, p.Script.text
-			unknown = append(unknown, cmd)
+		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			args := slices.Clone(cmd.Args()) // a hook may keep the old ones
+			args[commandAt], args[scriptAt] = eval, p.Script.text
+			unknown = append(unknown, command{newCmder(ctx, p, args), cmd.firsts})
 		} else {
-			cmd.answer()
+			cmd.answer(p)
 		}
 	}
 	c.run(ctx, unknown)
 	for _, cmd := range unknown {
-		cmd.answer()
+		cmd.answer(p)
 	}
 }
 
 // answer cuts the reply for the questions.
-func (c *command) answer() {
+func (c *command) answer(p *Plan) {
+	var reply []int64
+	var texts []string
+	err := c.Err()
+	switch cmd := c.Cmder.(type) {
+	case *redis.StringSliceCmd:
+		texts = cmd.Val()
+	case *redis.IntSliceCmd:
+		if reply = cmd.Val(); reply == nil && err == nil {
+			err = errNoShard
+		}
+	}
 	for i, q := range c.firsts {
-		n := len(c.reply)
-		if c.err == nil && c.Cut != nil {
-			n = c.Cut(c.reply, q.StandsFor)
-			if n < 0 || n > len(c.reply) || i == len(c.firsts)-1 && n < len(c.reply) {
-				c.err = ProtocolError("a reply with %d numbers left where %d are due", len(c.reply), n)
+		n := len(reply)
+		if err == nil && p.Cut != nil {
+			n = p.Cut(reply, q.StandsFor)
+			if n < 0 || n > len(reply) || i == len(c.firsts)-1 && n < len(reply) {
+				err = ProtocolError("a reply with %d numbers left where %d are due", len(reply), n)
 			}
 		}
-		if q.err = c.err; c.err == nil {
-			q.Reply, c.reply, q.texts = c.reply[:n:n], c.reply[n:], c.texts
+		if q.err = err; err == nil {
+			q.Reply, reply, q.texts = reply[:n:n], reply[n:], texts
 		}
 	}
 }
 
-// run runs commands, and sets reply, or texts, and err of each.
+// run runs commands.
 func (c *Conn) run(ctx context.Context, cmds []command) {
 	defer func() {
 		// go-redis trusts the lengths that a server announces, and a hook may panic.
 		if v := recover(); v != nil {
-			for i := range cmds {
-				cmds[i].err = ProtocolError("the client has panicked: %v", v)
+			for _, cmd := range cmds {
+				cmd.SetErr(ProtocolError("the client has panicked: %v", v))
 			}
 		}
 	}()
 	switch {
 	case len(cmds) == 0:
-	case c.process == nil:
-		for i := range cmds {
-			cmds[i].evaluate(ctx, c.client)
+	case c.known == nil:
+		for _, cmd := range cmds {
+			cmd.evaluate(ctx, c.client)
 		}
 	case len(cmds) == 1:
-		cmd := cmds[0].cmder(ctx)
-		cmds[0].read(cmd, c.process(ctx, cmd))
+		if err := c.known.Process(ctx, cmds[0].Cmder); err != nil {
+			cmds[0].SetErr(err)
+		}
 	default:
-		pipe := c.pipeline()
-		made := make([]redis.Cmder, len(cmds))
-		for i := range cmds {
-			made[i] = cmds[i].cmder(ctx)
-			pipe.Process(ctx, made[i]) //nolint:errcheck // Exec sends it
+		pipe := c.known.Pipeline()
+		for _, cmd := range cmds {
+			pipe.Process(ctx, cmd.Cmder) //nolint:errcheck // Exec sends it
 		}
 		pipe.Exec(ctx) //nolint:errcheck // each command has its own error
-		for i := range cmds {
-			cmds[i].read(made[i], made[i].Err())
-		}
-	}
-}
-
-func (c *command) cmder(ctx context.Context) redis.Cmder {
-	if c.Plan.texts {
-		cmd := redis.NewStringSliceCmd(ctx, c.args...)
-		cmd.SetFirstKeyPos(keysAt)
-		return cmd
-	}
-	cmd := redis.NewIntSliceCmd(ctx, c.args...) // reads numbers without an allocation for each
-	cmd.SetFirstKeyPos(keysAt)
-	return cmd
-}
-
-func (c *command) read(cmd redis.Cmder, err error) {
-	c.err = err
-	switch cmd := cmd.(type) {
-	case *redis.StringSliceCmd:
-		c.texts = cmd.Val()
-	case *redis.IntSliceCmd:
-		if c.reply = cmd.Val(); c.reply == nil && err == nil {
-			c.err = errNoShard
-		}
 	}
 }
 
 // evaluate runs a command by the methods that clients of all types have.
 func (c *command) evaluate(ctx context.Context, client Client) {
+	var keys []string
+	for _, q := range c.firsts {
+		keys = append(keys, q.Keys...)
+	}
 	run := client.EvalSha
-	if c.args[commandAt] == eval {
+	if c.Args()[commandAt] == eval {
 		run = client.Eval
 	}
-	script, _ := c.args[scriptAt].(string)
-	end, _ := c.args[keysAt-1].(int)
-	end += keysAt
-	var keys []string
-	for _, key := range c.args[keysAt:end] {
-		keys = append(keys, key.(string)) //nolint:forcetypeassert // see newCommand
+	script, _ := c.Args()[scriptAt].(string)
+	reply := run(ctx, script, keys, c.Args()[keysAt+len(keys):]...)
+	var err error
+	switch cmd := c.Cmder.(type) {
+	case *redis.StringSliceCmd:
+		var texts []string
+		texts, err = reply.StringSlice()
+		cmd.SetVal(texts)
+	case *redis.IntSliceCmd:
+		var numbers []int64
+		numbers, err = reply.Int64Slice()
+		cmd.SetVal(numbers)
 	}
-	reply := run(ctx, script, keys, c.args[end:]...)
-	if c.Plan.texts {
-		c.texts, c.err = reply.StringSlice()
-	} else {
-		c.reply, c.err = reply.Int64Slice()
-	}
+	c.SetErr(err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,20 +39,19 @@ func (c *Conn) check(ctx context.Context, try Try) error {
 	var mu sync.Mutex
 	found := make(map[string]error) // by address
 	each := func(ctx context.Context, client *redis.Client) error {
-		addr := client.Options().Addr
-		err := c.ofOne(client).checkOne(ctx, addr, try)
-		if isMoved(err) {
-			err = nil // it has no slots, so no logs
-		}
+		one, addr := newConn(c.of, client, c.prefix), client.Options().Addr
+		one.known, one.one, one.member, one.dial = client, true, true, c.dial
+		err := one.checkOne(ctx, addr, try)
 		mu.Lock()
 		defer mu.Unlock()
 		found[addr] = err
 		return nil
 	}
 	var err error
+	addr := ""
 	switch client := c.client.(type) {
 	case *redis.Client:
-		return c.checkOne(ctx, client.Options().Addr, try)
+		addr = client.Options().Addr
 	case *redis.ClusterClient:
 		err = client.ForEachMaster(ctx, each)
 	case *redis.Ring:
@@ -60,8 +60,8 @@ func (c *Conn) check(ctx context.Context, try Try) error {
 	if err != nil {
 		return c.Failed(err)
 	}
-	if len(found) == 0 { // a client of a type that is not known, or a Ring without a shard that is up
-		return c.checkOne(ctx, "", try)
+	if len(found) == 0 { // also of a Ring without a shard that is up
+		return c.checkOne(ctx, addr, try)
 	}
 	var all []error
 	for _, addr := range slices.Sorted(maps.Keys(found)) {
@@ -70,45 +70,37 @@ func (c *Conn) check(ctx context.Context, try Try) error {
 	return errors.Join(all...)
 }
 
-// ofOne returns a Conn to one of the servers.
-func (c *Conn) ofOne(client *redis.Client) *Conn {
-	s := newServer(fewBatches, mostBatches)
-	return &Conn{
-		client: client, of: c.of, prefix: c.prefix, process: client.Process, pipeline: client.Pipeline,
-		one: true, member: true, dial: c.dial, mostKeys: mostKeys, all: s, pings: s,
-	}
-}
-
 // mostTries bounds the search for a scratch key whose slot a master has. One of a hundred masters has none of so many
 // once in 20,000 times.
 const mostTries = 1000
 
+// moved matches errors about slots that another server has, or gets.
+var moved = regexp.MustCompile(`^(MOVED|ASK|TRYAGAIN) `)
+
 func (c *Conn) checkOne(ctx context.Context, addr string, try Try) error {
 	err := try(ctx, c, 0)
-	for number := 1; number < mostTries && c.member && isMoved(err); number++ {
-		err = try(ctx, c, number)
+	var failed *store.StoreError
+	for n := 1; c.member && errors.As(err, &failed) && moved.MatchString(failed.Err.Error()); n++ {
+		if n == mostTries {
+			return nil // it has no slots, so no logs
+		}
+		err = try(ctx, c, n)
 	}
 	if err != nil {
 		return at(addr, err)
 	}
-	began := time.Now()
+	begun := time.Now()
 	if err := c.client.Eval(ctx, "return 0", nil).Err(); err != nil {
 		return at(addr, c.Failed(err))
 	}
-	warnOfDistance(addr, time.Since(began))
+	warnOfDistance(addr, time.Since(begun))
 	info, err := c.client.Eval(ctx, "return redis.call('INFO')", nil).Text()
 	if err != nil {
 		return fault(addr, "INFO, which returns version and maxmemory-policy, is refused",
 			grant("INFO")+", or make sure that it is Redis 6.2 or later with noeviction")
 	}
-	return c.checkInfo(addr, info)
-}
-
-// isMoved reports whether another server has the slot of a key, or gets it.
-func isMoved(err error) bool {
-	var failed *store.StoreError
-	return errors.As(err, &failed) && (strings.HasPrefix(failed.Err.Error(), "MOVED") ||
-		strings.HasPrefix(failed.Err.Error(), "ASK") || strings.HasPrefix(failed.Err.Error(), "TRYAGAIN"))
+	_, plain := c.client.(*redis.Client)
+	return checkInfo(addr, info, plain && !c.member)
 }
 
 // at adds the address of a server to an error.
@@ -128,7 +120,7 @@ func fault(addr, problem, remedy string) error {
 }
 
 // checkInfo reports problems that the output of INFO shows.
-func (c *Conn) checkInfo(addr, info string) error {
+func checkInfo(addr, info string, plain bool) error {
 	field := func(name string) string {
 		_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
 		value, _, _ := strings.Cut(rest, "\n")
@@ -150,7 +142,7 @@ func (c *Conn) checkInfo(addr, info string) error {
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
 		found = append(found, fault(addr, "its version is "+version, "use Redis 6.2 or later, or Valkey"))
 	}
-	if _, plain := c.client.(*redis.Client); plain && !c.member && field("cluster_enabled") == "1" {
+	if plain && field("cluster_enabled") == "1" {
 		found = append(found, fault(addr, "the server is part of a cluster", "use redis.NewClusterClient"))
 	}
 	return errors.Join(found...)
@@ -162,13 +154,13 @@ const (
 )
 
 // warnOfDistance logs that a server is too far away for a decision on a new connection within the default timeout.
-// Whether the program has set another one, Check does not know.
+// Check does not know whether the program has set another one.
 func warnOfDistance(addr string, trip time.Duration) {
 	if tripsToDecide*trip <= defaultTimeout {
 		return
 	}
 	enough := (2 * tripsToDecide * trip).Truncate(50*time.Millisecond) + 50*time.Millisecond
-	slog.Default().Warn("sash: the Redis server is far away, or slow", slog.String("addr", addr),
+	slog.Warn("sash: the Redis server is far away, or slow", slog.String("addr", addr),
 		slog.Duration("round trip", trip),
 		slog.String("remedy", fmt.Sprintf("a timeout of %v or more (core.WithTimeout), or a nearer server", enough)))
 }

@@ -46,27 +46,31 @@ type Conn struct {
 	prefix string
 	faults []error // of the options
 
-	process  func(context.Context, redis.Cmder) error // or nil, if the type of the client is not known
-	pipeline func() redis.Pipeliner                   // the same
-	one      bool                                     // one script may use all keys
-	member   bool                                     // of a cluster or Ring
+	known  processor // the client, if its type is known, or nil
+	one    bool      // one script may use all keys
+	member bool      // it is one server of a cluster or Ring
+	dial   *dial     // or nil
 
-	mostKeys int // of a batch
-
-	node     func(ctx context.Context, key string) (*redis.Client, error) // the server that has a key; or nil
-	dial     *dial                                                        // or nil
+	node     func(ctx context.Context, key string) (*redis.Client, error) // finds the server that has a key; or nil
 	servers  Recent[*redis.Client, *server]
-	all      *server     // where servers are not told apart
+	all      *server     // all of them, where they are not told apart
 	pings    *server     // the same, for pings
-	answered atomic.Bool // whether a server has answered once
+	answered atomic.Bool // whether there was an answer
+	senders  chan *queue // what goroutines that have sent a batch receive from
 }
 
-// New returns a Conn. What is wrong with the options, Validate reports.
+// processor is what go-redis clients have of which the type is known.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// New returns a Conn. Validate reports what is wrong with its options.
 func New(of *Package, client Client, o Options) *Conn {
-	c := &Conn{of: of, client: client, prefix: o.Prefix, mostKeys: mostKeys}
+	c := newConn(of, client, o.Prefix)
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
-	if c.prefix == "" || len(c.prefix) > 16 || strings.Trim(c.prefix, allowed) != "" {
-		c.fault("WithPrefix", strconv.Quote(c.prefix), "the prefix is not valid",
+	if o.Prefix == "" || len(o.Prefix) > 16 || strings.Trim(o.Prefix, allowed) != "" {
+		c.fault("WithPrefix", strconv.Quote(o.Prefix), "the prefix is not valid",
 			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
 	}
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -77,18 +81,15 @@ func New(of *Package, client Client, o Options) *Conn {
 	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
 	switch client := client.(type) {
 	case *redis.Client:
-		c.process, c.pipeline, c.one = client.Process, client.Pipeline, true
-		c.dial = watch(client, client.AddHook)
+		c.known, c.one, c.dial = client, true, watch(client, client.AddHook)
 	case *redis.ClusterClient:
-		c.process, c.pipeline = client.Process, client.Pipeline
-		c.dial = watch(client, func(hook redis.Hook) {
+		c.known, c.dial = client, watch(client, func(hook redis.Hook) {
 			client.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
 		})
-		c.node = func(ctx context.Context, key string) (*redis.Client, error) { return client.MasterForKey(ctx, key) }
+		c.node = client.MasterForKey
 	case *redis.Ring:
-		c.process, c.pipeline = client.Process, client.Pipeline
-		c.dial = watch(client, func(hook redis.Hook) { watchRing(client, hook) })
-		if tells, ok := any(client).(interface { // some versions of go-redis do
+		c.known, c.dial = client, watch(client, func(hook redis.Hook) { watchShards(client, hook) })
+		if tells, ok := any(client).(interface { // which versions of go-redis after 9.7 have
 			GetShardClientForKey(key string) (*redis.Client, error)
 		}); ok {
 			c.node = func(_ context.Context, key string) (*redis.Client, error) { return tells.GetShardClientForKey(key) }
@@ -96,21 +97,21 @@ func New(of *Package, client Client, o Options) *Conn {
 	default:
 		c.one = o.OneServer
 	}
-	if o.OneServer && c.pipeline != nil && !c.one {
+	if o.OneServer && !c.one {
 		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
 	}
-	c.all, c.pings = newServer(fewBatches, mostBatches), newServer(fewBatches, fewBatches)
-	if !c.one && c.node == nil { // any server could hold up a batch
-		c.all.few, c.mostKeys = mostCalls, 1
+	if !c.one && c.node == nil { // any of the servers could hold up a batch
+		c.all = newServer(mostCalls, mostCalls, 1)
 	}
 	return c
 }
 
-func watchRing(ring *redis.Ring, hook redis.Hook) {
-	add := func(shard *redis.Client) { shard.AddHook(hook) }
-	ring.OnNewNode(add)
-	//nolint:errcheck // there is none
-	ring.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error { add(shard); return nil })
+func newConn(of *Package, client Client, prefix string) *Conn {
+	return &Conn{
+		client: client, of: of, prefix: prefix, senders: make(chan *queue),
+		all:   newServer(fewBatches, mostBatches, mostKeys),
+		pings: newServer(fewBatches, fewBatches, mostKeys),
+	}
 }
 
 func (c *Conn) fault(option, value, problem, remedy string) {
@@ -138,26 +139,21 @@ func (c *Conn) serverOf(ctx context.Context, key string) *server {
 	if err != nil {
 		return c.all // the call itself will fail and tell the reason
 	}
-	return c.servers.Get(node, func() *server { return newServer(fewBatches, mostBatches) })
+	return c.servers.Get(node, func() *server { return newServer(fewBatches, mostBatches, mostKeys) })
 }
 
 // Run runs a script once, by itself.
 func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) ([]int64, error) {
-	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
-	err := c.Do(ctx, &Plan{Script: s, Tail: args}, q)
-	if err != nil {
-		return nil, err
-	}
-	return q.Reply, nil
+	q, err := c.runOnce(ctx, &Plan{Script: s, Tail: args}, keys)
+	return q.Reply, err
 }
 
-// RunTexts is Run for a script that replies with texts.
-func (c *Conn) RunTexts(ctx context.Context, s *Script, keys []string, args ...any) ([]string, error) {
+func (c *Conn) runOnce(ctx context.Context, p *Plan, keys []string) (*Question, error) {
 	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
-	if err := c.Do(ctx, &Plan{Script: s, Tail: args, texts: true}, q); err != nil {
-		return nil, err
+	if err := c.Do(ctx, p, q); err != nil {
+		return new(Question), err // the batcher may still use the other one
 	}
-	return q.texts, nil
+	return q, nil
 }
 
 // warned has the types of clients that were logged.
@@ -165,7 +161,7 @@ var warned sync.Map
 
 // WarnOfUnknownClient logs that the client is of a type that is not known, once for each type.
 func (c *Conn) WarnOfUnknownClient() {
-	if c.client == nil || c.one || c.pipeline != nil {
+	if c.client == nil || c.one || c.known != nil {
 		return
 	}
 	if _, before := warned.LoadOrStore(reflect.TypeOf(c.client), true); !before {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dial is a hook that remembers how the latest dial of a client has failed, so that a server which refuses connections
-// is told from one that hangs: from 9.15 on, go-redis dials again for longer than callers wait.
+// dial is a hook that remembers the latest dial of a client that has failed. So a server that refuses connections is
+// told from one that hangs: from 9.15 on, go-redis dials again for longer than callers wait.
 type dial struct {
 	mu     sync.Mutex
 	err    error
@@ -28,7 +28,8 @@ const recentDial = 2 * time.Second
 // dials has the dial of each client that is in use, by its address.
 var dials sync.Map
 
-// watch returns the dial of a client. It adds that to the client's hooks at the first time.
+// watch returns the dial of a client, which it adds to the client's hooks at the first time: clients that are in use
+// cannot be given hooks.
 func watch[C any](client *C, addHook func(redis.Hook)) *dial {
 	address := reflect.ValueOf(client).Pointer()
 	found, known := dials.LoadOrStore(address, new(dial))
@@ -40,15 +41,24 @@ func watch[C any](client *C, addHook func(redis.Hook)) *dial {
 	return d
 }
 
+func watchShards(ring *redis.Ring, hook redis.Hook) {
+	ring.OnNewNode(func(shard *redis.Client) { shard.AddHook(hook) })
+	//nolint:errcheck // there is none
+	ring.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
+		shard.AddHook(hook)
+		return nil
+	})
+}
+
 // DialHook notes how a dial ends.
 func (d *dial) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		d.mu.Lock()
+		defer d.mu.Unlock()
 		if err != nil || addr == d.addr {
 			d.err, d.addr, d.failed = err, addr, time.Now()
 		}
-		d.mu.Unlock()
 		return conn, err
 	}
 }

@@ -42,15 +42,13 @@ func (c *Conn) SetOverride(ctx context.Context, policy string, o store.Override)
 func (c *Conn) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	texts, err := c.RunTexts(ctx, overrides, c.overridesKey(policy), known)
-	if err != nil {
-		return "", nil, err
+	p := &Plan{Script: overrides, Tail: []any{known}, texts: true}
+	q, err := c.runOnce(ctx, p, c.overridesKey(policy))
+	if err != nil || len(q.texts) < 2 {
+		return strings.Join(q.texts, ""), nil, err
 	}
-	if len(texts) < 2 {
-		return strings.Join(texts, ""), nil, nil
-	}
-	for i := 1; i < len(texts); i += 2 {
-		name, text := texts[i-1], texts[i]
+	for i := 1; i < len(q.texts); i += 2 {
+		name, text := q.texts[i-1], q.texts[i]
 		if name == "" {
 			version = text
 			continue

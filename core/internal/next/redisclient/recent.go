@@ -6,8 +6,7 @@ import "sync"
 type Recent[K comparable, V any] struct {
 	mu     sync.RWMutex
 	values map[K]V
-	keys   []K // in the order in which they were made, from oldest on
-	oldest int
+	keys   []K // the oldest first
 }
 
 const mostRecent = 1024
@@ -25,17 +24,14 @@ func (r *Recent[K, V]) Get(key K, newValue func() V) V {
 	if value, ok = r.values[key]; ok {
 		return value
 	}
+	if len(r.keys) == mostRecent {
+		delete(r.values, r.keys[0])
+		r.keys = r.keys[1:]
+	}
 	if r.values == nil {
 		r.values = make(map[K]V)
 	}
-	if len(r.keys) < mostRecent {
-		r.keys = append(r.keys, key)
-	} else {
-		delete(r.values, r.keys[r.oldest])
-		r.keys[r.oldest] = key
-		r.oldest = (r.oldest + 1) % mostRecent
-	}
 	value = newValue()
-	r.values[key] = value
+	r.values[key], r.keys = value, append(r.keys, key)
 	return value
 }
