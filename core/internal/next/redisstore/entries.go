@@ -12,9 +12,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// settlePlan is the plan of settlements of logs.
-var settlePlan = redisclient.Plan{Script: settle, Cut: func([]int64, int) int { return 1 }}
-
 // Settle implements [store.Settler]. Settlements of one take follow each other.
 func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	if err := t.Key.Validate(); err != nil {
@@ -47,7 +44,7 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	}
 	q := redisclient.NewQuestion(string(b), len(key))
 	defer q.Free()
-	return s.Do(ctx, &settlePlan, q)
+	return s.Do(ctx, &s.settlements, q)
 }
 
 func (s *redisStore) settleCounter(ctx context.Context, key string, t *store.Settlement) error {

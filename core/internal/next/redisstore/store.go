@@ -58,6 +58,8 @@ type redisStore struct {
 	plans redisclient.Recent[planKey, *plan]
 	lists redisclient.Recent[listKey, *plan]
 
+	settlements redisclient.Plan // of logs
+
 	settling sync.Map // logs and IDs of takes that are being settled, each with a channel that is closed when it was
 }
 
@@ -91,7 +93,13 @@ func newStore(client Client, opts []Option) *redisStore {
 			option(&o)
 		}
 	}
-	return &redisStore{Conn: redisclient.New(&of, client, o)}
+	return on(redisclient.New(&of, client, o))
+}
+
+func on(c *redisclient.Conn) *redisStore {
+	return &redisStore{
+		Conn: c, settlements: redisclient.Plan{Script: settle, Cut: func([]int64, int) int { return 1 }},
+	}
 }
 
 var of = redisclient.Package{Name: "redisstore", Commands: []string{
@@ -110,7 +118,7 @@ var of = redisclient.Package{Name: "redisstore", Commands: []string{
 // user must be allowed to run INFO, which the store itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
 	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		return (&redisStore{Conn: one}).try(ctx, number)
+		return on(one).try(ctx, number)
 	})
 }
 
