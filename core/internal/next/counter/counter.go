@@ -26,6 +26,10 @@ type State struct {
 type View struct {
 	State // as of the present period: what has ended is zero
 
+	// Moved says that the state was further ahead of now than it can be, so that the clock has been set back, and that
+	// it was changed for that. It must be kept then, or else the next wait would not be what is left of this one.
+	Moved bool
+
 	limit *store.Limit
 	now   int64 // us
 	late  int64 // how far now is after the instant that was given; below 0 if that is beyond the calendar
@@ -47,7 +51,7 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	case limit.Algorithm == store.TokenBucket:
 		refill := int64(limit.Quota) * limit.Interval()
 		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
-			v.Mark = now*1000 + refill
+			v.Mark, v.Moved = now*1000+refill, true
 		}
 		return v
 	case limit.Calendar != nil:
@@ -60,6 +64,7 @@ func (s *State) At(limit *store.Limit, now int64) View {
 	case v.Mark == number:
 	case v.Mark > number:
 		number++
+		v.Moved = v.Mark > number
 		v.now, v.late = number*window, number*window-now
 	case v.Mark == number-1:
 		v.Before, v.Units = v.Units, 0

@@ -35,7 +35,7 @@ func (l *log) view(limit *store.Limit, now instant, at int64) counter.View {
 	return s.At(limit, (at+now.wall)/int64(time.Microsecond))
 }
 
-// keep keeps the numbers. A state that has only moved is not kept: the store's own clock forgets it in time.
+// keep keeps the numbers.
 func (l *log) keep(v *counter.View, at int64) {
 	n := l.Spare()
 	n[markNumber], n[unitsNumber], n[beforeNumber], n[latestNumber] = v.Mark, v.Units, v.Before, v.Latest
@@ -57,8 +57,12 @@ func (l *log) count(limit *store.Limit, now instant, at int64, units, more int, 
 	default:
 		a.Retry = v.Until(limit.Quota - more - units)
 		if l != nil { // the wall clock may have been set back
-			left := time.Duration(l.Spare()[endNumber] - at).Truncate(time.Microsecond)
-			a.Retry = min(a.Retry, max(left, 0)+time.Microsecond)
+			end := l.Spare()[endNumber]
+			a.Retry = min(a.Retry, max(time.Duration(end-at).Truncate(time.Microsecond), 0)+time.Microsecond)
+			if v.Moved && mode != store.ModePeek {
+				l.keep(&v, at)
+				l.Spare()[endNumber] = end
+			}
 		}
 	}
 	if used := v.Used(); used > 0 {

@@ -7,8 +7,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
-// takeOne decides about a take of the entry's key, which is locked. It does nothing, and returns false, if the log is not
-// there.
+// takeOne decides about a take of the entry's key. It does nothing, and returns false, if the log is not there.
 func (e *entry) takeOne(t *store.Take, a *store.Answer, now instant) bool {
 	l := e.find(t.Limit)
 	if l != nil {
@@ -79,7 +78,7 @@ func decideAll(takes []store.Take, answers []store.Answer, parts []part, now ins
 			p.more, recorded = 0, p.more
 		}
 		p.decide(&takes[i], now, a)
-		a.Used, a.Granted = a.Used-recorded, granted
+		a.Used, a.Granted = max(a.Used-recorded, 0), granted
 	}
 }
 
@@ -150,9 +149,9 @@ func (p *part) decide(t *store.Take, now instant, a *store.Answer) {
 	}
 }
 
-// decide answers a take at instant at: that many units must fit into the log, beside more units. It adds an entry with
-// that ID if the take is recorded in this mode, and returns the ID, which the log assigns to an entry if it is 0. The log
-// is nil for a peek at one that is not there.
+// decide answers a take at instant at: that many units must fit into the log, beside more units. If the take is
+// recorded in this mode, it adds an entry of that ID, or of one that the log assigns if it is 0. It returns the ID. The
+// log is nil for a peek at one that is not there.
 func (l *log) decide(
 	limit *store.Limit, now instant, at int64, id uint64, units, more int, mode store.Mode, a *store.Answer,
 ) uint64 {

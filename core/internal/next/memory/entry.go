@@ -50,14 +50,10 @@ func (e *entry) find(limit *store.Limit) *log {
 	return nil
 }
 
-// findOrAdd is find, but it adds the log if there is none, which assigns the IDs after lastID.
-func (e *entry) findOrAdd(limit *store.Limit, lastID uint64) *log {
-	l := e.find(limit)
-	if l == nil {
-		l = &log{limit: limit, next: e.next, Log: slide.New(lastID)}
-		e.next = l
-	}
-	return l
+// add adds the log of a limit, which assigns the IDs after lastID.
+func (e *entry) add(limit *store.Limit, lastID uint64) *log {
+	e.next = &log{limit: limit, next: e.next, Log: slide.New(lastID)}
+	return e.next
 }
 
 // drop removes what has left the window.
@@ -78,28 +74,29 @@ func (l *log) until() int64 {
 	return l.Newest() + int64(l.limit.Window)
 }
 
-// tidy removes logs that are void and, of the others, what has left the windows and what memory can be freed. It returns
-// the instant when the entry can be void at the earliest, and the last ID that a log assigned which it has removed.
-func (e *entry) tidy() (until int64, lastID uint64) {
-	until = math.MinInt64
-	for at := &e.next; *at != nil; {
-		if l := *at; l.until() <= e.now {
-			lastID = max(lastID, l.LastID())
-			*at = l.next
-		} else {
-			at = &l.next
-		}
-	}
+// tidy removes logs that are void and, of the others, what has left the windows and unused memory. It returns the
+// instant when one of them may be void, or never if all are, and the last ID that a void log assigned.
+func (e *entry) tidy() (next int64, lastID uint64) {
+	next = never
+	var before *log
 	for l := &e.log; l != nil; l = l.next {
 		l.drop(e.now)
 		l.Shrink()
-		until = max(until, l.until())
+		switch until := l.until(); {
+		case until > e.now:
+			next, before = min(next, until), l
+			continue
+		case before != nil:
+			before.next = l.next
+		default: // the first is part of the entry
+			before = l
+		}
+		lastID = max(lastID, l.LastID())
 	}
-	if until <= e.now {
-		lastID = max(lastID, e.LastID())
-	}
-	return until, lastID
+	return next, lastID
 }
+
+const never = math.MaxInt64
 
 func (e *entry) bytes() int {
 	e.mu.Lock()

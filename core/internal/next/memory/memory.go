@@ -90,7 +90,7 @@ func (s *Store) lock(k *store.Key, limit *store.Limit, add bool) part {
 	p := part{hash: hash, shard: &s.shards[hash%shardCount], at: s.clock()}
 	p.shard.mu.Lock()
 	if add {
-		s.makeRoom(p.shard, k, hash)
+		s.makeRoom(&p, k)
 	}
 	s.find(&p, nil, k, limit, add)
 	if p.log != nil {

@@ -54,8 +54,8 @@ func (sh *shard) findShared(s *Store, k *store.Key, hash uint64) *entry {
 	return sh.entries.find(&shares, shares.Hash())
 }
 
-// findOrAdd finds the entry for a key, and locks it. If there is none, it adds one with the log of a limit, unless there
-// is no limit. The caller holds the shard's lock, without which no shared entry is locked.
+// findOrAdd finds the entry for a key, and locks it. If there is none, it adds one with the log of a limit, unless that
+// is nil. The caller holds the shard's lock, without which no shared entry is locked.
 func (s *Store) findOrAdd(p *part, k *store.Key, limit *store.Limit) {
 	sh := p.shard
 	sh.now = max(sh.now, p.at)
@@ -96,7 +96,7 @@ func (sh *shard) add(s *Store, k *store.Key, hash uint64, limit *store.Limit) *e
 	e := &entry{key: s.classes.Stored(k), now: sh.now, log: log{limit: limit, Log: slide.New(sh.lastID)}}
 	e.mu.Lock()
 	sh.entries.add(hash, e, dueAt(sh.now)) // due at once, because the take may record nothing
-	s.sweepIn(sh.now, limit.Window)
+	s.sweepIn(sh.now, 0)
 	return e
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	sweepAtOnce   = 64 // slots that a sweep looks at while it holds a shard's lock
-	sweepWhenFull = 32 // entries that are swept for a new key if there is no place
+	sweepAtOnce   = 64  // slots that a sweep looks at while it holds a shard's lock
+	sweepWhenFull = 128 // entries, about, that are swept for a new key if there is no place
 )
 
 // sweep looks at the entries in some slots: it removes those that are void, and frees unused memory of the others. It
@@ -41,10 +41,10 @@ func (sh *shard) sweep(s *Store, first int) (next time.Duration) {
 func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	p := &sh.entries.all()[i]
 	e := p.entry.Load()
-	until, lastID := e.tidy()
+	next, lastID := e.tidy()
 	sh.lastID = max(sh.lastID, lastID)
-	if until > e.now {
-		p.due = dueAt(min(until, e.now+int64(longestDue)))
+	if next != never {
+		p.due = dueAt(min(next, e.now+int64(longestDue)))
 		return false
 	}
 	sh.now = max(sh.now, e.now)
@@ -57,25 +57,25 @@ func (sh *shard) tidy(s *Store, i int) (removed bool) {
 	return true
 }
 
-// makeRoom sweeps entries if all places are taken and a key has no entry, until a place is free. It begins where it has
-// ended for any key before. It skips shards that are locked, but for sh, which the caller has locked, without the lock of
-// any entry.
-func (s *Store) makeRoom(sh *shard, k *store.Key, hash uint64) {
-	if s.keys.Load() < s.maxKeys || sh.entries.find(k, hash) != nil {
+// makeRoom sweeps entries if all places are taken and the key of a part has no entry, until a place is free. It begins
+// where it has ended for any key before. It skips shards that are locked, but for that of the part, which the caller
+// has locked, without the lock of any entry.
+func (s *Store) makeRoom(p *part, k *store.Key) {
+	if s.keys.Load() < s.maxKeys || p.shard.entries.find(k, p.hash) != nil {
 		return
 	}
 	for i, seen := 0, 0; i < shardCount && seen < sweepWhenFull && s.keys.Load() >= s.maxKeys; i++ {
 		hand := s.hand.Add(1)
 		next := &s.shards[hand%shardCount]
-		if next != sh && !next.mu.TryLock() {
+		if next != p.shard && !next.mu.TryLock() {
 			continue
 		}
 		if slots := len(next.entries.all()); slots > 0 {
-			next.now = max(next.now, sh.now)
+			next.now = max(next.now, p.at)
 			next.sweep(s, int(hand/shardCount)*sweepAtOnce%slots)
-			seen += min(slots, sweepAtOnce)
+			seen += min(next.entries.used, sweepAtOnce)
 		}
-		if next != sh {
+		if next != p.shard {
 			next.mu.Unlock()
 		}
 	}
@@ -121,21 +121,25 @@ func (s *Store) startTimer(at int64, in time.Duration) {
 	})
 }
 
-// sweepAll sweeps all entries. It returns how long it takes until another one may be void, and whether entries are ahead
-// of the clock.
+// sweepAll sweeps all entries. It returns how long it takes until another one may be void, and whether entries are
+// ahead of the clock.
 func (s *Store) sweepAll() (next time.Duration, ahead bool) {
 	next = longestPeriod
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for slot, more := 0, true; more; slot += sweepAtOnce {
+		for slot, more := 0, true; more; {
 			sh.mu.Lock()
+			size := len(sh.entries.all())
 			if sh.entries.used > 0 {
 				now := s.clock()
 				ahead = ahead || sh.now > now+int64(timerDelay)
 				sh.now = max(sh.now, now)
 				next = min(next, sh.sweep(s, slot))
 			}
-			if more = slot+sweepAtOnce < len(sh.entries.all()); sh.entries.used == 0 {
+			if slot += sweepAtOnce; size != len(sh.entries.all()) {
+				slot = 0 // the table has shrunk, so entries have moved
+			}
+			if more = sh.entries.used > 0 && slot < size; sh.entries.used == 0 {
 				sh.entries.slots.Store(nil)
 			}
 			if sh.mu.Unlock(); more {

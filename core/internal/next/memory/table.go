@@ -9,9 +9,9 @@ import (
 
 const shardCount = 64
 
-// table is a hash table of entries with open addressing and linear probing. With many keys each pointer that is followed
-// is a cache miss: a map of strings needs four in a row, this table two. It also shrinks as keys leave, which a map
-// does not, and the sweep needs no other list of entries.
+// table is a hash table of entries with open addressing and linear probing. With many keys each pointer that is
+// followed is a cache miss: a map of strings needs four in a row, this table two. It also shrinks as keys leave, which
+// a map does not, and the sweep needs no other list of entries.
 //
 // Lookups take no lock, and may miss an entry that is being moved. If a lookup finds none, or one that has been removed
 // meanwhile, the caller looks again with the shard's lock.

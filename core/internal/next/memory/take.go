@@ -65,10 +65,10 @@ type part struct {
 	mode  store.Mode
 }
 
-const fewTakes = 4 // that a request has without an allocation
+const fewTakes = 8 // that a request has without an allocation
 
-// takeLocked is Take under the locks of the shards of all keys, which it locks in the order of the table. So there is no
-// deadlock: to wait for another entry while it holds one, a goroutine must have locked both shards before.
+// takeLocked is Take under the locks of the shards of all keys, which it locks in their order. So there is no deadlock:
+// to wait for another entry while it holds one, a goroutine must have locked both shards before.
 func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, now instant) {
 	var space [fewTakes]part
 	parts := space[:min(len(takes), fewTakes)]
@@ -87,7 +87,7 @@ func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, now insta
 	}
 	if takes[0].Mode != store.ModePeek {
 		for i := range parts { // before entries are locked, because it locks entries as well
-			s.makeRoom(parts[i].shard, &takes[i].Key, parts[i].hash)
+			s.makeRoom(&parts[i], &takes[i].Key)
 		}
 	}
 	for i := range parts {
@@ -124,9 +124,9 @@ func (s *Store) find(p *part, earlier []part, k *store.Key, limit *store.Limit, 
 	if p.entry == nil {
 		return
 	}
-	if p.at = p.entry.now; add {
-		p.log = p.entry.findOrAdd(limit, p.shard.lastID)
-	} else {
-		p.log = p.entry.find(limit)
+	p.at = p.entry.now
+	if p.log = p.entry.find(limit); p.log == nil && add {
+		p.log = p.entry.add(limit, p.shard.lastID)
+		s.dueNow(p, k)
 	}
 }

@@ -74,9 +74,6 @@ func (l *Log) Bytes() int {
 	return n
 }
 
-// HasLedger reports whether the log keeps more of its entries than instants.
-func (l *Log) HasLedger() bool { return l.ledger != nil }
-
 // Entries returns the entries, oldest first. The log must not be changed meanwhile.
 func (l *Log) Entries() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {

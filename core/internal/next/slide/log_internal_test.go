@@ -260,8 +260,8 @@ func TestOldestTakenBack(t *testing.T) {
 			log.Settle(id-10, 0)
 		}
 	}
-	if log.HasLedger() || log.Units() != 10 || log.Oldest() != 90 {
-		t.Errorf("ledger %v, %d units, the oldest of %d", log.HasLedger(), log.Units(), log.Oldest())
+	if log.ledger != nil || log.Units() != 10 || log.Oldest() != 90 {
+		t.Errorf("ledger %v, %d units, the oldest of %d", log.ledger, log.Units(), log.Oldest())
 	}
 }
 
