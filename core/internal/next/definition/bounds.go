@@ -89,6 +89,9 @@ func (b *bounds) ask(l *store.Limit, key int) error {
 	b.n.operations++
 	q := request{id: b.id, mode: anyOf(b.r, store.ModeCharge, store.ModePeek, store.ModeAtMost)}
 	q.asks = []ask{{key, l, 1 + b.r.IntN(min(3, l.Quota))}}
+	if b.Units {
+		q.asks[0].cost = 1
+	}
 	got, err := send(b.t.Context(), b.Store, q.takes(b.run))
 	if err != nil {
 		return err
