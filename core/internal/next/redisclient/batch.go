@@ -49,6 +49,11 @@ type Plan struct {
 	// and have places of their own, whatever becomes of other calls. A call ends when its last caller leaves.
 	Ping bool
 
+	// Since says that the last number of a reply is the present instant of the server, and belongs to no question. The
+	// last argument of a command is then the instant of the server's latest reply: no question of the command was
+	// executed before that. It is 0 if that is not known.
+	Since bool
+
 	texts  bool     // are what the script replies with
 	queues sync.Map // a *queue for each *server
 }
@@ -63,6 +68,7 @@ type Question struct {
 	Place     int     // of this one among them, from 0 on
 
 	key   string          // all keys
+	since *atomic.Int64   // of the queue, or nil if it is of several servers
 	ctx   context.Context //nolint:containedctx // the caller's, whose values the call has
 	owner atomic.Uint32   // waiting, sent, answered or left
 	in    *call           // once it was sent
@@ -103,7 +109,8 @@ func NewQuestion(text string, ends ...int) *Question {
 // Free says that the caller does not use the question any more.
 func (q *Question) Free() {
 	if q.owner.CompareAndSwap(answered, waiting) { // or else the batcher may still use it
-		q.Keys, q.Reply, q.ctx, q.in, q.next, q.last, q.texts, q.err = q.Keys[:0], nil, nil, nil, nil, nil, nil, nil
+		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
+		q.next, q.last, q.texts, q.err = nil, nil, nil, nil
 		questions.Put(q)
 	}
 }
@@ -136,6 +143,8 @@ type queue struct {
 	starting bool                 // one of them is not filled yet
 	sentAt   time.Time            // when the latest batch was
 	timed    bool                 // a timer will start the next one
+
+	since atomic.Int64 // the instant of the latest reply
 }
 
 // call is a batch on its way to a server.
@@ -167,6 +176,9 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	}
 	q.ctx = ctx
 	b := p.queueOf(c, s)
+	if c.one || s != c.all {
+		q.since = &b.since
+	}
 	b.mu.Lock()
 	b.add(q)
 	b.start()

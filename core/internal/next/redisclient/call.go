@@ -37,7 +37,14 @@ func newCommand(ctx context.Context, p *Plan, firsts []*Question) command {
 			args = append(args, q.argument())
 		}
 	}
-	return command{newCmder(ctx, p, append(args, p.Tail...)), firsts}
+	if args = append(args, p.Tail...); p.Since {
+		since := int64(0)
+		if firsts[0].since != nil {
+			since = firsts[0].since.Load()
+		}
+		args = append(args, since)
+	}
+	return command{newCmder(ctx, p, args), firsts}
 }
 
 func newCmder(ctx context.Context, p *Plan, args []any) redis.Cmder {
@@ -116,6 +123,11 @@ func (c *command) answer(p *Plan) {
 	case *redis.IntSliceCmd:
 		if reply = cmd.Val(); reply == nil && err == nil {
 			err = errNoShard
+		} else if last := len(reply) - 1; p.Since && last >= 0 {
+			if since := c.firsts[0].since; since != nil {
+				since.Store(reply[last])
+			}
+			reply = reply[:last]
 		}
 	}
 	for i, q := range c.firsts {
