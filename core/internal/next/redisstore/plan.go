@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/redisclient"
+	"github.com/sashlimit/sash/core/internal/next/redislog"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -32,7 +33,7 @@ func newPlan(takes []store.Take) *plan {
 		isExact := int64(l.Quota)+1 < (1<<53)/span // numbers of Lua are exact up to 2^53
 		if p.mode == store.ModeCharge && l.Algorithm == store.SlidingLog && !l.Unlimited && isExact {
 			p.span, p.limits, p.Script, p.Group, p.Cut = span, []*store.Limit{l}, one, group, cutOne
-			p.Tail = []any{l.Quota, l.Window.Microseconds(), ttl(l)}
+			p.Tail = []any{l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
 			return p
 		}
 	}
@@ -85,7 +86,7 @@ func arguments(l *store.Limit) []any {
 	case l.Algorithm == store.FixedWindow:
 		return []any{"f", l.Quota, l.Window.Microseconds(), ""}
 	}
-	return []any{letter, l.Quota, l.Window.Microseconds(), ttl(l)}
+	return []any{letter, l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
 }
 
 // bucketParts returns of how many parts of a microsecond the interval of a bucket is a whole number.
@@ -96,10 +97,6 @@ func bucketParts(l *store.Limit) int64 {
 	}
 	return parts
 }
-
-// ttl is the TTL of a log in milliseconds. It is one second more than the window, since Redis counts a TTL from the
-// start of the script in milliseconds, and the log must not expire before its entries.
-func ttl(l *store.Limit) int64 { return l.Window.Milliseconds() + 1000 }
 
 func isCounter(l *store.Limit) bool { return l.Algorithm != store.SlidingLog }
 
@@ -126,7 +123,7 @@ func cutOne(reply []int64, _ int) int {
 func (p *plan) appendCosts(b []byte, takes []store.Take) []byte {
 	if p.span > 0 {
 		if cost, _ := takes[0].Limit.Counted(takes[0].Cost, p.mode); cost > 1 {
-			b = appendUnits(b, cost)
+			b = redislog.AppendUnits(b, cost)
 		}
 		return b
 	}
@@ -141,7 +138,7 @@ func (p *plan) appendCosts(b []byte, takes []store.Take) []byte {
 		} else {
 			cost, _ = takes[i].Limit.Counted(cost, p.mode)
 		}
-		b = appendUnits(b, cost)
+		b = redislog.AppendUnits(b, cost)
 	}
 	return b
 }
@@ -153,11 +150,6 @@ func least(takes []store.Take) int {
 		n = min(n, takes[i].Cost)
 	}
 	return n
-}
-
-// appendUnits appends a number of units as scripts have it in an argument, and logs in a member.
-func appendUnits(b []byte, n int) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(min(max(n, 0), math.MaxUint32)))
 }
 
 // recorded reports whether a question was recorded, by its reply.

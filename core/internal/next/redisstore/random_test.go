@@ -13,6 +13,8 @@ import (
 	"github.com/sashlimit/sash/core/internal/next/coretest"
 	"github.com/sashlimit/sash/core/internal/next/definition"
 	"github.com/sashlimit/sash/core/internal/next/redisstore"
+	"github.com/sashlimit/sash/core/internal/next/redisstream"
+	"github.com/sashlimit/sash/core/internal/next/store"
 	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
@@ -83,13 +85,24 @@ func start(t *testing.T) *redis.Client {
 
 // clocked returns a function that makes a store on a server that it empties. In the end it looks at all keys.
 func clocked(rdb redis.UniversalClient, twice bool, opts ...redisstore.Option) func(*testing.T) definition.Clocked {
+	return clockedBy(rdb, twice, func(c *client) store.Store { return redisstore.New(c, opts...) })
+}
+
+// streams is clocked for package redisstream, whose logs have the same properties.
+func streams(rdb redis.UniversalClient, twice bool) func(*testing.T) definition.Clocked {
+	return clockedBy(rdb, twice, func(c *client) store.Store { return redisstream.New(c, redisstream.WithOneServer()) })
+}
+
+func clockedBy(
+	rdb redis.UniversalClient, twice bool, newStore func(*client) store.Store,
+) func(*testing.T) definition.Clocked {
 	return func(t *testing.T) definition.Clocked {
 		t.Helper()
 		flush(t, rdb)
 		t.Cleanup(func() { checkKeys(t, rdb) })
 		c := newClient(rdb)
 		c.twice = twice
-		return definition.Clocked{Store: redisstore.New(c, opts...), Now: c.Now, Advance: c.Advance}
+		return definition.Clocked{Store: newStore(c), Now: c.Now, Advance: c.Advance}
 	}
 }
 
@@ -157,5 +170,22 @@ func TestInTurn(t *testing.T) {
 				New: clocked(rdb, false), Operations: n, Callers: 6, Again: true, ByID: true, InTurn: true,
 			})
 		})
+	}
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	rdb := start(t)
+	clocked := streams(rdb, false)
+	coretest.Store(t, coretest.StoreConfig{
+		New:        func(t *testing.T) coretest.Clocked { return coretest.Clocked(clocked(t)) },
+		Operations: testlen.Of(10_000, 100_000), Callers: 6, Units: true,
+	})
+	for _, twice := range []bool{false, true} {
+		c := definition.Config{
+			New: streams(rdb, twice), Operations: testlen.Of(5_000, 50_000), Twice: twice, Units: true,
+		}
+		definition.Random(t, c)
+		definition.Bounds(t, c)
 	}
 }

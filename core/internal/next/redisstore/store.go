@@ -2,14 +2,15 @@ package redisstore
 
 import (
 	"context"
-	"encoding/binary"
+	"embed"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/next/redisclient"
+	"github.com/sashlimit/sash/core/internal/next/redislog"
 	"github.com/sashlimit/sash/core/internal/next/store"
 )
 
@@ -53,15 +54,24 @@ func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer 
 
 // redisStore is a store of logs in sorted sets.
 type redisStore struct {
-	*redisclient.Conn
+	*redislog.Logs
 
 	plans redisclient.Recent[planKey, *plan]
 	lists redisclient.Recent[listKey, *plan]
-
-	settlements redisclient.Plan // of logs
-
-	settling sync.Map // logs and IDs of takes that are being settled, each with a channel that is closed when it was
 }
+
+//go:embed lua
+var files embed.FS
+
+// The scripts. The head of each file tells its keys, its arguments and its reply.
+var (
+	kind  = redislog.NewKind(":", files)
+	one   = redislog.NewScript(files, "one")
+	list  = redislog.NewScript(files, "list")
+	renew = redislog.NewScript(files, "renew")
+
+	settleCounter = redislog.NewScript(files, "settle_counter")
+)
 
 type planKey struct {
 	limit *store.Limit
@@ -93,13 +103,7 @@ func newStore(client Client, opts []Option) *redisStore {
 			option(&o)
 		}
 	}
-	return on(redisclient.New(&of, client, o))
-}
-
-func on(c *redisclient.Conn) *redisStore {
-	return &redisStore{
-		Conn: c, settlements: redisclient.Plan{Script: settle, Cut: func([]int64, int) int { return 1 }},
-	}
+	return &redisStore{Logs: redislog.New(kind, redisclient.New(&of, client, o))}
 }
 
 var of = redisclient.Package{Name: "redisstore", Commands: []string{
@@ -118,7 +122,7 @@ var of = redisclient.Package{Name: "redisstore", Commands: []string{
 // user must be allowed to run INFO, which the store itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
 	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		return on(one).try(ctx, number)
+		return (&redisStore{Logs: redislog.New(kind, one)}).try(ctx, number)
 	})
 }
 
@@ -178,18 +182,6 @@ func (s *redisStore) Validate(limits ...*store.Limit) error {
 	return errors.Join(faults...)
 }
 
-// appendKey appends the name of a log in Redis. The braces keep all logs of a key on one server of a cluster.
-func (s *redisStore) appendKey(b []byte, k *store.Key, l *store.Limit) []byte {
-	b = k.AppendTo(append(append(b, s.Prefix()...), ":{"...))
-	b = append(b, "}:"...)
-	return append(b, l.Log...)
-}
-
-func (s *redisStore) key(k *store.Key, l *store.Limit) string {
-	var space [192]byte
-	return string(s.appendKey(space[:0], k, l))
-}
-
 // Take implements [store.Store]. One script decides about a request unless its keys may be on several servers.
 func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if err := store.ValidateTakes(takes, answers); err != nil {
@@ -208,10 +200,10 @@ func (s *redisStore) takeAtOnce(ctx context.Context, takes []store.Take, answers
 	var ends [store.MostTakes]int
 	b := space[:0]
 	for i := range takes {
-		b = s.appendKey(b, &takes[i].Key, takes[i].Limit)
+		b = s.AppendKey(b, &takes[i].Key, takes[i].Limit)
 		ends[i] = len(b)
 	}
-	b = p.appendCosts(binary.BigEndian.AppendUint64(b, takes[0].ID), takes)
+	b = p.appendCosts(redislog.AppendID(b, takes[0].ID), takes)
 	q := redisclient.NewQuestion(string(b), ends[:len(takes)]...)
 	defer q.Free()
 	if err := s.Do(ctx, &p.Plan, q); err != nil {
@@ -232,18 +224,52 @@ func (s *redisStore) plan(takes []store.Take) *plan {
 	return s.lists.Get(k, func() *plan { return newPlan(takes) })
 }
 
-// pingPlan is the plan of pings: takes of a log that nobody has a limit on.
-var pingPlan = sync.OnceValue(func() *plan {
-	p := newPlan([]store.Take{{Limit: &store.Limit{Log: "ping", Quota: store.MaxQuota, Window: time.Millisecond}}})
-	p.Ping = true
-	return p
-})
+// Settle implements [store.Settler].
+func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
+	switch {
+	case t.Limit.Permits && t.Cost > 0:
+		return nil // it counts 1 whatever it costs
+	case !isCounter(t.Limit):
+		return s.Logs.Settle(ctx, t)
+	}
+	return s.Alone(ctx, &t, func(key string) error {
+		keys := []string{key, key + ":" + strconv.FormatUint(t.ID, 36)} // the witness beside the counter
+		args := append(arguments(t.Limit), t.Was, t.Cost, t.Period/1000, t.Period%1000)
+		_, err := s.Run(ctx, settleCounter, keys, args...)
+		return err
+	})
+}
+
+// Renew implements [store.Renewer].
+func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
+	if err := r.Key.Validate(); err != nil {
+		return err
+	}
+	keys := []string{s.Key(&r.Key, r.Limit)}
+	for part := range slices.Chunk(r.IDs, redislog.AtOnce) {
+		args := []any{redislog.TTL(r.Limit)}
+		for _, id := range part {
+			args = append(args, string(redislog.AppendID(nil, id)))
+		}
+		if _, err := s.Run(ctx, renew, keys, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pinged is the limit that pings ask. They have a log of their own.
+var pinged = store.Limit{Log: "ping", Quota: store.MaxQuota, Window: time.Millisecond}
 
 // Ping implements [store.Pinger].
 func (s *redisStore) Ping(ctx context.Context) error {
-	p := pingPlan()
-	key := s.Prefix() + ":{}:" + p.limits[0].Log
-	q := redisclient.NewQuestion(string(binary.BigEndian.AppendUint64([]byte(key), rand.Uint64())), len(key))
+	p := s.plans.Get(planKey{limit: &pinged}, func() *plan {
+		p := newPlan([]store.Take{{Limit: &pinged}})
+		p.Ping = true
+		return p
+	})
+	key := s.Prefix() + ":{}:" + pinged.Log
+	q := redisclient.NewQuestion(string(redislog.AppendID([]byte(key), rand.Uint64())), len(key))
 	defer q.Free()
 	return s.Do(ctx, &p.Plan, q)
 }

@@ -2,6 +2,7 @@
 -- KEYS[1] the log. ARGV: its window (us); the instant of the last entry of the part before, or 0, and how many entries
 -- of that instant it has; how many entries to list. Reply: the instant and the units of each entry. There are no others
 -- if these are fewer.
+-- include clock
 -- include log
 local from, log = math.max(now - ARGV[1] + 1, ARGV[2] + 0), newLog()
 local skip = from == ARGV[2] + 0 and ARGV[3] or '0'

@@ -9,6 +9,7 @@
 -- reset, and how long the next take must wait (0 if it need not, or never will fit); of a counter the period as well,
 -- and its nanoseconds if its interval has some. Or, if one take is admitted in the mode c: a negative number for each
 -- log, -(used * (window + 1) + reset + 1); of a counter alone -(used + 1), reset, and its period.
+-- include clock
 -- include log
 -- include counters
 local logs = ARGV[#ARGV] + 0
@@ -68,36 +69,26 @@ local function newDecide()
   -- trim removes the oldest whole entries of a log while what is left is at least keep units. It expects what look
   -- returns, and returns this as it is then.
   local function trim(key, keep, units, oldest, counted, expired)
-    local over, first = units - keep, counted and 1 or 0 -- over: how many units may go
+    local over, first, n = units - keep, counted and 1 or 0, 50 -- over: how many units may go
     if over <= 0 then return units, oldest, counted, expired end
-    if not counted then
-      call('ZREMRANGEBYRANK', key, 0, expired + over - 1)
-      over = 0
-    end
-    local n = counted and 50 or 0
     while n == 50 do
-      local page = call('ZRANGE', key, 1, 50)
-      n = 0
+      local page = call('ZRANGE', key, first, first + expired + 49)
+      n = expired
       while page[n + 1] and log.costOf(page[n + 1]) <= over do n, over = n + 1, over - log.costOf(page[n + 1]) end
-      if n > 0 then call('ZREMRANGEBYRANK', key, 1, n) end
-      call('ZADD', key, -keep - over, '')
+      if n > 0 then call('ZREMRANGEBYRANK', key, first, first + n - 1) end
+      n, expired = n - expired, 0
     end
+    if counted then call('ZADD', key, -keep - over, '') end
     return keep + over, call('ZRANGE', key, first, first, 'WITHSCORES')[2], counted, 0
   end
 
   -- admit records one take, for which all logs have room, and writes a short reply.
   local function admit(base, id)
     for j = 1, logs do
-      local key, used, price, window, ttl = KEYS[base + j], units[j], cost[j], windows[j], ttls[j]
-      if used > 0 and price == 1 and expired[j] == 0 and not counted[j] then
-        if call('ZADD', key, 'NX', stamp, id) == 0 then used = used - 1 end
-        if call('PTTL', key) < ttl - 900 then call('PEXPIRE', key, ttl) end
-      else
-        local after, failed = log.record(key, id, price, ttl, used, oldest[j], counted[j], expired[j], gone[j])
-        if not after then return failed end
-        used = after - price
-      end
-      reply[r + j] = -(used * (window + 1) + log.reset(oldest[j] or stamp, window) + 1)
+      local key, window = KEYS[base + j], windows[j]
+      local after, first = log.record(key, id, cost[j], ttls[j], units[j], oldest[j], counted[j], expired[j], gone[j])
+      if not after then return first end
+      reply[r + j] = -((after - cost[j]) * (window + 1) + log.reset(first, window) + 1)
     end
     r = r + logs
   end

@@ -5,14 +5,7 @@
 --   ''             -units   how many units the entries have. It is there once an entry has had more than one.
 -- An entry that was recorded one window ago has expired. It stays, and counts in -units, until a take removes it.
 -- A command takes 0.4 to 0.9 us; a score as text, a number as an argument, and a call of a function 0.1 to 0.3 us.
-local call = redis.call
-local time = call('TIME')
-local stamp = time[1] .. ('00000' .. time[2]):sub(-6)
-local now = stamp + 0
 local atOnce = 2000 -- so many members are read or removed in about a millisecond
-
--- text writes an instant as '%.0f' does, but in a fraction of the time.
-local function text(n) return string.format('%d%09d', (n - n % 1e9) / 1e9, n % 1e9) end
 
 -- newLog returns the functions for logs. Scripts make them when they are needed, which takes as long as some commands.
 local function newLog()
@@ -40,15 +33,6 @@ local function newLog()
   local function recount(key)
     local units = sum(key, 1, call('ZCARD', key))
     if units == 0 then call('UNLINK', key) else call('ZADD', key, -units, '') end
-  end
-
-  -- arm sets the TTL of a log that was written to. It returns an error or nil.
-  local function arm(key, ttl)
-    local left = call('PTTL', key)
-    local armed = left >= ttl - 900 and 1 or redis.pcall('PEXPIRE', key, ttl)
-    if armed == 1 then return nil end
-    if left < 0 then call('UNLINK', key) end -- without a TTL the entries would never leave
-    return armed
   end
 
   -- look returns what a log holds in the window: its units; when the oldest entry was recorded, or nil; whether the log
@@ -143,6 +127,6 @@ local function newLog()
     return #ids / 8
   end
 
-  log.costOf, log.memberOf, log.recount, log.arm, log.reset = costOf, memberOf, recount, arm, reset
+  log.costOf, log.memberOf, log.recount, log.reset = costOf, memberOf, recount, reset
   return log
 end

@@ -3,6 +3,7 @@
 -- it is 1; then the quota, the window (us) and the TTL of a log (ms).
 -- Reply, for each log: used * (window + 1) + reset + 1 if its takes are admitted; the same as a negative number if they
 -- are denied and wait until reset; or else a 0, and how many are admitted, used, reset and how long the next must wait.
+-- include clock
 -- include log
 local n = #KEYS
 local quota, window, ttl = ARGV[n + 1] + 0, ARGV[n + 2] + 0, ARGV[n + 3] + 0

@@ -1,5 +1,6 @@
 -- Removes logs and counters. KEYS: these. ARGV: for each the age (us) up to which entries stay, 0 of counters.
 -- Reply: how many.
+-- include clock
 -- include log
 local log = newLog()
 for k = 1, #KEYS do

@@ -3,6 +3,7 @@
 -- costs from now on (0: nothing), in 4 bytes each; then, in 8 bytes, how long ago it was recorded (us). Where that is
 -- left out, the log is not searched for another cost. To merge, then window (us) and TTL (ms) of the logs. Reply: 1 for
 -- each take.
+-- include clock
 -- include log
 local log, window, ttl = newLog(), ARGV[#KEYS + 1], ARGV[#KEYS + 2]
 
@@ -64,7 +65,7 @@ for k = 1, #KEYS do
     change(key, member, at, id, cost)
   elseif window and cost > 0 and age < window + 0 then
     add(key, text(now - age), id, cost)
-    local failed = log.arm(key, ttl + 0)
+    local failed = arm(key, ttl + 0)
     if failed then return failed end
   end
   reply[k] = 1

@@ -2,7 +2,7 @@
 -- KEYS[1] the counter; KEYS[2] the witness, which keeps for a minute what the take costs: longer than a command may be
 -- sent again. ARGV: letter, quota, window and the fourth argument of list.lua; what the take has cost, and what it
 -- costs from now on; its period, and the nanoseconds of this. Reply: 1.
--- include log
+-- include clock
 -- include counters
 local counter = newCounters()[ARGV[1]](ARGV[2] + 0, ARGV[3] + 0, ARGV[4])
 local was, cost = call('GET', KEYS[2]) or ARGV[5], ARGV[6]
