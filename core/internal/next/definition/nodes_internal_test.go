@@ -110,9 +110,9 @@ func (s unsafe) Take(ctx context.Context, takes []store.Take, answers []store.An
 	}
 	runtime.Gosched()
 	for i := range takes {
+		s.mu.Lock()
 		g := s.log(&takes[i].Key, takes[i].Limit)
 		units, _ := asks(&takes[i])
-		s.mu.Lock()
 		g.record(takes[i].Limit, entry{id: takes[i].ID, at: s.now, units: units})
 		answers[i].Reset = g.wait(takes[i].Limit, s.now, g.used(takes[i].Limit, s.now)-1)
 		s.mu.Unlock()

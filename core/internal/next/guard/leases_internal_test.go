@@ -86,6 +86,9 @@ func (f *fleet) ask(process, cost int) bool {
 // settle changes the cost of a request.
 func (f *fleet) settle(q *leased, cost int) {
 	g := f.guards[q.process]
+	f.mu.Lock()
+	was := q.cost
+	f.mu.Unlock()
 	if q.use.IsLeased() {
 		if err := g.SettleLeased(f.t.Context(), q.use, q.takes[0].ID, cost); err != nil {
 			return
@@ -93,7 +96,7 @@ func (f *fleet) settle(q *leased, cost int) {
 	} else {
 		for i := range q.takes {
 			s := store.Settlement{
-				Key: f.key, Limit: q.takes[i].Limit, ID: q.takes[i].ID, Was: q.cost, Cost: cost, Age: time.Since(q.at),
+				Key: f.key, Limit: q.takes[i].Limit, ID: q.takes[i].ID, Was: was, Cost: cost, Age: time.Since(q.at),
 			}
 			if g.Settle(f.t.Context(), s, q.degraded) != nil {
 				return
@@ -309,6 +312,7 @@ func TestEndOfALease(t *testing.T) {
 			}
 			f.links[0].up(0)
 			time.Sleep(2 * d)
+			synctest.Wait()
 			last := make(map[*held]time.Time)
 			for _, q := range f.made {
 				if q.use.IsLeased() {
@@ -330,10 +334,12 @@ func TestEndOfALease(t *testing.T) {
 				f.ask(0, 1)
 			}
 			begun, takes, got := time.Now(), f.takes(1), make([]store.Answer, 1)
+			synctest.Wait()
 			g.leases.start = g.leases.start.Add(-moved)
 			for h.spend(takes, got).IsLeased() {
 				time.Sleep(time.Millisecond)
 			}
+			synctest.Wait()
 			g.leases.start = g.leases.start.Add(moved)
 			lasted, want := time.Since(begun), d/10*9-max(moved, 0)
 			if lasted > want || h.hand.Left() > 0 && lasted < want-2*time.Millisecond {

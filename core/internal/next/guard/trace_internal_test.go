@@ -242,6 +242,7 @@ func TestOutagesAgainstModel(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			logs := newSharedLogs()
 			s := logs.connect()
+			faults := rand.New(rand.NewPCG(seed, uint64(i)+1<<32)) // used by calls, one at a time
 			config := Config{Store: s, Policy: "p", Failure: Local, Timeout: 100 * time.Millisecond, LocalKeys: 1000}
 			if i%2 == 0 {
 				config.DenyCache = time.Second
@@ -259,7 +260,7 @@ func TestOutagesAgainstModel(t *testing.T) {
 				} {
 					tr.logs = append(tr.logs, newModelLog(fmt.Sprintf("k%d of %d", n, phase), l.Quota, l.Window))
 				}
-				s.faults(func() fault { return []fault{refuses, loses, partial}[r.IntN(3)] })
+				s.faults(func() fault { return []fault{refuses, loses, partial}[faults.IntN(3)] })
 				tr.steps(r.IntN(50))
 				s.up(0)
 				if r.IntN(2) == 0 {
