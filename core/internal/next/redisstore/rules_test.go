@@ -69,7 +69,7 @@ func (t *tester) again(mode store.Mode, cost int, limits ...*store.Limit) []stor
 	for i, l := range limits {
 		takes[i] = store.Take{Key: t.key, Limit: l, Cost: cost, ID: t.id, Mode: mode}
 	}
-	t.ok(t.Take(t.Context(), takes, answers))
+	t.ok(t.Store.Take(t.Context(), takes, answers))
 	return answers
 }
 
@@ -136,6 +136,27 @@ func TestExpiredEntries(t *testing.T) {
 			t.Errorf("%d members are left", left)
 		}
 	}
+}
+
+// Many expired entries are no part of what a counted denial leaves.
+func TestDenialBehindExpiredEntries(t *testing.T) {
+	x := newTester(t, false)
+	l := sliding(3, time.Minute)
+	m := store.MergeRequest{Key: x.key, Limit: l}
+	for n := range uint64(12_000) {
+		m.Entries = append(m.Entries, store.Entry{ID: 1000 + n, Cost: 1, Age: time.Minute - time.Second})
+	}
+	x.ok(x.Merge(t.Context(), m))
+	for range 3 {
+		x.Advance(time.Second)
+		x.take(store.ModeRecord, 1, l)
+	}
+	x.Advance(time.Second)
+	a := x.take(store.ModeChargeDenied, 1, l)[0]
+	if a.Allowed || a.Used != 3 || a.Retry != time.Minute-2*time.Second {
+		t.Errorf("%+v", a)
+	}
+	x.want("used", x.used(l), 3)
 }
 
 // Rule 3. A settlement finds a take whatever it has cost, and leaves one entry of a take that was executed twice.
@@ -249,6 +270,42 @@ func TestCountersAreSettledOnce(t *testing.T) {
 		if witnesses := x.rdb.Keys(t.Context(), x.stored(l)+":*").Val(); len(witnesses) != 1 {
 			t.Errorf("witnesses %q, want one", witnesses)
 		}
+	}
+}
+
+// Rule 8. When the clock was set back, a denial looks at the newest entry: no log stays full of what is in the future.
+func TestDenialLooksAtTheNewestEntry(t *testing.T) {
+	rdb := start(t)
+	l, permits := sliding(10, 10*time.Second), &store.Limit{Log: "permits", Quota: 10, Window: 10 * time.Second, Permits: true}
+	other := sliding(100, time.Minute)
+	for name, c := range map[string]struct {
+		limits []*store.Limit
+		costs  []int // recorded at once, and then after 9 s; asked for after the clock was set back by 9 s
+		mode   store.Mode
+	}{
+		"unit":     {[]*store.Limit{l}, []int{1, 1, 1}, store.ModeCharge},
+		"cost":     {[]*store.Limit{l}, []int{1, 9, 2}, store.ModeCharge},
+		"list":     {[]*store.Limit{l, other}, []int{1, 3, 3}, store.ModeCharge},
+		"at most":  {[]*store.Limit{l}, []int{2, 8, 8}, store.ModeAtMost},
+		"denied":   {[]*store.Limit{l}, []int{1, 9, 9}, store.ModeChargeDenied},
+		"permits":  {[]*store.Limit{permits}, []int{1, 1, 1}, store.ModeAtMost},
+		"a stream": {[]*store.Limit{l}, []int{1, 1, 1}, store.ModeCharge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newStore := clocked(rdb, false, redisstore.WithOneServer())
+			if name == "a stream" {
+				newStore = streams(rdb, false)
+			}
+			x := &tester{T: t, Clocked: newStore(t), rdb: rdb, key: store.NewKey("test", "k")}
+			x.take(store.ModeCharge, c.costs[0], c.limits...)
+			x.Advance(9 * time.Second)
+			for x.take(store.ModeCharge, c.costs[1], c.limits...)[0].Allowed {
+			}
+			x.Advance(-9 * time.Second)
+			if a := x.take(c.mode, c.costs[2], c.limits...)[0]; !a.Allowed || a.Used > c.costs[0] {
+				t.Errorf("%+v, want it admitted beside %d", a, c.costs[0])
+			}
+		})
 	}
 }
 
