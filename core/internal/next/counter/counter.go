@@ -14,12 +14,11 @@ import (
 
 // State is what is kept for one key. The zero State is that of a key which has used nothing.
 type State struct {
-	// Mark is the number of the period that Units are of; of calendar periods, the instant of the latest take; and of
-	// a token bucket the instant in nanoseconds when it is full again.
+	// Mark is the beginning of the period that Units are of, and of a token bucket the instant in nanoseconds when it is
+	// full again.
 	Mark   int64
 	Units  int64 // of the period
-	Before int64 // units of the period before, not of a fixed window without a calendar
-	Latest int64 // of calendar periods, the instant of the latest take of the period before
+	Before int64 // units of the period before, for a sliding counter
 }
 
 // View is a State as one limit sees it at one instant. At makes one.
@@ -47,55 +46,38 @@ const mostRefills = 10
 // when that begins, and no longer than they should if the clock was far ahead.
 func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
-	switch {
-	case limit.Algorithm == store.TokenBucket:
+	if limit.Algorithm == store.TokenBucket {
 		refill := int64(limit.Quota) * limit.Interval()
 		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
 			v.Mark, v.Moved = now*1000+refill, true
 		}
 		return v
-	case limit.Calendar != nil:
-		v.findPeriod(limit.Calendar, now)
-		return v
 	}
-	window := limit.Window.Microseconds()
-	number := floorDiv(now, window)
+	length := limit.Window.Microseconds()
+	v.begin = floorDiv(now, length) * length
+	v.end = v.begin + length
+	following := v.end + length
+	if c := limit.Calendar; c != nil {
+		v.now = min(max(now, c[0]), c[len(c)-1]-1)
+		v.late = v.now - now
+		i := 1
+		for v.now >= c[i] {
+			i++
+		}
+		v.begin, v.end, following = c[i-1], c[i], c[min(i+1, len(c)-1)]
+	}
 	switch {
-	case v.Mark == number:
-	case v.Mark > number:
-		number++
-		v.Moved = v.Mark > number
-		v.now, v.late = number*window, number*window-now
-	case v.Mark == number-1:
+	case v.Mark > v.begin && following > v.end:
+		v.begin, v.end, v.now, v.late = v.end, following, v.end, v.end-now
+		v.Moved = v.Mark > v.begin
+	case v.Mark >= v.begin:
+	case v.Mark == 2*v.begin-v.end:
 		v.Before, v.Units = v.Units, 0
 	default:
 		v.Before, v.Units = 0, 0
 	}
-	v.Mark, v.begin, v.end = number, number*window, (number+1)*window
+	v.Mark = v.begin
 	return v
-}
-
-// findPeriod finds the period of a calendar. Units of the latest period that had some, and of the one before, count if
-// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the
-// present period is lost.
-func (v *View) findPeriod(c *store.Calendar, now int64) {
-	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
-	v.late = v.now - now
-	i := 1
-	for v.now >= c[i] {
-		i++
-	}
-	switch {
-	case v.Mark < c[i-1]:
-		v.Before, v.Latest, v.Units = v.Units, v.Mark, 0
-	case v.Mark >= c[i] && i < len(c)-1:
-		v.now, v.late = c[i], c[i]-now
-		i++
-	}
-	if v.begin, v.end = c[i-1], c[i]; v.Latest >= v.begin {
-		v.Units, v.Before, v.Latest = v.Units+v.Before, 0, 0
-	}
-	v.Mark = v.now
 }
 
 // Used returns how many units are not available.
@@ -174,17 +156,15 @@ func (v *View) Until(used int) time.Duration {
 	return time.Duration(max(v.late, 0)+wait) * time.Microsecond
 }
 
-// Lasts returns how long the state need be kept. The units of a calendar's period may be in a later one by another
-// calendar, so they are kept for one more.
+// Lasts returns how long the state need be kept.
 func (v *View) Lasts() time.Duration {
 	end := v.end
-	switch {
-	case v.limit.Algorithm == store.TokenBucket:
+	switch v.limit.Algorithm {
+	case store.TokenBucket:
 		end = (v.Mark + 999) / 1000
-	case v.limit.Algorithm == store.SlidingCounter:
+	case store.SlidingCounter:
 		end += v.end - v.begin
-	case v.limit.Calendar != nil:
-		end += v.limit.Window.Microseconds()
+	case store.FixedWindow, store.SlidingLog:
 	}
 	return time.Duration(max(v.late, 0)+end-v.now) * time.Microsecond
 }

@@ -196,41 +196,6 @@ func TestClockBeforeCalendar(t *testing.T) {
 	}
 }
 
-// Where a calendar changes, units count that are in the present period by the new one, whichever period they were
-// counted in: here days that begin at another time.
-func TestCalendarsThatChange(t *testing.T) {
-	const hour, day = 3600e6, 24 * 3600e6
-	begins := func(at int64) store.Calendar { return store.Calendar{at - day, at, at + day, at + 2*day} }
-	for _, c := range []struct {
-		desc     string
-		calendar store.Calendar // from 100 days and an hour on
-		want     int
-	}{
-		{"the same", begins(100 * day), 4},
-		{"5 hours later", begins(99*day + 5*hour), 7},
-		{"5 hours earlier", begins(99*day + 19*hour), 7},
-		{"a minute later", begins(100*day + 60e6), 4},
-	} {
-		old := store.Limit{Algorithm: store.FixedWindow, Quota: 20, Window: 24 * time.Hour}
-		limit := old
-		limit.Calendar = &c.calendar
-		var s counter.State
-		add := func(now int64, units int) {
-			days := begins(now / day * day)
-			old.Calendar = &days
-			v := s.At(&old, now)
-			v.Add(units)
-			s = v.State
-		}
-		add(98*day+10*hour, 2)
-		add(99*day+22*hour, 3)
-		add(100*day+hour/2, 4)
-		if v := s.At(&limit, 100*day+hour); v.Used() != c.want {
-			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.want)
-		}
-	}
-}
-
 // What was counted is settled in its period and, of a sliding counter, in the next one. A bucket gets back what has not
 // come back already, and is never more than full or empty.
 func TestSettle(t *testing.T) {

@@ -13,7 +13,6 @@ const (
 	markNumber = iota
 	unitsNumber
 	beforeNumber
-	latestNumber
 	endNumber // the instant on the store's clock from which on the others are forgotten
 )
 
@@ -30,7 +29,7 @@ func (l *log) view(limit *store.Limit, now instant, at int64) counter.View {
 	var s counter.State
 	if l != nil && at < l.Spare()[endNumber] {
 		n := l.Spare()
-		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber], Latest: n[latestNumber]}
+		s = counter.State{Mark: n[markNumber], Units: n[unitsNumber], Before: n[beforeNumber]}
 	}
 	return s.At(limit, (at+now.wall)/int64(time.Microsecond))
 }
@@ -38,7 +37,7 @@ func (l *log) view(limit *store.Limit, now instant, at int64) counter.View {
 // keep keeps the numbers.
 func (l *log) keep(v *counter.View, at int64) {
 	n := l.Spare()
-	n[markNumber], n[unitsNumber], n[beforeNumber], n[latestNumber] = v.Mark, v.Units, v.Before, v.Latest
+	n[markNumber], n[unitsNumber], n[beforeNumber] = v.Mark, v.Units, v.Before
 	n[endNumber] = at + int64(v.Lasts()+endSlack)
 }
 
