@@ -309,6 +309,8 @@ func (x *run) note(q *request, got []store.Answer) {
 		x.n.denied[q.mode]++
 	}
 	x.hint = 0
+	// A take that is executed again when it has left its window is recorded anew.
+	x.made = slices.DeleteFunc(x.made, func(m made) bool { return m.id == q.id })
 	for i, a := range got {
 		m := made{ask: q.asks[i], id: q.id, at: x.Now(), period: a.Period, admitted: admitted}
 		if m.units, _ = m.limit.Counted(m.cost, q.mode); q.mode == store.ModeAtMost && !m.limit.Permits {
