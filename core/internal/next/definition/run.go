@@ -317,6 +317,10 @@ func (x *run) note(q *request, got []store.Answer) {
 			m.units = a.Granted
 		}
 		if q.mode != store.ModePeek {
+			// A take that was denied may be repeated later; its instant is that of the repetition.
+			x.made = slices.DeleteFunc(x.made, func(o made) bool {
+				return !o.admitted && o.id == m.id && o.key == m.key && o.limit.Log == m.limit.Log
+			})
 			x.made = append(x.made, m)
 		}
 		if x.hint = max(x.hint, a.Retry); admitted {
