@@ -14,7 +14,7 @@ import (
 
 // Questions of one plan that arrive while others are in flight go to the server together. Those of one key leave in the
 // order of their arrival, and keys take turns, so that a flood of one key delays no other key. A goroutine sends the
-// batch; callers wait for their answers, or for the ends of their contexts. If they leave, the call goes on without them.
+// batch. Callers wait for their answers, or for the ends of their contexts; if they leave, the call goes on.
 const (
 	fewBatches  = 2                    // in flight, before questions wait
 	mostBatches = 16                   // the same, if none was sent for a longWait: then replies take long
@@ -23,9 +23,9 @@ const (
 	mostIDs     = 1024                 // of a batch
 	mostCalls   = 64                   // to one server, with those that callers have left
 
-	// At the end of their contexts, callers let others run so often and for so long before they leave.
-	turns = 3
-	turn  = 3 * time.Millisecond
+	yields     = 3                      // of a caller that is about to leave, so that others may read its answer
+	yield      = 3 * time.Millisecond   // each of them
+	keepSender = 100 * time.Millisecond // a goroutine that sends batches, since a new one begins with too small a stack
 )
 
 // Plan is what questions have in common that may go to the server together. It belongs to one Conn, and is not changed
@@ -38,8 +38,8 @@ type Plan struct {
 	// argument has the ids in a row and then the rest. 0 is 1.
 	Group int
 
-	// Cut returns how many numbers at the beginning of a reply are about one question that stands for so many. If it is
-	// nil, questions are not asked together, and all of a reply is about one.
+	// Cut returns how many numbers at the beginning of a reply are about one question that stands for so many. A plan
+	// of one question needs none.
 	Cut func(reply []int64, standsFor int) int
 
 	// Recorded reports whether a question of a caller that has left was recorded, by its Reply. If it is nil, it was.
@@ -206,11 +206,11 @@ func (q *Question) waits(ctx context.Context) bool {
 	case <-ctx.Done():
 	}
 	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
-	for n := 0; n < turns && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
+	for n := 0; n < yields && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
 		select {
 		case <-q.answered:
 			return true
-		case <-time.After(turn):
+		case <-time.After(yield):
 			runtime.Gosched()
 		}
 	}
@@ -271,9 +271,6 @@ func (b *queue) maySend() bool {
 	b.starting = true
 	return true
 }
-
-// keepSender is how long a goroutine waits for more batches. A new one would begin with a stack that is too small.
-const keepSender = 100 * time.Millisecond
 
 // send sends the batches of a queue, and then those of others.
 func (c *Conn) send(b *queue) {

@@ -251,7 +251,7 @@ func TestCallersThatLeave(t *testing.T) {
 				begun := time.Now()
 				err := f.askWithin(limit, p, key)
 				var gone *store.LeftError
-				if took := time.Since(begun); !errors.As(err, &gone) || took < limit || took > limit+turns*turn {
+				if took := time.Since(begun); !errors.As(err, &gone) || took < limit || took > limit+yields*yield {
 					t.Errorf("%s: %v after %v", key, err, took)
 					return
 				}
@@ -390,7 +390,7 @@ func TestContextsOfCalls(t *testing.T) {
 			p.Ping = c.ping
 			f.Do(ctx, p, fresh("a"))
 			cancel()
-			if got := (<-ended).Sub(begun); got < c.want || got > c.want+8*turns*turn {
+			if got := (<-ended).Sub(begun); got < c.want || got > c.want+8*yields*yield {
 				t.Errorf("%+v: it ended after %v", c, got)
 			}
 		}

@@ -39,11 +39,9 @@ func ProtocolError(format string, args ...any) error {
 }
 
 const (
-	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
-	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, " +
-		"unless cluster-databases says more"
-	adviseLogin  = "give the client the server's password (Options.Password)"
-	adviseMaster = "connect to the master: this is a replica; after a failover, check " +
+	adviseCluster = "use redis.NewClusterClient: the server is part of a cluster"
+	adviseLogin   = "give the client the server's password (Options.Password)"
+	adviseMaster  = "connect to the master: this is a replica; after a failover, check " +
 		"that its name resolves to the new master"
 	adviseMasters  = "restore the masters that the cluster misses (CLUSTER INFO)"
 	adviseProtocol = "check that a Redis or Valkey server has this address, " +
@@ -87,7 +85,8 @@ var replyClasses = []struct{ prefix, class, advice string }{
 		"of its own (WithPrefix)"},
 	{"max number of clients", ClassRefused, // a node of a cluster goes on with "+ cluster connections reached"
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
-	{"DB index is out of range", ClassScript, adviseDatabase},
+	{"DB index is out of range", ClassScript, "correct the client's database number (Options.DB); a cluster has " +
+		"database 0 alone, unless cluster-databases says more"},
 	{"Protocol error", ClassProtocol, adviseProtocol},
 	{redis.Nil.Error(), ClassProtocol, adviseProtocol},
 }
