@@ -22,6 +22,7 @@ const (
 	leaves        // the caller leaves at its deadline; the call is executed and ends after twice the time
 	drops         // the caller leaves at its deadline; the call ends with an error after twice the time
 	hangs         // the same, after a minute
+	waits         // the caller leaves at its deadline; the call is never sent
 	partial       // the first of several takes is executed; other calls are not
 	oneKey        // the same, and the error concerns one key
 	panics        // the call is not executed
@@ -90,7 +91,7 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 			return ctx.Err()
 		}
 	}
-	if f == leaves || f == drops || f == hangs {
+	if f == leaves || f == drops || f == hangs || f == waits {
 		<-ctx.Done()
 		call := new(store.Call)
 		go func() {
@@ -99,8 +100,11 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 			}
 			s.mu.Lock()
 			recorded, err := false, errFault
-			if f == leaves {
+			switch f {
+			case leaves:
 				recorded, err = execute(f), nil
+			case waits:
+				err = nil
 			}
 			s.mu.Unlock()
 			call.End(recorded, err)
@@ -120,7 +124,7 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 		return errOneKey
 	case loses, partial:
 		execute(f)
-	case refuses, leaves, drops, hangs:
+	case refuses, leaves, drops, hangs, waits:
 	}
 	return errFault
 }

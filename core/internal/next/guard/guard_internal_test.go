@@ -29,8 +29,8 @@ type world struct {
 	freed   []string // guarded by freeing
 }
 
-// run calls f with a world for each failure policy that is given, or for Local.
-func run(t *testing.T, f func(w *world), change ...func(*Config)) {
+// inWorld calls f with a world for each failure policy that is given, or for Local.
+func inWorld(t *testing.T, f func(w *world), change ...func(*Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, faultyStore: newSharedLogs().connect()}
@@ -108,7 +108,7 @@ func wantFrom(t *testing.T, q *asked, from event.Source, allowed bool) {
 
 // After five failures in a row nothing is asked but a ping about once a second, until that is answered.
 func TestBreaker(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 100, time.Hour)
 		w.down(refuses)
 		for i := range 10 {
@@ -139,9 +139,25 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// A store that hangs opens the breaker, although all requests are of one key and wait for its replay.
+func TestBreakerOfOneKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(hangs)
+		begun := time.Now()
+		for w.guard.Answers() && time.Since(begun) < time.Minute {
+			w.take(1, store.ModeCharge, newModelLog("k", 100, time.Hour))
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("the breaker opened after %v", took)
+		}
+		w.up(0)
+		time.Sleep(2 * time.Minute) // for the calls to end
+	})
+}
+
 // Calls that were under way when another one failed are one failure with it.
 func TestFailuresAtOnce(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.down(leaves)
 		for range 4 {
 			var all sync.WaitGroup
@@ -159,7 +175,7 @@ func TestFailuresAtOnce(t *testing.T) {
 
 // A ping of a store without one is a peek at the log that has failed last.
 func TestPingByPeek(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.down(refuses)
 		for i := range 5 {
 			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint("k", i), 9, time.Hour))
@@ -182,7 +198,7 @@ func (noPing) Ping() {}
 
 // An answer to a call that was under way when the breaker opened does not close it.
 func TestLateAnswer(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.up(90 * time.Millisecond)
 		var late *asked
 		go func() { late = w.take(1, store.ModeCharge, newModelLog("late", 9, time.Hour)) }()
@@ -202,7 +218,7 @@ func TestLateAnswer(t *testing.T) {
 
 // Two pings are under way at most, and an answer to a third one is not waited for.
 func TestPingsThatHang(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.down(hangs)
 		for i := range 5 {
 			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
@@ -220,7 +236,7 @@ func TestPingsThatHang(t *testing.T) {
 // A decision ends with the timeout, whatever is to be replayed before.
 func TestDecisionsEndInTime(t *testing.T) {
 	for _, f := range []fault{leaves, drops} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			a, b := newModelLog("a", 9, time.Hour), newModelLog("b", 9, time.Hour)
 			w.down(f)
 			for range 8 {
@@ -250,7 +266,7 @@ func TestDecisionsEndInTime(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	for _, f := range []fault{refuses, loses, leaves, drops, panics} {
 		for _, policy := range []Failure{Open, Closed} {
-			run(t, func(w *world) {
+			inWorld(t, func(w *world) {
 				l, other := newModelLog("k", 9, time.Hour), newModelLog("other", 9, time.Hour)
 				w.down(f)
 				for range 10 {
@@ -276,7 +292,7 @@ func TestPolicies(t *testing.T) {
 // A mistake in the configuration is no outage, and no decision.
 func TestConfigErrors(t *testing.T) {
 	for _, policy := range []Failure{Local, Open, Closed} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			q := &asked{takes: make([]store.Take, 1), answers: make([]store.Answer, 1)}
 			q.takes[0] = store.Take{Key: store.NewKey("p", "k"), Cost: 1} // without a limit
 			q.takes[0].Limit = &store.Limit{Log: "a", Quota: 1, Window: time.Hour}
@@ -291,7 +307,7 @@ func TestConfigErrors(t *testing.T) {
 
 // A key of another type is decided here, is tried about once a second, and stops nobody else.
 func TestErrorOfOneKey(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		bad, good := newModelLog("bad", 100, time.Hour), newModelLog("good", 200, time.Hour)
 		w.faults(func() fault {
 			if strings.HasSuffix(w.calls[len(w.calls)-1], "bad") {
@@ -317,7 +333,7 @@ func TestErrorOfOneKey(t *testing.T) {
 
 // While a long backlog is replayed, requests of its key are decided here at once, by an error of a class of its own.
 func TestLongBacklog(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l, other := newModelLog("k", 10_000, time.Hour), newModelLog("other", 10, time.Hour)
 		w.down(refuses)
 		for range 2000 {
@@ -346,7 +362,7 @@ func TestLongBacklog(t *testing.T) {
 
 // Backlogs of many keys are replayed without a request, several at the same time.
 func TestManyBacklogs(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		const keys = 1900 // which must not share logs
 		w.down(refuses)
 		for i := range keys {
@@ -366,7 +382,7 @@ func TestLostKeys(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.down(refuses)
 		for i := range 30 {
 			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
@@ -389,7 +405,7 @@ func TestLostKeys(t *testing.T) {
 
 // What has left its window is not replayed, and not kept for that.
 func TestReplayAfterTheWindow(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 10, time.Second)
 		w.down(loses)
 		for range 8 {
@@ -409,7 +425,7 @@ func TestReplayAfterTheWindow(t *testing.T) {
 func TestSettleInAnOutage(t *testing.T) {
 	for _, f := range []fault{refuses, loses, leaves, drops} {
 		for _, again := range []bool{false, true} {
-			run(t, func(w *world) {
+			inWorld(t, func(w *world) {
 				l := newModelLog("k", 100, time.Hour)
 				w.down(f)
 				var all []*asked
@@ -452,14 +468,16 @@ func TestSettleInAnOutage(t *testing.T) {
 
 // A settlement that comes while the take's call is under way is sent when that has ended.
 func TestSettleAfterTheCall(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 100, time.Hour)
 		w.down(leaves)
 		q := w.take(2, store.ModeCharge, l)
 		w.up(0)
 		w.asked()
-		if err := w.settle(q, 0); err != nil {
-			t.Error(err)
+		for _, cost := range []int{1, 0, 3} { // what was undone stays undone
+			if err := w.settle(q, cost); err != nil {
+				t.Error(err)
+			}
 		}
 		time.Sleep(99 * time.Millisecond)
 		if calls := w.asked(); strings.Contains(calls, "settle") {
@@ -480,7 +498,7 @@ func TestSettleAfterTheCall(t *testing.T) {
 // Of two settlements at the same time, the second one is sent when the first one has ended.
 func TestSettleOneAtATime(t *testing.T) {
 	for _, policy := range []Failure{Local, Open, Closed} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
 			q := w.take(5, store.ModeCharge, l)
 			w.up(50 * time.Millisecond)
@@ -500,7 +518,7 @@ func TestSettleOneAtATime(t *testing.T) {
 
 // What is settled or added while a replay is under way is replayed as well.
 func TestChangesDuringAReplay(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 100, time.Hour)
 		time.Sleep(time.Minute)
 		w.up(10 * time.Millisecond)
@@ -537,11 +555,52 @@ func TestChangesDuringAReplay(t *testing.T) {
 	})
 }
 
+// Many settlements are replayed beside requests, which do not wait for them, and each is the latest.
+func TestManySettlements(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 1000, time.Hour)
+		w.up(10 * time.Millisecond)
+		w.down(loses)
+		var all sync.WaitGroup
+		made := make([]*asked, 60)
+		for i := range made {
+			all.Go(func() { made[i] = w.take(2, store.ModeCharge, l) })
+		}
+		all.Wait()
+		settle := func(cost int) {
+			for _, q := range made {
+				if err := w.settle(q, cost); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		settle(1)
+		w.up(50 * time.Millisecond)
+		for w.asked(); !strings.Contains(w.asked(), "settle"); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		begun := time.Now()
+		wantFrom(t, w.take(1, store.ModePeek, l), event.Local, true)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("a request has waited %v", took)
+		}
+		settle(3)
+		for !strings.Contains(w.asked(), "settle") { // the next ones
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.down(loses) // after which they are told the cost before
+		settle(4)
+		time.Sleep(60 * time.Millisecond)
+		w.up(0)
+		w.wantUnits(240, l)
+	})
+}
+
 // A take whose caller has left, and that is denied here, is removed when its call has ended. One that was not recorded
 // needs no settlement.
 func TestDeniedAfterLeaving(t *testing.T) {
-	for _, f := range []fault{leaves, drops} {
-		run(t, func(w *world) {
+	for _, f := range []fault{leaves, drops, waits} {
+		inWorld(t, func(w *world) {
 			l, other := newModelLog("k", 1, time.Hour), newModelLog("other", 5, time.Hour)
 			w.down(refuses)
 			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
@@ -551,14 +610,18 @@ func TestDeniedAfterLeaving(t *testing.T) {
 			w.down(f)
 			wantFrom(t, w.take(1, store.ModeCharge, l, other), event.Local, false)
 			w.up(0)
+			w.asked()
 			w.wantUnits(0, l, other)
+			if calls := w.asked(); (f == waits) == strings.Contains(calls, "settle") {
+				t.Errorf("%d: asked %s", f, calls)
+			}
 		})
 	}
 }
 
 // A take that was undone is removed where a replay has added it, although its call has recorded nothing.
 func TestUndoneAfterAReplay(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l, full := newModelLog("k", 9, time.Hour), newModelLog("full", 1, time.Hour)
 		w.take(1, store.ModeCharge, full)
 		w.down(leaves)
@@ -578,7 +641,7 @@ func TestUndoneAfterAReplay(t *testing.T) {
 
 // What is to be removed of one log is bounded.
 func TestOwedIsBounded(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 1, time.Hour)
 		w.take(1, store.ModeCharge, l)
 		for i := range 2 * mostOwed {
@@ -588,6 +651,14 @@ func TestOwedIsBounded(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		w.wantUnits(1, l)
+		w.asked()
+		for _, age := range []time.Duration{0, 2 * time.Hour} { // which has left the window
+			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1, Age: age}, true)
+		}
+		w.wantUnits(1, l)
+		if calls := w.asked(); calls != "settle k" {
+			t.Errorf("asked %s", calls)
+		}
 	})
 }
 
@@ -597,7 +668,7 @@ func TestModesInAnOutage(t *testing.T) {
 		for mode, want := range map[store.Mode]int{
 			store.ModeCharge: 3, store.ModePeek: 0, store.ModeRecord: 6, store.ModeChargeDenied: 3, store.ModeAtMost: 3,
 		} {
-			run(t, func(w *world) {
+			inWorld(t, func(w *world) {
 				l, other := newModelLog("k", 3, time.Hour), newModelLog("other", 100, time.Hour)
 				w.down(f)
 				admitted := 0
@@ -627,7 +698,7 @@ func TestModesInAnOutage(t *testing.T) {
 
 // Algorithms that count are decided and settled here, and nothing of an outage comes to the store.
 func TestCountersInAnOutage(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 3, time.Hour)
 		l.limit.Algorithm = store.FixedWindow
 		w.down(refuses)
@@ -652,7 +723,7 @@ func TestCountersInAnOutage(t *testing.T) {
 // A request that was not asked of a log is added to it later, in an outage too, and its cost changed.
 func TestAdd(t *testing.T) {
 	for _, f := range []fault{answers, refuses, loses, leaves, drops} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
 			w.down(f)
 			take := store.Take{Key: l.key, Limit: l.limit, ID: newID()}
@@ -677,7 +748,7 @@ func TestAdd(t *testing.T) {
 // Reset forgets what was admitted here, and what was to be replayed.
 func TestReset(t *testing.T) {
 	for _, f := range []fault{refuses, loses} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 3, time.Hour)
 			reset := func() error { return w.guard.Reset(t.Context(), l.key, []*store.Limit{l.limit}) }
 			w.down(f)
@@ -707,7 +778,7 @@ func TestReset(t *testing.T) {
 
 // A denial is remembered, but not of a log of which something is to be replayed.
 func TestDenialsBesideABacklog(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l, common := newModelLog("k", 3, time.Hour), newModelLog("common", 1, time.Hour)
 		w.take(1, store.ModeCharge, common)
 		wantFrom(t, w.take(1, store.ModeCharge, l, common), event.Store, false)
@@ -738,7 +809,7 @@ func TestDenialsBesideABacklog(t *testing.T) {
 // What the store has recorded for nobody is given back.
 func TestPermitsInAnOutage(t *testing.T) {
 	for _, f := range []fault{refuses, loses, leaves, drops} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 3, 30*time.Second)
 			l.limit.Permits = true
 			hold := func(q *asked) *permits.Held {
@@ -780,7 +851,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 
 // A permit whose release was not answered is given back as soon as the store answers again.
 func TestReleaseInAnOutage(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("k", 3, time.Hour)
 		l.limit.Permits = true
 		q := w.take(1, store.ModeCharge, l)
@@ -797,7 +868,7 @@ func TestReleaseInAnOutage(t *testing.T) {
 // Permits that the store has lost are added again, at most a third of a lease later, or after an outage at once.
 func TestPermitsThatAreLost(t *testing.T) {
 	for _, outage := range []bool{false, true} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 3, 30*time.Second)
 			l.limit.Permits = true
 			q := w.take(1, store.ModeCharge, l)
@@ -827,7 +898,7 @@ func TestPermitsThatAreLost(t *testing.T) {
 // Close replays what is left, and its error says what it could not.
 func TestClose(t *testing.T) {
 	for _, down := range []bool{false, true} {
-		run(t, func(w *world) {
+		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
 			w.down(refuses)
 			for range 7 {
@@ -855,7 +926,7 @@ func TestClose(t *testing.T) {
 
 // Close takes five seconds at most.
 func TestCloseEnds(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		w.down(leaves)
 		for i := range 50 {
 			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
@@ -870,7 +941,7 @@ func TestCloseEnds(t *testing.T) {
 
 // Overrides have the time of a decision, and their errors are no failures of the store.
 func TestOverrides(t *testing.T) {
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		ctx, cancel := w.guard.Within(t.Context())
 		defer cancel()
 		begun := time.Now()
@@ -906,7 +977,7 @@ func TestOutageLog(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	run(t, func(w *world) {
+	inWorld(t, func(w *world) {
 		l := newModelLog("alice", 100, time.Hour)
 		for range 10 {
 			w.down(refuses)

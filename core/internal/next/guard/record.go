@@ -31,13 +31,12 @@ type record struct {
 	added   func() // is called when there is something more to replay; it takes no lock of the record
 	start   time.Time
 
-	most     int64         // backlogs
+	most     atomic.Int64  // backlogs
 	backlogs atomic.Int64  // how many there are
 	takes    atomic.Int64  // in all of them
 	replayed atomic.Uint64 // entries
 	lost     atomic.Uint64 // units for which there was no backlog left
-	sent     atomic.Int64  // when a take was last sent that was not answered
-	closed   atomic.Bool   // nothing is recorded any more
+	sent     atomic.Int64  // when a take was last sent that was not answered, or a replay began
 
 	shards [64]shard
 }
@@ -65,33 +64,29 @@ type backlog struct {
 	limit *store.Limit
 
 	since   time.Duration // entries of this process from then on are to be merged
-	merged  time.Duration // entries until then may have been merged
 	last    time.Duration // when something was added
 	owed    map[uint64]owed
-	owedNow int // of them, those of which no call is under way
 	takes   int // decided here and not merged, and owed
 	changes int
 
-	running chan struct{} // closed at the end of the replay that is under way, or nil
-	long    bool          // it has more than a page
-	err     error         // of the last replay
-	retry   time.Duration // no replay before, as err is about this log alone
+	run   *run          // the replay that is under way, or nil
+	err   error         // of the last one
+	retry time.Duration // no replay before, as err is about this log alone
 }
 
 const nothing = math.MaxInt64 // the instant since when there is nothing to merge
 
-// owed is a settlement that the store has not got.
+// owed is a settlement of a take that the store has not got.
 type owed struct {
 	was, cost int
 	at        time.Duration // of the take
-	flying    bool          // a call about the take is under way
-	vain      bool          // the take has never counted here, so no replay has added it
+	vain      bool          // it has never counted here, so no replay has added it
 }
 
 func newRecord(keys int, settles bool, added func()) *record {
-	return &record{
-		Store: memory.New(keys), start: time.Now(), most: logsPerKey * int64(keys), settles: settles, added: added,
-	}
+	rec := &record{Store: memory.New(keys), start: time.Now(), settles: settles, added: added}
+	rec.most.Store(logsPerKey * int64(keys))
+	return rec
 }
 
 func (rec *record) now() time.Duration { return time.Since(rec.start) }
@@ -107,9 +102,9 @@ func (rec *record) lock(k *store.Key, l *store.Limit) (*shard, *backlog) {
 func (rec *record) lockToAdd(k *store.Key, l *store.Limit) (*shard, *backlog) {
 	sh, b := rec.lock(k, l)
 	switch {
-	case b != nil || rec.closed.Load():
+	case b != nil:
 		return sh, b
-	case rec.backlogs.Add(1) > rec.most:
+	case rec.backlogs.Add(1) > rec.most.Load():
 		rec.backlogs.Add(-1)
 		return sh, nil
 	case sh.logs == nil:
@@ -135,13 +130,13 @@ func (rec *record) remove(b *backlog) {
 
 // removeIfDone removes a backlog in which nothing is left. The caller holds the lock.
 func (rec *record) removeIfDone(b *backlog) {
-	if b.since == nothing && len(b.owed) == 0 && b.running == nil {
+	if !b.isBehind() && b.run == nil {
 		rec.remove(b)
 	}
 }
 
-// isBehind reports whether there is something to replay that can be sent now. The caller holds the lock.
-func (b *backlog) isBehind() bool { return b.since < nothing || b.owedNow > 0 }
+// isBehind reports whether there is something to replay. The caller holds the lock.
+func (b *backlog) isBehind() bool { return b.since < nothing || len(b.owed) > 0 }
 
 // behind returns the backlog of a log if something is to be replayed, or nil.
 func (rec *record) behind(k *store.Key, l *store.Limit) *backlog {
@@ -174,124 +169,91 @@ func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Dura
 	rec.changed(b, 1)
 }
 
-// owe notes that a take, which the store may have, is to be settled there. It is vain if it has never counted here.
+// owe notes that a take, which the store may have, is to be settled there, after the calls about it that are under way.
 func (rec *record) owe(s *store.Settlement, vain bool) {
-	if !rec.settles {
-		return
-	}
-	sh, b := rec.lockToAdd(&s.Key, s.Limit)
-	defer sh.mu.Unlock()
-	if b != nil {
-		rec.oweIn(b, s, vain)
+	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, vain: vain}
+	if rec.settles && !rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
+		rec.add(s.ID, &s.Key, s.Limit, o)
 	}
 }
 
-func (rec *record) oweIn(b *backlog, s *store.Settlement, vain bool) {
-	o, again := b.owed[s.ID]
-	if again {
-		o.cost = s.Cost
-		b.owed[s.ID] = o
+// add adds what is owed of a take, or changes it. It returns the backlog, or nil if there is no place.
+func (rec *record) add(id uint64, k *store.Key, l *store.Limit, o owed) *backlog {
+	sh, b := rec.lockToAdd(k, l)
+	defer sh.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	old, again := b.owed[id]
+	switch {
+	case again:
+		if old.cost > 0 { // what was undone stays undone
+			old.cost = o.cost
+		}
+		b.owed[id] = old
 		rec.changed(b, 0)
-		return
-	}
-	if s.Cost == 0 && len(b.owed) >= mostOwed {
-		return
-	}
-	if b.owed == nil {
+		return b
+	case o.cost == 0 && len(b.owed) >= mostOwed:
+		return b
+	case b.owed == nil:
 		b.owed = make(map[uint64]owed)
 	}
-	flying := rec.flights.has(s.ID, &b.key, b.limit)
-	o = owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, flying: flying, vain: vain}
-	if b.owed[s.ID] = o; !o.flying {
-		b.owedNow++
-	}
+	b.owed[id] = o
 	rec.changed(b, 1)
+	return b
 }
 
 // forgive removes what is owed of a take. The caller holds the lock.
 func (rec *record) forgive(b *backlog, id uint64) {
-	o, ok := b.owed[id]
-	if !ok {
-		return
-	}
 	delete(b.owed, id)
-	if !o.flying {
-		b.owedNow--
-	}
 	b.takes--
 	rec.takes.Add(-1)
 }
 
-// mayHave reports whether the store may have got a take of that age, although it has not answered.
+// mayHave reports whether the store may have got a take of that age which was decided here.
 func (rec *record) mayHave(age time.Duration) bool {
 	return rec.now()-age-ageSlack <= time.Duration(rec.sent.Load())
 }
 
 // settle is about a take whose cost was changed in the log of this process, if it was decided here. It reports whether
-// a replay tells the store, so that nobody else has to.
+// the store is told later, so that nobody else has to.
 func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
-	flying := rec.flights.has(s.ID, &s.Key, s.Limit)
-	if rec.backlogs.Load() == 0 && !flying {
+	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age}
+	if rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
+		return true
+	}
+	if rec.backlogs.Load() == 0 {
 		return false
 	}
 	sh, b := rec.lock(&s.Key, s.Limit)
-	if b == nil && flying {
-		sh.mu.Unlock()
-		sh, b = rec.lockToAdd(&s.Key, s.Limit)
-	}
-	defer sh.mu.Unlock()
 	if b == nil {
+		sh.mu.Unlock()
 		return false
 	}
 	_, isOwed := b.owed[s.ID]
-	at := rec.now() - s.Age
-	switch {
-	case isOwed || flying:
-	case !degraded || at+ageSlack < b.since: // the store has it
-		return false
-	case !rec.mayHave(s.Age) && at-ageSlack > b.merged: // the store does not have it
+	theirs := !degraded || o.at+ageSlack < b.since // the store has it
+	ours := !rec.mayHave(s.Age)
+	if !isOwed && !theirs && ours {
 		rec.changed(b, 0)
-		return true
 	}
-	rec.oweIn(b, s, false)
-	return true
+	sh.mu.Unlock()
+	if isOwed || !theirs && !ours {
+		rec.add(s.ID, &s.Key, s.Limit, o)
+	}
+	return isOwed || !theirs
 }
 
-// landed notes that a call about a take has ended that was under way. It returns the backlog if the take can be settled
-// now, or else nil. Nothing is to be removed of a vain one that was not recorded.
-func (rec *record) landed(id uint64, k *store.Key, l *store.Limit, recorded bool) (due *backlog) {
-	rec.flights.land(id, k, l)
-	sh, b := rec.lock(k, l)
-	defer sh.mu.Unlock()
-	if b == nil {
-		return nil
-	}
-	o, ok := b.owed[id]
-	switch {
-	case !ok || !o.flying || rec.flights.has(id, k, l):
-		return nil
-	case !recorded && o.vain:
-		rec.forgive(b, id)
-		rec.removeIfDone(b)
-		return nil
-	}
-	o.flying = false
-	b.owed[id] = o
-	b.owedNow++
-	return b
-}
-
-// reset forgets logs of a key. It returns the ends of the replays that are under way.
-func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []chan struct{}) {
+// reset forgets logs of a key. It returns the replays that are under way.
+func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []*run) {
 	rec.Reset(key, limits, 0)
 	for _, l := range limits {
 		sh, b := rec.lock(key, l)
 		if b != nil {
-			if b.running != nil {
-				running = append(running, b.running)
+			if b.run != nil {
+				running = append(running, b.run)
 			}
 			rec.takes.Add(-int64(b.takes))
-			b.since, b.owed, b.owedNow, b.takes = nothing, nil, 0, 0
+			b.since, b.owed, b.takes = nothing, nil, 0
 			b.changes++
 			rec.removeIfDone(b)
 		}
@@ -310,7 +272,7 @@ func (rec *record) pages(yield func([]*backlog) bool) {
 		var page []*backlog
 		sh.mu.Lock()
 		for _, b := range sh.logs {
-			if rec.now()-b.last > b.limit.Window+ageSlack && b.running == nil {
+			if rec.now()-b.last > b.limit.Window+ageSlack && b.run == nil {
 				rec.remove(b)
 			} else if b.isBehind() {
 				page = append(page, b)
@@ -326,7 +288,7 @@ func (rec *record) pages(yield func([]*backlog) bool) {
 // close removes all backlogs for good, and returns what was in them: units that still count, and takes, of which some
 // have none.
 func (rec *record) close() (units, takes int) {
-	rec.closed.Store(true)
+	rec.most.Store(0)
 	for page := range rec.pages {
 		for _, b := range page {
 			b.mu.Lock()

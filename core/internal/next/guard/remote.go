@@ -3,7 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
-	"hash/maphash"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -42,6 +42,15 @@ func newRemote(c *Config) (r remote) {
 	r.overrider, _ = r.Store.(store.Overrider)
 	r.pinger, _ = r.Store.(store.Pinger)
 	return r
+}
+
+// lacks returns the error for a call of a method that the store does not have.
+func (r *remote) lacks(method, to, of string) error {
+	return &store.ConfigError{
+		Option: method, Value: fmt.Sprintf("%T", r.Store),
+		Problem: "this store cannot " + to + ": it has no method " + method + " (" + of + ")",
+		Remedy:  "add it; a wrapper embeds store.Full",
+	}
 }
 
 var errPanicked = errors.New("the store has panicked")
@@ -104,45 +113,6 @@ func (r *remote) take(ctx context.Context, takes []store.Take, answers []store.A
 		q.free()
 	}
 	return err
-}
-
-// flights are the takes of which a call is under way although its caller has left, or a settlement. Meanwhile no
-// settlement of them is sent, because it could overtake the call.
-type flights struct {
-	mu    sync.Mutex
-	calls map[uint64]int // by the hash of ID and log
-}
-
-var seed = maphash.MakeSeed()
-
-func flight(id uint64, k *store.Key, l *store.Limit) uint64 {
-	return id ^ k.Hash() ^ maphash.String(seed, l.Log)
-}
-
-// depart notes that a call is under way.
-func (f *flights) depart(id uint64, k *store.Key, l *store.Limit) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.calls == nil {
-		f.calls = make(map[uint64]int)
-	}
-	f.calls[flight(id, k, l)]++
-}
-
-// land notes that a call has ended.
-func (f *flights) land(id uint64, k *store.Key, l *store.Limit) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := flight(id, k, l)
-	if f.calls[n]--; f.calls[n] <= 0 {
-		delete(f.calls, n)
-	}
-}
-
-func (f *flights) has(id uint64, k *store.Key, l *store.Limit) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.calls[flight(id, k, l)] > 0
 }
 
 // lastID makes the IDs of takes. It counts from a random number of 64 bits, so that processes which share a log do not

@@ -31,131 +31,108 @@ var errReplaying = &store.StoreError{
 	Advice: "wait: the replay ends by itself",
 }
 
-// replayFirst replays what the store lacks of the logs of a request, so that the store can decide it. It fails if that
-// takes long.
+var errNoAnswer = &store.StoreError{
+	Class: "timeout", Err: errors.New("a replay before the request was not answered in time"),
+	Advice: "find out why the store is slow",
+}
+
+// run is a replay. It is long if it has more than a page.
+type run struct {
+	done, long chan struct{} // closed when it is
+	err        error         // once it is done
+}
+
+// replayFirst waits until the store has what it lacks of the logs of a request, so that it can decide it. It fails if
+// that takes long.
 func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) error {
-	for i := 0; i < len(takes); {
-		b := g.record.behind(&takes[i].Key, takes[i].Limit)
-		if b == nil {
-			i++
-			continue
-		}
-		running, err := g.record.begin(b)
-		switch {
-		case err != nil:
-			return err
-		case running != nil:
-			select {
-			case <-running:
-				continue // look again
-			case <-ctx.Done():
-				return errReplaying
+	for i := range takes {
+		for b := g.record.behind(&takes[i].Key, takes[i].Limit); b != nil; {
+			r, err := g.startReplay(b)
+			if err != nil {
+				return err
 			}
-		}
-		done, err := g.replay(ctx, b, true)
-		if err != nil {
-			return err
-		} else if !done {
-			g.replayAside(b)
-			return errReplaying
+			select {
+			case <-r.done:
+				if r.err != nil {
+					return r.err
+				}
+			case <-r.long:
+				return errReplaying
+			case <-ctx.Done():
+				return errNoAnswer
+			}
+			b = g.record.behind(&takes[i].Key, takes[i].Limit)
 		}
 	}
 	return nil
 }
 
-// replayAside replays a backlog in the background, unless that is done already.
-func (g *Guard) replayAside(b *backlog) {
-	if g.background.Err() != nil {
-		return
-	}
-	if running, err := g.record.begin(b); running == nil && err == nil {
-		go g.replay(g.background, b, false) //nolint:errcheck // it is done again
-	}
-}
-
-// begin begins a replay, which its caller has to do, or returns the end of the one that is under way. It returns an
-// error if there should be none now.
-func (rec *record) begin(b *backlog) (running chan struct{}, err error) {
+// startReplay starts a replay, or returns the one that is under way. It returns an error if there should be none now.
+func (g *Guard) startReplay(b *backlog) (*run, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.running != nil && b.long:
-		return nil, errReplaying
-	case b.running != nil:
-		return b.running, nil
-	case rec.now() < b.retry:
+	case b.run != nil:
+		return b.run, nil
+	case g.record.now() < b.retry:
 		return nil, b.err
 	}
-	b.running = make(chan struct{})
-	return nil, nil
-}
-
-// replay replays a backlog whose replay has begun. A request that waits for it replays a page at most. Done reports
-// whether the store has all that it can get now.
-func (g *Guard) replay(ctx context.Context, b *backlog, waited bool) (done bool, err error) {
-	rec := g.record
-	defer func() {
+	r := &run{done: make(chan struct{}), long: make(chan struct{})}
+	b.run = r
+	go func() {
+		r.err = g.replay(b, r)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		close(b.running)
-		b.running, b.long, b.err = nil, false, err
-		if err != nil && !store.IsOutage(err) {
-			b.retry = rec.now() + retryOne
+		close(r.done)
+		if b.run, b.err = nil, r.err; r.err != nil && !store.IsOutage(r.err) {
+			b.retry = g.record.now() + retryOne
 		}
-		rec.removeIfDone(b)
+		g.record.removeIfDone(b)
 	}()
-	for !done && ctx.Err() == nil {
-		b.mu.Lock()
-		changes, since, now := b.changes, b.since, rec.now()
-		due := rec.due(b, now)
-		b.merged = now
-		b.mu.Unlock()
-		// What is settled first is then found by a merge, which looks for an entry of the same cost.
-		if waited && len(due) > fewOwed {
-			return false, nil
-		}
-		err = parallel(due, 1, func(s *store.Settlement) error { return g.settleOwed(ctx, b, s) })
-		if err != nil {
-			return false, err
-		}
-		entries, read := rec.from(b, since), rec.now()
-		if waited && len(entries) > pageSize {
-			return false, nil
-		}
-		b.setLong(len(entries) > pageSize)
-		for page := range slices.Chunk(entries, pageSize) {
-			again, err := g.mergePage(ctx, b, page, read)
-			if err != nil {
-				return false, err
-			} else if again {
-				break
-			}
-		}
-		b.setLong(false) // so that requests wait for the rest, and add nothing to it
-		b.mu.Lock()
-		if done = b.changes == changes; done {
-			rec.takes.Add(int64(len(b.owed) - b.takes))
-			b.since, b.takes = nothing, len(b.owed)
-		}
-		b.mu.Unlock()
-	}
-	return done, nil
+	return r, nil
 }
 
-// setLong has requests not wait for a replay, or wait for it again.
-func (b *backlog) setLong(long bool) {
+// replay replays what is in a backlog when it begins.
+func (g *Guard) replay(b *backlog, r *run) error {
+	rec := g.record
+	b.mu.Lock()
+	changes, since, now := b.changes, b.since, rec.now()
+	due := rec.due(b, now)
+	b.mu.Unlock()
+	rec.sent.Store(int64(now)) // before the entries are read
+	long := sync.OnceFunc(func() { close(r.long) })
+	if len(due) > fewOwed {
+		long()
+	}
+	// What is settled first is then found by a merge, which looks for an entry of the same cost.
+	err := parallel(due, 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
+	if err != nil {
+		return err
+	}
+	entries, read := rec.from(b, since), rec.now()
+	if len(entries) > pageSize {
+		long()
+	}
+	for page := range slices.Chunk(entries, pageSize) {
+		if again, err := g.mergePage(b, page, read); again || err != nil {
+			return err
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.long = long
+	if b.changes == changes {
+		rec.takes.Add(int64(len(b.owed) - b.takes))
+		b.since, b.takes = nothing, len(b.owed)
+	}
+	return nil
 }
 
-// due returns the settlements that are owed, but not those of takes of which a call is under way. The caller holds the
-// lock.
+// due returns the settlements that are owed. The caller holds the lock.
 func (rec *record) due(b *backlog, now time.Duration) (all []store.Settlement) {
 	for id, o := range b.owed {
 		if age := now - o.at; age > b.limit.Window+ageSlack { // the take has left the window
 			rec.forgive(b, id)
-		} else if !o.flying {
+		} else {
 			all = append(all, store.Settlement{
 				Key: b.key, Limit: b.limit, ID: id, Was: o.was, Cost: o.cost, Age: age,
 			})
@@ -164,44 +141,58 @@ func (rec *record) due(b *backlog, now time.Duration) (all []store.Settlement) {
 	return all
 }
 
-// settleOwed settles a take.
-func (g *Guard) settleOwed(ctx context.Context, b *backlog, s *store.Settlement) error {
-	err := g.aside(ctx, b, []store.Entry{{ID: s.ID}}, event.Settle, func(ctx context.Context) error {
-		return g.store.settler.Settle(ctx, *s)
-	})
-	if err != nil {
-		return err
-	}
+// settleOwed settles a take. While the call is under way the settlement is not owed, and it is again if that fails,
+// unless there is a later one.
+func (g *Guard) settleOwed(b *backlog, s *store.Settlement) (err error) {
+	about := []store.Take{{Key: b.key, Limit: b.limit, ID: s.ID}}
+	flight := flightOf(s.ID, &b.key, b.limit)
+	g.depart(about)
+	defer g.landed(about, true)
 	b.mu.Lock()
-	if o, ok := b.owed[s.ID]; ok && o.cost == s.Cost {
+	o, ok := b.owed[s.ID]
+	if ok {
 		g.record.forgive(b, s.ID)
 	}
 	b.mu.Unlock()
-	g.freed(&b.key)
-	return nil
+	if !ok { // it was reset
+		return nil
+	}
+	s.Cost = o.cost
+	err = g.aside(b, about, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, *s) })
+	if err != nil && !g.record.flights.isOwed(flight) {
+		g.record.flights.owe(flight, o)
+	} else if err == nil {
+		g.freed(&b.key)
+	}
+	return err
 }
 
 // mergePage adds entries, which were read at an instant, to the store's log. If one of them was settled since then, it
 // adds nothing, and is to be done again after that.
-func (g *Guard) mergePage(
-	ctx context.Context, b *backlog, page []store.Entry, read time.Duration,
-) (again bool, err error) {
+func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (again bool, err error) {
 	rec, now := g.record, g.record.now()
+	about := make([]store.Take, len(page))
+	for i := range page {
+		page[i].Age += now - read
+		about[i] = store.Take{Key: b.key, Limit: b.limit, ID: page[i].ID}
+	}
+	g.depart(about)
+	defer g.landed(about, true)
 	b.mu.Lock()
 	since := b.since
-	for i := range page {
-		o, ok := b.owed[page[i].ID]
-		if again = again || ok; ok && o.flying {
+	for _, e := range page {
+		if _, ok := b.owed[e.ID]; ok {
+			again = true
+		} else if rec.flights.isOwed(flightOf(e.ID, &b.key, b.limit)) {
 			err = errReplaying
 		}
-		page[i].Age += now - read
 	}
 	b.mu.Unlock()
-	if again {
-		return true, err
+	if again || err != nil {
+		return again, err
 	}
 	m := store.MergeRequest{Key: b.key, Limit: b.limit, Entries: page}
-	err = g.aside(ctx, b, page, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
+	err = g.aside(b, about, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
 	if err != nil {
 		return false, err
 	}
@@ -217,51 +208,22 @@ func (g *Guard) mergePage(
 // aside makes a call of a replay about takes. A failure does not count for the breaker, as it is mostly about the node of
 // a cluster that is away.
 func (g *Guard) aside(
-	ctx context.Context, b *backlog, about []store.Entry, op event.Operation, f func(context.Context) error,
+	b *backlog, about []store.Take, op event.Operation, f func(context.Context) error,
 ) error {
 	defer g.denials.Forget(&b.key, b.limit)
 	if g.isOpen() {
 		return g.lastError.Load()
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(backgroundTimeouts*g.config.Timeout, pingInterval))
+	patience := max(backgroundTimeouts*g.config.Timeout, pingInterval)
+	ctx, cancel := context.WithTimeout(g.background, patience)
 	defer cancel()
 	begun := g.breaker.now()
 	err := g.store.call(ctx, op, f)
-	var left *store.LeftError
-	if errors.As(err, &left) {
-		g.setFlying(b, about, left.Call)
-	}
+	defer g.fly(err, about)()
 	if !store.IsOutage(err) {
 		g.report(begun, err)
 	}
 	return g.noteError(err, &b.key, b.limit)
-}
-
-// setFlying notes that a call about takes is under way until it ends.
-func (g *Guard) setFlying(b *backlog, about []store.Entry, call *store.Call) {
-	takes := make([]store.Take, len(about))
-	b.mu.Lock()
-	for i, e := range about {
-		takes[i] = store.Take{Key: b.key, Limit: b.limit, ID: e.ID}
-		g.record.flights.depart(e.ID, &b.key, b.limit)
-		if o, ok := b.owed[e.ID]; ok && !o.flying {
-			o.flying = true
-			b.owed[e.ID] = o
-			b.owedNow--
-		}
-	}
-	b.mu.Unlock()
-	call.Then(func(bool, error) { g.landed(takes, true) })
-}
-
-// landed notes that a call about takes has ended, and has those settled that are to be.
-func (g *Guard) landed(takes []store.Take, recorded bool) {
-	for i := range takes {
-		t := &takes[i]
-		if due := g.record.landed(t.ID, &t.Key, t.Limit, recorded); due != nil {
-			g.replayAside(due)
-		}
-	}
 }
 
 // parallel calls f for each item, several at the same time, until the store has not answered so many times in a row. It
@@ -340,15 +302,20 @@ func (g *Guard) replayInBackground() {
 	}
 }
 
-// replayAll replays each log once, several at the same time, until the store does not answer.
+// replayAll replays each log, several at the same time, until the store does not answer.
 func (g *Guard) replayAll(ctx context.Context) (err error) {
 	for page := range g.record.pages {
 		failed := parallel(page, mostFailed, func(b **backlog) error {
-			if running, err := g.record.begin(*b); running != nil || err != nil {
-				return err
+			for g.record.behind(&(*b).key, (*b).limit) == *b {
+				r, err := g.startReplay(*b)
+				if err != nil {
+					return err
+				}
+				if await(ctx, r.done); ctx.Err() != nil || r.err != nil {
+					return cmp.Or(ctx.Err(), r.err)
+				}
 			}
-			_, err := g.replay(ctx, *b, false)
-			return err
+			return nil
 		})
 		if err = cmp.Or(failed, err); ctx.Err() != nil || g.isOpen() {
 			return err

@@ -63,22 +63,18 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 // settle settles a take in the store, one settlement of it at a time.
 func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) error {
 	if g.store.settler == nil {
-		return &store.ConfigError{
-			Option: "Settle", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "this store cannot change what was recorded: it has no method Settle (store.Settler)",
-			Remedy:  "add it; a wrapper embeds store.Full",
-		}
+		return g.store.lacks("Settle", "change what was recorded", "store.Settler")
 	}
 	if g.record.settle(s, degraded) {
 		return nil
 	}
 	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
-	g.record.flights.depart(s.ID, &s.Key, s.Limit)
+	g.depart(one)
+	defer g.landed(one, true)
 	err := g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
 		return g.store.settler.Settle(ctx, *s)
 	})
 	g.fly(err, one)()
-	g.landed(one, true)
 	return err
 }
 
@@ -101,12 +97,8 @@ func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error
 // add changes the cost of a take that was 0 at first. If s.Was is 0, the store does not have it.
 func (g *Guard) add(ctx context.Context, s *store.Settlement) error {
 	defer g.denials.Forget(&s.Key, s.Limit)
-	if g.store.merger == nil || g.store.settler == nil {
-		return &store.ConfigError{
-			Option: "SettleCosts", Value: fmt.Sprintf("%T", g.store.Store),
-			Problem: "the store cannot add units later: it lacks Merge or Settle (store.Merger, store.Settler)",
-			Remedy:  "add them; a wrapper embeds store.Full",
-		}
+	if g.store.merger == nil {
+		return g.store.lacks("Merge", "add units later", "store.Merger")
 	}
 	m := store.MergeRequest{Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}}}
 	var err error
@@ -148,11 +140,8 @@ func (g *Guard) Reset(ctx context.Context, key store.Key, limits []*store.Limit)
 			g.denials.Forget(&key, l)
 		}
 	}()
-	for _, running := range g.record.reset(&key, limits) {
-		select {
-		case <-running: // otherwise the replay could add entries after the log was reset
-		case <-ctx.Done():
-		}
+	for _, r := range g.record.reset(&key, limits) {
+		await(ctx, r.done) // otherwise the replay could add entries after the log was reset
 	}
 	return g.call(ctx, &key, limits[0], event.Reset, func(ctx context.Context) error {
 		return g.store.Reset(ctx, key, limits, g.config.Lease)

@@ -150,23 +150,6 @@ func (g *Guard) disown(takes []store.Take) {
 	}
 }
 
-// fly notes that a call about takes is under way, if err is that of a caller that has left it. The caller calls land
-// when the request was decided.
-func (g *Guard) fly(err error, takes []store.Take) (land func()) {
-	var left *store.LeftError
-	if !errors.As(err, &left) {
-		return func() {}
-	}
-	kept := slices.Clone(takes)
-	for i := range kept {
-		kept[i].Key = cloneKey(&kept[i].Key)
-		g.record.flights.depart(kept[i].ID, &kept[i].Key, kept[i].Limit)
-	}
-	return func() {
-		left.Call.Then(func(recorded bool, err error) { g.landed(kept, recorded || err != nil) })
-	}
-}
-
 func setID(takes []store.Take, id uint64) {
 	for i := range takes {
 		takes[i].ID = id
