@@ -585,14 +585,69 @@ func TestManySettlements(t *testing.T) {
 			t.Errorf("a request has waited %v", took)
 		}
 		settle(3)
-		for !strings.Contains(w.asked(), "settle") { // the next ones
-			time.Sleep(10 * time.Millisecond)
+		w.wantUnits(180, l)
+		w.down(loses)
+		q := w.take(2, store.ModeCharge, l)
+		if err := w.settle(q, 1); err != nil {
+			t.Error(err)
 		}
-		w.down(loses) // after which they are told the cost before
-		settle(4)
-		time.Sleep(60 * time.Millisecond)
+		w.asked()
+		for !strings.Contains(w.asked(), "settle") {
+			w.take(1, store.ModePeek, l) // so that it is tried
+		}
+		go w.take(1, store.ModePeek, l)
+		time.Sleep(10 * time.Millisecond)
+		if err := w.settle(q, 4); err != nil { // while it is told the cost before, without an answer
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
 		w.up(0)
-		w.wantUnits(240, l)
+		w.wantUnits(184, l)
+	})
+}
+
+// What was never sent, and was undone, needs no settlement.
+func TestUnsentTakesAreNotSettled(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		time.Sleep(3 * time.Second)
+		for range 10 {
+			if err := w.settle(w.take(1, store.ModeCharge, l), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		w.asked()
+		w.up(0)
+		w.wantUnits(0, l)
+		if calls := w.asked(); strings.Contains(calls, "settle") {
+			t.Errorf("asked %s", calls)
+		}
+	})
+}
+
+// If many replays fail in a row, the others are tried later.
+func TestReplaysThatFail(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 200 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		w.faults(func() fault {
+			if w.calls[len(w.calls)-1] != "ping" {
+				return refuses
+			}
+			return answers
+		})
+		time.Sleep(2 * time.Second)
+		w.asked()
+		time.Sleep(10 * time.Second)
+		if n := strings.Count(w.asked(), "merge"); n < 16*6 || n > 40*10 {
+			t.Errorf("%d replays were tried in 10 s", n)
+		}
 	})
 }
 

@@ -48,12 +48,14 @@ type shard struct {
 
 // logKey is a comparable name of a log.
 type logKey struct {
-	namespace *store.Namespace
+	namespace string
 	identity  store.Identity
 	log       string
 }
 
-func logKeyOf(k *store.Key, l *store.Limit) logKey { return logKey{k.Namespace, k.Identity, l.Log} }
+func logKeyOf(k *store.Key, l *store.Limit) logKey {
+	return logKey{k.Namespace.Name(), k.Identity, l.Log}
+}
 
 // backlog is what the store's log lacks. The lock of its shard guards all but key and limit. Its instants are since the
 // start of the record.

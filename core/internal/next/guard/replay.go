@@ -105,7 +105,7 @@ func (g *Guard) replay(b *backlog, r *run) error {
 		long()
 	}
 	// What is settled first is then found by a merge, which looks for an entry of the same cost.
-	err := parallel(due, 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
+	err := parallel(due, new(atomic.Int64), 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
 	if err != nil {
 		return err
 	}
@@ -226,15 +226,15 @@ func (g *Guard) aside(
 	return g.noteError(err, &b.key, b.limit)
 }
 
-// parallel calls f for each item, several at the same time, until the store has not answered so many times in a row. It
+// parallel calls f for each item, several at the same time, until the store has not answered most times in a row. It
 // returns one of the errors.
-func parallel[T any](items []T, mostFailed int64, f func(*T) error) error {
+func parallel[T any](items []T, row *atomic.Int64, most int64, f func(*T) error) error {
 	var all sync.WaitGroup
-	var next, row atomic.Int64
+	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	for range min(mostReplays, len(items)) {
 		all.Go(func() {
-			for row.Load() < mostFailed {
+			for row.Load() < most {
 				i := int(next.Add(1)) - 1
 				if i >= len(items) {
 					return
@@ -304,8 +304,9 @@ func (g *Guard) replayInBackground() {
 
 // replayAll replays each log, several at the same time, until the store does not answer.
 func (g *Guard) replayAll(ctx context.Context) (err error) {
+	var row atomic.Int64
 	for page := range g.record.pages {
-		failed := parallel(page, mostFailed, func(b **backlog) error {
+		failed := parallel(page, &row, mostFailed, func(b **backlog) error {
 			for g.record.behind(&(*b).key, (*b).limit) == *b {
 				r, err := g.startReplay(*b)
 				if err != nil {
@@ -317,7 +318,7 @@ func (g *Guard) replayAll(ctx context.Context) (err error) {
 			}
 			return nil
 		})
-		if err = cmp.Or(failed, err); ctx.Err() != nil || g.isOpen() {
+		if err = cmp.Or(failed, err); ctx.Err() != nil || row.Load() >= mostFailed {
 			return err
 		}
 	}

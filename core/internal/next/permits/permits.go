@@ -64,12 +64,12 @@ type Set struct {
 
 // logKey is a comparable name of a log.
 type logKey struct {
-	namespace *store.Namespace
+	namespace string
 	identity  store.Identity
 	log       string
 }
 
-func logKeyOf(p *Permit) logKey { return logKey{p.Key.Namespace, p.Key.Identity, p.Limit.Log} }
+func logKeyOf(p *Permit) logKey { return logKey{p.Key.Namespace.Name(), p.Key.Identity, p.Limit.Log} }
 
 // log is the permits that are held in one log.
 type log struct {

@@ -40,7 +40,7 @@ func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
 func (k Key) MarshalJSON() ([]byte, error) {
 	policy := ""
 	if k.Namespace != nil {
-		policy = k.Namespace.name
+		policy = k.Namespace.policy
 	}
 	return json.Marshal(map[string]string{"policy": policy, "kind": k.Kind})
 }
@@ -48,7 +48,7 @@ func (k Key) MarshalJSON() ([]byte, error) {
 func (k *Key) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 5)
 	if k.Namespace != nil {
-		attrs = append(attrs, slog.String("policy", k.Namespace.name))
+		attrs = append(attrs, slog.String("policy", k.Namespace.policy))
 	}
 	return append(attrs, slog.String("kind", k.Kind))
 }

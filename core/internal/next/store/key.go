@@ -40,7 +40,7 @@ func (k *Key) Validate() error {
 // Equal reports whether two keys have the same text.
 func (k *Key) Equal(other *Key) bool {
 	a, b := k.Namespace, other.Namespace
-	return k.Identity == other.Identity && (a == b || a.name == b.name && a.part == b.part)
+	return k.Identity == other.Identity && (a == b || a.name == b.name)
 }
 
 // Identity is whose log it is: an address, or a text within a kind and a scope.
@@ -84,8 +84,8 @@ func (id *Identity) AppendTuple(b []byte) []byte {
 
 // Namespace is what the keys of one role under a policy have in common.
 type Namespace struct {
-	name   string // of the policy
-	part   string // role and label
+	policy string
+	name   string // policy and part
 	secret []byte
 	hash   uint64 // of the name
 	recent atomic.Pointer[digest]
@@ -95,14 +95,15 @@ type Namespace struct {
 // The part is such as "own" or "by.organisation", of [a-z0-9._-]. With a secret, keys show no identity, not even an
 // address.
 func NewNamespace(policy, part string, secret []byte) *Namespace {
-	return &Namespace{name: policy, part: part, secret: secret, hash: maphash.String(seed, policy+":"+part)}
+	name := policy + ":" + part
+	return &Namespace{policy: policy, name: name, secret: secret, hash: maphash.String(seed, name)}
 }
 
 // Policy returns the policy's name.
-func (n *Namespace) Policy() string { return n.name }
+func (n *Namespace) Policy() string { return n.policy }
 
 // Name returns what the texts of its keys begin with, before a dot and the kind of the identity.
-func (n *Namespace) Name() string { return n.name + ":" + n.part }
+func (n *Namespace) Name() string { return n.name }
 
 // seed is this process's own, so that nobody can choose keys whose hashes are equal.
 var seed = maphash.MakeSeed()
@@ -136,8 +137,6 @@ func (k *Key) AppendTo(b []byte) []byte {
 		return b
 	}
 	b = append(b, k.Namespace.name...)
-	b = append(b, ':')
-	b = append(b, k.Namespace.part...)
 	b = append(b, '.')
 	b = append(b, k.Kind...)
 	b = append(b, ':')
