@@ -308,26 +308,28 @@ func TestConfigErrors(t *testing.T) {
 // A key of another type is decided here, is tried about once a second, and stops nobody else.
 func TestErrorOfOneKey(t *testing.T) {
 	inWorld(t, func(w *world) {
-		bad, good := newModelLog("bad", 100, time.Hour), newModelLog("good", 200, time.Hour)
+		bad, good := newModelLog("bad", 90, time.Hour), newModelLog("good", 200, time.Hour)
 		w.faults(func() fault {
 			if strings.HasSuffix(w.calls[len(w.calls)-1], "bad") {
 				return oneKey
 			}
 			return answers
 		})
-		for range 100 {
-			wantFrom(t, w.take(1, store.ModeCharge, bad), event.Local, true)
+		for i := range 100 {
+			wantFrom(t, w.take(1, store.ModeCharge, bad), event.Local, i < 90)
 			wantFrom(t, w.take(1, store.ModeCharge, good), event.Store, true)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := strings.Count(w.asked(), "bad"); n > 25 {
-			t.Errorf("the key was tried %d times in 10 s", n)
+		calls := w.asked()
+		if n := strings.Count(calls, "bad"); n > 25 || strings.Contains(calls, "settle") {
+			t.Errorf("the key was tried %d times in 10 s: %s", n, calls)
 		}
 		if s := w.guard.Stats(); s.Breaker != "closed" || s.Failures != 0 {
 			t.Errorf("%+v", s)
 		}
 		w.up(0)
-		w.wantUnits(100, bad, good)
+		w.wantUnits(90, bad)
+		w.wantUnits(100, good)
 	})
 }
 
@@ -399,6 +401,20 @@ func TestLostKeys(t *testing.T) {
 		err := w.guard.Close()
 		if err == nil || !strings.Contains(err.Error(), "20 units") || !errors.Is(w.guard.Close(), err) {
 			t.Errorf("Close: %v", err)
+		}
+	}, func(c *Config) { c.LocalKeys = 10 })
+}
+
+// Keys whose window has passed have no place in the record.
+func TestPlacesOfARecord(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 100 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Second))
+			time.Sleep(time.Second)
+		}
+		if s := w.guard.Stats(); s.Lost != 0 || s.Backlog > 20 {
+			t.Errorf("%+v", s)
 		}
 	}, func(c *Config) { c.LocalKeys = 10 })
 }
@@ -552,6 +568,23 @@ func TestChangesDuringAReplay(t *testing.T) {
 			t.Error(err)
 		}
 		w.wantUnits(9, l)
+	})
+}
+
+// A settlement whose caller has left is followed by the next one when it has ended.
+func TestSettlementThatWasLeft(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		q := w.take(5, store.ModeCharge, l)
+		w.down(leaves)
+		if err := w.settle(q, 3); !store.IsOutage(err) {
+			t.Error(err)
+		}
+		w.up(0)
+		if err := w.settle(q, 1); err != nil {
+			t.Error(err)
+		}
+		w.wantUnits(1, l)
 	})
 }
 
@@ -777,12 +810,15 @@ func TestCountersInAnOutage(t *testing.T) {
 
 // A request that was not asked of a log is added to it later, in an outage too, and its cost changed.
 func TestAdd(t *testing.T) {
-	for _, f := range []fault{answers, refuses, loses, leaves, drops} {
+	for i := range 10 {
+		f, before := fault(i/2), i%2 == 0 // the first change is before the outage
 		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
-			w.down(f)
 			take := store.Take{Key: l.key, Limit: l.limit, ID: newID()}
-			for _, cost := range []int{3, 5, 2} {
+			for i, cost := range []int{3, 5, 2} {
+				if i > 0 || !before {
+					w.down(f)
+				}
 				take.Cost = cost
 				time.Sleep(time.Minute)
 				if err := w.guard.Add(t.Context(), &take, 2*time.Minute); err != nil {

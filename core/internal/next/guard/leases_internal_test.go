@@ -241,6 +241,115 @@ func TestLeaseIsSettled(t *testing.T) {
 	})
 }
 
+// A lease whose answer comes after its end has served one request, and what is left of it comes back.
+func TestLateLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, 1, 20*time.Millisecond, &store.Limit{Log: "a", Quota: 100_000, Window: time.Minute})
+		f.links[0].up(30 * time.Millisecond)
+		for range 500 {
+			go f.ask(0, 1)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		got := 0
+		for _, e := range f.store.logs.Log(&f.key, f.takes(1)[0].Limit) {
+			got += e.Cost
+		}
+		if got != 500 || f.from[event.Lease] != 0 {
+			t.Errorf("the log has %d units of 500: %v", got, f.from)
+		}
+		f.guards[0].Close()
+	})
+}
+
+// A list with few requests has no lease, and where little is left, no request waits for another one.
+func TestWithoutLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, 1, 20*time.Millisecond, &store.Limit{Log: "a", Quota: 300, Window: time.Minute})
+		g := f.guards[0]
+		defer g.Close()
+		for range 100 {
+			f.ask(0, 1)
+			time.Sleep(time.Millisecond)
+		}
+		if g.leases.count.Load() != 1 {
+			t.Fatal("no holder")
+		}
+		for range 50 {
+			f.ask(0, 1)
+			time.Sleep(25 * time.Millisecond)
+		}
+		if n := g.leases.count.Load(); n != 0 {
+			t.Errorf("%d holders of a list with a request in 25 ms", n)
+		}
+		for len(f.made) < 296 {
+			f.ask(0, 1)
+			time.Sleep(time.Millisecond)
+		}
+		f.links[0].up(10 * time.Millisecond)
+		f.ask(0, 1) // asks for a lease, and gets a unit
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				begun := time.Now()
+				f.ask(0, 1)
+				if took := time.Since(begun); took > 10*time.Millisecond {
+					t.Errorf("a request took %v", took)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// With leases a denial is remembered for as long as one at most, denials that count are recorded, and Reset leaves what
+// other processes may have in hand.
+func TestDenialsBesideLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const d = 20 * time.Millisecond
+		f := newFleet(t, nil, 1, d, &store.Limit{Log: "a", Quota: 50, Window: time.Minute})
+		g, limit := f.guards[0], f.takes(1)[0].Limit
+		defer g.Close()
+		for range 100 {
+			f.ask(0, 1)
+		}
+		clear(f.from)
+		f.ask(0, 1)
+		time.Sleep(d)
+		f.ask(0, 1)
+		if f.from[event.Cache] != 1 || f.from[event.Store] != 1 {
+			t.Errorf("%v", f.from)
+		}
+		time.Sleep(time.Second)
+		for range 20 {
+			takes, answers := f.takes(1), make([]store.Answer, 1)
+			takes[0].Mode = store.ModeChargeDenied
+			if _, _, err := g.TakeLeased(t.Context(), takes, answers); err != nil || answers[0].Allowed {
+				t.Errorf("%+v, %v", answers, err)
+			}
+		}
+		recorded := 0
+		for _, e := range f.store.logs.Log(&f.key, limit) {
+			if time.Since(e.At) == 0 {
+				recorded++
+			}
+		}
+		if recorded != 20 {
+			t.Errorf("%d of 20 denials are recorded", recorded)
+		}
+		time.Sleep(d)
+		f.store.logs.Take([]store.Take{{Key: f.key, Limit: limit, Cost: 3, ID: newID(), Mode: store.ModeRecord}},
+			make([]store.Answer, 1))
+		time.Sleep(d / 2)
+		if err := g.Reset(t.Context(), f.key, []*store.Limit{limit}); err != nil {
+			t.Error(err)
+		}
+		if left := f.store.logs.Log(&f.key, limit); len(left) != 1 || left[0].Cost != 3 {
+			t.Errorf("Reset has left %+v", left)
+		}
+	})
+}
+
 // The settlements of uses of a lease are exact, before and after it has ended, and in an outage that has ended it.
 func TestSettleUsesOfALease(t *testing.T) {
 	const inHand, ended, outage, endedByOutage = 0, 1, 2, 3

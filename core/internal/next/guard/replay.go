@@ -20,6 +20,8 @@ const (
 	mostFailed  = 16          // replays in a row, until the others are not tried
 	retryOne    = time.Second // after an error about one log
 
+	tidyInterval = 10 * time.Second // of the record while the store does not answer
+
 	// backgroundTimeouts is how long calls may take for which no request waits, in timeouts: a new connection takes
 	// several round trips.
 	backgroundTimeouts = 8
@@ -274,7 +276,7 @@ func (g *Guard) wakeReplays() {
 
 // replayInBackground replays all backlogs again and again until nothing is left or the guard is closed.
 func (g *Guard) replayInBackground() {
-	for {
+	for tidied := time.Now(); ; {
 		timer := time.NewTimer(jitter())
 		select {
 		case <-g.background.Done():
@@ -286,6 +288,9 @@ func (g *Guard) replayInBackground() {
 		}
 		if !g.isOpen() && (!g.breaker.failing.Load() || g.ping() == nil) {
 			g.replayAll(g.background) //nolint:errcheck // it is repeated
+		} else if time.Since(tidied) >= tidyInterval {
+			g.record.pages(func([]*backlog) bool { return true })
+			tidied = time.Now()
 		}
 		if g.record.backlogs.Load() > 0 {
 			continue
