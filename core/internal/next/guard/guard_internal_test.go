@@ -333,6 +333,19 @@ func TestErrorOfOneKey(t *testing.T) {
 	})
 }
 
+// An error about the only key of a request says that nothing was recorded.
+func TestErrorOfTheOnlyKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(oneKey)
+		if q := w.take(1, store.ModeCharge, newModelLog("bad", 9, time.Hour)); q.err == nil || store.IsOutage(q.err) {
+			t.Errorf("%v", q.err)
+		}
+		if s := w.guard.Stats(); s.Backlog != 0 || s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, with(Closed))
+}
+
 // While a long backlog is replayed, requests of its key are decided here at once, by an error of a class of its own.
 func TestLongBacklog(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -307,10 +307,10 @@ func TestWithoutLease(t *testing.T) {
 func TestDenialsBesideLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const d = 20 * time.Millisecond
-		f := newFleet(t, nil, 1, d, &store.Limit{Log: "a", Quota: 50, Window: time.Minute})
+		f := newFleet(t, nil, 1, d, &store.Limit{Log: "a", Quota: 200, Window: time.Minute})
 		g, limit := f.guards[0], f.takes(1)[0].Limit
 		defer g.Close()
-		for range 100 {
+		for range 400 {
 			f.ask(0, 1)
 		}
 		clear(f.from)
@@ -321,7 +321,7 @@ func TestDenialsBesideLeases(t *testing.T) {
 			t.Errorf("%v", f.from)
 		}
 		time.Sleep(time.Second)
-		for range 20 {
+		for range 100 { // enough for a lease
 			takes, answers := f.takes(1), make([]store.Answer, 1)
 			takes[0].Mode = store.ModeChargeDenied
 			if _, _, err := g.TakeLeased(t.Context(), takes, answers); err != nil || answers[0].Allowed {
@@ -334,8 +334,8 @@ func TestDenialsBesideLeases(t *testing.T) {
 				recorded++
 			}
 		}
-		if recorded != 20 {
-			t.Errorf("%d of 20 denials are recorded", recorded)
+		if recorded != 100 {
+			t.Errorf("%d of 100 denials are recorded", recorded)
 		}
 		time.Sleep(d)
 		f.store.logs.Take([]store.Take{{Key: f.key, Limit: limit, Cost: 3, ID: newID(), Mode: store.ModeRecord}},
