@@ -203,7 +203,7 @@ func TestLeasesAreExact(t *testing.T) {
 		}
 	}
 	t.Log(from)
-	if from[event.Lease] < from[event.Store]/4 || from[event.Local] > 0 {
+	if from[event.Lease] < 500 || from[event.Local] > 0 {
 		t.Errorf("few requests were served by leases: %v", from)
 	}
 }
