@@ -251,6 +251,7 @@ func TestLateLease(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		got := 0
 		for _, e := range f.store.logs.Log(&f.key, f.takes(1)[0].Limit) {
 			got += e.Cost

@@ -317,8 +317,10 @@ func (g *Guard) replayAll(ctx context.Context) (err error) {
 				if err != nil {
 					return err
 				}
-				if await(ctx, r.done); ctx.Err() != nil || r.err != nil {
-					return cmp.Or(ctx.Err(), r.err)
+				if await(ctx, r.done); ctx.Err() != nil {
+					return ctx.Err()
+				} else if r.err != nil {
+					return r.err
 				}
 			}
 			return nil
